@@ -1,0 +1,51 @@
+//! Topics as a session sees them: immutable snapshots, shared by reference.
+
+use crate::config::TopicConfig;
+use polylogue_types::{NodeId, PartitionId, TopicId};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// One partition of a topic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartitionInfo {
+    /// Its id for ever.
+    pub id: PartitionId,
+    /// The leader epoch that a client must know (KIP-320): never falls.
+    pub leader_epoch: i32,
+}
+
+/// One incarnation of a topic.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TopicInfo {
+    /// Its name; unique among living topics.
+    pub name: Arc<str>,
+    /// Its id; unique for ever.
+    pub id: TopicId,
+    /// Whether clients should hide it from users.
+    pub internal: bool,
+    /// Partitions by their number.
+    pub partitions: Vec<PartitionInfo>,
+    /// What holds for it.
+    pub config: Arc<TopicConfig>,
+}
+
+/// The cluster as clients see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClusterInfo {
+    /// Stable for the life of the data directory.
+    pub cluster_id: Arc<str>,
+    /// This node.
+    pub node: NodeId,
+}
+
+/// Looks topics up. Answers come from applied (committed) state only.
+pub trait Catalog: Send + Sync + Debug {
+    /// The living topic of that name.
+    fn topic(&self, name: &str) -> Option<Arc<TopicInfo>>;
+    /// The living topic of that id.
+    fn topic_by_id(&self, id: TopicId) -> Option<Arc<TopicInfo>>;
+    /// All living topics, by name.
+    fn topics(&self) -> Vec<Arc<TopicInfo>>;
+    /// The cluster.
+    fn cluster(&self) -> ClusterInfo;
+}

@@ -1,0 +1,101 @@
+//! What a protocol may ask of the broker and be told by it: types only.
+//!
+//! Layer 1. A protocol session (sans-IO) turns bytes into [`Request`]s, each under a [`Token`] of its own choosing;
+//! the broker answers each token exactly once with a [`Reply`], in any order, and may send [`Event`]s. Neither side
+//! sees the other's types: sessions never name the broker, the broker never names a protocol.
+
+pub mod catalog;
+pub mod config;
+pub mod log;
+pub mod machine;
+pub mod topics;
+
+pub use catalog::{Catalog, ClusterInfo, PartitionInfo, TopicInfo};
+pub use config::{Cleanup, Compression, Durability, TimestampKind, TopicConfig};
+pub use log::*;
+pub use machine::{Caller, Context, Effects, MachineId, MachineReply, Proposal, StateMachine};
+pub use topics::*;
+
+use polylogue_types::TimestampMs;
+
+/// Names one request of one session; the session chooses it and never has two alike in flight.
+pub type Token = u64;
+
+/// The time that a session or machine is told when it is called; it has no clock of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Now {
+    /// Wall time, milliseconds since the Unix epoch: for timestamps that clients see.
+    pub wall_ms: TimestampMs,
+    /// Monotonic milliseconds since the process started: for deadlines.
+    pub monotonic_ms: u64,
+}
+
+/// What a session asks for.
+#[derive(Debug)]
+pub enum Request {
+    /// Write entries.
+    Append(AppendRequest),
+    /// Read committed entries.
+    Read(ReadRequest),
+    /// Be told once (by [`Event::Changed`] under the same token) when something becomes readable.
+    /// It has no reply of its own.
+    Watch(WatchRequest),
+    /// Forget a watch. No reply, and no event afterwards.
+    Unwatch(Token),
+    /// Find offsets by position or time.
+    FindOffsets(Vec<FindOffset>),
+    /// Where leader epochs end (KIP-101, KIP-320).
+    EpochEnds(Vec<EpochEndQuery>),
+    /// A producer id that nobody has had before.
+    AllocateProducerId,
+    /// Create topics.
+    CreateTopics(CreateTopics),
+    /// Delete topics.
+    DeleteTopics(DeleteTopics),
+    /// A command for a state machine that a protocol brought along (groups, ...).
+    Machine(MachineId, machine::Command),
+}
+
+/// What the broker answers.
+#[derive(Debug)]
+pub enum Reply {
+    /// To [`Request::Append`]: one result an entry, in the same order. Comes when the entries are committed in
+    /// their durability class, or at once for [`Ack::None`].
+    Append(Vec<Result<Appended, AppendError>>),
+    /// To [`Request::Read`]: one result a part, in the same order.
+    Read(Vec<Result<ReadData, ReadError>>),
+    /// To [`Request::FindOffsets`]: in the same order.
+    FindOffsets(Vec<Result<FoundOffset, ReadError>>),
+    /// To [`Request::EpochEnds`]: in the same order.
+    EpochEnds(Vec<Result<EpochEnd, ReadError>>),
+    /// To [`Request::AllocateProducerId`].
+    ProducerId(Result<polylogue_types::ProducerId, Unavailable>),
+    /// To [`Request::CreateTopics`]: in the same order.
+    CreateTopics(Vec<Result<CreatedTopic, TopicError>>),
+    /// To [`Request::DeleteTopics`]: in the same order.
+    DeleteTopics(Vec<Result<DeletedTopic, TopicError>>),
+    /// To [`Request::Machine`].
+    Machine(MachineReply),
+}
+
+/// What the broker says unasked (or, for a watch, later).
+#[derive(Debug)]
+pub enum Event {
+    /// A watched partition went past the offset that the watcher had seen, or is gone.
+    Changed(Token),
+}
+
+/// Why nothing could be done just now. The request may have taken effect when `Unknown`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unavailable {
+    /// No room on the disk.
+    StorageFull,
+    /// The outcome is not known; ask again or look.
+    Unknown,
+    /// It did not take effect; the writer changed. Try again.
+    NotCommitted,
+    /// Too much is in flight. Try again.
+    Busy,
+    /// The broker is shutting down.
+    Stopping,
+}

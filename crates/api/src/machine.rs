@@ -1,0 +1,101 @@
+//! State machines on the log: what a protocol brings along beyond partitions (groups, queues, transactions).
+//!
+//! Three kinds of state (DESIGN section 4). *Applied* state changes only in [`StateMachine::apply`], by a committed
+//! record. *Soft* state (members waiting, heartbeats) may change in `handle` and may vanish at a crash. A reply
+//! that tells of a change is parked with the record until that is committed: see [`Proposal`].
+
+use crate::{Catalog, Now, TopicInfo, Unavailable};
+use bytes::Bytes;
+use polylogue_types::TimestampMs;
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// Which machine. Also names its records in the log for ever.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum MachineId {
+    /// Topics, ids, settings.
+    Meta,
+    /// Kafka's group coordinator.
+    KafkaGroups,
+}
+
+/// A command, in the machine's own type.
+pub type Command = Box<dyn Any + Send>;
+
+/// What a machine answers: its own type, or why it could not.
+pub type MachineReply = Result<Box<dyn Any + Send>, Unavailable>;
+
+/// Stands for one request that waits for its reply. Opaque to the machine.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Caller(pub u64);
+
+/// Surroundings of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The time.
+    pub now: Now,
+    /// Topics as applied.
+    pub catalog: &'a dyn Catalog,
+    /// A number that no other call gets: for ids that must be unique but not secret.
+    pub random: u64,
+}
+
+/// A record to be written, with what is to be said when its fate is known.
+#[derive(Debug)]
+pub struct Proposal {
+    /// The record, in the machine's own encoding.
+    pub record: Bytes,
+    /// Replies that leave when it is committed. When it is not, each caller gets the [`Unavailable`].
+    pub replies: Vec<(Caller, Box<dyn Any + Send>)>,
+}
+
+/// What a call wants done. Order is kept.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Records to write; each is applied after it is committed, in this order.
+    pub proposals: Vec<Proposal>,
+    /// Replies that depend on nothing new.
+    pub replies: Vec<(Caller, Box<dyn Any + Send>)>,
+}
+
+/// A deterministic state machine that the broker hosts. Never run concurrently with itself.
+pub trait StateMachine: Send + Debug {
+    /// A command from a session. Must not change applied state.
+    fn handle(&mut self, context: &Context<'_>, caller: Caller, command: Command, effects: &mut Effects);
+
+    /// The caller's connection is gone; replies to it lead nowhere.
+    fn on_gone(&mut self, context: &Context<'_>, caller: Caller, effects: &mut Effects);
+
+    /// A committed record. The only place where applied state changes; no clock, no randomness.
+    fn apply(&mut self, record: &[u8], time_ms: TimestampMs);
+
+    /// Called once after replay, before the first command: soft state starts from applied state here.
+    fn on_ready(&mut self, context: &Context<'_>);
+
+    /// Proposals that were not committed are void and the writer was taken anew: whatever was derived from them
+    /// (tail state) is derived again from applied state.
+    fn on_writer_lost(&mut self, context: &Context<'_>, effects: &mut Effects);
+
+    /// When [`StateMachine::on_deadline`] wants to be called, in monotonic milliseconds.
+    fn next_deadline_ms(&self) -> Option<u64>;
+
+    /// A deadline has passed.
+    fn on_deadline(&mut self, context: &Context<'_>, effects: &mut Effects);
+
+    /// Topics are gone.
+    fn on_topics_deleted(&mut self, context: &Context<'_>, topics: &[Arc<TopicInfo>], effects: &mut Effects);
+
+    /// Chunks of applied state that changed since the last call, `None` for removed ones. Chunk ids are the
+    /// machine's own.
+    fn take_changed_chunks(&mut self) -> Vec<(Bytes, Option<Bytes>)>;
+
+    /// A chunk of a checkpoint, before replay.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn load_chunk(&mut self, id: &[u8], chunk: Bytes) -> Result<(), String>;
+
+    /// For looking at the concrete machine (admin listings).
+    fn as_any(&self) -> &dyn Any;
+}

@@ -1,0 +1,78 @@
+//! Creating and deleting topics.
+
+use crate::catalog::TopicInfo;
+use crate::config::TopicConfig;
+use polylogue_types::TopicId;
+use std::sync::Arc;
+
+/// A topic to create; name, counts and config were validated by the session in its protocol's own words.
+#[derive(Clone, Debug)]
+pub struct NewTopic {
+    /// The name; must be free.
+    pub name: String,
+    /// How many partitions, at least 1.
+    pub partitions: u32,
+    /// Its settings, complete.
+    pub config: TopicConfig,
+    /// Whether clients should hide it from users.
+    pub internal: bool,
+}
+
+/// See [`crate::Request::CreateTopics`].
+#[derive(Clone, Debug)]
+pub struct CreateTopics {
+    /// What to create; each succeeds or fails by itself.
+    pub topics: Vec<NewTopic>,
+    /// Only say what would happen.
+    pub validate_only: bool,
+}
+
+/// A topic was created.
+#[derive(Clone, Debug)]
+pub struct CreatedTopic {
+    /// What it is now (with a zero id and no partition ids when only validated).
+    pub topic: Arc<TopicInfo>,
+}
+
+/// Names a topic.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TopicRef {
+    /// By name.
+    Name(String),
+    /// By incarnation.
+    Id(TopicId),
+}
+
+/// See [`crate::Request::DeleteTopics`].
+#[derive(Clone, Debug)]
+pub struct DeleteTopics {
+    /// What to delete.
+    pub topics: Vec<TopicRef>,
+}
+
+/// A topic was deleted.
+#[derive(Clone, Debug)]
+pub struct DeletedTopic {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its id.
+    pub id: TopicId,
+}
+
+/// Why a topic was not created or deleted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TopicError {
+    /// The name is taken.
+    Exists,
+    /// No such name.
+    UnknownName,
+    /// No such id.
+    UnknownId,
+    /// More partitions than the broker will hold.
+    TooManyPartitions {
+        /// The bound on all partitions together (`partitions_max`).
+        partitions_max: u64,
+    },
+    /// See [`crate::Unavailable`].
+    Unavailable(crate::Unavailable),
+}

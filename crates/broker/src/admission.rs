@@ -1,0 +1,149 @@
+//! Memory permits: a request gets one for its bytes before it is taken in, and gives it back when its reply is written.
+//!
+//! The bound holds over all connections. Who asks for more than there is waits in line; nobody is overtaken, so that a
+//! large request is not starved by small ones.
+
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// Called once when the permit can be had.
+type Wake = Box<dyn FnOnce(Permit) + Send>;
+
+struct State {
+    used: usize,
+    waiting: VecDeque<(usize, Wake)>,
+}
+
+/// The process-wide bound on bytes of requests in work.
+#[derive(Clone)]
+pub struct Admission {
+    bytes_max: usize,
+    state: Arc<Mutex<State>>,
+}
+
+impl fmt::Debug for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock();
+        f.debug_struct("Admission")
+            .field("bytes_max", &self.bytes_max)
+            .field("used", &state.used)
+            .field("waiting", &state.waiting.len())
+            .finish()
+    }
+}
+
+/// Bytes that were admitted; given back when dropped.
+pub struct Permit {
+    admission: Admission,
+    bytes: usize,
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+impl Admission {
+    /// A bound of so many bytes.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Admission {
+        Admission { bytes_max, state: Arc::new(Mutex::new(State { used: 0, waiting: VecDeque::new() })) }
+    }
+
+    /// A permit at once, or none. A request larger than the whole bound counts as the whole bound: it gets its turn
+    /// alone.
+    #[must_use]
+    pub fn try_admit(&self, bytes: usize) -> Option<Permit> {
+        let bytes = bytes.min(self.bytes_max);
+        let mut state = self.state.lock();
+        if !state.waiting.is_empty() || state.used + bytes > self.bytes_max {
+            return None;
+        }
+        state.used += bytes;
+        Some(Permit { admission: self.clone(), bytes })
+    }
+
+    /// A permit at once or later: `wake` is called with it, here or on the thread that gives bytes back. Whoever does
+    /// not want it any more drops it.
+    pub fn admit(&self, bytes: usize, wake: Wake) {
+        let bytes = bytes.min(self.bytes_max);
+        {
+            let mut state = self.state.lock();
+            if !state.waiting.is_empty() || state.used + bytes > self.bytes_max {
+                state.waiting.push_back((bytes, wake));
+                return;
+            }
+            state.used += bytes;
+        }
+        wake(Permit { admission: self.clone(), bytes });
+    }
+
+    /// Bytes in use and requests waiting, for metrics.
+    #[must_use]
+    pub fn load(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.used, state.waiting.len())
+    }
+
+    fn give_back(&self, bytes: usize) {
+        let mut due = Vec::new();
+        {
+            let mut state = self.state.lock();
+            state.used = state.used.saturating_sub(bytes);
+            while let Some((next, _)) = state.waiting.front() {
+                let next = *next;
+                if state.used + next > self.bytes_max {
+                    break;
+                }
+                state.used += next;
+                due.extend(state.waiting.pop_front());
+            }
+        }
+        for (bytes, wake) in due {
+            wake(Permit { admission: self.clone(), bytes });
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.admission.give_back(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn the_bound_holds_and_nobody_is_overtaken() {
+        let admission = Admission::new(100);
+        let first = admission.try_admit(80).unwrap();
+        let (tx, rx) = mpsc::channel();
+        let large = tx.clone();
+        admission.admit(90, Box::new(move |p| large.send(("large", p)).unwrap()));
+        admission.admit(10, Box::new(move |p| tx.send(("small", p)).unwrap()));
+        assert!(admission.try_admit(1).is_none(), "a newcomer would overtake");
+        assert!(rx.try_recv().is_err());
+        drop(first);
+        let (name, large) = rx.try_recv().unwrap();
+        assert_eq!(name, "large");
+        let (name, small) = rx.try_recv().unwrap();
+        assert_eq!(name, "small");
+        drop((large, small));
+        assert_eq!(admission.load(), (0, 0));
+    }
+
+    #[test]
+    fn a_request_larger_than_the_bound_gets_its_turn_alone() {
+        let admission = Admission::new(100);
+        let whole = admission.try_admit(1000).unwrap();
+        assert!(admission.try_admit(1).is_none());
+        drop(whole);
+        assert!(admission.try_admit(100).is_some());
+    }
+}

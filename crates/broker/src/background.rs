@@ -1,0 +1,405 @@
+//! What goes on beside requests: deadlines, retention, checkpoints, merges, room on the disk, taking a lost writer anew.
+//!
+//! Two threads in a running broker; the simulator calls [`Broker::tick`] and [`Broker::background_step`] itself.
+
+use crate::broker::{Broker, Inner};
+use crate::checkpoint::Captured;
+use crate::error::{Error, ErrorKind, Result};
+use crate::machines::{Outbox, context};
+use crate::record::{BROKER_PARTITION, BrokerRecord};
+use crate::shard::Shard;
+use polylogue_api::Durability;
+use polylogue_log::journal::Journal;
+use polylogue_log::store::{MergePlan, MergeProgress, Retention};
+use polylogue_replicate::Work;
+use polylogue_types::{Map, PartitionId, ShardId, Term};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The longest that the timer thread sleeps. Milliseconds.
+const TIMER_MS_MAX: u64 = 500;
+/// How often free room on the disk is looked at. Milliseconds.
+const ROOM_CHECK_MS: u64 = 500;
+/// How often silent producers are looked for. Milliseconds.
+const PRODUCER_CHECK_MS: u64 = 600_000;
+/// Log starts that one look of retention moves at the most; the rest has its turn at the next.
+const TRIMS_PER_LOOK_MAX: usize = 4096;
+
+/// When things are due, in monotonic milliseconds, and what is under way.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    room_ms: u64,
+    retention_ms: u64,
+    producers_ms: u64,
+    captured: Map<ShardId, Captured>,
+    merges: Map<ShardId, MergePlan>,
+}
+
+impl Broker {
+    /// Starts the journals' threads, the readers and the background.
+    ///
+    /// # Errors
+    /// `Io` when the system has no threads to give.
+    pub fn start(&self) -> Result<()> {
+        let inner = &self.inner;
+        let failed = |e: std::io::Error| Error::new(ErrorKind::Io, format!("cannot start a thread: {e}"));
+        inner.running.store(true, Ordering::Release);
+        for shard in inner.all_shards() {
+            shard.log.run()?;
+        }
+        inner.readers.start(&inner.env, inner.config.reader_threads).map_err(failed)?;
+        let timer = inner.clone();
+        let worker = inner.clone();
+        let timer = inner.env.tasks.spawn("pl-timer", Box::new(move || timer.run_timer())).map_err(failed)?;
+        let worker = inner.env.tasks.spawn("pl-worker", Box::new(move || worker.run_worker())).map_err(failed)?;
+        inner.threads.lock().extend([timer, worker]);
+        Ok(())
+    }
+
+    /// Does what is due by the clock. Cheap when nothing is.
+    pub fn tick(&self) {
+        self.inner.tick();
+    }
+
+    /// When [`Broker::tick`] wants to be called next, in monotonic milliseconds of [`Broker::now`].
+    #[must_use]
+    pub fn next_tick_ms(&self) -> u64 {
+        self.inner.next_tick_ms()
+    }
+
+    /// Does one bounded piece of background work; `false` when there was none.
+    pub fn background_step(&self) -> bool {
+        self.inner.background_step()
+    }
+
+    /// One piece of work of every shard's log and of the readers, for a broker without threads; `false` when there was
+    /// none.
+    pub fn log_step(&self, work: Work) -> bool {
+        let mut did = false;
+        for shard in self.inner.all_shards() {
+            did |= shard.log.step(work);
+        }
+        did
+    }
+
+    /// Runs one waiting disk read, for a broker without threads.
+    pub fn read_step(&self) -> bool {
+        self.inner.readers.step()
+    }
+
+    /// Stops taking requests, flushes, writes a checkpoint and ends the threads. What was proposed before is committed
+    /// and answered.
+    pub fn shutdown(&self) {
+        let inner = &self.inner;
+        inner.stopping.store(true, Ordering::Release);
+        inner.deadlines_changed();
+        inner.wake_worker();
+        for thread in std::mem::take(&mut *inner.threads.lock()) {
+            thread.join();
+        }
+        inner.readers.stop();
+        for shard in inner.all_shards() {
+            shard.log.shutdown();
+            if inner.env.fatal.is_fatal() {
+                return;
+            }
+            let captured = inner.capture(&shard);
+            // A checkpoint only makes the next start faster: the journal has everything.
+            let _ = inner.write_final_checkpoint(&shard, &captured);
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn wake_worker(&self) {
+        *self.background.0.lock() = true;
+        self.background.1.notify_one();
+    }
+
+    fn run_timer(&self) {
+        while !self.stopping.load(Ordering::Acquire) {
+            let now = self.now().monotonic_ms;
+            let wait = self.next_tick_ms().saturating_sub(now).min(TIMER_MS_MAX);
+            {
+                let mut changed = self.timer.0.lock();
+                if !*changed && wait > 0 {
+                    self.timer.1.wait_for(&mut changed, Duration::from_millis(wait));
+                }
+                *changed = false;
+            }
+            self.tick();
+        }
+    }
+
+    fn run_worker(&self) {
+        while !self.stopping.load(Ordering::Acquire) {
+            if !self.background_step() {
+                let mut woken = self.background.0.lock();
+                if !*woken {
+                    self.background.1.wait_for(&mut woken, Duration::from_millis(TIMER_MS_MAX));
+                }
+                *woken = false;
+            }
+        }
+    }
+
+    pub(crate) fn next_tick_ms(&self) -> u64 {
+        let deadline = self.machines.lock().next_deadline_ms().unwrap_or(u64::MAX);
+        let due = self.due.lock();
+        deadline.min(due.room_ms).min(due.retention_ms).min(due.producers_ms)
+    }
+
+    pub(crate) fn tick(&self) {
+        let now = self.now();
+        self.run_machine_deadlines();
+        let (room, retention, producers) = {
+            let mut due = self.due.lock();
+            let room = take_due(&mut due.room_ms, now.monotonic_ms, ROOM_CHECK_MS);
+            let retention = take_due(&mut due.retention_ms, now.monotonic_ms, self.config.retention_check_ms);
+            (room, retention, take_due(&mut due.producers_ms, now.monotonic_ms, PRODUCER_CHECK_MS))
+        };
+        if room {
+            self.check_room();
+            self.take_lost_writers();
+        }
+        for shard in self.all_shards() {
+            if retention {
+                self.retain(&shard);
+            }
+            if producers {
+                let oldest = now.wall_ms - i64::try_from(self.config.producer_expiration_ms).unwrap_or(i64::MAX);
+                for partition in shard.state.lock().partitions.values_mut() {
+                    partition.producers.expire(oldest);
+                }
+            }
+        }
+    }
+
+    fn run_machine_deadlines(&self) {
+        let Ok(shard) = self.shard_if_open(self.meta_shard) else { return };
+        let mut outbox = Outbox::new();
+        let context = context(self.now(), self.catalog.as_ref(), self.env.rng.next_u64());
+        self.machines.lock().run_deadlines(&context, &shard, &mut outbox);
+        self.send(outbox);
+    }
+
+    /// Enters and leaves the disk-full state.
+    fn check_room(&self) {
+        let full = match self.env.disk.free_bytes(&self.data.path) {
+            Ok(free) => free < self.config.disk_reserve_bytes,
+            // Not knowing is no reason to refuse: the journal meets a full disk by itself.
+            Err(_) => false,
+        };
+        self.disk_full.store(full, Ordering::Relaxed);
+    }
+
+    /// A shard whose writer was lost (a full disk) gets a new one as soon as everything before is settled.
+    fn take_lost_writers(&self) {
+        for shard in self.all_shards() {
+            let settled = {
+                let state = shard.state.lock();
+                state.lost && state.settled >= state.next_ticket
+            };
+            if settled && let Ok(term) = shard.log.acquire() {
+                self.take_term(&shard, term);
+                if shard.id == self.meta_shard {
+                    let mut outbox = Outbox::new();
+                    let context = context(self.now(), self.catalog.as_ref(), self.env.rng.next_u64());
+                    self.machines.lock().writer_lost(&context, &shard, &mut outbox);
+                    self.send(outbox);
+                }
+            }
+        }
+    }
+
+    /// The shard has a new term: tails start again from what is applied, and leader epochs grow.
+    pub(crate) fn take_term(&self, shard: &Arc<Shard>, term: Term) {
+        let mut machines = self.machines.lock();
+        machines.meta.set_term(shard.id, term);
+        {
+            let mut state = shard.state.lock();
+            state.term = term;
+            state.lost = false;
+            for partition in state.partitions.values_mut() {
+                partition.reset_tail();
+            }
+        }
+        let topics: Vec<_> = machines.meta.topics().cloned().collect();
+        drop(machines);
+        for topic in topics.iter().filter(|t| t.placement().any(|(_, in_shard)| in_shard == shard.id)) {
+            let info = topic.info(&|id| self.term_of(id));
+            let mut state = shard.state.lock();
+            for ((id, _), partition) in topic.placement().zip(&info.partitions) {
+                if let Some(known) = state.partitions.get_mut(&id) {
+                    known.leader_epoch = partition.leader_epoch;
+                }
+            }
+            drop(state);
+            self.catalog.publish(topic, &|id| self.term_of(id));
+        }
+    }
+
+    /// Proposes new log starts for what time and size no longer keep.
+    fn retain(&self, shard: &Shard) {
+        let limits: Vec<(PartitionId, Retention)> = {
+            let state = shard.state.lock();
+            if state.lost {
+                return;
+            }
+            let partitions = state.partitions.values().filter(|p| p.config.cleanup.delete && !crate::open::is_own(p.id));
+            partitions.map(|p| (p.id, self.retention_of(shard, &p.config))).collect()
+        };
+        let mut trims = shard.store.retention_scan(self.env.clock.now_ms(), limits.iter().copied());
+        if shard.class == Durability::Memory {
+            // What left the ring of frames is gone; the log start says so.
+            trims.extend(limits.iter().filter_map(|(id, _)| shard.store.partition_stats(*id).map(|s| (*id, s.first))));
+            let state = shard.state.lock();
+            trims.retain(|(id, first)| state.partitions.get(id).is_some_and(|p| p.log_start < *first));
+        }
+        if trims.is_empty() {
+            return;
+        }
+        let mut state = shard.state.lock();
+        for (partition, offset) in trims.into_iter().take(TRIMS_PER_LOOK_MAX) {
+            // What is refused now is found again at the next look.
+            let record = BrokerRecord::LogStart { partition, offset };
+            if shard.propose_record(&mut state, BROKER_PARTITION, record.encode().into()).is_err() {
+                break;
+            }
+        }
+    }
+
+    fn retention_of(&self, shard: &Shard, config: &polylogue_api::TopicConfig) -> Retention {
+        let bytes = match shard.class {
+            Durability::Memory => {
+                let most = self.config.memory_partition_bytes_max;
+                Some(config.retention_bytes.map_or(most, |bytes| bytes.min(most)))
+            }
+            _ => config.retention_bytes,
+        };
+        Retention { ms: config.retention_ms, bytes }
+    }
+
+    pub(crate) fn background_step(&self) -> bool {
+        let mut did = false;
+        for shard in self.all_shards() {
+            did |= self.checkpoint_step(&shard);
+            did |= self.merge_step(&shard);
+        }
+        did
+    }
+
+    fn checkpoint_step(&self, shard: &Shard) -> bool {
+        if shard.checkpoints.is_none() {
+            return false;
+        }
+        let waiting = self.due.lock().captured.remove(&shard.id);
+        let captured = match waiting {
+            Some(captured) => captured,
+            None if shard.state.lock().applied_bytes >= self.config.checkpoint_bytes_max => self.capture(shard),
+            None => return false,
+        };
+        match self.write_checkpoint(shard, &captured) {
+            Ok(true) => true,
+            Ok(false) => {
+                self.due.lock().captured.insert(shard.id, captured);
+                false
+            }
+            Err(e) => {
+                self.gauges.background_failed("checkpoint", &e.to_string());
+                self.due.lock().captured.insert(shard.id, captured);
+                false
+            }
+        }
+    }
+
+    /// One piece of a merge, or the record that begins one, or a piece of reclaiming.
+    fn merge_step(&self, shard: &Shard) -> bool {
+        let Some(journal) = &shard.journal else { return false };
+        match self.try_merge_step(shard, journal) {
+            Ok(did) => did,
+            Err(e) => {
+                self.gauges.background_failed("merge", &e.to_string());
+                false
+            }
+        }
+    }
+
+    fn try_merge_step(&self, shard: &Shard, journal: &Journal) -> polylogue_log::Result<bool> {
+        let classes = |id: PartitionId| class_of(shard, id);
+        let plan = self.due.lock().merges.remove(&shard.id);
+        if let Some(mut plan) = plan {
+            if let MergeProgress::More { written } = shard.store.run_merge_step(&mut plan, journal)? {
+                self.due.lock().merges.insert(shard.id, plan);
+                self.pace(written);
+            }
+            return Ok(true);
+        }
+        let (cut, proposed) = {
+            let state = shard.state.lock();
+            (state.cut, state.cut_proposed)
+        };
+        if let Some(upto) = cut.filter(|upto| Some(*upto) > shard.store.merged_upto()) {
+            if let Some(plan) = shard.store.plan_merge(upto, journal, &classes)? {
+                self.due.lock().merges.insert(shard.id, plan);
+                return Ok(true);
+            }
+        } else if proposed.is_none_or(|upto| Some(upto) <= cut)
+            && let Some(due) = shard.store.merge_due(self.env.clock.now_ms(), journal, &classes)
+        {
+            // The cut is a record, so that every replica merges the same frames into the same segments.
+            let mut state = shard.state.lock();
+            if shard.propose_cut(&mut state, due.upto).is_ok() {
+                state.cut_proposed = Some(due.upto);
+            }
+            return Ok(false);
+        }
+        Ok(shard.store.reclaim_step()?.more)
+    }
+
+    /// Waits so long that background writes keep to their pace.
+    fn pace(&self, written: u64) {
+        if self.running.load(Ordering::Acquire) {
+            let pause = Duration::from_nanos(written.saturating_mul(1_000_000_000) / self.config.merge_bytes_per_sec.max(1));
+            let mut woken = self.background.0.lock();
+            if !*woken {
+                self.background.1.wait_for(&mut woken, pause);
+            }
+        }
+    }
+
+    fn write_final_checkpoint(&self, shard: &Shard, captured: &Captured) -> Result<()> {
+        if let Some(checkpoints) = &shard.checkpoints {
+            // One that waited for a flush holds changes that this one does not have again.
+            if let Some(waiting) = self.due.lock().captured.remove(&shard.id) {
+                checkpoints.write(waiting.applied, waiting.changed)?;
+            }
+            checkpoints.write(captured.applied, captured.changed.iter().cloned())?;
+        }
+        Ok(())
+    }
+
+    fn shard_if_open(&self, id: ShardId) -> std::result::Result<Arc<Shard>, ()> {
+        self.shards.read().get(&id).cloned().ok_or(())
+    }
+}
+
+/// Partitions whose messages live about equally long share segments: the class is the power of two of minutes.
+fn class_of(shard: &Shard, id: PartitionId) -> u8 {
+    let state = shard.state.lock();
+    // What is gone, and what machines keep only until their next checkpoint, is the shortest-lived of all.
+    let Some(partition) = state.partitions.get(&id).filter(|p| !crate::open::is_own(p.id)) else { return 0 };
+    match partition.config.retention_ms {
+        None => u8::MAX,
+        Some(ms) => (64 - (ms / 60_000).leading_zeros()) as u8,
+    }
+}
+
+fn take_due(at_ms: &mut u64, now_ms: u64, every_ms: u64) -> bool {
+    let due = now_ms >= *at_ms;
+    if due {
+        *at_ms = now_ms + every_ms.max(1);
+    }
+    due
+}

@@ -1,0 +1,343 @@
+//! The broker: takes requests, hands them to the shard or machine concerned, answers when it is true.
+
+use crate::background::Due;
+use crate::config::BrokerConfig;
+use crate::datadir::DataDir;
+use crate::error::{Error, ErrorKind, Result};
+use crate::machines::{Expects, Machines, Outbox, context};
+use crate::pending::PendingAppend;
+use crate::readers::Readers;
+use crate::shard::{AppendTerms, Parked, Shard};
+use crate::sink::{Origin, ReplySink, SessionId};
+use crate::status::Gauges;
+use parking_lot::{Condvar, Mutex, RwLock};
+use polylogue_api::machine::Command;
+use polylogue_api::{
+    AppendEntry, AppendError, AppendRequest, Catalog, EpochEnd, EpochEndQuery, MachineId, Now, ReadError, Reply,
+    Request, Token, Unavailable, WatchRequest,
+};
+use polylogue_env::{Env, JoinTask};
+use polylogue_meta::{MetaCommand, SharedCatalog};
+use polylogue_types::{Map, PartitionId, ShardId, Term};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A running broker. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Broker {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What all parts of the broker share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) env: Env,
+    pub(crate) config: BrokerConfig,
+    pub(crate) data: DataDir,
+    pub(crate) meta_shard: ShardId,
+    pub(crate) shards: RwLock<BTreeMap<ShardId, Arc<Shard>>>,
+    /// Which shard takes a partition's writes.
+    pub(crate) routes: RwLock<Map<PartitionId, Arc<Shard>>>,
+    pub(crate) machines: Mutex<Machines>,
+    pub(crate) catalog: Arc<SharedCatalog>,
+    pub(crate) readers: Readers,
+    pub(crate) gauges: Gauges,
+    pub(crate) next_session: AtomicU64,
+    pub(crate) disk_full: AtomicBool,
+    pub(crate) stopping: AtomicBool,
+    /// Wakes the timer thread when a machine's deadline may have become earlier.
+    pub(crate) timer: (Mutex<bool>, Condvar),
+    /// Wakes the worker thread.
+    pub(crate) background: (Mutex<bool>, Condvar),
+    pub(crate) threads: Mutex<Vec<Box<dyn JoinTask>>>,
+    pub(crate) due: Mutex<Due>,
+    /// The threads have been started.
+    pub(crate) running: AtomicBool,
+    pub(crate) started_ns: u64,
+    /// Itself, for what is opened late.
+    pub(crate) this: std::sync::Weak<Inner>,
+}
+
+impl Broker {
+    /// A name for a new session.
+    #[must_use]
+    pub fn new_session(&self) -> SessionId {
+        SessionId(self.inner.next_session.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Topics as applied.
+    #[must_use]
+    pub fn catalog(&self) -> Arc<dyn Catalog> {
+        self.inner.catalog.clone()
+    }
+
+    /// The time as sessions are told it.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        self.inner.now()
+    }
+
+    /// Takes a request. Never blocks on the disk. `from` is answered exactly once under `token`, perhaps before this
+    /// returns.
+    pub fn submit(&self, from: &Arc<dyn ReplySink>, session: SessionId, token: Token, request: Request) {
+        let origin = Origin { sink: from.clone(), session, token };
+        match request {
+            Request::Append(request) => self.inner.append(origin, request),
+            Request::Read(request) => Inner::read(&self.inner, origin, request),
+            Request::Watch(request) => self.inner.watch(origin, request),
+            Request::Unwatch(watched) => self.inner.unwatch(session, watched),
+            Request::FindOffsets(queries) => Inner::find_offsets(&self.inner, origin, queries),
+            Request::EpochEnds(queries) => {
+                let ends = queries.iter().map(|q| self.inner.epoch_end(*q)).collect();
+                origin.reply(Reply::EpochEnds(ends));
+            }
+            Request::AllocateProducerId => {
+                self.inner.command(MachineId::Meta, origin, Expects::Producer, Box::new(MetaCommand::AllocateProducerId));
+            }
+            Request::CreateTopics(command) => {
+                let expects = Expects::CreatedTopics(command.topics.len());
+                self.inner.command(MachineId::Meta, origin, expects, Box::new(MetaCommand::CreateTopics(command)));
+            }
+            Request::DeleteTopics(command) => {
+                let expects = Expects::DeletedTopics(command.topics.len());
+                self.inner.command(MachineId::Meta, origin, expects, Box::new(MetaCommand::DeleteTopics(command)));
+            }
+            Request::Machine(id, command) => self.inner.command(id, origin, Expects::Machine, command),
+        }
+    }
+
+    /// A session has ended: its watches and parked callers are forgotten. What it wrote stays on its way.
+    pub fn session_gone(&self, session: SessionId) {
+        let inner = &self.inner;
+        for shard in inner.all_shards() {
+            shard.state.lock().watches.remove_session(session.0);
+        }
+        let mut outbox = Outbox::new();
+        if let Ok(shard) = inner.shard(inner.meta_shard) {
+            let context = context(inner.now(), inner.catalog.as_ref(), inner.env.rng.next_u64());
+            inner.machines.lock().session_gone(session.0, &context, &shard, &mut outbox);
+        }
+        inner.send(outbox);
+    }
+
+    /// Looks at a hosted machine (admin listings).
+    pub fn with_machine<R>(&self, id: MachineId, look: impl FnOnce(&dyn std::any::Any) -> R) -> Option<R> {
+        let mut machines = self.inner.machines.lock();
+        machines.get_mut(id).map(|machine| look(machine.as_any()))
+    }
+
+    /// Whether payload is refused for want of room on the disk.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        self.inner.disk_full.load(Ordering::Relaxed)
+    }
+}
+
+impl Inner {
+    pub(crate) fn now(&self) -> Now {
+        let monotonic_ms = self.env.clock.monotonic_ns().saturating_sub(self.started_ns) / 1_000_000;
+        Now { wall_ms: self.env.clock.now_ms(), monotonic_ms }
+    }
+
+    pub(crate) fn all_shards(&self) -> Vec<Arc<Shard>> {
+        self.shards.read().values().cloned().collect()
+    }
+
+    /// The shard of that id, opened where it is not yet.
+    pub(crate) fn shard(&self, id: ShardId) -> Result<Arc<Shard>> {
+        let known = self.shards.read().get(&id).cloned();
+        match known {
+            Some(shard) => Ok(shard),
+            None => match self.this.upgrade() {
+                Some(this) => this.open_late(id),
+                None => Err(Error::new(ErrorKind::Io, "the broker is shutting down")),
+            },
+        }
+    }
+
+    pub(crate) fn term_of(&self, shard: ShardId) -> Term {
+        self.shards.read().get(&shard).map(|s| s.state.lock().term).unwrap_or_default()
+    }
+
+    pub(crate) fn send(&self, outbox: Outbox) {
+        for (origin, reply) in outbox {
+            origin.reply(reply);
+        }
+    }
+
+    pub(crate) fn deadlines_changed(&self) {
+        *self.timer.0.lock() = true;
+        self.timer.1.notify_one();
+    }
+
+    fn command(&self, id: MachineId, origin: Origin, expects: Expects, command: Command) {
+        let mut outbox = Outbox::new();
+        match self.shard(self.meta_shard) {
+            Ok(shard) => {
+                let context = context(self.now(), self.catalog.as_ref(), self.env.rng.next_u64());
+                let mut machines = self.machines.lock();
+                let before = machines.next_deadline_ms();
+                machines.command(id, &context, (origin, expects), command, &shard, &mut outbox);
+                let after = machines.next_deadline_ms();
+                drop(machines);
+                if after != before {
+                    self.deadlines_changed();
+                }
+            }
+            Err(_) => outbox.push((origin, crate::machines::unavailable(expects, Unavailable::Stopping))),
+        }
+        self.send(outbox);
+    }
+
+    fn append(&self, origin: Origin, request: AppendRequest) {
+        let count = request.entries.len();
+        let mut results = vec![Err(AppendError::UnknownPartition); count];
+        if self.stopping.load(Ordering::Relaxed) || self.disk_full.load(Ordering::Relaxed) {
+            let error = match self.stopping.load(Ordering::Relaxed) {
+                true => AppendError::Unavailable(Unavailable::Stopping),
+                false => AppendError::Unavailable(Unavailable::StorageFull),
+            };
+            results.fill(Err(error));
+            return origin.reply(Reply::Append(results));
+        }
+        let parts = self.by_shard(request.entries);
+        let now_ms = self.env.clock.now_ms();
+        let terms = AppendTerms {
+            ack: request.ack,
+            now_ms,
+            oldest_producer_ms: now_ms - i64::try_from(self.config.producer_expiration_ms).unwrap_or(i64::MAX),
+        };
+        match parts.as_slice() {
+            [_] => self.append_one(origin, parts, terms, results),
+            _ => self.append_many(origin, parts, terms, results),
+        }
+    }
+
+    /// The entries by the shard that takes them, with their positions in the request.
+    fn by_shard(&self, entries: Vec<AppendEntry>) -> Vec<(Arc<Shard>, Vec<(u32, AppendEntry)>)> {
+        let mut parts: Vec<(Arc<Shard>, Vec<(u32, AppendEntry)>)> = Vec::with_capacity(1);
+        let total = entries.len();
+        let routes = self.routes.read();
+        for (position, entry) in (0u32..).zip(entries) {
+            let Some(shard) = routes.get(&entry.partition) else { continue };
+            match parts.iter_mut().find(|(other, _)| other.id == shard.id) {
+                Some((_, part)) => part.push((position, entry)),
+                None => {
+                    let mut part = Vec::with_capacity(total);
+                    part.push((position, entry));
+                    parts.push((shard.clone(), part));
+                }
+            }
+        }
+        parts
+    }
+
+    fn append_one(
+        &self,
+        origin: Origin,
+        mut parts: Vec<(Arc<Shard>, Vec<(u32, AppendEntry)>)>,
+        terms: AppendTerms,
+        mut results: Vec<std::result::Result<polylogue_api::Appended, AppendError>>,
+    ) {
+        let Some((shard, entries)) = parts.pop() else { return };
+        let mut state = shard.state.lock();
+        let outcome = shard.append(&mut state, entries, terms);
+        place(&mut results, outcome.results);
+        match outcome.waits {
+            Some((ticket, waiting)) => {
+                let pending = Arc::new(PendingAppend::new(origin, results, 1));
+                Shard::park(&mut state, ticket, Parked::Append(pending, waiting));
+            }
+            None => {
+                drop(state);
+                origin.reply(Reply::Append(results));
+            }
+        }
+    }
+
+    /// A request whose partitions are in several shards (or in none): answered when the last of them has committed.
+    fn append_many(
+        &self,
+        origin: Origin,
+        parts: Vec<(Arc<Shard>, Vec<(u32, AppendEntry)>)>,
+        terms: AppendTerms,
+        mut results: Vec<std::result::Result<polylogue_api::Appended, AppendError>>,
+    ) {
+        // Every shard's state stays locked until its part is parked, so that no part can be done before the request
+        // knows how many there are. The shards come in one order, always.
+        let mut parts = parts;
+        parts.sort_by_key(|(shard, _)| shard.id);
+        let shards: Vec<_> = parts.iter().map(|(shard, _)| shard.clone()).collect();
+        let mut states: Vec<_> = shards.iter().map(|shard| shard.state.lock()).collect();
+        let mut waits = Vec::new();
+        for ((i, (shard, entries)), state) in parts.into_iter().enumerate().zip(&mut states) {
+            let outcome = shard.append(state, entries, terms);
+            place(&mut results, outcome.results);
+            waits.extend(outcome.waits.map(|(ticket, waiting)| (i, ticket, waiting)));
+        }
+        if waits.is_empty() {
+            drop(states);
+            return origin.reply(Reply::Append(results));
+        }
+        let pending = Arc::new(PendingAppend::new(origin, results, waits.len()));
+        for (i, ticket, waiting) in waits {
+            if let Some(state) = states.get_mut(i) {
+                Shard::park(state, ticket, Parked::Append(pending.clone(), waiting));
+            }
+        }
+    }
+
+    fn watch(&self, origin: Origin, request: WatchRequest) {
+        // Partitions of several shards: the watch is registered in each, and the first event ends it for the session,
+        // which then unwatches. One watcher may so hear twice; sessions ignore tokens that they have forgotten.
+        let mut by_shard: Vec<(Arc<Shard>, Vec<_>)> = Vec::new();
+        let mut known = true;
+        {
+            let routes = self.routes.read();
+            for seen in request.seen {
+                match routes.get(&seen.0) {
+                    None => known = false,
+                    Some(shard) => match by_shard.iter_mut().find(|(other, _)| other.id == shard.id) {
+                        Some((_, part)) => part.push(seen),
+                        None => by_shard.push((shard.clone(), vec![seen])),
+                    },
+                }
+            }
+        }
+        for (shard, seen) in by_shard {
+            let mut state = shard.state.lock();
+            known = known && Shard::may_watch(&state, &seen);
+            if known {
+                Shard::watch(&mut state, origin.clone(), seen);
+            }
+        }
+        if !known {
+            self.unwatch(origin.session, origin.token);
+            origin.sink.event(polylogue_api::Event::Changed(origin.token));
+        }
+    }
+
+    fn unwatch(&self, session: SessionId, token: Token) {
+        for shard in self.all_shards() {
+            shard.state.lock().watches.remove((session.0, token));
+        }
+    }
+
+    fn epoch_end(&self, query: EpochEndQuery) -> std::result::Result<EpochEnd, ReadError> {
+        let shard = self.routes.read().get(&query.partition).cloned().ok_or(ReadError::UnknownPartition)?;
+        let state = shard.state.lock();
+        let partition = state.partitions.get(&query.partition).ok_or(ReadError::UnknownPartition)?;
+        let (epoch, end) = partition.epoch_end(query.epoch);
+        Ok(EpochEnd { epoch, end })
+    }
+}
+
+fn place<T: Clone>(into: &mut [T], results: Vec<(u32, T)>) {
+    for (position, result) in results {
+        if let Some(slot) = into.get_mut(position as usize) {
+            *slot = result;
+        }
+    }
+}
+

@@ -1,0 +1,136 @@
+//! What a checkpoint of a shard holds: chunks of the machines' and the partitions' applied state.
+//!
+//! ```text
+//! kind   'm'  id: u8 machine (1 metadata, 2 Kafka groups), the machine's own chunk id
+//!        'p'  id: u64 partition (big endian, so that keys sort by it)
+//! value  the machine's own bytes, or Partition::encode
+//! ```
+
+use crate::broker::Inner;
+use crate::error::Result;
+use crate::open::is_own;
+use crate::shard::{Shard, ShardState};
+use bytes::Bytes;
+use polylogue_api::MachineId;
+use polylogue_log::checkpoint::{CheckpointStore, ChunkKey};
+use polylogue_types::bin::BinWriter;
+use polylogue_types::{Index, PartitionId};
+
+const MACHINE: u8 = b'm';
+const PARTITION: u8 = b'p';
+
+/// A chunk as loaded.
+#[derive(Debug)]
+pub(crate) enum Chunk {
+    Machine { machine: MachineId, id: Bytes, bytes: Bytes },
+    Partition { partition: PartitionId, bytes: Bytes },
+}
+
+/// What is to be written: keys, and values or `None` for chunks that are gone.
+pub(crate) type Changed = Vec<(ChunkKey, Option<Bytes>)>;
+
+/// A checkpoint that was captured and is to be written once everything up to `applied` is durable.
+#[derive(Debug)]
+pub(crate) struct Captured {
+    pub(crate) applied: Index,
+    pub(crate) changed: Changed,
+}
+
+fn tag(machine: MachineId) -> u8 {
+    match machine {
+        MachineId::Meta => 1,
+        MachineId::KafkaGroups => 2,
+    }
+}
+
+fn machine(tag: u8) -> Option<MachineId> {
+    match tag {
+        1 => Some(MachineId::Meta),
+        2 => Some(MachineId::KafkaGroups),
+        _ => None,
+    }
+}
+
+fn partition_key(id: PartitionId) -> ChunkKey {
+    ChunkKey { kind: PARTITION, id: Bytes::copy_from_slice(&id.0.to_be_bytes()) }
+}
+
+/// Reads all chunks of the newest checkpoint. Chunks of kinds that this version does not know are of machines that it
+/// does not have, and are skipped.
+pub(crate) fn load(checkpoints: &CheckpointStore) -> Result<Vec<Chunk>> {
+    let mut chunks = Vec::new();
+    checkpoints.load(&mut |key: ChunkKey, bytes: Bytes| {
+        match key.kind {
+            MACHINE => {
+                if let Some(machine) = key.id.first().copied().and_then(machine) {
+                    chunks.push(Chunk::Machine { machine, id: key.id.slice(1..), bytes });
+                }
+            }
+            PARTITION => {
+                if let Ok(id) = <[u8; 8]>::try_from(&key.id[..]) {
+                    chunks.push(Chunk::Partition { partition: PartitionId(u64::from_be_bytes(id)), bytes });
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(chunks)
+}
+
+impl Inner {
+    /// Takes what changed since the last checkpoint, between two commits.
+    pub(crate) fn capture(&self, shard: &Shard) -> Captured {
+        let _between_commits = shard.applying.lock();
+        let mut changed = Changed::new();
+        if shard.id == self.meta_shard {
+            let mut machines = self.machines.lock();
+            for id in machines.ids() {
+                let Some(hosted) = machines.get_mut(id) else { continue };
+                for (chunk, bytes) in hosted.take_changed_chunks() {
+                    let mut key = vec![tag(id)];
+                    key.extend_from_slice(&chunk);
+                    changed.push((ChunkKey { kind: MACHINE, id: Bytes::from(key) }, bytes));
+                }
+            }
+        }
+        let mut state = shard.state.lock();
+        capture_partitions(&mut state, &mut changed);
+        state.applied_bytes = 0;
+        Captured { applied: state.applied, changed }
+    }
+
+    /// Writes a captured checkpoint and lets go of what it covers; `false` when it must wait for a flush.
+    pub(crate) fn write_checkpoint(&self, shard: &Shard, captured: &Captured) -> Result<bool> {
+        let (Some(checkpoints), Some(journal)) = (&shard.checkpoints, &shard.journal) else { return Ok(true) };
+        if journal.view().durable < Some(captured.applied) {
+            return Ok(false);
+        }
+        checkpoints.write(captured.applied, captured.changed.iter().cloned())?;
+        // Records of machines and of the broker itself are never read again once their effect is in a checkpoint.
+        let own: Vec<_> = {
+            let state = shard.state.lock();
+            state.partitions.values().filter(|p| is_own(p.id)).map(|p| (p.id, p.high_watermark)).collect()
+        };
+        for (id, upto) in own {
+            shard.store.trim(id, upto);
+        }
+        shard.store.release_journal(journal.as_ref())?;
+        Ok(true)
+    }
+}
+
+fn capture_partitions(state: &mut ShardState, changed: &mut Changed) {
+    let dirty = state.partitions.values_mut().filter(|p| p.dirty);
+    for partition in dirty {
+        let mut w = BinWriter::new();
+        partition.encode(&mut w);
+        partition.dirty = false;
+        changed.push((partition_key(partition.id), Some(Bytes::from(w.out))));
+    }
+    for id in state.removed.drain(..) {
+        changed.push((partition_key(id), None));
+    }
+    // In an order that depends on content only: equal states give equal files.
+    changed.sort_by(|a, b| a.0.cmp(&b.0));
+}

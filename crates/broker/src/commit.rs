@@ -1,0 +1,241 @@
+//! What happens when frames are committed: indexes, offsets, machines, replies, in this order.
+//!
+//! Runs on the journal's threads, one call at a time per shard. Readers see an offset only after its entry can be
+//! found; a reply leaves only after the state that it tells of is applied.
+
+use crate::broker::Inner;
+use crate::machines::{Outbox, context};
+use crate::open::is_own;
+use crate::pending::PendingAppend;
+use crate::record::BrokerRecord;
+use crate::shard::{Parked, Shard, ShardState};
+use crate::watch::{self, Fired};
+use parking_lot::Mutex;
+use polylogue_api::{AppendError, Caller, Effects, MachineId, TopicInfo, Unavailable};
+use polylogue_log::{Frame, Kind};
+use polylogue_log::journal::{CommitSink, Outcome};
+use polylogue_log::store::ShardStore;
+use polylogue_meta::{MetaEvent, TopicMeta};
+use polylogue_types::{Index, ShardId};
+use std::any::Any;
+use std::sync::{Arc, Weak};
+
+/// A shard's receiver of committed frames. The broker is not there yet while a shard is being opened.
+#[derive(Debug, Default)]
+pub(crate) struct ShardSink {
+    pub(crate) target: Mutex<Option<(Weak<Inner>, Weak<Shard>)>>,
+}
+
+impl CommitSink for ShardSink {
+    fn committed(&self, frames: &[Arc<Frame>], outcomes: &[(u64, Outcome)]) {
+        let target = self.target.lock().clone();
+        let Some((broker, shard)) = target else { return };
+        if let (Some(broker), Some(shard)) = (broker.upgrade(), shard.upgrade()) {
+            broker.committed(&shard, frames, outcomes);
+        }
+    }
+}
+
+/// Replies that became due, with the fate of what they tell of.
+#[derive(Debug, Default)]
+struct Due {
+    appends: Vec<(Arc<PendingAppend>, Vec<u32>, Option<AppendError>)>,
+    machine: Vec<(Caller, Result<Box<dyn Any + Send>, Unavailable>)>,
+}
+
+fn why(outcome: Outcome) -> Option<Unavailable> {
+    match outcome {
+        Outcome::Committed(_) => None,
+        Outcome::NotCommitted => Some(Unavailable::NotCommitted),
+        Outcome::Unknown => Some(Unavailable::Unknown),
+    }
+}
+
+impl Inner {
+    pub(crate) fn committed(&self, shard: &Arc<Shard>, frames: &[Arc<Frame>], outcomes: &[(u64, Outcome)]) {
+        let _one_at_a_time = shard.applying.lock();
+        let mut fired = Fired::new();
+        let mut outbox = Outbox::new();
+        let due = {
+            for frame in frames {
+                if let Err(e) = shard.store.apply(frame) {
+                    self.env.fatal.fatal(&format!("shard {}: {e}", shard.id));
+                    return;
+                }
+            }
+            let mut state = shard.state.lock();
+            for frame in frames {
+                let applied = self.apply_frame(shard.id, &shard.store, &mut state, frame, false, &mut fired);
+                if let Err(broken) = applied {
+                    self.env.fatal.fatal(&broken);
+                    return;
+                }
+            }
+            settle(&mut state, outcomes)
+        };
+        let for_machines = |frame: &Arc<Frame>| frame.entries.iter().any(|e| is_own(e.envelope.partition));
+        if shard.id == self.meta_shard && (!due.machine.is_empty() || frames.iter().any(for_machines)) {
+            self.apply_machines(shard, frames, due.machine, &mut outbox);
+        }
+        for (pending, positions, error) in due.appends {
+            pending.part_done(&positions, error);
+        }
+        for (origin, reply) in outbox {
+            origin.reply(reply);
+        }
+        watch::deliver(fired);
+    }
+
+    /// Applies one frame's entries to the shard's own state.
+    pub(crate) fn apply_frame(
+        &self,
+        shard: ShardId,
+        store: &ShardStore,
+        state: &mut ShardState,
+        frame: &Frame,
+        replay: bool,
+        fired: &mut Fired,
+    ) -> Result<(), String> {
+        if let Some(lost) = frame.lost() {
+            for range in &lost.ranges {
+                if let Some(partition) = state.partitions.get_mut(&range.partition) {
+                    partition.lose(Some(range.end));
+                }
+            }
+            if !lost.complete {
+                state.partitions.values_mut().for_each(|partition| partition.lose(None));
+            }
+        }
+        for entry in &frame.entries {
+            Shard::apply_entry(state, &entry.envelope, frame.time_ms, replay, fired)?;
+            if entry.envelope.partition == crate::record::BROKER_PARTITION {
+                let record = BrokerRecord::decode(&frame.native(entry))
+                    .map_err(|e| format!("shard {shard} index {}: {e}", frame.index))?;
+                match record {
+                    BrokerRecord::LogStart { partition, offset } => {
+                        if let Some(p) = state.partitions.get_mut(&partition) {
+                            p.trim(offset);
+                            let log_start = p.log_start;
+                            store.trim(partition, log_start);
+                        }
+                    }
+                }
+            }
+        }
+        if frame.kind == Kind::SegmentCut
+            && let Ok(upto) = <[u8; 8]>::try_from(&frame.body[..])
+        {
+            state.cut = Some(Index(u64::from_le_bytes(upto)));
+        }
+        state.applied = frame.index;
+        state.applied_bytes += frame.bytes.len() as u64;
+        Ok(())
+    }
+
+    fn apply_machines(
+        &self,
+        shard: &Arc<Shard>,
+        frames: &[Arc<Frame>],
+        due: Vec<(Caller, Result<Box<dyn Any + Send>, Unavailable>)>,
+        outbox: &mut Outbox,
+    ) {
+        let events: Vec<_> = {
+            let mut machines = self.machines.lock();
+            frames.iter().flat_map(|frame| machines.apply(frame)).collect()
+        };
+        // Without the machines' lock: a topic may be the first to want a shard of its class.
+        let deleted: Vec<_> = events.iter().filter_map(|event| self.topic_event(event)).collect();
+        let mut machines = self.machines.lock();
+        if !deleted.is_empty() {
+            let context = context(self.now(), self.catalog.as_ref(), self.env.rng.next_u64());
+            for id in machines.ids().into_iter().filter(|id| *id != MachineId::Meta) {
+                let mut effects = Effects::default();
+                if let Some(machine) = machines.get_mut(id) {
+                    machine.on_topics_deleted(&context, &deleted, &mut effects);
+                }
+                machines.carry_out(id, effects, shard, outbox);
+            }
+        }
+        for (caller, reply) in due {
+            machines.answer(caller, reply, outbox);
+        }
+        drop(machines);
+        self.deadlines_changed();
+    }
+
+    /// Makes a created topic usable, or takes a deleted one away (which is returned).
+    pub(crate) fn topic_event(&self, event: &MetaEvent) -> Option<Arc<TopicInfo>> {
+        match event {
+            MetaEvent::Created(topic) => {
+                self.topic_created(topic);
+                None
+            }
+            MetaEvent::Deleted(topic) => Some(self.topic_deleted(topic)),
+        }
+    }
+
+    fn topic_created(&self, topic: &Arc<TopicMeta>) {
+        let term_of = |shard: ShardId| self.term_of(shard);
+        let info = topic.info(&term_of);
+        for ((id, shard_id), partition) in topic.placement().zip(&info.partitions) {
+            let shard = match self.shard(shard_id) {
+                Ok(shard) => shard,
+                Err(e) => {
+                    self.env.fatal.fatal(&format!("shard {shard_id} cannot be opened for topic {}: {e}", info.name));
+                    return;
+                }
+            };
+            let mut state = shard.state.lock();
+            state.partitions.entry(id).or_insert_with(|| {
+                crate::partition::Partition::new(id, topic.config().clone(), partition.leader_epoch, Default::default())
+            });
+            drop(state);
+            self.routes.write().insert(id, shard);
+        }
+        self.catalog.publish(topic, &term_of);
+    }
+
+    fn topic_deleted(&self, topic: &Arc<TopicMeta>) -> Arc<TopicInfo> {
+        self.catalog.withdraw(topic.id());
+        let mut fired = Fired::new();
+        for (id, _) in topic.placement() {
+            let Some(shard) = self.routes.write().remove(&id) else { continue };
+            let mut state = shard.state.lock();
+            state.partitions.remove(&id);
+            state.removed.push(id);
+            state.watches.gone(id, &mut fired);
+            drop(state);
+            shard.store.drop_partition(id);
+        }
+        watch::deliver(fired);
+        topic.info(&|shard| self.term_of(shard))
+    }
+}
+
+/// Takes what waited for these outcomes.
+fn settle(state: &mut ShardState, outcomes: &[(u64, Outcome)]) -> Due {
+    let mut due = Due::default();
+    let mut parked = Vec::new();
+    for (ticket, outcome) in outcomes {
+        let why = why(*outcome);
+        if why.is_some() {
+            state.lost = true;
+        }
+        state.settled = ticket + 1;
+        Shard::unpark(state, *ticket, &mut parked);
+        for parked in parked.drain(..) {
+            match parked {
+                Parked::Append(pending, positions) => {
+                    due.appends.push((pending, positions, why.map(AppendError::Unavailable)));
+                }
+                Parked::Machine(replies) => {
+                    due.machine.extend(replies.into_iter().map(|(caller, reply)| match why {
+                        None => (caller, Ok(reply)),
+                        Some(why) => (caller, Err(why)),
+                    }));
+                }
+            }
+        }
+    }
+    due
+}

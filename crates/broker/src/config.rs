@@ -1,0 +1,71 @@
+//! The broker's own settings and bounds.
+
+use polylogue_api::ClusterInfo;
+use polylogue_log::store::StoreConfig;
+use polylogue_types::limits;
+use std::path::PathBuf;
+
+/// Everything that the broker may be told at its start. Each value has a default that is right for most.
+#[derive(Clone, Debug)]
+pub struct BrokerConfig {
+    /// The data directory.
+    pub data_dir: PathBuf,
+    /// Which node of which cluster this is, where the directory is new; an existing directory knows.
+    pub cluster: Option<ClusterInfo>,
+    /// Journal shards of class `sync`. More than one flush at a time pays only on disks that flush in parallel.
+    pub sync_shards: u32,
+    /// The size of a journal file. Bytes.
+    pub journal_file_bytes: u64,
+    /// How much journal may be replayed at a start before a checkpoint is due. Bytes.
+    pub checkpoint_bytes_max: u64,
+    /// Free disk space under which payload is refused. Bytes.
+    pub disk_reserve_bytes: u64,
+    /// The longest that an acknowledged record of an `async` shard stays unflushed. Milliseconds.
+    pub async_flush_ms_max: u64,
+    /// The longest that a record nobody waits for stays unflushed. Milliseconds.
+    pub lazy_flush_ms_max: u64,
+    /// How often retention looks for what may go. Milliseconds.
+    pub retention_check_ms: u64,
+    /// How long a silent producer is remembered (Kafka's `producer.id.expiration.ms`). Milliseconds.
+    pub producer_expiration_ms: u64,
+    /// The bound on all partitions together.
+    pub partitions_max: u64,
+    /// What one partition of class `memory` keeps. Bytes.
+    pub memory_partition_bytes_max: u64,
+    /// What all partitions of class `memory` keep together. Bytes.
+    pub memory_bytes_max: usize,
+    /// The pace of background writes that make segments. Bytes per second.
+    pub merge_bytes_per_sec: u64,
+    /// Requests in work over all connections, by their bytes.
+    pub inflight_bytes_max: usize,
+    /// Threads that read cold data from disk.
+    pub reader_threads: usize,
+    /// The partition stores' settings.
+    pub store: StoreConfig,
+}
+
+impl BrokerConfig {
+    /// The defaults for a data directory.
+    #[must_use]
+    pub fn new(data_dir: PathBuf) -> BrokerConfig {
+        BrokerConfig {
+            data_dir,
+            cluster: None,
+            sync_shards: 1,
+            journal_file_bytes: limits::JOURNAL_FILE_BYTES,
+            checkpoint_bytes_max: limits::CHECKPOINT_BYTES_MAX,
+            disk_reserve_bytes: limits::DISK_RESERVE_BYTES,
+            async_flush_ms_max: limits::ASYNC_FLUSH_MS_MAX,
+            lazy_flush_ms_max: limits::LAZY_FLUSH_MS_MAX,
+            retention_check_ms: 1_000,
+            producer_expiration_ms: 24 * 3_600_000,
+            partitions_max: 1_000_000,
+            memory_partition_bytes_max: 16 << 20,
+            memory_bytes_max: 256 << 20,
+            merge_bytes_per_sec: 256 << 20,
+            inflight_bytes_max: limits::INFLIGHT_BYTES_MAX,
+            reader_threads: 2,
+            store: StoreConfig::default(),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The broker core: partitions, cursors, hosted state machines, admission.
+//!
+//! Layer 4. It speaks `polylogue_api` upwards and `polylogue_replicate` and `polylogue_log` downwards; it names no
+//! protocol, no socket and no async runtime. A request comes in through [`Broker::submit`] and is answered through the
+//! session's [`ReplySink`], once what the answer tells is committed.
+//!
+//! **Invariants.**
+//! - *Tail* changes when something is proposed, *applied* when it is committed; replies, reads and duplicate hits come
+//!   from applied state. Losing the writer throws the tail away and nothing else.
+//! - The order in which offsets are given out is the order of proposals is the order in the log.
+//! - `apply` compares the offset that an entry assumed with the one that is next; a mismatch ends the process.
+//! - No lock is held across I/O, and no reply is sent under one.
+//! - Nothing is deleted but through a record (log starts, deleted topics); the machines' own records are the one
+//!   exception: a checkpoint covers them.
+
+mod admission;
+mod background;
+mod broker;
+mod checkpoint;
+mod commit;
+mod config;
+mod datadir;
+mod error;
+mod machines;
+mod open;
+mod partition;
+mod pending;
+mod producers;
+mod readers;
+mod reads;
+mod record;
+mod shard;
+mod sink;
+mod status;
+mod watch;
+
+pub use admission::{Admission, Permit};
+pub use broker::Broker;
+pub use config::BrokerConfig;
+pub use datadir::{DataDir, Identity, LAYOUT_VERSION, read_identity, shard_dir};
+pub use error::{Error, ErrorKind, Result};
+pub use sink::{ReplySink, SessionId};
+pub use status::{Failure, PartitionStatus, ShardStatus};

@@ -1,0 +1,222 @@
+//! The state machines that the broker hosts: metadata, and what protocols bring along.
+//!
+//! A machine proposes records under its own partition of shard 0 and is told of them, in order, once they are
+//! committed. Its replies are parked with the records they tell of.
+
+use crate::shard::{Parked, Shard};
+use crate::sink::Origin;
+use bytes::Bytes;
+use polylogue_api::machine::Command;
+use polylogue_api::{
+    Caller, Catalog, Context, Effects, MachineId, Now, Reply, StateMachine, TopicError, Unavailable,
+};
+use polylogue_log::Frame;
+use polylogue_meta::{KAFKA_GROUPS_PARTITION, META_PARTITION, MetaEvent, MetaMachine, MetaReply};
+use polylogue_types::{Map, PartitionId};
+use std::any::Any;
+use std::collections::BTreeMap;
+
+/// The partition of a machine's records. Part of the disk format.
+pub(crate) fn partition_of(machine: MachineId) -> PartitionId {
+    match machine {
+        MachineId::Meta => META_PARTITION,
+        MachineId::KafkaGroups => KAFKA_GROUPS_PARTITION,
+    }
+}
+
+fn machine_of(partition: PartitionId) -> Option<MachineId> {
+    [MachineId::Meta, MachineId::KafkaGroups].into_iter().find(|m| partition_of(*m) == partition)
+}
+
+/// What a caller expects to be answered with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Expects {
+    CreatedTopics(usize),
+    DeletedTopics(usize),
+    Producer,
+    Machine,
+}
+
+/// The hosted machines and who waits for them.
+#[derive(Debug)]
+pub(crate) struct Machines {
+    pub(crate) meta: MetaMachine,
+    pub(crate) others: BTreeMap<MachineId, Box<dyn StateMachine>>,
+    callers: Map<u64, (Origin, Expects, MachineId)>,
+    next_caller: u64,
+}
+
+/// Replies to be sent once no lock is held.
+pub(crate) type Outbox = Vec<(Origin, Reply)>;
+
+impl Machines {
+    pub(crate) fn new(meta: MetaMachine, others: BTreeMap<MachineId, Box<dyn StateMachine>>) -> Machines {
+        Machines { meta, others, callers: Map::default(), next_caller: 0 }
+    }
+
+    pub(crate) fn get_mut(&mut self, id: MachineId) -> Option<&mut dyn StateMachine> {
+        match id {
+            MachineId::Meta => Some(&mut self.meta),
+            other => match self.others.get_mut(&other) {
+                Some(machine) => Some(machine.as_mut()),
+                None => None,
+            },
+        }
+    }
+
+    pub(crate) fn ids(&self) -> Vec<MachineId> {
+        std::iter::once(MachineId::Meta).chain(self.others.keys().copied()).collect()
+    }
+
+    /// Runs a command.
+    pub(crate) fn command(
+        &mut self,
+        id: MachineId,
+        context: &Context<'_>,
+        caller: (Origin, Expects),
+        command: Command,
+        shard: &Shard,
+        outbox: &mut Outbox,
+    ) {
+        let (origin, expects) = caller;
+        let caller = Caller(self.next_caller);
+        self.next_caller += 1;
+        let Some(machine) = self.get_mut(id) else {
+            outbox.push((origin, unavailable(expects, Unavailable::Stopping)));
+            return;
+        };
+        let mut effects = Effects::default();
+        machine.handle(context, caller, command, &mut effects);
+        self.callers.insert(caller.0, (origin, expects, id));
+        self.carry_out(id, effects, shard, outbox);
+    }
+
+    /// Proposes what a machine wants written and sends what it wants said.
+    pub(crate) fn carry_out(&mut self, id: MachineId, effects: Effects, shard: &Shard, outbox: &mut Outbox) {
+        for (caller, reply) in effects.replies {
+            self.answer(caller, Ok(reply), outbox);
+        }
+        let partition = partition_of(id);
+        for proposal in effects.proposals {
+            let mut state = shard.state.lock();
+            match shard.propose_record(&mut state, partition, proposal.record) {
+                Ok(ticket) => {
+                    if !proposal.replies.is_empty() {
+                        Shard::park(&mut state, ticket, Parked::Machine(proposal.replies));
+                    }
+                }
+                Err(why) => {
+                    drop(state);
+                    for (caller, _) in proposal.replies {
+                        self.answer(caller, Err(why), outbox);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Answers a caller; a caller that is gone is forgotten.
+    pub(crate) fn answer(
+        &mut self,
+        caller: Caller,
+        reply: Result<Box<dyn Any + Send>, Unavailable>,
+        outbox: &mut Outbox,
+    ) {
+        let Some((origin, expects, _)) = self.callers.remove(&caller.0) else { return };
+        let reply = match reply {
+            Ok(reply) => convert(expects, reply),
+            Err(why) => unavailable(expects, why),
+        };
+        outbox.push((origin, reply));
+    }
+
+    /// A session is gone: its callers wait no more.
+    pub(crate) fn session_gone(&mut self, session: u64, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
+        let gone: Vec<_> = self
+            .callers
+            .iter()
+            .filter(|(_, (origin, _, _))| origin.session.0 == session)
+            .map(|(caller, (_, _, id))| (Caller(*caller), *id))
+            .collect();
+        for (caller, id) in gone {
+            self.callers.remove(&caller.0);
+            let mut effects = Effects::default();
+            if let Some(machine) = self.get_mut(id) {
+                machine.on_gone(context, caller, &mut effects);
+            }
+            self.carry_out(id, effects, shard, outbox);
+        }
+    }
+
+    /// Applies the machines' records of a committed frame; says what happened to topics.
+    pub(crate) fn apply(&mut self, frame: &Frame) -> Vec<MetaEvent> {
+        for entry in &frame.entries {
+            let Some(id) = machine_of(entry.envelope.partition) else { continue };
+            let record: Bytes = frame.native(entry);
+            if let Some(machine) = self.get_mut(id) {
+                machine.apply(&record, frame.time_ms);
+            }
+        }
+        self.meta.take_events()
+    }
+
+    /// Calls the machines whose deadline has come.
+    pub(crate) fn run_deadlines(&mut self, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
+        for id in self.ids() {
+            let mut effects = Effects::default();
+            match self.get_mut(id) {
+                Some(m) if m.next_deadline_ms().is_some_and(|d| d <= context.now.monotonic_ms) => {
+                    m.on_deadline(context, &mut effects);
+                }
+                _ => continue,
+            }
+            self.carry_out(id, effects, shard, outbox);
+        }
+    }
+
+    /// The earliest deadline of all machines.
+    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
+        self.others.values().filter_map(|m| m.next_deadline_ms()).min()
+    }
+
+    /// The writer was lost and taken anew.
+    pub(crate) fn writer_lost(&mut self, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
+        for id in self.ids() {
+            let mut effects = Effects::default();
+            if let Some(machine) = self.get_mut(id) {
+                machine.on_writer_lost(context, &mut effects);
+            }
+            self.carry_out(id, effects, shard, outbox);
+        }
+    }
+}
+
+/// A context for a call at `now`.
+pub(crate) fn context<'a>(now: Now, catalog: &'a dyn Catalog, random: u64) -> Context<'a> {
+    Context { now, catalog, random }
+}
+
+fn convert(expects: Expects, reply: Box<dyn Any + Send>) -> Reply {
+    if matches!(expects, Expects::Machine) {
+        return Reply::Machine(Ok(reply));
+    }
+    match reply.downcast::<MetaReply>().map(|r| *r) {
+        Ok(MetaReply::Created(results)) => Reply::CreateTopics(results),
+        Ok(MetaReply::Deleted(results)) => Reply::DeleteTopics(results),
+        Ok(MetaReply::Producer(id)) => Reply::ProducerId(Ok(id)),
+        Err(_) => unavailable(expects, Unavailable::Unknown),
+    }
+}
+
+pub(crate) fn unavailable(expects: Expects, why: Unavailable) -> Reply {
+    match expects {
+        Expects::CreatedTopics(n) => {
+            Reply::CreateTopics((0..n).map(|_| Err(TopicError::Unavailable(why))).collect())
+        }
+        Expects::DeletedTopics(n) => {
+            Reply::DeleteTopics((0..n).map(|_| Err(TopicError::Unavailable(why))).collect())
+        }
+        Expects::Producer => Reply::ProducerId(Err(why)),
+        Expects::Machine => Reply::Machine(Err(why)),
+    }
+}

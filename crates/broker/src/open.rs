@@ -1,0 +1,340 @@
+//! Opening a data directory: checkpoint, replay, a new term, threads.
+//!
+//! ```text
+//!   manifest ──> segments' run tables          checkpoint ──> machines, then partitions
+//!                         \                        /
+//!        journal from min(merged, checkpointed) + 1: frames above each mark are applied to that side
+//!                                      |
+//!                     acquire (a new term is durable) ──> machines ready ──> catalog ──> threads
+//! ```
+
+use crate::broker::{Broker, Inner};
+use crate::checkpoint::{self, Chunk};
+use crate::config::BrokerConfig;
+use crate::datadir::DataDir;
+use crate::error::{Error, ErrorKind, Result};
+use crate::machines::{Machines, context};
+use crate::partition::Partition;
+use crate::record::BROKER_PARTITION;
+use crate::shard::{Shard, ShardState};
+use crate::status::Gauges;
+use crate::commit::ShardSink;
+use parking_lot::{Condvar, Mutex, RwLock};
+use polylogue_api::{ClusterInfo, Durability, MachineId, StateMachine};
+use polylogue_env::Env;
+use polylogue_log::journal::{self, Journal};
+use polylogue_log::store::{ShardStore, StoreConfig};
+use polylogue_log::checkpoint::CheckpointStore;
+use polylogue_log::Frame;
+use polylogue_meta::{
+    KAFKA_GROUPS_PARTITION, META_PARTITION, MetaEvent, MetaMachine, MetaSettings, SharedCatalog, TopicMeta,
+};
+use polylogue_replicate::local::LocalLog;
+use polylogue_replicate::memory::MemoryLog;
+use polylogue_types::{Index, Map, Offset, PartitionId, ShardId, Term, TopicId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+/// The shard of class `async`. Part of the disk format, as are all shard ids.
+const ASYNC_SHARD: ShardId = ShardId(1000);
+/// The shard of class `memory`.
+const MEMORY_SHARD: ShardId = ShardId(2000);
+/// The shard that holds the machines' records.
+const META_SHARD: ShardId = ShardId(0);
+
+impl Broker {
+    /// Opens the data directory and recovers it. Nothing runs by itself yet: call [`Broker::start`], or step it.
+    ///
+    /// # Errors
+    /// One line that says what is wrong and what to do; the directory is unchanged when it is locked, incompatible
+    /// or damaged.
+    pub fn open(env: Env, config: BrokerConfig, others: BTreeMap<MachineId, Box<dyn StateMachine>>) -> Result<Broker> {
+        config.store.check().map_err(Error::from)?;
+        let data = DataDir::open(&env, &config.data_dir)?;
+        let sync_shards: Vec<_> = (0..config.sync_shards.max(1)).map(ShardId).collect();
+        let settings = MetaSettings {
+            sync_shards: sync_shards.clone(),
+            async_shard: ASYNC_SHARD,
+            memory_shard: MEMORY_SHARD,
+            partitions_max: config.partitions_max,
+        };
+        let cluster = ClusterInfo {
+            // Kafka's own cluster ids are such texts of 22 characters.
+            cluster_id: TopicId::from_random(data.identity.cluster_id).to_string().into(),
+            node: data.identity.node,
+        };
+        let inner = Arc::new_cyclic(|this| Inner {
+            this: this.clone(),
+            started_ns: env.clock.monotonic_ns(),
+            meta_shard: META_SHARD,
+            shards: RwLock::default(),
+            routes: RwLock::new(Map::default()),
+            machines: Mutex::new(Machines::new(MetaMachine::new(settings), others)),
+            catalog: Arc::new(SharedCatalog::new(cluster)),
+            readers: Default::default(),
+            gauges: Gauges::default(),
+            next_session: AtomicU64::new(1),
+            disk_full: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            timer: (Mutex::new(false), Condvar::new()),
+            background: (Mutex::new(false), Condvar::new()),
+            threads: Mutex::default(),
+            due: Mutex::default(),
+            running: AtomicBool::new(false),
+            env,
+            config,
+            data,
+        });
+        inner.recover(&sync_shards)?;
+        Ok(Broker { inner })
+    }
+}
+
+impl Inner {
+    fn recover(self: &Arc<Inner>, sync_shards: &[ShardId]) -> Result<()> {
+        for id in sync_shards {
+            self.open_shard(*id)?;
+        }
+        // The other classes' shards exist only once a topic wanted them.
+        let wanted: std::collections::BTreeSet<_> = {
+            let machines = self.machines.lock();
+            machines.meta.topics().flat_map(|t| t.placement().map(|(_, shard)| shard).collect::<Vec<_>>()).collect()
+        };
+        for id in wanted {
+            if !self.shards.read().contains_key(&id) {
+                self.open_shard(id)?;
+            }
+        }
+        let mut machines = self.machines.lock();
+        let context = context(self.now(), self.catalog.as_ref(), self.env.rng.next_u64());
+        let topics: Vec<_> = machines.meta.topics().cloned().collect();
+        for topic in &topics {
+            self.route(topic);
+            self.catalog.publish(topic, &|shard| self.term_of(shard));
+        }
+        for id in machines.ids() {
+            if let Some(machine) = machines.get_mut(id) {
+                machine.on_ready(&context);
+            }
+        }
+        Ok(())
+    }
+
+    fn route(&self, topic: &TopicMeta) {
+        let shards = self.shards.read();
+        let mut routes = self.routes.write();
+        for (partition, shard) in topic.placement() {
+            if let Some(shard) = shards.get(&shard) {
+                routes.insert(partition, shard.clone());
+            }
+        }
+    }
+
+    /// Opens a shard that a new topic is the first to want.
+    pub(crate) fn open_late(self: &Arc<Inner>, id: ShardId) -> Result<Arc<Shard>> {
+        let shard = self.open_shard(id)?;
+        if self.running.load(std::sync::atomic::Ordering::Acquire) {
+            shard.log.run()?;
+        }
+        Ok(shard)
+    }
+
+    fn open_shard(self: &Arc<Inner>, id: ShardId) -> Result<Arc<Shard>> {
+        let sink = Arc::new(ShardSink::default());
+        let shard = if id == MEMORY_SHARD { self.memory_shard(&sink)? } else { self.disk_shard(id, &sink)? };
+        *sink.target.lock() = Some((Arc::downgrade(self), Arc::downgrade(&shard)));
+        self.shards.write().insert(id, shard.clone());
+        let term = shard.log.acquire()?;
+        self.take_term(&shard, term);
+        Ok(shard)
+    }
+
+    fn memory_shard(self: &Arc<Inner>, sink: &Arc<ShardSink>) -> Result<Arc<Shard>> {
+        let env = self.env.clone();
+        let term = self.term_of(self.meta_shard);
+        let log = MemoryLog::new(env, MEMORY_SHARD, self.data.identity.node, term, sink.clone());
+        let mut state = ShardState::default();
+        add_own_partitions(&mut state, false);
+        for topic in self.machines.lock().meta.topics() {
+            add_partitions(MEMORY_SHARD, &mut state, topic, Term(term.0 + 1));
+        }
+        let dir = self.data.shard_dir(MEMORY_SHARD);
+        self.make_dir(&dir)?;
+        // The ring of frames is all there is of this shard; its directory stays empty.
+        let config = StoreConfig { tail_cache_bytes: self.config.memory_bytes_max, ..self.config.store };
+        let (store, _) = ShardStore::open(self.env.clone(), &dir, config)?;
+        Ok(Arc::new(Shard {
+            id: MEMORY_SHARD,
+            class: Durability::Memory,
+            log: Arc::new(log),
+            store,
+            checkpoints: None,
+            journal: None,
+            state: Mutex::new(state),
+            applying: Mutex::new(()),
+        }))
+    }
+
+    fn disk_shard(self: &Arc<Inner>, id: ShardId, sink: &Arc<ShardSink>) -> Result<Arc<Shard>> {
+        let dir = self.data.shard_dir(id);
+        let class = if id == ASYNC_SHARD { Durability::Async } else { Durability::Sync };
+        self.make_dir(&dir)?;
+        let (store, _) = ShardStore::open(self.env.clone(), &dir, self.config.store)?;
+        let mut state = ShardState::default();
+        add_own_partitions(&mut state, id == META_SHARD);
+        let checkpoints = store.checkpoints()?;
+        self.load_checkpoint(id, &checkpoints, &mut state)?;
+        let from = store.journal_from();
+        let applied = checkpoints.applied();
+        let shard_config = self.journal_config(id, class, dir);
+        let mut replay = |frame: Frame| self.replay(id, &store, &mut state, Arc::new(frame), applied);
+        let journal = Arc::new(Journal::open(&self.env, shard_config, from, &mut replay)?);
+        journal.attach(sink.clone());
+        forget_unknown(&store, &state);
+        for partition in state.partitions.values_mut() {
+            partition.reset_tail();
+        }
+        Ok(Arc::new(Shard {
+            id,
+            class,
+            log: Arc::new(LocalLog::new(journal.clone(), self.data.identity.node)),
+            store,
+            checkpoints: Some(checkpoints),
+            journal: Some(journal),
+            state: Mutex::new(state),
+            applying: Mutex::new(()),
+        }))
+    }
+
+    /// Makes a shard's directory, durably: a crash must not take the name away from under what is acknowledged in it.
+    fn make_dir(&self, dir: &Path) -> Result<()> {
+        let failed = |e: std::io::Error| Error::new(ErrorKind::Io, format!("{}: {e}", dir.display()));
+        self.env.disk.create_dir_all(dir).map_err(failed)?;
+        self.env.disk.sync_dir(&self.data.path).map_err(failed)
+    }
+
+    fn journal_config(&self, id: ShardId, class: Durability, dir: std::path::PathBuf) -> journal::Config {
+        let identity = journal::Identity {
+            cluster: self.data.identity.cluster_id,
+            node: self.data.identity.node,
+            directory: self.data.identity.directory_id,
+            shard: id,
+        };
+        journal::Config {
+            durability: match class {
+                Durability::Async => journal::Durability::Async,
+                _ => journal::Durability::Sync,
+            },
+            file_bytes: self.config.journal_file_bytes,
+            lazy_flush_ms_max: self.config.lazy_flush_ms_max,
+            async_flush_ms_max: self.config.async_flush_ms_max,
+            disk_reserve_bytes: self.config.disk_reserve_bytes,
+            // Admission has counted every request before it comes here; a queue that is smaller would only refuse
+            // what was already let in.
+            queue_bytes_max: 2 * self.config.inflight_bytes_max,
+            ..journal::Config::new(dir, identity)
+        }
+    }
+
+    /// One frame of the journal: to whichever of the two sides does not have it yet.
+    fn replay(
+        &self,
+        id: ShardId,
+        store: &ShardStore,
+        state: &mut ShardState,
+        frame: Arc<Frame>,
+        applied: Option<Index>,
+    ) -> polylogue_log::Result<()> {
+        let broken = |why: String| polylogue_log::Error::new(polylogue_log::ErrorKind::Damaged, why);
+        store.apply(&frame)?;
+        if Some(frame.index) <= applied {
+            return Ok(());
+        }
+        let mut fired = crate::watch::Fired::new();
+        self.apply_frame(id, store, state, &frame, true, &mut fired).map_err(broken)?;
+        if id == META_SHARD {
+            let events = self.machines.lock().apply(&frame);
+            for event in events {
+                apply_topic(id, store, state, &event);
+            }
+        }
+        Ok(())
+    }
+
+    fn load_checkpoint(&self, id: ShardId, checkpoints: &CheckpointStore, state: &mut ShardState) -> Result<()> {
+        let chunks = checkpoint::load(checkpoints)?;
+        let mut machines = self.machines.lock();
+        let damaged = |what: &str, why: String| {
+            Error::new(ErrorKind::Damaged, format!("checkpoint of shard {id}: {what}: {why}"))
+        };
+        for chunk in &chunks {
+            if let Chunk::Machine { machine, id: chunk_id, bytes } = chunk
+                && let Some(hosted) = machines.get_mut(*machine)
+            {
+                hosted.load_chunk(chunk_id, bytes.clone()).map_err(|why| damaged("state of a machine", why))?;
+            }
+        }
+        machines.meta.take_events();
+        for topic in machines.meta.topics() {
+            add_partitions(id, state, topic, Term(0));
+        }
+        for chunk in &chunks {
+            if let Chunk::Partition { partition, bytes } = chunk
+                && let Some(known) = state.partitions.get_mut(partition)
+            {
+                let mut reader = polylogue_types::bin::BinReader::new(bytes);
+                known.decode(&mut reader).map_err(|e| damaged("state of a partition", e.to_string()))?;
+            }
+        }
+        state.applied = checkpoints.applied().unwrap_or_default();
+        Ok(())
+    }
+}
+
+/// The partitions of machines and of the broker itself.
+fn add_own_partitions(state: &mut ShardState, meta: bool) {
+    let machines = if meta { &[META_PARTITION, KAFKA_GROUPS_PARTITION][..] } else { &[] };
+    for id in machines.iter().chain([&BROKER_PARTITION]) {
+        state.partitions.insert(*id, Partition::new(*id, Arc::default(), 0, Default::default()));
+    }
+}
+
+/// Adds a topic's partitions in a shard, as they are before anything is written to them. `term` is the shard's.
+fn add_partitions(shard: ShardId, state: &mut ShardState, topic: &TopicMeta, term: Term) {
+    for ((id, in_shard), first) in topic.placement().zip(topic.first_offsets(term)) {
+        if in_shard == shard {
+            let first = if shard == MEMORY_SHARD { first } else { Offset(0) };
+            state.partitions.entry(id).or_insert_with(|| Partition::new(id, topic.config().clone(), 0, first));
+        }
+    }
+}
+
+fn apply_topic(shard: ShardId, store: &ShardStore, state: &mut ShardState, event: &MetaEvent) {
+    match event {
+        MetaEvent::Created(topic) => add_partitions(shard, state, topic, Term(0)),
+        MetaEvent::Deleted(topic) => {
+            for (id, _) in topic.placement().filter(|(_, in_shard)| *in_shard == shard) {
+                state.partitions.remove(&id);
+                state.removed.push(id);
+                store.drop_partition(id);
+            }
+        }
+    }
+}
+
+/// Drops what the store holds of partitions that are gone, and tells it the log starts of the others.
+fn forget_unknown(store: &ShardStore, state: &ShardState) {
+    store.retain_partitions(|id| state.partitions.contains_key(&id));
+    for (id, partition) in &state.partitions {
+        if partition.log_start.0 > 0 {
+            store.trim(*id, partition.log_start);
+        }
+    }
+}
+
+/// Ids below the first client partition belong to machines: they are trimmed at each checkpoint.
+pub(crate) fn is_own(partition: PartitionId) -> bool {
+    partition < polylogue_meta::FIRST_CLIENT_PARTITION
+}

@@ -1,0 +1,230 @@
+//! One partition's tail and applied state.
+
+use crate::producers::Producers;
+use polylogue_api::TopicConfig;
+use polylogue_record::envelope::Envelope;
+use polylogue_types::bin::{BinError, BinReader, BinWriter};
+use polylogue_types::{Offset, Ordinal, PartitionId, TimestampMs};
+use std::sync::Arc;
+
+/// How many leader epochs are remembered per partition; older ones end where the oldest kept one begins, which is
+/// safe: a consumer that asks for them is told to look for truncation there.
+const EPOCHS_MAX: usize = 64;
+
+/// Tail: `next_*` and the unapplied end of `producers`. Applied: everything else. The two meet at
+/// `high_watermark`: everything below is committed.
+#[derive(Clone, Debug)]
+pub(crate) struct Partition {
+    pub(crate) id: PartitionId,
+    pub(crate) config: Arc<TopicConfig>,
+    pub(crate) leader_epoch: i32,
+    // tail
+    pub(crate) next_offset: Offset,
+    pub(crate) next_ordinal: Ordinal,
+    // both, see `Producers`
+    pub(crate) producers: Producers,
+    // applied
+    pub(crate) high_watermark: Offset,
+    pub(crate) applied_ordinal: Ordinal,
+    pub(crate) log_start: Offset,
+    /// Leader epochs and where each begins, oldest first.
+    pub(crate) epochs: Vec<(i32, Offset)>,
+    /// Changed since the last checkpoint.
+    pub(crate) dirty: bool,
+    /// A repair took entries away: the next entry may leave a gap in offsets and ordinals before it.
+    pub(crate) gap_allowed: bool,
+}
+
+impl Partition {
+    pub(crate) fn new(id: PartitionId, config: Arc<TopicConfig>, leader_epoch: i32, first: Offset) -> Partition {
+        Partition {
+            id,
+            config,
+            leader_epoch,
+            next_offset: first,
+            next_ordinal: Ordinal(0),
+            producers: Producers::default(),
+            high_watermark: first,
+            applied_ordinal: Ordinal(0),
+            log_start: first,
+            epochs: Vec::new(),
+            dirty: false,
+            gap_allowed: false,
+        }
+    }
+
+    /// Applies a committed entry. The offset and ordinal that its proposer assumed must be the ones that are next
+    /// here (engine.md 4.3 rule 3): anything else means that two writers thought they were the only one.
+    pub(crate) fn apply(&mut self, envelope: &Envelope, time_ms: TimestampMs) -> Result<(), String> {
+        let behind_gap = std::mem::take(&mut self.gap_allowed)
+            && envelope.base_offset >= self.high_watermark
+            && envelope.ordinal >= self.applied_ordinal;
+        let is_next = envelope.base_offset == self.high_watermark && envelope.ordinal == self.applied_ordinal;
+        if !is_next && !behind_gap {
+            return Err(format!(
+                "partition {}: a committed entry assumed offset {} and ordinal {}, but {} and {} are next",
+                self.id, envelope.base_offset, envelope.ordinal, self.high_watermark, self.applied_ordinal
+            ));
+        }
+        self.high_watermark = envelope.next_offset();
+        self.applied_ordinal = Ordinal(envelope.ordinal.0 + 1);
+        self.note_epoch(envelope.leader_epoch as i32, envelope.base_offset);
+        if let Some(producer) = &envelope.producer {
+            self.producers.committed(producer.id, time_ms, self.high_watermark);
+        }
+        self.dirty = true;
+        Ok(())
+    }
+
+    /// Entries up to `end` were lost to damage, as a repair recorded it (`None`: nobody knows which).
+    pub(crate) fn lose(&mut self, end: Option<Offset>) {
+        self.high_watermark = self.high_watermark.max(end.unwrap_or_default());
+        self.gap_allowed = true;
+        self.dirty = true;
+    }
+
+    fn note_epoch(&mut self, epoch: i32, first: Offset) {
+        if self.epochs.last().is_none_or(|(last, _)| *last < epoch) {
+            if self.epochs.len() == EPOCHS_MAX {
+                self.epochs.remove(0);
+            }
+            self.epochs.push((epoch, first));
+        }
+    }
+
+    /// Throws the tail away: what was proposed and not committed never happened.
+    pub(crate) fn reset_tail(&mut self) {
+        self.next_offset = self.high_watermark;
+        self.next_ordinal = self.applied_ordinal;
+        self.producers.reset_tail(self.high_watermark);
+    }
+
+    /// The leader epoch in which `offset` was (or, for the next one, will be) written.
+    pub(crate) fn epoch_at(&self, offset: Offset) -> i32 {
+        if offset >= self.high_watermark {
+            return self.leader_epoch;
+        }
+        self.epochs.iter().rev().find(|(_, first)| *first <= offset).map_or(-1, |(epoch, _)| *epoch)
+    }
+
+    /// The largest epoch not above `asked` and where it ends (KIP-320): `(-1, None)` when nothing is known.
+    pub(crate) fn epoch_end(&self, asked: i32) -> (i32, Option<Offset>) {
+        if asked == self.leader_epoch {
+            return (asked, Some(self.high_watermark));
+        }
+        let after = self.epochs.partition_point(|(epoch, _)| *epoch <= asked);
+        if asked > self.leader_epoch || after == 0 {
+            return (-1, None);
+        }
+        let epoch = self.epochs.get(after - 1).map_or(-1, |(epoch, _)| *epoch);
+        let end = self.epochs.get(after).map_or(self.high_watermark, |(_, first)| *first);
+        (epoch, Some(end))
+    }
+
+    /// Trims: the applied form of a log-start record. Never goes back, never past the high watermark.
+    pub(crate) fn trim(&mut self, log_start: Offset) {
+        let log_start = log_start.min(self.high_watermark);
+        if log_start > self.log_start {
+            self.log_start = log_start;
+            self.dirty = true;
+        }
+    }
+
+    /// Writes the applied state.
+    ///
+    /// ```text
+    /// u64 high watermark, u64 ordinal, u64 log start, u32 count, count times (i32 epoch, u64 first), producers
+    /// ```
+    pub(crate) fn encode(&self, w: &mut BinWriter) {
+        w.u64(self.high_watermark.0).u64(self.applied_ordinal.0).u64(self.log_start.0);
+        w.u32(self.epochs.len() as u32);
+        for (epoch, first) in &self.epochs {
+            w.i32(*epoch).u64(first.0);
+        }
+        self.producers.encode(self.high_watermark, w);
+    }
+
+    /// Takes over applied state that [`Partition::encode`] wrote.
+    pub(crate) fn decode(&mut self, r: &mut BinReader<'_>) -> Result<(), BinError> {
+        self.high_watermark = Offset(r.u64("high watermark")?);
+        self.applied_ordinal = Ordinal(r.u64("ordinal")?);
+        self.log_start = Offset(r.u64("log start")?);
+        self.epochs.clear();
+        for _ in 0..r.count(12, "epochs")? {
+            let epoch = r.i32("epoch")?;
+            self.epochs.push((epoch, Offset(r.u64("epoch start")?)));
+        }
+        self.producers = Producers::decode(r)?;
+        self.next_offset = self.high_watermark;
+        self.next_ordinal = self.applied_ordinal;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polylogue_record::envelope::Form;
+
+    fn partition() -> Partition {
+        Partition::new(PartitionId(2000), Arc::default(), 3, Offset(0))
+    }
+
+    fn entry(base: u64, ordinal: u64, count: u32, epoch: u32) -> Envelope {
+        let mut e = Envelope::new(PartitionId(2000), Form::KafkaV2);
+        e.base_offset = Offset(base);
+        e.ordinal = Ordinal(ordinal);
+        e.count = count;
+        e.leader_epoch = epoch;
+        e
+    }
+
+    #[test]
+    fn an_entry_that_assumed_another_offset_is_refused() {
+        let mut p = partition();
+        assert!(p.apply(&entry(0, 0, 10, 3), 0).is_ok());
+        assert!(p.apply(&entry(0, 0, 10, 3), 0).is_err(), "the same entry twice");
+        assert!(p.apply(&entry(11, 1, 1, 3), 0).is_err(), "a gap in offsets");
+        assert!(p.apply(&entry(10, 2, 1, 3), 0).is_err(), "a gap in ordinals");
+        assert!(p.apply(&entry(10, 1, 1, 3), 0).is_ok());
+    }
+
+    #[test]
+    fn after_a_recorded_loss_the_next_entry_may_leave_a_gap() {
+        let mut p = partition();
+        p.lose(Some(Offset(10)));
+        assert_eq!(p.high_watermark, Offset(10));
+        assert!(p.apply(&entry(20, 7, 1, 3), 0).is_ok());
+        assert!(p.apply(&entry(30, 9, 1, 3), 0).is_err(), "one gap is recorded, not two");
+    }
+
+    #[test]
+    fn epochs_end_where_the_next_begins() {
+        let mut p = partition();
+        p.leader_epoch = 0;
+        p.apply(&entry(0, 0, 10, 0), 0).unwrap();
+        p.apply(&entry(10, 1, 5, 2), 0).unwrap();
+        p.leader_epoch = 4;
+        assert_eq!(p.epoch_end(0), (0, Some(Offset(10))));
+        assert_eq!(p.epoch_end(1), (0, Some(Offset(10))));
+        assert_eq!(p.epoch_end(3), (2, Some(Offset(15))));
+        assert_eq!(p.epoch_end(4), (4, Some(Offset(15))));
+        assert_eq!(p.epoch_end(5), (-1, None));
+        assert_eq!((p.epoch_at(Offset(3)), p.epoch_at(Offset(12)), p.epoch_at(Offset(15))), (0, 2, 4));
+    }
+
+    #[test]
+    fn applied_state_comes_back_and_the_tail_does_not() {
+        let mut p = partition();
+        p.apply(&entry(0, 0, 10, 3), 0).unwrap();
+        p.trim(Offset(4));
+        p.next_offset = Offset(99);
+        let mut w = BinWriter::new();
+        p.encode(&mut w);
+        let mut back = partition();
+        back.decode(&mut BinReader::new(&w.out)).unwrap();
+        assert_eq!((back.high_watermark, back.next_offset, back.log_start), (Offset(10), Offset(10), Offset(4)));
+        p.trim(Offset(2));
+        assert_eq!(p.log_start, Offset(4), "the log start never goes back");
+    }
+}

@@ -1,0 +1,296 @@
+//! Idempotent producers of one partition: which batches were written, so that a retry is answered and not repeated.
+//!
+//! The semantics are Kafka's (ProducerAppendInfo, KIP-98): the last five batches are remembered, an exact repeat of
+//! one of them succeeds with its first answer, a gap is refused, a lower epoch is refused, a new epoch starts at 0,
+//! and a producer of whom nothing is known may start anywhere.
+//!
+//! Tail and applied state share one window: a batch is applied when its offset is below the partition's high
+//! watermark, and tail when not. So a duplicate of a batch that is still being written is seen (its answer waits
+//! for the commit), and losing the writer means forgetting the batches at and above the high watermark. At least
+//! the last five *applied* batches are always kept, because the tail may vanish.
+
+use polylogue_api::{AppendError, ProducerStamp};
+use polylogue_types::bin::{BinError, BinReader, BinWriter};
+use polylogue_types::{Map, Offset, ProducerId, TimestampMs};
+use std::collections::VecDeque;
+
+/// How many applied batches are remembered per producer (Kafka's `NUM_BATCHES_TO_RETAIN`).
+const BATCHES_KEPT: usize = 5;
+/// Producers remembered per partition; beyond it the one idle longest is forgotten. Kafka has no such bound.
+pub(crate) const PRODUCERS_PER_PARTITION_MAX: usize = 10_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Batch {
+    base_offset: Offset,
+    count: u32,
+    base_sequence: i32,
+    epoch: i16,
+}
+
+impl Batch {
+    fn last_sequence(&self) -> i32 {
+        advance(self.base_sequence, self.count - 1)
+    }
+
+    fn end(&self) -> Offset {
+        self.base_offset.plus(u64::from(self.count))
+    }
+}
+
+/// Sequences wrap from `i32::MAX` to 0.
+fn advance(sequence: i32, by: u32) -> i32 {
+    ((i64::from(sequence) + i64::from(by)) & i64::from(i32::MAX)) as i32
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Producer {
+    batches: VecDeque<Batch>,
+    last_time_ms: TimestampMs,
+}
+
+impl Producer {
+    /// A batch may go only when five younger ones can no longer vanish.
+    fn drop_old(&mut self, high_watermark: Offset) {
+        while self.batches.get(BATCHES_KEPT).is_some_and(|b| b.end() <= high_watermark) {
+            self.batches.pop_front();
+        }
+    }
+}
+
+/// What to do with a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// Write it.
+    Write,
+    /// It is there already, at this offset.
+    Duplicate(Offset),
+}
+
+/// The producers of one partition.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Producers {
+    by_id: Map<ProducerId, Producer>,
+}
+
+impl Producers {
+    /// Judges a batch. Changes nothing. `oldest_ms`: producers last heard before this count as unknown.
+    pub(crate) fn judge(
+        &self,
+        stamp: &ProducerStamp,
+        count: u32,
+        oldest_ms: TimestampMs,
+    ) -> Result<Verdict, AppendError> {
+        let known = self.by_id.get(&stamp.id).filter(|p| p.last_time_ms >= oldest_ms);
+        let Some(last) = known.and_then(|p| p.batches.back()) else { return Ok(Verdict::Write) };
+        if stamp.epoch < last.epoch {
+            return Err(AppendError::InvalidProducerEpoch);
+        }
+        if stamp.epoch > last.epoch {
+            let starts_anew = stamp.base_sequence == 0;
+            return if starts_anew { Ok(Verdict::Write) } else { Err(AppendError::OutOfOrderSequence) };
+        }
+        let same = |b: &&Batch| b.epoch == stamp.epoch && b.base_sequence == stamp.base_sequence && b.count == count;
+        if let Some(batch) = known.and_then(|p| p.batches.iter().find(same)) {
+            return Ok(Verdict::Duplicate(batch.base_offset));
+        }
+        if stamp.base_sequence == advance(last.last_sequence(), 1) {
+            Ok(Verdict::Write)
+        } else {
+            Err(AppendError::OutOfOrderSequence)
+        }
+    }
+
+    /// Remembers a batch, proposed or (in replay) applied.
+    pub(crate) fn note(
+        &mut self,
+        stamp: &ProducerStamp,
+        base_offset: Offset,
+        count: u32,
+        time_ms: TimestampMs,
+        high_watermark: Offset,
+    ) {
+        if !self.by_id.contains_key(&stamp.id) && self.by_id.len() >= PRODUCERS_PER_PARTITION_MAX {
+            self.forget_one();
+        }
+        let producer = self
+            .by_id
+            .entry(stamp.id)
+            .or_insert_with(|| Producer { batches: VecDeque::with_capacity(BATCHES_KEPT + 1), last_time_ms: time_ms });
+        producer.last_time_ms = producer.last_time_ms.max(time_ms);
+        producer.batches.push_back(Batch { base_offset, count, base_sequence: stamp.base_sequence, epoch: stamp.epoch });
+        producer.drop_old(high_watermark);
+    }
+
+    /// The batch noted last, at `base_offset`, is not written after all.
+    pub(crate) fn undo(&mut self, id: ProducerId, base_offset: Offset) {
+        let Some(producer) = self.by_id.get_mut(&id) else { return };
+        if producer.batches.back().is_some_and(|b| b.base_offset == base_offset) {
+            producer.batches.pop_back();
+        }
+        if producer.batches.is_empty() {
+            self.by_id.remove(&id);
+        }
+    }
+
+    /// A batch was committed: the producer was last heard at its frame's time, and old batches may go.
+    pub(crate) fn committed(&mut self, id: ProducerId, time_ms: TimestampMs, high_watermark: Offset) {
+        if let Some(producer) = self.by_id.get_mut(&id) {
+            producer.last_time_ms = producer.last_time_ms.max(time_ms);
+            producer.drop_old(high_watermark);
+        }
+    }
+
+    /// The tail is void: forgets what was not applied.
+    pub(crate) fn reset_tail(&mut self, high_watermark: Offset) {
+        self.by_id.retain(|_, p| {
+            p.batches.retain(|b| b.end() <= high_watermark);
+            !p.batches.is_empty()
+        });
+    }
+
+    /// Forgets producers last heard before `oldest_ms`; they count as unknown already.
+    pub(crate) fn expire(&mut self, oldest_ms: TimestampMs) {
+        self.by_id.retain(|_, p| p.last_time_ms >= oldest_ms);
+        if self.by_id.is_empty() {
+            self.by_id.shrink_to_fit();
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    fn forget_one(&mut self) {
+        let idle = self.by_id.iter().min_by_key(|(id, p)| (p.last_time_ms, **id)).map(|(id, _)| *id);
+        if let Some(id) = idle {
+            self.by_id.remove(&id);
+        }
+    }
+
+    /// Writes the applied part, in an order that depends on content only.
+    pub(crate) fn encode(&self, high_watermark: Offset, w: &mut BinWriter) {
+        let applied = |p: &Producer| p.batches.iter().take_while(|b| b.end() <= high_watermark).count();
+        let mut ids: Vec<_> = self.by_id.iter().filter(|(_, p)| applied(p) > 0).collect();
+        ids.sort_unstable_by_key(|(id, _)| **id);
+        w.u32(ids.len() as u32);
+        for (id, producer) in ids {
+            let count = applied(producer);
+            let keep = count.min(BATCHES_KEPT);
+            w.i64(id.0).i64(producer.last_time_ms).u8(keep as u8);
+            for b in producer.batches.iter().take(count).skip(count - keep) {
+                w.u64(b.base_offset.0).u32(b.count).i32(b.base_sequence).i16(b.epoch);
+            }
+        }
+    }
+
+    pub(crate) fn decode(r: &mut BinReader<'_>) -> Result<Producers, BinError> {
+        let mut producers = Producers::default();
+        for _ in 0..r.count(17, "producers")? {
+            let id = ProducerId(r.i64("producer id")?);
+            let last_time_ms = r.i64("producer time")?;
+            let count = r.u8("producer batches")?;
+            let mut batches = VecDeque::with_capacity(BATCHES_KEPT + 1);
+            for _ in 0..count {
+                let base_offset = Offset(r.u64("batch offset")?);
+                let count = r.u32("batch count")?;
+                if count == 0 {
+                    return Err(BinError { field: "batch count" });
+                }
+                let base_sequence = r.i32("batch sequence")?;
+                batches.push_back(Batch { base_offset, count, base_sequence, epoch: r.i16("batch epoch")? });
+            }
+            producers.by_id.insert(id, Producer { batches, last_time_ms });
+        }
+        Ok(producers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(epoch: i16, base_sequence: i32) -> ProducerStamp {
+        ProducerStamp { id: ProducerId(1), epoch, base_sequence }
+    }
+
+    /// Writes batches of 10 messages at sequences 0, 10, ... and commits them.
+    fn written(batches: u32) -> Producers {
+        let mut p = Producers::default();
+        for i in 0..batches {
+            let end = u64::from(i + 1) * 10;
+            p.note(&stamp(0, i as i32 * 10), Offset(u64::from(i) * 10), 10, 0, Offset(end));
+        }
+        p
+    }
+
+    #[test]
+    fn each_of_the_last_five_batches_is_known() {
+        // A window of one batch gave duplicates or fatal errors elsewhere when five requests were in flight.
+        let p = written(8);
+        for i in 3..8 {
+            assert_eq!(p.judge(&stamp(0, i * 10), 10, 0), Ok(Verdict::Duplicate(Offset(i as u64 * 10))), "batch {i}");
+        }
+        assert_eq!(p.judge(&stamp(0, 20), 10, 0), Err(AppendError::OutOfOrderSequence));
+    }
+
+    #[test]
+    fn a_gap_is_refused_and_the_next_sequence_is_written() {
+        let p = written(2);
+        assert_eq!(p.judge(&stamp(0, 20), 1, 0), Ok(Verdict::Write));
+        assert_eq!(p.judge(&stamp(0, 21), 1, 0), Err(AppendError::OutOfOrderSequence));
+    }
+
+    #[test]
+    fn sequences_wrap_to_zero() {
+        let mut p = Producers::default();
+        p.note(&stamp(0, i32::MAX - 1), Offset(0), 3, 0, Offset(3));
+        assert_eq!(p.judge(&stamp(0, 1), 1, 0), Ok(Verdict::Write));
+        let mut p = Producers::default();
+        p.note(&stamp(0, i32::MAX), Offset(0), 1, 0, Offset(1));
+        assert_eq!(p.judge(&stamp(0, 0), 1, 0), Ok(Verdict::Write));
+    }
+
+    #[test]
+    fn epochs_only_grow_and_start_at_zero() {
+        let mut p = written(1);
+        assert_eq!(p.judge(&stamp(1, 10), 1, 0), Err(AppendError::OutOfOrderSequence));
+        assert_eq!(p.judge(&stamp(1, 0), 1, 0), Ok(Verdict::Write));
+        p.note(&stamp(1, 0), Offset(10), 1, 0, Offset(11));
+        assert_eq!(p.judge(&stamp(0, 10), 1, 0), Err(AppendError::InvalidProducerEpoch));
+    }
+
+    #[test]
+    fn an_unknown_or_expired_producer_may_start_anywhere() {
+        assert_eq!(Producers::default().judge(&stamp(3, 77), 1, 0), Ok(Verdict::Write));
+        assert_eq!(written(1).judge(&stamp(0, 77), 1, 1), Ok(Verdict::Write));
+    }
+
+    #[test]
+    fn five_applied_batches_survive_any_number_of_lost_ones() {
+        let mut p = written(6);
+        for i in 6..20 {
+            p.note(&stamp(0, i * 10), Offset(i as u64 * 10), 10, 0, Offset(60));
+        }
+        p.reset_tail(Offset(60));
+        for i in 1..6 {
+            assert_eq!(p.judge(&stamp(0, i * 10), 10, 0), Ok(Verdict::Duplicate(Offset(i as u64 * 10))), "batch {i}");
+        }
+        assert_eq!(p.judge(&stamp(0, 60), 10, 0), Ok(Verdict::Write));
+    }
+
+    #[test]
+    fn only_the_applied_part_is_kept_in_a_checkpoint() {
+        let mut p = written(7);
+        let mut applied = BinWriter::new();
+        p.encode(Offset(70), &mut applied);
+        p.note(&stamp(0, 70), Offset(70), 10, 0, Offset(70));
+        let mut again = BinWriter::new();
+        p.encode(Offset(70), &mut again);
+        assert_eq!(applied.out, again.out);
+        let mut back = Producers::decode(&mut BinReader::new(&again.out)).unwrap();
+        p.reset_tail(Offset(70));
+        assert_eq!(back.judge(&stamp(0, 20), 10, 0), Ok(Verdict::Duplicate(Offset(20))));
+        back.expire(1);
+        assert_eq!(back.len(), 0);
+    }
+}

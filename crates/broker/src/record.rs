@@ -1,0 +1,44 @@
+//! Records of the broker itself, in each shard, under a partition of their own.
+//!
+//! ```text
+//! u8 tag, then
+//!   1 log start   u64 partition, u64 offset: everything of the partition below it is gone
+//! ```
+
+use polylogue_types::bin::{BinError, BinReader, BinWriter};
+use polylogue_types::{Offset, PartitionId};
+
+/// The partition of these records, in every shard. Part of the disk format.
+pub(crate) const BROKER_PARTITION: PartitionId = PartitionId(3);
+
+/// One record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BrokerRecord {
+    /// Retention or a client moved the first offset.
+    LogStart { partition: PartitionId, offset: Offset },
+}
+
+impl BrokerRecord {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut w = BinWriter::new();
+        match self {
+            BrokerRecord::LogStart { partition, offset } => {
+                w.u8(1).u64(partition.0).u64(offset.0);
+            }
+        }
+        w.out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<BrokerRecord, BinError> {
+        let mut r = BinReader::new(bytes);
+        let record = match r.u8("broker record tag")? {
+            1 => BrokerRecord::LogStart {
+                partition: PartitionId(r.u64("partition")?),
+                offset: Offset(r.u64("log start")?),
+            },
+            _ => return Err(BinError { field: "broker record tag" }),
+        };
+        r.end("broker record")?;
+        Ok(record)
+    }
+}

@@ -1,0 +1,343 @@
+//! One journal shard of the broker: tail and applied state of its partitions, and what is parked until its commit.
+//!
+//! Lock order: machines, then a shard's state, then nothing. No lock is held across I/O; `try_propose` is called
+//! under the state lock, because the order in which offsets are given out must be the order in the log, and it
+//! never blocks.
+
+use crate::partition::Partition;
+use crate::pending::PendingAppend;
+use crate::producers::Verdict;
+use crate::sink::Origin;
+use crate::watch::{Fired, Watches};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use polylogue_api::{Ack, AppendEntry, AppendError, Appended, Caller, Durability, Unavailable};
+use polylogue_log::ErrorKind as LogErrorKind;
+use polylogue_log::checkpoint::CheckpointStore;
+use polylogue_log::journal::{Draft, Journal, PATCH_BYTES_MAX, Patch, Proposal, Urgency};
+use polylogue_log::store::ShardStore;
+use polylogue_log::Kind;
+use polylogue_record::envelope::{Body, Envelope, Form, Producer};
+use polylogue_record::crc;
+use polylogue_replicate::ShardLog;
+use polylogue_types::{Index, Map, Offset, PartitionId, ShardId, Term, TimestampMs};
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// One shard.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) id: ShardId,
+    pub(crate) class: Durability,
+    pub(crate) log: Arc<dyn ShardLog>,
+    pub(crate) store: ShardStore,
+    /// Where applied state is kept; none for a memory shard.
+    pub(crate) checkpoints: Option<CheckpointStore>,
+    /// The files behind `log`, for the store's merges; none for a memory shard.
+    pub(crate) journal: Option<Arc<Journal>>,
+    pub(crate) state: Mutex<ShardState>,
+    /// Held while committed frames are applied, so that a checkpoint sees whole frames. Taken before any other lock.
+    pub(crate) applying: Mutex<()>,
+}
+
+/// What is waiting for a ticket's outcome.
+#[derive(Debug)]
+pub(crate) enum Parked {
+    /// Entries of an append; positions in the request.
+    Append(Arc<PendingAppend>, Vec<u32>),
+    /// Replies of a machine.
+    Machine(Vec<(Caller, Box<dyn Any + Send>)>),
+}
+
+/// Mutable state of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct ShardState {
+    pub(crate) term: Term,
+    /// The writer was lost: nothing is proposed until it was taken anew.
+    pub(crate) lost: bool,
+    pub(crate) partitions: Map<PartitionId, Partition>,
+    pub(crate) watches: Watches,
+    pub(crate) parked: VecDeque<(u64, Parked)>,
+    pub(crate) next_ticket: u64,
+    /// All tickets below this one have their outcome.
+    pub(crate) settled: u64,
+    /// The last index applied.
+    pub(crate) applied: Index,
+    /// Bytes of frames applied since the last checkpoint.
+    pub(crate) applied_bytes: u64,
+    /// The last cut that was applied: the log up to it may become segments.
+    pub(crate) cut: Option<Index>,
+    /// The last cut that was proposed.
+    pub(crate) cut_proposed: Option<Index>,
+    /// Partitions that went since the last checkpoint.
+    pub(crate) removed: Vec<PartitionId>,
+}
+
+/// How an append is to be treated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AppendTerms {
+    pub(crate) ack: Ack,
+    pub(crate) now_ms: TimestampMs,
+    /// Producers last heard before this are unknown.
+    pub(crate) oldest_producer_ms: TimestampMs,
+}
+
+/// What came of the entries that a shard was given.
+#[derive(Debug, Default)]
+pub(crate) struct AppendOutcome {
+    /// By position in the request; of those that are to be waited for: what will be true once committed.
+    pub(crate) results: Vec<(u32, Result<Appended, AppendError>)>,
+    /// The ticket to wait for, and the positions that wait.
+    pub(crate) waits: Option<(u64, Vec<u32>)>,
+}
+
+impl Shard {
+    /// Gives offsets to entries and hands them to the log. Entries are (position in the request, entry).
+    /// With `Ack::Committed` the caller parks what `waits` says, under the same lock.
+    pub(crate) fn append(
+        &self,
+        state: &mut ShardState,
+        entries: Vec<(u32, AppendEntry)>,
+        terms: AppendTerms,
+    ) -> AppendOutcome {
+        let mut outcome = AppendOutcome::default();
+        let mut drafts = Vec::with_capacity(entries.len());
+        let mut waiting = Vec::new();
+        for (position, entry) in entries {
+            let result = self.plan(state, entry, terms, &mut drafts);
+            let waits = result.as_ref().is_ok_and(|(_, committed)| !committed);
+            if waits && terms.ack == Ack::Committed {
+                waiting.push(position);
+            }
+            outcome.results.push((position, result.map(|(appended, _)| appended)));
+        }
+        let ticket = if drafts.is_empty() {
+            // Only duplicates of what is still on its way: they wait for whatever was proposed last.
+            state.next_ticket.saturating_sub(1)
+        } else {
+            let urgency = if terms.ack == Ack::None { Urgency::Lazy } else { Urgency::Urgent };
+            match self.propose(state, drafts, urgency, false) {
+                Ok(ticket) => ticket,
+                Err(why) => {
+                    for (_, result) in &mut outcome.results {
+                        if result.is_ok() {
+                            *result = Err(AppendError::Unavailable(why));
+                        }
+                    }
+                    return outcome;
+                }
+            }
+        };
+        if !waiting.is_empty() {
+            outcome.waits = Some((ticket, waiting));
+        }
+        outcome
+    }
+
+    /// Judges one entry and gives it its place; `(result, already committed)`.
+    fn plan(
+        &self,
+        state: &mut ShardState,
+        entry: AppendEntry,
+        terms: AppendTerms,
+        drafts: &mut Vec<Draft>,
+    ) -> Result<(Appended, bool), AppendError> {
+        if state.lost {
+            return Err(AppendError::Unavailable(Unavailable::NotCommitted));
+        }
+        let partition = state.partitions.get_mut(&entry.partition).ok_or(AppendError::UnknownPartition)?;
+        let log_start = partition.log_start;
+        if let Some(stamp) = &entry.producer
+            && let Verdict::Duplicate(base_offset) =
+                partition.producers.judge(stamp, entry.count, terms.oldest_producer_ms)?
+        {
+            let committed = base_offset < partition.high_watermark;
+            return Ok((Appended { base_offset, log_start, duplicate: true }, committed));
+        }
+        let base_offset = partition.next_offset;
+        if let Some(stamp) = &entry.producer {
+            partition.producers.note(stamp, base_offset, entry.count, terms.now_ms, partition.high_watermark);
+        }
+        drafts.push(stamp_entry(partition, entry));
+        Ok((Appended { base_offset, log_start, duplicate: false }, false))
+    }
+
+    /// Hands drafts to the log under a new ticket.
+    pub(crate) fn propose(
+        &self,
+        state: &mut ShardState,
+        drafts: Vec<Draft>,
+        urgency: Urgency,
+        reserve: bool,
+    ) -> Result<u64, Unavailable> {
+        if state.lost {
+            return Err(Unavailable::NotCommitted);
+        }
+        let ticket = state.next_ticket;
+        let proposal = Proposal {
+            ticket,
+            kind: Kind::Data,
+            entries: drafts,
+            body: Bytes::new(),
+            urgency,
+            epoch: state.term,
+            reserve,
+        };
+        match self.log.try_propose(proposal) {
+            Ok(()) => {
+                state.next_ticket += 1;
+                Ok(ticket)
+            }
+            Err(refused) => {
+                undo(state, &refused.proposal.entries);
+                Err(match refused.kind {
+                    LogErrorKind::StorageFull => Unavailable::StorageFull,
+                    LogErrorKind::Busy => Unavailable::Busy,
+                    LogErrorKind::Stopped => Unavailable::Stopping,
+                    _ => {
+                        state.lost = true;
+                        Unavailable::NotCommitted
+                    }
+                })
+            }
+        }
+    }
+
+    /// Proposes one record of a machine or of the broker itself under a machine's partition.
+    pub(crate) fn propose_record(
+        &self,
+        state: &mut ShardState,
+        partition: PartitionId,
+        record: Bytes,
+    ) -> Result<u64, Unavailable> {
+        let Some(p) = state.partitions.get_mut(&partition) else { return Err(Unavailable::Stopping) };
+        let mut envelope = Envelope::new(partition, Form::Record);
+        envelope.base_offset = p.next_offset;
+        envelope.ordinal = p.next_ordinal;
+        envelope.count = 1;
+        envelope.max_timestamp = -1;
+        envelope.body = Body::Inline { len: record.len() as u32, checksum: crc::crc32c(&record) };
+        p.next_offset = p.next_offset.plus(1);
+        p.next_ordinal.0 += 1;
+        self.propose(state, vec![Draft::new(envelope, record)], Urgency::Urgent, true)
+    }
+
+    /// Proposes that the log up to an index becomes segments.
+    pub(crate) fn propose_cut(&self, state: &mut ShardState, upto: Index) -> Result<u64, Unavailable> {
+        let ticket = state.next_ticket;
+        let proposal = Proposal {
+            kind: Kind::SegmentCut,
+            body: Bytes::copy_from_slice(&upto.0.to_le_bytes()),
+            urgency: Urgency::Lazy,
+            reserve: true,
+            ..Proposal::data(state.term, ticket, Vec::new())
+        };
+        self.log.try_propose(proposal).map_err(|_| Unavailable::Busy)?;
+        state.next_ticket += 1;
+        Ok(ticket)
+    }
+
+    /// Offsets, watchers: the part of applying that concerns a partition. `Err` is a broken promise of the log.
+    pub(crate) fn apply_entry(
+        state: &mut ShardState,
+        envelope: &Envelope,
+        time_ms: TimestampMs,
+        replay: bool,
+        fired: &mut Fired,
+    ) -> Result<(), String> {
+        // A topic that was deleted while its entries were on their way: they go nowhere.
+        let Some(partition) = state.partitions.get_mut(&envelope.partition) else { return Ok(()) };
+        if replay && let Some(stamp) = envelope.producer.as_ref().map(producer_stamp) {
+            let at = partition.high_watermark;
+            partition.producers.note(&stamp, envelope.base_offset, envelope.count, time_ms, at);
+        }
+        partition.apply(envelope, time_ms)?;
+        if replay {
+            partition.next_offset = partition.high_watermark;
+            partition.next_ordinal = partition.applied_ordinal;
+        }
+        let high_watermark = partition.high_watermark;
+        state.watches.passed(envelope.partition, high_watermark, fired);
+        Ok(())
+    }
+
+    /// Parks something until its ticket's outcome.
+    pub(crate) fn park(state: &mut ShardState, ticket: u64, parked: Parked) {
+        state.parked.push_back((ticket, parked));
+    }
+
+    /// Takes everything that waited for `ticket` or an earlier one.
+    pub(crate) fn unpark(state: &mut ShardState, ticket: u64, into: &mut Vec<Parked>) {
+        while state.parked.front().is_some_and(|(waits_for, _)| *waits_for <= ticket) {
+            into.extend(state.parked.pop_front().map(|(_, parked)| parked));
+        }
+    }
+
+    /// Where a watch may start: `None` when one of its partitions is past what was seen already.
+    pub(crate) fn may_watch(state: &ShardState, seen: &[(PartitionId, Offset)]) -> bool {
+        seen.iter().all(|(id, offset)| state.partitions.get(id).is_some_and(|p| p.high_watermark <= *offset))
+    }
+
+    /// Registers a watch.
+    pub(crate) fn watch(state: &mut ShardState, origin: Origin, seen: Vec<(PartitionId, Offset)>) {
+        state.watches.add(origin, seen);
+    }
+}
+
+/// Takes back what was given to drafts that the log refused, newest first; nothing was given out since, because the
+/// state was locked all the time.
+fn undo(state: &mut ShardState, drafts: &[Draft]) {
+    for draft in drafts.iter().rev() {
+        let envelope = &draft.envelope;
+        let Some(partition) = state.partitions.get_mut(&envelope.partition) else { continue };
+        partition.next_offset = envelope.base_offset;
+        partition.next_ordinal = envelope.ordinal;
+        if let Some(producer) = &envelope.producer {
+            partition.producers.undo(producer.id, envelope.base_offset);
+        }
+    }
+}
+
+fn producer_stamp(p: &Producer) -> polylogue_api::ProducerStamp {
+    polylogue_api::ProducerStamp { id: p.id, epoch: p.epoch, base_sequence: p.base_sequence as i32 }
+}
+
+/// Gives an entry its offset, ordinal and epoch, in the envelope and in its native header, and moves the tail.
+fn stamp_entry(partition: &mut Partition, entry: AppendEntry) -> Draft {
+    let base_offset = partition.next_offset;
+    let mut envelope = Envelope::new(entry.partition, entry.form);
+    envelope.base_offset = base_offset;
+    envelope.ordinal = partition.next_ordinal;
+    envelope.count = entry.count;
+    envelope.max_timestamp = entry.max_timestamp;
+    envelope.leader_epoch = partition.leader_epoch as u32;
+    envelope.flags = entry.flags;
+    envelope.producer = entry.producer.map(|p| Producer {
+        id: p.id,
+        epoch: p.epoch,
+        base_sequence: i64::from(p.base_sequence),
+        last_sequence: (i64::from(p.base_sequence) + i64::from(entry.count) - 1) & i64::from(i32::MAX),
+    });
+    partition.next_offset = base_offset.plus(u64::from(entry.count));
+    partition.next_ordinal.0 += 1;
+    let summed_from = (entry.summed_from as usize).min(entry.bytes.len());
+    let head = patched_head(entry.form, &entry.bytes[..summed_from], base_offset, partition.leader_epoch);
+    let rest_len = (entry.bytes.len() - summed_from) as u64;
+    let checksum = crc::combine(crc::crc32c(head.as_slice()), entry.body_crc, rest_len);
+    envelope.body = Body::Inline { len: entry.bytes.len() as u32, checksum };
+    Draft { envelope, bytes: entry.bytes, patch: head }
+}
+
+/// The first bytes of an entry with its offset and leader epoch filled in, as its form has them.
+fn patched_head(form: Form, head: &[u8], base_offset: Offset, leader_epoch: i32) -> Patch {
+    let mut bytes = [0; PATCH_BYTES_MAX];
+    let len = head.len().min(PATCH_BYTES_MAX);
+    bytes[..len].copy_from_slice(&head[..len]);
+    if form == Form::KafkaV2 && len >= 16 {
+        // baseOffset and partitionLeaderEpoch of a record batch; both stand before what its CRC covers.
+        bytes[..8].copy_from_slice(&base_offset.0.to_be_bytes());
+        bytes[12..16].copy_from_slice(&leader_epoch.to_be_bytes());
+    }
+    Patch::new(&bytes[..len]).unwrap_or_default()
+}

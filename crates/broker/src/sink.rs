@@ -1,0 +1,64 @@
+//! Where replies and events go.
+
+use polylogue_api::{Event, Reply, Token};
+use std::fmt;
+use std::sync::Arc;
+
+/// The receiving end of a session. Called from the journal's threads: it must only queue and wake.
+pub trait ReplySink: Send + Sync + fmt::Debug {
+    /// The answer to a request; each token is answered exactly once.
+    fn reply(&self, token: Token, reply: Reply);
+    /// Something happened.
+    fn event(&self, event: Event);
+}
+
+/// Names a session for as long as the process lives. Never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SessionId(pub u64);
+
+/// Which request of which session.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) sink: Arc<dyn ReplySink>,
+    pub(crate) session: SessionId,
+    pub(crate) token: Token,
+}
+
+impl Origin {
+    pub(crate) fn key(&self) -> (u64, u64) {
+        (self.session.0, self.token)
+    }
+
+    pub(crate) fn reply(self, reply: Reply) {
+        self.sink.reply(self.token, reply);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+    use parking_lot::Mutex;
+
+    /// Keeps what it is told.
+    #[derive(Debug, Default)]
+    pub(crate) struct Recorder {
+        pub(crate) replies: Mutex<Vec<(Token, Reply)>>,
+        pub(crate) events: Mutex<Vec<Event>>,
+    }
+
+    impl Recorder {
+        pub(crate) fn origin(session: u64, token: Token) -> Origin {
+            Origin { sink: Arc::new(Recorder::default()), session: SessionId(session), token }
+        }
+    }
+
+    impl ReplySink for Recorder {
+        fn reply(&self, token: Token, reply: Reply) {
+            self.replies.lock().push((token, reply));
+        }
+
+        fn event(&self, event: Event) {
+            self.events.lock().push(event);
+        }
+    }
+}

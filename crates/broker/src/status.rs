@@ -1,0 +1,118 @@
+//! What an operator may look at: partitions, shards, failures of background work.
+
+use crate::broker::Broker;
+use parking_lot::Mutex;
+use polylogue_api::Durability;
+use polylogue_log::journal::Stats as JournalStats;
+use polylogue_log::store::StoreStats;
+use polylogue_types::{Offset, PartitionId, ShardId, Term};
+use std::collections::BTreeMap;
+
+/// One partition at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartitionStatus {
+    /// The first offset.
+    pub log_start: Offset,
+    /// The offset after the last committed message.
+    pub high_watermark: Offset,
+    /// Native bytes that are kept.
+    pub bytes: u64,
+    /// Idempotent producers that are remembered.
+    pub producers: usize,
+    /// The shard that takes its writes.
+    pub shard: ShardId,
+}
+
+/// One shard at one moment.
+#[derive(Clone, Debug)]
+pub struct ShardStatus {
+    /// Which.
+    pub id: ShardId,
+    /// Its durability class.
+    pub class: Durability,
+    /// Its writer's term.
+    pub term: Term,
+    /// Whether its writer was lost and is about to be taken anew.
+    pub writer_lost: bool,
+    /// Partitions, those of machines included.
+    pub partitions: usize,
+    /// Readers that wait for something new.
+    pub watches: usize,
+    /// Proposals without an outcome.
+    pub proposals_open: u64,
+    /// The journal's counters; none for a memory shard.
+    pub journal: Option<JournalStats>,
+    /// The partition store's counters.
+    pub store: StoreStats,
+}
+
+/// A kind of background work that failed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Failure {
+    /// How often since the start.
+    pub count: u64,
+    /// What the last one said.
+    pub last: String,
+}
+
+/// Counters of the broker itself.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges {
+    failures: Mutex<BTreeMap<&'static str, Failure>>,
+}
+
+impl Gauges {
+    pub(crate) fn background_failed(&self, what: &'static str, why: &str) {
+        let mut failures = self.failures.lock();
+        let failure = failures.entry(what).or_default();
+        failure.count += 1;
+        why.clone_into(&mut failure.last);
+    }
+}
+
+impl Broker {
+    /// A partition's state; `None` when there is no such partition.
+    #[must_use]
+    pub fn partition_status(&self, id: PartitionId) -> Option<PartitionStatus> {
+        let shard = self.inner.routes.read().get(&id).cloned()?;
+        let bytes = shard.store.partition_stats(id).map_or(0, |s| s.bytes);
+        let state = shard.state.lock();
+        let p = state.partitions.get(&id)?;
+        Some(PartitionStatus {
+            log_start: p.log_start,
+            high_watermark: p.high_watermark,
+            bytes,
+            producers: p.producers.len(),
+            shard: shard.id,
+        })
+    }
+
+    /// All open shards.
+    #[must_use]
+    pub fn shards(&self) -> Vec<ShardStatus> {
+        let shards = self.inner.all_shards();
+        let status = shards.iter().map(|shard| {
+            let store = shard.store.stats();
+            let journal = shard.journal.as_ref().map(|journal| journal.stats());
+            let state = shard.state.lock();
+            ShardStatus {
+                id: shard.id,
+                class: shard.class,
+                term: state.term,
+                writer_lost: state.lost,
+                partitions: state.partitions.len(),
+                watches: state.watches.len(),
+                proposals_open: state.next_ticket.saturating_sub(state.settled),
+                journal,
+                store,
+            }
+        });
+        status.collect()
+    }
+
+    /// Background work that failed, by what it was.
+    #[must_use]
+    pub fn failures(&self) -> BTreeMap<&'static str, Failure> {
+        self.inner.gauges.failures.lock().clone()
+    }
+}

@@ -1,0 +1,349 @@
+//! The broker over the simulated machine: what is acknowledged survives, what is read is committed.
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use polylogue_api::*;
+use polylogue_broker::{Broker, BrokerConfig, ReplySink, SessionId};
+use polylogue_env::sim::SimWorld;
+use polylogue_record::crc::crc32c;
+use polylogue_record::envelope::{EntryFlags, Form};
+use polylogue_replicate::Work;
+use polylogue_types::{Offset, PartitionId, ProducerId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+#[derive(Debug, Default)]
+struct Client {
+    replies: Mutex<BTreeMap<Token, Reply>>,
+    events: Mutex<Vec<Token>>,
+}
+
+impl ReplySink for Client {
+    fn reply(&self, token: Token, reply: Reply) {
+        assert!(self.replies.lock().insert(token, reply).is_none(), "token {token} was answered twice");
+    }
+
+    fn event(&self, Event::Changed(token): Event) {
+        self.events.lock().push(token);
+    }
+}
+
+struct Node {
+    broker: Broker,
+    client: Arc<Client>,
+    session: SessionId,
+    next_token: Token,
+}
+
+impl Node {
+    fn open(world: &SimWorld, change: impl FnOnce(&mut BrokerConfig)) -> Node {
+        let mut config = BrokerConfig::new("/data".into());
+        config.journal_file_bytes = 1 << 20;
+        config.disk_reserve_bytes = 0;
+        change(&mut config);
+        let broker = Broker::open(world.env(), config, BTreeMap::new()).expect("the directory opens");
+        let session = broker.new_session();
+        Node { broker, client: Arc::default(), session, next_token: 0 }
+    }
+
+    fn start(&mut self, request: Request) -> Token {
+        self.next_token += 1;
+        let sink: Arc<dyn ReplySink> = self.client.clone();
+        self.broker.submit(&sink, self.session, self.next_token, request);
+        self.next_token
+    }
+
+    fn drive(&self) {
+        self.broker.tick();
+        loop {
+            let mut did = self.broker.log_step(Work::Write);
+            did |= self.broker.log_step(Work::Flush);
+            did |= self.broker.read_step();
+            if !did {
+                return;
+            }
+        }
+    }
+
+    fn background(&self) {
+        for _ in 0..1000 {
+            let did = self.broker.background_step();
+            self.drive();
+            self.broker.log_step(Work::Background);
+            if !did {
+                return;
+            }
+        }
+        panic!("the background never comes to an end");
+    }
+
+    fn ask(&mut self, request: Request) -> Reply {
+        let token = self.start(request);
+        self.drive();
+        self.client.replies.lock().remove(&token).expect("an answer")
+    }
+
+    fn create(&mut self, name: &str, partitions: u32, config: TopicConfig) -> Arc<TopicInfo> {
+        let topic = NewTopic { name: name.into(), partitions, config, internal: false };
+        let create = CreateTopics { topics: vec![topic], validate_only: false };
+        match self.ask(Request::CreateTopics(create)) {
+            Reply::CreateTopics(mut results) => results.remove(0).expect("created").topic,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn append(&mut self, entry: AppendEntry) -> Result<Appended, AppendError> {
+        match self.ask(Request::Append(AppendRequest { entries: vec![entry], ack: Ack::Committed })) {
+            Reply::Append(mut results) => results.remove(0),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn read(&mut self, partition: PartitionId, offset: u64) -> Result<ReadData, ReadError> {
+        let part = ReadPart { partition, offset: Offset(offset), bytes_max: 1 << 20 };
+        let request = ReadRequest { parts: vec![part], bytes_max: 1 << 20, at_least_one: true };
+        match self.ask(Request::Read(request)) {
+            Reply::Read(mut results) => results.remove(0),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn text(&mut self, partition: PartitionId, offset: u64) -> String {
+        let read = self.read(partition, offset).expect("readable");
+        let bytes: Vec<u8> = read.chunks.iter().flat_map(|c| c.to_bytes().unwrap()).collect();
+        String::from_utf8(bytes).unwrap()
+    }
+}
+
+fn entry(partition: PartitionId, text: &str) -> AppendEntry {
+    let bytes = Bytes::copy_from_slice(text.as_bytes());
+    AppendEntry {
+        partition,
+        form: Form::Opaque,
+        flags: EntryFlags::NONE,
+        count: 1,
+        max_timestamp: -1,
+        body_crc: crc32c(&bytes),
+        summed_from: 0,
+        bytes,
+        producer: None,
+    }
+}
+
+fn stamped(partition: PartitionId, text: &str, base_sequence: i32) -> AppendEntry {
+    AppendEntry {
+        producer: Some(ProducerStamp { id: ProducerId(7), epoch: 0, base_sequence }),
+        ..entry(partition, text)
+    }
+}
+
+#[test]
+fn what_is_acknowledged_is_read_before_and_after_a_crash() {
+    let world = SimWorld::new(1);
+    let mut node = Node::open(&world, |_| {});
+    let topic = node.create("orders", 2, TopicConfig::default());
+    let (a, b) = (topic.partitions[0].id, topic.partitions[1].id);
+    for i in 0..10u64 {
+        assert_eq!(node.append(entry(a, &format!("a{i}"))).unwrap().base_offset, Offset(i));
+    }
+    assert_eq!(node.append(entry(b, "b0")).unwrap().base_offset, Offset(0));
+    assert_eq!(node.text(a, 3), "a3a4a5a6a7a8a9");
+    drop(node);
+    world.crash();
+    let mut node = Node::open(&world, |_| {});
+    let topic = node.broker.catalog().topic("orders").expect("the topic survived");
+    assert_eq!(topic.partitions[0].id, a);
+    assert_eq!(node.text(a, 0), "a0a1a2a3a4a5a6a7a8a9");
+    assert_eq!(node.text(b, 0), "b0");
+    assert_eq!(node.append(entry(a, "a10")).unwrap().base_offset, Offset(10));
+    assert!(topic.partitions[0].leader_epoch > 0, "a restart is a new leader epoch");
+}
+
+#[test]
+fn nothing_is_acknowledged_or_shown_before_it_is_flushed() {
+    let world = SimWorld::new(2);
+    let mut node = Node::open(&world, |_| {});
+    let topic = node.create("t", 1, TopicConfig::default());
+    let a = topic.partitions[0].id;
+    let request = AppendRequest { entries: vec![entry(a, "x")], ack: Ack::Committed };
+    let token = node.start(Request::Append(request));
+    node.broker.log_step(Work::Write);
+    assert!(!node.client.replies.lock().contains_key(&token), "acknowledged before the flush");
+    assert_eq!(node.broker.partition_status(a).unwrap().high_watermark, Offset(0));
+    node.broker.log_step(Work::Flush);
+    assert!(node.client.replies.lock().contains_key(&token));
+    assert_eq!(node.broker.partition_status(a).unwrap().high_watermark, Offset(1));
+}
+
+#[test]
+fn a_retry_is_answered_with_the_first_offset_even_after_a_crash() {
+    let world = SimWorld::new(3);
+    let mut node = Node::open(&world, |_| {});
+    let a = node.create("t", 1, TopicConfig::default()).partitions[0].id;
+    for i in 0..6 {
+        node.append(stamped(a, "x", i)).unwrap();
+    }
+    let again = node.append(stamped(a, "x", 3)).unwrap();
+    assert_eq!((again.base_offset, again.duplicate), (Offset(3), true));
+    drop(node);
+    world.crash();
+    let mut node = Node::open(&world, |_| {});
+    let again = node.append(stamped(a, "x", 5)).unwrap();
+    assert_eq!((again.base_offset, again.duplicate), (Offset(5), true));
+    assert_eq!(node.append(stamped(a, "x", 7)), Err(AppendError::OutOfOrderSequence));
+    assert_eq!(node.append(stamped(a, "x", 6)).unwrap().base_offset, Offset(6));
+}
+
+#[test]
+fn a_duplicate_of_what_is_not_committed_yet_waits_for_it() {
+    let world = SimWorld::new(4);
+    let mut node = Node::open(&world, |_| {});
+    let a = node.create("t", 1, TopicConfig::default()).partitions[0].id;
+    let request = |node: &mut Node| {
+        node.start(Request::Append(AppendRequest { entries: vec![stamped(a, "x", 0)], ack: Ack::Committed }))
+    };
+    let first = request(&mut node);
+    let second = request(&mut node);
+    assert!(node.client.replies.lock().is_empty() || !node.client.replies.lock().contains_key(&second));
+    node.drive();
+    let replies = node.client.replies.lock();
+    for token in [first, second] {
+        assert!(matches!(&replies[&token], Reply::Append(r) if r[0].unwrap().base_offset == Offset(0)), "{token}");
+    }
+    drop(replies);
+    assert_eq!(node.broker.partition_status(a).unwrap().high_watermark, Offset(1), "written once");
+}
+
+#[test]
+fn a_watch_fires_when_its_partition_grows_and_not_before() {
+    let world = SimWorld::new(5);
+    let mut node = Node::open(&world, |_| {});
+    let a = node.create("t", 1, TopicConfig::default()).partitions[0].id;
+    let watch = node.start(Request::Watch(WatchRequest { seen: vec![(a, Offset(0))] }));
+    node.drive();
+    assert!(node.client.events.lock().is_empty());
+    node.append(entry(a, "x")).unwrap();
+    assert_eq!(*node.client.events.lock(), [watch]);
+    let late = node.start(Request::Watch(WatchRequest { seen: vec![(a, Offset(0))] }));
+    assert_eq!(*node.client.events.lock(), [watch, late], "what has happened already is told at once");
+}
+
+#[test]
+fn deleted_topics_are_gone_and_their_names_are_free() {
+    let world = SimWorld::new(6);
+    let mut node = Node::open(&world, |_| {});
+    let old = node.create("t", 1, TopicConfig::default());
+    node.append(entry(old.partitions[0].id, "old")).unwrap();
+    let delete = DeleteTopics { topics: vec![TopicRef::Name("t".into())] };
+    let Reply::DeleteTopics(results) = node.ask(Request::DeleteTopics(delete)) else { panic!() };
+    assert_eq!(results[0].as_ref().unwrap().id, old.id);
+    let again = node.create("t", 1, TopicConfig::default());
+    assert_ne!((again.id, again.partitions[0].id), (old.id, old.partitions[0].id), "ids are never used again");
+    assert!(matches!(node.append(entry(old.partitions[0].id, "x")), Err(AppendError::UnknownPartition)));
+    node.append(entry(again.partitions[0].id, "new")).unwrap();
+    drop(node);
+    world.crash();
+    let mut node = Node::open(&world, |_| {});
+    assert_eq!(node.text(again.partitions[0].id, 0), "new");
+    assert!(matches!(node.read(old.partitions[0].id, 0), Err(ReadError::UnknownPartition)));
+}
+
+#[test]
+fn checkpoints_and_merges_lose_nothing() {
+    let world = SimWorld::new(7);
+    let small = |config: &mut BrokerConfig| {
+        config.checkpoint_bytes_max = 256 << 10;
+        config.store.merge_bytes = 1 << 20;
+    };
+    let mut node = Node::open(&world, small);
+    let topic = node.create("t", 8, TopicConfig::default());
+    let text = "0123456789abcdef".repeat(64);
+    for i in 0..4000u64 {
+        let partition = topic.partitions[(i % 8) as usize].id;
+        node.append(entry(partition, &format!("{i:08}{text}"))).unwrap();
+        if i % 200 == 0 {
+            node.background();
+        }
+    }
+    node.background();
+    let status = node.broker.shards();
+    assert!(status[0].store.segments > 0, "something was merged: {status:?}");
+    assert!(node.broker.failures().is_empty(), "{:?}", node.broker.failures());
+    for crash in [false, true] {
+        for (p, partition) in topic.partitions.iter().enumerate() {
+            let mut next = 0;
+            while next < 500 {
+                let read = node.read(partition.id, next).unwrap();
+                let bytes: Vec<u8> = read.chunks.iter().flat_map(|c| c.to_bytes().unwrap()).collect();
+                assert!(!bytes.is_empty(), "nothing at {next}");
+                for one in bytes.chunks(8 + text.len()) {
+                    assert_eq!(&one[..8], format!("{:08}", next * 8 + p as u64).as_bytes());
+                    next += 1;
+                }
+            }
+        }
+        if !crash {
+            drop(node);
+            world.crash();
+            node = Node::open(&world, small);
+        }
+    }
+}
+
+#[test]
+fn retention_moves_the_log_start_by_a_record() {
+    let world = SimWorld::new(8);
+    let mut node = Node::open(&world, |c| c.retention_check_ms = 10);
+    let config = TopicConfig { retention_bytes: Some(100), ..TopicConfig::default() };
+    let a = node.create("t", 1, config).partitions[0].id;
+    for _ in 0..10 {
+        node.append(entry(a, &"x".repeat(50))).unwrap();
+    }
+    world.clock.advance_ms(1000);
+    node.drive();
+    let status = node.broker.partition_status(a).unwrap();
+    assert!(status.log_start >= Offset(7), "{status:?}");
+    assert!(matches!(node.read(a, 0), Err(ReadError::OutOfRange { .. })));
+    drop(node);
+    world.crash();
+    let node = Node::open(&world, |_| {});
+    assert_eq!(node.broker.partition_status(a).unwrap().log_start, status.log_start);
+}
+
+#[test]
+fn async_and_memory_topics_live_in_shards_of_their_own() {
+    let world = SimWorld::new(9);
+    let mut node = Node::open(&world, |_| {});
+    let config = |durability| TopicConfig { durability, ..TopicConfig::default() };
+    let a = node.create("async", 1, config(Durability::Async)).partitions[0].id;
+    let m = node.create("memory", 1, config(Durability::Memory)).partitions[0].id;
+    let s = node.create("sync", 1, config(Durability::Sync)).partitions[0].id;
+    for partition in [a, m, s] {
+        node.append(entry(partition, "x")).unwrap();
+        assert_eq!(node.text(partition, 0), "x");
+    }
+    let all = AppendRequest { entries: [a, m, s].map(|p| entry(p, "y")).into(), ack: Ack::Committed };
+    let Reply::Append(results) = node.ask(Request::Append(all)) else { panic!() };
+    assert!(results.iter().all(|r| r.unwrap().base_offset == Offset(1)), "{results:?}");
+    drop(node);
+    world.kill();
+    let mut node = Node::open(&world, |_| {});
+    assert_eq!(node.text(a, 0), "xy", "what is in the page cache survives the process");
+    assert_eq!(node.text(s, 0), "xy");
+    let first = node.append(entry(m, "z")).unwrap().base_offset;
+    assert!(first >= Offset(2), "offset {first} of a memory topic was given out twice");
+}
+
+#[test]
+fn a_clean_stop_needs_no_replay() {
+    let world = SimWorld::new(10);
+    let mut node = Node::open(&world, |_| {});
+    let a = node.create("t", 1, TopicConfig::default()).partitions[0].id;
+    node.append(entry(a, "x")).unwrap();
+    node.broker.shutdown();
+    let refused = node.append(entry(a, "y"));
+    assert!(matches!(refused, Err(AppendError::Unavailable(Unavailable::Stopping))), "{refused:?}");
+    drop(node);
+    let mut node = Node::open(&world, |_| {});
+    assert_eq!(node.text(a, 0), "x");
+}

@@ -1,0 +1,115 @@
+//! The disk as polylogue needs it: positioned reads and writes, explicit flushes, explicit directory flushes.
+//!
+//! What the contract promises is what ext4 and xfs promise and no more: bytes survive a power cut once `sync_data`
+//! of their file has returned, names once `sync_dir` of their directory has; without them any subset may survive,
+//! torn at 512-byte sectors.
+
+use polylogue_types::RangeSource;
+use std::fmt::Debug;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How a file is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenMode {
+    /// It must not exist; it is created empty, readable and writable.
+    CreateNew,
+    /// It must exist; readable and writable.
+    ReadWrite,
+    /// It must exist; readable only.
+    Read,
+}
+
+/// A directory tree.
+pub trait Disk: Send + Sync + Debug {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `NotFound`, `StorageFull`, or what else the system says; the text names the path.
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
+    /// Makes a directory and its parents; fine when it is there.
+    ///
+    /// # Errors
+    /// What the system says; the text names the path.
+    fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+    /// Renames over whatever stands at `to`. Durable after [`Disk::sync_dir`].
+    ///
+    /// # Errors
+    /// What the system says; the text names both paths.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file. Durable after [`Disk::sync_dir`]. Open handles go on reading.
+    ///
+    /// # Errors
+    /// What the system says; the text names the path.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Names of the entries of a directory, sorted.
+    ///
+    /// # Errors
+    /// What the system says; the text names the path.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Whether there is a file or directory of that name.
+    fn exists(&self, path: &Path) -> bool;
+    /// Makes creations, renames and removals in `dir` durable.
+    ///
+    /// # Errors
+    /// What the system says. As with a file's flush, a failure is final: it is never retried.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Bytes that an unprivileged process may still write on the file system of `path`.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn free_bytes(&self, path: &Path) -> io::Result<u64>;
+    /// Takes the exclusive lock on a file, creating it where need be; freed when the guard is dropped or the
+    /// process ends.
+    ///
+    /// # Errors
+    /// `WouldBlock` when another process holds it.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn DirLock>>;
+}
+
+/// A held lock.
+pub trait DirLock: Send + Sync + Debug {}
+
+/// An open file.
+pub trait DiskFile: RangeSource {
+    /// Writes all of `bytes` at `position`, growing the file where need be.
+    ///
+    /// # Errors
+    /// What the system says. After an error any part of the bytes may have been written.
+    fn write_all_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
+    /// Makes written bytes (and the length, where it changed) durable: `fdatasync`.
+    ///
+    /// # Errors
+    /// What the system says. After a failure nobody knows what is on the disk: the caller ends the process and
+    /// never retries.
+    fn sync_data(&self) -> io::Result<()>;
+    /// Reserves blocks so that the file has at least `len` bytes; new ones read as zero.
+    ///
+    /// # Errors
+    /// `StorageFull` when there is no room; then nothing is reserved.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+    /// Gives the blocks of a range back to the file system; it reads as zero afterwards. Length is kept. Where the
+    /// file system cannot, nothing happens and the result is `Ok(false)`.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn punch(&self, position: u64, len: u64) -> io::Result<bool>;
+    /// Cuts or extends (with zeros) the file.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Length in bytes.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn size(&self) -> io::Result<u64>;
+    /// Bytes of the file that take room on the disk (holes do not).
+    ///
+    /// # Errors
+    /// What the system says.
+    fn allocated_bytes(&self) -> io::Result<u64>;
+    /// Upcast for replies that point into the file.
+    fn as_range_source(self: Arc<Self>) -> Arc<dyn RangeSource>;
+}

@@ -1,0 +1,265 @@
+//! The real operating system, through the C library.
+
+use crate::error::annotate;
+use crate::{Clock, DirLock, Disk, DiskFile, Fatal, JoinTask, OpenMode, Rng, Tasks, sys};
+use polylogue_types::{RangeSource, TimestampMs};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// The exit code of a process that ended because going on would have broken a promise (`EX_SOFTWARE`).
+const EXIT_FATAL: i32 = 70;
+/// `st_blocks` counts these, whatever the file system's own block is. Bytes.
+const STAT_BLOCK_BYTES: u64 = 512;
+
+/// The file system of this machine.
+#[derive(Debug, Default)]
+pub struct RealDisk {}
+
+impl Disk for RealDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        let what = match mode {
+            OpenMode::CreateNew => {
+                options.write(true).create_new(true);
+                "create"
+            }
+            OpenMode::ReadWrite => {
+                options.write(true);
+                "open"
+            }
+            OpenMode::Read => "open",
+        };
+        let file = options.open(path).map_err(|e| on_path(e, what, path))?;
+        Ok(Arc::new(RealFile { file, path: path.to_owned() }))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(path).map_err(|e| on_path(e, "create the directory", path))
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "this is what Disk::rename stands for")]
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+            .map_err(|e| annotate(e, format!("cannot rename {} to {}", from.display(), to.display())))
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "this is what Disk::remove stands for")]
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path).map_err(|e| on_path(e, "remove", path))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let say = |e| on_path(e, "list", dir);
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(dir).map_err(say)? {
+            names.push(entry.map_err(say)?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let say = |e| on_path(e, "flush the directory", dir);
+        let handle = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(dir).map_err(say)?;
+        handle.sync_all().map_err(say)
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        sys::free_bytes(path).map_err(|e| on_path(e, "ask for the free space of", path))
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn DirLock>> {
+        let say = |e| on_path(e, "lock", path);
+        // Nothing is read from or written to the file, so what it holds stays.
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(say)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Box::new(RealLock { _held: file })),
+            Err(TryLockError::WouldBlock) => {
+                Err(say(io::Error::new(io::ErrorKind::WouldBlock, "another process holds the lock")))
+            }
+            Err(TryLockError::Error(e)) => Err(say(e)),
+        }
+    }
+}
+
+/// "cannot open /x/y: Permission denied (os error 13)".
+fn on_path(error: io::Error, what: &str, path: &Path) -> io::Error {
+    annotate(error, format!("cannot {what} {}", path.display()))
+}
+
+/// The lock goes when the descriptor is closed.
+#[derive(Debug)]
+struct RealLock {
+    _held: File,
+}
+
+impl DirLock for RealLock {}
+
+/// An open file and the path it was opened by, for error texts (a rename does not change it).
+#[derive(Debug)]
+struct RealFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl RealFile {
+    fn say(&self, error: io::Error, what: &str) -> io::Error {
+        on_path(error, what, &self.path)
+    }
+}
+
+impl RangeSource for RealFile {
+    fn read_exact_at(&self, into: &mut [u8], position: u64) -> io::Result<()> {
+        let len = into.len();
+        self.file.read_exact_at(into, position).map_err(|e| self.say(e, &format!("read {len} bytes at {position} of")))
+    }
+
+    fn raw_fd(&self) -> Option<i32> {
+        Some(self.file.as_raw_fd())
+    }
+}
+
+impl DiskFile for RealFile {
+    fn write_all_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        self.file
+            .write_all_at(bytes, position)
+            .map_err(|e| self.say(e, &format!("write {} bytes at {position} of", bytes.len())))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data().map_err(|e| self.say(e, "flush"))
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        sys::allocate(&self.file, len).map_err(|e| self.say(e, &format!("reserve {len} bytes for")))
+    }
+
+    fn punch(&self, position: u64, len: u64) -> io::Result<bool> {
+        if len == 0 {
+            return Ok(true);
+        }
+        sys::punch(&self.file, position, len).map_err(|e| self.say(e, &format!("free {len} bytes at {position} of")))
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len).map_err(|e| self.say(e, &format!("set the length {len} of")))
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.file.metadata().map(|m| m.len()).map_err(|e| self.say(e, "ask for the length of"))
+    }
+
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        let found = self.file.metadata().map_err(|e| self.say(e, "ask for the blocks of"))?;
+        Ok(found.blocks().saturating_mul(STAT_BLOCK_BYTES))
+    }
+
+    fn as_range_source(self: Arc<Self>) -> Arc<dyn RangeSource> {
+        self
+    }
+}
+
+/// The machine's clocks.
+#[derive(Debug)]
+pub struct RealClock {
+    start: Instant,
+}
+
+impl Default for RealClock {
+    #[allow(clippy::disallowed_methods, reason = "this is where Clock::monotonic_ns comes from")]
+    fn default() -> RealClock {
+        RealClock { start: Instant::now() }
+    }
+}
+
+impl Clock for RealClock {
+    #[allow(clippy::disallowed_methods, reason = "this is where Clock::now_ms comes from")]
+    fn now_ms(&self) -> TimestampMs {
+        let millis = |d: std::time::Duration| TimestampMs::try_from(d.as_millis()).unwrap_or(TimestampMs::MAX);
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => millis(since),
+            Err(before) => -millis(before.duration()),
+        }
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The operating system's random number generator (`getrandom`): good enough for secrets. A system that refuses it
+/// ends the process: ids that are not random would be worse.
+#[derive(Debug)]
+pub struct RealRng;
+
+impl Rng for RealRng {
+    fn fill(&self, into: &mut [u8]) {
+        if let Err(e) = sys::random(into) {
+            ExitOnFatal::default().fatal(&format!("the system gives no random numbers: {e}"));
+        }
+    }
+}
+
+/// Threads of the operating system.
+#[derive(Debug)]
+pub struct RealTasks;
+
+impl Tasks for RealTasks {
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn JoinTask>> {
+        // The standard library panics on a zero byte in a name.
+        let builder = std::thread::Builder::new().name(name.replace('\0', " "));
+        let handle = builder.spawn(body).map_err(|e| annotate(e, format!("cannot start the thread {name}")))?;
+        Ok(Box::new(RealTask { handle }))
+    }
+}
+
+#[derive(Debug)]
+struct RealTask {
+    handle: JoinHandle<()>,
+}
+
+impl JoinTask for RealTask {
+    fn join(self: Box<Self>) {
+        // An error here means that the thread panicked: it has ended, which is all that was asked.
+        let _ = self.handle.join();
+    }
+}
+
+/// Ends the process with one line on standard error and exit code 70. Nothing else runs: no exit handlers, no
+/// destructors, because any of them might still answer somebody. Of several threads that call it the first is heard.
+#[derive(Debug, Default)]
+pub struct ExitOnFatal {
+    called: AtomicBool,
+}
+
+impl Fatal for ExitOnFatal {
+    fn fatal(&self, why: &str) {
+        if self.called.swap(true, Ordering::SeqCst) {
+            // Another thread is ending the process; this one must not go on meanwhile.
+            loop {
+                std::thread::park();
+            }
+        }
+        sys::last_words(format!("polylogue: fatal: {}\n", why.replace('\n', " ")).as_bytes());
+        sys::exit_now(EXIT_FATAL);
+    }
+
+    fn is_fatal(&self) -> bool {
+        self.called.load(Ordering::SeqCst)
+    }
+}

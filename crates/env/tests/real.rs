@@ -1,0 +1,90 @@
+//! The parts of the real surroundings that the simulated ones do not have.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use polylogue_env::{Disk, Env, OpenMode, RealDisk, raw_os_error, send_file};
+use std::io::{ErrorKind, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Makes a test of this file end by [`polylogue_env::Fatal::fatal`] when it runs in a process of its own.
+const END: &str = "POLYLOGUE_ENV_TEST_END";
+
+#[test]
+fn a_full_device_is_a_full_disk() {
+    let file = RealDisk::default().open(Path::new("/dev/full"), OpenMode::ReadWrite).unwrap();
+    let e = file.write_all_at(b"x", 0).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::StorageFull);
+    assert_eq!(raw_os_error(&e), Some(libc::ENOSPC));
+    assert_eq!(e.to_string(), "cannot write 1 bytes at 0 of /dev/full: No space left on device (os error 28)");
+}
+
+#[test]
+fn a_file_goes_to_a_socket_by_range() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("env-send-{}", std::process::id()));
+    std::fs::write(&path, b"0123456789").unwrap();
+    let file = RealDisk::default().open(&path, OpenMode::Read).unwrap();
+    let (out, mut into) = UnixStream::pair().unwrap();
+    let fd = file.raw_fd().unwrap();
+    assert_eq!(send_file(out.as_raw_fd(), fd, 3, 4).unwrap(), 4);
+    assert_eq!(send_file(out.as_raw_fd(), fd, 8, 100).unwrap(), 2);
+    assert_eq!(send_file(out.as_raw_fd(), fd, 10, 100).unwrap(), 0);
+    let mut got = [0; 6];
+    into.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"345689");
+
+    out.set_nonblocking(true).unwrap();
+    let full = (0..1_000_000).find_map(|_| send_file(out.as_raw_fd(), fd, 0, 10).err());
+    assert_eq!(full.map(|e| e.kind()), Some(ErrorKind::WouldBlock));
+    assert_eq!(send_file(-1, fd, 0, 1).unwrap_err().raw_os_error(), Some(libc::EBADF));
+    assert_eq!(send_file(out.as_raw_fd(), fd, u64::MAX, 1).unwrap_err().raw_os_error(), Some(libc::EFBIG));
+    RealDisk::default().remove(&path).unwrap();
+}
+
+#[test]
+fn clocks_go_forward_and_random_numbers_differ() {
+    let env = Env::real();
+    let (wall, start) = (env.clock.now_ms(), env.clock.monotonic_ns());
+    assert!(wall > 1_700_000_000_000);
+    while env.clock.monotonic_ns() < start + 2_000_000 {}
+    assert!(env.clock.now_ms() > wall);
+    let mut bytes = [0; 1000];
+    env.rng.fill(&mut bytes);
+    // The chance that a good generator leaves 32 zeros at the end is 2^-256.
+    assert_ne!(bytes[968..], [0; 32]);
+    assert_ne!(env.rng.next_u64(), env.rng.next_u64());
+}
+
+#[test]
+fn threads_run_are_named_and_are_waited_for() {
+    let env = Env::real();
+    let ran = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&ran);
+    let body = move || seen.store(std::thread::current().name() == Some("flush 0"), Ordering::SeqCst);
+    // A zero byte must not bring the process down.
+    env.tasks.spawn("flush\u{0}0", Box::new(body)).unwrap().join();
+    assert!(ran.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_fatal_error_ends_the_process() {
+    if std::env::var_os(END).is_some() {
+        let env = Env::real();
+        let again = env.clone();
+        let ends = move || loop {
+            again.fatal.fatal("cannot flush /x:\nInput/output error");
+        };
+        let _second = env.tasks.spawn("second", Box::new(ends.clone())).unwrap();
+        ends();
+    }
+    let myself = std::env::current_exe().unwrap();
+    let args = ["a_fatal_error_ends_the_process", "--exact", "--nocapture"];
+    let ended = Command::new(myself).args(args).env(END, "1").output().unwrap();
+    assert_eq!(ended.status.code(), Some(70));
+    let said = String::from_utf8(ended.stderr).unwrap();
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("fatal")).collect();
+    assert_eq!(lines, ["polylogue: fatal: cannot flush /x: Input/output error"]);
+}

@@ -1,0 +1,24 @@
+//! Kafka's configuration names: what a topic and a broker can be told, in Kafka's own words.
+//!
+//! [`TOPIC_CONFIGS`] and [`BROKER_SETTINGS`] say what has a meaning here. The two tables beside this file
+//! (`config/*.tsv`, written by `ConfigTables.java` out of Kafka's own classes) hold every name that Kafka 4.3 knows;
+//! the tests hold our tables against them. Error texts are those of Kafka's `ConfigDef`, because tools show them.
+
+mod broker;
+mod error;
+mod names;
+mod parse;
+mod parsed;
+mod topic;
+mod value;
+
+pub use broker::{BROKER_SETTINGS, BrokerSetting, ParsedSettings, broker_setting, parse_broker_settings};
+pub use error::ConfigError;
+pub use names::{known_broker_names, nearest};
+pub use parse::parse_topic_config;
+pub use parsed::{BrokerSettings, GroupSettings, ListenerSettings, LogSettings};
+pub use topic::{
+    DURABILITY, Effect, Source, Synonym, TOPIC_CONFIGS, TopicConfigDef, TopicConfigValue, topic_config_def,
+    topic_config_values,
+};
+pub use value::{Kind, Valid, Value};

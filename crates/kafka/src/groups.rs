@@ -1,0 +1,409 @@
+//! Kafka's group coordinator: classic groups and committed offsets, as a state machine on the log.
+//!
+//! ```text
+//!  GroupCommand ──► join / members / offsets / admin ──► GroupReply now, or parked on a record
+//!                      │ changes          │ reads
+//!                      ▼                  ▼
+//!                    Live ───record───► Applied ◄── apply(record), load_chunk
+//!                 (tail, soft)          (committed) ──► take_changed_chunks
+//! ```
+//!
+//! What members do in a rebalance is soft and lives in memory: a crash before the leader's assignment is committed
+//! sends everybody back to the last committed generation. What is committed: the group with its members and their
+//! assignments, when the leader has decided, when a static member is replaced and when the group becomes empty; and
+//! every offset.
+//!
+//! Soft state, which may vanish at a crash: members that have not been part of a committed generation, ids that were
+//! handed out, parked requests, all deadlines.
+//!
+//! The behaviour is that of Kafka 4.3 (`GroupMetadataManager`, `ClassicGroup`, `OffsetMetadataManager`), but for: a
+//! caller that is superseded or removed is always answered; a connection that is lost before a member knows its id
+//! takes the member along; only members that leave, not ids that were handed out, cause a rebalance; the bounds of
+//! [`GroupSettings`].
+
+mod admin;
+mod applied;
+pub mod command;
+mod join;
+mod live;
+mod members;
+mod offsets;
+mod rebalance;
+mod record;
+mod settings;
+mod timers;
+mod turn;
+mod wire;
+
+pub use admin::{GROUP_TYPE, GroupSummary};
+pub use command::{GroupCommand, GroupReply, GroupState};
+pub use settings::GroupSettings;
+
+use applied::Applied;
+use command::{Heartbeat, JoinGroup, LeaveGroup, SyncGroup};
+use join::Join;
+use live::Live;
+use members::{leave_reply, validate_sync};
+use polylogue_api::machine::Command;
+use polylogue_api::{Caller, Context, Effects, Now, StateMachine, TopicInfo};
+use polylogue_types::TimestampMs;
+use record::Record;
+use settings::TIMERS_PER_CALL_MAX;
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use timers::{TimerKey, TimerKind, Timers};
+use turn::{Turn, Unborn, join_error, propose, sync_error};
+
+use crate::codec::{ErrorCode, StrBytes};
+use bytes::Bytes;
+
+/// Kafka's group coordinator.
+///
+/// Commands are [`GroupCommand`], answered by [`GroupReply`]; a [`GroupSettings`] as a command replaces the settings
+/// and is answered by `()`. The host must have applied a record before it hands out the replies that were parked on
+/// it, and looks at the next deadline after every call.
+#[derive(Debug)]
+pub struct KafkaGroups {
+    settings: GroupSettings,
+    applied: Applied,
+    live: BTreeMap<StrBytes, Live>,
+    timers: Timers,
+    unborn: Unborn,
+    /// Groups whose offsets are looked at from time to time: all that have been applied, and some about to be.
+    watched: BTreeSet<StrBytes>,
+    /// Records that were proposed and not yet applied.
+    unapplied: u64,
+    /// What live groups hold in memory, as an estimate. Bytes.
+    live_bytes: usize,
+    /// Replay is over and commands come.
+    ready: bool,
+    fault: Option<String>,
+}
+
+impl KafkaGroups {
+    /// A coordinator without groups.
+    #[must_use]
+    pub fn new(settings: GroupSettings) -> KafkaGroups {
+        KafkaGroups {
+            settings,
+            applied: Applied::default(),
+            live: BTreeMap::new(),
+            timers: Timers::default(),
+            unborn: BTreeMap::new(),
+            watched: BTreeSet::new(),
+            unapplied: 0,
+            live_bytes: 0,
+            ready: false,
+            fault: None,
+        }
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn settings(&self) -> &GroupSettings {
+        &self.settings
+    }
+
+    /// What is wrong with the first record that could not be read, if there was one. From then on every command is
+    /// refused with `COORDINATOR_NOT_AVAILABLE`: what is held in memory is not what was committed.
+    #[must_use]
+    pub fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    /// What groups and offsets hold in memory, as an estimate. Bytes.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.live_bytes + self.applied.bytes()
+    }
+
+    /// Does something with a group that is live. `None` when it is not.
+    fn visit<R>(
+        &mut self,
+        now: Now,
+        effects: &mut Effects,
+        id: &str,
+        act: impl FnOnce(&mut Turn<'_>, &mut Live) -> R,
+    ) -> Option<R> {
+        let live = self.live.get_mut(id)?;
+        let before = live.bytes();
+        let (timers, unborn) = (&mut self.timers, &mut self.unborn);
+        let result = act(&mut Turn { now, settings: &self.settings, timers, unborn, effects }, live);
+        self.live_bytes = self.live_bytes - before + live.bytes();
+        let (proposed, idle) = (live.unapplied > 0, live.is_idle());
+        if proposed {
+            let id = live.id.clone();
+            self.watch(now, &id);
+        } else if idle {
+            self.live.remove(id);
+        }
+        Some(result)
+    }
+
+    fn command(&mut self, context: &Context<'_>, caller: Caller, command: GroupCommand, effects: &mut Effects) {
+        if self.fault.is_some() {
+            let reply = command.refused(ErrorCode::CoordinatorNotAvailable);
+            effects.replies.push((caller, Box::new(reply)));
+            return;
+        }
+        let reply = match command {
+            GroupCommand::Join(request) => return self.join(context, caller, request, effects),
+            GroupCommand::Sync(request) => return self.sync(context, caller, &request, effects),
+            GroupCommand::Leave(request) => return self.leave(context, caller, request, effects),
+            GroupCommand::CommitOffsets(request) => return self.commit(context, caller, &request, effects),
+            GroupCommand::DeleteOffsets(request) => return self.delete_offsets(context, caller, &request, effects),
+            GroupCommand::Delete(request) => return self.delete(context, caller, request.groups, effects),
+            GroupCommand::Heartbeat(request) => GroupReply::Heartbeat(self.heartbeat(context, &request, effects)),
+            GroupCommand::FetchOffsets(request) => self.fetch(context.catalog, &request),
+            GroupCommand::List(request) => self.list(&request),
+            GroupCommand::Describe(request) => self.describe(&request),
+        };
+        effects.replies.push((caller, Box::new(reply)));
+    }
+
+    fn join(&mut self, context: &Context<'_>, caller: Caller, request: JoinGroup, effects: &mut Effects) {
+        let (group_id, member_id, version) = (request.group_id.clone(), request.member_id.clone(), request.version);
+        let timeouts = self.settings.session_timeout_ms_min..=self.settings.session_timeout_ms_max;
+        let join = if group_id.is_empty() {
+            Err(ErrorCode::InvalidGroupId)
+        } else if !timeouts.contains(&request.session_timeout_ms) {
+            Err(ErrorCode::InvalidSessionTimeout)
+        } else {
+            Join::new(caller, request, context.random)
+        };
+        let joined = join.and_then(|join| {
+            self.make_live(&join)?;
+            self.visit(context.now, effects, &group_id, |turn, live| turn.join(live, join));
+            Ok(())
+        });
+        if let Err(error) = joined {
+            effects.replies.push((caller, Box::new(join_error(error, member_id, version))));
+        }
+    }
+
+    /// Sees to it that the group of a join is live, within the bounds on groups and memory.
+    fn make_live(&mut self, join: &Join) -> Result<(), ErrorCode> {
+        let id = &join.request.group_id;
+        let live = self.live.get(id);
+        if live.is_none() && !join.request.member_id.is_empty() {
+            return Err(ErrorCode::UnknownMemberId);
+        }
+        if self.memory() + join.growth(live) > self.settings.memory_bytes_max {
+            return Err(ErrorCode::CoordinatorNotAvailable);
+        }
+        if live.is_some() {
+            return Ok(());
+        }
+        let applied = self.applied.group(id);
+        if applied.is_none() && self.applied.len().max(self.live.len()) >= self.settings.groups_max {
+            return Err(ErrorCode::CoordinatorNotAvailable);
+        }
+        let id = wire::detached(id);
+        let live = Live::new(id.clone(), applied.and_then(|group| group.metadata.as_ref()), 0);
+        self.live.insert(id, live);
+        Ok(())
+    }
+
+    fn sync(&mut self, context: &Context<'_>, caller: Caller, request: &SyncGroup, effects: &mut Effects) {
+        let error = match validate_sync(request) {
+            Err(error) => error,
+            Ok(()) => {
+                let id = &request.group_id;
+                let known = self.visit(context.now, effects, id, |turn, live| turn.sync(live, caller, request));
+                if known.is_some() {
+                    return;
+                }
+                ErrorCode::UnknownMemberId
+            }
+        };
+        effects.replies.push((caller, Box::new(sync_error(error))));
+    }
+
+    fn heartbeat(&mut self, context: &Context<'_>, request: &Heartbeat, effects: &mut Effects) -> ErrorCode {
+        if request.group_id.is_empty() {
+            return ErrorCode::InvalidGroupId;
+        }
+        let beat = self.visit(context.now, effects, &request.group_id, |turn, live| turn.heartbeat(live, request));
+        beat.unwrap_or(ErrorCode::UnknownMemberId)
+    }
+
+    fn leave(&mut self, context: &Context<'_>, caller: Caller, request: LeaveGroup, effects: &mut Effects) {
+        let (id, version) = (request.group_id.clone(), request.version);
+        let reply = if id.is_empty() {
+            let error = ErrorCode::InvalidGroupId;
+            command::LeaveGroupReply { error, members: Vec::new() }
+        } else if self.live.contains_key(&id) {
+            self.visit(context.now, effects, &id, |turn, live| turn.leave(live, caller, request));
+            return;
+        } else {
+            let unknown = request.members.into_iter().map(|member| (member, ErrorCode::UnknownMemberId));
+            leave_reply(version, unknown.collect())
+        };
+        effects.replies.push((caller, Box::new(GroupReply::Leave(reply))));
+    }
+
+    /// Makes soft state out of applied state: members are what they were, and their sessions begin anew.
+    /// `told`: the generations that members have been told of, where they are known.
+    fn derive(&mut self, now: Now, told: &BTreeMap<StrBytes, i32>, effects: &mut Effects) {
+        self.timers.clear();
+        self.unborn.clear();
+        self.watched.clear();
+        self.live.clear();
+        self.live_bytes = 0;
+        self.unapplied = 0;
+        let ids: Vec<StrBytes> = self.applied.groups().map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            self.watch(now, &id);
+            let metadata = self.applied.group(&id).and_then(|group| group.metadata.as_ref());
+            let Some(metadata) = metadata.filter(|m| !m.members.is_empty()) else { continue };
+            let live = Live::new(id.clone(), Some(metadata), told.get(&id).copied().unwrap_or(0));
+            self.live_bytes += live.bytes();
+            self.live.insert(id.clone(), live);
+            self.visit(now, effects, &id, |turn, live| {
+                for member in live.member_ids() {
+                    turn.heard_of(live, &member);
+                }
+                if live.len() > turn.settings.group_size_max {
+                    // the bound was lowered: joining again sorts out who stays
+                    turn.prepare(live);
+                }
+            });
+        }
+    }
+
+    fn timer(&mut self, context: &Context<'_>, key: &TimerKey, effects: &mut Effects) {
+        let now = context.now;
+        let group = &key.group;
+        match &key.kind {
+            TimerKind::Offsets => self.check_offsets(context, group, effects),
+            TimerKind::Join => {
+                self.visit(now, effects, group, |turn, live| {
+                    if live.join_deadline.came_up(turn.timers, now.monotonic_ms, || key.clone()) {
+                        turn.join_time_is_up(live);
+                    }
+                });
+            }
+            TimerKind::Sync => {
+                self.visit(now, effects, group, |turn, live| {
+                    if live.sync_deadline.came_up(turn.timers, now.monotonic_ms, || key.clone()) {
+                        turn.sync_time_is_up(live);
+                    }
+                });
+            }
+            TimerKind::Session(member) => {
+                self.visit(now, effects, group, |turn, live| turn.session_came_up(live, member));
+            }
+        }
+    }
+
+    /// Counts the records that a call proposed.
+    fn count<R>(&mut self, effects: &mut Effects, call: impl FnOnce(&mut KafkaGroups, &mut Effects) -> R) -> R {
+        let before = effects.proposals.len();
+        let result = call(self, effects);
+        self.unapplied += (effects.proposals.len() - before) as u64;
+        result
+    }
+}
+
+impl StateMachine for KafkaGroups {
+    fn handle(&mut self, context: &Context<'_>, caller: Caller, command: Command, effects: &mut Effects) {
+        match command.downcast::<GroupCommand>() {
+            Ok(command) => self.count(effects, |groups, effects| groups.command(context, caller, *command, effects)),
+            Err(other) => {
+                if let Ok(settings) = other.downcast::<GroupSettings>() {
+                    self.settings = *settings;
+                }
+                effects.replies.push((caller, Box::new(())));
+            }
+        }
+    }
+
+    fn on_gone(&mut self, context: &Context<'_>, caller: Caller, effects: &mut Effects) {
+        if let Some((group, member)) = self.unborn.remove(&caller) {
+            self.count(effects, |groups, effects| {
+                groups.visit(context.now, effects, &group, |turn, live| turn.member_is_lost(live, &member));
+            });
+        }
+    }
+
+    fn apply(&mut self, record: &[u8], time_ms: TimestampMs) {
+        let record = match Record::decode(record) {
+            Ok(record) => record,
+            Err(malformed) => {
+                self.fault.get_or_insert(format!("a record of the group coordinator cannot be read: {}", malformed.0));
+                return;
+            }
+        };
+        let group = match &record {
+            Record::Metadata { group, .. } if self.ready => Some(group.clone()),
+            _ => None,
+        };
+        self.applied.apply(record, time_ms);
+        self.unapplied = self.unapplied.saturating_sub(1);
+        let Some(group) = group else { return };
+        if let Some(live) = self.live.get_mut(&group) {
+            live.unapplied = live.unapplied.saturating_sub(1);
+            if live.is_idle() {
+                self.live.remove(&group);
+            }
+        }
+    }
+
+    fn on_ready(&mut self, context: &Context<'_>) {
+        self.ready = true;
+        // nobody waits yet, so that nobody can be answered
+        self.derive(context.now, &BTreeMap::new(), &mut Effects::default());
+    }
+
+    fn on_writer_lost(&mut self, context: &Context<'_>, effects: &mut Effects) {
+        let mut told = BTreeMap::new();
+        for (id, live) in &mut self.live {
+            told.insert(id.clone(), live.told());
+            for member in live.member_ids() {
+                if let Some(join) = live.take_join(&member) {
+                    let reply = join_error(ErrorCode::NotCoordinator, member.clone(), join.version);
+                    effects.replies.push((join.caller, Box::new(reply)));
+                }
+                if let Some(caller) = live.take_sync(&member) {
+                    effects.replies.push((caller, Box::new(sync_error(ErrorCode::NotCoordinator))));
+                }
+            }
+        }
+        self.derive(context.now, &told, effects);
+    }
+
+    fn next_deadline_ms(&self) -> Option<u64> {
+        self.timers.next_ms()
+    }
+
+    fn on_deadline(&mut self, context: &Context<'_>, effects: &mut Effects) {
+        self.count(effects, |groups, effects| {
+            for _ in 0..TIMERS_PER_CALL_MAX {
+                let Some(key) = groups.timers.pop_due(context.now.monotonic_ms) else { return };
+                groups.timer(context, &key, effects);
+            }
+        });
+    }
+
+    fn on_topics_deleted(&mut self, _context: &Context<'_>, topics: &[Arc<TopicInfo>], effects: &mut Effects) {
+        // a commit that is on its way may bring an offset yet, so that looking would not do
+        if topics.is_empty() || (self.applied.len() == 0 && self.unapplied == 0) {
+            return;
+        }
+        let topics = topics.iter().map(|topic| topic.id).collect();
+        self.count(effects, |_, effects| propose(effects, &Record::ForgetTopics { topics }, []));
+    }
+
+    fn take_changed_chunks(&mut self) -> Vec<(Bytes, Option<Bytes>)> {
+        self.applied.take_changed_chunks()
+    }
+
+    fn load_chunk(&mut self, id: &[u8], chunk: Bytes) -> Result<(), String> {
+        self.applied.load_chunk(id, &chunk).map_err(|malformed| malformed.0)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

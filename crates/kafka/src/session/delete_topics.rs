@@ -1,0 +1,132 @@
+//! DeleteTopics, by name or by id. The rules are those of Kafka's controller (`ControllerApis.deleteTopics`).
+
+use super::errors::{self, with_message};
+use super::topics::owned;
+use super::work::{Pending, Step, Work};
+use crate::codec::generated::delete_topics::{
+    DeletableTopicResult, DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse,
+};
+use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
+use polylogue_api::{DeleteTopics, Reply, Request, TopicRef};
+use polylogue_types::TopicId;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+/// The first version that has an error for a broker on which nothing may be deleted.
+const DISABLED_FROM: i16 = 3;
+
+pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
+    let version = work.head.version;
+    let request = DeleteTopicsRequest::decode(body, version)?;
+    let by_name = |name: StrBytes| DeleteTopicState { name: Some(name), topic_id: TopicId::ZERO };
+    let states: Vec<_> = request.topic_names.into_iter().map(by_name).chain(request.topics).collect();
+    if !work.settings.delete_topics {
+        let code = if version < DISABLED_FROM { ErrorCode::InvalidRequest } else { ErrorCode::TopicDeletionDisabled };
+        let (error, text) = with_message(code);
+        let responses = states.into_iter().map(|s| row(s.name, s.topic_id, error, Some(text.clone()))).collect();
+        return Ok(work.answer(&DeleteTopicsResponse { responses, ..DeleteTopicsResponse::default() }));
+    }
+    let Chosen { mut responses, topics } = choose(work, states);
+    if topics.is_empty() {
+        return Ok(work.answer(&DeleteTopicsResponse { responses, ..DeleteTopicsResponse::default() }));
+    }
+    let first = responses.len();
+    let (rows, refs): (Vec<_>, Vec<_>) = topics
+        .into_iter()
+        .map(|(id, name)| (row(Some(name), id, ErrorCode::None, None), TopicRef::Id(id)))
+        .unzip();
+    responses.extend(rows);
+    let token = work.ask(Request::DeleteTopics(DeleteTopics { topics: refs }));
+    Ok(Step::Wait(token, Box::new(Deleting { responses, first })))
+}
+
+fn row(
+    name: Option<StrBytes>,
+    topic_id: TopicId,
+    error: ErrorCode,
+    error_message: Option<StrBytes>,
+) -> DeletableTopicResult {
+    DeletableTopicResult { name, topic_id, error_code: error.code(), error_message }
+}
+
+/// What of a request can be done.
+struct Chosen {
+    /// Rows of those that cannot be deleted.
+    responses: Vec<DeletableTopicResult>,
+    /// The topics to delete.
+    topics: BTreeMap<TopicId, StrBytes>,
+}
+
+fn choose(work: &Work<'_>, states: Vec<DeleteTopicState>) -> Chosen {
+    let mut chosen = Chosen { responses: Vec::new(), topics: BTreeMap::new() };
+    let mut names = BTreeMap::<StrBytes, u32>::new();
+    let mut ids = BTreeMap::<TopicId, u32>::new();
+    for DeleteTopicState { name, topic_id } in states {
+        match (name, topic_id.is_zero()) {
+            (Some(name), true) => *names.entry(name).or_default() += 1,
+            (None, false) => *ids.entry(topic_id).or_default() += 1,
+            (None, true) => chosen.invalid(None, topic_id, "Neither topic name nor id were specified."),
+            (name, false) => chosen.invalid(name, topic_id, "You may not specify both topic name and topic id."),
+        }
+    }
+    for (id, times) in ids {
+        match work.catalog.topic_by_id(id) {
+            _ if times > 1 => chosen.invalid(None, id, "Duplicate topic id."),
+            Some(topic) => _ = chosen.topics.insert(id, owned(&topic.name)),
+            None => chosen.unknown(None, id, ErrorCode::UnknownTopicId),
+        }
+    }
+    for (name, times) in names {
+        match work.catalog.topic(&name) {
+            _ if times > 1 => chosen.invalid(Some(name), TopicId::ZERO, "Duplicate topic name."),
+            Some(topic) => match chosen.topics.entry(topic.id) {
+                Entry::Vacant(free) => _ = free.insert(name),
+                Entry::Occupied(taken) => {
+                    taken.remove();
+                    let text = "The provided topic name maps to an ID that was already supplied.";
+                    chosen.invalid(Some(name), topic.id, text);
+                }
+            },
+            None => chosen.unknown(Some(name), TopicId::ZERO, ErrorCode::UnknownTopicOrPartition),
+        }
+    }
+    chosen
+}
+
+impl Chosen {
+    fn invalid(&mut self, name: Option<StrBytes>, id: TopicId, text: &'static str) {
+        self.responses.push(row(name, id, ErrorCode::InvalidRequest, Some(StrBytes::from_static(text))));
+    }
+
+    fn unknown(&mut self, name: Option<StrBytes>, id: TopicId, error: ErrorCode) {
+        let (error, text) = with_message(error);
+        self.responses.push(row(name, id, error, Some(text)));
+    }
+}
+
+#[derive(Debug)]
+struct Deleting {
+    responses: Vec<DeletableTopicResult>,
+    /// The row of the first topic that is being deleted; the others follow.
+    first: usize,
+}
+
+impl Pending for Deleting {
+    fn on_reply(mut self: Box<Self>, work: &mut Work<'_>, reply: Reply) -> Step {
+        let Reply::DeleteTopics(results) = reply else { return work.wrong_reply() };
+        let rows = self.responses.get_mut(self.first..).unwrap_or_default();
+        if results.len() != rows.len() {
+            return work.wrong_reply();
+        }
+        for (result, row) in results.into_iter().zip(rows) {
+            if let Err(error) = result {
+                let name = row.name.clone().unwrap_or_default();
+                let (error, text) = errors::of_topic(&error, &name);
+                row.error_code = error.code();
+                row.error_message = Some(text);
+            }
+        }
+        let responses = self.responses;
+        work.answer(&DeleteTopicsResponse { responses, ..DeleteTopicsResponse::default() })
+    }
+}

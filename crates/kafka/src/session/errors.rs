@@ -1,0 +1,82 @@
+//! What the broker says, in Kafka's error codes. Codes that clients take as final are used only where trying again
+//! cannot help; -1 (UNKNOWN_SERVER_ERROR) is never one of them, because producers give up on it.
+
+use crate::codec::{ErrorCode, StrBytes};
+use polylogue_api::{AppendError, ReadError, TopicError, Unavailable};
+
+/// Why an append failed. `by_id`: the request named its topics by id.
+pub(super) fn of_append(error: AppendError, by_id: bool) -> (ErrorCode, Option<StrBytes>) {
+    match error {
+        AppendError::UnknownPartition => (unknown_topic(by_id), None),
+        AppendError::OutOfOrderSequence => (ErrorCode::OutOfOrderSequenceNumber, None),
+        AppendError::InvalidProducerEpoch => (ErrorCode::InvalidProducerEpoch, None),
+        AppendError::Storage => (ErrorCode::KafkaStorageError, None),
+        AppendError::Unavailable(why) => {
+            let (code, text) = match why {
+                Unavailable::StorageFull => (ErrorCode::KafkaStorageError, "the disk is full; nothing was written"),
+                Unavailable::Unknown => (ErrorCode::RequestTimedOut, "the outcome is not known"),
+                Unavailable::NotCommitted => (ErrorCode::NotLeaderOrFollower, "nothing was written: the writer changed"),
+                Unavailable::Busy => (ErrorCode::RequestTimedOut, "too much is in flight; nothing was written"),
+                Unavailable::Stopping => (ErrorCode::NotLeaderOrFollower, "the broker is shutting down"),
+            };
+            (code, Some(StrBytes::from_static(text)))
+        }
+    }
+}
+
+/// Why nothing was read, or no offset was found.
+pub(super) fn of_read(error: ReadError, by_id: bool) -> ErrorCode {
+    match error {
+        ReadError::UnknownPartition => unknown_topic(by_id),
+        ReadError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,
+        ReadError::Storage => ErrorCode::KafkaStorageError,
+    }
+}
+
+/// Why a coordinator cannot say anything. All of these make clients try again.
+pub(super) fn of_coordinator(why: Unavailable) -> ErrorCode {
+    match why {
+        Unavailable::StorageFull | Unavailable::Unknown => ErrorCode::CoordinatorNotAvailable,
+        Unavailable::NotCommitted | Unavailable::Stopping => ErrorCode::NotCoordinator,
+        Unavailable::Busy => ErrorCode::CoordinatorLoadInProgress,
+    }
+}
+
+/// Why a topic was not created or deleted, with the text that tools show.
+pub(super) fn of_topic(error: &TopicError, name: &str) -> (ErrorCode, StrBytes) {
+    match error {
+        TopicError::Exists => (ErrorCode::TopicAlreadyExists, format!("Topic '{name}' already exists.").into()),
+        TopicError::UnknownName => with_message(ErrorCode::UnknownTopicOrPartition),
+        TopicError::UnknownId => with_message(ErrorCode::UnknownTopicId),
+        TopicError::TooManyPartitions { partitions_max } => (
+            ErrorCode::InvalidPartitions,
+            format!("All topics together may have {partitions_max} partitions (partitions_max), and these would be more.")
+                .into(),
+        ),
+        TopicError::Unavailable(why) => {
+            let text = match why {
+                Unavailable::StorageFull => "The disk is full.",
+                Unavailable::Unknown => "The outcome is not known.",
+                Unavailable::NotCommitted => "Nothing was changed: the writer changed. Try again.",
+                Unavailable::Busy => "Too much is in flight. Try again.",
+                Unavailable::Stopping => "The broker is shutting down.",
+            };
+            let code = match why {
+                Unavailable::StorageFull => ErrorCode::KafkaStorageError,
+                Unavailable::Unknown | Unavailable::Busy => ErrorCode::RequestTimedOut,
+                Unavailable::NotCommitted | Unavailable::Stopping => ErrorCode::NotController,
+            };
+            (code, StrBytes::from_static(text))
+        }
+    }
+}
+
+/// The code with the text that Kafka's brokers send for it.
+pub(super) fn with_message(code: ErrorCode) -> (ErrorCode, StrBytes) {
+    (code, StrBytes::from_static(code.message()))
+}
+
+/// A topic that is not there.
+pub(super) fn unknown_topic(by_id: bool) -> ErrorCode {
+    if by_id { ErrorCode::UnknownTopicId } else { ErrorCode::UnknownTopicOrPartition }
+}

@@ -1,0 +1,152 @@
+//! The response to a fetch, and what of it a fetch session leaves out.
+
+use super::fetch::{BY_ID_FROM, Fetching, Row, RowTopic, Session};
+use super::fetch_session::{FetchSession, SessionTopic};
+use super::topics::node_id;
+use super::work::{Step, Work};
+use crate::codec::generated::fetch::{
+    FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint, PartitionData,
+};
+use crate::codec::{ErrorCode, Records};
+use polylogue_types::Chunk;
+use std::sync::Arc;
+
+/// The first version that can say who leads instead (KIP-951).
+const LEADER_FROM: i16 = 16;
+
+/// The messages of the rows that were read, in the order of the rows.
+#[derive(Debug, Default)]
+pub(super) struct Data {
+    chunks: Vec<Vec<Chunk>>,
+    len: u64,
+}
+
+impl Data {
+    pub(super) fn with_capacity(rows: usize) -> Data {
+        Data { chunks: Vec::with_capacity(rows), len: 0 }
+    }
+
+    pub(super) fn push(&mut self, chunks: Vec<Chunk>) {
+        self.len += chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
+        self.chunks.push(chunks);
+    }
+
+    /// Bytes, over all rows.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+/// Ends a fetch with what was read; rows for which there is nothing in `data` have no messages.
+pub(super) fn answer(fetching: Fetching, work: &mut Work<'_>, data: Data) -> Step {
+    let Fetching { session, topics, rows, read_committed, .. } = fetching;
+    let mut response = FetchResponse::default();
+    let leader = leader(work, &rows);
+    let mut known = match session {
+        Session::None => None,
+        Session::Begin => begin(work, &topics, &rows),
+        Session::GoOn(id) => match work.fetch_sessions.get_mut(id) {
+            Some(known) => Some(known),
+            None => {
+                response.error_code = ErrorCode::FetchSessionIdNotFound.code();
+                return work.answer(&response);
+            }
+        },
+    };
+    response.session_id = known.as_ref().map_or(0, |known| known.id());
+    let mut chunks = data.chunks.into_iter();
+    let mut last = None;
+    for row in &rows {
+        let records = row.read.and_then(|_| chunks.next()).map_or_else(Records::new, Records::from);
+        if session == Session::Begin || tell(known.as_deref_mut(), row, &records) {
+            if last.replace(row.topic) != Some(row.topic) {
+                response.responses.push(topic_row(topics.get(row.topic)));
+            }
+            let mut told = partition_row(row, records, read_committed);
+            if let Some(leader) = leader.as_ref().filter(|_| has_moved(row)) {
+                told.current_leader = LeaderIdAndEpoch { leader_id: leader.node_id, leader_epoch: row.leader_epoch };
+            }
+            if let Some(topic) = response.responses.last_mut() {
+                topic.partitions.push(told);
+            }
+        }
+    }
+    response.node_endpoints.extend(leader);
+    work.answer(&response)
+}
+
+/// Whether the client looks for the partition's leader in the wrong place or time.
+fn has_moved(row: &Row) -> bool {
+    matches!(row.error, ErrorCode::NotLeaderOrFollower | ErrorCode::FencedLeaderEpoch)
+}
+
+/// This node, when one of the rows has to name it as the leader.
+fn leader(work: &Work<'_>, rows: &[Row]) -> Option<NodeEndpoint> {
+    (work.head.version >= LEADER_FROM && rows.iter().any(has_moved)).then(|| NodeEndpoint {
+        node_id: node_id(&work.catalog.cluster()),
+        host: work.peer.listener.host.clone(),
+        port: i32::from(work.peer.listener.port),
+        rack: None,
+    })
+}
+
+/// Begins a session with all that was asked for. `None` when there is no room; the client then stays without.
+fn begin<'a>(work: &'a mut Work<'_>, topics: &[RowTopic], rows: &[Row]) -> Option<&'a mut FetchSession> {
+    let by_id = work.head.version >= BY_ID_FROM;
+    let now_ms = work.now.monotonic_ms;
+    let session = work.fetch_sessions.begin(rows.len(), by_id, now_ms, work.settings)?;
+    let names: Vec<SessionTopic> = topics
+        .iter()
+        .map(|topic| if by_id { SessionTopic::Id(topic.id) } else { SessionTopic::Name(Arc::from(&*topic.name)) })
+        .collect();
+    for row in rows {
+        let Some(topic) = names.get(row.topic) else { continue };
+        let place = session.put(topic.clone(), row.partition, row.want);
+        if let Some(cached) = session.get_mut(place) {
+            cached.high_watermark = row.high_watermark;
+            cached.log_start = row.log_start;
+        }
+    }
+    Some(session)
+}
+
+/// Whether the client has to be told of the partition; takes into the session what it is told. Without a session it has to
+/// be told of everything.
+fn tell(session: Option<&mut FetchSession>, row: &Row, records: &Records) -> bool {
+    let (Some(session), Some(place)) = (session, row.place) else { return true };
+    let Some(cached) = session.get_mut(place) else { return false };
+    let failed = row.error != ErrorCode::None;
+    let changed = cached.high_watermark != row.high_watermark || cached.log_start != row.log_start;
+    // -1 with an error, so that the client is told when the error has gone
+    cached.high_watermark = row.high_watermark;
+    cached.log_start = row.log_start;
+    if !records.is_empty() {
+        session.move_to_end(place);
+    }
+    failed || changed || !records.is_empty()
+}
+
+fn topic_row(topic: Option<&RowTopic>) -> FetchableTopicResponse {
+    FetchableTopicResponse {
+        topic: topic.map(|topic| topic.name.clone()).unwrap_or_default(),
+        topic_id: topic.map(|topic| topic.id).unwrap_or_default(),
+        partitions: Vec::with_capacity(1),
+    }
+}
+
+fn partition_row(row: &Row, records: Records, read_committed: bool) -> PartitionData {
+    let found = row.error == ErrorCode::None;
+    PartitionData {
+        partition_index: row.partition,
+        error_code: row.error.code(),
+        high_watermark: row.high_watermark,
+        // without transactions everything is stable
+        last_stable_offset: row.high_watermark,
+        log_start_offset: row.log_start,
+        // null tells a client that it does not read committed messages only
+        aborted_transactions: (read_committed && found).then(Vec::new),
+        preferred_read_replica: -1,
+        records: Some(records),
+        ..PartitionData::default()
+    }
+}

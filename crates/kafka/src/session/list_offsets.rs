@@ -1,0 +1,191 @@
+//! ListOffsets: offsets by position and by time.
+
+use super::errors;
+use super::topics::Lookup;
+use super::work::{Pending, Step, Work};
+use crate::codec::generated::list_offsets::{
+    ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse,
+};
+use crate::codec::{DecodeError, ErrorCode, Message, Reader};
+use polylogue_api::{FindOffset, FoundOffset, OffsetSpec, Reply, Request};
+use polylogue_record::kafka::{BatchError, BatchHeader, RecordAt, first_at_or_after_timestamp, max_timestamp_record};
+use polylogue_types::{Offset, TimestampMs, TopicId};
+use std::collections::BTreeSet;
+
+/// Neither an offset nor a timestamp nor an epoch.
+const NONE: i64 = -1;
+
+/// The first version with leader epochs.
+const EPOCH_FROM: i16 = 4;
+
+/// What a timestamp in the request asks for.
+enum Wanted {
+    /// What the broker is asked for.
+    Ask(OffsetSpec),
+    /// There is no tiered storage: "none", without an error, as Kafka answers then.
+    Nothing,
+}
+
+/// Timestamps below zero stand for positions; each came with a version of its own.
+fn wanted(timestamp: i64, version: i16) -> Result<Wanted, ErrorCode> {
+    Ok(match timestamp {
+        0.. => Wanted::Ask(OffsetSpec::AtTimestamp(timestamp)),
+        // latest: the high watermark, and, without transactions, the last stable offset
+        -1 => Wanted::Ask(OffsetSpec::Latest),
+        -2 => Wanted::Ask(OffsetSpec::Earliest),
+        -3 if version >= 7 => Wanted::Ask(OffsetSpec::MaxTimestamp),
+        // earliest that is on this node's disks
+        -4 if version >= 8 => Wanted::Ask(OffsetSpec::Earliest),
+        // latest that is tiered, earliest that waits to be tiered
+        -5 if version >= 9 => Wanted::Nothing,
+        -6 if version >= 11 => Wanted::Nothing,
+        _ => return Err(ErrorCode::UnsupportedVersion),
+    })
+}
+
+pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
+    let version = work.head.version;
+    let request = ListOffsetsRequest::decode(body, version)?;
+    let mut lookup = Lookup::new(work.catalog);
+    let repeated = repeated(&request);
+    let mut questions = Vec::new();
+    let mut asked = Vec::new();
+    let mut topics = Vec::with_capacity(request.topics.len());
+    for (t, topic) in request.topics.into_iter().enumerate() {
+        let mut partitions = Vec::with_capacity(topic.partitions.len());
+        for (p, partition) in topic.partitions.iter().enumerate() {
+            let key = (&*topic.name, partition.partition_index);
+            let question = if repeated.contains(&(t, p)) {
+                Err(ErrorCode::InvalidRequest)
+            } else {
+                wanted(partition.timestamp, version).and_then(|wanted| {
+                    let found =
+                        lookup.partition((key.0, TopicId::ZERO), key.1, partition.current_leader_epoch, false)?;
+                    Ok((wanted, found.1.id))
+                })
+            };
+            let error = match question {
+                Ok((Wanted::Ask(at), partition)) => {
+                    questions.push(FindOffset { partition, at });
+                    asked.push(Asked { topic: t, partition: p, at });
+                    ErrorCode::None
+                }
+                Ok((Wanted::Nothing, _)) => ErrorCode::None,
+                Err(error) => error,
+            };
+            partitions.push(ListOffsetsPartitionResponse {
+                partition_index: partition.partition_index,
+                error_code: error.code(),
+                timestamp: NONE,
+                offset: NONE,
+                leader_epoch: -1,
+            });
+        }
+        topics.push(ListOffsetsTopicResponse { name: topic.name, partitions });
+    }
+    let response = ListOffsetsResponse { topics, ..ListOffsetsResponse::default() };
+    if questions.is_empty() {
+        return Ok(work.answer(&response));
+    }
+    Ok(Step::Wait(work.ask(Request::FindOffsets(questions)), Box::new(Finding { response, asked })))
+}
+
+/// The places of partitions that are named more than once; Kafka refuses each of them.
+fn repeated(request: &ListOffsetsRequest) -> BTreeSet<(usize, usize)> {
+    let mut all: Vec<_> = Vec::new();
+    for (t, topic) in request.topics.iter().enumerate() {
+        all.extend(topic.partitions.iter().enumerate().map(|(p, row)| (&*topic.name, row.partition_index, (t, p))));
+    }
+    all.sort_unstable();
+    all.windows(2)
+        .filter_map(|pair| match pair {
+            [a, b] if (a.0, a.1) == (b.0, b.1) => Some([a.2, b.2]),
+            _ => None,
+        })
+        .flatten()
+        .collect()
+}
+
+#[derive(Debug)]
+struct Asked {
+    topic: usize,
+    partition: usize,
+    at: OffsetSpec,
+}
+
+#[derive(Debug)]
+struct Finding {
+    response: ListOffsetsResponse,
+    asked: Vec<Asked>,
+}
+
+impl Pending for Finding {
+    fn on_reply(mut self: Box<Self>, work: &mut Work<'_>, reply: Reply) -> Step {
+        let Reply::FindOffsets(results) = reply else { return work.wrong_reply() };
+        if results.len() != self.asked.len() {
+            return work.wrong_reply();
+        }
+        for (result, asked) in results.into_iter().zip(&self.asked) {
+            let row = self.response.topics.get_mut(asked.topic).and_then(|t| t.partitions.get_mut(asked.partition));
+            let Some(row) = row else { continue };
+            let answer = result.map_err(|error| errors::of_read(error, false)).and_then(|found| {
+                let at = locate(&found, asked.at, work.settings.decompressed_bytes_max)?;
+                Ok(at.map(|at| (at, found.leader_epoch)))
+            });
+            match answer {
+                Ok(Some((at, leader_epoch))) => {
+                    row.timestamp = at.timestamp;
+                    row.offset = at.offset;
+                    if work.head.version >= EPOCH_FROM {
+                        row.leader_epoch = leader_epoch;
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => row.error_code = error.code(),
+            }
+        }
+        work.answer(&self.response)
+    }
+}
+
+/// Looks for a message in an entry: the entry, the time to look for, and what the entry may decompress to.
+type Search = fn(&[u8], TimestampMs, usize) -> Result<Option<RecordAt>, BatchError>;
+
+/// The message that is meant, inside the entry that the broker found. `None` where there is none.
+fn locate(found: &FoundOffset, at: OffsetSpec, cap_bytes: usize) -> Result<Option<RecordAt>, ErrorCode> {
+    let Some(Offset(offset)) = found.offset else { return Ok(None) };
+    let base = i64::try_from(offset).unwrap_or(i64::MAX);
+    let in_entry: Search = match at {
+        OffsetSpec::Earliest | OffsetSpec::Latest => return Ok(Some(RecordAt { offset: base, timestamp: NONE })),
+        OffsetSpec::AtTimestamp(_) => |entry, timestamp, cap| first_at_or_after_timestamp(entry, timestamp, 0, cap),
+        OffsetSpec::MaxTimestamp => |entry, _, cap| max_timestamp_record(entry, cap),
+    };
+    let Some(entry) = &found.entry else { return Ok(Some(RecordAt { offset: base, timestamp: NONE })) };
+    let timestamp = if let OffsetSpec::AtTimestamp(timestamp) = at { timestamp } else { NONE };
+    match in_entry(entry, timestamp, cap_bytes) {
+        Ok(Some(record)) => Ok(Some(record)),
+        // The header promises a record that is not there: start with the entry, so that nothing is passed over.
+        Ok(None) => {
+            let max = BatchHeader::parse(entry).map_or(NONE, |header| header.max_timestamp);
+            Ok(Some(RecordAt { offset: base, timestamp: max }))
+        }
+        Err(_) => Err(ErrorCode::CorruptMessage),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentinels_have_their_versions() {
+        for (timestamp, from) in [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11)] {
+            for version in 1..=11 {
+                assert_eq!(wanted(timestamp, version).is_ok(), version >= from, "{timestamp} in version {version}");
+            }
+        }
+        assert!(wanted(-7, 11).is_err());
+        assert!(wanted(i64::MIN, 11).is_err());
+        assert!(wanted(0, 1).is_ok());
+    }
+}

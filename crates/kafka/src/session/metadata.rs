@@ -1,0 +1,281 @@
+//! Metadata: topics, their partitions, and where to find them.
+
+use super::topics::{colliding, invalid_name, is_reserved, node_id, owned};
+use super::work::{Pending, Step, Work};
+use crate::codec::generated::metadata::{
+    MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition,
+    MetadataResponseTopic,
+};
+use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
+use polylogue_api::{CreateTopics, CreatedTopic, NewTopic, Reply, Request, TopicConfig, TopicError, TopicInfo};
+use polylogue_types::TopicId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The first version that may ask by id.
+const BY_ID_FROM: i16 = 12;
+
+/// Bits of Kafka's `AclOperation`, for everything that can be done to a topic, and to the cluster: without access
+/// control everybody may.
+const TOPIC_OPERATIONS: i32 = bits(&[READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS]);
+const CLUSTER_OPERATIONS: i32 =
+    bits(&[CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE]);
+const READ: u32 = 3;
+const WRITE: u32 = 4;
+const CREATE: u32 = 5;
+const DELETE: u32 = 6;
+const ALTER: u32 = 7;
+const DESCRIBE: u32 = 8;
+const CLUSTER_ACTION: u32 = 9;
+const DESCRIBE_CONFIGS: u32 = 10;
+const ALTER_CONFIGS: u32 = 11;
+const IDEMPOTENT_WRITE: u32 = 12;
+
+const fn bits(operations: &[u32]) -> i32 {
+    let mut rest = operations;
+    let mut bits = 0;
+    while let [operation, more @ ..] = rest {
+        bits |= 1 << *operation;
+        rest = more;
+    }
+    bits
+}
+
+/// Which topics are asked for.
+#[derive(Debug)]
+enum Asked {
+    All,
+    Ids(Vec<TopicId>),
+    Names(Vec<StrBytes>),
+}
+
+/// The request, as far as the answer depends on it.
+#[derive(Debug)]
+struct Question {
+    asked: Asked,
+    topic_operations: bool,
+    cluster_operations: bool,
+}
+
+/// What became of the topics that were not there: by name.
+type Created = BTreeMap<StrBytes, Result<Arc<TopicInfo>, ErrorCode>>;
+
+pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
+    let version = work.head.version;
+    let request = MetadataRequest::decode(body, version)?;
+    // all topics: null, and in version 0, which had no null, an empty list
+    let topics = request.topics.filter(|topics| version > 0 || !topics.is_empty());
+    if let Some(topics) = &topics
+        && version < BY_ID_FROM
+        && topics.iter().any(|topic| topic.name.is_none() || !topic.topic_id.is_zero())
+    {
+        return Ok(refuse(work, topics));
+    }
+    let question = Question {
+        asked: asked(topics),
+        topic_operations: request.include_topic_authorized_operations,
+        cluster_operations: request.include_cluster_authorized_operations,
+    };
+    // before version 4 there was no way to say no
+    let create = work.settings.auto_create_topics && (version < 4 || request.allow_auto_topic_creation);
+    let missing = if create { missing(work, &question.asked) } else { Vec::new() };
+    if missing.is_empty() {
+        return Ok(answer(work, &question, &Created::new()));
+    }
+    let config = TopicConfig { raw: BTreeMap::new(), ..work.settings.topic_defaults.clone() };
+    let new = |name: &StrBytes| NewTopic {
+        name: String::from(&**name),
+        partitions: work.settings.partitions_default.max(1),
+        config: config.clone(),
+        internal: false,
+    };
+    let topics = missing.iter().map(new).collect();
+    let token = work.ask(Request::CreateTopics(CreateTopics { topics, validate_only: false }));
+    Ok(Step::Wait(token, Box::new(Creating { question, names: missing })))
+}
+
+/// Each topic once, in the order of the request. One id makes it a request by ids, whose names do not count.
+fn asked(topics: Option<Vec<MetadataRequestTopic>>) -> Asked {
+    let Some(topics) = topics else { return Asked::All };
+    if topics.iter().any(|topic| !topic.topic_id.is_zero()) {
+        let ids = topics.iter().map(|topic| topic.topic_id).filter(|id| !id.is_zero());
+        return Asked::Ids(each_once(ids));
+    }
+    Asked::Names(each_once(topics.into_iter().filter_map(|topic| topic.name)))
+}
+
+fn each_once<T: Ord + Clone>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut seen = BTreeSet::new();
+    items.filter(|item| seen.insert(item.clone())).collect()
+}
+
+/// Topics that asking for them creates.
+fn missing(work: &Work<'_>, asked: &Asked) -> Vec<StrBytes> {
+    let Asked::Names(names) = asked else { return Vec::new() };
+    let creatable = |name: &&StrBytes| {
+        work.catalog.topic(name).is_none()
+            && !is_reserved(name)
+            && invalid_name(name).is_none()
+            && colliding(name, work.catalog).is_none()
+    };
+    names.iter().filter(creatable).cloned().collect()
+}
+
+/// The versions 10 and 11 can say an id, and a version 10 or 11 broker cannot look one up.
+fn refuse(work: &Work<'_>, topics: &[MetadataRequestTopic]) -> Step {
+    let error_code = ErrorCode::InvalidRequest.code();
+    let row = |topic: &MetadataRequestTopic| MetadataResponseTopic {
+        error_code,
+        name: Some(topic.name.clone().unwrap_or_default()),
+        topic_id: topic.topic_id,
+        ..MetadataResponseTopic::default()
+    };
+    let topics = topics.iter().map(row).collect();
+    work.answer(&MetadataResponse { topics, ..cluster(work) })
+}
+
+/// Topics that were not there are being created. The answer waits for that, and so the client need not ask again.
+#[derive(Debug)]
+struct Creating {
+    question: Question,
+    names: Vec<StrBytes>,
+}
+
+impl Pending for Creating {
+    fn on_reply(self: Box<Self>, work: &mut Work<'_>, reply: Reply) -> Step {
+        let Reply::CreateTopics(results) = reply else { return work.wrong_reply() };
+        if results.len() != self.names.len() {
+            return work.wrong_reply();
+        }
+        let created = self.names.into_iter().zip(results).map(|(name, result)| {
+            let outcome = match result {
+                Ok(CreatedTopic { topic }) => Ok(topic),
+                // somebody else was faster
+                Err(TopicError::Exists) => work.catalog.topic(&name).ok_or(ErrorCode::LeaderNotAvailable),
+                Err(TopicError::TooManyPartitions { .. }) => Err(ErrorCode::UnknownTopicOrPartition),
+                // clients ask again on this one
+                Err(TopicError::Unavailable(_) | TopicError::UnknownName | TopicError::UnknownId) => {
+                    Err(ErrorCode::LeaderNotAvailable)
+                }
+            };
+            (name, outcome)
+        });
+        answer(work, &self.question, &created.collect())
+    }
+}
+
+fn answer(work: &Work<'_>, question: &Question, created: &Created) -> Step {
+    let rows = Rows {
+        version: work.head.version,
+        node: node_id(&work.catalog.cluster()),
+        operations: if question.topic_operations { TOPIC_OPERATIONS } else { i32::MIN },
+    };
+    let topics = match &question.asked {
+        Asked::All => work.catalog.topics().iter().map(|topic| rows.topic(owned(&topic.name), topic)).collect(),
+        Asked::Ids(ids) => ids
+            .iter()
+            .map(|id| match work.catalog.topic_by_id(*id) {
+                Some(topic) => rows.topic(owned(&topic.name), &topic),
+                None => rows.error(None, *id, ErrorCode::UnknownTopicId),
+            })
+            .collect(),
+        Asked::Names(names) => names
+            .iter()
+            .map(|name| {
+                let outcome = match created.get(name) {
+                    Some(outcome) => outcome.clone(),
+                    None => work.catalog.topic(name).ok_or_else(|| not_there(work, name)),
+                };
+                match outcome {
+                    Ok(topic) => rows.topic(name.clone(), &topic),
+                    Err(error) => rows.error(Some(name.clone()), TopicId::ZERO, error),
+                }
+            })
+            .collect(),
+    };
+    let cluster_operations = question.cluster_operations && (8..=10).contains(&work.head.version);
+    let response = MetadataResponse {
+        topics,
+        cluster_authorized_operations: if cluster_operations { CLUSTER_OPERATIONS } else { i32::MIN },
+        ..cluster(work)
+    };
+    work.answer(&response)
+}
+
+/// Why there is no topic of that name.
+fn not_there(work: &Work<'_>, name: &str) -> ErrorCode {
+    let valid = invalid_name(name).is_none() && (is_reserved(name) || colliding(name, work.catalog).is_none());
+    if valid { ErrorCode::UnknownTopicOrPartition } else { ErrorCode::InvalidTopicException }
+}
+
+/// The response without its topics: this node, under the address of the listener that the client came in by.
+fn cluster(work: &Work<'_>) -> MetadataResponse {
+    let cluster = work.catalog.cluster();
+    let node_id = node_id(&cluster);
+    let listener = &work.peer.listener;
+    MetadataResponse {
+        brokers: vec![MetadataResponseBroker {
+            node_id,
+            host: listener.host.clone(),
+            port: i32::from(listener.port),
+            rack: None,
+        }],
+        cluster_id: Some(owned(&cluster.cluster_id)),
+        controller_id: node_id,
+        ..MetadataResponse::default()
+    }
+}
+
+/// How topics are written.
+struct Rows {
+    version: i16,
+    node: i32,
+    operations: i32,
+}
+
+impl Rows {
+    fn topic(&self, name: StrBytes, topic: &TopicInfo) -> MetadataResponseTopic {
+        let partition = |(index, leader_epoch): (i32, i32)| MetadataResponsePartition {
+            partition_index: index,
+            leader_id: self.node,
+            leader_epoch,
+            replica_nodes: vec![self.node],
+            isr_nodes: vec![self.node],
+            ..MetadataResponsePartition::default()
+        };
+        MetadataResponseTopic {
+            name: Some(name),
+            topic_id: topic.id,
+            is_internal: topic.internal,
+            partitions: (0..).zip(topic.partitions.iter().map(|p| p.leader_epoch)).map(partition).collect(),
+            topic_authorized_operations: self.operations(),
+            ..MetadataResponseTopic::default()
+        }
+    }
+
+    fn error(&self, name: Option<StrBytes>, topic_id: TopicId, error: ErrorCode) -> MetadataResponseTopic {
+        MetadataResponseTopic {
+            error_code: error.code(),
+            name,
+            topic_id,
+            topic_authorized_operations: self.operations(),
+            ..MetadataResponseTopic::default()
+        }
+    }
+
+    fn operations(&self) -> i32 {
+        if self.version >= 8 { self.operations } else { i32::MIN }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a Kafka broker without an authorizer answers.
+    #[test]
+    fn operations() {
+        assert_eq!(TOPIC_OPERATIONS, 3_576);
+        assert_eq!(CLUSTER_OPERATIONS, 8_096);
+    }
+}

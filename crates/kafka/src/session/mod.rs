@@ -1,0 +1,487 @@
+//! One connection of a Kafka client, without the connection: bytes in, requests out, replies and events in, bytes out.
+//!
+//! ```text
+//!   input ──▶ on_bytes ──▶ frame ──▶ slot ──▶ handler of the API ──▶ poll_request ──▶ the broker
+//!                                     │  ▲                                              │
+//!                                     │  └── on_reply, on_event, on_deadline ◀──────────┘
+//!   output ◀── poll_output ◀── slots in the order in which their requests came
+//! ```
+//!
+//! A request takes a slot when its frame is whole, and keeps it until its response is taken by
+//! [`Session::poll_output`]. Kafka works on one request of a connection at a time; here up to
+//! `inflight_requests_max` are in work, as long as nobody can tell the difference: a request starts after all that came
+//! before it, and waits until those have ended whose [`table::Effects`] it could see.
+//!
+//! What the server does with a session, in a loop:
+//! 1. read into the input, at most up to [`Session::next_frame_len`], for which it takes a memory permit first, and not at
+//!    all while [`Session::wants_input`] says no; then call [`Session::on_bytes`];
+//! 2. hand each [`Session::poll_request`] to the broker and each reply and event back;
+//! 3. when the last output is written, take the next with [`Session::poll_output`], and after that call
+//!    [`Session::on_bytes`] again with whatever is left of the input, because slots have become free;
+//! 4. call [`Session::on_deadline`] at [`Session::next_deadline_ms`];
+//! 5. close when [`Session::close_reason`] has one, and tell the broker what [`Session::on_closed`] lists.
+//!
+//! A connection that is silent, or sends a byte a second, costs `size_of::<Session>()` and its own few bytes.
+
+mod api_versions;
+mod close;
+mod create_topics;
+mod delete_topics;
+mod errors;
+mod fetch;
+mod fetch_response;
+mod fetch_session;
+mod find_coordinator;
+mod groups;
+mod init_producer_id;
+mod list_offsets;
+mod metadata;
+mod offset_for_leader_epoch;
+mod offsets;
+mod produce;
+mod produce_batch;
+mod table;
+mod topics;
+mod work;
+
+pub use close::CloseReason;
+pub use fetch_session::FetchBudget;
+pub use table::{SupportedApi, supported_apis};
+
+use crate::codec::frame::{LENGTH_BYTES, RequestFrame, frame_len};
+use crate::codec::{ApiKey, DecodeError, Reader, StrBytes};
+use crate::settings::KafkaSettings;
+use bytes::{Buf, BytesMut};
+use fetch_session::FetchSessions;
+use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
+use polylogue_types::Chunk;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use table::Api;
+use work::{Pending, Step, WaitsFor, Work};
+
+/// Where clients of one listener are told to connect to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listener {
+    /// The advertised host name or address.
+    pub host: StrBytes,
+    /// The advertised port.
+    pub port: u16,
+}
+
+/// What a session is born with.
+#[derive(Clone, Debug)]
+pub struct SessionInit {
+    /// The listener that the client connected to: it is told this one and no other, because only this one is known to be
+    /// reachable for it.
+    pub listener: Arc<Listener>,
+    /// Unique among the connections of this process.
+    pub connection_id: u64,
+    /// The client's address, without its port.
+    pub client_address: String,
+    /// What all connections together may remember of fetch sessions.
+    pub fetch_budget: Arc<FetchBudget>,
+}
+
+/// What a session is told whenever it is called.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionContext<'a> {
+    /// The time.
+    pub now: Now,
+    /// Topics as applied.
+    pub catalog: &'a dyn Catalog,
+    /// What the operator decided. The same for the whole life of a connection, or at least not smaller.
+    pub settings: &'a KafkaSettings,
+}
+
+/// What the broker is to forget when a connection is gone. Replies to these lead nowhere.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Abandoned {
+    /// Requests that will be answered by themselves; nothing needs to be done but to drop the reply.
+    pub requests: Vec<Token>,
+    /// Watches, to be ended with [`Request::Unwatch`].
+    pub watches: Vec<Token>,
+    /// Commands to state machines, whose callers are gone.
+    pub callers: Vec<Token>,
+}
+
+/// Who is at the other end.
+#[derive(Debug)]
+struct Peer {
+    listener: Arc<Listener>,
+    /// As Kafka writes it: `/127.0.0.1`.
+    host: StrBytes,
+    /// From ApiVersions.
+    software: Option<Box<ClientSoftware>>,
+}
+
+/// What a client says that it is (KIP-511).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClientSoftware {
+    /// The name of its library.
+    pub name: String,
+    /// The library's version.
+    pub version: String,
+}
+
+/// The head of a request.
+#[derive(Debug)]
+struct Head {
+    api: ApiKey,
+    version: i16,
+    correlation_id: i32,
+    client_id: Option<StrBytes>,
+}
+
+/// A request from the arrival of its frame until its response is taken.
+#[derive(Debug)]
+struct Slot {
+    row: &'static Api,
+    head: Head,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Its body is not read yet.
+    Queued(Reader),
+    /// It waits for what stands under the token.
+    Waiting(Token, Box<dyn Pending>),
+    /// It is answered; empty when there is nothing to say.
+    Done(Vec<Chunk>),
+}
+
+/// Bytes of responses that may wait to be taken before another request starts: a peer that asks and does not read costs
+/// this and one response more. Bytes.
+const UNREAD_BYTES_MAX: usize = 1 << 20;
+
+/// One connection of a Kafka client. See the [module](self) for how it is used.
+#[derive(Debug)]
+pub struct Session {
+    peer: Peer,
+    slots: VecDeque<Slot>,
+    requests: VecDeque<(Token, Request)>,
+    next_token: Token,
+    /// The length of the frame that is arriving, its prefix included.
+    next_frame: Option<usize>,
+    /// Whether some bytes of a frame are there.
+    partial: bool,
+    /// When a frame began, a frame was complete or a request was answered. Monotonic milliseconds.
+    active_ms: u64,
+    fetch_sessions: FetchSessions,
+    /// Set when the connection has to go, once what came before is answered.
+    closing: Option<Box<CloseReason>>,
+    /// Tokens whose requests were given up while the connection is still open.
+    orphans: Vec<(Token, WaitsFor)>,
+}
+
+impl Session {
+    /// A connection that has just been made.
+    #[must_use]
+    pub fn new(init: SessionInit, now: Now) -> Session {
+        let SessionInit { listener, connection_id, client_address, fetch_budget } = init;
+        Session {
+            peer: Peer { listener, host: format!("/{client_address}").into(), software: None },
+            slots: VecDeque::new(),
+            requests: VecDeque::new(),
+            next_token: 0,
+            next_frame: None,
+            partial: false,
+            active_ms: now.monotonic_ms,
+            fetch_sessions: FetchSessions::new(connection_id, fetch_budget),
+            closing: None,
+            orphans: Vec::new(),
+        }
+    }
+
+    /// Takes whole frames from `input`, as many as there are free slots, and leaves the rest there. To be called when
+    /// something was read, and when output was taken.
+    pub fn on_bytes(&mut self, input: &mut BytesMut, cx: &SessionContext<'_>) {
+        self.start_queued(cx);
+        self.next_frame = None;
+        while self.wants_input(cx) {
+            match frame_len(input, cx.settings.request_bytes_max) {
+                Err(error) => self.end(CloseReason::FrameLength(error)),
+                Ok(Some(len)) if len > Api::frame_bytes_max(input, cx.settings) => {
+                    let max = Api::frame_bytes_max(input, cx.settings);
+                    let len = i32::try_from(len).unwrap_or(i32::MAX);
+                    self.end(CloseReason::FrameLength(DecodeError::FrameLength { len, max }));
+                }
+                Ok(Some(len)) if input.len() - LENGTH_BYTES >= len => {
+                    input.advance(LENGTH_BYTES);
+                    self.partial = false;
+                    self.active_ms = cx.now.monotonic_ms;
+                    match RequestFrame::decode(input.split_to(len).freeze()) {
+                        Ok(frame) => self.on_frame(frame, cx),
+                        Err(error) => self.end(CloseReason::Header(error)),
+                    }
+                }
+                Ok(len) => {
+                    self.next_frame = len.map(|len| LENGTH_BYTES + len);
+                    if !self.partial && !input.is_empty() {
+                        self.partial = true;
+                        self.active_ms = cx.now.monotonic_ms;
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Whether more input could be used now. While it is false, nothing should be read: the peer waits.
+    #[must_use]
+    pub fn wants_input(&self, cx: &SessionContext<'_>) -> bool {
+        self.closing.is_none() && self.slots.len() < cx.settings.inflight_requests_max.max(1)
+    }
+
+    /// How many bytes the frame has whose first bytes are in the input, its length prefix included, once that is known
+    /// and as long as it is not complete. Never more than `request_bytes_max` and the prefix.
+    #[must_use]
+    pub fn next_frame_len(&self) -> Option<usize> {
+        self.next_frame
+    }
+
+    /// The next thing to ask the broker. Each token but those of `Watch` and `Unwatch` wants its reply.
+    pub fn poll_request(&mut self) -> Option<(Token, Request)> {
+        self.requests.pop_front()
+    }
+
+    /// The broker's answer. One that nobody waits for any more is dropped.
+    pub fn on_reply(&mut self, token: Token, reply: Reply, cx: &SessionContext<'_>) {
+        if let Some(at) = self.waiting_for(token) {
+            self.resume(at, cx, |pending, work| pending.on_reply(work, reply));
+        } else {
+            self.orphans.retain(|(orphan, _)| *orphan != token);
+        }
+    }
+
+    /// What the broker says later.
+    pub fn on_event(&mut self, event: Event, cx: &SessionContext<'_>) {
+        let Event::Changed(token) = event;
+        if let Some(at) = self.waiting_for(token) {
+            self.resume(at, cx, |pending, work| pending.on_changed(work));
+        }
+    }
+
+    /// Moves the responses that are due to the end of `out`: in the order of their requests, up to the first that is not
+    /// answered yet. Whether there were any; then [`Session::on_bytes`] wants to be called again.
+    pub fn poll_output(&mut self, out: &mut Vec<Chunk>) -> bool {
+        let before = self.slots.len();
+        while let Some(Slot { state: State::Done(chunks), .. }) = self.slots.front_mut() {
+            out.append(chunks);
+            self.slots.pop_front();
+        }
+        self.slots.len() < before
+    }
+
+    /// When [`Session::on_deadline`] wants to be called. Monotonic milliseconds.
+    #[must_use]
+    pub fn next_deadline_ms(&self, cx: &SessionContext<'_>) -> Option<u64> {
+        if self.closing.is_some() && self.slots.is_empty() {
+            return None;
+        }
+        let waits = self.slots.iter().filter_map(|slot| match &slot.state {
+            State::Waiting(_, pending) => pending.deadline_ms(),
+            State::Queued(_) | State::Done(_) => None,
+        });
+        waits.chain(self.idle_deadline_ms(cx)).min()
+    }
+
+    /// A deadline may have passed. Does nothing when none has.
+    pub fn on_deadline(&mut self, cx: &SessionContext<'_>) {
+        let now_ms = cx.now.monotonic_ms;
+        // the front goes last, so that no index moves that is still to come
+        for at in (0..self.slots.len()).rev() {
+            let due = self.slots.get(at).is_some_and(|slot| match &slot.state {
+                State::Waiting(_, pending) => pending.deadline_ms().is_some_and(|deadline| deadline <= now_ms),
+                State::Queued(_) | State::Done(_) => false,
+            });
+            if due {
+                self.call_off_watch(at);
+                self.resume(at, cx, |pending, work| pending.on_deadline(work));
+            }
+        }
+        if self.idle_deadline_ms(cx).is_some_and(|deadline| deadline <= now_ms) {
+            // nobody takes the answers that may be left
+            self.abandon_from(0);
+            self.end(CloseReason::Idle { idle_ms: cx.settings.idle_ms_max });
+        }
+    }
+
+    /// Why the connection is to be closed now. What could be answered before has been taken by then.
+    #[must_use]
+    pub fn close_reason(&self) -> Option<&CloseReason> {
+        if self.slots.is_empty() { self.closing.as_deref() } else { None }
+    }
+
+    /// The connection is gone: what the broker need not do any more.
+    #[must_use]
+    pub fn on_closed(mut self) -> Abandoned {
+        self.abandon_from(0);
+        let mut abandoned = Abandoned::default();
+        for (token, waits_for) in self.orphans {
+            match waits_for {
+                WaitsFor::Reply => abandoned.requests.push(token),
+                WaitsFor::Machine => abandoned.callers.push(token),
+                WaitsFor::Watch => abandoned.watches.push(token),
+                WaitsFor::Time => {}
+            }
+        }
+        abandoned
+    }
+
+    /// What the client says that it is, once it has said so.
+    #[must_use]
+    pub fn client_software(&self) -> Option<&ClientSoftware> {
+        self.peer.software.as_deref()
+    }
+
+    /// Requests that are in work or whose responses have not been taken.
+    #[must_use]
+    pub fn inflight(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// A connection may be idle only while nothing is in work for it.
+    fn idle_deadline_ms(&self, cx: &SessionContext<'_>) -> Option<u64> {
+        let busy = self.slots.iter().any(|slot| !matches!(slot.state, State::Done(_)));
+        (!busy).then(|| self.active_ms.saturating_add(cx.settings.idle_ms_max))
+    }
+
+    fn waiting_for(&self, wanted: Token) -> Option<usize> {
+        self.slots.iter().position(|slot| matches!(slot.state, State::Waiting(token, _) if token == wanted))
+    }
+
+    fn on_frame(&mut self, frame: RequestFrame, cx: &SessionContext<'_>) {
+        let RequestFrame { api_key: api, version, correlation_id, client_id, body } = frame;
+        let Some(row) = Api::find(api, version) else {
+            return self.end(CloseReason::Unsupported { api, version });
+        };
+        let head = Head { api, version, correlation_id, client_id };
+        self.slots.push_back(Slot { row, head, state: State::Queued(body) });
+        self.start_queued(cx);
+    }
+
+    /// Starts what may be started, in order.
+    fn start_queued(&mut self, cx: &SessionContext<'_>) {
+        let queued = |slot: &Slot| matches!(slot.state, State::Queued(_));
+        while let Some(at) = self.slots.iter().position(queued) {
+            if self.has_to_wait(at) {
+                return;
+            }
+            let Some(row) = self.slots.get(at).map(|slot| slot.row) else { return };
+            let Some((state, mut work)) = self.work_on(at, cx) else { return };
+            let State::Queued(mut body) = std::mem::replace(state, State::Done(Vec::new())) else { return };
+            let Head { api, version, .. } = *work.head;
+            let step = (row.start)(&mut work, &mut body)
+                .unwrap_or_else(|error| Step::Close(CloseReason::Body { api, version, error }));
+            self.settle(at, step, cx);
+        }
+    }
+
+    /// Whether the request could see that an earlier one has not ended yet, or too much waits to be read before it.
+    fn has_to_wait(&self, at: usize) -> bool {
+        let Some(slot) = self.slots.get(at) else { return false };
+        let mut unread = 0;
+        for earlier in self.slots.iter().take(at) {
+            match &earlier.state {
+                State::Done(chunks) => unread += chunks.iter().map(Chunk::len).sum::<usize>(),
+                State::Queued(_) | State::Waiting(..) if earlier.row.does.meets(slot.row.needs) => return true,
+                State::Queued(_) | State::Waiting(..) => {}
+            }
+        }
+        unread > UNREAD_BYTES_MAX
+    }
+
+    fn resume(
+        &mut self,
+        at: usize,
+        cx: &SessionContext<'_>,
+        go_on: impl FnOnce(Box<dyn Pending>, &mut Work<'_>) -> Step,
+    ) {
+        let Some((state, mut work)) = self.work_on(at, cx) else { return };
+        let State::Waiting(_, pending) = std::mem::replace(state, State::Done(Vec::new())) else { return };
+        let step = go_on(pending, &mut work);
+        self.settle(at, step, cx);
+        self.start_queued(cx);
+    }
+
+    fn work_on<'a>(&'a mut self, at: usize, cx: &SessionContext<'a>) -> Option<(&'a mut State, Work<'a>)> {
+        let slot = self.slots.get_mut(at)?;
+        let work = Work {
+            now: cx.now,
+            catalog: cx.catalog,
+            settings: cx.settings,
+            head: &slot.head,
+            peer: &mut self.peer,
+            fetch_sessions: &mut self.fetch_sessions,
+            requests: &mut self.requests,
+            next_token: &mut self.next_token,
+        };
+        Some((&mut slot.state, work))
+    }
+
+    fn settle(&mut self, at: usize, step: Step, cx: &SessionContext<'_>) {
+        let state = match step {
+            Step::Answer(chunks) => State::Done(chunks),
+            Step::Silence => State::Done(Vec::new()),
+            Step::Wait(token, pending) => State::Waiting(token, pending),
+            Step::Close(reason) => {
+                self.abandon_from(at);
+                return self.end(reason);
+            }
+        };
+        if matches!(state, State::Done(_)) {
+            self.active_ms = cx.now.monotonic_ms;
+        }
+        if let Some(slot) = self.slots.get_mut(at) {
+            slot.state = state;
+        }
+    }
+
+    fn end(&mut self, reason: CloseReason) {
+        self.next_frame = None;
+        self.closing.get_or_insert_with(|| Box::new(reason));
+    }
+
+    /// Ends the watch of a request, if it has one: it has waited long enough.
+    fn call_off_watch(&mut self, at: usize) {
+        let Some(Slot { state: State::Waiting(token, pending), .. }) = self.slots.get(at) else { return };
+        if pending.waits_for() != WaitsFor::Watch {
+            return;
+        }
+        let watch = *token;
+        let before = self.requests.len();
+        self.requests.retain(|(asked, _)| *asked != watch);
+        if self.requests.len() == before {
+            let token = self.next_token;
+            self.next_token += 1;
+            self.requests.push_back((token, Request::Unwatch(watch)));
+        }
+    }
+
+    /// Gives up the requests from this one on.
+    fn abandon_from(&mut self, at: usize) {
+        for slot in self.slots.drain(at.min(self.slots.len())..) {
+            if let State::Waiting(token, pending) = slot.state {
+                // what the broker never got needs no calling off
+                let before = self.requests.len();
+                self.requests.retain(|(asked, _)| *asked != token);
+                if self.requests.len() == before {
+                    self.orphans.push((token, pending.waits_for()));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a silent connection costs; the figure in the documentation of limits.
+    #[test]
+    fn a_session_is_small() {
+        assert!(size_of::<Session>() <= 512, "{} bytes", size_of::<Session>());
+    }
+}

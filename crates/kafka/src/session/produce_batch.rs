@@ -1,0 +1,174 @@
+//! One batch of a produce request: what is checked in it, and what of it changes before it is stored.
+//!
+//! The header and the checksum are checked always. The records inside are looked at only where the topic demands it: it is
+//! compacted, bounds timestamps from below, recompresses, or the header states a timestamp beyond the bound. A record
+//! in a batch whose header says otherwise is thus its producer's own doing, and its consumers'.
+
+use super::work::Work;
+use crate::codec::generated::produce::BatchIndexAndErrorMessage;
+use crate::codec::{ErrorCode, StrBytes};
+use bytes::Bytes;
+use polylogue_api::{AppendEntry, Compression, PartitionInfo, ProducerStamp, TimestampKind, TopicConfig};
+use polylogue_record::compress::Codec;
+use polylogue_record::envelope::Form;
+use polylogue_record::kafka::{
+    BatchError, BatchHeader, CRC_FROM, NO_TIMESTAMP, ProduceRules, RecordRules, RefusedRecord, TimestampRange,
+    ValidatedBatch, check_records, recompress, rewrite_log_append_time, set_max_timestamp, validate_produce,
+};
+use polylogue_types::{ProducerId, TimestampMs};
+
+/// A batch that may be appended.
+pub(super) struct Ready {
+    pub(super) entry: AppendEntry,
+    /// The broker's time, where that is what the messages carry; else -1.
+    pub(super) append_time: TimestampMs,
+}
+
+/// Why a batch is refused.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) error: ErrorCode,
+    pub(super) message: StrBytes,
+    pub(super) records: Vec<BatchIndexAndErrorMessage>,
+}
+
+impl From<BatchError> for Refused {
+    fn from(error: BatchError) -> Refused {
+        let records = match &error {
+            BatchError::Refused { records, .. } => records.iter().map(record_error).collect(),
+            _ => Vec::new(),
+        };
+        Refused {
+            error: ErrorCode::from_code(error.kind().code()).unwrap_or(ErrorCode::InvalidRecord),
+            message: error.to_string().into(),
+            records,
+        }
+    }
+}
+
+fn record_error(refused: &RefusedRecord) -> BatchIndexAndErrorMessage {
+    BatchIndexAndErrorMessage {
+        batch_index: refused.index,
+        batch_index_error_message: Some(refused.reason.to_string().into()),
+    }
+}
+
+impl Refused {
+    /// Refused with the text that Kafka has for the code.
+    pub(super) fn plain(error: ErrorCode) -> Refused {
+        Refused { error, message: StrBytes::from_static(error.message()), records: Vec::new() }
+    }
+}
+
+/// Whether it is a batch of a transaction, without looking further.
+pub(super) fn is_transactional(batch: &[u8]) -> bool {
+    BatchHeader::parse(batch).is_ok_and(|header| header.magic == 2 && header.is_transactional())
+}
+
+/// Checks a batch for a partition, and makes of it what the topic wants.
+pub(super) fn prepare(
+    work: &Work<'_>,
+    config: &TopicConfig,
+    partition: PartitionInfo,
+    bytes: Bytes,
+) -> Result<Ready, Refused> {
+    let rules = ProduceRules {
+        api_version: work.head.version,
+        batch_bytes_max: config.max_message_bytes,
+        ..ProduceRules::default()
+    };
+    let batch = validate_produce(&bytes, &rules)?;
+    let Changed { bytes, batch } = change(work, config, bytes, batch)?;
+    let append_time = match config.timestamp_kind {
+        TimestampKind::LogAppend => work.now.wall_ms,
+        TimestampKind::Create => NO_TIMESTAMP,
+    };
+    let header = &batch.header;
+    let entry = AppendEntry {
+        partition: partition.id,
+        form: Form::KafkaV2,
+        flags: header.flags(),
+        count: batch.count,
+        max_timestamp: header.max_timestamp,
+        body_crc: header.crc,
+        summed_from: CRC_FROM as u32,
+        producer: header.has_producer().then_some(ProducerStamp {
+            id: ProducerId(header.producer_id),
+            epoch: header.producer_epoch,
+            base_sequence: header.base_sequence,
+        }),
+        bytes,
+    };
+    Ok(Ready { entry, append_time })
+}
+
+/// The bytes to store, and what their header says.
+struct Changed {
+    bytes: Bytes,
+    batch: ValidatedBatch,
+}
+
+impl Changed {
+    fn to(bytes: Bytes, batch: &ValidatedBatch) -> Result<Changed, BatchError> {
+        let header = BatchHeader::parse(&bytes)?;
+        Ok(Changed { bytes, batch: ValidatedBatch { header, ..*batch } })
+    }
+}
+
+fn change(
+    work: &Work<'_>,
+    config: &TopicConfig,
+    bytes: Bytes,
+    batch: ValidatedBatch,
+) -> Result<Changed, Refused> {
+    let stated = batch.header.max_timestamp;
+    let timestamps = (config.timestamp_kind == TimestampKind::Create).then(|| TimestampRange {
+        now: work.now.wall_ms,
+        before_max_ms: i64::try_from(config.timestamp_before_ms_max).unwrap_or(i64::MAX),
+        after_max_ms: i64::try_from(config.timestamp_after_ms_max).unwrap_or(i64::MAX),
+    });
+    let bounded_below = config.timestamp_before_ms_max < i64::MAX.unsigned_abs();
+    let untimely = timestamps.is_some_and(|range| {
+        bounded_below || stated > range.now.saturating_add(range.after_max_ms)
+    });
+    let recompressed = target(config.compression, batch.header.compression());
+    let mut changed = Changed { bytes, batch };
+    if config.cleanup.compact || untimely || recompressed.is_some() {
+        let rules = RecordRules {
+            compacted: config.cleanup.compact,
+            timestamps,
+            decompressed_bytes_max: work.settings.decompressed_bytes_max,
+        };
+        let checked = check_records(&changed.bytes, &changed.batch.header, &rules)?;
+        if timestamps.is_some() && checked.max_timestamp != stated {
+            let mut copy = changed.bytes.to_vec();
+            set_max_timestamp(&mut copy, checked.max_timestamp)?;
+            changed = Changed::to(Bytes::from(copy), &changed.batch)?;
+        }
+    }
+    if let Some((codec, level)) = recompressed {
+        let bytes = recompress(&changed.bytes, codec, level, work.settings.decompressed_bytes_max)?;
+        if bytes.len() > config.max_message_bytes {
+            return Err(BatchError::TooLarge { size: bytes.len(), limit: config.max_message_bytes }.into());
+        }
+        changed = Changed::to(bytes, &changed.batch)?;
+    }
+    if config.timestamp_kind == TimestampKind::LogAppend {
+        let bytes = rewrite_log_append_time(&changed.bytes, work.now.wall_ms)?;
+        changed = Changed::to(bytes, &changed.batch)?;
+    }
+    Ok(changed)
+}
+
+/// The codec that the topic wants and the batch has not. The level alone is no reason to compress anew.
+fn target(wanted: Compression, has: u8) -> Option<(Codec, Option<i32>)> {
+    let (codec, level) = match wanted {
+        Compression::Producer => return None,
+        Compression::None => (Codec::None, None),
+        Compression::Gzip(level) => (Codec::Gzip, Some(level)),
+        Compression::Snappy => (Codec::Snappy, None),
+        Compression::Lz4(level) => (Codec::Lz4, Some(level)),
+        Compression::Zstd(level) => (Codec::Zstd, Some(level)),
+    };
+    (codec.id() != has).then_some((codec, level))
+}

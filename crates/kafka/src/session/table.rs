@@ -1,0 +1,171 @@
+//! Which APIs are served, in which versions, by whom. An API that is not in the table does not exist for clients.
+
+use super::work::{Step, Work};
+use super::{
+    api_versions, create_topics, delete_topics, fetch, find_coordinator, groups, init_producer_id, list_offsets, metadata,
+    offset_for_leader_epoch, offsets, produce,
+};
+use crate::codec::frame::LENGTH_BYTES;
+use crate::codec::{ApiKey, DecodeError, Reader};
+use crate::settings::KafkaSettings;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// What a request changes, or depends on, as far as another one on the same connection could tell. Kafka works on one
+/// request of a connection at a time; a request here waits for earlier ones only whose effects it needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Effects(u8);
+
+impl Effects {
+    /// None.
+    pub(super) const NONE: Effects = Effects(0);
+    /// Messages and offsets of partitions.
+    pub(super) const DATA: Effects = Effects(1);
+    /// Which topics there are.
+    pub(super) const TOPICS: Effects = Effects(1 << 1);
+    /// Committed offsets.
+    pub(super) const OFFSETS: Effects = Effects(1 << 2);
+    /// The fetch sessions of the connection.
+    pub(super) const FETCH: Effects = Effects(1 << 3);
+
+    const fn with(self, other: Effects) -> Effects {
+        Effects(self.0 | other.0)
+    }
+
+    /// Whether they have something in common.
+    pub(super) const fn meets(self, other: Effects) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// Reads the body of a request and starts on it.
+type Start = fn(&mut Work<'_>, &mut Reader) -> Result<Step, DecodeError>;
+
+/// One API.
+pub(super) struct Api {
+    key: ApiKey,
+    min: i16,
+    max: i16,
+    /// The lowest version that is advertised.
+    advertised_min: i16,
+    /// The longest request, unless `request_bytes_max` is less. Bytes.
+    bytes_max: usize,
+    /// Of earlier requests on the connection.
+    pub(super) needs: Effects,
+    pub(super) does: Effects,
+    pub(super) start: Start,
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}-{}", self.key, self.min, self.max)
+    }
+}
+
+const fn api(key: ApiKey, versions: (i16, i16), needs: Effects, does: Effects, start: Start) -> Api {
+    let (min, max) = versions;
+    Api { key, min, max, advertised_min: min, bytes_max: CONTROL_BYTES_MAX, needs, does, start }
+}
+
+/// The longest request that carries no payload: ten thousands of partitions. A decoded list takes several times the memory of
+/// its bytes, and so a list as long as a payload may be would be no small matter. Bytes.
+const CONTROL_BYTES_MAX: usize = 4 << 20;
+/// The longest request with the metadata or the assignments of a group's members. Bytes.
+const GROUP_BYTES_MAX: usize = 16 << 20;
+
+const NONE: Effects = Effects::NONE;
+const DATA: Effects = Effects::DATA;
+const TOPICS: Effects = Effects::TOPICS;
+const OFFSETS: Effects = Effects::OFFSETS;
+const FETCH: Effects = Effects::FETCH;
+
+/// All APIs, by key. The ranges are those of Kafka 4.3.1, whole: every lower end and every upper end is the only one that
+/// some client speaks.
+static APIS: [Api; 16] = [
+    // Versions 0 to 2 are advertised and refused: librdkafka before 2.11 takes a higher minimum for a broker without
+    // compression (KAFKA-18659; `PRODUCE_API_VERSIONS_RESPONSE_MIN_VERSION`).
+    Api {
+        advertised_min: 0,
+        bytes_max: usize::MAX,
+        ..api(ApiKey::Produce, (3, 13), TOPICS, DATA, produce::start)
+    },
+    api(ApiKey::Fetch, (4, 18), TOPICS.with(DATA).with(FETCH), FETCH, fetch::start),
+    api(ApiKey::ListOffsets, (1, 11), TOPICS.with(DATA), NONE, list_offsets::start),
+    // it may create topics
+    api(ApiKey::Metadata, (0, 13), TOPICS, TOPICS, metadata::start),
+    // The coordinator keeps the order of its commands; only a read of offsets has to wait for commits.
+    api(ApiKey::OffsetCommit, (2, 10), TOPICS, OFFSETS, offsets::start_commit),
+    api(ApiKey::OffsetFetch, (1, 10), TOPICS.with(OFFSETS), NONE, offsets::start_fetch),
+    api(ApiKey::FindCoordinator, (0, 6), NONE, NONE, find_coordinator::start),
+    Api { bytes_max: GROUP_BYTES_MAX, ..api(ApiKey::JoinGroup, (0, 9), NONE, NONE, groups::start_join) },
+    api(ApiKey::Heartbeat, (0, 4), NONE, NONE, groups::start_heartbeat),
+    api(ApiKey::LeaveGroup, (0, 5), NONE, NONE, groups::start_leave),
+    Api { bytes_max: GROUP_BYTES_MAX, ..api(ApiKey::SyncGroup, (0, 5), NONE, NONE, groups::start_sync) },
+    api(ApiKey::ApiVersions, (0, 4), NONE, NONE, api_versions::start),
+    api(ApiKey::CreateTopics, (2, 7), TOPICS, TOPICS, create_topics::start),
+    api(ApiKey::DeleteTopics, (1, 6), TOPICS.with(DATA), TOPICS, delete_topics::start),
+    // Version 6 is not stable in Kafka 4.3 and is not advertised there either.
+    api(ApiKey::InitProducerId, (0, 5), NONE, NONE, init_producer_id::start),
+    api(ApiKey::OffsetForLeaderEpoch, (2, 4), TOPICS.with(DATA), NONE, offset_for_leader_epoch::start),
+];
+
+impl Api {
+    /// How long the frame may be that `input` starts with, prefix included: by its API, as soon as that can be seen. Bytes.
+    pub(super) fn frame_bytes_max(input: &[u8], settings: &KafkaSettings) -> usize {
+        let key = input.get(LENGTH_BYTES..).and_then(|body| body.first_chunk()).map(|key| i16::from_be_bytes(*key));
+        let of_api = match key {
+            Some(key) => APIS.iter().find(|api| api.key.code() == key).map_or(CONTROL_BYTES_MAX, |api| api.bytes_max),
+            None => usize::MAX,
+        };
+        of_api.min(settings.request_bytes_max)
+    }
+
+    /// The API that serves this version of this key. ApiVersions takes every version: it has an answer for those that it
+    /// does not speak.
+    pub(super) fn find(key: ApiKey, version: i16) -> Option<&'static Api> {
+        APIS.iter()
+            .find(|api| api.key == key)
+            .filter(|api| key == ApiKey::ApiVersions || (api.min..=api.max).contains(&version))
+    }
+}
+
+/// One row of what is served.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SupportedApi {
+    /// The API.
+    pub key: ApiKey,
+    /// The versions that are answered.
+    pub served: RangeInclusive<i16>,
+    /// The versions that ApiVersions names.
+    pub advertised: RangeInclusive<i16>,
+}
+
+/// Everything that is served, by key.
+pub fn supported_apis() -> impl Iterator<Item = SupportedApi> {
+    APIS.iter().map(|api| SupportedApi {
+        key: api.key,
+        served: api.min..=api.max,
+        advertised: api.advertised_min..=api.max,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_sorted_and_within_what_the_codec_speaks() {
+        assert!(APIS.is_sorted_by(|a, b| a.key.code() < b.key.code()));
+        for api in &APIS {
+            let codec = api.key.valid_versions();
+            assert!(codec.contains(&api.min) && codec.contains(&api.max), "{api:?} against {codec:?}");
+        }
+    }
+
+    #[test]
+    fn effects() {
+        assert!(DATA.with(FETCH).meets(FETCH));
+        assert!(!DATA.meets(TOPICS.with(OFFSETS)));
+        assert!(!NONE.meets(NONE));
+    }
+}

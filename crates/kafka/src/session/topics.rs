@@ -1,0 +1,146 @@
+//! Topics by name and by id, and the rules for their names.
+
+use super::errors::unknown_topic;
+use crate::codec::{ErrorCode, StrBytes};
+use polylogue_api::{Catalog, ClusterInfo, PartitionInfo, TopicInfo};
+use polylogue_types::TopicId;
+use std::sync::Arc;
+
+/// The longest name of a topic. Bytes.
+const NAME_BYTES_MAX: usize = 249;
+
+/// Topics that Kafka's brokers keep their own state in. polylogue has none of them, and nobody may take their names:
+/// clients treat them in a special way.
+const INTERNAL_NAMES: [&str; 4] = ["__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"];
+
+/// Whether Kafka reserves the name for itself.
+pub(super) fn is_reserved(name: &str) -> bool {
+    INTERNAL_NAMES.contains(&name)
+}
+
+/// What is wrong with the name, in Kafka's words (`Topic.validate`).
+pub(super) fn invalid_name(name: &str) -> Option<String> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let reason = match name {
+        "" => "the empty string is not allowed".to_owned(),
+        "." => "'.' is not allowed".to_owned(),
+        ".." => "'..' is not allowed".to_owned(),
+        _ if name.len() > NAME_BYTES_MAX => {
+            format!("the length of '{name}' is longer than the max allowed length {NAME_BYTES_MAX}")
+        }
+        _ if !name.chars().all(legal) => {
+            format!("'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'")
+        }
+        _ => return None,
+    };
+    Some(format!("Topic name is invalid: {reason}"))
+}
+
+/// A topic whose name differs only in dots and underscores: Kafka's metrics could not tell the two apart.
+pub(super) fn colliding(name: &str, catalog: &dyn Catalog) -> Option<Arc<TopicInfo>> {
+    let unified = |c: char| if c == '.' { '_' } else { c };
+    if !name.contains(['.', '_']) {
+        return None;
+    }
+    let collides = |other: &str| {
+        other.len() == name.len() && other != name && other.chars().map(unified).eq(name.chars().map(unified))
+    };
+    catalog.topics().into_iter().find(|topic| collides(&topic.name))
+}
+
+/// Topics of a request one after the other; partitions of one topic mostly stand together, and it is looked up once.
+#[derive(Debug)]
+pub(super) struct Lookup<'a> {
+    catalog: &'a dyn Catalog,
+    last: Option<Arc<TopicInfo>>,
+}
+
+impl<'a> Lookup<'a> {
+    pub(super) fn new(catalog: &'a dyn Catalog) -> Lookup<'a> {
+        Lookup { catalog, last: None }
+    }
+
+    /// The topic of that id, or where there is none (zero) of that name.
+    pub(super) fn topic(&mut self, name: &str, id: TopicId) -> Option<&Arc<TopicInfo>> {
+        let hit = self.last.as_ref().is_some_and(|last| if id.is_zero() { *last.name == *name } else { last.id == id });
+        if !hit {
+            self.last = if id.is_zero() { self.catalog.topic(name) } else { self.catalog.topic_by_id(id) };
+        }
+        self.last.as_ref()
+    }
+
+    /// A partition of it, held against the leader epoch that the client knows (-1 for none).
+    pub(super) fn partition(
+        &mut self,
+        (name, id): (&str, TopicId),
+        index: i32,
+        epoch: i32,
+        by_id: bool,
+    ) -> Result<(&Arc<TopicInfo>, PartitionInfo), ErrorCode> {
+        let topic = self.topic(name, id).ok_or(unknown_topic(by_id))?;
+        let partition = partition_of(topic, index)?;
+        check_epoch(epoch, partition.leader_epoch)?;
+        Ok((topic, partition))
+    }
+}
+
+/// The partition of that number.
+pub(super) fn partition_of(topic: &TopicInfo, index: i32) -> Result<PartitionInfo, ErrorCode> {
+    usize::try_from(index)
+        .ok()
+        .and_then(|index| topic.partitions.get(index))
+        .copied()
+        .ok_or(ErrorCode::UnknownTopicOrPartition)
+}
+
+/// What the client knows of the leader (-1 for nothing) against what is so (KIP-320).
+pub(super) fn check_epoch(known: i32, actual: i32) -> Result<(), ErrorCode> {
+    match known {
+        -1 => Ok(()),
+        older if older < actual => Err(ErrorCode::FencedLeaderEpoch),
+        newer if newer > actual => Err(ErrorCode::UnknownLeaderEpoch),
+        _ => Ok(()),
+    }
+}
+
+/// This node, as clients number it.
+pub(super) fn node_id(cluster: &ClusterInfo) -> i32 {
+    i32::try_from(cluster.node.0).unwrap_or(i32::MAX)
+}
+
+/// Copies text out of a frame, whose memory would otherwise stay for as long as the text does.
+pub(super) fn owned(text: &str) -> StrBytes {
+    StrBytes::from(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for good in ["a", "a.b_c-D9", "...", &"x".repeat(249)] {
+            assert_eq!(invalid_name(good), None, "{good}");
+        }
+        for (bad, text) in [
+            ("", "Topic name is invalid: the empty string is not allowed"),
+            (".", "Topic name is invalid: '.' is not allowed"),
+            ("..", "Topic name is invalid: '..' is not allowed"),
+            ("a b", "Topic name is invalid: 'a b' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"),
+            ("é", "Topic name is invalid: 'é' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"),
+        ] {
+            assert_eq!(invalid_name(bad).as_deref(), Some(text));
+        }
+        assert!(invalid_name(&"x".repeat(250)).is_some());
+    }
+
+    #[test]
+    fn epochs() {
+        assert_eq!(check_epoch(-1, 5), Ok(()));
+        assert_eq!(check_epoch(5, 5), Ok(()));
+        assert_eq!(check_epoch(4, 5), Err(ErrorCode::FencedLeaderEpoch));
+        assert_eq!(check_epoch(6, 5), Err(ErrorCode::UnknownLeaderEpoch));
+        // no epoch is below -1, so that this one is merely old
+        assert_eq!(check_epoch(-2, 5), Err(ErrorCode::FencedLeaderEpoch));
+    }
+}

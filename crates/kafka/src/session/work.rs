@@ -1,0 +1,120 @@
+//! What the handler of one request sees and does.
+
+use super::close::CloseReason;
+use super::fetch_session::FetchSessions;
+use super::{Head, Peer};
+use crate::codec::frame::encode_response;
+use crate::codec::Message;
+use crate::settings::KafkaSettings;
+use polylogue_api::{Catalog, Now, Reply, Request, Token};
+use polylogue_types::Chunk;
+use std::collections::VecDeque;
+use std::fmt::Debug;
+
+/// The surroundings of one request while something is done for it.
+#[derive(Debug)]
+pub(super) struct Work<'a> {
+    /// The time.
+    pub(super) now: Now,
+    /// Topics.
+    pub(super) catalog: &'a dyn Catalog,
+    /// What the operator decided.
+    pub(super) settings: &'a KafkaSettings,
+    /// What was asked, and how.
+    pub(super) head: &'a Head,
+    /// Who asked.
+    pub(super) peer: &'a mut Peer,
+    /// The fetch sessions of the connection.
+    pub(super) fetch_sessions: &'a mut FetchSessions,
+    /// What is asked of the broker.
+    pub(super) requests: &'a mut VecDeque<(Token, Request)>,
+    /// The token of the next request.
+    pub(super) next_token: &'a mut Token,
+}
+
+/// How a request stands.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// It is answered.
+    Answer(Vec<Chunk>),
+    /// It is done and gets no answer.
+    Silence,
+    /// It waits for what was asked under the token.
+    Wait(Token, Box<dyn Pending>),
+    /// The connection has to go.
+    Close(CloseReason),
+}
+
+/// A request that waits: for a reply, for a watch, or for its time.
+pub(super) trait Pending: Debug + Send {
+    /// The reply to the request under the token.
+    fn on_reply(self: Box<Self>, work: &mut Work<'_>, reply: Reply) -> Step;
+
+    /// The watch under the token has fired. Never called for a request that did not watch.
+    fn on_changed(self: Box<Self>, work: &mut Work<'_>) -> Step {
+        work.wrong_reply()
+    }
+
+    /// The time of [`Pending::deadline_ms`] has come.
+    fn on_deadline(self: Box<Self>, work: &mut Work<'_>) -> Step {
+        work.wrong_reply()
+    }
+
+    /// When [`Pending::on_deadline`] wants to be called. Monotonic milliseconds.
+    fn deadline_ms(&self) -> Option<u64> {
+        None
+    }
+
+    /// What stands under the token.
+    fn waits_for(&self) -> WaitsFor {
+        WaitsFor::Reply
+    }
+}
+
+/// What a token stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum WaitsFor {
+    /// A request that is answered by itself.
+    Reply,
+    /// A command to a state machine, which may park its caller.
+    Machine,
+    /// A watch.
+    Watch,
+    /// Nothing: only for the time to come.
+    Time,
+}
+
+impl Work<'_> {
+    /// Asks the broker.
+    pub(super) fn ask(&mut self, request: Request) -> Token {
+        let token = self.token();
+        self.requests.push_back((token, request));
+        token
+    }
+
+    /// A token that nothing else has.
+    pub(super) fn token(&mut self) -> Token {
+        let token = *self.next_token;
+        *self.next_token += 1;
+        token
+    }
+
+    /// Answers with a response of the request's own API and version.
+    pub(super) fn answer<M: Message>(&self, response: &M) -> Step {
+        self.answer_at(response, self.head.version)
+    }
+
+    /// Answers in another version than the request's: ApiVersions does so.
+    pub(super) fn answer_at<M: Message>(&self, response: &M, version: i16) -> Step {
+        let Head { api, correlation_id, .. } = *self.head;
+        match encode_response(api, version, correlation_id, response) {
+            Ok(chunks) => Step::Answer(chunks),
+            Err(error) => Step::Close(CloseReason::Encode { api, version, error }),
+        }
+    }
+
+    /// The broker's reply does not fit the request.
+    pub(super) fn wrong_reply(&self) -> Step {
+        Step::Close(CloseReason::Reply { api: self.head.api })
+    }
+}

@@ -1,0 +1,24 @@
+//! Whole messages to and from bytes, for the tests of the codec.
+
+use bytes::Bytes;
+use polylogue_kafka::codec::{DecodeError, Message, Reader, Writer};
+
+/// The message at `version`, in one piece.
+pub(crate) fn encode<M: Message>(message: &M, version: i16) -> Bytes {
+    let mut w = Writer::new();
+    if let Err(error) = message.encode(&mut w, version) {
+        panic!("{} version {version}: {error}\n{message:#?}", M::NAME);
+    }
+    let len = w.len();
+    let bytes: Vec<u8> = w.into_chunks().iter().flat_map(|chunk| chunk.to_bytes().unwrap()).collect();
+    assert_eq!(bytes.len(), len, "the writer knows how much it holds");
+    Bytes::from(bytes)
+}
+
+/// Reads a whole message: nothing may be left.
+pub(crate) fn decode<M: Message>(bytes: Bytes, version: i16) -> Result<M, DecodeError> {
+    let mut r = Reader::new(bytes);
+    let message = M::decode(&mut r, version)?;
+    r.finish()?;
+    Ok(message)
+}

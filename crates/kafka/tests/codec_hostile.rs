@@ -1,0 +1,45 @@
+//! Counts and lengths that lie must cost their sender, not the broker. Alone in its process, because it looks at
+//! the memory of the whole process.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod codec_bytes;
+mod codec_samples;
+
+use bytes::Bytes;
+use codec_bytes::{decode, encode};
+use codec_samples::{Gen, Sample};
+use polylogue_kafka::codec::Message;
+use polylogue_kafka::for_each_kafka_message;
+
+/// The most address space that this process has had. KiB.
+fn peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmPeak:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Puts the largest numbers of both encodings at every place of a message, so that every count and every length of
+/// it is once the largest there is, and reads what comes of it.
+fn lies<M: Message + Sample>() {
+    let lies: [&[u8]; 4] =
+        [&[0x7f, 0xff, 0xff, 0xff], &[0xff, 0xff, 0xff, 0xff, 0x07], &[0xff, 0xff, 0xff, 0xff, 0x0f], &[0x7f, 0xff]];
+    for version in M::VERSIONS {
+        for seed in 0..4 {
+            let bytes = encode(&M::sample(&mut Gen::new(seed), version), version);
+            for (at, lie) in (0..bytes.len()).flat_map(|at| lies.map(|lie| (at, lie))) {
+                let mut copy = bytes.to_vec();
+                copy.splice(at..(at + lie.len()).min(bytes.len()), lie.iter().copied());
+                let _ = decode::<M>(Bytes::from(copy), version);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_largest_counts_cost_no_memory() {
+    let before = peak_kib();
+    for_each_kafka_message!(lies());
+    let grown = peak_kib() - before;
+    // a false count of 2^31 - 1 would ask for tens of GiB at once; the allocator's own habits are below 256 MiB
+    assert!(grown < 256 << 10, "{grown} KiB more than before");
+}

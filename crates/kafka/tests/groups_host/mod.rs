@@ -1,0 +1,501 @@
+//! A host for the group coordinator without a broker: time that is set, a log that is a list, and callers that are
+//! counted.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use bytes::Bytes;
+use polylogue_api::{
+    Caller, Catalog, ClusterInfo, Context, Effects, Now, PartitionInfo, Proposal, StateMachine, TopicConfig, TopicInfo,
+};
+use polylogue_kafka::codec::{ErrorCode, StrBytes};
+use polylogue_kafka::groups::command::*;
+use polylogue_kafka::groups::{GroupSettings, KafkaGroups};
+use polylogue_types::{NodeId, PartitionId, TopicId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Wall time at the start of each test; monotonic time starts at another number, so that mixing them up shows.
+pub const START_MS: i64 = 1_700_000_000_000;
+const MONOTONIC_START_MS: u64 = 5_000;
+
+pub fn text(s: &str) -> StrBytes {
+    StrBytes::from(s)
+}
+
+#[derive(Debug, Default)]
+pub struct Topics {
+    topics: BTreeMap<String, Arc<TopicInfo>>,
+    made: u8,
+}
+
+impl Topics {
+    pub fn create(&mut self, name: &str, partitions: u32) -> TopicId {
+        self.made += 1;
+        let id = TopicId([self.made; 16]);
+        let partition = |n: u32| PartitionInfo { id: PartitionId(u64::from(n) + 1), leader_epoch: 0 };
+        let info = TopicInfo {
+            name: Arc::from(name),
+            id,
+            internal: false,
+            partitions: (0..partitions).map(partition).collect(),
+            config: Arc::new(TopicConfig::default()),
+        };
+        self.topics.insert(name.to_owned(), Arc::new(info));
+        id
+    }
+}
+
+impl Catalog for Topics {
+    fn topic(&self, name: &str) -> Option<Arc<TopicInfo>> {
+        self.topics.get(name).cloned()
+    }
+    fn topic_by_id(&self, id: TopicId) -> Option<Arc<TopicInfo>> {
+        self.topics.values().find(|t| t.id == id).cloned()
+    }
+    fn topics(&self) -> Vec<Arc<TopicInfo>> {
+        self.topics.values().cloned().collect()
+    }
+    fn cluster(&self) -> ClusterInfo {
+        ClusterInfo { cluster_id: Arc::from("test"), node: NodeId(1) }
+    }
+}
+
+/// What a caller was told.
+#[derive(Debug)]
+pub enum Told {
+    Reply(GroupReply),
+    /// The host had to say that the record was not committed.
+    Unavailable,
+}
+
+#[derive(Debug)]
+pub struct Host {
+    pub machine: KafkaGroups,
+    pub topics: Topics,
+    pub now: Now,
+    random: u64,
+    next_caller: u64,
+    waiting: BTreeSet<Caller>,
+    /// Callers whose connection is gone; what they are told leads nowhere, but still only once.
+    gone: BTreeSet<Caller>,
+    told: BTreeMap<Caller, Told>,
+    /// Committed records with the time of their frames.
+    pub log: Vec<(Bytes, i64)>,
+    /// Proposed and not committed.
+    pub in_flight: VecDeque<Proposal>,
+    /// Whether proposals are committed as soon as they are made.
+    pub commit_at_once: bool,
+    /// The checkpoint: its chunks, and how much of the log it covers.
+    pub chunks: BTreeMap<Bytes, Bytes>,
+    pub covered: usize,
+}
+
+impl Host {
+    pub fn new(settings: GroupSettings) -> Host {
+        let mut host = Host {
+            machine: KafkaGroups::new(settings),
+            topics: Topics::default(),
+            now: Now { wall_ms: START_MS, monotonic_ms: MONOTONIC_START_MS },
+            random: 0,
+            next_caller: 0,
+            waiting: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            told: BTreeMap::new(),
+            log: Vec::new(),
+            in_flight: VecDeque::new(),
+            commit_at_once: true,
+            chunks: BTreeMap::new(),
+            covered: 0,
+        };
+        host.with(|machine, context, _| machine.on_ready(context));
+        host
+    }
+
+    /// Without the initial delay, which most tests do not care for.
+    pub fn quick() -> Host {
+        Host::new(GroupSettings { initial_rebalance_delay_ms: 0, ..GroupSettings::default() })
+    }
+
+    pub fn with<R>(&mut self, call: impl FnOnce(&mut KafkaGroups, &Context<'_>, &mut Effects) -> R) -> R {
+        self.random += 1;
+        let context = Context { now: self.now, catalog: &self.topics, random: self.random };
+        let mut effects = Effects::default();
+        let result = call(&mut self.machine, &context, &mut effects);
+        for (caller, reply) in effects.replies {
+            self.tell(caller, reply);
+        }
+        self.in_flight.extend(effects.proposals);
+        if self.commit_at_once {
+            self.commit_all();
+        }
+        result
+    }
+
+    fn tell(&mut self, caller: Caller, reply: Box<dyn std::any::Any + Send>) {
+        let reply = *reply.downcast::<GroupReply>().expect("a reply of the machine's own type");
+        self.told_once(caller, Told::Reply(reply));
+    }
+
+    fn told_once(&mut self, caller: Caller, told: Told) {
+        if self.gone.remove(&caller) {
+            return;
+        }
+        assert!(self.waiting.remove(&caller), "{caller:?} is answered twice, or never asked: {told:?}");
+        self.told.insert(caller, told);
+    }
+
+    pub fn commit_one(&mut self) -> bool {
+        let Some(proposal) = self.in_flight.pop_front() else { return false };
+        let time_ms = self.now.wall_ms;
+        self.machine.apply(&proposal.record, time_ms);
+        assert_eq!(self.machine.fault(), None);
+        self.log.push((proposal.record, time_ms));
+        for (caller, reply) in proposal.replies {
+            self.tell(caller, reply);
+        }
+        true
+    }
+
+    pub fn commit_all(&mut self) {
+        while self.commit_one() {}
+    }
+
+    pub fn send(&mut self, command: GroupCommand) -> Caller {
+        self.next_caller += 1;
+        let caller = Caller(self.next_caller);
+        self.waiting.insert(caller);
+        self.with(|machine, context, effects| machine.handle(context, caller, Box::new(command), effects));
+        caller
+    }
+
+    /// What a caller was told since it was last asked about.
+    pub fn take(&mut self, caller: Caller) -> Option<Told> {
+        self.told.remove(&caller)
+    }
+
+    pub fn is_waiting(&self, caller: Caller) -> bool {
+        self.waiting.contains(&caller)
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub fn reply(&mut self, caller: Caller) -> GroupReply {
+        match self.take(caller) {
+            Some(Told::Reply(reply)) => reply,
+            other => panic!("{caller:?} has no reply: {other:?}"),
+        }
+    }
+
+    pub fn call(&mut self, command: GroupCommand) -> GroupReply {
+        let caller = self.send(command);
+        self.reply(caller)
+    }
+
+    pub fn gone(&mut self, caller: Caller) {
+        if self.waiting.remove(&caller) {
+            self.gone.insert(caller);
+        }
+        self.with(|machine, context, effects| machine.on_gone(context, caller, effects));
+    }
+
+    /// Callers that are gone and were never told anything.
+    pub fn never_told(&self) -> usize {
+        self.gone.len()
+    }
+
+    /// Lets time pass, with every deadline on its time.
+    pub fn advance(&mut self, ms: u64) {
+        let until = self.now.monotonic_ms + ms;
+        while let Some(at) = self.machine.next_deadline_ms().filter(|at| *at <= until) {
+            self.jump_to(at.max(self.now.monotonic_ms));
+            self.with(|machine, context, effects| machine.on_deadline(context, effects));
+        }
+        self.jump_to(until);
+    }
+
+    fn jump_to(&mut self, monotonic_ms: u64) {
+        let step = monotonic_ms - self.now.monotonic_ms;
+        self.now.monotonic_ms = monotonic_ms;
+        self.now.wall_ms += i64::try_from(step).unwrap();
+    }
+
+    /// The process dies: what was not committed is lost, callers with it; the next one starts from the checkpoint and
+    /// the log behind it.
+    pub fn crash(&mut self) -> Vec<Caller> {
+        let settings = self.machine.settings().clone();
+        self.in_flight.clear();
+        self.machine = KafkaGroups::new(settings);
+        for (id, chunk) in &self.chunks {
+            self.machine.load_chunk(id, chunk.clone()).expect("a chunk that was taken can be loaded");
+        }
+        for (record, time_ms) in &self.log[self.covered..] {
+            self.machine.apply(record, *time_ms);
+        }
+        assert_eq!(self.machine.fault(), None);
+        self.now.monotonic_ms = MONOTONIC_START_MS;
+        self.with(|machine, context, _| machine.on_ready(context));
+        self.gone.clear();
+        std::mem::take(&mut self.waiting).into_iter().collect()
+    }
+
+    /// The writer is lost: what was not committed is void, and those who waited for it hear so from the host.
+    pub fn lose_writer(&mut self) {
+        for proposal in std::mem::take(&mut self.in_flight) {
+            for (caller, _) in proposal.replies {
+                self.told_once(caller, Told::Unavailable);
+            }
+        }
+        self.with(|machine, context, effects| machine.on_writer_lost(context, effects));
+    }
+
+    pub fn checkpoint(&mut self) {
+        assert!(self.in_flight.is_empty(), "a checkpoint is taken of applied state");
+        merge(&mut self.chunks, self.machine.take_changed_chunks());
+        self.covered = self.log.len();
+    }
+
+    /// The applied state as its chunks: the checkpoint with what has changed since, and the same from the whole log.
+    pub fn both_states(&mut self) -> [BTreeMap<Bytes, Bytes>; 3] {
+        let mut replayed = KafkaGroups::new(GroupSettings::default());
+        for (record, time_ms) in &self.log {
+            replayed.apply(record, *time_ms);
+        }
+        let mut from_log = BTreeMap::new();
+        merge(&mut from_log, replayed.take_changed_chunks());
+        let mut suffix = KafkaGroups::new(GroupSettings::default());
+        let mut from_checkpoint = self.chunks.clone();
+        for (id, chunk) in &self.chunks {
+            suffix.load_chunk(id, chunk.clone()).unwrap();
+        }
+        for (record, time_ms) in &self.log[self.covered..] {
+            suffix.apply(record, *time_ms);
+        }
+        merge(&mut from_checkpoint, suffix.take_changed_chunks());
+        self.checkpoint();
+        [from_log, from_checkpoint, self.chunks.clone()]
+    }
+
+    pub fn delete_topic(&mut self, name: &str) {
+        let info = self.topics.topics.remove(name).expect("a topic to delete");
+        self.with(|machine, context, effects| machine.on_topics_deleted(context, &[info], effects));
+    }
+
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.machine.next_deadline_ms()
+    }
+
+    pub fn state(&self, group: &str) -> Option<GroupState> {
+        self.machine.summary(group).map(|s| s.state)
+    }
+
+    pub fn configure(&mut self, settings: GroupSettings) {
+        let context = Context { now: self.now, catalog: &self.topics, random: 0 };
+        let mut effects = Effects::default();
+        self.machine.handle(&context, Caller(0), Box::new(settings), &mut effects);
+        assert!(effects.replies.pop().is_some_and(|(_, reply)| reply.is::<()>()));
+    }
+}
+
+fn merge(into: &mut BTreeMap<Bytes, Bytes>, changed: Vec<(Bytes, Option<Bytes>)>) {
+    for (id, chunk) in changed {
+        match chunk {
+            Some(chunk) => into.insert(id, chunk),
+            None => into.remove(&id),
+        };
+    }
+}
+
+/// A JoinGroup that a test bends to its needs.
+pub fn join(group: &str, member: &str) -> JoinGroup {
+    JoinGroup {
+        version: 9,
+        group_id: text(group),
+        member_id: text(member),
+        instance_id: None,
+        client_id: text("client"),
+        client_host: text("/127.0.0.1"),
+        session_timeout_ms: 10_000,
+        rebalance_timeout_ms: 60_000,
+        protocol_type: text("consumer"),
+        protocols: protocols(&["range"]),
+    }
+}
+
+pub fn static_join(group: &str, member: &str, instance: &str) -> JoinGroup {
+    JoinGroup { instance_id: Some(text(instance)), ..join(group, member) }
+}
+
+pub fn protocols(names: &[&str]) -> Vec<Protocol> {
+    names.iter().map(|name| Protocol { name: text(name), metadata: subscription(&["t"]) }).collect()
+}
+
+/// The metadata of a member of type `consumer`: version 0, topics, no user data.
+pub fn subscription(topics: &[&str]) -> Bytes {
+    let mut bytes = vec![0, 0];
+    bytes.extend(u32::try_from(topics.len()).unwrap().to_be_bytes());
+    for topic in topics {
+        bytes.extend(u16::try_from(topic.len()).unwrap().to_be_bytes());
+        bytes.extend(topic.as_bytes());
+    }
+    bytes.extend((-1i32).to_be_bytes());
+    Bytes::from(bytes)
+}
+
+pub fn sync(group: &str, generation: i32, member: &str, assignments: &[(&str, &str)]) -> SyncGroup {
+    SyncGroup {
+        version: 5,
+        group_id: text(group),
+        generation,
+        member_id: text(member),
+        instance_id: None,
+        protocol_type: Some(text("consumer")),
+        protocol_name: Some(text("range")),
+        assignments: assignments
+            .iter()
+            .map(|(to, what)| Assignment { member_id: text(to), assignment: Bytes::copy_from_slice(what.as_bytes()) })
+            .collect(),
+    }
+}
+
+pub fn beat(group: &str, generation: i32, member: &str) -> Heartbeat {
+    Heartbeat { group_id: text(group), generation, member_id: text(member), instance_id: None }
+}
+
+pub fn leaving(member: &str, instance: Option<&str>) -> LeavingMember {
+    LeavingMember { member_id: text(member), instance_id: instance.map(text) }
+}
+
+pub fn commit(group: &str, topic: &str, offsets: &[(i32, i64)]) -> CommitOffsets {
+    let partition = |&(index, offset): &(i32, i64)| CommitPartition { index, offset, leader_epoch: -1, metadata: None };
+    CommitOffsets {
+        version: 9,
+        group_id: text(group),
+        generation: -1,
+        member_id: text(""),
+        instance_id: None,
+        retention_time_ms: -1,
+        topics: vec![CommitTopic {
+            topic: TopicKey::Name(text(topic)),
+            partitions: offsets.iter().map(partition).collect(),
+        }],
+    }
+}
+
+impl Host {
+    pub fn join(&mut self, request: JoinGroup) -> JoinGroupReply {
+        let caller = self.send(GroupCommand::Join(request));
+        self.joined(caller)
+    }
+
+    pub fn joined(&mut self, caller: Caller) -> JoinGroupReply {
+        match self.reply(caller) {
+            GroupReply::Join(reply) => reply,
+            other => panic!("not a join: {other:?}"),
+        }
+    }
+
+    pub fn sync(&mut self, request: SyncGroup) -> SyncGroupReply {
+        let caller = self.send(GroupCommand::Sync(request));
+        self.synced(caller)
+    }
+
+    pub fn synced(&mut self, caller: Caller) -> SyncGroupReply {
+        match self.reply(caller) {
+            GroupReply::Sync(reply) => reply,
+            other => panic!("not a sync: {other:?}"),
+        }
+    }
+
+    pub fn beat(&mut self, request: Heartbeat) -> ErrorCode {
+        match self.call(GroupCommand::Heartbeat(request)) {
+            GroupReply::Heartbeat(error) => error,
+            other => panic!("not a heartbeat: {other:?}"),
+        }
+    }
+
+    pub fn leave(&mut self, group: &str, members: Vec<LeavingMember>) -> LeaveGroupReply {
+        self.leave_at(3, group, members)
+    }
+
+    pub fn leave_at(&mut self, version: i16, group: &str, members: Vec<LeavingMember>) -> LeaveGroupReply {
+        match self.call(GroupCommand::Leave(LeaveGroup { version, group_id: text(group), members })) {
+            GroupReply::Leave(reply) => reply,
+            other => panic!("not a leave: {other:?}"),
+        }
+    }
+
+    /// The codes of a commit, all topics after each other.
+    pub fn commit(&mut self, request: CommitOffsets) -> Vec<ErrorCode> {
+        match self.call(GroupCommand::CommitOffsets(request)) {
+            GroupReply::CommitOffsets(topics) => {
+                topics.iter().flat_map(|t| &t.partitions).map(|(_, error)| *error).collect()
+            }
+            other => panic!("not a commit: {other:?}"),
+        }
+    }
+
+    pub fn fetch(&mut self, version: i16, groups: Vec<FetchGroup>) -> Vec<FetchedGroup> {
+        match self.call(GroupCommand::FetchOffsets(FetchOffsets { version, groups, require_stable: true })) {
+            GroupReply::FetchOffsets(groups) => groups,
+            other => panic!("not a fetch: {other:?}"),
+        }
+    }
+
+    pub fn fetch_all(&mut self, group: &str) -> Vec<(String, i32, i64)> {
+        let fetched = self.fetch(8, vec![fetch_group(group, None)]);
+        assert_eq!(fetched.len(), 1);
+        let topics = fetched[0].topics.iter();
+        topics.flat_map(|t| t.partitions.iter().map(|p| (t.name.to_string(), p.index, p.offset))).collect()
+    }
+
+    /// A member with an id, as clients since KIP-394 come to one; its join is parked or answered.
+    pub fn newcomer(&mut self, request: JoinGroup) -> (StrBytes, Caller) {
+        let first = self.join(request.clone());
+        assert_eq!(first.error, ErrorCode::MemberIdRequired);
+        let caller = self.send(GroupCommand::Join(JoinGroup { member_id: first.member_id.clone(), ..request }));
+        (first.member_id, caller)
+    }
+
+    /// A stable group of that many members that are named in the order of their ids; the first one leads.
+    /// Each has its own id as its assignment. (The host must be a quick one.)
+    pub fn stable(&mut self, group: &str, members: usize) -> Vec<StrBytes> {
+        let (first, caller) = self.newcomer(join(group, ""));
+        assert_eq!(self.joined(caller).error, ErrorCode::None);
+        let mut callers = Vec::new();
+        let mut ids = vec![first.clone()];
+        for _ in 1..members {
+            let (id, caller) = self.newcomer(join(group, ""));
+            ids.push(id);
+            callers.push(caller);
+        }
+        if members > 1 {
+            let reply = self.join(join(group, &first));
+            assert_eq!(reply.leader, first);
+        }
+        let generation = self.machine.summary(group).unwrap().generation;
+        callers.into_iter().for_each(|caller| assert_eq!(self.joined(caller).generation, generation));
+        let own: Vec<(&str, &str)> = ids.iter().map(|id| (&**id, &**id)).collect();
+        let assigned = self.sync(sync(group, generation, &first, &own));
+        assert_eq!(assigned.assignment, first.as_bytes());
+        for id in &ids[1..] {
+            assert_eq!(self.sync(sync(group, generation, id, &[])).assignment, id.as_bytes());
+        }
+        assert_eq!(self.state(group), Some(GroupState::Stable));
+        ids
+    }
+}
+
+pub fn fetch_group(group: &str, topics: Option<&[(&str, &[i32])]>) -> FetchGroup {
+    let topic = |(name, partitions): &(&str, &[i32])| FetchTopic {
+        topic: TopicKey::Name(text(name)),
+        partitions: partitions.to_vec(),
+    };
+    FetchGroup {
+        group_id: text(group),
+        member_id: None,
+        member_epoch: -1,
+        topics: topics.map(|topics| topics.iter().map(topic).collect()),
+    }
+}

@@ -1,0 +1,151 @@
+//! ListGroups, DescribeGroups, DeleteGroups, and the same for people.
+
+use crate::groups_host::*;
+use polylogue_kafka::codec::ErrorCode;
+use polylogue_kafka::groups::GroupState;
+use polylogue_kafka::groups::command::*;
+
+fn list(host: &mut Host, states: &[&str], types: &[&str]) -> Vec<(String, String, GroupState)> {
+    let texts = |names: &[&str]| names.iter().map(|n| text(n)).collect();
+    match host.call(GroupCommand::List(ListGroups { states: texts(states), types: texts(types) })) {
+        GroupReply::List(Ok(groups)) => {
+            groups.into_iter().map(|g| (g.group_id.to_string(), g.protocol_type.to_string(), g.state)).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn describe(host: &mut Host, version: i16, group: &str) -> DescribedGroup {
+    match host.call(GroupCommand::Describe(DescribeGroups { version, groups: vec![text(group)] })) {
+        GroupReply::Describe(mut groups) => groups.remove(0),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn delete(host: &mut Host, groups: &[&str]) -> Vec<ErrorCode> {
+    match host.call(GroupCommand::Delete(DeleteGroups { groups: groups.iter().map(|g| text(g)).collect() })) {
+        GroupReply::Delete(results) => {
+            assert!(results.iter().zip(groups).all(|(result, group)| &*result.0 == *group));
+            results.into_iter().map(|(_, error)| error).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn groups_are_listed_by_state_and_type() {
+    let mut host = Host::quick();
+    host.topics.create("t", 1);
+    host.commit(commit("b", "t", &[(0, 1)]));
+    host.stable("a", 1);
+    host.join(join("c", ""));
+    let a = ("a".to_owned(), "consumer".to_owned(), GroupState::Stable);
+    let b = ("b".to_owned(), String::new(), GroupState::Empty);
+    let c = ("c".to_owned(), String::new(), GroupState::Empty);
+    assert_eq!(list(&mut host, &[], &[]), [a.clone(), b.clone(), c.clone()]);
+    assert_eq!(list(&mut host, &["stable"], &[]), std::slice::from_ref(&a));
+    assert_eq!(list(&mut host, &["Empty", "Dead"], &["CLASSIC"]), [b, c]);
+    assert_eq!(list(&mut host, &["none such"], &[]), []);
+    assert_eq!(list(&mut host, &[], &["share", "consumer"]), []);
+}
+
+#[test]
+fn a_group_is_described_with_its_members() {
+    let mut host = Host::quick();
+    let ids = host.stable("g", 2);
+    let group = describe(&mut host, 6, "g");
+    assert_eq!((group.error, group.state), (ErrorCode::None, GroupState::Stable));
+    assert_eq!((&*group.protocol_type, &*group.protocol_name), ("consumer", "range"));
+    assert_eq!(group.members.len(), 2);
+    for member in &group.members {
+        assert!(ids.contains(&member.member_id));
+        assert_eq!((&*member.client_id, &*member.client_host), ("client", "/127.0.0.1"));
+        assert_eq!(member.metadata, subscription(&["t"]));
+        assert_eq!(member.assignment, member.member_id.as_bytes());
+    }
+    // while it is not stable there is no protocol to describe
+    host.leave("g", vec![leaving(&ids[0], None)]);
+    let group = describe(&mut host, 6, "g");
+    assert_eq!((group.state, &*group.protocol_name), (GroupState::PreparingRebalance, ""));
+    assert_eq!((group.members.len(), group.members[0].metadata.len()), (1, 0));
+}
+
+#[test]
+fn a_group_that_is_not_there_is_dead_or_not_found() {
+    let mut host = Host::quick();
+    let old = describe(&mut host, 5, "g");
+    assert_eq!((old.error, old.state, old.error_message), (ErrorCode::None, GroupState::Dead, None));
+    let new = describe(&mut host, 6, "g");
+    assert_eq!((new.error, new.state), (ErrorCode::GroupIdNotFound, GroupState::Dead));
+    assert_eq!(new.error_message.as_deref(), Some("Group g not found."));
+}
+
+#[test]
+fn empty_groups_are_deleted_with_their_offsets() {
+    let mut host = Host::quick();
+    host.topics.create("t", 1);
+    host.commit(commit("b", "t", &[(0, 1)]));
+    host.commit(commit("c", "t", &[(0, 1)]));
+    let ids = host.stable("a", 1);
+    host.leave("a", vec![leaving(&ids[0], None)]);
+    host.stable("busy", 1);
+    let pending = host.join(join("p", "")).member_id;
+    let codes = delete(&mut host, &["a", "busy", "none", "b", "b", "p"]);
+    let expected = [
+        ErrorCode::None,
+        ErrorCode::NonEmptyGroup,
+        ErrorCode::GroupIdNotFound,
+        ErrorCode::None,
+        ErrorCode::GroupIdNotFound,
+        ErrorCode::None,
+    ];
+    assert_eq!(codes, expected);
+    let left: Vec<_> = host.machine.summaries().map(|g| g.group_id.to_string()).collect();
+    assert_eq!(left, ["busy", "c"]);
+    assert_eq!(host.join(join("p", &pending)).error, ErrorCode::UnknownMemberId);
+    assert_eq!(host.fetch_all("b"), []);
+    host.crash();
+    assert_eq!(host.machine.summaries().count(), 2);
+}
+
+#[test]
+fn people_see_groups_members_and_offsets() {
+    let mut host = Host::quick();
+    let t = host.topics.create("t", 2);
+    host.stable("g", 2);
+    let mut request = commit("h", "t", &[(1, 20), (0, 10)]);
+    request.topics[0].partitions[0].metadata = Some(text("m"));
+    host.commit(request);
+    let committed_ms = host.now.wall_ms;
+    let summaries: Vec<_> = host.machine.summaries().collect();
+    assert_eq!(summaries.len(), 2);
+    assert_eq!((summaries[0].members, summaries[0].offsets, summaries[0].generation), (2, 0, 2));
+    assert_eq!((summaries[1].members, summaries[1].offsets, summaries[1].state), (0, 2, GroupState::Empty));
+    let listing = |partition, offset, metadata| OffsetListing {
+        topic: text("t"),
+        topic_id: t,
+        partition,
+        offset,
+        leader_epoch: -1,
+        metadata: text(metadata),
+        committed_ms,
+    };
+    assert_eq!(host.machine.offsets("h", &host.topics), [listing(0, 10, ""), listing(1, 20, "m")]);
+    assert_eq!(host.machine.offsets("none", &host.topics), []);
+    assert_eq!(host.machine.described("none"), None);
+    assert!(host.machine.described("h").is_some_and(|g| g.members.is_empty()));
+}
+
+#[test]
+fn a_session_can_refuse_a_command_in_its_own_words() {
+    let denied = ErrorCode::GroupAuthorizationFailed;
+    let refused = |command: GroupCommand| command.refused(denied);
+    let GroupReply::Join(reply) = refused(GroupCommand::Join(join("g", "m"))) else { panic!() };
+    assert_eq!((reply.error, &*reply.member_id), (denied, "m"));
+    let GroupReply::CommitOffsets(topics) = refused(GroupCommand::CommitOffsets(commit("g", "t", &[(3, 1)]))) else {
+        panic!()
+    };
+    assert_eq!((&*topics[0].name, &topics[0].partitions[..]), ("t", &[(3, denied)][..]));
+    let delete = DeleteGroups { groups: vec![text("g")] };
+    assert_eq!(refused(GroupCommand::Delete(delete)), GroupReply::Delete(vec![(text("g"), denied)]));
+}

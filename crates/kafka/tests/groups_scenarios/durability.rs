@@ -1,0 +1,212 @@
+//! What survives a crash, and what a lost writer takes along.
+
+use crate::groups_host::*;
+use polylogue_kafka::codec::ErrorCode;
+use polylogue_kafka::groups::command::*;
+use polylogue_kafka::groups::{GroupSettings, GroupState};
+
+#[test]
+fn after_a_restart_members_go_on_in_their_generation() {
+    let mut host = Host::quick();
+    let ids = host.stable("g", 3);
+    let generation = host.machine.summary("g").unwrap().generation;
+    let before = host.machine.described("g");
+    host.advance(9_999);
+    host.crash();
+    assert_eq!(host.machine.described("g"), before);
+    // sessions begin anew
+    host.advance(9_999);
+    for id in &ids {
+        assert_eq!(host.beat(beat("g", generation, id)), ErrorCode::None);
+        assert_eq!(host.sync(sync("g", generation, id, &[])).assignment, id.as_bytes());
+    }
+    // and who does not come back is removed as ever
+    host.advance(5_000);
+    assert_eq!(host.beat(beat("g", generation, &ids[0])), ErrorCode::None);
+    host.advance(5_000);
+    assert_eq!(host.beat(beat("g", generation, &ids[0])), ErrorCode::RebalanceInProgress);
+}
+
+#[test]
+fn an_empty_group_keeps_its_generation_over_a_restart() {
+    let mut host = Host::quick();
+    let ids = host.stable("g", 1);
+    host.leave("g", vec![leaving(&ids[0], None)]);
+    host.crash();
+    assert_eq!(host.machine.summary("g").unwrap().generation, 2);
+    let (_, caller) = host.newcomer(join("g", ""));
+    assert_eq!(host.joined(caller).generation, 3);
+}
+
+#[test]
+fn a_rebalance_that_was_not_finished_is_forgotten_by_a_crash() {
+    let mut host = Host::quick();
+    let ids = host.stable("g", 1);
+    let (second, new) = host.newcomer(join("g", ""));
+    host.join(join("g", &ids[0]));
+    host.joined(new);
+    host.commit_at_once = false;
+    let leader = host.send(GroupCommand::Sync(sync("g", 2, &ids[0], &[(&ids[0], "a"), (&second, "b")])));
+    assert!(host.is_waiting(leader));
+    host.crash();
+    host.commit_at_once = true;
+    assert_eq!(host.beat(beat("g", 2, &ids[0])), ErrorCode::IllegalGeneration);
+    assert_eq!(host.beat(beat("g", 1, &ids[0])), ErrorCode::None);
+    assert_eq!(host.join(join("g", &second)).error, ErrorCode::UnknownMemberId);
+}
+
+#[test]
+fn a_group_over_a_bound_that_was_lowered_rebalances_after_a_restart() {
+    let mut host = Host::quick();
+    host.stable("g", 3);
+    host.configure(GroupSettings { group_size_max: 2, ..GroupSettings::default() });
+    host.crash();
+    assert_eq!(host.state("g"), Some(GroupState::PreparingRebalance));
+}
+
+#[test]
+fn who_waits_when_the_writer_is_lost_is_sent_to_find_the_coordinator() {
+    let mut host = Host::quick();
+    host.topics.create("t", 1);
+    let ids = host.stable("g", 2);
+    let generation = host.machine.summary("g").unwrap().generation;
+    let joining = host.send(GroupCommand::Join(join("g", &ids[0])));
+    host.commit_at_once = false;
+    let request = CommitOffsets { generation, member_id: ids[1].clone(), ..commit("g", "t", &[(0, 1)]) };
+    let committing = host.send(GroupCommand::CommitOffsets(request));
+    host.lose_writer();
+    let joined = host.joined(joining);
+    assert_eq!((joined.error, &joined.member_id), (ErrorCode::NotCoordinator, &ids[0]));
+    assert!(matches!(host.take(committing), Some(Told::Unavailable)));
+    assert_eq!(host.waiting(), 0);
+    // the group is what was committed
+    assert_eq!(host.state("g"), Some(GroupState::Stable));
+    assert_eq!(host.beat(beat("g", generation, &ids[1])), ErrorCode::None);
+    assert_eq!(host.fetch_all("g"), []);
+}
+
+#[test]
+fn a_generation_that_was_told_is_not_told_again_after_the_writer_was_lost() {
+    let mut host = Host::quick();
+    let ids = host.stable("g", 2);
+    // generation 3 is told to both, and its assignment is void with the writer
+    let leader = host.send(GroupCommand::Join(join("g", &ids[0])));
+    assert_eq!(host.join(join("g", &ids[1])).generation, 3);
+    host.joined(leader);
+    host.commit_at_once = false;
+    let follower = host.send(GroupCommand::Sync(sync("g", 3, &ids[1], &[])));
+    let leader = host.send(GroupCommand::Sync(sync("g", 3, &ids[0], &[(&ids[0], "old")])));
+    host.lose_writer();
+    assert!(matches!(host.take(follower), Some(Told::Unavailable)));
+    assert!(matches!(host.take(leader), Some(Told::Unavailable)));
+    host.commit_at_once = true;
+    let leader = host.send(GroupCommand::Join(join("g", &ids[0])));
+    assert_eq!(host.join(join("g", &ids[1])).generation, 4);
+    assert_eq!(host.joined(leader).generation, 4);
+    assert_eq!(host.sync(sync("g", 3, &ids[0], &[(&ids[0], "old")])).error, ErrorCode::IllegalGeneration);
+}
+
+#[test]
+fn a_static_member_whose_new_id_was_not_committed_is_its_predecessor_again() {
+    let mut host = Host::quick();
+    let old = host.join(static_join("g", "", "i")).member_id;
+    host.sync(sync("g", 1, &old, &[(&old, "x")]));
+    host.commit_at_once = false;
+    let back = host.send(GroupCommand::Join(static_join("g", "", "i")));
+    host.lose_writer();
+    assert!(matches!(host.take(back), Some(Told::Unavailable)));
+    assert_eq!(host.beat(Heartbeat { instance_id: Some(text("i")), ..beat("g", 1, &old) }), ErrorCode::None);
+}
+
+#[test]
+fn the_codes_for_what_the_host_could_not_do_are_kafkas() {
+    use polylogue_api::Unavailable;
+    for reason in [
+        Unavailable::StorageFull,
+        Unavailable::Unknown,
+        Unavailable::NotCommitted,
+        Unavailable::Busy,
+        Unavailable::Stopping,
+    ] {
+        let code = unavailable_code(reason);
+        assert!(code.retriable() && (14..=16).contains(&code.code()), "{reason:?} {code:?}");
+    }
+}
+
+#[test]
+fn checkpoint_and_suffix_are_the_whole_log() {
+    let mut host = Host::quick();
+    host.topics.create("t", 300);
+    host.topics.create("u", 2);
+    let ids = host.stable("g", 2);
+    host.commit(commit("h", "t", &(0..300).map(|n| (n, 1)).collect::<Vec<_>>()));
+    host.commit(commit("h", "u", &[(0, 7)]));
+    host.checkpoint();
+    host.commit(commit("h", "t", &[(7, 2), (299, 3)]));
+    host.leave("g", vec![leaving(&ids[0], None)]);
+    host.delete_topic("u");
+    host.stable("k", 1);
+    host.advance(20_000);
+    let [from_log, from_checkpoint, taken] = host.both_states();
+    assert!(from_log == from_checkpoint && from_log == taken);
+    assert!(from_log.len() > 3);
+    let before = host.machine.described("k");
+    host.crash();
+    assert_eq!(host.machine.described("k"), before);
+}
+
+#[test]
+fn a_record_that_cannot_be_read_stops_the_coordinator_and_says_why() {
+    let mut host = Host::quick();
+    host.with(|machine, _, _| polylogue_api::StateMachine::apply(machine, &[77, 1, 2, 3], 0));
+    assert!(host.machine.fault().is_some_and(|why| why.contains("77")));
+    assert_eq!(host.join(join("g", "")).error, ErrorCode::CoordinatorNotAvailable);
+    assert_eq!(host.beat(beat("g", 1, "m")), ErrorCode::CoordinatorNotAvailable);
+    assert_eq!(host.commit(commit("g", "t", &[(0, 1)])), [ErrorCode::CoordinatorNotAvailable]);
+    assert_eq!(host.fetch(8, vec![fetch_group("g", None)])[0].error, ErrorCode::CoordinatorNotAvailable);
+    let old = host.fetch(1, vec![fetch_group("g", Some(&[("t", &[0])]))]);
+    assert_eq!(old[0].topics[0].partitions[0].error, ErrorCode::CoordinatorNotAvailable);
+    assert_eq!(
+        host.call(GroupCommand::List(ListGroups::default())),
+        GroupReply::List(Err(ErrorCode::CoordinatorNotAvailable))
+    );
+}
+
+#[test]
+fn a_member_keeps_nothing_of_the_frame_it_came_in() {
+    // a frame of a megabyte from which a few bytes are meant
+    let frame = bytes::Bytes::from(vec![b'x'; 1 << 20]);
+    let piece = |at: usize| polylogue_kafka::codec::StrBytes::try_from(frame.slice(at..at + 4)).unwrap();
+    let mut host = Host::quick();
+    host.topics.create("t", 1);
+    let request = JoinGroup {
+        version: 3,
+        group_id: piece(0),
+        client_id: piece(8),
+        client_host: piece(16),
+        instance_id: Some(piece(24)),
+        protocol_type: piece(32),
+        protocols: vec![Protocol { name: piece(40), metadata: frame.slice(48..52) }],
+        ..join("", "")
+    };
+    let joined = host.join(request);
+    let assignments = vec![Assignment { member_id: joined.member_id.clone(), assignment: frame.slice(56..60) }];
+    let request = SyncGroup {
+        version: 4,
+        protocol_name: None,
+        protocol_type: None,
+        group_id: piece(0),
+        assignments,
+        ..sync("", 1, &joined.member_id, &[])
+    };
+    host.sync(request);
+    host.beat(Heartbeat { group_id: piece(0), ..beat("", 1, &joined.member_id) });
+    let request = CommitOffsets {
+        group_id: piece(0),
+        generation: 1,
+        member_id: joined.member_id,
+        ..commit("", "t", &[(0, 1)])
+    };
+    host.commit(request);
+    assert!(frame.is_unique(), "something holds on to the frame");
+}

@@ -1,0 +1,55 @@
+//! A client of a group, as client libraries behave, but with less patience.
+
+use polylogue_api::Caller;
+use polylogue_kafka::codec::StrBytes;
+use polylogue_kafka::groups::command::JoinedMember;
+
+/// Where a client stands.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Stage {
+    /// Not in the group, or about to join again.
+    Out,
+    Joining(Caller),
+    /// In a generation, without an assignment; with the members when it leads and shall assign.
+    Joined(Option<Vec<JoinedMember>>),
+    Syncing(Caller),
+    Working,
+}
+
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub group: usize,
+    pub instance: Option<StrBytes>,
+    pub version: i16,
+    pub member_id: StrBytes,
+    pub generation: i32,
+    pub stage: Stage,
+    /// Changes when the client subscribes to something else.
+    pub subscription: u64,
+}
+
+impl Client {
+    pub fn new(group: usize, instance: Option<StrBytes>, version: i16) -> Client {
+        Client {
+            group,
+            instance,
+            version,
+            member_id: StrBytes::new(),
+            generation: -1,
+            stage: Stage::Out,
+            subscription: 0,
+        }
+    }
+
+    /// A new process in its place: it knows its instance id, and nothing else.
+    pub fn restart(&mut self) {
+        self.member_id = StrBytes::new();
+        self.generation = -1;
+        self.stage = Stage::Out;
+    }
+
+    /// What keeps its place over restarts: the instance id, or else the member id.
+    pub fn slot(&self) -> StrBytes {
+        self.instance.clone().unwrap_or_else(|| self.member_id.clone())
+    }
+}

@@ -1,0 +1,129 @@
+//! What must hold, whatever happens.
+
+use crate::groups_host::Host;
+use polylogue_kafka::codec::StrBytes;
+use polylogue_types::TopicId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What was seen, so that a run in which nothing happened does not count.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Seen {
+    pub joins: u64,
+    pub assignments: u64,
+    pub left_out: u64,
+    pub commits: u64,
+    pub rebalances_told: u64,
+    pub crashes: u64,
+    pub lost_writers: u64,
+    pub statics_replaced: u64,
+    pub fenced: u64,
+}
+
+impl Seen {
+    pub fn add(&mut self, other: &Seen) {
+        self.joins += other.joins;
+        self.assignments += other.assignments;
+        self.left_out += other.left_out;
+        self.commits += other.commits;
+        self.rebalances_told += other.rebalances_told;
+        self.crashes += other.crashes;
+        self.lost_writers += other.lost_writers;
+        self.statics_replaced += other.statics_replaced;
+        self.fenced += other.fenced;
+    }
+}
+
+/// One generation of one group: generations begin anew when a group ends, and one that was not committed may come
+/// again after a crash.
+type Generation = (usize, u64, i32);
+
+#[derive(Default, Debug)]
+pub struct Oracle {
+    pub seen: Seen,
+    epochs: BTreeMap<usize, u64>,
+    highest: BTreeMap<(usize, u64), i32>,
+    /// Who was told to assign.
+    leaders: BTreeMap<Generation, StrBytes>,
+    /// Whose assignment members were told of.
+    told: BTreeMap<Generation, u64>,
+    /// Slots that an assignment left out.
+    left_out: BTreeSet<(u64, StrBytes)>,
+    /// Assignments that were brought for a group and generation.
+    brought: BTreeMap<(usize, i32), BTreeSet<u64>>,
+    /// The last offset that was acknowledged; offsets are numbers that rise with every commit.
+    acknowledged: BTreeMap<(usize, TopicId, i32), i64>,
+}
+
+impl Oracle {
+    fn epoch(&self, group: usize) -> u64 {
+        self.epochs.get(&group).copied().unwrap_or(0)
+    }
+
+    /// Generations of that group may begin anew.
+    pub fn begin_anew(&mut self, group: usize) {
+        *self.epochs.entry(group).or_default() += 1;
+    }
+
+    /// Generations do not go back.
+    pub fn look_at_generation(&mut self, group: usize, generation: i32) {
+        let highest = self.highest.entry((group, self.epochs.get(&group).copied().unwrap_or(0))).or_insert(0);
+        assert!(generation >= *highest, "group {group} went from generation {highest} back to {generation}");
+        *highest = generation;
+    }
+
+    /// One member at the most is told to assign in a generation.
+    pub fn told_to_assign(&mut self, group: usize, generation: i32, member: &StrBytes) {
+        let key = (group, self.epoch(group), generation);
+        let leader = self.leaders.entry(key).or_insert_with(|| member.clone());
+        assert_eq!(leader, member, "two leaders in group {group}, generation {generation}");
+    }
+
+    pub fn brought(&mut self, group: usize, generation: i32, number: u64, left_out: Option<StrBytes>) {
+        self.brought.entry((group, generation)).or_default().insert(number);
+        self.left_out.extend(left_out.map(|slot| (number, slot)));
+    }
+
+    /// Everybody gets exactly what one leader gave to it in the generation it is in.
+    pub fn told_assignment(&mut self, group: usize, generation: i32, slot: &StrBytes, assignment: &[u8]) {
+        self.seen.assignments += 1;
+        let numbers = self.brought.get(&(group, generation));
+        if assignment.is_empty() {
+            self.seen.left_out += 1;
+            let meant = numbers.is_some_and(|ns| ns.iter().any(|n| self.left_out.contains(&(*n, slot.clone()))));
+            assert!(meant, "{slot} of group {group} has nothing in generation {generation}, and nobody meant that");
+            return;
+        }
+        let text = std::str::from_utf8(assignment).unwrap();
+        let parts: Vec<&str> = text.split('|').collect();
+        assert_eq!(parts[..3], [&group.to_string(), &generation.to_string(), &**slot], "somebody else's assignment");
+        let number: u64 = parts[3].parse().unwrap();
+        assert!(numbers.is_some_and(|numbers| numbers.contains(&number)));
+        let told = self.told.entry((group, self.epoch(group), generation)).or_insert(number);
+        assert_eq!(*told, number, "two assignments in group {group}, generation {generation}");
+    }
+
+    pub fn acknowledged(&mut self, group: usize, topic: TopicId, partition: i32, offset: i64) {
+        self.seen.commits += 1;
+        let last = self.acknowledged.entry((group, topic, partition)).or_insert(offset);
+        *last = offset.max(*last);
+    }
+
+    /// Offsets up to that one are gone.
+    pub fn deleted_group(&mut self, group: usize, offset: i64) {
+        self.acknowledged.retain(|(g, _, _), last| *g != group || *last > offset);
+    }
+
+    pub fn deleted_topic(&mut self, topic: TopicId) {
+        self.acknowledged.retain(|(_, t, _), _| *t != topic);
+    }
+
+    /// What was acknowledged is there, or something later.
+    pub fn look_at_offsets(&self, host: &Host, name: impl Fn(usize) -> String) {
+        for ((group, topic, partition), acknowledged) in &self.acknowledged {
+            let listing = host.machine.offsets(&name(*group), &host.topics);
+            let found = listing.iter().find(|o| o.topic_id == *topic && o.partition == *partition);
+            let offset = found.map_or(-1, |o| o.offset);
+            assert!(offset >= *acknowledged, "group {group} has {offset} where {acknowledged} was acknowledged");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! A broker of a few lines: partitions in memory, groups that say yes.
+
+use super::{EPOCH, Host, topic_id};
+use bytes::{Bytes, BytesMut};
+use polylogue_api::{
+    AppendError, AppendRequest, Appended, Catalog, CreateTopics, CreatedTopic, DeletedTopic, EpochEnd, FindOffset,
+    FoundOffset, OffsetSpec, ReadData, ReadError, ReadRequest, Reply, Request as Ask, Token, TopicRef,
+};
+use polylogue_kafka::codec::{ErrorCode, StrBytes};
+use polylogue_kafka::groups::command::{
+    FetchedGroup, FetchedOffset, FetchedTopic, GroupCommand, GroupReply, JoinGroupReply, LeaveGroupReply,
+    SyncGroupReply, TopicKey, TopicResults,
+};
+use polylogue_record::kafka::{BatchHeader, patch_base};
+use polylogue_types::{Chunk, Offset, PartitionId, ProducerId};
+use std::collections::BTreeMap;
+
+#[derive(Debug)]
+struct Entry {
+    base: u64,
+    count: u64,
+    max_timestamp: i64,
+    bytes: Bytes,
+}
+
+/// Answers everything at once.
+#[derive(Debug, Default)]
+pub struct Broker {
+    entries: BTreeMap<PartitionId, Vec<Entry>>,
+    watches: Vec<Token>,
+    producers: i64,
+}
+
+impl Broker {
+    /// Answers what the session asks until it asks no more.
+    pub fn serve(&mut self, host: &mut Host) {
+        loop {
+            let asked = host.asked();
+            if asked.is_empty() {
+                return;
+            }
+            for (token, request) in asked {
+                let wrote = matches!(request, Ask::Append(_));
+                if let Some(reply) = self.answer(host, token, request) {
+                    host.reply(token, reply);
+                }
+                if wrote {
+                    for watch in std::mem::take(&mut self.watches) {
+                        host.changed(watch);
+                    }
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, host: &mut Host, token: Token, request: Ask) -> Option<Reply> {
+        Some(match request {
+            Ask::Append(append) => self.append(append),
+            Ask::Read(read) => self.read(&read),
+            Ask::Watch(_) => {
+                self.watches.push(token);
+                return None;
+            }
+            Ask::Unwatch(watch) => {
+                self.watches.retain(|other| *other != watch);
+                return None;
+            }
+            Ask::FindOffsets(questions) => {
+                Reply::FindOffsets(questions.iter().map(|question| Ok(self.find(question))).collect())
+            }
+            Ask::EpochEnds(queries) => Reply::EpochEnds(
+                queries.iter().map(|q| Ok(EpochEnd { epoch: EPOCH, end: Some(self.end(q.partition)) })).collect(),
+            ),
+            Ask::AllocateProducerId => {
+                self.producers += 1;
+                Reply::ProducerId(Ok(ProducerId(self.producers)))
+            }
+            Ask::CreateTopics(create) => create_topics(host, create),
+            Ask::DeleteTopics(delete) => {
+                let deleted = delete.topics.iter().map(|topic| {
+                    let TopicRef::Id(id) = topic else { panic!("{topic:?}") };
+                    let topic = host.topics.topic_by_id(*id).unwrap();
+                    host.topics.remove(&topic.name);
+                    Ok(DeletedTopic { name: topic.name.clone(), id: topic.id })
+                });
+                Reply::DeleteTopics(deleted.collect())
+            }
+            Ask::Machine(_, command) => {
+                Reply::Machine(Ok(Box::new(group_reply(*command.downcast::<GroupCommand>().unwrap()))))
+            }
+        })
+    }
+
+    fn end(&self, partition: PartitionId) -> Offset {
+        let last = self.entries.get(&partition).and_then(|entries| entries.last());
+        Offset(last.map_or(0, |entry| entry.base + entry.count))
+    }
+
+    fn append(&mut self, append: AppendRequest) -> Reply {
+        let results = append.entries.into_iter().map(|new| {
+            let base = self.end(new.partition);
+            let mut bytes = BytesMut::from(&*new.bytes);
+            patch_base(&mut bytes, i64::try_from(base.0).unwrap(), EPOCH).map_err(|_| AppendError::Storage)?;
+            let header = BatchHeader::parse(&bytes).unwrap();
+            assert_eq!(header.crc, new.body_crc);
+            assert_eq!(header.record_count.unsigned_abs(), new.count);
+            self.entries.entry(new.partition).or_default().push(Entry {
+                base: base.0,
+                count: u64::from(new.count),
+                max_timestamp: new.max_timestamp,
+                bytes: bytes.freeze(),
+            });
+            Ok(Appended { base_offset: base, log_start: Offset(0), duplicate: false })
+        });
+        Reply::Append(results.collect())
+    }
+
+    fn read(&self, read: &ReadRequest) -> Reply {
+        let mut left = read.bytes_max as usize;
+        let mut first = read.at_least_one;
+        let parts = read.parts.iter().map(|part| {
+            let (log_start, high_watermark) = (Offset(0), self.end(part.partition));
+            if part.offset > high_watermark {
+                return Err(ReadError::OutOfRange { log_start, high_watermark });
+            }
+            let mut chunks = Vec::new();
+            let mut of_part = part.bytes_max as usize;
+            let entries = self.entries.get(&part.partition).map(Vec::as_slice).unwrap_or_default();
+            for entry in entries.iter().filter(|entry| entry.base + entry.count > part.offset.0) {
+                if !first && entry.bytes.len() > left.min(of_part) {
+                    break;
+                }
+                first = false;
+                left = left.saturating_sub(entry.bytes.len());
+                of_part = of_part.saturating_sub(entry.bytes.len());
+                chunks.push(Chunk::Bytes(entry.bytes.clone()));
+            }
+            Ok(ReadData { chunks, high_watermark, log_start })
+        });
+        Reply::Read(parts.collect())
+    }
+
+    fn find(&self, question: &FindOffset) -> FoundOffset {
+        let entries = self.entries.get(&question.partition).map(Vec::as_slice).unwrap_or_default();
+        let entry = match question.at {
+            OffsetSpec::Earliest => return found(Offset(0)),
+            OffsetSpec::Latest => return found(self.end(question.partition)),
+            OffsetSpec::AtTimestamp(at) => entries.iter().find(|entry| entry.max_timestamp >= at),
+            OffsetSpec::MaxTimestamp => {
+                let max = entries.iter().map(|entry| entry.max_timestamp).max();
+                entries.iter().find(|entry| Some(entry.max_timestamp) == max)
+            }
+        };
+        FoundOffset {
+            offset: entry.map(|entry| Offset(entry.base)),
+            leader_epoch: EPOCH,
+            entry: entry.map(|entry| entry.bytes.clone()),
+        }
+    }
+}
+
+fn found(offset: Offset) -> FoundOffset {
+    FoundOffset { offset: Some(offset), leader_epoch: EPOCH, entry: None }
+}
+
+fn create_topics(host: &mut Host, create: CreateTopics) -> Reply {
+    let created = create.topics.into_iter().enumerate().map(|(at, new)| {
+        let number = u8::try_from(100 + at).unwrap();
+        let topic = host.topics.add(number, &new.name, new.partitions, new.config);
+        if create.validate_only {
+            host.topics.remove(&new.name);
+        }
+        assert_eq!(topic.id, topic_id(number));
+        Ok(CreatedTopic { topic })
+    });
+    Reply::CreateTopics(created.collect())
+}
+
+/// What a coordinator says that has nothing against anything.
+pub fn group_reply(command: GroupCommand) -> GroupReply {
+    let unkey = |topic: TopicKey| match topic {
+        TopicKey::Name(name) => (name, polylogue_types::TopicId::ZERO),
+        TopicKey::Id(id) => (StrBytes::new(), id),
+    };
+    match command {
+        GroupCommand::Join(join) => GroupReply::Join(JoinGroupReply {
+            error: ErrorCode::None,
+            generation: 1,
+            protocol_type: Some(join.protocol_type),
+            protocol_name: join.protocols.first().map(|p| p.name.clone()),
+            leader: join.member_id.clone(),
+            skip_assignment: join.version >= 9,
+            member_id: join.member_id,
+            members: Vec::new(),
+        }),
+        GroupCommand::Sync(sync) => GroupReply::Sync(SyncGroupReply {
+            error: ErrorCode::None,
+            protocol_type: sync.protocol_type,
+            protocol_name: sync.protocol_name,
+            assignment: sync.assignments.first().map(|a| a.assignment.clone()).unwrap_or_default(),
+        }),
+        GroupCommand::Heartbeat(_) => GroupReply::Heartbeat(ErrorCode::None),
+        GroupCommand::Leave(leave) => {
+            let members = leave.members.into_iter().map(|member| (member, ErrorCode::None));
+            let members = if leave.version >= 3 { members.collect() } else { Vec::new() };
+            GroupReply::Leave(LeaveGroupReply { error: ErrorCode::None, members })
+        }
+        GroupCommand::CommitOffsets(commit) => {
+            let topics = commit.topics.into_iter().map(|topic| {
+                let (name, id) = unkey(topic.topic);
+                let partitions = topic.partitions.iter().map(|p| (p.index, ErrorCode::None)).collect();
+                TopicResults { name, id, partitions }
+            });
+            GroupReply::CommitOffsets(topics.collect())
+        }
+        GroupCommand::FetchOffsets(fetch) => {
+            let groups = fetch.groups.into_iter().map(|group| {
+                let topics = group.topics.unwrap_or_default().into_iter().map(|topic| {
+                    let (name, id) = unkey(topic.topic);
+                    let partition = |index| FetchedOffset {
+                        index,
+                        offset: 42,
+                        leader_epoch: EPOCH,
+                        metadata: StrBytes::from_static("note"),
+                        error: ErrorCode::None,
+                    };
+                    FetchedTopic { name, id, partitions: topic.partitions.into_iter().map(partition).collect() }
+                });
+                FetchedGroup { group_id: group.group_id, error: ErrorCode::None, topics: topics.collect() }
+            });
+            GroupReply::FetchOffsets(groups.collect())
+        }
+        other => panic!("no session sends {other:?}"),
+    }
+}

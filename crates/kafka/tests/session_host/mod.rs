@@ -1,0 +1,278 @@
+//! A session with a client on one side and a scripted broker on the other, for the tests of sessions.
+
+#![allow(dead_code, unreachable_pub, missing_docs)] // each test uses its part
+
+pub mod broker;
+
+use bytes::{Bytes, BytesMut};
+use polylogue_api::{
+    Catalog, ClusterInfo, Event, Now, PartitionInfo, Reply, Request as Ask, Token, TopicConfig, TopicInfo,
+};
+use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
+use polylogue_kafka::codec::{Message, Request, StrBytes};
+use polylogue_kafka::session::{CloseReason, FetchBudget, Listener, Session, SessionContext, SessionInit};
+use polylogue_kafka::settings::KafkaSettings;
+use polylogue_record::kafka::{BatchBuilder, NewRecord};
+use polylogue_types::{Chunk, NodeId, PartitionId, TopicId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The node, the leader epoch of every partition, and the wall time at the start.
+pub const NODE: i32 = 7;
+pub const EPOCH: i32 = 3;
+pub const START_MS: i64 = 1_700_000_000_000;
+
+#[derive(Debug, Default)]
+pub struct Topics(BTreeMap<String, Arc<TopicInfo>>);
+
+impl Catalog for Topics {
+    fn topic(&self, name: &str) -> Option<Arc<TopicInfo>> {
+        self.0.get(name).cloned()
+    }
+
+    fn topic_by_id(&self, id: TopicId) -> Option<Arc<TopicInfo>> {
+        self.0.values().find(|topic| topic.id == id).cloned()
+    }
+
+    fn topics(&self) -> Vec<Arc<TopicInfo>> {
+        self.0.values().cloned().collect()
+    }
+
+    fn cluster(&self) -> ClusterInfo {
+        ClusterInfo { cluster_id: Arc::from("polylogue-test"), node: NodeId(NODE as u64) }
+    }
+}
+
+impl Topics {
+    /// A topic whose id and partition ids follow from `number`.
+    pub fn add(&mut self, number: u8, name: &str, partitions: u32, config: TopicConfig) -> Arc<TopicInfo> {
+        let partitions = (0..partitions)
+            .map(|p| PartitionInfo { id: partition_id(number, p), leader_epoch: EPOCH })
+            .collect();
+        let topic = Arc::new(TopicInfo {
+            name: Arc::from(name),
+            id: topic_id(number),
+            internal: name.starts_with("__"),
+            partitions,
+            config: Arc::new(config),
+        });
+        self.0.insert(name.to_owned(), Arc::clone(&topic));
+        topic
+    }
+
+    pub fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+}
+
+pub fn topic_id(number: u8) -> TopicId {
+    TopicId::from_random([number; 16])
+}
+
+pub fn partition_id(number: u8, partition: u32) -> PartitionId {
+    PartitionId(u64::from(number) * 1_000 + u64::from(partition) + 1)
+}
+
+/// A session and everything around it.
+#[derive(Debug)]
+pub struct Host {
+    pub session: Session,
+    pub topics: Topics,
+    pub settings: KafkaSettings,
+    pub now: Now,
+    pub input: BytesMut,
+    pub output: BytesMut,
+    correlation: i32,
+}
+
+impl Host {
+    /// With the topics `a` (number 1, three partitions) and `b` (number 2, one partition).
+    pub fn new() -> Host {
+        Host::with(KafkaSettings::default())
+    }
+
+    pub fn with(settings: KafkaSettings) -> Host {
+        let now = Now { wall_ms: START_MS, monotonic_ms: 5_000 };
+        let mut topics = Topics::default();
+        topics.add(1, "a", 3, TopicConfig::default());
+        topics.add(2, "b", 1, TopicConfig::default());
+        Host {
+            session: Session::new(init(1, Arc::default()), now),
+            topics,
+            settings,
+            now,
+            input: BytesMut::new(),
+            output: BytesMut::new(),
+            correlation: 0,
+        }
+    }
+
+    /// One with topic `a` configured otherwise.
+    pub fn with_topic(config: TopicConfig) -> Host {
+        let mut host = Host::new();
+        host.topics.add(1, "a", 3, config);
+        host
+    }
+
+    fn call<T>(&mut self, f: impl FnOnce(&mut Session, &mut BytesMut, &SessionContext<'_>) -> T) -> T {
+        let cx = SessionContext { now: self.now, catalog: &self.topics, settings: &self.settings };
+        f(&mut self.session, &mut self.input, &cx)
+    }
+
+    /// Bytes from the client.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+        self.pump();
+    }
+
+    pub fn pump(&mut self) {
+        self.call(|session, input, cx| session.on_bytes(input, cx));
+    }
+
+    /// A request from the client; gives its correlation id.
+    pub fn send<R: Request>(&mut self, version: i16, request: &R) -> i32 {
+        self.correlation += 1;
+        let frame = frame(version, self.correlation, request);
+        self.feed(&frame);
+        self.correlation
+    }
+
+    /// What the session asks of the broker.
+    pub fn asked(&mut self) -> Vec<(Token, Ask)> {
+        std::iter::from_fn(|| self.session.poll_request()).collect()
+    }
+
+    /// The one thing that it asks.
+    pub fn asked_one(&mut self) -> (Token, Ask) {
+        let mut all = self.asked();
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.remove(0)
+    }
+
+    pub fn reply(&mut self, token: Token, reply: Reply) {
+        self.call(|session, _, cx| session.on_reply(token, reply, cx));
+    }
+
+    pub fn changed(&mut self, token: Token) {
+        self.call(|session, _, cx| session.on_event(Event::Changed(token), cx));
+    }
+
+    /// Lets time pass and tells the session.
+    pub fn pass(&mut self, ms: u64) {
+        self.now.monotonic_ms += ms;
+        self.now.wall_ms += i64::try_from(ms).unwrap();
+        self.call(|session, _, cx| session.on_deadline(cx));
+    }
+
+    pub fn deadline_in(&mut self) -> Option<u64> {
+        let now_ms = self.now.monotonic_ms;
+        self.call(|session, _, cx| session.next_deadline_ms(cx)).map(|at| at.saturating_sub(now_ms))
+    }
+
+    pub fn wants_input(&mut self) -> bool {
+        self.call(|session, _, cx| session.wants_input(cx))
+    }
+
+    /// Takes what the session has to say, as a server does when its socket is free.
+    pub fn take_output(&mut self) {
+        loop {
+            let mut chunks = Vec::new();
+            if !self.session.poll_output(&mut chunks) {
+                return;
+            }
+            for chunk in chunks {
+                self.output.extend_from_slice(&chunk.to_bytes().unwrap());
+            }
+            self.pump();
+        }
+    }
+
+    /// The next whole response frame, without its length.
+    pub fn response_frame(&mut self) -> Option<Bytes> {
+        self.take_output();
+        let len = usize::try_from(i32::from_be_bytes(*self.output.first_chunk::<4>()?)).unwrap();
+        assert!(self.output.len() >= 4 + len, "half a response");
+        let _ = self.output.split_to(4);
+        Some(self.output.split_to(len).freeze())
+    }
+
+    /// The next response, which must be one to `R` at this version; with its correlation id.
+    pub fn response_to<R: Request>(&mut self, version: i16) -> (i32, R::Response) {
+        let frame = self.response_frame().unwrap_or_else(|| panic!("no response: {:?}", self.session));
+        decode_response::<R>(frame, version)
+    }
+
+    /// The next response, to the request that was sent last.
+    pub fn response<R: Request>(&mut self, version: i16) -> R::Response {
+        let (correlation, response) = self.response_to::<R>(version);
+        assert_eq!(correlation, self.correlation);
+        response
+    }
+
+    /// A request that is answered without the broker.
+    pub fn ask<R: Request>(&mut self, version: i16, request: &R) -> R::Response {
+        self.send(version, request);
+        self.response::<R>(version)
+    }
+
+    pub fn no_response(&mut self) {
+        assert_eq!(self.response_frame(), None);
+    }
+
+    pub fn close_reason(&mut self) -> Option<&CloseReason> {
+        self.take_output();
+        self.session.close_reason()
+    }
+}
+
+pub fn init(connection_id: u64, fetch_budget: Arc<FetchBudget>) -> SessionInit {
+    SessionInit {
+        listener: Arc::new(Listener { host: StrBytes::from_static("broker.example"), port: 19_092 }),
+        connection_id,
+        client_address: "192.0.2.1".to_owned(),
+        fetch_budget,
+    }
+}
+
+/// A request frame, length included.
+pub fn frame<R: Request>(version: i16, correlation: i32, request: &R) -> Vec<u8> {
+    let chunks = encode_request(version, correlation, Some(StrBytes::from_static("test-client")), request).unwrap();
+    flat(&chunks)
+}
+
+pub fn flat(chunks: &[Chunk]) -> Vec<u8> {
+    chunks.iter().flat_map(|chunk| chunk.to_bytes().unwrap()).collect()
+}
+
+pub fn decode_response<R: Request>(frame: Bytes, version: i16) -> (i32, R::Response) {
+    let (correlation, mut body) = decode_response_header(frame, R::API_KEY, version).unwrap();
+    let response = R::Response::decode(&mut body, version).unwrap();
+    body.finish().unwrap();
+    (correlation, response)
+}
+
+/// A batch of one record for each value, at the start time.
+pub fn batch(values: &[&[u8]]) -> Bytes {
+    built(BatchBuilder::new(), values)
+}
+
+pub fn built(mut builder: BatchBuilder, values: &[&[u8]]) -> Bytes {
+    for value in values {
+        builder.push(&NewRecord { timestamp: START_MS, value: Some(value), ..NewRecord::default() }).unwrap();
+    }
+    builder.build().unwrap()
+}
+
+/// A batch of records with these timestamps.
+pub fn timed(mut builder: BatchBuilder, timestamps: &[i64]) -> Bytes {
+    for timestamp in timestamps {
+        builder
+            .push(&NewRecord { timestamp: *timestamp, key: Some(b"k"), value: Some(b"v"), ..NewRecord::default() })
+            .unwrap();
+    }
+    builder.build().unwrap()
+}
+
+pub fn text(text: &str) -> StrBytes {
+    StrBytes::from(text)
+}

@@ -1,0 +1,288 @@
+//! Chunked snapshots of applied state, so that a start replays a bounded piece of the log.
+//!
+//! State is cut into chunks with stable keys (a partition, a group, a time bucket). A checkpoint writes the chunks that
+//! changed since the one before into a new file; all files that the manifest names are the checkpoint together, and of
+//! each key the newest chunk counts. When more than half of the chain is superseded, or it has too many files, the next
+//! checkpoint writes everything that counts and begins a new chain.
+//!
+//! ```text
+//!   all numbers little endian; every checksum is a CRC-32C
+//!
+//!   checkpoint/NUMBER.ckpt
+//!   0   +-------------------------------------------------------------------------------------+
+//!       | magic u64 | version u16 | zeros u16 | number u32 low | applied index u64 | crc u32  |   header, 28 bytes
+//!   28  +-------------------------------------------------------------------------------------+
+//!       | chunks, one after the other, as they are                                            |
+//!       +-------------------------------------------------------------------------------------+
+//!       | directory, for each chunk: kind u8, key length u16, key, removed u8,                |
+//!       |            position u64, length u32, crc u32                                        |
+//!       +-------------------------------------------------------------------------------------+
+//!       | directory at u64 | chunks u32 | crc of the directory u32 | magic u64 | crc u32      |   footer, 28 bytes
+//!       +-------------------------------------------------------------------------------------+
+//! ```
+//!
+//! **Invariants**: a file is written and flushed, then its directory, then the manifest names it; only then are files
+//! removed that it makes needless. A crash at any point leaves the checkpoint before it, or this one, whole. The journal
+//! keeps what is above the applied index of the checkpoint that the manifest names.
+
+mod file;
+
+pub use file::{CheckpointFinding, check_checkpoints};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{Keeper, NamedCheckpoint, flushed};
+use bytes::Bytes;
+use file::{Directory, FileWriter, Place};
+use parking_lot::Mutex;
+use polylogue_env::{DiskFile, Env, OpenMode};
+use polylogue_record::crc;
+use polylogue_types::{Index, Map};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The directory of checkpoint files in a shard's directory.
+pub const CHECKPOINT_DIR: &str = "checkpoint";
+/// The longest key of a chunk. Bytes.
+pub const KEY_BYTES_MAX: usize = 1024;
+/// The largest chunk. Bytes.
+pub const CHUNK_BYTES_MAX: usize = 64 << 20;
+/// Files of a chain; one more checkpoint begins a new chain.
+pub const CHAIN_FILES_MAX: usize = 32;
+
+/// The name of a checkpoint file.
+pub(crate) fn file_name(sequence: u64) -> String {
+    format!("{sequence:016x}.ckpt")
+}
+
+/// What a chunk is called: the owner of the state, and the owner's own name for the chunk.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ChunkKey {
+    /// Whose state.
+    pub kind: u8,
+    /// Which part of it; at most [`KEY_BYTES_MAX`].
+    pub id: Bytes,
+}
+
+/// What writing a checkpoint did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Written {
+    /// Chunks in the new file.
+    pub chunks: usize,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Whether the file holds everything and began a new chain.
+    pub complete: bool,
+    /// Files that the checkpoint consists of now.
+    pub files: usize,
+}
+
+/// The checkpoints of one shard. All methods block on the disk.
+#[derive(Debug)]
+pub struct CheckpointStore {
+    env: Env,
+    dir: PathBuf,
+    manifest: Arc<Keeper>,
+    chain: Mutex<Chain>,
+}
+
+/// What is known of the files that count.
+#[derive(Debug, Default)]
+struct Chain {
+    /// Where the newest chunk of each key is.
+    chunks: BTreeMap<ChunkKey, Place>,
+    /// Bytes of all files, and of the chunks that count.
+    bytes: u64,
+    live_bytes: u64,
+}
+
+impl Chain {
+    /// Takes a newer file in.
+    fn add(&mut self, directory: Directory, len: u64) {
+        self.bytes += len;
+        for (key, place) in directory.entries {
+            let before = match place {
+                Some(place) => {
+                    self.live_bytes += u64::from(place.len);
+                    self.chunks.insert(key, place)
+                }
+                None => self.chunks.remove(&key),
+            };
+            self.live_bytes -= before.map_or(0, |p| u64::from(p.len));
+        }
+    }
+}
+
+impl CheckpointStore {
+    /// Opens the checkpoints that the manifest names. Reads their directories, not their chunks.
+    ///
+    /// # Errors
+    /// `Damaged`, `Incompatible`, `Io`; nothing is changed.
+    pub(crate) fn open(env: Env, shard_dir: &Path, manifest: Arc<Keeper>) -> Result<CheckpointStore> {
+        let dir = shard_dir.join(CHECKPOINT_DIR);
+        let mut chain = Chain::default();
+        for named in &manifest.look().checkpoint_files {
+            let file = open_file(&env, &dir, named.sequence)?;
+            chain.add(Directory::read(&*file, named.sequence, named.len)?, named.len);
+        }
+        Ok(CheckpointStore { env, dir, manifest, chain: Mutex::new(chain) })
+    }
+
+    /// The last frame that the checkpoint covers; `None` before the first checkpoint.
+    #[must_use]
+    pub fn applied(&self) -> Option<Index> {
+        self.manifest.look().checkpoint_applied
+    }
+
+    /// How many chunks count.
+    #[must_use]
+    pub fn chunks(&self) -> usize {
+        self.chain.lock().chunks.len()
+    }
+
+    /// Shows every chunk that counts, one at a time, and gives the index up to which they cover the log.
+    ///
+    /// # Errors
+    /// `Damaged` names the file and the chunk; `Io`; what `visit` returns.
+    pub fn load(&self, visit: &mut dyn FnMut(ChunkKey, Bytes) -> Result<()>) -> Result<Option<Index>> {
+        let chain = self.chain.lock();
+        let mut order: Vec<(&ChunkKey, &Place)> = chain.chunks.iter().collect();
+        order.sort_unstable_by_key(|(_, place)| (place.sequence, place.position));
+        let mut files = Files::new(&self.env, &self.dir);
+        for (key, place) in order {
+            visit(key.clone(), files.read(key, place)?)?;
+        }
+        Ok(self.applied())
+    }
+
+    /// Writes the chunks that changed since the last call (`None`: removed), as of frame `applied`. When it returns, they
+    /// are durable and the checkpoint covers the log up to `applied`, which must be durable itself. After an error nothing has
+    /// changed, and the caller must give the same chunks again.
+    ///
+    /// # Errors
+    /// `Invalid` for an index below that of the last checkpoint, a key or chunk that is too large; `StorageFull`, `Io`;
+    /// `Damaged` when a chunk that is copied does not verify. A failed flush ends the process.
+    pub fn write(
+        &self,
+        applied: Index,
+        changed: impl IntoIterator<Item = (ChunkKey, Option<Bytes>)>,
+    ) -> Result<Written> {
+        let mut chain = self.chain.lock();
+        let named = self.manifest.look();
+        if named.checkpoint_applied.is_some_and(|before| applied < before) {
+            return Err(invalid("a checkpoint cannot go back"));
+        }
+        let complete = named.checkpoint_files.len() >= CHAIN_FILES_MAX || chain.bytes > 2 * chain.live_bytes;
+        let sequence = named.checkpoint_files.last().map_or(1, |f| f.sequence + 1);
+        let path = self.dir.join(file_name(sequence));
+        let (directory, len) = self.fill(&path, sequence, applied, complete, &chain, changed).inspect_err(|_| {
+            // What is left of it is removed at the next start, if not here.
+            if self.env.disk.exists(&path) {
+                drop(self.env.disk.remove(&path));
+            }
+        })?;
+        flushed(&self.env, self.env.disk.sync_dir(&self.dir), "the directory of checkpoints")?;
+        self.manifest.update(|manifest| {
+            manifest.checkpoint_applied = Some(applied);
+            if complete {
+                manifest.checkpoint_files.clear();
+            }
+            manifest.checkpoint_files.push(NamedCheckpoint { sequence, len });
+        })?;
+        let mut written = Written { chunks: directory.entries.len(), bytes: len, complete, files: 1 };
+        if complete {
+            *chain = Chain::default();
+            chain.add(directory, len);
+            self.remove(&named.checkpoint_files)?;
+        } else {
+            chain.add(directory, len);
+            written.files = named.checkpoint_files.len() + 1;
+        }
+        Ok(written)
+    }
+
+    /// Writes and flushes a file.
+    fn fill(
+        &self,
+        path: &Path,
+        sequence: u64,
+        applied: Index,
+        complete: bool,
+        chain: &Chain,
+        changed: impl IntoIterator<Item = (ChunkKey, Option<Bytes>)>,
+    ) -> Result<(Directory, u64)> {
+        let what = |e| Error::io(format!("cannot make {}", path.display()), e);
+        if self.env.disk.exists(path) {
+            self.env.disk.remove(path).map_err(what)?;
+        }
+        let file = self.env.disk.open(path, OpenMode::CreateNew).map_err(what)?;
+        let mut writer = FileWriter::new(file, sequence, applied);
+        for (key, chunk) in changed {
+            if key.id.len() > KEY_BYTES_MAX || chunk.as_ref().is_some_and(|c| c.len() > CHUNK_BYTES_MAX) {
+                return Err(invalid("a chunk of a checkpoint, or its key, is too large"));
+            }
+            writer.chunk(key, chunk.as_ref())?;
+        }
+        if complete {
+            let mut files = Files::new(&self.env, &self.dir);
+            let mut order: Vec<(&ChunkKey, &Place)> = chain.chunks.iter().collect();
+            order.retain(|(key, _)| !writer.has(key));
+            order.sort_unstable_by_key(|(_, place)| (place.sequence, place.position));
+            for (key, place) in order {
+                let chunk = files.read(key, place)?;
+                writer.chunk(key.clone(), Some(&chunk))?;
+            }
+            writer.forget_removed();
+        }
+        writer.finish(&self.env)
+    }
+
+    fn remove(&self, files: &[NamedCheckpoint]) -> Result<()> {
+        for named in files {
+            let path = self.dir.join(file_name(named.sequence));
+            let removed = self.env.disk.remove(&path);
+            removed.map_err(|e| Error::io(format!("cannot remove {}", path.display()), e))?;
+        }
+        if files.is_empty() { Ok(()) } else { flushed(&self.env, self.env.disk.sync_dir(&self.dir), "the directory of checkpoints") }
+    }
+}
+
+/// Checkpoint files while chunks are read from them.
+struct Files<'a> {
+    env: &'a Env,
+    dir: &'a Path,
+    open: Map<u64, Arc<dyn DiskFile>>,
+}
+
+impl Files<'_> {
+    fn new<'a>(env: &'a Env, dir: &'a Path) -> Files<'a> {
+        Files { env, dir, open: Map::default() }
+    }
+
+    fn read(&mut self, key: &ChunkKey, place: &Place) -> Result<Bytes> {
+        let file = match self.open.get(&place.sequence) {
+            Some(file) => file.clone(),
+            None => {
+                let file = open_file(self.env, self.dir, place.sequence)?;
+                self.open.insert(place.sequence, file.clone());
+                file
+            }
+        };
+        let mut bytes = vec![0; place.len as usize];
+        let what = || format!("chunk {}/{:?} of {}", key.kind, key.id, file_name(place.sequence));
+        file.read_exact_at(&mut bytes, place.position).map_err(|e| Error::io(format!("cannot read {}", what()), e))?;
+        if crc::crc32c(&bytes) != place.crc {
+            return Err(Error::new(ErrorKind::Damaged, format!("{} does not verify", what())));
+        }
+        Ok(Bytes::from(bytes))
+    }
+}
+
+fn open_file(env: &Env, dir: &Path, sequence: u64) -> Result<Arc<dyn DiskFile>> {
+    let path = dir.join(file_name(sequence));
+    env.disk.open(&path, OpenMode::Read).map_err(|e| Error::io(format!("cannot open {}", path.display()), e))
+}
+
+fn invalid(what: &str) -> Error {
+    Error::new(ErrorKind::Invalid, what)
+}

@@ -1,0 +1,157 @@
+//! What a journal is told, and the bounds it keeps.
+
+use polylogue_types::{Index, NodeId, ShardId, limits};
+use std::path::PathBuf;
+
+/// Whose journal it is. Written into every file; a directory of another identity is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// The cluster, random.
+    pub cluster: [u8; 16],
+    /// The node.
+    pub node: NodeId,
+    /// The data directory, random: a directory that was copied to another node is not that node's.
+    pub directory: [u8; 16],
+    /// The shard.
+    pub shard: ShardId,
+}
+
+/// When a frame counts as committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// When it is flushed.
+    Sync,
+    /// When it is written to the page cache; flushed at least each [`Config::async_flush_ms_max`].
+    Async,
+}
+
+/// What an empty directory becomes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StartOfLife {
+    /// A log of one voter: index 0 is the membership of this node alone, and it has voted for itself in term 1.
+    OneVoter,
+    /// Nothing: a consensus engine brings membership and vote.
+    Pristine,
+}
+
+/// Settings of one journal. [`Config::new`] gives the defaults.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The shard's directory; the journal's files are in `journal` below it.
+    pub dir: PathBuf,
+    /// Whose journal it is.
+    pub identity: Identity,
+    /// When a frame counts as committed.
+    pub durability: Durability,
+    /// What an empty directory becomes.
+    pub start: StartOfLife,
+    /// The size of a journal file, a multiple of 4096. Bytes.
+    pub file_bytes: u64,
+    /// The largest frame, unless one proposal that cannot be split is larger. Bytes.
+    pub frame_bytes_max: usize,
+    /// The largest single entry. Bytes.
+    pub entry_bytes_max: usize,
+    /// What may wait in front of the writer. Bytes.
+    pub queue_bytes_max: usize,
+    /// How many proposals may wait in front of the writer.
+    pub queue_count_max: usize,
+    /// A group is flushed when it has so many bytes, even if more is queued.
+    pub flush_bytes_max: u64,
+    /// A group is flushed when so much time has passed since its first frame, even if more is queued. Microseconds.
+    pub flush_us_max: u64,
+    /// The longest that a lazy proposal stays unwritten. Microseconds.
+    pub lazy_write_us_max: u64,
+    /// The longest that a lazy proposal stays unflushed. Milliseconds.
+    pub lazy_flush_ms_max: u64,
+    /// The longest that anything in a journal of class [`Durability::Async`] stays unflushed. Milliseconds.
+    pub async_flush_ms_max: u64,
+    /// How long after its last flush an idle journal writes a mark. Milliseconds.
+    pub mark_idle_ms: u64,
+    /// The part of the files' room that only proposals with `reserve` may use while the disk is full. Bytes.
+    pub reserve_bytes: u64,
+    /// Free disk space under which the disk counts as full. Bytes.
+    pub disk_reserve_bytes: u64,
+    /// Recycled files that are kept beside the one that is ready.
+    pub spare_files_max: usize,
+    /// Released files that a reader still holds, kept for recycling when it lets go; more are removed.
+    pub retired_files_max: usize,
+    /// How much of a new file one background step fills with zeros. Bytes.
+    pub prewrite_piece_bytes: usize,
+    /// The pace of filling new files with zeros. Bytes per second.
+    pub prewrite_bytes_per_sec: u64,
+    /// How often the free disk space is looked at. Milliseconds.
+    pub room_poll_ms: u64,
+}
+
+impl Config {
+    /// The defaults, for a journal of class `sync` that starts its life as a log of one voter.
+    #[must_use]
+    pub fn new(dir: PathBuf, identity: Identity) -> Config {
+        Config {
+            dir,
+            identity,
+            durability: Durability::Sync,
+            start: StartOfLife::OneVoter,
+            file_bytes: limits::JOURNAL_FILE_BYTES,
+            frame_bytes_max: limits::FRAME_BYTES_MAX,
+            entry_bytes_max: limits::REQUEST_BYTES_MAX,
+            queue_bytes_max: 64 << 20,
+            queue_count_max: 64 << 10,
+            flush_bytes_max: 4 << 20,
+            flush_us_max: 500,
+            lazy_write_us_max: 1_000,
+            lazy_flush_ms_max: limits::LAZY_FLUSH_MS_MAX,
+            async_flush_ms_max: limits::ASYNC_FLUSH_MS_MAX,
+            mark_idle_ms: 500,
+            reserve_bytes: 8 << 20,
+            disk_reserve_bytes: limits::DISK_RESERVE_BYTES,
+            spare_files_max: 1,
+            retired_files_max: 2,
+            prewrite_piece_bytes: 1 << 20,
+            prewrite_bytes_per_sec: 256 << 20,
+            room_poll_ms: 500,
+        }
+    }
+}
+
+/// Free room, in the journal's own files and on the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Room {
+    /// Bytes that files which are already allocated can still take.
+    pub in_files: u64,
+    /// The part of `in_files` that payload may use while the disk is full.
+    pub for_payload: u64,
+    /// Free bytes of the file system when it was last looked at.
+    pub on_disk: u64,
+    /// The disk is full: less than `disk_reserve_bytes` is free, or it refused a file. Payload is refused when
+    /// `for_payload` is used up; other proposals go on. Ends by itself when there is room again.
+    pub full: bool,
+}
+
+/// What opening a journal found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Recovery {
+    /// Files with frames.
+    pub files: usize,
+    /// Frames with an index that are there.
+    pub frames: u64,
+    /// Frames, local ones included, that no mark called durable and that were copied and flushed.
+    pub frames_copied: u64,
+    /// Where a torn tail was cut, and how many bytes up to the last one that verifies: `(file sequence, position, bytes)`.
+    pub torn: Option<(u64, u64, u64)>,
+    /// The directory was empty and a new log was started.
+    pub started: bool,
+    /// Bytes read.
+    pub bytes_read: u64,
+}
+
+/// A sealed file of the journal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SealedFile {
+    /// Its sequence number.
+    pub sequence: u64,
+    /// Its first and last index; `None` when no frame in it has an index.
+    pub indexes: Option<(Index, Index)>,
+    /// Bytes from its start to the end of its last frame.
+    pub end: u64,
+}

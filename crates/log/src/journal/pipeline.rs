@@ -1,0 +1,212 @@
+//! What is written and not yet flushed, and what is committed and not yet delivered.
+
+use super::config::{Config, Durability};
+use super::file::LiveFile;
+use super::proposal::{Flushed, Outcome};
+use crate::frame::Frame;
+use crate::frame::header::{Durable, LogEnd};
+use polylogue_types::Index;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+const NS_PER_MS: u64 = 1_000_000;
+
+/// When a group has to be flushed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) enum Demand {
+    /// With the next flush, or when its time is up.
+    #[default]
+    Lazy,
+    /// Somebody waits for its commit: at once in class `Sync`, lazily in class `Async`.
+    Commit,
+    /// At once in every class: a vote, an engine's append, the end.
+    Now,
+}
+
+/// What one write step wrote.
+#[derive(Default)]
+pub(crate) struct Group {
+    /// Frames for the sink.
+    pub(crate) frames: Vec<Arc<Frame>>,
+    pub(crate) outcomes: Vec<(u64, Outcome)>,
+    /// Whom to tell that it is flushed.
+    pub(crate) flushed: Vec<Flushed>,
+    /// Files that were written to.
+    pub(crate) files: Vec<Arc<LiveFile>>,
+    pub(crate) bytes: u64,
+    pub(crate) demand: Demand,
+    /// It is nothing but a mark: no mark follows it.
+    pub(crate) mark: bool,
+    /// The journal ended before anybody knew what became of it.
+    pub(crate) abandoned: bool,
+    /// When the first proposal in it came, or when it was written. Monotonic nanoseconds.
+    pub(crate) since_ns: u64,
+    /// The log's end after it.
+    pub(crate) end: Durable,
+}
+
+impl Group {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes == 0 && self.outcomes.is_empty() && self.flushed.is_empty()
+    }
+
+    /// Notes that a file was written to.
+    pub(crate) fn touch(&mut self, file: &Arc<LiveFile>) {
+        if self.files.last().is_none_or(|f| !Arc::ptr_eq(f, file)) {
+            self.files.push(file.clone());
+        }
+    }
+
+    /// Whatever it would have become, nobody knows now.
+    pub(crate) fn abandon(mut self) -> Group {
+        for (_, outcome) in &mut self.outcomes {
+            *outcome = Outcome::Unknown;
+        }
+        self.frames.clear();
+        self.abandoned = true;
+        self
+    }
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group")
+            .field("frames", &self.frames.len())
+            .field("outcomes", &self.outcomes.len())
+            .field("bytes", &self.bytes)
+            .field("demand", &self.demand)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What one flush takes on.
+#[derive(Debug, Default)]
+pub(crate) struct FlushJob {
+    pub(crate) groups: Vec<Group>,
+    pub(crate) files: Vec<Arc<LiveFile>>,
+    pub(crate) end: Durable,
+    /// Nothing but marks.
+    pub(crate) only_marks: bool,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Pipeline {
+    /// Written, in log order.
+    unflushed: VecDeque<Group>,
+    unflushed_bytes: u64,
+    demand: Demand,
+    /// When the oldest of them was written.
+    since_ns: u64,
+    /// Committed, in log order, waiting for the sink.
+    pub(crate) ready: VecDeque<Group>,
+    /// What the last finished flush covered.
+    pub(crate) durable: Durable,
+    /// When an idle journal writes its mark.
+    pub(crate) mark_due_ns: Option<u64>,
+    /// The journal has ended by a failure.
+    dead: bool,
+}
+
+impl Pipeline {
+    /// A journal whose log is durable up to `durable`.
+    pub(crate) fn new(durable: Durable) -> Pipeline {
+        Pipeline { durable, ..Pipeline::default() }
+    }
+
+    /// A group has been written. In class `Async` it is committed by that.
+    pub(crate) fn push(&mut self, mut group: Group, class: Durability) {
+        if self.dead {
+            self.ready.push_back(group.abandon());
+            return;
+        }
+        if self.unflushed.is_empty() {
+            self.since_ns = group.since_ns;
+            self.demand = Demand::Lazy;
+        }
+        self.mark_due_ns = None;
+        self.unflushed_bytes += group.bytes;
+        self.demand = self.demand.max(group.demand);
+        if class == Durability::Async && !(group.frames.is_empty() && group.outcomes.is_empty()) {
+            self.ready.push_back(Group {
+                frames: std::mem::take(&mut group.frames),
+                outcomes: std::mem::take(&mut group.outcomes),
+                end: group.end,
+                ..Group::default()
+            });
+        }
+        self.unflushed.push_back(group);
+    }
+
+    /// When a flush is due; 0 for at once.
+    pub(crate) fn flush_due_ns(&self, config: &Config) -> Option<u64> {
+        if self.unflushed.is_empty() {
+            return None;
+        }
+        let (at_once, wait_ms) = match config.durability {
+            Durability::Sync => (Demand::Commit, config.lazy_flush_ms_max),
+            Durability::Async => (Demand::Now, config.async_flush_ms_max),
+        };
+        if self.demand >= at_once || self.unflushed_bytes >= config.flush_bytes_max {
+            return Some(0);
+        }
+        Some(self.since_ns.saturating_add(wait_ms * NS_PER_MS))
+    }
+
+    /// Everything that is written and not flushed.
+    pub(crate) fn take_unflushed(&mut self) -> Option<FlushJob> {
+        let end = self.unflushed.back()?.end;
+        let mut job = FlushJob { end, only_marks: true, ..FlushJob::default() };
+        job.groups = self.unflushed.drain(..).collect();
+        for group in &mut job.groups {
+            job.only_marks &= group.mark;
+            for file in group.files.drain(..) {
+                if !job.files.iter().any(|f| Arc::ptr_eq(f, &file)) {
+                    job.files.push(file);
+                }
+            }
+        }
+        self.unflushed_bytes = 0;
+        Some(job)
+    }
+
+    /// A flush has finished.
+    pub(crate) fn flushed(&mut self, job: FlushJob, now_ns: u64, config: &Config) {
+        if self.dead {
+            self.ready.extend(job.groups.into_iter().map(Group::abandon));
+            return;
+        }
+        self.durable = job.end;
+        if !job.only_marks && self.unflushed.is_empty() {
+            self.mark_due_ns = Some(now_ns.saturating_add(config.mark_idle_ms * NS_PER_MS));
+        }
+        self.ready.extend(job.groups.into_iter().filter(|g| {
+            !(g.frames.is_empty() && g.outcomes.is_empty() && g.flushed.is_empty())
+        }));
+    }
+
+    /// The journal has ended by a failure: nothing that is not yet delivered will be called committed, nor is what is
+    /// pushed later. `taken` is what a failed flush had taken on.
+    pub(crate) fn abandon(&mut self, taken: Vec<Group>) {
+        self.dead = true;
+        let all: Vec<Group> = self.ready.drain(..).chain(taken).chain(self.unflushed.drain(..)).collect();
+        self.ready.extend(all.into_iter().map(Group::abandon));
+        self.unflushed_bytes = 0;
+        self.mark_due_ns = None;
+    }
+
+    /// Whether nothing waits to be flushed.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.unflushed.is_empty()
+    }
+
+    /// The last index known to be durable.
+    pub(crate) fn durable_index(&self) -> Option<Index> {
+        self.durable.index
+    }
+
+    /// Whether the log is durable up to `end`.
+    pub(crate) fn covers(&self, end: LogEnd) -> bool {
+        self.durable.end >= end
+    }
+}

@@ -1,0 +1,475 @@
+//! Opening a journal.
+//!
+//! ```text
+//!                      highest mark of a finished flush          first bad place
+//!                                   v                                  v
+//!   | frame | frame | frame | frame | frame | frame | frame | frame |  ?  ...  frame?
+//!   '------- durable, damage here ---'------ recovered: copied and --'--- torn: cut,
+//!            refuses the start              flushed before use            unless a mark says
+//!                                                                         that it was flushed
+//! ```
+//!
+//! The walk goes over all files in log order and verifies chain, indexes, headers, tables and native bytes. It stops at the
+//! first bad place, which is where the log ends when all is well. What is behind it is searched at every 64-byte boundary for
+//! frames of this file and of the files ahead: their marks tell whether the bad place was flushed once. If so it is
+//! damage: acknowledged bytes are gone, and cutting them off would be a lie. If not, nobody was promised them.
+//!
+//! **Recovered is not durable.** What lies above the highest mark was read from the page cache, perhaps after a flush that
+//! failed, which may leave pages clean that never reached the disk; flushing them again would say nothing. So it
+//! is copied into a new file under another name, that is flushed, named as the next file of the log, and the directory is
+//! flushed. The new file's header cuts the old copies off. Before that, a crash finds everything as it was.
+
+use super::catalog::Catalog;
+use super::config::{Config, Recovery, StartOfLife};
+use super::copy;
+use super::file::{FileEnd, LiveFile, Role, journal_dir};
+use super::inner::{Inner, LocalState, Opened};
+use super::scan::{self, Bad, Step, Walked, Walker};
+use super::spares::{Spare, Spares, final_error, open_spare};
+use super::survey::Survey;
+use crate::error::{Error, ErrorKind, Result};
+use crate::frame::Frame;
+use crate::frame::codec::{FrameError, LocalRecord};
+use crate::frame::header::{Durable, LogEnd};
+use polylogue_env::{Env, OpenMode};
+use polylogue_types::{Index, Term, TimestampMs};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A frame that no mark calls durable so far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending {
+    /// Which file of the chain.
+    pub(crate) file: usize,
+    pub(crate) position: u64,
+    pub(crate) len: u32,
+    pub(crate) kind: u8,
+    /// Where the log stands after it.
+    pub(crate) after: Boundary,
+}
+
+/// A place between two frames.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Boundary {
+    pub(crate) end: FileEnd,
+    pub(crate) local: LocalState,
+    pub(crate) next: Index,
+}
+
+/// What the walk over a journal has found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    catalog: Catalog,
+    /// Up to where everything is durable.
+    pub(crate) durable: Boundary,
+    /// What follows there, and is not.
+    pub(crate) pending: VecDeque<Pending>,
+    end: FileEnd,
+    local: LocalState,
+    term: Term,
+    time_ms: TimestampMs,
+    recovery: Recovery,
+}
+
+/// See [`Journal::open`](super::Journal::open).
+pub(crate) fn open(
+    env: &Env,
+    config: Config,
+    from: Index,
+    visit: &mut dyn FnMut(Frame) -> Result<()>,
+) -> Result<Arc<Inner>> {
+    check_config(&config)?;
+    let dir = journal_dir(&config.dir);
+    make_dirs(env, &dir)?;
+    let mut survey = Survey::read(&*env.disk, &dir, Some(&config.identity), OpenMode::ReadWrite)?;
+    let mut found = walk(&config, &survey, from)?;
+    let mut copied = 0;
+    if found.pending.iter().any(|p| !p.is_mark()) {
+        copied = found.pending.len() as u64;
+        copy::copy_tail(env, &config, &dir, &survey, &found)?;
+        survey = Survey::read(&*env.disk, &dir, Some(&config.identity), OpenMode::ReadWrite)?;
+        let torn = found.recovery.torn;
+        found = walk(&config, &survey, from)?;
+        found.recovery.torn = torn;
+        if found.pending.iter().any(|p| !p.is_mark()) {
+            return Err(Error::new(ErrorKind::Damaged, "what was copied and flushed is not there"));
+        }
+    }
+    found.recovery.frames_copied = copied;
+    found.check_range(from)?;
+    found.drop_pending_marks();
+    let opened = found.into_opened(env, &config, &dir, survey)?;
+    let inner = Arc::new(Inner::new(env.clone(), config, opened));
+    let empty = inner.catalog.lock().next == 0;
+    if empty && inner.config.start == StartOfLife::OneVoter {
+        inner.start_life()?;
+    }
+    show(&inner, from, visit)?;
+    Ok(inner)
+}
+
+fn check_config(config: &Config) -> Result<()> {
+    let pages = config.file_bytes.is_multiple_of(super::file::PAGE_BYTES) && config.file_bytes >= 64 << 10;
+    let limit = crate::frame::header::FRAME_BYTES_LIMIT as usize / 2;
+    if !pages || config.entry_bytes_max > limit || config.frame_bytes_max > limit / 2 {
+        let what = "journal files have whole pages and at least 64 KiB, entries at most 128 MiB, frames at most 64";
+        return Err(Error::new(ErrorKind::Invalid, what));
+    }
+    Ok(())
+}
+
+/// Makes the journal's directory and those above it that are not there, durably.
+fn make_dirs(env: &Env, dir: &Path) -> Result<()> {
+    let missing = dir.ancestors().take_while(|d| !d.as_os_str().is_empty() && !env.disk.exists(d));
+    let parents: Vec<&Path> = missing.filter_map(Path::parent).collect();
+    if parents.is_empty() {
+        return Ok(());
+    }
+    env.disk.create_dir_all(dir).map_err(|e| Error::io("cannot make the journal's directory", e))?;
+    for parent in parents {
+        // The parent of a relative name is the working directory.
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        env.disk.sync_dir(parent).map_err(|e| final_error("cannot make the journal's directory durable", e))?;
+    }
+    Ok(())
+}
+
+/// Walks over the log and tells its end from damage. Nothing is changed on disk.
+pub(crate) fn walk(config: &Config, survey: &Survey, from: Index) -> Result<Found> {
+    if let Some(bad) = survey.unreadable.first() {
+        let what = format!("the header of {} does not verify", bad.path.display());
+        return Err(Error::new(ErrorKind::Damaged, what));
+    }
+    let mut walker = Walker::new(&survey.chain, &config.identity);
+    let mut found = Found::new(survey);
+    let bad = loop {
+        match walker.step()? {
+            Step::Frame(frame) => found.take(survey, &walker, &frame)?,
+            Step::Bad(bad) => break Some(bad),
+            Step::End => break None,
+        }
+    };
+    found.recovery.bytes_read = walker.bytes_read();
+    found.enter_files(survey, survey.chain.len());
+    judge(survey, &mut walker, bad.as_deref(), &mut found)?;
+    found.local = walker.state.local;
+    let last = Index(found.catalog.next.saturating_sub(1));
+    found.term = found.catalog.term_of(last).unwrap_or(walker.state.term);
+    found.time_ms = walker.state.time_ms;
+    found.settle(walker.state.durable)?;
+    found.check_gap(survey, from)?;
+    Ok(found)
+}
+
+/// Whether what stopped the walk is the end of the log or damage.
+fn judge(survey: &Survey, walker: &mut Walker<'_>, bad: Option<&Bad>, found: &mut Found) -> Result<()> {
+    let stopped = walker.place();
+    let mut read = 0;
+    let mut behind = None;
+    let first_behind = bad.map_or(survey.chain.len(), |b| b.file);
+    for (i, file) in survey.chain.iter().enumerate().skip(first_behind) {
+        let start = if i == first_behind { stopped.position } else { super::file::FILE_HEADER_BYTES };
+        let (durable, last) = scan::marks_behind(&*file.file, file.size, start, file.header.salt, &mut read)?;
+        walker.see(durable);
+        behind = behind.max(last.map(|last| LogEnd { sequence: file.header.sequence, position: last }));
+    }
+    // A file whose header was lost would look as if it had never been begun.
+    for (sequence, file, size) in survey.not_begun.iter().filter(|(n, _, _)| *n > stopped.sequence) {
+        if let Some(salt) = scan::first_salt(&**file, *size)? {
+            let start = super::file::FILE_HEADER_BYTES;
+            let (durable, _) = scan::marks_behind(&**file, *size, start, salt, &mut read)?;
+            if durable.end.sequence >= *sequence {
+                let name = Role::Log(*sequence).name();
+                return Err(Error::new(ErrorKind::Damaged, format!("the header of journal file {name} is lost")));
+            }
+        }
+    }
+    found.recovery.bytes_read += read;
+    let Some(bad) = bad else { return Ok(()) };
+    if walker.state.durable.end > stopped {
+        return Err(damage_error(survey, bad));
+    }
+    // A verified frame that this version cannot understand is no tear.
+    if let FrameError::UnknownKind(_) | FrameError::Envelope(_) | FrameError::Shard(_) = bad.error {
+        let what = format!("{}: {}", survey.chain[bad.file].path.display(), bad.error);
+        return Err(Error::new(ErrorKind::Incompatible, what));
+    }
+    let partial = !matches!(bad.error, FrameError::NoFrame | FrameError::Stale);
+    if partial || behind.is_some() {
+        let bytes = behind.filter(|b| b.sequence == stopped.sequence).map_or(0, |b| b.position - stopped.position);
+        found.recovery.torn = Some((stopped.sequence, stopped.position, bytes));
+    }
+    Ok(())
+}
+
+/// Names what is damaged, as far as it can be known from the bad place itself; `check` looks further.
+fn damage_error(survey: &Survey, bad: &Bad) -> Error {
+    let mut what = format!(
+        "{} is damaged at {}: {}; it had been flushed",
+        survey.chain[bad.file].path.display(),
+        bad.position,
+        bad.error
+    );
+    if let Some(expected) = bad.expected {
+        what.push_str(&format!("; the frame's index is {expected}"));
+    }
+    let lost = bad.frame.as_ref().map(crate::check::lost_in).unwrap_or_default();
+    for range in &lost {
+        what.push_str(&format!(
+            "; partition {} offsets {} to {}",
+            range.partition,
+            range.first,
+            range.end.0.saturating_sub(1)
+        ));
+    }
+    if lost.is_empty() {
+        what.push_str("; the partitions are not known, `check` looks further");
+    }
+    Error::new(ErrorKind::Damaged, what)
+}
+
+impl Pending {
+    fn is_mark(&self) -> bool {
+        self.kind == crate::frame::Kind::Mark as u8
+    }
+}
+
+impl Found {
+    fn new(survey: &Survey) -> Found {
+        let start = survey.chain.first().map(|f| &f.header);
+        let next = start.map_or(Index(0), |h| h.first_index);
+        let durable = Boundary {
+            end: start.map(|h| h.previous).unwrap_or_default(),
+            local: LocalState::default(),
+            next,
+        };
+        Found {
+            catalog: Catalog::new(next),
+            end: durable.end,
+            durable,
+            pending: VecDeque::new(),
+            local: LocalState::default(),
+            term: Term::default(),
+            time_ms: 0,
+            recovery: Recovery { files: survey.chain.len(), started: survey.chain.is_empty(), ..Recovery::default() },
+        }
+    }
+
+    /// Notes that the walk has come to file `upto - 1`.
+    fn enter_files(&mut self, survey: &Survey, upto: usize) {
+        for file in survey.chain.iter().take(upto).skip(self.catalog.len()) {
+            let live = LiveFile::new(&file.header, file.path.clone(), file.file.clone(), file.size);
+            self.catalog.begin_file(Arc::new(live), super::file::FILE_HEADER_BYTES);
+        }
+        self.catalog.seal_last();
+    }
+
+    fn take(&mut self, survey: &Survey, walker: &Walker<'_>, walked: &Walked) -> Result<()> {
+        self.enter_files(survey, walked.file + 1);
+        match &walked.parsed.replicated {
+            Some(r) => {
+                self.catalog.push(r.term, walked.position, walked.end.position);
+                self.recovery.frames += 1;
+            }
+            None => self.take_local(walked)?,
+        }
+        let state = &walker.state;
+        let end = FileEnd {
+            sequence: walked.end.sequence,
+            position: walked.end.position,
+            checksum: walker.checksum(),
+        };
+        self.end = end;
+        let after = Boundary { end, local: state.local, next: state.next.unwrap_or_default() };
+        self.pending.push_back(Pending {
+            file: walked.file,
+            position: walked.position,
+            len: walked.parsed.local.len,
+            kind: walked.parsed.local.kind,
+            after,
+        });
+        self.confirm(state.durable.end);
+        Ok(())
+    }
+
+    fn take_local(&mut self, walked: &Walked) -> Result<()> {
+        self.catalog.push_local(walked.end.position);
+        let Some(frame) = &walked.frame else { return Ok(()) };
+        let record = LocalRecord::decode(frame.kind, &frame.body);
+        match record.map_err(|e| Error::new(ErrorKind::Damaged, e.to_string()))? {
+            LocalRecord::TruncateAfter { index } => self.catalog.truncate(index.map_or(Index(0), Index::next)),
+            LocalRecord::Purged { index, term } => self.catalog.purge(index, term),
+            LocalRecord::Vote { .. } | LocalRecord::Committed { .. } | LocalRecord::Mark => {}
+        }
+        Ok(())
+    }
+
+    /// A mark says that everything before `end` is durable.
+    fn confirm(&mut self, end: LogEnd) {
+        while let Some(first) = self.pending.front() {
+            let after = LogEnd { sequence: first.after.end.sequence, position: first.after.end.position };
+            if after > end {
+                break;
+            }
+            self.durable = first.after;
+            self.pending.pop_front();
+        }
+    }
+
+    /// The highest mark is known.
+    fn settle(&mut self, mark: Durable) -> Result<()> {
+        self.confirm(mark.end);
+        let end = self.durable.end;
+        let at = LogEnd { sequence: end.sequence, position: end.position };
+        // Below the first file there may be older marks; within the log a mark is always at the end of a frame.
+        let inside = self.pending.front().is_some_and(|p| p.after.end.sequence == mark.end.sequence);
+        if mark.end > at && inside {
+            let what = format!("a mark names {} in file {:x}, which is no frame's end", mark.end.position, mark.end.sequence);
+            return Err(Error::new(ErrorKind::Damaged, what));
+        }
+        Ok(())
+    }
+
+    /// Frames in files that are not there must not be needed.
+    fn check_gap(&mut self, survey: &Survey, from: Index) -> Result<()> {
+        let Some(first) = survey.chain.first() else { return Ok(()) };
+        let purged = self.local.purged.map_or(0, |(index, _)| index.0 + 1);
+        let start = first.header.first_index.0;
+        if first.header.previous.sequence != 0 && start > from.0.max(purged) {
+            let missing = Role::Log(first.header.previous.sequence).name();
+            let what = format!("journal file {missing} is missing, which held what comes before index {start}");
+            return Err(Error::new(ErrorKind::Damaged, what));
+        }
+        let needed = survey.older.iter().any(|f| f.header.first_index.0 >= purged && start > purged);
+        if needed {
+            let what = format!("journal files before index {start} do not belong to the log that begins there");
+            return Err(Error::new(ErrorKind::Damaged, what));
+        }
+        Ok(())
+    }
+
+    /// The caller's `from` has to be in the log, or right behind it.
+    fn check_range(&self, from: Index) -> Result<()> {
+        let (first, next) = (self.catalog.first, self.catalog.next);
+        if from.0 > next {
+            let what = format!("the journal ends before index {next}, but a checkpoint covers everything before {from}");
+            return Err(Error::new(ErrorKind::Damaged, what));
+        }
+        if from.0 < first {
+            return Err(Error::new(ErrorKind::OutOfRange, format!("the journal begins at {first}, {from} was asked for")));
+        }
+        Ok(())
+    }
+
+    /// Marks at the end that no later mark confirms are written over: they say nothing that is not known now.
+    fn drop_pending_marks(&mut self) {
+        if self.pending.pop_front().is_some() {
+            self.pending.clear();
+            self.end = self.durable.end;
+            self.catalog.cut_last(self.end.sequence, self.end.position);
+        }
+    }
+
+    /// Tidies the directory up and hands over what the journal starts from.
+    fn into_opened(self, env: &Env, config: &Config, dir: &Path, survey: Survey) -> Result<Opened> {
+        let newest = survey.chain.last().map_or(0, |f| f.header.sequence);
+        let spares = Tidy { env, dir, file_bytes: config.file_bytes, keep: config.spare_files_max }.run(survey, newest)?;
+        Ok(Opened {
+            durable: Durable {
+                index: self.durable.next.0.checked_sub(1).map(Index),
+                end: LogEnd { sequence: self.end.sequence, position: self.end.position },
+            },
+            catalog: self.catalog,
+            end: self.end,
+            local: self.local,
+            term: self.term,
+            time_ms: self.time_ms,
+            spares,
+            recovery: self.recovery,
+        })
+    }
+}
+
+/// Brings the files that are not part of the log into order.
+struct Tidy<'a> {
+    env: &'a Env,
+    dir: &'a Path,
+    file_bytes: u64,
+    keep: usize,
+}
+
+impl Tidy<'_> {
+    fn run(&self, survey: Survey, newest: u64) -> Result<Spares> {
+        let mut changed = false;
+        let mut ready = None;
+        let mut pool = Vec::new();
+        let mut unused: Vec<Role> = survey.copies.iter().map(|n| Role::Copy(*n)).collect();
+        unused.extend(survey.void.iter().map(|n| Role::Log(*n)));
+        unused.extend(survey.older.iter().map(|f| Role::Log(f.header.sequence)));
+        for (sequence, _, _) in &survey.not_begun {
+            let role = Role::Log(*sequence);
+            if ready.is_none() && *sequence > newest {
+                ready = open_spare(self.env, self.dir, role, self.file_bytes)?;
+            }
+            if ready.as_ref().is_none_or(|r| r.role != role) {
+                unused.push(role);
+            }
+        }
+        let highest = survey.highest;
+        let spares = survey.spares.clone();
+        drop(survey);
+        for n in spares {
+            match open_spare(self.env, self.dir, Role::Spare(n), self.file_bytes)? {
+                Some(spare) if pool.len() < self.keep => pool.push(spare),
+                _ => unused.push(Role::Spare(n)),
+            }
+        }
+        for role in unused {
+            changed = true;
+            if pool.len() < self.keep && !matches!(role, Role::Copy(_)) {
+                pool.extend(self.recycle(role)?);
+            } else {
+                self.remove(role)?;
+            }
+        }
+        if changed {
+            let synced = self.env.disk.sync_dir(self.dir);
+            synced.map_err(|e| final_error("cannot flush the journal's directory", e))?;
+        }
+        Ok(Spares::new(self.dir.to_owned(), highest + 1, ready, pool))
+    }
+
+    fn remove(&self, role: Role) -> Result<()> {
+        let removed = self.env.disk.remove(&self.dir.join(role.name()));
+        removed.map_err(|e| Error::io("cannot remove an unused journal file", e))
+    }
+
+    /// Makes a spare file of one that is not part of the log any more, if it has the right size.
+    fn recycle(&self, role: Role) -> Result<Option<Spare>> {
+        let Some(spare) = open_spare(self.env, self.dir, role, self.file_bytes)? else {
+            self.remove(role)?;
+            return Ok(None);
+        };
+        let to = Role::Spare(role.sequence());
+        let renamed = self.env.disk.rename(&self.dir.join(role.name()), &self.dir.join(to.name()));
+        renamed.map_err(|e| Error::io("cannot recycle a journal file", e))?;
+        Ok(Some(Spare { role: to, ..spare }))
+    }
+}
+
+/// Shows the frames from `from` on to the caller.
+fn show(inner: &Inner, from: Index, visit: &mut dyn FnMut(Frame) -> Result<()>) -> Result<()> {
+    let (first, next) = {
+        let catalog = inner.catalog.lock();
+        (catalog.first, catalog.next)
+    };
+    for index in from.0.max(first)..next {
+        let located = inner.catalog.lock().locate(Index(index));
+        let Some(located) = located else { continue };
+        if let Some(frame) = super::read::read_frame(&located, Index(index))? {
+            visit(frame)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! Files made ahead, recycled or new, so that beginning a file changes no metadata on the write path.
+
+use super::config::Config;
+use super::file::{FILE_HEADER_BYTES, LiveFile, PAGE_BYTES, Role};
+use crate::error::{Error, ErrorKind, Result};
+use polylogue_env::{Disk, DiskFile, Env, OpenMode};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A file that is not part of the log.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    pub(crate) role: Role,
+    pub(crate) file: Arc<dyn DiskFile>,
+    /// Bytes allocated.
+    pub(crate) capacity: u64,
+    /// Bytes from the start that have been written at least once, so that writing them again changes no metadata.
+    pub(crate) written_to: u64,
+}
+
+/// A file that the writer takes into use.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) sequence: u64,
+    pub(crate) path: PathBuf,
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) capacity: u64,
+    /// Neither recycled nor made ahead.
+    pub(crate) late: bool,
+}
+
+/// A released file that somebody still reads.
+#[derive(Debug)]
+struct Retired {
+    live: Arc<LiveFile>,
+}
+
+impl Retired {
+    /// Whether a reader has the file: a frame in memory points into it, or a reply is being sent from it.
+    fn is_read(&self) -> bool {
+        Arc::strong_count(&self.live) > 1 || Arc::strong_count(&self.live.file) > 1
+    }
+}
+
+/// All files that wait. Behind one lock, which is held during their metadata operations: whoever needs a file has to
+/// wait for these anyhow.
+#[derive(Debug)]
+pub(crate) struct Spares {
+    dir: PathBuf,
+    /// The sequence number that the next file gets. Never used twice.
+    next_sequence: u64,
+    /// Already named as a file of the log; always taken before any other.
+    ready: Option<Spare>,
+    pool: Vec<Spare>,
+    retired: Vec<Retired>,
+}
+
+impl Spares {
+    pub(crate) fn new(dir: PathBuf, next_sequence: u64, ready: Option<Spare>, pool: Vec<Spare>) -> Spares {
+        Spares { dir, next_sequence, ready, pool, retired: Vec::new() }
+    }
+
+    /// Bytes that the waiting files can take.
+    pub(crate) fn room(&self) -> u64 {
+        let usable = |s: &Spare| s.capacity.saturating_sub(FILE_HEADER_BYTES);
+        self.ready.iter().chain(&self.pool).map(usable).sum()
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        self.ready.is_some()
+    }
+
+    /// Takes a file that holds at least `need` bytes: the ready one, a recycled one, or a new one, whose blocks are
+    /// reserved but not yet written: the writer does not wait for that.
+    ///
+    /// # Errors
+    /// `StorageFull`, and then nothing has changed. Any other error is final.
+    pub(crate) fn take(&mut self, disk: &dyn Disk, need: u64, file_bytes: u64) -> Result<Taken> {
+        if need > file_bytes {
+            return self.take_special(disk, need.next_multiple_of(PAGE_BYTES));
+        }
+        if self.ready.is_none() {
+            self.promote(disk)?;
+        }
+        if let Some(spare) = self.ready.take() {
+            let path = self.dir.join(spare.role.name());
+            let Spare { role, file, capacity, .. } = spare;
+            return Ok(Taken { sequence: role.sequence(), path, file, capacity, late: false });
+        }
+        self.create(disk, file_bytes).map(|(path, spare)| self.taken_late(path, spare))
+    }
+
+    /// A file for a frame that is larger than a usual file. The ready one gives up its sequence number: files are begun
+    /// in the order of their numbers.
+    fn take_special(&mut self, disk: &dyn Disk, bytes: u64) -> Result<Taken> {
+        if let Some(spare) = self.ready.take() {
+            self.rename_into_pool(disk, spare)?;
+        }
+        self.create(disk, bytes).map(|(path, spare)| self.taken_late(path, spare))
+    }
+
+    fn taken_late(&self, path: PathBuf, spare: Spare) -> Taken {
+        let sequence = spare.role.sequence();
+        Taken { sequence, path, file: spare.file, capacity: spare.capacity, late: true }
+    }
+
+    fn rename_into_pool(&mut self, disk: &dyn Disk, spare: Spare) -> Result<()> {
+        let role = Role::Spare(spare.role.sequence());
+        rename(disk, &self.dir, &self.dir.join(spare.role.name()), role)?;
+        self.pool.push(Spare { role, ..spare });
+        Ok(())
+    }
+
+    /// A new file of the log with its blocks reserved and its name durable.
+    fn create(&mut self, disk: &dyn Disk, bytes: u64) -> Result<(PathBuf, Spare)> {
+        let role = Role::Log(self.next_sequence);
+        let path = self.dir.join(role.name());
+        let made = disk.open(&path, OpenMode::CreateNew).and_then(|file| {
+            file.allocate(bytes).inspect_err(|_| {
+                // Without it the next attempt finds the name taken; if it stays, the next start removes it.
+                let _ = disk.remove(&path);
+            })?;
+            Ok(file)
+        });
+        let file = made.map_err(|e| Error::io("cannot make a journal file", e))?;
+        self.next_sequence += 1;
+        disk.sync_dir(&self.dir).map_err(|e| final_error("cannot make a journal file's name durable", e))?;
+        Ok((path, Spare { role, file, capacity: bytes, written_to: 0 }))
+    }
+
+    /// Names a file of the pool as the next one of the log.
+    pub(crate) fn promote(&mut self, disk: &dyn Disk) -> Result<bool> {
+        if self.ready.is_some() {
+            return Ok(false);
+        }
+        let Some(spare) = self.pool.pop() else { return Ok(false) };
+        let role = Role::Log(self.next_sequence);
+        self.next_sequence += 1;
+        rename(disk, &self.dir, &self.dir.join(spare.role.name()), role)?;
+        self.ready = Some(Spare { role, ..spare });
+        Ok(true)
+    }
+
+    /// Makes a new file ready, its blocks reserved and not written. With `StorageFull` nothing has changed.
+    pub(crate) fn make_ready(&mut self, disk: &dyn Disk, bytes: u64) -> Result<()> {
+        if self.ready.is_none() {
+            let (_, spare) = self.create(disk, bytes)?;
+            self.ready = Some(spare);
+        }
+        Ok(())
+    }
+
+    /// Fills the next `piece` bytes of the ready file with zeros. Returns the file, to be flushed outside the lock, and
+    /// how many bytes were written; `None` when there is nothing to fill.
+    pub(crate) fn prewrite(&mut self, piece: &[u8]) -> Result<Option<(Arc<dyn DiskFile>, u64)>> {
+        let Some(spare) = self.ready.as_mut().filter(|s| s.written_to < s.capacity) else { return Ok(None) };
+        let left = usize::try_from(spare.capacity - spare.written_to).unwrap_or(usize::MAX);
+        let zeros = &piece[..piece.len().min(left)];
+        let done = spare.file.write_all_at(zeros, spare.written_to);
+        done.map_err(|e| Error::io("cannot fill a new journal file", e))?;
+        spare.written_to += zeros.len() as u64;
+        Ok(Some((spare.file.clone(), zeros.len() as u64)))
+    }
+
+    /// Takes in a released file whose last reader may still be there.
+    pub(crate) fn retire(&mut self, live: Arc<LiveFile>) {
+        self.retired.push(Retired { live });
+    }
+
+    /// Recycles released files that nobody reads any more, removes what is too much, and says how many of each.
+    pub(crate) fn recycle(&mut self, disk: &dyn Disk, config: &Config, full: bool) -> Result<(u64, u64)> {
+        let (mut recycled, mut removed) = (0, 0);
+        let mut kept = Vec::new();
+        for retired in std::mem::take(&mut self.retired) {
+            let read = retired.is_read();
+            let wanted = retired.live.capacity == config.file_bytes && self.pool.len() < config.spare_files_max;
+            if !read && wanted {
+                self.recycle_one(disk, retired)?;
+                recycled += 1;
+            } else if read && wanted && kept.len() < config.retired_files_max && !full {
+                kept.push(retired);
+            } else {
+                let gone = disk.remove(&retired.live.path);
+                gone.map_err(|e| Error::io("cannot remove a journal file", e))?;
+                removed += 1;
+            }
+        }
+        self.retired = kept;
+        if recycled + removed > 0 {
+            disk.sync_dir(&self.dir).map_err(|e| final_error("cannot flush the journal's directory", e))?;
+        }
+        Ok((recycled, removed))
+    }
+
+    fn recycle_one(&mut self, disk: &dyn Disk, retired: Retired) -> Result<()> {
+        let live = retired.live;
+        let role = Role::Spare(live.sequence);
+        let renamed = disk.rename(&live.path, &self.dir.join(role.name()));
+        renamed.map_err(|e| Error::io("cannot recycle a journal file", e))?;
+        self.pool.push(Spare { role, file: live.file.clone(), capacity: live.capacity, written_to: live.capacity });
+        Ok(())
+    }
+
+    /// Whether released files wait for their readers.
+    pub(crate) fn has_retired(&self) -> bool {
+        !self.retired.is_empty()
+    }
+}
+
+/// Gives a file another name, durably.
+fn rename(disk: &dyn Disk, dir: &Path, from: &Path, to: Role) -> Result<()> {
+    let renamed = disk.rename(from, &dir.join(to.name()));
+    renamed.map_err(|e| Error::io("cannot rename a journal file", e))?;
+    disk.sync_dir(dir).map_err(|e| final_error("cannot make a journal file's name durable", e))
+}
+
+/// An error after which nobody knows what is on the disk. A full disk is no excuse here: the kind must not look like one
+/// that can be waited out.
+pub(crate) fn final_error(context: &str, source: std::io::Error) -> Error {
+    Error { kind: ErrorKind::Io, context: context.to_owned(), source: Some(source) }
+}
+
+/// Opens a file that waits, found at a start.
+pub(crate) fn open_spare(env: &Env, dir: &Path, role: Role, file_bytes: u64) -> Result<Option<Spare>> {
+    let opened = env.disk.open(&dir.join(role.name()), OpenMode::ReadWrite).and_then(|f| Ok((f.size()?, f)));
+    let (size, file) = opened.map_err(|e| Error::io("cannot open a spare journal file", e))?;
+    // Whether it was filled once is not known; filling it again would cost more than finding out by writing.
+    Ok((size == file_bytes).then_some(Spare { role, file, capacity: size, written_to: size }))
+}

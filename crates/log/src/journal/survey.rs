@@ -1,0 +1,138 @@
+//! Which files of a journal's directory are the log, in which order, and which are not part of it.
+//!
+//! Every file names the one before it and where that one ends. The log is found by following these names from the newest
+//! file back. A file in between that no one names was cut off: it holds only what was never durable. When the file that
+//! is named is not there, the log begins behind the gap; whether that is right, the caller judges.
+
+use super::config::Identity;
+use super::file::{FILE_HEADER_BYTES, FileHeader, HeaderState, Role};
+use crate::error::{Error, ErrorKind, Result};
+use polylogue_env::{Disk, DiskFile, OpenMode};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A file of the log.
+#[derive(Clone, Debug)]
+pub(crate) struct ChainFile {
+    pub(crate) header: FileHeader,
+    /// The header's crc, which the first frame names.
+    pub(crate) checksum: u32,
+    pub(crate) path: PathBuf,
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) size: u64,
+    /// Where it ends, as the next file says; the last one ends where its frames do.
+    pub(crate) end: Option<u64>,
+}
+
+/// A file whose header does not verify.
+#[derive(Clone, Debug)]
+pub(crate) struct Unreadable {
+    pub(crate) sequence: u64,
+    pub(crate) path: PathBuf,
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) size: u64,
+}
+
+/// What is in the directory.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    /// The log, oldest first.
+    pub(crate) chain: Vec<ChainFile>,
+    /// Files before a gap, oldest first.
+    pub(crate) older: Vec<ChainFile>,
+    /// Begun, and cut off by a later file.
+    pub(crate) void: Vec<u64>,
+    /// Named as files of the log but not begun, ascending; with the open file and its size.
+    pub(crate) not_begun: Vec<(u64, Arc<dyn DiskFile>, u64)>,
+    /// Their headers do not verify, and no later file has cut them off.
+    pub(crate) unreadable: Vec<Unreadable>,
+    pub(crate) spares: Vec<u64>,
+    pub(crate) copies: Vec<u64>,
+    /// The highest sequence number of any file.
+    pub(crate) highest: u64,
+}
+
+impl Survey {
+    /// Reads all headers. Nothing is changed on disk.
+    ///
+    /// # Errors
+    /// `Incompatible` for a file of a newer version, or of somebody else than `ours` (where that is known); `Io`.
+    pub(crate) fn read(disk: &dyn Disk, dir: &Path, ours: Option<&Identity>, mode: OpenMode) -> Result<Survey> {
+        let mut survey = Survey::default();
+        let mut begun = BTreeMap::new();
+        let names = disk.list(dir).map_err(|e| Error::io("cannot list the journal", e))?;
+        for role in names.iter().filter_map(|n| Role::parse(n)) {
+            survey.highest = survey.highest.max(role.sequence());
+            match role {
+                Role::Spare(n) => survey.spares.push(n),
+                Role::Copy(n) => survey.copies.push(n),
+                Role::Log(n) => survey.read_header(disk, dir, n, ours, mode, &mut begun)?,
+            }
+        }
+        survey.follow(begun);
+        Ok(survey)
+    }
+
+    fn read_header(
+        &mut self,
+        disk: &dyn Disk,
+        dir: &Path,
+        sequence: u64,
+        ours: Option<&Identity>,
+        mode: OpenMode,
+        begun: &mut BTreeMap<u64, ChainFile>,
+    ) -> Result<()> {
+        let path = dir.join(Role::Log(sequence).name());
+        let io = |e| Error::io("cannot read the journal", e);
+        let file = disk.open(&path, mode).map_err(io)?;
+        let size = file.size().map_err(io)?;
+        let mut block = vec![0; FILE_HEADER_BYTES.min(size) as usize];
+        file.read_exact_at(&mut block, 0).map_err(io)?;
+        match FileHeader::decode(&block, sequence) {
+            HeaderState::Begun(header, checksum) => {
+                if let Some(ours) = ours {
+                    header.check_identity(ours, &path)?;
+                }
+                begun.insert(sequence, ChainFile { header, checksum, path, file, size, end: None });
+            }
+            HeaderState::NotBegun => self.not_begun.push((sequence, file, size)),
+            HeaderState::Unreadable => self.unreadable.push(Unreadable { sequence, path, file, size }),
+            HeaderState::Newer(version) => {
+                let what = format!("{} has format version {version}", path.display());
+                let ours = super::file::VERSION;
+                return Err(Error::new(ErrorKind::Incompatible, format!("{what}, this polylogue reads up to {ours}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, mut begun: BTreeMap<u64, ChainFile>) {
+        let mut end = None;
+        let mut next = begun.keys().next_back().copied();
+        while let Some(mut file) = next.and_then(|n| begun.remove(&n)) {
+            file.end = end;
+            let (sequence, previous) = (file.header.sequence, file.header.previous);
+            // What lies between a file and the one it names is cut off; a file that names itself or a later one is treated
+            // like one that names nothing, and its first frame will not fit.
+            let lowest = if previous.sequence < sequence { previous.sequence } else { 0 };
+            let cut: Vec<u64> = begun.range(lowest + 1..).map(|(n, _)| *n).collect();
+            for n in &cut {
+                begun.remove(n);
+            }
+            self.void.extend(cut);
+            self.unreadable.retain(|u| u.sequence <= lowest || u.sequence > sequence);
+            end = Some(previous.position);
+            next = begun.contains_key(&lowest).then_some(lowest);
+            self.chain.push(file);
+        }
+        self.chain.reverse();
+        self.void.sort_unstable();
+        self.older = begun.into_values().collect();
+        let lowest = self.chain.first().map_or(0, |f| f.header.previous.sequence);
+        if lowest == 0 {
+            // The log begins with its first file; nothing older counts.
+            self.void.extend(self.older.drain(..).map(|f| f.header.sequence));
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The partition store of one shard: where every committed entry of every partition is, and the background work that turns
+//! journal files into segments.
+//!
+//! ```text
+//!   committed frames ──apply──> index ──> tail cache      newest frames in memory            (frames.rs, index.rs)
+//!                                 │  └──> journal files   what is not merged yet
+//!   read, entry_at,               └─────> segments        sorted or adopted                  (segment/, registry.rs)
+//!   find_by_time  ──> ready, or a plan that may do I/O                                       (query.rs, read.rs, lookup.rs)
+//!
+//!   merge_due ─> plan_merge ─> run_merge_step ... : sealed journal files ─> segments ─> manifest ─> release (merge.rs)
+//!   retention_scan ─> (the broker writes a record) ─> trim ─> reclaim_step: punch, rewrite, remove      (reclaim.rs)
+//! ```
+//!
+//! On disk, in the shard's directory:
+//!
+//! ```text
+//!   manifest                      what counts (manifest.rs)
+//!   segments/NAME.seg             runs and their index (segment/format.rs)
+//!   segments/NAME.journal         the journal file that NAME.seg indexes in place
+//!   checkpoint/NUMBER.ckpt        applied state (crate::checkpoint)
+//!   journal/                      the journal's own
+//! ```
+//!
+//! **Invariants**
+//! - Nothing above the last applied frame is ever returned; what was returned once is returned again until it is trimmed.
+//! - The index is behind one lock that is never held across I/O. Merging and reclaiming hold a lock of their own.
+//! - A file is written and flushed, then its directory, then the manifest names it, then the index uses it, then what it
+//!   replaces is released. Files that the manifest does not name are left over.
+//! - What a sorted segment holds depends on the log up to the cut alone.
+//! - Bytes of segments, and journal bytes that recovery did not verify, are held against their checksums before they are
+//!   given out for the first time after a start. Damage fences its block and nothing else.
+//! - Offsets of one partition only ascend. An entry that takes no offset (count 0) is not in the store.
+
+mod check;
+mod config;
+mod frames;
+mod index;
+mod lookup;
+mod lru;
+mod manifest;
+mod merge;
+mod open;
+mod query;
+mod read;
+mod reclaim;
+mod registry;
+mod retention;
+pub mod segment;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod varint;
+
+pub use check::{SegmentFinding, check_segments};
+pub use config::{CHUNKS_PER_READ_MAX, RUN_BYTES_MAX, SEGMENT_BYTES_MAX, StoreConfig};
+pub use index::{FencedRange, RunAge};
+pub use lookup::{EntryAt, EntryLocation};
+pub(crate) use manifest::{Keeper, NamedCheckpoint, flushed};
+pub use merge::{Classes, MergeDue, MergePlan, MergeProgress, MergeReason, MergeReport, SealedJournal};
+pub use open::Opened;
+pub use query::{IoPlan, Lookup};
+pub use read::ReadResult;
+pub use reclaim::Reclaimed;
+pub use retention::{Retention, new_start};
+pub use shared::SEGMENTS_DIR;
+
+use crate::checkpoint::CheckpointStore;
+use crate::error::{Error, ErrorKind, Result};
+use crate::frame::Frame;
+use index::Partition;
+use lookup::{EntryQuery, MaxTimeQuery, TimeQuery};
+use polylogue_types::{Index, Offset, PartitionId, TimestampMs};
+use read::ReadQuery;
+use shared::Shared;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The store of one shard. Cheap to clone; all clones are the same store.
+#[derive(Clone, Debug)]
+pub struct ShardStore {
+    shared: Arc<Shared>,
+}
+
+/// What the store knows of a partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartitionStats {
+    /// The first offset that is served.
+    pub first: Offset,
+    /// The offset after the last message.
+    pub end: Offset,
+    /// Native bytes that are kept, in whole runs.
+    pub bytes: u64,
+    /// Of those, the bytes that are in no segment yet.
+    pub journal_bytes: u64,
+    /// How many runs.
+    pub runs: usize,
+    /// Newest timestamp of the oldest run: what goes next.
+    pub oldest: Option<TimestampMs>,
+    /// Newest timestamp of the last run.
+    pub newest: Option<TimestampMs>,
+}
+
+/// What the store has done and holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StoreStats {
+    /// Partitions known.
+    pub partitions: usize,
+    /// Segments.
+    pub segments: usize,
+    /// Runs in segments.
+    pub segment_runs: usize,
+    /// Runs in the journal.
+    pub journal_runs: usize,
+    /// Native bytes in segments that somebody may want.
+    pub live_bytes: u64,
+    /// Length of the segment files, holes included. Bytes.
+    pub segment_bytes: u64,
+    /// Memory of the index, without the tail. Bytes, estimated.
+    pub index_bytes: usize,
+    /// Frames kept in memory for readers. Bytes.
+    pub tail_bytes: usize,
+    /// Memory of cached sparse indexes. Bytes.
+    pub sparse_bytes: usize,
+    /// Segment files held open.
+    pub open_segments: usize,
+    /// Native bytes given out from memory, since the start.
+    pub read_tail_bytes: u64,
+    /// Native bytes given out as ranges of files, since the start.
+    pub read_file_bytes: u64,
+    /// Bytes written by merges and rewrites, since the start.
+    pub merged_bytes: u64,
+    /// Native bytes that became segments in place, since the start.
+    pub adopted_bytes: u64,
+    /// Bytes given back to the file system inside segments, since the start.
+    pub punched_bytes: u64,
+    /// Damaged ranges met.
+    pub fenced: usize,
+}
+
+impl ShardStore {
+    /// Takes in a committed frame. Called in log order for each one, live and at replay; frames that segments cover already
+    /// and local kinds are passed over. Makes the entries readable.
+    ///
+    /// A frame whose `bytes` are shorter than its place says (headers and envelopes only) is indexed and served from its
+    /// file, whose bytes are verified then.
+    ///
+    /// # Errors
+    /// `Invalid` for a frame out of order or one that contradicts what was applied before: nothing has changed, and the
+    /// shard must stop.
+    pub fn apply(&self, frame: &Arc<Frame>) -> Result<()> {
+        self.shared.state.lock().apply(frame)
+    }
+
+    /// Reads whole entries of a partition, from the one that contains `from` (or the next, where `from` lies in a gap), as
+    /// many as fit into `max_bytes`, and with `at_least_one` the first even if it does not. A result may hold less than
+    /// fits: it ends at pieces that would need more I/O, at [`CHUNKS_PER_READ_MAX`], or before a damaged range. At the
+    /// end it is empty.
+    ///
+    /// Never does I/O itself: [`Lookup::NeedsIo`] says that the disk is needed, and the caller chooses the thread.
+    ///
+    /// # Errors
+    /// `OutOfRange` below the first offset or above the end (of an unknown partition both are 0); `Damaged` when `from`
+    /// lies in a fenced range.
+    pub fn read(
+        &self,
+        partition: PartitionId,
+        from: Offset,
+        max_bytes: usize,
+        at_least_one: bool,
+    ) -> Result<Lookup<ReadResult>> {
+        self.shared.ask(ReadQuery { partition, from, max_bytes, at_least_one })
+    }
+
+    /// The entry that contains an offset, or the next one where it lies in a gap.
+    ///
+    /// # Errors
+    /// `OutOfRange` below the first offset or at the end; `Damaged`.
+    pub fn entry_at(&self, partition: PartitionId, offset: Offset) -> Result<Lookup<EntryAt>> {
+        self.shared.ask(EntryQuery { partition, offset })
+    }
+
+    /// The first entry, in the order of offsets, whose highest timestamp is at or after `time`.
+    ///
+    /// # Errors
+    /// `Damaged` when the entry may be in a fenced range.
+    pub fn find_by_time(&self, partition: PartitionId, time: TimestampMs) -> Result<Lookup<Option<EntryLocation>>> {
+        self.shared.ask(TimeQuery { partition, time, cursor: Offset(0) })
+    }
+
+    /// The first entry that has the highest timestamp of all.
+    ///
+    /// # Errors
+    /// As [`ShardStore::find_by_time`].
+    pub fn max_timestamp_entry(&self, partition: PartitionId) -> Result<Lookup<Option<EntryLocation>>> {
+        self.shared.ask(MaxTimeQuery { partition, cursor: Offset(0), highest: None, find: None })
+    }
+
+    /// Makes everything below `log_start` unreadable, for ever. Runs that are wholly below are dropped; their bytes are
+    /// given back by [`ShardStore::reclaim_step`]. Lower values than before change nothing.
+    pub fn trim(&self, partition: PartitionId, log_start: Offset) {
+        self.shared.state.lock().trim(partition, log_start);
+    }
+
+    /// Drops a partition. Its id is never used again.
+    pub fn drop_partition(&self, partition: PartitionId) {
+        self.shared.state.lock().drop_partition(partition);
+    }
+
+    /// Drops all partitions that `keep` does not want: for the end of a replay, because the record that deleted a
+    /// partition may be older than what is replayed.
+    pub fn retain_partitions(&self, mut keep: impl FnMut(PartitionId) -> bool) {
+        let mut state = self.shared.state.lock();
+        let gone: Vec<_> = state.partitions.keys().copied().filter(|id| !keep(*id)).collect();
+        gone.into_iter().for_each(|id| state.drop_partition(id));
+    }
+
+    /// What the store knows of a partition; `None` for one that it does not know.
+    #[must_use]
+    pub fn partition_stats(&self, partition: PartitionId) -> Option<PartitionStats> {
+        let state = self.shared.state.lock();
+        let p = state.partition(partition)?;
+        Some(PartitionStats {
+            first: p.first(),
+            end: p.last(),
+            bytes: p.bytes,
+            journal_bytes: p.journal_bytes,
+            runs: p.rows.len() + p.runs.len(),
+            oldest: p.ages().next().map(|r| r.newest),
+            newest: p.runs.back().map(index::newest_of_run).or_else(|| p.rows.last().map(index::newest_of_row)),
+        })
+    }
+
+    /// Where partitions should start by their retention. Changes nothing: the broker writes what comes out as records and
+    /// calls [`ShardStore::trim`] when they are applied.
+    #[must_use]
+    pub fn retention_scan(
+        &self,
+        now: TimestampMs,
+        limits: impl IntoIterator<Item = (PartitionId, Retention)>,
+    ) -> Vec<(PartitionId, Offset)> {
+        let mut starts = Vec::new();
+        for (id, keep) in limits {
+            // One lock for each: a scan of thousands must not keep writers waiting.
+            let state = self.shared.state.lock();
+            let scan = |p: &Partition| new_start(now, keep, p.bytes, p.ages()).filter(|start| *start > p.log_start);
+            starts.extend(state.partition(id).and_then(scan).map(|start| (id, start)));
+        }
+        starts
+    }
+
+    /// Ranges that are not served because their bytes do not verify, as far as somebody has met them.
+    #[must_use]
+    pub fn fenced(&self) -> Vec<FencedRange> {
+        let state = self.shared.state.lock();
+        state.fences.iter().map(|((partition, base), end)| FencedRange { partition: *partition, base: *base, end: *end }).collect()
+    }
+
+    /// The last frame that was applied.
+    #[must_use]
+    pub fn applied(&self) -> Option<Index> {
+        self.shared.state.lock().applied
+    }
+
+    /// The last frame whose entries are in segments.
+    #[must_use]
+    pub fn merged_upto(&self) -> Option<Index> {
+        self.shared.state.lock().merged_upto
+    }
+
+    /// The first frame that the journal must still show at a start: the one after the last that both segments and the
+    /// checkpoint cover.
+    #[must_use]
+    pub fn journal_from(&self) -> Index {
+        self.shared.covered_upto().map_or(Index(0), Index::next)
+    }
+
+    /// The checkpoints of this shard. They share the store's manifest.
+    ///
+    /// # Errors
+    /// As [`CheckpointStore::open`].
+    pub fn checkpoints(&self) -> Result<CheckpointStore> {
+        CheckpointStore::open(self.shared.env.clone(), &self.shared.dir, self.shared.manifest.clone())
+    }
+
+    /// Changes the bound of the tail cache. Bytes.
+    pub fn set_tail_cache_bytes(&self, bytes: usize) {
+        let mut state = self.shared.state.lock();
+        let gone = state.frames.set_tail_bytes_max(bytes);
+        state.forget(&gone);
+    }
+
+    /// What the store has done and holds. Goes over all partitions: for metrics, not for each request.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        let counters = &self.shared.counters;
+        let open_segments = self.shared.open_segments();
+        let sparse_bytes = self.shared.sparse_bytes();
+        let state = self.shared.state.lock();
+        let partitions = state.partitions.values();
+        let rows = |p: &Partition| p.rows.capacity() * size_of::<index::RunRow>() + size_of::<(PartitionId, Partition)>();
+        StoreStats {
+            partitions: state.partitions.len(),
+            segments: state.segments.iter().count(),
+            segment_runs: partitions.clone().map(|p| p.rows.len()).sum(),
+            journal_runs: state.journal_runs,
+            live_bytes: state.segments.iter().map(|(_, s)| s.live_bytes).sum(),
+            segment_bytes: state.segments.iter().map(|(_, s)| s.bytes()).sum(),
+            index_bytes: partitions.map(rows).sum::<usize>() + state.journal_index_bytes(),
+            tail_bytes: state.frames.tail_bytes(),
+            sparse_bytes,
+            open_segments,
+            read_tail_bytes: counters.tail_bytes.load(Ordering::Relaxed),
+            read_file_bytes: counters.file_bytes.load(Ordering::Relaxed),
+            merged_bytes: counters.merged_bytes.load(Ordering::Relaxed),
+            adopted_bytes: counters.adopted_bytes.load(Ordering::Relaxed),
+            punched_bytes: counters.punched_bytes.load(Ordering::Relaxed),
+            fenced: state.fences.len(),
+        }
+    }
+}
+
+fn invalid(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Invalid, what)
+}

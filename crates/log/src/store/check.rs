@@ -1,0 +1,104 @@
+//! Verifying the segments of a directory without changing anything.
+
+use super::index::FencedRange;
+use super::manifest::{Keeper, NamedSegment};
+use super::open::read_table;
+use super::query::read;
+use super::segment::{Row, SegmentKind, SparseIndex, entries};
+use super::shared::SEGMENTS_DIR;
+use crate::error::{Error, ErrorKind, Result};
+use polylogue_env::{Env, OpenMode};
+use polylogue_record::crc;
+use polylogue_types::{FileRange, Ordinal, RangeSource};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Something wrong with a segment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SegmentFinding {
+    /// Name of the segment; its files are in the directory of segments.
+    pub segment: String,
+    /// The range that cannot be served; `None` when the whole segment is unreadable and nobody knows what was in it.
+    pub range: Option<FencedRange>,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Verifies every segment that the manifest of a shard's directory names: run tables, sparse indexes, entry tables, native
+/// bytes. Runs that nobody wants any more are passed over, because their bytes may be given back. Reads only.
+///
+/// # Errors
+/// `Damaged`, `Incompatible` when the manifest itself cannot be read; `Io`.
+pub fn check_segments(env: &Env, shard_dir: &Path) -> Result<Vec<SegmentFinding>> {
+    let manifest = Keeper::read(env, shard_dir)?.unwrap_or_default();
+    let mut findings = Vec::new();
+    for named in &manifest.segments {
+        let segments = shard_dir.join(SEGMENTS_DIR);
+        if let Err(e) = check_segment(env, &segments, named, &mut findings) {
+            findings.push(SegmentFinding { segment: named.name.to_string(), range: None, what: e.to_string() });
+        }
+    }
+    Ok(findings)
+}
+
+fn check_segment(
+    env: &Env,
+    segments: &Path,
+    named: &NamedSegment,
+    findings: &mut Vec<SegmentFinding>,
+) -> Result<()> {
+    let table = read_table(env, segments, named)?;
+    let open = |file: String| -> Result<Arc<dyn RangeSource>> {
+        let opened = env.disk.open(&segments.join(file), OpenMode::Read);
+        Ok(opened.map_err(|e| Error::io("cannot open a segment", e))?.as_range_source())
+    };
+    let index = open(named.name.index_file())?;
+    let data = open(named.name.data_file())?;
+    for (row, _) in table.rows.iter().zip(0u32..).filter(|(_, number)| !named.is_dead(*number)) {
+        let mut found = |base, end, what: String| {
+            let range = Some(FencedRange { partition: row.partition, base, end });
+            findings.push(SegmentFinding { segment: named.name.to_string(), range, what });
+        };
+        match check_index(&index, row) {
+            Ok(sparse) => {
+                for (i, block) in sparse.blocks.iter().enumerate() {
+                    let end = sparse.blocks.get(i + 1).map_or(row.end, |next| next.base);
+                    if let Err(e) = check_block(&index, &data, row, block) {
+                        found(block.base, end, e.to_string());
+                    }
+                }
+            }
+            Err(e) => found(row.base, row.end, e.to_string()),
+        }
+    }
+    Ok(())
+}
+
+fn check_index(index: &Arc<dyn RangeSource>, row: &Row) -> Result<SparseIndex> {
+    let position = row.extent(SegmentKind::Adopted).end - u64::from(row.index_len);
+    let bytes = read(&FileRange { source: index.clone(), position, len: row.index_len })?;
+    SparseIndex::decode(row, &bytes)
+}
+
+fn check_block(
+    index: &Arc<dyn RangeSource>,
+    data: &Arc<dyn RangeSource>,
+    row: &Row,
+    block: &super::segment::Block,
+) -> Result<()> {
+    let position = u64::from(row.position) + u64::from(block.position);
+    let native = read(&FileRange { source: data.clone(), position, len: block.len })?;
+    if crc::crc32c(&native) != block.crc {
+        return Err(Error::new(ErrorKind::Damaged, "a block's native bytes do not verify"));
+    }
+    if entries::describes_itself(row.form) {
+        let spans = entries::scan(row.form, &native, Ordinal(block.ordinal.0))?;
+        if spans.len() as u64 != u64::from(block.entries) || spans.first().is_none_or(|s| s.base != block.base) {
+            return Err(Error::new(ErrorKind::Damaged, "a block holds other entries than its index says"));
+        }
+        return Ok(());
+    }
+    let position = u64::from(row.tables) + u64::from(block.table);
+    let table = read(&FileRange { source: index.clone(), position, len: block.table_len })?;
+    entries::decode_table(row, block, &table).map(|_| ())
+}

@@ -1,0 +1,92 @@
+//! What an operator or a test may move, and the bounds that nobody may.
+
+use crate::error::{Error, ErrorKind, Result};
+use polylogue_types::limits;
+
+/// The largest sorted segment file; a merge goes on in another one. Far below 4 GiB, because positions inside a segment
+/// are kept in 32 bits. Bytes.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+/// The longest run of one partition inside a segment: the unit in which retention drops and reclaims. Bytes.
+pub const RUN_BYTES_MAX: u32 = 16 << 20;
+/// Pieces that one read returns at the most; a reader asks again for what is left.
+pub const CHUNKS_PER_READ_MAX: usize = 512;
+/// How many things (index pieces, unverified blocks, journal runs) one read fetches from disk before it answers with
+/// what it has.
+pub(super) const LOADS_PER_READ_MAX: usize = 64;
+/// Runs that a lookup by time looks at before it lets the lock go for a moment.
+pub(super) const RUNS_PER_LOCK_MAX: usize = 4096;
+/// Partitions that are switched from journal to segment while the lock is held once.
+pub(super) const PARTITIONS_PER_LOCK_MAX: usize = 256;
+
+/// Settings of a partition store. Every bound has a default that is good for a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoreConfig {
+    /// Recent frames kept in memory: their bytes and their decoded entries. Bytes; can be changed while running.
+    pub tail_cache_bytes: usize,
+    /// Distance of two marks of a segment's sparse index; an entry is never divided. Also the unit that is verified and
+    /// fenced. Bytes.
+    pub index_interval_bytes: u32,
+    /// Pieces of segment indexes kept in memory. Bytes.
+    pub index_cache_bytes: usize,
+    /// Segment files held open at the same time.
+    pub open_segments_max: usize,
+    /// Long-lived data in sealed journal files from which a merge is due. Bytes.
+    pub merge_bytes: u64,
+    /// Age of long-lived data in sealed journal files from which a merge is due. Milliseconds.
+    pub merge_ms_max: u64,
+    /// Sealed journal files from which everything is merged, the short-lived too. Bytes.
+    pub journal_keep_bytes_max: u64,
+    /// Memory of the index over journal files from which a merge is due. Bytes.
+    pub journal_index_bytes_max: usize,
+    /// Classes up to this one are short-lived: they wait in the journal, because nobody will want them before long.
+    pub short_class_max: u8,
+    /// What one step of a merge reads and writes before it flushes and returns. Bytes, unless one run alone is larger.
+    pub merge_step_bytes: usize,
+    /// Average length of the runs of a journal file from which the file becomes a segment as it is. Bytes.
+    pub adopt_run_bytes_min: u64,
+    /// Share of a segment that must be dead before the rest is written anew, where blocks cannot be given back singly.
+    /// Percent.
+    pub rewrite_dead_percent: u8,
+}
+
+impl Default for StoreConfig {
+    fn default() -> StoreConfig {
+        StoreConfig {
+            tail_cache_bytes: limits::TAIL_CACHE_BYTES,
+            index_interval_bytes: 16 << 10,
+            index_cache_bytes: 4 << 20,
+            open_segments_max: 128,
+            merge_bytes: 256 << 20,
+            merge_ms_max: 3_600_000,
+            journal_keep_bytes_max: 1 << 30,
+            journal_index_bytes_max: 32 << 20,
+            short_class_max: 0,
+            merge_step_bytes: 4 << 20,
+            adopt_run_bytes_min: 256 << 10,
+            rewrite_dead_percent: 33,
+        }
+    }
+}
+
+impl StoreConfig {
+    /// Whether the values can work together.
+    ///
+    /// # Errors
+    /// `Invalid` with the name of the setting that cannot.
+    pub fn check(&self) -> Result<()> {
+        let wrong = if self.index_interval_bytes == 0 || self.index_interval_bytes > RUN_BYTES_MAX / 4 {
+            "index_interval_bytes"
+        } else if self.open_segments_max == 0 {
+            "open_segments_max"
+        } else if self.merge_step_bytes == 0 || self.merge_step_bytes as u64 > SEGMENT_BYTES_MAX / 2 {
+            "merge_step_bytes"
+        } else if self.rewrite_dead_percent == 0 || self.rewrite_dead_percent > 100 {
+            "rewrite_dead_percent"
+        } else if self.adopt_run_bytes_min == 0 {
+            "adopt_run_bytes_min"
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::Invalid, format!("the store cannot work with this value of {wrong}")))
+    }
+}

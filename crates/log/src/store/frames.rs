@@ -1,0 +1,236 @@
+//! The committed frames that no segment holds yet: where each stands in its journal file, and the newest of them in memory.
+//!
+//! ```text
+//!            files     [ sealed 7 ][ sealed 8 ][ active 9 ...            handles, held until a merge releases them
+//!            frames    f f f f f f f f f f f f f f f f f              24 bytes each
+//!            tail                            F F F F F F             Arc<Frame>, a ring bounded in bytes
+//! ```
+//!
+//! Frames are numbered from the start of the process; a run keeps the lowest 32 bits of the number. The tail is always
+//! the newest part of the frames, so that a number says at once whether its frame is in memory.
+
+use super::query::read;
+use crate::error::{Error, ErrorKind, Result};
+use crate::frame::codec::{self, HEADERS_BYTES, Parsed};
+use crate::frame::header::{LOCAL_BYTES, LocalHeader, ReplicatedHeader, u32_at};
+use crate::frame::{EntryRef, Frame};
+use polylogue_types::{FileRange, Index, RangeSource, TimestampMs};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The file number of a frame that is in memory only (a shard of class `memory`).
+const NO_FILE: u32 = u32::MAX;
+
+/// Where a frame stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FrameSlot {
+    pub(super) index: Index,
+    /// Of its first byte in the file.
+    pub(super) position: u64,
+    pub(super) len: u32,
+    /// Counts journal files from the start of the process.
+    file: u32,
+}
+
+/// A journal file that holds runs.
+#[derive(Clone, Debug)]
+pub(super) struct JournalFile {
+    pub(super) sequence: u64,
+    pub(super) source: Arc<dyn RangeSource>,
+    /// The last frame with entries.
+    pub(super) last: Index,
+    pub(super) last_time: TimestampMs,
+    /// Runs that somebody may still want.
+    pub(super) live_runs: u64,
+    pub(super) live_bytes: u64,
+    /// Runs that share their bytes with others: they cannot be given back one by one.
+    pub(super) shared: bool,
+}
+
+/// The frames from the last merge on.
+#[derive(Debug)]
+pub(super) struct Frames {
+    slots: VecDeque<FrameSlot>,
+    first_slot: u32,
+    files: VecDeque<JournalFile>,
+    first_file: u32,
+    tail: VecDeque<Arc<Frame>>,
+    first_tail: u32,
+    tail_bytes: usize,
+    tail_bytes_max: usize,
+}
+
+/// What a frame in the tail takes. Bytes.
+fn weight(frame: &Frame) -> usize {
+    size_of::<Frame>() + frame.bytes.len() + frame.entries.capacity() * size_of::<EntryRef>()
+}
+
+impl Frames {
+    pub(super) fn new(tail_bytes_max: usize) -> Frames {
+        Frames {
+            slots: VecDeque::new(),
+            first_slot: 0,
+            files: VecDeque::new(),
+            first_file: 0,
+            tail: VecDeque::new(),
+            first_tail: 0,
+            tail_bytes: 0,
+            tail_bytes_max,
+        }
+    }
+
+    /// Adds a frame and returns its number. What leaves the tail without being in a file is returned too: it is gone.
+    pub(super) fn push(&mut self, frame: &Arc<Frame>, shared: bool) -> (u32, Vec<Arc<Frame>>) {
+        let number = self.first_slot.wrapping_add(self.slots.len() as u32);
+        let slot = match &frame.place {
+            None => FrameSlot { index: frame.index, position: 0, len: frame.bytes.len() as u32, file: NO_FILE },
+            Some(place) => {
+                if self.files.back().is_none_or(|f| f.sequence != place.file_sequence) {
+                    self.files.push_back(JournalFile {
+                        sequence: place.file_sequence,
+                        source: place.file.clone(),
+                        last: frame.index,
+                        last_time: frame.time_ms,
+                        live_runs: 0,
+                        live_bytes: 0,
+                        shared: false,
+                    });
+                }
+                let file = self.first_file.wrapping_add(self.files.len() as u32 - 1);
+                if let Some(f) = self.files.back_mut() {
+                    (f.last, f.last_time, f.shared) = (frame.index, frame.time_ms, f.shared || shared);
+                }
+                FrameSlot { index: frame.index, position: place.position, len: place.len, file }
+            }
+        };
+        self.slots.push_back(slot);
+        (number, self.remember(number, frame))
+    }
+
+    fn remember(&mut self, number: u32, frame: &Arc<Frame>) -> Vec<Arc<Frame>> {
+        let complete = frame.place.as_ref().is_none_or(|p| frame.bytes.len() == p.len as usize);
+        if !complete {
+            // Known by its envelopes only (replay below a checkpoint): the tail begins behind it.
+            (self.tail_bytes, self.first_tail) = (0, number.wrapping_add(1));
+            return std::mem::take(&mut self.tail).into_iter().filter(|f| f.place.is_none()).collect();
+        }
+        if self.tail.is_empty() {
+            self.first_tail = number;
+        }
+        self.tail.push_back(frame.clone());
+        self.tail_bytes += weight(frame);
+        self.shrink_tail()
+    }
+
+    /// Changes the bound of the tail.
+    pub(super) fn set_tail_bytes_max(&mut self, bytes: usize) -> Vec<Arc<Frame>> {
+        self.tail_bytes_max = bytes;
+        self.shrink_tail()
+    }
+
+    fn shrink_tail(&mut self) -> Vec<Arc<Frame>> {
+        let mut gone = Vec::new();
+        while self.tail_bytes > self.tail_bytes_max {
+            let Some(frame) = self.tail.pop_front() else { break };
+            self.first_tail = self.first_tail.wrapping_add(1);
+            self.tail_bytes -= weight(&frame);
+            if frame.place.is_none() {
+                gone.push(frame);
+            }
+        }
+        gone
+    }
+
+    /// The slot of a frame.
+    pub(super) fn slot(&self, number: u32) -> Option<&FrameSlot> {
+        self.slots.get(number.wrapping_sub(self.first_slot) as usize)
+    }
+
+    /// The frame, where it is in memory.
+    pub(super) fn tail(&self, number: u32) -> Option<&Arc<Frame>> {
+        self.tail.get(number.wrapping_sub(self.first_tail) as usize)
+    }
+
+    /// The journal file that a frame is in.
+    pub(super) fn file(&self, slot: &FrameSlot) -> Option<&JournalFile> {
+        if slot.file == NO_FILE { None } else { self.files.get(slot.file.wrapping_sub(self.first_file) as usize) }
+    }
+
+    /// The journal file of a frame, to count in.
+    pub(super) fn file_mut(&mut self, number: u32) -> Option<&mut JournalFile> {
+        let file = self.slot(number)?.file;
+        if file == NO_FILE { None } else { self.files.get_mut(file.wrapping_sub(self.first_file) as usize) }
+    }
+
+    /// The files, oldest first.
+    pub(super) fn files(&self) -> impl Iterator<Item = &JournalFile> {
+        self.files.iter()
+    }
+
+    /// Forgets the frames up to `index`; no run refers to them any more.
+    pub(super) fn drop_upto(&mut self, index: Index) {
+        while self.slots.front().is_some_and(|s| s.index <= index) {
+            self.slots.pop_front();
+            if self.first_tail == self.first_slot
+                && let Some(frame) = self.tail.pop_front()
+            {
+                self.tail_bytes -= weight(&frame);
+                self.first_tail = self.first_tail.wrapping_add(1);
+            }
+            self.first_slot = self.first_slot.wrapping_add(1);
+        }
+        if self.slots.is_empty() {
+            self.first_tail = self.first_slot;
+        }
+        while self.files.front().is_some_and(|f| f.last <= index) {
+            self.files.pop_front();
+            self.first_file = self.first_file.wrapping_add(1);
+        }
+        if self.slots.capacity() > 4 * self.slots.len().max(256) {
+            self.slots.shrink_to(2 * self.slots.len());
+        }
+    }
+
+    /// Bytes that the tail holds.
+    pub(super) fn tail_bytes(&self) -> usize {
+        self.tail_bytes
+    }
+
+    /// Memory of the table of frames, without the tail. Bytes.
+    pub(super) fn index_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<FrameSlot>() + self.files.capacity() * size_of::<JournalFile>()
+    }
+}
+
+/// Where the lengths of body and table are in a frame's headers.
+const BODY_LEN_AT: usize = LOCAL_BYTES + 48;
+const TABLE_LEN_AT: usize = LOCAL_BYTES + 52;
+
+/// Reads the entries of a frame from its file, without the native bytes behind them.
+///
+/// # Errors
+/// `Damaged` when headers or envelope table do not verify, `Io`.
+pub(super) fn read_entries(frame: &FileRange) -> Result<Vec<EntryRef>> {
+    let wrong = |what: String| Error::new(ErrorKind::Damaged, format!("frame at {}: {what}", frame.position));
+    if (frame.len as usize) < HEADERS_BYTES {
+        return Err(wrong("too short".into()));
+    }
+    let head = read(&FileRange { len: HEADERS_BYTES as u32, ..frame.clone() })?;
+    let head: &[u8; HEADERS_BYTES] = head.first_chunk().ok_or_else(|| wrong("too short".into()))?;
+    let part = u64::from(u32_at(head, BODY_LEN_AT)) + u64::from(u32_at(head, TABLE_LEN_AT)) + HEADERS_BYTES as u64;
+    let len = u32::try_from(part).ok().filter(|len| *len <= frame.len);
+    let len = len.ok_or_else(|| wrong("its table runs over its end".into()))?;
+    let bytes = read(&FileRange { len, ..frame.clone() })?;
+    let local = LocalHeader::decode(&bytes);
+    let replicated = bytes.get(LOCAL_BYTES..).and_then(ReplicatedHeader::decode);
+    let (Some((local, crc)), Some((replicated, content))) = (local, replicated) else {
+        return Err(wrong("its headers do not verify".into()));
+    };
+    if content != local.content || replicated.frame_len() != u64::from(frame.len) {
+        return Err(wrong("its headers do not belong together".into()));
+    }
+    let parsed = Parsed { local, crc, replicated: Some(replicated) };
+    let kind = codec::kind_of(&parsed).map_err(|e| wrong(e.to_string()))?;
+    let kind = kind.ok_or_else(|| wrong("its kind is unknown".into()))?;
+    Ok(codec::decode(kind, &parsed, bytes, None).map_err(|e| wrong(e.to_string()))?.entries)
+}

@@ -1,0 +1,297 @@
+//! Finding single entries: by offset, by time, the one with the highest time.
+
+use super::config::RUNS_PER_LOCK_MAX;
+use super::index::{JournalRun, Partition, RunRow};
+use super::query::{Attempt, Query, Step, View, step};
+use super::read::{Spans, check_range, run_spans};
+use super::segment::Span;
+use crate::error::{Error, ErrorKind, Result};
+use bytes::Bytes;
+use polylogue_record::envelope::{Envelope, Form};
+use polylogue_types::{FileRange, Offset, Ordinal, PartitionId, TimestampMs};
+
+/// Which entry, and when its messages were sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EntryLocation {
+    /// Offset of the first message.
+    pub base: Offset,
+    /// Offset after the last message.
+    pub end: Offset,
+    /// Its number in the partition.
+    pub ordinal: Ordinal,
+    /// Highest timestamp of its messages, -1 for none.
+    pub max_timestamp: TimestampMs,
+    /// The epoch of the leader that took it.
+    pub leader_epoch: u32,
+}
+
+impl From<&Span> for EntryLocation {
+    fn from(span: &Span) -> EntryLocation {
+        EntryLocation {
+            base: span.base,
+            end: span.end,
+            ordinal: span.ordinal,
+            max_timestamp: span.max_timestamp,
+            leader_epoch: span.leader_epoch,
+        }
+    }
+}
+
+/// One entry.
+#[derive(Clone, Debug)]
+pub struct EntryAt {
+    /// Where it is in its partition.
+    pub location: EntryLocation,
+    /// The form of its native bytes.
+    pub form: Form,
+    /// Its envelope. A Kafka batch that has left the journal has none: everything that was in it stands in the batch.
+    pub envelope: Option<Envelope>,
+    /// Its native bytes.
+    pub bytes: Bytes,
+}
+
+/// See [`super::ShardStore::entry_at`].
+#[derive(Debug)]
+pub(super) struct EntryQuery {
+    pub(super) partition: PartitionId,
+    pub(super) offset: Offset,
+}
+
+impl Query for EntryQuery {
+    type Out = EntryAt;
+
+    fn attempt(&mut self, view: &View<'_>) -> Result<Step<EntryAt>> {
+        step(self.find(view))
+    }
+}
+
+impl EntryQuery {
+    fn find(&self, view: &View<'_>) -> Attempt<EntryAt> {
+        let absent = || {
+            let what = format!("partition {} has no entry at offset {} or after it", self.partition, self.offset);
+            Error::new(ErrorKind::OutOfRange, what)
+        };
+        let partition = view.state.partition(self.partition).ok_or_else(absent)?;
+        check_range(self.partition, partition, self.offset)?;
+        let rows = &partition.rows;
+        let found = match rows.get(rows.partition_point(|r| r.end <= self.offset)) {
+            Some(row) => self.in_row(view, row)?,
+            None => {
+                let at = partition.runs.partition_point(|r| r.end() <= self.offset);
+                self.in_run(view, partition.runs.get(at).ok_or_else(absent)?)?
+            }
+        };
+        Ok(found.ok_or_else(|| {
+            let what = format!("the index of partition {} does not fit its entries", self.partition);
+            Error::new(ErrorKind::Damaged, what)
+        })?)
+    }
+
+    fn in_row(&self, view: &View<'_>, row: &RunRow) -> Attempt<Option<EntryAt>> {
+        let offset = self.offset.max(row.base);
+        view.refuse_fenced(self.partition, offset..offset.plus(1))?;
+        let sparse = view.sparse(self.partition, row)?;
+        let mut at = sparse.index.find(offset);
+        let mut entries = view.block_entries(self.partition, row, at)?;
+        if entries.find(offset) == entries.spans.len()
+            && let Some(next) = sparse.index.blocks.get(at + 1)
+        {
+            // The offset lies in a gap at the end of the block.
+            view.refuse_fenced(self.partition, next.base..next.base.plus(1))?;
+            at += 1;
+            entries = view.block_entries(self.partition, row, at)?;
+        }
+        let source = view.handle(row.segment)?;
+        let block = sparse.index.blocks.get(at).map_or(0, |b| b.position);
+        let number = entries.find(offset);
+        let Some(span) = entries.spans.get(number) else { return Ok(None) };
+        let position = u64::from(row.position) + u64::from(block) + u64::from(span.position);
+        let bytes = view.verified(self.partition, row, at, FileRange { source, position, len: span.len })?;
+        let (location, envelope) = (EntryLocation::from(span), entries.envelopes.get(number).cloned());
+        Ok(Some(EntryAt { location, form: row.form, envelope, bytes }))
+    }
+
+    fn in_run(&self, view: &View<'_>, run: &JournalRun) -> Attempt<Option<EntryAt>> {
+        if let Some(frame) = view.state.frames.tail(run.slot) {
+            let first = run.entry as usize;
+            let entries = frame.entries.get(first..first + usize::from(run.entries)).unwrap_or_default();
+            let entry = entries.get(entries.partition_point(|e| e.envelope.next_offset() <= self.offset));
+            return Ok(entry.map(|e| EntryAt {
+                location: EntryLocation::from(&Span::of(&e.envelope, 0, 0)),
+                form: run.form,
+                envelope: Some(e.envelope.clone()),
+                bytes: frame.native(e),
+            }));
+        }
+        view.refuse_fenced(self.partition, run.base..run.end())?;
+        let entries = view.run_entries(self.partition, run)?;
+        let number = entries.find(self.offset);
+        let Some(span) = entries.spans.get(number) else { return Ok(None) };
+        let start = run.position + span.position;
+        let bytes = view.bytes(view.frame_range(run, Some(start..start + span.len))?)?;
+        let (location, envelope) = (EntryLocation::from(span), entries.envelopes.get(number).cloned());
+        Ok(Some(EntryAt { location, form: run.form, envelope, bytes }))
+    }
+}
+
+/// See [`super::ShardStore::find_by_time`].
+#[derive(Debug)]
+pub(super) struct TimeQuery {
+    pub(super) partition: PartitionId,
+    pub(super) time: TimestampMs,
+    /// Runs below it were looked at.
+    pub(super) cursor: Offset,
+}
+
+impl Query for TimeQuery {
+    type Out = Option<EntryLocation>;
+
+    fn attempt(&mut self, view: &View<'_>) -> Result<Step<Option<EntryLocation>>> {
+        let mut looked = 0;
+        match step(self.find(view, &mut looked))? {
+            Step::Done(None) if looked >= RUNS_PER_LOCK_MAX => Ok(Step::Again),
+            other => Ok(other),
+        }
+    }
+}
+
+impl TimeQuery {
+    /// Looks at one run after the other; none when there is none, or when enough were looked at.
+    fn find(&mut self, view: &View<'_>, looked: &mut usize) -> Attempt<Option<EntryLocation>> {
+        let Some(partition) = view.state.partition(self.partition) else { return Ok(None) };
+        let start = partition.first();
+        let rows = &partition.rows;
+        for row in rows.iter().skip(rows.partition_point(|r| r.end <= self.cursor)) {
+            if row.max_timestamp >= self.time
+                && let Some(found) = self.in_row(view, row, row.base.max(start))?
+            {
+                return Ok(Some(found));
+            }
+            self.cursor = row.end;
+            *looked += 1;
+            if *looked >= RUNS_PER_LOCK_MAX {
+                return Ok(None);
+            }
+        }
+        let runs = &partition.runs;
+        for run in runs.range(runs.partition_point(|r| r.end() <= self.cursor)..) {
+            if run.max_timestamp >= self.time
+                && let Some(found) = self.in_run(view, run, run.base.max(start))?
+            {
+                return Ok(Some(found));
+            }
+            self.cursor = run.end();
+            *looked += 1;
+            if *looked >= RUNS_PER_LOCK_MAX {
+                return Ok(None);
+            }
+        }
+        *looked = 0;
+        Ok(None)
+    }
+
+    fn in_row(&self, view: &View<'_>, row: &RunRow, first: Offset) -> Attempt<Option<EntryLocation>> {
+        if view.state.next_fence(self.partition, first).is_some_and(|(base, end)| base <= row.base && end >= row.end) {
+            view.refuse_fenced(self.partition, first..row.end)?;
+        }
+        let sparse = view.sparse(self.partition, row)?;
+        let blocks = &sparse.index.blocks;
+        for (number, block) in blocks.iter().enumerate().skip(sparse.index.find(first)) {
+            if block.max_timestamp < self.time {
+                continue;
+            }
+            let end = blocks.get(number + 1).map_or(row.end, |next| next.base);
+            view.refuse_fenced(self.partition, block.base..end)?;
+            let entries = view.block_entries(self.partition, row, number)?;
+            if let Some(found) = self.first_of(Spans::Listed(&entries.spans), first) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    fn in_run(&self, view: &View<'_>, run: &JournalRun, first: Offset) -> Attempt<Option<EntryLocation>> {
+        view.refuse_fenced(self.partition, run.base..run.end())?;
+        Ok(self.first_of(run_spans(view, self.partition, run)?, first))
+    }
+
+    fn first_of(&self, spans: Spans<'_>, first: Offset) -> Option<EntryLocation> {
+        (spans.find(first)..).map_while(|i| spans.get(i)).find(|s| s.max_timestamp >= self.time).map(|s| (&s).into())
+    }
+}
+
+/// See [`super::ShardStore::max_timestamp_entry`]. Two passes: the highest timestamp of all runs, then the first entry that
+/// has it. A run whose front is trimmed may owe its timestamp to what is gone, so its entries are looked at.
+#[derive(Debug)]
+pub(super) struct MaxTimeQuery {
+    pub(super) partition: PartitionId,
+    /// Runs below it were looked at.
+    pub(super) cursor: Offset,
+    pub(super) highest: Option<TimestampMs>,
+    pub(super) find: Option<TimeQuery>,
+}
+
+impl Query for MaxTimeQuery {
+    type Out = Option<EntryLocation>;
+
+    fn attempt(&mut self, view: &View<'_>) -> Result<Step<Option<EntryLocation>>> {
+        if self.find.is_none() {
+            match step(self.look(view))? {
+                Step::Done(true) => {}
+                Step::Done(false) => return Ok(Step::Again),
+                Step::Need(need) | Step::Partial(_, need) => return Ok(Step::Need(need)),
+                Step::Again => return Ok(Step::Again),
+            }
+            let Some(time) = self.highest else { return Ok(Step::Done(None)) };
+            self.find = Some(TimeQuery { partition: self.partition, time, cursor: Offset(0) });
+        }
+        self.find.as_mut().map_or(Ok(Step::Done(None)), |find| find.attempt(view))
+    }
+}
+
+impl MaxTimeQuery {
+    /// Goes over the runs for the highest timestamp; false when there are more.
+    fn look(&mut self, view: &View<'_>) -> Attempt<bool> {
+        let Some(partition) = view.state.partition(self.partition) else { return Ok(true) };
+        let first = partition.first();
+        if self.cursor <= first
+            && let Some((highest, end)) = front_highest(view, self.partition, partition, first)?
+        {
+            (self.highest, self.cursor) = (Some(highest), end);
+        }
+        let rows = partition.rows.iter().skip(partition.rows.partition_point(|r| r.base < self.cursor));
+        let at = partition.runs.partition_point(|r| r.base < self.cursor);
+        let runs = partition.runs.range(at..).map(|r| (r.max_timestamp, r.end()));
+        for (looked, (max_timestamp, end)) in rows.map(|r| (r.max_timestamp, r.end)).chain(runs).enumerate() {
+            if looked >= RUNS_PER_LOCK_MAX {
+                return Ok(false);
+            }
+            (self.highest, self.cursor) = (self.highest.max(Some(max_timestamp)), end);
+        }
+        Ok(true)
+    }
+}
+
+/// Of the first run, when its front is trimmed: the highest timestamp of the entries that are left, and the run's end.
+fn front_highest(
+    view: &View<'_>,
+    id: PartitionId,
+    partition: &Partition,
+    first: Offset,
+) -> Attempt<Option<(TimestampMs, Offset)>> {
+    let highest = |spans: Spans<'_>| (spans.find(first)..).map_while(|i| spans.get(i)).map(|s| s.max_timestamp).max();
+    if let Some(row) = partition.rows.first() {
+        if row.base >= first {
+            return Ok(None);
+        }
+        view.refuse_fenced(id, first..first.plus(1))?;
+        let sparse = view.sparse(id, row)?;
+        let number = sparse.index.find(first);
+        let here = highest(Spans::Listed(&view.block_entries(id, row, number)?.spans));
+        let behind = sparse.index.blocks.iter().skip(number + 1).map(|b| b.max_timestamp).max();
+        return Ok(here.max(behind).map(|time| (time, row.end)));
+    }
+    let Some(run) = partition.runs.front().filter(|r| r.base < first) else { return Ok(None) };
+    view.refuse_fenced(id, run.base..run.end())?;
+    Ok(highest(run_spans(view, id, run)?).map(|time| (time, run.end())))
+}

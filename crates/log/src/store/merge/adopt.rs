@@ -1,0 +1,160 @@
+//! Making a segment of a journal file as it is: only an index is written.
+//!
+//! ```text
+//!   1  NAME.seg written and flushed                                    crash: it is left over
+//!   2  the journal lets the file go                                    crash: the journal finds it again
+//!   3  journal/N.plj renamed to segments/NAME.journal, both            crash: the next start gives it back to the
+//!      directories flushed                                                    journal (see open.rs)
+//!   4  manifest names the segment, merged up to its end
+//!   5  the index is switched
+//! ```
+
+use super::sorted::{Moving, fetch};
+use super::{MergeReport, SealedJournal};
+use crate::error::{Error, Result};
+use crate::journal::SealedFile;
+use crate::store::index::{JournalRun, State};
+use crate::store::manifest::flushed;
+use crate::store::segment::writer::SegmentWriter;
+use crate::store::segment::{SegmentKind, SegmentName};
+use crate::store::shared::{Counters, Shared};
+use polylogue_types::{Index, PartitionId};
+use std::collections::VecDeque;
+
+/// Files that are being adopted, one after the other.
+pub(super) struct AdoptWork {
+    files: VecDeque<SealedFile>,
+    current: Option<Indexing>,
+}
+
+/// A file whose index is being written.
+struct Indexing {
+    runs: Vec<(PartitionId, JournalRun)>,
+    next: usize,
+    writer: SegmentWriter,
+    native_bytes: u64,
+}
+
+impl AdoptWork {
+    pub(super) fn new(files: Vec<SealedFile>) -> AdoptWork {
+        AdoptWork { files: files.into(), current: None }
+    }
+
+    /// One piece; true when the last file is a segment.
+    pub(super) fn step(
+        &mut self,
+        shared: &Shared,
+        journal: &dyn SealedJournal,
+        report: &mut MergeReport,
+    ) -> Result<bool> {
+        let Some((file, (first, last))) = self.files.front().and_then(|f| Some((f.clone(), f.indexes?))) else {
+            return Ok(true);
+        };
+        let mut current = match self.current.take() {
+            Some(current) => current,
+            None => begin(shared, &file, first, last)?,
+        };
+        if !current.step(shared, report)? {
+            self.current = Some(current);
+            return Ok(false);
+        }
+        current.finish(shared, journal, &file, last, report)?;
+        self.files.pop_front();
+        Ok(self.files.is_empty())
+    }
+}
+
+fn begin(shared: &Shared, file: &SealedFile, first: Index, last: Index) -> Result<Indexing> {
+    let name = SegmentName {
+        upto: last,
+        first,
+        kind: SegmentKind::Adopted,
+        class: 0,
+        part: 0,
+        rewrite: 0,
+        journal_file: file.sequence,
+    };
+    let mut runs = Vec::new();
+    {
+        let state = shared.state.lock();
+        for (id, partition) in &state.partitions {
+            let start = partition.runs.partition_point(|r| index_of(&state, r).is_none_or(|i| i < first));
+            let mine = partition.runs.range(start..).take_while(|r| index_of(&state, r).is_some_and(|i| i <= last));
+            runs.extend(mine.map(|r| (*id, *r)));
+        }
+    }
+    runs.sort_unstable_by_key(|(id, run)| (*id, run.base));
+    let native_bytes = runs.iter().map(|(_, r)| u64::from(r.len)).sum();
+    Ok(Indexing { runs, next: 0, writer: shared.begin_segment(name)?, native_bytes })
+}
+
+fn index_of(state: &State, run: &JournalRun) -> Option<Index> {
+    state.frames.slot(run.slot).map(|s| s.index)
+}
+
+impl Indexing {
+    /// Verifies some runs and writes their index; true when there are no more.
+    fn step(&mut self, shared: &Shared, report: &mut MergeReport) -> Result<bool> {
+        let mut batch = Vec::new();
+        let mut positions = Vec::new();
+        {
+            let state = shared.state.lock();
+            let mut bytes = 0;
+            while let Some((id, run)) = self.runs.get(self.next)
+                && bytes < shared.config.merge_step_bytes
+            {
+                batch.push(Moving::new(0, *id, *run, &state)?);
+                positions.push(state.frames.slot(run.slot).map_or(0, |s| s.position) + u64::from(run.position));
+                bytes += run.len as usize;
+                self.next += 1;
+            }
+        }
+        fetch(&mut batch)?;
+        for (moving, position) in batch.iter().zip(positions) {
+            self.writer.begin_run(moving.partition(), moving.run.form, Some(position))?;
+            if !moving.add_to(shared, &mut self.writer)? {
+                report.damaged += 1;
+            }
+            self.writer.end_run()?;
+        }
+        let bytes = self.writer.buffered() as u64;
+        shared.flushed(self.writer.flush())?;
+        report.written += bytes;
+        Counters::add(&shared.counters.merged_bytes, bytes);
+        Ok(self.next >= self.runs.len())
+    }
+
+    fn finish(
+        self,
+        shared: &Shared,
+        journal: &dyn SealedJournal,
+        file: &SealedFile,
+        last: Index,
+        report: &mut MergeReport,
+    ) -> Result<()> {
+        let before = self.writer.written();
+        let finished = shared.flushed(self.writer.finish())?;
+        report.written += finished.len - before;
+        Counters::add(&shared.counters.merged_bytes, finished.len - before);
+        if let Some(upto) = shared.covered_upto() {
+            // Files are adopted in log order: the journal must know that the older ones are not needed.
+            journal.release(upto)?;
+        }
+        let adopted = journal.adopt(file.sequence)?;
+        let to = shared.segments_dir().join(finished.name.data_file());
+        let from = &adopted.path;
+        shared.env.disk.rename(from, &to).map_err(|e| Error::io(format!("cannot adopt {}", from.display()), e))?;
+        flushed(&shared.env, shared.env.disk.sync_dir(&shared.segments_dir()), "the directory of segments")?;
+        if let Some(dir) = from.parent() {
+            flushed(&shared.env, shared.env.disk.sync_dir(dir), "the directory of the journal")?;
+        }
+        let finished = vec![(finished, file.end)];
+        shared.name_segments(last, &finished)?;
+        super::switch::install(shared, last, finished, false)?;
+        super::switch::cover(shared, last);
+        report.segments += 1;
+        report.adopted += self.native_bytes;
+        Counters::add(&shared.counters.adopted_bytes, self.native_bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,359 @@
+//! Merging runs of journal files into sorted segments.
+
+use super::{Classes, MergeReport};
+use crate::error::{Error, ErrorKind, Result};
+use crate::frame::{EntryRef, Frame};
+use crate::store::config::{RUN_BYTES_MAX, RUNS_PER_LOCK_MAX, SEGMENT_BYTES_MAX};
+use crate::store::frames::read_entries;
+use crate::store::index::{FencedRange, JournalRun, State};
+use crate::store::query::read;
+use crate::store::segment::writer::{Finished, NewEntry, SegmentWriter};
+use crate::store::segment::{SegmentKind, SegmentName, entries};
+use crate::store::shared::{Counters, Shared};
+use bytes::Bytes;
+use polylogue_record::crc;
+use polylogue_record::envelope::{Body, Envelope};
+use polylogue_types::{FileRange, Index, Ordinal, PartitionId};
+use std::sync::Arc;
+
+/// Pieces of a journal file that are nearer to each other than this are read at once. Bytes.
+const READ_GAP_BYTES_MAX: u64 = 16 << 10;
+/// The most that is read at once, unless one run alone is larger. Bytes.
+const READ_BYTES_MAX: u64 = 1 << 20;
+
+/// A sorted merge at work.
+pub(super) struct SortedWork {
+    first: Index,
+    /// What is merged, in the order of the segments.
+    order: Vec<(u8, PartitionId)>,
+    /// The partition that comes next, and the first of its runs that was not taken yet.
+    next: usize,
+    next_run: usize,
+    writer: Option<SegmentWriter>,
+    partition: Option<PartitionId>,
+    finished: Vec<(Finished, u64)>,
+}
+
+/// A run on its way into a segment.
+pub(super) struct Moving {
+    class: u8,
+    partition: PartitionId,
+    pub(super) run: JournalRun,
+    /// Where it is read from: its frame in memory or in the file.
+    from: From,
+    bytes: Bytes,
+    /// Of forms that do not describe themselves.
+    envelopes: Vec<Envelope>,
+}
+
+enum From {
+    Tail(Arc<Frame>),
+    File(FileRange),
+}
+
+impl SortedWork {
+    pub(super) fn new(state: &State, first: Index, upto: Index) -> SortedWork {
+        let ripe = |run: &JournalRun| state.frames.slot(run.slot).is_some_and(|s| s.index <= upto);
+        let order = state.partitions.iter().filter(|(_, p)| p.runs.front().is_some_and(ripe)).map(|(id, _)| (0, *id));
+        SortedWork {
+            first,
+            order: order.collect(),
+            next: 0,
+            next_run: 0,
+            writer: None,
+            partition: None,
+            finished: Vec::new(),
+        }
+    }
+
+    /// Asks for the classes, without the lock.
+    pub(super) fn classify(&mut self, classes: &dyn Classes) {
+        for (class, id) in &mut self.order {
+            *class = classes.class_of(*id);
+        }
+        self.order.sort_unstable();
+    }
+
+    /// One piece; true when the manifest names the result and the index uses it.
+    pub(super) fn step(&mut self, shared: &Shared, upto: Index, report: &mut MergeReport) -> Result<bool> {
+        let mut batch = self.collect(shared, upto)?;
+        if batch.is_empty() {
+            self.end_segment(shared, report)?;
+            let finished = std::mem::take(&mut self.finished);
+            shared.name_segments(upto, &finished)?;
+            report.segments += finished.len();
+            super::switch::install(shared, upto, finished, true)?;
+            return Ok(true);
+        }
+        fetch(&mut batch)?;
+        for moving in &batch {
+            self.place(shared, upto, moving, report)?;
+        }
+        if let Some(writer) = &mut self.writer {
+            let bytes = writer.buffered() as u64;
+            shared.flushed(writer.flush())?;
+            count(shared, report, bytes);
+        }
+        Ok(false)
+    }
+
+    /// The next runs in the order of the segments, about as many as a step may move.
+    fn collect(&mut self, shared: &Shared, upto: Index) -> Result<Vec<Moving>> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while bytes < shared.config.merge_step_bytes && self.next < self.order.len() {
+            let state = shared.state.lock();
+            for _ in 0..RUNS_PER_LOCK_MAX {
+                let Some((class, id)) = self.order.get(self.next).copied() else { break };
+                let run = state.partitions.get(&id).and_then(|p| p.runs.get(self.next_run));
+                let slot = run.and_then(|r| state.frames.slot(r.slot)).filter(|s| s.index <= upto);
+                let (Some(run), Some(_)) = (run, slot) else {
+                    (self.next, self.next_run) = (self.next + 1, 0);
+                    continue;
+                };
+                batch.push(Moving::new(class, id, *run, &state)?);
+                bytes += run.len as usize;
+                self.next_run += 1;
+                if bytes >= shared.config.merge_step_bytes {
+                    break;
+                }
+            }
+        }
+        Ok(batch)
+    }
+
+    /// Puts a run into the segment that it belongs to.
+    fn place(&mut self, shared: &Shared, upto: Index, moving: &Moving, report: &mut MergeReport) -> Result<()> {
+        let fits = |w: &SegmentWriter| {
+            w.name().class == moving.class && w.position() + u64::from(moving.run.len) <= SEGMENT_BYTES_MAX
+        };
+        if !self.writer.as_ref().is_some_and(fits) {
+            self.end_segment(shared, report)?;
+            let before = self.finished.last().map(|(f, _)| f.name);
+            let part = before.filter(|n| n.class == moving.class).map_or(0, |n| n.part + 1);
+            let (first, class) = (self.first, moving.class);
+            let kind = SegmentKind::Sorted;
+            let name = SegmentName { upto, first, kind, class, part, rewrite: 0, journal_file: 0 };
+            self.writer = Some(shared.begin_segment(name)?);
+            self.partition = None;
+        }
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        let long = u64::from(writer.run_len()) + u64::from(moving.run.len) > u64::from(RUN_BYTES_MAX);
+        if self.partition != Some(moving.partition) || long || writer.run_form() != Some(moving.run.form) {
+            writer.begin_run(moving.partition, moving.run.form, None)?;
+            self.partition = Some(moving.partition);
+        }
+        if !moving.add_to(shared, writer)? {
+            report.damaged += 1;
+        }
+        writer.native(&moving.native());
+        Ok(())
+    }
+
+    fn end_segment(&mut self, shared: &Shared, report: &mut MergeReport) -> Result<()> {
+        if let Some(writer) = self.writer.take() {
+            let before = writer.written();
+            let finished = shared.flushed(writer.finish())?;
+            count(shared, report, finished.len - before);
+            let len = finished.len;
+            self.finished.push((finished, len));
+        }
+        Ok(())
+    }
+}
+
+fn count(shared: &Shared, report: &mut MergeReport, bytes: u64) {
+    report.written += bytes;
+    Counters::add(&shared.counters.merged_bytes, bytes);
+}
+
+/// Reads the runs of a batch, in the order in which they stand in the journal files.
+pub(super) fn fetch(batch: &mut [Moving]) -> Result<()> {
+    let mut order: Vec<usize> = (0..batch.len()).collect();
+    order.sort_unstable_by_key(|i| batch.get(*i).map(|m| (m.run.slot, m.run.position)));
+    let mut group: Vec<usize> = Vec::new();
+    let mut covered: Option<FileRange> = None;
+    for i in order {
+        let Some(moving) = batch.get_mut(i) else { continue };
+        let Some(range) = moving.locate() else { continue };
+        if covered.as_mut().is_some_and(|so_far| join(so_far, &range)) {
+            group.push(i);
+        } else {
+            read_group(batch, covered.replace(range), &group)?;
+            group = vec![i];
+        }
+    }
+    read_group(batch, covered, &group)?;
+    list(batch)
+}
+
+/// Makes a range longer so that it covers another one too, where that is near enough.
+fn join(range: &mut FileRange, other: &FileRange) -> bool {
+    let end = range.position + u64::from(range.len);
+    let joined = (other.position + u64::from(other.len)).max(end) - range.position;
+    let near = other.position >= range.position && other.position <= end + READ_GAP_BYTES_MAX;
+    if !Arc::ptr_eq(&range.source, &other.source) || !near || joined > READ_BYTES_MAX {
+        return false;
+    }
+    range.len = joined as u32;
+    true
+}
+
+fn read_group(batch: &mut [Moving], range: Option<FileRange>, group: &[usize]) -> Result<()> {
+    let Some(range) = range else { return Ok(()) };
+    let bytes = match read(&range) {
+        Ok(bytes) => bytes,
+        // The file is too short: the runs stay without bytes, which is damage.
+        Err(e) if e.kind == ErrorKind::Damaged => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    for i in group {
+        let Some(moving) = batch.get_mut(*i) else { continue };
+        if let Some(mine) = moving.locate() {
+            let start = (mine.position - range.position) as usize;
+            moving.bytes = bytes.slice(start..start + mine.len as usize);
+        }
+    }
+    Ok(())
+}
+
+/// Gets the envelopes of the runs that need them. Runs of one frame are looked up together.
+fn list(batch: &mut [Moving]) -> Result<()> {
+    let mut order: Vec<usize> = (0..batch.len()).collect();
+    order.retain(|i| batch.get(*i).is_some_and(|m| !entries::describes_itself(m.run.form)));
+    order.sort_unstable_by_key(|i| batch.get(*i).map(|m| m.run.slot));
+    let mut last: Option<(u32, Vec<EntryRef>)> = None;
+    for i in order {
+        let Some(moving) = batch.get_mut(i) else { continue };
+        let run = moving.run;
+        let known = match &moving.from {
+            From::Tail(frame) => {
+                moving.envelopes = envelopes(&frame.entries, &run);
+                continue;
+            }
+            From::File(frame) => match &last {
+                Some((slot, entries)) if *slot == run.slot => entries,
+                _ => match read_entries(frame) {
+                    Ok(entries) => &last.insert((run.slot, entries)).1,
+                    Err(e) if e.kind == ErrorKind::Damaged => continue,
+                    Err(e) => return Err(e),
+                },
+            },
+        };
+        moving.envelopes = envelopes(known, &run);
+    }
+    Ok(())
+}
+
+/// The envelopes of a run; one that refers to another entry's body becomes one with a body of its own.
+fn envelopes(entries: &[EntryRef], run: &JournalRun) -> Vec<Envelope> {
+    let first = run.entry as usize;
+    let mine = entries.get(first..first + usize::from(run.entries)).unwrap_or_default();
+    let body_of = |e: &EntryRef| match e.envelope.body {
+        Body::Ref { entry } => entries.get(entry as usize).map_or(e.envelope.body, |target| target.envelope.body),
+        inline => inline,
+    };
+    mine.iter().map(|e| Envelope { body: body_of(e), ..e.envelope.clone() }).collect()
+}
+
+impl Moving {
+    pub(super) fn new(class: u8, partition: PartitionId, run: JournalRun, state: &State) -> Result<Moving> {
+        let nowhere = || Error::new(ErrorKind::Invalid, "a run is in no file");
+        let from = match state.frames.tail(run.slot) {
+            Some(frame) => From::Tail(frame.clone()),
+            None => {
+                let slot = state.frames.slot(run.slot).ok_or_else(nowhere)?;
+                let source = state.frames.file(slot).ok_or_else(nowhere)?.source.clone();
+                From::File(FileRange { source, position: slot.position, len: slot.len })
+            }
+        };
+        Ok(Moving { class, partition, run, from, bytes: Bytes::new(), envelopes: Vec::new() })
+    }
+
+    pub(super) fn partition(&self) -> PartitionId {
+        self.partition
+    }
+
+    /// Where its bytes are to be read from. What is in memory needs no reading.
+    fn locate(&mut self) -> Option<FileRange> {
+        match &self.from {
+            From::Tail(frame) => {
+                let start = self.run.position as usize;
+                self.bytes = frame.bytes.slice(start..start + self.run.len as usize);
+                None
+            }
+            From::File(frame) => Some(FileRange {
+                source: frame.source.clone(),
+                position: frame.position + u64::from(self.run.position),
+                len: self.run.len,
+            }),
+        }
+    }
+
+    /// Its entries and the checksum of each, if they verify. Every byte is summed once.
+    fn verified(&self) -> Option<Vec<(entries::Span, u32)>> {
+        let run = &self.run;
+        if self.bytes.len() != run.len as usize {
+            return None;
+        }
+        let spans = if entries::describes_itself(run.form) {
+            entries::scan(run.form, &self.bytes, Ordinal(run.first_ordinal)).ok()?
+        } else {
+            entries::Entries::listed(self.envelopes.clone()).spans
+        };
+        let (mut sum, mut end, mut out) = (0, 0, Vec::with_capacity(spans.len()));
+        for span in spans {
+            let native = self.bytes.get(span.position as usize..(span.position as usize + span.len as usize))?;
+            let checksum = crc::crc32c(native);
+            sum = crc::combine(sum, checksum, u64::from(span.len));
+            end = span.position + span.len;
+            out.push((span, checksum));
+        }
+        (sum == run.checksum && end == run.len && out.len() == usize::from(run.entries)).then_some(out)
+    }
+
+    /// Adds its entries to the open run of a segment, each held against its checksum. A run that does not verify is taken
+    /// over as it is, as one block with the checksum that it should have; the result says so.
+    pub(super) fn add_to(&self, shared: &Shared, writer: &mut SegmentWriter) -> Result<bool> {
+        let run = &self.run;
+        let append_time = i64::from(run.append_s) * 1000;
+        let Some(entries) = self.verified() else {
+            shared.fence(FencedRange { partition: self.partition, base: run.base, end: run.end() });
+            let whole = NewEntry {
+                base: run.base,
+                end: run.end(),
+                ordinal: Ordinal(run.first_ordinal),
+                max_timestamp: run.max_timestamp,
+                append_time,
+                checksum: run.checksum,
+                len: run.len,
+                envelope: None,
+            };
+            writer.damaged(&whole, u32::from(run.entries))?;
+            return Ok(false);
+        };
+        for (number, (span, checksum)) in entries.into_iter().enumerate() {
+            writer.entry(&NewEntry {
+                base: span.base,
+                end: span.end,
+                ordinal: span.ordinal,
+                max_timestamp: span.max_timestamp,
+                append_time,
+                checksum,
+                len: span.len,
+                envelope: self.envelopes.get(number),
+            })?;
+        }
+        Ok(true)
+    }
+
+    /// Its bytes, filled up with zeros where they could not be read.
+    pub(super) fn native(&self) -> Bytes {
+        if self.bytes.len() == self.run.len as usize {
+            return self.bytes.clone();
+        }
+        let mut bytes = self.bytes.to_vec();
+        bytes.resize(self.run.len as usize, 0);
+        Bytes::from(bytes)
+    }
+}

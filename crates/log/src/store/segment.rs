@@ -1,0 +1,8 @@
+//! Segment files: their layout, reading and writing. See [`format`] for the drawing.
+
+pub mod entries;
+pub mod format;
+pub mod writer;
+
+pub use entries::{Entries, Span};
+pub use format::{Block, Row, SegmentKind, SegmentName, SparseIndex, Table};

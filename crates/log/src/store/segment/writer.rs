@@ -1,0 +1,361 @@
+//! Writing a segment: runs one after the other, in pieces that are flushed one by one.
+
+use super::entries::{TableEncoder, describes_itself};
+use super::format::{
+    Block, FOOTER_BYTES, ROW_BYTES, Row, SegmentName, SparseIndex, encode_footer, encode_header,
+};
+use crate::error::{Error, ErrorKind, Result};
+use polylogue_env::DiskFile;
+use polylogue_record::crc;
+use polylogue_record::envelope::{Envelope, Form};
+use polylogue_types::bin::BinWriter;
+use polylogue_types::{Offset, Ordinal, PartitionId, TimestampMs};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// One entry on its way into a segment.
+#[derive(Clone, Copy, Debug)]
+pub struct NewEntry<'a> {
+    /// Offset of the first message.
+    pub base: Offset,
+    /// Offset after the last message.
+    pub end: Offset,
+    /// Its number in the partition.
+    pub ordinal: Ordinal,
+    /// Highest timestamp of its messages, -1 for none.
+    pub max_timestamp: TimestampMs,
+    /// When it was appended.
+    pub append_time: TimestampMs,
+    /// CRC-32C of its native bytes, already held against them.
+    pub checksum: u32,
+    /// Length of its native bytes.
+    pub len: u32,
+    /// Needed for forms that do not describe themselves.
+    pub envelope: Option<&'a Envelope>,
+}
+
+/// A segment that is being written. Nothing refers to it before it is [finished](SegmentWriter::finish) and named by
+/// the manifest.
+#[derive(Debug)]
+pub struct SegmentWriter {
+    file: Arc<dyn DiskFile>,
+    name: SegmentName,
+    interval: u32,
+    /// Bytes of the file that are written.
+    written: u64,
+    /// What comes after them.
+    buffer: Vec<u8>,
+    rows: Vec<Row>,
+    damaged: BTreeSet<u32>,
+    run: Option<OpenRun>,
+    native_bytes: u64,
+}
+
+/// The run that is being filled.
+#[derive(Debug)]
+struct OpenRun {
+    row: Row,
+    tables: Vec<u8>,
+    blocks: Vec<Block>,
+    encoder: Option<TableEncoder>,
+    /// The last block takes no more entries.
+    closed: bool,
+    damaged: bool,
+}
+
+/// A segment whose bytes are on the disk.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// Its name.
+    pub name: SegmentName,
+    /// Its runs, as in the run table.
+    pub rows: Vec<Row>,
+    /// Numbers of the rows with a block that does not verify.
+    pub damaged: BTreeSet<u32>,
+    /// Length of the `.seg` file in bytes.
+    pub len: u64,
+    /// CRC-32C of the run table.
+    pub table_crc: u32,
+    /// The `.seg` file.
+    pub file: Arc<dyn DiskFile>,
+}
+
+impl SegmentWriter {
+    /// Begins a segment in an empty file; `interval` is the distance of the sparse index's marks in bytes.
+    #[must_use]
+    pub fn new(file: Arc<dyn DiskFile>, name: SegmentName, interval: u32) -> SegmentWriter {
+        let buffer = encode_header(&name);
+        SegmentWriter {
+            file,
+            name,
+            interval,
+            written: 0,
+            buffer,
+            rows: Vec::new(),
+            damaged: BTreeSet::new(),
+            run: None,
+            native_bytes: 0,
+        }
+    }
+
+    /// Where the next byte goes.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    /// Bytes that are not written yet.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Bytes of the run that is open, or 0.
+    #[must_use]
+    pub fn run_len(&self) -> u32 {
+        self.run.as_ref().map_or(0, |run| run.row.len)
+    }
+
+    /// Begins a run. Its native bytes are appended here, or (of an adopted file) are already at `position`.
+    ///
+    /// # Errors
+    /// `Invalid` when a position does not fit into 32 bits.
+    pub fn begin_run(&mut self, partition: PartitionId, form: Form, position: Option<u64>) -> Result<()> {
+        self.end_run()?;
+        let position = narrow(position.unwrap_or_else(|| self.position()))?;
+        let row = Row {
+            partition,
+            base: Offset(0),
+            end: Offset(0),
+            first_ordinal: Ordinal(0),
+            last_ordinal: Ordinal(0),
+            max_timestamp: -1,
+            append_time: TimestampMs::MIN,
+            position,
+            len: 0,
+            tables: 0,
+            tables_len: 0,
+            index_len: 0,
+            blocks: 0,
+            entries: 0,
+            form,
+        };
+        let (tables, blocks) = (Vec::new(), Vec::new());
+        self.run = Some(OpenRun { row, tables, blocks, encoder: None, closed: false, damaged: false });
+        Ok(())
+    }
+
+    /// Adds an entry to the open run. Its native bytes must be appended with [`SegmentWriter::native`] in the same
+    /// order (in larger pieces if that is easier), unless they are in an adopted file.
+    ///
+    /// # Errors
+    /// `Invalid` without an open run, for an entry that is not above the one before, or one without the envelope
+    /// that its form needs.
+    pub fn entry(&mut self, entry: &NewEntry<'_>) -> Result<()> {
+        let interval = self.interval;
+        let run = self.run.as_mut().ok_or_else(|| invalid("there is no open run"))?;
+        run.add(entry, 1, interval)?;
+        self.native_bytes += u64::from(entry.len);
+        Ok(())
+    }
+
+    /// Adds `entries` entries whose bytes are known not to verify, as one block: `entry` says what should be there. The
+    /// checksum that it names is kept, so that whoever reads the block finds the damage again.
+    ///
+    /// # Errors
+    /// As [`SegmentWriter::entry`].
+    pub fn damaged(&mut self, entry: &NewEntry<'_>, entries: u32) -> Result<()> {
+        let run = self.run.as_mut().ok_or_else(|| invalid("there is no open run"))?;
+        run.close_table();
+        run.closed = true;
+        run.add(entry, entries, 0)?;
+        run.closed = true;
+        run.damaged = true;
+        self.native_bytes += u64::from(entry.len);
+        Ok(())
+    }
+
+    /// Appends native bytes of entries that were added.
+    pub fn native(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Ends the open run, if there is one: its entry tables and sparse index follow the native bytes.
+    ///
+    /// # Errors
+    /// `Invalid` when a position does not fit into 32 bits.
+    pub fn end_run(&mut self) -> Result<()> {
+        let Some(mut run) = self.run.take() else { return Ok(()) };
+        run.close_table();
+        if run.blocks.is_empty() {
+            return Ok(());
+        }
+        let mut index = Vec::new();
+        let blocks = SparseIndex { blocks: run.blocks };
+        blocks.encode(&mut index);
+        let row = Row {
+            tables: narrow(self.position())?,
+            tables_len: narrow(run.tables.len() as u64)?,
+            index_len: narrow(index.len() as u64)?,
+            blocks: narrow(blocks.blocks.len() as u64)?,
+            ..run.row
+        };
+        self.buffer.extend_from_slice(&run.tables);
+        self.buffer.extend_from_slice(&index);
+        if run.damaged {
+            self.damaged.insert(narrow(self.rows.len() as u64)?);
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Adds a run of another segment as it is: its native bytes (already verified), then its tables and sparse index,
+    /// whose positions count from the run.
+    ///
+    /// # Errors
+    /// `Invalid` when a position does not fit into 32 bits.
+    pub fn copy_run(&mut self, row: &Row, native: &[u8], tables_and_index: &[u8]) -> Result<()> {
+        self.end_run()?;
+        let position = narrow(self.position())?;
+        self.buffer.extend_from_slice(native);
+        let tables = narrow(self.position())?;
+        self.buffer.extend_from_slice(tables_and_index);
+        self.native_bytes += u64::from(row.len);
+        self.rows.push(Row { position, tables, ..*row });
+        Ok(())
+    }
+
+    /// Writes what is buffered and flushes it, so that the disk's queue never holds more than a piece.
+    ///
+    /// # Errors
+    /// `StorageFull`, `Io` from writing; then nothing refers to the file and it can be removed. A failed flush is told
+    /// apart by [`FlushError::Flush`], because it ends the process.
+    pub fn flush(&mut self) -> std::result::Result<(), FlushError> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let write = self.file.write_all_at(&self.buffer, self.written);
+        write.map_err(|e| FlushError::Write(Error::io(format!("cannot write segment {}", self.name), e)))?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        let flush = self.file.sync_data();
+        flush.map_err(|e| FlushError::Flush(Error::io(format!("cannot flush segment {}", self.name), e)))
+    }
+
+    /// Ends the segment: run table, footer, flush. The directory is not flushed.
+    ///
+    /// # Errors
+    /// As [`SegmentWriter::flush`].
+    pub fn finish(mut self) -> std::result::Result<Finished, FlushError> {
+        self.end_run().map_err(FlushError::Write)?;
+        let mut table = BinWriter { out: Vec::with_capacity(self.rows.len() * ROW_BYTES + FOOTER_BYTES) };
+        for row in &self.rows {
+            row.encode(&mut table);
+        }
+        let table_crc = crc::crc32c(&table.out);
+        let rows = narrow(self.rows.len() as u64).map_err(FlushError::Write)?;
+        let footer = encode_footer(self.position(), rows, table_crc, self.native_bytes);
+        self.buffer.extend_from_slice(&table.out);
+        self.buffer.extend_from_slice(&footer);
+        self.flush()?;
+        let (name, rows, damaged) = (self.name, self.rows, self.damaged);
+        Ok(Finished { name, rows, damaged, len: self.written, table_crc, file: self.file })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &SegmentName {
+        &self.name
+    }
+
+    /// Bytes that are written and flushed.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// The form of the open run.
+    #[must_use]
+    pub fn run_form(&self) -> Option<Form> {
+        self.run.as_ref().map(|run| run.row.form)
+    }
+}
+
+/// Why a piece did not reach the disk.
+#[derive(Debug)]
+pub enum FlushError {
+    /// It could not be written: the segment is given up, nothing else is lost.
+    Write(Error),
+    /// The flush failed: nobody knows what is on the disk.
+    Flush(Error),
+}
+
+impl OpenRun {
+    fn add(&mut self, entry: &NewEntry<'_>, entries: u32, interval: u32) -> Result<()> {
+        let row = &mut self.row;
+        if entry.base >= entry.end || (row.entries > 0 && entry.base < row.end) {
+            return Err(invalid("an entry is not above the one before"));
+        }
+        let fresh = match self.blocks.last() {
+            None => true,
+            Some(b) => self.closed || b.len >= interval || b.ordinal.0 + u64::from(b.entries) != entry.ordinal.0,
+        };
+        if fresh {
+            self.close_table();
+            self.open_block(entry, entries == 1);
+        }
+        let row = &mut self.row;
+        let block = self.blocks.last_mut().ok_or_else(|| invalid("a run has no block"))?;
+        block.crc = crc::combine(block.crc, entry.checksum, u64::from(entry.len));
+        block.len += entry.len;
+        block.entries += entries;
+        block.max_timestamp = block.max_timestamp.max(entry.max_timestamp);
+        if let Some(encoder) = &mut self.encoder {
+            let envelope = entry.envelope.ok_or_else(|| invalid("an entry needs its envelope"))?;
+            encoder.push(&mut self.tables, envelope, entry.len, entry.checksum);
+        }
+        if row.entries == 0 {
+            row.base = entry.base;
+            row.first_ordinal = entry.ordinal;
+        }
+        row.end = entry.end;
+        row.last_ordinal = Ordinal(entry.ordinal.0 + u64::from(entries) - 1);
+        row.max_timestamp = row.max_timestamp.max(entry.max_timestamp);
+        row.append_time = row.append_time.max(entry.append_time);
+        row.len = row.len.checked_add(entry.len).ok_or_else(|| invalid("a run is too long"))?;
+        row.entries += entries;
+        Ok(())
+    }
+
+    fn open_block(&mut self, entry: &NewEntry<'_>, listed: bool) {
+        self.closed = false;
+        self.blocks.push(Block {
+            base: entry.base,
+            ordinal: entry.ordinal,
+            max_timestamp: -1,
+            position: self.row.len,
+            len: 0,
+            table: self.tables.len() as u32,
+            table_len: 0,
+            entries: 0,
+            crc: 0,
+        });
+        if listed && !describes_itself(self.row.form) {
+            self.encoder = Some(TableEncoder::new(&self.tables, entry.base));
+        }
+    }
+
+    fn close_table(&mut self) {
+        if let (Some(encoder), Some(block)) = (self.encoder.take(), self.blocks.last_mut()) {
+            block.table_len = encoder.finish(&mut self.tables);
+        }
+    }
+}
+
+fn narrow(value: u64) -> Result<u32> {
+    u32::try_from(value).map_err(|_| invalid("a segment grows over 4 GiB"))
+}
+
+fn invalid(what: &str) -> Error {
+    Error::new(ErrorKind::Invalid, what)
+}

@@ -1,0 +1,195 @@
+//! What all parts of a store share: the index behind its lock, the caches of files and sparse indexes, the counters.
+
+use super::config::StoreConfig;
+use super::index::{FencedRange, RunRow, State};
+use super::lru::Lru;
+use super::manifest::Keeper;
+use super::query::{Sparse, read};
+use super::reclaim::Rewrite;
+use super::segment::SparseIndex;
+use super::segment::format::{FOOTER_BYTES, ROW_BYTES, Row};
+use crate::error::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use polylogue_env::{DiskFile, Env, OpenMode};
+use polylogue_types::{FileRange, RangeSource};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The directory of segment files inside a shard's directory.
+pub const SEGMENTS_DIR: &str = "segments";
+
+/// The largest sparse index that is read. Bytes.
+const SPARSE_BYTES_MAX: u32 = 64 << 20;
+
+/// Which file of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Part {
+    Data,
+    Index,
+}
+
+/// The insides of a store.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) env: Env,
+    /// The shard's directory.
+    pub(super) dir: PathBuf,
+    pub(super) config: StoreConfig,
+    pub(super) manifest: Arc<Keeper>,
+    /// Never held across I/O.
+    pub(super) state: Mutex<State>,
+    /// Held by whoever merges or reclaims; never by readers. A rewrite that is at work.
+    pub(super) maintenance: Mutex<Option<Rewrite>>,
+    handles: Mutex<Lru<(u32, Part), Arc<dyn DiskFile>>>,
+    sparse: Mutex<Lru<(u32, u32), Arc<Sparse>>>,
+    pub(super) counters: Counters,
+}
+
+/// What is counted, from the start of the process on.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) tail_bytes: AtomicU64,
+    pub(super) file_bytes: AtomicU64,
+    pub(super) merged_bytes: AtomicU64,
+    pub(super) adopted_bytes: AtomicU64,
+    pub(super) punched_bytes: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn add(counter: &AtomicU64, bytes: u64) {
+        counter.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    pub(super) fn new(
+        env: Env,
+        dir: PathBuf,
+        config: StoreConfig,
+        manifest: Arc<Keeper>,
+        state: State,
+    ) -> Shared {
+        Shared {
+            env,
+            dir,
+            manifest,
+            state: Mutex::new(state),
+            maintenance: Mutex::new(None),
+            handles: Mutex::new(Lru::new(config.open_segments_max)),
+            sparse: Mutex::new(Lru::new(config.index_cache_bytes)),
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// Where segment files are.
+    pub(super) fn segments_dir(&self) -> PathBuf {
+        self.dir.join(SEGMENTS_DIR)
+    }
+
+    /// The open file with a segment's native bytes, if it is open.
+    pub(super) fn cached_handle(&self, segment: u32) -> Option<Arc<dyn RangeSource>> {
+        self.handles.lock().get(&(segment, Part::Data)).map(DiskFile::as_range_source)
+    }
+
+    /// The sparse index of a run, if it is in memory.
+    pub(super) fn cached_sparse(&self, key: (u32, u32)) -> Option<Arc<Sparse>> {
+        self.sparse.lock().get(&key)
+    }
+
+    /// Opens the file with a segment's native bytes, or takes the open one.
+    pub(super) fn handle(&self, segment: u32) -> Result<Arc<dyn RangeSource>> {
+        self.open(segment, Part::Data).map(DiskFile::as_range_source)
+    }
+
+    /// The same to write to (punching).
+    pub(super) fn data_file(&self, segment: u32) -> Result<Arc<dyn DiskFile>> {
+        self.open(segment, Part::Data)
+    }
+
+    /// The same of a segment's `.seg` file.
+    pub(super) fn index_handle(&self, segment: u32) -> Result<Arc<dyn RangeSource>> {
+        self.open(segment, Part::Index).map(DiskFile::as_range_source)
+    }
+
+    fn open(&self, segment: u32, part: Part) -> Result<Arc<dyn DiskFile>> {
+        if let Some(file) = self.handles.lock().get(&(segment, part)) {
+            return Ok(file);
+        }
+        let name = self.state.lock().segments.get(segment).map(|s| s.name);
+        let name = name.ok_or_else(|| Error::new(ErrorKind::OutOfRange, "the segment is gone"))?;
+        let file = if part == Part::Data { name.data_file() } else { name.index_file() };
+        let path = self.segments_dir().join(file);
+        let opened = self.env.disk.open(&path, OpenMode::ReadWrite).map_err(|e| {
+            if self.state.lock().segments.get(segment).is_none() {
+                return Error::new(ErrorKind::OutOfRange, "the segment is gone");
+            }
+            Error::io(format!("cannot open {}", path.display()), e)
+        })?;
+        self.handles.lock().put((segment, part), opened.clone(), 1);
+        Ok(opened)
+    }
+
+    /// Keeps a file open that a merge has just written.
+    pub(super) fn keep_open(&self, segment: u32, file: Arc<dyn DiskFile>) {
+        self.handles.lock().put((segment, Part::Data), file, 1);
+    }
+
+    /// The segment is removed.
+    pub(super) fn close(&self, segment: u32) {
+        let mut handles = self.handles.lock();
+        handles.remove(&(segment, Part::Data));
+        handles.remove(&(segment, Part::Index));
+    }
+
+    /// Segment files that are open.
+    pub(super) fn open_segments(&self) -> usize {
+        self.handles.lock().len()
+    }
+
+    /// Memory of the sparse indexes that are held. Bytes.
+    pub(super) fn sparse_bytes(&self) -> usize {
+        self.sparse.lock().weight()
+    }
+
+    /// Reads the sparse index of a run, or takes the one in memory.
+    pub(super) fn sparse(&self, run: &RunRow) -> Result<Arc<Sparse>> {
+        let key = (run.segment, run.row);
+        if let Some(known) = self.cached_sparse(key) {
+            return Ok(known);
+        }
+        let (len, rows) = {
+            let state = self.state.lock();
+            let segment = state.segments.get(run.segment);
+            let segment = segment.ok_or_else(|| Error::new(ErrorKind::OutOfRange, "the segment is gone"))?;
+            (segment.len, segment.rows)
+        };
+        let source = self.index_handle(run.segment)?;
+        let from_end = (FOOTER_BYTES + (rows - run.row) as usize * ROW_BYTES) as u64;
+        let position = len.checked_sub(from_end).ok_or_else(|| damaged("a segment is too short"))?;
+        let bytes = read(&FileRange { source: source.clone(), position, len: ROW_BYTES as u32 })?;
+        let row = Row::decode(&bytes).map_err(|e| damaged(&e.to_string()))?;
+        // The row's own checksum was held against it at the start; this tells whether it has changed since.
+        if (row.base, row.end, row.position, row.len) != (run.base, run.end, run.position, run.len) {
+            return Err(damaged("a row of a run table has changed"));
+        }
+        let position = u64::from(row.tables) + u64::from(row.tables_len);
+        if row.index_len > SPARSE_BYTES_MAX || position + u64::from(row.index_len) > len {
+            return Err(damaged("a sparse index runs over the end of its segment"));
+        }
+        let bytes = read(&FileRange { source, position, len: row.index_len })?;
+        let sparse = Arc::new(Sparse { row, index: SparseIndex::decode(&row, &bytes)? });
+        self.sparse.lock().put(key, sparse.clone(), sparse.index.weight());
+        Ok(sparse)
+    }
+
+    /// Remembers that a range is damaged.
+    pub(super) fn fence(&self, range: FencedRange) {
+        self.state.lock().fence(range);
+    }
+}
+
+fn damaged(what: &str) -> Error {
+    Error::new(ErrorKind::Damaged, what)
+}

@@ -1,0 +1,67 @@
+//! The published view of the topics: what sessions look names and ids up in.
+
+use crate::machine::TopicMeta;
+use parking_lot::RwLock;
+use polylogue_api::{Catalog, ClusterInfo, TopicInfo};
+use polylogue_types::{Map, ShardId, Term, TopicId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Topics as applied. Readers take a read lock for the time of one look-up and get a shared snapshot.
+#[derive(Debug)]
+pub struct SharedCatalog {
+    cluster: ClusterInfo,
+    topics: RwLock<Topics>,
+}
+
+#[derive(Debug, Default)]
+struct Topics {
+    // Names come from outside in any number: an ordered map cannot be attacked by colliding hashes.
+    by_name: BTreeMap<Arc<str>, Arc<TopicInfo>>,
+    by_id: Map<TopicId, Arc<TopicInfo>>,
+}
+
+impl SharedCatalog {
+    /// An empty one.
+    #[must_use]
+    pub fn new(cluster: ClusterInfo) -> SharedCatalog {
+        SharedCatalog { cluster, topics: RwLock::default() }
+    }
+
+    /// Shows a topic, or its new state. `term_of` tells a shard's current term, from which leader epochs follow.
+    pub fn publish(&self, topic: &TopicMeta, term_of: &dyn Fn(ShardId) -> Term) {
+        let info = topic.info(term_of);
+        let mut topics = self.topics.write();
+        topics.by_name.insert(info.name.clone(), info.clone());
+        topics.by_id.insert(info.id, info);
+    }
+
+    /// Hides a topic.
+    pub fn withdraw(&self, id: TopicId) {
+        let mut topics = self.topics.write();
+        if let Some(info) = topics.by_id.remove(&id) {
+            // The name may already belong to a newer incarnation.
+            if topics.by_name.get(&info.name).is_some_and(|now| now.id == id) {
+                topics.by_name.remove(&info.name);
+            }
+        }
+    }
+}
+
+impl Catalog for SharedCatalog {
+    fn topic(&self, name: &str) -> Option<Arc<TopicInfo>> {
+        self.topics.read().by_name.get(name).cloned()
+    }
+
+    fn topic_by_id(&self, id: TopicId) -> Option<Arc<TopicInfo>> {
+        self.topics.read().by_id.get(&id).cloned()
+    }
+
+    fn topics(&self) -> Vec<Arc<TopicInfo>> {
+        self.topics.read().by_name.values().cloned().collect()
+    }
+
+    fn cluster(&self) -> ClusterInfo {
+        self.cluster.clone()
+    }
+}

@@ -1,0 +1,457 @@
+//! The metadata state machine.
+
+use crate::record::{FIRST_CLIENT_PARTITION, MetaRecord, PartitionRecord, TopicRecord};
+use bytes::Bytes;
+use polylogue_api::machine::Command;
+use polylogue_api::{
+    Caller, Context, CreateTopics, CreatedTopic, DeleteTopics, DeletedTopic, Durability, Effects, NewTopic,
+    PartitionInfo, Proposal, StateMachine, TopicError, TopicInfo, TopicRef,
+};
+use polylogue_types::bin::{BinReader, BinWriter};
+use polylogue_types::{Map, Offset, PartitionId, ProducerId, Set, ShardId, Term, TimestampMs, TopicId};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How many producer ids one record reserves; as many may be skipped at a restart.
+const PRODUCER_ID_BLOCK: i64 = 1000;
+/// How many offsets (as a power of two) a partition of a memory shard may use up in one life of the process.
+const OFFSETS_PER_TERM_BITS: u32 = 40;
+/// Chunk ids: the counters, and one a topic (`T` and the topic id).
+const COUNTERS_CHUNK: &[u8] = b"C";
+const TOPIC_CHUNK: u8 = b'T';
+
+/// What the machine may be told to do.
+#[derive(Debug)]
+pub enum MetaCommand {
+    /// Create topics; answered by [`MetaReply::Created`].
+    CreateTopics(CreateTopics),
+    /// Delete topics; answered by [`MetaReply::Deleted`].
+    DeleteTopics(DeleteTopics),
+    /// Allocate a producer id; answered by [`MetaReply::Producer`].
+    AllocateProducerId,
+}
+
+/// What the machine answers.
+#[derive(Debug)]
+pub enum MetaReply {
+    /// In the order asked.
+    Created(Vec<Result<CreatedTopic, TopicError>>),
+    /// In the order asked.
+    Deleted(Vec<Result<DeletedTopic, TopicError>>),
+    /// A producer id that nobody had before.
+    Producer(ProducerId),
+}
+
+/// What a committed record did, for the broker to act upon.
+#[derive(Clone, Debug)]
+pub enum MetaEvent {
+    /// A topic is there.
+    Created(Arc<TopicMeta>),
+    /// A topic is gone.
+    Deleted(Arc<TopicMeta>),
+}
+
+/// Bounds and placement.
+#[derive(Clone, Debug)]
+pub struct MetaSettings {
+    /// Shards of class `sync`, in which partitions are spread.
+    pub sync_shards: Vec<ShardId>,
+    /// The shard of class `async`.
+    pub async_shard: ShardId,
+    /// The shard of class `memory`.
+    pub memory_shard: ShardId,
+    /// The bound on all partitions together.
+    pub partitions_max: u64,
+}
+
+/// A topic with its placement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TopicMeta {
+    record: TopicRecord,
+    config: Arc<polylogue_api::TopicConfig>,
+}
+
+impl TopicMeta {
+    fn new(record: TopicRecord) -> TopicMeta {
+        let config = Arc::new(record.config.clone());
+        TopicMeta { record, config }
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> TopicId {
+        self.record.id
+    }
+
+    /// Its settings.
+    #[must_use]
+    pub fn config(&self) -> &Arc<polylogue_api::TopicConfig> {
+        &self.config
+    }
+
+    /// Its partitions and the shards they are in.
+    pub fn placement(&self) -> impl Iterator<Item = (PartitionId, ShardId)> + '_ {
+        self.record.partitions.iter().map(|p| (p.id, p.shard))
+    }
+
+    /// Where the offsets of each partition begin in a term, for a shard that forgets: never where they went on before.
+    pub fn first_offsets(&self, term: Term) -> impl Iterator<Item = Offset> + '_ {
+        self.record.partitions.iter().map(move |p| Offset(term.0.saturating_sub(p.opened_term.0) << OFFSETS_PER_TERM_BITS))
+    }
+
+    /// The leader epoch of each partition: the extent's base plus the terms since it was opened, so that it never
+    /// falls (DESIGN section 5).
+    #[must_use]
+    pub fn info(&self, term_of: &dyn Fn(ShardId) -> Term) -> Arc<TopicInfo> {
+        let partitions = self.record.partitions.iter().map(|p| PartitionInfo {
+            id: p.id,
+            leader_epoch: leader_epoch(p, term_of(p.shard)),
+        });
+        Arc::new(TopicInfo {
+            name: self.record.name.as_str().into(),
+            id: self.record.id,
+            internal: self.record.internal,
+            partitions: partitions.collect(),
+            config: self.config.clone(),
+        })
+    }
+}
+
+fn leader_epoch(p: &PartitionRecord, term: Term) -> i32 {
+    let terms = term.0.saturating_sub(p.opened_term.0);
+    p.epoch_base.saturating_add(i32::try_from(terms).unwrap_or(i32::MAX))
+}
+
+/// See the crate's documentation.
+#[derive(Debug)]
+pub struct MetaMachine {
+    settings: MetaSettings,
+    // applied
+    topics: BTreeMap<String, Arc<TopicMeta>>,
+    by_id: Map<TopicId, Arc<TopicMeta>>,
+    next_partition: u64,
+    producer_ids_end: i64,
+    // tail: what was proposed beyond the applied state
+    tail: Tail,
+    // what happened since the host asked
+    events: Vec<MetaEvent>,
+    changed: std::collections::BTreeSet<Vec<u8>>,
+    terms: Map<ShardId, Term>,
+}
+
+#[derive(Debug, Default)]
+struct Tail {
+    creating: Set<String>,
+    deleting: Set<TopicId>,
+    next_partition: u64,
+    partitions: u64,
+    producer_next: i64,
+    producer_end: i64,
+}
+
+impl MetaMachine {
+    /// An empty one.
+    #[must_use]
+    pub fn new(settings: MetaSettings) -> MetaMachine {
+        let mut machine = MetaMachine {
+            settings,
+            topics: BTreeMap::new(),
+            by_id: Map::default(),
+            next_partition: FIRST_CLIENT_PARTITION.0,
+            producer_ids_end: 0,
+            tail: Tail::default(),
+            events: Vec::new(),
+            changed: std::collections::BTreeSet::new(),
+            terms: Map::default(),
+        };
+        machine.reset_tail();
+        machine
+    }
+
+    /// Tells the term of a shard's writer: new partitions count their leader epochs from it.
+    pub fn set_term(&mut self, shard: ShardId, term: Term) {
+        self.terms.insert(shard, term);
+    }
+
+    /// What committed records did since the last call.
+    pub fn take_events(&mut self) -> Vec<MetaEvent> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// All topics, by name.
+    pub fn topics(&self) -> impl Iterator<Item = &Arc<TopicMeta>> {
+        self.topics.values()
+    }
+
+    fn reset_tail(&mut self) {
+        self.tail = Tail {
+            creating: Set::default(),
+            deleting: Set::default(),
+            next_partition: self.next_partition,
+            partitions: self.by_id.values().map(|t| t.record.partitions.len() as u64).sum(),
+            // What is left of a block reserved earlier is skipped: ids are plenty, a doubled one is a disaster.
+            producer_next: self.producer_ids_end,
+            producer_end: self.producer_ids_end,
+        };
+    }
+
+    fn shard_for(&self, durability: Durability, partition: u64) -> ShardId {
+        match durability {
+            Durability::Sync => {
+                let shards = &self.settings.sync_shards;
+                shards.get((partition % shards.len().max(1) as u64) as usize).copied().unwrap_or_default()
+            }
+            Durability::Async => self.settings.async_shard,
+            Durability::Memory => self.settings.memory_shard,
+        }
+    }
+
+    /// A shard's term; of the memory shard, before anybody wanted it, the one that it will begin with.
+    fn term_of(&self, shard: ShardId) -> Term {
+        let known = self.terms.get(&shard).copied();
+        let meta = self.settings.sync_shards.first().and_then(|first| self.terms.get(first));
+        match known {
+            None if shard == self.settings.memory_shard => Term(meta.copied().unwrap_or_default().0 + 1),
+            known => known.unwrap_or_default(),
+        }
+    }
+
+    fn name_is_taken(&self, name: &str) -> bool {
+        self.tail.creating.contains(name)
+            || self.topics.get(name).is_some_and(|t| !self.tail.deleting.contains(&t.id()))
+    }
+
+    fn plan_topic(&mut self, new: &NewTopic, id: TopicId, validate_only: bool) -> Result<TopicRecord, TopicError> {
+        if self.name_is_taken(&new.name) {
+            return Err(TopicError::Exists);
+        }
+        let partitions_max = self.settings.partitions_max;
+        if self.tail.partitions + u64::from(new.partitions) > partitions_max {
+            return Err(TopicError::TooManyPartitions { partitions_max });
+        }
+        let first = self.tail.next_partition;
+        let partitions = (first..first + u64::from(new.partitions)).map(|partition| {
+            let shard = self.shard_for(new.config.durability, partition);
+            let opened_term = self.term_of(shard);
+            PartitionRecord { id: PartitionId(partition), shard, epoch_base: 0, opened_term }
+        });
+        let record = TopicRecord {
+            name: new.name.clone(),
+            id,
+            internal: new.internal,
+            config: new.config.clone(),
+            partitions: if validate_only { Vec::new() } else { partitions.collect() },
+        };
+        if !validate_only {
+            self.tail.next_partition += u64::from(new.partitions);
+            self.tail.partitions += u64::from(new.partitions);
+            self.tail.creating.insert(new.name.clone());
+        }
+        Ok(record)
+    }
+
+    fn create(&mut self, context: &Context<'_>, caller: Caller, command: &CreateTopics, effects: &mut Effects) {
+        let mut results = Vec::with_capacity(command.topics.len());
+        let mut records = Vec::new();
+        for (position, new) in command.topics.iter().enumerate() {
+            let id = if command.validate_only {
+                TopicId::ZERO
+            } else {
+                TopicId::from_random(spread(context.random, position as u64))
+            };
+            results.push(self.plan_topic(new, id, command.validate_only).map(|record| {
+                let topic = TopicMeta::new(record.clone());
+                records.push(MetaRecord::TopicCreated(record));
+                let terms = &self.terms;
+                CreatedTopic { topic: topic.info(&|shard| terms.get(&shard).copied().unwrap_or_default()) }
+            }));
+        }
+        if command.validate_only {
+            records.clear();
+        }
+        propose_all(effects, caller, &records, MetaReply::Created(results));
+    }
+
+    fn delete(&mut self, caller: Caller, command: &DeleteTopics, effects: &mut Effects) {
+        let mut results = Vec::with_capacity(command.topics.len());
+        let mut records = Vec::new();
+        for topic in &command.topics {
+            let found = match topic {
+                TopicRef::Name(name) => self.topics.get(name).ok_or(TopicError::UnknownName),
+                TopicRef::Id(id) => self.by_id.get(id).ok_or(TopicError::UnknownId),
+            };
+            let found = match found {
+                Ok(found) if self.tail.deleting.contains(&found.id()) => match topic {
+                    TopicRef::Name(_) => Err(TopicError::UnknownName),
+                    TopicRef::Id(_) => Err(TopicError::UnknownId),
+                },
+                other => other.cloned(),
+            };
+            results.push(found.map(|found| {
+                self.tail.deleting.insert(found.id());
+                self.tail.partitions -= found.record.partitions.len() as u64;
+                records.push(MetaRecord::TopicDeleted(found.id()));
+                DeletedTopic { name: found.record.name.as_str().into(), id: found.id() }
+            }));
+        }
+        propose_all(effects, caller, &records, MetaReply::Deleted(results));
+    }
+
+    fn allocate_producer(&mut self, caller: Caller, effects: &mut Effects) {
+        let id = self.tail.producer_next;
+        self.tail.producer_next += 1;
+        if id < self.tail.producer_end && self.tail.producer_end <= self.producer_ids_end {
+            effects.replies.push((caller, Box::new(MetaReply::Producer(ProducerId(id)))));
+            return;
+        }
+        // Either the block is used up, or its reservation is still on its way: wait for a record in any case.
+        self.tail.producer_end = self.tail.producer_end.max(id + PRODUCER_ID_BLOCK);
+        let record = MetaRecord::ProducerIds { end: self.tail.producer_end };
+        propose_all(effects, caller, &[record], MetaReply::Producer(ProducerId(id)));
+    }
+
+    fn topic_created(&mut self, record: TopicRecord) {
+        for p in &record.partitions {
+            self.next_partition = self.next_partition.max(p.id.0 + 1);
+        }
+        self.tail.next_partition = self.tail.next_partition.max(self.next_partition);
+        self.tail.creating.remove(&record.name);
+        let topic = Arc::new(TopicMeta::new(record));
+        self.note_changed(topic.id());
+        self.by_id.insert(topic.id(), topic.clone());
+        self.topics.insert(topic.record.name.clone(), topic.clone());
+        self.events.push(MetaEvent::Created(topic));
+    }
+
+    fn topic_deleted(&mut self, id: TopicId) {
+        self.tail.deleting.remove(&id);
+        let Some(topic) = self.by_id.remove(&id) else { return };
+        if self.topics.get(&topic.record.name).is_some_and(|now| now.id() == id) {
+            self.topics.remove(&topic.record.name);
+        }
+        self.note_changed(id);
+        self.events.push(MetaEvent::Deleted(topic));
+    }
+
+    fn note_changed(&mut self, id: TopicId) {
+        let mut chunk = vec![TOPIC_CHUNK];
+        chunk.extend_from_slice(&id.0);
+        self.changed.insert(chunk);
+        self.changed.insert(COUNTERS_CHUNK.to_vec());
+    }
+
+    fn counters(&self) -> Bytes {
+        let mut w = BinWriter::new();
+        w.u64(self.next_partition).i64(self.producer_ids_end);
+        Bytes::from(w.out)
+    }
+
+    fn chunk(&self, id: &[u8]) -> Option<Bytes> {
+        if id == COUNTERS_CHUNK {
+            return Some(self.counters());
+        }
+        let id: [u8; 16] = id.get(1..)?.try_into().ok()?;
+        let topic = self.by_id.get(&TopicId(id))?;
+        let mut w = BinWriter::new();
+        topic.record.encode(&mut w);
+        Some(Bytes::from(w.out))
+    }
+}
+
+/// Sixteen bytes out of one random number, different for each position (SplitMix64).
+fn spread(random: u64, position: u64) -> [u8; 16] {
+    let mut out = [0; 16];
+    let mut state = random.wrapping_add(position.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    for half in out.chunks_mut(8) {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        half.copy_from_slice(&(z ^ (z >> 31)).to_le_bytes());
+    }
+    out
+}
+
+/// Proposes the records in order; the reply leaves with the last of them, or at once when there are none.
+fn propose_all(effects: &mut Effects, caller: Caller, records: &[MetaRecord], reply: MetaReply) {
+    let reply: Box<dyn Any + Send> = Box::new(reply);
+    let Some((last, first)) = records.split_last() else {
+        effects.replies.push((caller, reply));
+        return;
+    };
+    for record in first {
+        effects.proposals.push(Proposal { record: Bytes::from(record.encode()), replies: Vec::new() });
+    }
+    effects.proposals.push(Proposal { record: Bytes::from(last.encode()), replies: vec![(caller, reply)] });
+}
+
+impl StateMachine for MetaMachine {
+    fn handle(&mut self, context: &Context<'_>, caller: Caller, command: Command, effects: &mut Effects) {
+        let Ok(command) = command.downcast::<MetaCommand>() else { return };
+        match *command {
+            MetaCommand::CreateTopics(command) => self.create(context, caller, &command, effects),
+            MetaCommand::DeleteTopics(command) => self.delete(caller, &command, effects),
+            MetaCommand::AllocateProducerId => self.allocate_producer(caller, effects),
+        }
+    }
+
+    fn on_gone(&mut self, _: &Context<'_>, _: Caller, _: &mut Effects) {}
+
+    fn apply(&mut self, record: &[u8], _: TimestampMs) {
+        // The frame's checksum held, so a record that does not decode was written by a version that this one
+        // refuses to open; nothing sensible can be done with it here.
+        match MetaRecord::decode(record) {
+            Ok(MetaRecord::TopicCreated(topic)) => self.topic_created(topic),
+            Ok(MetaRecord::TopicDeleted(id)) => self.topic_deleted(id),
+            Ok(MetaRecord::ProducerIds { end }) => {
+                self.producer_ids_end = self.producer_ids_end.max(end);
+                self.changed.insert(COUNTERS_CHUNK.to_vec());
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn on_ready(&mut self, _: &Context<'_>) {
+        self.reset_tail();
+    }
+
+    fn on_writer_lost(&mut self, _: &Context<'_>, _: &mut Effects) {
+        self.reset_tail();
+    }
+
+    fn next_deadline_ms(&self) -> Option<u64> {
+        None
+    }
+
+    fn on_deadline(&mut self, _: &Context<'_>, _: &mut Effects) {}
+
+    fn on_topics_deleted(&mut self, _: &Context<'_>, _: &[Arc<TopicInfo>], _: &mut Effects) {}
+
+    fn take_changed_chunks(&mut self) -> Vec<(Bytes, Option<Bytes>)> {
+        let changed = std::mem::take(&mut self.changed);
+        changed.into_iter().map(|id| (self.chunk(&id), id)).map(|(chunk, id)| (Bytes::from(id), chunk)).collect()
+    }
+
+    fn load_chunk(&mut self, id: &[u8], chunk: Bytes) -> Result<(), String> {
+        let mut r = BinReader::new(&chunk);
+        let mut load = || {
+            if id == COUNTERS_CHUNK {
+                self.next_partition = r.u64("next partition")?;
+                self.producer_ids_end = r.i64("producer ids")?;
+            } else {
+                let record = TopicRecord::decode(&mut r)?;
+                self.topic_created(record);
+            }
+            r.end("metadata chunk")
+        };
+        let result = load().map_err(|e| e.to_string());
+        // What a checkpoint holds needs no new checkpoint.
+        self.changed.clear();
+        result
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

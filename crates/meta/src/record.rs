@@ -1,0 +1,242 @@
+//! The records of the metadata machine, and the chunk form of a topic.
+//!
+//! ```text
+//! record   u8 tag, then
+//!   1 topic created     topic
+//!   2 topic deleted     16 bytes topic id
+//!   3 producer ids      i64 end of the reserved block (exclusive)
+//!
+//! topic    str name, 16 bytes id, u8 internal, config,
+//!          u32 count, count times: u64 partition id, u32 shard, i32 epoch base, u64 term when it was opened
+//! config   u8 version = 1, u8 durability, i64 retention ms (-1 none), i64 retention bytes (-1 none),
+//!          u64 max message bytes, u8 timestamp kind, u64 before ms, u64 after ms, u8 codec, i32 level,
+//!          u8 cleanup (1 delete, 2 compact), u32 count, count times: str name, str value
+//! ```
+
+use polylogue_api::{Cleanup, Compression, Durability, TimestampKind, TopicConfig};
+use polylogue_types::bin::{BinError, BinReader, BinWriter};
+use polylogue_types::{PartitionId, ShardId, Term, TopicId};
+use std::collections::BTreeMap;
+
+/// The partition under which the metadata machine's records stand in the log.
+pub const META_PARTITION: PartitionId = PartitionId(1);
+/// The partition under which Kafka's group coordinator's records stand in the log.
+pub const KAFKA_GROUPS_PARTITION: PartitionId = PartitionId(2);
+/// Partition ids below this are the machines'.
+pub const FIRST_CLIENT_PARTITION: PartitionId = PartitionId(1024);
+
+/// One partition of a topic as recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PartitionRecord {
+    pub(crate) id: PartitionId,
+    pub(crate) shard: ShardId,
+    pub(crate) epoch_base: i32,
+    pub(crate) opened_term: Term,
+}
+
+/// A topic as recorded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TopicRecord {
+    pub(crate) name: String,
+    pub(crate) id: TopicId,
+    pub(crate) internal: bool,
+    pub(crate) config: TopicConfig,
+    pub(crate) partitions: Vec<PartitionRecord>,
+}
+
+/// One record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum MetaRecord {
+    TopicCreated(TopicRecord),
+    TopicDeleted(TopicId),
+    ProducerIds { end: i64 },
+}
+
+impl MetaRecord {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut w = BinWriter::new();
+        match self {
+            MetaRecord::TopicCreated(topic) => {
+                w.u8(1);
+                topic.encode(&mut w);
+            }
+            MetaRecord::TopicDeleted(id) => {
+                w.u8(2).raw(&id.0);
+            }
+            MetaRecord::ProducerIds { end } => {
+                w.u8(3).i64(*end);
+            }
+        }
+        w.out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<MetaRecord, BinError> {
+        let mut r = BinReader::new(bytes);
+        let record = match r.u8("metadata record tag")? {
+            1 => MetaRecord::TopicCreated(TopicRecord::decode(&mut r)?),
+            2 => MetaRecord::TopicDeleted(topic_id(&mut r)?),
+            3 => MetaRecord::ProducerIds { end: r.i64("producer id block")? },
+            _ => return Err(BinError { field: "metadata record tag" }),
+        };
+        r.end("metadata record")?;
+        Ok(record)
+    }
+}
+
+impl TopicRecord {
+    pub(crate) fn encode(&self, w: &mut BinWriter) {
+        w.str(&self.name).raw(&self.id.0).u8(u8::from(self.internal));
+        encode_config(&self.config, w);
+        w.u32(self.partitions.len() as u32);
+        for p in &self.partitions {
+            w.u64(p.id.0).u32(p.shard.0).i32(p.epoch_base).u64(p.opened_term.0);
+        }
+    }
+
+    pub(crate) fn decode(r: &mut BinReader<'_>) -> Result<TopicRecord, BinError> {
+        let name = r.str("topic name")?.to_owned();
+        let id = topic_id(r)?;
+        let internal = r.u8("topic internal")? != 0;
+        let config = decode_config(r)?;
+        let count = r.count(24, "topic partitions")?;
+        let mut partitions = Vec::with_capacity(count);
+        for _ in 0..count {
+            partitions.push(PartitionRecord {
+                id: PartitionId(r.u64("partition id")?),
+                shard: ShardId(r.u32("partition shard")?),
+                epoch_base: r.i32("partition epoch base")?,
+                opened_term: Term(r.u64("partition term")?),
+            });
+        }
+        Ok(TopicRecord { name, id, internal, config, partitions })
+    }
+}
+
+fn topic_id(r: &mut BinReader<'_>) -> Result<TopicId, BinError> {
+    let mut id = [0; 16];
+    id.copy_from_slice(r.take(16, "topic id")?);
+    Ok(TopicId(id))
+}
+
+fn optional(value: Option<u64>) -> i64 {
+    value.map_or(-1, |v| i64::try_from(v).unwrap_or(i64::MAX))
+}
+
+fn encode_config(c: &TopicConfig, w: &mut BinWriter) {
+    let durability = match c.durability {
+        Durability::Sync => 0,
+        Durability::Async => 1,
+        Durability::Memory => 2,
+    };
+    let (codec, level) = match c.compression {
+        Compression::Producer => (0, 0),
+        Compression::None => (1, 0),
+        Compression::Gzip(level) => (2, level),
+        Compression::Snappy => (3, 0),
+        Compression::Lz4(level) => (4, level),
+        Compression::Zstd(level) => (5, level),
+    };
+    w.u8(1).u8(durability).i64(optional(c.retention_ms)).i64(optional(c.retention_bytes));
+    w.u64(c.max_message_bytes as u64).u8(u8::from(c.timestamp_kind == TimestampKind::LogAppend));
+    w.u64(c.timestamp_before_ms_max).u64(c.timestamp_after_ms_max).u8(codec).i32(level);
+    w.u8(u8::from(c.cleanup.delete) | (u8::from(c.cleanup.compact) << 1));
+    w.u32(c.raw.len() as u32);
+    for (name, value) in &c.raw {
+        w.str(name).str(value);
+    }
+}
+
+fn decode_config(r: &mut BinReader<'_>) -> Result<TopicConfig, BinError> {
+    if r.u8("config version")? != 1 {
+        return Err(BinError { field: "config version" });
+    }
+    let durability = match r.u8("durability")? {
+        0 => Durability::Sync,
+        1 => Durability::Async,
+        2 => Durability::Memory,
+        _ => return Err(BinError { field: "durability" }),
+    };
+    let retention_ms = u64::try_from(r.i64("retention ms")?).ok();
+    let retention_bytes = u64::try_from(r.i64("retention bytes")?).ok();
+    let max_message_bytes = r.u64("max message bytes")? as usize;
+    let timestamp_kind = if r.u8("timestamp kind")? == 0 { TimestampKind::Create } else { TimestampKind::LogAppend };
+    let timestamp_before_ms_max = r.u64("timestamp before")?;
+    let timestamp_after_ms_max = r.u64("timestamp after")?;
+    let codec = r.u8("compression")?;
+    let level = r.i32("compression level")?;
+    let compression = match codec {
+        0 => Compression::Producer,
+        1 => Compression::None,
+        2 => Compression::Gzip(level),
+        3 => Compression::Snappy,
+        4 => Compression::Lz4(level),
+        5 => Compression::Zstd(level),
+        _ => return Err(BinError { field: "compression" }),
+    };
+    let cleanup = r.u8("cleanup")?;
+    let count = r.count(8, "config values")?;
+    let mut raw = BTreeMap::new();
+    for _ in 0..count {
+        let name = r.str("config name")?.to_owned();
+        raw.insert(name, r.str("config value")?.to_owned());
+    }
+    Ok(TopicConfig {
+        durability,
+        retention_ms,
+        retention_bytes,
+        max_message_bytes,
+        timestamp_kind,
+        timestamp_before_ms_max,
+        timestamp_after_ms_max,
+        compression,
+        cleanup: Cleanup { delete: cleanup & 1 != 0, compact: cleanup & 2 != 0 },
+        raw,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> MetaRecord {
+        let config = TopicConfig {
+            durability: Durability::Async,
+            retention_ms: None,
+            compression: Compression::Zstd(-3),
+            raw: [("retention.ms".to_owned(), "-1".to_owned())].into(),
+            ..TopicConfig::default()
+        };
+        let partition = PartitionRecord {
+            id: PartitionId(1024),
+            shard: ShardId(1),
+            epoch_base: 3,
+            opened_term: Term(9),
+        };
+        MetaRecord::TopicCreated(TopicRecord {
+            name: "orders".into(),
+            id: TopicId([7; 16]),
+            internal: false,
+            config,
+            partitions: vec![partition],
+        })
+    }
+
+    #[test]
+    fn records_come_back() {
+        for record in [
+            sample(),
+            MetaRecord::TopicDeleted(TopicId([1; 16])),
+            MetaRecord::ProducerIds { end: 4000 },
+        ] {
+            assert_eq!(MetaRecord::decode(&record.encode()), Ok(record));
+        }
+    }
+
+    #[test]
+    fn truncated_records_are_refused() {
+        let bytes = sample().encode();
+        for len in 0..bytes.len() {
+            assert!(MetaRecord::decode(&bytes[..len]).is_err(), "{len} of {} bytes", bytes.len());
+        }
+    }
+}

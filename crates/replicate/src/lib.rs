@@ -1,0 +1,133 @@
+//! Where a shard's log lives: the only door through which anything becomes durable.
+//!
+//! Layer 3. [`ShardLog`] is the trait of engine.md 4.2: a provider owns the order of frames, their durability and who
+//! may write; the partition store above applies what is committed. Providers: [`local`] (the journal of this node, no
+//! consensus in the path), [`memory`] (nothing survives), and later a consensus engine over the same journal.
+//!
+//! The contract, checked by [`conformance`] for every provider:
+//! - A proposal names the term of the writer that makes it; after a newer [`ShardLog::acquire`] it is refused
+//!   (`Fenced`), whoever still holds the old term.
+//! - `try_propose` never blocks, and the order of accepted calls is the order in the log.
+//! - Every accepted proposal has exactly one outcome, and outcomes come in ticket order.
+//! - `Committed` means: durable in the shard's class, and delivered to the sink before the outcome is.
+//! - `NotCommitted` means: it will never be seen. `Unknown` means: it may be seen after a restart.
+//! - Nothing above the commit index is ever given to the sink or to a reader.
+
+pub mod conformance;
+pub mod local;
+pub mod memory;
+
+use polylogue_log::journal::{CommitSink, Proposal, Refused};
+use polylogue_log::{Frame, Result};
+use polylogue_types::{Index, NodeId, Term};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// What a node is in its shard's group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// It may propose.
+    Writer,
+    /// It only reads.
+    Reader,
+    /// Shut down or failed.
+    Stopped,
+}
+
+/// A shard's log at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogView {
+    /// What this node is.
+    pub role: Role,
+    /// The current writer's term.
+    pub term: Term,
+    /// The first index that can still be read.
+    pub first: Index,
+    /// The last index that is written, durable or not; `None` for an empty log.
+    pub tail: Option<Index>,
+    /// The last index that is durable.
+    pub durable: Option<Index>,
+    /// The last index that is committed.
+    pub committed: Option<Index>,
+    /// Who to ask for writing.
+    pub leader: NodeId,
+}
+
+/// How sure a reader wants to be that it sees everything that was acknowledged before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadLevel {
+    /// A quorum says so now.
+    Quorum,
+    /// A lease that may be wrong by clock drift says so.
+    Lease,
+}
+
+/// One shard's log.
+pub trait ShardLog: Send + Sync + Debug {
+    /// How things stand.
+    fn view(&self) -> LogView;
+
+    /// Becomes the writer: a new term, made durable, that fences all earlier ones.
+    ///
+    /// # Errors
+    /// `StorageFull` when not even this can be written; `Stopped`.
+    fn acquire(&self) -> Result<Term>;
+
+    /// Hands a proposal over. Returns at once.
+    ///
+    /// # Errors
+    /// `Fenced` when `proposal.epoch` is not the current term, `Busy` when the queue is full, `StorageFull` when
+    /// there is no room for payload, `Stopped`. The proposal comes back.
+    fn try_propose(&self, proposal: Proposal) -> std::result::Result<(), Refused>;
+
+    /// The index up to which a reader must have applied to see everything acknowledged before this call.
+    ///
+    /// # Errors
+    /// `Stopped`, or `Fenced` when this node cannot know.
+    fn barrier(&self, level: ReadLevel) -> Result<Option<Index>>;
+
+    /// Committed frames from an index on, as many as fit into `bytes_max` and at least one.
+    ///
+    /// # Errors
+    /// `OutOfRange` below the first index; `Damaged`.
+    fn read(&self, from: Index, bytes_max: usize) -> Result<Vec<Arc<Frame>>>;
+
+    /// Forgets everything up to an index: a checkpoint and segments cover it.
+    ///
+    /// # Errors
+    /// `Invalid` above the commit index; `Io`.
+    fn trim(&self, upto: Index) -> Result<()>;
+
+    /// Ends the writer's term for good and says where the log ends: the next extent begins elsewhere.
+    ///
+    /// # Errors
+    /// `Fenced` when `term` is not the current one.
+    fn seal(&self, term: Term) -> Result<Option<Index>>;
+
+    /// Does one piece of what the provider's own threads would do; `false` when there was nothing to do. The
+    /// simulator drives a node with it.
+    fn step(&self, work: Work) -> bool;
+
+    /// Starts the provider's own threads.
+    ///
+    /// # Errors
+    /// When the system has none.
+    fn run(&self) -> Result<()>;
+
+    /// Flushes, marks a clean stop and ends the threads. Later calls are `Stopped`.
+    fn shutdown(&self);
+}
+
+/// Pieces of work of a provider.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// Write what is queued.
+    Write,
+    /// Flush what is written and deliver outcomes.
+    Flush,
+    /// Spare files, marks, timers.
+    Background,
+}
+
+/// The receiver of what is committed. See `polylogue_log::journal::CommitSink`.
+pub type Sink = Arc<dyn CommitSink>;

@@ -1,0 +1,57 @@
+//! What the server needs of a broker.
+//!
+//! The pump and the http listener speak with this trait and not with the broker itself, so that they can be tested
+//! against one that does exactly what a test wants.
+
+pub use polylogue_broker::{Admission, PartitionStatus, Permit, ReplySink, SessionId};
+
+use polylogue_api::{Catalog, Now, Request, Token};
+use polylogue_types::PartitionId;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// A broker that can be asked.
+pub trait BrokerHandle: Send + Sync + Debug {
+    /// A name for a new session.
+    fn new_session(&self) -> SessionId;
+
+    /// Takes a request and never blocks. `from` is answered exactly once under `token`, perhaps before this returns.
+    fn submit(&self, from: &Arc<dyn ReplySink>, session: SessionId, token: Token, request: Request);
+
+    /// The session has ended: nobody waits for its answers any more.
+    fn session_gone(&self, session: SessionId);
+
+    /// Topics as applied.
+    fn catalog(&self) -> Arc<dyn Catalog>;
+
+    /// The time as sessions are told it.
+    fn now(&self) -> Now;
+
+    /// A partition at this moment.
+    fn partition_status(&self, id: PartitionId) -> Option<PartitionStatus>;
+
+    /// What the broker says of itself.
+    fn status(&self) -> BrokerStatus;
+}
+
+/// A broker's state in numbers, for people and for metrics.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BrokerStatus {
+    /// Why messages are refused, if they are.
+    pub refuses_writes: Option<String>,
+    /// Numbers with their names and meanings.
+    pub figures: Vec<Figure>,
+}
+
+/// One number.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Figure {
+    /// Its name in metrics, without prefix.
+    pub name: String,
+    /// What it counts, in a few words.
+    pub help: String,
+    /// Whether it only ever grows.
+    pub is_counter: bool,
+    /// Its value.
+    pub value: u64,
+}

@@ -1,0 +1,10 @@
+//! The binary `polylogue`: listeners, the http API, configuration, and the command line.
+//!
+//! Layer 5: it sees everything below and nothing sees it. It is a library too, so that its parts can be tested one by
+//! one; the binary itself is [`cli::main`].
+
+pub mod handle;
+pub mod net;
+pub mod options;
+#[cfg(test)]
+mod testing;

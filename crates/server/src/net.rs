@@ -1,0 +1,35 @@
+//! Connections: sockets on one side, a sans-IO session and the broker on the other.
+//!
+//! ```text
+//!            accept ──▶ Gate (how many, from where)
+//!               │
+//!   socket ──▶ input ──▶ Lanes (memory permit) ──▶ session ──▶ broker
+//!   socket ◀── output ◀─────────────────────────── session ◀── mailbox ◀── replies, events, permits
+//! ```
+//!
+//! One task serves one connection and does nothing that could block another one. What a connection may cost:
+//!
+//! - silent: its task and its session, no buffers;
+//! - taking a request in: [`FREE_BYTES`] without a permit, the rest under one;
+//! - a request in work: its permit, until the response is written;
+//! - a response that the client does not take: counted, and ended by `write_stall_ms_max`, or sooner when responses over
+//!   all connections come near `output_bytes_max`.
+
+mod admission;
+mod connection;
+mod gate;
+mod input;
+pub mod kafka;
+mod listener;
+mod mailbox;
+mod metrics;
+mod output;
+pub mod protocol;
+#[cfg(test)]
+mod tests;
+
+pub use admission::{FREE_BYTES, Lanes, SMALL_FRAME_BYTES_MAX, SMALL_SHARE};
+pub use gate::{Gate, Refusal};
+pub use listener::{Accept, Connections, Shared, accept_loop};
+pub use metrics::NetMetrics;
+pub use output::OutputGauge;

@@ -1,0 +1,317 @@
+//! The task of one connection.
+
+use super::input::{Input, Read};
+use super::listener::Shared;
+use super::mailbox::{Mail, Mailbox};
+use super::metrics::ConnectionMetrics;
+use super::output::{Output, Written};
+use super::protocol::Protocol;
+use crate::handle::{Permit, ReplySink, SessionId};
+use polylogue_api::{Now, Request, Token};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+/// Under pressure, a client that takes nothing of its response for this long is given up. Milliseconds.
+const PRESSURE_STALL_MS: u64 = 1_000;
+/// How often a connection that may have to give way looks whether it must. Milliseconds.
+const PRESSURE_CHECK_MS: u64 = 1_000;
+/// How often a read that waits for other connections' responses to be taken is tried again. Milliseconds.
+const DEFERRED_CHECK_MS: u64 = 20;
+/// What a read may return while many responses wait to be taken. Bytes.
+const PRESSURE_READ_BYTES: u32 = 64 << 10;
+/// A timer that nobody waits for. Milliseconds.
+const FAR_MS: u64 = 24 * 3_600_000;
+
+/// Why a connection ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Cause {
+    /// The peer closed it.
+    Peer,
+    /// The session wanted it, for this reason.
+    Session(String),
+    /// The peer took nothing of a response for too long.
+    Stalled,
+    /// The peer sent a request so slowly that others who waited for the memory went first.
+    TooSlow,
+    /// The server stops.
+    Stop,
+    /// The system's.
+    Io(io::ErrorKind),
+}
+
+impl Cause {
+    /// For metrics.
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Cause::Peer => "peer",
+            Cause::Session(_) => "protocol",
+            Cause::Stalled => "stalled",
+            Cause::TooSlow => "too_slow",
+            Cause::Stop => "stop",
+            Cause::Io(_) => "io",
+        }
+    }
+}
+
+/// One connection.
+pub(super) struct Connection<P: Protocol> {
+    stream: TcpStream,
+    session: P,
+    id: SessionId,
+    shared: Arc<Shared>,
+    mailbox: Arc<Mailbox>,
+    sink: Arc<dyn ReplySink>,
+    mail: VecDeque<Mail>,
+    input: Input,
+    /// Of the frames that the session has, oldest first.
+    permits: VecDeque<Permit>,
+    output: Output,
+    /// When the peer took something last. Monotonic milliseconds.
+    progress_ms: u64,
+    /// A read that is not asked for before other connections' responses have been taken, and what comes after it.
+    deferred: VecDeque<(Token, Request)>,
+    stopping: bool,
+    metrics: ConnectionMetrics,
+}
+
+/// What the task waits for.
+struct Waits {
+    to_read: bool,
+    to_write: bool,
+    /// It is others' turn, and there is work left.
+    to_yield: bool,
+    deadline_ms: u64,
+}
+
+impl<P: Protocol> Connection<P> {
+    pub(super) fn new(
+        stream: TcpStream,
+        session: P,
+        id: SessionId,
+        shared: Arc<Shared>,
+        mailbox: Arc<Mailbox>,
+        metrics: ConnectionMetrics,
+    ) -> Connection<P> {
+        let sink: Arc<dyn ReplySink> = mailbox.clone();
+        let output = Output::new(shared.output.clone());
+        let progress_ms = shared.broker.now().monotonic_ms;
+        Connection {
+            stream,
+            session,
+            id,
+            shared,
+            mailbox,
+            sink,
+            mail: VecDeque::new(),
+            input: Input::new(),
+            permits: VecDeque::new(),
+            output,
+            progress_ms,
+            deferred: VecDeque::new(),
+            stopping: false,
+            metrics,
+        }
+    }
+
+    /// Serves the connection until it ends.
+    pub(super) async fn run(mut self) -> Cause {
+        let cause = self.serve().await;
+        self.shared.broker.session_gone(self.id);
+        self.metrics.close(cause.name());
+        cause
+    }
+
+    async fn serve(&mut self) -> Cause {
+        let timer = tokio::time::sleep(Duration::from_millis(FAR_MS));
+        tokio::pin!(timer);
+        let mut armed_ms = u64::MAX;
+        loop {
+            let waits = match self.turn() {
+                Ok(waits) => waits,
+                Err(cause) => return cause,
+            };
+            self.input.rest();
+            if waits.to_yield {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            // A timer that fires early costs a look; moving it at each request would cost more.
+            if waits.deadline_ms < armed_ms {
+                armed_ms = waits.deadline_ms;
+                let in_ms = armed_ms.saturating_sub(self.shared.broker.now().monotonic_ms).min(FAR_MS);
+                timer.as_mut().reset(Instant::now() + Duration::from_millis(in_ms));
+            }
+            tokio::select! {
+                biased;
+                () = self.mailbox.arrived() => {}
+                ready = self.stream.writable(), if waits.to_write => if let Err(e) = ready { return Cause::Io(e.kind()) },
+                ready = self.stream.readable(), if waits.to_read => {
+                    if let Err(e) = ready {
+                        return Cause::Io(e.kind());
+                    }
+                    if let Err(cause) = self.read() {
+                        return cause;
+                    }
+                }
+                () = &mut timer => armed_ms = u64::MAX,
+            }
+        }
+    }
+
+    /// Everything that can be done without waiting.
+    fn turn(&mut self) -> Result<Waits, Cause> {
+        let now = self.shared.broker.now();
+        self.open_mail(now);
+        if self.session.next_deadline_ms(now).is_some_and(|deadline| deadline <= now.monotonic_ms) {
+            self.session.on_deadline(now);
+        }
+        let mut written = Written::All;
+        loop {
+            if !self.stopping {
+                let before = self.permits.len();
+                self.input.feed(&mut self.session, &mut self.permits, &self.shared.lanes, &self.mailbox, now);
+                self.metrics.frames.inc_by((self.permits.len() - before) as u64);
+            }
+            self.submit();
+            self.open_mail(now);
+            if !self.output.is_empty() {
+                written = self.write(now)?;
+            }
+            if !self.output.is_empty() || !self.take_output(now) {
+                break;
+            }
+        }
+        self.check(now)?;
+        Ok(self.waits(written, now))
+    }
+
+    /// Ends the connection when there is a reason.
+    fn check(&self, now: Now) -> Result<(), Cause> {
+        if self.output.is_empty() {
+            if let Some(reason) = self.session.close_reason() {
+                return Err(Cause::Session(reason));
+            }
+            if self.stopping && self.session.inflight() == 0 {
+                return Err(Cause::Stop);
+            }
+        } else {
+            let stalled_ms = now.monotonic_ms.saturating_sub(self.progress_ms);
+            let pressed = stalled_ms >= PRESSURE_STALL_MS && self.shared.output.is_high();
+            if stalled_ms >= self.shared.write_stall_ms_max || pressed {
+                return Err(Cause::Stalled);
+            }
+        }
+        if self.input.must_give_way(&self.shared.lanes, now) {
+            return Err(Cause::TooSlow);
+        }
+        Ok(())
+    }
+
+    fn waits(&self, written: Written, now: Now) -> Waits {
+        let now_ms = now.monotonic_ms;
+        let mut deadline_ms = self.session.next_deadline_ms(now).unwrap_or(u64::MAX);
+        if !self.output.is_empty() {
+            let stalled = self.progress_ms.saturating_add(self.shared.write_stall_ms_max);
+            deadline_ms = deadline_ms.min(stalled).min(now_ms + PRESSURE_CHECK_MS);
+        }
+        if self.input.is_arriving() {
+            deadline_ms = deadline_ms.min(now_ms + PRESSURE_CHECK_MS);
+        }
+        if !self.deferred.is_empty() {
+            deadline_ms = deadline_ms.min(now_ms + DEFERRED_CHECK_MS);
+        }
+        Waits {
+            to_read: !self.stopping && self.session.wants_input(now) && self.input.wants_bytes(),
+            to_write: !self.output.is_empty(),
+            to_yield: written == Written::Turn,
+            deadline_ms,
+        }
+    }
+
+    fn open_mail(&mut self, now: Now) {
+        self.mailbox.take(&mut self.mail);
+        while let Some(mail) = self.mail.pop_front() {
+            match mail {
+                Mail::Reply(token, reply) => self.session.on_reply(token, reply, now),
+                Mail::Event(event) => self.session.on_event(event, now),
+                Mail::Permit(permit) => self.input.on_permit(permit),
+                Mail::Stop => self.stopping = true,
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<(), Cause> {
+        let now = self.shared.broker.now();
+        match self.input.read(&mut self.stream, &self.shared.lanes, now) {
+            Ok(Read::Some(bytes)) => {
+                self.metrics.received.inc_by(bytes as u64);
+                Ok(())
+            }
+            Ok(Read::Blocked) => Ok(()),
+            Ok(Read::End) => Err(Cause::Peer),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(e) => Err(closed_or(&e)),
+        }
+    }
+
+    /// Hands the session's requests to the broker. While responses pile up that nobody takes, reads get little or wait.
+    fn submit(&mut self) {
+        while let Some(one) = self.session.poll_request() {
+            self.deferred.push_back(one);
+        }
+        while let Some((token, mut request)) = self.deferred.pop_front() {
+            if let Request::Read(read) = &mut request {
+                if self.shared.output.is_full() {
+                    self.deferred.push_front((token, request));
+                    return;
+                }
+                if self.shared.output.is_high() {
+                    read.bytes_max = read.bytes_max.min(PRESSURE_READ_BYTES);
+                }
+            }
+            self.shared.broker.submit(&self.sink, self.id, token, request);
+        }
+    }
+
+    /// Takes the next responses from the session. Whether there is something to do by that.
+    fn take_output(&mut self, now: Now) -> bool {
+        let mut chunks = Vec::new();
+        if !self.session.poll_output(&mut chunks) {
+            return false;
+        }
+        let ended = self.permits.len().saturating_sub(self.session.inflight());
+        self.output.push(&mut chunks, self.permits.drain(..ended));
+        self.progress_ms = now.monotonic_ms;
+        // Room in the session may let something go on that it has already.
+        self.session.on_bytes(&mut bytes::BytesMut::new(), now);
+        true
+    }
+
+    fn write(&mut self, now: Now) -> Result<Written, Cause> {
+        let before = self.output.total();
+        let written = self.output.write(&self.stream).map_err(|e| {
+            if e.kind() == io::ErrorKind::UnexpectedEof {
+                tracing::error!(error = %e, "a response ends early");
+            }
+            closed_or(&e)
+        })?;
+        let bytes = self.output.total() - before;
+        if bytes > 0 {
+            self.progress_ms = now.monotonic_ms;
+            self.metrics.sent.inc_by(bytes);
+        }
+        Ok(written)
+    }
+}
+
+/// A peer that goes away without a word is one that closed the connection.
+fn closed_or(e: &io::Error) -> Cause {
+    match e.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted => Cause::Peer,
+        kind => Cause::Io(kind),
+    }
+}

@@ -1,0 +1,208 @@
+//! The receiving half of a connection: bytes arrive, and a frame goes on when it is whole and has its permit.
+//!
+//! ```text
+//!   nothing there ──▶ head arrives (up to FREE_BYTES) ──▶ permit asked ──▶ permit there ──▶ rest arrives ──▶ session
+//!        no buffer                                        nothing is read
+//! ```
+
+use super::admission::{FREE_BYTES, Lanes};
+use super::mailbox::{Mail, Mailbox};
+use super::protocol::Protocol;
+use crate::handle::Permit;
+use bytes::BytesMut;
+use polylogue_api::Now;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+/// What is read at a time by a connection that sends much. Bytes.
+const READ_BYTES_MAX: usize = 64 << 10;
+/// By how much the next read is larger or smaller.
+const STEP_FACTOR: usize = 4;
+
+/// Where the memory for the frame at the head of the input stands.
+#[derive(Debug)]
+enum Memory {
+    /// Not asked for.
+    None,
+    /// Asked for; nothing is read until it is there.
+    Asked,
+    /// There.
+    Granted(Permit),
+}
+
+/// What came of a look at the input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Read {
+    /// Nothing more is there now.
+    Blocked,
+    /// So many bytes came.
+    Some(usize),
+    /// The peer has closed.
+    End,
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub(super) struct Input {
+    bytes: BytesMut,
+    memory: Memory,
+    /// When the frame at the head began to arrive. Monotonic milliseconds.
+    began_ms: Option<u64>,
+    /// What the frame at the head has, once that is known.
+    frame_bytes: Option<usize>,
+    /// What is read at a time; grows while reads fill it.
+    step: usize,
+    /// For the part of the buffer above [`FREE_BYTES`].
+    buffer_permit: Option<Permit>,
+    /// The last read did not fill its room: nothing more is there.
+    drained: bool,
+}
+
+impl Input {
+    pub(super) fn new() -> Input {
+        Input {
+            bytes: BytesMut::new(),
+            memory: Memory::None,
+            began_ms: None,
+            frame_bytes: None,
+            step: FREE_BYTES,
+            buffer_permit: None,
+            drained: true,
+        }
+    }
+
+    /// Whether reading would be of use: there is room for what comes, and nothing is waited for first.
+    pub(super) fn wants_bytes(&self) -> bool {
+        match (&self.memory, self.frame_bytes) {
+            (Memory::Asked, _) => false,
+            // A whole frame lies there, and the session has no room for it.
+            (_, Some(frame)) => self.bytes.len() < frame,
+            (_, None) => true,
+        }
+    }
+
+    /// The permit that was asked for. One that came too late is dropped.
+    pub(super) fn on_permit(&mut self, permit: Permit) {
+        if matches!(self.memory, Memory::Asked) {
+            self.memory = Memory::Granted(permit);
+        }
+    }
+
+    /// Reads once.
+    pub(super) fn read(&mut self, stream: &mut TcpStream, lanes: &Lanes, now: Now) -> io::Result<Read> {
+        let room = match self.frame_bytes {
+            // Up to the end of the frame and not into the next: that one has no permit yet.
+            Some(frame) if matches!(self.memory, Memory::Granted(_)) => frame.saturating_sub(self.bytes.len()),
+            _ => self.step.saturating_sub(self.bytes.len()),
+        };
+        let room = room.max(1);
+        self.bytes.reserve(room);
+        // Polled once and not waited for: other than `try_read`, this remembers after a short read that the socket is
+        // empty, and saves the call that would only say so.
+        let reading = std::pin::pin!(stream.read_buf(&mut self.bytes));
+        match reading.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(0)) => Ok(Read::End),
+            Poll::Ready(Ok(read)) => {
+                self.began_ms.get_or_insert(now.monotonic_ms);
+                self.adapt(read, room, lanes);
+                Ok(Read::Some(read))
+            }
+            Poll::Pending => {
+                self.drained = true;
+                Ok(Read::Blocked)
+            }
+            Poll::Ready(Err(e)) => Err(e),
+        }
+    }
+
+    /// A read that filled its room is followed by a larger one, as long as there is memory for it.
+    fn adapt(&mut self, read: usize, room: usize, lanes: &Lanes) {
+        self.drained = read < room;
+        if !self.drained && self.step < READ_BYTES_MAX {
+            if self.buffer_permit.is_none() {
+                self.buffer_permit = lanes.try_admit(READ_BYTES_MAX);
+            }
+            if self.buffer_permit.is_some() {
+                self.step = (self.step * STEP_FACTOR).min(READ_BYTES_MAX);
+            }
+        } else if self.drained && read < self.step / STEP_FACTOR {
+            self.step = (self.step / STEP_FACTOR).max(FREE_BYTES);
+            if self.step == FREE_BYTES {
+                self.buffer_permit = None;
+            }
+        }
+    }
+
+    /// To be called before waiting: a connection that falls silent keeps no buffer.
+    pub(super) fn rest(&mut self) {
+        if self.bytes.is_empty() && self.drained {
+            self.bytes = BytesMut::new();
+        }
+    }
+
+    /// Hands frames to the session as long as they are whole, have their permits, and are wanted. The permits of those
+    /// that were handed over go to the end of `permits`.
+    pub(super) fn feed<P: Protocol>(
+        &mut self,
+        session: &mut P,
+        permits: &mut VecDeque<Permit>,
+        lanes: &Lanes,
+        mailbox: &Arc<Mailbox>,
+        now: Now,
+    ) {
+        while session.wants_input(now) && !self.bytes.is_empty() {
+            let Ok(frame) = session.frame_len(&self.bytes) else {
+                return session.on_bytes(&mut self.bytes, now);
+            };
+            self.frame_bytes = frame;
+            let Some(frame) = frame else { return session.on_bytes(&mut self.bytes, now) };
+            let whole = self.bytes.len() >= frame;
+            match &self.memory {
+                Memory::Asked => return,
+                // The head is read on free memory; a frame that is no longer needs no memory before it is whole.
+                Memory::None if !whole && self.bytes.len() < FREE_BYTES => {
+                    return session.on_bytes(&mut self.bytes, now);
+                }
+                Memory::None => {
+                    self.memory = Memory::Asked;
+                    match lanes.try_admit(frame) {
+                        Some(permit) => self.on_permit(permit),
+                        None => {
+                            let mailbox = mailbox.clone();
+                            return lanes.admit(frame, Box::new(move |permit| mailbox.put(Mail::Permit(permit))));
+                        }
+                    }
+                }
+                Memory::Granted(_) if !whole => return session.on_bytes(&mut self.bytes, now),
+                Memory::Granted(_) => {
+                    if let Memory::Granted(permit) = std::mem::replace(&mut self.memory, Memory::None) {
+                        permits.push_back(permit);
+                    }
+                    let mut one = self.bytes.split_to(frame);
+                    session.on_bytes(&mut one, now);
+                    self.frame_bytes = None;
+                    self.began_ms = (!self.bytes.is_empty()).then_some(now.monotonic_ms);
+                }
+            }
+        }
+    }
+
+    /// Whether the frame at the head holds memory that others wait for, and has held it for too long.
+    pub(super) fn must_give_way(&self, lanes: &Lanes, now: Now) -> bool {
+        match (&self.memory, self.frame_bytes, self.began_ms) {
+            (Memory::Granted(_), Some(frame), Some(began)) => {
+                self.bytes.len() < frame && lanes.must_give_way(frame, now.monotonic_ms.saturating_sub(began))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a frame is on its way that holds memory.
+    pub(super) fn is_arriving(&self) -> bool {
+        matches!(self.memory, Memory::Granted(_))
+    }
+}

@@ -1,0 +1,128 @@
+//! Kafka's session as the pump sees it.
+
+use super::listener::Accept;
+use super::protocol::Protocol;
+use crate::handle::BrokerHandle;
+use crate::options::address::HostPort;
+use bytes::BytesMut;
+use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
+use polylogue_kafka::codec::frame::{LENGTH_BYTES, frame_len};
+use polylogue_kafka::session::{FetchBudget, Listener, Session, SessionContext, SessionInit};
+use polylogue_kafka::settings::KafkaSettings;
+use polylogue_types::Chunk;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// What all connections of Kafka clients share.
+#[derive(Debug)]
+pub struct KafkaShared {
+    settings: KafkaSettings,
+    catalog: Arc<dyn Catalog>,
+    broker: Arc<dyn BrokerHandle>,
+    fetch_budget: Arc<FetchBudget>,
+}
+
+impl KafkaShared {
+    /// For this broker, under these settings.
+    #[must_use]
+    pub fn new(settings: KafkaSettings, broker: Arc<dyn BrokerHandle>) -> KafkaShared {
+        KafkaShared { settings, catalog: broker.catalog(), broker, fetch_budget: Arc::default() }
+    }
+
+    fn context(&self, now: Now) -> SessionContext<'_> {
+        SessionContext { now, catalog: self.catalog.as_ref(), settings: &self.settings }
+    }
+}
+
+/// A Kafka listener.
+#[derive(Debug)]
+pub struct KafkaAccept {
+    shared: Arc<KafkaShared>,
+    /// What clients are told; `None` for the address at which they arrived.
+    advertised: Option<Arc<Listener>>,
+}
+
+impl KafkaAccept {
+    /// A listener whose clients are told `advertised`, or, without it, the address at which their connection arrived.
+    #[must_use]
+    pub fn new(shared: Arc<KafkaShared>, advertised: Option<&HostPort>) -> KafkaAccept {
+        let listener = |at: &HostPort| Arc::new(Listener { host: at.host.as_str().into(), port: at.port });
+        KafkaAccept { shared, advertised: advertised.map(listener) }
+    }
+}
+
+impl Accept for KafkaAccept {
+    type Session = KafkaConnection;
+
+    fn name(&self) -> &'static str {
+        "kafka"
+    }
+
+    fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr) -> KafkaConnection {
+        let listener = self.advertised.clone().unwrap_or_else(|| {
+            let host = local.ip().to_canonical().to_string();
+            Arc::new(Listener { host: host.into(), port: local.port() })
+        });
+        let init = SessionInit {
+            listener,
+            connection_id: id,
+            client_address: peer.ip().to_canonical().to_string(),
+            fetch_budget: self.shared.fetch_budget.clone(),
+        };
+        KafkaConnection { session: Session::new(init, self.shared.broker.now()), shared: self.shared.clone() }
+    }
+}
+
+/// One connection of a Kafka client.
+#[derive(Debug)]
+pub struct KafkaConnection {
+    session: Session,
+    shared: Arc<KafkaShared>,
+}
+
+impl Protocol for KafkaConnection {
+    fn frame_len(&self, input: &[u8]) -> Result<Option<usize>, ()> {
+        let len = frame_len(input, self.shared.settings.request_bytes_max).map_err(|_| ())?;
+        Ok(len.map(|len| LENGTH_BYTES + len))
+    }
+
+    fn on_bytes(&mut self, input: &mut BytesMut, now: Now) {
+        self.session.on_bytes(input, &self.shared.context(now));
+    }
+
+    fn wants_input(&self, now: Now) -> bool {
+        self.session.wants_input(&self.shared.context(now))
+    }
+
+    fn poll_request(&mut self) -> Option<(Token, Request)> {
+        self.session.poll_request()
+    }
+
+    fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
+        self.session.on_reply(token, reply, &self.shared.context(now));
+    }
+
+    fn on_event(&mut self, event: Event, now: Now) {
+        self.session.on_event(event, &self.shared.context(now));
+    }
+
+    fn poll_output(&mut self, out: &mut Vec<Chunk>) -> bool {
+        self.session.poll_output(out)
+    }
+
+    fn inflight(&self) -> usize {
+        self.session.inflight()
+    }
+
+    fn next_deadline_ms(&self, now: Now) -> Option<u64> {
+        self.session.next_deadline_ms(&self.shared.context(now))
+    }
+
+    fn on_deadline(&mut self, now: Now) {
+        self.session.on_deadline(&self.shared.context(now));
+    }
+
+    fn close_reason(&self) -> Option<String> {
+        self.session.close_reason().map(ToString::to_string)
+    }
+}

@@ -1,0 +1,171 @@
+//! Accepting connections, and ending them all.
+
+use super::admission::Lanes;
+use super::connection::{Cause, Connection};
+use super::gate::{Gate, Place};
+use super::mailbox::{Mail, Mailbox};
+use super::metrics::NetMetrics;
+use super::output::OutputGauge;
+use super::protocol::Protocol;
+use crate::handle::BrokerHandle;
+use parking_lot::Mutex;
+use polylogue_types::Map;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+
+/// After an error that more connections would meet too (no descriptor is left), nothing is accepted for this long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What all connections share.
+#[derive(Debug)]
+pub struct Shared {
+    /// The broker.
+    pub broker: Arc<dyn BrokerHandle>,
+    /// Memory for requests.
+    pub lanes: Lanes,
+    /// Memory of responses.
+    pub output: OutputGauge,
+    /// How long a client may take nothing of a response. Milliseconds.
+    pub write_stall_ms_max: u64,
+    /// Counters.
+    pub metrics: NetMetrics,
+    /// Those that are open.
+    pub connections: Connections,
+}
+
+/// The connections that are open, so that they can be told to end.
+#[derive(Debug, Default)]
+pub struct Connections {
+    open: Mutex<Map<u64, Weak<Mailbox>>>,
+    all_gone: Notify,
+}
+
+impl Connections {
+    /// How many are open.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.open.lock().len()
+    }
+
+    /// Whether none is open.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn add(&self, id: u64, mailbox: &Arc<Mailbox>) {
+        self.open.lock().insert(id, Arc::downgrade(mailbox));
+    }
+
+    fn remove(&self, id: u64) {
+        let mut open = self.open.lock();
+        open.remove(&id);
+        if open.is_empty() {
+            self.all_gone.notify_waiters();
+        }
+    }
+
+    /// Tells all connections to finish what is in work and to close; ends when they have.
+    pub async fn stop(&self) {
+        let gone = self.all_gone.notified();
+        tokio::pin!(gone);
+        gone.as_mut().enable();
+        let open: Vec<_> = self.open.lock().values().filter_map(Weak::upgrade).collect();
+        for mailbox in open {
+            mailbox.put(Mail::Stop);
+        }
+        if !self.is_empty() {
+            gone.await;
+        }
+    }
+}
+
+/// How a listener makes sessions.
+pub trait Accept: Send + Sync + fmt::Debug + 'static {
+    /// What it makes.
+    type Session: Protocol;
+
+    /// The protocol's name, for metrics and logs.
+    fn name(&self) -> &'static str;
+
+    /// A session for a new connection. `id` is its own for the life of the process.
+    fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr) -> Self::Session;
+}
+
+/// Accepts until `stop` says true.
+pub async fn accept_loop<A: Accept>(
+    listener: TcpListener,
+    accept: Arc<A>,
+    gate: Gate,
+    shared: Arc<Shared>,
+    mut stop: watch::Receiver<bool>,
+) {
+    loop {
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => return,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => start(stream, peer, &accept, &gate, &shared),
+                Err(error) => {
+                    tracing::warn!(%error, protocol = accept.name(), "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+}
+
+/// Starts the task of a connection, or turns it away by closing it.
+fn start<A: Accept>(stream: TcpStream, peer: SocketAddr, accept: &Arc<A>, gate: &Gate, shared: &Arc<Shared>) {
+    let name = accept.name();
+    let place = match gate.enter(peer.ip()) {
+        Ok(place) => place,
+        Err(refusal) => {
+            shared.metrics.refused(name, refusal.name());
+            tracing::debug!(%peer, protocol = name, cause = refusal.name(), "connection refused");
+            return;
+        }
+    };
+    let Ok(local) = stream.local_addr() else { return };
+    // A request is answered when it is done, not when more has come together.
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    let id = shared.broker.new_session();
+    let session = accept.session(id.0, local, peer);
+    let mailbox = Arc::new(Mailbox::default());
+    shared.connections.add(id.0, &mailbox);
+    let metrics = shared.metrics.open(name);
+    let connection = Connection::new(stream, session, id, shared.clone(), mailbox, metrics);
+    let guard = Guard { id: id.0, shared: shared.clone(), _place: place };
+    tokio::spawn(async move {
+        let cause = connection.run().await;
+        match &cause {
+            Cause::Session(reason) => tracing::debug!(%peer, protocol = name, reason, "connection closed"),
+            Cause::Stalled | Cause::TooSlow => {
+                tracing::warn!(%peer, protocol = name, cause = cause.name(), "connection given up");
+            }
+            Cause::Peer | Cause::Stop | Cause::Io(_) => {
+                tracing::debug!(%peer, protocol = name, cause = cause.name(), "connection ended");
+            }
+        }
+        drop(guard);
+    });
+}
+
+/// A connection's entry in the books, taken out when its task ends, however it ends.
+struct Guard {
+    id: u64,
+    shared: Arc<Shared>,
+    _place: Place,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.shared.connections.remove(self.id);
+    }
+}

@@ -1,0 +1,84 @@
+//! What the connections count.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// The protocol of a listener.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ProtocolLabel {
+    protocol: &'static str,
+}
+
+/// Why something ended or was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct CauseLabel {
+    protocol: &'static str,
+    cause: &'static str,
+}
+
+/// Counters of all listeners but http. Labels come from our own code only, so that nobody outside can make them many.
+#[derive(Clone, Debug, Default)]
+pub struct NetMetrics {
+    open: Family<ProtocolLabel, Gauge>,
+    accepted: Family<ProtocolLabel, Counter>,
+    refused: Family<CauseLabel, Counter>,
+    closed: Family<CauseLabel, Counter>,
+    received: Family<ProtocolLabel, Counter>,
+    sent: Family<ProtocolLabel, Counter>,
+    frames: Family<ProtocolLabel, Counter>,
+}
+
+/// The counters of one protocol, looked up once for each connection.
+#[derive(Clone, Debug)]
+pub(super) struct ConnectionMetrics {
+    protocol: &'static str,
+    all: NetMetrics,
+    pub(super) received: Counter,
+    pub(super) sent: Counter,
+    pub(super) frames: Counter,
+}
+
+impl NetMetrics {
+    /// Counters that the registry knows.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> NetMetrics {
+        let metrics = NetMetrics::default();
+        registry.register("connections_open", "Connections that are open", metrics.open.clone());
+        registry.register("connections_accepted", "Connections taken", metrics.accepted.clone());
+        registry.register("connections_refused", "Connections turned away, by cause", metrics.refused.clone());
+        registry.register("connections_closed", "Connections ended, by cause", metrics.closed.clone());
+        registry.register("received_bytes", "Bytes read from clients", metrics.received.clone());
+        registry.register("sent_bytes", "Bytes written to clients", metrics.sent.clone());
+        registry.register("requests", "Requests taken in", metrics.frames.clone());
+        metrics
+    }
+
+    pub(super) fn refused(&self, protocol: &'static str, cause: &'static str) {
+        self.refused.get_or_create(&CauseLabel { protocol, cause }).inc();
+    }
+
+    /// Counts a connection as open until [`ConnectionMetrics::close`].
+    pub(super) fn open(&self, protocol: &'static str) -> ConnectionMetrics {
+        let label = ProtocolLabel { protocol };
+        self.open.get_or_create(&label).inc();
+        self.accepted.get_or_create(&label).inc();
+        ConnectionMetrics {
+            protocol,
+            all: self.clone(),
+            received: self.received.get_or_create(&label).clone(),
+            sent: self.sent.get_or_create(&label).clone(),
+            frames: self.frames.get_or_create(&label).clone(),
+        }
+    }
+}
+
+impl ConnectionMetrics {
+    pub(super) fn close(self, cause: &'static str) {
+        let protocol = self.protocol;
+        self.all.open.get_or_create(&ProtocolLabel { protocol }).dec();
+        self.all.closed.get_or_create(&CauseLabel { protocol, cause }).inc();
+    }
+}

@@ -1,0 +1,47 @@
+//! What the pump needs of a protocol's session.
+
+use bytes::BytesMut;
+use polylogue_api::{Event, Now, Reply, Request, Token};
+use polylogue_types::Chunk;
+use std::fmt;
+
+/// One connection of one protocol, without the connection.
+pub trait Protocol: Send + fmt::Debug + 'static {
+    /// The length of the frame that `input` begins with, everything included. `None` when too little of it is there. A
+    /// length that is not allowed is `Err`: then the session itself is shown the input and ends the connection.
+    ///
+    /// # Errors
+    /// See above; the pump needs no text.
+    fn frame_len(&self, input: &[u8]) -> Result<Option<usize>, ()>;
+
+    /// Takes whole frames from `input` and leaves the rest there. Called with whole frames that have a permit, with the
+    /// beginning of one, or with nothing when output was taken.
+    fn on_bytes(&mut self, input: &mut BytesMut, now: Now);
+
+    /// Whether more input could be used now.
+    fn wants_input(&self, now: Now) -> bool;
+
+    /// The next thing to ask the broker.
+    fn poll_request(&mut self) -> Option<(Token, Request)>;
+
+    /// The broker's answer.
+    fn on_reply(&mut self, token: Token, reply: Reply, now: Now);
+
+    /// What the broker says later.
+    fn on_event(&mut self, event: Event, now: Now);
+
+    /// Moves responses that are due to the end of `out`. Whether any request ended by that, with or without a response.
+    fn poll_output(&mut self, out: &mut Vec<Chunk>) -> bool;
+
+    /// Frames taken whose responses were not.
+    fn inflight(&self) -> usize;
+
+    /// When [`Protocol::on_deadline`] wants to be called. Monotonic milliseconds.
+    fn next_deadline_ms(&self, now: Now) -> Option<u64>;
+
+    /// A deadline may have passed.
+    fn on_deadline(&mut self, now: Now);
+
+    /// Why the connection is to be closed now, in a few words.
+    fn close_reason(&self) -> Option<String>;
+}

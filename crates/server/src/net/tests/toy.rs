@@ -1,0 +1,162 @@
+//! A protocol made for tests: frames of a length and a body, whose first byte says what is wanted.
+
+use crate::net::listener::Accept;
+use crate::net::protocol::Protocol;
+use bytes::{Buf, Bytes, BytesMut};
+use polylogue_api::{Event, Now, ReadRequest, Reply, Request, Token};
+use polylogue_types::{Chunk, FileRange};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+/// The largest frame.
+pub(super) const FRAME_BYTES_MAX: usize = 11 << 20;
+/// Requests in work.
+const SLOTS: usize = 4;
+const MIB: usize = 1 << 20;
+
+/// Makes sessions of the toy protocol.
+#[derive(Clone, Debug)]
+pub(super) struct ToyAccept {
+    /// What `f` answers.
+    pub(super) file: Option<FileRange>,
+}
+
+impl Accept for ToyAccept {
+    type Session = Toy;
+
+    fn name(&self) -> &'static str {
+        "toy"
+    }
+
+    fn session(&self, _id: u64, _local: SocketAddr, _peer: SocketAddr) -> Toy {
+        Toy { accept: self.clone(), slots: VecDeque::new(), requests: VecDeque::new(), next_token: 0, closing: None }
+    }
+}
+
+#[derive(Debug)]
+enum Slot {
+    Waiting(Token),
+    Done(Vec<Chunk>),
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Toy {
+    accept: ToyAccept,
+    slots: VecDeque<Slot>,
+    requests: VecDeque<(Token, Request)>,
+    next_token: Token,
+    closing: Option<&'static str>,
+}
+
+/// A frame with this body.
+pub(super) fn frame(body: &[u8]) -> Vec<u8> {
+    let mut out = u32::try_from(body.len()).unwrap().to_be_bytes().to_vec();
+    out.extend_from_slice(body);
+    out
+}
+
+impl Toy {
+    fn ask(&mut self, request: Request) {
+        self.requests.push_back((self.next_token, request));
+        self.slots.push_back(Slot::Waiting(self.next_token));
+        self.next_token += 1;
+    }
+
+    fn on_frame(&mut self, body: Bytes) {
+        match body.first() {
+            // echo
+            Some(b'e') => self.slots.push_back(Slot::Done(vec![Chunk::Bytes(frame(&body).into())])),
+            // ask the broker
+            Some(b'a') => self.ask(Request::AllocateProducerId),
+            // read from the broker
+            Some(b'r') => self.ask(Request::Read(ReadRequest {
+                parts: Vec::new(),
+                bytes_max: u32::MAX,
+                at_least_one: true,
+            })),
+            // so many MiB
+            Some(b'm') => {
+                let count = usize::from(*body.get(1).unwrap());
+                let mib = Bytes::from(vec![b'm'; MIB]);
+                self.slots.push_back(Slot::Done(vec![Chunk::Bytes(mib); count]));
+            }
+            // a part of a file, with something in front and behind
+            Some(b'f') => {
+                let file = Chunk::File(self.accept.file.clone().unwrap());
+                let edge = |text: &'static str| Chunk::Bytes(Bytes::from_static(text.as_bytes()));
+                self.slots.push_back(Slot::Done(vec![edge("<"), file, Chunk::Bytes(Bytes::new()), edge(">")]));
+            }
+            // no answer
+            Some(b's') => self.slots.push_back(Slot::Done(Vec::new())),
+            _ => self.closing = Some("no such request"),
+        }
+    }
+}
+
+impl Protocol for Toy {
+    fn frame_len(&self, input: &[u8]) -> Result<Option<usize>, ()> {
+        let Some(prefix) = input.first_chunk::<4>() else { return Ok(None) };
+        let len = u32::from_be_bytes(*prefix) as usize;
+        if len > FRAME_BYTES_MAX { Err(()) } else { Ok(Some(4 + len)) }
+    }
+
+    fn on_bytes(&mut self, input: &mut BytesMut, now: Now) {
+        while self.wants_input(now) {
+            match self.frame_len(input) {
+                Err(()) => self.closing = Some("frame too long"),
+                Ok(Some(len)) if input.len() >= len => {
+                    let mut frame = input.split_to(len);
+                    frame.advance(4);
+                    self.on_frame(frame.freeze());
+                }
+                Ok(_) => return,
+            }
+        }
+    }
+
+    fn wants_input(&self, _now: Now) -> bool {
+        self.closing.is_none() && self.slots.len() < SLOTS
+    }
+
+    fn poll_request(&mut self) -> Option<(Token, Request)> {
+        self.requests.pop_front()
+    }
+
+    fn on_reply(&mut self, token: Token, reply: Reply, _now: Now) {
+        for slot in &mut self.slots {
+            if matches!(slot, Slot::Waiting(t) if *t == token) {
+                let text = match &reply {
+                    Reply::ProducerId(id) => format!("p{}", id.unwrap()),
+                    _ => "read".to_owned(),
+                };
+                *slot = Slot::Done(vec![Chunk::Bytes(frame(text.as_bytes()).into())]);
+            }
+        }
+    }
+
+    fn on_event(&mut self, _event: Event, _now: Now) {}
+
+    fn poll_output(&mut self, out: &mut Vec<Chunk>) -> bool {
+        let before = self.slots.len();
+        while let Some(Slot::Done(chunks)) = self.slots.front_mut() {
+            out.append(chunks);
+            self.slots.pop_front();
+        }
+        self.slots.len() < before
+    }
+
+    fn inflight(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn next_deadline_ms(&self, _now: Now) -> Option<u64> {
+        None
+    }
+
+    fn on_deadline(&mut self, _now: Now) {}
+
+    fn close_reason(&self) -> Option<String> {
+        if self.slots.is_empty() { self.closing.map(str::to_owned) } else { None }
+    }
+}

@@ -1,0 +1,25 @@
+//! Every option of the server: its table, where its value comes from, and what the server makes of it.
+//!
+//! ```text
+//!   table ──> defaults < file < environment < command line ──> Resolved ──> ServerConfig
+//!     │                                                            │
+//!     └──> docs/config.md                                          └──> polylogue config
+//! ```
+//!
+//! Kafka's own settings keep Kafka's names; `polylogue_kafka::config` knows them and checks their values.
+
+pub mod address;
+mod config;
+mod docs;
+mod env;
+mod file;
+mod resolve;
+mod table;
+mod value;
+
+pub use config::{ListenerConfig, LogConfig, ServerConfig};
+pub use docs::markdown;
+pub use env::{BOOTSTRAP_VARIABLE, CONFIG_VARIABLE, SERVER_VARIABLE, variable};
+pub use resolve::{Given, OptionError, Resolved, Setting, Source, Sources};
+pub use table::{OPTIONS, OptionDef, Section};
+pub use value::OptionKind;

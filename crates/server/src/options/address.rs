@@ -1,0 +1,128 @@
+//! `PROTOCOL=HOST:PORT`.
+
+use std::fmt;
+
+/// What is spoken on a listener.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Protocol {
+    /// Apache Kafka.
+    Kafka,
+    /// polylogue's own API, metrics and health.
+    Http,
+}
+
+impl Protocol {
+    /// All that there are.
+    pub const ALL: [Protocol; 2] = [Protocol::Kafka, Protocol::Http];
+
+    /// Its name in options.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Protocol::Kafka => "kafka",
+            Protocol::Http => "http",
+        }
+    }
+}
+
+/// A host and a port, as written: names are not looked up here. IPv6 addresses stand without brackets.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct HostPort {
+    /// A name or an address.
+    pub host: String,
+    /// The port; 0 for one that is still to be found.
+    pub port: u16,
+}
+
+impl HostPort {
+    /// Reads `HOST:PORT` or `[V6]:PORT`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<HostPort> {
+        let (host, port) = text.rsplit_once(':')?;
+        let host = match host.strip_prefix('[') {
+            Some(inner) => inner.strip_suffix(']').filter(|v6| v6.contains(':'))?,
+            None => Some(host).filter(|host| !host.contains([':', ']', '/', ' ']))?,
+        };
+        let port = port.parse().ok()?;
+        (!host.is_empty()).then(|| HostPort { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// A protocol and where it is to be found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProtocolAddress {
+    /// What is spoken there.
+    pub protocol: Protocol,
+    /// Where.
+    pub address: HostPort,
+}
+
+impl ProtocolAddress {
+    /// Reads `PROTOCOL=HOST:PORT`.
+    ///
+    /// # Errors
+    /// What was expected instead.
+    pub fn parse(text: &str) -> Result<ProtocolAddress, String> {
+        let expected = || format!("expected PROTOCOL=HOST:PORT, such as kafka=127.0.0.1:9092, and not \"{text}\"");
+        let (protocol, address) = text.split_once('=').ok_or_else(expected)?;
+        let Some(protocol) = Protocol::ALL.into_iter().find(|p| p.name() == protocol.trim()) else {
+            let known: Vec<_> = Protocol::ALL.iter().map(|p| p.name()).collect();
+            return Err(format!("there is no protocol \"{}\"; known are {}", protocol.trim(), known.join(", ")));
+        };
+        let address = HostPort::parse(address.trim()).ok_or_else(expected)?;
+        Ok(ProtocolAddress { protocol, address })
+    }
+
+    /// Reads any number of them with commas between.
+    ///
+    /// # Errors
+    /// As [`ProtocolAddress::parse`].
+    pub fn parse_list(text: &str) -> Result<Vec<ProtocolAddress>, String> {
+        text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(ProtocolAddress::parse).collect()
+    }
+}
+
+impl fmt::Display for ProtocolAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.protocol.name(), self.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written() {
+        for (text, host, port) in [
+            ("kafka=127.0.0.1:9092", "127.0.0.1", 9092),
+            ("http=[::1]:0", "::1", 0),
+            ("kafka=broker.example.org:65535", "broker.example.org", 65535),
+        ] {
+            let parsed = ProtocolAddress::parse(text).unwrap();
+            assert_eq!((parsed.address.host.as_str(), parsed.address.port), (host, port));
+            assert_eq!(parsed.to_string(), text);
+        }
+        assert_eq!(ProtocolAddress::parse_list(" kafka=a:1 , http=b:2,").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in ["kafka", "kafka=", "kafka=:1", "kafka=a", "kafka=a:65536", "kafka=::1:9", "kafka=[a]:9", "kafka=[::1:9"] {
+            let error = ProtocolAddress::parse(text).unwrap_err();
+            assert!(error.starts_with("expected PROTOCOL=HOST:PORT"), "{text}: {error}");
+        }
+        let error = ProtocolAddress::parse("amqp=a:1").unwrap_err();
+        assert_eq!(error, "there is no protocol \"amqp\"; known are kafka, http");
+    }
+}

@@ -1,0 +1,224 @@
+//! The options as the server uses them: typed, checked against each other.
+
+use super::address::{HostPort, Protocol, ProtocolAddress};
+use super::resolve::{OptionError, Resolved};
+use super::table as t;
+use crate::net::SMALL_SHARE;
+use polylogue_api::{Durability, TopicConfig};
+use polylogue_kafka::config::{BrokerSettings, parse_broker_settings};
+use std::path::PathBuf;
+
+/// One listener.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListenerConfig {
+    /// What is spoken.
+    pub protocol: Protocol,
+    /// Where it is bound.
+    pub bind: HostPort,
+    /// What clients are told, if it is said; its port is 0 for the listener's own.
+    pub advertise: Option<HostPort>,
+}
+
+/// Everything of the `[log]` section.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogConfig {
+    /// Journals of durability `sync`.
+    pub sync_shards: u32,
+    /// The size of a journal file. Bytes.
+    pub journal_file_bytes: u64,
+    /// Journal replayed at a start. Bytes.
+    pub checkpoint_bytes_max: u64,
+    /// Free disk space under which messages are refused. Bytes.
+    pub disk_reserve_bytes: u64,
+    /// How long an acknowledged `async` message stays unflushed. Milliseconds.
+    pub async_flush_ms_max: u64,
+    /// How long a record that nobody waits for stays unflushed. Milliseconds.
+    pub lazy_flush_ms_max: u64,
+    /// Partitions of all topics.
+    pub partitions_max: u64,
+    /// What a `memory` partition keeps. Bytes.
+    pub memory_partition_bytes_max: u64,
+    /// Threads that read cold data.
+    pub reader_threads: usize,
+    /// Recent messages in memory. Bytes.
+    pub tail_cache_bytes: usize,
+    /// Pieces of segment indexes in memory. Bytes.
+    pub index_cache_bytes: usize,
+    /// Segment files held open.
+    pub open_segments_max: usize,
+    /// Long-lived data that makes a merge due. Bytes.
+    pub merge_bytes: u64,
+    /// Age of long-lived data that makes a merge due. Milliseconds.
+    pub merge_ms_max: u64,
+    /// Sealed journal that makes a merge of everything due. Bytes.
+    pub journal_keep_bytes_max: u64,
+}
+
+/// Everything the server is told at its start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServerConfig {
+    /// The data directory.
+    pub data: PathBuf,
+    /// The listeners, in the order given.
+    pub listeners: Vec<ListenerConfig>,
+    /// Connections of clients at a time.
+    pub connections_max: usize,
+    /// Bytes of requests in work over all connections.
+    pub inflight_bytes_max: usize,
+    /// Bytes of responses not yet taken over all connections.
+    pub output_bytes_max: usize,
+    /// How long a client may take nothing of a response. Milliseconds.
+    pub write_stall_ms_max: u64,
+    /// Threads that serve connections; `None` for one a core.
+    pub worker_threads: Option<usize>,
+    /// Connections to the http listener at a time.
+    pub http_connections_max: usize,
+    /// The largest body of an http request. Bytes.
+    pub http_body_bytes_max: usize,
+    /// How long a stop waits for requests in work. Milliseconds.
+    pub shutdown_ms_max: u64,
+    /// What is logged.
+    pub log_filter: String,
+    /// Whether log lines are JSON.
+    pub log_json: bool,
+    /// The log.
+    pub log: LogConfig,
+    /// Kafka's settings.
+    pub kafka: BrokerSettings,
+    /// Things that the operator should know, one line each.
+    pub warnings: Vec<String>,
+}
+
+/// Kafka's settings that have another name here.
+const ELSEWHERE: [(&str, &str); 11] = [
+    ("advertised.listeners", "server.advertise"),
+    ("listeners", "server.listen"),
+    ("log.dir", "server.data"),
+    ("log.dirs", "server.data"),
+    ("log.flush.interval.ms", "log.durability"),
+    ("num.io.threads", "server.worker_threads"),
+    ("num.network.threads", "server.worker_threads"),
+    ("queued.max.request.bytes", "server.inflight_bytes_max"),
+    ("queued.max.requests", "server.connection_requests_max"),
+    ("log.segment.bytes", "log.journal_file_bytes"),
+    ("producer.id.expiration.check.interval.ms", "kafka.producer.id.expiration.ms"),
+];
+
+impl ServerConfig {
+    /// Makes the configuration out of the values that hold.
+    ///
+    /// # Errors
+    /// A Kafka setting that Kafka does not know or whose value does not fit, or options that contradict each other.
+    pub fn from_resolved(r: &Resolved) -> Result<ServerConfig, OptionError> {
+        let (kafka, warnings) = kafka(r)?;
+        let mut config = ServerConfig {
+            data: PathBuf::from(r.value(&t::DATA)),
+            listeners: listeners(r)?,
+            connections_max: small(r.number(&t::CONNECTIONS_MAX)),
+            inflight_bytes_max: small(r.number(&t::INFLIGHT_BYTES_MAX)),
+            output_bytes_max: small(r.number(&t::OUTPUT_BYTES_MAX)),
+            write_stall_ms_max: r.number(&t::WRITE_STALL_MS_MAX),
+            worker_threads: Some(small(r.number(&t::WORKER_THREADS))).filter(|threads| *threads > 0),
+            http_connections_max: small(r.number(&t::HTTP_CONNECTIONS_MAX)),
+            http_body_bytes_max: small(r.number(&t::HTTP_BODY_BYTES_MAX)),
+            shutdown_ms_max: r.number(&t::SHUTDOWN_MS_MAX),
+            log_filter: r.value(&t::LOG_FILTER).to_owned(),
+            log_json: r.value(&t::LOG_FORMAT) == "json",
+            log: log(r),
+            kafka,
+            warnings,
+        };
+        config.kafka.sessions.inflight_requests_max = small(r.number(&t::CONNECTION_REQUESTS_MAX));
+        let request_bytes_max = config.kafka.sessions.request_bytes_max;
+        let large_bytes = config.inflight_bytes_max - config.inflight_bytes_max / SMALL_SHARE;
+        if large_bytes < request_bytes_max {
+            return Err(OptionError(format!(
+                "server.inflight_bytes_max ({}) is too small for kafka.socket.request.max.bytes ({request_bytes_max}): \
+                 three quarters of it must hold the largest request",
+                r.value(&t::INFLIGHT_BYTES_MAX)
+            )));
+        }
+        Ok(config)
+    }
+}
+
+/// On a machine with small pointers a size may be larger than memory can be; then it is no bound.
+fn small(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn log(r: &Resolved) -> LogConfig {
+    LogConfig {
+        sync_shards: u32::try_from(r.number(&t::SYNC_SHARDS)).unwrap_or(u32::MAX),
+        journal_file_bytes: r.number(&t::JOURNAL_FILE_BYTES),
+        checkpoint_bytes_max: r.number(&t::CHECKPOINT_BYTES_MAX),
+        disk_reserve_bytes: r.number(&t::DISK_RESERVE_BYTES),
+        async_flush_ms_max: r.number(&t::ASYNC_FLUSH_MS_MAX),
+        lazy_flush_ms_max: r.number(&t::LAZY_FLUSH_MS_MAX),
+        partitions_max: r.number(&t::PARTITIONS_MAX),
+        memory_partition_bytes_max: r.number(&t::MEMORY_PARTITION_BYTES_MAX),
+        reader_threads: small(r.number(&t::READER_THREADS)),
+        tail_cache_bytes: small(r.number(&t::TAIL_CACHE_BYTES)),
+        index_cache_bytes: small(r.number(&t::INDEX_CACHE_BYTES)),
+        open_segments_max: small(r.number(&t::OPEN_SEGMENTS_MAX)),
+        merge_bytes: r.number(&t::MERGE_BYTES),
+        merge_ms_max: r.number(&t::MERGE_MS_MAX),
+        journal_keep_bytes_max: r.number(&t::JOURNAL_KEEP_BYTES_MAX),
+    }
+}
+
+/// Kafka's settings, and a warning for each that means nothing here.
+fn kafka(r: &Resolved) -> Result<(BrokerSettings, Vec<String>), OptionError> {
+    let base = TopicConfig {
+        durability: match r.value(&t::DURABILITY) {
+            "async" => Durability::Async,
+            "memory" => Durability::Memory,
+            _ => Durability::Sync,
+        },
+        ..TopicConfig::default()
+    };
+    let raw = r.kafka();
+    let parsed = parse_broker_settings(&base, &raw).map_err(|error| {
+        let source = r.source(&format!("kafka.{}", error.name()));
+        OptionError(format!("[kafka] {error} (from {source})"))
+    })?;
+    let warnings = parsed
+        .without_meaning
+        .iter()
+        .map(|name| {
+            let source = r.source(&format!("kafka.{name}"));
+            let instead = ELSEWHERE.iter().find(|(kafka, _)| kafka == name);
+            let instead = instead.map_or(String::new(), |(_, ours)| format!("; see {ours}"));
+            format!("kafka.{name} (from {source}) has no effect here{instead}")
+        })
+        .collect();
+    Ok((parsed.settings, warnings))
+}
+
+/// Listeners with what they advertise: the first advertised address of a protocol is for its first listener, and so on.
+fn listeners(r: &Resolved) -> Result<Vec<ListenerConfig>, OptionError> {
+    let list = |def: &t::OptionDef| {
+        ProtocolAddress::parse_list(r.value(def)).map_err(|why| OptionError(format!("{}: {why}", def.full_name())))
+    };
+    let mut advertised = list(&t::ADVERTISE)?;
+    let mut listeners = Vec::new();
+    for ProtocolAddress { protocol, address } in list(&t::LISTEN)? {
+        let first = advertised.iter().position(|a| a.protocol == protocol);
+        let advertise = first.map(|i| advertised.remove(i).address);
+        if listeners.iter().any(|l: &ListenerConfig| l.bind == address && address.port != 0) {
+            return Err(OptionError(format!("server.listen: {address} is given twice")));
+        }
+        listeners.push(ListenerConfig { protocol, bind: address, advertise });
+    }
+    if let Some(left) = advertised.first() {
+        let protocol = left.protocol.name();
+        return Err(OptionError(format!("server.advertise: {left}: there is no {protocol} listener left for it")));
+    }
+    if listeners.is_empty() {
+        return Err(OptionError("server.listen: no listener is left; name at least one".to_owned()));
+    }
+    Ok(listeners)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+use super::*;
+use crate::options::Sources;
+
+fn config(pairs: &[(&str, &str)]) -> Result<ServerConfig, String> {
+    let command_line = pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+    let resolved = Resolved::from_sources(&Sources { command_line, ..Sources::default() }).map_err(|e| e.0)?;
+    ServerConfig::from_resolved(&resolved).map_err(|e| e.0)
+}
+
+fn host_port(text: &str) -> HostPort {
+    HostPort::parse(text).unwrap()
+}
+
+#[test]
+fn the_defaults_are_a_loopback_server() {
+    let config = config(&[]).unwrap();
+    let binds: Vec<_> = config.listeners.iter().map(|l| (l.protocol, l.bind.to_string())).collect();
+    assert_eq!(
+        binds,
+        [(Protocol::Kafka, "127.0.0.1:9092".to_owned()), (Protocol::Http, "127.0.0.1:9600".to_owned())]
+    );
+    assert!(config.warnings.is_empty());
+    assert_eq!(config.worker_threads, None);
+    assert_eq!(config.kafka.sessions.inflight_requests_max, 16);
+}
+
+/// Every option must change something: otherwise it is a promise that nobody keeps.
+#[test]
+fn each_option_reaches_the_configuration() {
+    let plain = config(&[]).unwrap();
+    for def in t::OPTIONS {
+        let other = match def.kind {
+            crate::options::OptionKind::Count { max, .. } => max.to_string(),
+            crate::options::OptionKind::Bytes { max, .. } => max.to_string(),
+            crate::options::OptionKind::Millis { max, .. } => max.to_string(),
+            crate::options::OptionKind::Text | crate::options::OptionKind::Path => "else".to_owned(),
+            crate::options::OptionKind::OneOf(known) => (*known.last().unwrap()).to_owned(),
+            crate::options::OptionKind::Addresses => "kafka=127.0.0.1:1".to_owned(),
+        };
+        let changed = config(&[(&def.full_name(), &other)]).unwrap();
+        assert_ne!(changed, plain, "{}", def.full_name());
+    }
+}
+
+#[test]
+fn advertised_addresses_go_to_the_listeners_of_their_protocol_in_order() {
+    let listeners = config(&[
+        ("server.listen", "kafka=127.0.0.1:1,http=127.0.0.1:2,kafka=0.0.0.0:3"),
+        ("server.advertise", "kafka=inside:0,kafka=outside.example:9092"),
+    ])
+    .unwrap()
+    .listeners;
+    let advertised: Vec<_> = listeners.iter().map(|l| l.advertise.clone()).collect();
+    assert_eq!(advertised, [Some(host_port("inside:0")), None, Some(host_port("outside.example:9092"))]);
+}
+
+#[test]
+fn options_that_contradict_each_other_are_refused() {
+    for (pairs, text) in [
+        (
+            &[("server.advertise", "kafka=a:1,kafka=b:2")][..],
+            "server.advertise: kafka=b:2: there is no kafka listener left for it",
+        ),
+        (&[("server.listen", "")], "server.listen: no listener is left; name at least one"),
+        (&[("server.listen", "kafka=a:1,http=a:1")], "server.listen: a:1 is given twice"),
+        (
+            &[("server.inflight_bytes_max", "64MiB")],
+            "server.inflight_bytes_max (64MiB) is too small for kafka.socket.request.max.bytes (104857600): three \
+             quarters of it must hold the largest request",
+        ),
+        (
+            &[("kafka.num.partitions", "0")],
+            "[kafka] Invalid value 0 for configuration num.partitions: Value must be at least 1 (from the command line)",
+        ),
+        (
+            &[("kafka.num.partition", "1")],
+            "[kafka] Unknown broker config name: num.partition (did you mean num.partitions?) (from the command line)",
+        ),
+    ] {
+        assert_eq!(config(pairs).unwrap_err(), text);
+    }
+    assert!(config(&[("server.listen", "kafka=a:0,http=a:0")]).is_ok(), "two free ports are two ports");
+}
+
+#[test]
+fn kafkas_names_without_meaning_warn_and_say_where_to_look() {
+    let warnings = config(&[("kafka.log.dirs", "/x"), ("kafka.broker.rack", "r1")]).unwrap().warnings;
+    assert_eq!(
+        warnings,
+        [
+            "kafka.broker.rack (from the command line) has no effect here",
+            "kafka.log.dirs (from the command line) has no effect here; see server.data",
+        ]
+    );
+}
+
+#[test]
+fn names_that_warnings_point_to_exist() {
+    for (kafka, ours) in ELSEWHERE {
+        assert!(polylogue_kafka::config::known_broker_names().any(|known| known == kafka), "{kafka}");
+        assert!(polylogue_kafka::config::broker_setting(kafka).is_none(), "{kafka}");
+        let of_kafka = ours.strip_prefix("kafka.").and_then(polylogue_kafka::config::broker_setting);
+        assert!(of_kafka.is_some() || t::OPTIONS.iter().any(|def| def.full_name() == ours), "{ours}");
+    }
+}
+
+#[test]
+fn durability_is_the_default_of_topics() {
+    let durability = |pairs: &[(&str, &str)]| config(pairs).unwrap().kafka.sessions.topic_defaults.durability;
+    assert_eq!(durability(&[]), Durability::Sync);
+    assert_eq!(durability(&[("log.durability", "async")]), Durability::Async);
+    assert_eq!(
+        durability(&[("log.durability", "memory"), ("kafka.log.flush.interval.messages", "1")]),
+        Durability::Sync
+    );
+}

@@ -1,0 +1,296 @@
+//! The table of options: parsing, `polylogue config` and docs/config.md all come from it.
+
+use super::value::OptionKind;
+use polylogue_types::limits;
+
+/// The part of the configuration file an option stands in.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Section {
+    /// Listeners, connections, the process.
+    Server,
+    /// The log and what is stored.
+    Log,
+    /// Kafka's broker settings, under Kafka's names.
+    Kafka,
+}
+
+impl Section {
+    /// All sections, in the order in which they are shown.
+    pub const ALL: [Section; 3] = [Section::Server, Section::Log, Section::Kafka];
+
+    /// Its name in the file and in front of an option's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Section::Server => "server",
+            Section::Log => "log",
+            Section::Kafka => "kafka",
+        }
+    }
+}
+
+/// One option.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OptionDef {
+    /// Where it stands.
+    pub section: Section,
+    /// Its name within the section; the unit comes last.
+    pub name: &'static str,
+    /// The type of its value, with its bounds.
+    pub kind: OptionKind,
+    /// The value that holds when nothing is said, in canonical form.
+    pub default: &'static str,
+    /// What it does, in a sentence or two.
+    pub doc: &'static str,
+}
+
+impl OptionDef {
+    /// `section.name`, as `--set` takes it.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}.{}", self.section.name(), self.name)
+    }
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const TIB: u64 = 1 << 40;
+const DAY_MS: u64 = 24 * 3_600_000;
+
+const fn server(name: &'static str, kind: OptionKind, default: &'static str, doc: &'static str) -> OptionDef {
+    OptionDef { section: Section::Server, name, kind, default, doc }
+}
+
+const fn log(name: &'static str, kind: OptionKind, default: &'static str, doc: &'static str) -> OptionDef {
+    OptionDef { section: Section::Log, name, kind, default, doc }
+}
+
+pub(super) const DATA: OptionDef = server(
+    "data",
+    OptionKind::Path,
+    "./polylogue-data",
+    "The data directory. It is created when it is missing; one process at a time may use it.",
+);
+pub(super) const LISTEN: OptionDef = server(
+    "listen",
+    OptionKind::Addresses,
+    "kafka=127.0.0.1:9092,http=127.0.0.1:9600",
+    "Where each protocol listens: PROTOCOL=HOST:PORT, several with commas between or as a list. Protocols are kafka and \
+     http. Port 0 takes a free port and prints it. Given on the command line it replaces the whole list.",
+);
+pub(super) const ADVERTISE: OptionDef = server(
+    "advertise",
+    OptionKind::Addresses,
+    "",
+    "The address that clients are told to connect to: PROTOCOL=HOST:PORT, the first of a protocol for its first listener \
+     and so on; port 0 stands for the listener's own. Without one clients are told the listener's address, or, where that \
+     is a wildcard such as 0.0.0.0, the address at which their connection arrived.",
+);
+pub(super) const CONNECTIONS_MAX: OptionDef = server(
+    "connections_max",
+    OptionKind::Count { min: 1, max: 1_000_000 },
+    "10000",
+    "Connections of clients at a time over all listeners but http; further ones are closed at once.",
+);
+pub(super) const CONNECTION_REQUESTS_MAX: OptionDef = server(
+    "connection_requests_max",
+    OptionKind::Count { min: 1, max: 10_000 },
+    "16",
+    "Requests of one connection in work at a time; its further input waits.",
+);
+pub(super) const INFLIGHT_BYTES_MAX: OptionDef = server(
+    "inflight_bytes_max",
+    OptionKind::Bytes { min: 16 * MIB, max: TIB },
+    "256MiB",
+    "Requests in work over all connections. A request waits for its share before it is taken in. A quarter is kept for \
+     requests of at most 64 KiB; the rest must hold the largest request (kafka.socket.request.max.bytes).",
+);
+pub(super) const OUTPUT_BYTES_MAX: OptionDef = server(
+    "output_bytes_max",
+    OptionKind::Bytes { min: 16 * MIB, max: TIB },
+    "256MiB",
+    "Responses in memory that clients have not taken yet, over all connections. Beyond it, connections do not read on, \
+     and those whose client takes nothing are closed.",
+);
+pub(super) const WRITE_STALL_MS_MAX: OptionDef = server(
+    "write_stall_ms_max",
+    OptionKind::Millis { min: 100, max: DAY_MS },
+    "60s",
+    "A connection is closed when its client takes nothing of a response for this long.",
+);
+pub(super) const WORKER_THREADS: OptionDef = server(
+    "worker_threads",
+    OptionKind::Count { min: 0, max: 1_024 },
+    "0",
+    "Threads that serve connections; 0 for one a core.",
+);
+pub(super) const HTTP_CONNECTIONS_MAX: OptionDef = server(
+    "http_connections_max",
+    OptionKind::Count { min: 1, max: 100_000 },
+    "128",
+    "Connections to the http listener at a time; further ones wait.",
+);
+pub(super) const HTTP_BODY_BYTES_MAX: OptionDef = server(
+    "http_body_bytes_max",
+    OptionKind::Bytes { min: KIB, max: GIB },
+    "1MiB",
+    "The largest body of a request to the http listener.",
+);
+pub(super) const SHUTDOWN_MS_MAX: OptionDef = server(
+    "shutdown_ms_max",
+    OptionKind::Millis { min: 0, max: DAY_MS },
+    "10s",
+    "How long a stop waits for requests in work before it closes their connections.",
+);
+pub(super) const LOG_FILTER: OptionDef = server(
+    "log_filter",
+    OptionKind::Text,
+    "info",
+    "What is written to standard error: a level (error, warn, info, debug, trace), or parts with levels, such as \
+     info,polylogue_server=debug.",
+);
+pub(super) const LOG_FORMAT: OptionDef =
+    server("log_format", OptionKind::OneOf(&["text", "json"]), "text", "How lines on standard error are written.");
+
+pub(super) const DURABILITY: OptionDef = log(
+    "durability",
+    OptionKind::OneOf(&["sync", "async", "memory"]),
+    "sync",
+    "The durability of topics that do not choose one (topic config polylogue.durability): an acknowledgement leaves after \
+     the flush to disk, after the write to the page cache, or from memory.",
+);
+pub(super) const SYNC_SHARDS: OptionDef = log(
+    "sync_shards",
+    OptionKind::Count { min: 1, max: 64 },
+    "1",
+    "Journals of durability `sync` that flush side by side. More than one pays only on disks that flush in parallel. \
+     Takes effect in a new data directory.",
+);
+pub(super) const JOURNAL_FILE_BYTES: OptionDef = log(
+    "journal_file_bytes",
+    OptionKind::Bytes { min: 4 * MIB, max: 4 * GIB },
+    "64MiB",
+    "The size of a journal file; they are written ahead of use.",
+);
+pub(super) const CHECKPOINT_BYTES_MAX: OptionDef = log(
+    "checkpoint_bytes_max",
+    OptionKind::Bytes { min: MIB, max: TIB },
+    "64MiB",
+    "How much journal a start may have to replay before a checkpoint is written.",
+);
+pub(super) const DISK_RESERVE_BYTES: OptionDef = log(
+    "disk_reserve_bytes",
+    OptionKind::Bytes { min: 16 * MIB, max: TIB },
+    "256MiB",
+    "When less disk space than this is free, messages are refused; reading, commits and deletes go on.",
+);
+pub(super) const ASYNC_FLUSH_MS_MAX: OptionDef = log(
+    "async_flush_ms_max",
+    OptionKind::Millis { min: 1, max: DAY_MS },
+    "1s",
+    "How long an acknowledged message of durability `async` stays unflushed at the most.",
+);
+pub(super) const LAZY_FLUSH_MS_MAX: OptionDef = log(
+    "lazy_flush_ms_max",
+    OptionKind::Millis { min: 1, max: DAY_MS },
+    "10ms",
+    "How long a record that nobody waits for (acks=0) stays unflushed at the most.",
+);
+pub(super) const PARTITIONS_MAX: OptionDef = log(
+    "partitions_max",
+    OptionKind::Count { min: 1, max: 100_000_000 },
+    "1000000",
+    "Partitions of all topics together.",
+);
+pub(super) const MEMORY_PARTITION_BYTES_MAX: OptionDef = log(
+    "memory_partition_bytes_max",
+    OptionKind::Bytes { min: 64 * KIB, max: TIB },
+    "16MiB",
+    "What a partition of durability `memory` keeps; its oldest messages go first.",
+);
+pub(super) const READER_THREADS: OptionDef = log(
+    "reader_threads",
+    OptionKind::Count { min: 1, max: 256 },
+    "2",
+    "Threads that read old messages from disk.",
+);
+pub(super) const TAIL_CACHE_BYTES: OptionDef = log(
+    "tail_cache_bytes",
+    OptionKind::Bytes { min: MIB, max: TIB },
+    "64MiB",
+    "Recent messages kept in memory for readers at the end of the log, over all partitions.",
+);
+pub(super) const INDEX_CACHE_BYTES: OptionDef = log(
+    "index_cache_bytes",
+    OptionKind::Bytes { min: 64 * KIB, max: TIB },
+    "4MiB",
+    "Pieces of segment indexes kept in memory.",
+);
+pub(super) const OPEN_SEGMENTS_MAX: OptionDef = log(
+    "open_segments_max",
+    OptionKind::Count { min: 1, max: 100_000 },
+    "128",
+    "Segment files held open at a time.",
+);
+pub(super) const MERGE_BYTES: OptionDef = log(
+    "merge_bytes",
+    OptionKind::Bytes { min: MIB, max: TIB },
+    "256MiB",
+    "Sealed journal files are merged into sorted segments when they hold this much long-lived data.",
+);
+pub(super) const MERGE_MS_MAX: OptionDef = log(
+    "merge_ms_max",
+    OptionKind::Millis { min: 1_000, max: 365 * DAY_MS },
+    "1h",
+    "Sealed journal files are merged into sorted segments when their long-lived data is this old.",
+);
+pub(super) const JOURNAL_KEEP_BYTES_MAX: OptionDef = log(
+    "journal_keep_bytes_max",
+    OptionKind::Bytes { min: 16 * MIB, max: TIB },
+    "1GiB",
+    "Sealed journal files are merged, short-lived data too, when there is this much of them.",
+);
+
+/// All options of our own, in the order in which they are shown. Kafka's settings follow them.
+pub const OPTIONS: &[&OptionDef] = &[
+    &DATA,
+    &LISTEN,
+    &ADVERTISE,
+    &CONNECTIONS_MAX,
+    &CONNECTION_REQUESTS_MAX,
+    &INFLIGHT_BYTES_MAX,
+    &OUTPUT_BYTES_MAX,
+    &WRITE_STALL_MS_MAX,
+    &WORKER_THREADS,
+    &HTTP_CONNECTIONS_MAX,
+    &HTTP_BODY_BYTES_MAX,
+    &SHUTDOWN_MS_MAX,
+    &LOG_FILTER,
+    &LOG_FORMAT,
+    &DURABILITY,
+    &SYNC_SHARDS,
+    &JOURNAL_FILE_BYTES,
+    &CHECKPOINT_BYTES_MAX,
+    &DISK_RESERVE_BYTES,
+    &ASYNC_FLUSH_MS_MAX,
+    &LAZY_FLUSH_MS_MAX,
+    &PARTITIONS_MAX,
+    &MEMORY_PARTITION_BYTES_MAX,
+    &READER_THREADS,
+    &TAIL_CACHE_BYTES,
+    &INDEX_CACHE_BYTES,
+    &OPEN_SEGMENTS_MAX,
+    &MERGE_BYTES,
+    &MERGE_MS_MAX,
+    &JOURNAL_KEEP_BYTES_MAX,
+];
+
+// The defaults above are texts for people; these are the numbers the rest of the code starts from.
+const _: () = assert!(limits::INFLIGHT_BYTES_MAX == 256 << 20);
+const _: () = assert!(limits::JOURNAL_FILE_BYTES == 64 << 20);
+const _: () = assert!(limits::CHECKPOINT_BYTES_MAX == 64 << 20);
+const _: () = assert!(limits::DISK_RESERVE_BYTES == 256 << 20);
+const _: () = assert!(limits::TAIL_CACHE_BYTES == 64 << 20);
+const _: () = assert!(limits::ASYNC_FLUSH_MS_MAX == 1_000);
+const _: () = assert!(limits::LAZY_FLUSH_MS_MAX == 10);

@@ -1,0 +1,140 @@
+//! A broker and a catalog that do what a test wants.
+
+use crate::handle::{BrokerHandle, BrokerStatus, PartitionStatus, ReplySink, SessionId};
+use parking_lot::{Condvar, Mutex};
+use polylogue_api::{Catalog, ClusterInfo, Now, Reply, Request, Token, TopicInfo};
+use polylogue_env::Env;
+use polylogue_types::{NodeId, PartitionId, TopicId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A request that waits for the test to answer it.
+pub(crate) struct Asked {
+    pub(crate) from: Arc<dyn ReplySink>,
+    pub(crate) session: SessionId,
+    pub(crate) token: Token,
+    pub(crate) request: Request,
+}
+
+impl std::fmt::Debug for Asked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} {} {:?}", self.session, self.token, self.request)
+    }
+}
+
+/// What answers requests; `None` leaves them to the test.
+type Answer = Box<dyn Fn(&Request) -> Option<Reply> + Send + Sync>;
+
+/// A broker whose answers the test gives, and whose clock the test can move.
+pub(crate) struct FakeBroker {
+    env: Env,
+    ahead_ms: AtomicU64,
+    sessions: AtomicU64,
+    asked: Mutex<Vec<Asked>>,
+    arrived: Condvar,
+    pub(crate) gone: Mutex<Vec<SessionId>>,
+    answer: Answer,
+    pub(crate) topics: Arc<FakeCatalog>,
+    pub(crate) status: Mutex<BrokerStatus>,
+}
+
+impl std::fmt::Debug for FakeBroker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FakeBroker")
+    }
+}
+
+impl FakeBroker {
+    pub(crate) fn new(answer: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> Arc<FakeBroker> {
+        Arc::new(FakeBroker {
+            env: Env::real(),
+            ahead_ms: AtomicU64::new(0),
+            sessions: AtomicU64::new(1),
+            asked: Mutex::default(),
+            arrived: Condvar::new(),
+            gone: Mutex::default(),
+            answer: Box::new(answer),
+            topics: Arc::default(),
+            status: Mutex::default(),
+        })
+    }
+
+    /// Moves the clock.
+    pub(crate) fn advance_ms(&self, ms: u64) {
+        self.ahead_ms.fetch_add(ms, Ordering::Relaxed);
+    }
+
+    /// Requests that nobody has taken yet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.asked.lock().len()
+    }
+
+    /// The oldest request that nobody has answered. Waits for it; only for tests whose server runs on other threads.
+    pub(crate) fn next(&self) -> Asked {
+        let mut asked = self.asked.lock();
+        while asked.is_empty() {
+            self.arrived.wait(&mut asked);
+        }
+        asked.remove(0)
+    }
+}
+
+impl BrokerHandle for FakeBroker {
+    fn new_session(&self) -> SessionId {
+        SessionId(self.sessions.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn submit(&self, from: &Arc<dyn ReplySink>, session: SessionId, token: Token, request: Request) {
+        match (self.answer)(&request) {
+            Some(reply) => from.reply(token, reply),
+            None => {
+                self.asked.lock().push(Asked { from: from.clone(), session, token, request });
+                self.arrived.notify_all();
+            }
+        }
+    }
+
+    fn session_gone(&self, session: SessionId) {
+        self.gone.lock().push(session);
+    }
+
+    fn catalog(&self) -> Arc<dyn Catalog> {
+        self.topics.clone()
+    }
+
+    fn now(&self) -> Now {
+        let ahead_ms = self.ahead_ms.load(Ordering::Relaxed);
+        let monotonic_ms = self.env.clock.monotonic_ns() / 1_000_000 + ahead_ms;
+        Now { wall_ms: self.env.clock.now_ms(), monotonic_ms }
+    }
+
+    fn partition_status(&self, _id: PartitionId) -> Option<PartitionStatus> {
+        None
+    }
+
+    fn status(&self) -> BrokerStatus {
+        self.status.lock().clone()
+    }
+}
+
+/// Topics that the test puts there.
+#[derive(Debug, Default)]
+pub(crate) struct FakeCatalog(pub(crate) Mutex<Vec<Arc<TopicInfo>>>);
+
+impl Catalog for FakeCatalog {
+    fn topic(&self, name: &str) -> Option<Arc<TopicInfo>> {
+        self.0.lock().iter().find(|topic| &*topic.name == name).cloned()
+    }
+
+    fn topic_by_id(&self, id: TopicId) -> Option<Arc<TopicInfo>> {
+        self.0.lock().iter().find(|topic| topic.id == id).cloned()
+    }
+
+    fn topics(&self) -> Vec<Arc<TopicInfo>> {
+        self.0.lock().clone()
+    }
+
+    fn cluster(&self) -> ClusterInfo {
+        ClusterInfo { cluster_id: "test-cluster".into(), node: NodeId(1) }
+    }
+}

@@ -1,0 +1,1 @@
+//! polylogue-sim

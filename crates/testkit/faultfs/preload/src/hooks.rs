@@ -1,0 +1,5 @@
+//! The functions that stand in for the C library's.
+
+mod content;
+mod flush;
+mod names;

@@ -1,0 +1,89 @@
+//! Layers point down only (ARCHITECTURE.md). Whoever adds an edge adds it here, and says in the review why.
+
+#![allow(clippy::disallowed_methods, reason = "a test that reads the tree")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Which of our crates each crate may use outside of its tests.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("types", &[]),
+    ("env", &["types"]),
+    ("record", &["types"]),
+    ("api", &["types", "record"]),
+    ("log", &["types", "env", "record"]),
+    ("kafka", &["types", "record", "api"]),
+    ("replicate", &["types", "env", "record", "log"]),
+    ("meta", &["types", "api"]),
+    ("broker", &["types", "env", "record", "api", "log", "replicate", "meta"]),
+    ("server", &["types", "env", "record", "api", "log", "kafka", "replicate", "meta", "broker"]),
+    ("sim", &["types", "env", "record", "api", "log", "kafka", "replicate", "meta", "broker"]),
+    ("testkit", &[]),
+    ("faultfs", &["faultfs-undo", "faultfs-preload", "env"]),
+    ("faultfs-preload", &["faultfs", "faultfs-undo"]),
+    ("faultfs-undo", &["env"]),
+];
+
+/// Crates from outside that only some of ours may name, outside of tests.
+const CONFINED: &[(&str, &[&str])] = &[
+    ("tokio", &["server"]),
+    ("axum", &["server"]),
+    ("openraft", &[]),
+    ("libc", &["env", "faultfs", "faultfs-preload", "faultfs-undo", "server"]),
+    ("object_store", &[]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The dependencies of every crate under crates/, by its short name.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let mut manifests = Vec::new();
+    let mut folders = vec![root().join("crates")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("the crates folder is readable") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() && !path.ends_with("src") && !path.ends_with("tests") {
+                folders.push(path.clone());
+            }
+            if path.ends_with("Cargo.toml") {
+                manifests.push(path);
+            }
+        }
+    }
+    let parse = |path: &PathBuf| {
+        let text = std::fs::read_to_string(path).expect("a manifest");
+        let manifest: toml::Table = text.parse().expect("a manifest is TOML");
+        let name = manifest["package"]["name"].as_str().expect("a name").to_owned();
+        let mut names: BTreeSet<String> = BTreeSet::new();
+        let targets = manifest.get("target").and_then(|t| t.as_table()).into_iter().flat_map(|t| t.values());
+        for table in targets.chain([&toml::Value::Table(manifest.clone())]) {
+            names.extend(table.get("dependencies").and_then(|d| d.as_table()).into_iter().flat_map(|d| d.keys().cloned()));
+        }
+        (name.trim_start_matches("polylogue-").to_owned(), names)
+    };
+    manifests.iter().map(parse).collect()
+}
+
+#[test]
+fn layers_point_down_only() {
+    let allowed: BTreeMap<&str, &[&str]> = ALLOWED.iter().copied().collect();
+    for (name, dependencies) in dependencies() {
+        let Some(may) = allowed.get(name.as_str()) else { panic!("crate {name} is not in the list of layers") };
+        for dependency in dependencies.iter().filter_map(|d| d.strip_prefix("polylogue-")) {
+            assert!(may.contains(&dependency), "{name} may not depend on {dependency}");
+        }
+    }
+}
+
+#[test]
+fn runtimes_engines_and_the_system_are_named_where_they_belong() {
+    let all = dependencies();
+    for (outside, may) in CONFINED {
+        for (name, dependencies) in &all {
+            let names_it = dependencies.contains(*outside);
+            assert!(!names_it || may.contains(&name.as_str()), "{name} may not depend on {outside}");
+        }
+    }
+}

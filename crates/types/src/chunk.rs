@@ -1,0 +1,79 @@
+//! Bytes on their way to a socket: either in memory, or a range of a file that the server sends without reading it.
+
+use bytes::Bytes;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// A file that can be read by position, without naming the operating system.
+///
+/// Holding one keeps the bytes readable: a journal file is not recycled, and a removed segment's blocks are not
+/// freed, while a handle is held.
+pub trait RangeSource: Send + Sync + fmt::Debug {
+    /// Fills `into` from `position`. A file that ends earlier is an error (`UnexpectedEof`).
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn read_exact_at(&self, into: &mut [u8], position: u64) -> io::Result<()>;
+
+    /// The descriptor to `sendfile` from, where there is one. A simulated file has none.
+    fn raw_fd(&self) -> Option<i32>;
+}
+
+/// `len` bytes of a file from `position` on.
+#[derive(Clone, Debug)]
+pub struct FileRange {
+    /// Where the bytes are; held until they are sent.
+    pub source: Arc<dyn RangeSource>,
+    /// Bytes from the start of the file.
+    pub position: u64,
+    /// How many bytes.
+    pub len: u32,
+}
+
+/// One piece of a reply.
+#[derive(Clone, Debug)]
+pub enum Chunk {
+    /// Bytes in memory.
+    Bytes(Bytes),
+    /// Bytes in a file, sent without passing through user space where that is possible.
+    File(FileRange),
+}
+
+impl Chunk {
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Chunk::Bytes(b) => b.len(),
+            Chunk::File(f) => f.len as usize,
+        }
+    }
+
+    /// Whether there is nothing to send.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes themselves, read from the file where need be.
+    ///
+    /// # Errors
+    /// What the file says when it is read.
+    pub fn to_bytes(&self) -> io::Result<Bytes> {
+        match self {
+            Chunk::Bytes(b) => Ok(b.clone()),
+            Chunk::File(f) => {
+                let mut out = vec![0; f.len as usize];
+                f.source.read_exact_at(&mut out, f.position)?;
+                Ok(Bytes::from(out))
+            }
+        }
+    }
+}
+
+impl From<Bytes> for Chunk {
+    fn from(bytes: Bytes) -> Chunk {
+        Chunk::Bytes(bytes)
+    }
+}

@@ -1,0 +1,13 @@
+//! Ids, offsets, sizes and bytes-on-their-way that every other crate speaks of.
+//!
+//! Layer 0: no I/O, no async, no clock. Nothing here knows a protocol.
+
+pub mod bin;
+pub mod chunk;
+pub mod collections;
+pub mod ids;
+pub mod limits;
+
+pub use chunk::{Chunk, FileRange, RangeSource};
+pub use collections::{Map, Set};
+pub use ids::*;

@@ -1,0 +1,41 @@
+//! What developers run and users never do: `cargo run -p xtask -- COMMAND`.
+#![allow(clippy::disallowed_methods, reason = "a tool at the developer's desk: nothing here is ever simulated")]
+
+mod codegen;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
+
+  codegen kafka [--check]   write the Kafka codec from Kafka's message descriptors;
+                            with --check: compare only, and fail on a difference";
+
+/// What a command gives: an exit code, or why it could not do its work.
+type Outcome = Result<ExitCode, Box<dyn Error>>;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let outcome = match args.as_slice() {
+        ["codegen", rest @ ..] => codegen::run(rest),
+        _ => usage(),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("xtask: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+fn usage() -> Outcome {
+    eprintln!("{USAGE}");
+    Ok(ExitCode::from(2))
+}
+
+/// The root of the checkout.
+fn root() -> PathBuf {
+    let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    path.pop();
+    path
+}
