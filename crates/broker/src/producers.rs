@@ -46,6 +46,9 @@ fn advance(sequence: i32, by: u32) -> i32 {
 struct Producer {
     batches: VecDeque<Batch>,
     last_time_ms: TimestampMs,
+    /// Epoch and sequence of its first batch, when that was refused and nothing else of it is here: what follows it
+    /// must not be taken for the start of an unknown producer, or the retry of the first would be out of order. Soft.
+    expects: Option<(i16, i32)>,
 }
 
 impl Producer {
@@ -81,11 +84,15 @@ impl Producers {
         oldest_ms: TimestampMs,
     ) -> Result<Verdict, AppendError> {
         let known = self.by_id.get(&stamp.id).filter(|p| p.last_time_ms >= oldest_ms);
-        let Some(last) = known.and_then(|p| p.batches.back()) else { return Ok(Verdict::Write) };
-        if stamp.epoch < last.epoch {
+        let last = known.and_then(|p| p.batches.back());
+        let next = last.map(|b| (b.epoch, advance(b.last_sequence(), 1)));
+        let Some((epoch, next_sequence)) = next.or_else(|| known.and_then(|p| p.expects)) else {
+            return Ok(Verdict::Write);
+        };
+        if stamp.epoch < epoch {
             return Err(AppendError::InvalidProducerEpoch);
         }
-        if stamp.epoch > last.epoch {
+        if stamp.epoch > epoch {
             let starts_anew = stamp.base_sequence == 0;
             return if starts_anew { Ok(Verdict::Write) } else { Err(AppendError::OutOfOrderSequence) };
         }
@@ -93,7 +100,7 @@ impl Producers {
         if let Some(batch) = known.and_then(|p| p.batches.iter().find(same)) {
             return Ok(Verdict::Duplicate(batch.base_offset));
         }
-        if stamp.base_sequence == advance(last.last_sequence(), 1) {
+        if stamp.base_sequence == next_sequence {
             Ok(Verdict::Write)
         } else {
             Err(AppendError::OutOfOrderSequence)
@@ -115,7 +122,8 @@ impl Producers {
         let producer = self
             .by_id
             .entry(stamp.id)
-            .or_insert_with(|| Producer { batches: VecDeque::with_capacity(BATCHES_KEPT + 1), last_time_ms: time_ms });
+            .or_insert_with(|| Producer { batches: VecDeque::new(), last_time_ms: time_ms, expects: None });
+        producer.expects = None;
         producer.last_time_ms = producer.last_time_ms.max(time_ms);
         producer.batches.push_back(Batch { base_offset, count, base_sequence: stamp.base_sequence, epoch: stamp.epoch });
         producer.drop_old(high_watermark);
@@ -124,11 +132,10 @@ impl Producers {
     /// The batch noted last, at `base_offset`, is not written after all.
     pub(crate) fn undo(&mut self, id: ProducerId, base_offset: Offset) {
         let Some(producer) = self.by_id.get_mut(&id) else { return };
-        if producer.batches.back().is_some_and(|b| b.base_offset == base_offset) {
-            producer.batches.pop_back();
-        }
-        if producer.batches.is_empty() {
-            self.by_id.remove(&id);
+        if let Some(batch) = producer.batches.pop_back_if(|b| b.base_offset == base_offset)
+            && producer.batches.is_empty()
+        {
+            producer.expects = Some((batch.epoch, batch.base_sequence));
         }
     }
 
@@ -142,10 +149,13 @@ impl Producers {
 
     /// The tail is void: forgets what was not applied.
     pub(crate) fn reset_tail(&mut self, high_watermark: Offset) {
-        self.by_id.retain(|_, p| {
-            p.batches.retain(|b| b.end() <= high_watermark);
-            !p.batches.is_empty()
-        });
+        for producer in self.by_id.values_mut() {
+            let first = producer.batches.front().map(|b| (b.epoch, b.base_sequence));
+            producer.batches.retain(|b| b.end() <= high_watermark);
+            if producer.batches.is_empty() {
+                producer.expects = first.or(producer.expects);
+            }
+        }
     }
 
     /// Forgets producers last heard before `oldest_ms`; they count as unknown already.
@@ -199,7 +209,7 @@ impl Producers {
                 let base_sequence = r.i32("batch sequence")?;
                 batches.push_back(Batch { base_offset, count, base_sequence, epoch: r.i16("batch epoch")? });
             }
-            producers.by_id.insert(id, Producer { batches, last_time_ms });
+            producers.by_id.insert(id, Producer { batches, last_time_ms, expects: None });
         }
         Ok(producers)
     }
@@ -276,6 +286,19 @@ mod tests {
             assert_eq!(p.judge(&stamp(0, i * 10), 10, 0), Ok(Verdict::Duplicate(Offset(i as u64 * 10))), "batch {i}");
         }
         assert_eq!(p.judge(&stamp(0, 60), 10, 0), Ok(Verdict::Write));
+    }
+
+    #[test]
+    fn what_follows_a_refused_first_batch_is_refused_too() {
+        // Otherwise the second of two pipelined batches would be taken for the start of a producer whose state is
+        // gone, and the retry of the first would be out of order for ever.
+        for lose in [|p: &mut Producers| p.undo(ProducerId(1), Offset(0)), |p: &mut Producers| p.reset_tail(Offset(0))] {
+            let mut p = Producers::default();
+            p.note(&stamp(0, 0), Offset(0), 10, 0, Offset(0));
+            lose(&mut p);
+            assert_eq!(p.judge(&stamp(0, 10), 10, 0), Err(AppendError::OutOfOrderSequence));
+            assert_eq!(p.judge(&stamp(0, 0), 10, 0), Ok(Verdict::Write));
+        }
     }
 
     #[test]

@@ -208,6 +208,7 @@ impl KafkaGroups {
     fn sync(&mut self, context: &Context<'_>, caller: Caller, request: &SyncGroup, effects: &mut Effects) {
         let error = match validate_sync(request) {
             Err(error) => error,
+            Ok(()) if !self.has_room_for(request) => ErrorCode::CoordinatorNotAvailable,
             Ok(()) => {
                 let id = &request.group_id;
                 let known = self.visit(context.now, effects, id, |turn, live| turn.sync(live, caller, request));
@@ -218,6 +219,12 @@ impl KafkaGroups {
             }
         };
         effects.replies.push((caller, Box::new(sync_error(error))));
+    }
+
+    /// Assignments are held twice: as proposed, and as applied.
+    fn has_room_for(&self, request: &SyncGroup) -> bool {
+        let bytes: usize = request.assignments.iter().map(|a| a.assignment.len()).sum();
+        bytes == 0 || self.memory() + 2 * bytes <= self.settings.memory_bytes_max
     }
 
     fn heartbeat(&mut self, context: &Context<'_>, request: &Heartbeat, effects: &mut Effects) -> ErrorCode {
@@ -264,7 +271,7 @@ impl KafkaGroups {
                 for member in live.member_ids() {
                     turn.heard_of(live, &member);
                 }
-                if live.len() > turn.settings.group_size_max {
+                if live.len() > turn.settings.group_size() {
                     // the bound was lowered: joining again sorts out who stays
                     turn.prepare(live);
                 }

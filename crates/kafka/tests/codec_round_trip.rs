@@ -10,7 +10,7 @@ use codec_samples::{Gen, Sample};
 use polylogue_kafka::codec::{DecodeError, Message};
 use polylogue_kafka::for_each_kafka_message;
 
-const SAMPLES: u64 = 20;
+const SAMPLES: u64 = 12;
 
 /// Random messages of every version, with the seeds that made them.
 fn samples<M: Message + Sample>() -> impl Iterator<Item = (i16, M)> {
@@ -70,7 +70,7 @@ fn damaged<M: Message + Sample>() {
     for (version, message) in samples::<M>() {
         let bytes = encode(&message, version);
         let mut g = Gen::new(bytes.len() as u64);
-        for _ in 0..50.min(bytes.len() * 4) {
+        for _ in 0..30.min(bytes.len() * 4) {
             let mut copy = bytes.to_vec();
             copy[g.below(bytes.len())] ^= 1 << g.below(8);
             let damaged = Bytes::from(copy);

@@ -10,6 +10,7 @@ use polylogue_kafka::codec::find_coordinator::FindCoordinatorRequest;
 use polylogue_kafka::codec::heartbeat::HeartbeatResponse;
 use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic};
 use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka::codec::reader::{ARRAY_BYTES_FACTOR, ARRAY_BYTES_FREE};
 use polylogue_kafka::codec::{DecodeError, EncodeError, Message, Reader, Records, StrBytes, Writer};
 use polylogue_types::{Chunk, FileRange, RangeSource};
 use std::io;
@@ -85,6 +86,30 @@ fn a_count_is_held_against_the_bytes_left() {
     assert_eq!(read, Err(too_large(0x7fff_ffff, 4)));
     assert_eq!(reader(&[4, 0, 0, 0, 0, 0]).array("f", true, 2, |r| r.i16("f")), Err(too_large(3, 5)));
     assert_eq!(reader(&[3, 0, 1, 0, 2]).array("f", true, 2, |r| r.i16("f")), Ok(vec![1, 2]));
+}
+
+#[test]
+fn a_frame_takes_no_more_memory_than_its_length_allows() {
+    let names = |count: u32, name: &[u8]| {
+        let mut w = Writer::new();
+        w.uvarint(count + 1);
+        let mut bytes = w.into_chunks()[0].to_bytes().unwrap().to_vec();
+        for _ in 0..count {
+            bytes.push(u8::try_from(name.len()).unwrap() + 1);
+            bytes.extend_from_slice(name);
+        }
+        let mut r = Reader::new(Bytes::from(bytes));
+        r.array("f", true, 1, |r| r.string("f", true)).map(|names| names.len())
+    };
+    let of_a_string = size_of::<StrBytes>();
+    // a short frame may hold what it likes
+    let free = u32::try_from(ARRAY_BYTES_FREE / of_a_string).unwrap();
+    assert_eq!(names(free, b""), Ok(ARRAY_BYTES_FREE / of_a_string));
+    // a long one may not grow more than eight times; with names of five bytes it does not
+    let left = ARRAY_BYTES_FREE + (1_000_000 + 3) * ARRAY_BYTES_FACTOR;
+    let needed = 1_000_000 * of_a_string;
+    assert_eq!(names(1_000_000, b""), Err(DecodeError::OverBudget { field: "f", needed, left }));
+    assert_eq!(names(1_000_000, b"topic"), Ok(1_000_000));
 }
 
 /// HeartbeatResponse version 4: throttle time, error code, then the tagged fields given.

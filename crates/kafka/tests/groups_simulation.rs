@@ -46,12 +46,11 @@ fn groups_hold_what_they_promise() {
     }
     // a run in which nothing happens proves nothing
     let per_seed = |n: u64| n * seeds();
-    assert!(seen.joins > per_seed(50), "{seen:?}");
-    assert!(seen.assignments > per_seed(30), "{seen:?}");
-    assert!(seen.commits > per_seed(20), "{seen:?}");
+    assert!(seen.joins > per_seed(100) && seen.assignments > per_seed(40), "{seen:?}");
+    assert!(seen.commits > per_seed(60), "{seen:?}");
     assert!(seen.crashes > per_seed(2) && seen.lost_writers > per_seed(2), "{seen:?}");
-    assert!(seen.statics_replaced > per_seed(1) && seen.fenced > 0, "{seen:?}");
-    assert!(seen.rebalances_told > per_seed(20) && seen.left_out > per_seed(1), "{seen:?}");
+    assert!(seen.statics_replaced > per_seed(1) && seen.fenced > seeds() / 10, "{seen:?}");
+    assert!(seen.rebalances_told > per_seed(20) && seen.left_out > per_seed(2), "{seen:?}");
 }
 
 #[test]

@@ -38,6 +38,15 @@ pub enum DecodeError {
         /// Bytes that are left.
         remaining: usize,
     },
+    /// The arrays of the frame would take more memory than a frame of its length may.
+    OverBudget {
+        /// The array being read.
+        field: &'static str,
+        /// Bytes of memory that it needs.
+        needed: usize,
+        /// Bytes of memory that are left.
+        left: usize,
+    },
     /// A field that may not be null in this version is null.
     Null {
         /// The field being read.
@@ -98,6 +107,9 @@ impl fmt::Display for DecodeError {
             DecodeError::StringTooLong { field, len } => write!(f, "{field}: a string of {len} bytes is too long"),
             DecodeError::CountTooLarge { field, count, remaining } => {
                 write!(f, "{field}: {count} elements do not fit the {remaining} bytes left")
+            }
+            DecodeError::OverBudget { field, needed, left } => {
+                write!(f, "{field}: {needed} bytes of memory needed, {left} allowed")
             }
             DecodeError::Null { field } => write!(f, "{field}: null where null is not allowed"),
             DecodeError::InvalidUtf8 { field } => write!(f, "{field}: not UTF-8"),

@@ -1,7 +1,7 @@
 //! Reading Kafka's primitive types from bytes that nobody vouches for.
 //!
-//! Every length and every count is held against the bytes that are left before anything is allocated or skipped.
-//! Strings, byte fields and records share the frame's memory.
+//! Every length and every count is held against the bytes that are left before anything is allocated or skipped, and
+//! what the arrays of one frame take in memory is bounded. Strings, byte fields and records share the frame's memory.
 
 use super::error::DecodeError;
 use super::records::Records;
@@ -9,9 +9,13 @@ use super::{STRING_BYTES_MAX, StrBytes};
 use bytes::Bytes;
 use polylogue_types::TopicId;
 
-/// How much memory an array's count alone may make us reserve. A longer array grows as its elements are read, so
-/// that a false count costs its sender's bytes and not ours. Bytes.
-const RESERVE_BYTES_MAX: usize = 1 << 16;
+/// What the arrays of any frame may take in memory, however short the frame. Bytes.
+pub const ARRAY_BYTES_FREE: usize = 1 << 20;
+/// What the arrays of a frame may take in memory beyond [`ARRAY_BYTES_FREE`], as a multiple of the frame's length.
+///
+/// An empty string is one byte on the wire and 32 in memory, so a frame made for the purpose would otherwise grow
+/// thirty times. Real ones with many elements need about five times their length, because their strings are names.
+pub const ARRAY_BYTES_FACTOR: usize = 8;
 
 /// A position in a frame. The methods take the name of the field that is read, for the error.
 #[derive(Clone, Debug)]
@@ -19,13 +23,17 @@ pub struct Reader {
     bytes: Bytes,
     pos: usize,
     end: usize,
+    /// What arrays may still take in memory.
+    budget: usize,
 }
 
 impl Reader {
-    /// Reads from the start of `bytes`.
+    /// Reads from the start of `bytes`. All that is read from them takes at most [`ARRAY_BYTES_FREE`] and
+    /// [`ARRAY_BYTES_FACTOR`] times their length in memory, beside the bytes themselves.
     #[must_use]
     pub fn new(bytes: Bytes) -> Reader {
-        Reader { pos: 0, end: bytes.len(), bytes }
+        let budget = bytes.len().saturating_mul(ARRAY_BYTES_FACTOR).saturating_add(ARRAY_BYTES_FREE);
+        Reader { pos: 0, end: bytes.len(), bytes, budget }
     }
 
     /// Bytes that are left.
@@ -293,7 +301,8 @@ impl Reader {
     /// An array that may be null where `nullable` says so. An element takes `element_min` bytes or more.
     ///
     /// # Errors
-    /// When it is null and may not be, has more elements than the bytes left could hold, or an element is wrong.
+    /// When it is null and may not be, has more elements than the bytes left or the memory allowed could hold, or an
+    /// element is wrong.
     #[inline]
     pub fn opt_array<T>(
         &mut self,
@@ -311,7 +320,12 @@ impl Reader {
         if count > self.remaining() / element_min.max(1) {
             return Err(DecodeError::CountTooLarge { field, count, remaining: self.remaining() });
         }
-        let mut elements = Vec::with_capacity(count.min(RESERVE_BYTES_MAX / size_of::<T>().max(1)));
+        let needed = count.saturating_mul(size_of::<T>());
+        let Some(budget) = self.budget.checked_sub(needed) else {
+            return Err(DecodeError::OverBudget { field, needed, left: self.budget });
+        };
+        self.budget = budget;
+        let mut elements = Vec::with_capacity(count);
         for _ in 0..count {
             elements.push(element(self)?);
         }

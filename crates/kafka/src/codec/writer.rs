@@ -10,19 +10,16 @@ use polylogue_types::{Chunk, TopicId};
 /// Bytes.
 const COPY_BYTES_MAX: usize = 256;
 
-/// What has been written so far, as pieces. Record batches are never copied, except small ones.
+/// The buffer of a frame before it grows: most answers fit. Bytes.
+const FRAME_BYTES_FIRST: usize = 512;
+
+/// What has been written so far. Record batches are never copied, except small ones.
 #[derive(Debug, Default)]
 pub struct Writer {
-    done: Vec<Part>,
-    done_len: usize,
     buf: BytesMut,
-}
-
-/// A finished piece. Our own bytes stay writable, because a frame's length is known last and stands first.
-#[derive(Debug)]
-enum Part {
-    Own(BytesMut),
-    Foreign(Chunk),
+    /// What stands between our own bytes, each with its place in `buf`, by rising places.
+    foreign: Vec<(usize, Chunk)>,
+    foreign_len: usize,
 }
 
 impl Writer {
@@ -41,7 +38,7 @@ impl Writer {
     /// A writer that starts with room for a frame's length: [`Writer::finish_frame`] fills it in.
     #[must_use]
     pub(super) fn frame() -> Writer {
-        let mut writer = Writer::with_capacity(512);
+        let mut writer = Writer::with_capacity(FRAME_BYTES_FIRST);
         writer.i32(0);
         writer
     }
@@ -49,7 +46,7 @@ impl Writer {
     /// Bytes written, in files too.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.done_len + self.buf.len()
+        self.buf.len() + self.foreign_len
     }
 
     /// Whether nothing has been written.
@@ -60,38 +57,31 @@ impl Writer {
 
     /// Everything written, in order.
     #[must_use]
-    pub fn into_chunks(mut self) -> Vec<Chunk> {
-        self.cut();
-        self.done
-            .into_iter()
-            .map(|part| match part {
-                Part::Own(bytes) => Chunk::Bytes(bytes.freeze()),
-                Part::Foreign(chunk) => chunk,
-            })
-            .collect()
+    pub fn into_chunks(self) -> Vec<Chunk> {
+        let mut own = self.buf.freeze();
+        let mut chunks = Vec::with_capacity(self.foreign.len() * 2 + 1);
+        let mut start = 0;
+        for (place, chunk) in self.foreign {
+            if place > start {
+                chunks.push(Chunk::Bytes(own.split_to(place - start)));
+                start = place;
+            }
+            chunks.push(chunk);
+        }
+        if !own.is_empty() {
+            chunks.push(Chunk::Bytes(own));
+        }
+        chunks
     }
 
     /// As [`Writer::into_chunks`], with the frame's length written at its start.
     pub(super) fn finish_frame(mut self) -> Result<Vec<Chunk>, EncodeError> {
         let len = self.len().saturating_sub(4);
         let prefix = i32::try_from(len).map_err(|_| EncodeError::TooLong { field: "frame", len })?;
-        let start = match self.done.first_mut() {
-            Some(Part::Own(bytes)) => bytes,
-            Some(Part::Foreign(_)) | None => &mut self.buf,
-        };
-        if let Some(place) = start.first_chunk_mut::<4>() {
+        if let Some(place) = self.buf.first_chunk_mut::<4>() {
             *place = prefix.to_be_bytes();
         }
         Ok(self.into_chunks())
-    }
-
-    /// Ends the current piece. What is left of the buffer goes on serving the next one.
-    fn cut(&mut self) {
-        if !self.buf.is_empty() {
-            let own = self.buf.split();
-            self.done_len += own.len();
-            self.done.push(Part::Own(own));
-        }
     }
 
     /// A boolean.
@@ -258,9 +248,8 @@ impl Writer {
             match chunk {
                 Chunk::Bytes(bytes) if bytes.len() <= COPY_BYTES_MAX => self.buf.put_slice(bytes),
                 Chunk::Bytes(_) | Chunk::File(_) => {
-                    self.cut();
-                    self.done_len += chunk.len();
-                    self.done.push(Part::Foreign(chunk.clone()));
+                    self.foreign_len += chunk.len();
+                    self.foreign.push((self.buf.len(), chunk.clone()));
                 }
             }
         }

@@ -5,7 +5,7 @@ use super::command::{
     DescribeGroups, DescribedGroup, DescribedMember, GroupReply, GroupState, ListGroups, ListedGroup, OffsetListing,
 };
 use super::live::{Live, Member};
-use super::record::{Metadata, Record};
+use super::record::Record;
 use super::settings::REPLY_ENTRIES_MAX;
 use super::turn::{Turn, propose};
 use super::wire::detached;
@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 /// From this version of DescribeGroups on a group that is not there is an error (KIP-1043).
 const DESCRIBE_NOT_FOUND_FROM: i16 = 6;
 
-/// The type of all groups here, as ListGroups calls it.
+/// The type of all groups here, as ListGroups calls it; clients read it in any case.
 pub const GROUP_TYPE: &str = "Classic";
 
 /// A group in one line, for people.
@@ -51,21 +51,30 @@ impl KafkaGroups {
     #[must_use]
     pub fn summary(&self, group_id: &str) -> Option<GroupSummary> {
         let (live, applied) = (self.live.get(group_id), self.applied.group(group_id));
-        let id = self.live.get_key_value(group_id).map(|(id, _)| id.clone());
-        let committed = match live {
-            Some(live) => live.metadata(),
-            None => applied?.metadata.clone().unwrap_or_default(),
+        let offsets = applied.map_or(0, |group| group.topics.values().map(|offsets| offsets.len()).sum());
+        let Some(live) = live else {
+            // without members, or it would be live
+            let metadata = applied?.metadata.clone().unwrap_or_default();
+            return Some(GroupSummary {
+                group_id: StrBytes::from(group_id),
+                state: GroupState::Empty,
+                protocol_type: metadata.protocol_type.unwrap_or_default(),
+                protocol_name: StrBytes::new(),
+                generation: metadata.generation,
+                leader: StrBytes::new(),
+                members: 0,
+                offsets,
+            });
         };
-        let Metadata { generation, protocol_type, protocol, leader, members } = committed;
         Some(GroupSummary {
-            group_id: id.unwrap_or_else(|| StrBytes::from(group_id)),
-            state: live.map_or(GroupState::Empty, |live| live.state),
-            protocol_type: protocol_type.unwrap_or_default(),
-            protocol_name: protocol.unwrap_or_default(),
-            generation,
-            leader: leader.unwrap_or_default(),
-            members: members.len(),
-            offsets: applied.map_or(0, |group| group.topics.values().map(|offsets| offsets.len()).sum()),
+            group_id: live.id.clone(),
+            state: live.state,
+            protocol_type: live.protocol_type.clone().unwrap_or_default(),
+            protocol_name: live.protocol.clone().unwrap_or_default(),
+            generation: live.generation,
+            leader: live.leader.clone().unwrap_or_default(),
+            members: live.len(),
+            offsets,
         })
     }
 

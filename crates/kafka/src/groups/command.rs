@@ -10,7 +10,6 @@
 use super::turn::{join_error, sync_error};
 use crate::codec::{ErrorCode, StrBytes};
 use bytes::Bytes;
-use polylogue_api::Unavailable;
 use polylogue_types::{TimestampMs, TopicId};
 
 /// A request to the coordinator.
@@ -294,9 +293,9 @@ pub struct FetchOffsets {
 pub struct FetchGroup {
     /// The group.
     pub group_id: StrBytes,
-    /// The member that asks, if it says so (from version 9 on).
+    /// The member that asks, if it says so (from version 9 on). Only groups of the newer protocol (KIP-848) look at it.
     pub member_id: Option<StrBytes>,
-    /// Its epoch, -1 for none.
+    /// Its epoch, -1 for none. Only groups of the newer protocol look at it.
     pub member_epoch: i32,
     /// Which topics; `None` for all that have offsets.
     pub topics: Option<Vec<FetchTopic>>,
@@ -451,17 +450,6 @@ pub enum GroupState {
     Stable,
     /// Gone.
     Dead,
-}
-
-/// What a session answers when the coordinator could not decide (the reply was [`Unavailable`]): the codes that
-/// Kafka gives for the same troubles, all of them retriable.
-#[must_use]
-pub fn unavailable_code(reason: Unavailable) -> ErrorCode {
-    match reason {
-        Unavailable::StorageFull | Unavailable::NotCommitted => ErrorCode::NotCoordinator,
-        Unavailable::Unknown | Unavailable::Stopping => ErrorCode::CoordinatorNotAvailable,
-        Unavailable::Busy => ErrorCode::CoordinatorLoadInProgress,
-    }
 }
 
 impl GroupCommand {

@@ -124,7 +124,7 @@ impl Turn<'_> {
     /// Whether the group has room. While a rebalance is prepared those that have joined it count, so that a group
     /// that is too large sheds the last ones; else members and handed out ids do.
     fn accepts(&self, live: &Live, join: &Join) -> bool {
-        let max = self.settings.group_size_max;
+        let max = self.settings.group_size();
         let id = &join.request.member_id;
         let member = live.member(id);
         match live.state {

@@ -1,5 +1,7 @@
 //! What an operator decides about groups.
 
+use crate::config;
+
 /// The settings of the group coordinator. The names in brackets are Kafka's broker settings, and the defaults are
 /// Kafka's unless said otherwise. They may change while running: what is under way keeps its deadlines.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -11,7 +13,7 @@ pub struct GroupSettings {
     /// How long the first rebalance of an empty group waits for more members
     /// (`group.initial.rebalance.delay.ms`). Milliseconds.
     pub initial_rebalance_delay_ms: u64,
-    /// Members of a group, pending ones included (`group.max.size`). Kafka's default is no bound.
+    /// Members of a group, pending ones included (`group.max.size`); never more than 10,000.
     pub group_size_max: usize,
     /// How long offsets outlive the use of their group (`offsets.retention.minutes`). Milliseconds.
     pub offsets_retention_ms: u64,
@@ -31,12 +33,39 @@ impl Default for GroupSettings {
             session_timeout_ms_min: 6_000,
             session_timeout_ms_max: 30 * 60 * 1_000,
             initial_rebalance_delay_ms: 3_000,
-            group_size_max: 10_000,
+            group_size_max: 2_147_483_647,
             offsets_retention_ms: 7 * 24 * 3_600_000,
             offsets_check_ms: 10 * 60 * 1_000,
             offset_metadata_bytes_max: 4_096,
             groups_max: 100_000,
             memory_bytes_max: 256 << 20,
+        }
+    }
+}
+
+/// The most members of a group, whatever the settings say: a rebalance touches all of them at once.
+const GROUP_SIZE_MAX: usize = 10_000;
+
+impl GroupSettings {
+    /// The bound on members that holds.
+    pub(super) fn group_size(&self) -> usize {
+        self.group_size_max.min(GROUP_SIZE_MAX)
+    }
+}
+
+/// The broker's settings as they were read, with our own bounds at their defaults.
+impl From<&config::GroupSettings> for GroupSettings {
+    fn from(read: &config::GroupSettings) -> GroupSettings {
+        let millis = |ms: u64| i32::try_from(ms).unwrap_or(i32::MAX);
+        GroupSettings {
+            session_timeout_ms_min: millis(read.session_timeout_ms_min),
+            session_timeout_ms_max: millis(read.session_timeout_ms_max),
+            initial_rebalance_delay_ms: read.initial_rebalance_delay_ms,
+            group_size_max: read.members_max,
+            offsets_retention_ms: read.offsets_retention_ms,
+            offsets_check_ms: read.offsets_retention_check_ms,
+            offset_metadata_bytes_max: read.offset_metadata_bytes_max,
+            ..GroupSettings::default()
         }
     }
 }
@@ -64,3 +93,19 @@ pub(super) const TIMERS_PER_CALL_MAX: usize = 1_024;
 
 /// Offsets, partitions or members that one reply may tell of. A group of a longer request is refused.
 pub(super) const REPLY_ENTRIES_MAX: usize = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_of_the_broker_settings() {
+        assert_eq!(GroupSettings::from(&config::GroupSettings::default()), GroupSettings::default());
+    }
+
+    #[test]
+    fn a_group_is_bounded_whatever_is_set() {
+        assert_eq!(GroupSettings::default().group_size(), GROUP_SIZE_MAX);
+        assert_eq!(GroupSettings { group_size_max: 3, ..GroupSettings::default() }.group_size(), 3);
+    }
+}

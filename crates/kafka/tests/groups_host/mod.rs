@@ -15,21 +15,21 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Wall time at the start of each test; monotonic time starts at another number, so that mixing them up shows.
-pub const START_MS: i64 = 1_700_000_000_000;
+pub(crate) const START_MS: i64 = 1_700_000_000_000;
 const MONOTONIC_START_MS: u64 = 5_000;
 
-pub fn text(s: &str) -> StrBytes {
+pub(crate) fn text(s: &str) -> StrBytes {
     StrBytes::from(s)
 }
 
 #[derive(Debug, Default)]
-pub struct Topics {
+pub(crate) struct Topics {
     topics: BTreeMap<String, Arc<TopicInfo>>,
     made: u8,
 }
 
 impl Topics {
-    pub fn create(&mut self, name: &str, partitions: u32) -> TopicId {
+    pub(crate) fn create(&mut self, name: &str, partitions: u32) -> TopicId {
         self.made += 1;
         let id = TopicId([self.made; 16]);
         let partition = |n: u32| PartitionInfo { id: PartitionId(u64::from(n) + 1), leader_epoch: 0 };
@@ -62,17 +62,17 @@ impl Catalog for Topics {
 
 /// What a caller was told.
 #[derive(Debug)]
-pub enum Told {
+pub(crate) enum Told {
     Reply(GroupReply),
     /// The host had to say that the record was not committed.
     Unavailable,
 }
 
 #[derive(Debug)]
-pub struct Host {
-    pub machine: KafkaGroups,
-    pub topics: Topics,
-    pub now: Now,
+pub(crate) struct Host {
+    pub(crate) machine: KafkaGroups,
+    pub(crate) topics: Topics,
+    pub(crate) now: Now,
     random: u64,
     next_caller: u64,
     waiting: BTreeSet<Caller>,
@@ -80,18 +80,18 @@ pub struct Host {
     gone: BTreeSet<Caller>,
     told: BTreeMap<Caller, Told>,
     /// Committed records with the time of their frames.
-    pub log: Vec<(Bytes, i64)>,
+    pub(crate) log: Vec<(Bytes, i64)>,
     /// Proposed and not committed.
-    pub in_flight: VecDeque<Proposal>,
+    pub(crate) in_flight: VecDeque<Proposal>,
     /// Whether proposals are committed as soon as they are made.
-    pub commit_at_once: bool,
+    pub(crate) commit_at_once: bool,
     /// The checkpoint: its chunks, and how much of the log it covers.
-    pub chunks: BTreeMap<Bytes, Bytes>,
-    pub covered: usize,
+    pub(crate) chunks: BTreeMap<Bytes, Bytes>,
+    pub(crate) covered: usize,
 }
 
 impl Host {
-    pub fn new(settings: GroupSettings) -> Host {
+    pub(crate) fn new(settings: GroupSettings) -> Host {
         let mut host = Host {
             machine: KafkaGroups::new(settings),
             topics: Topics::default(),
@@ -112,11 +112,11 @@ impl Host {
     }
 
     /// Without the initial delay, which most tests do not care for.
-    pub fn quick() -> Host {
+    pub(crate) fn quick() -> Host {
         Host::new(GroupSettings { initial_rebalance_delay_ms: 0, ..GroupSettings::default() })
     }
 
-    pub fn with<R>(&mut self, call: impl FnOnce(&mut KafkaGroups, &Context<'_>, &mut Effects) -> R) -> R {
+    pub(crate) fn with<R>(&mut self, call: impl FnOnce(&mut KafkaGroups, &Context<'_>, &mut Effects) -> R) -> R {
         self.random += 1;
         let context = Context { now: self.now, catalog: &self.topics, random: self.random };
         let mut effects = Effects::default();
@@ -144,7 +144,7 @@ impl Host {
         self.told.insert(caller, told);
     }
 
-    pub fn commit_one(&mut self) -> bool {
+    pub(crate) fn commit_one(&mut self) -> bool {
         let Some(proposal) = self.in_flight.pop_front() else { return false };
         let time_ms = self.now.wall_ms;
         self.machine.apply(&proposal.record, time_ms);
@@ -156,11 +156,11 @@ impl Host {
         true
     }
 
-    pub fn commit_all(&mut self) {
+    pub(crate) fn commit_all(&mut self) {
         while self.commit_one() {}
     }
 
-    pub fn send(&mut self, command: GroupCommand) -> Caller {
+    pub(crate) fn send(&mut self, command: GroupCommand) -> Caller {
         self.next_caller += 1;
         let caller = Caller(self.next_caller);
         self.waiting.insert(caller);
@@ -169,31 +169,31 @@ impl Host {
     }
 
     /// What a caller was told since it was last asked about.
-    pub fn take(&mut self, caller: Caller) -> Option<Told> {
+    pub(crate) fn take(&mut self, caller: Caller) -> Option<Told> {
         self.told.remove(&caller)
     }
 
-    pub fn is_waiting(&self, caller: Caller) -> bool {
+    pub(crate) fn is_waiting(&self, caller: Caller) -> bool {
         self.waiting.contains(&caller)
     }
 
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    pub fn reply(&mut self, caller: Caller) -> GroupReply {
+    pub(crate) fn reply(&mut self, caller: Caller) -> GroupReply {
         match self.take(caller) {
             Some(Told::Reply(reply)) => reply,
             other => panic!("{caller:?} has no reply: {other:?}"),
         }
     }
 
-    pub fn call(&mut self, command: GroupCommand) -> GroupReply {
+    pub(crate) fn call(&mut self, command: GroupCommand) -> GroupReply {
         let caller = self.send(command);
         self.reply(caller)
     }
 
-    pub fn gone(&mut self, caller: Caller) {
+    pub(crate) fn gone(&mut self, caller: Caller) {
         if self.waiting.remove(&caller) {
             self.gone.insert(caller);
         }
@@ -201,12 +201,12 @@ impl Host {
     }
 
     /// Callers that are gone and were never told anything.
-    pub fn never_told(&self) -> usize {
+    pub(crate) fn never_told(&self) -> usize {
         self.gone.len()
     }
 
     /// Lets time pass, with every deadline on its time.
-    pub fn advance(&mut self, ms: u64) {
+    pub(crate) fn advance(&mut self, ms: u64) {
         let until = self.now.monotonic_ms + ms;
         while let Some(at) = self.machine.next_deadline_ms().filter(|at| *at <= until) {
             self.jump_to(at.max(self.now.monotonic_ms));
@@ -223,7 +223,7 @@ impl Host {
 
     /// The process dies: what was not committed is lost, callers with it; the next one starts from the checkpoint and
     /// the log behind it.
-    pub fn crash(&mut self) -> Vec<Caller> {
+    pub(crate) fn crash(&mut self) -> Vec<Caller> {
         let settings = self.machine.settings().clone();
         self.in_flight.clear();
         self.machine = KafkaGroups::new(settings);
@@ -241,7 +241,7 @@ impl Host {
     }
 
     /// The writer is lost: what was not committed is void, and those who waited for it hear so from the host.
-    pub fn lose_writer(&mut self) {
+    pub(crate) fn lose_writer(&mut self) {
         for proposal in std::mem::take(&mut self.in_flight) {
             for (caller, _) in proposal.replies {
                 self.told_once(caller, Told::Unavailable);
@@ -250,14 +250,14 @@ impl Host {
         self.with(|machine, context, effects| machine.on_writer_lost(context, effects));
     }
 
-    pub fn checkpoint(&mut self) {
+    pub(crate) fn checkpoint(&mut self) {
         assert!(self.in_flight.is_empty(), "a checkpoint is taken of applied state");
         merge(&mut self.chunks, self.machine.take_changed_chunks());
         self.covered = self.log.len();
     }
 
     /// The applied state as its chunks: the checkpoint with what has changed since, and the same from the whole log.
-    pub fn both_states(&mut self) -> [BTreeMap<Bytes, Bytes>; 3] {
+    pub(crate) fn both_states(&mut self) -> [BTreeMap<Bytes, Bytes>; 3] {
         let mut replayed = KafkaGroups::new(GroupSettings::default());
         for (record, time_ms) in &self.log {
             replayed.apply(record, *time_ms);
@@ -277,20 +277,20 @@ impl Host {
         [from_log, from_checkpoint, self.chunks.clone()]
     }
 
-    pub fn delete_topic(&mut self, name: &str) {
+    pub(crate) fn delete_topic(&mut self, name: &str) {
         let info = self.topics.topics.remove(name).expect("a topic to delete");
         self.with(|machine, context, effects| machine.on_topics_deleted(context, &[info], effects));
     }
 
-    pub fn next_deadline(&self) -> Option<u64> {
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
         self.machine.next_deadline_ms()
     }
 
-    pub fn state(&self, group: &str) -> Option<GroupState> {
+    pub(crate) fn state(&self, group: &str) -> Option<GroupState> {
         self.machine.summary(group).map(|s| s.state)
     }
 
-    pub fn configure(&mut self, settings: GroupSettings) {
+    pub(crate) fn configure(&mut self, settings: GroupSettings) {
         let context = Context { now: self.now, catalog: &self.topics, random: 0 };
         let mut effects = Effects::default();
         self.machine.handle(&context, Caller(0), Box::new(settings), &mut effects);
@@ -308,7 +308,7 @@ fn merge(into: &mut BTreeMap<Bytes, Bytes>, changed: Vec<(Bytes, Option<Bytes>)>
 }
 
 /// A JoinGroup that a test bends to its needs.
-pub fn join(group: &str, member: &str) -> JoinGroup {
+pub(crate) fn join(group: &str, member: &str) -> JoinGroup {
     JoinGroup {
         version: 9,
         group_id: text(group),
@@ -323,16 +323,16 @@ pub fn join(group: &str, member: &str) -> JoinGroup {
     }
 }
 
-pub fn static_join(group: &str, member: &str, instance: &str) -> JoinGroup {
+pub(crate) fn static_join(group: &str, member: &str, instance: &str) -> JoinGroup {
     JoinGroup { instance_id: Some(text(instance)), ..join(group, member) }
 }
 
-pub fn protocols(names: &[&str]) -> Vec<Protocol> {
+pub(crate) fn protocols(names: &[&str]) -> Vec<Protocol> {
     names.iter().map(|name| Protocol { name: text(name), metadata: subscription(&["t"]) }).collect()
 }
 
 /// The metadata of a member of type `consumer`: version 0, topics, no user data.
-pub fn subscription(topics: &[&str]) -> Bytes {
+pub(crate) fn subscription(topics: &[&str]) -> Bytes {
     let mut bytes = vec![0, 0];
     bytes.extend(u32::try_from(topics.len()).unwrap().to_be_bytes());
     for topic in topics {
@@ -343,7 +343,7 @@ pub fn subscription(topics: &[&str]) -> Bytes {
     Bytes::from(bytes)
 }
 
-pub fn sync(group: &str, generation: i32, member: &str, assignments: &[(&str, &str)]) -> SyncGroup {
+pub(crate) fn sync(group: &str, generation: i32, member: &str, assignments: &[(&str, &str)]) -> SyncGroup {
     SyncGroup {
         version: 5,
         group_id: text(group),
@@ -359,15 +359,15 @@ pub fn sync(group: &str, generation: i32, member: &str, assignments: &[(&str, &s
     }
 }
 
-pub fn beat(group: &str, generation: i32, member: &str) -> Heartbeat {
+pub(crate) fn beat(group: &str, generation: i32, member: &str) -> Heartbeat {
     Heartbeat { group_id: text(group), generation, member_id: text(member), instance_id: None }
 }
 
-pub fn leaving(member: &str, instance: Option<&str>) -> LeavingMember {
+pub(crate) fn leaving(member: &str, instance: Option<&str>) -> LeavingMember {
     LeavingMember { member_id: text(member), instance_id: instance.map(text) }
 }
 
-pub fn commit(group: &str, topic: &str, offsets: &[(i32, i64)]) -> CommitOffsets {
+pub(crate) fn commit(group: &str, topic: &str, offsets: &[(i32, i64)]) -> CommitOffsets {
     let partition = |&(index, offset): &(i32, i64)| CommitPartition { index, offset, leader_epoch: -1, metadata: None };
     CommitOffsets {
         version: 9,
@@ -384,42 +384,42 @@ pub fn commit(group: &str, topic: &str, offsets: &[(i32, i64)]) -> CommitOffsets
 }
 
 impl Host {
-    pub fn join(&mut self, request: JoinGroup) -> JoinGroupReply {
+    pub(crate) fn join(&mut self, request: JoinGroup) -> JoinGroupReply {
         let caller = self.send(GroupCommand::Join(request));
         self.joined(caller)
     }
 
-    pub fn joined(&mut self, caller: Caller) -> JoinGroupReply {
+    pub(crate) fn joined(&mut self, caller: Caller) -> JoinGroupReply {
         match self.reply(caller) {
             GroupReply::Join(reply) => reply,
             other => panic!("not a join: {other:?}"),
         }
     }
 
-    pub fn sync(&mut self, request: SyncGroup) -> SyncGroupReply {
+    pub(crate) fn sync(&mut self, request: SyncGroup) -> SyncGroupReply {
         let caller = self.send(GroupCommand::Sync(request));
         self.synced(caller)
     }
 
-    pub fn synced(&mut self, caller: Caller) -> SyncGroupReply {
+    pub(crate) fn synced(&mut self, caller: Caller) -> SyncGroupReply {
         match self.reply(caller) {
             GroupReply::Sync(reply) => reply,
             other => panic!("not a sync: {other:?}"),
         }
     }
 
-    pub fn beat(&mut self, request: Heartbeat) -> ErrorCode {
+    pub(crate) fn beat(&mut self, request: Heartbeat) -> ErrorCode {
         match self.call(GroupCommand::Heartbeat(request)) {
             GroupReply::Heartbeat(error) => error,
             other => panic!("not a heartbeat: {other:?}"),
         }
     }
 
-    pub fn leave(&mut self, group: &str, members: Vec<LeavingMember>) -> LeaveGroupReply {
+    pub(crate) fn leave(&mut self, group: &str, members: Vec<LeavingMember>) -> LeaveGroupReply {
         self.leave_at(3, group, members)
     }
 
-    pub fn leave_at(&mut self, version: i16, group: &str, members: Vec<LeavingMember>) -> LeaveGroupReply {
+    pub(crate) fn leave_at(&mut self, version: i16, group: &str, members: Vec<LeavingMember>) -> LeaveGroupReply {
         match self.call(GroupCommand::Leave(LeaveGroup { version, group_id: text(group), members })) {
             GroupReply::Leave(reply) => reply,
             other => panic!("not a leave: {other:?}"),
@@ -427,7 +427,7 @@ impl Host {
     }
 
     /// The codes of a commit, all topics after each other.
-    pub fn commit(&mut self, request: CommitOffsets) -> Vec<ErrorCode> {
+    pub(crate) fn commit(&mut self, request: CommitOffsets) -> Vec<ErrorCode> {
         match self.call(GroupCommand::CommitOffsets(request)) {
             GroupReply::CommitOffsets(topics) => {
                 topics.iter().flat_map(|t| &t.partitions).map(|(_, error)| *error).collect()
@@ -436,14 +436,14 @@ impl Host {
         }
     }
 
-    pub fn fetch(&mut self, version: i16, groups: Vec<FetchGroup>) -> Vec<FetchedGroup> {
+    pub(crate) fn fetch(&mut self, version: i16, groups: Vec<FetchGroup>) -> Vec<FetchedGroup> {
         match self.call(GroupCommand::FetchOffsets(FetchOffsets { version, groups, require_stable: true })) {
             GroupReply::FetchOffsets(groups) => groups,
             other => panic!("not a fetch: {other:?}"),
         }
     }
 
-    pub fn fetch_all(&mut self, group: &str) -> Vec<(String, i32, i64)> {
+    pub(crate) fn fetch_all(&mut self, group: &str) -> Vec<(String, i32, i64)> {
         let fetched = self.fetch(8, vec![fetch_group(group, None)]);
         assert_eq!(fetched.len(), 1);
         let topics = fetched[0].topics.iter();
@@ -451,7 +451,7 @@ impl Host {
     }
 
     /// A member with an id, as clients since KIP-394 come to one; its join is parked or answered.
-    pub fn newcomer(&mut self, request: JoinGroup) -> (StrBytes, Caller) {
+    pub(crate) fn newcomer(&mut self, request: JoinGroup) -> (StrBytes, Caller) {
         let first = self.join(request.clone());
         assert_eq!(first.error, ErrorCode::MemberIdRequired);
         let caller = self.send(GroupCommand::Join(JoinGroup { member_id: first.member_id.clone(), ..request }));
@@ -460,7 +460,7 @@ impl Host {
 
     /// A stable group of that many members that are named in the order of their ids; the first one leads.
     /// Each has its own id as its assignment. (The host must be a quick one.)
-    pub fn stable(&mut self, group: &str, members: usize) -> Vec<StrBytes> {
+    pub(crate) fn stable(&mut self, group: &str, members: usize) -> Vec<StrBytes> {
         let (first, caller) = self.newcomer(join(group, ""));
         assert_eq!(self.joined(caller).error, ErrorCode::None);
         let mut callers = Vec::new();
@@ -487,7 +487,7 @@ impl Host {
     }
 }
 
-pub fn fetch_group(group: &str, topics: Option<&[(&str, &[i32])]>) -> FetchGroup {
+pub(crate) fn fetch_group(group: &str, topics: Option<&[(&str, &[i32])]>) -> FetchGroup {
     let topic = |(name, partitions): &(&str, &[i32])| FetchTopic {
         topic: TopicKey::Name(text(name)),
         partitions: partitions.to_vec(),

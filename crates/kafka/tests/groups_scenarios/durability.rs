@@ -119,21 +119,6 @@ fn a_static_member_whose_new_id_was_not_committed_is_its_predecessor_again() {
 }
 
 #[test]
-fn the_codes_for_what_the_host_could_not_do_are_kafkas() {
-    use polylogue_api::Unavailable;
-    for reason in [
-        Unavailable::StorageFull,
-        Unavailable::Unknown,
-        Unavailable::NotCommitted,
-        Unavailable::Busy,
-        Unavailable::Stopping,
-    ] {
-        let code = unavailable_code(reason);
-        assert!(code.retriable() && (14..=16).contains(&code.code()), "{reason:?} {code:?}");
-    }
-}
-
-#[test]
 fn checkpoint_and_suffix_are_the_whole_log() {
     let mut host = Host::quick();
     host.topics.create("t", 300);

@@ -247,6 +247,12 @@ fn groups_and_memory_are_bounded() {
     }
     assert!((3..7).contains(&taken), "{taken}");
     assert!(host.machine.memory() <= 64 << 10);
+    // nor may a leader fill it up
+    let leader = host.machine.summary("g0").unwrap().leader;
+    let huge = Assignment { member_id: leader.clone(), assignment: Bytes::from(vec![0; 64 << 10]) };
+    let request = SyncGroup { assignments: vec![huge], ..sync("g0", 1, &leader, &[]) };
+    assert_eq!(host.sync(request).error, ErrorCode::CoordinatorNotAvailable);
+    assert_eq!(host.sync(sync("g0", 1, &leader, &[(&leader, "little")])).error, ErrorCode::None);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use polylogue_kafka::groups::command::JoinedMember;
 
 /// Where a client stands.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Stage {
+pub(crate) enum Stage {
     /// Not in the group, or about to join again.
     Out,
     Joining(Caller),
@@ -17,19 +17,19 @@ pub enum Stage {
 }
 
 #[derive(Clone, Debug)]
-pub struct Client {
-    pub group: usize,
-    pub instance: Option<StrBytes>,
-    pub version: i16,
-    pub member_id: StrBytes,
-    pub generation: i32,
-    pub stage: Stage,
+pub(crate) struct Client {
+    pub(crate) group: usize,
+    pub(crate) instance: Option<StrBytes>,
+    pub(crate) version: i16,
+    pub(crate) member_id: StrBytes,
+    pub(crate) generation: i32,
+    pub(crate) stage: Stage,
     /// Changes when the client subscribes to something else.
-    pub subscription: u64,
+    pub(crate) subscription: u64,
 }
 
 impl Client {
-    pub fn new(group: usize, instance: Option<StrBytes>, version: i16) -> Client {
+    pub(crate) fn new(group: usize, instance: Option<StrBytes>, version: i16) -> Client {
         Client {
             group,
             instance,
@@ -42,14 +42,14 @@ impl Client {
     }
 
     /// A new process in its place: it knows its instance id, and nothing else.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.member_id = StrBytes::new();
         self.generation = -1;
         self.stage = Stage::Out;
     }
 
     /// What keeps its place over restarts: the instance id, or else the member id.
-    pub fn slot(&self) -> StrBytes {
+    pub(crate) fn slot(&self) -> StrBytes {
         self.instance.clone().unwrap_or_else(|| self.member_id.clone())
     }
 }

@@ -7,20 +7,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What was seen, so that a run in which nothing happened does not count.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Seen {
-    pub joins: u64,
-    pub assignments: u64,
-    pub left_out: u64,
-    pub commits: u64,
-    pub rebalances_told: u64,
-    pub crashes: u64,
-    pub lost_writers: u64,
-    pub statics_replaced: u64,
-    pub fenced: u64,
+pub(crate) struct Seen {
+    pub(crate) joins: u64,
+    pub(crate) assignments: u64,
+    pub(crate) left_out: u64,
+    pub(crate) commits: u64,
+    pub(crate) rebalances_told: u64,
+    pub(crate) crashes: u64,
+    pub(crate) lost_writers: u64,
+    pub(crate) statics_replaced: u64,
+    pub(crate) fenced: u64,
 }
 
 impl Seen {
-    pub fn add(&mut self, other: &Seen) {
+    pub(crate) fn add(&mut self, other: &Seen) {
         self.joins += other.joins;
         self.assignments += other.assignments;
         self.left_out += other.left_out;
@@ -38,8 +38,8 @@ impl Seen {
 type Generation = (usize, u64, i32);
 
 #[derive(Default, Debug)]
-pub struct Oracle {
-    pub seen: Seen,
+pub(crate) struct Oracle {
+    pub(crate) seen: Seen,
     epochs: BTreeMap<usize, u64>,
     highest: BTreeMap<(usize, u64), i32>,
     /// Who was told to assign.
@@ -60,31 +60,31 @@ impl Oracle {
     }
 
     /// Generations of that group may begin anew.
-    pub fn begin_anew(&mut self, group: usize) {
+    pub(crate) fn begin_anew(&mut self, group: usize) {
         *self.epochs.entry(group).or_default() += 1;
     }
 
     /// Generations do not go back.
-    pub fn look_at_generation(&mut self, group: usize, generation: i32) {
+    pub(crate) fn look_at_generation(&mut self, group: usize, generation: i32) {
         let highest = self.highest.entry((group, self.epochs.get(&group).copied().unwrap_or(0))).or_insert(0);
         assert!(generation >= *highest, "group {group} went from generation {highest} back to {generation}");
         *highest = generation;
     }
 
     /// One member at the most is told to assign in a generation.
-    pub fn told_to_assign(&mut self, group: usize, generation: i32, member: &StrBytes) {
+    pub(crate) fn told_to_assign(&mut self, group: usize, generation: i32, member: &StrBytes) {
         let key = (group, self.epoch(group), generation);
         let leader = self.leaders.entry(key).or_insert_with(|| member.clone());
         assert_eq!(leader, member, "two leaders in group {group}, generation {generation}");
     }
 
-    pub fn brought(&mut self, group: usize, generation: i32, number: u64, left_out: Option<StrBytes>) {
+    pub(crate) fn brought(&mut self, group: usize, generation: i32, number: u64, left_out: Option<StrBytes>) {
         self.brought.entry((group, generation)).or_default().insert(number);
         self.left_out.extend(left_out.map(|slot| (number, slot)));
     }
 
     /// Everybody gets exactly what one leader gave to it in the generation it is in.
-    pub fn told_assignment(&mut self, group: usize, generation: i32, slot: &StrBytes, assignment: &[u8]) {
+    pub(crate) fn told_assignment(&mut self, group: usize, generation: i32, slot: &StrBytes, assignment: &[u8]) {
         self.seen.assignments += 1;
         let numbers = self.brought.get(&(group, generation));
         if assignment.is_empty() {
@@ -102,27 +102,30 @@ impl Oracle {
         assert_eq!(*told, number, "two assignments in group {group}, generation {generation}");
     }
 
-    pub fn acknowledged(&mut self, group: usize, topic: TopicId, partition: i32, offset: i64) {
+    pub(crate) fn acknowledged(&mut self, group: usize, topic: TopicId, partition: i32, offset: i64) {
         self.seen.commits += 1;
         let last = self.acknowledged.entry((group, topic, partition)).or_insert(offset);
         *last = offset.max(*last);
     }
 
     /// Offsets up to that one are gone.
-    pub fn deleted_group(&mut self, group: usize, offset: i64) {
+    pub(crate) fn deleted_group(&mut self, group: usize, offset: i64) {
         self.acknowledged.retain(|(g, _, _), last| *g != group || *last > offset);
     }
 
-    pub fn deleted_topic(&mut self, topic: TopicId) {
+    pub(crate) fn deleted_topic(&mut self, topic: TopicId) {
         self.acknowledged.retain(|(_, t, _), _| *t != topic);
     }
 
     /// What was acknowledged is there, or something later.
-    pub fn look_at_offsets(&self, host: &Host, name: impl Fn(usize) -> String) {
+    pub(crate) fn look_at_offsets(&self, host: &Host, name: impl Fn(usize) -> String) {
+        let mut held: BTreeMap<usize, BTreeMap<(TopicId, i32), i64>> = BTreeMap::new();
         for ((group, topic, partition), acknowledged) in &self.acknowledged {
-            let listing = host.machine.offsets(&name(*group), &host.topics);
-            let found = listing.iter().find(|o| o.topic_id == *topic && o.partition == *partition);
-            let offset = found.map_or(-1, |o| o.offset);
+            let held = held.entry(*group).or_insert_with(|| {
+                let listing = host.machine.offsets(&name(*group), &host.topics);
+                listing.into_iter().map(|o| ((o.topic_id, o.partition), o.offset)).collect()
+            });
+            let offset = held.get(&(*topic, *partition)).copied().unwrap_or(-1);
             assert!(offset >= *acknowledged, "group {group} has {offset} where {acknowledged} was acknowledged");
         }
     }

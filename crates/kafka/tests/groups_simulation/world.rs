@@ -28,9 +28,9 @@ enum Asked {
 }
 
 #[derive(Debug)]
-pub struct World {
-    pub host: Host,
-    pub oracle: Oracle,
+pub(crate) struct World {
+    pub(crate) host: Host,
+    pub(crate) oracle: Oracle,
     rng: u64,
     clients: Vec<Client>,
     asked: BTreeMap<Caller, Asked>,
@@ -42,7 +42,7 @@ fn group_name(group: usize) -> String {
 }
 
 impl World {
-    pub fn new(seed: u64) -> World {
+    pub(crate) fn new(seed: u64) -> World {
         let settings = GroupSettings {
             initial_rebalance_delay_ms: [0, 500, 3_000][(seed % 3) as usize],
             group_size_max: 8,
@@ -73,26 +73,30 @@ impl World {
         self.numbers
     }
 
-    pub fn step(&mut self) {
-        match self.random(1_000) {
-            0..700 => {
+    pub(crate) fn step(&mut self) {
+        match self.random(2_000) {
+            0..1_400 => {
                 let client = self.random(CLIENTS as u64) as usize;
                 self.act(client);
             }
-            700..850 => {
-                let ms = [1, 50, 500, 3_000, 12_000, 70_000][self.random(6) as usize];
+            1_400..1_600 => {
+                let ms = [1, 10, 50, 200, 500, 2_000][self.random(6) as usize];
                 self.host.advance(ms);
             }
-            850..960 => {
+            1_600..1_610 => {
+                let ms = [12_000, 70_000][self.random(2) as usize];
+                self.host.advance(ms);
+            }
+            1_610..1_940 => {
                 for _ in 0..=self.random(4) {
                     self.host.commit_one();
                 }
             }
-            960..975 => self.checkpoint(),
-            975..980 => self.crash(),
-            980..985 => self.lose_writer(),
-            985..990 => self.recreate_topic(),
-            990..995 => self.delete_group(),
+            1_940..1_970 => self.checkpoint(),
+            1_970..1_974 => self.crash(),
+            1_974..1_978 => self.lose_writer(),
+            1_978..1_984 => self.recreate_topic(),
+            1_984..1_990 => self.delete_group(),
             _ => self.disconnect(),
         }
         self.hear();
@@ -116,6 +120,7 @@ impl World {
         for caller in lost {
             self.asked.remove(&caller);
         }
+        self.oracle.look_at_offsets(&self.host, group_name);
         for client in &mut self.clients {
             // connections are gone; what a client knew it still knows
             match client.stage {
@@ -188,17 +193,16 @@ impl World {
                 }
             }
             Stage::Joined(members) => self.sync(n, members),
-            Stage::Working => match self.random(20) {
-                0..9 => self.beat(n),
-                9..14 => self.commit(n),
-                14..16 => {
+            Stage::Working => match self.random(60) {
+                0..25 => self.beat(n),
+                25..55 => self.commit(n),
+                55 | 56 => {
                     self.clients[n].subscription += self.random(2);
                     self.join(n);
                 }
-                16 => self.leave(n),
-                17 => self.clients[n].restart(),
-                18 => self.sync(n, None),
-                _ => {}
+                57 => self.leave(n),
+                58 => self.clients[n].restart(),
+                _ => self.sync(n, None),
             },
         }
     }
@@ -408,12 +412,14 @@ impl World {
                 }
             }
         }
-        self.oracle.look_at_offsets(&self.host, group_name);
+        if self.random(25) == 0 {
+            self.oracle.look_at_offsets(&self.host, group_name);
+        }
     }
 
     /// Everybody goes away. All who waited are answered, what was acknowledged is there, and in the end nothing is
     /// left.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.host.commit_all();
         self.host.commit_at_once = true;
         self.hear();

@@ -134,7 +134,7 @@ pub(crate) fn copy_tail(env: &Env, config: &Config, dir: &Path, survey: &Survey,
     match copy_once(env, config, dir, survey, found) {
         Err(e) if e.kind == ErrorKind::StorageFull => {
             let spares = survey.spares.iter().map(|n| Role::Spare(*n));
-            let ready = survey.not_begun.iter().map(|(n, _, _)| Role::Log(*n));
+            let ready = survey.headless.iter().map(|h| Role::Log(h.sequence));
             let copy = [Role::Copy(survey.highest + 1)];
             for role in spares.chain(ready).chain(copy) {
                 let removed = env.disk.remove(&dir.join(role.name()));

@@ -26,7 +26,7 @@ use super::file::{FileEnd, LiveFile, Role, journal_dir};
 use super::inner::{Inner, LocalState, Opened};
 use super::scan::{self, Bad, Step, Walked, Walker};
 use super::spares::{Spare, Spares, final_error, open_spare};
-use super::survey::Survey;
+use super::survey::{Headless, Survey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::Frame;
 use crate::frame::codec::{FrameError, LocalRecord};
@@ -82,13 +82,13 @@ pub(crate) fn open(
     check_config(&config)?;
     let dir = journal_dir(&config.dir);
     make_dirs(env, &dir)?;
-    let mut survey = Survey::read(&*env.disk, &dir, Some(&config.identity), OpenMode::ReadWrite)?;
+    let mut survey = survey(env, &config, &dir)?;
     let mut found = walk(&config, &survey, from)?;
     let mut copied = 0;
     if found.pending.iter().any(|p| !p.is_mark()) {
         copied = found.pending.len() as u64;
         copy::copy_tail(env, &config, &dir, &survey, &found)?;
-        survey = Survey::read(&*env.disk, &dir, Some(&config.identity), OpenMode::ReadWrite)?;
+        survey = self::survey(env, &config, &dir)?;
         let torn = found.recovery.torn;
         found = walk(&config, &survey, from)?;
         found.recovery.torn = torn;
@@ -135,12 +135,31 @@ fn make_dirs(env: &Env, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Walks over the log and tells its end from damage. Nothing is changed on disk.
-pub(crate) fn walk(config: &Config, survey: &Survey, from: Index) -> Result<Found> {
-    if let Some(bad) = survey.unreadable.first() {
-        let what = format!("the header of {} does not verify", bad.path.display());
-        return Err(Error::new(ErrorKind::Damaged, what));
+/// Reads what is in the directory. Nothing is changed on disk.
+fn survey(env: &Env, config: &Config, dir: &Path) -> Result<Survey> {
+    let mut survey = Survey::read(&*env.disk, dir, Some(&config.identity), OpenMode::ReadWrite)?;
+    // The header of a file can be missing because nothing of it was ever flushed. Then nothing after it was either.
+    while let Some(headless) = survey.headless_link() {
+        let (sequence, mut read) = (headless.sequence, 0);
+        for file in &survey.chain {
+            let start = super::file::FILE_HEADER_BYTES;
+            let (durable, _) = scan::marks_behind(&*file.file, file.size, start, file.header.salt, &mut read)?;
+            if durable.end.sequence >= sequence {
+                return Err(lost_header(headless));
+            }
+        }
+        survey.discard_chain();
     }
+    Ok(survey)
+}
+
+fn lost_header(headless: &Headless) -> Error {
+    let what = format!("the header of {} is lost, and what follows it had been flushed", headless.path.display());
+    Error::new(ErrorKind::Damaged, what)
+}
+
+/// Walks over the log and tells its end from damage. Nothing is changed on disk.
+fn walk(config: &Config, survey: &Survey, from: Index) -> Result<Found> {
     let mut walker = Walker::new(&survey.chain, &config.identity);
     let mut found = Found::new(survey);
     let bad = loop {
@@ -175,13 +194,13 @@ fn judge(survey: &Survey, walker: &mut Walker<'_>, bad: Option<&Bad>, found: &mu
         behind = behind.max(last.map(|last| LogEnd { sequence: file.header.sequence, position: last }));
     }
     // A file whose header was lost would look as if it had never been begun.
-    for (sequence, file, size) in survey.not_begun.iter().filter(|(n, _, _)| *n > stopped.sequence) {
-        if let Some(salt) = scan::first_salt(&**file, *size)? {
+    for headless in survey.headless.iter().filter(|h| h.sequence > stopped.sequence) {
+        let (file, size) = (&*headless.file, headless.size);
+        if let Some(salt) = scan::first_salt(file, size)? {
             let start = super::file::FILE_HEADER_BYTES;
-            let (durable, _) = scan::marks_behind(&**file, *size, start, salt, &mut read)?;
-            if durable.end.sequence >= *sequence {
-                let name = Role::Log(*sequence).name();
-                return Err(Error::new(ErrorKind::Damaged, format!("the header of journal file {name} is lost")));
+            let (durable, _) = scan::marks_behind(file, size, start, salt, &mut read)?;
+            if durable.end.sequence >= headless.sequence {
+                return Err(lost_header(headless));
             }
         }
     }
@@ -407,9 +426,9 @@ impl Tidy<'_> {
         let mut unused: Vec<Role> = survey.copies.iter().map(|n| Role::Copy(*n)).collect();
         unused.extend(survey.void.iter().map(|n| Role::Log(*n)));
         unused.extend(survey.older.iter().map(|f| Role::Log(f.header.sequence)));
-        for (sequence, _, _) in &survey.not_begun {
-            let role = Role::Log(*sequence);
-            if ready.is_none() && *sequence > newest {
+        for headless in &survey.headless {
+            let role = Role::Log(headless.sequence);
+            if ready.is_none() && headless.sequence > newest {
                 ready = open_spare(self.env, self.dir, role, self.file_bytes)?;
             }
             if ready.as_ref().is_none_or(|r| r.role != role) {

@@ -25,9 +25,10 @@ pub(crate) struct ChainFile {
     pub(crate) end: Option<u64>,
 }
 
-/// A file whose header does not verify.
+/// A file that is named as one of the log but has no header of its own: made ahead and not begun; begun, and the header did
+/// not reach the disk; or the header is damaged.
 #[derive(Clone, Debug)]
-pub(crate) struct Unreadable {
+pub(crate) struct Headless {
     pub(crate) sequence: u64,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn DiskFile>,
@@ -43,10 +44,8 @@ pub(crate) struct Survey {
     pub(crate) older: Vec<ChainFile>,
     /// Begun, and cut off by a later file.
     pub(crate) void: Vec<u64>,
-    /// Named as files of the log but not begun, ascending; with the open file and its size.
-    pub(crate) not_begun: Vec<(u64, Arc<dyn DiskFile>, u64)>,
-    /// Their headers do not verify, and no later file has cut them off.
-    pub(crate) unreadable: Vec<Unreadable>,
+    /// Ascending. Those that a later file has cut off are in `void`.
+    pub(crate) headless: Vec<Headless>,
     pub(crate) spares: Vec<u64>,
     pub(crate) copies: Vec<u64>,
     /// The highest sequence number of any file.
@@ -96,8 +95,9 @@ impl Survey {
                 }
                 begun.insert(sequence, ChainFile { header, checksum, path, file, size, end: None });
             }
-            HeaderState::NotBegun => self.not_begun.push((sequence, file, size)),
-            HeaderState::Unreadable => self.unreadable.push(Unreadable { sequence, path, file, size }),
+            HeaderState::NotBegun | HeaderState::Unreadable => {
+                self.headless.push(Headless { sequence, path, file, size });
+            }
             HeaderState::Newer(version) => {
                 let what = format!("{} has format version {version}", path.display());
                 let ours = super::file::VERSION;
@@ -121,18 +121,40 @@ impl Survey {
                 begun.remove(n);
             }
             self.void.extend(cut);
-            self.unreadable.retain(|u| u.sequence <= lowest || u.sequence > sequence);
+            let (cut, kept) = std::mem::take(&mut self.headless)
+                .into_iter()
+                .partition(|h| h.sequence > lowest && h.sequence < sequence);
+            self.headless = kept;
+            self.void.extend(cut.iter().map(|h: &Headless| h.sequence));
             end = Some(previous.position);
             next = begun.contains_key(&lowest).then_some(lowest);
             self.chain.push(file);
         }
         self.chain.reverse();
-        self.void.sort_unstable();
         self.older = begun.into_values().collect();
-        let lowest = self.chain.first().map_or(0, |f| f.header.previous.sequence);
-        if lowest == 0 {
+        if self.previous_sequence() == 0 {
             // The log begins with its first file; nothing older counts.
             self.void.extend(self.older.drain(..).map(|f| f.header.sequence));
         }
+        self.void.sort_unstable();
+    }
+
+    /// The file that the first one of the chain names; 0 for none.
+    pub(crate) fn previous_sequence(&self) -> u64 {
+        self.chain.first().map_or(0, |f| f.header.previous.sequence)
+    }
+
+    /// The file that the first one of the chain names, if it is there without a header.
+    pub(crate) fn headless_link(&self) -> Option<&Headless> {
+        let link = self.previous_sequence();
+        self.headless.iter().find(|h| h.sequence == link)
+    }
+
+    /// The chain does not count: the log ends before it, with one of the older files.
+    pub(crate) fn discard_chain(&mut self) {
+        let chain = std::mem::take(&mut self.chain);
+        self.void.extend(chain.iter().map(|f| f.header.sequence));
+        let older = std::mem::take(&mut self.older);
+        self.follow(older.into_iter().map(|f| (f.header.sequence, f)).collect());
     }
 }

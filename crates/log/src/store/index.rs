@@ -115,11 +115,16 @@ pub(super) struct Partition {
     pub(super) journal_bytes: u64,
     /// Removed while a merge may still need its runs.
     pub(super) dropped: bool,
+    /// What is between the log start and the first run may have been in a segment that cannot be read.
+    pub(super) front_lost: bool,
 }
 
 impl Partition {
     /// The first offset that is served.
     pub(super) fn first(&self) -> Offset {
+        if self.front_lost {
+            return self.log_start;
+        }
         let lowest = match (self.rows.first(), self.runs.front()) {
             (Some(row), _) => row.base,
             (None, Some(run)) => run.base,
@@ -326,6 +331,7 @@ impl State {
     /// Everything below `log_start` is not wanted any more. Runs that are wholly below are let go.
     pub(super) fn trim(&mut self, id: PartitionId, log_start: Offset) {
         let partition = self.partitions.entry(id).or_default();
+        partition.front_lost |= !self.segments.lost.is_empty();
         partition.log_start = partition.log_start.max(log_start);
         self.let_go(id);
     }

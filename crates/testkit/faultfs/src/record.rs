@@ -133,7 +133,7 @@ impl Record {
 
     fn from_body(body: &[u8]) -> Option<Record> {
         let mut from = Cursor { rest: body };
-        let record = match from.take(1)?[0] {
+        Some(match from.take(1)?[0] {
             1 => Record::Write {
                 ino: from.number()?,
                 position: from.number()?,
@@ -156,8 +156,7 @@ impl Record {
             9 => Record::Rename { ino: from.number()?, replaced: from.number()?, from: from.path()?, to: from.path()? },
             10 => Record::DirFlushed { upto: from.number()?, path: from.path()? },
             _ => return None,
-        };
-        from.rest.is_empty().then_some(record)
+        })
     }
 }
 

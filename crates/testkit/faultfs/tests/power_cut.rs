@@ -169,18 +169,32 @@ fn a_failed_flush_makes_nothing_durable() {
 
 #[test]
 fn what_goes_around_pwrite_is_seen_too() {
-    let commands =
-        ["create x", "append x one", "flush x", "flushdir .", "append x two", "copy x y", "link x z", "truncate x"];
-    let (place, _) = killed("around", Power::CutLosingAll, &commands);
-    assert_eq!(content(&place, "x").as_deref(), Some(&b"one<>"[..]));
-    assert_eq!((content(&place, "y"), content(&place, "z")), (None, None));
+    let flushed = ["create x", "append x one", "create y", "flush x", "flush y", "flushdir ."];
+    let unflushed =
+        [vec!["append x two"], vec!["appendv x two"], vec!["truncate x"], vec!["link x z"], vec!["copy x y"]];
+    for (nth, commands) in unflushed.iter().enumerate() {
+        let (place, _) = killed(&format!("around-{nth}"), Power::CutLosingAll, &[&flushed[..], &commands[..]].concat());
+        assert_eq!(content(&place, "x").as_deref(), Some(&b"one"[..]), "{commands:?}");
+        assert_eq!(content(&place, "y").as_deref(), Some(&b""[..]), "{commands:?}");
+        assert_eq!(content(&place, "z"), None);
+    }
+    let then_flushed = ["truncate x", "appendv x two", "copy x y", "link x z", "flush x", "flush y", "flushdir ."];
+    let commands = [&flushed[..], &then_flushed[..], &["append y three"]].concat();
+    let (place, _) = killed("around-flushed", Power::CutLosingAll, &commands);
+    for name in ["x", "y", "z"] {
+        assert_eq!(content(&place, name).as_deref(), Some(&b"two<>"[..]), "{name}");
+    }
+}
 
-    let mut flushed = commands.to_vec();
-    flushed.extend(["append x four", "flush x", "flush y", "flushdir .", "append y five"]);
-    let (place, _) = killed("around-flushed", Power::CutLosingAll, &flushed);
-    assert_eq!(content(&place, "x").as_deref(), Some(&b"four<>"[..]));
-    assert_eq!(content(&place, "y").as_deref(), Some(&b"one<>two<>"[..]));
-    assert_eq!(content(&place, "z").as_deref(), Some(&b"four<>"[..]));
+#[test]
+fn a_new_directory_goes_with_all_that_is_in_it() {
+    let commands = ["mkdir d/e", "create d/x", "write d/x 0 10 1", "flush d/x", "flushdir d/e", "flushdir d"];
+    let (place, _) = killed("new-dir", Power::CutLosingAll, &commands);
+    assert!(!place.dir.join("d").exists());
+    let commands = [&commands[..], &["flushdir ."]].concat();
+    let (place, _) = killed("new-dir-flushed", Power::CutLosingAll, &commands);
+    assert_eq!(content(&place, "d/x"), Some(vec![1; 10]));
+    assert!(place.dir.join("d/e").exists());
 }
 
 #[test]

@@ -148,7 +148,8 @@ impl Indexing {
         if let Some(dir) = from.parent() {
             flushed(&shared.env, shared.env.disk.sync_dir(dir), "the directory of the journal")?;
         }
-        let finished = vec![(finished, file.end)];
+        let data_len = finished.rows.iter().map(|r| u64::from(r.position) + u64::from(r.len)).max().unwrap_or(0);
+        let finished = vec![(finished, data_len)];
         shared.name_segments(last, &finished)?;
         super::switch::install(shared, last, finished, false)?;
         super::switch::cover(shared, last);

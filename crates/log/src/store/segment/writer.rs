@@ -154,7 +154,7 @@ impl SegmentWriter {
     pub fn entry(&mut self, entry: &NewEntry<'_>) -> Result<()> {
         let interval = self.interval;
         let run = self.run.as_mut().ok_or_else(|| invalid("there is no open run"))?;
-        run.add(entry, 1, interval)?;
+        run.add(entry, Some(interval), 1)?;
         self.native_bytes += u64::from(entry.len);
         Ok(())
     }
@@ -166,9 +166,7 @@ impl SegmentWriter {
     /// As [`SegmentWriter::entry`].
     pub fn damaged(&mut self, entry: &NewEntry<'_>, entries: u32) -> Result<()> {
         let run = self.run.as_mut().ok_or_else(|| invalid("there is no open run"))?;
-        run.close_table();
-        run.closed = true;
-        run.add(entry, entries, 0)?;
+        run.add(entry, None, entries)?;
         run.closed = true;
         run.damaged = true;
         self.native_bytes += u64::from(entry.len);
@@ -291,18 +289,19 @@ pub enum FlushError {
 }
 
 impl OpenRun {
-    fn add(&mut self, entry: &NewEntry<'_>, entries: u32, interval: u32) -> Result<()> {
+    /// Adds so many entries that `entry` describes together. Without an interval they are known to be damaged.
+    fn add(&mut self, entry: &NewEntry<'_>, interval: Option<u32>, entries: u32) -> Result<()> {
         let row = &mut self.row;
         if entry.base >= entry.end || (row.entries > 0 && entry.base < row.end) {
             return Err(invalid("an entry is not above the one before"));
         }
         let fresh = match self.blocks.last() {
             None => true,
-            Some(b) => self.closed || b.len >= interval || b.ordinal.0 + u64::from(b.entries) != entry.ordinal.0,
+            Some(b) => self.closed || interval.is_none_or(|i| b.len >= i) || b.ordinal.0 + u64::from(b.entries) != entry.ordinal.0,
         };
         if fresh {
             self.close_table();
-            self.open_block(entry, entries == 1);
+            self.open_block(entry, interval.is_some());
         }
         let row = &mut self.row;
         let block = self.blocks.last_mut().ok_or_else(|| invalid("a run has no block"))?;

@@ -51,7 +51,7 @@ fn an_offset_inside_an_entry_finds_the_whole_entry() {
             let (start, bytes) = rig.read_all(1, offset, 1000).unwrap();
             assert_eq!(start, first as u64 * 10, "{place}, offset {offset}");
             let expected: Vec<u8> = entries[first..].iter().flat_map(|(_, b)| b.to_vec()).collect();
-            assert_eq!(bytes, expected, "{place}, offset {offset}");
+            assert!(bytes == expected, "{place}, offset {offset}");
             let entry = rig.store.entry_at(P, Offset(offset)).unwrap().wait().unwrap();
             assert_eq!((entry.location.base.0, &entry.bytes), (first as u64 * 10, &entries[first].1), "{place}");
             assert_eq!((entry.location.ordinal.0, entry.location.leader_epoch), (first as u64, 7), "{place}");
@@ -72,7 +72,7 @@ fn bounds_are_kept_and_at_least_one_entry_comes() {
             assert_eq!(tight.bytes == 0, max < size, "{place}, {max}");
             let forced = rig.store.read(P, Offset(15), max, true).unwrap().wait().unwrap();
             assert!(forced.bytes >= size as u64 && forced.start == Offset(10), "{place}, {max}: {forced:?}");
-            assert!(forced.more);
+            assert_eq!(forced.more, max < 100 * size);
         }
         let end = rig.store.read(P, Offset(100), 1000, true).unwrap().wait().unwrap();
         assert_eq!((end.bytes, end.next, end.more), (0, Offset(100), false), "{place}");
@@ -185,9 +185,9 @@ fn references_share_the_body_in_the_journal_and_get_one_each_in_a_segment() {
     rig.write(&[body.clone(), (other, body.1.clone()), own.clone()]);
     let expected = [body.1.to_vec(), own.1.to_vec()].concat();
     for place in ["memory", "file", "segment"] {
-        assert_eq!(rig.read_all(2, 0, 10_000).unwrap().1, expected, "{place}");
-        assert_eq!(rig.read_all(2, 0, 1).unwrap().1, expected, "{place}");
-        assert_eq!(rig.read_all(1, 0, 10_000).unwrap().1, body.1.to_vec(), "{place}");
+        assert!(rig.read_all(2, 0, 10_000).unwrap().1 == expected, "{place}");
+        assert!(rig.read_all(2, 0, 1).unwrap().1 == expected, "{place}");
+        assert!(rig.read_all(1, 0, 10_000).unwrap().1 == body.1.to_vec(), "{place}");
         match place {
             "memory" => rig.store.set_tail_cache_bytes(0),
             _ => drop(rig.merge_all()),
@@ -282,7 +282,7 @@ fn two_nodes_merge_the_same_log_into_the_same_bytes() {
         "0000000000000032-s-02-0000-0000.seg"
     ]);
     for other in [merged(2, 0, 700, 3 << 10, true, false), merged(3, 2000, 5000, 20 << 10, false, true)] {
-        assert_eq!(one, other);
+        assert!(one == other);
     }
 }
 
@@ -358,7 +358,7 @@ fn a_file_of_long_runs_becomes_a_segment_as_it_is() {
     assert!(names.iter().filter(|n| n.ends_with(".journal")).count() >= 3, "{names:?}");
     let expected: Vec<u8> = entries.iter().flat_map(|(_, b)| b.to_vec()).collect();
     for life in 0..3 {
-        assert_eq!(rig.read_all(1, 0, 1000).unwrap().1, expected, "life {life}");
+        assert!(rig.read_all(1, 0, 1000).unwrap().1 == expected, "life {life}");
         assert_eq!(rig.read_all(2, 0, 1000).unwrap().1.len(), 60);
         assert_eq!(rig.read_all(3, 0, 1000).unwrap().1.len(), 14_000);
         rig.reopen(false);

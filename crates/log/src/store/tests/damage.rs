@@ -1,0 +1,173 @@
+//! Damaged bytes: what is fenced, and that everything else is served.
+
+use super::rig::{Rig, dir, kafka, opaque, small};
+use crate::error::ErrorKind;
+use crate::store::segment::Table;
+use crate::store::{FencedRange, SEGMENTS_DIR, ShardStore, StoreConfig, check_segments};
+use polylogue_env::{Env, OpenMode};
+use polylogue_types::{Offset, PartitionId};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Three partitions in one segment: 1 of Kafka's form with many blocks, 2 of another form, 3 with one entry.
+fn rig() -> Rig {
+    let mut rig = Rig::new(1, small(), 1 << 20);
+    for i in 0..40 {
+        rig.write(&[kafka(1, i, i * 10, 10, i as i64, 139), opaque(2, i, i, 1, i as i64, 100)]);
+    }
+    rig.write(&[kafka(3, 0, 0, 5, 7, 100)]);
+    assert_eq!(rig.merge_all().segments, 1);
+    rig.reopen(false);
+    rig
+}
+
+fn segment(rig: &Rig) -> PathBuf {
+    let path = dir().join(SEGMENTS_DIR);
+    path.join(rig.world.env().disk.list(&path).unwrap().last().unwrap())
+}
+
+fn table(rig: &Rig) -> (Table, u64) {
+    let file = rig.world.env().disk.open(&segment(rig), OpenMode::Read).unwrap();
+    let size = file.size().unwrap();
+    (Table::read(&*file.as_range_source(), size, size).unwrap(), size)
+}
+
+/// Reads a partition to its end, over damaged ranges, and says which entries came (by base offset).
+fn survivors(rig: &Rig, partition: u64, end: u64) -> Vec<u64> {
+    let mut bases = Vec::new();
+    let mut at = 0;
+    while at < end {
+        match rig.store.entry_at(PartitionId(partition), Offset(at)).and_then(|l| l.wait()) {
+            Ok(entry) => {
+                bases.push(entry.location.base.0);
+                at = entry.location.end.0;
+            }
+            Err(e) => {
+                assert_eq!(e.kind, ErrorKind::Damaged, "{e}");
+                let fence = rig.store.fenced().into_iter().find(|f| {
+                    f.partition.0 == partition && f.base.0 <= at && f.end.0 > at
+                });
+                at = fence.expect("damage without a fence").end.0;
+            }
+        }
+    }
+    bases
+}
+
+#[test]
+fn a_flipped_bit_fences_its_block_and_nothing_else() {
+    let whole = rig();
+    let (table, size) = table(&whole);
+    let intact = [(1, 400), (2, 40), (3, 5)].map(|(p, end)| survivors(&whole, p, end));
+    assert_eq!(intact.each_ref().map(Vec::len), [40, 40, 1]);
+    // Every 7th byte of everything between header and run table.
+    let end = size - 64 - 96 * table.rows.len() as u64;
+    let mut rig = rig();
+    for byte in (64..end).step_by(7) {
+        let disk = whole.world.disk.fork(byte);
+        disk.flip_bit(&segment(&whole), byte, 3).unwrap();
+        let env = Env { disk: Arc::new(disk), ..whole.world.env() };
+        let findings = check_segments(&env, &dir()).unwrap();
+        rig.store = ShardStore::open(env, &dir(), rig.config).unwrap().0;
+        let row = table.rows.iter().find(|r| r.extent(table.name.kind).contains(&byte)).unwrap();
+        let found: Vec<FencedRange> = findings.iter().map(|f| f.range.unwrap()).collect();
+        assert!(!found.is_empty() && found.iter().all(|f| f.partition == row.partition), "byte {byte}: {findings:?}");
+        for (partition, end) in [(1, 400), (2, 40), (3, 5)] {
+            let left = survivors(&rig, partition, end);
+            let intact = &intact[partition as usize - 1];
+            if row.partition.0 != partition {
+                assert_eq!(&left, intact, "byte {byte}: partition {partition} is not damaged");
+                continue;
+            }
+            let outside: Vec<u64> = intact
+                .iter()
+                .copied()
+                .filter(|base| !found.iter().any(|f| f.base.0 <= *base && *base < f.end.0))
+                .collect();
+            assert_eq!(left, outside, "byte {byte}: {findings:?}");
+            // A read from the start ends before the fence; one behind it goes on.
+            let first = found.iter().map(|f| f.base.0).min().unwrap();
+            let before = rig.store.read(PartitionId(partition), Offset(0), 1 << 20, true).and_then(|l| l.wait());
+            match before {
+                Ok(result) => assert!(first > 0 && result.next.0 <= first.max(1), "byte {byte}: {result:?}"),
+                Err(e) => assert!(e.kind == ErrorKind::Damaged && first == 0, "byte {byte}: {e}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_segment_that_cannot_be_read_at_all_leaves_no_silent_gap() {
+    let rig = rig();
+    // More entries behind, in a segment of their own.
+    for i in 40..50 {
+        rig.write(&[kafka(1, i, i * 10, 10, i as i64, 139)]);
+    }
+    let first = segment(&rig);
+    rig.merge_all();
+    let (last, size) = (segment(&rig), rig.world.env().disk.open(&first, OpenMode::Read).unwrap().size().unwrap());
+    assert_ne!(first, last);
+    rig.world.disk.flip_bit(&first, size - 70, 1).unwrap();
+    let (store, opened) = ShardStore::open(rig.world.env(), &dir(), rig.config).unwrap();
+    assert_eq!((opened.lost.len(), opened.segments), (1, 1));
+    store.trim(PartitionId(1), Offset(0));
+    assert_eq!(store.read(PartitionId(1), Offset(400), 1000, true).unwrap().wait().unwrap().start, Offset(400));
+    // The broker knows the partition's start from its own state; the store knows that something is missing.
+    let early = store.read(PartitionId(1), Offset(20), 1000, true).and_then(|l| l.wait()).unwrap_err();
+    assert_eq!(early.kind, ErrorKind::Damaged, "{early}");
+    let findings = check_segments(&rig.world.env(), &dir()).unwrap();
+    assert!(matches!(&findings[..], [f] if f.range.is_none()), "{findings:?}");
+}
+
+#[test]
+fn a_merge_takes_damage_over_as_damage() {
+    for heads_only in [false, true] {
+        let mut rig = Rig::new(1, StoreConfig { tail_cache_bytes: 0, ..small() }, 1 << 20);
+        for i in 0..10 {
+            rig.write(&[kafka(1, i, i * 10, 10, 5, 200), opaque(2, i, i, 1, 5, 300)]);
+        }
+        let frame = rig.journal.replay(polylogue_types::Index(4), true).remove(0);
+        let place = frame.place.clone().unwrap();
+        let path = rig.journal.files().remove(0);
+        for entry in &frame.entries {
+            rig.world.disk.flip_bit(&path, place.position + u64::from(entry.native.start) + 100, 0).unwrap();
+        }
+        if heads_only {
+            // A start that reads heads only does not see it, a reader does.
+            rig.reopen(true);
+            let read = rig.store.read(PartitionId(1), Offset(30), 10, true).unwrap();
+            assert_eq!(read.wait().unwrap_err().kind, ErrorKind::Damaged);
+        }
+        let report = rig.merge_all();
+        assert_eq!(report.damaged, 2);
+        for life in 0..2 {
+            for (partition, base, end) in [(1, 30, 40), (2, 3, 4)] {
+                let read = rig.store.read(PartitionId(partition), Offset(base), 1 << 20, true).and_then(|l| l.wait());
+                assert_eq!(read.unwrap_err().kind, ErrorKind::Damaged, "life {life}");
+                let before = rig.store.read(PartitionId(partition), Offset(0), 1 << 20, true).unwrap().wait().unwrap();
+                assert_eq!(before.next, Offset(base), "life {life}");
+                let fence = FencedRange { partition: PartitionId(partition), base: Offset(base), end: Offset(end) };
+                assert!(rig.store.fenced().contains(&fence), "life {life}: {:?}", rig.store.fenced());
+                let after = rig.read_all(partition, end, 1000).unwrap();
+                assert_eq!((after.0, after.1.len()), (end, 6 * if partition == 1 { 261 } else { 300 }));
+            }
+            assert_eq!(check_segments(&rig.world.env(), &dir()).unwrap().len(), 2);
+            rig.reopen(false);
+        }
+    }
+}
+
+#[test]
+fn a_fence_goes_when_its_range_is_trimmed() {
+    let mut rig = rig();
+    let (table, _) = table(&rig);
+    let row = table.rows.iter().find(|r| r.partition.0 == 1).unwrap();
+    rig.world.disk.flip_bit(&segment(&rig), u64::from(row.position) + 70, 1).unwrap();
+    rig.reopen(false);
+    let read = |rig: &Rig, from| rig.store.read(PartitionId(1), Offset(from), 100_000, true).and_then(|l| l.wait());
+    assert_eq!(read(&rig, 0).unwrap_err().kind, ErrorKind::Damaged);
+    let fence = rig.store.fenced()[0];
+    rig.store.trim(PartitionId(1), fence.end);
+    assert_eq!(rig.store.fenced(), []);
+    assert_eq!(read(&rig, fence.end.0).unwrap().next, Offset(400));
+}

@@ -342,7 +342,8 @@ impl Rig {
     /// Opens the store again on what is there, and replays the journal.
     pub(super) fn reopen(&mut self, heads_only: bool) {
         let env = self.world.env();
-        let (store, _) = ShardStore::open(env.clone(), &dir(), self.config).unwrap();
+        let (store, opened) = ShardStore::open(env.clone(), &dir(), self.config).unwrap();
+        assert!(opened.lost.is_empty(), "{opened:?}");
         self.store = store;
         self.journal.reopen(env);
         for frame in self.journal.replay(self.store.journal_from(), heads_only) {

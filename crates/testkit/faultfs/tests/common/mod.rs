@@ -126,7 +126,7 @@ pub(crate) fn victim() {
 
 /// Does one command on a disk: `create x`, `write x 512 1024 7` (position, length, byte), `flush x`, `flushdir d`,
 /// `mkdir d`, `rename x y`, `remove x`, `length x 100`, `allocate x 100`, `punch x 0 4096`, `free`, and some that go
-/// around the disk trait and are not for the simulated one: `append x text`, `copy x y`, `link x y`, `rmdir d`, `truncate x`,
+/// around the disk trait and are not for the simulated one: `append x text`, `appendv x text`, `copy x y`, `link x y`, `rmdir d`, `truncate x`,
 /// `busy x` (see [`busy`]).
 pub(crate) fn command(disk: &dyn Disk, base: &Path, line: &str) -> std::io::Result<String> {
     let words: Vec<&str> = line.split(' ').collect();
@@ -145,11 +145,15 @@ pub(crate) fn command(disk: &dyn Disk, base: &Path, line: &str) -> std::io::Resu
         "allocate" => file()?.allocate(number(2))?,
         "punch" => return Ok(file()?.punch(number(2), number(3))?.to_string()),
         "free" => return Ok(disk.free_bytes(base)?.to_string()),
-        "append" => {
+        "append" | "appendv" => {
             let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path(1))?;
-            file.write_all(words[2].as_bytes())?;
-            let parts = [std::io::IoSlice::new(b"<"), std::io::IoSlice::new(b">")];
-            assert_eq!(file.write_vectored(&parts)?, 2);
+            let (text, end) = (words[2].as_bytes(), b"<>".as_slice());
+            if words[0] == "append" {
+                file.write_all(text)?;
+            } else {
+                let parts = [std::io::IoSlice::new(text), std::io::IoSlice::new(end)];
+                assert_eq!(file.write_vectored(&parts)?, text.len() + end.len());
+            }
         }
         "copy" => drop(std::fs::copy(path(1), path(2))?),
         "link" => std::fs::hard_link(path(1), path(2))?,

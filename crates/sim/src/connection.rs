@@ -1,0 +1,172 @@
+//! A client's connection to the simulated node: requests in, responses out, through the real session.
+
+use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+use polylogue_api::{Event, Reply, Token};
+use polylogue_broker::{Broker, ReplySink, SessionId};
+use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
+use polylogue_kafka::codec::{ApiKey, Message, Reader, Request};
+use polylogue_kafka::session::{FetchBudget, Listener, Session, SessionContext, SessionInit};
+use polylogue_kafka::settings::KafkaSettings;
+use polylogue_types::Chunk;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// What the broker says to one session, until the session is pumped.
+#[derive(Debug, Default)]
+struct Mailbox {
+    said: Mutex<VecDeque<Said>>,
+}
+
+#[derive(Debug)]
+enum Said {
+    Reply(Token, Reply),
+    Event(Event),
+}
+
+impl ReplySink for Mailbox {
+    fn reply(&self, token: Token, reply: Reply) {
+        self.said.lock().push_back(Said::Reply(token, reply));
+    }
+
+    fn event(&self, event: Event) {
+        self.said.lock().push_back(Said::Event(event));
+    }
+}
+
+/// One connection. It lives as long as the node does.
+#[derive(Debug)]
+pub struct Connection {
+    session: Session,
+    id: SessionId,
+    mailbox: Arc<Mailbox>,
+    input: BytesMut,
+    output: BytesMut,
+    next_correlation: i32,
+    waiting: BTreeMap<i32, (ApiKey, i16)>,
+}
+
+/// A response with its body still to be decoded.
+#[derive(Debug)]
+pub struct Response {
+    /// Of the request.
+    pub correlation: i32,
+    /// Its version.
+    pub version: i16,
+    body: Reader,
+}
+
+impl Response {
+    /// Decodes the body.
+    ///
+    /// # Errors
+    /// What the codec says.
+    pub fn decode<M: Message>(mut self) -> Result<M, String> {
+        M::decode(&mut self.body, self.version).map_err(|e| format!("{}: {e}", M::NAME))
+    }
+}
+
+impl Connection {
+    /// Connects.
+    #[must_use]
+    pub fn new(broker: &Broker) -> Connection {
+        let id = broker.new_session();
+        let init = SessionInit {
+            listener: Arc::new(Listener { host: "sim".into(), port: 9092 }),
+            connection_id: id.0,
+            client_address: "127.0.0.1".into(),
+            fetch_budget: Arc::new(FetchBudget::default()),
+        };
+        Connection {
+            session: Session::new(init, broker.now()),
+            id,
+            mailbox: Arc::default(),
+            input: BytesMut::new(),
+            output: BytesMut::new(),
+            next_correlation: 0,
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    /// Sends a request; gives its correlation id.
+    ///
+    /// # Errors
+    /// What the codec says.
+    pub fn send<R: Request>(&mut self, version: i16, request: &R) -> Result<i32, String> {
+        let correlation = self.next_correlation;
+        self.next_correlation += 1;
+        let chunks = encode_request(version, correlation, Some("sim".into()), request)
+            .map_err(|e| format!("{}: {e}", R::NAME))?;
+        append(&mut self.input, &chunks)?;
+        self.waiting.insert(correlation, (R::API_KEY, version));
+        Ok(correlation)
+    }
+
+    /// Lets the session and the broker talk; gives the responses that are whole. `Err` when the node closed the
+    /// connection.
+    ///
+    /// # Errors
+    /// Why it was closed, or what is wrong with a response.
+    pub fn pump(&mut self, broker: &Broker, settings: &KafkaSettings) -> Result<Vec<Response>, String> {
+        let catalog = broker.catalog();
+        let sink: Arc<dyn ReplySink> = self.mailbox.clone();
+        loop {
+            let cx = SessionContext { now: broker.now(), catalog: catalog.as_ref(), settings };
+            self.session.on_bytes(&mut self.input, &cx);
+            self.session.on_deadline(&cx);
+            let mut moved = false;
+            while let Some((token, request)) = self.session.poll_request() {
+                broker.submit(&sink, self.id, token, request);
+                moved = true;
+            }
+            let said: Vec<_> = self.mailbox.said.lock().drain(..).collect();
+            for said in said {
+                moved = true;
+                match said {
+                    Said::Reply(token, reply) => self.session.on_reply(token, reply, &cx),
+                    Said::Event(event) => self.session.on_event(event, &cx),
+                }
+            }
+            let mut chunks = Vec::new();
+            moved |= self.session.poll_output(&mut chunks);
+            append(&mut self.output, &chunks)?;
+            if !moved {
+                break;
+            }
+        }
+        if let Some(reason) = self.session.close_reason() {
+            return Err(format!("the node closed the connection: {reason:?}"));
+        }
+        self.responses()
+    }
+
+    fn responses(&mut self) -> Result<Vec<Response>, String> {
+        let mut responses = Vec::new();
+        while let Some(prefix) = self.output.first_chunk::<4>() {
+            let len = usize::try_from(i32::from_be_bytes(*prefix)).map_err(|_| "a negative frame length".to_owned())?;
+            if self.output.len() < 4 + len {
+                break;
+            }
+            let mut frame = self.output.split_to(4 + len).freeze();
+            let frame: Bytes = frame.split_off(4);
+            let correlation = frame.first_chunk::<4>().map_or(-1, |c| i32::from_be_bytes(*c));
+            let (api, version) =
+                self.waiting.remove(&correlation).ok_or_else(|| format!("a response to nothing: {correlation}"))?;
+            let (correlation, body) = decode_response_header(frame, api, version).map_err(|e| e.to_string())?;
+            responses.push(Response { correlation, version, body });
+        }
+        Ok(responses)
+    }
+
+    /// Hangs up.
+    pub fn close(self, broker: &Broker) {
+        broker.session_gone(self.id);
+    }
+}
+
+fn append(to: &mut BytesMut, chunks: &[Chunk]) -> Result<(), String> {
+    for chunk in chunks {
+        to.extend_from_slice(&chunk.to_bytes().map_err(|e| format!("cannot read what was to be sent: {e}"))?);
+    }
+    Ok(())
+}

@@ -1,0 +1,441 @@
+//! One run: a world, a node that dies and comes back, clients, faults, and the final reckoning.
+
+use crate::clients::{self, Client, Turn};
+use crate::connection::Connection;
+use crate::oracle::{Oracle, Place};
+use polylogue_api::{CreateTopics, MachineId, NewTopic, Reply, Request, StateMachine, TopicConfig};
+use polylogue_broker::{Broker, BrokerConfig, ErrorKind, ReplySink, SessionId};
+use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimRng, SimWorld};
+use polylogue_env::{Disk, DiskFile, OpenMode};
+use polylogue_kafka::codec::{Records, fetch};
+use polylogue_kafka::groups::{GroupSettings, KafkaGroups};
+use polylogue_kafka::settings::KafkaSettings;
+use polylogue_replicate::Work;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a run must have done to count.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Requests that clients send, at least.
+    pub operations_min: u64,
+    /// Crashes, at least.
+    pub crashes_min: u64,
+    /// Faults of the disk (refused operations, failed flushes, power cuts, flipped bits), at least.
+    pub faults_min: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { operations_min: 2_000, crashes_min: 1, faults_min: 3 }
+    }
+}
+
+/// What a run was like.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Its seed.
+    pub seed: u64,
+    /// Requests sent.
+    pub operations: u64,
+    /// Messages acknowledged and read.
+    pub acknowledged: u64,
+    /// Messages read.
+    pub read: u64,
+    /// Lives of the node that ended without warning.
+    pub crashes: u64,
+    /// Faults that struck.
+    pub faults: u64,
+    /// A number that differs when the run differs.
+    pub hash: u64,
+    /// What is wrong; empty for a good run.
+    pub failures: Vec<String>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "seed {}: {} operations, {} acknowledged, {} read, {} crashes, {} faults, hash {:016x}",
+            self.seed, self.operations, self.acknowledged, self.read, self.crashes, self.faults, self.hash
+        )?;
+        self.failures.iter().try_for_each(|why| write!(f, "\n  {why}"))
+    }
+}
+
+/// Steps after which a run ends, whatever it has done.
+const STEPS_MAX: u64 = 400_000;
+/// Steps that finishing (no more faults, everything settled) may take.
+const SETTLE_STEPS_MAX: u64 = 200_000;
+const TOPICS: [(&str, i32); 3] = [("a", 3), ("b", 2), ("c", 1)];
+const DATA: &str = "/data";
+
+struct World {
+    sim: SimWorld,
+    rng: SimRng,
+    kafka: KafkaSettings,
+    oracle: Oracle,
+    clients: Vec<Client>,
+    crashes: u64,
+    faults: u64,
+    flips: Vec<(PathBuf, u64, u8)>,
+    failures: Vec<String>,
+}
+
+/// Runs one seed.
+#[must_use]
+pub fn run(seed: u64, settings: Settings) -> Report {
+    let mut world = World::new(seed);
+    world.live_through(settings);
+    let stats = world.sim.disk.stats();
+    let faults = world.faults + stats.faults;
+    let operations = clients::count(&world.clients).values().sum();
+    let mut report = Report {
+        seed,
+        operations,
+        acknowledged: world.oracle.acknowledged,
+        read: world.oracle.read,
+        crashes: world.crashes,
+        faults,
+        hash: world.sim.disk.trace_hash() ^ world.oracle.acknowledged.rotate_left(17) ^ world.oracle.read,
+        failures: world.failures,
+    };
+    report.failures.extend(world.oracle.violations().iter().cloned());
+    let enough = [
+        ("operations", report.operations, settings.operations_min),
+        ("crashes", report.crashes, settings.crashes_min),
+        ("faults", report.faults, settings.faults_min),
+    ];
+    for (what, did, wanted) in enough {
+        if did < wanted {
+            report.failures.push(format!("too little happened: {did} {what}, wanted {wanted}"));
+        }
+    }
+    report
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut clients = Vec::new();
+        for (topic, partitions) in TOPICS {
+            for number in 0..partitions {
+                let place: Place = (topic.to_owned(), number);
+                clients.push(Client::producer(&place, &format!("{topic}{number}i"), true));
+                clients.push(Client::producer(&place, &format!("{topic}{number}p"), false));
+                clients.push(Client::consumer(&place));
+                clients.push(Client::committer(&place, &format!("g{number}")));
+            }
+        }
+        World {
+            sim: SimWorld::new(seed),
+            rng: SimRng::derive(seed, "driver"),
+            kafka: KafkaSettings::default(),
+            oracle: Oracle::default(),
+            clients,
+            crashes: 0,
+            faults: 0,
+            flips: Vec::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    fn config() -> BrokerConfig {
+        let mut config = BrokerConfig::new(DATA.into());
+        // Small, so that files fill, merge and are recycled within a run.
+        config.journal_file_bytes = 128 << 10;
+        config.checkpoint_bytes_max = 96 << 10;
+        config.store.merge_bytes = 192 << 10;
+        config.store.tail_cache_bytes = 32 << 10;
+        config.store.adopt_run_bytes_min = 512;
+        config.disk_reserve_bytes = 0;
+        config
+    }
+
+    /// Opens the node; refuses to be fooled by a flipped bit: when the node says "damaged", the bit is put back.
+    fn open(&mut self) -> Option<Broker> {
+        for _ in 0..20 {
+            let groups = KafkaGroups::new(GroupSettings::default());
+            let machines: BTreeMap<MachineId, Box<dyn StateMachine>> =
+                [(MachineId::KafkaGroups, Box::new(groups) as Box<dyn StateMachine>)].into();
+            match Broker::open(self.sim.env(), World::config(), machines) {
+                Ok(broker) => return Some(broker),
+                Err(e) if e.kind == ErrorKind::Damaged && !self.flips.is_empty() => {
+                    self.flip_back();
+                    self.sim.crash();
+                }
+                // A fault struck while it was opening: the power goes and comes back.
+                Err(_) => {
+                    self.sim.disk.clear_faults();
+                    self.sim.crash();
+                    self.crashes += 1;
+                }
+            }
+        }
+        self.failures.push("the node does not open any more".into());
+        None
+    }
+
+    fn live_through(&mut self, settings: Settings) {
+        let mut steps = 0;
+        let mut first = true;
+        while steps < STEPS_MAX && self.failures.is_empty() && self.oracle.violations().is_empty() {
+            let Some(broker) = self.open() else { return };
+            if std::mem::take(&mut first) {
+                self.create_topics(&broker);
+            }
+            let done = self.operations() >= settings.operations_min && self.crashes >= settings.crashes_min.max(2);
+            if done && self.faults + self.sim.disk.stats().faults >= settings.faults_min {
+                self.finish(&broker);
+                return;
+            }
+            self.inject();
+            steps += self.live(&broker);
+            for client in &mut self.clients {
+                client.lost_connection();
+            }
+            drop(broker);
+            self.die();
+        }
+    }
+
+    fn operations(&self) -> u64 {
+        self.clients.iter().map(|c| c.operations).sum()
+    }
+
+    /// One life, until its time is over or the node has ended itself.
+    fn live(&mut self, broker: &Broker) -> u64 {
+        let life = 2_000 + self.rng.below(12_000);
+        for step in 0..life {
+            if self.sim.fatal().reason().is_some() || self.sim.disk.is_stopped() {
+                return step;
+            }
+            if let Err(why) = self.step(broker) {
+                self.failures.push(why);
+                return step;
+            }
+        }
+        life
+    }
+
+    fn step(&mut self, broker: &Broker) -> Result<(), String> {
+        match self.rng.below(100) {
+            0..60 => {
+                let at = self.rng.below(self.clients.len() as u64) as usize;
+                let mut turn =
+                    Turn { broker, settings: &self.kafka, rng: &self.rng, oracle: &mut self.oracle };
+                if let Some(client) = self.clients.get_mut(at) {
+                    client.turn(&mut turn)?;
+                }
+            }
+            60..72 => {
+                broker.log_step(Work::Write);
+            }
+            72..84 => {
+                broker.log_step(Work::Flush);
+            }
+            84..88 => {
+                broker.log_step(Work::Background);
+            }
+            88..92 => {
+                broker.background_step();
+            }
+            92..96 => {
+                broker.read_step();
+            }
+            _ => {
+                self.sim.clock.advance_ms(self.rng.below(40));
+                broker.tick();
+            }
+        }
+        Ok(())
+    }
+
+    /// What goes wrong in the life to come.
+    fn inject(&mut self) {
+        let at = 1 + self.rng.below(2_000);
+        let fault = match self.rng.below(8) {
+            0 => Fault::nth(FaultOp::SyncData, 1 + at / 4, FaultKind::Io),
+            1 => Fault::nth(FaultOp::SyncDir, 1 + self.rng.below(10), FaultKind::Io),
+            2 => Fault::nth(FaultOp::Write, at, FaultKind::NoSpace),
+            3 => Fault::nth(FaultOp::Create, 1 + self.rng.below(8), FaultKind::NoSpace),
+            4 => Fault::nth(FaultOp::Allocate, 1 + self.rng.below(8), FaultKind::NoSpace),
+            5 => Fault::chance(FaultOp::AnyChange, 2_000, FaultKind::NoSpace),
+            _ => Fault::nth(FaultOp::AnyChange, at, FaultKind::PowerCut),
+        };
+        self.sim.disk.inject(fault);
+    }
+
+    /// The node ends without warning: by the power, or by a kill that leaves the page cache.
+    fn die(&mut self) {
+        self.crashes += 1;
+        self.sim.disk.clear_faults();
+        if self.rng.chance(200_000) && !self.sim.disk.is_stopped() && self.sim.fatal().reason().is_none() {
+            self.sim.kill();
+            return;
+        }
+        self.faults += 1;
+        self.sim.crash();
+        if self.rng.chance(250_000) {
+            self.flip_a_bit();
+        }
+    }
+
+    /// A bit rots in some file.
+    fn flip_a_bit(&mut self) {
+        let files = self.files(Path::new(DATA));
+        let Some(path) = files.get(self.rng.below(files.len().max(1) as u64) as usize) else { return };
+        let disk = self.sim.disk.of_this_life();
+        let len = disk.open(path, OpenMode::Read).and_then(|f| f.size()).unwrap_or(0);
+        if len == 0 {
+            return;
+        }
+        let (byte, bit) = (self.rng.below(len), self.rng.below(8) as u8);
+        if self.sim.disk.flip_bit(path, byte, bit).is_ok() {
+            self.faults += 1;
+            self.oracle.damaged = true;
+            self.flips.push((path.clone(), byte, bit));
+        }
+    }
+
+    fn flip_back(&mut self) {
+        for (path, byte, bit) in self.flips.drain(..) {
+            // The file may be gone or begun anew; then there is nothing to put back.
+            let _ = self.sim.disk.flip_bit(&path, byte, bit);
+        }
+    }
+
+    fn files(&self, dir: &Path) -> Vec<PathBuf> {
+        let disk = self.sim.disk.of_this_life();
+        let mut files = Vec::new();
+        for name in disk.list(dir).unwrap_or_default() {
+            let path = dir.join(name);
+            match disk.list(&path) {
+                Ok(_) => files.extend(self.files(&path)),
+                Err(_) => files.push(path),
+            }
+        }
+        files
+    }
+
+    fn create_topics(&mut self, broker: &Broker) {
+        let config = TopicConfig { retention_ms: None, ..TopicConfig::default() };
+        let new = |(name, partitions): (&str, i32)| NewTopic {
+            name: name.to_owned(),
+            partitions: partitions.unsigned_abs(),
+            config: config.clone(),
+            internal: false,
+        };
+        let request = CreateTopics { topics: TOPICS.map(new).into(), validate_only: false };
+        let answer = Arc::new(Answer::default());
+        let sink: Arc<dyn ReplySink> = answer.clone();
+        broker.submit(&sink, SessionId(u64::MAX), 0, Request::CreateTopics(request));
+        drain(broker);
+        if answer.0.lock().is_none() {
+            self.failures.push("topics were not created".into());
+        }
+    }
+
+    /// No more faults: everything settles, and then everything that was promised must be there.
+    fn finish(&mut self, broker: &Broker) {
+        for _ in 0..SETTLE_STEPS_MAX / 100 {
+            self.sim.clock.advance_ms(20);
+            broker.tick();
+            drain(broker);
+            if !broker.background_step() {
+                break;
+            }
+        }
+        for place in self.oracle.places() {
+            match self.read_all(broker, &place) {
+                Ok((content, refused)) => self.oracle.final_content(&place, &content, &refused),
+                Err(why) => self.failures.push(format!("{place:?}: {why}")),
+            }
+        }
+    }
+
+    /// Reads a partition from its first to its last offset.
+    fn read_all(&self, broker: &Broker, place: &Place) -> Result<(Vec<(i64, String)>, BTreeSet<i64>), String> {
+        let mut connection = Connection::new(broker);
+        let (mut content, mut refused) = (Vec::new(), BTreeSet::new());
+        let mut offset = 0;
+        loop {
+            connection.send(12, &whole_partition(place, offset))?;
+            let response = loop {
+                let mut responses = connection.pump(broker, &self.kafka)?;
+                if let Some(response) = responses.pop() {
+                    break response.decode::<fetch::FetchResponse>()?;
+                }
+                drain(broker);
+            };
+            let partition = response.responses.into_iter().flat_map(|t| t.partitions).next();
+            let partition = partition.ok_or("a fetch response without the partition")?;
+            if partition.error_code != 0 {
+                if !self.oracle.damaged || offset >= partition.high_watermark.max(1_000_000) {
+                    return Err(format!("offset {offset}: error {}", partition.error_code));
+                }
+                // A fenced range: everything in it is refused, what comes after it is served.
+                let last = broker.catalog().topic(&place.0).and_then(|t| t.partitions.get(place.1 as usize).copied());
+                let end = last.and_then(|p| broker.partition_status(p.id)).map_or(0, |s| s.high_watermark.0 as i64);
+                if offset >= end {
+                    return Ok((content, refused));
+                }
+                refused.insert(offset);
+                offset += 1;
+                continue;
+            }
+            let values = clients::values_of(partition.records.and_then(Records::into_bytes).unwrap_or_default())?;
+            let before = offset;
+            for (at, value) in values.into_iter().filter(|(at, _)| *at >= before) {
+                content.push((at, value));
+                offset = offset.max(at + 1);
+            }
+            if offset == before {
+                return Ok((content, refused));
+            }
+        }
+    }
+}
+
+/// Lets everything that was asked come to its end.
+fn drain(broker: &Broker) {
+    loop {
+        let mut did = broker.log_step(Work::Write);
+        did |= broker.log_step(Work::Flush);
+        did |= broker.read_step();
+        if !did {
+            return;
+        }
+    }
+}
+
+fn whole_partition(place: &Place, offset: i64) -> fetch::FetchRequest {
+    let partition = fetch::FetchPartition {
+        partition: place.1,
+        fetch_offset: offset,
+        current_leader_epoch: -1,
+        partition_max_bytes: 1 << 20,
+        ..Default::default()
+    };
+    let topic =
+        fetch::FetchTopic { topic: place.0.as_str().into(), partitions: vec![partition], ..Default::default() };
+    fetch::FetchRequest {
+        replica_id: -1,
+        max_bytes: 1 << 20,
+        session_epoch: -1,
+        topics: vec![topic],
+        ..Default::default()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Answer(parking_lot::Mutex<Option<Reply>>);
+
+impl ReplySink for Answer {
+    fn reply(&self, _: polylogue_api::Token, reply: Reply) {
+        *self.0.lock() = Some(reply);
+    }
+
+    fn event(&self, _: polylogue_api::Event) {}
+}
