@@ -2,6 +2,8 @@
 //!
 //! `POLYLOGUE_SIM_SEEDS=N` runs more seeds than the usual ones; a failure names its seed.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so when it fails")]
+
 mod groups_host;
 
 #[path = "groups_simulation/clients.rs"]

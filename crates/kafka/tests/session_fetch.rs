@@ -1,5 +1,7 @@
 //! Fetch: long polls, bounds, errors, and the messages on their way.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may
+
 mod session_host;
 
 use bytes::Bytes;

@@ -1,5 +1,7 @@
 //! Group requests on their way to the coordinator and back.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may
+
 mod session_host;
 
 use polylogue_api::{MachineId, Reply, Request as Ask, Token, Unavailable};
@@ -15,8 +17,8 @@ use polylogue_kafka::codec::generated::offset_fetch::{
 use polylogue_kafka::codec::generated::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
 use polylogue_kafka::codec::{ErrorCode, StrBytes};
 use polylogue_kafka::groups::command::{
-    FetchedGroup, FetchedOffset, FetchedTopic, GroupCommand, GroupReply, JoinGroupReply, JoinedMember,
-    LeaveGroupReply, LeavingMember, SyncGroupReply, TopicKey, TopicResults,
+    FetchedGroup, FetchedOffset, FetchedTopic, GroupCommand, GroupReply, JoinGroupReply, JoinedMember, LeaveGroupReply,
+    LeavingMember, SyncGroupReply, TopicKey, TopicResults,
 };
 use polylogue_kafka::session::CloseReason;
 use polylogue_types::TopicId;
@@ -239,26 +241,16 @@ fn all_offsets_of_a_group() {
     host.send(2, &OffsetFetchRequest { group_id: text("g"), topics: None, ..OffsetFetchRequest::default() });
     let (_, GroupCommand::FetchOffsets(fetch)) = command(&mut host) else { panic!() };
     assert!(fetch.groups[0].topics.is_none());
-    let group = OffsetFetchRequestGroup {
-        group_id: text("h"),
-        member_id: Some(text("m")),
-        member_epoch: 6,
-        topics: None,
-    };
-    let request =
-        OffsetFetchRequest { groups: vec![group], require_stable: true, ..OffsetFetchRequest::default() };
+    let group =
+        OffsetFetchRequestGroup { group_id: text("h"), member_id: Some(text("m")), member_epoch: 6, topics: None };
+    let request = OffsetFetchRequest { groups: vec![group], require_stable: true, ..OffsetFetchRequest::default() };
     let mut host = Host::new();
     host.send(9, &request);
     let (token, GroupCommand::FetchOffsets(fetch)) = command(&mut host) else { panic!() };
     assert!(fetch.require_stable && fetch.groups[0].topics.is_none());
     assert_eq!((fetch.groups[0].member_id.as_deref(), fetch.groups[0].member_epoch), (Some("m"), 6));
-    let offset = FetchedOffset {
-        index: 3,
-        offset: 8,
-        leader_epoch: 1,
-        metadata: StrBytes::new(),
-        error: ErrorCode::None,
-    };
+    let offset =
+        FetchedOffset { index: 3, offset: 8, leader_epoch: 1, metadata: StrBytes::new(), error: ErrorCode::None };
     let topic = FetchedTopic { name: text("a"), id: topic_id(1), partitions: vec![offset] };
     let group = FetchedGroup { group_id: text("h"), error: ErrorCode::None, topics: vec![topic] };
     reply(&mut host, token, GroupReply::FetchOffsets(vec![group]));
@@ -276,11 +268,8 @@ fn offsets_that_cannot_be_told() {
     let (token, _) = command(&mut host);
     unavailable(&mut host, token);
     let response = host.response::<OffsetFetchRequest>(1);
-    let rows: Vec<_> = response.topics[0]
-        .partitions
-        .iter()
-        .map(|p| (p.partition_index, p.committed_offset, p.error_code))
-        .collect();
+    let rows: Vec<_> =
+        response.topics[0].partitions.iter().map(|p| (p.partition_index, p.committed_offset, p.error_code)).collect();
     assert_eq!(rows, [(0, -1, BUSY), (4, -1, BUSY)]);
 
     host.send(2, &request);

@@ -1,5 +1,6 @@
-//! Mistakes that other brokers have made, each by its number in section 5 of the research on Kafka, as far as sessions
-//! could make them too.
+//! Mistakes that other brokers have made, under the numbers of the list of them, as far as sessions could make them too.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may
 
 mod session_host;
 
@@ -181,8 +182,7 @@ fn mistake_11_configs_that_connect_and_streams_set_are_taken_and_nonsense_is_not
     host.send(7, &CreateTopicsRequest { topics: vec![good], ..CreateTopicsRequest::default() });
     assert!(matches!(host.asked_one().1, Ask::CreateTopics(_)));
     let bad = CreatableTopic { configs: vec![config("min.insinc.replicas", "2")], ..topic("bad") };
-    let response =
-        Host::new().ask(7, &CreateTopicsRequest { topics: vec![bad], ..CreateTopicsRequest::default() });
+    let response = Host::new().ask(7, &CreateTopicsRequest { topics: vec![bad], ..CreateTopicsRequest::default() });
     assert_eq!(code(response.topics[0].error_code), ErrorCode::InvalidConfig);
 }
 
@@ -279,7 +279,8 @@ fn mistake_15_versions_are_those_of_a_real_release() {
 #[test]
 fn mistake_16_unknown_tags_are_skipped_and_defaults_are_not_written() {
     // two tagged fields that nobody knows at the end of the header and of the body
-    let mut bytes = frame(3, 5, &ApiVersionsRequest { client_software_name: text("x"), client_software_version: text("1") });
+    let mut bytes =
+        frame(3, 5, &ApiVersionsRequest { client_software_name: text("x"), client_software_version: text("1") });
     assert_eq!(bytes.pop(), Some(0));
     bytes.extend([2, 100, 1, 42, 101, 0]);
     let len = i32::try_from(bytes.len() - 4).unwrap();

@@ -1,5 +1,7 @@
 //! ListOffsets and OffsetForLeaderEpoch.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may
+
 mod session_host;
 
 use bytes::Bytes;
@@ -75,10 +77,8 @@ fn positions_become_questions() {
     let wants = [(0, -1), (1, -2), (2, 0)];
     host.send(8, &request(&wants));
     let (_, asked) = questions(&mut host);
-    let expected: Vec<_> = wants
-        .iter()
-        .map(|(p, t)| FindOffset { partition: partition_id(1, p.unsigned_abs()), at: ask(*t) })
-        .collect();
+    let expected: Vec<_> =
+        wants.iter().map(|(p, t)| FindOffset { partition: partition_id(1, p.unsigned_abs()), at: ask(*t) }).collect();
     assert_eq!(asked, expected);
     let mut host = Host::new();
     host.send(8, &request(&[(0, -3), (1, -4), (2, START_MS)]));
@@ -193,12 +193,7 @@ fn where_epochs_end() {
         topics: vec![
             OffsetForLeaderTopic {
                 topic: text("a"),
-                partitions: vec![
-                    ask(0, EPOCH, 1),
-                    ask(1, EPOCH - 1, 1),
-                    ask(2, -1, 9),
-                    ask(3, -1, 1),
-                ],
+                partitions: vec![ask(0, EPOCH, 1), ask(1, EPOCH - 1, 1), ask(2, -1, 9), ask(3, -1, 1)],
             },
             OffsetForLeaderTopic { topic: text("b"), partitions: vec![ask(0, EPOCH + 1, 1), ask(0, -1, 2)] },
         ],
@@ -206,10 +201,7 @@ fn where_epochs_end() {
     host.send(4, &request);
     let (token, Ask::EpochEnds(queries)) = host.asked_one() else { panic!() };
     let query = |partition, epoch| EpochEndQuery { partition, epoch };
-    assert_eq!(
-        queries,
-        [query(partition_id(1, 0), 1), query(partition_id(1, 2), 9), query(partition_id(2, 0), 2)]
-    );
+    assert_eq!(queries, [query(partition_id(1, 0), 1), query(partition_id(1, 2), 9), query(partition_id(2, 0), 2)]);
     host.reply(
         token,
         Reply::EpochEnds(vec![

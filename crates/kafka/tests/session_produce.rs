@@ -1,10 +1,12 @@
 //! Produce: what is checked, what is changed, what is answered.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may
+
 mod session_host;
 
 use polylogue_api::{
-    Ack, AppendError, AppendRequest, Appended, Cleanup, Compression, ProducerStamp, Reply, Request as Ask, TimestampKind,
-    Token, TopicConfig, Unavailable,
+    Ack, AppendError, AppendRequest, Appended, Cleanup, Compression, ProducerStamp, Reply, Request as Ask,
+    TimestampKind, Token, TopicConfig, Unavailable,
 };
 use polylogue_kafka::codec::generated::produce::{
     PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData,
@@ -367,7 +369,8 @@ fn the_records_of_a_compacted_topic_have_keys() {
     }
     let row = refused(&mut Host::with_topic(compact.clone()), 9, builder.build().unwrap());
     assert_eq!(code(&row), ErrorCode::InvalidRecord);
-    let errors: Vec<_> = row.record_errors.iter().map(|e| (e.batch_index, e.batch_index_error_message.clone())).collect();
+    let errors: Vec<_> =
+        row.record_errors.iter().map(|e| (e.batch_index, e.batch_index_error_message.clone())).collect();
     assert_eq!(errors, [(1, Some(text("Compacted topic cannot accept message without key")))]);
     entry(&mut Host::with_topic(compact), timed(BatchBuilder::new(), &[START_MS]));
 }

@@ -1,5 +1,7 @@
 //! Metadata, CreateTopics, DeleteTopics, InitProducerId and FindCoordinator.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may
+
 mod session_host;
 
 use polylogue_api::{
@@ -92,7 +94,10 @@ fn operations_are_told_when_they_are_asked_for() {
         assert_eq!(response.cluster_authorized_operations, cluster);
     }
     let plain = Host::new().ask(9, &metadata(&["a"], false));
-    assert_eq!((plain.topics[0].topic_authorized_operations, plain.cluster_authorized_operations), (i32::MIN, i32::MIN));
+    assert_eq!(
+        (plain.topics[0].topic_authorized_operations, plain.cluster_authorized_operations),
+        (i32::MIN, i32::MIN)
+    );
 }
 
 #[test]

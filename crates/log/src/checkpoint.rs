@@ -26,6 +26,8 @@
 //! keeps what is above the applied index of the checkpoint that the manifest names.
 
 mod file;
+#[cfg(test)]
+mod tests;
 
 pub use file::{CheckpointFinding, check_checkpoints};
 

@@ -125,12 +125,7 @@ impl Journal {
     /// durable once do not verify, or the journal ends before `from`. `OutOfRange` when `from` is purged.
     /// `Incompatible` for files of another identity or a newer version. `StorageFull`, `Io` from the disk.
     /// What `visit` returns. After `Damaged` and `Incompatible` nothing was changed on disk.
-    pub fn open(
-        env: &Env,
-        config: Config,
-        from: Index,
-        visit: &mut dyn FnMut(Frame) -> Result<()>,
-    ) -> Result<Journal> {
+    pub fn open(env: &Env, config: Config, from: Index, visit: &mut dyn FnMut(Frame) -> Result<()>) -> Result<Journal> {
         recover::open(env, config, from, visit).map(|inner| Journal { inner })
     }
 

@@ -67,8 +67,7 @@ impl Oracle {
             assert_eq!(pair[1].index, pair[0].index.next(), "indexes have no gaps");
             assert!(pair[1].term >= pair[0].term && pair[1].time_ms >= pair[0].time_ms);
         }
-        let shown: BTreeMap<u64, Vec<Entry>> =
-            visited.iter().map(|f| (f.index.0, contents([f]))).collect();
+        let shown: BTreeMap<u64, Vec<Entry>> = visited.iter().map(|f| (f.index.0, contents([f]))).collect();
         for (index, entries) in self.known.range(self.from().0..) {
             assert_eq!(shown.get(index), Some(entries), "index {index} was promised");
         }
@@ -141,10 +140,8 @@ impl Oracle {
             entries.push(draft(partition, *offset, payload(self.ticket * 10 + entries.len() as u64, len as usize)));
             *offset += 1;
         }
-        let mut expected: Vec<Entry> = entries
-            .iter()
-            .map(|d| entry(d.envelope.partition.0, d.envelope.base_offset.0, &d.bytes))
-            .collect();
+        let mut expected: Vec<Entry> =
+            entries.iter().map(|d| entry(d.envelope.partition.0, d.envelope.base_offset.0, &d.bytes)).collect();
         let whole: usize = entries.iter().map(|d| d.bytes.len() + 64).sum();
         if whole < self.config.frame_bytes_max {
             expected.sort_by_key(|(p, _, _)| *p);
@@ -158,7 +155,10 @@ impl Oracle {
                 self.next_offset = offsets;
             }
             Err(refused) => assert!(
-                matches!(refused.kind, ErrorKind::Fenced | ErrorKind::StorageFull | ErrorKind::Stopped | ErrorKind::Busy),
+                matches!(
+                    refused.kind,
+                    ErrorKind::Fenced | ErrorKind::StorageFull | ErrorKind::Stopped | ErrorKind::Busy
+                ),
                 "{:?}",
                 refused.kind
             ),
@@ -288,9 +288,7 @@ fn many(config: Config, faults: &dyn Fn(&SimRng, &SimWorld)) -> (u64, u64) {
     let first: u64 = std::env::var("JOURNAL_FIRST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     let (mut acknowledged, mut refused) = (0, 0);
     for seed in first..first + seeds() {
-        let before = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            live(seed, config.clone(), 8, faults)
-        }));
+        let before = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| live(seed, config.clone(), 8, faults)));
         match before {
             Ok((a, r, _)) => {
                 acknowledged += a;

@@ -105,7 +105,12 @@ fn references_point_to_the_bytes_of_their_own_proposal_after_sorting() {
     // The body is in partition 8, the references stand before and after it once sorted.
     node.propose(2, vec![draft(8, 0, payload(2, 77)), reference(3, 0, 0), reference(9, 0, 0)]).expect("taken");
     node.settle();
-    let expected = vec![entry(1, 0, &payload(1, 10)), entry(3, 0, &payload(2, 77)), entry(8, 0, &payload(2, 77)), entry(9, 0, &payload(2, 77))];
+    let expected = vec![
+        entry(1, 0, &payload(1, 10)),
+        entry(3, 0, &payload(2, 77)),
+        entry(8, 0, &payload(2, 77)),
+        entry(9, 0, &payload(2, 77)),
+    ];
     assert_eq!(contents_of(&node.sink.frames()), expected);
     let read = node.journal.read(Index(2), 1).expect("reads");
     assert_eq!(contents_of(&read), expected);

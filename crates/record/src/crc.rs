@@ -9,6 +9,17 @@
 //!        '--- crc32c = A ---'--- crc32c = B, verified when it arrived ----'
 //!        '------------- combine(A, B, len - 21) = checksum of the entry --'
 //! ```
+//!
+//! The sums are those of `crc-fast`, which is at no length slower than `crc32c` and has no dispatch worth avoiding:
+//! nanoseconds on a Xeon with AVX-512 (`cargo bench -p polylogue-record`),
+//!
+//! | bytes | 13 | 21 | 64 | 256 | 1,024 | 16,384 | 1,048,576 |
+//! | --- | --- | --- | --- | --- | --- | --- | --- |
+//! | crc-fast 1.10 | 6.5 | 7.6 | 5.0 | 11 | 20 | 186 | 12,042 |
+//! | crc32c 0.6.9 | 8.6 | 9.4 | 8.4 | 14 | 55 | 869 | 45,385 |
+//!
+//! Combining is done here: with tables of powers it takes 33 to 150 ns, one multiplication of 33 ns for each byte of the
+//! length that is not zero; both libraries square matrices, which takes 10,000 to 100,000 ns.
 
 /// The generator polynomial, bits reversed: x^31 is bit 0.
 const POLY: u32 = 0x82f6_3b78;

@@ -3,7 +3,9 @@
 //! Layer 5: it sees everything below and nothing sees it. It is a library too, so that its parts can be tested one by
 //! one; the binary itself is [`cli::main`].
 
+pub mod api;
 pub mod handle;
+pub mod http;
 pub mod net;
 pub mod options;
 #[cfg(test)]

@@ -21,7 +21,7 @@ mod gate;
 mod input;
 pub mod kafka;
 mod listener;
-mod mailbox;
+pub(crate) mod mailbox;
 mod metrics;
 mod output;
 pub mod protocol;
@@ -30,6 +30,7 @@ mod tests;
 
 pub use admission::{FREE_BYTES, Lanes, SMALL_FRAME_BYTES_MAX, SMALL_SHARE};
 pub use gate::{Gate, Refusal};
+pub(crate) use listener::stopped;
 pub use listener::{Accept, Connections, Shared, accept_loop};
 pub use metrics::NetMetrics;
 pub use output::OutputGauge;

@@ -59,6 +59,17 @@ impl FakeBroker {
         })
     }
 
+    /// A broker whose answers see its topics.
+    pub(crate) fn with_topics(answer: fn(&FakeCatalog, &Request) -> Option<Reply>) -> Arc<FakeBroker> {
+        let topics: Arc<FakeCatalog> = Arc::default();
+        let seen = topics.clone();
+        let broker = FakeBroker::new(move |request| answer(&seen, request));
+        match Arc::try_unwrap(broker) {
+            Ok(broker) => Arc::new(FakeBroker { topics, ..broker }),
+            Err(broker) => broker,
+        }
+    }
+
     /// Moves the clock.
     pub(crate) fn advance_ms(&self, ms: u64) {
         self.ahead_ms.fetch_add(ms, Ordering::Relaxed);

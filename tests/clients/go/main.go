@@ -231,7 +231,7 @@ func large(c *cluster) error {
 
 func idempotent(c *cluster) error {
 	topic := c.topic(3)
-	if err := c.send(topic, numbered(5000), kgo.MaxBufferedRecords(50), kgo.MaxProduceRequestsInflightPerBroker(5)); err != nil {
+	if err := c.send(topic, numbered(5000), kgo.MaxBufferedRecords(50)); err != nil {
 		return err
 	}
 	got, err := c.read(topic, 5000)
@@ -524,7 +524,7 @@ func metadata(c *cluster) error {
 	if err := c.throughAndBack(topic, []message{{"", "created by being produced to"}}, kgo.AllowAutoTopicCreation()); err != nil {
 		return err
 	}
-	listed := must(c.admin.Metadata(c.ctx))
+	listed := must(c.admin.Metadata(c.ctx, topic))
 	if !listed.Topics.Has(topic) || listed.Cluster == "" || len(listed.Brokers) != 1 {
 		return fmt.Errorf("metadata: %+v", listed)
 	}

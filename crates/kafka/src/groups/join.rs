@@ -1,7 +1,7 @@
 //! JoinGroup.
 
-use super::command::{GroupReply, GroupState, JoinGroup, Protocol};
 use super::applied::MEMBER_BYTES;
+use super::command::{GroupReply, GroupState, JoinGroup, Protocol};
 use super::live::{Live, Member, ParkedJoin, protocols_cost};
 use super::settings::{
     MEMBER_ID_PREFIX_BYTES_MAX, MEMBER_METADATA_BYTES_MAX, MEMBER_PROTOCOLS_MAX, NEW_MEMBER_JOIN_MS,

@@ -39,7 +39,8 @@ impl KafkaGroups {
     ) {
         let (mut results, mut candidates) = resolve(context.catalog, request);
         if !candidates.is_empty() {
-            let refused = self.validate_commit(request).and_then(|()| self.room_for(&request.group_id, &results, &candidates));
+            let refused =
+                self.validate_commit(request).and_then(|()| self.room_for(&request.group_id, &results, &candidates));
             if let Err(error) = refused {
                 candidates.drain(..).for_each(|(t, p, _)| set_result(&mut results, t, p, error));
             } else {
@@ -107,9 +108,7 @@ impl KafkaGroups {
     /// Whether the bounds on groups and memory leave room for what is new in a commit.
     fn room_for(&self, group: &str, results: &[TopicResults], candidates: &[Candidate]) -> Result<(), ErrorCode> {
         let known = self.applied.group(group);
-        let stored = |t: usize, index: i32| -> Option<&Stored> {
-            known?.topics.get(&results.get(t)?.id)?.get(&index)
-        };
+        let stored = |t: usize, index: i32| -> Option<&Stored> { known?.topics.get(&results.get(t)?.id)?.get(&index) };
         let growth = |(t, _, offset): &Candidate| match stored(*t, offset.index) {
             Some(old) => offset.metadata.len().saturating_sub(old.metadata().len()),
             None => offset_cost(offset.metadata.len()),

@@ -287,8 +287,7 @@ mod tests {
             assignment: Bytes::from_static(b"assigned"),
         };
         let topic = TopicId([7; 16]);
-        let offset =
-            CommittedOffset { index: 3, offset: 1 << 40, leader_epoch: -1, metadata: text("where I was") };
+        let offset = CommittedOffset { index: 3, offset: 1 << 40, leader_epoch: -1, metadata: text("where I was") };
         vec![
             Record::Metadata {
                 group: text("g"),

@@ -84,11 +84,7 @@ pub(super) fn sync_accepted(live: &Live, member_id: &str) -> GroupReply {
 }
 
 /// Has a record written, and answers when it is committed.
-pub(super) fn propose(
-    effects: &mut Effects,
-    record: &Record,
-    replies: impl IntoIterator<Item = (Caller, GroupReply)>,
-) {
+pub(super) fn propose(effects: &mut Effects, record: &Record, replies: impl IntoIterator<Item = (Caller, GroupReply)>) {
     let replies = replies.into_iter().map(|(caller, reply)| (caller, Box::new(reply) as Box<dyn Any + Send>));
     effects.proposals.push(Proposal { record: record.encode(), replies: replies.collect() });
 }

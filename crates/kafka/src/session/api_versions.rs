@@ -29,10 +29,8 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     if version >= 3 {
         let (name, software_version) = (&*request.client_software_name, &*request.client_software_version);
         if !is_software_name(name) || !is_software_name(software_version) {
-            let response = ApiVersionsResponse {
-                error_code: ErrorCode::InvalidRequest.code(),
-                ..ApiVersionsResponse::default()
-            };
+            let response =
+                ApiVersionsResponse { error_code: ErrorCode::InvalidRequest.code(), ..ApiVersionsResponse::default() };
             return Ok(work.answer(&response));
         }
         work.peer.software =
@@ -61,11 +59,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
 }
 
 fn row(api: SupportedApi) -> ApiVersion {
-    ApiVersion {
-        api_key: api.key.code(),
-        min_version: *api.advertised.start(),
-        max_version: *api.advertised.end(),
-    }
+    ApiVersion { api_key: api.key.code(), min_version: *api.advertised.start(), max_version: *api.advertised.end() }
 }
 
 /// `[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?`, as Kafka demands of name and version.

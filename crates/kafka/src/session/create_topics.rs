@@ -39,18 +39,18 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
             Ok(new) => {
                 asked.push(response.topics.len());
                 topics.push(new);
-                CreatableTopicResult { name: topic.name.clone(), error_message: None, ..CreatableTopicResult::default() }
+                CreatableTopicResult {
+                    name: topic.name.clone(),
+                    error_message: None,
+                    ..CreatableTopicResult::default()
+                }
             }
             Err((error, text)) => refused(topic.name.clone(), error, text),
         };
         response.topics.push(row);
     }
     for name in repeated {
-        response.topics.push(refused(
-            name,
-            ErrorCode::InvalidRequest,
-            StrBytes::from_static("Duplicate topic name."),
-        ));
+        response.topics.push(refused(name, ErrorCode::InvalidRequest, StrBytes::from_static("Duplicate topic name.")));
     }
     if topics.is_empty() {
         return Ok(work.answer(&response));
@@ -118,7 +118,8 @@ fn config(work: &Work<'_>, topic: &CreatableTopic) -> Result<TopicConfig, Refusa
         let text = format!("Null value not supported for topic configs: {}", nulls.join(","));
         return Err((ErrorCode::InvalidConfig, text.into()));
     }
-    let set = topic.configs.iter().filter_map(|config| Some((config.name.to_string(), config.value.as_ref()?.to_string())));
+    let set =
+        topic.configs.iter().filter_map(|config| Some((config.name.to_string(), config.value.as_ref()?.to_string())));
     parse_topic_config(&work.settings.topic_defaults, &set.collect::<BTreeMap<_, _>>())
         .map_err(|error| (ErrorCode::InvalidConfig, error.to_string().into()))
 }
@@ -153,9 +154,7 @@ fn counted(topic: &CreatableTopic, default: u32) -> Result<u32, Refusal> {
 fn assigned(topic: &CreatableTopic, node: i32) -> Result<u32, Refusal> {
     let request = |text: &'static str| (ErrorCode::InvalidRequest, StrBytes::from_static(text));
     if topic.replication_factor != -1 {
-        return Err(request(
-            "A manual partition assignment was specified, but replication factor was not set to -1.",
-        ));
+        return Err(request("A manual partition assignment was specified, but replication factor was not set to -1."));
     }
     if topic.num_partitions != -1 {
         return Err(request("A manual partition assignment was specified, but numPartitions was not set to -1."));

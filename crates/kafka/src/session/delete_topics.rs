@@ -31,10 +31,8 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         return Ok(work.answer(&DeleteTopicsResponse { responses, ..DeleteTopicsResponse::default() }));
     }
     let first = responses.len();
-    let (rows, refs): (Vec<_>, Vec<_>) = topics
-        .into_iter()
-        .map(|(id, name)| (row(Some(name), id, ErrorCode::None, None), TopicRef::Id(id)))
-        .unzip();
+    let (rows, refs): (Vec<_>, Vec<_>) =
+        topics.into_iter().map(|(id, name)| (row(Some(name), id, ErrorCode::None, None), TopicRef::Id(id))).unzip();
     responses.extend(rows);
     let token = work.ask(Request::DeleteTopics(DeleteTopics { topics: refs }));
     Ok(Step::Wait(token, Box::new(Deleting { responses, first })))

@@ -15,7 +15,9 @@ pub(super) fn of_append(error: AppendError, by_id: bool) -> (ErrorCode, Option<S
             let (code, text) = match why {
                 Unavailable::StorageFull => (ErrorCode::KafkaStorageError, "the disk is full; nothing was written"),
                 Unavailable::Unknown => (ErrorCode::RequestTimedOut, "the outcome is not known"),
-                Unavailable::NotCommitted => (ErrorCode::NotLeaderOrFollower, "nothing was written: the writer changed"),
+                Unavailable::NotCommitted => {
+                    (ErrorCode::NotLeaderOrFollower, "nothing was written: the writer changed")
+                }
                 Unavailable::Busy => (ErrorCode::RequestTimedOut, "too much is in flight; nothing was written"),
                 Unavailable::Stopping => (ErrorCode::NotLeaderOrFollower, "the broker is shutting down"),
             };
@@ -50,8 +52,10 @@ pub(super) fn of_topic(error: &TopicError, name: &str) -> (ErrorCode, StrBytes) 
         TopicError::UnknownId => with_message(ErrorCode::UnknownTopicId),
         TopicError::TooManyPartitions { partitions_max } => (
             ErrorCode::InvalidPartitions,
-            format!("All topics together may have {partitions_max} partitions (partitions_max), and these would be more.")
-                .into(),
+            format!(
+                "All topics together may have {partitions_max} partitions (partitions_max), and these would be more."
+            )
+            .into(),
         ),
         TopicError::Unavailable(why) => {
             let text = match why {

@@ -284,9 +284,8 @@ impl Fetching {
 
     /// Whether clients should hear at once of what is wrong. An unknown topic can wait: its client would only ask again.
     fn is_urgent(&self) -> bool {
-        let can_wait = |error| {
-            matches!(error, ErrorCode::None | ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId)
-        };
+        let can_wait =
+            |error| matches!(error, ErrorCode::None | ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId);
         self.rows.iter().any(|row| !can_wait(row.error))
     }
 

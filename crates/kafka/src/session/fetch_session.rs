@@ -346,11 +346,8 @@ mod tests {
 
     #[test]
     fn the_budget_is_shared_and_given_back() {
-        let settings = KafkaSettings {
-            fetch_sessions_max: 2,
-            fetch_session_partitions_max: 10,
-            ..KafkaSettings::default()
-        };
+        let settings =
+            KafkaSettings { fetch_sessions_max: 2, fetch_session_partitions_max: 10, ..KafkaSettings::default() };
         let budget = Arc::<FetchBudget>::default();
         let mut one = FetchSessions::new(1, Arc::clone(&budget));
         let mut two = FetchSessions::new(2, Arc::clone(&budget));

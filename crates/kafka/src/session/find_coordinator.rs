@@ -56,10 +56,9 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
 fn refusal(key_type: i8, version: i16) -> Option<(ErrorCode, &'static str)> {
     match key_type {
         GROUP => None,
-        TRANSACTION => Some((
-            ErrorCode::TransactionalIdAuthorizationFailed,
-            "Transactions are not supported by this broker.",
-        )),
+        TRANSACTION => {
+            Some((ErrorCode::TransactionalIdAuthorizationFailed, "Transactions are not supported by this broker."))
+        }
         SHARE if version >= SHARE_FROM => {
             Some((ErrorCode::CoordinatorNotAvailable, "Share groups are not supported by this broker."))
         }

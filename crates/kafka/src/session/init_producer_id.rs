@@ -37,8 +37,11 @@ impl Pending for Allocating {
     fn on_reply(self: Box<Self>, work: &mut Work<'_>, reply: Reply) -> Step {
         match reply {
             Reply::ProducerId(Ok(id)) => {
-                let response =
-                    InitProducerIdResponse { producer_id: id.0, producer_epoch: 0, ..InitProducerIdResponse::default() };
+                let response = InitProducerIdResponse {
+                    producer_id: id.0,
+                    producer_epoch: 0,
+                    ..InitProducerIdResponse::default()
+                };
                 work.answer(&response)
             }
             Reply::ProducerId(Err(why)) => refuse(work, errors::of_coordinator(why)),

@@ -13,8 +13,8 @@
 //! before it, and waits until those have ended whose [`table::Effects`] it could see.
 //!
 //! What the server does with a session, in a loop:
-//! 1. read into the input, at most up to [`Session::next_frame_len`], for which it takes a memory permit first, and not at
-//!    all while [`Session::wants_input`] says no; then call [`Session::on_bytes`];
+//! 1. read into the input: a little, until [`Session::next_frame`] says what comes; then up to that, for which it takes a
+//!    memory permit first; and nothing while [`Session::wants_input`] says no; then call [`Session::on_bytes`];
 //! 2. hand each [`Session::poll_request`] to the broker and each reply and event back;
 //! 3. when the last output is written, take the next with [`Session::poll_output`], and after that call
 //!    [`Session::on_bytes`] again with whatever is left of the input, because slots have become free;
@@ -133,6 +133,34 @@ struct Head {
     client_id: Option<StrBytes>,
 }
 
+/// A frame that is not complete yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NextFrame {
+    /// Its length with its prefix: what the input has to hold. Bytes.
+    pub len: usize,
+    /// What it may take in memory until it is answered, itself included: how large a permit it wants before more of it is
+    /// read. A list takes many times its own bytes when it is decoded. Bytes.
+    pub memory: usize,
+}
+
+impl NextFrame {
+    /// The frame that `input` begins with, as soon as its length and its API are there.
+    fn of(input: &[u8], settings: &KafkaSettings) -> Result<Option<NextFrame>, DecodeError> {
+        let Some(len) = frame_len(input, settings.request_bytes_max)? else { return Ok(None) };
+        let key = input.get(LENGTH_BYTES..).and_then(|body| body.first_chunk());
+        let (max, factor) = match key {
+            Some(key) => Api::frame_bounds(i16::from_be_bytes(*key), settings),
+            // too short to be a request at all
+            None if len < 2 => (len, 1),
+            None => return Ok(None),
+        };
+        if len > max {
+            return Err(DecodeError::FrameLength { len: i32::try_from(len).unwrap_or(i32::MAX), max });
+        }
+        Ok(Some(NextFrame { len: LENGTH_BYTES + len, memory: LENGTH_BYTES + len.saturating_mul(factor) }))
+    }
+}
+
 /// A request from the arrival of its frame until its response is taken.
 #[derive(Debug)]
 struct Slot {
@@ -162,8 +190,8 @@ pub struct Session {
     slots: VecDeque<Slot>,
     requests: VecDeque<(Token, Request)>,
     next_token: Token,
-    /// The length of the frame that is arriving, its prefix included.
-    next_frame: Option<usize>,
+    /// The frame that is arriving.
+    next_frame: Option<NextFrame>,
     /// Whether some bytes of a frame are there.
     partial: bool,
     /// When a frame began, a frame was complete or a request was answered. Monotonic milliseconds.
@@ -200,24 +228,20 @@ impl Session {
         self.start_queued(cx);
         self.next_frame = None;
         while self.wants_input(cx) {
-            match frame_len(input, cx.settings.request_bytes_max) {
+            match NextFrame::of(input, cx.settings) {
                 Err(error) => self.end(CloseReason::FrameLength(error)),
-                Ok(Some(len)) if len > Api::frame_bytes_max(input, cx.settings) => {
-                    let max = Api::frame_bytes_max(input, cx.settings);
-                    let len = i32::try_from(len).unwrap_or(i32::MAX);
-                    self.end(CloseReason::FrameLength(DecodeError::FrameLength { len, max }));
-                }
-                Ok(Some(len)) if input.len() - LENGTH_BYTES >= len => {
-                    input.advance(LENGTH_BYTES);
+                Ok(Some(next)) if input.len() >= next.len => {
+                    let mut frame = input.split_to(next.len);
+                    frame.advance(LENGTH_BYTES);
                     self.partial = false;
                     self.active_ms = cx.now.monotonic_ms;
-                    match RequestFrame::decode(input.split_to(len).freeze()) {
+                    match RequestFrame::decode(frame.freeze()) {
                         Ok(frame) => self.on_frame(frame, cx),
                         Err(error) => self.end(CloseReason::Header(error)),
                     }
                 }
-                Ok(len) => {
-                    self.next_frame = len.map(|len| LENGTH_BYTES + len);
+                Ok(next) => {
+                    self.next_frame = next;
                     if !self.partial && !input.is_empty() {
                         self.partial = true;
                         self.active_ms = cx.now.monotonic_ms;
@@ -234,10 +258,9 @@ impl Session {
         self.closing.is_none() && self.slots.len() < cx.settings.inflight_requests_max.max(1)
     }
 
-    /// How many bytes the frame has whose first bytes are in the input, its length prefix included, once that is known
-    /// and as long as it is not complete. Never more than `request_bytes_max` and the prefix.
+    /// The frame whose first bytes are in the input, once they say what it is (six bytes), and until it is complete.
     #[must_use]
-    pub fn next_frame_len(&self) -> Option<usize> {
+    pub fn next_frame(&self) -> Option<NextFrame> {
         self.next_frame
     }
 

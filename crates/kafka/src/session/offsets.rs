@@ -54,10 +54,8 @@ pub(super) fn start_commit(work: &mut Work<'_>, body: &mut Reader) -> Result<Ste
             .collect(),
     };
     let topics: Vec<CommitTopic> = request.topics.into_iter().map(topic).collect();
-    let asked = topics
-        .iter()
-        .map(|t| (t.topic.clone(), t.partitions.iter().map(|p| p.index).collect::<Vec<_>>()))
-        .collect();
+    let asked =
+        topics.iter().map(|t| (t.topic.clone(), t.partitions.iter().map(|p| p.index).collect::<Vec<_>>())).collect();
     let commit = CommitOffsets {
         version,
         group_id: request.group_id,
@@ -127,11 +125,8 @@ pub(super) fn start_fetch(work: &mut Work<'_>, body: &mut Reader) -> Result<Step
             member_epoch: group.member_epoch,
             topics: group.topics.map(|topics| {
                 let one = topics.into_iter();
-                one.map(|t| FetchTopic {
-                    topic: key(t.name, t.topic_id, version),
-                    partitions: t.partition_indexes,
-                })
-                .collect()
+                one.map(|t| FetchTopic { topic: key(t.name, t.topic_id, version), partitions: t.partition_indexes })
+                    .collect()
             }),
         };
         request.groups.into_iter().map(group).collect()

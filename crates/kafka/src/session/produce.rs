@@ -169,12 +169,7 @@ impl<'w, 'a> Intake<'w, 'a> {
     }
 
     /// One partition's batch, ready to append, with the leader epoch of the partition.
-    fn batch(
-        &mut self,
-        (name, id): (&str, TopicId),
-        index: i32,
-        records: Bytes,
-    ) -> Result<(Ready, i32), Refused> {
+    fn batch(&mut self, (name, id): (&str, TopicId), index: i32, records: Bytes) -> Result<(Ready, i32), Refused> {
         let by_id = self.work.head.version >= BY_ID_FROM;
         // a zero id in a version that knows ids names nothing, not even by the empty name
         let topic = self.lookup.topic(name, id).ok_or_else(|| Refused::plain(errors::unknown_topic(by_id)))?;

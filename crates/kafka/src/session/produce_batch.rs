@@ -115,12 +115,7 @@ impl Changed {
     }
 }
 
-fn change(
-    work: &Work<'_>,
-    config: &TopicConfig,
-    bytes: Bytes,
-    batch: ValidatedBatch,
-) -> Result<Changed, Refused> {
+fn change(work: &Work<'_>, config: &TopicConfig, bytes: Bytes, batch: ValidatedBatch) -> Result<Changed, Refused> {
     let stated = batch.header.max_timestamp;
     let timestamps = (config.timestamp_kind == TimestampKind::Create).then(|| TimestampRange {
         now: work.now.wall_ms,
@@ -128,9 +123,8 @@ fn change(
         after_max_ms: i64::try_from(config.timestamp_after_ms_max).unwrap_or(i64::MAX),
     });
     let bounded_below = config.timestamp_before_ms_max < i64::MAX.unsigned_abs();
-    let untimely = timestamps.is_some_and(|range| {
-        bounded_below || stated > range.now.saturating_add(range.after_max_ms)
-    });
+    let untimely =
+        timestamps.is_some_and(|range| bounded_below || stated > range.now.saturating_add(range.after_max_ms));
     let recompressed = target(config.compression, batch.header.compression());
     let mut changed = Changed { bytes, batch };
     if config.cleanup.compact || untimely || recompressed.is_some() {

@@ -2,10 +2,9 @@
 
 use super::work::{Step, Work};
 use super::{
-    api_versions, create_topics, delete_topics, fetch, find_coordinator, groups, init_producer_id, list_offsets, metadata,
-    offset_for_leader_epoch, offsets, produce,
+    api_versions, create_topics, delete_topics, fetch, find_coordinator, groups, init_producer_id, list_offsets,
+    metadata, offset_for_leader_epoch, offsets, produce,
 };
-use crate::codec::frame::LENGTH_BYTES;
 use crate::codec::{ApiKey, DecodeError, Reader};
 use crate::settings::KafkaSettings;
 use std::fmt;
@@ -48,8 +47,7 @@ pub(super) struct Api {
     max: i16,
     /// The lowest version that is advertised.
     advertised_min: i16,
-    /// The longest request, unless `request_bytes_max` is less. Bytes.
-    bytes_max: usize,
+    size: Size,
     /// Of earlier requests on the connection.
     pub(super) needs: Effects,
     pub(super) does: Effects,
@@ -64,14 +62,28 @@ impl fmt::Debug for Api {
 
 const fn api(key: ApiKey, versions: (i16, i16), needs: Effects, does: Effects, start: Start) -> Api {
     let (min, max) = versions;
-    Api { key, min, max, advertised_min: min, bytes_max: CONTROL_BYTES_MAX, needs, does, start }
+    Api { key, min, max, advertised_min: min, size: LIST, needs, does, start }
 }
 
-/// The longest request that carries no payload: ten thousands of partitions. A decoded list takes several times the memory of
-/// its bytes, and so a list as long as a payload may be would be no small matter. Bytes.
-const CONTROL_BYTES_MAX: usize = 4 << 20;
-/// The longest request with the metadata or the assignments of a group's members. Bytes.
-const GROUP_BYTES_MAX: usize = 16 << 20;
+/// How large the requests of an API may be. An element of a list may be a byte or two long and takes a hundred in memory until
+/// it is answered, so that only payload may be long. (The codec bounds what it decodes, too.)
+struct Size {
+    /// The longest request, unless `request_bytes_max` is less. Bytes.
+    bytes_max: usize,
+    /// What a request takes in memory at the most until it is answered, in multiples of its bytes.
+    memory_factor: usize,
+}
+
+/// A few words.
+const WORDS: Size = Size { bytes_max: 64 << 10, memory_factor: 4 };
+/// A list of ten thousands of partitions.
+const LIST: Size = Size { bytes_max: 2 << 20, memory_factor: 64 };
+/// A list of keys, where an element may be a single byte.
+const KEYS: Size = Size { bytes_max: 256 << 10, memory_factor: 256 };
+/// The metadata or the assignments of a group's members.
+const GROUP: Size = Size { bytes_max: 8 << 20, memory_factor: 24 };
+/// Messages. The list of their partitions is held against the length of the request.
+const PAYLOAD: Size = Size { bytes_max: usize::MAX, memory_factor: 1 };
 
 const NONE: Effects = Effects::NONE;
 const DATA: Effects = Effects::DATA;
@@ -84,11 +96,7 @@ const FETCH: Effects = Effects::FETCH;
 static APIS: [Api; 16] = [
     // Versions 0 to 2 are advertised and refused: librdkafka before 2.11 takes a higher minimum for a broker without
     // compression (KAFKA-18659; `PRODUCE_API_VERSIONS_RESPONSE_MIN_VERSION`).
-    Api {
-        advertised_min: 0,
-        bytes_max: usize::MAX,
-        ..api(ApiKey::Produce, (3, 13), TOPICS, DATA, produce::start)
-    },
+    Api { advertised_min: 0, size: PAYLOAD, ..api(ApiKey::Produce, (3, 13), TOPICS, DATA, produce::start) },
     api(ApiKey::Fetch, (4, 18), TOPICS.with(DATA).with(FETCH), FETCH, fetch::start),
     api(ApiKey::ListOffsets, (1, 11), TOPICS.with(DATA), NONE, list_offsets::start),
     // it may create topics
@@ -96,28 +104,25 @@ static APIS: [Api; 16] = [
     // The coordinator keeps the order of its commands; only a read of offsets has to wait for commits.
     api(ApiKey::OffsetCommit, (2, 10), TOPICS, OFFSETS, offsets::start_commit),
     api(ApiKey::OffsetFetch, (1, 10), TOPICS.with(OFFSETS), NONE, offsets::start_fetch),
-    api(ApiKey::FindCoordinator, (0, 6), NONE, NONE, find_coordinator::start),
-    Api { bytes_max: GROUP_BYTES_MAX, ..api(ApiKey::JoinGroup, (0, 9), NONE, NONE, groups::start_join) },
-    api(ApiKey::Heartbeat, (0, 4), NONE, NONE, groups::start_heartbeat),
+    Api { size: KEYS, ..api(ApiKey::FindCoordinator, (0, 6), NONE, NONE, find_coordinator::start) },
+    Api { size: GROUP, ..api(ApiKey::JoinGroup, (0, 9), NONE, NONE, groups::start_join) },
+    Api { size: WORDS, ..api(ApiKey::Heartbeat, (0, 4), NONE, NONE, groups::start_heartbeat) },
     api(ApiKey::LeaveGroup, (0, 5), NONE, NONE, groups::start_leave),
-    Api { bytes_max: GROUP_BYTES_MAX, ..api(ApiKey::SyncGroup, (0, 5), NONE, NONE, groups::start_sync) },
-    api(ApiKey::ApiVersions, (0, 4), NONE, NONE, api_versions::start),
+    Api { size: GROUP, ..api(ApiKey::SyncGroup, (0, 5), NONE, NONE, groups::start_sync) },
+    Api { size: WORDS, ..api(ApiKey::ApiVersions, (0, 4), NONE, NONE, api_versions::start) },
     api(ApiKey::CreateTopics, (2, 7), TOPICS, TOPICS, create_topics::start),
     api(ApiKey::DeleteTopics, (1, 6), TOPICS.with(DATA), TOPICS, delete_topics::start),
     // Version 6 is not stable in Kafka 4.3 and is not advertised there either.
-    api(ApiKey::InitProducerId, (0, 5), NONE, NONE, init_producer_id::start),
+    Api { size: WORDS, ..api(ApiKey::InitProducerId, (0, 5), NONE, NONE, init_producer_id::start) },
     api(ApiKey::OffsetForLeaderEpoch, (2, 4), TOPICS.with(DATA), NONE, offset_for_leader_epoch::start),
 ];
 
 impl Api {
-    /// How long the frame may be that `input` starts with, prefix included: by its API, as soon as that can be seen. Bytes.
-    pub(super) fn frame_bytes_max(input: &[u8], settings: &KafkaSettings) -> usize {
-        let key = input.get(LENGTH_BYTES..).and_then(|body| body.first_chunk()).map(|key| i16::from_be_bytes(*key));
-        let of_api = match key {
-            Some(key) => APIS.iter().find(|api| api.key.code() == key).map_or(CONTROL_BYTES_MAX, |api| api.bytes_max),
-            None => usize::MAX,
-        };
-        of_api.min(settings.request_bytes_max)
+    /// How long a frame may be that begins with this key, and what it may take in memory in multiples of its length. One of an
+    /// unknown key will not be looked into. Bytes.
+    pub(super) fn frame_bounds(key: i16, settings: &KafkaSettings) -> (usize, usize) {
+        let size = APIS.iter().find(|api| api.key.code() == key).map_or(&WORDS, |api| &api.size);
+        (size.bytes_max.min(settings.request_bytes_max), size.memory_factor)
     }
 
     /// The API that serves this version of this key. ApiVersions takes every version: it has an answer for those that it

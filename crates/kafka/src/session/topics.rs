@@ -11,7 +11,8 @@ const NAME_BYTES_MAX: usize = 249;
 
 /// Topics that Kafka's brokers keep their own state in. polylogue has none of them, and nobody may take their names:
 /// clients treat them in a special way.
-const INTERNAL_NAMES: [&str; 4] = ["__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"];
+const INTERNAL_NAMES: [&str; 4] =
+    ["__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"];
 
 /// Whether Kafka reserves the name for itself.
 pub(super) fn is_reserved(name: &str) -> bool {
@@ -126,8 +127,14 @@ mod tests {
             ("", "Topic name is invalid: the empty string is not allowed"),
             (".", "Topic name is invalid: '.' is not allowed"),
             ("..", "Topic name is invalid: '..' is not allowed"),
-            ("a b", "Topic name is invalid: 'a b' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"),
-            ("é", "Topic name is invalid: 'é' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"),
+            (
+                "a b",
+                "Topic name is invalid: 'a b' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'",
+            ),
+            (
+                "é",
+                "Topic name is invalid: 'é' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'",
+            ),
         ] {
             assert_eq!(invalid_name(bad).as_deref(), Some(text));
         }

@@ -3,8 +3,8 @@
 use super::close::CloseReason;
 use super::fetch_session::FetchSessions;
 use super::{Head, Peer};
-use crate::codec::frame::encode_response;
 use crate::codec::Message;
+use crate::codec::frame::encode_response;
 use crate::settings::KafkaSettings;
 use polylogue_api::{Catalog, Now, Reply, Request, Token};
 use polylogue_types::Chunk;

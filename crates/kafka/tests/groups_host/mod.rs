@@ -210,9 +210,14 @@ impl Host {
         let until = self.now.monotonic_ms + ms;
         while let Some(at) = self.machine.next_deadline_ms().filter(|at| *at <= until) {
             self.jump_to(at.max(self.now.monotonic_ms));
-            self.with(|machine, context, effects| machine.on_deadline(context, effects));
+            self.deadline();
         }
         self.jump_to(until);
+    }
+
+    /// One call, as when a deadline has passed.
+    pub(crate) fn deadline(&mut self) {
+        self.with(|machine, context, effects| machine.on_deadline(context, effects));
     }
 
     fn jump_to(&mut self, monotonic_ms: u64) {

@@ -186,12 +186,8 @@ fn a_member_keeps_nothing_of_the_frame_it_came_in() {
     };
     host.sync(request);
     host.beat(Heartbeat { group_id: piece(0), ..beat("", 1, &joined.member_id) });
-    let request = CommitOffsets {
-        group_id: piece(0),
-        generation: 1,
-        member_id: joined.member_id,
-        ..commit("", "t", &[(0, 1)])
-    };
+    let request =
+        CommitOffsets { group_id: piece(0), generation: 1, member_id: joined.member_id, ..commit("", "t", &[(0, 1)]) };
     host.commit(request);
     assert!(frame.is_unique(), "something holds on to the frame");
 }

@@ -171,10 +171,10 @@ fn a_hundred_thousand_timers_do_not_come_in_one_call() {
     // one call looks at a bounded number, and the next deadline is then still in the past
     host.advance(CHECK_MS - 1);
     host.now.monotonic_ms += 1;
-    host.with(|machine, context, effects| polylogue_api::StateMachine::on_deadline(machine, context, effects));
+    host.deadline();
     assert!(host.next_deadline().is_some_and(|at| at <= host.now.monotonic_ms));
     for _ in 0..3 {
-        host.with(|machine, context, effects| polylogue_api::StateMachine::on_deadline(machine, context, effects));
+        host.deadline();
     }
     assert!(host.next_deadline().is_some_and(|at| at > host.now.monotonic_ms));
 }

@@ -17,7 +17,9 @@ fn a_group_needs_a_name() {
 #[test]
 fn the_session_timeout_has_bounds() {
     let mut host = Host::quick();
-    for (session_timeout_ms, fits) in [(5_999, false), (6_000, true), (1_800_000, true), (1_800_001, false), (-1, false)] {
+    for (session_timeout_ms, fits) in
+        [(5_999, false), (6_000, true), (1_800_000, true), (1_800_001, false), (-1, false)]
+    {
         let error = host.join(JoinGroup { session_timeout_ms, ..join("g", "") }).error;
         let expected = if fits { ErrorCode::MemberIdRequired } else { ErrorCode::InvalidSessionTimeout };
         assert_eq!(error, expected, "{session_timeout_ms}");

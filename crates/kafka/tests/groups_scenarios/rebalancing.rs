@@ -115,7 +115,8 @@ fn a_member_that_changes_before_the_assignment_causes_a_rebalance() {
     let follower = host.send(GroupCommand::Sync(sync("g", 3, &ids[1], &[])));
     assert!(host.is_waiting(follower));
     // the leader changes its mind; the follower is sent back
-    let leader = host.send(GroupCommand::Join(JoinGroup { protocols: protocols(&["range", "x"]), ..join("g", &ids[0]) }));
+    let leader =
+        host.send(GroupCommand::Join(JoinGroup { protocols: protocols(&["range", "x"]), ..join("g", &ids[0]) }));
     assert_eq!(host.synced(follower).error, ErrorCode::RebalanceInProgress);
     assert_eq!(host.join(join("g", &ids[1])).generation, 4);
     assert_eq!(host.joined(leader).generation, 4);

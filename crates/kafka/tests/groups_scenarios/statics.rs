@@ -82,10 +82,8 @@ fn a_predecessor_that_waits_is_fenced_at_once() {
     let mut host = Host::quick();
     let (a, b) = pair(&mut host);
     // b waits for a in a rebalance
-    let first = host.send(GroupCommand::Join(JoinGroup {
-        protocols: protocols(&["range", "x"]),
-        ..static_join("g", &b, "b")
-    }));
+    let first =
+        host.send(GroupCommand::Join(JoinGroup { protocols: protocols(&["range", "x"]), ..static_join("g", &b, "b") }));
     let second = host.send(GroupCommand::Join(static_join("g", "", "b")));
     let fenced = host.joined(first);
     assert_eq!((fenced.error, &fenced.member_id), (ErrorCode::FencedInstanceId, &b));

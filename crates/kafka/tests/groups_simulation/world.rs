@@ -50,9 +50,11 @@ impl World {
         };
         let mut host = Host::new(settings);
         host.commit_at_once = false;
-        (0..TOPICS).for_each(|n| drop(host.topics.create(&format!("topic-{n}"), PARTITIONS)));
+        for n in 0..TOPICS {
+            host.topics.create(&format!("topic-{n}"), PARTITIONS);
+        }
         let client = |n: usize| {
-            let instance = (n % 3 == 0).then(|| text(&format!("instance-{n}")));
+            let instance = n.is_multiple_of(3).then(|| text(&format!("instance-{n}")));
             let version = if instance.is_some() { [5, 8, 9][n / 3 % 3] } else { [0, 3, 4, 9][n % 4] };
             Client::new(n % GROUPS, instance, version)
         };

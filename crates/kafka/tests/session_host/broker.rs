@@ -165,7 +165,7 @@ fn found(offset: Offset) -> FoundOffset {
 
 fn create_topics(host: &mut Host, create: CreateTopics) -> Reply {
     let created = create.topics.into_iter().enumerate().map(|(at, new)| {
-        let number = u8::try_from(100 + at).unwrap();
+        let number = u8::try_from(100 + at % 100).unwrap();
         let topic = host.topics.add(number, &new.name, new.partitions, new.config);
         if create.validate_only {
             host.topics.remove(&new.name);

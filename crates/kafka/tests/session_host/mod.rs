@@ -1,8 +1,10 @@
 //! A session with a client on one side and a scripted broker on the other, for the tests of sessions.
 
-#![allow(dead_code, unreachable_pub, missing_docs)] // each test uses its part
+#![allow(dead_code, unreachable_pub)] // each test uses its part
+#![allow(clippy::unwrap_used, clippy::panic)] // a test may
 
 pub mod broker;
+pub mod requests;
 
 use bytes::{Bytes, BytesMut};
 use polylogue_api::{
@@ -46,9 +48,8 @@ impl Catalog for Topics {
 impl Topics {
     /// A topic whose id and partition ids follow from `number`.
     pub fn add(&mut self, number: u8, name: &str, partitions: u32, config: TopicConfig) -> Arc<TopicInfo> {
-        let partitions = (0..partitions)
-            .map(|p| PartitionInfo { id: partition_id(number, p), leader_epoch: EPOCH })
-            .collect();
+        let partitions =
+            (0..partitions).map(|p| PartitionInfo { id: partition_id(number, p), leader_epoch: EPOCH }).collect();
         let topic = Arc::new(TopicInfo {
             name: Arc::from(name),
             id: topic_id(number),

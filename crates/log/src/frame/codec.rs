@@ -143,11 +143,7 @@ pub(crate) fn decode(
     })
 }
 
-fn decode_table(
-    mut table: &[u8],
-    header: &ReplicatedHeader,
-    native_start: usize,
-) -> Result<Vec<EntryRef>, FrameError> {
+fn decode_table(mut table: &[u8], header: &ReplicatedHeader, native_start: usize) -> Result<Vec<EntryRef>, FrameError> {
     let count = header.entries as usize;
     if table.len() / FIXED_BYTES < count {
         return Err(FrameError::Length);
@@ -296,11 +292,22 @@ pub(crate) fn seal(frame: &mut [u8], local: &LocalHeader) -> u32 {
 /// What a local frame says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LocalRecord {
-    Vote { term: Term, node: NodeId, committed: bool },
-    Committed { index: Index },
+    Vote {
+        term: Term,
+        node: NodeId,
+        committed: bool,
+    },
+    Committed {
+        index: Index,
+    },
     /// `None`: everything is void.
-    TruncateAfter { index: Option<Index> },
-    Purged { index: Index, term: Term },
+    TruncateAfter {
+        index: Option<Index>,
+    },
+    Purged {
+        index: Index,
+        term: Term,
+    },
     Mark,
 }
 

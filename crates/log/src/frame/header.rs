@@ -172,11 +172,24 @@ impl ReplicatedHeader {
         part[56..60].copy_from_slice(&self.native_len.to_le_bytes());
     }
 
-    /// Reads the header in front of `part` (the whole replicated part, or as much of it as there is), with its crc
+    /// Reads the header in front of `part` (the whole replicated part, or at least what its crc covers), with its crc
     /// verified; `None` for bytes that are none.
     pub(crate) fn decode(part: &[u8]) -> Option<(ReplicatedHeader, u32)> {
         let bytes: &[u8; REPLICATED_BYTES] = part.first_chunk()?;
-        let header = ReplicatedHeader {
+        let header = ReplicatedHeader::read(bytes);
+        let summed = part.get(4..header.summed_end()?)?;
+        let crc = u32_at(bytes, 0);
+        (crc32c(summed) == crc && bytes[5] == VERSION).then_some((header, crc))
+    }
+
+    /// How many bytes [`ReplicatedHeader::decode`] needs, as the bytes say that may be a header.
+    pub(crate) fn summed_len(part: &[u8]) -> Option<u64> {
+        let header = ReplicatedHeader::read(part.first_chunk()?);
+        header.summed_end().map(|end| end as u64).filter(|_| header.frame_len() <= u64::from(FRAME_BYTES_LIMIT))
+    }
+
+    fn read(bytes: &[u8; REPLICATED_BYTES]) -> ReplicatedHeader {
+        ReplicatedHeader {
             kind: bytes[4],
             shard: ShardId(u32_at(bytes, 8)),
             entries: u32_at(bytes, 12),
@@ -187,10 +200,7 @@ impl ReplicatedHeader {
             body_len: u32_at(bytes, 48),
             table_len: u32_at(bytes, 52),
             native_len: u32_at(bytes, 56),
-        };
-        let summed = part.get(4..header.summed_end()?)?;
-        let crc = u32_at(bytes, 0);
-        (crc32c(summed) == crc && bytes[5] == VERSION).then_some((header, crc))
+        }
     }
 
     /// Where the bytes end that the crc covers, from the start of the replicated part.

@@ -1,9 +1,9 @@
 //! From queued proposals to frames: which proposals go into which frame, in which order their entries stand there.
 
+use super::file::PAGE_BYTES;
 use super::queue::Queued;
 use crate::frame::codec::{FrameBuilder, FrameHead, HEADERS_BYTES, resolve_references};
 use crate::frame::{EntryRef, Kind};
-use super::file::PAGE_BYTES;
 use polylogue_record::envelope::Body;
 use polylogue_types::TimestampMs;
 use std::ops::Range;
@@ -151,12 +151,7 @@ pub(crate) fn data(items: &mut [Queued], slots: &[Slot], ranks: &mut Vec<u32>, h
 }
 
 /// Fills in what the proposer could not know: the frame's time, and where in the frame the target of a reference is.
-fn complete(
-    envelope: &mut polylogue_record::envelope::Envelope,
-    slot: &Slot,
-    ranks: &[u32],
-    time_ms: TimestampMs,
-) {
+fn complete(envelope: &mut polylogue_record::envelope::Envelope, slot: &Slot, ranks: &[u32], time_ms: TimestampMs) {
     envelope.append_time = time_ms;
     if let Body::Ref { entry } = &mut envelope.body {
         let number = (slot.number - slot.entry + *entry) as usize;

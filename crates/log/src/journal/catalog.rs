@@ -163,24 +163,28 @@ impl Catalog {
         }
     }
 
+    /// The sealed files, oldest first. The last file is never one of them: right after a start it takes no more frames,
+    /// but nothing follows it yet.
     pub(crate) fn sealed_files(&self) -> Vec<SealedFile> {
-        self.files.iter().filter(|f| f.sealed).map(FileEntry::describe).collect()
+        let all = self.files.len().saturating_sub(1);
+        self.files.iter().take(all).filter(|f| f.sealed).map(FileEntry::describe).collect()
     }
 
     pub(crate) fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// Takes out the oldest file if it is sealed and holds nothing above `upto`.
-    pub(crate) fn pop_covered(&mut self, upto: Index) -> Option<FileEntry> {
-        let covered = self.files.front().is_some_and(|f| f.sealed && f.highest.is_none_or(|h| h <= upto.0));
-        if covered { self.files.pop_front() } else { None }
+    /// Takes out the oldest file if it is sealed and holds nothing above `upto`. `newest` is the newest file whose header
+    /// is durable: until there is a newer one than the oldest, the log would seem to be empty at the next start.
+    pub(crate) fn pop_covered(&mut self, upto: Index, newest: u64) -> Option<FileEntry> {
+        let covered = |f: &FileEntry| f.sealed && f.live.sequence < newest && f.highest.is_none_or(|h| h <= upto.0);
+        if self.files.front().is_some_and(covered) { self.files.pop_front() } else { None }
     }
 
     /// Takes out a sealed file when all older ones hold nothing above `released`. `Err` says whether it is there at all.
     pub(crate) fn adopt(&mut self, sequence: u64, released: Option<Index>) -> Result<FileEntry, bool> {
         let found = self.files.iter().position(|f| f.live.sequence == sequence && f.sealed);
-        let i = found.ok_or(false)?;
+        let i = found.filter(|i| i + 1 < self.files.len()).ok_or(false)?;
         let covered = |f: &FileEntry| f.highest.is_none_or(|h| released.is_some_and(|r| h <= r.0));
         if !self.files.iter().take(i).all(covered) {
             return Err(true);

@@ -128,9 +128,9 @@ impl Inner {
                 Content::Opaque(body) if body.len() <= self.config.entry_bytes_max => build::body(&body, &head),
                 Content::Opaque(_) => return Err(invalid(format!("the body of frame {} is too long", head.index))),
                 Content::Entries(entries) => {
-                    let mut item = self.measure_entries(head.term, entries).map_err(|_| {
-                        invalid(format!("the entries of frame {} break their bounds", head.index))
-                    })?;
+                    let mut item = self
+                        .measure_entries(head.term, entries)
+                        .map_err(|_| invalid(format!("the entries of frame {} break their bounds", head.index)))?;
                     build::slots_of(std::slice::from_ref(&item), &mut slots);
                     build::data(std::slice::from_mut(&mut item), &slots, &mut ranks, &head)
                 }

@@ -187,11 +187,7 @@ impl FileHeader {
             sequence: u64_at(b, 64),
             salt: u64_at(b, 72),
             first_index: Index(u64_at(b, 80)),
-            previous: FileEnd {
-                sequence: u64_at(b, 88),
-                position: u64_at(b, 96),
-                checksum: u32_at(b, 104),
-            },
+            previous: FileEnd { sequence: u64_at(b, 88), position: u64_at(b, 96), checksum: u32_at(b, 104) },
         }
     }
 
@@ -220,6 +216,8 @@ pub(crate) struct LiveFile {
     pub(crate) salt: u64,
     /// Bytes that it can hold without growing.
     pub(crate) capacity: u64,
+    /// All of it has been written before, so that a flush changes no metadata.
+    pub(crate) written: bool,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn DiskFile>,
 }
@@ -230,8 +228,9 @@ impl LiveFile {
         path: PathBuf,
         file: Arc<dyn DiskFile>,
         capacity: u64,
+        written: bool,
     ) -> LiveFile {
-        LiveFile { sequence: header.sequence, salt: header.salt, capacity, path, file }
+        LiveFile { sequence: header.sequence, salt: header.salt, capacity, written, path, file }
     }
 
     /// The handle for readers.

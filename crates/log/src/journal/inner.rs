@@ -112,6 +112,8 @@ pub(crate) struct Opened {
 #[derive(Debug, Default)]
 pub(crate) struct Background {
     pub(crate) releases: Vec<PendingRelease>,
+    /// Up to where the log is released by records that are durable.
+    pub(crate) released: Option<Index>,
     /// When the free space is looked at again. Monotonic nanoseconds.
     pub(crate) poll_due_ns: u64,
     /// When the next piece of a new file is filled.
@@ -145,7 +147,10 @@ pub(crate) struct Inner {
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Journal").field("dir", &self.dir).field("shard", &self.config.identity.shard).finish_non_exhaustive()
+        f.debug_struct("Journal")
+            .field("dir", &self.dir)
+            .field("shard", &self.config.identity.shard)
+            .finish_non_exhaustive()
     }
 }
 
@@ -156,7 +161,7 @@ impl Inner {
         // Everything that a one-voter log still has at its start is committed; an engine does not ask.
         let committed = next_index.0.checked_sub(1).unwrap_or(NONE);
         let queue = Queue::default();
-        queue.room.spare.store(opened.spares.room(), Ordering::Relaxed);
+        queue.room.see(&opened.spares);
         let write = WriteState {
             end: opened.end,
             term: opened.term,

@@ -4,7 +4,7 @@ use super::config::{Config, Durability};
 use super::file::LiveFile;
 use super::proposal::{Flushed, Outcome};
 use crate::frame::Frame;
-use crate::frame::header::{Durable, LogEnd};
+use crate::frame::header::Durable;
 use polylogue_types::Index;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -180,9 +180,9 @@ impl Pipeline {
         if !job.only_marks && self.unflushed.is_empty() {
             self.mark_due_ns = Some(now_ns.saturating_add(config.mark_idle_ms * NS_PER_MS));
         }
-        self.ready.extend(job.groups.into_iter().filter(|g| {
-            !(g.frames.is_empty() && g.outcomes.is_empty() && g.flushed.is_empty())
-        }));
+        self.ready.extend(
+            job.groups.into_iter().filter(|g| !(g.frames.is_empty() && g.outcomes.is_empty() && g.flushed.is_empty())),
+        );
     }
 
     /// The journal has ended by a failure: nothing that is not yet delivered will be called committed, nor is what is
@@ -195,18 +195,8 @@ impl Pipeline {
         self.mark_due_ns = None;
     }
 
-    /// Whether nothing waits to be flushed.
-    pub(crate) fn is_flushed(&self) -> bool {
-        self.unflushed.is_empty()
-    }
-
     /// The last index known to be durable.
     pub(crate) fn durable_index(&self) -> Option<Index> {
         self.durable.index
-    }
-
-    /// Whether the log is durable up to `end`.
-    pub(crate) fn covers(&self, end: LogEnd) -> bool {
-        self.durable.end >= end
     }
 }

@@ -2,6 +2,7 @@
 
 use super::config::Config;
 use super::proposal::{Draft, Proposal, Refused, Urgency};
+use super::spares::Spares;
 use crate::error::ErrorKind;
 use crate::frame::Kind;
 use crate::frame::codec::HEADERS_BYTES;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Room that is left even by reserve proposals, for votes, marks and other records of the journal itself. Bytes.
-pub(crate) const CONTROL_BYTES: u64 = 64 << 10;
+pub(crate) const CONTROL_BYTES: u64 = 16 << 10;
 const NS_PER_US: u64 = 1_000;
 
 /// A proposal with what it takes.
@@ -38,10 +39,19 @@ pub(crate) struct RoomGauge {
     pub(crate) spare: AtomicU64,
     /// Free on the disk.
     pub(crate) disk: AtomicU64,
+    /// The current file, or the one that is ready, has been written all over before.
+    pub(crate) current_written: AtomicBool,
+    pub(crate) ready_written: AtomicBool,
     pub(crate) full: AtomicBool,
 }
 
 impl RoomGauge {
+    /// Takes note of what files wait.
+    pub(crate) fn see(&self, spares: &Spares) {
+        self.spare.store(spares.room(), Ordering::Relaxed);
+        self.ready_written.store(spares.is_ready_written(), Ordering::Relaxed);
+    }
+
     pub(crate) fn in_files(&self) -> u64 {
         self.current.load(Ordering::Relaxed).saturating_add(self.spare.load(Ordering::Relaxed))
     }
@@ -86,12 +96,7 @@ pub(crate) enum Wake {
 
 impl Queue {
     /// See [`Journal::try_propose`](super::Journal::try_propose).
-    pub(crate) fn offer(
-        &self,
-        proposal: Proposal,
-        config: &Config,
-        clock: &dyn Clock,
-    ) -> Result<(), Refused> {
+    pub(crate) fn offer(&self, proposal: Proposal, config: &Config, clock: &dyn Clock) -> Result<(), Refused> {
         let queued = measure(proposal, config).map_err(|p| self.refuse(ErrorKind::Invalid, p))?;
         let cost = queued.native + queued.table;
         let mut state = self.state.lock();
@@ -146,13 +151,7 @@ impl Queue {
 
     /// Moves what is queued into `into`, which is empty, if it is due: something urgent, or lazy proposals that have
     /// waited long enough, or anything at all when `all`. Returns since when the oldest of them has waited.
-    pub(crate) fn take(
-        &self,
-        into: &mut Vec<Queued>,
-        all: bool,
-        now_ns: u64,
-        config: &Config,
-    ) -> Option<u64> {
+    pub(crate) fn take(&self, into: &mut Vec<Queued>, all: bool, now_ns: u64, config: &Config) -> Option<u64> {
         let mut state = self.state.lock();
         if state.items.is_empty() || !(all || state.urgent || now_ns >= state.lazy_due(config)) {
             return None;

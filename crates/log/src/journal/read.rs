@@ -91,11 +91,7 @@ pub(crate) fn read_frame(located: &Located, index: Index) -> Result<Option<Frame
     }
     let Some(kind) = codec::kind_of(&parsed).map_err(damaged)? else { return Ok(None) };
     buffer.truncate(parsed.local.len as usize);
-    let place = FramePlace {
-        file_sequence: live.sequence,
-        file: live.source(),
-        position: *position,
-        len: parsed.local.len,
-    };
+    let place =
+        FramePlace { file_sequence: live.sequence, file: live.source(), position: *position, len: parsed.local.len };
     codec::decode(kind, &parsed, Bytes::from(buffer), Some(place)).map(Some).map_err(damaged)
 }

@@ -116,6 +116,9 @@ fn check_config(config: &Config) -> Result<()> {
         let what = "journal files have whole pages and at least 64 KiB, entries at most 128 MiB, frames at most 64";
         return Err(Error::new(ErrorKind::Invalid, what));
     }
+    if config.reserve_bytes < 2 * super::queue::CONTROL_BYTES {
+        return Err(Error::new(ErrorKind::Invalid, "the journal's reserve has at least 32 KiB"));
+    }
     Ok(())
 }
 
@@ -258,11 +261,8 @@ impl Found {
     fn new(survey: &Survey) -> Found {
         let start = survey.chain.first().map(|f| &f.header);
         let next = start.map_or(Index(0), |h| h.first_index);
-        let durable = Boundary {
-            end: start.map(|h| h.previous).unwrap_or_default(),
-            local: LocalState::default(),
-            next,
-        };
+        let durable =
+            Boundary { end: start.map(|h| h.previous).unwrap_or_default(), local: LocalState::default(), next };
         Found {
             catalog: Catalog::new(next),
             end: durable.end,
@@ -278,7 +278,7 @@ impl Found {
     /// Notes that the walk has come to file `upto - 1`.
     fn enter_files(&mut self, survey: &Survey, upto: usize) {
         for file in survey.chain.iter().take(upto).skip(self.catalog.len()) {
-            let live = LiveFile::new(&file.header, file.path.clone(), file.file.clone(), file.size);
+            let live = LiveFile::new(&file.header, file.path.clone(), file.file.clone(), file.size, false);
             self.catalog.begin_file(Arc::new(live), super::file::FILE_HEADER_BYTES);
         }
         self.catalog.seal_last();
@@ -294,11 +294,7 @@ impl Found {
             None => self.take_local(walked)?,
         }
         let state = &walker.state;
-        let end = FileEnd {
-            sequence: walked.end.sequence,
-            position: walked.end.position,
-            checksum: walker.checksum(),
-        };
+        let end = FileEnd { sequence: walked.end.sequence, position: walked.end.position, checksum: walker.checksum() };
         self.end = end;
         let after = Boundary { end, local: state.local, next: state.next.unwrap_or_default() };
         self.pending.push_back(Pending {
@@ -344,7 +340,8 @@ impl Found {
         // Below the first file there may be older marks; within the log a mark is always at the end of a frame.
         let inside = self.pending.front().is_some_and(|p| p.after.end.sequence == mark.end.sequence);
         if mark.end > at && inside {
-            let what = format!("a mark names {} in file {:x}, which is no frame's end", mark.end.position, mark.end.sequence);
+            let what =
+                format!("a mark names {} in file {:x}, which is no frame's end", mark.end.position, mark.end.sequence);
             return Err(Error::new(ErrorKind::Damaged, what));
         }
         Ok(())
@@ -372,11 +369,15 @@ impl Found {
     fn check_range(&self, from: Index) -> Result<()> {
         let (first, next) = (self.catalog.first, self.catalog.next);
         if from.0 > next {
-            let what = format!("the journal ends before index {next}, but a checkpoint covers everything before {from}");
+            let what =
+                format!("the journal ends before index {next}, but a checkpoint covers everything before {from}");
             return Err(Error::new(ErrorKind::Damaged, what));
         }
         if from.0 < first {
-            return Err(Error::new(ErrorKind::OutOfRange, format!("the journal begins at {first}, {from} was asked for")));
+            return Err(Error::new(
+                ErrorKind::OutOfRange,
+                format!("the journal begins at {first}, {from} was asked for"),
+            ));
         }
         Ok(())
     }
@@ -393,7 +394,8 @@ impl Found {
     /// Tidies the directory up and hands over what the journal starts from.
     fn into_opened(self, env: &Env, config: &Config, dir: &Path, survey: Survey) -> Result<Opened> {
         let newest = survey.chain.last().map_or(0, |f| f.header.sequence);
-        let spares = Tidy { env, dir, file_bytes: config.file_bytes, keep: config.spare_files_max }.run(survey, newest)?;
+        let spares =
+            Tidy { env, dir, file_bytes: config.file_bytes, keep: config.spare_files_max }.run(survey, newest)?;
         Ok(Opened {
             durable: Durable {
                 index: self.durable.next.0.checked_sub(1).map(Index),

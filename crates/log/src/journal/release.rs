@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering;
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_SEC: u64 = 1_000_000_000;
+/// What is written to a file that was not written before until the next one is prepared. Bytes.
+const PREWRITE_AFTER_BYTES: u64 = 64 << 10;
 /// Releases that may wait for the flush of their record; one more waits for a flush itself.
 const RELEASES_MAX: usize = 16;
 
@@ -53,13 +55,21 @@ impl Inner {
     /// See [`Journal::adopt`](super::Journal::adopt).
     pub(crate) fn adopt(&self, sequence: u64) -> Result<AdoptedFile> {
         self.check_running()?;
-        let released = self.released_durably();
-        let pipeline_end = self.pipeline.lock().durable.end;
-        let mut catalog = self.catalog.lock();
-        let known = catalog.sealed_files().into_iter().find(|f| f.sequence == sequence);
-        if known.is_some_and(|f| (sequence, f.end) > (pipeline_end.sequence, pipeline_end.position)) {
-            return Err(Error::new(ErrorKind::Invalid, format!("journal file {sequence:x} is not flushed yet")));
+        let waiting = !self.background.lock().releases.is_empty();
+        if waiting {
+            self.flush_all()?;
         }
+        let durable = self.pipeline.lock().durable.end;
+        let mut catalog = self.catalog.lock();
+        let known = catalog.sealed_files().iter().any(|f| f.sequence == sequence);
+        // The next file names this one; without it, durably, the log would seem to be empty at the next start.
+        if known && durable.sequence <= sequence {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("what follows journal file {sequence:x} is not flushed"),
+            ));
+        }
+        let released = catalog.first.checked_sub(1).map(Index);
         let entry = catalog.adopt(sequence, released).map_err(|there| {
             if there {
                 Error::new(ErrorKind::Invalid, format!("files before journal file {sequence:x} are not released"))
@@ -68,14 +78,6 @@ impl Inner {
             }
         })?;
         Ok(AdoptedFile { sealed: entry.describe(), path: entry.live.path.clone(), file: entry.live.file.clone() })
-    }
-
-    /// Up to where the log is released by a record that is durable.
-    fn released_durably(&self) -> Option<Index> {
-        let waiting = self.background.lock().releases.iter().map(|r| r.upto).min();
-        let purged = self.catalog.lock().first.checked_sub(1).map(Index);
-        // While a record waits, what the ones before it released is not looked up: adopting can wait too.
-        if waiting.is_some() { None } else { purged }
     }
 
     /// See [`Journal::background_step`](super::Journal::background_step).
@@ -95,16 +97,17 @@ impl Inner {
         let durable = self.pipeline.lock().durable.end;
         let upto = {
             let mut background = self.background.lock();
-            let upto = background.releases.iter().filter(|r| r.end <= durable).map(|r| r.upto).max();
+            let now = background.releases.iter().filter(|r| r.end <= durable).map(|r| r.upto).max();
             background.releases.retain(|r| r.end > durable);
-            upto
+            background.released = background.released.max(now);
+            background.released
         };
         let mut spares = self.spares.lock();
         if let Some(upto) = upto {
             loop {
-                let entry = self.catalog.lock().pop_covered(upto);
+                let entry = self.catalog.lock().pop_covered(upto, durable.sequence);
                 let Some(entry) = entry else { break };
-                spares.retire(entry.live);
+                spares.retire(entry.live, entry.end);
             }
         }
         if !spares.has_retired() {
@@ -112,7 +115,7 @@ impl Inner {
         }
         let full = self.queue.room.full.load(Ordering::Relaxed);
         let (recycled, removed) = spares.recycle(&*self.env.disk, &self.config, full)?;
-        self.queue.room.spare.store(spares.room(), Ordering::Relaxed);
+        self.queue.room.see(&spares);
         drop(spares);
         let mut stats = self.stats.lock();
         stats.files_recycled += recycled;
@@ -148,17 +151,19 @@ impl Inner {
         }
         let full = !spares.has_ready() || free < self.config.disk_reserve_bytes;
         let gauge = &self.queue.room;
-        gauge.spare.store(spares.room(), Ordering::Relaxed);
+        gauge.see(&spares);
         gauge.disk.store(free, Ordering::Relaxed);
         gauge.full.store(full, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Fills a piece of the ready file, once the current one is used so far that the ready one will be needed: a broker
-    /// that does nothing writes nothing.
+    /// Fills a piece of the ready file, once it will be needed, or would be better than the current one: a broker that does
+    /// nothing writes nothing.
     fn fill_piece(&self, now: u64) -> Result<bool> {
         let left = self.queue.room.current.load(Ordering::Relaxed);
-        if left == 0 || left > self.config.file_bytes / 4 * 3 {
+        let written = self.queue.room.current_written.load(Ordering::Relaxed);
+        let unused = if written { self.config.file_bytes / 4 } else { PREWRITE_AFTER_BYTES };
+        if left == 0 || left.saturating_add(unused) > self.config.file_bytes {
             return Ok(false);
         }
         let zeros = vec![0; self.config.prewrite_piece_bytes];
@@ -170,6 +175,7 @@ impl Inner {
         // In pieces, so that a flush of the log never waits behind a large one.
         file.sync_data().map_err(|e| super::spares::final_error("cannot flush a new journal file", e))?;
         self.stats.lock().bytes_prewritten += bytes;
+        self.queue.room.see(&self.spares.lock());
         let pace = bytes.saturating_mul(NS_PER_SEC) / self.config.prewrite_bytes_per_sec.max(1);
         self.background.lock().piece_due_ns = now.saturating_add(pace);
         Ok(true)

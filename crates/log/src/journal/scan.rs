@@ -5,9 +5,11 @@ use super::file::FILE_HEADER_BYTES;
 use super::inner::LocalState;
 use super::survey::ChainFile;
 use crate::error::{Error, Result};
+use crate::frame::Frame;
 use crate::frame::codec::{self, FrameError, LocalRecord, Parsed};
-use crate::frame::header::{Durable, LOCAL_BYTES, LocalHeader, LogEnd, MAGIC, align};
-use crate::frame::{Frame, Kind};
+use crate::frame::header::{
+    Durable, LOCAL_BYTES, LocalHeader, LogEnd, MAGIC, REPLICATED_BYTES, ReplicatedHeader, align,
+};
 use bytes::Bytes;
 use polylogue_env::DiskFile;
 use polylogue_types::limits::FRAME_ALIGN_BYTES;
@@ -71,6 +73,7 @@ pub(crate) struct Walked {
     pub(crate) file: usize,
     pub(crate) position: u64,
     pub(crate) parsed: Parsed,
+    pub(crate) bytes: Bytes,
     /// `None` for an unknown kind that may be passed over.
     pub(crate) frame: Option<Frame>,
     /// Where the log stands after it.
@@ -128,7 +131,8 @@ pub(crate) struct Walker<'a> {
 impl<'a> Walker<'a> {
     pub(crate) fn new(chain: &'a [ChainFile], identity: &Identity) -> Walker<'a> {
         let first = chain.first();
-        let state = LogState { next: first.map(|f| f.header.first_index), ..LogState::default() };
+        let next = first.filter(|f| !f.rebuilt).map(|f| f.header.first_index);
+        let state = LogState { next, ..LogState::default() };
         let mut walker = Walker {
             chain,
             shard: identity.shard,
@@ -149,7 +153,7 @@ impl<'a> Walker<'a> {
         self.position = FILE_HEADER_BYTES;
         if let Some(file) = self.chain.get(at) {
             self.reader = Some(Reader::new(&*file.file, file.size));
-            self.previous = Some(file.checksum);
+            self.previous = Some(file.checksum).filter(|_| !file.rebuilt);
         }
     }
 
@@ -213,7 +217,7 @@ impl<'a> Walker<'a> {
                 return Ok(self.bad(FrameError::Index(r.index), None));
             }
         }
-        let decoded = kind.map(|kind| codec::decode(kind, &parsed, bytes, None)).transpose();
+        let decoded = kind.map(|kind| codec::decode(kind, &parsed, bytes.clone(), None)).transpose();
         let frame = match decoded {
             Ok(frame) => frame,
             Err(e) => return Ok(self.bad(e, None)),
@@ -226,7 +230,7 @@ impl<'a> Walker<'a> {
             return Ok(self.bad(e, None));
         }
         self.pass(&parsed);
-        let walked = Walked { file: self.at, position, parsed, frame, end: self.place() };
+        let walked = Walked { file: self.at, position, parsed, bytes, frame, end: self.place() };
         Ok(Step::Frame(Box::new(walked)))
     }
 
@@ -266,13 +270,7 @@ impl<'a> Walker<'a> {
     }
 
     fn bad(&self, error: FrameError, frame: Option<Frame>) -> Step {
-        Step::Bad(Box::new(Bad {
-            file: self.at,
-            position: self.position,
-            error,
-            frame,
-            expected: self.state.next,
-        }))
+        Step::Bad(Box::new(Bad { file: self.at, position: self.position, error, frame, expected: self.state.next }))
     }
 
     /// After a bad place: looks for the next frame of this file, or goes on with the next file. Any index and any chain is
@@ -293,8 +291,38 @@ impl<'a> Walker<'a> {
         }
         let Some(next) = self.chain.get(self.at + 1) else { return Ok(None) };
         self.enter(self.at + 1);
-        self.state.next = Some(next.header.first_index);
+        self.state.next = Some(next.header.first_index).filter(|_| !next.rebuilt);
         Ok(Some(self.place()))
+    }
+
+    /// What can still be read of a bad place whose local header is what is damaged: the replicated part has a checksum of
+    /// its own, and its index tells it from an earlier life of the file.
+    pub(crate) fn salvage(&mut self, bad: &Bad) -> Result<Option<Frame>> {
+        let Some(file) = self.chain.get(self.at) else { return Ok(None) };
+        let Some(reader) = self.reader.as_mut() else { return Ok(None) };
+        let limit = file.end.unwrap_or(file.size).min(file.size);
+        let part = bad.position + LOCAL_BYTES as u64;
+        let room = limit.saturating_sub(part);
+        let head = reader.get(part, room.min(REPLICATED_BYTES as u64))?;
+        let Some(summed) = ReplicatedHeader::summed_len(head).filter(|n| *n <= room) else { return Ok(None) };
+        let Some((header, content)) = ReplicatedHeader::decode(reader.get(part, summed)?) else { return Ok(None) };
+        let len = header.frame_len();
+        if Some(header.index) != bad.expected || header.shard != self.shard || bad.position + len > limit {
+            return Ok(None);
+        }
+        let bytes = Bytes::copy_from_slice(reader.get(bad.position, len)?);
+        let local = LocalHeader {
+            kind: header.kind,
+            // Not above the limit of a frame, as the header has been read.
+            len: len as u32,
+            previous: 0,
+            salt: file.header.salt,
+            durable: Durable::default(),
+            content,
+        };
+        let parsed = Parsed { local, crc: 0, replicated: Some(header) };
+        let Ok(Some(kind)) = codec::kind_of(&parsed) else { return Ok(None) };
+        Ok(codec::decode(kind, &parsed, bytes, None).ok())
     }
 }
 
@@ -364,9 +392,4 @@ pub(crate) fn first_salt(file: &dyn DiskFile, size: u64) -> Result<Option<u64>> 
     let mut reader = Reader::new(file, size.min(FILE_HEADER_BYTES + LOCAL_BYTES as u64));
     let header = LocalHeader::decode(reader.get(FILE_HEADER_BYTES, LOCAL_BYTES as u64)?);
     Ok(header.map(|(local, _)| local.salt))
-}
-
-/// Whether a frame carries nothing that has to be kept.
-pub(crate) fn is_mark(walked: &Walked) -> bool {
-    walked.parsed.local.kind == Kind::Mark as u8
 }

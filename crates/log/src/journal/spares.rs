@@ -27,12 +27,16 @@ pub(crate) struct Taken {
     pub(crate) capacity: u64,
     /// Neither recycled nor made ahead.
     pub(crate) late: bool,
+    /// All of it has been written before.
+    pub(crate) written: bool,
 }
 
 /// A released file that somebody still reads.
 #[derive(Debug)]
 struct Retired {
     live: Arc<LiveFile>,
+    /// Bytes from the start that have been written.
+    written_to: u64,
 }
 
 impl Retired {
@@ -70,6 +74,11 @@ impl Spares {
         self.ready.is_some()
     }
 
+    /// Whether the ready file has been written all over.
+    pub(crate) fn is_ready_written(&self) -> bool {
+        self.ready.as_ref().is_some_and(|s| s.written_to >= s.capacity)
+    }
+
     /// Takes a file that holds at least `need` bytes: the ready one, a recycled one, or a new one, whose blocks are
     /// reserved but not yet written: the writer does not wait for that.
     ///
@@ -84,8 +93,9 @@ impl Spares {
         }
         if let Some(spare) = self.ready.take() {
             let path = self.dir.join(spare.role.name());
-            let Spare { role, file, capacity, .. } = spare;
-            return Ok(Taken { sequence: role.sequence(), path, file, capacity, late: false });
+            let Spare { role, file, capacity, written_to } = spare;
+            let written = written_to >= capacity;
+            return Ok(Taken { sequence: role.sequence(), path, file, capacity, late: false, written });
         }
         self.create(disk, file_bytes).map(|(path, spare)| self.taken_late(path, spare))
     }
@@ -101,7 +111,7 @@ impl Spares {
 
     fn taken_late(&self, path: PathBuf, spare: Spare) -> Taken {
         let sequence = spare.role.sequence();
-        Taken { sequence, path, file: spare.file, capacity: spare.capacity, late: true }
+        Taken { sequence, path, file: spare.file, capacity: spare.capacity, late: true, written: false }
     }
 
     fn rename_into_pool(&mut self, disk: &dyn Disk, spare: Spare) -> Result<()> {
@@ -163,8 +173,9 @@ impl Spares {
     }
 
     /// Takes in a released file whose last reader may still be there.
-    pub(crate) fn retire(&mut self, live: Arc<LiveFile>) {
-        self.retired.push(Retired { live });
+    pub(crate) fn retire(&mut self, live: Arc<LiveFile>, end: u64) {
+        let written_to = if live.written { live.capacity } else { end };
+        self.retired.push(Retired { live, written_to });
     }
 
     /// Recycles released files that nobody reads any more, removes what is too much, and says how many of each.
@@ -193,11 +204,11 @@ impl Spares {
     }
 
     fn recycle_one(&mut self, disk: &dyn Disk, retired: Retired) -> Result<()> {
-        let live = retired.live;
+        let Retired { live, written_to } = retired;
         let role = Role::Spare(live.sequence);
         let renamed = disk.rename(&live.path, &self.dir.join(role.name()));
         renamed.map_err(|e| Error::io("cannot recycle a journal file", e))?;
-        self.pool.push(Spare { role, file: live.file.clone(), capacity: live.capacity, written_to: live.capacity });
+        self.pool.push(Spare { role, file: live.file.clone(), capacity: live.capacity, written_to });
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 //! is named is not there, the log begins behind the gap; whether that is right, the caller judges.
 
 use super::config::Identity;
-use super::file::{FILE_HEADER_BYTES, FileHeader, HeaderState, Role};
+use super::file::{FILE_HEADER_BYTES, FileEnd, FileHeader, HeaderState, Role};
 use crate::error::{Error, ErrorKind, Result};
 use polylogue_env::{Disk, DiskFile, OpenMode};
 use std::collections::BTreeMap;
@@ -23,6 +23,8 @@ pub(crate) struct ChainFile {
     pub(crate) size: u64,
     /// Where it ends, as the next file says; the last one ends where its frames do.
     pub(crate) end: Option<u64>,
+    /// Its header was lost, and what it said is concluded from the files around it.
+    pub(crate) rebuilt: bool,
 }
 
 /// A file that is named as one of the log but has no header of its own: made ahead and not begun; begun, and the header did
@@ -93,7 +95,7 @@ impl Survey {
                 if let Some(ours) = ours {
                     header.check_identity(ours, &path)?;
                 }
-                begun.insert(sequence, ChainFile { header, checksum, path, file, size, end: None });
+                begun.insert(sequence, ChainFile { header, checksum, path, file, size, end: None, rebuilt: false });
             }
             HeaderState::NotBegun | HeaderState::Unreadable => {
                 self.headless.push(Headless { sequence, path, file, size });
@@ -126,7 +128,7 @@ impl Survey {
                 .partition(|h| h.sequence > lowest && h.sequence < sequence);
             self.headless = kept;
             self.void.extend(cut.iter().map(|h: &Headless| h.sequence));
-            end = Some(previous.position);
+            end = Some(previous.position).filter(|_| !file.rebuilt);
             next = begun.contains_key(&lowest).then_some(lowest);
             self.chain.push(file);
         }
@@ -156,5 +158,27 @@ impl Survey {
         self.void.extend(chain.iter().map(|f| f.header.sequence));
         let older = std::mem::take(&mut self.older);
         self.follow(older.into_iter().map(|f| (f.header.sequence, f)).collect());
+    }
+
+    /// Takes the file that the chain names into the chain, although its header is lost: its frames have `salt`.
+    pub(crate) fn rebuild_link(&mut self, salt: u64) {
+        let Some(first) = self.chain.first() else { return };
+        let link = first.header.previous.sequence;
+        let Some(at) = self.headless.iter().position(|h| h.sequence == link) else { return };
+        let headless = self.headless.remove(at);
+        let before = self.older.last().map_or(0, |f| f.header.sequence);
+        let header = FileHeader {
+            identity: first.header.identity,
+            sequence: link,
+            salt,
+            first_index: first.header.first_index,
+            previous: FileEnd { sequence: before, ..FileEnd::default() },
+        };
+        let Headless { path, file, size, .. } = headless;
+        let rebuilt = ChainFile { header, checksum: 0, path, file, size, end: None, rebuilt: true };
+        let chain = std::mem::take(&mut self.chain);
+        let older = std::mem::take(&mut self.older);
+        let all = older.into_iter().chain([rebuilt]).chain(chain);
+        self.follow(all.map(|f| (f.header.sequence, f)).collect());
     }
 }

@@ -22,9 +22,7 @@ const PREAMBLE_BYTES: u64 = 3 * 128;
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// The disk is full. With `void` it is certain that the frame is not on the disk.
-    Full {
-        void: bool,
-    },
+    Full { void: bool },
     /// The journal has ended.
     Dead,
 }
@@ -188,12 +186,7 @@ impl Inner {
     }
 
     /// Writes a frame with an index.
-    pub(crate) fn put_frame(
-        &self,
-        w: &mut WriteState,
-        head: &FrameHead,
-        built: Built,
-    ) -> Result<Arc<Frame>, Stop> {
+    pub(crate) fn put_frame(&self, w: &mut WriteState, head: &FrameHead, built: Built) -> Result<Arc<Frame>, Stop> {
         let Built { buffer, content, entries, native_bytes } = built;
         let placed = self.put(w, buffer, head.kind, content)?;
         self.catalog.lock().push(head.term, placed.position, w.end.position);
@@ -237,8 +230,11 @@ impl Inner {
 
     /// Makes sure that `bytes` more bytes have room in the current file, beginning the next one where need be.
     pub(crate) fn ensure_room(&self, w: &mut WriteState, bytes: u64) -> Result<(), Stop> {
-        let fits = w.current.as_ref().is_some_and(|c| w.end.position + bytes <= c.capacity);
-        if fits && !w.seal { Ok(()) } else { self.begin_file(w, bytes) }
+        let Some(current) = &w.current else { return self.begin_file(w, bytes) };
+        let fits = w.end.position + bytes <= current.capacity;
+        // A file whose flushes cost more than they have to is left as soon as there is a better one.
+        let better = !current.written && self.queue.room.ready_written.load(Ordering::Relaxed);
+        if fits && !w.seal && !better { Ok(()) } else { self.begin_file(w, bytes) }
     }
 
     /// Writes a frame, whose local header is still missing, behind the last one. If it cannot, the log is as it was.
@@ -321,9 +317,11 @@ impl Inner {
     /// Begins a file that has room for a frame of `bytes`.
     fn begin_file(&self, w: &mut WriteState, bytes: u64) -> Result<(), Stop> {
         let need = FILE_HEADER_BYTES + PREAMBLE_BYTES + bytes;
-        let (taken, room) = {
+        let taken = {
             let mut spares = self.spares.lock();
-            (spares.take(&*self.env.disk, need, self.config.file_bytes), spares.room())
+            let taken = spares.take(&*self.env.disk, need, self.config.file_bytes);
+            self.queue.room.see(&spares);
+            taken
         };
         let taken = match taken {
             Ok(taken) => taken,
@@ -336,7 +334,6 @@ impl Inner {
                 return Err(Stop::Dead);
             }
         };
-        self.queue.room.spare.store(room, Ordering::Relaxed);
         let header = FileHeader {
             identity: self.config.identity,
             sequence: taken.sequence,
@@ -348,10 +345,11 @@ impl Inner {
         if let Err(e) = taken.file.write_all_at(&block, 0) {
             return Err(self.begin_failed(&taken.path, e));
         }
-        let live = Arc::new(LiveFile::new(&header, taken.path, taken.file, taken.capacity));
+        let live = Arc::new(LiveFile::new(&header, taken.path, taken.file, taken.capacity, taken.written));
         w.group.touch(&live);
         w.group.bytes += end.position;
         w.end = end;
+        self.queue.room.current_written.store(live.written, Ordering::Relaxed);
         w.current = Some(live.clone());
         w.seal = false;
         self.catalog.lock().begin_file(live, end.position);

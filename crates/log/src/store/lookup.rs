@@ -259,8 +259,10 @@ impl MaxTimeQuery {
         {
             (self.highest, self.cursor) = (Some(highest), end);
         }
-        let rows = partition.rows.iter().skip(partition.rows.partition_point(|r| r.base < self.cursor));
-        let at = partition.runs.partition_point(|r| r.base < self.cursor);
+        // A merge at work keeps runs that nobody wants any more.
+        let gone = |base: Offset, end: Offset| base < self.cursor || end <= first;
+        let rows = partition.rows.iter().skip(partition.rows.partition_point(|r| gone(r.base, r.end)));
+        let at = partition.runs.partition_point(|r| gone(r.base, r.end()));
         let runs = partition.runs.range(at..).map(|r| (r.max_timestamp, r.end()));
         for (looked, (max_timestamp, end)) in rows.map(|r| (r.max_timestamp, r.end)).chain(runs).enumerate() {
             if looked >= RUNS_PER_LOCK_MAX {
@@ -280,7 +282,7 @@ fn front_highest(
     first: Offset,
 ) -> Attempt<Option<(TimestampMs, Offset)>> {
     let highest = |spans: Spans<'_>| (spans.find(first)..).map_while(|i| spans.get(i)).map(|s| s.max_timestamp).max();
-    if let Some(row) = partition.rows.first() {
+    if let Some(row) = partition.rows.iter().find(|r| r.end > first) {
         if row.base >= first {
             return Ok(None);
         }
@@ -291,7 +293,8 @@ fn front_highest(
         let behind = sparse.index.blocks.iter().skip(number + 1).map(|b| b.max_timestamp).max();
         return Ok(here.max(behind).map(|time| (time, row.end)));
     }
-    let Some(run) = partition.runs.front().filter(|r| r.base < first) else { return Ok(None) };
+    let at = partition.runs.partition_point(|r| r.end() <= first);
+    let Some(run) = partition.runs.get(at).filter(|r| r.base < first) else { return Ok(None) };
     view.refuse_fenced(id, run.base..run.end())?;
     Ok(highest(run_spans(view, id, run)?).map(|time| (time, run.end())))
 }

@@ -1,7 +1,10 @@
 //! Tests of the store over the simulated disk.
 
 mod cases;
+mod crash;
 mod damage;
+mod format;
 mod model;
 mod rig;
 mod room;
+mod threads;

@@ -6,9 +6,7 @@ use parking_lot::Mutex;
 use polylogue_env::Env;
 use polylogue_env::sim::SimWorld;
 use polylogue_log::frame::Frame;
-use polylogue_log::journal::{
-    CommitSink, Config, Draft, Identity, Journal, Outcome, Proposal, Refused, Urgency,
-};
+use polylogue_log::journal::{CommitSink, Config, Draft, Identity, Journal, Outcome, Proposal, Refused, Urgency};
 use polylogue_log::{Error, Kind, Result};
 use polylogue_record::crc::crc32c;
 use polylogue_record::envelope::{Body, Envelope, Form};
@@ -39,7 +37,7 @@ pub fn config() -> Config {
     config.entry_bytes_max = 1 << 20;
     config.queue_bytes_max = 1 << 20;
     config.queue_count_max = 1_000;
-    config.reserve_bytes = 32 << 10;
+    config.reserve_bytes = 48 << 10;
     config.disk_reserve_bytes = 0;
     config.prewrite_piece_bytes = 32 << 10;
     config

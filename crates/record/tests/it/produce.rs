@@ -6,7 +6,7 @@ use polylogue_record::envelope::{EntryFlags, Producer};
 use polylogue_record::kafka::{
     BatchBuilder, BatchError, BatchHeader, CheckedRecords, ErrorKind, NewRecord, ProduceRules, REFUSED_RECORDS_MAX,
     RecordFault, RecordRules, RefusedFor, RefusedRecord, TimestampRange, check_records, entry_checksum,
-    increment_sequence, patch_base, validate_produce,
+    increment_sequence, patch_base, records, validate_produce,
 };
 use polylogue_types::ProducerId;
 use proptest::prelude::*;
@@ -194,10 +194,16 @@ fn the_answer_to_many_bad_records_is_short() {
 
 #[test]
 fn records_are_framed_or_refused() {
-    let fault = |payload: &[u8], count| match check(&batch_around(payload, count, 0)) {
-        Err(BatchError::Record { index, fault }) => Some((index, fault)),
-        Err(BatchError::BytesAfterRecords) => None,
-        other => panic!("{payload:?}: {other:?}"),
+    let fault = |payload: &[u8], count| {
+        let batch = batch_around(payload, count, 0);
+        let walked = check(&batch).map(drop);
+        let read = records(&batch, 1 << 20).unwrap().try_for_each(|record| record.map(drop));
+        assert_eq!(walked, read, "{payload:?}");
+        match walked {
+            Err(BatchError::Record { index, fault }) => Some((index, fault)),
+            Err(BatchError::BytesAfterRecords) => None,
+            other => panic!("{payload:?}: {other:?}"),
+        }
     };
     // Length 6: attributes, timestamp delta, offset delta, no key, no value, no headers.
     let good = [12, 0, 0, 0, 1, 1, 0];

@@ -97,7 +97,7 @@ impl Input {
         let room = match self.frame_bytes {
             // Up to the end of the frame and not into the next: that one has no permit yet.
             Some(frame) if matches!(self.memory, Memory::Granted(_)) => frame.saturating_sub(self.bytes.len()),
-            _ => self.step.saturating_sub(self.bytes.len()),
+            _ => self.read_bytes(lanes).saturating_sub(self.bytes.len()),
         };
         let room = room.max(1);
         self.bytes.reserve(room);
@@ -108,7 +108,7 @@ impl Input {
             Poll::Ready(Ok(0)) => Ok(Read::End),
             Poll::Ready(Ok(read)) => {
                 self.began_ms.get_or_insert(now.monotonic_ms);
-                self.adapt(read, room, lanes);
+                self.adapt(read, room);
                 Ok(Read::Some(read))
             }
             Poll::Pending => {
@@ -119,21 +119,21 @@ impl Input {
         }
     }
 
-    /// A read that filled its room is followed by a larger one, as long as there is memory for it.
-    fn adapt(&mut self, read: usize, room: usize, lanes: &Lanes) {
+    /// What the buffer may have before a frame at its head has a permit.
+    fn read_bytes(&mut self, lanes: &Lanes) -> usize {
+        if self.step > FREE_BYTES && self.buffer_permit.is_none() {
+            self.buffer_permit = lanes.try_admit(READ_BYTES_MAX);
+        }
+        if self.buffer_permit.is_some() { self.step } else { FREE_BYTES }
+    }
+
+    /// A read that filled its room is followed by a larger one, a much smaller one by a smaller one.
+    fn adapt(&mut self, read: usize, room: usize) {
         self.drained = read < room;
-        if !self.drained && self.step < READ_BYTES_MAX {
-            if self.buffer_permit.is_none() {
-                self.buffer_permit = lanes.try_admit(READ_BYTES_MAX);
-            }
-            if self.buffer_permit.is_some() {
-                self.step = (self.step * STEP_FACTOR).min(READ_BYTES_MAX);
-            }
-        } else if self.drained && read < self.step / STEP_FACTOR {
+        if !self.drained {
+            self.step = (self.step * STEP_FACTOR).min(READ_BYTES_MAX);
+        } else if read < self.step / STEP_FACTOR {
             self.step = (self.step / STEP_FACTOR).max(FREE_BYTES);
-            if self.step == FREE_BYTES {
-                self.buffer_permit = None;
-            }
         }
     }
 
@@ -141,6 +141,7 @@ impl Input {
     pub(super) fn rest(&mut self) {
         if self.bytes.is_empty() && self.drained {
             self.bytes = BytesMut::new();
+            self.buffer_permit = None;
         }
     }
 

@@ -29,6 +29,12 @@ impl KafkaShared {
         KafkaShared { settings, catalog: broker.catalog(), broker, fetch_budget: Arc::default() }
     }
 
+    /// A session for a request of the server itself.
+    pub(crate) fn session_for_ourselves(self: &Arc<KafkaShared>, id: u64) -> KafkaConnection {
+        let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
+        KafkaAccept::new(self.clone(), None).session(id, nobody, nobody)
+    }
+
     fn context(&self, now: Now) -> SessionContext<'_> {
         SessionContext { now, catalog: self.catalog.as_ref(), settings: &self.settings }
     }

@@ -96,6 +96,11 @@ pub trait Accept: Send + Sync + fmt::Debug + 'static {
     fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr) -> Self::Session;
 }
 
+/// Ends when `stop` says true, or when nobody is left who could.
+pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
 /// Accepts until `stop` says true.
 pub async fn accept_loop<A: Accept>(
     listener: TcpListener,
@@ -107,7 +112,7 @@ pub async fn accept_loop<A: Accept>(
     loop {
         tokio::select! {
             biased;
-            _ = stop.wait_for(|stop| *stop) => return,
+            () = stopped(&mut stop) => return,
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => start(stream, peer, &accept, &gate, &shared),
                 Err(error) => {

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 /// One message.
 #[derive(Debug)]
-pub(super) enum Mail {
+pub(crate) enum Mail {
     /// The broker's answer.
     Reply(Token, Reply),
     /// What the broker says unasked.
@@ -23,13 +23,13 @@ pub(super) enum Mail {
 ///
 /// Bounded by what the connection asked for: a reply for each request, an event for each watch, one permit, one stop.
 #[derive(Debug, Default)]
-pub(super) struct Mailbox {
+pub(crate) struct Mailbox {
     mail: Mutex<VecDeque<Mail>>,
     wake: Notify,
 }
 
 impl Mailbox {
-    pub(super) fn put(&self, mail: Mail) {
+    pub(crate) fn put(&self, mail: Mail) {
         let mut queue = self.mail.lock();
         queue.push_back(mail);
         let first = queue.len() == 1;
@@ -41,7 +41,7 @@ impl Mailbox {
     }
 
     /// Moves everything that is there to the end of `into`.
-    pub(super) fn take(&self, into: &mut VecDeque<Mail>) {
+    pub(crate) fn take(&self, into: &mut VecDeque<Mail>) {
         let mut mail = self.mail.lock();
         if into.is_empty() {
             std::mem::swap(&mut *mail, into);
@@ -51,7 +51,7 @@ impl Mailbox {
     }
 
     /// Ends when there is something, or soon after there was.
-    pub(super) async fn arrived(&self) {
+    pub(crate) async fn arrived(&self) {
         self.wake.notified().await;
     }
 }

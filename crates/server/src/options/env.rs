@@ -45,8 +45,11 @@ pub(super) fn read(variables: &[(String, String)]) -> Result<Vec<Given>, OptionE
             continue;
         }
         let Some((_, option)) = known.iter().find(|(variable, _)| variable == name) else {
-            let candidates = known.iter().map(|(variable, _)| variable.as_str());
-            let meant = nearest(name, candidates).map_or(String::new(), |n| format!("; did you mean {n}?"));
+            // What all have in common says nothing about what was meant.
+            let rest = |variable: &'_ str| variable.strip_prefix(PREFIX).unwrap_or_default().to_owned();
+            let candidates: Vec<String> = known.iter().map(|(variable, _)| rest(variable)).collect();
+            let meant = nearest(&rest(name), candidates.iter().map(String::as_str))
+                .map_or(String::new(), |nearest| format!("; did you mean {PREFIX}{nearest}?"));
             return Err(OptionError(format!("unknown variable {name} in the environment{meant}")));
         };
         let source = Source::Environment(name.clone());

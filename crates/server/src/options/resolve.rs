@@ -187,15 +187,21 @@ fn checked(given: Given) -> Result<Given, OptionError> {
     }
 }
 
+/// The option of the same section whose name resembles this one.
+fn resembling(full_name: &str) -> Option<String> {
+    let (section, name) = full_name.split_once('.')?;
+    let of_section = OPTIONS.iter().filter(|def| def.section.name() == section).map(|def| def.name);
+    nearest(name, of_section).map(|meant| format!("{section}.{meant}"))
+}
+
 /// The error for a name that is not known, with the one that was probably meant.
 pub(super) fn unknown(name: &str, source: &Source) -> OptionError {
-    let known: Vec<String> = OPTIONS.iter().map(|def| def.full_name()).collect();
     // Somebody who knows Kafka may well leave the section out.
     let without_section = known_broker_names()
         .find(|kafka| *kafka == name)
         .map(|kafka| format!("kafka.{kafka}"))
         .or_else(|| OPTIONS.iter().find(|def| def.name == name).map(|def| def.full_name()));
-    let meant = without_section.or_else(|| nearest(name, known.iter().map(String::as_str)).map(str::to_owned));
+    let meant = without_section.or_else(|| resembling(name));
     OptionError(match meant {
         Some(meant) => format!("unknown option {name} (from {source}); did you mean {meant}?"),
         None => format!("unknown option {name} (from {source}); `polylogue config` lists all"),

@@ -116,7 +116,7 @@ pub(super) const OUTPUT_BYTES_MAX: OptionDef = server(
 pub(super) const WRITE_STALL_MS_MAX: OptionDef = server(
     "write_stall_ms_max",
     OptionKind::Millis { min: 100, max: DAY_MS },
-    "60s",
+    "1m",
     "A connection is closed when its client takes nothing of a response for this long.",
 );
 pub(super) const WORKER_THREADS: OptionDef = server(

@@ -16,8 +16,11 @@ pub struct Injector {
 }
 
 impl Injector {
-    /// Watches `dir`, which need not exist yet. Control file, events and undo log live in `beside`, which must exist,
-    /// outside of `dir` and on the same file system. Builds the library where need be.
+    /// Watches `dir`, which need not exist yet (that it comes to be is not undone: to see what becomes of a program
+    /// that does not flush its parent, watch the parent). One process at a time runs under it.
+    ///
+    /// Control file, events and undo log live in `beside`, which must exist, outside of `dir` and on the same file
+    /// system. Builds the library where need be.
     ///
     /// # Errors
     /// As [`build_library`].

@@ -84,8 +84,8 @@ fn ino_of(path: &Path) -> io::Result<u64> {
 #[allow(clippy::disallowed_methods, reason = "this tool works on the real directory behind the broker's back")]
 fn undo_one(op: &Record, kept: &Path) -> io::Result<()> {
     match op {
-        Record::Create { path, ino } if ino_of(path)? == *ino => std::fs::remove_file(path),
-        Record::MakeDir { path } if path.is_dir() => std::fs::remove_dir_all(path),
+        Record::Create { path, .. } => std::fs::remove_file(path),
+        Record::MakeDir { path } => std::fs::remove_dir_all(path),
         // The kill may have come between the record and the change.
         Record::Remove { path, ino } if ino_of(path)? == 0 => put_back(*ino, path, kept),
         Record::Rename { from, to, ino, replaced } if ino_of(to)? == *ino => {

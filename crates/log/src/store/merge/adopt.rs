@@ -11,7 +11,7 @@
 
 use super::sorted::{Moving, fetch};
 use super::{MergeReport, SealedJournal};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::journal::SealedFile;
 use crate::store::index::{JournalRun, State};
 use crate::store::manifest::flushed;
@@ -140,7 +140,11 @@ impl Indexing {
             // Files are adopted in log order: the journal must know that the older ones are not needed.
             journal.release(upto)?;
         }
-        let adopted = journal.adopt(file.sequence)?;
+        let adopted = journal.adopt(file.sequence).map_err(|e| match e.kind {
+            // What follows the file is not flushed yet; it soon is.
+            ErrorKind::Invalid => Error { kind: ErrorKind::Busy, ..e },
+            _ => e,
+        })?;
         let to = shared.segments_dir().join(finished.name.data_file());
         let from = &adopted.path;
         shared.env.disk.rename(from, &to).map_err(|e| Error::io(format!("cannot adopt {}", from.display()), e))?;

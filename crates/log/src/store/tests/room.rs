@@ -64,7 +64,7 @@ fn dead_runs_are_punched_and_dead_segments_removed() {
 
 /// A disk that cannot give back parts of files.
 #[derive(Debug)]
-struct Solid(Arc<dyn Disk>);
+pub(super) struct Solid(pub(super) Arc<dyn Disk>);
 
 #[derive(Debug)]
 struct SolidFile(Arc<dyn DiskFile>);

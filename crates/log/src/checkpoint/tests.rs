@@ -1,0 +1,206 @@
+//! Checkpoints over the simulated disk.
+
+use super::file::check_checkpoints;
+use super::*;
+use crate::store::{ShardStore, StoreConfig};
+use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimDisk, SimWorld};
+
+type Chunks = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn shard() -> PathBuf {
+    PathBuf::from("/data/shard")
+}
+
+fn world() -> SimWorld {
+    let world = SimWorld::new(1);
+    let disk = world.env().disk;
+    disk.create_dir_all(&shard()).unwrap();
+    for dir in ["/", "/data", "/data/shard"] {
+        disk.sync_dir(Path::new(dir)).unwrap();
+    }
+    world
+}
+
+fn open(env: &Env) -> CheckpointStore {
+    ShardStore::open(env.clone(), &shard(), StoreConfig::default()).unwrap().0.checkpoints().unwrap()
+}
+
+fn on(disk: &SimDisk, env: &Env) -> Env {
+    Env { disk: Arc::new(disk.of_this_life()), ..env.clone() }
+}
+
+fn key(id: u8) -> ChunkKey {
+    ChunkKey { kind: 1, id: Bytes::copy_from_slice(&[id, 7]) }
+}
+
+fn load(store: &CheckpointStore) -> (Option<Index>, Chunks) {
+    let mut found = Chunks::new();
+    let applied = store.load(&mut |key, chunk| {
+        found.insert(key.id.to_vec(), chunk.to_vec());
+        Ok(())
+    });
+    (applied.unwrap(), found)
+}
+
+/// Changes a third of 30 chunks of up to 2 KB, and removes one.
+fn round(n: u8) -> Vec<(ChunkKey, Option<Bytes>)> {
+    let mut changed: Vec<_> =
+        (0..30).filter(|i| i % 3 == n % 3).map(|i| (key(i), Some(Bytes::from(vec![n; usize::from(i) * 70])))).collect();
+    changed.push((key(n % 30), None));
+    changed
+}
+
+fn apply(chunks: &mut Chunks, changed: Vec<(ChunkKey, Option<Bytes>)>) {
+    for (key, chunk) in changed {
+        match chunk {
+            Some(chunk) => drop(chunks.insert(key.id.to_vec(), chunk.to_vec())),
+            None => drop(chunks.remove(&key.id[..])),
+        }
+    }
+}
+
+#[test]
+fn the_newest_chunk_counts_and_garbage_stays_under_half() {
+    let world = world();
+    let mut chunks = Chunks::new();
+    let mut complete = 0;
+    for n in 0..60u8 {
+        let store = open(&world.env());
+        let written = store.write(Index(u64::from(n) * 10), round(n)).unwrap();
+        apply(&mut chunks, round(n));
+        complete += u32::from(written.complete);
+        assert!(written.files <= CHAIN_FILES_MAX);
+        let expected = (Some(Index(u64::from(n) * 10)), chunks.clone());
+        assert!(load(&store) == expected, "round {n}");
+        assert!(load(&open(&world.env())) == expected, "round {n}, after a start");
+        // What is read at a start is bounded by what counts, and one checkpoint more.
+        let disk = world.env().disk;
+        let dir = shard().join(CHECKPOINT_DIR);
+        let size = |name: String| disk.open(&dir.join(name), OpenMode::Read).unwrap().size().unwrap();
+        let files: u64 = disk.list(&dir).unwrap().into_iter().map(size).sum();
+        let live: usize = chunks.values().map(Vec::len).sum();
+        assert!(files <= 2 * live as u64 + 3 * 30_000, "round {n}: {files} bytes for {live}");
+    }
+    assert!(complete > 3 && complete < 40, "{complete}");
+    assert_eq!(check_checkpoints(&world.env(), &shard()).unwrap(), []);
+}
+
+#[test]
+fn only_changed_chunks_are_written() {
+    let world = world();
+    let store = open(&world.env());
+    let all = (0..100).map(|i| (key(i), Some(Bytes::from(vec![1; 1000]))));
+    assert!(store.write(Index(1), all).unwrap().bytes > 100_000);
+    let written = store.write(Index(2), [(key(5), Some(Bytes::from_static(b"new")))]).unwrap();
+    assert_eq!((written.chunks, written.complete, written.files), (1, false, 2));
+    assert!(written.bytes < 200, "{written:?}");
+    let nothing = store.write(Index(2), []).unwrap();
+    assert_eq!((nothing.chunks, store.chunks()), (0, 100));
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_changes_nothing() {
+    let world = world();
+    let store = open(&world.env());
+    store.write(Index(5), round(1)).unwrap();
+    let before = load(&store);
+    let big = Bytes::from(vec![0; CHUNK_BYTES_MAX + 1]);
+    let long = ChunkKey { kind: 0, id: Bytes::from(vec![0; KEY_BYTES_MAX + 1]) };
+    for (applied, changed) in [(4, vec![]), (6, vec![(key(1), Some(big))]), (6, vec![(long, None)])] {
+        assert_eq!(store.write(Index(applied), changed).unwrap_err().kind, ErrorKind::Invalid);
+        assert!(load(&store) == before && load(&open(&world.env())) == before);
+    }
+    world.disk.inject(Fault::from(FaultOp::Write, 1, FaultKind::NoSpace));
+    assert_eq!(store.write(Index(6), round(2)).unwrap_err().kind, ErrorKind::StorageFull);
+    world.disk.clear_faults();
+    assert!(load(&store) == before);
+    store.write(Index(6), round(2)).unwrap();
+}
+
+#[test]
+fn a_crash_at_any_point_leaves_one_or_the_other() {
+    // Once in the middle of a chain, once where a new chain begins.
+    for rounds in [2u8, 40] {
+        let world = world();
+        let mut chunks = Chunks::new();
+        for n in 0..rounds {
+            open(&world.env()).write(Index(u64::from(n)), round(n)).unwrap();
+            apply(&mut chunks, round(n));
+        }
+        let before = (Some(Index(u64::from(rounds) - 1)), chunks.clone());
+        let mut next = chunks.clone();
+        apply(&mut next, round(rounds));
+        let after = (Some(Index(u64::from(rounds))), next);
+        let (mut old, mut new, mut cut) = (0, 0, 0);
+        for seed in 0..6 {
+            for nth in 1.. {
+                let disk = world.disk.fork(seed * 1000 + nth);
+                disk.inject(Fault::nth(FaultOp::AnyChange, nth, FaultKind::PowerCut));
+                let store = ShardStore::open(on(&disk, &world.env()), &shard(), StoreConfig::default());
+                let result = store.and_then(|(s, _)| s.checkpoints()?.write(Index(u64::from(rounds)), round(rounds)));
+                let stopped = disk.is_stopped();
+                disk.clear_faults();
+                disk.crash();
+                let found = load(&open(&on(&disk, &world.env())));
+                assert!(found == before || found == after, "cut {nth}: neither the one nor the other");
+                assert!(result.is_err() || found == after, "cut {nth}: a finished checkpoint is gone");
+                (old, new) = (old + u32::from(found == before), new + u32::from(found == after));
+                cut += u32::from(stopped);
+                if !stopped {
+                    break;
+                }
+            }
+        }
+        assert!(old >= 6 && new >= 6 && cut >= 36, "{old} {new} {cut}");
+    }
+}
+
+#[test]
+fn damage_is_found_and_named() {
+    let world = world();
+    let store = open(&world.env());
+    store.write(Index(1), (0..20).map(|i| (key(i), Some(Bytes::from(vec![i; 50]))))).unwrap();
+    let disk = world.env().disk;
+    let path = shard().join(CHECKPOINT_DIR).join(disk.list(&shard().join(CHECKPOINT_DIR)).unwrap().remove(0));
+    let size = disk.open(&path, OpenMode::Read).unwrap().size().unwrap();
+    for byte in 0..size {
+        let fork = world.disk.fork(byte);
+        fork.flip_bit(&path, byte, 5).unwrap();
+        let env = on(&fork, &world.env());
+        let findings = check_checkpoints(&env, &shard()).unwrap();
+        assert_eq!(findings.len(), 1, "byte {byte}");
+        let opened = ShardStore::open(env.clone(), &shard(), StoreConfig::default()).unwrap().0.checkpoints();
+        let error = opened.and_then(|s| s.load(&mut |_, _| Ok(()))).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Damaged, "byte {byte}: {error}");
+    }
+}
+
+#[test]
+fn bytes_of_any_kind_are_no_panic() {
+    let world = world();
+    open(&world.env()).write(Index(1), round(2)).unwrap();
+    let disk = world.env().disk;
+    let path = shard().join(CHECKPOINT_DIR).join(file_name(1));
+    let file = disk.open(&path, OpenMode::ReadWrite).unwrap();
+    let len = file.size().unwrap();
+    for seed in 0..2000u64 {
+        let rng = polylogue_env::sim::SimRng::new(seed);
+        let mut bytes = vec![0; len as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        // Right checksums around wrong values: only the footer and the directory can be reached.
+        let start = len as usize - 28;
+        let position = u64::from_le_bytes(bytes[start..start + 8].try_into().unwrap()) as usize;
+        for _ in 0..=rng.below(4) {
+            let at = position + rng.below((start + 12 - position) as u64) as usize;
+            bytes[at] = rng.below(256) as u8;
+        }
+        let sum = crc::crc32c(&bytes[position..start]);
+        bytes[start + 12..start + 16].copy_from_slice(&sum.to_le_bytes());
+        let own = crc::crc32c(&bytes[start..start + 24]);
+        bytes[start + 24..].copy_from_slice(&own.to_le_bytes());
+        let fork = world.disk.fork(seed);
+        let env = on(&fork, &world.env());
+        env.disk.open(&path, OpenMode::ReadWrite).unwrap().write_all_at(&bytes, 0).unwrap();
+        drop(Directory::read(&*env.disk.open(&path, OpenMode::Read).unwrap(), 1, len));
+    }
+}

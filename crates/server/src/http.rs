@@ -1,0 +1,91 @@
+//! The http listener: health, metrics, and polylogue's own API. On a runtime of its own, so that it cannot stall clients
+//! of the broker.
+//!
+//! | path | what |
+//! | --- | --- |
+//! | `GET /healthz` | the process lives |
+//! | `GET /readyz` | it serves |
+//! | `GET /metrics` | Prometheus |
+//! | `/api/v1/...` | see [`crate::api`] |
+
+mod ask;
+mod error;
+mod groups;
+mod metrics;
+mod serve;
+mod status;
+#[cfg(test)]
+mod tests;
+mod topics;
+
+pub use serve::{HttpLimits, serve};
+
+use crate::api::{ListenerStatus, PREFIX};
+use crate::handle::BrokerHandle;
+use crate::net::Shared;
+use crate::net::kafka::KafkaShared;
+use crate::options::Setting;
+use axum::Router;
+use axum::http::Uri;
+use axum::routing::get;
+use error::Failure;
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What the handlers see.
+#[derive(Debug)]
+pub struct App {
+    /// The broker.
+    pub broker: Arc<dyn BrokerHandle>,
+    /// The Kafka protocol, whose rules for topics are everyone's.
+    pub kafka: Arc<KafkaShared>,
+    /// The connections of clients.
+    pub net: Arc<Shared>,
+    /// The options that hold.
+    pub settings: Vec<Setting>,
+    /// Where it listens.
+    pub listeners: Vec<ListenerStatus>,
+    /// What is counted.
+    pub registry: Registry,
+    /// Whether it serves.
+    pub ready: Ready,
+}
+
+/// Whether the server serves: not before it has started, and not while it stops.
+#[derive(Debug, Default)]
+pub struct Ready(AtomicBool);
+
+impl Ready {
+    /// Says so.
+    pub fn set(&self, ready: bool) {
+        self.0.store(ready, Ordering::Relaxed);
+    }
+
+    /// Whether it does.
+    #[must_use]
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// All paths.
+fn router(app: Arc<App>) -> Router {
+    let api = Router::new()
+        .route("/status", get(status::status))
+        .route("/config", get(status::config))
+        .route("/topics", get(topics::list).post(topics::create))
+        .route("/topics/{name}", get(topics::describe).delete(topics::delete))
+        .route("/groups", get(groups::list))
+        .route("/groups/{name}", get(groups::describe));
+    Router::new()
+        .route("/healthz", get(status::healthz))
+        .route("/readyz", get(status::readyz))
+        .route("/metrics", get(metrics::metrics))
+        .nest(PREFIX, api)
+        .fallback(|uri: Uri| async move { Failure::not_found(format!("there is nothing at {}", uri.path())) })
+        .method_not_allowed_fallback(|uri: Uri| async move {
+            Failure::method_not_allowed(format!("{} does not take this method", uri.path()))
+        })
+        .with_state(app)
+}

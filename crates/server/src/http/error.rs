@@ -1,0 +1,108 @@
+//! Answers that are not successes.
+
+use crate::api::{ErrorBody, ErrorObject};
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use polylogue_api::Unavailable;
+use polylogue_kafka::codec::ErrorCode;
+
+/// A request that failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Failure {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+}
+
+impl Failure {
+    fn new(status: StatusCode, code: &'static str, message: String) -> Failure {
+        Failure { status, code, message }
+    }
+
+    pub(super) fn not_found(message: String) -> Failure {
+        Failure::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    pub(super) fn unknown_topic(name: &str) -> Failure {
+        Failure::new(StatusCode::NOT_FOUND, "unknown_topic", format!("there is no topic {name}"))
+    }
+
+    pub(super) fn unknown_group(name: &str) -> Failure {
+        Failure::new(StatusCode::NOT_FOUND, "unknown_group", format!("there is no group {name}"))
+    }
+
+    pub(super) fn method_not_allowed(message: String) -> Failure {
+        Failure::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request", message)
+    }
+
+    pub(super) fn invalid(message: String) -> Failure {
+        Failure::new(StatusCode::BAD_REQUEST, "invalid_request", message)
+    }
+
+    pub(super) fn timeout(message: &str) -> Failure {
+        Failure::new(StatusCode::GATEWAY_TIMEOUT, "timeout", message.to_owned())
+    }
+
+    pub(super) fn internal(message: String) -> Failure {
+        Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
+    }
+
+    pub(super) fn unavailable(why: Unavailable) -> Failure {
+        let message = match why {
+            Unavailable::StorageFull => "there is no room on the disk",
+            Unavailable::Unknown => "the outcome is not known: look whether it took effect",
+            Unavailable::NotCommitted => "it did not take effect: try again",
+            Unavailable::Busy => "too much is in work: try again",
+            Unavailable::Stopping => "the server is stopping",
+        };
+        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message.to_owned())
+    }
+
+    /// What a Kafka error means here. `None` for no error.
+    pub(super) fn of_kafka(code: i16, message: Option<&str>) -> Option<Failure> {
+        let error = match ErrorCode::from_code(code) {
+            Some(ErrorCode::None) => return None,
+            Some(error) => error,
+            None => return Some(Failure::internal(format!("error {code}"))),
+        };
+        let (status, name) = match error {
+            ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId => (StatusCode::NOT_FOUND, "unknown_topic"),
+            ErrorCode::GroupIdNotFound => (StatusCode::NOT_FOUND, "unknown_group"),
+            ErrorCode::TopicAlreadyExists => (StatusCode::CONFLICT, "topic_exists"),
+            ErrorCode::TopicDeletionDisabled => (StatusCode::FORBIDDEN, "forbidden"),
+            ErrorCode::InvalidTopicException
+            | ErrorCode::InvalidPartitions
+            | ErrorCode::InvalidReplicationFactor
+            | ErrorCode::InvalidReplicaAssignment
+            | ErrorCode::InvalidConfig
+            | ErrorCode::InvalidRequest
+            | ErrorCode::InvalidGroupId
+            | ErrorCode::PolicyViolation => (StatusCode::BAD_REQUEST, "invalid_request"),
+            other if other.retriable() => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+        };
+        let message = message.filter(|text| !text.is_empty()).unwrap_or(error.message());
+        Some(Failure::new(status, name, message.to_owned()))
+    }
+}
+
+impl From<JsonRejection> for Failure {
+    fn from(rejection: JsonRejection) -> Failure {
+        match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => {
+                let text = "the body is larger than server.http_body_bytes_max";
+                Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text.to_owned())
+            }
+            _ => Failure::invalid(rejection.body_text()),
+        }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let error = ErrorObject { code: self.code.to_owned(), message: self.message };
+        (self.status, Json(ErrorBody { error })).into_response()
+    }
+}

@@ -1,0 +1,57 @@
+//! `/metrics`.
+
+use super::App;
+use super::error::Failure;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+
+/// What every metric's name begins with.
+const PREFIX: &str = "polylogue";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A registry in which everything is registered under our prefix.
+#[must_use]
+pub(crate) fn registry() -> Registry {
+    Registry::with_prefix(PREFIX)
+}
+
+pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Failure> {
+    let mut text = String::new();
+    let unwritable = |e: std::fmt::Error| Failure::internal(format!("the metrics cannot be written: {e}"));
+    encode(&mut text, &app.registry).map_err(unwritable)?;
+    encode(&mut text, &now(&app)).map_err(unwritable)?;
+    // Each of the two ends the text; only the last end counts.
+    let ends = text.matches("# EOF\n").count();
+    let text = text.replacen("# EOF\n", "", ends.saturating_sub(1));
+    Ok(([(CONTENT_TYPE, OPEN_METRICS)], text).into_response())
+}
+
+/// What is not counted but asked for.
+fn now(app: &App) -> Registry {
+    let mut registry = registry();
+    let mut gauge = |name: &str, help: &str, value: usize| {
+        registry.register(name, help, ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)));
+    };
+    let (used, waiting) = app.net.lanes.load();
+    gauge("request_memory_bytes", "Memory of requests in work", used);
+    gauge("request_memory_waiting", "Connections that wait for memory for a request", waiting);
+    gauge("response_memory_bytes", "Memory of responses that clients have not taken", app.net.output.bytes());
+    gauge("ready", "Whether it serves", usize::from(app.ready.get()));
+    let topics = app.broker.catalog().topics();
+    gauge("topics", "Topics", topics.len());
+    gauge("partitions", "Partitions of all topics", topics.iter().map(|topic| topic.partitions.len()).sum());
+    for figure in app.broker.status().figures {
+        if figure.is_counter {
+            registry.register(figure.name, figure.help, ConstCounter::new(figure.value));
+        } else {
+            registry.register(figure.name, figure.help, ConstGauge::new(i64::try_from(figure.value).unwrap_or(i64::MAX)));
+        }
+    }
+    registry
+}

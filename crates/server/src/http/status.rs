@@ -1,0 +1,52 @@
+//! Health, status, options.
+
+use super::App;
+use crate::api::{OptionValue, Options, Status};
+use crate::options::variable;
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use std::sync::Arc;
+
+/// The process lives; nothing more is said.
+pub(super) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Whether clients should be sent here.
+pub(super) async fn readyz(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
+    if app.ready.get() { (StatusCode::OK, "ready\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "not ready\n") }
+}
+
+pub(super) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
+    let catalog = app.broker.catalog();
+    let cluster = catalog.cluster();
+    let topics = catalog.topics();
+    let broker = app.broker.status();
+    Json(Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        cluster_id: cluster.cluster_id.to_string(),
+        node: cluster.node.0,
+        ready: app.ready.get(),
+        refuses_writes: broker.refuses_writes,
+        uptime_ms: app.broker.now().monotonic_ms,
+        connections: app.net.connections.len(),
+        topics: topics.len(),
+        partitions: topics.iter().map(|topic| topic.partitions.len()).sum(),
+        listeners: app.listeners.clone(),
+        figures: broker.figures.into_iter().map(|figure| (figure.name, figure.value)).collect(),
+    })
+}
+
+pub(super) async fn config(State(app): State<Arc<App>>) -> Json<Options> {
+    let options = app.settings.iter().map(|s| OptionValue {
+        name: format!("{}.{}", s.section.name(), s.name),
+        value: s.value.clone(),
+        default: s.default.clone(),
+        source: s.source.to_string(),
+        kind: s.kind.clone(),
+        variable: variable(s.section, &s.name),
+        doc: s.doc.clone(),
+    });
+    Json(Options { options: options.collect() })
+}

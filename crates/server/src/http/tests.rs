@@ -1,0 +1,354 @@
+//! The http listener over a real socket, with a broker that does what the test wants.
+
+use super::metrics::registry;
+use super::{App, HttpLimits, Ready, serve};
+use crate::api::{ErrorBody, Group, Groups, Options, Status, Topic, Topics};
+use crate::handle::{BrokerStatus, Figure};
+use crate::net::kafka::KafkaShared;
+use crate::net::{Connections, Lanes, NetMetrics, OutputGauge, Shared};
+use crate::options::Resolved;
+use crate::testing::{FakeBroker, FakeCatalog};
+use bytes::Bytes;
+use polylogue_api::{CreatedTopic, DeletedTopic, PartitionInfo, Reply, Request, TopicConfig, TopicError, TopicInfo, TopicRef};
+use polylogue_kafka::codec::consumer_protocol_assignment::{ConsumerProtocolAssignment, TopicPartition};
+use polylogue_kafka::codec::{ErrorCode, Message, Writer};
+use polylogue_kafka::groups::command::{
+    DescribedGroup, DescribedMember, FetchedGroup, FetchedOffset, FetchedTopic, GroupCommand, GroupReply, GroupState,
+    ListedGroup,
+};
+use polylogue_kafka::settings::KafkaSettings;
+use polylogue_types::{PartitionId, TopicId};
+use serde::de::DeserializeOwned;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// A server on a thread of its own, and a client for it.
+struct Server {
+    at: SocketAddr,
+    app: Arc<App>,
+    agent: ureq::Agent,
+    stop: watch::Sender<bool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+fn topic(name: &str, partitions: u64, config: TopicConfig) -> Arc<TopicInfo> {
+    Arc::new(TopicInfo {
+        name: name.into(),
+        id: TopicId::from_random([7; 16]),
+        internal: false,
+        partitions: (1..=partitions).map(|id| PartitionInfo { id: PartitionId(id), leader_epoch: 3 }).collect(),
+        config: Arc::new(config),
+    })
+}
+
+/// Creates and deletes in its catalog, and knows one group.
+fn answer(topics: &FakeCatalog, request: &Request) -> Option<Reply> {
+    match request {
+        Request::CreateTopics(wanted) => {
+            let create = |new: &polylogue_api::NewTopic| {
+                let created = topic(&new.name, u64::from(new.partitions), new.config.clone());
+                if topics.0.lock().iter().any(|t| t.name == created.name) {
+                    return Err(TopicError::Exists);
+                }
+                if !wanted.validate_only {
+                    topics.0.lock().push(created.clone());
+                }
+                Ok(CreatedTopic { topic: created })
+            };
+            Some(Reply::CreateTopics(wanted.topics.iter().map(create).collect()))
+        }
+        Request::DeleteTopics(wanted) => {
+            let delete = |named: &TopicRef| {
+                let mut topics = topics.0.lock();
+                let is_it = |t: &Arc<TopicInfo>| match named {
+                    TopicRef::Name(name) => *t.name == **name,
+                    TopicRef::Id(id) => t.id == *id,
+                };
+                let at = topics.iter().position(is_it).ok_or(TopicError::UnknownName)?;
+                let gone = topics.remove(at);
+                Ok(DeletedTopic { name: gone.name.clone(), id: gone.id })
+            };
+            Some(Reply::DeleteTopics(wanted.topics.iter().map(delete).collect()))
+        }
+        Request::Machine(_, command) => {
+            let reply = group_answer(command.downcast_ref::<GroupCommand>()?)?;
+            Some(Reply::Machine(Ok(Box::new(reply))))
+        }
+        _ => None,
+    }
+}
+
+fn group_answer(command: &GroupCommand) -> Option<GroupReply> {
+    match command {
+        GroupCommand::List(_) => Some(GroupReply::List(Ok(vec![ListedGroup {
+            group_id: "readers".into(),
+            protocol_type: "consumer".into(),
+            state: GroupState::Stable,
+        }]))),
+        GroupCommand::Describe(wanted) => Some(GroupReply::Describe(vec![described(&wanted.groups[0])])),
+        GroupCommand::FetchOffsets(_) => Some(GroupReply::FetchOffsets(vec![FetchedGroup {
+            group_id: "readers".into(),
+            error: ErrorCode::None,
+            topics: vec![FetchedTopic {
+                name: "t".into(),
+                id: TopicId::ZERO,
+                partitions: vec![FetchedOffset {
+                    index: 0,
+                    offset: 41,
+                    leader_epoch: -1,
+                    metadata: "note".into(),
+                    error: ErrorCode::None,
+                }],
+            }],
+        }])),
+        _ => None,
+    }
+}
+
+fn described(group: &str) -> DescribedGroup {
+    let mut writer = Writer::new();
+    let partitions = TopicPartition { topic: "t".into(), partitions: vec![0, 2] };
+    writer.i16(1);
+    ConsumerProtocolAssignment { assigned_partitions: vec![partitions], user_data: None }.encode(&mut writer, 1).unwrap();
+    let chunks = writer.into_chunks();
+    let assignment: Vec<u8> = chunks.iter().flat_map(|chunk| chunk.to_bytes().unwrap()).collect();
+    let known = group == "readers";
+    let member = DescribedMember {
+        member_id: "m-1".into(),
+        instance_id: None,
+        client_id: "app".into(),
+        client_host: "/127.0.0.1".into(),
+        metadata: Bytes::new(),
+        assignment: Bytes::from(assignment),
+    };
+    DescribedGroup {
+        error: if known { ErrorCode::None } else { ErrorCode::GroupIdNotFound },
+        error_message: None,
+        group_id: group.into(),
+        state: if known { GroupState::Stable } else { GroupState::Dead },
+        protocol_type: "consumer".into(),
+        protocol_name: "range".into(),
+        members: if known { vec![member] } else { Vec::new() },
+    }
+}
+
+impl Server {
+    fn start() -> Server {
+        Server::with(HttpLimits { connections_max: 8, body_bytes_max: 4096 })
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "a test's own thread")]
+    fn with(limits: HttpLimits) -> Server {
+        let broker = FakeBroker::with_topics(answer);
+        *broker.status.lock() = BrokerStatus {
+            refuses_writes: None,
+            figures: vec![Figure {
+                name: "journal_flushes".into(),
+                help: "Flushes".into(),
+                is_counter: true,
+                value: 12,
+            }],
+        };
+        let mut registry = registry();
+        let net = Shared {
+            broker: broker.clone(),
+            lanes: Lanes::new(1 << 20),
+            output: OutputGauge::new(1 << 20),
+            write_stall_ms_max: 1_000,
+            metrics: NetMetrics::register(&mut registry),
+            connections: Connections::default(),
+        };
+        let app = Arc::new(App {
+            kafka: Arc::new(KafkaShared::new(KafkaSettings::default(), broker.clone())),
+            broker,
+            net: Arc::new(net),
+            settings: Resolved::default().settings(),
+            listeners: Vec::new(),
+            registry,
+            ready: Ready::default(),
+        });
+        let (stop, stopped) = watch::channel(false);
+        let (tell, told) = mpsc::channel();
+        let served = app.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                tell.send(listener.local_addr().unwrap()).unwrap();
+                serve(listener, served, limits, stopped).await;
+            });
+        });
+        let at = told.recv().unwrap();
+        let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+        Server { at, app, agent, stop, thread: Some(thread) }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.at)
+    }
+
+    fn get_text(&self, path: &str) -> (u16, String) {
+        let mut response = self.agent.get(self.url(path)).call().unwrap();
+        (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str) -> T {
+        let (status, text) = self.get_text(path);
+        assert_eq!(status, 200, "{path}: {text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn post(&self, path: &str, body: &str) -> (u16, String) {
+        let request = self.agent.post(self.url(path)).header("content-type", "application/json");
+        let mut response = request.send(body).unwrap();
+        (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
+    }
+
+    fn delete(&self, path: &str) -> (u16, String) {
+        let mut response = self.agent.delete(self.url(path)).call().unwrap();
+        (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.stop.send(true);
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+    }
+}
+
+fn error((status, text): (u16, String)) -> (u16, String, String) {
+    let body: ErrorBody = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{status} {text}: {e}"));
+    (status, body.error.code, body.error.message)
+}
+
+fn failure(status: u16, code: &str, message: &str) -> (u16, String, String) {
+    (status, code.to_owned(), message.to_owned())
+}
+
+#[test]
+fn health_is_not_readiness() {
+    let server = Server::start();
+    assert_eq!(server.get_text("/healthz"), (200, "ok\n".to_owned()));
+    assert_eq!(server.get_text("/readyz"), (503, "not ready\n".to_owned()));
+    server.app.ready.set(true);
+    assert_eq!(server.get_text("/readyz"), (200, "ready\n".to_owned()));
+}
+
+#[test]
+fn topics_are_created_listed_described_and_deleted() {
+    let server = Server::start();
+    let body = r#"{"name":"t","partitions":3,"config":{"retention.ms":"1000","segment.bytes":"2097152"}}"#;
+    let (status, text) = server.post("/api/v1/topics", body);
+    assert_eq!(status, 201, "{text}");
+    let created: Topic = serde_json::from_str(&text).unwrap();
+    assert_eq!((created.name.as_str(), created.partitions.len()), ("t", 3));
+    let described: Topic = server.get("/api/v1/topics/t");
+    assert_eq!(described, created);
+    let entry = |name: &str| described.config.iter().find(|e| e.name == name).cloned().unwrap();
+    let retention = entry("retention.ms");
+    assert_eq!((retention.value.as_str(), retention.source.as_str(), retention.has_effect), ("1000", "topic", true));
+    assert!(!entry("segment.bytes").has_effect);
+    assert_eq!(entry("max.message.bytes").source, "default");
+    let listed: Topics = server.get("/api/v1/topics");
+    assert_eq!(listed.topics.len(), 1);
+    assert_eq!((listed.topics[0].partitions, listed.topics[0].durability.as_str()), (3, "sync"));
+    assert_eq!(server.delete("/api/v1/topics/t"), (204, String::new()));
+    assert_eq!(server.get::<Topics>("/api/v1/topics").topics.len(), 0);
+}
+
+#[test]
+fn a_topic_without_a_number_gets_the_default_and_a_trial_creates_nothing() {
+    let server = Server::start();
+    let (status, _) = server.post("/api/v1/topics", r#"{"name":"trial","validate_only":true}"#);
+    assert_eq!(status, 200);
+    assert_eq!(server.get::<Topics>("/api/v1/topics").topics.len(), 0);
+    let (status, text) = server.post("/api/v1/topics", r#"{"name":"plain"}"#);
+    assert_eq!(status, 201, "{text}");
+    assert_eq!(server.get::<Topic>("/api/v1/topics/plain").partitions.len(), 1);
+}
+
+#[test]
+fn what_cannot_be_done_is_told_with_a_code() {
+    let server = Server::start();
+    server.post("/api/v1/topics", r#"{"name":"t"}"#);
+    let post = |body: &str| error(server.post("/api/v1/topics", body));
+    let taken = post(r#"{"name":"t"}"#);
+    assert_eq!((taken.0, taken.1.as_str()), (409, "topic_exists"));
+    for (body, part) in [
+        (r#"{"name":"a b"}"#, "'a b' contains one or more characters other than"),
+        (r#"{"name":"x","partitions":0}"#, "partitions"),
+        (r#"{"name":"x","config":{"nope":"1"}}"#, "Unknown topic config name: nope"),
+        (r#"{"name":"x","config":{"retention.ms":"long"}}"#, "Not a number of type LONG"),
+        (r#"{"name":"x","color":"red"}"#, "unknown field `color`"),
+        (r#"{"name":"#, "EOF while parsing"),
+    ] {
+        let (status, code, message) = post(body);
+        assert_eq!((status, code.as_str()), (400, "invalid_request"), "{body}: {message}");
+        assert!(message.contains(part), "{body}: {message}");
+    }
+    let large = format!(r#"{{"name":"{}"}}"#, "x".repeat(5_000));
+    assert_eq!(post(&large), failure(413, "too_large", "the body is larger than server.http_body_bytes_max"));
+    let get = |path: &str| error(server.get_text(path));
+    assert_eq!(get("/api/v1/topics/none"), failure(404, "unknown_topic", "there is no topic none"));
+    assert_eq!(get("/api/v1/groups/none"), failure(404, "unknown_group", "there is no group none"));
+    assert_eq!(get("/api/v1/nothing"), failure(404, "not_found", "there is nothing at /api/v1/nothing"));
+    assert_eq!(
+        error(server.delete("/api/v1/topics")),
+        failure(405, "invalid_request", "/api/v1/topics does not take this method")
+    );
+    let (status, code, _) = error(server.delete("/api/v1/topics/none"));
+    assert_eq!((status, code.as_str()), (404, "unknown_topic"));
+}
+
+#[test]
+fn groups_are_listed_and_described_with_their_members_and_lag() {
+    let server = Server::start();
+    let listed: Groups = server.get("/api/v1/groups");
+    assert_eq!(listed.groups[0].group, "readers");
+    assert_eq!(listed.groups[0].state, "Stable");
+    let group: Group = server.get("/api/v1/groups/readers");
+    assert_eq!((group.protocol.as_str(), group.members.len()), ("range", 1));
+    assert_eq!(group.members[0].assignment[0].partitions, [0, 2]);
+    assert_eq!((group.offsets[0].offset, group.offsets[0].metadata.as_str()), (41, "note"));
+    assert_eq!(group.offsets[0].lag, None, "there is no such topic any more");
+}
+
+#[test]
+fn status_options_and_metrics_are_there() {
+    let server = Server::start();
+    server.post("/api/v1/topics", r#"{"name":"t","partitions":5}"#);
+    let status: Status = server.get("/api/v1/status");
+    assert_eq!((status.topics, status.partitions, status.cluster_id.as_str()), (1, 5, "test-cluster"));
+    assert_eq!(status.figures["journal_flushes"], 12);
+    let options: Options = server.get("/api/v1/config");
+    let data = options.options.iter().find(|o| o.name == "server.data").unwrap();
+    assert_eq!((data.variable.as_str(), data.source.as_str()), ("POLYLOGUE_DATA", "the defaults"));
+    let (code, text) = server.get_text("/metrics");
+    assert_eq!(code, 200);
+    for line in [
+        "# TYPE polylogue_connections_open gauge",
+        "polylogue_partitions 5",
+        "polylogue_journal_flushes_total 12",
+        "polylogue_ready 0",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+    assert!(text.ends_with("# EOF\n") && text.matches("# EOF").count() == 1);
+}
+
+/// Clients that send nothing take places, but never more than there are, and they give them back.
+#[test]
+fn connections_are_bounded() {
+    let server = Server::with(HttpLimits { connections_max: 1, body_bytes_max: 4096 });
+    let silent = std::net::TcpStream::connect(server.at).unwrap();
+    let at = server.at;
+    #[allow(clippy::disallowed_methods, reason = "a test's own thread")]
+    let waiting = std::thread::spawn(move || ureq::get(format!("http://{at}/healthz")).call().unwrap().status().as_u16());
+    assert!(!waiting.is_finished());
+    drop(silent);
+    assert_eq!(waiting.join().unwrap(), 200);
+}

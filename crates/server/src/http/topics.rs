@@ -1,0 +1,135 @@
+//! `/api/v1/topics`.
+
+use super::App;
+use super::ask;
+use super::error::Failure;
+use crate::api::{NewTopic, Partition, Topic, TopicConfigEntry, TopicSummary, Topics};
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use polylogue_api::{Durability, TopicInfo};
+use polylogue_kafka::codec::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
+use polylogue_kafka::codec::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
+use polylogue_kafka::config::{Effect, Source, topic_config_values};
+use std::sync::Arc;
+
+/// The versions of the Kafka requests that are sent: the newest.
+const CREATE_TOPICS_VERSION: i16 = 7;
+const DELETE_TOPICS_VERSION: i16 = 6;
+
+pub(super) async fn list(State(app): State<Arc<App>>) -> Json<Topics> {
+    let topics = app.broker.catalog().topics().iter().map(|topic| summary(topic)).collect();
+    Json(Topics { topics })
+}
+
+pub(super) async fn describe(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Json<Topic>, Failure> {
+    let topic = app.broker.catalog().topic(&name).ok_or_else(|| Failure::unknown_topic(&name))?;
+    Ok(Json(in_full(&app, &topic)))
+}
+
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    body: Result<Json<NewTopic>, JsonRejection>,
+) -> Result<(StatusCode, Json<Topic>), Failure> {
+    let Json(wanted) = body?;
+    let validate_only = wanted.validate_only;
+    let partitions = match wanted.partitions {
+        // What Kafka's clients say for "as many as the broker likes".
+        None => -1,
+        Some(count) => i32::try_from(count).map_err(|_| Failure::invalid(format!("{count} partitions are too many")))?,
+    };
+    let config = |(name, value): (&String, &String)| CreatableTopicConfig {
+        name: name.as_str().into(),
+        value: Some(value.as_str().into()),
+    };
+    let topic = CreatableTopic {
+        name: wanted.name.as_str().into(),
+        num_partitions: partitions,
+        replication_factor: -1,
+        configs: wanted.config.iter().map(config).collect(),
+        ..CreatableTopic::default()
+    };
+    let request = CreateTopicsRequest { topics: vec![topic], validate_only, ..CreateTopicsRequest::default() };
+    let response = ask::kafka(&app, CREATE_TOPICS_VERSION, &request).await?;
+    let missing = || Failure::internal("the broker answered about no topic".to_owned());
+    let result = response.topics.first().ok_or_else(missing)?;
+    if let Some(failure) = Failure::of_kafka(result.error_code, result.error_message.as_deref()) {
+        return Err(failure);
+    }
+    if validate_only {
+        let topic = Topic {
+            name: wanted.name,
+            id: result.topic_id.to_string(),
+            internal: false,
+            partitions: Vec::new(),
+            config: Vec::new(),
+        };
+        return Ok((StatusCode::OK, Json(topic)));
+    }
+    // It may be deleted again by now.
+    let topic = app.broker.catalog().topic(&wanted.name).ok_or_else(|| Failure::unknown_topic(&wanted.name))?;
+    Ok((StatusCode::CREATED, Json(in_full(&app, &topic))))
+}
+
+pub(super) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<StatusCode, Failure> {
+    let state = DeleteTopicState { name: Some(name.as_str().into()), ..DeleteTopicState::default() };
+    let request = DeleteTopicsRequest { topics: vec![state], ..DeleteTopicsRequest::default() };
+    let response = ask::kafka(&app, DELETE_TOPICS_VERSION, &request).await?;
+    let result = response.responses.first();
+    let result = result.ok_or_else(|| Failure::internal("the broker answered about no topic".to_owned()))?;
+    match Failure::of_kafka(result.error_code, result.error_message.as_deref()) {
+        Some(failure) => Err(failure),
+        None => Ok(StatusCode::NO_CONTENT),
+    }
+}
+
+fn summary(topic: &TopicInfo) -> TopicSummary {
+    TopicSummary {
+        name: topic.name.to_string(),
+        id: topic.id.to_string(),
+        partitions: topic.partitions.len(),
+        durability: durability(topic.config.durability).to_owned(),
+        internal: topic.internal,
+    }
+}
+
+fn durability(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Sync => "sync",
+        Durability::Async => "async",
+        Durability::Memory => "memory",
+    }
+}
+
+fn in_full(app: &App, topic: &TopicInfo) -> Topic {
+    let partition = |(number, info): (usize, &polylogue_api::PartitionInfo)| {
+        let status = app.broker.partition_status(info.id);
+        Partition {
+            partition: number,
+            id: info.id.0,
+            leader_epoch: info.leader_epoch,
+            log_start: status.map(|s| s.log_start.0),
+            high_watermark: status.map(|s| s.high_watermark.0),
+            bytes: status.map(|s| s.bytes),
+        }
+    };
+    let config = topic_config_values(&topic.config).into_iter().map(|entry| TopicConfigEntry {
+        name: entry.def.name.to_owned(),
+        value: entry.value,
+        source: match entry.source {
+            Source::Topic => "topic",
+            Source::Broker => "broker",
+            Source::Default => "default",
+        }
+        .to_owned(),
+        has_effect: entry.def.effect == Effect::Full,
+    });
+    Topic {
+        name: topic.name.to_string(),
+        id: topic.id.to_string(),
+        internal: topic.internal,
+        partitions: topic.partitions.iter().enumerate().map(partition).collect(),
+        config: config.collect(),
+    }
+}
