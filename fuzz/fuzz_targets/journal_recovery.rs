@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use polylogue_env::sim::{SimDisk, SimWorld};
+use polylogue_env::sim::{SimDisk, SimFatal, SimWorld};
 use polylogue_env::{Disk, DiskFile, Env, OpenMode};
 use polylogue_log::journal::{Append, Config, Content, Draft, Identity, Journal, Proposal, Vote};
 use polylogue_log::{ErrorKind, Kind, Result, check};
@@ -30,7 +30,7 @@ fuzz_target!(|input: &[u8]| {
     for edit in edits.iter().take(EDITS_MAX) {
         apply(&disk, edit);
     }
-    let env = Env { disk: Arc::new(disk.clone()), ..WORLD.env() };
+    let env = Env { disk: Arc::new(disk.clone()), fatal: Arc::new(SimFatal::default()), ..WORLD.env() };
     let _ = check::journal(&env, &dir());
     let first = open(&env);
     if first.as_ref().is_err_and(|kind| *kind == ErrorKind::Damaged) && check::repair(&env, &dir(), true).is_ok() {

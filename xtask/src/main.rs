@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "a tool at the developer's desk: nothing here is ever simulated")]
 
 mod codegen;
+mod mutants;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -10,7 +11,9 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
 
   codegen kafka [--check]   write the Kafka codec from Kafka's message descriptors;
-                            with --check: compare only, and fail on a difference";
+                            with --check: compare only, and fail on a difference
+  mutants [NAME...]         build the tree with each seeded bug of tests/mutants and see
+                            that it is found";
 
 /// What a command gives: an exit code, or why it could not do its work.
 type Outcome = Result<ExitCode, Box<dyn Error>>;
@@ -20,6 +23,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let outcome = match args.as_slice() {
         ["codegen", rest @ ..] => codegen::run(rest),
+        ["mutants", names @ ..] => mutants::run(names),
         _ => usage(),
     };
     outcome.unwrap_or_else(|error| {

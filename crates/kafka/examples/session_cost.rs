@@ -8,9 +8,9 @@
 use allocation_counter::measure;
 use bytes::{Bytes, BytesMut};
 use polylogue_api::{Appended, Catalog, ClusterInfo, Now, PartitionInfo, ReadData, Reply, TopicConfig, TopicInfo};
+use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use polylogue_kafka::codec::frame::encode_request;
-use polylogue_kafka::codec::generated::fetch::{FetchPartition, FetchRequest, FetchTopic};
-use polylogue_kafka::codec::generated::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use polylogue_kafka::codec::{Records, Request, StrBytes};
 use polylogue_kafka::session::{FetchBudget, Listener, Session, SessionContext, SessionInit};
 use polylogue_kafka::settings::KafkaSettings;

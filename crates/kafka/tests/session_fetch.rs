@@ -1,6 +1,6 @@
 //! Fetch: long polls, bounds, errors, and the messages on their way.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod session_host;
 
@@ -8,10 +8,10 @@ use bytes::Bytes;
 use polylogue_api::{
     Compression, ReadData, ReadError, ReadPart, ReadRequest, Reply, Request as Ask, Token, TopicConfig,
 };
-use polylogue_kafka::codec::generated::fetch::{
+use polylogue_kafka::codec::fetch::{
     FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState,
 };
-use polylogue_kafka::codec::generated::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use polylogue_kafka::codec::{ErrorCode, Records};
 use polylogue_record::compress::Codec;
 use polylogue_record::kafka::BatchBuilder;

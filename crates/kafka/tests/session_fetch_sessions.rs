@@ -1,14 +1,12 @@
 //! Fetch sessions (KIP-227).
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod session_host;
 
 use polylogue_api::{ReadData, Reply, Request as Ask};
 use polylogue_kafka::codec::ErrorCode;
-use polylogue_kafka::codec::generated::fetch::{
-    FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic,
-};
+use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic};
 use polylogue_kafka::session::Session;
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_types::{Chunk, Offset, TopicId};

@@ -1,20 +1,18 @@
 //! Group requests on their way to the coordinator and back.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod session_host;
 
 use polylogue_api::{MachineId, Reply, Request as Ask, Token, Unavailable};
-use polylogue_kafka::codec::generated::heartbeat::HeartbeatRequest;
-use polylogue_kafka::codec::generated::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
-use polylogue_kafka::codec::generated::leave_group::{LeaveGroupRequest, MemberIdentity};
-use polylogue_kafka::codec::generated::offset_commit::{
+use polylogue_kafka::codec::heartbeat::HeartbeatRequest;
+use polylogue_kafka::codec::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
+use polylogue_kafka::codec::leave_group::{LeaveGroupRequest, MemberIdentity};
+use polylogue_kafka::codec::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
-use polylogue_kafka::codec::generated::offset_fetch::{
-    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic,
-};
-use polylogue_kafka::codec::generated::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
+use polylogue_kafka::codec::offset_fetch::{OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic};
+use polylogue_kafka::codec::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
 use polylogue_kafka::codec::{ErrorCode, StrBytes};
 use polylogue_kafka::groups::command::{
     FetchedGroup, FetchedOffset, FetchedTopic, GroupCommand, GroupReply, JoinGroupReply, JoinedMember, LeaveGroupReply,

@@ -1,6 +1,6 @@
 //! What a session allocates: nothing while it is silent, a handful of times a request, and never by the message.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod session_host;
 
@@ -8,13 +8,13 @@ use allocation_counter::{AllocationInfo, measure};
 use bytes::BytesMut;
 use polylogue_api::{Appended, Catalog, Now, ReadData, Reply, Request as Ask, TopicConfig};
 use polylogue_kafka::codec::Records;
-use polylogue_kafka::codec::generated::fetch::FetchPartition;
-use polylogue_kafka::codec::generated::find_coordinator::FindCoordinatorRequest;
-use polylogue_kafka::codec::generated::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
-use polylogue_kafka::codec::generated::leave_group::{LeaveGroupRequest, MemberIdentity};
-use polylogue_kafka::codec::generated::list_offsets::ListOffsetsTopic;
-use polylogue_kafka::codec::generated::metadata::{MetadataRequest, MetadataRequestTopic};
-use polylogue_kafka::codec::generated::produce::ProduceRequest;
+use polylogue_kafka::codec::fetch::FetchPartition;
+use polylogue_kafka::codec::find_coordinator::FindCoordinatorRequest;
+use polylogue_kafka::codec::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
+use polylogue_kafka::codec::leave_group::{LeaveGroupRequest, MemberIdentity};
+use polylogue_kafka::codec::list_offsets::ListOffsetsTopic;
+use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic};
+use polylogue_kafka::codec::produce::ProduceRequest;
 use polylogue_kafka::session::{Session, SessionContext};
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_types::{Chunk, Offset};

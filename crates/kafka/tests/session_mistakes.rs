@@ -1,6 +1,6 @@
 //! Mistakes that other brokers have made, under the numbers of the list of them, as far as sessions could make them too.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod session_host;
 
@@ -9,14 +9,14 @@ use polylogue_api::{
     AppendError, Appended, Cleanup, Compression, CreatedTopic, FoundOffset, ReadData, ReadError, Reply, Request as Ask,
     TimestampKind, TopicConfig, Unavailable,
 };
-use polylogue_kafka::codec::generated::api_versions::ApiVersionsRequest;
-use polylogue_kafka::codec::generated::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
-use polylogue_kafka::codec::generated::fetch::{FetchPartition, FetchRequest, FetchTopic};
-use polylogue_kafka::codec::generated::find_coordinator::FindCoordinatorRequest;
-use polylogue_kafka::codec::generated::init_producer_id::InitProducerIdRequest;
-use polylogue_kafka::codec::generated::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
-use polylogue_kafka::codec::generated::metadata::{MetadataRequest, MetadataRequestTopic};
-use polylogue_kafka::codec::generated::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
+use polylogue_kafka::codec::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
+use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use polylogue_kafka::codec::find_coordinator::FindCoordinatorRequest;
+use polylogue_kafka::codec::init_producer_id::InitProducerIdRequest;
+use polylogue_kafka::codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic};
+use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use polylogue_kafka::codec::{ErrorCode, Records};
 use polylogue_kafka::session::{CloseReason, Session, SessionInit, supported_apis};
 use polylogue_record::compress::Codec;
@@ -446,7 +446,7 @@ fn mistake_26_timestamps_may_lie_far_apart_or_be_absent() {
 
 #[test]
 fn mistake_27_what_members_say_is_carried_as_it_is() {
-    use polylogue_kafka::codec::generated::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
+    use polylogue_kafka::codec::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
     use polylogue_kafka::groups::command::GroupCommand;
     let metadata = Bytes::from_static(&[0, 1, 0xff, 0, 0x80]);
     let protocol = |name: &str| JoinGroupRequestProtocol { name: text(name), metadata: metadata.clone() };

@@ -1,6 +1,6 @@
 //! ListOffsets and OffsetForLeaderEpoch.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod session_host;
 
@@ -9,10 +9,10 @@ use polylogue_api::{
     EpochEnd, EpochEndQuery, FindOffset, FoundOffset, OffsetSpec, ReadError, Reply, Request as Ask, Token,
 };
 use polylogue_kafka::codec::ErrorCode;
-use polylogue_kafka::codec::generated::list_offsets::{
+use polylogue_kafka::codec::list_offsets::{
     ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsTopic,
 };
-use polylogue_kafka::codec::generated::offset_for_leader_epoch::{
+use polylogue_kafka::codec::offset_for_leader_epoch::{
     OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
 use polylogue_record::compress::Codec;

@@ -1,19 +1,19 @@
 //! The order of requests and responses, frames, idle connections, and the end of a connection.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod session_host;
 
 use bytes::BytesMut;
 use polylogue_api::{Appended, CreatedTopic, Reply, Request as Ask, Unavailable};
 use polylogue_kafka::codec::DecodeError;
-use polylogue_kafka::codec::generated::api_versions::ApiVersionsRequest;
-use polylogue_kafka::codec::generated::create_topics::{CreatableTopic, CreateTopicsRequest};
-use polylogue_kafka::codec::generated::heartbeat::HeartbeatRequest;
-use polylogue_kafka::codec::generated::init_producer_id::InitProducerIdRequest;
-use polylogue_kafka::codec::generated::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
-use polylogue_kafka::codec::generated::metadata::MetadataRequest;
-use polylogue_kafka::codec::generated::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
+use polylogue_kafka::codec::create_topics::{CreatableTopic, CreateTopicsRequest};
+use polylogue_kafka::codec::heartbeat::HeartbeatRequest;
+use polylogue_kafka::codec::init_producer_id::InitProducerIdRequest;
+use polylogue_kafka::codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use polylogue_kafka::codec::metadata::MetadataRequest;
+use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use polylogue_kafka::codec::{ApiKey, Records, Request};
 use polylogue_kafka::session::{CloseReason, Session};
 use polylogue_kafka::settings::KafkaSettings;

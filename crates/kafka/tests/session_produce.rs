@@ -1,6 +1,6 @@
 //! Produce: what is checked, what is changed, what is answered.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod session_host;
 
@@ -8,7 +8,7 @@ use polylogue_api::{
     Ack, AppendError, AppendRequest, Appended, Cleanup, Compression, ProducerStamp, Reply, Request as Ask,
     TimestampKind, Token, TopicConfig, Unavailable,
 };
-use polylogue_kafka::codec::generated::produce::{
+use polylogue_kafka::codec::produce::{
     PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData,
 };
 use polylogue_kafka::codec::{ErrorCode, Records};

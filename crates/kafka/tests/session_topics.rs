@@ -1,19 +1,19 @@
 //! Metadata, CreateTopics, DeleteTopics, InitProducerId and FindCoordinator.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod session_host;
 
 use polylogue_api::{
     CreatedTopic, DeletedTopic, NewTopic, Reply, Request as Ask, Token, TopicConfig, TopicError, TopicRef, Unavailable,
 };
-use polylogue_kafka::codec::generated::create_topics::{
+use polylogue_kafka::codec::create_topics::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse,
 };
-use polylogue_kafka::codec::generated::delete_topics::{DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse};
-use polylogue_kafka::codec::generated::find_coordinator::FindCoordinatorRequest;
-use polylogue_kafka::codec::generated::init_producer_id::InitProducerIdRequest;
-use polylogue_kafka::codec::generated::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
+use polylogue_kafka::codec::delete_topics::{DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse};
+use polylogue_kafka::codec::find_coordinator::FindCoordinatorRequest;
+use polylogue_kafka::codec::init_producer_id::InitProducerIdRequest;
+use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
 use polylogue_kafka::codec::{ErrorCode, StrBytes};
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_types::TopicId;
@@ -314,7 +314,7 @@ fn delete(names: &[&str]) -> DeleteTopicsRequest {
 }
 
 fn deleted(response: &DeleteTopicsResponse) -> Vec<(Option<&str>, TopicId, ErrorCode)> {
-    let row = |row: &polylogue_kafka::codec::generated::delete_topics::DeletableTopicResult| {
+    let row = |row: &polylogue_kafka::codec::delete_topics::DeletableTopicResult| {
         (row.name.clone(), row.topic_id, code(row.error_code))
     };
     let mut rows: Vec<_> = response.responses.iter().map(row).collect();

@@ -1,10 +1,10 @@
 //! Every API at every version that is served: a request goes in, the broker does it, a response comes out.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod session_host;
 
-use polylogue_kafka::codec::generated::produce::ProduceRequest;
+use polylogue_kafka::codec::produce::ProduceRequest;
 use polylogue_kafka::codec::{ApiKey, Request};
 use polylogue_kafka::session::{SupportedApi, supported_apis};
 use polylogue_types::TopicId;

@@ -79,9 +79,14 @@ pub struct Written {
     pub files: usize,
 }
 
-/// The checkpoints of one shard. All methods block on the disk.
-#[derive(Debug)]
+/// The checkpoints of one shard. All methods block on the disk. Cheap to clone; all clones are the same store.
+#[derive(Clone, Debug)]
 pub struct CheckpointStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
     env: Env,
     dir: PathBuf,
     manifest: Arc<Keeper>,
@@ -127,19 +132,20 @@ impl CheckpointStore {
             let file = open_file(&env, &dir, named.sequence)?;
             chain.add(Directory::read(&*file, named.sequence, named.len)?, named.len);
         }
-        Ok(CheckpointStore { env, dir, manifest, chain: Mutex::new(chain) })
+        let inner = Inner { env, dir, manifest, chain: Mutex::new(chain) };
+        Ok(CheckpointStore { inner: Arc::new(inner) })
     }
 
     /// The last frame that the checkpoint covers; `None` before the first checkpoint.
     #[must_use]
     pub fn applied(&self) -> Option<Index> {
-        self.manifest.look().checkpoint_applied
+        self.inner.manifest.look().checkpoint_applied
     }
 
     /// How many chunks count.
     #[must_use]
     pub fn chunks(&self) -> usize {
-        self.chain.lock().chunks.len()
+        self.inner.chain.lock().chunks.len()
     }
 
     /// Shows every chunk that counts, one at a time, and gives the index up to which they cover the log.
@@ -147,10 +153,10 @@ impl CheckpointStore {
     /// # Errors
     /// `Damaged` names the file and the chunk; `Io`; what `visit` returns.
     pub fn load(&self, visit: &mut dyn FnMut(ChunkKey, Bytes) -> Result<()>) -> Result<Option<Index>> {
-        let chain = self.chain.lock();
+        let chain = self.inner.chain.lock();
         let mut order: Vec<(&ChunkKey, &Place)> = chain.chunks.iter().collect();
         order.sort_unstable_by_key(|(_, place)| (place.sequence, place.position));
-        let mut files = Files::new(&self.env, &self.dir);
+        let mut files = Files::new(&self.inner.env, &self.inner.dir);
         for (key, place) in order {
             visit(key.clone(), files.read(key, place)?)?;
         }
@@ -165,6 +171,16 @@ impl CheckpointStore {
     /// `Invalid` for an index below that of the last checkpoint, a key or chunk that is too large; `StorageFull`, `Io`;
     /// `Damaged` when a chunk that is copied does not verify. A failed flush ends the process.
     pub fn write(
+        &self,
+        applied: Index,
+        changed: impl IntoIterator<Item = (ChunkKey, Option<Bytes>)>,
+    ) -> Result<Written> {
+        self.inner.write(applied, changed)
+    }
+}
+
+impl Inner {
+    fn write(
         &self,
         applied: Index,
         changed: impl IntoIterator<Item = (ChunkKey, Option<Bytes>)>,

@@ -234,6 +234,12 @@ impl Journal {
         self.inner.write.lock().seal = true;
     }
 
+    /// Whether it was shut down, or has ended by a failure: everything that writes is `Stopped`.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.inner.queue.is_stopped()
+    }
+
     /// Free room in the files and on the disk.
     #[must_use]
     pub fn journal_room(&self) -> Room {

@@ -274,12 +274,19 @@ impl ShardStore {
         self.shared.covered_upto().map_or(Index(0), Index::next)
     }
 
-    /// The checkpoints of this shard. They share the store's manifest.
+    /// The checkpoints of this shard. They share the store's manifest. The first call reads the directories of the
+    /// checkpoint's files.
     ///
     /// # Errors
-    /// As [`CheckpointStore::open`].
+    /// `Damaged`, `Incompatible`, `Io`; nothing is changed.
     pub fn checkpoints(&self) -> Result<CheckpointStore> {
-        CheckpointStore::open(self.shared.env.clone(), &self.shared.dir, self.shared.manifest.clone())
+        let mut known = self.shared.checkpoints.lock();
+        if let Some(store) = &*known {
+            return Ok(store.clone());
+        }
+        let store = CheckpointStore::open(self.shared.env.clone(), &self.shared.dir, self.shared.manifest.clone())?;
+        *known = Some(store.clone());
+        Ok(store)
     }
 
     /// Changes the bound of the tail cache. Bytes.

@@ -1,55 +1,174 @@
 //! What every [`ShardLog`] must keep, as functions that a provider's tests call.
 //!
-//! A provider is given as a maker: it opens an empty log with the sink that it is handed. The suite drives it by
-//! [`ShardLog::step`], without threads, so that a failure repeats.
+//! A provider is given as a [`Place`] that its log lives in. The suite drives it by [`ShardLog::step`], without threads, so
+//! that a failure repeats. What is proposed names itself ([`Mark`]): its bytes say in which term it was proposed, by which
+//! ticket, and which of that ticket's entries it is.
+#![allow(clippy::expect_used, clippy::panic, reason = "a test suite fails by panicking")]
 
-use crate::{ReadLevel, Role, ShardLog, Sink, Work};
+mod cases;
+mod schedule;
+
+use crate::{ShardLog, Sink, Work};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use polylogue_log::Frame;
 use polylogue_log::journal::{CommitSink, Draft, Outcome, Proposal};
-use polylogue_log::{ErrorKind, Frame};
 use polylogue_record::crc::crc32c;
 use polylogue_record::envelope::{Body, Envelope, Form};
-use polylogue_types::{Index, Offset, Ordinal, PartitionId, Term};
+use polylogue_types::{Index, Offset, Ordinal, PartitionId, Term, TimestampMs};
 use std::sync::Arc;
 
-/// Opens an empty log.
-pub type Maker<'a> = &'a dyn Fn(Sink) -> Arc<dyn ShardLog>;
+/// The queue of a log under test takes at most so much, so that the suite can fill it. Bytes.
+pub const QUEUE_BYTES_MAX: usize = 8 << 20;
 
 /// More steps than any test here can need; a log that is not done by then never will be.
 const STEPS_MAX: usize = 10_000;
+/// Longer than any provider may leave a lazy proposal unflushed. Milliseconds.
+const LAZY_MS: u64 = 2_000;
 
-/// Remembers what it is told.
+/// Where the log of a provider lives.
+pub trait Place {
+    /// Opens the log: an empty one at first, later what the life before has left. Its threads do not run. Everything
+    /// before `from` may be forgotten.
+    fn open(&self, sink: Sink, from: Index) -> Arc<dyn ShardLog>;
+    /// The power goes and comes back; what was opened before is dead. `false` for a place where nothing survives: then
+    /// nothing has happened.
+    fn crash(&self) -> bool;
+    /// The next write finds the disk full, and only that one. `false` for a place without a disk.
+    fn fail_write(&self) -> bool;
+    /// Time passes.
+    fn pass_ms(&self, ms: u64);
+}
+
+/// Makes a new place. The number is a seed for whatever is random in it.
+pub type Maker<'a> = &'a dyn Fn(u64) -> Box<dyn Place>;
+
+/// All of it, with `seeds` random schedules.
+///
+/// # Panics
+/// When the provider breaks the contract; the text says which part.
+pub fn all(make: Maker<'_>, seeds: u64) {
+    cases::all(make);
+    schedule::all(make, seeds);
+}
+
+/// Remembers what it is told, and that it was told in order.
 #[derive(Debug, Default)]
 pub struct Recorder {
-    frames: Mutex<Vec<Arc<Frame>>>,
-    outcomes: Mutex<Vec<(u64, Outcome)>>,
+    heard: Mutex<Heard>,
+}
+
+#[derive(Debug, Default)]
+struct Heard {
+    frames: Vec<Arc<Frame>>,
+    outcomes: Vec<(u64, Outcome)>,
 }
 
 impl CommitSink for Recorder {
     fn committed(&self, frames: &[Arc<Frame>], outcomes: &[(u64, Outcome)]) {
-        let mut known = self.frames.lock();
-        known.extend(frames.iter().cloned());
+        let mut heard = self.heard.lock();
+        for frame in frames {
+            if let Some(last) = heard.frames.last() {
+                follows(last, frame);
+            }
+            heard.frames.push(frame.clone());
+        }
         for (ticket, outcome) in outcomes {
             if let Outcome::Committed(index) = outcome {
-                assert!(known.iter().any(|f| f.index == *index), "ticket {ticket}: its frame was not shown before");
+                let shown = heard.frames.last().is_some_and(|last| *index <= last.index);
+                assert!(shown, "ticket {ticket}: its frame {index} was not shown before its outcome");
             }
         }
-        self.outcomes.lock().extend_from_slice(outcomes);
+        heard.outcomes.extend_from_slice(outcomes);
     }
 }
 
+/// A frame stands behind another one.
+fn follows(before: &Frame, after: &Frame) {
+    assert_eq!(after.index, before.index.next(), "indexes have no gaps");
+    assert!(after.term >= before.term, "frame {}: the term went from {} to {}", after.index, before.term, after.term);
+    assert!(after.time_ms >= before.time_ms, "frame {}: time went back", after.index);
+}
+
+/// What an entry's bytes say of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Mark {
+    term: Term,
+    ticket: u64,
+    /// Its number in the proposal.
+    entry: u64,
+}
+
+/// The bytes of a mark.
+const MARK_BYTES: usize = 24;
+
+impl Mark {
+    /// An entry of `len` bytes and more that says so.
+    fn draft(self, partition: u64, len: usize) -> Draft {
+        let numbers = [self.term.0, self.ticket, self.entry];
+        let mut bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+        bytes.resize(len.max(MARK_BYTES), self.ticket as u8);
+        let mut envelope = Envelope::new(PartitionId(partition), Form::Opaque);
+        // Some number that grows: a log does not look at it.
+        envelope.base_offset = Offset(self.ticket * 100 + self.entry);
+        envelope.ordinal = Ordinal(self.ticket * 100 + self.entry);
+        envelope.count = 1;
+        envelope.body = Body::Inline { len: bytes.len() as u32, checksum: crc32c(&bytes) };
+        Draft::new(envelope, Bytes::from(bytes))
+    }
+
+    fn of(bytes: &[u8]) -> Mark {
+        let number = |at: usize| bytes.get(at..).and_then(|b| b.first_chunk()).map_or(u64::MAX, |b| u64::from_le_bytes(*b));
+        Mark { term: Term(number(0)), ticket: number(8), entry: number(16) }
+    }
+}
+
+/// A proposal of one small entry.
+fn small(term: Term, ticket: u64) -> Proposal {
+    Proposal::data(term, ticket, vec![Mark { term, ticket, entry: 0 }.draft(2000, MARK_BYTES)])
+}
+
+/// The marks in frames, with the partition and the index that they stand at.
+fn marks<'a>(frames: impl IntoIterator<Item = &'a Arc<Frame>>) -> Vec<(PartitionId, Index, Mark)> {
+    let mut out = Vec::new();
+    for frame in frames {
+        let partitions: Vec<_> = frame.entries.iter().map(|e| e.envelope.partition).collect();
+        assert!(partitions.is_sorted(), "frame {}: entries stand by partition", frame.index);
+        for entry in &frame.entries {
+            assert_eq!(entry.envelope.append_time, frame.time_ms, "an entry's time is its frame's");
+            let mark = Mark::of(&frame.native(entry));
+            assert_eq!(mark.term, frame.term, "frame {}: an entry of another term", frame.index);
+            out.push((entry.envelope.partition, frame.index, mark));
+        }
+    }
+    out
+}
+
+/// A log and what it tells.
 struct Case {
+    place: Box<dyn Place>,
     log: Arc<dyn ShardLog>,
     seen: Arc<Recorder>,
 }
 
 impl Case {
     fn new(make: Maker<'_>) -> Case {
-        let seen = Arc::new(Recorder::default());
-        Case { log: make(seen.clone()), seen }
+        Case::in_place(make(1), Index(0))
     }
 
+    fn in_place(place: Box<dyn Place>, from: Index) -> Case {
+        let seen = Arc::new(Recorder::default());
+        let log = place.open(seen.clone(), from);
+        Case { place, log, seen }
+    }
+
+    /// The power goes; another life, if the log has one.
+    fn crash(self, from: Index) -> Option<Case> {
+        let crashed = self.place.crash();
+        crashed.then(|| Case::in_place(self.place, from))
+    }
+
+    /// Steps until nothing is due.
     fn drive(&self) {
         for _ in 0..STEPS_MAX {
             let mut did = false;
@@ -60,153 +179,56 @@ impl Case {
                 return;
             }
         }
+        panic!("a log that gets nothing to do comes to rest");
     }
 
-    fn entries(&self) -> Vec<(PartitionId, Offset, Bytes)> {
-        let frames = self.seen.frames.lock();
-        let entries = frames.iter().flat_map(|f| f.entries.iter().map(move |e| (f, e)));
-        entries.map(|(f, e)| (e.envelope.partition, e.envelope.base_offset, f.native(e))).collect()
+    /// Steps and lets time pass until nothing at all is left to do.
+    fn settle(&self) {
+        self.drive();
+        self.place.pass_ms(LAZY_MS);
+        self.drive();
     }
 
+    fn outcomes(&self) -> Vec<(u64, Outcome)> {
+        self.seen.heard.lock().outcomes.clone()
+    }
+
+    /// The tickets that are committed.
     fn committed(&self) -> Vec<u64> {
-        let outcomes = self.seen.outcomes.lock();
+        let outcomes = self.outcomes();
         outcomes.iter().filter(|(_, o)| matches!(o, Outcome::Committed(_))).map(|(t, _)| *t).collect()
     }
-}
 
-fn draft(partition: u64, offset: u64, text: &str) -> Draft {
-    let bytes = Bytes::copy_from_slice(text.as_bytes());
-    let mut envelope = Envelope::new(PartitionId(partition), Form::Opaque);
-    envelope.base_offset = Offset(offset);
-    envelope.ordinal = Ordinal(offset);
-    envelope.count = 1;
-    envelope.body = Body::Inline { len: bytes.len() as u32, checksum: crc32c(&bytes) };
-    Draft::new(envelope, bytes)
-}
+    /// The tickets of all entries that were told of, in order.
+    fn told(&self) -> Vec<u64> {
+        marks(&self.seen.heard.lock().frames).into_iter().map(|(_, _, mark)| mark.ticket).collect()
+    }
 
-/// All of them.
-///
-/// # Panics
-/// When the provider breaks the contract; the text says which part.
-#[allow(clippy::expect_used, clippy::panic, reason = "a test suite")]
-pub fn all(make: Maker<'_>) {
-    commits_in_order(make);
-    clusters_a_proposal_by_partition(make);
-    fences_the_old_term(make);
-    shows_nothing_uncommitted(make);
-    reads_and_trims(make);
-    seals(make);
-    stops(make);
-}
+    fn frames(&self) -> Vec<Arc<Frame>> {
+        self.seen.heard.lock().frames.clone()
+    }
 
-#[allow(clippy::expect_used, clippy::panic, reason = "a test suite")]
-fn commits_in_order(make: Maker<'_>) {
-    let case = Case::new(make);
-    let term = case.log.acquire().expect("a new log can be acquired");
-    for ticket in 0..100 {
-        let proposal = Proposal::data(term, ticket, vec![draft(2000, ticket, &format!("entry {ticket}"))]);
-        case.log.try_propose(proposal).expect("an idle log takes proposals");
-        if ticket % 7 == 0 {
-            case.drive();
+    fn last_time_ms(&self) -> TimestampMs {
+        self.seen.heard.lock().frames.last().map_or(TimestampMs::MIN, |f| f.time_ms)
+    }
+
+    /// Everything that can be read.
+    fn read_all(&self) -> Vec<Arc<Frame>> {
+        let view = self.log.view();
+        let mut all: Vec<Arc<Frame>> = Vec::new();
+        let (mut next, end) = (view.first, view.committed.map_or(view.first, Index::next));
+        while next < end {
+            let frames = self.log.read(next, 4096).unwrap_or_else(|e| panic!("index {next} is there: {e}"));
+            assert!(!frames.is_empty(), "at least one frame, however small the bound");
+            for frame in frames {
+                assert_eq!(frame.index, next, "frames come from where they were asked for, without gaps");
+                if let Some(last) = all.last() {
+                    follows(last, &frame);
+                }
+                next = next.next();
+                all.push(frame);
+            }
         }
+        all
     }
-    case.drive();
-    assert_eq!(case.committed(), (0..100).collect::<Vec<_>>(), "each ticket has one outcome, in order");
-    let offsets: Vec<_> = case.entries().iter().map(|(_, offset, _)| offset.0).collect();
-    assert_eq!(offsets, (0..100).collect::<Vec<_>>(), "the order of calls is the order in the log");
-    let frames = case.seen.frames.lock();
-    for pair in frames.windows(2) {
-        assert_eq!(pair[1].index, pair[0].index.next(), "indexes have no gaps");
-        assert!(pair[1].term >= pair[0].term && pair[1].time_ms >= pair[0].time_ms, "term and time never go back");
-    }
-}
-
-#[allow(clippy::expect_used, clippy::panic, reason = "a test suite")]
-fn clusters_a_proposal_by_partition(make: Maker<'_>) {
-    let case = Case::new(make);
-    let term = case.log.acquire().expect("acquire");
-    let entries = vec![draft(2001, 0, "b0"), draft(2000, 0, "a0"), draft(2001, 1, "b1"), draft(2000, 1, "a1")];
-    case.log.try_propose(Proposal::data(term, 0, entries)).expect("propose");
-    case.drive();
-    let texts: Vec<_> = case.entries().into_iter().map(|(_, _, bytes)| bytes).collect();
-    assert_eq!(texts, ["a0", "a1", "b0", "b1"], "by partition, then in the order proposed");
-}
-
-#[allow(clippy::expect_used, clippy::panic, reason = "a test suite")]
-fn fences_the_old_term(make: Maker<'_>) {
-    let case = Case::new(make);
-    let old = case.log.acquire().expect("acquire");
-    case.log.try_propose(Proposal::data(old, 0, vec![draft(2000, 0, "of the old term")])).expect("propose");
-    case.drive();
-    let new = case.log.acquire().expect("acquire again");
-    assert!(new > old, "terms grow");
-    let refused = case.log.try_propose(Proposal::data(old, 1, vec![draft(2000, 1, "too late")]));
-    assert_eq!(refused.expect_err("the old term is over").kind, ErrorKind::Fenced);
-    case.log.try_propose(Proposal::data(new, 2, vec![draft(2000, 1, "of the new term")])).expect("propose");
-    case.drive();
-    assert_eq!(case.committed(), [0, 2]);
-    assert_eq!(case.log.view().term, new);
-}
-
-#[allow(clippy::expect_used, clippy::panic, reason = "a test suite")]
-fn shows_nothing_uncommitted(make: Maker<'_>) {
-    let case = Case::new(make);
-    let term = case.log.acquire().expect("acquire");
-    case.drive();
-    case.log.try_propose(Proposal::data(term, 0, vec![draft(2000, 0, "not yet")])).expect("propose");
-    let committed = case.log.barrier(ReadLevel::Quorum).expect("barrier");
-    let shown = case.log.read(case.log.view().first, 1 << 20).expect("read");
-    assert!(shown.iter().all(|f| Some(f.index) <= committed), "a reader never sees above the commit index");
-    assert!(case.entries().is_empty(), "the sink never hears of what is not committed");
-}
-
-#[allow(clippy::expect_used, clippy::panic, reason = "a test suite")]
-fn reads_and_trims(make: Maker<'_>) {
-    let case = Case::new(make);
-    let term = case.log.acquire().expect("acquire");
-    for ticket in 0..20 {
-        case.log.try_propose(Proposal::data(term, ticket, vec![draft(2000, ticket, "x")])).expect("propose");
-        case.drive();
-    }
-    let committed = case.log.view().committed.expect("something is committed");
-    let first = case.log.view().first;
-    let mut next = first;
-    let mut entries = 0;
-    while next <= committed {
-        let frames = case.log.read(next, 1).expect("read");
-        assert!(!frames.is_empty(), "at least one frame, however small the bound");
-        for frame in frames {
-            assert_eq!(frame.index, next, "frames come without gaps");
-            entries += frame.entries.len();
-            next = next.next();
-        }
-    }
-    assert_eq!(entries, 20);
-    let beyond = case.log.trim(Index(committed.0 + 1000));
-    assert!(beyond.is_err(), "what is not committed cannot be trimmed");
-    case.log.trim(Index(committed.0 - 1)).expect("trim");
-    case.drive();
-}
-
-#[allow(clippy::expect_used, clippy::panic, reason = "a test suite")]
-fn seals(make: Maker<'_>) {
-    let case = Case::new(make);
-    let term = case.log.acquire().expect("acquire");
-    assert!(case.log.seal(Term(term.0 + 100)).is_err(), "only the writer seals");
-    case.log.seal(term).expect("seal");
-    let refused = case.log.try_propose(Proposal::data(term, 0, vec![draft(2000, 0, "after the end")]));
-    assert_eq!(refused.expect_err("sealed").kind, ErrorKind::Fenced);
-}
-
-#[allow(clippy::expect_used, clippy::panic, reason = "a test suite")]
-fn stops(make: Maker<'_>) {
-    let case = Case::new(make);
-    let term = case.log.acquire().expect("acquire");
-    case.log.try_propose(Proposal::data(term, 0, vec![draft(2000, 0, "the last one")])).expect("propose");
-    case.log.shutdown();
-    assert_eq!(case.committed(), [0], "what was taken before a clean stop is committed");
-    let refused = case.log.try_propose(Proposal::data(term, 1, vec![draft(2000, 1, "after the end")]));
-    assert_eq!(refused.expect_err("stopped").kind, ErrorKind::Stopped);
-    assert_eq!(case.log.view().role, Role::Stopped);
-    case.log.shutdown();
 }

@@ -8,10 +8,12 @@
 //! - A proposal names the term of the writer that makes it; after a newer [`ShardLog::acquire`] it is refused
 //!   (`Fenced`), whoever still holds the old term.
 //! - `try_propose` never blocks, and the order of accepted calls is the order in the log.
-//! - Every accepted proposal has exactly one outcome, and outcomes come in ticket order.
-//! - `Committed` means: durable in the shard's class, and delivered to the sink before the outcome is.
+//! - Every accepted proposal has exactly one outcome, and outcomes come in the order in which proposals were accepted.
+//! - `Committed` means: durable in the shard's class, and delivered to the sink with the outcome or before it.
 //! - `NotCommitted` means: it will never be seen. `Unknown` means: it may be seen after a restart.
 //! - Nothing above the commit index is ever given to the sink or to a reader.
+//! - Indexes have no gaps; term and time never go back from frame to frame. What was accepted in a term stands before the
+//!   first frame of the next one.
 
 pub mod conformance;
 pub mod local;
@@ -39,13 +41,13 @@ pub enum Role {
 pub struct LogView {
     /// What this node is.
     pub role: Role,
-    /// The current writer's term.
+    /// The writer's term; of a log without a writer, the last one there was.
     pub term: Term,
     /// The first index that can still be read.
     pub first: Index,
     /// The last index that is written, durable or not; `None` for an empty log.
     pub tail: Option<Index>,
-    /// The last index that is durable.
+    /// The last index that is durable; `None` too where nothing ever is.
     pub durable: Option<Index>,
     /// The last index that is committed.
     pub committed: Option<Index>,
@@ -76,8 +78,9 @@ pub trait ShardLog: Send + Sync + Debug {
     /// Hands a proposal over. Returns at once.
     ///
     /// # Errors
-    /// `Fenced` when `proposal.epoch` is not the current term, `Busy` when the queue is full, `StorageFull` when
-    /// there is no room for payload, `Stopped`. The proposal comes back.
+    /// `Fenced` when `proposal.epoch` is not the writer's term, `Busy` when the queue is full, `StorageFull` when
+    /// there is no room for payload, `Invalid` for a proposal that breaks a bound or its own rules, `Stopped`. The
+    /// proposal comes back.
     fn try_propose(&self, proposal: Proposal) -> std::result::Result<(), Refused>;
 
     /// The index up to which a reader must have applied to see everything acknowledged before this call.
@@ -86,22 +89,24 @@ pub trait ShardLog: Send + Sync + Debug {
     /// `Stopped`, or `Fenced` when this node cannot know.
     fn barrier(&self, level: ReadLevel) -> Result<Option<Index>>;
 
-    /// Committed frames from an index on, as many as fit into `bytes_max` and at least one.
+    /// Committed frames from an index on, as many as fit into `bytes_max`; at least one, if there is one.
     ///
     /// # Errors
-    /// `OutOfRange` below the first index; `Damaged`.
+    /// `OutOfRange` below the first index and more than one above the last committed one; `Damaged`; `Io`.
     fn read(&self, from: Index, bytes_max: usize) -> Result<Vec<Arc<Frame>>>;
 
     /// Forgets everything up to an index: a checkpoint and segments cover it.
     ///
     /// # Errors
-    /// `Invalid` above the commit index; `Io`.
+    /// `Invalid` above what is committed, and above what is durable where anything is; `Stopped`; `StorageFull`; `Io`.
     fn trim(&self, upto: Index) -> Result<()>;
 
-    /// Ends the writer's term for good and says where the log ends: the next extent begins elsewhere.
+    /// Ends the writer's term for good and says where the log ends: the next extent begins elsewhere. There is no writer
+    /// afterwards.
     ///
     /// # Errors
-    /// `Fenced` when `term` is not the current one.
+    /// `Fenced` when `term` is not the writer's; `Stopped`; `StorageFull`, and then the term is over all the same, but a
+    /// restart may not know it.
     fn seal(&self, term: Term) -> Result<Option<Index>>;
 
     /// Does one piece of what the provider's own threads would do; `false` when there was nothing to do. The
@@ -114,7 +119,7 @@ pub trait ShardLog: Send + Sync + Debug {
     /// When the system has none.
     fn run(&self) -> Result<()>;
 
-    /// Flushes, marks a clean stop and ends the threads. Later calls are `Stopped`.
+    /// Flushes, marks a clean stop and ends the threads. Later calls are `Stopped`, but for those that only look.
     fn shutdown(&self);
 }
 

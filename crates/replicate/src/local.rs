@@ -4,11 +4,12 @@
 //! directory over as it is.
 
 use crate::{LogView, ReadLevel, Role, ShardLog, Work};
+use parking_lot::Mutex;
 use polylogue_log::journal::{Journal, Proposal, Refused};
 use polylogue_log::{Error, ErrorKind, Frame, Result};
 use polylogue_types::{Index, NodeId, Term};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// See the module.
 #[derive(Debug)]
@@ -16,13 +17,18 @@ pub struct LocalLog {
     journal: Arc<Journal>,
     node: NodeId,
     stopped: AtomicBool,
+    // One change of writer at a time: a seal must not end the term of somebody who came in between.
+    changing: Mutex<()>,
+    /// The term that the last seal took and gave to nobody; 0 for none.
+    sealed: AtomicU64,
 }
 
 impl LocalLog {
     /// Wraps an open journal.
     #[must_use]
     pub fn new(journal: Arc<Journal>, node: NodeId) -> LocalLog {
-        LocalLog { journal, node, stopped: AtomicBool::new(false) }
+        let (stopped, changing, sealed) = Default::default();
+        LocalLog { journal, node, stopped, changing, sealed }
     }
 
     /// The journal, for the partition store, which reads and adopts its files.
@@ -30,19 +36,30 @@ impl LocalLog {
     pub fn journal(&self) -> &Arc<Journal> {
         &self.journal
     }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed) || self.journal.is_stopped()
+    }
+
+    fn check_running(&self) -> Result<()> {
+        if self.is_stopped() {
+            return Err(Error::new(ErrorKind::Stopped, "the log is shut down"));
+        }
+        Ok(())
+    }
 }
 
 impl ShardLog for LocalLog {
     fn view(&self) -> LogView {
         let view = self.journal.view();
         let role = match view.epoch {
-            _ if self.stopped.load(Ordering::Relaxed) => Role::Stopped,
-            Some(_) => Role::Writer,
-            None => Role::Reader,
+            _ if self.is_stopped() => Role::Stopped,
+            Some(term) if term.0 != self.sealed.load(Ordering::Relaxed) => Role::Writer,
+            _ => Role::Reader,
         };
         LogView {
             role,
-            term: view.epoch.unwrap_or_default(),
+            term: view.epoch.or(view.last.map(|(_, term)| term)).unwrap_or_default(),
             first: view.first,
             tail: view.last.map(|(index, _)| index),
             durable: view.durable,
@@ -52,6 +69,7 @@ impl ShardLog for LocalLog {
     }
 
     fn acquire(&self) -> Result<Term> {
+        let _one = self.changing.lock();
         self.journal.acquire()
     }
 
@@ -60,12 +78,9 @@ impl ShardLog for LocalLog {
     }
 
     fn barrier(&self, _: ReadLevel) -> Result<Option<Index>> {
+        self.check_running()?;
         // The only voter is always right about what it has committed.
-        let view = self.journal.view();
-        if self.stopped.load(Ordering::Relaxed) {
-            return Err(Error::new(ErrorKind::Stopped, "the log is shut down"));
-        }
-        Ok(view.committed)
+        Ok(self.journal.view().committed)
     }
 
     fn read(&self, from: Index, bytes_max: usize) -> Result<Vec<Arc<Frame>>> {
@@ -73,15 +88,25 @@ impl ShardLog for LocalLog {
     }
 
     fn trim(&self, upto: Index) -> Result<()> {
+        self.check_running()?;
+        let view = self.journal.view();
+        if Some(upto) > view.committed.min(view.durable) {
+            let (committed, durable) = (view.committed, view.durable);
+            let text = format!("cannot forget up to index {upto}: committed is {committed:?}, durable {durable:?}");
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
         self.journal.release(upto)
     }
 
     fn seal(&self, term: Term) -> Result<Option<Index>> {
-        if self.journal.view().epoch != Some(term) {
+        let _one = self.changing.lock();
+        self.check_running()?;
+        if self.journal.view().epoch != Some(term) || self.sealed.load(Ordering::Relaxed) == term.0 {
             return Err(Error::new(ErrorKind::Fenced, format!("term {term} is over; only its writer may seal it")));
         }
         // A term that is taken and given to nobody: every proposal of the old one is fenced, durably.
-        self.journal.acquire()?;
+        let nobody = self.journal.acquire()?;
+        self.sealed.store(nobody.0, Ordering::Relaxed);
         Ok(self.journal.view().committed)
     }
 

@@ -4,22 +4,44 @@
 //! Committed means: taken. Frames are handed to the sink and forgotten; what is kept of them the partition store
 //! decides. Whoever uses it sees to it that offsets are not given out again after a restart.
 
+mod frame;
+
 use crate::{LogView, ReadLevel, Role, ShardLog, Sink, Work};
-use bytes::BytesMut;
+use frame::Head;
 use parking_lot::{Condvar, Mutex};
 use polylogue_env::{Env, JoinTask};
-use polylogue_log::frame::EntryRef;
 use polylogue_log::journal::{Outcome, Proposal, Refused};
-use polylogue_log::{Error, ErrorKind, Frame, Kind, Result};
-use polylogue_record::envelope::Body;
-use polylogue_types::{Index, NodeId, ShardId, Term, TimestampMs};
+use polylogue_log::{Error, ErrorKind, Frame, Result};
+use polylogue_types::{Index, NodeId, ShardId, Term, TimestampMs, limits};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How many recent frames [`ShardLog::read`] can still give.
-const FRAMES_KEPT: usize = 1024;
-/// What may wait to be delivered. Bytes.
-const QUEUE_BYTES_MAX: usize = 64 << 20;
+/// What a memory shard holds at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// What may wait to be delivered. Bytes.
+    pub queue_bytes_max: usize,
+    /// How many proposals may wait to be delivered.
+    pub queue_count_max: usize,
+    /// The largest single entry. Bytes.
+    pub entry_bytes_max: usize,
+    /// The recent frames that [`ShardLog::read`] can still give. Bytes; one frame is kept however large it is.
+    pub recent_bytes_max: usize,
+    /// How many these are.
+    pub recent_count_max: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds {
+            queue_bytes_max: 64 << 20,
+            queue_count_max: 64 << 10,
+            entry_bytes_max: limits::REQUEST_BYTES_MAX,
+            recent_bytes_max: 16 << 20,
+            recent_count_max: 1024,
+        }
+    }
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -28,15 +50,17 @@ pub struct MemoryLog {
     thread: Mutex<Option<Box<dyn JoinTask>>>,
 }
 
+/// Locks: `delivering` before `state`; `state` is never held while the sink is called.
 struct Core {
     env: Env,
     shard: ShardId,
     node: NodeId,
+    bounds: Bounds,
     sink: Sink,
     state: Mutex<State>,
     wake: Condvar,
     // Held while a batch is delivered, so that two callers of `step` cannot overtake each other.
-    delivering: Mutex<()>,
+    delivering: Mutex<End>,
 }
 
 impl std::fmt::Debug for Core {
@@ -45,16 +69,83 @@ impl std::fmt::Debug for Core {
     }
 }
 
-#[derive(Default)]
-struct State {
-    term: Term,
+/// Where the log ends.
+#[derive(Debug, Default)]
+struct End {
     next: Index,
     time_ms: TimestampMs,
-    queue: VecDeque<Proposal>,
+}
+
+/// What waits to become a frame. A term's beginning waits in the same queue as what is proposed, so that it stands
+/// between what was accepted in the old term and what is accepted in the new one.
+#[derive(Debug)]
+enum Item {
+    Begin(Term),
+    Propose(Proposal),
+}
+
+#[derive(Default)]
+struct State {
+    /// The highest term.
+    term: Term,
+    /// Somebody may propose in it.
+    has_writer: bool,
+    queue: VecDeque<Item>,
     queue_bytes: usize,
     recent: VecDeque<Arc<Frame>>,
+    recent_bytes: usize,
     committed: Option<Index>,
     stopped: bool,
+}
+
+impl State {
+    /// The first index that can be read.
+    fn first(&self) -> Index {
+        self.recent.front().map_or_else(|| self.next(), |f| f.index)
+    }
+
+    /// The index after the last one that is committed.
+    fn next(&self) -> Index {
+        self.committed.map_or(Index(0), Index::next)
+    }
+
+    /// From here on in the queue a new term holds.
+    fn begin_term(&mut self, has_writer: bool) -> Term {
+        self.term = Term(self.term.0 + 1);
+        self.has_writer = has_writer;
+        self.queue.push_back(Item::Begin(self.term));
+        self.term
+    }
+
+    fn commit(&mut self, frames: &[Arc<Frame>], bounds: &Bounds) {
+        for frame in frames {
+            self.committed = Some(frame.index);
+            self.recent_bytes += weight(frame);
+            self.recent.push_back(frame.clone());
+        }
+        while self.recent.len() > bounds.recent_count_max.max(1)
+            || (self.recent.len() > 1 && self.recent_bytes > bounds.recent_bytes_max)
+        {
+            self.forget_first();
+        }
+    }
+
+    fn forget_first(&mut self) {
+        if let Some(frame) = self.recent.pop_front() {
+            self.recent_bytes -= weight(&frame);
+        }
+    }
+
+    fn check_running(&self) -> Result<()> {
+        if self.stopped {
+            return Err(Error::new(ErrorKind::Stopped, "the log is shut down"));
+        }
+        Ok(())
+    }
+}
+
+fn weight(frame: &Frame) -> usize {
+    frame.bytes.len() + frame.body.len()
 }
 
 impl MemoryLog {
@@ -62,19 +153,41 @@ impl MemoryLog {
     /// there before.
     #[must_use]
     pub fn new(env: Env, shard: ShardId, node: NodeId, term: Term, sink: Sink) -> MemoryLog {
+        MemoryLog::with_bounds(env, shard, node, term, sink, Bounds::default())
+    }
+
+    /// The same with bounds other than the defaults.
+    #[must_use]
+    pub fn with_bounds(env: Env, shard: ShardId, node: NodeId, term: Term, sink: Sink, bounds: Bounds) -> MemoryLog {
         let state = Mutex::new(State { term, ..State::default() });
-        let core = Core { env, shard, node, sink, state, wake: Condvar::new(), delivering: Mutex::new(()) };
+        let (wake, delivering) = (Condvar::new(), Mutex::default());
+        let core = Core { env, shard, node, bounds, sink, state, wake, delivering };
         MemoryLog { core: Arc::new(core), thread: Mutex::new(None) }
+    }
+
+    /// Ends the term and delivers up to that point.
+    fn change_term(&self, expected: Option<Term>, has_writer: bool) -> Result<Term> {
+        let term = {
+            let mut state = self.core.state.lock();
+            state.check_running()?;
+            if let Some(expected) = expected
+                && !(state.has_writer && state.term == expected)
+            {
+                let text = format!("term {expected} is over; only its writer may seal it");
+                return Err(Error::new(ErrorKind::Fenced, text));
+            }
+            state.begin_term(has_writer)
+        };
+        self.core.deliver();
+        Ok(term)
     }
 }
 
-fn bytes_of(proposal: &Proposal) -> usize {
-    proposal.entries.iter().map(|d| d.bytes.len()).sum::<usize>() + proposal.body.len()
-}
-
 impl Core {
+    /// Makes frames of all that is queued and hands them over. When it returns, everything that was queued when it was called
+    /// has been delivered.
     fn deliver(&self) -> bool {
-        let _in_order = self.delivering.lock();
+        let mut end = self.delivering.lock();
         let batch = {
             let mut state = self.state.lock();
             state.queue_bytes = 0;
@@ -83,68 +196,24 @@ impl Core {
         if batch.is_empty() {
             return false;
         }
+        end.time_ms = end.time_ms.max(self.env.clock.now_ms());
         let mut frames = Vec::with_capacity(batch.len());
         let mut outcomes = Vec::with_capacity(batch.len());
-        for proposal in batch {
-            let ticket = proposal.ticket;
-            let frame = Arc::new(self.frame(proposal));
-            outcomes.push((ticket, Outcome::Committed(frame.index)));
-            frames.push(frame);
+        for item in batch {
+            let head = |term| Head { shard: self.shard, term, index: end.next, leader: self.node, time_ms: end.time_ms };
+            let frame = match item {
+                Item::Begin(term) => frame::noop(head(term)),
+                Item::Propose(proposal) => {
+                    outcomes.push((proposal.ticket, Outcome::Committed(end.next)));
+                    frame::build(head(proposal.epoch), proposal)
+                }
+            };
+            frames.push(Arc::new(frame));
+            end.next = end.next.next();
         }
-        {
-            let mut state = self.state.lock();
-            state.committed = frames.last().map(|f| f.index);
-            state.recent.extend(frames.iter().cloned());
-            while state.recent.len() > FRAMES_KEPT {
-                state.recent.pop_front();
-            }
-        }
+        self.state.lock().commit(&frames, &self.bounds);
         self.sink.committed(&frames, &outcomes);
         true
-    }
-
-    fn frame(&self, proposal: Proposal) -> Frame {
-        let (term, index, time_ms) = {
-            let mut state = self.state.lock();
-            let index = state.next;
-            state.next = index.next();
-            state.time_ms = state.time_ms.max(self.env.clock.now_ms());
-            (proposal.epoch, index, state.time_ms)
-        };
-        let mut bytes = BytesMut::with_capacity(bytes_of(&proposal));
-        let mut drafts = proposal.entries;
-        // Clustered by partition, as in a journal's frame; the sort is stable, so that offsets stay in order.
-        let clustered = drafts.windows(2).all(|w| w[0].envelope.partition <= w[1].envelope.partition);
-        let has_refs = drafts.iter().any(|d| matches!(d.envelope.body, Body::Ref { .. }));
-        if !clustered && !has_refs {
-            drafts.sort_by_key(|d| d.envelope.partition);
-        }
-        let mut entries: Vec<EntryRef> = Vec::with_capacity(drafts.len());
-        for draft in drafts {
-            let start = bytes.len() as u32;
-            let patch = draft.patch.as_slice();
-            bytes.extend_from_slice(patch);
-            bytes.extend_from_slice(draft.bytes.get(patch.len()..).unwrap_or_default());
-            let mut native = start..bytes.len() as u32;
-            if let Body::Ref { entry } = draft.envelope.body {
-                native = entries.get(entry as usize).map_or(native, |e| e.native.clone());
-            }
-            let mut envelope = draft.envelope;
-            envelope.append_time = time_ms;
-            entries.push(EntryRef { envelope, native });
-        }
-        Frame {
-            shard: self.shard,
-            term,
-            index,
-            leader: self.node,
-            time_ms,
-            kind: proposal.kind,
-            bytes: bytes.freeze(),
-            entries,
-            body: proposal.body,
-            place: None,
-        }
     }
 
     fn run(&self) {
@@ -161,22 +230,19 @@ impl Core {
             self.deliver();
         }
     }
-
-    fn check_running(&self) -> Result<()> {
-        if self.state.lock().stopped {
-            return Err(Error::new(ErrorKind::Stopped, "the log is shut down"));
-        }
-        Ok(())
-    }
 }
 
 impl ShardLog for MemoryLog {
     fn view(&self) -> LogView {
         let state = self.core.state.lock();
         LogView {
-            role: if state.stopped { Role::Stopped } else { Role::Writer },
+            role: match (state.stopped, state.has_writer) {
+                (true, _) => Role::Stopped,
+                (false, true) => Role::Writer,
+                (false, false) => Role::Reader,
+            },
             term: state.term,
-            first: state.recent.front().map_or(state.next, |f| f.index),
+            first: state.first(),
             tail: state.committed,
             durable: None,
             committed: state.committed,
@@ -185,62 +251,51 @@ impl ShardLog for MemoryLog {
     }
 
     fn acquire(&self) -> Result<Term> {
-        self.core.check_running()?;
-        // What was accepted before is written in its own term.
-        self.core.deliver();
-        let term = {
-            let mut state = self.core.state.lock();
-            state.term = Term(state.term.0 + 1);
-            state.term
-        };
-        let noop = Proposal { kind: Kind::Noop, ..Proposal::data(term, 0, Vec::new()) };
-        let frame = Arc::new(self.core.frame(noop));
-        let _in_order = self.core.delivering.lock();
-        {
-            let mut state = self.core.state.lock();
-            state.committed = Some(frame.index);
-            state.recent.push_back(frame.clone());
-        }
-        self.core.sink.committed(&[frame], &[]);
-        Ok(term)
+        self.change_term(None, true)
     }
 
     fn try_propose(&self, proposal: Proposal) -> std::result::Result<(), Refused> {
-        let mut state = self.core.state.lock();
+        let bounds = &self.core.bounds;
         let refuse = |kind, proposal| Err(Refused { kind, proposal: Box::new(proposal) });
+        if !frame::is_valid(&proposal, bounds.entry_bytes_max) {
+            return refuse(ErrorKind::Invalid, proposal);
+        }
+        let bytes = frame::bytes_of(&proposal);
+        let mut state = self.core.state.lock();
         if state.stopped {
             return refuse(ErrorKind::Stopped, proposal);
         }
-        if proposal.epoch != state.term {
+        if !state.has_writer || proposal.epoch != state.term {
             return refuse(ErrorKind::Fenced, proposal);
         }
-        let bytes = bytes_of(&proposal);
-        if !state.queue.is_empty() && state.queue_bytes + bytes > QUEUE_BYTES_MAX {
+        let full = state.queue.len() >= bounds.queue_count_max || state.queue_bytes + bytes > bounds.queue_bytes_max;
+        if full && !state.queue.is_empty() {
             return refuse(ErrorKind::Busy, proposal);
         }
         state.queue_bytes += bytes;
-        state.queue.push_back(proposal);
+        state.queue.push_back(Item::Propose(proposal));
         drop(state);
         self.core.wake.notify_one();
         Ok(())
     }
 
     fn barrier(&self, _: ReadLevel) -> Result<Option<Index>> {
-        self.core.check_running()?;
-        Ok(self.core.state.lock().committed)
+        let state = self.core.state.lock();
+        state.check_running()?;
+        Ok(state.committed)
     }
 
     fn read(&self, from: Index, bytes_max: usize) -> Result<Vec<Arc<Frame>>> {
         let state = self.core.state.lock();
-        let first = state.recent.front().map_or(state.next, |f| f.index);
-        if from < first || from > state.next {
-            return Err(Error::new(ErrorKind::OutOfRange, format!("index {from} is not between {first} and {}", state.next)));
+        let (first, next) = (state.first(), state.next());
+        if from < first || from > next {
+            return Err(Error::new(ErrorKind::OutOfRange, format!("index {from} is not between {first} and {next}")));
         }
         let mut out: Vec<Arc<Frame>> = Vec::new();
         let mut bytes = 0;
-        let from = usize::try_from(from.0 - first.0).unwrap_or(usize::MAX);
-        for frame in state.recent.iter().skip(from).filter(|f| Some(f.index) <= state.committed) {
-            bytes += frame.bytes.len();
+        let skipped = usize::try_from(from.0 - first.0).unwrap_or(usize::MAX);
+        for frame in state.recent.iter().skip(skipped) {
+            bytes += weight(frame);
             if !out.is_empty() && bytes > bytes_max {
                 break;
             }
@@ -251,21 +306,19 @@ impl ShardLog for MemoryLog {
 
     fn trim(&self, upto: Index) -> Result<()> {
         let mut state = self.core.state.lock();
+        state.check_running()?;
         if Some(upto) > state.committed {
-            let text = format!("cannot forget up to index {upto}: only up to {:?} is committed", state.committed);
+            let text = format!("cannot forget up to index {upto}: committed is up to {:?}", state.committed);
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         while state.recent.front().is_some_and(|f| f.index <= upto) {
-            state.recent.pop_front();
+            state.forget_first();
         }
         Ok(())
     }
 
     fn seal(&self, term: Term) -> Result<Option<Index>> {
-        if self.core.state.lock().term != term {
-            return Err(Error::new(ErrorKind::Fenced, format!("term {term} is over; only its writer may seal it")));
-        }
-        self.acquire()?;
+        self.change_term(Some(term), false)?;
         Ok(self.core.state.lock().committed)
     }
 
@@ -290,4 +343,3 @@ impl ShardLog for MemoryLog {
         self.core.deliver();
     }
 }
-

@@ -1,6 +1,7 @@
 //! The shapes of `/api/v1`: what the http listener writes and the command line reads. docs/http-api.md describes them
 //! for others. Fields may be added; none changes its meaning within `v1`.
 
+use crate::options::{Setting, variable};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -86,6 +87,20 @@ pub struct OptionValue {
     pub variable: String,
     /// What it does.
     pub doc: String,
+}
+
+impl From<&Setting> for OptionValue {
+    fn from(s: &Setting) -> OptionValue {
+        OptionValue {
+            name: format!("{}.{}", s.section.name(), s.name),
+            value: s.value.clone(),
+            default: s.default.clone(),
+            source: s.source.to_string(),
+            kind: s.kind.clone(),
+            variable: variable(s.section, &s.name),
+            doc: s.doc.clone(),
+        }
+    }
 }
 
 /// `GET /topics`.

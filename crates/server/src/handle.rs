@@ -3,6 +3,8 @@
 //! The pump and the http listener speak with this trait and not with the broker itself, so that they can be tested
 //! against one that does exactly what a test wants.
 
+mod real;
+
 pub use polylogue_broker::{Admission, PartitionStatus, Permit, ReplySink, SessionId};
 
 use polylogue_api::{Catalog, Now, Request, Token};

@@ -18,6 +18,7 @@ mod status;
 mod tests;
 mod topics;
 
+pub(crate) use metrics::registry;
 pub use serve::{HttpLimits, serve};
 
 use crate::api::{ListenerStatus, PREFIX};

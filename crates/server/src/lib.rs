@@ -4,9 +4,12 @@
 //! one; the binary itself is [`cli::main`].
 
 pub mod api;
+pub mod cli;
+pub mod client;
 pub mod handle;
 pub mod http;
 pub mod net;
 pub mod options;
+pub mod serve;
 #[cfg(test)]
 mod testing;

@@ -109,7 +109,13 @@ pub const BROKER_SETTINGS: &[BrokerSetting] = &[
         Valid::Any,
         "The longest session timeout that a group member may ask for.",
     ),
-    setting("group.max.size", Kind::Int, "2147483647", Valid::AtLeast(1), "How many members a group may have."),
+    setting(
+        "group.max.size",
+        Kind::Int,
+        "2147483647",
+        Valid::AtLeast(1),
+        "How many members a group may have; never more than 10000.",
+    ),
     setting(
         "group.min.session.timeout.ms",
         Kind::Int,

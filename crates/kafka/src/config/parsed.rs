@@ -18,7 +18,8 @@ pub struct BrokerSettings {
     pub log: LogSettings,
 }
 
-/// Kafka's `group.*`, `offsets.*` and `offset.*`.
+/// Kafka's `group.*`, `offsets.*` and `offset.*`, as they were read; the coordinator's own
+/// [`GroupSettings`](crate::groups::GroupSettings) are made of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupSettings {
     /// How long an empty group waits for more members (`group.initial.rebalance.delay.ms`).

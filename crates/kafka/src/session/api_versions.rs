@@ -3,7 +3,7 @@
 use super::table::supported_apis;
 use super::work::{Step, Work};
 use super::{ClientSoftware, SupportedApi};
-use crate::codec::generated::api_versions::{
+use crate::codec::api_versions::{
     ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey,
 };
 use crate::codec::{ApiKey, DecodeError, ErrorCode, Message, Reader, StrBytes};

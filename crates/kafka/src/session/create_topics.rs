@@ -4,7 +4,7 @@
 use super::errors;
 use super::topics::{colliding, invalid_name, is_reserved, node_id};
 use super::work::{Pending, Step, Work};
-use crate::codec::generated::create_topics::{
+use crate::codec::create_topics::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfigs, CreatableTopicResult, CreateTopicsRequest,
     CreateTopicsResponse,
 };

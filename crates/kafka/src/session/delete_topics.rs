@@ -3,9 +3,7 @@
 use super::errors::{self, with_message};
 use super::topics::owned;
 use super::work::{Pending, Step, Work};
-use crate::codec::generated::delete_topics::{
-    DeletableTopicResult, DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse,
-};
+use crate::codec::delete_topics::{DeletableTopicResult, DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse};
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{DeleteTopics, Reply, Request, TopicRef};
 use polylogue_types::TopicId;

@@ -14,7 +14,7 @@ use super::fetch_response::{self, Data};
 use super::fetch_session::{FetchSession, Place, SessionRef, SessionTopic, Want};
 use super::topics::{Lookup, check_epoch, owned, partition_of};
 use super::work::{Pending, Step, WaitsFor, Work};
-use crate::codec::generated::fetch::{FetchPartition, FetchRequest, FetchResponse};
+use crate::codec::fetch::{FetchPartition, FetchRequest, FetchResponse};
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{Compression, ReadPart, ReadRequest, Reply, Request, WatchRequest};
 use polylogue_record::compress::Codec;

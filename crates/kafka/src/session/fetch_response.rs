@@ -4,9 +4,7 @@ use super::fetch::{BY_ID_FROM, Fetching, Row, RowTopic, Session};
 use super::fetch_session::{FetchSession, SessionTopic};
 use super::topics::node_id;
 use super::work::{Step, Work};
-use crate::codec::generated::fetch::{
-    FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint, PartitionData,
-};
+use crate::codec::fetch::{FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint, PartitionData};
 use crate::codec::{ErrorCode, Records};
 use polylogue_types::Chunk;
 use std::sync::Arc;

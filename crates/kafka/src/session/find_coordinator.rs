@@ -2,7 +2,7 @@
 
 use super::topics::node_id;
 use super::work::{Step, Work};
-use crate::codec::generated::find_coordinator::{Coordinator, FindCoordinatorRequest, FindCoordinatorResponse};
+use crate::codec::find_coordinator::{Coordinator, FindCoordinatorRequest, FindCoordinatorResponse};
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 
 /// The first version that asks for several at once.

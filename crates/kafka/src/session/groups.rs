@@ -2,10 +2,10 @@
 
 use super::errors;
 use super::work::{Pending, Step, WaitsFor, Work};
-use crate::codec::generated::heartbeat::{HeartbeatRequest, HeartbeatResponse};
-use crate::codec::generated::join_group::{JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember};
-use crate::codec::generated::leave_group::{LeaveGroupRequest, LeaveGroupResponse, MemberResponse};
-use crate::codec::generated::sync_group::{SyncGroupRequest, SyncGroupResponse};
+use crate::codec::heartbeat::{HeartbeatRequest, HeartbeatResponse};
+use crate::codec::join_group::{JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember};
+use crate::codec::leave_group::{LeaveGroupRequest, LeaveGroupResponse, MemberResponse};
+use crate::codec::sync_group::{SyncGroupRequest, SyncGroupResponse};
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use crate::groups::command::{
     Assignment, GroupCommand, GroupReply, Heartbeat, JoinGroup, JoinGroupReply, LeaveGroup, LeaveGroupReply,

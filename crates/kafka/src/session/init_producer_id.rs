@@ -2,7 +2,7 @@
 
 use super::errors;
 use super::work::{Pending, Step, Work};
-use crate::codec::generated::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
+use crate::codec::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use crate::codec::{DecodeError, ErrorCode, Message, Reader};
 use polylogue_api::{Reply, Request};
 

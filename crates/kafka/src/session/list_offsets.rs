@@ -3,7 +3,7 @@
 use super::errors;
 use super::topics::Lookup;
 use super::work::{Pending, Step, Work};
-use crate::codec::generated::list_offsets::{
+use crate::codec::list_offsets::{
     ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse,
 };
 use crate::codec::{DecodeError, ErrorCode, Message, Reader};

@@ -2,7 +2,7 @@
 
 use super::topics::{colliding, invalid_name, is_reserved, node_id, owned};
 use super::work::{Pending, Step, Work};
-use crate::codec::generated::metadata::{
+use crate::codec::metadata::{
     MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition,
     MetadataResponseTopic,
 };

@@ -10,7 +10,7 @@
 //! A request takes a slot when its frame is whole, and keeps it until its response is taken by
 //! [`Session::poll_output`]. Kafka works on one request of a connection at a time; here up to
 //! `inflight_requests_max` are in work, as long as nobody can tell the difference: a request starts after all that came
-//! before it, and waits until those have ended whose [`table::Effects`] it could see.
+//! before it, and waits until those have ended whose effects it could see.
 //!
 //! What the server does with a session, in a loop:
 //! 1. read into the input: a little, until [`Session::next_frame`] says what comes; then up to that, for which it takes a
@@ -368,7 +368,7 @@ impl Session {
     /// A connection may be idle only while nothing is in work for it.
     fn idle_deadline_ms(&self, cx: &SessionContext<'_>) -> Option<u64> {
         let busy = self.slots.iter().any(|slot| !matches!(slot.state, State::Done(_)));
-        (!busy).then(|| self.active_ms.saturating_add(cx.settings.idle_ms_max))
+        if busy { None } else { self.active_ms.checked_add(cx.settings.idle_ms_max) }
     }
 
     fn waiting_for(&self, wanted: Token) -> Option<usize> {
@@ -504,7 +504,10 @@ mod tests {
 
     /// What a silent connection costs; the figure in the documentation of limits.
     #[test]
-    fn a_session_is_small() {
-        assert!(size_of::<Session>() <= 512, "{} bytes", size_of::<Session>());
+    fn a_session_is_small_and_goes_from_thread_to_thread() {
+        fn goes<T: Send>() -> usize {
+            size_of::<T>()
+        }
+        assert!(goes::<Session>() <= 512, "{} bytes", goes::<Session>());
     }
 }

@@ -3,7 +3,7 @@
 use super::errors;
 use super::topics::Lookup;
 use super::work::{Pending, Step, Work};
-use crate::codec::generated::offset_for_leader_epoch::{
+use crate::codec::offset_for_leader_epoch::{
     EpochEndOffset, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult,
 };
 use crate::codec::{DecodeError, Message, Reader};

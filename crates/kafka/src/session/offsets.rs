@@ -3,11 +3,11 @@
 use super::errors;
 use super::groups::{answered, command};
 use super::work::{Pending, Step, WaitsFor, Work};
-use crate::codec::generated::offset_commit::{
+use crate::codec::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestTopic, OffsetCommitResponse, OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 };
-use crate::codec::generated::offset_fetch::{
+use crate::codec::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse, OffsetFetchResponseGroup,
     OffsetFetchResponsePartition, OffsetFetchResponsePartitions, OffsetFetchResponseTopic, OffsetFetchResponseTopics,
 };

@@ -5,7 +5,7 @@ use super::errors;
 use super::produce_batch::{Ready, Refused, is_transactional, prepare};
 use super::topics::{Lookup, node_id, partition_of};
 use super::work::{Pending, Step, Work};
-use crate::codec::generated::produce::{
+use crate::codec::produce::{
     LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
 };
 use crate::codec::{DecodeError, ErrorCode, Reader, StrBytes};

@@ -5,7 +5,7 @@
 //! in a batch whose header says otherwise is thus its producer's own doing, and its consumers'.
 
 use super::work::Work;
-use crate::codec::generated::produce::BatchIndexAndErrorMessage;
+use crate::codec::produce::BatchIndexAndErrorMessage;
 use crate::codec::{ErrorCode, StrBytes};
 use bytes::Bytes;
 use polylogue_api::{AppendEntry, Compression, PartitionInfo, ProducerStamp, TimestampKind, TopicConfig};

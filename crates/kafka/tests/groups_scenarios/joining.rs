@@ -51,6 +51,7 @@ fn before_version_4_a_new_member_is_in_at_once() {
     let joined = host.join(JoinGroup { version: 3, ..join("g", "") });
     assert_eq!((joined.error, joined.generation), (ErrorCode::None, 1));
     assert!(!joined.member_id.is_empty());
+    assert_eq!(host.join(JoinGroup { version: 4, ..join("h", "") }).error, ErrorCode::MemberIdRequired);
 }
 
 #[test]

@@ -150,6 +150,24 @@ fn a_static_member_need_not_join_a_rebalance_to_stay() {
 }
 
 #[test]
+fn a_static_leader_that_does_not_join_a_rebalance_leads_no_longer() {
+    let mut host = Host::quick();
+    let (a, b) = pair(&mut host);
+    let changed = JoinGroup {
+        protocols: protocols(&["range", "x"]),
+        session_timeout_ms: 120_000,
+        ..static_join("g", &b, "b")
+    };
+    let follower = host.send(GroupCommand::Join(changed));
+    for _ in 0..12 {
+        host.advance(5_000);
+        host.beat(beat("g", 2, &a));
+    }
+    let joined = host.joined(follower);
+    assert_eq!((&joined.leader, joined.members.len()), (&b, 2), "of those that are there, b can assign");
+}
+
+#[test]
 fn static_members_of_whom_none_joins_are_waited_for_until_their_sessions_end() {
     let mut host = Host::quick();
     let (a, b) = pair(&mut host);

@@ -1,7 +1,7 @@
 //! A session with a client on one side and a scripted broker on the other, for the tests of sessions.
 
-#![allow(dead_code, unreachable_pub)] // each test uses its part
-#![allow(clippy::unwrap_used, clippy::panic)] // a test may
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 pub mod broker;
 pub mod requests;

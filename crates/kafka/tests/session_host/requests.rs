@@ -1,28 +1,28 @@
 //! One request of each API, for every version that is served.
 
 use super::{EPOCH, START_MS, batch, frame, text, topic_id};
-use polylogue_kafka::codec::generated::api_versions::ApiVersionsRequest;
-use polylogue_kafka::codec::generated::create_topics::{CreatableTopic, CreateTopicsRequest};
-use polylogue_kafka::codec::generated::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
-use polylogue_kafka::codec::generated::fetch::{FetchPartition, FetchRequest, FetchTopic};
-use polylogue_kafka::codec::generated::find_coordinator::FindCoordinatorRequest;
-use polylogue_kafka::codec::generated::heartbeat::HeartbeatRequest;
-use polylogue_kafka::codec::generated::init_producer_id::InitProducerIdRequest;
-use polylogue_kafka::codec::generated::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
-use polylogue_kafka::codec::generated::leave_group::{LeaveGroupRequest, MemberIdentity};
-use polylogue_kafka::codec::generated::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
-use polylogue_kafka::codec::generated::metadata::{MetadataRequest, MetadataRequestTopic};
-use polylogue_kafka::codec::generated::offset_commit::{
+use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
+use polylogue_kafka::codec::create_topics::{CreatableTopic, CreateTopicsRequest};
+use polylogue_kafka::codec::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
+use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use polylogue_kafka::codec::find_coordinator::FindCoordinatorRequest;
+use polylogue_kafka::codec::heartbeat::HeartbeatRequest;
+use polylogue_kafka::codec::init_producer_id::InitProducerIdRequest;
+use polylogue_kafka::codec::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
+use polylogue_kafka::codec::leave_group::{LeaveGroupRequest, MemberIdentity};
+use polylogue_kafka::codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic};
+use polylogue_kafka::codec::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
-use polylogue_kafka::codec::generated::offset_fetch::{
+use polylogue_kafka::codec::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
 };
-use polylogue_kafka::codec::generated::offset_for_leader_epoch::{
+use polylogue_kafka::codec::offset_for_leader_epoch::{
     OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
-use polylogue_kafka::codec::generated::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
-use polylogue_kafka::codec::generated::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
+use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka::codec::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
 use polylogue_kafka::codec::{ApiKey, Records, Request, StrBytes};
 use polylogue_kafka::session::supported_apis;
 use polylogue_types::TopicId;

@@ -169,6 +169,7 @@ fn damage_is_found_and_named() {
         let env = on(&fork, &world.env());
         let findings = check_checkpoints(&env, &shard()).unwrap();
         assert_eq!(findings.len(), 1, "byte {byte}");
+        assert_eq!(crate::store::check_segments(&env, &shard()).unwrap().len(), 1, "byte {byte}");
         let opened = ShardStore::open(env.clone(), &shard(), StoreConfig::default()).unwrap().0.checkpoints();
         let error = opened.and_then(|s| s.load(&mut |_, _| Ok(()))).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Damaged, "byte {byte}: {error}");

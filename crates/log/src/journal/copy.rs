@@ -102,21 +102,15 @@ impl<'a> CopyFile<'a> {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<()> {
-        self.write()?;
-        self.file.sync_data().map_err(|e| final_error("cannot flush what was recovered", e))
-    }
-
     /// Makes the file part of the log: from here on its contents count, and what they replace does not. `next` is the
     /// index after its last frame.
     pub(crate) fn finish(mut self, next: Index) -> Result<()> {
-        self.flush()?;
-        // It says that everything before it is flushed, which is so, and which the name makes known only when the mark is
-        // flushed too.
+        // The mark says that everything before it is flushed. So it is when the file gets the name that makes it count.
         self.durable.index = next.0.checked_sub(1).map(Index);
         self.durable.end = LogEnd { sequence: self.end.sequence, position: self.end.position };
         self.local(&LocalRecord::Mark)?;
-        self.flush()?;
+        self.write()?;
+        self.file.sync_data().map_err(|e| final_error("cannot flush what was recovered", e))?;
         let sequence = self.header.sequence;
         let (from, to) = (self.dir.join(Role::Copy(sequence).name()), self.dir.join(Role::Log(sequence).name()));
         self.env.disk.rename(&from, &to).map_err(|e| Error::io("cannot name what was recovered", e))?;

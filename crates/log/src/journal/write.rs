@@ -83,13 +83,15 @@ impl Inner {
     /// Writes a mark that tells the next start how far the log is durable.
     pub(crate) fn write_mark(&self, w: &mut WriteState) -> Result<(), Stop> {
         self.pipeline.lock().mark_due_ns = None;
-        // A mark is worth no file of its own.
-        let room = w.current.as_ref().is_some_and(|c| c.capacity >= w.end.position + LOCAL_BYTES as u64);
-        if !room || w.seal {
+        // A mark is worth no file of its own: what a new file begins with would again be covered by no mark.
+        if !w.current.as_ref().is_some_and(|c| c.capacity >= w.end.position + LOCAL_BYTES as u64) {
             return Ok(());
         }
         let alone = w.group.is_empty();
-        self.put_local(w, &LocalRecord::Mark)?;
+        let seal = std::mem::replace(&mut w.seal, false);
+        let put = self.put_local(w, &LocalRecord::Mark);
+        w.seal = seal;
+        put?;
         w.group.mark = alone;
         w.group.demand = Demand::Now;
         Ok(())
@@ -188,6 +190,9 @@ impl Inner {
     /// Writes a frame with an index.
     pub(crate) fn put_frame(&self, w: &mut WriteState, head: &FrameHead, built: Built) -> Result<Arc<Frame>, Stop> {
         let Built { buffer, content, entries, native_bytes } = built;
+        // A file whose flushes cost more than they have to is left as soon as there is a better one.
+        let room = &self.queue.room;
+        w.seal |= room.ready_written.load(Ordering::Relaxed) && !room.current_written.load(Ordering::Relaxed);
         let placed = self.put(w, buffer, head.kind, content)?;
         self.catalog.lock().push(head.term, placed.position, w.end.position);
         w.next_index = head.index.next();
@@ -232,9 +237,7 @@ impl Inner {
     pub(crate) fn ensure_room(&self, w: &mut WriteState, bytes: u64) -> Result<(), Stop> {
         let Some(current) = &w.current else { return self.begin_file(w, bytes) };
         let fits = w.end.position + bytes <= current.capacity;
-        // A file whose flushes cost more than they have to is left as soon as there is a better one.
-        let better = !current.written && self.queue.room.ready_written.load(Ordering::Relaxed);
-        if fits && !w.seal && !better { Ok(()) } else { self.begin_file(w, bytes) }
+        if fits && !w.seal { Ok(()) } else { self.begin_file(w, bytes) }
     }
 
     /// Writes a frame, whose local header is still missing, behind the last one. If it cannot, the log is as it was.

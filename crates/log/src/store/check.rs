@@ -1,4 +1,4 @@
-//! Verifying the segments of a directory without changing anything.
+//! Verifying the segments and checkpoints of a directory without changing anything.
 
 use super::index::FencedRange;
 use super::manifest::{Keeper, NamedSegment};
@@ -6,6 +6,7 @@ use super::open::read_table;
 use super::query::read;
 use super::segment::{Row, SegmentKind, SparseIndex, entries};
 use super::shared::SEGMENTS_DIR;
+use crate::checkpoint::check_checkpoints;
 use crate::error::{Error, ErrorKind, Result};
 use polylogue_env::{Env, OpenMode};
 use polylogue_record::crc;
@@ -13,10 +14,10 @@ use polylogue_types::{FileRange, Ordinal, RangeSource};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Something wrong with a segment.
+/// Something wrong with a segment or a checkpoint file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SegmentFinding {
-    /// Name of the segment; its files are in the directory of segments.
+    /// Name of the segment, whose files are in the directory of segments, or of the file in the directory of checkpoints.
     pub segment: String,
     /// The range that cannot be served; `None` when the whole segment is unreadable and nobody knows what was in it.
     pub range: Option<FencedRange>,
@@ -24,8 +25,9 @@ pub struct SegmentFinding {
     pub what: String,
 }
 
-/// Verifies every segment that the manifest of a shard's directory names: run tables, sparse indexes, entry tables, native
-/// bytes. Runs that nobody wants any more are passed over, because their bytes may be given back. Reads only.
+/// Verifies everything that the manifest of a shard's directory names: of segments the run tables, sparse indexes, entry
+/// tables and native bytes, and the files of the checkpoint. Runs that nobody wants any more are passed over, because their
+/// bytes may be given back. Reads only.
 ///
 /// # Errors
 /// `Damaged`, `Incompatible` when the manifest itself cannot be read; `Io`.
@@ -38,6 +40,8 @@ pub fn check_segments(env: &Env, shard_dir: &Path) -> Result<Vec<SegmentFinding>
             findings.push(SegmentFinding { segment: named.name.to_string(), range: None, what: e.to_string() });
         }
     }
+    let checkpoints = check_checkpoints(env, shard_dir)?.into_iter();
+    findings.extend(checkpoints.map(|f| SegmentFinding { segment: f.file, range: None, what: f.what }));
     Ok(findings)
 }
 

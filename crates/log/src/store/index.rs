@@ -156,7 +156,9 @@ impl Partition {
     /// Adds a row in the order of offsets. Room is taken exactly: with hundreds of thousands of rows, doubling would
     /// cost as much as the rows.
     pub(super) fn add_row(&mut self, row: RunRow) -> Result<()> {
-        let at = self.rows.partition_point(|r| r.end <= row.base);
+        // Nearly always at the end: the search would touch memory all over, for each of hundreds of thousands of rows.
+        let at_end = self.rows.last().is_none_or(|r| r.end <= row.base);
+        let at = if at_end { self.rows.len() } else { self.rows.partition_point(|r| r.end <= row.base) };
         if self.rows.get(at).is_some_and(|next| next.base < row.end) {
             return Err(Error::new(ErrorKind::Damaged, "two segments hold the same offsets of a partition"));
         }

@@ -8,6 +8,7 @@ use super::query::{Sparse, read};
 use super::reclaim::Rewrite;
 use super::segment::SparseIndex;
 use super::segment::format::{FOOTER_BYTES, ROW_BYTES, Row};
+use crate::checkpoint::CheckpointStore;
 use crate::error::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use polylogue_env::{DiskFile, Env, OpenMode};
@@ -41,6 +42,8 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     /// Held by whoever merges or reclaims; never by readers. A rewrite that is at work.
     pub(super) maintenance: Mutex<Option<Rewrite>>,
+    /// Opened when first asked for: there must be one only, because it knows what the files hold.
+    pub(super) checkpoints: Mutex<Option<CheckpointStore>>,
     handles: Mutex<Lru<(u32, Part), Arc<dyn DiskFile>>>,
     sparse: Mutex<Lru<(u32, u32), Arc<Sparse>>>,
     pub(super) counters: Counters,
@@ -76,6 +79,7 @@ impl Shared {
             manifest,
             state: Mutex::new(state),
             maintenance: Mutex::new(None),
+            checkpoints: Mutex::new(None),
             handles: Mutex::new(Lru::new(config.open_segments_max)),
             sparse: Mutex::new(Lru::new(config.index_cache_bytes)),
             counters: Counters::default(),

@@ -3,9 +3,14 @@
 //! The layout and its rules are those of Kafka's `DefaultRecordBatch`, `DefaultRecord` and `LogValidator`; the module that a
 //! rule is in names its source.
 //!
-//! A produce request's batch goes through [`validate_produce`], where the topic demands it through [`check_records`], and
-//! then [`patch_base`] puts in what the broker decides; nothing else of it changes unless the topic has a compression or a
-//! timestamp type of its own.
+//! The way of a produce request's batch, in the order in which each step may change the bytes of the one before:
+//!
+//! 1. [`validate_produce`]: the header and the checksum.
+//! 2. [`check_records`]: the records. It says what the header should, where that says otherwise.
+//! 3. [`recompress`], when the topic has a compression of its own or the records are not numbered 0, 1, 2 and so on.
+//! 4. [`set_log_append_time`], or [`set_max_timestamp`] when the header's is wrong: the payload is not summed again.
+//! 5. [`patch_base`]: the offset and the leader epoch, which no checksum of Kafka's covers.
+//! 6. [`entry_checksum`]: the sum of all bytes for the envelope, from the batch's own.
 
 mod build;
 mod check;

@@ -16,7 +16,7 @@ pub mod log;
 pub mod machine;
 
 use bytes::Bytes;
-use openraft::vote::RaftLeaderId;
+use openraft::vote::leader_id_std;
 use openraft::{Entry, EntryPayload, LogId, Membership};
 use polylogue_log::frame::MembershipBody;
 use polylogue_log::journal::{Append, Content, Draft};
@@ -38,8 +38,8 @@ openraft::declare_raft_types!(
         LeaderId = LeaderId,
 );
 
-pub type LeaderId = openraft::impls::leader_id_std::LeaderId<u64, u64>;
-pub type CommittedLeaderId = <LeaderId as RaftLeaderId>::Committed;
+pub type LeaderId = leader_id_std::LeaderId<u64, u64>;
+pub type CommittedLeaderId = leader_id_std::CommittedLeaderId<u64>;
 pub type RaftEntry = Entry<CommittedLeaderId, EntryPayload<Command, u64, ()>>;
 pub type RaftLogId = LogId<CommittedLeaderId>;
 pub type RaftVote = openraft::Vote<LeaderId>;
@@ -64,12 +64,11 @@ impl fmt::Display for Command {
 
 /// The log id of a place in the log.
 pub fn log_id(term: Term, index: Index) -> RaftLogId {
-    // The node has no part in it.
-    LogId::new(LeaderId::new_committed(term.0, 0), index.0)
+    LogId::new(CommittedLeaderId::new(term.0), index.0)
 }
 
 pub fn term_of(id: &RaftLogId) -> Term {
-    Term(*id.committed_leader_id().term())
+    Term(id.committed_leader_id().term)
 }
 
 fn invalid(what: String) -> io::Error {

@@ -50,7 +50,11 @@ fn now(app: &App) -> Registry {
         if figure.is_counter {
             registry.register(figure.name, figure.help, ConstCounter::new(figure.value));
         } else {
-            registry.register(figure.name, figure.help, ConstGauge::new(i64::try_from(figure.value).unwrap_or(i64::MAX)));
+            registry.register(
+                figure.name,
+                figure.help,
+                ConstGauge::new(i64::try_from(figure.value).unwrap_or(i64::MAX)),
+            );
         }
     }
     registry

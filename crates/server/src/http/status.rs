@@ -2,7 +2,6 @@
 
 use super::App;
 use crate::api::{OptionValue, Options, Status};
-use crate::options::variable;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -39,14 +38,6 @@ pub(super) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
 }
 
 pub(super) async fn config(State(app): State<Arc<App>>) -> Json<Options> {
-    let options = app.settings.iter().map(|s| OptionValue {
-        name: format!("{}.{}", s.section.name(), s.name),
-        value: s.value.clone(),
-        default: s.default.clone(),
-        source: s.source.to_string(),
-        kind: s.kind.clone(),
-        variable: variable(s.section, &s.name),
-        doc: s.doc.clone(),
-    });
+    let options = app.settings.iter().map(OptionValue::from);
     Json(Options { options: options.collect() })
 }

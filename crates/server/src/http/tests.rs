@@ -9,7 +9,9 @@ use crate::net::{Connections, Lanes, NetMetrics, OutputGauge, Shared};
 use crate::options::Resolved;
 use crate::testing::{FakeBroker, FakeCatalog};
 use bytes::Bytes;
-use polylogue_api::{CreatedTopic, DeletedTopic, PartitionInfo, Reply, Request, TopicConfig, TopicError, TopicInfo, TopicRef};
+use polylogue_api::{
+    CreatedTopic, DeletedTopic, PartitionInfo, Reply, Request, TopicConfig, TopicError, TopicInfo, TopicRef,
+};
 use polylogue_kafka::codec::consumer_protocol_assignment::{ConsumerProtocolAssignment, TopicPartition};
 use polylogue_kafka::codec::{ErrorCode, Message, Writer};
 use polylogue_kafka::groups::command::{
@@ -112,7 +114,9 @@ fn described(group: &str) -> DescribedGroup {
     let mut writer = Writer::new();
     let partitions = TopicPartition { topic: "t".into(), partitions: vec![0, 2] };
     writer.i16(1);
-    ConsumerProtocolAssignment { assigned_partitions: vec![partitions], user_data: None }.encode(&mut writer, 1).unwrap();
+    ConsumerProtocolAssignment { assigned_partitions: vec![partitions], user_data: None }
+        .encode(&mut writer, 1)
+        .unwrap();
     let chunks = writer.into_chunks();
     let assignment: Vec<u8> = chunks.iter().flat_map(|chunk| chunk.to_bytes().unwrap()).collect();
     let known = group == "readers";
@@ -158,7 +162,7 @@ impl Server {
             lanes: Lanes::new(1 << 20),
             output: OutputGauge::new(1 << 20),
             write_stall_ms_max: 1_000,
-            metrics: NetMetrics::register(&mut registry),
+            metrics: NetMetrics::register(&mut registry, &["kafka"]),
             connections: Connections::default(),
         };
         let app = Arc::new(App {
@@ -330,7 +334,7 @@ fn status_options_and_metrics_are_there() {
     let (code, text) = server.get_text("/metrics");
     assert_eq!(code, 200);
     for line in [
-        "# TYPE polylogue_connections_open gauge",
+        "polylogue_connections_open{protocol=\"kafka\"} 0",
         "polylogue_partitions 5",
         "polylogue_journal_flushes_total 12",
         "polylogue_ready 0",
@@ -347,7 +351,8 @@ fn connections_are_bounded() {
     let silent = std::net::TcpStream::connect(server.at).unwrap();
     let at = server.at;
     #[allow(clippy::disallowed_methods, reason = "a test's own thread")]
-    let waiting = std::thread::spawn(move || ureq::get(format!("http://{at}/healthz")).call().unwrap().status().as_u16());
+    let waiting =
+        std::thread::spawn(move || ureq::get(format!("http://{at}/healthz")).call().unwrap().status().as_u16());
     assert!(!waiting.is_finished());
     drop(silent);
     assert_eq!(waiting.join().unwrap(), 200);

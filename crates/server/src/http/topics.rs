@@ -37,7 +37,9 @@ pub(super) async fn create(
     let partitions = match wanted.partitions {
         // What Kafka's clients say for "as many as the broker likes".
         None => -1,
-        Some(count) => i32::try_from(count).map_err(|_| Failure::invalid(format!("{count} partitions are too many")))?,
+        Some(count) => {
+            i32::try_from(count).map_err(|_| Failure::invalid(format!("{count} partitions are too many")))?
+        }
     };
     let config = |(name, value): (&String, &String)| CreatableTopicConfig {
         name: name.as_str().into(),

@@ -42,10 +42,17 @@ pub(super) struct ConnectionMetrics {
 }
 
 impl NetMetrics {
-    /// Counters that the registry knows.
+    /// Counters that the registry knows, shown from the start for these protocols.
     #[must_use]
-    pub fn register(registry: &mut Registry) -> NetMetrics {
+    pub fn register(registry: &mut Registry, protocols: &[&'static str]) -> NetMetrics {
         let metrics = NetMetrics::default();
+        for protocol in protocols {
+            let label = ProtocolLabel { protocol };
+            drop(metrics.open.get_or_create(&label));
+            for counter in [&metrics.accepted, &metrics.received, &metrics.sent, &metrics.frames] {
+                drop(counter.get_or_create(&label));
+            }
+        }
         registry.register("connections_open", "Connections that are open", metrics.open.clone());
         registry.register("connections_accepted", "Connections taken", metrics.accepted.clone());
         registry.register("connections_refused", "Connections turned away, by cause", metrics.refused.clone());

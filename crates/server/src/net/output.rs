@@ -214,7 +214,8 @@ fn forward(range: &mut FileRange, bytes: usize) {
 
 fn write_file(stream: &TcpStream, fd: i32, range: &FileRange) -> io::Result<usize> {
     let len = (range.len as usize).min(FILE_STEP_BYTES);
-    let sent = stream.try_io(Interest::WRITABLE, || polylogue_env::send_file(stream.as_raw_fd(), fd, range.position, len))?;
+    let sent =
+        stream.try_io(Interest::WRITABLE, || polylogue_env::send_file(stream.as_raw_fd(), fd, range.position, len))?;
     if sent == 0 {
         let text = format!("a file ends at {}, and {} more bytes of it were to be sent", range.position, range.len);
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));

@@ -118,7 +118,9 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused() {
-        for text in ["kafka", "kafka=", "kafka=:1", "kafka=a", "kafka=a:65536", "kafka=::1:9", "kafka=[a]:9", "kafka=[::1:9"] {
+        for text in
+            ["kafka", "kafka=", "kafka=:1", "kafka=a", "kafka=a:65536", "kafka=::1:9", "kafka=[a]:9", "kafka=[::1:9"]
+        {
             let error = ProtocolAddress::parse(text).unwrap_err();
             assert!(error.starts_with("expected PROTOCOL=HOST:PORT"), "{text}: {error}");
         }

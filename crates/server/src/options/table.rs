@@ -209,12 +209,8 @@ pub(super) const MEMORY_PARTITION_BYTES_MAX: OptionDef = log(
     "16MiB",
     "What a partition of durability `memory` keeps; its oldest messages go first.",
 );
-pub(super) const READER_THREADS: OptionDef = log(
-    "reader_threads",
-    OptionKind::Count { min: 1, max: 256 },
-    "2",
-    "Threads that read old messages from disk.",
-);
+pub(super) const READER_THREADS: OptionDef =
+    log("reader_threads", OptionKind::Count { min: 1, max: 256 }, "2", "Threads that read old messages from disk.");
 pub(super) const TAIL_CACHE_BYTES: OptionDef = log(
     "tail_cache_bytes",
     OptionKind::Bytes { min: MIB, max: TIB },
@@ -227,12 +223,8 @@ pub(super) const INDEX_CACHE_BYTES: OptionDef = log(
     "4MiB",
     "Pieces of segment indexes kept in memory.",
 );
-pub(super) const OPEN_SEGMENTS_MAX: OptionDef = log(
-    "open_segments_max",
-    OptionKind::Count { min: 1, max: 100_000 },
-    "128",
-    "Segment files held open at a time.",
-);
+pub(super) const OPEN_SEGMENTS_MAX: OptionDef =
+    log("open_segments_max", OptionKind::Count { min: 1, max: 100_000 }, "128", "Segment files held open at a time.");
 pub(super) const MERGE_BYTES: OptionDef = log(
     "merge_bytes",
     OptionKind::Bytes { min: MIB, max: TIB },

@@ -70,11 +70,9 @@ impl Toy {
             // ask the broker
             Some(b'a') => self.ask(Request::AllocateProducerId),
             // read from the broker
-            Some(b'r') => self.ask(Request::Read(ReadRequest {
-                parts: Vec::new(),
-                bytes_max: u32::MAX,
-                at_least_one: true,
-            })),
+            Some(b'r') => {
+                self.ask(Request::Read(ReadRequest { parts: Vec::new(), bytes_max: u32::MAX, at_least_one: true }))
+            }
             // so many MiB
             Some(b'm') => {
                 let count = usize::from(*body.get(1).unwrap());

@@ -15,10 +15,7 @@ fn host_port(text: &str) -> HostPort {
 fn the_defaults_are_a_loopback_server() {
     let config = config(&[]).unwrap();
     let binds: Vec<_> = config.listeners.iter().map(|l| (l.protocol, l.bind.to_string())).collect();
-    assert_eq!(
-        binds,
-        [(Protocol::Kafka, "127.0.0.1:9092".to_owned()), (Protocol::Http, "127.0.0.1:9600".to_owned())]
-    );
+    assert_eq!(binds, [(Protocol::Kafka, "127.0.0.1:9092".to_owned()), (Protocol::Http, "127.0.0.1:9600".to_owned())]);
     assert!(config.warnings.is_empty());
     assert_eq!(config.worker_threads, None);
     assert_eq!(config.kafka.sessions.inflight_requests_max, 16);

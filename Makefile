@@ -1,0 +1,71 @@
+# make help
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+DATA ?= .data
+SEEDS ?= 10000
+KILLS ?= 500
+CARGO ?= cargo
+RELEASE := target/release
+
+.PHONY: help build run demo test lint unit system sim-short fuzz-short clients crash sim fuzz mutants codegen clean
+
+help: ## What there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+build: ## Build the release binaries
+	@tests/install.sh build
+	$(CARGO) build --release --locked -p polylogue-server -p polylogue-sim
+
+run: build ## Build and start the broker, ready to use (data in DATA=.data)
+	exec $(RELEASE)/polylogue serve --data $(DATA)
+
+demo: build ## Stream a real data set through the broker into two consumer groups
+	demo/run.sh
+
+test: lint unit system sim-short fuzz-short ## Everything CI runs
+	@tests/install.sh report
+	@echo "all of make test passed"
+
+lint:
+	@tests/install.sh all
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) run -q --locked -p xtask -- codegen kafka --check
+
+unit:
+	tests/java-codec/run.sh
+	$(CARGO) test --workspace --locked --exclude polylogue-testkit
+
+system: build
+	POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --locked -p polylogue-testkit -- --nocapture --test-threads=1
+
+sim-short: build
+	$(RELEASE)/polylogue-sim 1 200
+
+fuzz-short:
+	FUZZ_SECONDS=10 tests/fuzz.sh
+
+clients: build ## Every client through every case
+	@tests/install.sh all
+	POLYLOGUE_CLIENTS=all POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --locked -p polylogue-testkit --test clients -- --nocapture
+
+crash: build ## kill -9 under load, KILLS=500 times, and power cuts
+	POLYLOGUE_KILLS=$(KILLS) POLYLOGUE_POWER_CUTS=50 POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --locked -p polylogue-testkit --test crash -- --nocapture --test-threads=1
+
+sim: build ## The simulator, SEEDS=10000 seeds
+	$(RELEASE)/polylogue-sim 1 $(SEEDS)
+
+fuzz: ## Every fuzz target for FUZZ_SECONDS=300 (needs cargo-fuzz and a nightly toolchain)
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-300} tests/fuzz.sh
+
+mutants: ## Build the tree with each seeded bug and see that it is found
+	$(CARGO) run -q --locked -p xtask -- mutants
+
+codegen: ## Regenerate the Kafka codec and docs/config.md
+	$(CARGO) run -q --locked -p xtask -- codegen kafka
+	$(CARGO) run -q --locked -p polylogue-server -- config --markdown > docs/config.md
+
+clean: ## Remove what was built
+	$(CARGO) clean
+	rm -rf build

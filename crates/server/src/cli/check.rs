@@ -1,0 +1,94 @@
+//! `polylogue check` and `polylogue repair`.
+
+use super::Failure;
+use super::args::{CheckArgs, RepairArgs};
+use super::output::Out;
+use polylogue_broker::{DataDir, read_identity};
+use polylogue_env::Env;
+use polylogue_log::check;
+use polylogue_types::ShardId;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// What a shard's directory is called in front of its number.
+const SHARD: &str = "shard-";
+
+fn other(e: impl std::fmt::Display) -> Failure {
+    Failure::Other(e.to_string())
+}
+
+/// Locks a data directory that is there, and finds its shards. Nothing is made where there is nothing.
+fn open(env: &Env, dir: &Path) -> Result<(DataDir, Vec<(ShardId, PathBuf)>), Failure> {
+    read_identity(env, dir).map_err(other)?;
+    let data = DataDir::open(env, dir).map_err(other)?;
+    let names = env.disk.list(dir).map_err(other)?;
+    let shards = names.iter().filter_map(|name| {
+        let id = ShardId(name.strip_prefix(SHARD)?.parse().ok()?);
+        Some((id, data.shard_dir(id)))
+    });
+    let shards = shards.collect();
+    Ok((data, shards))
+}
+
+pub(super) fn check(args: &CheckArgs, out: &Out) -> Result<(), Failure> {
+    let env = Env::real();
+    let (_held, shards) = open(&env, &args.dir)?;
+    let mut sound = true;
+    let mut found = Vec::new();
+    for (id, dir) in shards {
+        let (is_sound, text) = match check::check(&env, &dir) {
+            Ok(report) => (report.is_sound(), report.to_string()),
+            Err(e) => (false, e.to_string()),
+        };
+        sound &= is_sound;
+        if out.json {
+            let lines: Vec<&str> = text.lines().collect();
+            found.push(json!({ "shard": id.0, "sound": is_sound, "findings": lines }));
+        } else {
+            let verdict = if is_sound { "sound".to_owned() } else { out.red("damaged") };
+            out.line(&format!("{}: {verdict}", out.bold(&format!("{SHARD}{:04}", id.0))))?;
+            for line in text.lines() {
+                out.line(&format!("  {line}"))?;
+            }
+        }
+    }
+    if out.json {
+        out.value(&json!({ "sound": sound, "shards": found }))?;
+    } else if !sound {
+        let dir = args.dir.display();
+        eprintln!("polylogue: damage was found; `polylogue repair {dir} --fence` makes the rest usable");
+    }
+    if sound { Ok(()) } else { Err(Failure::Told) }
+}
+
+pub(super) fn repair(args: &RepairArgs, out: &Out) -> Result<(), Failure> {
+    let env = Env::real();
+    let (_held, shards) = open(&env, &args.dir)?;
+    let mut done = Vec::new();
+    for (id, dir) in shards {
+        let report = check::repair(&env, &dir, args.fence).map_err(|e| match e.kind {
+            polylogue_log::ErrorKind::Invalid => Failure::Usage(format!("{e}; say --fence to agree")),
+            _ => other(e),
+        })?;
+        let fenced: Vec<_> = report.fenced.iter().map(|path| path.display().to_string()).collect();
+        let damage: Vec<_> = report.damage.iter().map(ToString::to_string).collect();
+        if out.json {
+            let (lost, kept) = (report.lost_frames, report.kept_frames);
+            done.push(
+                json!({ "shard": id.0, "damage": damage, "fenced": fenced, "lost_frames": lost, "kept_frames": kept }),
+            );
+            continue;
+        }
+        let name = out.bold(&format!("{SHARD}{:04}", id.0));
+        if damage.is_empty() {
+            out.line(&format!("{name}: nothing to repair"))?;
+            continue;
+        }
+        out.line(&format!("{name}: {} frames are lost, {} were kept", report.lost_frames, report.kept_frames))?;
+        for line in damage.iter().map(|d| format!("  {d}")).chain(fenced.iter().map(|f| format!("  bytes kept in {f}")))
+        {
+            out.line(&line)?;
+        }
+    }
+    if out.json { out.value(&json!({ "shards": done })) } else { Ok(()) }
+}

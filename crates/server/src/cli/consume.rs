@@ -1,0 +1,270 @@
+//! `polylogue consume`.
+
+use super::Failure;
+use super::args::{ConsumeArgs, Format};
+use super::output::Out;
+use crate::client::kafka::{Fetched, KafkaClient, Topic, error_text};
+use bytes::Bytes;
+use polylogue_kafka::codec::ErrorCode;
+use polylogue_record::kafka::{BatchIter, Record, records};
+use polylogue_types::{TimestampMs, limits};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{self, BufWriter, Write};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// How long one fetch waits for messages. Milliseconds.
+const WAIT_MS: i32 = 500;
+/// Kafka's names for the ends of a partition.
+const END: i64 = -1;
+const BEGINNING: i64 = -2;
+
+/// Where to start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum From {
+    Offset(i64),
+    /// Milliseconds, or one of Kafka's names for the ends.
+    Time(i64),
+}
+
+/// `beginning`, `end`, an offset, `@` and milliseconds, or a time as RFC 3339 has it.
+fn parse_from(text: &str) -> Result<From, Failure> {
+    let wrong = || {
+        let text = format!(
+            "--from {text}: expected beginning, end, an offset, a time such as 2026-01-31T12:00:00Z, or @MILLISECONDS"
+        );
+        Failure::Usage(text)
+    };
+    if let Some(ms) = text.strip_prefix('@') {
+        return ms.parse::<i64>().ok().filter(|ms| *ms >= 0).map(From::Time).ok_or_else(wrong);
+    }
+    match text {
+        "beginning" => Ok(From::Time(BEGINNING)),
+        "end" => Ok(From::Time(END)),
+        _ => match text.parse::<i64>() {
+            Ok(offset) if offset >= 0 => Ok(From::Offset(offset)),
+            Ok(_) => Err(wrong()),
+            Err(_) => {
+                let time = humantime::parse_rfc3339_weak(text).map_err(|_| wrong())?;
+                let since = time.duration_since(UNIX_EPOCH).map_err(|_| wrong())?;
+                i64::try_from(since.as_millis()).map(From::Time).map_err(|_| wrong())
+            }
+        },
+    }
+}
+
+pub(super) fn run(args: &ConsumeArgs, out: &Out) -> Result<(), Failure> {
+    let from = parse_from(&args.from)?;
+    let mut client = KafkaClient::connect(&args.at.bootstrap)?;
+    let topic = client.topic(&args.topic, false)?;
+    let partitions: Vec<i32> = match args.partition.as_slice() {
+        [] => (0..topic.partitions).collect(),
+        some => some.to_vec(),
+    };
+    if let Some(missing) = partitions.iter().find(|p| !(0..topic.partitions).contains(p)) {
+        let text = format!("topic {} has no partition {missing}: it has {}", topic.name, topic.partitions);
+        return Err(Failure::Usage(text));
+    }
+    let mut consumer = Consumer {
+        format: if out.json { Format::Json } else { args.format },
+        verbose: args.verbose,
+        left: args.max.unwrap_or(u64::MAX),
+        next: BTreeMap::new(),
+        ends: BTreeMap::new(),
+        out: BufWriter::new(io::stdout().lock()),
+        topic,
+    };
+    consumer.begin(&mut client, &partitions, from, args.no_follow)?;
+    consumer.go_on(&mut client)
+}
+
+struct Consumer {
+    topic: Topic,
+    format: Format,
+    verbose: bool,
+    left: u64,
+    /// The next offset of each partition that is still read.
+    next: BTreeMap<i32, i64>,
+    /// Where to stop, if that is wanted.
+    ends: BTreeMap<i32, i64>,
+    out: BufWriter<io::StdoutLock<'static>>,
+}
+
+impl Consumer {
+    fn begin(
+        &mut self,
+        client: &mut KafkaClient,
+        partitions: &[i32],
+        from: From,
+        no_follow: bool,
+    ) -> Result<(), Failure> {
+        for partition in partitions {
+            let end = client.offset_at(&self.topic, *partition, END)?.unwrap_or(0);
+            let start = match from {
+                From::Offset(offset) => offset,
+                // Nothing is that late: what comes next is.
+                From::Time(time) => client.offset_at(&self.topic, *partition, time)?.unwrap_or(end),
+            };
+            if no_follow {
+                self.ends.insert(*partition, end);
+            }
+            if !no_follow || start < end {
+                self.next.insert(*partition, start);
+            }
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self, client: &mut KafkaClient) -> Result<(), Failure> {
+        while self.left > 0 && !self.next.is_empty() {
+            let wanted: Vec<(i32, i64)> = self.next.iter().map(|(p, offset)| (*p, *offset)).collect();
+            for fetched in client.fetch(&self.topic, &wanted, WAIT_MS)? {
+                self.take(&fetched)?;
+            }
+            self.out.flush()?;
+        }
+        Ok(self.out.flush()?)
+    }
+
+    fn take(&mut self, fetched: &Fetched) -> Result<(), Failure> {
+        let partition = fetched.partition;
+        let Some(next) = self.next.get(&partition).copied() else { return Ok(()) };
+        if fetched.error == ErrorCode::OffsetOutOfRange.code() {
+            let start = if next < fetched.log_start { fetched.log_start } else { fetched.high_watermark };
+            eprintln!("polylogue: partition {partition} has no offset {next}; going on at {start}");
+            self.move_to(partition, start.max(0));
+            return Ok(());
+        }
+        if let Some(text) = error_text(fetched.error) {
+            return Err(Failure::Other(format!("topic {}, partition {partition}: {text}", self.topic.name)));
+        }
+        for batch in BatchIter::new(fetched.records.clone()) {
+            let unreadable = |e| Failure::Other(format!("partition {partition} holds an unreadable batch: {e}"));
+            let batch = batch.map_err(unreadable)?;
+            if !batch.header.is_control() {
+                for record in records(&batch.bytes, limits::DECOMPRESSED_BYTES_MAX).map_err(unreadable)? {
+                    let record = record.map_err(unreadable)?;
+                    if record.offset >= next && self.left > 0 {
+                        self.write(partition, &record)?;
+                        self.left -= 1;
+                    }
+                }
+            }
+            self.move_to(partition, batch.header.last_offset().saturating_add(1).max(next));
+        }
+        Ok(())
+    }
+
+    /// Goes on there, unless that is the end that was asked for.
+    fn move_to(&mut self, partition: i32, offset: i64) {
+        match self.ends.get(&partition) {
+            Some(end) if offset >= *end => self.next.remove(&partition),
+            _ => self.next.insert(partition, offset),
+        };
+    }
+
+    fn write(&mut self, partition: i32, record: &Record) -> Result<(), Failure> {
+        let value: &[u8] = record.value.as_deref().unwrap_or_default();
+        if self.format == Format::Json {
+            let line = as_json(&self.topic.name, partition, record);
+            return Ok(writeln!(self.out, "{line}")?);
+        }
+        if self.verbose {
+            write!(self.out, "{partition} {} {} ", record.offset, time(record.timestamp))?;
+            write!(self.out, "{} ", record.key.as_ref().map_or_else(|| "-".to_owned(), |key| text(key)))?;
+            for (name, value) in &record.headers {
+                write!(self.out, "{}={} ", text(&name), value.map_or_else(|| "-".to_owned(), |value| text(&value)))?;
+            }
+        }
+        match self.format {
+            Format::Raw => self.out.write_all(value)?,
+            Format::Hex => writeln!(self.out, "{}", hex(value))?,
+            Format::Text | Format::Json => {
+                self.out.write_all(value)?;
+                self.out.write_all(b"\n")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn as_json(topic: &str, partition: i32, record: &Record) -> Value {
+    let optional = |bytes: &Option<Bytes>| bytes.as_ref().map_or(Value::Null, content);
+    let headers: Vec<_> = record
+        .headers
+        .iter()
+        .map(|(name, value)| json!({ "name": content(&name), "value": optional(&value) }))
+        .collect();
+    json!({
+        "topic": topic,
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": optional(&record.key),
+        "value": optional(&record.value),
+        "headers": headers,
+    })
+}
+
+/// Text as a string, other bytes as `{"hex": "..."}`.
+fn content(bytes: &Bytes) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Value::String(text.to_owned()),
+        Err(_) => json!({ "hex": hex(bytes) }),
+    }
+}
+
+/// For a terminal: no byte of a message may do anything there.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes)
+        .chars()
+        .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
+        .collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn time(ms: TimestampMs) -> String {
+    let at = u64::try_from(ms).ok().and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
+    // The last moment that RFC 3339 can write.
+    let last = UNIX_EPOCH + Duration::from_secs(253_402_300_799);
+    at.filter(|at| *at <= last).map_or_else(|| "-".to_owned(), |at| humantime::format_rfc3339_millis(at).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_are_read() {
+        for (given, from) in [
+            ("beginning", From::Time(BEGINNING)),
+            ("end", From::Time(END)),
+            ("0", From::Offset(0)),
+            ("1700000000000", From::Offset(1_700_000_000_000)),
+            ("@1700000000000", From::Time(1_700_000_000_000)),
+            ("2026-01-31T12:00:00Z", From::Time(1_769_860_800_000)),
+            ("2026-01-31 12:00:00", From::Time(1_769_860_800_000)),
+        ] {
+            assert_eq!(parse_from(given).unwrap(), from, "{given}");
+        }
+        for given in ["", "-1", "@", "@-5", "yesterday", "1960-01-01T00:00:00Z"] {
+            assert!(matches!(parse_from(given), Err(Failure::Usage(_))), "{given}");
+        }
+    }
+
+    #[test]
+    fn times_are_written_and_odd_ones_are_not() {
+        assert_eq!(time(1_769_860_800_123), "2026-01-31T12:00:00.123Z");
+        assert_eq!((time(-1).as_str(), time(i64::MAX).as_str()), ("-", "-"));
+    }
+
+    #[test]
+    fn bytes_are_shown_safely() {
+        assert_eq!(text(b"a\x1b[31mb\n"), "a\\u{1b}[31mb\\n");
+        assert_eq!(content(&Bytes::from_static(b"\xff")), json!({ "hex": "ff" }));
+        assert_eq!(content(&Bytes::from_static("ä".as_bytes())), json!("ä"));
+    }
+}

@@ -1,0 +1,85 @@
+//! `polylogue topic`.
+
+use super::Failure;
+use super::args::{CreateArgs, NameArgs, NamesArgs, ServerArgs};
+use super::output::{Out, bytes};
+use crate::api::{NewTopic, Topic, Topics};
+use crate::client::http::{HttpClient, segment};
+use std::collections::BTreeMap;
+
+pub(super) fn create(args: &CreateArgs, out: &Out) -> Result<(), Failure> {
+    let mut config = BTreeMap::new();
+    for pair in &args.config {
+        let (name, value) =
+            pair.split_once('=').ok_or_else(|| Failure::Usage(format!("--config {pair}: expected NAME=VALUE")))?;
+        config.insert(name.trim().to_owned(), value.to_owned());
+    }
+    let wanted = NewTopic { name: args.name.clone(), partitions: args.partitions, config, validate_only: args.dry_run };
+    let topic: Topic = HttpClient::new(&args.at.server).post("/topics", &wanted)?;
+    if out.json {
+        return out.value(&topic);
+    }
+    if args.dry_run {
+        return out.line(&format!("topic {} could be created", topic.name));
+    }
+    let count = topic.partitions.len();
+    let noun = if count == 1 { "partition" } else { "partitions" };
+    out.line(&format!("created topic {} with {count} {noun}", topic.name))
+}
+
+pub(super) fn list(at: &ServerArgs, out: &Out) -> Result<(), Failure> {
+    let topics: Topics = HttpClient::new(&at.server).get("/topics")?;
+    if out.json {
+        return out.value(&topics);
+    }
+    if topics.topics.is_empty() {
+        return out.line("no topics");
+    }
+    let row = |t: &crate::api::TopicSummary| vec![t.name.clone(), t.partitions.to_string(), t.durability.clone()];
+    let rows: Vec<_> = topics.topics.iter().map(row).collect();
+    out.table(&["TOPIC", "PARTITIONS", "DURABILITY"], &rows)
+}
+
+pub(super) fn describe(args: &NameArgs, out: &Out) -> Result<(), Failure> {
+    let topic: Topic = HttpClient::new(&args.at.server).get(&format!("/topics/{}", segment(&args.name)))?;
+    if out.json {
+        return out.value(&topic);
+    }
+    out.line(&format!("{} {}", out.bold(&topic.name), out.dim(&format!("(id {})", topic.id))))?;
+    let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+    let rows: Vec<_> = topic
+        .partitions
+        .iter()
+        .map(|p| {
+            let messages = p.log_start.zip(p.high_watermark).map(|(start, end)| end.saturating_sub(start));
+            let size = p.bytes.map_or_else(|| "-".to_owned(), bytes);
+            vec![p.partition.to_string(), number(p.log_start), number(p.high_watermark), number(messages), size]
+        })
+        .collect();
+    out.line("")?;
+    out.table(&["PARTITION", "START", "END", "OFFSETS", "SIZE"], &rows)?;
+    let set: Vec<_> = topic.config.iter().filter(|entry| entry.source != "default").collect();
+    if !set.is_empty() {
+        out.line("")?;
+        let rows: Vec<_> = set
+            .iter()
+            .map(|entry| {
+                let note = if entry.has_effect { "" } else { "no effect" };
+                vec![entry.name.clone(), entry.value.clone(), entry.source.clone(), note.to_owned()]
+            })
+            .collect();
+        out.table(&["CONFIG", "VALUE", "SET BY", ""], &rows)?;
+    }
+    Ok(())
+}
+
+pub(super) fn delete(args: &NamesArgs, out: &Out) -> Result<(), Failure> {
+    let client = HttpClient::new(&args.at.server);
+    for name in &args.names {
+        client.delete(&format!("/topics/{}", segment(name)))?;
+        if !out.json {
+            out.line(&format!("deleted topic {name}"))?;
+        }
+    }
+    if out.json { out.value(&serde_json::json!({ "deleted": args.names })) } else { Ok(()) }
+}

@@ -1,0 +1,113 @@
+//! polylogue's own API, asked from outside.
+
+use super::ClientError;
+use crate::api::{ErrorBody, PREFIX};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The largest answer. Bytes.
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
+
+/// A server's http listener.
+#[derive(Debug)]
+pub struct HttpClient {
+    server: String,
+    agent: ureq::Agent,
+}
+
+impl HttpClient {
+    /// For the server at `http://HOST:PORT`, or `HOST:PORT`.
+    #[must_use]
+    pub fn new(server: &str) -> HttpClient {
+        let server = server.trim_end_matches('/');
+        let server = if server.contains("://") { server.to_owned() } else { format!("http://{server}") };
+        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE)).build();
+        HttpClient { server, agent: config.new_agent() }
+    }
+
+    /// `GET`.
+    ///
+    /// # Errors
+    /// When nobody answers, or with something else.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.read(self.agent.get(self.url(path)).call())
+    }
+
+    /// `POST` with a JSON body.
+    ///
+    /// # Errors
+    /// As [`HttpClient::get`].
+    pub fn post<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, ClientError> {
+        let body = serde_json::to_string(body).map_err(|e| ClientError::new("invalid_request", e.to_string()))?;
+        self.read(self.agent.post(self.url(path)).header("content-type", "application/json").send(body))
+    }
+
+    /// `DELETE`; the answer has no body.
+    ///
+    /// # Errors
+    /// As [`HttpClient::get`].
+    pub fn delete(&self, path: &str) -> Result<(), ClientError> {
+        let (status, text) = self.text(self.agent.delete(self.url(path)).call())?;
+        if status < 300 { Ok(()) } else { Err(self.refused(status, &text)) }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{PREFIX}{path}", self.server)
+    }
+
+    fn read<T: DeserializeOwned>(&self, answer: Answer) -> Result<T, ClientError> {
+        let (status, text) = self.text(answer)?;
+        if status >= 300 {
+            return Err(self.refused(status, &text));
+        }
+        serde_json::from_str(&text).map_err(|e| self.stranger(&e.to_string()))
+    }
+
+    fn text(&self, answer: Answer) -> Result<(u16, String), ClientError> {
+        let mut response = answer.map_err(|e| ClientError::unreachable(&self.server, &e))?;
+        let status = response.status().as_u16();
+        let text = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
+        Ok((status, text.map_err(|e| self.stranger(&e.to_string()))?))
+    }
+
+    fn refused(&self, status: u16, text: &str) -> ClientError {
+        match serde_json::from_str::<ErrorBody>(text) {
+            Ok(body) => ClientError { code: body.error.code, message: body.error.message },
+            Err(_) => self.stranger(&format!("status {status}")),
+        }
+    }
+
+    fn stranger(&self, what: &str) -> ClientError {
+        let text = format!("{} does not answer as polylogue does ({what}); is it the http listener?", self.server);
+        ClientError::new("internal", text)
+    }
+}
+
+type Answer = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
+
+/// A name as a part of a path.
+#[must_use]
+pub fn segment(name: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
+    name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_safe_in_paths() {
+        assert_eq!(segment("plain-name_1.2~"), "plain-name_1.2~");
+        assert_eq!(segment("a/b c?ä"), "a%2Fb%20c%3F%C3%A4");
+    }
+
+    #[test]
+    fn an_address_needs_no_scheme() {
+        assert_eq!(HttpClient::new("localhost:9600/").url("/topics"), "http://localhost:9600/api/v1/topics");
+        assert_eq!(HttpClient::new("http://[::1]:1").url("/x"), "http://[::1]:1/api/v1/x");
+    }
+}

@@ -1,0 +1,103 @@
+//! The real broker behind [`BrokerHandle`].
+
+use super::{BrokerHandle, BrokerStatus, Figure};
+use polylogue_api::{Catalog, Now, Request, Token};
+use polylogue_broker::{Broker, PartitionStatus, ReplySink, SessionId};
+use polylogue_types::PartitionId;
+use std::sync::Arc;
+
+impl BrokerHandle for Broker {
+    fn new_session(&self) -> SessionId {
+        Broker::new_session(self)
+    }
+
+    fn submit(&self, from: &Arc<dyn ReplySink>, session: SessionId, token: Token, request: Request) {
+        Broker::submit(self, from, session, token, request);
+    }
+
+    fn session_gone(&self, session: SessionId) {
+        Broker::session_gone(self, session);
+    }
+
+    fn catalog(&self) -> Arc<dyn Catalog> {
+        Broker::catalog(self)
+    }
+
+    fn now(&self) -> Now {
+        Broker::now(self)
+    }
+
+    fn partition_status(&self, id: PartitionId) -> Option<PartitionStatus> {
+        Broker::partition_status(self, id)
+    }
+
+    fn status(&self) -> BrokerStatus {
+        let refuses_writes = self.is_disk_full().then(|| {
+            "less disk space is free than log.disk_reserve_bytes; make room, or shorten the retention of topics"
+                .to_owned()
+        });
+        BrokerStatus { refuses_writes, figures: figures(self) }
+    }
+}
+
+/// Sums over all shards.
+#[derive(Default)]
+struct Figures(Vec<Figure>);
+
+impl Figures {
+    fn add(&mut self, is_counter: bool, name: &str, help: &str, value: u64) {
+        match self.0.iter_mut().find(|figure| figure.name == name) {
+            Some(figure) => figure.value += value,
+            None => self.0.push(Figure { name: name.to_owned(), help: help.to_owned(), is_counter, value }),
+        }
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) {
+        self.add(true, name, help, value);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) {
+        self.add(false, name, help, value);
+    }
+}
+
+fn figures(broker: &Broker) -> Vec<Figure> {
+    let mut all = Figures::default();
+    let shards = broker.shards();
+    all.gauge("shards", "Journals", shards.len() as u64);
+    all.gauge("disk_full", "Whether messages are refused for want of disk space", u64::from(broker.is_disk_full()));
+    for shard in &shards {
+        all.gauge("watches", "Readers that wait for new messages", shard.watches as u64);
+        all.gauge("proposals_open", "Writes whose outcome is not known yet", shard.proposals_open);
+        all.gauge("writers_lost", "Journals whose writer was lost", u64::from(shard.writer_lost));
+        if let Some(journal) = &shard.journal {
+            all.counter("journal_bytes", "Bytes written to journals", journal.bytes_written);
+            all.counter(
+                "journal_prewritten_bytes",
+                "Bytes written ahead into new journal files",
+                journal.bytes_prewritten,
+            );
+            all.counter("journal_payload_bytes", "Bytes of messages written to journals", journal.payload_bytes);
+            all.counter("journal_entries", "Batches written to journals", journal.entries);
+            all.counter("journal_frames", "Frames written to journals", journal.frames);
+            all.counter("journal_flushes", "Flushes of journals", journal.flushes);
+            all.counter("journal_flush_nanoseconds", "Time spent in flushes of journals", journal.flush_ns);
+            all.counter("journal_refused", "Writes refused because the queue was full", journal.refused);
+            all.gauge("journal_files", "Journal files", journal.files);
+            all.gauge("journal_queue_bytes", "Bytes that wait to be written to journals", journal.queue_bytes);
+        }
+        let store = &shard.store;
+        all.gauge("store_segments", "Segments", store.segments as u64);
+        all.gauge("store_segment_bytes", "Bytes of segments", store.segment_bytes);
+        all.gauge("store_live_bytes", "Bytes of messages that are kept", store.live_bytes);
+        all.gauge("store_tail_bytes", "Bytes of recent messages in memory", store.tail_bytes as u64);
+        all.gauge("store_index_bytes", "Bytes of indexes in memory", store.index_bytes as u64);
+        all.gauge("store_fenced", "Ranges that cannot be read because of damage", store.fenced as u64);
+        all.counter("store_read_tail_bytes", "Bytes of messages read from memory", store.read_tail_bytes);
+        all.counter("store_read_file_bytes", "Bytes of messages read from files", store.read_file_bytes);
+        all.counter("store_merged_bytes", "Bytes written by merges", store.merged_bytes);
+    }
+    let failures: u64 = broker.failures().values().map(|failure| failure.count).sum();
+    all.counter("background_failures", "Background work that failed", failures);
+    all.0
+}

@@ -1,0 +1,240 @@
+//! A server from its configuration to its end.
+//!
+//! Listeners are bound before the data directory is touched, so that a port that is taken changes nothing on disk. They
+//! accept once the broker has recovered; until then clients wait in the system's queue.
+
+mod threads;
+
+use crate::api::ListenerStatus;
+use crate::handle::BrokerHandle;
+use crate::http::{self, App, HttpLimits, Ready};
+use crate::net::kafka::{KafkaAccept, KafkaShared};
+use crate::net::{Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, accept_loop};
+use crate::options::address::{HostPort, Protocol};
+use crate::options::{ListenerConfig, ServerConfig, Setting};
+use polylogue_api::{MachineId, StateMachine};
+use polylogue_broker::{Broker, BrokerConfig};
+use polylogue_env::Env;
+use polylogue_kafka::groups::KafkaGroups;
+use polylogue_log::store::StoreConfig;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+use threads::HttpThread;
+use tokio::sync::watch;
+
+/// Why a server did not start, in one line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StartError(pub String);
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// A listener that is bound.
+struct Bound {
+    config: ListenerConfig,
+    listener: TcpListener,
+    at: SocketAddr,
+}
+
+impl Bound {
+    /// What clients are told; `None` for the address at which they arrive.
+    fn advertised(&self) -> Option<HostPort> {
+        let port = |port: u16| if port == 0 { self.at.port() } else { port };
+        match &self.config.advertise {
+            Some(told) => Some(HostPort { host: told.host.clone(), port: port(told.port) }),
+            // A name that was bound stays a name: it is what the operator calls this machine.
+            None if self.at.ip().is_unspecified() => None,
+            None => Some(HostPort { host: self.config.bind.host.clone(), port: self.at.port() }),
+        }
+    }
+
+    fn status(&self) -> ListenerStatus {
+        ListenerStatus {
+            protocol: self.config.protocol.name().to_owned(),
+            bound: self.at.to_string(),
+            advertised: self.advertised().map(|at| at.to_string()),
+        }
+    }
+}
+
+/// Runs a server until it is told to end. `settings` is what the API shows of the options.
+///
+/// # Errors
+/// Why it did not start. Then nothing has changed on disk.
+pub fn run(config: &ServerConfig, settings: Vec<Setting>) -> Result<(), StartError> {
+    let bound = config.listeners.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
+    let env = Env::real();
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.enable_all().thread_name("pl-net");
+    if let Some(threads) = config.worker_threads {
+        runtime.worker_threads(threads);
+    }
+    let runtime = runtime.build().map_err(|e| StartError(format!("cannot start the threads for connections: {e}")))?;
+    // Before the data directory is opened: a signal that comes while it recovers ends the start in good order.
+    let mut signals = runtime
+        .block_on(async { threads::Signals::new() })
+        .map_err(|e| StartError(format!("cannot listen to signals: {e}")))?;
+    let broker = open(&env, config)?;
+    let started = broker.start().map_err(|e| StartError(e.to_string()));
+    let result = started.and_then(|()| {
+        let broker: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
+        serve(&env, config, settings, bound, broker, &runtime, &mut signals)
+    });
+    // Whatever happened: what was acknowledged is flushed, and the next start is quick.
+    broker.shutdown();
+    runtime.shutdown_background();
+    result
+}
+
+fn bind(config: &ListenerConfig) -> Result<Bound, StartError> {
+    let fail = |e: std::io::Error| {
+        let (protocol, at) = (config.protocol.name(), &config.bind);
+        let what = match e.kind() {
+            std::io::ErrorKind::AddrInUse => "something else listens there; stop it, or choose another with --listen",
+            std::io::ErrorKind::PermissionDenied => "this user may not; choose a port above 1023",
+            std::io::ErrorKind::AddrNotAvailable => "this machine has no such address",
+            _ => "it is no address to listen at",
+        };
+        StartError(format!("cannot listen for {protocol} at {at}: {what} ({e})"))
+    };
+    let listener = TcpListener::bind((config.bind.host.as_str(), config.bind.port)).map_err(fail)?;
+    listener.set_nonblocking(true).map_err(fail)?;
+    let at = listener.local_addr().map_err(fail)?;
+    Ok(Bound { config: config.clone(), listener, at })
+}
+
+/// The broker with what the protocols bring along.
+fn open(env: &Env, config: &ServerConfig) -> Result<Broker, StartError> {
+    let log = &config.log;
+    let broker = BrokerConfig {
+        sync_shards: log.sync_shards,
+        journal_file_bytes: log.journal_file_bytes,
+        checkpoint_bytes_max: log.checkpoint_bytes_max,
+        disk_reserve_bytes: log.disk_reserve_bytes,
+        async_flush_ms_max: log.async_flush_ms_max,
+        lazy_flush_ms_max: log.lazy_flush_ms_max,
+        retention_check_ms: config.kafka.log.retention_check_ms,
+        producer_expiration_ms: config.kafka.log.producer_expiration_ms,
+        partitions_max: log.partitions_max,
+        memory_partition_bytes_max: log.memory_partition_bytes_max,
+        inflight_bytes_max: config.inflight_bytes_max,
+        reader_threads: log.reader_threads,
+        store: StoreConfig {
+            tail_cache_bytes: log.tail_cache_bytes,
+            index_cache_bytes: log.index_cache_bytes,
+            open_segments_max: log.open_segments_max,
+            merge_bytes: log.merge_bytes,
+            merge_ms_max: log.merge_ms_max,
+            journal_keep_bytes_max: log.journal_keep_bytes_max,
+            ..StoreConfig::default()
+        },
+        ..BrokerConfig::new(config.data.clone())
+    };
+    let groups: Box<dyn StateMachine> = Box::new(KafkaGroups::new((&config.kafka.groups).into()));
+    let machines = BTreeMap::from([(MachineId::KafkaGroups, groups)]);
+    Broker::open(env.clone(), broker, machines).map_err(|e| StartError(e.to_string()))
+}
+
+/// Everything between the broker's start and its end.
+fn serve(
+    env: &Env,
+    config: &ServerConfig,
+    settings: Vec<Setting>,
+    bound: Vec<Bound>,
+    broker: Arc<dyn BrokerHandle>,
+    runtime: &tokio::runtime::Runtime,
+    signals: &mut threads::Signals,
+) -> Result<(), StartError> {
+    let mut registry = http::registry();
+    let protocols = [Protocol::Kafka.name()];
+    let net = Arc::new(Shared {
+        broker: broker.clone(),
+        lanes: Lanes::new(config.inflight_bytes_max),
+        output: OutputGauge::new(config.output_bytes_max),
+        write_stall_ms_max: config.write_stall_ms_max,
+        metrics: NetMetrics::register(&mut registry, &protocols),
+        connections: Connections::default(),
+    });
+    let kafka = Arc::new(KafkaShared::new(config.kafka.sessions.clone(), broker.clone()));
+    let app = Arc::new(App {
+        broker,
+        kafka: kafka.clone(),
+        net: net.clone(),
+        settings,
+        listeners: bound.iter().map(Bound::status).collect(),
+        registry,
+        ready: Ready::default(),
+    });
+    let (stop, stopped) = watch::channel(false);
+    let listener = &config.kafka.listener;
+    let gate = Gate::new(Arc::new(AtomicUsize::new(0)), config.connections_max).with_bounds(
+        listener.connections_max,
+        listener.connections_per_ip_max,
+        listener.connections_per_ip_overrides.clone(),
+    );
+    let mut lines = Vec::new();
+    let mut http_listeners = Vec::new();
+    let entered = runtime.enter();
+    for one in bound {
+        lines.push(line(&one));
+        match one.config.protocol {
+            Protocol::Http => http_listeners.push(one.listener),
+            Protocol::Kafka => {
+                let accept = Arc::new(KafkaAccept::new(kafka.clone(), one.advertised().as_ref()));
+                let listener = tokio::net::TcpListener::from_std(one.listener)
+                    .map_err(|e| StartError(format!("cannot listen at {}: {e}", one.at)))?;
+                runtime.spawn(accept_loop(listener, accept, gate.clone(), net.clone(), stopped.clone()));
+            }
+        }
+    }
+    drop(entered);
+    let limits =
+        HttpLimits { connections_max: config.http_connections_max, body_bytes_max: config.http_body_bytes_max };
+    let http = HttpThread::start(env, http_listeners, app.clone(), limits, stopped)?;
+    app.ready.set(true);
+    announce(&lines);
+    runtime.block_on(async {
+        signals.wait().await;
+        tracing::info!("stopping");
+        app.ready.set(false);
+        let _ = stop.send(true);
+        let patience = Duration::from_millis(config.shutdown_ms_max);
+        if tokio::time::timeout(patience, net.connections.stop()).await.is_err() {
+            tracing::warn!(connections = net.connections.len(), "not all requests ended in time");
+        }
+    });
+    http.join();
+    Ok(())
+}
+
+fn line(bound: &Bound) -> String {
+    let (protocol, at) = (bound.config.protocol.name(), bound.at);
+    match (bound.config.protocol, bound.advertised()) {
+        (Protocol::Http, _) => format!("{protocol} listening on {at}"),
+        (Protocol::Kafka, Some(told)) => format!("{protocol} listening on {at} (advertised as {told})"),
+        (Protocol::Kafka, None) => {
+            format!("{protocol} listening on {at} (advertised as the address at which a client arrives)")
+        }
+    }
+}
+
+/// Says where it listens and that it serves: on standard output, where scripts wait for it. Nobody reading there is no
+/// reason to end.
+fn announce(lines: &[String]) {
+    let mut out = std::io::stdout().lock();
+    for line in lines {
+        let _ = writeln!(out, "{line}");
+    }
+    let _ = writeln!(out, "polylogue ready");
+    let _ = out.flush();
+}

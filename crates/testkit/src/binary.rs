@@ -1,0 +1,43 @@
+//! Where the binary under test is, and how it is run once.
+
+use crate::Result;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The variable that names the binary under test.
+pub const BINARY_ENV: &str = "POLYLOGUE_BIN";
+
+/// The binary under test: what [`BINARY_ENV`] says; else the release build, else the debug build, of the target
+/// directory that this test was built in.
+///
+/// # Errors
+/// When there is none; the text says how to make one.
+pub fn binary() -> Result<PathBuf> {
+    if let Some(given) = std::env::var_os(BINARY_ENV) {
+        let given = PathBuf::from(given);
+        return match given.is_file() {
+            true => Ok(given),
+            false => Err(format!("{BINARY_ENV} names {}, which is not a file", given.display())),
+        };
+    }
+    let test = std::env::current_exe().map_err(|e| format!("cannot tell where this test is: {e}"))?;
+    // TARGET/debug/deps/TEST, or TARGET/release/deps/TEST
+    let target = test.ancestors().nth(3).unwrap_or(Path::new("target"));
+    let candidates = ["release", "debug"].map(|profile| target.join(profile).join("polylogue"));
+    candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        format!(
+            "no binary `polylogue` below {}: build it with `cargo build -p polylogue-server`, or name one in {BINARY_ENV}",
+            target.display()
+        )
+    })
+}
+
+/// Runs the binary with these arguments until it ends.
+///
+/// # Errors
+/// When there is no binary or it cannot be started.
+pub fn run<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Result<Output> {
+    let binary = binary()?;
+    Command::new(&binary).args(args).output().map_err(|e| format!("cannot start {}: {e}", binary.display()))
+}

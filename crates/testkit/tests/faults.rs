@@ -1,0 +1,317 @@
+//! A disk that is slow, fails, is full or loses bits, under the real binary.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "tests of real processes and files")]
+
+mod common;
+
+use common::Place;
+use common::batch::batch;
+use common::kafka::{Kafka, code};
+use polylogue_faultfs::Injector;
+use polylogue_kafka::codec::{ErrorCode, produce};
+use polylogue_testkit::{Server, run, wait_until};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Small files, so that a test of a few megabytes fills some of them and merges them at once.
+const SMALL_FILES: &[&str] = &[
+    "log.journal_file_bytes=4MiB",
+    "log.checkpoint_bytes_max=1MiB",
+    "log.merge_bytes=1MiB",
+    "log.merge_ms_max=1s",
+    "log.disk_reserve_bytes=16MiB",
+];
+/// How long a held flush holds, unless the test ends it before. Longer than the test.
+const HOLD: &str = "hold_sync_ms=600000";
+/// How long an acknowledgement that must not come is waited for.
+const SILENCE: Duration = Duration::from_secs(1);
+/// How long anything else may take here. Seconds.
+const SECS: u64 = 60;
+
+fn start_with_faults(place: &Place, settings: &[&str]) -> (Server, Injector) {
+    let mut command = place.serve(settings);
+    let injector = Injector::new(&place.watched(), place.root.path()).unwrap();
+    injector.preload_without_log(&mut command);
+    (place.start(command).unwrap(), injector)
+}
+
+fn connect(server: &Server) -> Kafka {
+    Kafka::connect(server.kafka()).unwrap()
+}
+
+#[test]
+fn no_sync_acknowledgement_leaves_while_the_flush_is_held() {
+    let place = Place::new("hold");
+    let (server, injector) = start_with_faults(&place, &[]);
+    let (mut sync, mut relaxed) = (connect(&server), connect(&server));
+    sync.create_topic("sync", 1, &[]).unwrap();
+    sync.create_topic("async", 1, &[("polylogue.durability", "async")]).unwrap();
+    sync.put("sync", 0, &["before"]).unwrap();
+    relaxed.put("async", 0, &["before"]).unwrap();
+
+    injector.set(&[HOLD]).unwrap();
+    sync.send_produce("sync", 0, batch(&["held"])).unwrap();
+    wait_until("a held flush", SECS, || {
+        Ok(injector.events().map_err(|e| e.to_string())?.iter().any(|e| e.starts_with("hold_sync ")).then_some(()))
+    })
+    .unwrap();
+    // The flush has begun and does not end: this one is answered from the page cache, the other one is not.
+    assert_eq!(relaxed.put("async", 0, &["meanwhile"]).unwrap(), 1);
+    let unanswered = relaxed.fetch("sync", 0, 0).unwrap();
+    assert_eq!(unanswered.high_watermark, 1, "an unflushed message was served: {unanswered:?}");
+    sync.stream.set_read_timeout(Some(SILENCE)).unwrap();
+    let early = sync.stream.peek(&mut [0]);
+    let kind = early.as_ref().map_err(std::io::Error::kind);
+    assert!(matches!(kind, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut)), "answered before the flush: {early:?}");
+
+    injector.set(&[]).unwrap();
+    sync.stream.set_read_timeout(Some(Duration::from_secs(SECS))).unwrap();
+    let (_, produced) = sync.receive_produced().unwrap();
+    assert_eq!(produced, (ErrorCode::None, 1));
+    assert_eq!(sync.read_all("sync", 0).unwrap(), [b"before".to_vec(), b"held".to_vec()]);
+    server.terminate().unwrap();
+}
+
+#[test]
+fn a_failed_flush_ends_the_process_and_acknowledges_nothing() {
+    let place = Place::new("eio");
+    let (mut server, injector) = start_with_faults(&place, &[]);
+    let mut clients: Vec<Kafka> = (0..5).map(|_| connect(&server)).collect();
+    clients[0].create_topic("t", 5, &[]).unwrap();
+    let values: Vec<Vec<u8>> = (0..20).map(|n| format!("acknowledged {n}").into_bytes()).collect();
+    for value in &values {
+        for (client, partition) in clients.iter_mut().zip(0..) {
+            client.put("t", partition, &[value]).unwrap();
+        }
+    }
+    injector.set(&["fail_sync=EIO"]).unwrap();
+    for (client, partition) in clients.iter_mut().zip(0..) {
+        // The first of them may have ended the process already.
+        let _ = client.send_produce("t", partition, batch(&["never flushed"]));
+    }
+    for client in &mut clients {
+        let answer = client.receive::<produce::ProduceRequest>(9);
+        if let Ok((_, response)) = answer {
+            let error = code(response.responses[0].partition_responses[0].error_code);
+            assert_ne!(error, ErrorCode::None, "acknowledged after a failed flush");
+        }
+    }
+    let status = server.wait().unwrap();
+    assert!(!status.success(), "it ended with {status}");
+    assert!(injector.events().unwrap().iter().any(|event| event.starts_with("fail_sync ")));
+
+    let server = place.start(place.serve(&[])).unwrap();
+    let mut client = connect(&server);
+    for partition in 0..5 {
+        let found = client.read_all("t", partition).unwrap();
+        assert_eq!(found[..20], values, "partition {partition}");
+        assert!(found[20..].iter().all(|value| value == b"never flushed"), "partition {partition}: {found:?}");
+    }
+    client.put("t", 0, &["on it goes"]).unwrap();
+    server.terminate().unwrap();
+}
+
+/// Producers are refused under `full`, all else goes on, and producers too when the setting ends.
+fn full_disk(name: &str, full: &[&str], value_bytes: usize) {
+    let place = Place::new(name);
+    let (server, injector) = start_with_faults(&place, SMALL_FILES);
+    let mut client = connect(&server);
+    client.create_topic("t", 1, &[]).unwrap();
+    client.create_topic("unwanted", 1, &[]).unwrap();
+    let value = vec![b'v'; value_bytes];
+    let mut taken = client.put("t", 0, &[&value]).unwrap() + 1;
+    injector.set(full).unwrap();
+    let refused = wait_until("a refused producer", SECS, || match client.produce("t", 0, batch(&[&value]))? {
+        (ErrorCode::None, offset) => {
+            taken = offset + 1;
+            Ok(None)
+        }
+        (error, _) => Ok(Some(error)),
+    });
+    assert_eq!(refused.unwrap(), ErrorCode::KafkaStorageError);
+    // Another connection: refusals are for everybody, and so is what goes on.
+    let mut other = connect(&server);
+    assert_eq!(other.produce("t", 0, batch(&["small"])).unwrap().0, ErrorCode::KafkaStorageError);
+    assert_eq!(other.read("t", 0, 0, |_, _| ()).unwrap(), taken);
+    assert_eq!(other.commit("g", "t", taken).unwrap(), ErrorCode::None);
+    assert_eq!(other.committed("g", "t").unwrap(), taken);
+    assert_eq!(other.delete_topic("unwanted").unwrap(), ErrorCode::None);
+
+    injector.set(&[]).unwrap();
+    let offset = wait_until("room again", SECS, || match client.produce("t", 0, batch(&["again"]))? {
+        (ErrorCode::None, offset) => Ok(Some(offset)),
+        (ErrorCode::KafkaStorageError, _) => Ok(None),
+        (error, _) => Err(format!("{error:?}")),
+    });
+    assert_eq!(offset.unwrap(), taken);
+    server.terminate().unwrap();
+    let server = place.start(place.serve(SMALL_FILES)).unwrap();
+    let mut client = connect(&server);
+    assert_eq!(client.read("t", 0, 0, |_, _| ()).unwrap(), taken + 1);
+    assert_eq!(client.committed("g", "t").unwrap(), taken);
+    server.terminate().unwrap();
+}
+
+#[test]
+fn a_disk_below_its_reserve_refuses_producers_only() {
+    full_disk("no-room", &["free_bytes=1000000"], 100);
+}
+
+#[test]
+fn a_disk_that_gives_no_new_files_refuses_producers_only() {
+    full_disk("no-files", &["fail_allocate=ENOSPC"], 100_000);
+}
+
+#[test]
+fn writes_that_find_no_room_are_refused_and_go_on_later() {
+    let place = Place::new("enospc");
+    let (server, injector) = start_with_faults(&place, SMALL_FILES);
+    let mut client = connect(&server);
+    client.create_topic("t", 1, &[]).unwrap();
+    client.put("t", 0, &["before"]).unwrap();
+    injector.set(&["fail_write=ENOSPC", "only=/journal/"]).unwrap();
+    assert_eq!(client.produce("t", 0, batch(&["refused"])).unwrap().0, ErrorCode::KafkaStorageError);
+    assert_eq!(client.read_all("t", 0).unwrap(), [b"before"]);
+    injector.set(&[]).unwrap();
+    wait_until("room again", SECS, || {
+        Ok((client.produce("t", 0, batch(&["after"]))?.0 == ErrorCode::None).then_some(()))
+    })
+    .unwrap();
+    assert_eq!(client.read_all("t", 0).unwrap(), [b"before".to_vec(), b"after".to_vec()]);
+    server.terminate().unwrap();
+    let server = place.start(place.serve(SMALL_FILES)).unwrap();
+    assert_eq!(connect(&server).read_all("t", 0).unwrap(), [b"before".to_vec(), b"after".to_vec()]);
+}
+
+/// Partitions and messages of the tests that follow.
+const PARTITIONS: i32 = 4;
+const MESSAGES: i64 = 120;
+
+/// A value that is found again in the files: nothing else has its first bytes.
+fn value(partition: i32, offset: i64) -> Vec<u8> {
+    let mut value = format!("<{partition}:{offset}>").into_bytes();
+    value.resize(20_000, b'.');
+    value
+}
+
+fn fill(client: &mut Kafka) {
+    client.create_topic("t", PARTITIONS, &[]).unwrap();
+    for offset in 0..MESSAGES {
+        for partition in 0..PARTITIONS {
+            assert_eq!(client.put("t", partition, &[value(partition, offset)]).unwrap(), offset);
+        }
+    }
+}
+
+/// Flips a bit in the middle of the value wherever it lies below `dir`. Gives how many files had it.
+#[allow(clippy::disallowed_methods, reason = "this is the damage")]
+fn flip(dir: &Path, value: &[u8]) -> usize {
+    let mut files = Vec::new();
+    find_files(dir, &mut files);
+    let name = &value[..value.iter().position(|byte| *byte == b'>').unwrap() + 1];
+    let mut flipped = 0;
+    for path in files {
+        let mut bytes = std::fs::read(&path).unwrap();
+        if let Some(at) = bytes.windows(name.len()).position(|window| window == name) {
+            bytes[at + value.len() / 2] ^= 4;
+            std::fs::write(&path, bytes).unwrap();
+            flipped += 1;
+        }
+    }
+    flipped
+}
+
+fn find_files(dir: &Path, into: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { find_files(&path, into) } else { into.push(path) }
+    }
+}
+
+/// The offsets that are served, each holding what it should; the others answer with a storage error.
+fn served(client: &mut Kafka, partition: i32) -> Vec<i64> {
+    let (mut offsets, mut next) = (Vec::new(), 0);
+    while next < MESSAGES {
+        let fetched = client.fetch("t", partition, next).unwrap();
+        match fetched.error {
+            ErrorCode::None => assert!(!fetched.messages.is_empty(), "nothing at {partition}:{next}"),
+            error => {
+                assert_eq!(error, ErrorCode::KafkaStorageError, "{partition}:{next}");
+                next += 1;
+            }
+        }
+        for (offset, found) in fetched.messages {
+            assert!(found == value(partition, offset), "{partition}:{offset} is not what was sent");
+            offsets.push(offset);
+            next = offset + 1;
+        }
+    }
+    offsets
+}
+
+#[test]
+fn a_flipped_bit_in_a_segment_fences_its_range_only() {
+    let place = Place::new("segment");
+    let server = place.start(place.serve(SMALL_FILES)).unwrap();
+    fill(&mut connect(&server));
+    let segments = place.data().join("shard-0000/segments");
+    let full = wait_until("a segment with the message", SECS, || {
+        let mut files = Vec::new();
+        find_files(&segments, &mut files);
+        let holds = |path: &PathBuf| {
+            std::fs::read(path).is_ok_and(|bytes| bytes.windows(6).any(|window| window == b"<2:30>"))
+        };
+        Ok(files.iter().any(holds).then_some(()))
+    });
+    full.unwrap();
+    server.terminate().unwrap();
+    assert_eq!(flip(&segments, &value(2, 30)), 1);
+
+    let said = run(["check".as_ref(), place.data().as_os_str()]).unwrap();
+    assert!(!said.status.success(), "check found nothing: {said:?}");
+    let server = place.start(place.serve(SMALL_FILES)).unwrap();
+    let mut client = connect(&server);
+    for partition in 0..PARTITIONS {
+        let offsets = served(&mut client, partition);
+        let lost = (0..MESSAGES).filter(|offset| !offsets.contains(offset)).collect::<Vec<_>>();
+        if partition == 2 {
+            assert!(lost.contains(&30) && lost.len() < MESSAGES as usize / 2, "partition 2 lost {lost:?}");
+        } else {
+            assert_eq!(lost, [], "partition {partition}");
+        }
+        assert_eq!(client.put("t", partition, &["on it goes"]).unwrap(), MESSAGES);
+    }
+    server.terminate().unwrap();
+}
+
+#[test]
+fn a_flipped_bit_in_the_live_journal_refuses_the_start_until_it_is_fenced() {
+    let place = Place::new("journal");
+    let server = place.start(place.serve(&[])).unwrap();
+    fill(&mut connect(&server));
+    server.kill().unwrap();
+    assert_eq!(flip(&place.data().join("shard-0000/journal"), &value(1, 50)), 1);
+
+    let refused = place.start(place.serve(&[])).map(|_| ()).unwrap_err();
+    assert!(refused.contains("damage") && refused.contains("repair"), "{refused}");
+    let data = place.data();
+    let checked = run(["check".as_ref(), data.as_os_str()]).unwrap();
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
+    assert!(!checked.status.success() && said.contains("damage"), "check: {checked:?}");
+    let repaired = run(["repair".as_ref(), data.as_os_str(), "--fence".as_ref()]).unwrap();
+    assert!(repaired.status.success(), "repair: {repaired:?}");
+
+    let server = place.start(place.serve(&[])).unwrap();
+    let mut client = connect(&server);
+    for partition in 0..PARTITIONS {
+        let offsets = served(&mut client, partition);
+        let lost = (0..MESSAGES).filter(|offset| !offsets.contains(offset)).collect::<Vec<_>>();
+        // Messages of other partitions were in the same frame, perhaps.
+        assert_eq!(lost.contains(&50), partition == 1, "partition {partition} lost {lost:?}");
+        assert!(lost.iter().all(|offset| (45..56).contains(offset)), "partition {partition} lost {lost:?}");
+        assert_eq!(client.put("t", partition, &["on it goes"]).unwrap(), MESSAGES);
+    }
+    server.terminate().unwrap();
+}
