@@ -24,7 +24,7 @@ java)
     need javac "a JDK, 17 or later"
     need mvn "Maven"
     if [ "$here/java/Cases.java" -nt "$build/java/Cases.class" ]; then
-        mvn -q -f "$here/java/pom.xml" dependency:copy-dependencies -DoutputDirectory="$build/java/lib"
+        mvn -q -B -f "$here/java/pom.xml" dependency:copy-dependencies -DoutputDirectory="$build/java/lib" >&2
         javac -cp "$build/java/lib/*" -d "$build/java" "$here/java/Cases.java"
     fi
     exec java -Xmx256m -cp "$build/java/lib/*:$build/java" Cases "$bootstrap" "$@"

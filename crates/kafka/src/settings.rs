@@ -14,7 +14,7 @@ pub struct KafkaSettings {
     /// time; its producers keep up to five on the way.
     pub inflight_requests_max: usize,
     /// How long a connection without a request in work may go without finishing one
-    /// (`connections.max.idle.ms`). Milliseconds.
+    /// (`connections.max.idle.ms`); `u64::MAX` for ever. Milliseconds.
     pub idle_ms_max: u64,
     /// Whether asking for a topic may create it (`auto.create.topics.enable`).
     pub auto_create_topics: bool,

@@ -109,12 +109,14 @@ struct Size {
 fn fill(env: &Env, dir: &Path, size: Size) -> Result<()> {
     let config = StoreConfig { tail_cache_bytes: 0, ..StoreConfig::default() };
     let (store, _) = ShardStore::open(env.clone(), dir, config)?;
-    let mut merging_ns = 0;
+    let (mut merging_ns, mut applying_ns) = (0, 0);
     let io = |e| Error::io("the example's journal", e);
     let file = env.disk.open(&dir.join("frames"), OpenMode::CreateNew).map_err(io)?;
     for round in 0..size.frames {
         let frame = frame(&file, round, size.partitions, size.entry_bytes).map_err(io)?;
+        let start = env.clock.monotonic_ns();
         store.apply(&frame)?;
+        applying_ns += env.clock.monotonic_ns() - start;
         if (round + 1) % size.frames_per_merge != 0 {
             continue;
         }
@@ -127,6 +129,7 @@ fn fill(env: &Env, dir: &Path, size: Size) -> Result<()> {
     let stats = store.stats();
     println!("filled: {stats:?}");
     let speed = stats.live_bytes * 1000 / merging_ns.max(1);
+    println!("applying: {} ns an entry", applying_ns / (size.frames * size.partitions).max(1));
     println!("merging: {} ms, {speed} MB/s of native bytes", merging_ns / 1_000_000);
     Ok(())
 }

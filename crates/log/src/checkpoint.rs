@@ -148,7 +148,8 @@ impl CheckpointStore {
         self.inner.chain.lock().chunks.len()
     }
 
-    /// Shows every chunk that counts, one at a time, and gives the index up to which they cover the log.
+    /// Shows every chunk that counts, one at a time, and gives the index up to which they cover the log. `visit` must not
+    /// call this store.
     ///
     /// # Errors
     /// `Damaged` names the file and the chunk; `Io`; what `visit` returns.
@@ -180,11 +181,7 @@ impl CheckpointStore {
 }
 
 impl Inner {
-    fn write(
-        &self,
-        applied: Index,
-        changed: impl IntoIterator<Item = (ChunkKey, Option<Bytes>)>,
-    ) -> Result<Written> {
+    fn write(&self, applied: Index, changed: impl IntoIterator<Item = (ChunkKey, Option<Bytes>)>) -> Result<Written> {
         let mut chain = self.chain.lock();
         let named = self.manifest.look();
         if named.checkpoint_applied.is_some_and(|before| applied < before) {
@@ -261,7 +258,11 @@ impl Inner {
             let removed = self.env.disk.remove(&path);
             removed.map_err(|e| Error::io(format!("cannot remove {}", path.display()), e))?;
         }
-        if files.is_empty() { Ok(()) } else { flushed(&self.env, self.env.disk.sync_dir(&self.dir), "the directory of checkpoints") }
+        if files.is_empty() {
+            Ok(())
+        } else {
+            flushed(&self.env, self.env.disk.sync_dir(&self.dir), "the directory of checkpoints")
+        }
     }
 }
 

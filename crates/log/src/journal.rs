@@ -40,7 +40,10 @@
 //!
 //! # Recovery
 //!
-//! See [`recover`](self::recover) for how torn tails are told from damage.
+//! Every frame header says how far the log was flushed when the frame was built (`durable_upto`). A start walks over all
+//! frames. Where one does not verify, it looks behind it: if any later header says that the place was flushed, this is
+//! damage and the start is refused; otherwise nobody was promised what was there, and the tail is cut. What verifies but
+//! was not known to be flushed is copied into a new file and flushed before it is used (`journal/recover.rs`).
 
 mod build;
 mod catalog;

@@ -252,7 +252,11 @@ impl ShardStore {
     #[must_use]
     pub fn fenced(&self) -> Vec<FencedRange> {
         let state = self.shared.state.lock();
-        state.fences.iter().map(|((partition, base), end)| FencedRange { partition: *partition, base: *base, end: *end }).collect()
+        state
+            .fences
+            .iter()
+            .map(|((partition, base), end)| FencedRange { partition: *partition, base: *base, end: *end })
+            .collect()
     }
 
     /// The last frame that was applied.
@@ -304,7 +308,8 @@ impl ShardStore {
         let sparse_bytes = self.shared.sparse_bytes();
         let state = self.shared.state.lock();
         let partitions = state.partitions.values();
-        let rows = |p: &Partition| p.rows.capacity() * size_of::<index::RunRow>() + size_of::<(PartitionId, Partition)>();
+        let rows =
+            |p: &Partition| p.rows.capacity() * size_of::<index::RunRow>() + size_of::<(PartitionId, Partition)>();
         StoreStats {
             partitions: state.partitions.len(),
             segments: state.segments.iter().count(),

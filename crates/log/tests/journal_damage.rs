@@ -1,4 +1,5 @@
 //! Damage is told from a torn tail, named, refused, and can be put on record.
+#![allow(clippy::expect_used, reason = "the helpers are part of the tests")]
 
 mod journal_common;
 

@@ -1,4 +1,5 @@
 //! Files: made ahead, recycled, adopted; the disk full; a consensus engine's operations.
+#![allow(clippy::expect_used, reason = "the helpers are part of the tests")]
 
 mod journal_common;
 

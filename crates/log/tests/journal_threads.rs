@@ -1,4 +1,5 @@
 //! The journal with its threads, on the real disk.
+#![allow(clippy::expect_used, reason = "the helpers are part of the tests")]
 
 mod journal_common;
 
@@ -161,6 +162,53 @@ fn a_single_lazy_proposal_is_committed_without_anything_else() {
     journal.shutdown().expect("ends");
 }
 
+/// Proposes the next entry when it hears of the last one.
+#[derive(Default)]
+struct Chain {
+    journal: Mutex<Option<(Arc<Journal>, Term)>>,
+    done: Mutex<u64>,
+    more: Condvar,
+}
+
+const CHAIN: u64 = 1_000;
+
+impl CommitSink for Chain {
+    fn committed(&self, _: &[Arc<Frame>], outcomes: &[(u64, Outcome)]) {
+        for (ticket, _) in outcomes {
+            *self.done.lock() = ticket + 1;
+            self.more.notify_all();
+            if let Some((journal, epoch)) = &*self.journal.lock()
+                && ticket + 1 < CHAIN
+            {
+                let next = draft(1, ticket + 1, payload(*ticket, 10));
+                propose(journal, Proposal::data(*epoch, ticket + 1, vec![next]));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sink_may_propose() {
+    let dir = TempDir::new("chain");
+    let mut config = Config::new(dir.0.clone(), identity());
+    config.disk_reserve_bytes = 0;
+    let (journal, _) = open_in(&env(), config, Index(0)).expect("opens");
+    let journal = Arc::new(journal);
+    let sink = Arc::new(Chain::default());
+    journal.attach(sink.clone());
+    journal.run_threads().expect("starts");
+    let epoch = journal.acquire().expect("a term");
+    *sink.journal.lock() = Some((journal.clone(), epoch));
+    propose(&journal, Proposal::data(epoch, 0, vec![draft(1, 0, payload(0, 10))]));
+    let mut done = sink.done.lock();
+    while *done < CHAIN {
+        sink.more.wait(&mut done);
+    }
+    drop(done);
+    *sink.journal.lock() = None;
+    journal.shutdown().expect("ends");
+}
+
 #[test]
 fn an_engines_append_is_flushed_by_the_threads() {
     let dir = TempDir::new("engine");
@@ -175,7 +223,7 @@ fn an_engines_append_is_flushed_by_the_threads() {
         kind: polylogue_log::Kind::Data,
         content: polylogue_log::journal::Content::Opaque(payload(1, 100)),
     };
-    journal.append(vec![frame], Box::new(move |done| drop(tell.send(done.is_ok())))).expect("appends");
+    journal.append(vec![frame], Box::new(move |done| tell.send(done.is_ok()).expect("heard"))).expect("appends");
     assert!(hear.recv().expect("called"));
     journal.shutdown().expect("ends");
 }

@@ -1,4 +1,5 @@
 //! The store on a real journal: write, merge, adopt, release, crash, start again.
+#![allow(clippy::expect_used, reason = "the helpers are part of the tests")]
 
 mod journal_common;
 
@@ -130,7 +131,8 @@ fn history(seed: u64) -> (u64, u64, u64) {
             let len = if adopt { 2000 + rng.below(6000) } else { rng.below(2000) } as usize;
             let next = model.entry(partition).or_default();
             ticket += 1;
-            let proposal = Proposal::data(node.epoch, ticket, vec![draft(partition, next.len() as u64, payload(ticket, len))]);
+            let proposal =
+                Proposal::data(node.epoch, ticket, vec![draft(partition, next.len() as u64, payload(ticket, len))]);
             if node.journal.try_propose(proposal).is_ok() {
                 next.push((ticket, len));
                 pending.insert(ticket, (partition, len));

@@ -1,12 +1,15 @@
 //! What every [`ShardLog`] must keep, as functions that a provider's tests call.
 //!
-//! A provider is given as a [`Place`] that its log lives in. The suite drives it by [`ShardLog::step`], without threads, so
-//! that a failure repeats. What is proposed names itself ([`Mark`]): its bytes say in which term it was proposed, by which
+//! A provider is given as a [`Place`] that its log lives in. [`all`] drives it by [`ShardLog::step`], without threads, so
+//! that a failure repeats; [`race`] takes one with its threads. What is proposed names itself ([`Mark`]): its bytes say in which term it was proposed, by which
 //! ticket, and which of that ticket's entries it is.
 #![allow(clippy::expect_used, clippy::panic, reason = "a test suite fails by panicking")]
 
 mod cases;
+mod race;
 mod schedule;
+
+pub use race::race;
 
 use crate::{ShardLog, Sink, Work};
 use bytes::Bytes;
@@ -15,11 +18,11 @@ use polylogue_log::Frame;
 use polylogue_log::journal::{CommitSink, Draft, Outcome, Proposal};
 use polylogue_record::crc::crc32c;
 use polylogue_record::envelope::{Body, Envelope, Form};
-use polylogue_types::{Index, Offset, Ordinal, PartitionId, Term, TimestampMs};
+use polylogue_types::{Index, Offset, Ordinal, PartitionId, Term};
 use std::sync::Arc;
 
 /// The queue of a log under test takes at most so much, so that the suite can fill it. Bytes.
-pub const QUEUE_BYTES_MAX: usize = 8 << 20;
+pub const QUEUE_BYTES_MAX: usize = 1 << 20;
 
 /// More steps than any test here can need; a log that is not done by then never will be.
 const STEPS_MAX: usize = 10_000;
@@ -31,8 +34,8 @@ pub trait Place {
     /// Opens the log: an empty one at first, later what the life before has left. Its threads do not run. Everything
     /// before `from` may be forgotten.
     fn open(&self, sink: Sink, from: Index) -> Arc<dyn ShardLog>;
-    /// The power goes and comes back; what was opened before is dead. `false` for a place where nothing survives: then
-    /// nothing has happened.
+    /// The power goes and comes back; what was opened before is dead, and so is a fault that has not struck. `false` for a
+    /// place where nothing survives: then nothing has happened.
     fn crash(&self) -> bool;
     /// The next write finds the disk full, and only that one. `false` for a place without a disk.
     fn fail_write(&self) -> bool;
@@ -206,10 +209,6 @@ impl Case {
 
     fn frames(&self) -> Vec<Arc<Frame>> {
         self.seen.heard.lock().frames.clone()
-    }
-
-    fn last_time_ms(&self) -> TimestampMs {
-        self.seen.heard.lock().frames.last().map_or(TimestampMs::MIN, |f| f.time_ms)
     }
 
     /// Everything that can be read.

@@ -74,6 +74,9 @@ impl ShardLog for LocalLog {
     }
 
     fn try_propose(&self, proposal: Proposal) -> std::result::Result<(), Refused> {
+        if proposal.epoch.0 == self.sealed.load(Ordering::Relaxed) {
+            return Err(Refused { kind: ErrorKind::Fenced, proposal: Box::new(proposal) });
+        }
         self.journal.try_propose(proposal)
     }
 

@@ -30,7 +30,7 @@ mod tests;
 
 pub use admission::{FREE_BYTES, Lanes, SMALL_FRAME_BYTES_MAX, SMALL_SHARE};
 pub use gate::{Gate, Refusal};
-pub(crate) use listener::stopped;
 pub use listener::{Accept, Connections, Shared, accept_loop};
+pub(crate) use listener::{pause, stopped};
 pub use metrics::NetMetrics;
 pub use output::OutputGauge;

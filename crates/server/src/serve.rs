@@ -3,6 +3,7 @@
 //! Listeners are bound before the data directory is touched, so that a port that is taken changes nothing on disk. They
 //! accept once the broker has recovered; until then clients wait in the system's queue.
 
+mod descriptors;
 mod threads;
 
 use crate::api::ListenerStatus;
@@ -13,7 +14,7 @@ use crate::net::{Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, acce
 use crate::options::address::{HostPort, Protocol};
 use crate::options::{ListenerConfig, ServerConfig, Setting};
 use polylogue_api::{MachineId, StateMachine};
-use polylogue_broker::{Broker, BrokerConfig};
+use polylogue_broker::{Broker, BrokerConfig, ErrorKind};
 use polylogue_env::Env;
 use polylogue_kafka::groups::KafkaGroups;
 use polylogue_log::store::StoreConfig;
@@ -26,6 +27,9 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use threads::HttpThread;
 use tokio::sync::watch;
+
+/// Connections that may wait to be accepted; the system may allow fewer.
+const LISTEN_BACKLOG: i32 = 4_096;
 
 /// Why a server did not start, in one line.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,6 +76,7 @@ impl Bound {
 /// # Errors
 /// Why it did not start. Then nothing has changed on disk.
 pub fn run(config: &ServerConfig, settings: Vec<Setting>) -> Result<(), StartError> {
+    descriptors::raise(config.connections_max);
     let bound = config.listeners.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
     let env = Env::real();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -81,14 +86,14 @@ pub fn run(config: &ServerConfig, settings: Vec<Setting>) -> Result<(), StartErr
     }
     let runtime = runtime.build().map_err(|e| StartError(format!("cannot start the threads for connections: {e}")))?;
     // Before the data directory is opened: a signal that comes while it recovers ends the start in good order.
-    let mut signals = runtime
+    let signals = runtime
         .block_on(async { threads::Signals::new() })
         .map_err(|e| StartError(format!("cannot listen to signals: {e}")))?;
     let broker = open(&env, config)?;
     let started = broker.start().map_err(|e| StartError(e.to_string()));
     let result = started.and_then(|()| {
         let broker: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
-        serve(&env, config, settings, bound, broker, &runtime, &mut signals)
+        serve(&env, config, settings, bound, broker, &runtime, signals)
     });
     // Whatever happened: what was acknowledged is flushed, and the next start is quick.
     broker.shutdown();
@@ -108,6 +113,8 @@ fn bind(config: &ListenerConfig) -> Result<Bound, StartError> {
         StartError(format!("cannot listen for {protocol} at {at}: {what} ({e})"))
     };
     let listener = TcpListener::bind((config.bind.host.as_str(), config.bind.port)).map_err(fail)?;
+    // The standard library's queue is short: when many clients come back at once, most would try again a second later.
+    rustix::net::listen(&listener, LISTEN_BACKLOG).map_err(|e| fail(e.into()))?;
     listener.set_nonblocking(true).map_err(fail)?;
     let at = listener.local_addr().map_err(fail)?;
     Ok(Bound { config: config.clone(), listener, at })
@@ -142,7 +149,16 @@ fn open(env: &Env, config: &ServerConfig) -> Result<Broker, StartError> {
     };
     let groups: Box<dyn StateMachine> = Box::new(KafkaGroups::new((&config.kafka.groups).into()));
     let machines = BTreeMap::from([(MachineId::KafkaGroups, groups)]);
-    Broker::open(env.clone(), broker, machines).map_err(|e| StartError(e.to_string()))
+    Broker::open(env.clone(), broker, machines).map_err(|e| {
+        let dir = config.data.display();
+        StartError(match e.kind {
+            ErrorKind::Damaged => format!(
+                "{e}; `polylogue check {dir}` tells all that is affected, `polylogue repair {dir} --fence` gives that up \
+                 and makes the rest usable"
+            ),
+            _ => e.to_string(),
+        })
+    })
 }
 
 /// Everything between the broker's start and its end.
@@ -153,7 +169,7 @@ fn serve(
     bound: Vec<Bound>,
     broker: Arc<dyn BrokerHandle>,
     runtime: &tokio::runtime::Runtime,
-    signals: &mut threads::Signals,
+    signals: threads::Signals,
 ) -> Result<(), StartError> {
     let mut registry = http::registry();
     let protocols = [Protocol::Kafka.name()];
@@ -204,7 +220,7 @@ fn serve(
     app.ready.set(true);
     announce(&lines);
     runtime.block_on(async {
-        signals.wait().await;
+        signals.stop().await;
         tracing::info!("stopping");
         app.ready.set(false);
         let _ = stop.send(true);

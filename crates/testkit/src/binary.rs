@@ -33,11 +33,25 @@ pub fn binary() -> Result<PathBuf> {
     })
 }
 
+/// The command that starts the binary. The variables that configure the tests, and the broker of whoever runs them, do
+/// not reach it: it would take the one for mistyped options and the other for what the test wants.
+///
+/// # Errors
+/// When there is no binary.
+pub fn polylogue() -> Result<Command> {
+    let mut command = Command::new(binary()?);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("POLYLOGUE_") {
+            command.env_remove(name);
+        }
+    }
+    Ok(command)
+}
+
 /// Runs the binary with these arguments until it ends.
 ///
 /// # Errors
 /// When there is no binary or it cannot be started.
 pub fn run<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Result<Output> {
-    let binary = binary()?;
-    Command::new(&binary).args(args).output().map_err(|e| format!("cannot start {}: {e}", binary.display()))
+    polylogue()?.args(args).output().map_err(|e| format!("cannot start the binary: {e}"))
 }

@@ -9,7 +9,7 @@ mod server;
 mod tempdir;
 mod wait;
 
-pub use binary::{BINARY_ENV, binary, run};
+pub use binary::{BINARY_ENV, binary, polylogue, run};
 pub use server::{Server, serve};
 pub use tempdir::TempDir;
 pub use wait::{Deadline, wait_until};

@@ -1,6 +1,6 @@
 //! A running broker.
 
-use crate::{Deadline, Result, binary, wait_until};
+use crate::{Deadline, Result, polylogue, wait_until};
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ pub struct Server {
 /// # Errors
 /// When there is no binary.
 pub fn serve(data: &Path) -> Result<Command> {
-    let mut command = Command::new(binary()?);
+    let mut command = polylogue()?;
     command.arg("serve").arg("--data").arg(data);
     command.args(["--listen", "kafka=127.0.0.1:0", "--listen", "http=127.0.0.1:0"]);
     command.args(["--set", "kafka.group.initial.rebalance.delay.ms=0"]);
@@ -117,8 +117,9 @@ impl Server {
     /// # Errors
     /// When it does not end, or not with 0.
     pub fn terminate(mut self) -> Result<()> {
-        let asked = Command::new("kill").arg("-TERM").arg(self.pid().to_string()).status();
-        asked.map_err(|e| format!("cannot run kill: {e}"))?;
+        // The shell's own `kill`: not every system has the program.
+        let asked = Command::new("sh").arg("-c").arg(format!("kill -TERM {}", self.pid())).status();
+        asked.map_err(|e| format!("cannot run sh: {e}"))?;
         let status = self.wait()?;
         match status.success() {
             true => Ok(()),

@@ -28,21 +28,22 @@ fn run(client: &str, cases: &[&str]) {
     let place = Place::new(&format!("client-{client}"));
     let server = place.start(place.serve(&[])).unwrap();
     let all = std::env::var("POLYLOGUE_CLIENTS").is_ok_and(|clients| clients == "all");
-    let output = place.root.join("output");
-    let file = File::create(&output).unwrap();
+    let [output, errors] = ["output", "errors"].map(|name| place.root.join(name));
     let mut command = Command::new("bash");
     command.arg(root().join("tests/clients/run.sh")).arg(client).arg(server.kafka().to_string());
     command.args(if all { &[] } else { cases });
-    command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+    command.stdin(Stdio::null()).stdout(File::create(&output).unwrap()).stderr(File::create(&errors).unwrap());
     let status = wait(&mut command, client);
-    let said = std::fs::read_to_string(&output).unwrap();
+    // Not all that a package manager prints is UTF-8.
+    let [said, errors] =
+        [output, errors].map(|path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned());
     match status.code() {
         Some(0) => {
             let passed = said.lines().filter(|line| line.starts_with("ok ")).count();
-            assert!(passed >= cases.len().max(1), "{client} ran {passed} cases:\n{said}");
+            assert!(passed >= cases.len().max(1), "{client} ran {passed} cases:\n{said}\n{errors}");
         }
-        Some(MISSING) => skip(client, &said),
-        _ => panic!("{client} ended with {status}:\n{said}\nthe server said:\n{}", server.said()),
+        Some(MISSING) => skip(client, &errors),
+        _ => panic!("{client} ended with {status}:\n{said}\n{errors}\nthe server said:\n{}", server.said()),
     }
     server.terminate().unwrap();
 }

@@ -172,17 +172,32 @@ fn writes_that_find_no_room_are_refused_and_go_on_later() {
     client.create_topic("t", 1, &[]).unwrap();
     client.put("t", 0, &["before"]).unwrap();
     injector.set(&["fail_write=ENOSPC", "only=/journal/"]).unwrap();
-    assert_eq!(client.produce("t", 0, batch(&["refused"])).unwrap().0, ErrorCode::KafkaStorageError);
-    assert_eq!(client.read_all("t", 0).unwrap(), [b"before"]);
+    // Not even the place of the failed write can be made void, so that the outcome of some may be unknown.
+    let mut unknown = 0;
+    for _ in 0..20 {
+        match client.produce("t", 0, batch(&["refused"])).unwrap().0 {
+            ErrorCode::KafkaStorageError | ErrorCode::NotLeaderOrFollower => (),
+            ErrorCode::RequestTimedOut => unknown += 1,
+            other => panic!("a message for which there was no room: {other:?}"),
+        }
+        assert_eq!(client.read_all("t", 0).unwrap(), [b"before"]);
+    }
     injector.set(&[]).unwrap();
     wait_until("room again", SECS, || {
         Ok((client.produce("t", 0, batch(&["after"]))?.0 == ErrorCode::None).then_some(()))
     })
     .unwrap();
-    assert_eq!(client.read_all("t", 0).unwrap(), [b"before".to_vec(), b"after".to_vec()]);
+    let is_right = |values: &[Vec<u8>]| {
+        let (first, last) = (values.first().unwrap(), values.last().unwrap());
+        let between = values.get(1..values.len() - 1).unwrap();
+        first == b"before" && last == b"after" && between.len() <= unknown && between.iter().all(|v| v == b"refused")
+    };
+    let values = client.read_all("t", 0).unwrap();
+    assert!(is_right(&values), "{values:?}");
     server.terminate().unwrap();
     let server = place.start(place.serve(SMALL_FILES)).unwrap();
-    assert_eq!(connect(&server).read_all("t", 0).unwrap(), [b"before".to_vec(), b"after".to_vec()]);
+    assert_eq!(connect(&server).read_all("t", 0).unwrap(), values);
+    server.terminate().unwrap();
 }
 
 /// Partitions and messages of the tests that follow.
@@ -260,9 +275,8 @@ fn a_flipped_bit_in_a_segment_fences_its_range_only() {
     let full = wait_until("a segment with the message", SECS, || {
         let mut files = Vec::new();
         find_files(&segments, &mut files);
-        let holds = |path: &PathBuf| {
-            std::fs::read(path).is_ok_and(|bytes| bytes.windows(6).any(|window| window == b"<2:30>"))
-        };
+        let holds =
+            |path: &PathBuf| std::fs::read(path).is_ok_and(|bytes| bytes.windows(6).any(|window| window == b"<2:30>"));
         Ok(files.iter().any(holds).then_some(()))
     });
     full.unwrap();
@@ -295,7 +309,8 @@ fn a_flipped_bit_in_the_live_journal_refuses_the_start_until_it_is_fenced() {
     assert_eq!(flip(&place.data().join("shard-0000/journal"), &value(1, 50)), 1);
 
     let refused = place.start(place.serve(&[])).map(|_| ()).unwrap_err();
-    assert!(refused.contains("damage") && refused.contains("repair"), "{refused}");
+    let told = ["is damaged at", "offsets 50 to 50", "polylogue repair"];
+    assert!(told.iter().all(|part| refused.contains(part)), "{refused}");
     let data = place.data();
     let checked = run(["check".as_ref(), data.as_os_str()]).unwrap();
     let said = String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);

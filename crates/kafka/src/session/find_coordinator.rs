@@ -51,8 +51,8 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     Ok(work.answer(&response))
 }
 
-/// What is not there is said in the one way that clients take as final: `librdkafka` asks again on every other code until
-/// its user's patience ends.
+/// What is not there. Transactions are refused in the one way that clients take as final: `librdkafka` asks again on every
+/// other code until its user's patience ends. (For share groups only brokers ask.)
 fn refusal(key_type: i8, version: i16) -> Option<(ErrorCode, &'static str)> {
     match key_type {
         GROUP => None,

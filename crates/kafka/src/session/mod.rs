@@ -144,8 +144,11 @@ pub struct NextFrame {
 }
 
 impl NextFrame {
-    /// The frame that `input` begins with, as soon as its length and its API are there.
-    fn of(input: &[u8], settings: &KafkaSettings) -> Result<Option<NextFrame>, DecodeError> {
+    /// The frame that `input` begins with, as soon as its length and its API are there: the first six bytes.
+    ///
+    /// # Errors
+    /// When it is longer than its API or `request_bytes_max` allow: the connection cannot go on.
+    pub fn of(input: &[u8], settings: &KafkaSettings) -> Result<Option<NextFrame>, DecodeError> {
         let Some(len) = frame_len(input, settings.request_bytes_max)? else { return Ok(None) };
         let key = input.get(LENGTH_BYTES..).and_then(|body| body.first_chunk());
         let (max, factor) = match key {

@@ -83,6 +83,8 @@ pub(crate) struct Host {
     pub(crate) log: Vec<(Bytes, i64)>,
     /// Proposed and not committed.
     pub(crate) in_flight: VecDeque<Proposal>,
+    /// How often a deadline was called.
+    pub(crate) deadlines: u64,
     /// Whether proposals are committed as soon as they are made.
     pub(crate) commit_at_once: bool,
     /// The checkpoint: its chunks, and how much of the log it covers.
@@ -103,6 +105,7 @@ impl Host {
             told: BTreeMap::new(),
             log: Vec::new(),
             in_flight: VecDeque::new(),
+            deadlines: 0,
             commit_at_once: true,
             chunks: BTreeMap::new(),
             covered: 0,
@@ -217,6 +220,7 @@ impl Host {
 
     /// One call, as when a deadline has passed.
     pub(crate) fn deadline(&mut self) {
+        self.deadlines += 1;
         self.with(|machine, context, effects| machine.on_deadline(context, effects));
     }
 

@@ -107,6 +107,18 @@ fn a_generation_that_was_told_is_not_told_again_after_the_writer_was_lost() {
 }
 
 #[test]
+fn a_lost_writer_leaves_no_timers_behind() {
+    let mut host = Host::quick();
+    host.topics.create("t", 1);
+    host.commit(commit("g", "t", &[(0, 1)]));
+    host.stable("h", 3);
+    (0..50).for_each(|_| host.lose_writer());
+    host.deadlines = 0;
+    host.advance(3_600_000);
+    assert!(host.deadlines < 20, "{}", host.deadlines);
+}
+
+#[test]
 fn a_static_member_whose_new_id_was_not_committed_is_its_predecessor_again() {
     let mut host = Host::quick();
     let old = host.join(static_join("g", "", "i")).member_id;

@@ -118,6 +118,8 @@ fn a_member_that_changes_before_the_assignment_causes_a_rebalance() {
     let leader =
         host.send(GroupCommand::Join(JoinGroup { protocols: protocols(&["range", "x"]), ..join("g", &ids[0]) }));
     assert_eq!(host.synced(follower).error, ErrorCode::RebalanceInProgress);
+    // what was assigned before is void
+    assert!(host.machine.described("g").unwrap().members.iter().all(|m| m.assignment.is_empty()));
     assert_eq!(host.join(join("g", &ids[1])).generation, 4);
     assert_eq!(host.joined(leader).generation, 4);
 }

@@ -153,11 +153,8 @@ fn a_static_member_need_not_join_a_rebalance_to_stay() {
 fn a_static_leader_that_does_not_join_a_rebalance_leads_no_longer() {
     let mut host = Host::quick();
     let (a, b) = pair(&mut host);
-    let changed = JoinGroup {
-        protocols: protocols(&["range", "x"]),
-        session_timeout_ms: 120_000,
-        ..static_join("g", &b, "b")
-    };
+    let changed =
+        JoinGroup { protocols: protocols(&["range", "x"]), session_timeout_ms: 120_000, ..static_join("g", &b, "b") };
     let follower = host.send(GroupCommand::Join(changed));
     for _ in 0..12 {
         host.advance(5_000);
@@ -178,6 +175,45 @@ fn static_members_of_whom_none_joins_are_waited_for_until_their_sessions_end() {
     }
     host.advance(10_000);
     assert_eq!(host.state("g"), Some(GroupState::Empty));
+}
+
+#[test]
+fn after_a_rebalance_that_no_static_member_joined_the_next_one_to_join_is_not_stuck() {
+    let mut host = Host::quick();
+    let (a, b) = pair(&mut host);
+    let c = host.send(GroupCommand::Join(JoinGroup { version: 3, ..join("g", "") }));
+    host.gone(c);
+    let beats = |host: &mut Host, ids: &[&StrBytes], times: usize| {
+        for _ in 0..times {
+            host.advance(5_000);
+            for id in ids {
+                host.beat(beat("g", 2, id));
+            }
+        }
+    };
+    beats(&mut host, &[&a, &b], 14);
+    assert_eq!(host.state("g"), Some(GroupState::PreparingRebalance));
+    let joining = host.send(GroupCommand::Join(static_join("g", &a, "a")));
+    beats(&mut host, &[&b], 13);
+    assert_eq!(host.joined(joining).generation, 3);
+}
+
+#[test]
+fn a_static_member_that_comes_back_must_ask_for_its_assignment_like_any_other() {
+    let mut host = Host::quick();
+    let a = host.join(static_join("g", "", "a")).member_id;
+    let b = host.send(GroupCommand::Join(static_join("g", "", "b")));
+    host.join(static_join("g", &a, "a"));
+    host.joined(b);
+    host.sync(sync("g", 2, &a, &[(&a, "x")]));
+    // b has not asked, and neither does its successor
+    let b = host.join(static_join("g", "", "b")).member_id;
+    for _ in 0..12 {
+        assert_eq!(host.beat(beat("g", 2, &b)), ErrorCode::None);
+        host.beat(beat("g", 2, &a));
+        host.advance(5_000);
+    }
+    assert_eq!(host.beat(beat("g", 2, &b)), ErrorCode::UnknownMemberId);
 }
 
 #[test]

@@ -115,11 +115,16 @@ impl Catalog {
         if self.next <= index.0 {
             self.next = index.0 + 1;
             self.terms.clear();
+            // The last file may go on, with an index that does not follow from those before it in the file.
+            if let Some(file) = self.files.back_mut() {
+                file.positions.clear();
+            }
         }
         let covered = self.terms.partition_point(|(from, _)| *from <= index.0);
         self.terms.drain(..covered.saturating_sub(1));
+        // What is known of the term may come from an earlier purge: right after a start, files in between are gone.
         match self.terms.first_mut() {
-            Some((from, _)) if *from <= index.0 => *from = index.0,
+            Some(first) if first.0 <= index.0 => *first = (index.0, term),
             _ => self.terms.insert(0, (index.0, term)),
         }
     }

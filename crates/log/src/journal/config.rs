@@ -30,7 +30,7 @@ pub enum Durability {
 pub enum StartOfLife {
     /// A log of one voter: index 0 is the membership of this node alone, and it has voted for itself in term 1.
     OneVoter,
-    /// Nothing: a consensus engine brings membership and vote.
+    /// Nothing: a consensus engine brings membership and vote, and says what is committed.
     Pristine,
 }
 

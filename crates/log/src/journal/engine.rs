@@ -84,6 +84,7 @@ impl Inner {
         let built = self.build_appends(&w, frames)?;
         let bytes: u64 = built.iter().map(|(_, b)| (b.buffer.len() as u64).next_multiple_of(64)).sum();
         // All in one file: what a full disk leaves half done can then be taken back.
+        self.prefer_written(&mut w);
         self.ensure_room(&mut w, bytes).map_err(Stop::into_error)?;
         let (end, next, term, time_ms) = (w.end, w.next_index, w.term, w.time_ms);
         for (head, frame) in built {

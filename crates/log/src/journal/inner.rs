@@ -1,11 +1,11 @@
 //! The parts of a journal, shared by its threads, and the roles they take.
 //!
 //! Locks, in the order in which they may be taken: *write role*, *flush role*, *deliver role*, then the small ones, which are
-//! never held during I/O, and never two of them at once: queue, pipeline, catalog, stats. `spares` is held during
-//! metadata operations on files that are not part of the log, and may be taken under the write role.
+//! never held during I/O: queue, then pipeline; catalog; stats; background. `spares` is held during metadata operations on files
+//! that are not part of the log; it may be taken under the write role, and the catalog under it.
 
 use super::catalog::Catalog;
-use super::config::{Config, Durability, Recovery};
+use super::config::{Config, Durability, Recovery, StartOfLife};
 use super::file::{FileEnd, LiveFile, journal_dir};
 use super::pipeline::{Group, Pipeline};
 use super::proposal::{CommitSink, Vote};
@@ -158,8 +158,12 @@ impl Inner {
     pub(crate) fn new(env: Env, config: Config, opened: Opened) -> Inner {
         let dir = journal_dir(&config.dir);
         let next_index = Index(opened.catalog.next);
-        // Everything that a one-voter log still has at its start is committed; an engine does not ask.
-        let committed = next_index.0.checked_sub(1).unwrap_or(NONE);
+        let last = next_index.0.checked_sub(1).unwrap_or(NONE);
+        let committed = match config.start {
+            // The only voter has everything that it needs to commit what it has.
+            StartOfLife::OneVoter => last,
+            StartOfLife::Pristine => opened.local.committed.map_or(NONE, |saved| saved.0.min(last)),
+        };
         let queue = Queue::default();
         queue.room.see(&opened.spares);
         let write = WriteState {

@@ -50,6 +50,19 @@ impl Group {
         self.bytes == 0 && self.outcomes.is_empty() && self.flushed.is_empty()
     }
 
+    /// Whether nobody has to be told of its flush.
+    fn is_bare(&self) -> bool {
+        self.frames.is_empty() && self.outcomes.is_empty() && self.flushed.is_empty()
+    }
+
+    /// Takes in the bare group that was written after it.
+    fn absorb(&mut self, next: Group) {
+        next.files.iter().for_each(|file| self.touch(file));
+        self.bytes += next.bytes;
+        self.mark &= next.mark;
+        self.end = next.end;
+    }
+
     /// Notes that a file was written to.
     pub(crate) fn touch(&mut self, file: &Arc<LiveFile>) {
         if self.files.last().is_none_or(|f| !Arc::ptr_eq(f, file)) {
@@ -104,6 +117,8 @@ pub(crate) struct Pipeline {
     pub(crate) durable: Durable,
     /// When an idle journal writes its mark.
     pub(crate) mark_due_ns: Option<u64>,
+    /// A flush is running.
+    flushing: bool,
     /// The journal has ended by a failure.
     dead: bool,
 }
@@ -135,12 +150,19 @@ impl Pipeline {
                 ..Group::default()
             });
         }
-        self.unflushed.push_back(group);
+        match self.unflushed.back_mut() {
+            // In class `Async` a second of groups would add up to something.
+            Some(last) if last.is_bare() && group.is_bare() => last.absorb(group),
+            _ => self.unflushed.push_back(group),
+        }
     }
 
     /// When a flush is due; 0 for at once.
     pub(crate) fn flush_due_ns(&self, config: &Config) -> Option<u64> {
-        if self.unflushed.is_empty() {
+        // In class `Async` nobody waits for a flush, so a thread that could write must not wait for one that runs. In class
+        // `Sync` the thread whose group is written has nothing better to do.
+        let busy = self.flushing && config.durability == Durability::Async;
+        if self.unflushed.is_empty() || busy {
             return None;
         }
         let (at_once, wait_ms) = match config.durability {
@@ -167,11 +189,13 @@ impl Pipeline {
             }
         }
         self.unflushed_bytes = 0;
+        self.flushing = true;
         Some(job)
     }
 
     /// A flush has finished.
     pub(crate) fn flushed(&mut self, job: FlushJob, now_ns: u64, config: &Config) {
+        self.flushing = false;
         if self.dead {
             self.ready.extend(job.groups.into_iter().map(Group::abandon));
             return;
@@ -180,9 +204,7 @@ impl Pipeline {
         if !job.only_marks && self.unflushed.is_empty() {
             self.mark_due_ns = Some(now_ns.saturating_add(config.mark_idle_ms * NS_PER_MS));
         }
-        self.ready.extend(
-            job.groups.into_iter().filter(|g| !(g.frames.is_empty() && g.outcomes.is_empty() && g.flushed.is_empty())),
-        );
+        self.ready.extend(job.groups.into_iter().filter(|g| !g.is_bare()));
     }
 
     /// The journal has ended by a failure: nothing that is not yet delivered will be called committed, nor is what is

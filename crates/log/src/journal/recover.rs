@@ -176,8 +176,9 @@ fn walk(config: &Config, survey: &Survey, from: Index) -> Result<Found> {
     found.enter_files(survey, survey.chain.len());
     judge(survey, &mut walker, bad.as_deref(), &mut found)?;
     found.local = walker.state.local;
-    let last = Index(found.catalog.next.saturating_sub(1));
-    found.term = found.catalog.term_of(last).unwrap_or(walker.state.term);
+    // The walk has seen terms that were truncated; of a log that is empty after that nothing is left.
+    let last = found.catalog.next.checked_sub(1).map(Index);
+    found.term = last.map_or(Term(0), |last| found.catalog.term_of(last).unwrap_or(walker.state.term));
     found.time_ms = walker.state.time_ms;
     found.settle(walker.state.durable)?;
     found.check_gap(survey, from)?;

@@ -84,7 +84,7 @@ impl Inner {
     pub(crate) fn write_mark(&self, w: &mut WriteState) -> Result<(), Stop> {
         self.pipeline.lock().mark_due_ns = None;
         // A mark is worth no file of its own: what a new file begins with would again be covered by no mark.
-        if !w.current.as_ref().is_some_and(|c| c.capacity >= w.end.position + LOCAL_BYTES as u64) {
+        if w.current.as_ref().is_none_or(|c| c.capacity < w.end.position + LOCAL_BYTES as u64) {
             return Ok(());
         }
         let alone = w.group.is_empty();
@@ -173,6 +173,7 @@ impl Inner {
             time_ms,
         };
         let built = self.build(w, items, run, &head);
+        self.prefer_written(w);
         let frame = self.put_frame(w, &head, built)?;
         w.group.frames.push(frame);
         Ok(head.index)
@@ -190,14 +191,11 @@ impl Inner {
     /// Writes a frame with an index.
     pub(crate) fn put_frame(&self, w: &mut WriteState, head: &FrameHead, built: Built) -> Result<Arc<Frame>, Stop> {
         let Built { buffer, content, entries, native_bytes } = built;
-        // A file whose flushes cost more than they have to is left as soon as there is a better one.
-        let room = &self.queue.room;
-        w.seal |= room.ready_written.load(Ordering::Relaxed) && !room.current_written.load(Ordering::Relaxed);
         let placed = self.put(w, buffer, head.kind, content)?;
         self.catalog.lock().push(head.term, placed.position, w.end.position);
         w.next_index = head.index.next();
         w.term = head.term;
-        w.time_ms = head.time_ms;
+        w.time_ms = w.time_ms.max(head.time_ms);
         {
             let mut stats = self.stats.lock();
             stats.entries += entries.len() as u64;
@@ -231,6 +229,12 @@ impl Inner {
         self.catalog.lock().push_local(w.end.position);
         w.local.apply(record);
         Ok(())
+    }
+
+    /// A file whose flushes cost more than they have to is left as soon as there is a better one.
+    pub(crate) fn prefer_written(&self, w: &mut WriteState) {
+        let room = &self.queue.room;
+        w.seal |= room.ready_written.load(Ordering::Relaxed) && !room.current_written.load(Ordering::Relaxed);
     }
 
     /// Makes sure that `bytes` more bytes have room in the current file, beginning the next one where need be.

@@ -45,12 +45,7 @@ pub fn check_segments(env: &Env, shard_dir: &Path) -> Result<Vec<SegmentFinding>
     Ok(findings)
 }
 
-fn check_segment(
-    env: &Env,
-    segments: &Path,
-    named: &NamedSegment,
-    findings: &mut Vec<SegmentFinding>,
-) -> Result<()> {
+fn check_segment(env: &Env, segments: &Path, named: &NamedSegment, findings: &mut Vec<SegmentFinding>) -> Result<()> {
     let table = read_table(env, segments, named)?;
     let open = |file: String| -> Result<Arc<dyn RangeSource>> {
         let opened = env.disk.open(&segments.join(file), OpenMode::Read);

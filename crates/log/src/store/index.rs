@@ -140,16 +140,8 @@ impl Partition {
 
     /// What retention looks at, oldest first.
     pub(super) fn ages(&self) -> impl Iterator<Item = RunAge> {
-        let rows = self.rows.iter().map(|r| RunAge {
-            end: r.end,
-            bytes: u64::from(r.len),
-            newest: newest_of_row(r),
-        });
-        let runs = self.runs.iter().map(|r| RunAge {
-            end: r.end(),
-            bytes: u64::from(r.len),
-            newest: newest_of_run(r),
-        });
+        let rows = self.rows.iter().map(|r| RunAge { end: r.end, bytes: u64::from(r.len), newest: newest_of_row(r) });
+        let runs = self.runs.iter().map(|r| RunAge { end: r.end(), bytes: u64::from(r.len), newest: newest_of_run(r) });
         rows.chain(runs)
     }
 
@@ -408,6 +400,10 @@ impl State {
 
     /// Remembers damage in a range.
     pub(super) fn fence(&mut self, range: FencedRange) {
+        if self.partition(range.partition).is_none_or(|p| p.log_start >= range.end) {
+            // Dropped, or trimmed, while it was read.
+            return;
+        }
         let end = self.fences.entry((range.partition, range.base)).or_insert(range.end);
         *end = range.end.max(*end);
     }
@@ -417,7 +413,8 @@ impl State {
         let key = |offset| (id, offset);
         let before = self.fences.range(key(Offset(0))..=key(offset)).next_back();
         let at = before.filter(|(_, end)| **end > offset);
-        at.or_else(|| self.fences.range(key(offset)..=key(Offset(u64::MAX))).next()).map(|((_, base), end)| (*base, *end))
+        at.or_else(|| self.fences.range(key(offset)..=key(Offset(u64::MAX))).next())
+            .map(|((_, base), end)| (*base, *end))
     }
 
     /// Memory that the index over the journal takes. Bytes.

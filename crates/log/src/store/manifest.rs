@@ -287,7 +287,10 @@ impl Keeper {
         file.write_all_at(&next.encode(), 0).map_err(|e| Error::io(what(), e))?;
         flushed(&self.env, file.sync_data(), "the manifest")?;
         let path = self.dir.join(FILE);
-        self.env.disk.rename(&temporary, &path).map_err(|e| Error::io(format!("cannot replace {}", path.display()), e))?;
+        self.env
+            .disk
+            .rename(&temporary, &path)
+            .map_err(|e| Error::io(format!("cannot replace {}", path.display()), e))?;
         flushed(&self.env, self.env.disk.sync_dir(&self.dir), "the directory of the manifest")?;
         *self.current.lock() = Arc::new(next);
         Ok(())
@@ -322,7 +325,15 @@ mod tests {
         Manifest {
             generation: 5,
             merged_upto: Some(Index(9)),
-            segments: vec![NamedSegment { name, len: 100, data_len: 200, table_crc: 1, rows: 80, native_bytes: 77, dead }],
+            segments: vec![NamedSegment {
+                name,
+                len: 100,
+                data_len: 200,
+                table_crc: 1,
+                rows: 80,
+                native_bytes: 77,
+                dead,
+            }],
             lost: vec![FencedRange { partition: PartitionId(4), base: Offset(5), end: Offset(6) }],
             checkpoint_applied: None,
             checkpoint_files: vec![NamedCheckpoint { sequence: 3, len: 4 }],

@@ -264,7 +264,8 @@ impl ShardStore {
         if long_bytes >= config.merge_bytes {
             return all(MergeReason::Bytes);
         }
-        let age = files.first().map_or(0, |f| now.saturating_sub(f.last_time));
+        let oldest = files.iter().filter(|f| f.live_runs > 0).map(|f| f.last_time).min();
+        let age = oldest.map_or(0, |time| now.saturating_sub(time));
         if long_bytes > 0 && u64::try_from(age).is_ok_and(|age| age >= config.merge_ms_max) {
             return all(MergeReason::Age);
         }
@@ -329,7 +330,8 @@ impl ShardStore {
 
     fn is_adoptable(&self, state: &State, sealed: &SealedFile) -> bool {
         let Some(file) = state.frames.files().find(|f| f.sequence == sealed.sequence) else { return false };
-        let long_runs = file.live_runs > 0 && file.live_bytes / file.live_runs >= self.shared.config.adopt_run_bytes_min;
+        let long_runs =
+            file.live_runs > 0 && file.live_bytes / file.live_runs >= self.shared.config.adopt_run_bytes_min;
         long_runs && !file.shared && file.live_bytes * 2 >= sealed.end && sealed.end <= u64::from(u32::MAX)
     }
 

@@ -122,7 +122,8 @@ pub(crate) fn read_table(env: &Env, segments: &Path, named: &NamedSegment) -> Re
     };
     let index = open(named.name.index_file())?;
     let data = open(named.name.data_file())?;
-    let size = |file: &Arc<dyn polylogue_env::DiskFile>| file.size().map_err(|e| Error::io("cannot see a file's size", e));
+    let size =
+        |file: &Arc<dyn polylogue_env::DiskFile>| file.size().map_err(|e| Error::io("cannot see a file's size", e));
     let (len, data_len) = (size(&index)?, size(&data)?);
     // What a journal file has behind its last frame is not the segment's.
     let enough = data_len == named.data_len || (named.name.kind == SegmentKind::Adopted && data_len > named.data_len);
@@ -130,7 +131,8 @@ pub(crate) fn read_table(env: &Env, segments: &Path, named: &NamedSegment) -> Re
         return Err(Error::new(ErrorKind::Damaged, "a segment's files have another length than the manifest says"));
     }
     let table = Table::read(&*index.as_range_source(), len, named.data_len)?;
-    let same = table.name == named.name && table.crc == named.table_crc && table.rows.len() as u64 == u64::from(named.rows);
+    let same =
+        table.name == named.name && table.crc == named.table_crc && table.rows.len() as u64 == u64::from(named.rows);
     if !same {
         return Err(Error::new(ErrorKind::Damaged, "a segment is not the one that the manifest names"));
     }
@@ -212,8 +214,6 @@ fn remove_unnamed(env: &Env, dir: &Path, named: &BTreeSet<String>) -> Result<Vec
 
 /// Ranges that a manifest says are lost, as [`FencedRange`]s of a partition that still is there.
 pub(super) fn still_lost(state: &State) -> Vec<FencedRange> {
-    let there = |range: &&FencedRange| {
-        state.partition(range.partition).is_some_and(|p| p.log_start < range.end)
-    };
+    let there = |range: &&FencedRange| state.partition(range.partition).is_some_and(|p| p.log_start < range.end);
     state.lost.iter().filter(there).copied().collect()
 }

@@ -6,9 +6,9 @@
 //!        └── load (no lock, I/O; whoever runs the plan) <──┘
 //! ```
 
+use super::config::LOADS_PER_READ_MAX;
 use super::frames::read_entries;
 use super::index::{FencedRange, JournalRun, RunRow, State, VERIFIED};
-use super::config::LOADS_PER_READ_MAX;
 use super::segment::{Entries, Row, SparseIndex, entries};
 use super::shared::{Counters, Shared};
 use crate::error::{Error, ErrorKind, Result};
@@ -121,13 +121,36 @@ pub(super) trait Query {
 pub(super) enum Need {
     Nothing,
     /// The file with the native bytes of a segment.
-    Handle { segment: u32 },
-    Sparse { partition: PartitionId, run: RunRow },
-    Verify { partition: PartitionId, run: RunRow, blocks: Range<usize> },
-    BlockEntries { partition: PartitionId, run: RunRow, block: usize },
-    VerifyRun { partition: PartitionId, run: JournalRun, range: FileRange },
-    RunEntries { partition: PartitionId, run: JournalRun, frame: FileRange },
-    Bytes { range: FileRange },
+    Handle {
+        segment: u32,
+    },
+    Sparse {
+        partition: PartitionId,
+        run: RunRow,
+    },
+    Verify {
+        partition: PartitionId,
+        run: RunRow,
+        blocks: Range<usize>,
+    },
+    BlockEntries {
+        partition: PartitionId,
+        run: RunRow,
+        block: usize,
+    },
+    VerifyRun {
+        partition: PartitionId,
+        run: JournalRun,
+        range: FileRange,
+    },
+    RunEntries {
+        partition: PartitionId,
+        run: JournalRun,
+        frame: FileRange,
+    },
+    Bytes {
+        range: FileRange,
+    },
 }
 
 /// The sparse index of a run with its row.
@@ -166,12 +189,7 @@ impl<'a> View<'a> {
         Ok(known.ok_or(Need::Sparse { partition, run: *run })?)
     }
 
-    pub(super) fn block_entries(
-        &self,
-        partition: PartitionId,
-        run: &RunRow,
-        block: usize,
-    ) -> Attempt<&'a Entries> {
+    pub(super) fn block_entries(&self, partition: PartitionId, run: &RunRow, block: usize) -> Attempt<&'a Entries> {
         let known = self.loaded.blocks.get(&(run.segment, run.row, block));
         Ok(known.ok_or(Need::BlockEntries { partition, run: *run, block })?)
     }
@@ -303,9 +321,9 @@ impl Shared {
                 loaded.sparse.insert((run.segment, run.row), sparse);
                 Ok(())
             }),
-            Need::Verify { partition, run, blocks } => self.fencing(partition, run.base, run.end, |shared| {
-                shared.verify(partition, &run, blocks, loaded)
-            }),
+            Need::Verify { partition, run, blocks } => {
+                self.fencing(partition, run.base, run.end, |shared| shared.verify(partition, &run, blocks, loaded))
+            }
             Need::BlockEntries { partition, run, block } => self.load_block(partition, &run, block, loaded),
             Need::VerifyRun { partition, run, range } => self.fencing(partition, run.base, run.end(), |shared| {
                 shared.verify_run(partition, &run, &range).map(|_| ())

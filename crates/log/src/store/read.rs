@@ -280,7 +280,11 @@ impl Reader<'_> {
 
     fn unverified(&self, row: &RunRow, piece: &Piece) -> Option<Range<usize>> {
         let verified = |block: &usize| self.view.state.segments.is_verified(row.segment, row.row, *block as u32);
-        if row.marks & VERIFIED != 0 || piece.blocks.clone().all(|b| verified(&b)) { None } else { Some(piece.blocks.clone()) }
+        if row.marks & VERIFIED != 0 || piece.blocks.clone().all(|b| verified(&b)) {
+            None
+        } else {
+            Some(piece.blocks.clone())
+        }
     }
 
     fn run(&mut self, run: &JournalRun) -> Attempt<Taken> {

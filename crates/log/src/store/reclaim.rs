@@ -9,8 +9,9 @@
 //! Rows are marked dead durably before their bytes go, so that neither a start nor `check` takes the hole for damage.
 
 use super::ShardStore;
+use super::config::PARTITIONS_PER_LOCK_MAX;
 use super::index::RunRow;
-use super::manifest::{Keeper, NamedSegment, flushed};
+use super::manifest::{NamedSegment, flushed};
 use super::merge::segment_of;
 use super::query::read;
 use super::registry::Segment;
@@ -18,9 +19,8 @@ use super::segment::format::{FOOTER_BYTES, HEADER_BYTES, ROW_BYTES};
 use super::segment::writer::SegmentWriter;
 use super::segment::{Row, SegmentKind, SegmentName, Table};
 use super::shared::{Counters, Shared};
-use super::config::PARTITIONS_PER_LOCK_MAX;
 use crate::error::{Error, ErrorKind, Result};
-use polylogue_types::FileRange;
+use polylogue_types::{FileRange, Map};
 use std::ops::Range;
 
 /// Blocks are given back in whole pages. Bytes.
@@ -142,16 +142,21 @@ impl Shared {
         Some(if segment.no_punch { Waste::Rewrite(number) } else { Waste::Punch(number) })
     }
 
-    /// Marks the dead rows of a segment in the manifest.
+    /// Marks the dead rows in the manifest: those of all segments at once, because each change of it is three flushes.
     fn name_dead(&self, segment: &Segment) -> Result<()> {
-        let dead = NamedSegment::of(segment);
-        let known = |keeper: &Keeper| keeper.look().segments.contains(&dead);
-        if known(&self.manifest) {
+        let known = self.manifest.look();
+        if known.segments.iter().any(|s| s.name == segment.name && *s == NamedSegment::of(segment)) {
             return Ok(());
         }
+        let now: Map<SegmentName, NamedSegment> = {
+            let state = self.state.lock();
+            state.segments.iter().map(|(_, s)| (s.name, NamedSegment::of(s))).collect()
+        };
         self.manifest.update(|manifest| {
-            if let Some(named) = manifest.segments.iter_mut().find(|s| s.name == dead.name) {
-                *named = dead.clone();
+            for named in &mut manifest.segments {
+                if let Some(now) = now.get(&named.name) {
+                    named.clone_from(now);
+                }
             }
         })
     }
@@ -263,10 +268,8 @@ impl Rewrite {
             if shared.state.lock().segments.get(self.number).is_none_or(|s| s.dead.get(number)) {
                 continue;
             }
-            let range = |source: &std::sync::Arc<dyn polylogue_types::RangeSource>, position: u32, len: u32| FileRange {
-                source: source.clone(),
-                position: u64::from(position),
-                len,
+            let range = |source: &std::sync::Arc<dyn polylogue_types::RangeSource>, position: u32, len: u32| {
+                FileRange { source: source.clone(), position: u64::from(position), len }
             };
             let native = read(&range(&data, row.position, row.len))?;
             let rest = read(&range(&index, row.tables, row.tables_len + row.index_len))?;

@@ -145,6 +145,10 @@ impl Registry {
 
     /// Remembers that a block verifies; says whether all `blocks` of the run do now.
     pub(super) fn verified(&mut self, segment: u32, row: u32, block: u32, blocks: u32) -> bool {
+        if self.segments.get(&segment).is_none_or(|s| s.dead.get(row)) {
+            // Removed, or trimmed, while it was read.
+            return false;
+        }
         let bits = self.verified.entry((segment, row)).or_default();
         bits.set(block);
         let all = bits.count() >= blocks;
@@ -163,7 +167,10 @@ mod tests {
     fn bits_remember_and_forget_trailing_zeros() {
         let mut bits = Bits::default();
         assert!(bits.set(3) && bits.set(200) && !bits.set(200));
-        assert_eq!((bits.get(3), bits.get(4), bits.get(200), bits.get(9999), bits.count()), (true, false, true, false, 2));
+        assert_eq!(
+            (bits.get(3), bits.get(4), bits.get(200), bits.get(9999), bits.count()),
+            (true, false, true, false, 2)
+        );
         assert_eq!(Bits::from_words(bits.words().to_vec()), bits);
         assert_eq!(Bits::from_words(vec![1, 0, 0]).words(), [1]);
     }

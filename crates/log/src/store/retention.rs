@@ -18,12 +18,7 @@ pub struct Retention {
 ///
 /// A run is too old when its newest message is. It is in excess when the bound would be kept without it (so at least the
 /// bound stays, as in Kafka).
-pub fn new_start(
-    now: TimestampMs,
-    keep: Retention,
-    total: u64,
-    runs: impl Iterator<Item = RunAge>,
-) -> Option<Offset> {
+pub fn new_start(now: TimestampMs, keep: Retention, total: u64, runs: impl Iterator<Item = RunAge>) -> Option<Offset> {
     let mut total = total;
     let mut start = None;
     for run in runs {

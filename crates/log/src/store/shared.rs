@@ -66,13 +66,7 @@ impl Counters {
 }
 
 impl Shared {
-    pub(super) fn new(
-        env: Env,
-        dir: PathBuf,
-        config: StoreConfig,
-        manifest: Arc<Keeper>,
-        state: State,
-    ) -> Shared {
+    pub(super) fn new(env: Env, dir: PathBuf, config: StoreConfig, manifest: Arc<Keeper>, state: State) -> Shared {
         Shared {
             env,
             dir,

@@ -1,5 +1,6 @@
 //! What the journal's tests share: a world, a sink that writes down what it hears, and proposals.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+#![allow(clippy::panic, reason = "the helpers are part of the tests")]
 
 use bytes::Bytes;
 use parking_lot::Mutex;

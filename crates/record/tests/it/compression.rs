@@ -125,13 +125,19 @@ fn snappy_is_read_raw_framed_and_concatenated() {
 
 #[test]
 fn snappy_lengths_are_not_believed() {
-    // The varint of 2^32 - 1 in front of two bytes.
-    let claim = [0xff, 0xff, 0xff, 0xff, 0x0f, 0x00, 0x61];
-    assert!(is_corrupt(&decompress(Codec::Snappy, &claim, usize::MAX)));
-    let framed = [&b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01"[..], &7u32.to_be_bytes(), &claim].concat();
-    assert!(is_corrupt(&decompress(Codec::Snappy, &framed, usize::MAX)));
-    let long = [&b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01"[..], &u32::MAX.to_be_bytes(), &[1, 0, 0x61]].concat();
-    assert!(is_corrupt(&decompress(Codec::Snappy, &long, usize::MAX)));
+    // Two bytes that claim to become 2^25, which the cap would allow.
+    const ALLOWED: usize = 1 << 26;
+    let claim = [0x80, 0x80, 0x80, 0x10, 0x00, 0x61];
+    assert_eq!(snap::raw::decompress_len(&claim).unwrap(), 1 << 25);
+    let says = |input: &[u8], what: &str| match decompress(Codec::Snappy, input, ALLOWED) {
+        Err(CompressError::Corrupt { detail, .. }) => assert!(detail.contains(what), "{detail}"),
+        other => panic!("{:?}", other.map(|out| out.len())),
+    };
+    says(&claim, "claims 33554432");
+    says(&[0xff, 0xff, 0xff, 0xff, 0x0f, 0x00, 0x61], "claims 4294967295");
+    let header = &b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01"[..];
+    says(&[header, &6u32.to_be_bytes(), &claim].concat(), "claims 33554432");
+    says(&[header, &u32::MAX.to_be_bytes(), &[1, 0, 0x61]].concat(), "3 left");
     // The tightest that snappy can pack is not held to be a lie.
     let zeros = vec![0; 32 << 10];
     let raw = snap::raw::Encoder::new().compress_vec(&zeros).unwrap();

@@ -1,7 +1,7 @@
 //! Everything at once, in an order that a seed chooses: proposals of all kinds, steps, changes of writer, trims, a full
 //! disk, power cuts. After each life what was told and what can be read are held against what was accepted.
 
-use super::{Case, LAZY_MS, Maker, Mark, follows, marks};
+use super::{Case, Maker, Mark, follows, marks};
 use crate::{Role, Work};
 use polylogue_env::sim::SimRng;
 use polylogue_log::journal::{Outcome, Proposal, Refused, Urgency};
@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 /// Things that are done in one schedule.
 const ACTIONS: u64 = 400;
-/// Sizes of entries. Bytes.
-const SIZES: [usize; 5] = [0, 40, 700, 5_000, 300_000];
+/// Sizes of entries: all of a proposal fits into one frame. Bytes.
+const SIZES: [usize; 8] = [0, 40, 40, 700, 700, 5_000, 5_000, 60_000];
 /// Partitions, from this one on.
 const PARTITION: u64 = 2000;
 
@@ -114,9 +114,9 @@ impl Run {
         let log = &self.case().log;
         match self.rng.below(1000) {
             0..500 => self.propose(),
-            500..620 => drop(log.step(Work::Write)),
-            620..740 => drop(log.step(Work::Flush)),
-            740..800 => drop(log.step(Work::Background)),
+            500..620 => _ = log.step(Work::Write),
+            620..740 => _ = log.step(Work::Flush),
+            740..800 => _ = log.step(Work::Background),
             800..860 => self.case().place.pass_ms(self.rng.below(30)),
             860..890 => self.acquire(),
             890..930 => self.propose_late(),
@@ -151,7 +151,7 @@ impl Run {
         let Some(term) = self.term else { return self.acquire() };
         let (proposal, accepted) = self.draw(term);
         match self.case().log.try_propose(proposal) {
-            Ok(()) => drop(self.accepted.insert(accepted.ticket, accepted)),
+            Ok(()) => _ = self.accepted.insert(accepted.ticket, accepted),
             Err(Refused { kind: ErrorKind::Busy, .. }) => self.counts.busy += 1,
             Err(Refused { kind: ErrorKind::Fenced, .. }) if self.may_lose_writer => {
                 assert_ne!(self.case().log.view().role, Role::Writer);
@@ -165,7 +165,7 @@ impl Run {
 
     /// More at once than the queue takes.
     fn burst(&mut self) {
-        for _ in 0..200 {
+        for _ in 0..80 {
             self.propose();
         }
     }
@@ -205,10 +205,16 @@ impl Run {
         let Some(committed) = view.committed else { return };
         let upto = Index(self.rng.below(committed.0 + 1));
         // Where the class lets more be committed than is durable, no checkpoint goes beyond the latter.
-        if view.durable.is_none_or(|durable| upto <= durable) && self.case().log.trim(upto).is_ok() {
-            assert!(self.case().log.view().first > upto);
-            self.trimmed = self.trimmed.max(Some(upto));
-            self.counts.trims += 1;
+        if view.durable.is_some_and(|durable| upto > durable) {
+            return;
+        }
+        match self.case().log.trim(upto) {
+            Ok(()) => {
+                assert!(self.case().log.view().first > upto, "what was trimmed cannot be read");
+                self.trimmed = self.trimmed.max(Some(upto));
+                self.counts.trims += 1;
+            }
+            Err(e) => assert!(self.may_lose_writer && e.kind == ErrorKind::StorageFull, "cannot trim: {e}"),
         }
     }
 
@@ -221,14 +227,12 @@ impl Run {
 
     fn crash(&mut self) {
         self.take_outcomes();
-        self.counts.unknown += self.accepted.values().filter(|a| a.outcome.is_none()).count() as u64;
-        let told = self.case().frames();
         let Some(case) = self.case.take() else { return };
+        let told = case.frames();
         if !case.place.crash() {
             self.case = Some(case);
             return;
         }
-        self.counts.crashes += 1;
         let from = self.trimmed.map_or(Index(0), Index::next);
         self.case = Some(Case::in_place(case.place, from));
         self.begin_life(&told);
@@ -236,28 +240,28 @@ impl Run {
 
     /// Holds what the last life told against what is there.
     fn begin_life(&mut self, told: &[Arc<Frame>]) {
-        self.life = self.next_ticket;
-        (self.term, self.may_lose_writer) = (None, false);
+        (self.life, self.term, self.may_lose_writer) = (self.next_ticket, None, false);
+        self.counts.crashes += 1;
         let read = self.case().read_all();
+        let by_index: BTreeMap<Index, &Arc<Frame>> = read.iter().map(|f| (f.index, f)).collect();
         for frame in told.iter().filter(|f| Some(f.index) > self.trimmed) {
-            let there = read.iter().find(|r| r.index == frame.index);
+            let there = by_index.get(&frame.index);
             let there = there.unwrap_or_else(|| panic!("frame {} was committed and is gone", frame.index));
             assert_eq!((there.term, there.time_ms), (frame.term, frame.time_ms), "frame {} has changed", frame.index);
         }
         self.check(&read);
-        // What nobody knew is known now: the log has it or it never will.
-        let present: Vec<u64> = marks(&read).into_iter().map(|(_, _, mark)| mark.ticket).collect();
-        for accepted in self.accepted.values_mut().filter(|a| a.outcome.is_none()) {
-            let missing = Some(Outcome::NotCommitted).filter(|_| !present.contains(&accepted.ticket));
-            accepted.outcome = missing.or(Some(Outcome::Unknown));
+        // What nobody knew is known now: the log has it, or it never will.
+        let ends: BTreeMap<u64, Index> = marks(&read).into_iter().map(|(_, i, mark)| (mark.ticket, i)).collect();
+        let unknown = |a: &&mut Accepted| matches!(a.outcome, None | Some(Outcome::Unknown));
+        for accepted in self.accepted.values_mut().filter(unknown) {
+            let end = ends.get(&accepted.ticket);
+            accepted.outcome = Some(end.map_or(Outcome::NotCommitted, |index| Outcome::Committed(*index)));
+            self.counts.unknown += 1;
         }
     }
 
     fn end_cleanly(&mut self) {
-        for _ in 0..3 {
-            self.case().drive();
-            self.case().place.pass_ms(LAZY_MS);
-        }
+        self.case().settle();
         self.take_outcomes();
         let open: Vec<u64> = self.accepted.values().filter(|a| a.outcome.is_none()).map(|a| a.ticket).collect();
         assert_eq!(open, [], "every accepted proposal has an outcome");
@@ -268,16 +272,16 @@ impl Run {
     /// Notes the outcomes of this life: each accepted proposal has at most one, in the order of acceptance.
     fn take_outcomes(&mut self) {
         let outcomes = self.case().outcomes();
-        let accepted = self.accepted.range_mut(self.life..);
         let mut told = outcomes.iter();
-        for (_, accepted) in accepted {
+        for accepted in self.accepted.range_mut(self.life..).map(|(_, a)| a) {
             let Some((ticket, outcome)) = told.next() else { break };
             assert_eq!(*ticket, accepted.ticket, "outcomes come in the order of acceptance, each once");
-            accepted.outcome = Some(*outcome);
-            match outcome {
-                Outcome::Committed(_) => self.counts.committed += 1,
-                Outcome::NotCommitted => self.counts.not_committed += 1,
-                Outcome::Unknown => self.counts.unknown += 1,
+            if accepted.outcome.replace(*outcome).is_none() {
+                match outcome {
+                    Outcome::Committed(_) => self.counts.committed += 1,
+                    Outcome::NotCommitted => self.counts.not_committed += 1,
+                    Outcome::Unknown => {}
+                }
             }
         }
         assert_eq!(told.next(), None, "an outcome of something that was not accepted");
@@ -285,36 +289,33 @@ impl Run {
 
     /// Holds frames against what was accepted.
     fn check(&self, frames: &[Arc<Frame>]) {
+        let Some(first) = frames.first().map(|f| f.index) else { return };
         for pair in frames.windows(2) {
             follows(&pair[0], &pair[1]);
         }
-        let first = frames.first().map(|f| f.index);
-        let mut found: BTreeMap<u64, Vec<(PartitionId, Mark)>> = BTreeMap::new();
-        let mut ends: BTreeMap<u64, Index> = BTreeMap::new();
+        let mut found: BTreeMap<u64, (Index, Vec<(PartitionId, Mark)>)> = BTreeMap::new();
         let mut last: BTreeMap<PartitionId, Mark> = BTreeMap::new();
         for (partition, index, mark) in marks(frames) {
             let before = last.insert(partition, mark);
             assert!(before.is_none_or(|b| b < mark), "partition {partition}: {mark:?} stands behind {before:?}");
-            found.entry(mark.ticket).or_default().push((partition, mark));
-            ends.insert(mark.ticket, index);
+            let (place, says) = found.entry(mark.ticket).or_insert((index, Vec::new()));
+            assert_eq!(*place, index, "ticket {} stands in two frames", mark.ticket);
+            says.push((partition, mark));
         }
-        for (ticket, entries) in &mut found {
+        for (ticket, (index, says)) in &found {
             let Some(accepted) = self.accepted.get(ticket) else { panic!("ticket {ticket} was never accepted") };
-            // One that is larger than a frame stands in several.
-            entries.sort_by_key(|(partition, _)| *partition);
+            assert_eq!(*says, accepted.entries, "ticket {ticket} is not what was proposed");
             match accepted.outcome {
                 Some(Outcome::NotCommitted) => panic!("ticket {ticket} is not committed and is there"),
-                Some(Outcome::Committed(index)) => {
-                    assert_eq!(ends.get(ticket), Some(&index), "ticket {ticket} ends in another frame");
-                    let whole = first.is_some_and(|first| accepted.begins_behind(first, index));
-                    assert!(!whole || *entries == accepted.entries, "ticket {ticket} is not whole");
-                }
+                Some(Outcome::Committed(told)) => assert_eq!(told, *index, "ticket {ticket} is elsewhere"),
                 Some(Outcome::Unknown) | None => {}
             }
         }
-        let committed = |a: &&Accepted| matches!(a.outcome, Some(Outcome::Committed(i)) if Some(i) >= first);
-        for accepted in self.accepted.range(self.shown_from(frames)..).map(|(_, a)| a).filter(committed) {
-            assert!(first.is_none() || found.contains_key(&accepted.ticket), "ticket {} is gone", accepted.ticket);
+        for accepted in self.accepted.values() {
+            if let Some(Outcome::Committed(index)) = accepted.outcome {
+                let there = index < first || found.contains_key(&accepted.ticket);
+                assert!(there, "ticket {} was committed at index {index} and is gone", accepted.ticket);
+            }
         }
     }
 }

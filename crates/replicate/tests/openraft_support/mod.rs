@@ -1,4 +1,5 @@
-//! openraft on a journal: the types of the group, its log ([`log`]) and its state machine ([`machine`]).
+//! openraft on a journal: the types of the group, its log ([`log`]) and its state machine ([`machine`]); a life of such a log in a
+//! simulated world ([`life`]), and what it is held against ([`model`]).
 //!
 //! | openraft | journal |
 //! | --- | --- |
@@ -12,8 +13,10 @@
 //! read the log too. Joint memberships and learners have no form here: who has more than one node decides on it.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 
+pub mod life;
 pub mod log;
 pub mod machine;
+pub mod model;
 
 use bytes::Bytes;
 use openraft::vote::leader_id_std;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// A message broker that clients of many systems can speak to, over one durable log.
 #[derive(Debug, Parser)]
-#[command(name = "polylogue", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "polylogue", version, max_term_width = 100)]
 pub struct Cli {
     /// Write JSON, one document or one line per message, for programs
     #[arg(long, global = true)]

@@ -48,8 +48,11 @@ pub(super) fn run(args: &ProduceArgs, out: &Out) -> Result<(), Failure> {
     producer.finish()
 }
 
+/// A header's name and value.
+type Header = (Vec<u8>, Vec<u8>);
+
 /// Headers as they were given.
-fn headers(given: &[String]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Failure> {
+fn headers(given: &[String]) -> Result<Vec<Header>, Failure> {
     let pair = |text: &String| match text.split_once('=') {
         Some((name, value)) => Ok((name.as_bytes().to_vec(), value.as_bytes().to_vec())),
         None => Err(Failure::Usage(format!("--header {text}: expected NAME=VALUE"))),
@@ -62,7 +65,7 @@ struct Producer<'a> {
     out: &'a Out,
     client: KafkaClient,
     topic: Topic,
-    headers: Vec<(Vec<u8>, Vec<u8>)>,
+    headers: Vec<Header>,
     clock: Arc<dyn Clock>,
     /// What waits to be sent, by partition.
     batches: BTreeMap<i32, BatchBuilder>,

@@ -2,7 +2,7 @@
 
 use super::error::Failure;
 use super::{App, router};
-use crate::net::stopped;
+use crate::net::{pause, stopped};
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse;
@@ -22,8 +22,6 @@ const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(300);
 /// The largest head of a request. Bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// After an error that more connections would meet too, nothing is accepted for this long.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Bounds of the http listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +35,7 @@ pub struct HttpLimits {
 /// Serves until `stop` says true. What is in work by then is not waited for.
 pub async fn serve(listener: TcpListener, app: Arc<App>, limits: HttpLimits, mut stop: watch::Receiver<bool>) {
     let router = router(app).layer(DefaultBodyLimit::max(limits.body_bytes_max)).layer(from_fn(in_time));
+    let mut failing = false;
     let places = Arc::new(Semaphore::new(limits.connections_max.min(Semaphore::MAX_PERMITS)));
     loop {
         let accepted = tokio::select! {
@@ -52,11 +51,11 @@ pub async fn serve(listener: TcpListener, app: Arc<App>, limits: HttpLimits, mut
         let (stream, place) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, protocol = "http", "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                pause(&error, "http", &mut failing).await;
                 continue;
             }
         };
+        failing = false;
         let service = TowerToHyperService::new(router.clone());
         tokio::spawn(async move {
             let mut http = http1::Builder::new();

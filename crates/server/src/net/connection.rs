@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -23,6 +24,10 @@ const PRESSURE_CHECK_MS: u64 = 1_000;
 const DEFERRED_CHECK_MS: u64 = 20;
 /// What a read may return while many responses wait to be taken. Bytes.
 const PRESSURE_READ_BYTES: u32 = 64 << 10;
+/// How long a connection that was closed from our side is looked after. Milliseconds.
+const LINGER_MS: u64 = 500;
+/// How much is read and dropped meanwhile. KiB.
+const LINGER_READS_MAX: usize = 256;
 /// A timer that nobody waits for. Milliseconds.
 const FAR_MS: u64 = 24 * 3_600_000;
 
@@ -121,6 +126,10 @@ impl<P: Protocol> Connection<P> {
     pub(super) async fn run(mut self) -> Cause {
         let cause = self.serve().await;
         self.shared.broker.session_gone(self.id);
+        if matches!(cause, Cause::Session(_) | Cause::Stop) {
+            self.permits.clear();
+            linger(&mut self.stream).await;
+        }
         self.metrics.close(cause.name());
         cause
     }
@@ -306,6 +315,23 @@ impl<P: Protocol> Connection<P> {
         }
         Ok(written)
     }
+}
+
+/// Closes so that the peer gets what was written. A socket that is closed while something unread lies there tells the peer's
+/// system to throw away what it has not handed over yet; so what still comes is read and dropped, for a while.
+async fn linger(stream: &mut TcpStream) {
+    let closing = async {
+        stream.shutdown().await?;
+        let mut dropped = [0; 1024];
+        for _ in 0..LINGER_READS_MAX {
+            if stream.read(&mut dropped).await? == 0 {
+                break;
+            }
+        }
+        io::Result::Ok(())
+    };
+    // Whatever goes wrong now concerns nobody any more.
+    let _ = tokio::time::timeout(Duration::from_millis(LINGER_MS), closing).await;
 }
 
 /// A peer that goes away without a word is one that closed the connection.

@@ -1,7 +1,7 @@
 //! Kafka's session as the pump sees it.
 
 use super::listener::Accept;
-use super::protocol::Protocol;
+use super::protocol::{NoFrame, Protocol};
 use crate::handle::BrokerHandle;
 use crate::options::address::HostPort;
 use bytes::BytesMut;
@@ -87,8 +87,8 @@ pub struct KafkaConnection {
 }
 
 impl Protocol for KafkaConnection {
-    fn frame_len(&self, input: &[u8]) -> Result<Option<usize>, ()> {
-        let len = frame_len(input, self.shared.settings.request_bytes_max).map_err(|_| ())?;
+    fn frame_len(&self, input: &[u8]) -> Result<Option<usize>, NoFrame> {
+        let len = frame_len(input, self.shared.settings.request_bytes_max).map_err(|_| NoFrame)?;
         Ok(len.map(|len| LENGTH_BYTES + len))
     }
 

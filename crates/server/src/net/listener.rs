@@ -40,15 +40,22 @@ pub struct Shared {
 /// The connections that are open, so that they can be told to end.
 #[derive(Debug, Default)]
 pub struct Connections {
-    open: Mutex<Map<u64, Weak<Mailbox>>>,
+    open: Mutex<Open>,
     all_gone: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    mailboxes: Map<u64, Weak<Mailbox>>,
+    /// Whoever comes now is told to end at once.
+    stopping: bool,
 }
 
 impl Connections {
     /// How many are open.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.open.lock().len()
+        self.open.lock().mailboxes.len()
     }
 
     /// Whether none is open.
@@ -58,13 +65,17 @@ impl Connections {
     }
 
     fn add(&self, id: u64, mailbox: &Arc<Mailbox>) {
-        self.open.lock().insert(id, Arc::downgrade(mailbox));
+        let mut open = self.open.lock();
+        open.mailboxes.insert(id, Arc::downgrade(mailbox));
+        if open.stopping {
+            mailbox.put(Mail::Stop);
+        }
     }
 
     fn remove(&self, id: u64) {
         let mut open = self.open.lock();
-        open.remove(&id);
-        if open.is_empty() {
+        open.mailboxes.remove(&id);
+        if open.mailboxes.is_empty() {
             self.all_gone.notify_waiters();
         }
     }
@@ -74,9 +85,12 @@ impl Connections {
         let gone = self.all_gone.notified();
         tokio::pin!(gone);
         gone.as_mut().enable();
-        let open: Vec<_> = self.open.lock().values().filter_map(Weak::upgrade).collect();
-        for mailbox in open {
-            mailbox.put(Mail::Stop);
+        {
+            let mut open = self.open.lock();
+            open.stopping = true;
+            for mailbox in open.mailboxes.values().filter_map(Weak::upgrade) {
+                mailbox.put(Mail::Stop);
+            }
         }
         if !self.is_empty() {
             gone.await;
@@ -109,19 +123,30 @@ pub async fn accept_loop<A: Accept>(
     shared: Arc<Shared>,
     mut stop: watch::Receiver<bool>,
 ) {
+    let mut failing = false;
     loop {
-        tokio::select! {
+        let accepted = tokio::select! {
             biased;
             () = stopped(&mut stop) => return,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => start(stream, peer, &accept, &gate, &shared),
-                Err(error) => {
-                    tracing::warn!(%error, protocol = accept.name(), "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                failing = false;
+                start(stream, peer, &accept, &gate, &shared);
+            }
+            Err(error) => pause(&error, accept.name(), &mut failing).await,
         }
     }
+}
+
+/// After an error that more connections would meet too: says so once, and gives the system a moment.
+pub(crate) async fn pause(error: &std::io::Error, protocol: &str, failing: &mut bool) {
+    if !*failing {
+        tracing::warn!(%error, protocol, "cannot accept connections");
+        *failing = true;
+    }
+    tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
 /// Starts the task of a connection, or turns it away by closing it.
@@ -149,15 +174,9 @@ fn start<A: Accept>(stream: TcpStream, peer: SocketAddr, accept: &Arc<A>, gate: 
     let guard = Guard { id: id.0, shared: shared.clone(), _place: place };
     tokio::spawn(async move {
         let cause = connection.run().await;
-        match &cause {
-            Cause::Session(reason) => tracing::debug!(%peer, protocol = name, reason, "connection closed"),
-            Cause::Stalled | Cause::TooSlow => {
-                tracing::warn!(%peer, protocol = name, cause = cause.name(), "connection given up");
-            }
-            Cause::Peer | Cause::Stop | Cause::Io(_) => {
-                tracing::debug!(%peer, protocol = name, cause = cause.name(), "connection ended");
-            }
-        }
+        // Counted in the metrics as well; a line for each would let clients fill the disk.
+        let reason = if let Cause::Session(reason) = &cause { reason.as_str() } else { "" };
+        tracing::debug!(%peer, protocol = name, cause = cause.name(), reason, "connection ended");
         drop(guard);
     });
 }

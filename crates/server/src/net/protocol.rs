@@ -5,14 +5,17 @@ use polylogue_api::{Event, Now, Reply, Request, Token};
 use polylogue_types::Chunk;
 use std::fmt;
 
+/// The input begins with something that will never be a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoFrame;
+
 /// One connection of one protocol, without the connection.
 pub trait Protocol: Send + fmt::Debug + 'static {
-    /// The length of the frame that `input` begins with, everything included. `None` when too little of it is there. A
-    /// length that is not allowed is `Err`: then the session itself is shown the input and ends the connection.
+    /// The length of the frame that `input` begins with, everything included. `None` when too little of it is there.
     ///
     /// # Errors
-    /// See above; the pump needs no text.
-    fn frame_len(&self, input: &[u8]) -> Result<Option<usize>, ()>;
+    /// A length that is not allowed. Then the session itself is shown the input, and ends the connection.
+    fn frame_len(&self, input: &[u8]) -> Result<Option<usize>, NoFrame>;
 
     /// Takes whole frames from `input` and leaves the rest there. Called with whole frames that have a permit, with the
     /// beginning of one, or with nothing when output was taken.

@@ -268,11 +268,13 @@ async fn a_stop_finishes_what_is_in_work() {
     let shared = server.shared.clone();
     let stopping = tokio::spawn(async move { shared.connections.stop().await });
     assert_eq!(drain(&mut idle).await, 0);
-    assert_eq!(server.shared.connections.len(), 1);
+    drop(idle);
+    until(|| server.shared.connections.len() == 1).await;
     let asked = server.broker.next();
     asked.from.reply(asked.token, Reply::ProducerId(Ok(ProducerId(5))));
     assert_eq!(receive(&mut busy).await, b"p5");
     assert_eq!(drain(&mut busy).await, 0);
+    drop(busy);
     stopping.await.unwrap();
     until(|| server.broker.gone.lock().len() == 2).await;
     assert!(TcpStream::connect(server.at).await.is_err(), "nobody listens any more");

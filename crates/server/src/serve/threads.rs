@@ -11,6 +11,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+/// The exit code after a second signal.
+const EXIT_AT_ONCE: i32 = 1;
+
 /// What ends a server: SIGTERM and SIGINT (Ctrl-C).
 pub(super) struct Signals {
     terminate: Signal,
@@ -23,8 +26,18 @@ impl Signals {
         Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Ends when one has come.
-    pub(super) async fn wait(&mut self) {
+    /// Ends when one has come. A second one ends the process at once: nothing that was acknowledged is lost by that, only the
+    /// next start takes longer.
+    pub(super) async fn stop(mut self) {
+        self.one().await;
+        tokio::spawn(async move {
+            self.one().await;
+            eprintln!("polylogue: ended at once");
+            std::process::exit(EXIT_AT_ONCE);
+        });
+    }
+
+    async fn one(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -32,14 +32,14 @@ impl Injector {
     /// Makes `command` start its program under the injector, settings in force, with an undo log.
     pub fn preload(&self, command: &mut Command) {
         self.preload_without_log(command);
-        command.env("POLYLOGUE_FAULTFS_JOURNAL", self.log());
+        command.env("FAULTFS_JOURNAL", self.log());
     }
 
     /// The same without an undo log: quicker, and nothing can be reverted.
     pub fn preload_without_log(&self, command: &mut Command) {
-        command.env("LD_PRELOAD", &self.library).env("POLYLOGUE_FAULTFS_DIR", &self.dir);
-        command.env("POLYLOGUE_FAULTFS_CONTROL", self.beside.join("faults.control"));
-        command.env("POLYLOGUE_FAULTFS_EVENTS", self.beside.join("faults.events"));
+        command.env("LD_PRELOAD", &self.library).env("FAULTFS_DIR", &self.dir);
+        command.env("FAULTFS_CONTROL", self.beside.join("faults.control"));
+        command.env("FAULTFS_EVENTS", self.beside.join("faults.events"));
     }
 
     /// Replaces the settings, in one step, for running programs too: `["fail_sync=EIO", "only=/journal-"]`. The

@@ -55,7 +55,7 @@ fn a_flush_is_held_until_it_is_let_go() {
 fn a_held_flush_takes_as_long_as_asked() {
     let place = Place::new("hold-time");
     let mut victim = place.start_with(|command| {
-        command.env("POLYLOGUE_FAULTFS", "hold_sync_ms=300");
+        command.env("FAULTFS", "hold_sync_ms=300");
     });
     victim.all(&["create x", "write x 0 10 1"]);
     let took = duration(|| victim.all(&["flush x"]));
@@ -141,7 +141,7 @@ fn only_what_lies_below_the_directory_is_struck() {
     victim.kill();
 
     let mut victim = place.start_with(|command| {
-        command.env("POLYLOGUE_FAULTFS_DIR", place.root.join("link"));
+        command.env("FAULTFS_DIR", place.root.join("link"));
     });
     assert!(victim.run("write x 0 10 1").contains("Input/output error"));
     victim.kill();
@@ -152,7 +152,7 @@ fn without_a_directory_nothing_happens() {
     let place = Place::new("nothing");
     place.set(&["fail_write=EIO", "fail_sync=EIO"]);
     let mut victim = place.start_with(|command| {
-        command.env_remove("POLYLOGUE_FAULTFS_DIR");
+        command.env_remove("FAULTFS_DIR");
     });
     victim.all(&["create x", "write x 0 10 1", "flush x", "rename x y", "remove y"]);
     victim.kill();

@@ -4,9 +4,12 @@ use bytes::Bytes;
 use polylogue_record::compress::Codec;
 use polylogue_record::crc::crc32c;
 use polylogue_record::kafka::{BatchBuilder, CRC_FROM, HEADER_BYTES, NewRecord};
+use std::sync::LazyLock;
+use std::time::UNIX_EPOCH;
 
-/// A time for all messages: milliseconds, in November 2023.
-const TIMESTAMP: i64 = 1_700_000_000_000;
+/// The time of all messages, in milliseconds: that of this process's first, so that a batch which is sent again is the
+/// same, and retention leaves it alone.
+static TIMESTAMP: LazyLock<i64> = LazyLock::new(|| UNIX_EPOCH.elapsed().unwrap().as_millis() as i64);
 
 /// A batch of these values.
 pub(crate) fn batch<V: AsRef<[u8]>>(values: &[V]) -> Bytes {
@@ -16,7 +19,7 @@ pub(crate) fn batch<V: AsRef<[u8]>>(values: &[V]) -> Bytes {
 /// A batch of these values, on top of what the builder was told.
 pub(crate) fn build<V: AsRef<[u8]>>(mut builder: BatchBuilder, values: &[V]) -> Bytes {
     for value in values {
-        let record = NewRecord { timestamp: TIMESTAMP, key: None, value: Some(value.as_ref()), headers: &[] };
+        let record = NewRecord { timestamp: *TIMESTAMP, key: None, value: Some(value.as_ref()), headers: &[] };
         builder.push(&record).unwrap();
     }
     builder.build().unwrap()

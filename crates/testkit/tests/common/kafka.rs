@@ -6,6 +6,7 @@ use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
 use polylogue_kafka::codec::*;
 use polylogue_record::kafka::{BatchIter, records};
 use polylogue_testkit::Result;
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -47,7 +48,9 @@ impl Kafka {
     pub(crate) fn send<R: Request>(&mut self, version: i16, request: &R) -> Result<i32> {
         let correlation = self.next_correlation;
         self.next_correlation += 1;
-        self.stream.write_all(&frame(version, correlation, request)).map_err(|e| format!("sending {}: {e}", R::NAME))?;
+        self.stream
+            .write_all(&frame(version, correlation, request))
+            .map_err(|e| format!("sending {}: {e}", R::NAME))?;
         Ok(correlation)
     }
 
@@ -110,6 +113,12 @@ impl Kafka {
         response.responses.first().map(|topic| code(topic.error_code)).ok_or_else(|| "no answer for the topic".into())
     }
 
+    /// The names of all topics.
+    pub(crate) fn topics(&mut self) -> Result<BTreeSet<String>> {
+        let response = self.call(9, &metadata::MetadataRequest { topics: None, ..Default::default() })?;
+        Ok(response.topics.into_iter().filter_map(|topic| topic.name).map(|name| name.to_string()).collect())
+    }
+
     /// Produces one batch and waits for the answer.
     pub(crate) fn produce(&mut self, topic: &str, partition: i32, batch: Bytes) -> Result<Produced> {
         self.send_produce(topic, partition, batch)?;
@@ -137,9 +146,20 @@ impl Kafka {
 
     /// Fetches once, at once.
     pub(crate) fn fetch(&mut self, topic: &str, partition: i32, offset: i64) -> Result<Fetched> {
-        let response = self.call(12, &fetch_request(topic, partition, offset, 1 << 20))?;
+        self.fetch_within(topic, partition, offset, 0)
+    }
+
+    /// Fetches once, waiting so many milliseconds for something to come.
+    pub(crate) fn fetch_within(&mut self, topic: &str, partition: i32, offset: i64, wait_ms: i32) -> Result<Fetched> {
+        let request = fetch::FetchRequest {
+            max_wait_ms: wait_ms,
+            min_bytes: 1,
+            ..fetch_request(topic, partition, offset, 1 << 20)
+        };
+        let response = self.call(12, &request)?;
         let found = response.responses.into_iter().flat_map(|topic| topic.partitions).next();
-        let found = found.ok_or_else(|| format!("an answer without {topic}-{partition}, error {}", response.error_code))?;
+        let found =
+            found.ok_or_else(|| format!("an answer without {topic}-{partition}, error {}", response.error_code))?;
         let bytes = found.records.and_then(Records::into_bytes).unwrap_or_default();
         let mut messages = Vec::new();
         for batch in BatchIter::new(bytes) {
@@ -192,13 +212,9 @@ impl Kafka {
 
     /// `timestamp`: -1 for the end, -2 for the start.
     pub(crate) fn list_offset(&mut self, topic: &str, partition: i32, timestamp: i64) -> Result<(ErrorCode, i64)> {
-        let partition = list_offsets::ListOffsetsPartition {
-            partition_index: partition,
-            current_leader_epoch: -1,
-            timestamp,
-        };
-        let topic =
-            list_offsets::ListOffsetsTopic { name: topic.into(), partitions: vec![partition] };
+        let partition =
+            list_offsets::ListOffsetsPartition { partition_index: partition, current_leader_epoch: -1, timestamp };
+        let topic = list_offsets::ListOffsetsTopic { name: topic.into(), partitions: vec![partition] };
         let request = list_offsets::ListOffsetsRequest { replica_id: -1, topics: vec![topic], ..Default::default() };
         let response = self.call(6, &request)?;
         let found = response.topics.first().and_then(|topic| topic.partitions.first());
@@ -273,8 +289,7 @@ pub(crate) fn frame<R: Request>(version: i16, correlation: i32, request: &R) -> 
 
 pub(crate) fn produce_request(topic: &str, partition: i32, batch: Bytes) -> produce::ProduceRequest {
     let data = produce::PartitionProduceData { index: partition, records: Some(Records::from(batch)) };
-    let topic =
-        produce::TopicProduceData { name: topic.into(), partition_data: vec![data], ..Default::default() };
+    let topic = produce::TopicProduceData { name: topic.into(), partition_data: vec![data], ..Default::default() };
     produce::ProduceRequest { acks: -1, timeout_ms: 60_000, topic_data: vec![topic], ..Default::default() }
 }
 

@@ -2,8 +2,7 @@
 
 use super::batch::build;
 use super::kafka::Kafka;
-use super::oracle::{Message, Oracle, Partition};
-use polylogue_env::Rng;
+use super::oracle::{MADE, Message, Oracle, Partition};
 use polylogue_env::sim::SimRng;
 use polylogue_kafka::codec::ErrorCode;
 use polylogue_record::compress::Codec;
@@ -18,6 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const INFLIGHT_MAX: usize = 5;
 /// Messages of a batch at the most.
 const BATCH_MESSAGES_MAX: u64 = 6;
+
+/// One in so many topics is not deleted again.
+const TOPICS_FOR_ONE_THAT_STAYS: u64 = 20;
+/// How long a consumer waits for messages.
+const CONSUMER_WAIT_MS: i32 = 100;
 
 /// A batch that was not acknowledged yet.
 #[derive(Debug)]
@@ -157,7 +161,13 @@ impl From<String> for Trouble {
 }
 
 /// Commits growing offsets until `stop` or until the connection is lost.
-pub(crate) fn commit_until(to: SocketAddr, group: &str, topic: &str, oracle: &Mutex<Oracle>, stop: &AtomicBool) -> Result<()> {
+pub(crate) fn commit_until(
+    to: SocketAddr,
+    group: &str,
+    topic: &str,
+    oracle: &Mutex<Oracle>,
+    stop: &AtomicBool,
+) -> Result<()> {
     let Ok(mut kafka) = Kafka::connect(to) else { return Ok(()) };
     while !stop.load(Ordering::Relaxed) {
         let next = {
@@ -170,6 +180,59 @@ pub(crate) fn commit_until(to: SocketAddr, group: &str, topic: &str, oracle: &Mu
             Ok(ErrorCode::None) => oracle.lock().unwrap().committed(next),
             Ok(error) => return Err(format!("a commit was refused: {error:?}")),
             Err(_) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// Creates topics and deletes most of them, until `stop` or until the connection is lost. `next` numbers them.
+pub(crate) fn make_topics_until(
+    to: SocketAddr,
+    next: &mut u64,
+    oracle: &Mutex<Oracle>,
+    stop: &AtomicBool,
+) -> Result<()> {
+    let Ok(mut kafka) = Kafka::connect(to) else { return Ok(()) };
+    while !stop.load(Ordering::Relaxed) {
+        *next += 1;
+        let name = format!("{MADE}{next}");
+        oracle.lock().unwrap().topic(&name, None);
+        match kafka.create_topic(&name, 1, &[]) {
+            Ok(()) => oracle.lock().unwrap().topic(&name, Some(true)),
+            Err(refused) if refused.starts_with("creating ") => return Err(refused),
+            Err(_) => return Ok(()),
+        }
+        if *next % TOPICS_FOR_ONE_THAT_STAYS == 0 {
+            continue;
+        }
+        oracle.lock().unwrap().topic(&name, None);
+        match kafka.delete_topic(&name) {
+            Ok(ErrorCode::None) => oracle.lock().unwrap().topic(&name, Some(false)),
+            Ok(refused) => return Err(format!("deleting {name}: {refused:?}")),
+            Err(_) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// Consumes at the end of a partition until `stop` or until the connection is lost: what it is given must stay.
+pub(crate) fn consume_until(
+    to: SocketAddr,
+    partition: Partition,
+    oracle: &Mutex<Oracle>,
+    stop: &AtomicBool,
+) -> Result<()> {
+    let Ok(mut kafka) = Kafka::connect(to) else { return Ok(()) };
+    let Ok((_, mut next)) = kafka.list_offset(partition.0, partition.1, -1) else { return Ok(()) };
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(fetched) = kafka.fetch_within(partition.0, partition.1, next, CONSUMER_WAIT_MS) else { return Ok(()) };
+        if fetched.error != ErrorCode::None {
+            return Err(format!("a consumer of {partition:?} got {:?}", fetched.error));
+        }
+        let mut oracle = oracle.lock().unwrap();
+        for (offset, value) in fetched.messages {
+            oracle.served(partition, offset, &value)?;
+            next = offset + 1;
         }
     }
     Ok(())

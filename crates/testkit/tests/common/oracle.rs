@@ -1,6 +1,6 @@
 //! What a broker promised, held against what it serves.
 //!
-//! - Acknowledged: there, at its offset.
+//! - Acknowledged, or served to a consumer: there, at its offset.
 //! - Sent and never answered: there or not.
 //! - Nothing else is there, and each message once.
 //! - The messages of a producer are in the order in which it sent them; those of an idempotent one without a gap,
@@ -11,6 +11,9 @@ use polylogue_env::Rng;
 use polylogue_env::sim::SimRng;
 use polylogue_testkit::Result;
 use std::collections::BTreeMap;
+
+/// How the names of topics begin that come and go.
+pub(crate) const MADE: &str = "made-";
 
 /// One message: who sent it, and the how many-th it was of that producer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -49,6 +52,21 @@ struct Sender {
     sent: u64,
 }
 
+/// How much is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reading {
+    All,
+    New,
+}
+
+/// How far a partition was read, and what was seen until there.
+#[derive(Debug, Default)]
+struct Verified {
+    next: i64,
+    /// The last number of each producer.
+    last: BTreeMap<u32, u64>,
+}
+
 /// What was promised.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
@@ -57,6 +75,9 @@ pub(crate) struct Oracle {
     /// The last committed offset that was acknowledged, and the last one that was sent.
     committed: i64,
     committing: i64,
+    /// Topics that came and went: whether one must be there, must not, or may.
+    topics: BTreeMap<String, Option<bool>>,
+    verified: BTreeMap<Partition, Verified>,
     /// Acknowledgements, for the report.
     pub(crate) acknowledgements: u64,
 }
@@ -76,11 +97,23 @@ impl Oracle {
     pub(crate) fn acknowledged(&mut self, message: Message, offset: i64) -> Result<()> {
         self.acknowledgements += 1;
         let partition = self.senders[&message.producer].partition;
+        self.promised(partition, offset, message)
+    }
+
+    fn promised(&mut self, partition: Partition, offset: i64, message: Message) -> Result<()> {
         let before = self.acknowledged.entry(partition).or_default().insert(offset, message);
         match before.filter(|other| *other != message) {
-            Some(other) => Err(format!("{partition:?} offset {offset}: acknowledged for {other:?} and {message:?}")),
+            Some(other) => Err(format!("{partition:?} offset {offset}: first told to be {other:?}, then {message:?}")),
             None => Ok(()),
         }
+    }
+
+    /// A consumer was given it: from then on it is as good as acknowledged.
+    pub(crate) fn served(&mut self, partition: Partition, offset: i64, value: &[u8]) -> Result<()> {
+        let Some(message) = Message::of_value(value) else {
+            return Err(format!("{partition:?} offset {offset}: a consumer was given what nobody sent"));
+        };
+        self.promised(partition, offset, message)
     }
 
     pub(crate) fn commits(&mut self, offset: i64) {
@@ -96,26 +129,57 @@ impl Oracle {
         self.committing + 1
     }
 
-    /// Reads everything and compares. `group` and `topic` are those of the committed offset.
-    pub(crate) fn verify(&self, kafka: &mut Kafka, group: &str, topic: &str) -> Result<()> {
+    /// A topic is about to be created or deleted (`None`), or the broker said that it was.
+    pub(crate) fn topic(&mut self, name: &str, there: Option<bool>) {
+        self.topics.insert(name.to_owned(), there);
+    }
+
+    fn verify_topics(&self, kafka: &mut Kafka) -> Result<()> {
+        let found = kafka.topics()?;
+        for (name, there) in &self.topics {
+            match there {
+                Some(true) if !found.contains(name) => return Err(format!("topic {name} was created and is lost")),
+                Some(false) if found.contains(name) => return Err(format!("topic {name} was deleted and is back")),
+                _ => (),
+            }
+        }
+        let invented = found.iter().find(|name| name.starts_with(MADE) && !self.topics.contains_key(*name));
+        invented.map_or(Ok(()), |name| Err(format!("nobody created the topic {name}")))
+    }
+
+    /// Reads and compares: everything, or what came since it was last done. `group` and `topic` are those of the
+    /// committed offset.
+    pub(crate) fn verify(&mut self, kafka: &mut Kafka, group: &str, topic: &str, reading: Reading) -> Result<()> {
         let found = kafka.committed(group, topic)?.max(0);
         if !(self.committed..=self.committing).contains(&found) {
             let (committed, committing) = (self.committed, self.committing);
             return Err(format!("committed offset {found}: {committed} was acknowledged, {committing} was sent last"));
         }
-        self.acknowledged.keys().try_for_each(|partition| self.verify_partition(kafka, *partition))
+        self.verify_topics(kafka)?;
+        for partition in self.acknowledged.keys().copied().collect::<Vec<_>>() {
+            let from = self.verified.remove(&partition).filter(|_| reading == Reading::New).unwrap_or_default();
+            let upto = self.verify_partition(kafka, partition, from)?;
+            self.verified.insert(partition, upto);
+        }
+        Ok(())
     }
 
-    fn verify_partition(&self, kafka: &mut Kafka, partition: Partition) -> Result<()> {
-        let mut check = Check { oracle: self, partition, next: 0, last: BTreeMap::new(), wrong: Vec::new() };
-        kafka.read(partition.0, partition.1, 0, |offset, value| check.see(offset, value))?;
-        let (end, wrong) = (check.next, &mut check.wrong);
+    fn verify_partition(&self, kafka: &mut Kafka, partition: Partition, from: Verified) -> Result<Verified> {
+        let start = from.next;
+        let mut check = Check { oracle: self, partition, upto: from, wrong: Vec::new() };
+        kafka.read(partition.0, partition.1, start, |offset, value| check.see(offset, value))?;
+        let Check { upto, mut wrong, .. } = check;
+        let end = upto.next;
         for (offset, message) in self.acknowledged[&partition].range(end..).take(5) {
             wrong.push(format!("offset {offset} is lost: {message:?} was acknowledged; the log ends at {end}"));
         }
         match wrong.is_empty() {
-            true => Ok(()),
-            false => Err(format!("{partition:?}, {} faults, the first:\n{}", wrong.len(), wrong[..wrong.len().min(10)].join("\n"))),
+            true => Ok(upto),
+            false => Err(format!(
+                "{partition:?}, {} faults, the first:\n{}",
+                wrong.len(),
+                wrong[..wrong.len().min(10)].join("\n")
+            )),
         }
     }
 }
@@ -124,18 +188,16 @@ impl Oracle {
 struct Check<'a> {
     oracle: &'a Oracle,
     partition: Partition,
-    next: i64,
-    /// The last number that was seen of each producer.
-    last: BTreeMap<u32, u64>,
+    upto: Verified,
     wrong: Vec<String>,
 }
 
 impl Check<'_> {
     fn see(&mut self, offset: i64, value: &[u8]) {
-        if offset != self.next {
-            self.wrong.push(format!("offset {offset} comes where {} is due", self.next));
+        if offset != self.upto.next {
+            self.wrong.push(format!("offset {offset} comes where {} is due", self.upto.next));
         }
-        self.next = offset + 1;
+        self.upto.next = offset + 1;
         let Some(message) = Message::of_value(value) else {
             self.wrong.push(format!("offset {offset} holds what nobody sent: {} bytes", value.len()));
             return;
@@ -153,14 +215,15 @@ impl Check<'_> {
             self.wrong.push(format!("offset {offset} holds {message:?}, which was not sent here"));
             return;
         };
-        let due = self.last.insert(message.producer, message.number).map_or(0, |last| last + 1);
+        let due = self.upto.last.insert(message.producer, message.number).map_or(0, |last| last + 1);
         let right = match sender.idempotent {
             true => message.number == due,
             false => message.number >= due,
         };
         if !right {
             let kind = if sender.idempotent { "idempotent" } else { "plain" };
-            self.wrong.push(format!("offset {offset} holds {message:?} where number {due} of this {kind} producer is due"));
+            self.wrong
+                .push(format!("offset {offset} holds {message:?} where number {due} of this {kind} producer is due"));
         }
     }
 }

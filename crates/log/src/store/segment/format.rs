@@ -129,11 +129,9 @@ impl SegmentName {
 impl fmt::Display for SegmentName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            SegmentKind::Sorted => write!(
-                f,
-                "{:016x}-s-{:02x}-{:04x}-{:04x}",
-                self.upto.0, self.class, self.part, self.rewrite
-            ),
+            SegmentKind::Sorted => {
+                write!(f, "{:016x}-s-{:02x}-{:04x}-{:04x}", self.upto.0, self.class, self.part, self.rewrite)
+            }
             SegmentKind::Adopted => write!(f, "{:016x}-a-{:016x}", self.upto.0, self.journal_file),
         }
     }

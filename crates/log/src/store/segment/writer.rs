@@ -1,9 +1,7 @@
 //! Writing a segment: runs one after the other, in pieces that are flushed one by one.
 
 use super::entries::{TableEncoder, describes_itself};
-use super::format::{
-    Block, FOOTER_BYTES, ROW_BYTES, Row, SegmentName, SparseIndex, encode_footer, encode_header,
-};
+use super::format::{Block, FOOTER_BYTES, ROW_BYTES, Row, SegmentName, SparseIndex, encode_footer, encode_header};
 use crate::error::{Error, ErrorKind, Result};
 use polylogue_env::DiskFile;
 use polylogue_record::crc;
@@ -297,7 +295,11 @@ impl OpenRun {
         }
         let fresh = match self.blocks.last() {
             None => true,
-            Some(b) => self.closed || interval.is_none_or(|i| b.len >= i) || b.ordinal.0 + u64::from(b.entries) != entry.ordinal.0,
+            Some(b) => {
+                self.closed
+                    || interval.is_none_or(|i| b.len >= i)
+                    || b.ordinal.0 + u64::from(b.entries) != entry.ordinal.0
+            }
         };
         if fresh {
             self.close_table();

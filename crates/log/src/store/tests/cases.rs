@@ -3,7 +3,7 @@
 use super::rig::{Entry, Rig, dir, kafka, opaque, small};
 use crate::error::ErrorKind;
 use crate::frame::Kind;
-use crate::store::{Lookup, MergeReason, Retention, SEGMENTS_DIR, SealedJournal, StoreConfig};
+use crate::store::{CHUNKS_PER_READ_MAX, Lookup, MergeReason, Retention, SEGMENTS_DIR, SealedJournal, StoreConfig};
 use polylogue_env::OpenMode;
 use polylogue_record::envelope::Body;
 use polylogue_types::{Chunk, Index, Offset, PartitionId};
@@ -273,14 +273,16 @@ fn two_nodes_merge_the_same_log_into_the_same_bytes() {
             rig.store.trim(PartitionId(3), Offset(100));
             rig.store.drop_partition(PartitionId(5));
         }
-        while matches!(rig.store.run_merge_step(&mut plan, &rig.journal), Ok(crate::store::MergeProgress::More { .. })) {}
+        while matches!(rig.store.run_merge_step(&mut plan, &rig.journal), Ok(crate::store::MergeProgress::More { .. }))
+        {
+        }
         segment_files(&rig)
     };
     let one = merged(1, 1 << 20, 1 << 20, 1 << 20, false, false);
-    assert_eq!(one.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), [
-        "0000000000000032-s-01-0000-0000.seg",
-        "0000000000000032-s-02-0000-0000.seg"
-    ]);
+    assert_eq!(
+        one.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+        ["0000000000000032-s-01-0000-0000.seg", "0000000000000032-s-02-0000-0000.seg"]
+    );
     for other in [merged(2, 0, 700, 3 << 10, true, false), merged(3, 2000, 5000, 20 << 10, false, true)] {
         assert!(one == other);
     }
@@ -314,7 +316,7 @@ fn merges_are_due_by_size_age_and_emptiness_but_never_above_the_checkpoint() {
     assert_eq!(due(0, 9), None, "no checkpoint");
     rig.store.checkpoints().unwrap().write(Index(6), []).unwrap();
     let sealed = rig.journal.sealed_files();
-    let last = |upto: u64| sealed.iter().filter_map(|f| f.indexes).filter(|i| i.1.0 <= upto).last().unwrap().1.0;
+    let last = |upto: u64| sealed.iter().filter_map(|f| f.indexes).rfind(|i| i.1.0 <= upto).unwrap().1.0;
     assert!(last(6) < last(10));
     assert_eq!(due(0, 9), Some((last(6), MergeReason::Bytes)));
     assert_eq!(due(0, 3), None, "short-lived data waits");
@@ -441,4 +443,90 @@ fn a_later_version_changes_nothing() {
     let after = rig.world.disk.stats();
     assert_eq!(before.write_bytes, after.write_bytes);
     assert!(disk.exists(&dir().join(SEGMENTS_DIR).join(&segment_files(&rig)[0].0)));
+}
+
+#[test]
+fn the_journal_keeps_what_the_checkpoint_does_not_cover() {
+    let mut rig = Rig::new(1, StoreConfig { adopt_run_bytes_min: 100, ..small() }, 5 << 10);
+    ten(&rig, kafka);
+    rig.journal.seal();
+    let files = rig.journal.files().len();
+    rig.store.checkpoints().unwrap().write(Index(1), []).unwrap();
+    let report = rig.merge(Index(10));
+    assert_eq!((report.segments, report.adopted), (1, 0), "a file that is still needed is not adopted");
+    assert_eq!(rig.journal.files().len(), files);
+    assert_eq!((rig.store.merged_upto(), rig.store.journal_from()), (Some(Index(10)), Index(2)));
+    rig.reopen(false);
+    assert_eq!((rig.store.stats().journal_runs, rig.read_all(1, 0, 1000).unwrap().1.len()), (0, 3000));
+    rig.checkpoint();
+    rig.store.release_journal(&rig.journal).unwrap();
+    assert_eq!(rig.journal.files().len(), 1);
+}
+
+#[test]
+fn what_a_crash_left_over_is_removed_and_nothing_else() {
+    let mut rig = Rig::new(1, small(), 1 << 20);
+    ten(&rig, kafka);
+    rig.merge_all();
+    let disk = rig.world.env().disk;
+    let leftovers =
+        ["segments/0000000000000099-s-00-0000-0000.seg", "checkpoint/00000000000000ff.ckpt", "manifest.new"];
+    for path in leftovers {
+        disk.open(&dir().join(path), OpenMode::CreateNew).unwrap();
+    }
+    let (_, opened) = crate::store::ShardStore::open(rig.world.env(), &dir(), rig.config).unwrap();
+    assert_eq!(opened.removed.len(), 3, "{opened:?}");
+    assert!(leftovers.iter().all(|path| !disk.exists(&dir().join(path))));
+    rig.reopen(false);
+    assert_eq!(rig.read_all(1, 0, 1000).unwrap().1.len(), 3000);
+    // Without a manifest nothing says what is needed.
+    disk.remove(&dir().join("manifest")).unwrap();
+    let (_, opened) = crate::store::ShardStore::open(rig.world.env(), &dir(), rig.config).unwrap();
+    assert_eq!((opened.segments, opened.removed.len()), (0, 0));
+}
+
+#[test]
+fn one_read_has_a_bounded_number_of_pieces() {
+    let rig = Rig::new(1, StoreConfig { tail_cache_bytes: 1 << 20, ..small() }, 1 << 20);
+    for i in 0..1200 {
+        rig.write(&[kafka(1, i, i, 1, 1, 5)]);
+    }
+    for _ in 0..2 {
+        let result = rig.store.read(P, Offset(0), 1 << 20, true).unwrap().wait().unwrap();
+        assert_eq!((result.chunks.len(), result.next, result.more), (CHUNKS_PER_READ_MAX, Offset(512), true));
+        assert_eq!(rig.read_all(1, 0, 1 << 20).unwrap().1.len(), 1200 * 66);
+        rig.store.set_tail_cache_bytes(0);
+    }
+}
+
+#[test]
+fn a_file_with_shared_bodies_is_not_adopted() {
+    let rig = Rig::new(1, StoreConfig { adopt_run_bytes_min: 100, ..small() }, 1 << 20);
+    let body = opaque(1, 0, 0, 1, 50, 20_000);
+    let mut other = opaque(2, 0, 0, 1, 50, 0).0;
+    other.body = Body::Ref { entry: 0 };
+    rig.write(&[body.clone(), (other, body.1.clone())]);
+    let report = rig.merge_all();
+    assert_eq!((report.adopted, report.segments), (0, 1));
+    // Either can go without the other.
+    rig.store.trim(P, Offset(1));
+    while rig.store.reclaim_step().unwrap().more {}
+    assert!(rig.read_all(2, 0, 1000).unwrap().1 == body.1);
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused() {
+    let good = StoreConfig::default();
+    assert!(good.check().is_ok());
+    for bad in [
+        StoreConfig { index_interval_bytes: 0, ..good },
+        StoreConfig { open_segments_max: 0, ..good },
+        StoreConfig { merge_step_bytes: 0, ..good },
+        StoreConfig { merge_step_bytes: 2 << 30, ..good },
+        StoreConfig { adopt_run_bytes_min: 0, ..good },
+        StoreConfig { rewrite_dead_percent: 101, ..good },
+    ] {
+        let e = crate::store::ShardStore::open(polylogue_env::sim::SimWorld::new(1).env(), &dir(), bad).unwrap_err();
+        assert_eq!(e.kind, ErrorKind::Invalid);
+    }
 }

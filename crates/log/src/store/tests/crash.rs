@@ -103,7 +103,8 @@ fn reclaiming_can_be_cut_anywhere() {
 
 #[test]
 fn a_rewrite_can_be_cut_anywhere() {
-    let solid = |disk: &SimDisk, env: Env| Env { disk: Arc::new(super::room::Solid(Arc::new(disk.of_this_life()))), ..env };
+    let solid =
+        |disk: &SimDisk, env: Env| Env { disk: Arc::new(super::room::Solid(Arc::new(disk.of_this_life()))), ..env };
     let rewrite = |rig: &Rig| {
         let env = solid(&rig.world.disk, rig.world.env());
         let (store, _) = ShardStore::open(env, &dir(), rig.config)?;

@@ -194,7 +194,11 @@ fn values_that_cannot_be_are_damage_and_no_panic() {
         row.encode(&mut raw);
         raw.out[rng.below(96) as usize] = rng.next_u64() as u8;
         let row_result = Row::decode(&raw.out);
-        for ok in [SparseIndex::decode(&row, &sparse).is_ok(), decode_table(&row, &block, &entries).is_ok(), row_result.is_ok()] {
+        for ok in [
+            SparseIndex::decode(&row, &sparse).is_ok(),
+            decode_table(&row, &block, &entries).is_ok(),
+            row_result.is_ok(),
+        ] {
             *(if ok { &mut read } else { &mut refused }) += 1;
         }
         if let Ok(row) = row_result {
@@ -212,7 +216,8 @@ fn scanning_wants_whole_batches_in_order() {
     let (first, second) = (super::rig::kafka(1, 0, 5, 3, 9, 40).1, super::rig::kafka(1, 1, 10, 1, 8, 0).1);
     let both = [first.clone(), second.clone()].concat();
     let spans = scan(Form::KafkaV2, &both, Ordinal(4)).unwrap();
-    let found: Vec<_> = spans.iter().map(|s| (s.base.0, s.end.0, s.ordinal.0, s.position, s.len, s.max_timestamp)).collect();
+    let found: Vec<_> =
+        spans.iter().map(|s| (s.base.0, s.end.0, s.ordinal.0, s.position, s.len, s.max_timestamp)).collect();
     assert_eq!(found, [(5, 8, 4, 0, 101, 9), (10, 11, 5, 101, 61, 8)]);
     let bad: [Bytes; 4] = [
         [second, first.clone()].concat().into(),

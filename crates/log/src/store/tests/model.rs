@@ -141,7 +141,7 @@ impl World {
         let count = 1 + self.rng.below(6) as u32;
         let size = self.rng.below(if self.rng.below(10) == 0 { 3000 } else { 300 }) as usize;
         p.next_ordinal = ordinal + 1;
-        if id % 2 == 0 {
+        if id.is_multiple_of(2) {
             p.next = base + u64::from(count);
             return kafka(id, ordinal, base, count, ts, size);
         }
@@ -182,7 +182,7 @@ impl World {
             let sealed = crate::store::SealedJournal::sealed_files(&self.rig.journal);
             let covered = self.saved.0.unwrap_or(Index(0));
             // Mostly whole files, as the policy proposes; now and then any frame.
-            let last = sealed.iter().filter_map(|f| f.indexes).map(|(_, last)| last).filter(|l| *l <= covered).last();
+            let last = sealed.iter().filter_map(|f| f.indexes).map(|(_, last)| last).rfind(|l| *l <= covered);
             let anywhere = Index(self.rng.below(covered.0 + 1));
             let upto = if self.rng.below(4) == 0 { Some(anywhere) } else { last };
             let Some(upto) = upto else { return };
@@ -406,7 +406,7 @@ impl World {
                 assert_eq!(entry.location.max_timestamp, envelope.max_timestamp, "{what}");
                 if let Some(found) = entry.envelope {
                     let body = found.body;
-                    assert_eq!(crate::store::tests::model::without_body(&found), without_body(envelope), "{what}");
+                    assert_eq!(without_body(&found), without_body(envelope), "{what}");
                     if let Body::Inline { len, .. } = body {
                         assert_eq!(len as usize, bytes.len(), "{what}");
                     }
@@ -473,7 +473,9 @@ fn random_histories_agree_with_the_model() {
         world.done.into_iter().for_each(|(what, count)| *done.entry(what).or_default() += count);
     }
     // A history in which nothing happens proves nothing.
-    for what in ["frames", "trims", "drops", "merges", "adoptions", "removed segments", "holes", "crashes", "power cuts"] {
+    for what in
+        ["frames", "trims", "drops", "merges", "adoptions", "removed segments", "holes", "crashes", "power cuts"]
+    {
         assert!(done.get(what).is_some_and(|n| *n >= 10), "{what}: {done:?}");
     }
 }

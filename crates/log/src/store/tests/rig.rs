@@ -55,8 +55,8 @@ pub(super) fn kafka(partition: u64, ordinal: u64, base: u64, count: u32, ts: i64
 pub(super) fn opaque(partition: u64, ordinal: u64, base: u64, count: u32, ts: i64, payload: usize) -> Entry {
     let bytes: Vec<u8> = (0..payload).map(|i| (base as u8).wrapping_mul(17).wrapping_add(i as u8)).collect();
     let mut envelope = envelope(Form::AmqpMessage, partition, ordinal, base, count, ts, &bytes);
-    envelope.priority = (base % 3 == 0).then_some((base % 10) as u8);
-    envelope.expires_at = (base % 5 == 0).then_some(ts + 1000);
+    envelope.priority = base.is_multiple_of(3).then_some((base % 10) as u8);
+    envelope.expires_at = base.is_multiple_of(5).then_some(ts + 1000);
     (envelope, Bytes::from(bytes))
 }
 

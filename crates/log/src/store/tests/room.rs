@@ -4,7 +4,7 @@ use super::rig::{Rig, dir, kafka, opaque, small};
 use crate::error::ErrorKind;
 use crate::store::{Retention, SEGMENTS_DIR, StoreConfig, check_segments};
 use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimWorld};
-use polylogue_env::{Disk, DiskFile, DirLock, Env, OpenMode};
+use polylogue_env::{DirLock, Disk, DiskFile, Env, OpenMode};
 use polylogue_types::{Offset, PartitionId, RangeSource};
 use std::io;
 use std::path::Path;
@@ -204,8 +204,8 @@ fn mixed_retention(punch: bool) {
             *n += 1;
         }
         rig.write(&frame);
-        let limits = (1..partitions as u64)
-            .map(|p| (PartitionId(p), Retention { ms: Some(keep(p) as u64), bytes: None }));
+        let limits =
+            (1..partitions as u64).map(|p| (PartitionId(p), Retention { ms: Some(keep(p) as u64), bytes: None }));
         for (p, start) in rig.store.retention_scan(round, limits) {
             rig.store.trim(p, start);
         }
@@ -216,7 +216,8 @@ fn mixed_retention(punch: bool) {
             rig.try_merge(due.upto, &class).unwrap();
         }
         reclaim_all(&rig);
-        let stats: u64 = (0..partitions as u64).filter_map(|p| rig.store.partition_stats(PartitionId(p))).map(|s| s.bytes).sum();
+        let stats: u64 =
+            (0..partitions as u64).filter_map(|p| rig.store.partition_stats(PartitionId(p))).map(|s| s.bytes).sum();
         let used = allocated(&rig.world.env(), SEGMENTS_DIR) + allocated(&rig.world.env(), "journal");
         // The journal keeps up to its bound and one file more, and each segment has pages that two runs share.
         let constant = config.journal_keep_bytes_max + 2 * file_bytes;

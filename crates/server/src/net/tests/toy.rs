@@ -1,7 +1,7 @@
 //! A protocol made for tests: frames of a length and a body, whose first byte says what is wanted.
 
 use crate::net::listener::Accept;
-use crate::net::protocol::Protocol;
+use crate::net::protocol::{NoFrame, Protocol};
 use bytes::{Buf, Bytes, BytesMut};
 use polylogue_api::{Event, Now, ReadRequest, Reply, Request, Token};
 use polylogue_types::{Chunk, FileRange};
@@ -93,16 +93,16 @@ impl Toy {
 }
 
 impl Protocol for Toy {
-    fn frame_len(&self, input: &[u8]) -> Result<Option<usize>, ()> {
+    fn frame_len(&self, input: &[u8]) -> Result<Option<usize>, NoFrame> {
         let Some(prefix) = input.first_chunk::<4>() else { return Ok(None) };
         let len = u32::from_be_bytes(*prefix) as usize;
-        if len > FRAME_BYTES_MAX { Err(()) } else { Ok(Some(4 + len)) }
+        if len > FRAME_BYTES_MAX { Err(NoFrame) } else { Ok(Some(4 + len)) }
     }
 
     fn on_bytes(&mut self, input: &mut BytesMut, now: Now) {
         while self.wants_input(now) {
             match self.frame_len(input) {
-                Err(()) => self.closing = Some("frame too long"),
+                Err(NoFrame) => self.closing = Some("frame too long"),
                 Ok(Some(len)) if input.len() >= len => {
                     let mut frame = input.split_to(len);
                     frame.advance(4);

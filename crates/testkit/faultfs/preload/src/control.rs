@@ -20,10 +20,10 @@ impl Control {
     /// Reads them again.
     pub(crate) fn now() -> Control {
         let mut control = Control::default();
-        let given = std::env::var("POLYLOGUE_FAULTFS").unwrap_or_default();
+        let given = std::env::var("FAULTFS").unwrap_or_default();
         given.split_ascii_whitespace().for_each(|setting| control.set(setting));
         static FILE: OnceLock<Option<OsString>> = OnceLock::new();
-        let file = FILE.get_or_init(|| std::env::var_os("POLYLOGUE_FAULTFS_CONTROL"));
+        let file = FILE.get_or_init(|| std::env::var_os("FAULTFS_CONTROL"));
         let text = file.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
         // A line without its end may be half a line: the test is writing it.
         let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 /// Adds a line to the file of events, where there is one.
 pub(crate) fn note(fault: &str, path: &Path) {
     static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let Some(file) = FILE.get_or_init(|| path_in_env("POLYLOGUE_FAULTFS_EVENTS")) else { return };
+    let Some(file) = FILE.get_or_init(|| path_in_env("FAULTFS_EVENTS")) else { return };
     // One write, so that lines of several threads do not mix.
     let line = format!("{fault} {}\n", path.display());
     let written =

@@ -25,7 +25,7 @@ pub(crate) struct Journal {
 /// Locks the undo log; `None` inside when none is asked for.
 pub(crate) fn lock() -> MutexGuard<'static, Option<Journal>> {
     static JOURNAL: OnceLock<Mutex<Option<Journal>>> = OnceLock::new();
-    let open = || Mutex::new(path_in_env("POLYLOGUE_FAULTFS_JOURNAL").map(|path| Journal::open(&path)));
+    let open = || Mutex::new(path_in_env("FAULTFS_JOURNAL").map(|path| Journal::open(&path)));
     JOURNAL.get_or_init(open).lock().unwrap_or_else(PoisonError::into_inner)
 }
 

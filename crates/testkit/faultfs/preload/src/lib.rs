@@ -5,15 +5,15 @@
 //!
 //! # Environment
 //!
-//! - `POLYLOGUE_FAULTFS_DIR`: the directory; without it nothing happens. Files outside are never touched.
-//! - `POLYLOGUE_FAULTFS`: settings, separated by blanks.
-//! - `POLYLOGUE_FAULTFS_CONTROL`: a file of settings, one a line, each line ended. Read again at each intercepted
+//! - `FAULTFS_DIR`: the directory; without it nothing happens. Files outside are never touched.
+//! - `FAULTFS`: settings, separated by blanks.
+//! - `FAULTFS_CONTROL`: a file of settings, one a line, each line ended. Read again at each intercepted
 //!   call, and while a flush is held, so that a test can switch while the program runs. It overrides
-//!   `POLYLOGUE_FAULTFS`. It may be missing.
-//! - `POLYLOGUE_FAULTFS_JOURNAL`: the undo log, on the same file system as the directory and not inside it; files
+//!   `FAULTFS`. It may be missing.
+//! - `FAULTFS_JOURNAL`: the undo log, on the same file system as the directory and not inside it; files
 //!   that lose a name are kept beside it in `JOURNAL.kept`. After the kill, `faultfs-revert` undoes what was not
 //!   flushed.
-//! - `POLYLOGUE_FAULTFS_EVENTS`: a file that gets a line for each fault as it strikes, `hold_sync PATH`,
+//! - `FAULTFS_EVENTS`: a file that gets a line for each fault as it strikes, `hold_sync PATH`,
 //!   `fail_sync PATH`, `fail_write PATH`, `fail_allocate PATH`, so that a test can tell that one did.
 //!
 //! # Settings

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 /// The watched directory without symbolic links. It need not exist yet.
 fn dir() -> Option<&'static Path> {
     static DIR: OnceLock<Option<PathBuf>> = OnceLock::new();
-    DIR.get_or_init(|| path_in_env("POLYLOGUE_FAULTFS_DIR").map(|path| follow(&path))).as_deref()
+    DIR.get_or_init(|| path_in_env("FAULTFS_DIR").map(|path| follow(&path))).as_deref()
 }
 
 /// Resolves symbolic links and dots, in the last component too if it exists.

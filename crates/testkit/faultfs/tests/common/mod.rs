@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
 /// Set in the process that is to be the victim.
-const VICTIM: &str = "POLYLOGUE_FAULTFS_TEST_VICTIM";
+const VICTIM: &str = "FAULTFS_TEST_VICTIM";
 
 /// A directory for one test, with everything beside it that the injector wants.
 pub(crate) struct Place {
