@@ -23,6 +23,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// What of an append one shard takes: entries with their positions in the request.
+type ShardPart = (Arc<Shard>, Vec<(u32, AppendEntry)>);
+
 /// A running broker. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Broker {
@@ -215,8 +218,8 @@ impl Inner {
     }
 
     /// The entries by the shard that takes them, with their positions in the request.
-    fn by_shard(&self, entries: Vec<AppendEntry>) -> Vec<(Arc<Shard>, Vec<(u32, AppendEntry)>)> {
-        let mut parts: Vec<(Arc<Shard>, Vec<(u32, AppendEntry)>)> = Vec::with_capacity(1);
+    fn by_shard(&self, entries: Vec<AppendEntry>) -> Vec<ShardPart> {
+        let mut parts: Vec<ShardPart> = Vec::with_capacity(1);
         let total = entries.len();
         let routes = self.routes.read();
         for (position, entry) in (0u32..).zip(entries) {
@@ -236,7 +239,7 @@ impl Inner {
     fn append_one(
         &self,
         origin: Origin,
-        mut parts: Vec<(Arc<Shard>, Vec<(u32, AppendEntry)>)>,
+        mut parts: Vec<ShardPart>,
         terms: AppendTerms,
         mut results: Vec<std::result::Result<polylogue_api::Appended, AppendError>>,
     ) {
@@ -260,7 +263,7 @@ impl Inner {
     fn append_many(
         &self,
         origin: Origin,
-        parts: Vec<(Arc<Shard>, Vec<(u32, AppendEntry)>)>,
+        parts: Vec<ShardPart>,
         terms: AppendTerms,
         mut results: Vec<std::result::Result<polylogue_api::Appended, AppendError>>,
     ) {

@@ -11,13 +11,12 @@ use crate::record::BrokerRecord;
 use crate::shard::{Parked, Shard, ShardState};
 use crate::watch::{self, Fired};
 use parking_lot::Mutex;
-use polylogue_api::{AppendError, Caller, Effects, MachineId, TopicInfo, Unavailable};
+use polylogue_api::{AppendError, Caller, Effects, MachineId, MachineReply, TopicInfo, Unavailable};
 use polylogue_log::{Frame, Kind};
 use polylogue_log::journal::{CommitSink, Outcome};
 use polylogue_log::store::ShardStore;
 use polylogue_meta::{MetaEvent, TopicMeta};
 use polylogue_types::{Index, ShardId};
-use std::any::Any;
 use std::sync::{Arc, Weak};
 
 /// A shard's receiver of committed frames. The broker is not there yet while a shard is being opened.
@@ -40,7 +39,7 @@ impl CommitSink for ShardSink {
 #[derive(Debug, Default)]
 struct Due {
     appends: Vec<(Arc<PendingAppend>, Vec<u32>, Option<AppendError>)>,
-    machine: Vec<(Caller, Result<Box<dyn Any + Send>, Unavailable>)>,
+    machine: Vec<(Caller, MachineReply)>,
 }
 
 fn why(outcome: Outcome) -> Option<Unavailable> {
@@ -136,7 +135,7 @@ impl Inner {
         &self,
         shard: &Arc<Shard>,
         frames: &[Arc<Frame>],
-        due: Vec<(Caller, Result<Box<dyn Any + Send>, Unavailable>)>,
+        due: Vec<(Caller, MachineReply)>,
         outbox: &mut Outbox,
     ) {
         let events: Vec<_> = {

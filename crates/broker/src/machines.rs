@@ -8,7 +8,7 @@ use crate::sink::Origin;
 use bytes::Bytes;
 use polylogue_api::machine::Command;
 use polylogue_api::{
-    Caller, Catalog, Context, Effects, MachineId, Now, Reply, StateMachine, TopicError, Unavailable,
+    Caller, Catalog, Context, Effects, MachineId, MachineReply, Now, Reply, StateMachine, TopicError, Unavailable,
 };
 use polylogue_log::Frame;
 use polylogue_meta::{KAFKA_GROUPS_PARTITION, META_PARTITION, MetaEvent, MetaMachine, MetaReply};
@@ -119,7 +119,7 @@ impl Machines {
     pub(crate) fn answer(
         &mut self,
         caller: Caller,
-        reply: Result<Box<dyn Any + Send>, Unavailable>,
+        reply: MachineReply,
         outbox: &mut Outbox,
     ) {
         let Some((origin, expects, _)) = self.callers.remove(&caller.0) else { return };

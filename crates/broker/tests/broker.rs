@@ -1,5 +1,7 @@
 //! The broker over the simulated machine: what is acknowledged survives, what is read is committed.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
 use bytes::Bytes;
 use parking_lot::Mutex;
 use polylogue_api::*;

@@ -175,6 +175,32 @@ fn a_lost_header_is_damage_and_one_lost_copy_of_it_is_nothing() {
 }
 
 #[test]
+fn frames_in_the_wrong_order_are_damage() {
+    let world = SimWorld::new(19);
+    let node = Node::start(&world, config()).expect("starts");
+    node.write(1, 1, 0, 100);
+    let last = node.sink.frames().pop().expect("a frame");
+    // Two local frames of the same size, each good in itself and without an index.
+    node.journal.save_committed(Index(1)).expect("saves");
+    node.journal.save_committed(Index(2)).expect("saves");
+    node.journal.shutdown().expect("ends");
+    let path = path_of(&last);
+    let first = (position_of(&last) + u64::from(last.place.as_ref().expect("a place").len)).next_multiple_of(64);
+    let file = world.disk.open(&path, OpenMode::ReadWrite).expect("opens");
+    let mut both = [[0; 128]; 2];
+    for (i, frame) in both.iter_mut().enumerate() {
+        file.read_exact_at(frame, first + 128 * i as u64).expect("reads");
+        assert_eq!(frame[4], Kind::Committed as u8);
+    }
+    file.write_all_at(&both[1], first).expect("writes");
+    file.write_all_at(&both[0], first + 128).expect("writes");
+    file.sync_data().expect("flushes");
+    let e = expect_err(open_disk(&world, &world.disk));
+    assert_eq!(e.kind, ErrorKind::Damaged);
+    assert!(e.context.contains("follow"), "{e}");
+}
+
+#[test]
 fn a_missing_file_is_damage() {
     let world = SimWorld::new(7);
     let node = Node::start(&world, config()).expect("starts");

@@ -101,6 +101,10 @@ mod tests {
                 });
             }
         }
+        let block = snap::raw::Encoder::new().compress_vec(&vec![0; 256 * MIB]).unwrap();
+        costs_at_most(MIB, "a raw block of snappy", || {
+            assert_eq!(decompress(Codec::Snappy, &block, CAP), Err(CompressError::TooLarge { cap_bytes: CAP }));
+        });
         costs_at_most(MIB, "a count of 2^31 - 1", || {
             let mut header = BatchHeader::parse(&batch_with(Codec::None, &[])).unwrap();
             header.record_count = i32::MAX;

@@ -121,7 +121,8 @@ impl Mark {
     }
 
     fn of(bytes: &[u8]) -> Mark {
-        let number = |at: usize| bytes.get(at..).and_then(|b| b.first_chunk()).map_or(u64::MAX, |b| u64::from_le_bytes(*b));
+        let number =
+            |at: usize| bytes.get(at..).and_then(|b| b.first_chunk()).map_or(u64::MAX, |b| u64::from_le_bytes(*b));
         Mark { term: Term(number(0)), ticket: number(8), entry: number(16) }
     }
 }

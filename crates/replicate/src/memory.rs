@@ -200,7 +200,8 @@ impl Core {
         let mut frames = Vec::with_capacity(batch.len());
         let mut outcomes = Vec::with_capacity(batch.len());
         for item in batch {
-            let head = |term| Head { shard: self.shard, term, index: end.next, leader: self.node, time_ms: end.time_ms };
+            let head =
+                |term| Head { shard: self.shard, term, index: end.next, leader: self.node, time_ms: end.time_ms };
             let frame = match item {
                 Item::Begin(term) => frame::noop(head(term)),
                 Item::Propose(proposal) => {

@@ -7,9 +7,7 @@ mod openraft_support;
 use bytes::Bytes;
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
-use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
-};
+use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse};
 use openraft::{EntryPayload, Membership, OptionalSend, Raft, ServerState, Snapshot, StoredMembership};
 use openraft_support::log::{Gaps, JournalLog};
 use openraft_support::machine::{Applied, Machine};

@@ -6,7 +6,7 @@ use crate::oracle::{Oracle, Place};
 use polylogue_api::{CreateTopics, MachineId, NewTopic, Reply, Request, StateMachine, TopicConfig};
 use polylogue_broker::{Broker, BrokerConfig, ErrorKind, ReplySink, SessionId};
 use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimRng, SimWorld};
-use polylogue_env::{Disk, DiskFile, OpenMode};
+use polylogue_env::{Disk, OpenMode};
 use polylogue_kafka::codec::{Records, fetch};
 use polylogue_kafka::groups::{GroupSettings, KafkaGroups};
 use polylogue_kafka::settings::KafkaSettings;
@@ -71,6 +71,9 @@ const STEPS_MAX: u64 = 400_000;
 const SETTLE_STEPS_MAX: u64 = 200_000;
 const TOPICS: [(&str, i32); 3] = [("a", 3), ("b", 2), ("c", 1)];
 const DATA: &str = "/data";
+
+/// What stands in a partition, in order, and the offsets that were refused because of damage.
+type Content = (Vec<(i64, String)>, BTreeSet<i64>);
 
 struct World {
     sim: SimWorld,
@@ -356,7 +359,7 @@ impl World {
     }
 
     /// Reads a partition from its first to its last offset.
-    fn read_all(&self, broker: &Broker, place: &Place) -> Result<(Vec<(i64, String)>, BTreeSet<i64>), String> {
+    fn read_all(&self, broker: &Broker, place: &Place) -> Result<Content, String> {
         let mut connection = Connection::new(broker);
         let (mut content, mut refused) = (Vec::new(), BTreeSet::new());
         let mut offset = 0;

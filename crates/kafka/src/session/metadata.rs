@@ -49,7 +49,7 @@ enum Asked {
     Names(Vec<StrBytes>),
 }
 
-/// The request, as far as the answer depends on it.
+/// The request, as far as the answer depends on it. Versions that cannot ask for operations do not.
 #[derive(Debug)]
 struct Question {
     asked: Asked,
@@ -166,7 +166,6 @@ impl Pending for Creating {
 
 fn answer(work: &Work<'_>, question: &Question, created: &Created) -> Step {
     let rows = Rows {
-        version: work.head.version,
         node: node_id(&work.catalog.cluster()),
         operations: if question.topic_operations { TOPIC_OPERATIONS } else { i32::MIN },
     };
@@ -193,10 +192,9 @@ fn answer(work: &Work<'_>, question: &Question, created: &Created) -> Step {
             })
             .collect(),
     };
-    let cluster_operations = question.cluster_operations && (8..=10).contains(&work.head.version);
     let response = MetadataResponse {
         topics,
-        cluster_authorized_operations: if cluster_operations { CLUSTER_OPERATIONS } else { i32::MIN },
+        cluster_authorized_operations: if question.cluster_operations { CLUSTER_OPERATIONS } else { i32::MIN },
         ..cluster(work)
     };
     work.answer(&response)
@@ -228,7 +226,6 @@ fn cluster(work: &Work<'_>) -> MetadataResponse {
 
 /// How topics are written.
 struct Rows {
-    version: i16,
     node: i32,
     operations: i32,
 }
@@ -248,7 +245,7 @@ impl Rows {
             topic_id: topic.id,
             is_internal: topic.internal,
             partitions: (0..).zip(topic.partitions.iter().map(|p| p.leader_epoch)).map(partition).collect(),
-            topic_authorized_operations: self.operations(),
+            topic_authorized_operations: self.operations,
             ..MetadataResponseTopic::default()
         }
     }
@@ -258,13 +255,9 @@ impl Rows {
             error_code: error.code(),
             name,
             topic_id,
-            topic_authorized_operations: self.operations(),
+            topic_authorized_operations: self.operations,
             ..MetadataResponseTopic::default()
         }
-    }
-
-    fn operations(&self) -> i32 {
-        if self.version >= 8 { self.operations } else { i32::MIN }
     }
 }
 

@@ -119,7 +119,11 @@ fn refuses_when_busy_and_keeps_the_order(make: Maker<'_>) {
         next = settled + 1;
     }
     case.drive();
-    assert_eq!(case.committed(), (0..next).collect::<Vec<_>>(), "what was refused has no outcome but that of the second try");
+    assert_eq!(
+        case.committed(),
+        (0..next).collect::<Vec<_>>(),
+        "what was refused has no outcome but that of the second try"
+    );
     let mut tickets = case.told();
     tickets.sort_unstable();
     assert_eq!(tickets, (0..next).collect::<Vec<_>>(), "nothing is there twice");
@@ -213,7 +217,11 @@ fn shows_nothing_uncommitted(make: Maker<'_>) {
         let barrier = case.log.barrier(ReadLevel::Quorum).expect("barrier");
         assert_eq!(barrier, view.committed);
         let read = case.read_all();
-        assert_eq!(read.last().map(|f| f.index), view.committed, "a reader sees what is committed and nothing above it");
+        assert_eq!(
+            read.last().map(|f| f.index),
+            view.committed,
+            "a reader sees what is committed and nothing above it"
+        );
         assert_eq!(marks(&read).len(), case.committed().len(), "what can be read has its outcome");
         assert_eq!(case.told().len(), case.committed().len(), "the sink never hears of what is not committed");
         let after = view.committed.map_or(view.first, Index::next);
@@ -309,7 +317,11 @@ fn says_no_when_the_disk_is_full(make: Maker<'_>) {
     }
     case.drive();
     let refused: Vec<_> = case.outcomes().into_iter().skip(1).collect();
-    assert_eq!(refused, [1, 2, 3].map(|t| (t, Outcome::NotCommitted)), "nothing of it is in the log, and that is known");
+    assert_eq!(
+        refused,
+        [1, 2, 3].map(|t| (t, Outcome::NotCommitted)),
+        "nothing of it is in the log, and that is known"
+    );
     assert_ne!(case.log.view().role, Role::Writer, "the writer is lost: it has to look at the log again");
     let fenced = case.log.try_propose(small(old, 4));
     assert_eq!(fenced.expect_err("the writer is lost").kind, ErrorKind::Fenced);

@@ -61,10 +61,9 @@ pub fn race(open: impl FnOnce(Sink) -> Arc<dyn ShardLog>) {
     let log = open(listener.clone());
     let stop = AtomicBool::new(false);
     let taken: Vec<Vec<(u64, Term)>> = std::thread::scope(|scope| {
-        let proposers: Vec<_> = (0..PROPOSERS).map(|p| scope.spawn({
-            let (log, stop) = (&*log, &stop);
-            move || propose(log, p, stop)
-        })).collect();
+        let (shared, stop) = (&*log, &stop);
+        let start = |proposer| scope.spawn(move || propose(shared, proposer, stop));
+        let proposers: Vec<_> = (0..PROPOSERS).map(start).collect();
         let mut last = log.view().term;
         for _ in 0..CHANGES {
             let term = log.acquire().expect("the writer can be acquired");

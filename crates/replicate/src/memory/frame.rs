@@ -27,9 +27,7 @@ pub(super) fn bytes_of(proposal: &Proposal) -> usize {
 pub(super) fn is_valid(proposal: &Proposal, entry_bytes_max: usize) -> bool {
     let right_kind = match proposal.kind {
         Kind::Data => proposal.body.is_empty() && !proposal.entries.is_empty(),
-        Kind::Membership | Kind::SegmentCut => {
-            proposal.entries.is_empty() && proposal.body.len() <= entry_bytes_max
-        }
+        Kind::Membership | Kind::SegmentCut => proposal.entries.is_empty() && proposal.body.len() <= entry_bytes_max,
         _ => false,
     };
     let right_entries = proposal.entries.iter().all(|draft| match draft.envelope.body {

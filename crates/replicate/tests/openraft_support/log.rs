@@ -40,7 +40,13 @@ pub struct JournalLog {
 
 impl JournalLog {
     /// `last_ms` is the time of the journal's last frame.
-    pub fn new(journal: Arc<Journal>, clock: Arc<dyn Clock>, node: NodeId, last_ms: TimestampMs, gaps: Gaps) -> JournalLog {
+    pub fn new(
+        journal: Arc<Journal>,
+        clock: Arc<dyn Clock>,
+        node: NodeId,
+        last_ms: TimestampMs,
+        gaps: Gaps,
+    ) -> JournalLog {
         JournalLog { journal, clock, node, gaps, time_ms: Arc::new(AtomicI64::new(last_ms)) }
     }
 

@@ -4,10 +4,11 @@ use super::input::{Input, Read};
 use super::listener::Shared;
 use super::mailbox::{Mail, Mailbox};
 use super::metrics::ConnectionMetrics;
-use super::output::{Output, Written};
+use super::output::{KEPT_CHUNKS, Output, Written};
 use super::protocol::Protocol;
 use crate::handle::{Permit, ReplySink, SessionId};
 use polylogue_api::{Now, Request, Token};
+use polylogue_types::Chunk;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -74,6 +75,8 @@ pub(super) struct Connection<P: Protocol> {
     input: Input,
     /// Of the frames that the session has, oldest first.
     permits: VecDeque<Permit>,
+    /// What was just taken from the session; kept for its memory.
+    taken: Vec<Chunk>,
     output: Output,
     /// When the peer took something last. Monotonic milliseconds.
     progress_ms: u64,
@@ -114,6 +117,7 @@ impl<P: Protocol> Connection<P> {
             mail: VecDeque::new(),
             input: Input::new(),
             permits: VecDeque::new(),
+            taken: Vec::new(),
             output,
             progress_ms,
             deferred: VecDeque::new(),
@@ -148,6 +152,8 @@ impl<P: Protocol> Connection<P> {
                 tokio::task::yield_now().await;
                 continue;
             }
+            // A peer that always has more to say must not keep the thread from others.
+            tokio::task::coop::consume_budget().await;
             // A timer that fires early costs a look; moving it at each request would cost more.
             if waits.deadline_ms < armed_ms {
                 armed_ms = waits.deadline_ms;
@@ -288,12 +294,12 @@ impl<P: Protocol> Connection<P> {
 
     /// Takes the next responses from the session. Whether there is something to do by that.
     fn take_output(&mut self, now: Now) -> bool {
-        let mut chunks = Vec::new();
-        if !self.session.poll_output(&mut chunks) {
+        if !self.session.poll_output(&mut self.taken) {
             return false;
         }
         let ended = self.permits.len().saturating_sub(self.session.inflight());
-        self.output.push(&mut chunks, self.permits.drain(..ended));
+        self.output.push(&mut self.taken, self.permits.drain(..ended));
+        self.taken.shrink_to(KEPT_CHUNKS);
         self.progress_ms = now.monotonic_ms;
         // Room in the session may let something go on that it has already.
         self.session.on_bytes(&mut bytes::BytesMut::new(), now);

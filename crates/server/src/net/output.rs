@@ -18,6 +18,9 @@ const FILE_STEP_BYTES: usize = 256 << 10;
 /// What a connection writes before others get their turn. Bytes.
 const TURN_BYTES: usize = 1 << 20;
 
+/// Room for so many chunks is kept between responses; more is given back.
+pub(super) const KEPT_CHUNKS: usize = 64;
+
 /// Counts what waits to be written over all connections: bytes in memory, not those in files.
 #[derive(Clone, Debug)]
 pub struct OutputGauge {
@@ -135,6 +138,7 @@ impl Output {
             }
         }
         self.permits.clear();
+        self.chunks.shrink_to(KEPT_CHUNKS);
         Ok(Written::All)
     }
 

@@ -164,8 +164,8 @@ pub(super) const SYNC_SHARDS: OptionDef = log(
     "sync_shards",
     OptionKind::Count { min: 1, max: 64 },
     "1",
-    "Journals of durability `sync` that flush side by side. More than one pays only on disks that flush in parallel. \
-     Takes effect in a new data directory.",
+    "Journals of durability `sync` that flush side by side. New topics are spread over them. More than one pays only \
+     on disks that flush in parallel.",
 );
 pub(super) const JOURNAL_FILE_BYTES: OptionDef = log(
     "journal_file_bytes",

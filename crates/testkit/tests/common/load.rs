@@ -202,7 +202,7 @@ pub(crate) fn make_topics_until(
             Err(refused) if refused.starts_with("creating ") => return Err(refused),
             Err(_) => return Ok(()),
         }
-        if *next % TOPICS_FOR_ONE_THAT_STAYS == 0 {
+        if next.is_multiple_of(TOPICS_FOR_ONE_THAT_STAYS) {
             continue;
         }
         oracle.lock().unwrap().topic(&name, None);
