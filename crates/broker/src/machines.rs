@@ -106,6 +106,8 @@ impl Machines {
                     }
                 }
                 Err(why) => {
+                    // The machine counts on what it proposed: its tail is thrown away with the writer.
+                    state.lost = true;
                     drop(state);
                     for (caller, _) in proposal.replies {
                         self.answer(caller, Err(why), outbox);

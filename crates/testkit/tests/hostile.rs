@@ -70,7 +70,8 @@ impl Victim {
         let mut client = self.client();
         let offset = client.put("t", 0, &["well behaved"]).unwrap();
         let found = client.fetch("t", 0, offset).unwrap();
-        assert_eq!(found.messages, [(offset, b"well behaved".to_vec())]);
+        // The hostile client may have written behind it.
+        assert_eq!(found.messages.first(), Some(&(offset, b"well behaved".to_vec())));
     }
 
     /// Under the bound of this file; all bounds of the broker's own together allow it more.

@@ -1,4 +1,4 @@
-//! What went wrong elsewhere (research/kafka.md, section 5), and must not here.
+//! What went wrong in other brokers, and must not here; the issues are named.
 
 use crate::groups_host::*;
 use polylogue_kafka::codec::ErrorCode;

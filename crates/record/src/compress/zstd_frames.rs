@@ -72,3 +72,31 @@ fn decoder() -> Result<DCtx<'static>, CompressError> {
 fn error(code: usize) -> CompressError {
     CompressError::corrupt(Codec::Zstd, get_error_name(code))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// Whether the thread still has a decoder after one has read such a frame.
+    fn kept_after(window_log: u32) -> bool {
+        let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.window_log(window_log).unwrap();
+        encoder.write_all(&[1; 1_000]).unwrap();
+        encoder.flush().unwrap();
+        let packed = encoder.finish().unwrap();
+        let mut frames = Frames::new(&packed).unwrap();
+        assert_eq!(frames.read(&mut [0; 2_000]), Ok(1_000));
+        assert_eq!(frames.read(&mut [0; 2_000]), Ok(0));
+        drop(frames);
+        SPARE.take().is_some()
+    }
+
+    #[test]
+    fn a_decoder_is_kept_unless_it_has_grown() {
+        assert!(kept_after(17));
+        assert!(kept_after(21), "what level 3 writes");
+        assert!(!kept_after(24));
+        assert!(!kept_after(27));
+    }
+}

@@ -182,7 +182,7 @@ fn lz4_is_one_frame_and_no_other_format() {
     let frame = packed(Codec::Lz4, None, b"abc");
     assert!(is_corrupt(&decompress(Codec::Lz4, &[&frame[..], &frame[..]].concat(), 1 << 20)));
     assert!(is_corrupt(&decompress(Codec::Lz4, &[&frame[..], b"x"].concat(), 1 << 20)));
-    let legacy = [0x02, 0x21, 0x4c, 0x18, 4, 0, 0, 0, 0x30, b'a', b'b', b'c'];
+    let legacy = [0x02, 0x21, 0x4c, 0x18, 4, 0, 0, 0, 0x30, b'a', b'b', b'c', 0, 0, 0, 0];
     assert!(is_corrupt(&decompress(Codec::Lz4, &legacy, 1 << 20)));
     let skippable = [&0x184d_2a50_u32.to_le_bytes()[..], &0u32.to_le_bytes(), &frame[..]].concat();
     assert!(is_corrupt(&decompress(Codec::Lz4, &skippable, 1 << 20)));
