@@ -88,7 +88,8 @@ fn parse(path: &Path) -> Result<Mutant, Box<dyn Error>> {
 
 /// Copies what git knows; files that are the same already keep their times, so that little is built again.
 fn copy_tree(to: &Path) -> Result<(), Box<dyn Error>> {
-    let listed = Command::new("git").args(["ls-files", "-z", "-co", "--exclude-standard"]).current_dir(root()).output()?;
+    let listed =
+        Command::new("git").args(["ls-files", "-z", "-co", "--exclude-standard"]).current_dir(root()).output()?;
     for name in listed.stdout.split(|b| *b == 0).filter(|n| !n.is_empty()) {
         let name = std::str::from_utf8(name)?;
         let (from, to) = (root().join(name), to.join(name));

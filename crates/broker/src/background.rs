@@ -247,7 +247,8 @@ impl Inner {
             if state.lost {
                 return;
             }
-            let partitions = state.partitions.values().filter(|p| p.config.cleanup.delete && !crate::open::is_own(p.id));
+            let partitions =
+                state.partitions.values().filter(|p| p.config.cleanup.delete && !crate::open::is_own(p.id));
             partitions.map(|p| (p.id, self.retention_of(shard, &p.config))).collect()
         };
         let mut trims = shard.store.retention_scan(self.env.clock.now_ms(), limits.iter().copied());
@@ -361,7 +362,8 @@ impl Inner {
     /// Waits so long that background writes keep to their pace.
     fn pace(&self, written: u64) {
         if self.running.load(Ordering::Acquire) {
-            let pause = Duration::from_nanos(written.saturating_mul(1_000_000_000) / self.config.merge_bytes_per_sec.max(1));
+            let pause =
+                Duration::from_nanos(written.saturating_mul(1_000_000_000) / self.config.merge_bytes_per_sec.max(1));
             let mut woken = self.background.0.lock();
             if !*woken {
                 self.background.1.wait_for(&mut woken, pause);

@@ -96,7 +96,12 @@ impl Broker {
                 origin.reply(Reply::EpochEnds(ends));
             }
             Request::AllocateProducerId => {
-                self.inner.command(MachineId::Meta, origin, Expects::Producer, Box::new(MetaCommand::AllocateProducerId));
+                self.inner.command(
+                    MachineId::Meta,
+                    origin,
+                    Expects::Producer,
+                    Box::new(MetaCommand::AllocateProducerId),
+                );
             }
             Request::CreateTopics(command) => {
                 let expects = Expects::CreatedTopics(command.topics.len());
@@ -343,4 +348,3 @@ fn place<T: Clone>(into: &mut [T], results: Vec<(u32, T)>) {
         }
     }
 }
-

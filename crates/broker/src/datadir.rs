@@ -57,15 +57,13 @@ impl DataDir {
     /// # Errors
     /// `Locked`, `Incompatible` (newer, or not polylogue's), `Damaged`, `Io`.
     pub fn open(env: &Env, path: &Path) -> Result<DataDir> {
-        let names = if env.disk.exists(path) {
-            env.disk.list(path).map_err(|e| io_error(path, &e))?
-        } else {
-            Vec::new()
-        };
+        let names =
+            if env.disk.exists(path) { env.disk.list(path).map_err(|e| io_error(path, &e))? } else { Vec::new() };
         let has_identity = names.iter().any(|n| n == IDENTITY);
         let foreign = names.iter().find(|n| ![LOCK, IDENTITY_NEW, "lost+found"].contains(&n.as_str()));
         if !has_identity && let Some(name) = foreign {
-            let text = format!("{} is not a polylogue data directory: it holds {name}; give an empty one", path.display());
+            let text =
+                format!("{} is not a polylogue data directory: it holds {name}; give an empty one", path.display());
             return Err(Error::new(ErrorKind::Incompatible, text));
         }
         if has_identity {

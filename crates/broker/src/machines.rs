@@ -118,12 +118,7 @@ impl Machines {
     }
 
     /// Answers a caller; a caller that is gone is forgotten.
-    pub(crate) fn answer(
-        &mut self,
-        caller: Caller,
-        reply: MachineReply,
-        outbox: &mut Outbox,
-    ) {
+    pub(crate) fn answer(&mut self, caller: Caller, reply: MachineReply, outbox: &mut Outbox) {
         let Some((origin, expects, _)) = self.callers.remove(&caller.0) else { return };
         let reply = match reply {
             Ok(reply) => convert(expects, reply),
@@ -212,12 +207,8 @@ fn convert(expects: Expects, reply: Box<dyn Any + Send>) -> Reply {
 
 pub(crate) fn unavailable(expects: Expects, why: Unavailable) -> Reply {
     match expects {
-        Expects::CreatedTopics(n) => {
-            Reply::CreateTopics((0..n).map(|_| Err(TopicError::Unavailable(why))).collect())
-        }
-        Expects::DeletedTopics(n) => {
-            Reply::DeleteTopics((0..n).map(|_| Err(TopicError::Unavailable(why))).collect())
-        }
+        Expects::CreatedTopics(n) => Reply::CreateTopics((0..n).map(|_| Err(TopicError::Unavailable(why))).collect()),
+        Expects::DeletedTopics(n) => Reply::DeleteTopics((0..n).map(|_| Err(TopicError::Unavailable(why))).collect()),
         Expects::Producer => Reply::ProducerId(Err(why)),
         Expects::Machine => Reply::Machine(Err(why)),
     }

@@ -10,6 +10,7 @@
 
 use crate::broker::{Broker, Inner};
 use crate::checkpoint::{self, Chunk};
+use crate::commit::ShardSink;
 use crate::config::BrokerConfig;
 use crate::datadir::DataDir;
 use crate::error::{Error, ErrorKind, Result};
@@ -18,14 +19,13 @@ use crate::partition::Partition;
 use crate::record::BROKER_PARTITION;
 use crate::shard::{Shard, ShardState};
 use crate::status::Gauges;
-use crate::commit::ShardSink;
 use parking_lot::{Condvar, Mutex, RwLock};
 use polylogue_api::{ClusterInfo, Durability, MachineId, StateMachine};
 use polylogue_env::Env;
+use polylogue_log::Frame;
+use polylogue_log::checkpoint::CheckpointStore;
 use polylogue_log::journal::{self, Journal};
 use polylogue_log::store::{ShardStore, StoreConfig};
-use polylogue_log::checkpoint::CheckpointStore;
-use polylogue_log::Frame;
 use polylogue_meta::{
     KAFKA_GROUPS_PARTITION, META_PARTITION, MetaEvent, MetaMachine, MetaSettings, SharedCatalog, TopicMeta,
 };
@@ -33,8 +33,8 @@ use polylogue_replicate::local::LocalLog;
 use polylogue_replicate::memory::MemoryLog;
 use polylogue_types::{Index, Map, Offset, PartitionId, ShardId, Term, TopicId};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// The shard of class `async`. Part of the disk format, as are all shard ids.

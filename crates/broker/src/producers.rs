@@ -100,11 +100,7 @@ impl Producers {
         if let Some(batch) = known.and_then(|p| p.batches.iter().find(same)) {
             return Ok(Verdict::Duplicate(batch.base_offset));
         }
-        if stamp.base_sequence == next_sequence {
-            Ok(Verdict::Write)
-        } else {
-            Err(AppendError::OutOfOrderSequence)
-        }
+        if stamp.base_sequence == next_sequence { Ok(Verdict::Write) } else { Err(AppendError::OutOfOrderSequence) }
     }
 
     /// Remembers a batch, proposed or (in replay) applied.
@@ -119,13 +115,19 @@ impl Producers {
         if !self.by_id.contains_key(&stamp.id) && self.by_id.len() >= PRODUCERS_PER_PARTITION_MAX {
             self.forget_one();
         }
-        let producer = self
-            .by_id
-            .entry(stamp.id)
-            .or_insert_with(|| Producer { batches: VecDeque::new(), last_time_ms: time_ms, expects: None });
+        let producer = self.by_id.entry(stamp.id).or_insert_with(|| Producer {
+            batches: VecDeque::new(),
+            last_time_ms: time_ms,
+            expects: None,
+        });
         producer.expects = None;
         producer.last_time_ms = producer.last_time_ms.max(time_ms);
-        producer.batches.push_back(Batch { base_offset, count, base_sequence: stamp.base_sequence, epoch: stamp.epoch });
+        producer.batches.push_back(Batch {
+            base_offset,
+            count,
+            base_sequence: stamp.base_sequence,
+            epoch: stamp.epoch,
+        });
         producer.drop_old(high_watermark);
     }
 
@@ -292,7 +294,8 @@ mod tests {
     fn what_follows_a_refused_first_batch_is_refused_too() {
         // Otherwise the second of two pipelined batches would be taken for the start of a producer whose state is
         // gone, and the retry of the first would be out of order for ever.
-        for lose in [|p: &mut Producers| p.undo(ProducerId(1), Offset(0)), |p: &mut Producers| p.reset_tail(Offset(0))] {
+        for lose in [|p: &mut Producers| p.undo(ProducerId(1), Offset(0)), |p: &mut Producers| p.reset_tail(Offset(0))]
+        {
             let mut p = Producers::default();
             p.note(&stamp(0, 0), Offset(0), 10, 0, Offset(0));
             lose(&mut p);

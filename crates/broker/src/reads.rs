@@ -5,9 +5,7 @@ use crate::broker::Inner;
 use crate::shard::Shard;
 use crate::sink::Origin;
 use bytes::Bytes;
-use polylogue_api::{
-    FindOffset, FoundOffset, OffsetSpec, ReadData, ReadError, ReadPart, ReadRequest, Reply,
-};
+use polylogue_api::{FindOffset, FoundOffset, OffsetSpec, ReadData, ReadError, ReadPart, ReadRequest, Reply};
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::store::{Lookup, ReadResult};
 use polylogue_types::{Offset, PartitionId};

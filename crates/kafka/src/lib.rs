@@ -1,6 +1,6 @@
 //! polylogue-kafka
 pub mod codec;
-pub mod groups;
 pub mod config;
+pub mod groups;
 pub mod session;
 pub mod settings;

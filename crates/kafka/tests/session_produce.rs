@@ -107,6 +107,28 @@ fn good_and_bad_partitions_of_one_request() {
 }
 
 #[test]
+fn several_topics_in_one_request() {
+    for version in [9, 13] {
+        let mut host = Host::new();
+        let records = Some(batch(&[b"x"]));
+        let mut both = request(version, -1, &[(2, records.clone()), (9, None), (0, records.clone())]);
+        let (name, id) = if version >= 13 { (text(""), topic_id(2)) } else { (text("b"), TopicId::ZERO) };
+        let partition = PartitionProduceData { index: 0, records: records.map(Records::from) };
+        both.topic_data.push(TopicProduceData { name, topic_id: id, partition_data: vec![partition] });
+        host.send(version, &both);
+        let (token, append) = appended(&mut host);
+        let partitions: Vec<_> = append.entries.iter().map(|entry| entry.partition).collect();
+        assert_eq!(partitions, [partition_id(1, 2), partition_id(1, 0), partition_id(2, 0)]);
+        host.reply(token, Reply::Append(vec![ok(10), ok(20), ok(30)]));
+        let response = host.response::<ProduceRequest>(version);
+        let rows = |t: usize| -> Vec<_> {
+            response.responses[t].partition_responses.iter().map(|row| (row.index, row.base_offset)).collect()
+        };
+        assert_eq!((rows(0), rows(1)), (vec![(2, 10), (9, -1), (0, 20)], vec![(0, 30)]));
+    }
+}
+
+#[test]
 fn an_unknown_id_is_told_as_such() {
     let mut host = Host::new();
     for id in [topic_id(99), TopicId::ZERO] {

@@ -97,17 +97,21 @@ impl TopicMeta {
 
     /// Where the offsets of each partition begin in a term, for a shard that forgets: never where they went on before.
     pub fn first_offsets(&self, term: Term) -> impl Iterator<Item = Offset> + '_ {
-        self.record.partitions.iter().map(move |p| Offset(term.0.saturating_sub(p.opened_term.0) << OFFSETS_PER_TERM_BITS))
+        self.record
+            .partitions
+            .iter()
+            .map(move |p| Offset(term.0.saturating_sub(p.opened_term.0) << OFFSETS_PER_TERM_BITS))
     }
 
     /// The leader epoch of each partition: the extent's base plus the terms since it was opened, so that it never
     /// falls (DESIGN section 5).
     #[must_use]
     pub fn info(&self, term_of: &dyn Fn(ShardId) -> Term) -> Arc<TopicInfo> {
-        let partitions = self.record.partitions.iter().map(|p| PartitionInfo {
-            id: p.id,
-            leader_epoch: leader_epoch(p, term_of(p.shard)),
-        });
+        let partitions = self
+            .record
+            .partitions
+            .iter()
+            .map(|p| PartitionInfo { id: p.id, leader_epoch: leader_epoch(p, term_of(p.shard)) });
         Arc::new(TopicInfo {
             name: self.record.name.as_str().into(),
             id: self.record.id,

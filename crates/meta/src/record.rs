@@ -206,12 +206,8 @@ mod tests {
             raw: [("retention.ms".to_owned(), "-1".to_owned())].into(),
             ..TopicConfig::default()
         };
-        let partition = PartitionRecord {
-            id: PartitionId(1024),
-            shard: ShardId(1),
-            epoch_base: 3,
-            opened_term: Term(9),
-        };
+        let partition =
+            PartitionRecord { id: PartitionId(1024), shard: ShardId(1), epoch_base: 3, opened_term: Term(9) };
         MetaRecord::TopicCreated(TopicRecord {
             name: "orders".into(),
             id: TopicId([7; 16]),
@@ -223,11 +219,7 @@ mod tests {
 
     #[test]
     fn records_come_back() {
-        for record in [
-            sample(),
-            MetaRecord::TopicDeleted(TopicId([1; 16])),
-            MetaRecord::ProducerIds { end: 4000 },
-        ] {
+        for record in [sample(), MetaRecord::TopicDeleted(TopicId([1; 16])), MetaRecord::ProducerIds { end: 4000 }] {
             assert_eq!(MetaRecord::decode(&record.encode()), Ok(record));
         }
     }

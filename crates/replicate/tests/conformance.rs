@@ -14,7 +14,7 @@ use std::sync::Arc;
 const NODE: NodeId = NodeId(1);
 const SHARD: ShardId = ShardId(0);
 /// How many random schedules each provider goes through.
-const SEEDS: u64 = 120;
+const SEEDS: u64 = 16;
 /// How many proposals may wait while threads race.
 const RACE_QUEUE: usize = 32;
 

@@ -6,9 +6,7 @@ use crate::oracle::{Oracle, Place};
 use bytes::Bytes;
 use polylogue_broker::Broker;
 use polylogue_env::sim::SimRng;
-use polylogue_kafka::codec::{
-    ErrorCode, Records, fetch, init_producer_id, offset_commit, offset_fetch, produce,
-};
+use polylogue_kafka::codec::{ErrorCode, Records, fetch, init_producer_id, offset_commit, offset_fetch, produce};
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_record::compress::Codec;
 use polylogue_record::kafka::{BatchBuilder, BatchIter, NewRecord, records};
@@ -198,10 +196,8 @@ impl Producer {
     fn send_next(&mut self, place: &Place, connection: &mut Connection, turn: &mut Turn<'_>) -> Result<bool, String> {
         if self.idempotent && self.id.is_none() {
             if self.asking_id.is_none() {
-                let request = init_producer_id::InitProducerIdRequest {
-                    transaction_timeout_ms: 1,
-                    ..Default::default()
-                };
+                let request =
+                    init_producer_id::InitProducerIdRequest { transaction_timeout_ms: 1, ..Default::default() };
                 self.asking_id = Some(connection.send(4, &request)?);
                 return Ok(true);
             }
@@ -264,7 +260,8 @@ impl Producer {
                 self.send_again(at);
             }
             code => {
-                let text = format!("{}: batch at sequence {:?} got {code:?}", self.name, self.open.get(at).map(|b| b.0));
+                let text =
+                    format!("{}: batch at sequence {:?} got {code:?}", self.name, self.open.get(at).map(|b| b.0));
                 turn.oracle.violation(text);
                 self.open.remove(at);
             }
@@ -314,8 +311,7 @@ fn fetch_request(place: &Place, offset: i64, rng: &SimRng) -> fetch::FetchReques
         partition_max_bytes: 1 << (6 + rng.below(12)),
         ..Default::default()
     };
-    let topic =
-        fetch::FetchTopic { topic: place.0.as_str().into(), partitions: vec![partition], ..Default::default() };
+    let topic = fetch::FetchTopic { topic: place.0.as_str().into(), partitions: vec![partition], ..Default::default() };
     fetch::FetchRequest {
         replica_id: -1,
         max_wait_ms: rng.below(50) as i32,

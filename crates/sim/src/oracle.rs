@@ -118,7 +118,8 @@ impl Oracle {
 
     /// A committed offset was fetched.
     pub fn fetched_commit(&mut self, group: &str, place: &Place, offset: i64) {
-        let (last, unknown) = self.commits.get(&(group.to_owned(), place.clone())).cloned().unwrap_or((-1, BTreeSet::new()));
+        let (last, unknown) =
+            self.commits.get(&(group.to_owned(), place.clone())).cloned().unwrap_or((-1, BTreeSet::new()));
         if offset != last && !unknown.contains(&offset) {
             self.violation(format!("group {group} {place:?}: committed {last} (or {unknown:?}), fetched {offset}"));
         }
@@ -201,12 +202,23 @@ mod tests {
     fn broken_promises_are_found() {
         let none = BTreeSet::new();
         assert_eq!(found(|o| o.final_content(&place(), &content(&[(0, "p-1")]), &none)), 0);
-        assert_eq!(found(|o| o.final_content(&place(), &content(&[(0, "p-1"), (1, "p-2")]), &none)), 0, "unknown: either");
+        assert_eq!(
+            found(|o| o.final_content(&place(), &content(&[(0, "p-1"), (1, "p-2")]), &none)),
+            0,
+            "unknown: either"
+        );
         assert_ne!(found(|o| o.final_content(&place(), &content(&[]), &none)), 0, "lost");
         assert_ne!(found(|o| o.final_content(&place(), &content(&[(0, "p-1"), (1, "p-1")]), &none)), 0, "twice");
         assert_ne!(found(|o| o.final_content(&place(), &content(&[(0, "p-1"), (1, "x-1")]), &none)), 0, "invented");
         assert_ne!(found(|o| o.read(&place(), 0, "p-2")), 0, "another value at a known offset");
-        assert_ne!(found(|o| { o.high_watermark(&place(), 5); o.high_watermark(&place(), 4) }), 0, "back");
+        assert_ne!(
+            found(|o| {
+                o.high_watermark(&place(), 5);
+                o.high_watermark(&place(), 4)
+            }),
+            0,
+            "back"
+        );
     }
 
     #[test]

@@ -226,8 +226,7 @@ impl World {
         match self.rng.below(100) {
             0..60 => {
                 let at = self.rng.below(self.clients.len() as u64) as usize;
-                let mut turn =
-                    Turn { broker, settings: &self.kafka, rng: &self.rng, oracle: &mut self.oracle };
+                let mut turn = Turn { broker, settings: &self.kafka, rng: &self.rng, oracle: &mut self.oracle };
                 if let Some(client) = self.clients.get_mut(at) {
                     client.turn(&mut turn)?;
                 }
@@ -421,8 +420,7 @@ fn whole_partition(place: &Place, offset: i64) -> fetch::FetchRequest {
         partition_max_bytes: 1 << 20,
         ..Default::default()
     };
-    let topic =
-        fetch::FetchTopic { topic: place.0.as_str().into(), partitions: vec![partition], ..Default::default() };
+    let topic = fetch::FetchTopic { topic: place.0.as_str().into(), partitions: vec![partition], ..Default::default() };
     fetch::FetchRequest {
         replica_id: -1,
         max_bytes: 1 << 20,

@@ -59,7 +59,9 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
         let mut names: BTreeSet<String> = BTreeSet::new();
         let targets = manifest.get("target").and_then(|t| t.as_table()).into_iter().flat_map(|t| t.values());
         for table in targets.chain([&toml::Value::Table(manifest.clone())]) {
-            names.extend(table.get("dependencies").and_then(|d| d.as_table()).into_iter().flat_map(|d| d.keys().cloned()));
+            names.extend(
+                table.get("dependencies").and_then(|d| d.as_table()).into_iter().flat_map(|d| d.keys().cloned()),
+            );
         }
         (name.trim_start_matches("polylogue-").to_owned(), names)
     };

@@ -175,6 +175,18 @@ async fn the_permit_is_held_until_the_response_is_written() {
 }
 
 #[tokio::test]
+async fn the_permit_is_held_while_the_response_is_not_taken() {
+    let server = Server::start(Wish { output_bytes_max: 1024 * MIB, ..Wish::default() }).await;
+    let mut client = server.connect().await;
+    send(&mut client, &[&b"m\x40"[..], &[0; 100_000]].concat()).await;
+    until(|| server.shared.output.bytes() > 32 * MIB).await;
+    assert!(server.shared.lanes.load().0 > 100_000);
+    let mut response = vec![0; 64 * MIB];
+    client.read_exact(&mut response).await.unwrap();
+    until(|| server.shared.lanes.load() == (0, 0)).await;
+}
+
+#[tokio::test]
 async fn requests_wait_for_memory_and_small_ones_pass() {
     let server = Server::start(Wish { answers: false, ..Wish::default() }).await;
     let mut first = server.connect().await;

@@ -3,7 +3,9 @@
 use super::rig::{Entry, Rig, dir, kafka, opaque, small};
 use crate::error::ErrorKind;
 use crate::frame::Kind;
-use crate::store::{CHUNKS_PER_READ_MAX, Lookup, MergeReason, Retention, SEGMENTS_DIR, SealedJournal, StoreConfig};
+use crate::store::{
+    CHUNKS_PER_READ_MAX, Lookup, MergeProgress, MergeReason, Retention, SEGMENTS_DIR, SealedJournal, StoreConfig,
+};
 use polylogue_env::OpenMode;
 use polylogue_record::envelope::Body;
 use polylogue_types::{Chunk, Index, Offset, PartitionId};
@@ -211,6 +213,12 @@ fn what_contradicts_the_log_is_refused_and_changes_nothing() {
     rig.store.apply(&good).unwrap();
     assert_eq!(rig.store.apply(&good).unwrap_err().kind, ErrorKind::Invalid);
     assert_eq!(rig.store.partition_stats(P).unwrap().end, Offset(11));
+    // Out of order, though nothing in it contradicts what is there.
+    let (early, late) =
+        (rig.journal.write(&[kafka(7, 0, 0, 1, 1, 10)]), rig.journal.write(&[kafka(8, 0, 0, 1, 1, 10)]));
+    rig.store.apply(&late).unwrap();
+    assert_eq!(rig.store.apply(&early).unwrap_err().kind, ErrorKind::Invalid);
+    assert_eq!(rig.store.partition_stats(PartitionId(7)), None);
 }
 
 #[test]
@@ -273,9 +281,7 @@ fn two_nodes_merge_the_same_log_into_the_same_bytes() {
             rig.store.trim(PartitionId(3), Offset(100));
             rig.store.drop_partition(PartitionId(5));
         }
-        while matches!(rig.store.run_merge_step(&mut plan, &rig.journal), Ok(crate::store::MergeProgress::More { .. }))
-        {
-        }
+        while matches!(rig.store.run_merge_step(&mut plan, &rig.journal), Ok(MergeProgress::More { .. })) {}
         segment_files(&rig)
     };
     let one = merged(1, 1 << 20, 1 << 20, 1 << 20, false, false);
@@ -529,4 +535,20 @@ fn settings_that_cannot_work_are_refused() {
         let e = crate::store::ShardStore::open(polylogue_env::sim::SimWorld::new(1).env(), &dir(), bad).unwrap_err();
         assert_eq!(e.kind, ErrorKind::Invalid);
     }
+}
+
+#[test]
+fn what_is_trimmed_during_a_merge_is_dead_after_it() {
+    let rig = Rig::new(1, small(), 1 << 20);
+    ten(&rig, kafka);
+    rig.write(&[opaque(2, 0, 0, 1, 1, 500)]);
+    rig.checkpoint();
+    let mut plan = rig.store.plan_merge(Index(11), &rig.journal, &|_| 0).unwrap().unwrap();
+    rig.store.run_merge_step(&mut plan, &rig.journal).unwrap();
+    rig.store.trim(P, Offset(100));
+    rig.store.drop_partition(PartitionId(2));
+    while let MergeProgress::More { .. } = rig.store.run_merge_step(&mut plan, &rig.journal).unwrap() {}
+    let stats = rig.store.stats();
+    assert_eq!((stats.partitions, stats.segment_runs, stats.journal_runs, stats.live_bytes), (1, 0, 0, 0));
+    assert_eq!(rig.store.reclaim_step().unwrap().removed, 1);
 }

@@ -173,3 +173,21 @@ fn a_fence_goes_when_its_range_is_trimmed() {
     assert_eq!(rig.store.fenced(), []);
     assert_eq!(read(&rig, fence.end.0).unwrap().next, Offset(400));
 }
+
+#[test]
+fn a_damaged_timestamp_finds_nothing() {
+    let mut rig = rig();
+    let (table, _) = table(&rig);
+    let row = table.rows.iter().find(|r| r.partition.0 == 1).unwrap();
+    // The highest byte of the first batch's highest timestamp: it would be the newest of all.
+    rig.world.disk.flip_bit(&segment(&rig), u64::from(row.position) + 36, 5).unwrap();
+    rig.reopen(false);
+    let find = |time| rig.store.find_by_time(PartitionId(1), time).and_then(|l| l.wait());
+    assert_eq!(find(0).unwrap_err().kind, ErrorKind::Damaged);
+    assert_eq!(
+        rig.store.entry_at(PartitionId(1), Offset(0)).and_then(|l| l.wait()).unwrap_err().kind,
+        ErrorKind::Damaged
+    );
+    // Behind the damaged block everything is found.
+    assert_eq!(find(30).unwrap().unwrap().base, Offset(300));
+}
