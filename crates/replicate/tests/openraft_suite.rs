@@ -140,6 +140,46 @@ async fn a_log_goes_on_behind_an_installed_snapshot() {
     goes_on_behind_a_snapshot(End::PowerCut).await;
 }
 
+/// The file in which the purged entries stood is gone, and the one after it began when less was purged.
+async fn knows_the_term_of_what_is_purged(end: End) {
+    let world = SimWorld::new(3);
+    let mut life = Life::start(&world, Index(0));
+    life.append_blank(1, 0..=3).await;
+    life.log.purge(id(1, 1)).await.expect("purge");
+    life.append_blank(2, 4..=6).await;
+    life.journal.seal_current();
+    life.append_blank(3, 7..=8).await;
+    life.log.purge(id(2, 6)).await.expect("purge");
+    while life.journal.background_step() {}
+    end_life(&world, life, end);
+    let mut life = Life::start(&world, Index(7));
+    assert_eq!(life.log.get_log_state().await.expect("state"), state(id(2, 6), id(3, 8)));
+}
+
+#[tokio::test]
+async fn the_term_of_what_is_purged_outlives_its_file() {
+    knows_the_term_of_what_is_purged(End::Stopped).await;
+    knows_the_term_of_what_is_purged(End::PowerCut).await;
+}
+
+/// An entry of a late term that never was committed gives way to those of an earlier one that were.
+async fn takes_an_earlier_term_after_truncation(end: End) {
+    let world = SimWorld::new(4);
+    let mut life = Life::start(&world, Index(0));
+    life.append_blank(6, 0..=0).await;
+    life.log.truncate_after(None).await.expect("truncation");
+    end_life(&world, life, end);
+    let mut life = Life::start(&world, Index(0));
+    life.append_blank(1, 0..=2).await;
+    assert_eq!(life.ids().await, [id(1, 0), id(1, 1), id(1, 2)]);
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_term_that_was_truncated() {
+    takes_an_earlier_term_after_truncation(End::Stopped).await;
+    takes_an_earlier_term_after_truncation(End::PowerCut).await;
+}
+
 #[tokio::test]
 async fn any_order_of_calls_gives_what_a_plain_list_gives() {
     let mut total = Counts::default();

@@ -9,6 +9,7 @@ use openraft::{EntryPayload, RaftLogReader};
 use polylogue_env::sim::SimWorld;
 use polylogue_log::journal::{Config, Identity, Journal, StartOfLife};
 use polylogue_types::{Index, NodeId, ShardId, Term};
+use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -40,10 +41,16 @@ impl Life {
 
     /// Appends entries and flushes them.
     pub async fn append(&mut self, entries: Vec<RaftEntry>) {
+        self.try_append(entries).await.expect("entries that follow are taken");
+    }
+
+    /// The same where it may be refused.
+    pub async fn try_append(&mut self, entries: Vec<RaftEntry>) -> io::Result<()> {
         let (tx, rx) = Group::oneshot();
-        self.log.append(entries, IOFlushed::signal(tx)).await.expect("entries that follow are taken");
+        self.log.append(entries, IOFlushed::signal(tx)).await?;
         while self.journal.write_step() | self.journal.flush_step() {}
         rx.await.expect("the callback is called").expect("and says yes");
+        Ok(())
     }
 
     pub async fn append_blank(&mut self, term: u64, indexes: RangeInclusive<u64>) {

@@ -6,8 +6,9 @@ use super::{Command, RaftEntry, RaftLogId, RaftVote, log_id, term_of};
 use bytes::Bytes;
 use openraft::storage::RaftLogStorage;
 use openraft::{EntryPayload, LogState, RaftLogReader};
-use polylogue_env::sim::{SimRng, SimWorld};
+use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimRng, SimWorld};
 use polylogue_types::{Index, Term};
+use std::io;
 
 /// Calls in one run.
 const CALLS: usize = 120;
@@ -18,6 +19,7 @@ const BODY_BYTES_MAX: u64 = 9_000;
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Counts {
     entries: u64,
+    refused: u64,
     truncations: u64,
     purges: u64,
     snapshots: u64,
@@ -29,6 +31,7 @@ pub struct Counts {
 impl Counts {
     pub fn add(&mut self, other: Counts) {
         self.entries += other.entries;
+        self.refused += other.refused;
         self.truncations += other.truncations;
         self.purges += other.purges;
         self.snapshots += other.snapshots;
@@ -40,8 +43,10 @@ impl Counts {
     /// # Panics
     /// When something has not happened.
     pub fn check(&self) {
-        let all = [self.truncations, self.purges, self.snapshots, self.starts, self.power_cuts, self.files];
-        assert!(self.entries > 1_000 && all.iter().all(|n| *n > 20), "the runs show too little: {self:?}");
+        let logs = [self.refused, self.truncations, self.purges, self.snapshots];
+        let lives = [self.starts, self.power_cuts, self.files];
+        let enough = logs.iter().chain(&lives).all(|n| *n > 20);
+        assert!(self.entries > 1_000 && enough, "the runs show too little: {self:?}");
     }
 }
 
@@ -109,7 +114,8 @@ impl Run {
     async fn call(&mut self) {
         self.world.clock.advance_ms(self.rng.below(20));
         match self.rng.below(100) {
-            0..45 => self.append().await,
+            0..40 => self.append().await,
+            40..45 => self.append_on_a_full_disk().await,
             45..55 => self.truncate().await,
             55..65 => self.purge().await,
             65..68 => self.install_snapshot().await,
@@ -122,7 +128,7 @@ impl Run {
         }
     }
 
-    async fn append(&mut self) {
+    fn draw_entries(&self) -> Vec<RaftEntry> {
         let mut term = self.model.last().map_or(1, |id| term_of(&id).0);
         let next = self.model.next();
         let mut entries = Vec::new();
@@ -135,10 +141,35 @@ impl Run {
             };
             entries.push(RaftEntry { log_id: log_id(Term(term), Index(index)), payload });
         }
+        entries
+    }
+
+    async fn append(&mut self) {
+        let entries = self.draw_entries();
+        self.life.append(entries.clone()).await;
+        self.appended(entries);
+    }
+
+    fn appended(&mut self, entries: Vec<RaftEntry>) {
         self.counts.entries += entries.len() as u64;
-        self.model.entries.extend_from_slice(&entries);
-        self.life.append(entries).await;
+        self.model.entries.extend(entries);
         self.model.flushed();
+    }
+
+    /// One of the writes finds no room: all of the entries are there, or none.
+    async fn append_on_a_full_disk(&mut self) {
+        let nth = 1 + self.rng.below(4);
+        self.world.disk.inject(Fault::nth(FaultOp::Write, nth, FaultKind::NoSpace));
+        let entries = self.draw_entries();
+        match self.life.try_append(entries.clone()).await {
+            Ok(()) => self.appended(entries),
+            Err(e) => {
+                assert_eq!(e.kind(), io::ErrorKind::StorageFull, "{e}");
+                self.counts.refused += 1;
+            }
+        }
+        self.world.disk.clear_faults();
+        while self.life.journal.background_step() {}
     }
 
     /// What is committed is never truncated.
