@@ -6,8 +6,8 @@ mod journal_common;
 use bytes::Bytes;
 use journal_common::*;
 use parking_lot::Mutex;
-use polylogue_env::Disk;
 use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimWorld};
+use polylogue_env::{Disk, OpenMode};
 use polylogue_log::journal::{Append, Config, Content, Outcome, Proposal, StartOfLife, Vote};
 use polylogue_log::{ErrorKind, Kind};
 use polylogue_types::{Index, NodeId, Term};
@@ -78,6 +78,93 @@ fn released_files_are_recycled_and_their_old_frames_never_verify() {
     assert!(world.disk.list(&journal_dir()).expect("lists").len() <= 6);
     assert_eq!(expect_err(node.journal.read(Index(0), 1)).kind, ErrorKind::OutOfRange);
     assert_eq!(node.journal.view().first, released.next());
+}
+
+#[test]
+fn a_frame_of_an_earlier_life_right_behind_the_end_is_not_taken_for_a_torn_one() {
+    let world = SimWorld::new(22);
+    let node = Node::start(&world, config()).expect("starts");
+    fill(&node, 0, 30);
+    node.background();
+    let files = node.journal.sealed_files();
+    let copy = |from: u64, to: &str| {
+        let from = world.disk.open(&journal_dir().join(format!("{from:016x}.plj")), OpenMode::Read).expect("opens");
+        let to = world.disk.open(&journal_dir().join(to), OpenMode::ReadWrite).expect("opens");
+        let mut bytes = vec![0; FILE_BYTES as usize];
+        from.read_exact_at(&mut bytes, 0).expect("reads");
+        to.write_all_at(&bytes, 0).expect("writes");
+        to.sync_data().expect("flushes");
+    };
+    // The ready file gets what another one holds, as if it were that one's second life: all frames are at the same places.
+    let ready = world.disk.list(&journal_dir()).expect("lists").pop().expect("a file");
+    copy(files[1].sequence, &ready);
+    let mut next = 30;
+    while !node.journal.sealed_files().last().is_some_and(|f| f.sequence + 1 == sequence_of(&ready)) {
+        fill(&node, next, 1);
+        next += 1;
+    }
+    fill(&node, next, 2);
+    for _ in 0..2 {
+        let disk = world.disk.fork(1);
+        disk.crash_losing_all();
+        let env = polylogue_env::Env { disk: Arc::new(disk), ..world.env() };
+        let (journal, visited) = open_in(&env, config(), Index(0)).expect("opens");
+        assert_eq!(journal.recovery().torn, None);
+        assert_eq!(contents(&visited).len() as u64, next + 2);
+        fill(&node, next + 2, 1);
+        next += 1;
+    }
+}
+
+fn sequence_of(name: &str) -> u64 {
+    u64::from_str_radix(name.split('.').next().unwrap_or_default(), 16).expect("a number")
+}
+
+#[test]
+fn no_file_goes_before_the_next_one_is_durable() {
+    let world = SimWorld::new(23);
+    let node = Node::start(&world, config()).expect("starts");
+    fill(&node, 0, 10);
+    let upto = node.journal.view().durable.expect("durable");
+    node.journal.release(upto).expect("releases");
+    world.clock.advance_ms(10);
+    node.settle();
+    node.background();
+    // The next file is begun and written to, and nothing of that is flushed.
+    node.propose(10, vec![draft(1, 10, payload(10, 30_000))]).expect("taken");
+    node.journal.write_step();
+    *node.sink.0.lock() = Heard::default();
+    let sealed = node.journal.sealed_files();
+    assert_eq!(sealed.len(), 1);
+    assert_eq!(expect_err(node.journal.adopt(sealed[0].sequence)).kind, ErrorKind::Invalid);
+    node.background();
+    world.disk.crash_losing_all();
+    let (journal, visited) = open_in(&world.env(), config(), upto.next()).expect("opens");
+    assert_eq!(visited.len(), 0);
+    assert_eq!(journal.view().next, upto.next());
+}
+
+#[test]
+fn a_file_whose_header_never_reached_the_disk_ends_the_log_before_it() {
+    let world = SimWorld::new(24);
+    let node = Node::start(&world, config()).expect("starts");
+    fill(&node, 0, 5);
+    let before = node.journal.view();
+    // Two more files are begun without a flush, and of the first one the header is lost.
+    for i in 5..35 {
+        node.propose(i, vec![draft(1, i, payload(i, 10_000))]).expect("taken");
+        node.journal.write_step();
+    }
+    let sealed = node.journal.sealed_files();
+    assert!(sealed.len() >= 2);
+    world.kill();
+    let path = journal_dir().join(format!("{:016x}.plj", sealed[1].sequence));
+    let file = world.disk.open(&path, OpenMode::ReadWrite).expect("opens");
+    file.write_all_at(&[0; 4096], 0).expect("writes");
+    let (journal, visited) = open_in(&world.env(), config(), Index(0)).expect("opens");
+    let (_, last) = sealed[0].indexes.expect("indexes");
+    assert_eq!(journal.view().next, last.next());
+    assert!(journal.view().next > before.next && contents(&visited).len() > 5);
 }
 
 #[test]

@@ -202,17 +202,24 @@ fn join(range: &mut FileRange, other: &FileRange) -> bool {
 fn read_group(batch: &mut [Moving], range: Option<FileRange>, group: &[usize]) -> Result<()> {
     let Some(range) = range else { return Ok(()) };
     let bytes = match read(&range) {
-        Ok(bytes) => bytes,
-        // The file is too short: the runs stay without bytes, which is damage.
-        Err(e) if e.kind == ErrorKind::Damaged => return Ok(()),
+        Ok(bytes) => Some(bytes),
+        // The file is too short: what of it is there is read run by run.
+        Err(e) if e.kind == ErrorKind::Damaged => None,
         Err(e) => return Err(e),
     };
     for i in group {
         let Some(moving) = batch.get_mut(*i) else { continue };
-        if let Some(mine) = moving.locate() {
-            let start = (mine.position - range.position) as usize;
-            moving.bytes = bytes.slice(start..start + mine.len as usize);
-        }
+        let Some(mine) = moving.locate() else { continue };
+        let start = (mine.position - range.position) as usize;
+        moving.bytes = match &bytes {
+            Some(bytes) => bytes.slice(start..start + mine.len as usize),
+            None => match read(&mine) {
+                Ok(bytes) => bytes,
+                // It stays without bytes, which is damage.
+                Err(e) if e.kind == ErrorKind::Damaged => continue,
+                Err(e) => return Err(e),
+            },
+        };
     }
     Ok(())
 }

@@ -552,3 +552,41 @@ fn what_is_trimmed_during_a_merge_is_dead_after_it() {
     assert_eq!((stats.partitions, stats.segment_runs, stats.journal_runs, stats.live_bytes), (1, 0, 0, 0));
     assert_eq!(rig.store.reclaim_step().unwrap().removed, 1);
 }
+
+#[test]
+fn runs_that_only_a_merge_still_needs_answer_no_question() {
+    let rig = Rig::new(1, StoreConfig { tail_cache_bytes: 1 << 20, ..small() }, 1 << 20);
+    let times = [900, 800, 100, 300, 200];
+    for (i, time) in (0..).zip(times) {
+        rig.write(&[kafka(1, i, i * 10, 10, time, 300)]);
+    }
+    rig.checkpoint();
+    let mut plan = rig.store.plan_merge(Index(5), &rig.journal, &|_| 0).unwrap().unwrap();
+    rig.store.run_merge_step(&mut plan, &rig.journal).unwrap();
+    rig.store.trim(P, Offset(25));
+    for _ in 0..2 {
+        assert_eq!(rig.store.partition_stats(P).unwrap().first, Offset(25));
+        let max = rig.store.max_timestamp_entry(P).unwrap().wait().unwrap().unwrap();
+        assert_eq!((max.base, max.max_timestamp), (Offset(30), 300));
+        let found = rig.store.find_by_time(P, 50).unwrap().wait().unwrap().unwrap();
+        assert_eq!(found.base, Offset(20));
+        assert_eq!(rig.store.read(P, Offset(20), 100, true).unwrap_err().kind, ErrorKind::OutOfRange);
+        while let Ok(MergeProgress::More { .. }) = rig.store.run_merge_step(&mut plan, &rig.journal) {}
+    }
+}
+
+#[test]
+fn the_tail_keeps_its_bound() {
+    let rig = Rig::new(1, StoreConfig { tail_cache_bytes: 20 << 10, ..small() }, 1 << 20);
+    for i in 0..100 {
+        rig.write(&[kafka(1, i, i, 1, 1, 1000), opaque(2, i, i, 1, 1, 10)]);
+        let tail = rig.store.stats().tail_bytes;
+        assert!(tail <= 20 << 10 && (i < 20 || tail > 15 << 10), "{tail}");
+    }
+    rig.store.set_tail_cache_bytes(5 << 10);
+    assert!(rig.store.stats().tail_bytes <= 5 << 10);
+    // A frame that is larger than the whole tail is read from its file.
+    rig.write(&[kafka(1, 100, 100, 1, 1, 100_000)]);
+    assert_eq!(rig.store.stats().tail_bytes, 0);
+    assert_eq!(rig.read_all(1, 0, 5000).unwrap().1.len(), 100 * 1061 + 100_061);
+}

@@ -191,3 +191,28 @@ fn a_damaged_timestamp_finds_nothing() {
     // Behind the damaged block everything is found.
     assert_eq!(find(30).unwrap().unwrap().base, Offset(300));
 }
+
+#[test]
+fn a_journal_file_that_has_lost_its_end_costs_what_stood_there() {
+    let mut rig = Rig::new(1, StoreConfig { tail_cache_bytes: 0, ..small() }, 1 << 20);
+    for i in 0..10 {
+        rig.write(&[kafka(1, i, i * 10, 10, 5, 200), opaque(2, i, i, 1, 5, 3000)]);
+    }
+    let frame = rig.journal.replay(polylogue_types::Index(9), true).remove(0);
+    let path = rig.journal.files().remove(0);
+    let end = frame.place.as_ref().unwrap().position + u64::from(frame.entries[1].native.start) + 100;
+    rig.world.env().disk.open(&path, OpenMode::ReadWrite).unwrap().set_len(end).unwrap();
+    rig.journal.seal();
+    rig.checkpoint();
+    let report = rig.merge(polylogue_types::Index(10));
+    assert!(report.damaged >= 2, "{report:?}");
+    for _ in 0..2 {
+        for (partition, sound, len) in [(1, 80, 8 * 261), (2, 8, 8 * 3000)] {
+            let found = rig.store.read(PartitionId(partition), Offset(0), 1 << 20, true).unwrap().wait().unwrap();
+            assert!(found.next.0 >= sound && found.bytes >= len, "{found:?}");
+        }
+        let lost = rig.store.read(PartitionId(2), Offset(9), 1 << 20, true).and_then(|l| l.wait());
+        assert_eq!(lost.unwrap_err().kind, ErrorKind::Damaged);
+        rig.reopen(false);
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::rig::{Rig, dir, kafka, opaque, small};
 use crate::error::ErrorKind;
-use crate::store::{Retention, SEGMENTS_DIR, StoreConfig, check_segments};
+use crate::store::{Lookup, Retention, SEGMENTS_DIR, StoreConfig, check_segments};
 use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimWorld};
 use polylogue_env::{DirLock, Disk, DiskFile, Env, OpenMode};
 use polylogue_types::{Offset, PartitionId, RangeSource};
@@ -169,6 +169,22 @@ fn where_nothing_can_be_punched_the_live_rest_is_written_anew() {
         assert_eq!(rig.read_all(p, 0, 5000).unwrap().1.len(), 16 << 10);
     }
     assert!(check_segments(&env, &dir()).unwrap().is_empty());
+    rig.store = crate::store::ShardStore::open(solid(env.clone()), &dir(), rig.config).unwrap().0;
+    // A question that was put before a rewrite is answered from what has taken the segment's place.
+    let asked: Vec<_> = [3, 5, 19]
+        .into_iter()
+        .map(|p| rig.store.find_by_time(PartitionId(p), 0).unwrap())
+        .inspect(|l| assert!(matches!(l, Lookup::NeedsIo(_))))
+        .collect();
+    for p in (7..19).step_by(2) {
+        rig.store.trim(PartitionId(p), Offset(16));
+    }
+    let before = rig.store.stats().merged_bytes;
+    reclaim_all(&rig);
+    assert!(rig.store.stats().merged_bytes > before);
+    for question in asked {
+        assert_eq!(question.wait().unwrap().unwrap().base, Offset(0));
+    }
 }
 
 /// What a thousand partitions of mixed retention take on the disk, for the bytes that are retained.
