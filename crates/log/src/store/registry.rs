@@ -174,4 +174,12 @@ mod tests {
         assert_eq!(Bits::from_words(bits.words().to_vec()), bits);
         assert_eq!(Bits::from_words(vec![1, 0, 0]).words(), [1]);
     }
+
+    #[test]
+    fn what_is_gone_is_not_remembered() {
+        let mut registry = Registry::default();
+        assert!(!registry.verified(7, 0, 0, 1) && !registry.verified(7, 0, 0, 2));
+        assert!(!registry.is_verified(7, 0, 0));
+        assert!(registry.verified.is_empty());
+    }
 }
