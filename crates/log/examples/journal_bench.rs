@@ -7,16 +7,17 @@
 //! Every row is one run on a fresh journal: the size of a proposal (one entry), how many are under way at a time, and the
 //! class. "us" are microseconds from the proposal to its outcome, "CPU" is the whole process, proposer included, "written"
 //! is what went to the files for each byte of payload, zeros included, "open" is what the next start takes with that many
-//! megabytes of journal. With a BYTES and a WINDOW only rows of these are run.
+//! megabytes of journal. The rows "raw" are what the disk gives: one thread that writes as much over a file that was written
+//! before, and flushes after each write. With a BYTES and a WINDOW only rows of these are run.
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
-use polylogue_env::Env;
-use polylogue_log::Result;
+use polylogue_env::{Env, OpenMode};
 use polylogue_log::frame::Frame;
 use polylogue_log::journal::{
     CommitSink, Config, Draft, Durability, FLUSH_BUCKETS_US, Identity, Journal, Outcome, Proposal, Stats,
 };
+use polylogue_log::{Error, Result};
 use polylogue_record::crc::crc32c;
 use polylogue_record::envelope::{Body, Envelope, Form};
 use polylogue_types::{Index, NodeId, Offset, Ordinal, PartitionId, ShardId, Term};
@@ -73,6 +74,11 @@ fn main() -> Result<()> {
     println!(
         "   bytes  window  class   per sec     MB/s   p50 us   p99 us  p999 us  CPU s/GB  flushes written    late   open ms of MB"
     );
+    for bytes in [1_000, 100_000, 1_000_000] {
+        if only.first().is_none_or(|b| *b == bytes) {
+            raw(&dir, seconds, bytes)?;
+        }
+    }
     for durability in [Durability::Sync, Durability::Async] {
         for (bytes, window) in [(1_000, 1), (1_000, 32), (1_000, 2_000), (100_000, 1), (100_000, 64), (1_000_000, 16)] {
             for release in [true, false] {
@@ -83,6 +89,49 @@ fn main() -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+/// Writes and flushes without a journal.
+fn raw(dir: &Path, seconds: u64, bytes: usize) -> Result<()> {
+    const FILE_BYTES: u64 = 64 << 20;
+    let _ = std::fs::remove_dir_all(dir);
+    let env = Env::real();
+    let io = |e| Error::io("the raw disk", e);
+    env.disk.create_dir_all(dir).map_err(io)?;
+    let file = env.disk.open(&dir.join("raw"), OpenMode::CreateNew).map_err(io)?;
+    file.write_all_at(&vec![0; FILE_BYTES as usize], 0).map_err(io)?;
+    file.sync_data().map_err(io)?;
+    let payload = vec![0x5a; bytes.next_multiple_of(4_096)];
+    let (cpu, began) = (cpu_ticks(), env.clock.monotonic_ns());
+    let (mut position, mut took) = (0, Vec::new());
+    while env.clock.monotonic_ns() - began < seconds * 1_000_000_000 {
+        let start = env.clock.monotonic_ns();
+        file.write_all_at(&payload, position).map_err(io)?;
+        file.sync_data().map_err(io)?;
+        took.push(env.clock.monotonic_ns() - start);
+        position += payload.len() as u64;
+        if position + payload.len() as u64 > FILE_BYTES {
+            position = 0;
+        }
+    }
+    let elapsed = (env.clock.monotonic_ns() - began) as f64 / NS_PER_SEC;
+    let cpu = cpu_ticks() - cpu;
+    let count = took.len();
+    took.sort_unstable();
+    let at = |per_mille: usize| took.get(count * per_mille / 1_000).map_or(0, |ns| ns / 1_000);
+    let payload = (count * bytes) as f64;
+    println!(
+        "{bytes:>8} {:>7} {:>6} {:>9.0} {:>8.1} {:>8} {:>8} {:>8} {:>9.2} {count:>8}",
+        1,
+        "raw",
+        count as f64 / elapsed,
+        payload / elapsed / 1e6,
+        at(500),
+        at(990),
+        at(999),
+        cpu as f64 / TICKS_PER_SEC as f64 / (payload / 1e9),
+    );
     Ok(())
 }
 
