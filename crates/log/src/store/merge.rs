@@ -15,7 +15,7 @@
 //! manifest names the result, a crash or an error costs nothing but the work.
 //!
 //! What is written depends on the log alone: on the frames up to the cut, and on which partitions, classes and log starts
-//! there are when the plan is made. From then on [`State::merging`](super::index::State) keeps the runs in place.
+//! there are when the plan is made. From then on the index keeps the runs in place.
 
 mod adopt;
 mod sorted;

@@ -1,4 +1,4 @@
-//! Segment files: their layout, reading and writing. See [`format`] for the drawing.
+//! Segment files: their layout, reading and writing. See [`mod@format`] for the drawing.
 
 pub mod entries;
 pub mod format;
