@@ -68,7 +68,11 @@ pub trait StateMachine: Send + Debug {
     fn on_gone(&mut self, context: &Context<'_>, caller: Caller, effects: &mut Effects);
 
     /// A committed record. The only place where applied state changes; no clock, no randomness.
-    fn apply(&mut self, record: &[u8], time_ms: TimestampMs);
+    ///
+    /// # Errors
+    /// Why the record cannot be read. What is in memory is then not what was committed: the host ends the process, or does
+    /// not start.
+    fn apply(&mut self, record: &[u8], time_ms: TimestampMs) -> Result<(), String>;
 
     /// Called once after replay, before the first command: soft state starts from applied state here.
     fn on_ready(&mut self, context: &Context<'_>);

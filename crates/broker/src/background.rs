@@ -9,6 +9,7 @@ use crate::machines::{Outbox, context};
 use crate::record::{BROKER_PARTITION, BrokerRecord};
 use crate::shard::Shard;
 use polylogue_api::Durability;
+use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::journal::Journal;
 use polylogue_log::store::{MergePlan, MergeProgress, Retention};
 use polylogue_replicate::Work;
@@ -320,6 +321,8 @@ impl Inner {
         let Some(journal) = &shard.journal else { return false };
         match self.try_merge_step(shard, journal) {
             Ok(did) => did,
+            // Another piece of work is at it; there is a next time.
+            Err(e) if e.kind == LogErrorKind::Busy => false,
             Err(e) => {
                 self.gauges.background_failed("merge", &e.to_string());
                 false

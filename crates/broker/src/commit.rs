@@ -138,9 +138,16 @@ impl Inner {
         due: Vec<(Caller, MachineReply)>,
         outbox: &mut Outbox,
     ) {
-        let events: Vec<_> = {
+        let applied: Result<Vec<_>, String> = {
             let mut machines = self.machines.lock();
-            frames.iter().flat_map(|frame| machines.apply(frame)).collect()
+            frames.iter().map(|frame| machines.apply(frame)).collect()
+        };
+        let events: Vec<_> = match applied {
+            Ok(events) => events.into_iter().flatten().collect(),
+            Err(broken) => {
+                self.env.fatal.fatal(&broken);
+                return;
+            }
         };
         // Without the machines' lock: a topic may be the first to want a shard of its class.
         let deleted: Vec<_> = events.iter().filter_map(|event| self.topic_event(event)).collect();

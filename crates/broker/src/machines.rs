@@ -3,6 +3,7 @@
 //! A machine proposes records under its own partition of shard 0 and is told of them, in order, once they are
 //! committed. Its replies are parked with the records they tell of.
 
+use crate::open::META_SHARD;
 use crate::shard::{Parked, Shard};
 use crate::sink::Origin;
 use bytes::Bytes;
@@ -145,16 +146,18 @@ impl Machines {
         }
     }
 
-    /// Applies the machines' records of a committed frame; says what happened to topics.
-    pub(crate) fn apply(&mut self, frame: &Frame) -> Vec<MetaEvent> {
+    /// Applies the machines' records of a committed frame; says what happened to topics, or which record cannot be read.
+    pub(crate) fn apply(&mut self, frame: &Frame) -> Result<Vec<MetaEvent>, String> {
         for entry in &frame.entries {
             let Some(id) = machine_of(entry.envelope.partition) else { continue };
             let record: Bytes = frame.native(entry);
             if let Some(machine) = self.get_mut(id) {
-                machine.apply(&record, frame.time_ms);
+                machine
+                    .apply(&record, frame.time_ms)
+                    .map_err(|why| format!("index {} of shard {META_SHARD}: {why}", frame.index))?;
             }
         }
-        self.meta.take_events()
+        Ok(self.meta.take_events())
     }
 
     /// Calls the machines whose deadline has come.

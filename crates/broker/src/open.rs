@@ -42,7 +42,7 @@ const ASYNC_SHARD: ShardId = ShardId(1000);
 /// The shard of class `memory`.
 const MEMORY_SHARD: ShardId = ShardId(2000);
 /// The shard that holds the machines' records.
-const META_SHARD: ShardId = ShardId(0);
+pub(crate) const META_SHARD: ShardId = ShardId(0);
 
 impl Broker {
     /// Opens the data directory and recovers it. Nothing runs by itself yet: call [`Broker::start`], or step it.
@@ -181,7 +181,8 @@ impl Inner {
         let dir = self.data.shard_dir(id);
         let class = if id == ASYNC_SHARD { Durability::Async } else { Durability::Sync };
         self.make_dir(&dir)?;
-        let (store, _) = ShardStore::open(self.env.clone(), &dir, self.config.store)?;
+        let (store, opened) = ShardStore::open(self.env.clone(), &dir, self.config.store)?;
+        self.gauges.segments_lost(id, opened.lost);
         let mut state = ShardState::default();
         add_own_partitions(&mut state, id == META_SHARD);
         let checkpoints = store.checkpoints()?;
@@ -255,7 +256,7 @@ impl Inner {
         let mut fired = crate::watch::Fired::new();
         self.apply_frame(id, store, state, &frame, true, &mut fired).map_err(broken)?;
         if id == META_SHARD {
-            let events = self.machines.lock().apply(&frame);
+            let events = self.machines.lock().apply(&frame).map_err(broken)?;
             for event in events {
                 apply_topic(id, store, state, &event);
             }

@@ -59,6 +59,7 @@ pub struct Failure {
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     failures: Mutex<BTreeMap<&'static str, Failure>>,
+    lost_segments: Mutex<Vec<String>>,
 }
 
 impl Gauges {
@@ -67,6 +68,11 @@ impl Gauges {
         let failure = failures.entry(what).or_default();
         failure.count += 1;
         why.clone_into(&mut failure.last);
+    }
+
+    /// A shard was opened without segments that cannot be read.
+    pub(crate) fn segments_lost(&self, shard: ShardId, lost: Vec<String>) {
+        self.lost_segments.lock().extend(lost.into_iter().map(|segment| format!("shard {shard}: segment {segment}")));
     }
 }
 
@@ -108,6 +114,12 @@ impl Broker {
             }
         });
         status.collect()
+    }
+
+    /// Segments that could not be read at all when their shards were opened, with the reason. What was in them is fenced.
+    #[must_use]
+    pub fn lost_segments(&self) -> Vec<String> {
+        self.inner.gauges.lost_segments.lock().clone()
     }
 
     /// Background work that failed, by what it was.

@@ -78,7 +78,6 @@ pub struct KafkaGroups {
     live_bytes: usize,
     /// Replay is over and commands come.
     ready: bool,
-    fault: Option<String>,
 }
 
 impl KafkaGroups {
@@ -95,7 +94,6 @@ impl KafkaGroups {
             unapplied: 0,
             live_bytes: 0,
             ready: false,
-            fault: None,
         }
     }
 
@@ -103,13 +101,6 @@ impl KafkaGroups {
     #[must_use]
     pub fn settings(&self) -> &GroupSettings {
         &self.settings
-    }
-
-    /// What is wrong with the first record that could not be read, if there was one. From then on every command is
-    /// refused with `COORDINATOR_NOT_AVAILABLE`: what is held in memory is not what was committed.
-    #[must_use]
-    pub fn fault(&self) -> Option<&str> {
-        self.fault.as_deref()
     }
 
     /// What groups and offsets hold in memory, as an estimate. Bytes.
@@ -142,11 +133,6 @@ impl KafkaGroups {
     }
 
     fn command(&mut self, context: &Context<'_>, caller: Caller, command: GroupCommand, effects: &mut Effects) {
-        if self.fault.is_some() {
-            let reply = command.refused(ErrorCode::CoordinatorNotAvailable);
-            effects.replies.push((caller, Box::new(reply)));
-            return;
-        }
         let reply = match command {
             GroupCommand::Join(request) => return self.join(context, caller, request, effects),
             GroupCommand::Sync(request) => return self.sync(context, caller, &request, effects),
@@ -334,27 +320,24 @@ impl StateMachine for KafkaGroups {
         }
     }
 
-    fn apply(&mut self, record: &[u8], time_ms: TimestampMs) {
-        let record = match Record::decode(record) {
-            Ok(record) => record,
-            Err(malformed) => {
-                self.fault.get_or_insert(format!("a record of the group coordinator cannot be read: {}", malformed.0));
-                return;
-            }
-        };
+    fn apply(&mut self, record: &[u8], time_ms: TimestampMs) -> Result<(), String> {
+        let record = Record::decode(record)
+            .map_err(|malformed| format!("a record of the group coordinator cannot be read: {}", malformed.0))?;
         let group = match &record {
             Record::Metadata { group, .. } if self.ready => Some(group.clone()),
             _ => None,
         };
         self.applied.apply(record, time_ms);
         self.unapplied = self.unapplied.saturating_sub(1);
-        let Some(group) = group else { return };
-        if let Some(live) = self.live.get_mut(&group) {
+        if let Some(group) = group
+            && let Some(live) = self.live.get_mut(&group)
+        {
             live.unapplied = live.unapplied.saturating_sub(1);
             if live.is_idle() {
                 self.live.remove(&group);
             }
         }
+        Ok(())
     }
 
     fn on_ready(&mut self, context: &Context<'_>) {

@@ -13,9 +13,12 @@ use polylogue_kafka::codec::produce::{
 };
 use polylogue_kafka::codec::{ErrorCode, Records};
 use polylogue_kafka::session::CloseReason;
-use polylogue_record::compress::Codec;
+use polylogue_record::compress::{Codec, compress};
+use polylogue_record::crc::crc32c;
 use polylogue_record::envelope::EntryFlags;
-use polylogue_record::kafka::{BatchBuilder, BatchHeader, NewRecord, records, validate_produce, verify_crc};
+use polylogue_record::kafka::{
+    BatchBuilder, BatchHeader, CRC_FROM, HEADER_BYTES, NewRecord, records, validate_produce, verify_crc,
+};
 use polylogue_types::{Offset, ProducerId, TopicId};
 use session_host::{EPOCH, Host, NODE, START_MS, batch, built, partition_id, text, timed, topic_id};
 
@@ -398,12 +401,60 @@ fn the_records_of_a_compacted_topic_have_keys() {
 }
 
 #[test]
-fn what_a_header_claims_of_the_highest_timestamp_is_corrected_where_records_are_looked_at() {
-    let config = TopicConfig { timestamp_before_ms_max: 1_000, ..TopicConfig::default() };
+fn what_a_header_claims_of_the_highest_timestamp_is_corrected() {
     let mut lying = timed(BatchBuilder::new(), &[START_MS]).to_vec();
     polylogue_record::kafka::set_max_timestamp(&mut lying, START_MS + 50).unwrap();
-    let stored = entry(&mut Host::with_topic(config), lying.into());
+    let stored = entry(&mut Host::new(), lying.into());
     let header = BatchHeader::parse(&stored.bytes).unwrap();
     assert_eq!((header.max_timestamp, stored.max_timestamp, stored.body_crc), (START_MS, START_MS, header.crc));
     assert_eq!(records(&stored.bytes, 1 << 20).unwrap().count(), 1);
+}
+
+/// `sent` with other bytes of records, and the checksum that belongs to them.
+fn tampered(sent: &bytes::Bytes, tamper: impl FnOnce(&mut [u8])) -> bytes::Bytes {
+    let mut bytes = sent.to_vec();
+    tamper(&mut bytes[HEADER_BYTES..]);
+    let crc = crc32c(&bytes[CRC_FROM..]);
+    bytes[CRC_FROM - 4..CRC_FROM].copy_from_slice(&crc.to_be_bytes());
+    bytes.into()
+}
+
+/// The default topic took them once, since nobody asked for their records, and then stopped each consumer of the partition.
+#[test]
+fn broken_records_under_a_right_checksum_are_refused() {
+    for codec in Codec::ALL {
+        let sent = built(BatchBuilder::new().compression(codec, None), &[b"one", b"two"]);
+        let broken = tampered(&sent, |records| records.iter_mut().for_each(|byte| *byte = 0x55));
+        let row = refused(&mut Host::new(), 9, broken);
+        assert!(matches!(code(&row), ErrorCode::InvalidRecord | ErrorCode::CorruptMessage), "{codec:?}: {row:?}");
+    }
+}
+
+/// Two records with one offset: `LogValidator` numbers them anew.
+#[test]
+fn records_that_are_not_numbered_in_order_are_numbered_anew() {
+    for codec in Codec::ALL {
+        let sent = built(BatchBuilder::new(), &[b"one", b"two"]);
+        // length, attributes, timestamp delta, offset delta
+        let second = (sent.len() - HEADER_BYTES) / 2 + 3;
+        let twice = tampered(&sent, |records| records[second] = 0);
+        let twice = recompress_as_it_is(&twice, codec);
+        let stored = entry(&mut Host::new(), twice);
+        let offsets: Vec<_> = records(&stored.bytes, 1 << 20).unwrap().map(|record| record.unwrap().offset).collect();
+        assert_eq!((offsets, stored.count), (vec![0, 1], 2), "{codec:?}");
+        let header = BatchHeader::parse(&stored.bytes).unwrap();
+        assert_eq!((header.compression(), header.crc), (codec.id(), stored.body_crc));
+        validate_produce(&stored.bytes, &Default::default()).unwrap();
+    }
+}
+
+/// The records of an uncompressed batch under `codec`, with their numbers as they are.
+fn recompress_as_it_is(batch: &bytes::Bytes, codec: Codec) -> bytes::Bytes {
+    let header = BatchHeader::parse(batch).unwrap();
+    let mut bytes = vec![0; HEADER_BYTES];
+    compress(codec, None, &batch[HEADER_BYTES..], &mut bytes).unwrap();
+    let batch_length = i32::try_from(bytes.len() - 12).unwrap();
+    let header = BatchHeader { batch_length, attributes: i16::from(codec.id()), ..header };
+    bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
+    tampered(&bytes.into(), |_| {})
 }

@@ -37,6 +37,9 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.journal)?;
+        if self.segments.is_empty() {
+            writeln!(f, "segments and checkpoints: every checksum holds")?;
+        }
         for finding in &self.segments {
             writeln!(f, "segment {}: {}", finding.segment, finding.what)?;
         }

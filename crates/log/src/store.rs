@@ -135,6 +135,8 @@ pub struct StoreStats {
     pub punched_bytes: u64,
     /// Damaged ranges met.
     pub fenced: usize,
+    /// Segments that cannot be read at all.
+    pub segments_lost: usize,
 }
 
 impl ShardStore {
@@ -327,6 +329,7 @@ impl ShardStore {
             adopted_bytes: counters.adopted_bytes.load(Ordering::Relaxed),
             punched_bytes: counters.punched_bytes.load(Ordering::Relaxed),
             fenced: state.fences.len(),
+            segments_lost: state.segments.lost.len(),
         }
     }
 }

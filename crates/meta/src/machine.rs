@@ -402,18 +402,16 @@ impl StateMachine for MetaMachine {
 
     fn on_gone(&mut self, _: &Context<'_>, _: Caller, _: &mut Effects) {}
 
-    fn apply(&mut self, record: &[u8], _: TimestampMs) {
-        // The frame's checksum held, so a record that does not decode was written by a version that this one
-        // refuses to open; nothing sensible can be done with it here.
-        match MetaRecord::decode(record) {
-            Ok(MetaRecord::TopicCreated(topic)) => self.topic_created(topic),
-            Ok(MetaRecord::TopicDeleted(id)) => self.topic_deleted(id),
-            Ok(MetaRecord::ProducerIds { end }) => {
+    fn apply(&mut self, record: &[u8], _: TimestampMs) -> Result<(), String> {
+        match MetaRecord::decode(record).map_err(|e| format!("a record of the topics cannot be read: {e}"))? {
+            MetaRecord::TopicCreated(topic) => self.topic_created(topic),
+            MetaRecord::TopicDeleted(id) => self.topic_deleted(id),
+            MetaRecord::ProducerIds { end } => {
                 self.producer_ids_end = self.producer_ids_end.max(end);
                 self.changed.insert(COUNTERS_CHUNK.to_vec());
             }
-            Err(_) => {}
         }
+        Ok(())
     }
 
     fn on_ready(&mut self, _: &Context<'_>) {

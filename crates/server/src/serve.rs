@@ -90,6 +90,9 @@ pub fn run(config: &ServerConfig, settings: Vec<Setting>) -> Result<(), StartErr
         .block_on(async { threads::Signals::new() })
         .map_err(|e| StartError(format!("cannot listen to signals: {e}")))?;
     let broker = open(&env, config)?;
+    for lost in broker.lost_segments() {
+        tracing::error!("{lost}; its messages cannot be read, `polylogue check` of a stopped broker tells which");
+    }
     let started = broker.start().map_err(|e| StartError(e.to_string()));
     let result = started.and_then(|()| {
         let broker: Arc<dyn BrokerHandle> = Arc::new(broker.clone());

@@ -266,20 +266,26 @@ fn served(client: &mut Kafka, partition: i32) -> Vec<i64> {
     offsets
 }
 
+/// Waits until a segment holds these bytes, and gives its file.
+fn segment_with(segments: &Path, needle: &[u8]) -> PathBuf {
+    wait_until("a segment with the message", SECS, || {
+        let mut files = Vec::new();
+        find_files(segments, &mut files);
+        let holds = |path: &PathBuf| {
+            std::fs::read(path).is_ok_and(|bytes| bytes.windows(needle.len()).any(|window| window == needle))
+        };
+        Ok(files.into_iter().find(holds))
+    })
+    .unwrap()
+}
+
 #[test]
 fn a_flipped_bit_in_a_segment_fences_its_range_only() {
     let place = Place::new("segment");
     let server = place.start(place.serve(SMALL_FILES)).unwrap();
     fill(&mut connect(&server));
     let segments = place.data().join("shard-0000/segments");
-    let full = wait_until("a segment with the message", SECS, || {
-        let mut files = Vec::new();
-        find_files(&segments, &mut files);
-        let holds =
-            |path: &PathBuf| std::fs::read(path).is_ok_and(|bytes| bytes.windows(6).any(|window| window == b"<2:30>"));
-        Ok(files.iter().any(holds).then_some(()))
-    });
-    full.unwrap();
+    segment_with(&segments, b"<2:30>");
     server.terminate().unwrap();
     assert_eq!(flip(&segments, &value(2, 30)), 1);
 
@@ -295,6 +301,31 @@ fn a_flipped_bit_in_a_segment_fences_its_range_only() {
         } else {
             assert_eq!(lost, [], "partition {partition}");
         }
+        assert_eq!(client.put("t", partition, &["on it goes"]).unwrap(), MESSAGES);
+    }
+    server.terminate().unwrap();
+}
+
+/// Whoever starts it is told, and what else there is is served.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "this is the damage")]
+fn a_segment_that_is_gone_is_told_at_the_start_and_takes_nothing_else_along() {
+    let place = Place::new("gone");
+    let server = place.start(place.serve(SMALL_FILES)).unwrap();
+    fill(&mut connect(&server));
+    let file = segment_with(&place.data().join("shard-0000/segments"), b"<2:30>");
+    server.terminate().unwrap();
+    std::fs::remove_file(&file).unwrap();
+
+    let server = place.start(place.serve(SMALL_FILES)).unwrap();
+    let name = file.file_stem().unwrap().to_str().unwrap();
+    let said = server.said();
+    assert!(said.contains(name) && said.contains("cannot be read"), "{said}");
+    let mut client = connect(&server);
+    for partition in 0..PARTITIONS {
+        let offsets = served(&mut client, partition);
+        assert!(partition != 2 || !offsets.contains(&30));
+        assert!(offsets.contains(&(MESSAGES - 1)), "partition {partition}: {offsets:?}");
         assert_eq!(client.put("t", partition, &["on it goes"]).unwrap(), MESSAGES);
     }
     server.terminate().unwrap();

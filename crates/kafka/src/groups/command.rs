@@ -7,7 +7,6 @@
 //!
 //! Strings and bytes may share the memory of the request's frame: whatever outlives the request is copied.
 
-use super::turn::{join_error, sync_error};
 use crate::codec::{ErrorCode, StrBytes};
 use bytes::Bytes;
 use polylogue_types::{TimestampMs, TopicId};
@@ -452,38 +451,6 @@ pub enum GroupState {
     Dead,
 }
 
-impl GroupCommand {
-    /// The reply that refuses all of it: for what a session decides itself, such as a missing permission. Topics and
-    /// groups are those of the command, in its order.
-    #[must_use]
-    pub fn refused(&self, error: ErrorCode) -> GroupReply {
-        match self {
-            GroupCommand::Join(join) => join_error(error, join.member_id.clone(), join.version),
-            GroupCommand::Sync(_) => sync_error(error),
-            GroupCommand::Heartbeat(_) => GroupReply::Heartbeat(error),
-            GroupCommand::Leave(_) => GroupReply::Leave(LeaveGroupReply { error, members: Vec::new() }),
-            GroupCommand::CommitOffsets(commit) => {
-                GroupReply::CommitOffsets(commit.topics.iter().map(|topic| refused_commit(topic, error)).collect())
-            }
-            GroupCommand::FetchOffsets(fetch) => {
-                let group = |group| refused_fetch(group, fetch.version, error);
-                GroupReply::FetchOffsets(fetch.groups.iter().map(group).collect())
-            }
-            GroupCommand::List(_) => GroupReply::List(Err(error)),
-            GroupCommand::Describe(describe) => {
-                let group = |id: &StrBytes| DescribedGroup::without_members(id.clone(), GroupState::Dead, error);
-                GroupReply::Describe(describe.groups.iter().map(group).collect())
-            }
-            GroupCommand::Delete(delete) => {
-                GroupReply::Delete(delete.groups.iter().map(|group| (group.clone(), error)).collect())
-            }
-            GroupCommand::DeleteOffsets(_) => {
-                GroupReply::DeleteOffsets(DeleteOffsetsReply { error, topics: Vec::new() })
-            }
-        }
-    }
-}
-
 impl TopicKey {
     /// Its name and its id, as far as the request says.
     #[must_use]
@@ -493,11 +460,6 @@ impl TopicKey {
             TopicKey::Id(id) => (StrBytes::new(), *id),
         }
     }
-}
-
-fn refused_commit(topic: &CommitTopic, error: ErrorCode) -> TopicResults {
-    let (name, id) = topic.topic.parts();
-    TopicResults { name, id, partitions: topic.partitions.iter().map(|p| (p.index, error)).collect() }
 }
 
 /// An error of a whole group, which before version 2 is said of each partition.

@@ -1,8 +1,8 @@
 //! One batch of a produce request: what is checked in it, and what of it changes before it is stored.
 //!
-//! The header and the checksum are checked always. The records inside are looked at only where the topic demands it: it is
-//! compacted, bounds timestamps from below, recompresses, or the header states a timestamp beyond the bound. A record
-//! in a batch whose header says otherwise is thus its producer's own doing, and its consumers'.
+//! The header, the checksum and the frame of every record are checked always, as Kafka does: a batch whose checksum is right and
+//! whose records are broken would stop each consumer of the partition until it is retained no longer. It costs about 30 ns a
+//! record, and a decompression where the records are compressed.
 
 use super::work::Work;
 use crate::codec::produce::BatchIndexAndErrorMessage;
@@ -116,32 +116,25 @@ impl Changed {
 }
 
 fn change(work: &Work<'_>, config: &TopicConfig, bytes: Bytes, batch: ValidatedBatch) -> Result<Changed, Refused> {
-    let stated = batch.header.max_timestamp;
     let timestamps = (config.timestamp_kind == TimestampKind::Create).then(|| TimestampRange {
         now: work.now.wall_ms,
         before_max_ms: i64::try_from(config.timestamp_before_ms_max).unwrap_or(i64::MAX),
         after_max_ms: i64::try_from(config.timestamp_after_ms_max).unwrap_or(i64::MAX),
     });
-    let bounded_below = config.timestamp_before_ms_max < i64::MAX.unsigned_abs();
-    let untimely =
-        timestamps.is_some_and(|range| bounded_below || stated > range.now.saturating_add(range.after_max_ms));
-    let recompressed = target(config.compression, batch.header.compression());
+    let decompressed_bytes_max = work.settings.decompressed_bytes_max;
+    let rules = RecordRules { compacted: config.cleanup.compact, timestamps, decompressed_bytes_max };
+    let checked = check_records(&bytes, &batch.header, &rules)?;
     let mut changed = Changed { bytes, batch };
-    if config.cleanup.compact || untimely || recompressed.is_some() {
-        let rules = RecordRules {
-            compacted: config.cleanup.compact,
-            timestamps,
-            decompressed_bytes_max: work.settings.decompressed_bytes_max,
-        };
-        let checked = check_records(&changed.bytes, &changed.batch.header, &rules)?;
-        if timestamps.is_some() && checked.max_timestamp != stated {
-            let mut copy = changed.bytes.to_vec();
-            set_max_timestamp(&mut copy, checked.max_timestamp)?;
-            changed = Changed::to(Bytes::from(copy), &changed.batch)?;
-        }
+    if timestamps.is_some() && checked.max_timestamp != changed.batch.header.max_timestamp {
+        let mut copy = changed.bytes.to_vec();
+        set_max_timestamp(&mut copy, checked.max_timestamp)?;
+        changed = Changed::to(Bytes::from(copy), &changed.batch)?;
     }
-    if let Some((codec, level)) = recompressed {
-        let bytes = recompress(&changed.bytes, codec, level, work.settings.decompressed_bytes_max)?;
+    let has = changed.batch.header.codec()?;
+    // A consumer takes the place of a record from its offset delta: two records with one would be one too few.
+    let renumbered = (!checked.consecutive).then_some((has, None));
+    if let Some((codec, level)) = target(config.compression, has).or(renumbered) {
+        let bytes = recompress(&changed.bytes, codec, level, decompressed_bytes_max)?;
         if bytes.len() > config.max_message_bytes {
             return Err(BatchError::TooLarge { size: bytes.len(), limit: config.max_message_bytes }.into());
         }
@@ -155,7 +148,7 @@ fn change(work: &Work<'_>, config: &TopicConfig, bytes: Bytes, batch: ValidatedB
 }
 
 /// The codec that the topic wants and the batch has not. The level alone is no reason to compress anew.
-fn target(wanted: Compression, has: u8) -> Option<(Codec, Option<i32>)> {
+fn target(wanted: Compression, has: Codec) -> Option<(Codec, Option<i32>)> {
     let (codec, level) = match wanted {
         Compression::Producer => return None,
         Compression::None => (Codec::None, None),
@@ -164,5 +157,5 @@ fn target(wanted: Compression, has: u8) -> Option<(Codec, Option<i32>)> {
         Compression::Lz4(level) => (Codec::Lz4, Some(level)),
         Compression::Zstd(level) => (Codec::Zstd, Some(level)),
     };
-    (codec.id() != has).then_some((codec, level))
+    (codec != has).then_some((codec, level))
 }

@@ -135,17 +135,3 @@ fn people_see_groups_members_and_offsets() {
     assert_eq!(host.machine.described("none"), None);
     assert!(host.machine.described("h").is_some_and(|g| g.members.is_empty()));
 }
-
-#[test]
-fn a_session_can_refuse_a_command_in_its_own_words() {
-    let denied = ErrorCode::GroupAuthorizationFailed;
-    let refused = |command: GroupCommand| command.refused(denied);
-    let GroupReply::Join(reply) = refused(GroupCommand::Join(join("g", "m"))) else { panic!() };
-    assert_eq!((reply.error, &*reply.member_id), (denied, "m"));
-    let GroupReply::CommitOffsets(topics) = refused(GroupCommand::CommitOffsets(commit("g", "t", &[(3, 1)]))) else {
-        panic!()
-    };
-    assert_eq!((&*topics[0].name, &topics[0].partitions[..]), ("t", &[(3, denied)][..]));
-    let delete = DeleteGroups { groups: vec![text("g")] };
-    assert_eq!(refused(GroupCommand::Delete(delete)), GroupReply::Delete(vec![(text("g"), denied)]));
-}

@@ -156,20 +156,11 @@ fn checkpoint_and_suffix_are_the_whole_log() {
 }
 
 #[test]
-fn a_record_that_cannot_be_read_stops_the_coordinator_and_says_why() {
+fn a_record_that_cannot_be_read_is_told() {
     let mut host = Host::quick();
-    host.with(|machine, _, _| polylogue_api::StateMachine::apply(machine, &[77, 1, 2, 3], 0));
-    assert!(host.machine.fault().is_some_and(|why| why.contains("77")));
-    assert_eq!(host.join(join("g", "")).error, ErrorCode::CoordinatorNotAvailable);
-    assert_eq!(host.beat(beat("g", 1, "m")), ErrorCode::CoordinatorNotAvailable);
-    assert_eq!(host.commit(commit("g", "t", &[(0, 1)])), [ErrorCode::CoordinatorNotAvailable]);
-    assert_eq!(host.fetch(8, vec![fetch_group("g", None)])[0].error, ErrorCode::CoordinatorNotAvailable);
-    let old = host.fetch(1, vec![fetch_group("g", Some(&[("t", &[0])]))]);
-    assert_eq!(old[0].topics[0].partitions[0].error, ErrorCode::CoordinatorNotAvailable);
-    assert_eq!(
-        host.call(GroupCommand::List(ListGroups::default())),
-        GroupReply::List(Err(ErrorCode::CoordinatorNotAvailable))
-    );
+    let mut told = Ok(());
+    host.with(|machine, _, _| told = polylogue_api::StateMachine::apply(machine, &[77, 1, 2, 3], 0));
+    assert!(told.is_err_and(|why| why.contains("77")));
 }
 
 #[test]

@@ -93,6 +93,7 @@ fn figures(broker: &Broker) -> Vec<Figure> {
         all.gauge("store_tail_bytes", "Bytes of recent messages in memory", store.tail_bytes as u64);
         all.gauge("store_index_bytes", "Bytes of indexes in memory", store.index_bytes as u64);
         all.gauge("store_fenced", "Ranges that cannot be read because of damage", store.fenced as u64);
+        all.gauge("store_segments_lost", "Segments that cannot be read at all", store.segments_lost as u64);
         all.counter("store_read_tail_bytes", "Bytes of messages read from memory", store.read_tail_bytes);
         all.counter("store_read_file_bytes", "Bytes of messages read from files", store.read_file_bytes);
         all.counter("store_merged_bytes", "Bytes written by merges", store.merged_bytes);
