@@ -25,11 +25,13 @@ pub struct Settings {
     pub crashes_min: u64,
     /// Faults of the disk (refused operations, failed flushes, power cuts, flipped bits), at least.
     pub faults_min: u64,
+    /// Steps after which it ends, whatever it has done.
+    pub steps_max: u64,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { operations_min: 2_000, crashes_min: 1, faults_min: 3 }
+        Settings { operations_min: 2_000, crashes_min: 1, faults_min: 3, steps_max: 400_000 }
     }
 }
 
@@ -65,8 +67,6 @@ impl fmt::Display for Report {
     }
 }
 
-/// Steps after which a run ends, whatever it has done.
-const STEPS_MAX: u64 = 400_000;
 /// Steps that finishing (no more faults, everything settled) may take.
 const SETTLE_STEPS_MAX: u64 = 200_000;
 const TOPICS: [(&str, i32); 3] = [("a", 3), ("b", 2), ("c", 1)];
@@ -183,7 +183,7 @@ impl World {
     fn live_through(&mut self, settings: Settings) {
         let mut steps = 0;
         let mut first = true;
-        while steps < STEPS_MAX && self.failures.is_empty() && self.oracle.violations().is_empty() {
+        while steps < settings.steps_max && self.failures.is_empty() && self.oracle.violations().is_empty() {
             let Some(broker) = self.open() else { return };
             if std::mem::take(&mut first) {
                 self.create_topics(&broker);
