@@ -51,6 +51,12 @@ fn machine(tag: u8) -> Option<MachineId> {
     }
 }
 
+/// The machine that a chunk belongs to, and the chunk's id there; `None` for chunks of something else.
+pub(crate) fn machine_chunk(key: &ChunkKey) -> Option<(MachineId, Bytes)> {
+    let machine = key.id.first().copied().and_then(machine).filter(|_| key.kind == MACHINE)?;
+    Some((machine, key.id.slice(1..)))
+}
+
 fn partition_key(id: PartitionId) -> ChunkKey {
     ChunkKey { kind: PARTITION, id: Bytes::copy_from_slice(&id.0.to_be_bytes()) }
 }
@@ -62,8 +68,8 @@ pub(crate) fn load(checkpoints: &CheckpointStore) -> Result<Vec<Chunk>> {
     checkpoints.load(&mut |key: ChunkKey, bytes: Bytes| {
         match key.kind {
             MACHINE => {
-                if let Some(machine) = key.id.first().copied().and_then(machine) {
-                    chunks.push(Chunk::Machine { machine, id: key.id.slice(1..), bytes });
+                if let Some((machine, id)) = machine_chunk(&key) {
+                    chunks.push(Chunk::Machine { machine, id, bytes });
                 }
             }
             PARTITION => {

@@ -6,7 +6,7 @@
 mod journal;
 mod repair;
 
-pub use journal::{Damage, JournalFile, JournalReport, Torn, journal};
+pub use journal::{Damage, JournalFile, JournalReport, Torn, frames, journal};
 pub use repair::{RepairReport, repair};
 
 use crate::error::Result;

@@ -104,6 +104,27 @@ struct Chain {
 }
 
 impl Chain {
+    /// Reads the directories of the files that the manifest names.
+    fn read(env: &Env, dir: &Path, files: &[NamedCheckpoint]) -> Result<Chain> {
+        let mut chain = Chain::default();
+        for named in files {
+            let file = open_file(env, dir, named.sequence)?;
+            chain.add(Directory::read(&*file, named.sequence, named.len)?, named.len);
+        }
+        Ok(chain)
+    }
+
+    /// Shows every chunk that counts.
+    fn load(&self, env: &Env, dir: &Path, visit: &mut dyn FnMut(ChunkKey, Bytes) -> Result<()>) -> Result<()> {
+        let mut order: Vec<(&ChunkKey, &Place)> = self.chunks.iter().collect();
+        order.sort_unstable_by_key(|(_, place)| (place.sequence, place.position));
+        let mut files = Files::new(env, dir);
+        for (key, place) in order {
+            visit(key.clone(), files.read(key, place)?)?;
+        }
+        Ok(())
+    }
+
     /// Takes a newer file in.
     fn add(&mut self, directory: Directory, len: u64) {
         self.bytes += len;
@@ -120,6 +141,22 @@ impl Chain {
     }
 }
 
+/// Shows every chunk of the checkpoint of a shard's directory that no broker uses, and gives the index up to which they cover
+/// the log. Reads only.
+///
+/// # Errors
+/// `Damaged`, `Incompatible`, `Io`; what `visit` returns.
+pub fn read_checkpoint(
+    env: &Env,
+    shard_dir: &Path,
+    visit: &mut dyn FnMut(ChunkKey, Bytes) -> Result<()>,
+) -> Result<Option<Index>> {
+    let manifest = Keeper::read(env, shard_dir)?.unwrap_or_default();
+    let dir = shard_dir.join(CHECKPOINT_DIR);
+    Chain::read(env, &dir, &manifest.checkpoint_files)?.load(env, &dir, visit)?;
+    Ok(manifest.checkpoint_applied)
+}
+
 impl CheckpointStore {
     /// Opens the checkpoints that the manifest names. Reads their directories, not their chunks.
     ///
@@ -127,11 +164,7 @@ impl CheckpointStore {
     /// `Damaged`, `Incompatible`, `Io`; nothing is changed.
     pub(crate) fn open(env: Env, shard_dir: &Path, manifest: Arc<Keeper>) -> Result<CheckpointStore> {
         let dir = shard_dir.join(CHECKPOINT_DIR);
-        let mut chain = Chain::default();
-        for named in &manifest.look().checkpoint_files {
-            let file = open_file(&env, &dir, named.sequence)?;
-            chain.add(Directory::read(&*file, named.sequence, named.len)?, named.len);
-        }
+        let chain = Chain::read(&env, &dir, &manifest.look().checkpoint_files)?;
         let inner = Inner { env, dir, manifest, chain: Mutex::new(chain) };
         Ok(CheckpointStore { inner: Arc::new(inner) })
     }
@@ -154,13 +187,7 @@ impl CheckpointStore {
     /// # Errors
     /// `Damaged` names the file and the chunk; `Io`; what `visit` returns.
     pub fn load(&self, visit: &mut dyn FnMut(ChunkKey, Bytes) -> Result<()>) -> Result<Option<Index>> {
-        let chain = self.inner.chain.lock();
-        let mut order: Vec<(&ChunkKey, &Place)> = chain.chunks.iter().collect();
-        order.sort_unstable_by_key(|(_, place)| (place.sequence, place.position));
-        let mut files = Files::new(&self.inner.env, &self.inner.dir);
-        for (key, place) in order {
-            visit(key.clone(), files.read(key, place)?)?;
-        }
+        self.inner.chain.lock().load(&self.inner.env, &self.inner.dir, visit)?;
         Ok(self.applied())
     }
 

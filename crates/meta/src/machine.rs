@@ -84,6 +84,12 @@ impl TopicMeta {
         self.record.id
     }
 
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.record.name
+    }
+
     /// Its settings.
     #[must_use]
     pub fn config(&self) -> &Arc<polylogue_api::TopicConfig> {

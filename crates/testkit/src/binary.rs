@@ -25,7 +25,9 @@ pub fn binary() -> Result<PathBuf> {
     // TARGET/debug/deps/TEST, or TARGET/release/deps/TEST
     let target = test.ancestors().nth(3).unwrap_or(Path::new("target"));
     let candidates = ["release", "debug"].map(|profile| target.join(profile).join("polylogue"));
-    candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+    // Whichever was built last is the one that is meant.
+    let built = |path: &PathBuf| path.metadata().and_then(|found| found.modified()).ok();
+    candidates.into_iter().filter(|path| path.is_file()).max_by_key(built).ok_or_else(|| {
         format!(
             "no binary `polylogue` below {}: build it with `cargo build -p polylogue-server`, or name one in {BINARY_ENV}",
             target.display()

@@ -346,6 +346,7 @@ fn a_flipped_bit_in_the_live_journal_refuses_the_start_until_it_is_fenced() {
     let checked = run(["check".as_ref(), data.as_os_str()]).unwrap();
     let said = String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
     assert!(!checked.status.success() && said.contains("damage"), "check: {checked:?}");
+    assert!(said.contains(" is number 1 of topic t"), "no topic is named: {said}");
     let repaired = run(["repair".as_ref(), data.as_os_str(), "--fence".as_ref()]).unwrap();
     assert!(repaired.status.success(), "repair: {repaired:?}");
 

@@ -143,6 +143,30 @@ pub fn journal(env: &Env, shard_dir: &Path) -> Result<JournalReport> {
     report(&survey, lost)
 }
 
+/// Shows every frame of the journal of a shard's directory that can still be read, whatever is damaged around it. Entries of a
+/// frame may be damaged themselves: see [`EntryRef`]. Reads only.
+///
+/// # Errors
+/// As [`journal`].
+pub fn frames(env: &Env, shard_dir: &Path, visit: &mut dyn FnMut(&Frame)) -> Result<()> {
+    let dir = journal_dir(shard_dir);
+    if !env.disk.exists(&dir) {
+        return Ok(());
+    }
+    let (survey, _) = survey(env, &dir, OpenMode::Read)?;
+    examine(&survey, &mut |found| {
+        let frame = match found {
+            Found::Frame(walked) => walked.frame.as_ref(),
+            Found::Damage(hole) => hole.salvaged.as_ref(),
+            Found::End(..) => None,
+        };
+        if let Some(frame) = frame {
+            visit(frame);
+        }
+        Ok(())
+    })
+}
+
 /// The report on a survey, with the damage that the survey itself has found.
 pub(super) fn report(survey: &Survey, lost: Vec<Damage>) -> Result<JournalReport> {
     let mut seen = Seen::default();

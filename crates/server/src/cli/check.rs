@@ -3,11 +3,12 @@
 use super::Failure;
 use super::args::{CheckArgs, RepairArgs};
 use super::output::Out;
-use polylogue_broker::{DataDir, read_identity};
+use polylogue_broker::{DataDir, partition_names, read_identity};
 use polylogue_env::Env;
 use polylogue_log::check;
-use polylogue_types::ShardId;
+use polylogue_types::{PartitionId, ShardId};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// What a shard's directory is called in front of its number.
@@ -35,6 +36,7 @@ pub(super) fn check(args: &CheckArgs, out: &Out) -> Result<(), Failure> {
     let (_held, shards) = open(&env, &args.dir)?;
     let mut sound = true;
     let mut found = Vec::new();
+    let mut said = String::new();
     for (id, dir) in shards {
         let (is_sound, text) = match check::check(&env, &dir) {
             Ok(report) => (report.is_sound(), report.to_string()),
@@ -50,11 +52,22 @@ pub(super) fn check(args: &CheckArgs, out: &Out) -> Result<(), Failure> {
             for line in text.lines() {
                 out.line(&format!("  {line}"))?;
             }
+            said.push_str(&text);
         }
     }
+    // Findings name partitions by their ids, which is what files know; people know topics.
+    let names = if sound { BTreeMap::new() } else { partition_names(&env, &args.dir) };
     if out.json {
-        out.value(&json!({ "sound": sound, "shards": found }))?;
+        let names: BTreeMap<String, _> = names
+            .into_iter()
+            .map(|(id, (topic, partition))| (id.to_string(), json!({ "topic": topic, "partition": partition })))
+            .collect();
+        out.value(&json!({ "sound": sound, "shards": found, "partitions": names }))?;
     } else if !sound {
+        let told = |id: &PartitionId| said.contains(&format!("partition {id} "));
+        for (id, (topic, number)) in names.iter().filter(|(id, _)| told(id)) {
+            out.line(&format!("partition {id} is number {number} of topic {topic}"))?;
+        }
         let dir = args.dir.display();
         eprintln!("polylogue: damage was found; `polylogue repair {dir} --fence` makes the rest usable");
     }

@@ -1,0 +1,47 @@
+//! Which partition is which, in a directory that no broker can open.
+
+use crate::checkpoint::machine_chunk;
+use crate::datadir::shard_dir;
+use crate::open::META_SHARD;
+use polylogue_api::{MachineId, StateMachine};
+use polylogue_env::Env;
+use polylogue_log::check;
+use polylogue_log::checkpoint::read_checkpoint;
+use polylogue_meta::{META_PARTITION, MetaMachine, MetaSettings};
+use polylogue_types::PartitionId;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The topic and the number of each partition, as far as a data directory that no broker uses still tells, damaged or not:
+/// for people who read which partitions are damaged. What cannot be read is passed over. Reads only.
+#[must_use]
+pub fn partition_names(env: &Env, data_dir: &Path) -> BTreeMap<PartitionId, (String, u32)> {
+    let dir = shard_dir(data_dir, META_SHARD);
+    let mut meta = MetaMachine::new(MetaSettings {
+        sync_shards: vec![META_SHARD],
+        async_shard: META_SHARD,
+        memory_shard: META_SHARD,
+        partitions_max: 0,
+    });
+    let checkpoint = read_checkpoint(env, &dir, &mut |key, bytes| {
+        if let Some((MachineId::Meta, id)) = machine_chunk(&key) {
+            drop(meta.load_chunk(&id, bytes));
+        }
+        Ok(())
+    });
+    let applied = checkpoint.ok().flatten();
+    // Whatever cannot be read has been told by `check` already, which is what the names are for.
+    drop(check::frames(env, &dir, &mut |frame| {
+        for entry in frame.entries.iter().filter(|e| e.envelope.partition == META_PARTITION) {
+            if Some(frame.index) > applied {
+                drop(meta.apply(&frame.native(entry), frame.time_ms));
+            }
+        }
+        meta.take_events();
+    }));
+    let numbered = |topic: &polylogue_meta::TopicMeta| {
+        let name = topic.name().to_owned();
+        topic.placement().zip(0..).map(move |((id, _), number)| (id, (name.clone(), number))).collect::<Vec<_>>()
+    };
+    meta.topics().flat_map(|topic| numbered(topic)).collect()
+}
