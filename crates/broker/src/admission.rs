@@ -14,6 +14,9 @@ type Wake = Box<dyn FnOnce(Permit) + Send>;
 struct State {
     used: usize,
     waiting: VecDeque<(usize, Wake)>,
+    /// Somebody hands out what was given back. A waiter that is gone drops its permit at once, inside of that: were it to hand
+    /// out in turn, a line of such waiters would be as deep a recursion.
+    handing_out: bool,
 }
 
 /// The process-wide bound on bytes of requests in work.
@@ -50,7 +53,10 @@ impl Admission {
     /// A bound of so many bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Admission {
-        Admission { bytes_max, state: Arc::new(Mutex::new(State { used: 0, waiting: VecDeque::new() })) }
+        Admission {
+            bytes_max,
+            state: Arc::new(Mutex::new(State { used: 0, waiting: VecDeque::new(), handing_out: false })),
+        }
     }
 
     /// A permit at once, or none. A request larger than the whole bound counts as the whole bound: it gets its turn
@@ -89,22 +95,28 @@ impl Admission {
     }
 
     fn give_back(&self, bytes: usize) {
-        let mut due = Vec::new();
         {
             let mut state = self.state.lock();
             state.used = state.used.saturating_sub(bytes);
-            while let Some((next, _)) = state.waiting.front() {
-                let next = *next;
-                if state.used + next > self.bytes_max {
-                    break;
-                }
-                state.used += next;
-                due.extend(state.waiting.pop_front());
+            if std::mem::replace(&mut state.handing_out, true) {
+                return;
             }
         }
-        for (bytes, wake) in due {
+        while let Some((bytes, wake)) = self.next_due() {
             wake(Permit { admission: self.clone(), bytes });
         }
+    }
+
+    /// The next waiter whose bytes are free, with its bytes taken; `None` ends the handing out.
+    fn next_due(&self) -> Option<(usize, Wake)> {
+        let mut state = self.state.lock();
+        let fits = state.waiting.front().is_some_and(|(bytes, _)| state.used + bytes <= self.bytes_max);
+        let due = state.waiting.pop_front_if(|_| fits);
+        match &due {
+            Some((bytes, _)) => state.used += bytes,
+            None => state.handing_out = false,
+        }
+        due
     }
 }
 
@@ -135,6 +147,18 @@ mod tests {
         let (name, small) = rx.try_recv().unwrap();
         assert_eq!(name, "small");
         drop((large, small));
+        assert_eq!(admission.load(), (0, 0));
+    }
+
+    /// Each was a step of a recursion once, which ended the process.
+    #[test]
+    fn a_long_line_of_waiters_that_are_gone_is_passed_over() {
+        let admission = Admission::new(100);
+        let held = admission.try_admit(100).unwrap();
+        for _ in 0..200_000 {
+            admission.admit(100, Box::new(drop));
+        }
+        drop(held);
         assert_eq!(admission.load(), (0, 0));
     }
 

@@ -6,6 +6,7 @@ use crate::broker::{Broker, Inner};
 use crate::checkpoint::Captured;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machines::{Outbox, context};
+use crate::partition::Partition;
 use crate::record::{BROKER_PARTITION, BrokerRecord};
 use crate::shard::Shard;
 use polylogue_api::Durability;
@@ -203,31 +204,44 @@ impl Inner {
                 state.lost && state.settled >= state.next_ticket
             };
             if settled && let Ok(term) = shard.log.acquire() {
-                self.take_term(&shard, term);
-                if shard.id == self.meta_shard {
-                    let mut outbox = Outbox::new();
-                    let context = context(self.now(), self.catalog.as_ref(), self.env.rng.next_u64());
-                    self.machines.lock().writer_lost(&context, &shard, &mut outbox);
-                    self.send(outbox);
+                let mut outbox = Outbox::new();
+                {
+                    // No topic comes or goes meanwhile.
+                    let meta = self.shard_if_open(self.meta_shard);
+                    let _no_events = meta.as_ref().map(|meta| meta.applying.lock());
+                    let _no_commits = (shard.id != self.meta_shard).then(|| shard.applying.lock());
+                    self.take_term(&shard, term, Some(&mut outbox));
                 }
+                self.send(outbox);
             }
         }
     }
 
-    /// The shard has a new term: tails start again from what is applied, and leader epochs grow.
-    pub(crate) fn take_term(&self, shard: &Arc<Shard>, term: Term) {
+    /// The shard has a new term: tails start again from what is applied, and leader epochs grow. `retaken`: a writer before
+    /// was lost, and the machines hear of it before anything can be proposed in the new term, because what they count
+    /// on is void.
+    pub(crate) fn take_term(&self, shard: &Arc<Shard>, term: Term, retaken: Option<&mut Outbox>) {
         let mut machines = self.machines.lock();
         machines.meta.set_term(shard.id, term);
         {
             let mut state = shard.state.lock();
             state.term = term;
-            state.lost = false;
+            // One that was on its way when the writer was lost may never come.
+            state.cut_proposed = state.cut;
             for partition in state.partitions.values_mut() {
                 partition.reset_tail();
             }
         }
+        let context = context(self.now(), self.catalog.as_ref(), self.env.rng.next_u64());
+        let lost = retaken.filter(|_| shard.id == self.meta_shard);
+        let effects = lost.as_ref().map(|_| machines.writer_lost(&context)).unwrap_or_default();
+        shard.state.lock().lost = false;
+        if let Some(outbox) = lost {
+            for (id, effects) in effects {
+                machines.carry_out(id, effects, shard, outbox);
+            }
+        }
         let topics: Vec<_> = machines.meta.topics().cloned().collect();
-        drop(machines);
         for topic in topics.iter().filter(|t| t.placement().any(|(_, in_shard)| in_shard == shard.id)) {
             let info = topic.info(&|id| self.term_of(id));
             let mut state = shard.state.lock();
@@ -239,6 +253,7 @@ impl Inner {
             drop(state);
             self.catalog.publish(topic, &|id| self.term_of(id));
         }
+        drop(machines);
     }
 
     /// Proposes new log starts for what time and size no longer keep.
@@ -248,8 +263,10 @@ impl Inner {
             if state.lost {
                 return;
             }
-            let partitions =
-                state.partitions.values().filter(|p| p.config.cleanup.delete && !crate::open::is_own(p.id));
+            // A ring of frames forgets, whatever the topic wants.
+            let forgets = shard.class == Durability::Memory;
+            let applies = |p: &&Partition| (forgets || p.config.cleanup.delete) && !crate::open::is_own(p.id);
+            let partitions = state.partitions.values().filter(applies);
             partitions.map(|p| (p.id, self.retention_of(shard, &p.config))).collect()
         };
         let mut trims = shard.store.retention_scan(self.env.clock.now_ms(), limits.iter().copied());
@@ -280,7 +297,11 @@ impl Inner {
             }
             _ => config.retention_bytes,
         };
-        Retention { ms: config.retention_ms, bytes }
+        // Without `delete` only the ring's own bound holds.
+        match config.cleanup.delete {
+            true => Retention { ms: config.retention_ms, bytes },
+            false => Retention { ms: None, bytes: bytes.filter(|_| shard.class == Durability::Memory) },
+        }
     }
 
     pub(crate) fn background_step(&self) -> bool {

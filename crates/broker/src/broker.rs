@@ -5,6 +5,7 @@ use crate::config::BrokerConfig;
 use crate::datadir::DataDir;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machines::{Expects, Machines, Outbox, context};
+use crate::open::shard_of_class;
 use crate::pending::PendingAppend;
 use crate::readers::Readers;
 use crate::shard::{AppendTerms, Parked, Shard};
@@ -13,8 +14,8 @@ use crate::status::Gauges;
 use parking_lot::{Condvar, Mutex, RwLock};
 use polylogue_api::machine::Command;
 use polylogue_api::{
-    AppendEntry, AppendError, AppendRequest, Catalog, EpochEnd, EpochEndQuery, MachineId, Now, ReadError, Reply,
-    Request, Token, Unavailable, WatchRequest,
+    AppendEntry, AppendError, AppendRequest, Catalog, CreateTopics, EpochEnd, EpochEndQuery, MachineId, Now, ReadError,
+    Reply, Request, Token, TopicError, Unavailable, WatchRequest,
 };
 use polylogue_env::{Env, JoinTask};
 use polylogue_meta::{MetaCommand, SharedCatalog};
@@ -58,6 +59,8 @@ pub(crate) struct Inner {
     /// The threads have been started.
     pub(crate) running: AtomicBool,
     pub(crate) started_ns: u64,
+    /// Held while a shard is opened late.
+    pub(crate) opening: Mutex<()>,
     /// Itself, for what is opened late.
     pub(crate) this: std::sync::Weak<Inner>,
 }
@@ -104,6 +107,10 @@ impl Broker {
                 );
             }
             Request::CreateTopics(command) => {
+                if let Err(why) = self.inner.open_classes(&command) {
+                    let refused = command.topics.iter().map(|_| Err(TopicError::Unavailable(why))).collect();
+                    return origin.reply(Reply::CreateTopics(refused));
+                }
                 let expects = Expects::CreatedTopics(command.topics.len());
                 self.inner.command(MachineId::Meta, origin, expects, Box::new(MetaCommand::CreateTopics(command)));
             }
@@ -155,6 +162,8 @@ impl Inner {
     /// The shard of that id, opened where it is not yet.
     pub(crate) fn shard(&self, id: ShardId) -> Result<Arc<Shard>> {
         let known = self.shards.read().get(&id).cloned();
+        let _one_at_a_time = known.is_none().then(|| self.opening.lock());
+        let known = known.or_else(|| self.shards.read().get(&id).cloned());
         match known {
             Some(shard) => Ok(shard),
             None => match self.this.upgrade() {
@@ -162,6 +171,18 @@ impl Inner {
                 None => Err(Error::new(ErrorKind::Io, "the broker is shutting down")),
             },
         }
+    }
+
+    /// Opens the shards that topics to be created are the first to want: once a topic's record is committed it is too late to
+    /// find that there is no room.
+    fn open_classes(&self, command: &CreateTopics) -> std::result::Result<(), Unavailable> {
+        for shard in command.topics.iter().filter_map(|topic| shard_of_class(topic.config.durability)) {
+            self.shard(shard).map_err(|e| match e.kind {
+                ErrorKind::StorageFull => Unavailable::StorageFull,
+                _ => Unavailable::Busy,
+            })?;
+        }
+        Ok(())
     }
 
     pub(crate) fn term_of(&self, shard: ShardId) -> Term {

@@ -106,6 +106,10 @@ impl Inner {
             }
         }
         for entry in &frame.entries {
+            if !state.partitions.contains_key(&entry.envelope.partition) {
+                // Written before its topic was deleted, committed after: the store has just taken it in.
+                store.drop_partition(entry.envelope.partition);
+            }
             Shard::apply_entry(state, &entry.envelope, frame.time_ms, replay, fired)?;
             if entry.envelope.partition == crate::record::BROKER_PARTITION {
                 let record = BrokerRecord::decode(&frame.native(entry))

@@ -179,15 +179,18 @@ impl Machines {
         self.others.values().filter_map(|m| m.next_deadline_ms()).min()
     }
 
-    /// The writer was lost and taken anew.
-    pub(crate) fn writer_lost(&mut self, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
-        for id in self.ids() {
+    /// The writer was lost: tails are derived from applied state again. What the machines want done is to be carried out
+    /// once there is a writer.
+    pub(crate) fn writer_lost(&mut self, context: &Context<'_>) -> Vec<(MachineId, Effects)> {
+        let lost = |id| {
             let mut effects = Effects::default();
             if let Some(machine) = self.get_mut(id) {
                 machine.on_writer_lost(context, &mut effects);
             }
-            self.carry_out(id, effects, shard, outbox);
-        }
+            (id, effects)
+        };
+        let ids = [MachineId::Meta, MachineId::KafkaGroups];
+        ids.into_iter().map(lost).collect()
     }
 }
 

@@ -44,6 +44,15 @@ const MEMORY_SHARD: ShardId = ShardId(2000);
 /// The shard that holds the machines' records.
 pub(crate) const META_SHARD: ShardId = ShardId(0);
 
+/// The one shard of a class that has only one and is opened when a topic wants it.
+pub(crate) fn shard_of_class(class: Durability) -> Option<ShardId> {
+    match class {
+        Durability::Sync => None,
+        Durability::Async => Some(ASYNC_SHARD),
+        Durability::Memory => Some(MEMORY_SHARD),
+    }
+}
+
 impl Broker {
     /// Opens the data directory and recovers it. Nothing runs by itself yet: call [`Broker::start`], or step it.
     ///
@@ -83,6 +92,7 @@ impl Broker {
             threads: Mutex::default(),
             due: Mutex::default(),
             running: AtomicBool::new(false),
+            opening: Mutex::default(),
             env,
             config,
             data,
@@ -147,7 +157,7 @@ impl Inner {
         *sink.target.lock() = Some((Arc::downgrade(self), Arc::downgrade(&shard)));
         self.shards.write().insert(id, shard.clone());
         let term = shard.log.acquire()?;
-        self.take_term(&shard, term);
+        self.take_term(&shard, term, None);
         Ok(shard)
     }
 

@@ -7,8 +7,8 @@ use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use polylogue_types::{Offset, Ordinal, PartitionId, TimestampMs};
 use std::sync::Arc;
 
-/// How many leader epochs are remembered per partition; older ones end where the oldest kept one begins, which is
-/// safe: a consumer that asks for them is told to look for truncation there.
+/// How many leader epochs are remembered per partition; older ones end where the oldest kept one begins, as in Kafka
+/// (`LeaderEpochFileCache.endOffsetFor`).
 const EPOCHS_MAX: usize = 64;
 
 /// Tail: `next_*` and the unapplied end of `producers`. Applied: everything else. The two meet at
@@ -110,11 +110,16 @@ impl Partition {
     /// The largest epoch not above `asked` and where it ends (KIP-320): `(-1, None)` when nothing is known.
     pub(crate) fn epoch_end(&self, asked: i32) -> (i32, Option<Offset>) {
         if asked == self.leader_epoch {
-            return (asked, Some(self.high_watermark));
+            // A reader may be ahead of the high watermark for a moment, and what it has read is no divergence.
+            return (asked, Some(self.high_watermark.max(self.next_offset)));
+        }
+        if asked > self.leader_epoch || asked < 0 {
+            return (-1, None);
         }
         let after = self.epochs.partition_point(|(epoch, _)| *epoch <= asked);
-        if asked > self.leader_epoch || after == 0 {
-            return (-1, None);
+        if after == 0 {
+            // Nothing is left of it, and perhaps nothing ever was: it ended where what is known begins.
+            return (asked, Some(self.epochs.first().map_or(self.high_watermark, |(_, first)| *first)));
         }
         let epoch = self.epochs.get(after - 1).map_or(-1, |(epoch, _)| *epoch);
         let end = self.epochs.get(after).map_or(self.high_watermark, |(_, first)| *first);
@@ -210,7 +215,21 @@ mod tests {
         assert_eq!(p.epoch_end(3), (2, Some(Offset(15))));
         assert_eq!(p.epoch_end(4), (4, Some(Offset(15))));
         assert_eq!(p.epoch_end(5), (-1, None));
+        assert_eq!(p.epoch_end(-1), (-1, None));
         assert_eq!((p.epoch_at(Offset(3)), p.epoch_at(Offset(12)), p.epoch_at(Offset(15))), (0, 2, 4));
+    }
+
+    /// A consumer that stood in an empty partition over a restart was told of a truncation, and skipped what came next.
+    #[test]
+    fn an_epoch_in_which_nothing_was_written_ends_where_the_first_known_begins() {
+        let mut p = partition();
+        p.leader_epoch = 5;
+        assert_eq!(p.epoch_end(3), (3, Some(Offset(0))));
+        p.apply(&entry(0, 0, 10, 5), 0).unwrap();
+        assert_eq!(p.epoch_end(4), (4, Some(Offset(0))));
+        assert_eq!(p.epoch_end(5), (5, Some(Offset(10))));
+        p.next_offset = Offset(12);
+        assert_eq!(p.epoch_end(5), (5, Some(Offset(12))), "what is being written counts");
     }
 
     #[test]

@@ -5,7 +5,9 @@ use crate::broker::Inner;
 use crate::shard::Shard;
 use crate::sink::Origin;
 use bytes::Bytes;
-use polylogue_api::{FindOffset, FoundOffset, OffsetSpec, ReadData, ReadError, ReadPart, ReadRequest, Reply};
+use polylogue_api::{
+    Durability, FindOffset, FoundOffset, OffsetSpec, ReadData, ReadError, ReadPart, ReadRequest, Reply,
+};
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::store::{Lookup, ReadResult};
 use polylogue_types::{Offset, PartitionId};
@@ -16,6 +18,9 @@ use std::sync::Arc;
 struct Bounds {
     log_start: Offset,
     high_watermark: Offset,
+    /// The offset after the last one given out. A reader may be ahead of the high watermark: what is committed can be read a
+    /// moment before the state says so.
+    end: Offset,
 }
 
 /// A read in work: the parts before `results.len()` are done.
@@ -73,7 +78,10 @@ impl Inner {
     fn bounds(shard: &Shard, partition: PartitionId) -> Option<Bounds> {
         let state = shard.state.lock();
         let p = state.partitions.get(&partition)?;
-        Some(Bounds { log_start: p.log_start, high_watermark: p.high_watermark })
+        // What fell out of the ring of frames is gone, whatever the log start says until its record is there.
+        let kept = (shard.class == Durability::Memory).then(|| shard.store.partition_stats(partition)).flatten();
+        let log_start = kept.map_or(p.log_start, |kept| p.log_start.max(kept.first.min(p.high_watermark)));
+        Some(Bounds { log_start, high_watermark: p.high_watermark, end: p.next_offset })
     }
 
     pub(crate) fn read(inner: &Arc<Inner>, origin: Origin, request: ReadRequest) {
@@ -123,13 +131,13 @@ impl Inner {
     ) -> Result<(Bounds, Option<polylogue_log::Result<Lookup<ReadResult>>>), ReadError> {
         let shard = self.partition_shard(part.partition).ok_or(ReadError::UnknownPartition)?;
         let bounds = Inner::bounds(&shard, part.partition).ok_or(ReadError::UnknownPartition)?;
-        let Bounds { log_start, high_watermark } = bounds;
-        if part.offset < log_start || part.offset > high_watermark {
+        let Bounds { log_start, high_watermark, end } = bounds;
+        if part.offset < log_start || part.offset > end {
             return Err(ReadError::OutOfRange { log_start, high_watermark });
         }
         let at_least_one = reading.request.at_least_one && !reading.found_any;
         let bytes_max = (part.bytes_max as usize).min(reading.bytes_left);
-        if part.offset == high_watermark || (bytes_max == 0 && !at_least_one) {
+        if part.offset >= high_watermark || (bytes_max == 0 && !at_least_one) {
             return Ok((bounds, None));
         }
         Ok((bounds, Some(shard.store.read(part.partition, part.offset, bytes_max, at_least_one))))

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use polylogue_api::*;
 use polylogue_broker::{Broker, BrokerConfig, ReplySink, SessionId};
-use polylogue_env::sim::SimWorld;
+use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimWorld};
 use polylogue_record::crc::crc32c;
 use polylogue_record::envelope::{EntryFlags, Form};
 use polylogue_replicate::Work;
@@ -347,5 +347,94 @@ fn a_clean_stop_needs_no_replay() {
     assert!(matches!(refused, Err(AppendError::Unavailable(Unavailable::Stopping))), "{refused:?}");
     drop(node);
     let mut node = Node::open(&world, |_| {});
+    assert_eq!(node.text(a, 0), "x");
+}
+
+/// What is committed can be read a moment before the state says so: who then asks for more was told that he is out of range.
+#[test]
+fn a_reader_ahead_of_the_high_watermark_is_not_out_of_range() {
+    let world = SimWorld::new(11);
+    let mut node = Node::open(&world, |_| {});
+    let a = node.create("t", 1, TopicConfig::default()).partitions[0].id;
+    node.start(Request::Append(AppendRequest { entries: vec![entry(a, "x")], ack: Ack::Committed }));
+    let mut at = |offset| {
+        let part = ReadPart { partition: a, offset: Offset(offset), bytes_max: 1 << 20 };
+        let read = ReadRequest { parts: vec![part], bytes_max: 1 << 20, at_least_one: true };
+        let token = node.start(Request::Read(read));
+        match node.client.replies.lock().remove(&token) {
+            Some(Reply::Read(mut results)) => results.remove(0),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(at(1).is_ok_and(|read| read.chunks.is_empty()));
+    assert!(matches!(at(2), Err(ReadError::OutOfRange { .. })));
+}
+
+/// Their runs stayed in the store until the next start, and their bytes on the disk.
+#[test]
+fn entries_on_their_way_when_their_topic_is_deleted_leave_nothing() {
+    let world = SimWorld::new(12);
+    let mut node = Node::open(&world, |_| {});
+    let mut left = Vec::new();
+    for in_flight in [false, true] {
+        let a = node.create("t", 1, TopicConfig::default()).partitions[0].id;
+        node.append(entry(a, "x")).unwrap();
+        let delete = DeleteTopics { topics: vec![TopicRef::Name("t".into())] };
+        node.start(Request::DeleteTopics(delete));
+        if in_flight {
+            // Its entry comes in a later frame.
+            node.broker.log_step(Work::Write);
+            node.start(Request::Append(AppendRequest { entries: vec![entry(a, "y")], ack: Ack::Committed }));
+        }
+        node.drive();
+        left.push(node.broker.shards()[0].store.partitions);
+    }
+    assert_eq!(left[0], left[1]);
+}
+
+/// A ring of frames forgets by itself: "earliest" has to be what is still there, even where nothing is ever deleted.
+#[test]
+fn the_earliest_offset_of_a_memory_topic_can_be_read() {
+    let world = SimWorld::new(13);
+    let mut node = Node::open(&world, |c| {
+        c.memory_bytes_max = 256 << 10;
+        c.retention_check_ms = 1 << 40;
+    });
+    let config = TopicConfig {
+        durability: Durability::Memory,
+        cleanup: Cleanup { delete: false, compact: true },
+        ..TopicConfig::default()
+    };
+    let a = node.create("t", 1, config).partitions[0].id;
+    for _ in 0..64 {
+        node.append(entry(a, &"x".repeat(16 << 10))).unwrap();
+    }
+    let query = FindOffset { partition: a, at: OffsetSpec::Earliest };
+    let Reply::FindOffsets(found) = node.ask(Request::FindOffsets(vec![query])) else { panic!() };
+    let earliest = found[0].as_ref().unwrap().offset.unwrap();
+    assert!(earliest > Offset(0), "the ring holds everything: nothing is tested");
+    assert!(!node.read(a, earliest.0).unwrap().chunks.is_empty());
+    let before = node.read(a, earliest.0 - 1).unwrap_err();
+    assert!(matches!(before, ReadError::OutOfRange { log_start, .. } if log_start == earliest), "{before:?}");
+}
+
+/// The record was committed first and its journal made afterwards: a full disk ended the process, and each start after it.
+#[test]
+fn a_topic_of_a_class_for_which_there_is_no_room_is_refused() {
+    let world = SimWorld::new(14);
+    let mut node = Node::open(&world, |_| {});
+    let create = || {
+        let config = TopicConfig { durability: Durability::Async, ..TopicConfig::default() };
+        let topic = NewTopic { name: "t".into(), partitions: 1, config, internal: false };
+        Request::CreateTopics(CreateTopics { topics: vec![topic], validate_only: false })
+    };
+    world.disk.inject(Fault::chance(FaultOp::Allocate, 1_000_000, FaultKind::NoSpace));
+    let Reply::CreateTopics(results) = node.ask(create()) else { panic!() };
+    assert_eq!(results[0].as_ref().unwrap_err(), &TopicError::Unavailable(Unavailable::StorageFull));
+    assert_eq!(world.fatal().reason(), None);
+    world.disk.clear_faults();
+    let Reply::CreateTopics(results) = node.ask(create()) else { panic!() };
+    let a = results[0].as_ref().unwrap().topic.partitions[0].id;
+    node.append(entry(a, "x")).unwrap();
     assert_eq!(node.text(a, 0), "x");
 }

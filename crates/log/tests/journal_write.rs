@@ -274,6 +274,10 @@ fn the_queue_is_bounded_by_count_and_by_bytes() {
     }
     let refused = node.propose(1_000, vec![draft(1, 1_000, payload(1, 10))]).expect_err("full");
     assert_eq!((refused.kind, refused.proposal.ticket), (ErrorKind::Busy, 1_000));
+    // A record that payload crowds out would cost its proposer the writer, and everybody with it.
+    let mut record = refused.proposal.clone();
+    record.reserve = true;
+    node.journal.try_propose(*record).expect("room that payload cannot take");
     node.settle();
     node.journal.try_propose(*refused.proposal).expect("taken now");
     node.propose(1_001, vec![draft(1, 1_001, payload(1, 900 << 10))]).expect("taken");

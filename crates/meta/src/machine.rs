@@ -414,6 +414,10 @@ impl StateMachine for MetaMachine {
             MetaRecord::TopicDeleted(id) => self.topic_deleted(id),
             MetaRecord::ProducerIds { end } => {
                 self.producer_ids_end = self.producer_ids_end.max(end);
+                // Not one of this tail's own blocks: whoever reserved it may have given its ids out.
+                if end > self.tail.producer_end {
+                    (self.tail.producer_next, self.tail.producer_end) = (end, end);
+                }
                 self.changed.insert(COUNTERS_CHUNK.to_vec());
             }
         }

@@ -77,6 +77,19 @@ struct State {
     refused: u64,
 }
 
+/// By how much the queue's bounds are higher for reserve proposals: records that go on when there is no room for payload must not
+/// be refused because payload has filled the queue.
+const RESERVE_FACTOR: usize = 2;
+
+impl State {
+    fn is_full(&self, proposal: &Proposal, cost: usize, config: &Config) -> bool {
+        let factor = if proposal.reserve { RESERVE_FACTOR } else { 1 };
+        let bytes_max = config.queue_bytes_max.saturating_mul(factor);
+        self.items.len() >= config.queue_count_max.saturating_mul(factor)
+            || (!self.items.is_empty() && self.bytes + cost > bytes_max)
+    }
+}
+
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
@@ -104,9 +117,7 @@ impl Queue {
             Some(ErrorKind::Stopped)
         } else if state.epoch != Some(queued.proposal.epoch) {
             Some(ErrorKind::Fenced)
-        } else if state.items.len() >= config.queue_count_max
-            || (!state.items.is_empty() && state.bytes + cost > config.queue_bytes_max)
-        {
+        } else if state.is_full(&queued.proposal, cost, config) {
             Some(ErrorKind::Busy)
         } else if self.no_room(&queued, state.bytes, config) {
             Some(ErrorKind::StorageFull)

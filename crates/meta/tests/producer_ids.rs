@@ -1,0 +1,49 @@
+//! Producer ids: nobody gets one that somebody else has had.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+use polylogue_api::{Caller, ClusterInfo, Context, Effects, Now, StateMachine};
+use polylogue_meta::{MetaCommand, MetaMachine, MetaReply, MetaSettings, SharedCatalog};
+use polylogue_types::{NodeId, ProducerId, ShardId};
+
+fn machine() -> MetaMachine {
+    let shard = ShardId(0);
+    MetaMachine::new(MetaSettings {
+        sync_shards: vec![shard],
+        async_shard: shard,
+        memory_shard: shard,
+        partitions_max: 10,
+    })
+}
+
+/// Asks for an id; gives it and the records that were proposed.
+fn allocate(machine: &mut MetaMachine, context: &Context<'_>) -> (ProducerId, Vec<bytes::Bytes>) {
+    let mut effects = Effects::default();
+    machine.handle(context, Caller(1), Box::new(MetaCommand::AllocateProducerId), &mut effects);
+    let mut records = Vec::new();
+    let mut replies = effects.replies;
+    for proposal in effects.proposals {
+        records.push(proposal.record);
+        replies.extend(proposal.replies);
+    }
+    match replies.pop().expect("an answer").1.downcast::<MetaReply>().map(|reply| *reply) {
+        Ok(MetaReply::Producer(id)) => (id, records),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The block was reserved just before the tail was thrown away, and the record came through: its ids were given out twice.
+#[test]
+fn a_block_that_was_reserved_before_the_tail_was_lost_is_not_used_again() {
+    let catalog = SharedCatalog::new(ClusterInfo { cluster_id: "c".into(), node: NodeId(1) });
+    let context = Context { now: Now::default(), catalog: &catalog, random: 0 };
+    let mut machine = machine();
+    machine.on_ready(&context);
+    let (first, records) = allocate(&mut machine, &context);
+    machine.on_writer_lost(&context, &mut Effects::default());
+    for record in &records {
+        machine.apply(record, 0).unwrap();
+    }
+    let (second, _) = allocate(&mut machine, &context);
+    assert!(second > first, "{second:?} after {first:?}");
+}
