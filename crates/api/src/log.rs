@@ -65,6 +65,8 @@ pub struct Appended {
     pub log_start: Offset,
     /// It was a duplicate of an entry written before.
     pub duplicate: bool,
+    /// The largest timestamp of what is stored: the entry's own, or of a duplicate the one of the entry written before.
+    pub max_timestamp: TimestampMs,
 }
 
 /// Why an entry is not written.

@@ -94,6 +94,9 @@ pub trait StateMachine: Send + Debug {
     /// machine's own.
     fn take_changed_chunks(&mut self) -> Vec<(Bytes, Option<Bytes>)>;
 
+    /// Counts every chunk of applied state as changed: what a checkpoint holds of it cannot be read any more.
+    fn change_all_chunks(&mut self);
+
     /// A chunk of a checkpoint, before replay.
     ///
     /// # Errors

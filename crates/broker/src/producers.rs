@@ -25,6 +25,15 @@ struct Batch {
     count: u32,
     base_sequence: i32,
     epoch: i16,
+    max_timestamp: TimestampMs,
+}
+
+/// A batch to be remembered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NewBatch {
+    pub(crate) base_offset: Offset,
+    pub(crate) count: u32,
+    pub(crate) max_timestamp: TimestampMs,
 }
 
 impl Batch {
@@ -65,8 +74,8 @@ impl Producer {
 pub(crate) enum Verdict {
     /// Write it.
     Write,
-    /// It is there already, at this offset.
-    Duplicate(Offset),
+    /// It is there already: its offset and its largest timestamp.
+    Duplicate { base_offset: Offset, max_timestamp: TimestampMs },
 }
 
 /// The producers of one partition.
@@ -98,7 +107,8 @@ impl Producers {
         }
         let same = |b: &&Batch| b.epoch == stamp.epoch && b.base_sequence == stamp.base_sequence && b.count == count;
         if let Some(batch) = known.and_then(|p| p.batches.iter().find(same)) {
-            return Ok(Verdict::Duplicate(batch.base_offset));
+            let Batch { base_offset, max_timestamp, .. } = *batch;
+            return Ok(Verdict::Duplicate { base_offset, max_timestamp });
         }
         if stamp.base_sequence == next_sequence { Ok(Verdict::Write) } else { Err(AppendError::OutOfOrderSequence) }
     }
@@ -107,8 +117,7 @@ impl Producers {
     pub(crate) fn note(
         &mut self,
         stamp: &ProducerStamp,
-        base_offset: Offset,
-        count: u32,
+        batch: NewBatch,
         time_ms: TimestampMs,
         high_watermark: Offset,
     ) {
@@ -122,9 +131,11 @@ impl Producers {
         });
         producer.expects = None;
         producer.last_time_ms = producer.last_time_ms.max(time_ms);
+        let NewBatch { base_offset, count, max_timestamp } = batch;
         producer.batches.push_back(Batch {
             base_offset,
             count,
+            max_timestamp,
             base_sequence: stamp.base_sequence,
             epoch: stamp.epoch,
         });
@@ -190,7 +201,7 @@ impl Producers {
             let keep = count.min(BATCHES_KEPT);
             w.i64(id.0).i64(producer.last_time_ms).u8(keep as u8);
             for b in producer.batches.iter().take(count).skip(count - keep) {
-                w.u64(b.base_offset.0).u32(b.count).i32(b.base_sequence).i16(b.epoch);
+                w.u64(b.base_offset.0).u32(b.count).i32(b.base_sequence).i16(b.epoch).i64(b.max_timestamp);
             }
         }
     }
@@ -209,7 +220,9 @@ impl Producers {
                     return Err(BinError { field: "batch count" });
                 }
                 let base_sequence = r.i32("batch sequence")?;
-                batches.push_back(Batch { base_offset, count, base_sequence, epoch: r.i16("batch epoch")? });
+                let epoch = r.i16("batch epoch")?;
+                let max_timestamp = r.i64("batch timestamp")?;
+                batches.push_back(Batch { base_offset, count, base_sequence, epoch, max_timestamp });
             }
             producers.by_id.insert(id, Producer { batches, last_time_ms, expects: None });
         }
@@ -225,12 +238,21 @@ mod tests {
         ProducerStamp { id: ProducerId(1), epoch, base_sequence }
     }
 
+    /// A batch whose timestamp follows from its offset.
+    fn batch(base_offset: Offset, count: u32) -> NewBatch {
+        NewBatch { base_offset, count, max_timestamp: base_offset.0 as i64 + 1_000 }
+    }
+
+    fn duplicate(base_offset: Offset) -> Result<Verdict, AppendError> {
+        Ok(Verdict::Duplicate { base_offset, max_timestamp: base_offset.0 as i64 + 1_000 })
+    }
+
     /// Writes batches of 10 messages at sequences 0, 10, ... and commits them.
     fn written(batches: u32) -> Producers {
         let mut p = Producers::default();
         for i in 0..batches {
             let end = u64::from(i + 1) * 10;
-            p.note(&stamp(0, i as i32 * 10), Offset(u64::from(i) * 10), 10, 0, Offset(end));
+            p.note(&stamp(0, i as i32 * 10), batch(Offset(u64::from(i) * 10), 10), 0, Offset(end));
         }
         p
     }
@@ -240,7 +262,7 @@ mod tests {
         // A window of one batch gave duplicates or fatal errors elsewhere when five requests were in flight.
         let p = written(8);
         for i in 3..8 {
-            assert_eq!(p.judge(&stamp(0, i * 10), 10, 0), Ok(Verdict::Duplicate(Offset(i as u64 * 10))), "batch {i}");
+            assert_eq!(p.judge(&stamp(0, i * 10), 10, 0), duplicate(Offset(i as u64 * 10)), "batch {i}");
         }
         assert_eq!(p.judge(&stamp(0, 20), 10, 0), Err(AppendError::OutOfOrderSequence));
     }
@@ -255,10 +277,10 @@ mod tests {
     #[test]
     fn sequences_wrap_to_zero() {
         let mut p = Producers::default();
-        p.note(&stamp(0, i32::MAX - 1), Offset(0), 3, 0, Offset(3));
+        p.note(&stamp(0, i32::MAX - 1), batch(Offset(0), 3), 0, Offset(3));
         assert_eq!(p.judge(&stamp(0, 1), 1, 0), Ok(Verdict::Write));
         let mut p = Producers::default();
-        p.note(&stamp(0, i32::MAX), Offset(0), 1, 0, Offset(1));
+        p.note(&stamp(0, i32::MAX), batch(Offset(0), 1), 0, Offset(1));
         assert_eq!(p.judge(&stamp(0, 0), 1, 0), Ok(Verdict::Write));
     }
 
@@ -267,7 +289,7 @@ mod tests {
         let mut p = written(1);
         assert_eq!(p.judge(&stamp(1, 10), 1, 0), Err(AppendError::OutOfOrderSequence));
         assert_eq!(p.judge(&stamp(1, 0), 1, 0), Ok(Verdict::Write));
-        p.note(&stamp(1, 0), Offset(10), 1, 0, Offset(11));
+        p.note(&stamp(1, 0), batch(Offset(10), 1), 0, Offset(11));
         assert_eq!(p.judge(&stamp(0, 10), 1, 0), Err(AppendError::InvalidProducerEpoch));
     }
 
@@ -281,11 +303,11 @@ mod tests {
     fn five_applied_batches_survive_any_number_of_lost_ones() {
         let mut p = written(6);
         for i in 6..20 {
-            p.note(&stamp(0, i * 10), Offset(i as u64 * 10), 10, 0, Offset(60));
+            p.note(&stamp(0, i * 10), batch(Offset(i as u64 * 10), 10), 0, Offset(60));
         }
         p.reset_tail(Offset(60));
         for i in 1..6 {
-            assert_eq!(p.judge(&stamp(0, i * 10), 10, 0), Ok(Verdict::Duplicate(Offset(i as u64 * 10))), "batch {i}");
+            assert_eq!(p.judge(&stamp(0, i * 10), 10, 0), duplicate(Offset(i as u64 * 10)), "batch {i}");
         }
         assert_eq!(p.judge(&stamp(0, 60), 10, 0), Ok(Verdict::Write));
     }
@@ -297,7 +319,7 @@ mod tests {
         for lose in [|p: &mut Producers| p.undo(ProducerId(1), Offset(0)), |p: &mut Producers| p.reset_tail(Offset(0))]
         {
             let mut p = Producers::default();
-            p.note(&stamp(0, 0), Offset(0), 10, 0, Offset(0));
+            p.note(&stamp(0, 0), batch(Offset(0), 10), 0, Offset(0));
             lose(&mut p);
             assert_eq!(p.judge(&stamp(0, 10), 10, 0), Err(AppendError::OutOfOrderSequence));
             assert_eq!(p.judge(&stamp(0, 0), 10, 0), Ok(Verdict::Write));
@@ -309,13 +331,13 @@ mod tests {
         let mut p = written(7);
         let mut applied = BinWriter::new();
         p.encode(Offset(70), &mut applied);
-        p.note(&stamp(0, 70), Offset(70), 10, 0, Offset(70));
+        p.note(&stamp(0, 70), batch(Offset(70), 10), 0, Offset(70));
         let mut again = BinWriter::new();
         p.encode(Offset(70), &mut again);
         assert_eq!(applied.out, again.out);
         let mut back = Producers::decode(&mut BinReader::new(&again.out)).unwrap();
         p.reset_tail(Offset(70));
-        assert_eq!(back.judge(&stamp(0, 20), 10, 0), Ok(Verdict::Duplicate(Offset(20))));
+        assert_eq!(back.judge(&stamp(0, 20), 10, 0), duplicate(Offset(20)));
         back.expire(1);
         assert_eq!(back.len(), 0);
     }

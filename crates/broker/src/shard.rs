@@ -6,7 +6,7 @@
 
 use crate::partition::Partition;
 use crate::pending::PendingAppend;
-use crate::producers::Verdict;
+use crate::producers::{NewBatch, Verdict};
 use crate::sink::Origin;
 use crate::watch::{Fired, Watches};
 use bytes::Bytes;
@@ -149,18 +149,20 @@ impl Shard {
         let partition = state.partitions.get_mut(&entry.partition).ok_or(AppendError::UnknownPartition)?;
         let log_start = partition.log_start;
         if let Some(stamp) = &entry.producer
-            && let Verdict::Duplicate(base_offset) =
+            && let Verdict::Duplicate { base_offset, max_timestamp } =
                 partition.producers.judge(stamp, entry.count, terms.oldest_producer_ms)?
         {
             let committed = base_offset < partition.high_watermark;
-            return Ok((Appended { base_offset, log_start, duplicate: true }, committed));
+            return Ok((Appended { base_offset, log_start, duplicate: true, max_timestamp }, committed));
         }
         let base_offset = partition.next_offset;
         if let Some(stamp) = &entry.producer {
-            partition.producers.note(stamp, base_offset, entry.count, terms.now_ms, partition.high_watermark);
+            let batch = NewBatch { base_offset, count: entry.count, max_timestamp: entry.max_timestamp };
+            partition.producers.note(stamp, batch, terms.now_ms, partition.high_watermark);
         }
+        let max_timestamp = entry.max_timestamp;
         drafts.push(stamp_entry(partition, entry));
-        Ok((Appended { base_offset, log_start, duplicate: false }, false))
+        Ok((Appended { base_offset, log_start, duplicate: false, max_timestamp }, false))
     }
 
     /// Hands drafts to the log under a new ticket.
@@ -250,7 +252,8 @@ impl Shard {
         let Some(partition) = state.partitions.get_mut(&envelope.partition) else { return Ok(()) };
         if replay && let Some(stamp) = envelope.producer.as_ref().map(producer_stamp) {
             let at = partition.high_watermark;
-            partition.producers.note(&stamp, envelope.base_offset, envelope.count, time_ms, at);
+            let Envelope { base_offset, count, max_timestamp, .. } = *envelope;
+            partition.producers.note(&stamp, NewBatch { base_offset, count, max_timestamp }, time_ms, at);
         }
         partition.apply(envelope, time_ms)?;
         if replay {

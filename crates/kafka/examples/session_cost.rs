@@ -165,7 +165,12 @@ fn line(name: &str, mut run: impl FnMut()) {
 }
 
 fn appended() -> Reply {
-    Reply::Append(vec![Ok(Appended { base_offset: Offset(0), log_start: Offset(0), duplicate: false })])
+    Reply::Append(vec![Ok(Appended {
+        base_offset: Offset(0),
+        log_start: Offset(0),
+        duplicate: false,
+        max_timestamp: -1,
+    })])
 }
 
 fn read(batch: &Bytes) -> Reply {

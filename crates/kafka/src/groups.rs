@@ -389,6 +389,10 @@ impl StateMachine for KafkaGroups {
         self.applied.take_changed_chunks()
     }
 
+    fn change_all_chunks(&mut self) {
+        self.applied.change_all_chunks();
+    }
+
     fn load_chunk(&mut self, id: &[u8], chunk: Bytes) -> Result<(), String> {
         self.applied.load_chunk(id, &chunk).map_err(|malformed| malformed.0)
     }

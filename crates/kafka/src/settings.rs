@@ -46,7 +46,7 @@ impl Default for KafkaSettings {
             topic_defaults: TopicConfig::default(),
             fetch_bytes_max: 55 << 20,
             fetch_sessions_max: 1_000,
-            // at about 150 bytes each, 30 MB
+            // at about 150 bytes each, 30 MB; three times that where each is of a topic with the longest name there may be
             fetch_session_partitions_max: 200_000,
             decompressed_bytes_max: limits::DECOMPRESSED_BYTES_MAX,
         }

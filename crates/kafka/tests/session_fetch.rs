@@ -6,7 +6,8 @@ mod session_host;
 
 use bytes::Bytes;
 use polylogue_api::{
-    Compression, ReadData, ReadError, ReadPart, ReadRequest, Reply, Request as Ask, Token, TopicConfig,
+    Compression, EpochEnd, EpochEndQuery, ReadData, ReadError, ReadPart, ReadRequest, Reply, Request as Ask, Token,
+    TopicConfig,
 };
 use polylogue_kafka::codec::fetch::{
     FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState,
@@ -50,6 +51,13 @@ fn watch(host: &mut Host) -> (Token, Vec<(polylogue_types::PartitionId, Offset)>
         (token, Ask::Watch(watch)) => (token, watch.seen),
         other => panic!("{other:?}"),
     }
+}
+
+/// The watch fires. It may stand in several places of the broker, and is ended in all of them.
+fn woken(host: &mut Host, watch: Token) {
+    host.changed(watch);
+    let Some((_, Ask::Unwatch(ended))) = host.session.poll_request() else { panic!("the watch stays") };
+    assert_eq!(ended, watch);
 }
 
 fn data(bytes: &Bytes, high_watermark: u64) -> Result<ReadData, ReadError> {
@@ -116,6 +124,8 @@ fn a_long_poll_ends_when_something_comes() {
     assert_eq!(host.deadline_in(), Some(500));
     host.pass(120);
     assert_eq!(host.deadline_in(), Some(380));
+    woken(&mut host, token);
+    // partitions of another shard tell the same later
     host.changed(token);
     let (token, again) = read(&mut host);
     assert_eq!(again.parts[0].offset, Offset(5));
@@ -173,6 +183,7 @@ fn a_poll_that_wants_much_collects_and_rests() {
     host.reply(token, Reply::Read(vec![data(&batch, 1)]));
     let (token, _) = watch(&mut host);
     // woken right after it has looked: it rests a little instead of looking at each small append
+    woken(&mut host, token);
     host.changed(token);
     assert!(host.asked().is_empty());
     let rest = host.deadline_in().unwrap();
@@ -298,7 +309,7 @@ fn a_partition_that_goes_while_it_is_watched() {
     let (token, _) = read(&mut host);
     host.reply(token, Reply::Read(vec![nothing(0)]));
     let (token, _) = watch(&mut host);
-    host.changed(token);
+    woken(&mut host, token);
     let (token, _) = read(&mut host);
     host.reply(token, Reply::Read(vec![Err(ReadError::UnknownPartition)]));
     assert_eq!(rows(&host.response::<FetchRequest>(13)), [(0, ErrorCode::UnknownTopicId)]);
@@ -441,4 +452,80 @@ fn a_connection_that_is_gone_names_its_watch() {
     let (watch, _) = watch(&mut host);
     let abandoned = host.session.on_closed();
     assert_eq!((abandoned.watches, abandoned.requests), (vec![watch], vec![]));
+}
+
+/// A fetch of `a`-0 at this offset, whose last message is of epoch 2, when the broker says that this is where that ends.
+fn after_epoch_2(host: &mut Host, offset: i64, end: Result<EpochEnd, ReadError>) {
+    let mut request = request(12, &[(1, 0), (0, offset)]);
+    request.topics[0].partitions[1].last_fetched_epoch = 2;
+    host.send(12, &request);
+    let (token, Ask::EpochEnds(queries)) = host.asked_one() else { panic!("epochs are not compared") };
+    assert_eq!(queries, [EpochEndQuery { partition: partition_id(1, 0), epoch: 2 }]);
+    host.reply(token, Reply::EpochEnds(vec![end]));
+}
+
+fn ends(epoch: i32, end: u64) -> Result<EpochEnd, ReadError> {
+    Ok(EpochEnd { epoch, end: Some(Offset(end)) })
+}
+
+/// `last_fetched_epoch` was not looked at: who had read messages that were cut off later went on behind them (KIP-595).
+#[test]
+fn a_log_that_went_another_way_is_told_at_once() {
+    let out = || Err(ReadError::OutOfRange { log_start: Offset(2), high_watermark: Offset(9) });
+    for (end, there) in [(ends(1, 6), data(&batch(&[b"x"]), 9)), (ends(2, 6), out())] {
+        let mut host = Host::new();
+        after_epoch_2(&mut host, 7, end);
+        let (token, asked) = read(&mut host);
+        assert_eq!(asked.parts.iter().map(|part| part.bytes_max).collect::<Vec<_>>(), [1 << 20, 0]);
+        host.reply(token, Reply::Read(vec![nothing(0), there]));
+        let response = host.response::<FetchRequest>(12);
+        let row = &response.responses[0].partitions[1];
+        assert_eq!((row.error_code, row.high_watermark, row.log_start_offset), (0, 9, 2));
+        assert_eq!(row.records, Some(Records::new()));
+        let told = (row.diverging_epoch.epoch, row.diverging_epoch.end_offset);
+        assert_eq!(told, end.map(|end| (end.epoch, 6)).unwrap());
+    }
+}
+
+#[test]
+fn epochs_that_agree_or_that_nobody_knows() {
+    let mut host = Host::new();
+    after_epoch_2(&mut host, 7, ends(2, 7));
+    let (token, _) = read(&mut host);
+    host.reply(token, Reply::Read(vec![nothing(0), nothing(7)]));
+    // they are compared again when it reads again
+    let (token, _) = watch(&mut host);
+    woken(&mut host, token);
+    let (token, Ask::EpochEnds(_)) = host.asked_one() else { panic!() };
+    host.reply(token, Reply::EpochEnds(vec![ends(2, 7)]));
+    let (token, _) = read(&mut host);
+    let batch = batch(&[b"x"]);
+    host.reply(token, Reply::Read(vec![nothing(0), data(&batch, 8)]));
+    let response = host.response::<FetchRequest>(12);
+    let row = &response.responses[0].partitions[1];
+    assert_eq!((row.diverging_epoch.epoch, row.diverging_epoch.end_offset), (-1, -1));
+    assert_eq!(row.records.as_ref().unwrap().as_bytes(), Some(&batch));
+
+    for (end, offset, there, expected) in [
+        (Ok(EpochEnd { epoch: -1, end: None }), 7, None, ErrorCode::OffsetOutOfRange),
+        (Err(ReadError::UnknownPartition), 7, None, ErrorCode::UnknownTopicOrPartition),
+        // what was trimmed is out of range, whatever the epochs
+        (
+            ends(1, 6),
+            1,
+            Some(Err(ReadError::OutOfRange { log_start: Offset(2), high_watermark: Offset(9) })),
+            ErrorCode::OffsetOutOfRange,
+        ),
+    ] {
+        let mut host = Host::new();
+        after_epoch_2(&mut host, offset, end);
+        let (token, _) = read(&mut host);
+        host.reply(token, Reply::Read([Some(nothing(0)), there].into_iter().flatten().collect()));
+        host.pass(500);
+        let asked = host.asked();
+        assert!(asked.iter().all(|(_, asked)| matches!(asked, Ask::Watch(_) | Ask::Unwatch(_))), "{asked:?}");
+        let response = host.response::<FetchRequest>(12);
+        let row = &response.responses[0].partitions[1];
+        assert_eq!((ErrorCode::from_code(row.error_code), row.diverging_epoch.epoch), (Some(expected), -1));
+    }
 }

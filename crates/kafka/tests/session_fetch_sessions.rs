@@ -286,3 +286,31 @@ fn fetches_of_one_connection_take_turns() {
     assert!(matches!(asked[1].1, Ask::Read(_)));
     assert_eq!(host.response_to::<FetchRequest>(12).1.error_code, 0);
 }
+
+/// The budget counts partitions, and a name was kept at whatever length it came: 200,000 of 30 KiB each were 6 GB.
+#[test]
+fn names_that_no_topic_can_have_are_answered_and_not_remembered() {
+    let named = |len: usize, partitions: &[i32]| {
+        let wants: Vec<_> = partitions.iter().map(|partition| (*partition, 0)).collect();
+        FetchTopic { topic: text(&"x".repeat(len)), ..topic(12, 1, &wants) }
+    };
+    let unknown = ErrorCode::UnknownTopicOrPartition.code();
+    let codes = |response: &FetchResponse| -> Vec<_> {
+        response.responses.iter().map(|t| (t.topic.len(), t.partitions.len(), t.partitions[0].error_code)).collect()
+    };
+    let mut host = Host::new();
+    let budget = Arc::<polylogue_kafka::session::FetchBudget>::default();
+    host.session = Session::new(init(1, Arc::clone(&budget)), host.now);
+    let long = 30_000;
+    let first = vec![named(long, &[0, 1]), named(249, &[0])];
+    let response = fetch(&mut host, 12, &request((0, 0), first), &Log::new());
+    assert_eq!(codes(&response), [(long, 2, unknown), (249, 1, unknown)]);
+    assert_eq!(budget.partitions(), 1);
+    let id = response.session_id;
+    let more = request((id, 1), vec![named(250, &[0]), named(long, &[7, 8])]);
+    let response = fetch(&mut host, 12, &more, &Log::new());
+    assert_eq!(codes(&response), [(249, 1, unknown), (250, 1, unknown), (long, 2, unknown)]);
+    assert_eq!((response.session_id, budget.partitions()), (id, 1));
+    let response = fetch(&mut host, 12, &request((id, 2), vec![]), &Log::new());
+    assert_eq!(codes(&response), [(249, 1, unknown)]);
+}

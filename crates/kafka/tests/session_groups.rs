@@ -327,3 +327,34 @@ fn a_reply_of_another_command_ends_the_connection() {
     host.reply(token, Reply::Machine(Ok(Box::new("what is this"))));
     assert!(matches!(host.close_reason(), Some(CloseReason::Reply { .. })));
 }
+
+/// Sixteen answers that name all members of a group were made at once, and lay there until they were taken.
+#[test]
+fn one_answer_of_any_length_is_prepared_at_a_time() {
+    let mut host = Host::new();
+    host.send(9, &join());
+    // a join may take long, and only another one waits for it
+    host.send(4, &HeartbeatRequest { group_id: text("g"), ..HeartbeatRequest::default() });
+    host.send(9, &join());
+    let asked = host.asked();
+    assert_eq!(asked.len(), 2, "the second join waits for the first");
+    host.reply(asked[1].0, Reply::Machine(Ok(Box::new(GroupReply::Heartbeat(ErrorCode::None)))));
+    assert!(host.asked().is_empty());
+    host.reply(asked[0].0, Reply::Machine(Err(Unavailable::Busy)));
+    let (_, GroupCommand::Join(_)) = command(&mut host) else { panic!() };
+
+    let mut host = Host::new();
+    let fetch = OffsetFetchRequest {
+        groups: vec![OffsetFetchRequestGroup {
+            group_id: text("g"),
+            topics: None,
+            ..OffsetFetchRequestGroup::default()
+        }],
+        ..OffsetFetchRequest::default()
+    };
+    host.send(8, &fetch);
+    host.send(8, &fetch);
+    let (token, GroupCommand::FetchOffsets(_)) = command(&mut host) else { panic!() };
+    unavailable(&mut host, token);
+    let (_, GroupCommand::FetchOffsets(_)) = command(&mut host) else { panic!() };
+}

@@ -6,8 +6,9 @@ mod session_host;
 
 use allocation_counter::{AllocationInfo, measure};
 use bytes::BytesMut;
-use polylogue_api::{Appended, Catalog, Now, ReadData, Reply, Request as Ask, TopicConfig};
+use polylogue_api::{Appended, Catalog, CreatedTopic, Now, ReadData, Reply, Request as Ask, TopicConfig};
 use polylogue_kafka::codec::Records;
+use polylogue_kafka::codec::create_topics::{CreatableTopic, CreateTopicsRequest};
 use polylogue_kafka::codec::fetch::FetchPartition;
 use polylogue_kafka::codec::find_coordinator::FindCoordinatorRequest;
 use polylogue_kafka::codec::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
@@ -64,7 +65,12 @@ impl Bare {
 }
 
 fn produced() -> Reply {
-    Reply::Append(vec![Ok(Appended { base_offset: Offset(0), log_start: Offset(0), duplicate: false })])
+    Reply::Append(vec![Ok(Appended {
+        base_offset: Offset(0),
+        log_start: Offset(0),
+        duplicate: false,
+        max_timestamp: -1,
+    })])
 }
 
 fn read(chunks: Vec<Chunk>) -> Reply {
@@ -173,6 +179,57 @@ fn lists_of_nothings_stay_within_their_permit() {
         println!("{:x?}: {} bytes, {factor} times, permit {permit}", &bytes[4..8], bytes.len());
         assert!(heap.bytes_max < u64::try_from(permit).unwrap(), "{} of {permit} bytes", heap.bytes_max);
     }
+}
+
+/// Asking for topics creates them, and what is created is answered with all that holds for it: 36 settings each.
+#[test]
+fn many_new_topics_stay_within_their_permit() {
+    let mut over = false;
+    for count in [50, 10_000] {
+        let names: Vec<String> = (0..count).map(|n| format!("{n}_")).collect();
+        let ask = |name: &String| MetadataRequestTopic {
+            name: Some(name.as_str().into()),
+            ..MetadataRequestTopic::default()
+        };
+        let topics = Some(names.iter().map(ask).collect());
+        let metadata = MetadataRequest { topics, allow_auto_topic_creation: true, ..requests::metadata(9) };
+        let create = |name: &String| CreatableTopic {
+            name: name.as_str().into(),
+            num_partitions: 1,
+            replication_factor: 1,
+            ..CreatableTopic::default()
+        };
+        let topics = names.iter().map(create).collect();
+        let create = CreateTopicsRequest { topics, ..requests::create_topics(7) };
+        for bytes in [frame(9, 1, &metadata), frame(4, 1, &create), frame(5, 1, &create), frame(7, 1, &create)] {
+            let mut bare = Bare::new();
+            bare.input.extend_from_slice(&bytes[..6]);
+            bare.call(|session, input, cx| session.on_bytes(input, cx));
+            let permit = bare.session.next_frame().unwrap().memory;
+            bare.input.reserve(bytes.len());
+            let topic = bare.topics.add(9, "created", 1, TopicConfig::default());
+            let created = names.iter().map(|_| Ok(CreatedTopic { topic: Arc::clone(&topic) })).collect();
+            let heap = measure(|| bare.round(&bytes[6..], Reply::CreateTopics(created)));
+            let factor = heap.bytes_max / bytes.len() as u64;
+            println!("{:x?}: {} bytes, {factor} times, permit {permit}", &bytes[4..8], bytes.len());
+            over |= heap.bytes_max >= u64::try_from(permit).unwrap();
+        }
+    }
+    assert!(!over);
+}
+
+/// What no response of theirs can say is not made: 10,000 topics of version 4 took 50 MB.
+#[test]
+fn settings_are_made_for_versions_that_can_say_them() {
+    let of = |version| {
+        let frame = frame(version, 1, &requests::create_topics(version));
+        let created = || {
+            let mut topics = Topics::default();
+            Reply::CreateTopics(vec![Ok(CreatedTopic { topic: topics.add(9, "new", 2, TopicConfig::default()) })])
+        };
+        of_round(&frame, created).bytes_total
+    };
+    assert!(of(4) < 3_000 && of(5) > 5_000, "{} and {}", of(4), of(5));
 }
 
 /// A frame full of the smallest partitions there are costs no more than a few times its length.

@@ -99,7 +99,7 @@ fn mistake_01_a_fetch_in_the_middle_of_a_batch_gets_the_batch() {
 #[test]
 fn mistake_02_idempotent_producers_hear_what_they_can_act_on() {
     // a duplicate is a success with its first offset
-    let duplicate = Appended { base_offset: Offset(40), log_start: Offset(0), duplicate: true };
+    let duplicate = Appended { base_offset: Offset(40), log_start: Offset(0), duplicate: true, max_timestamp: -1 };
     assert_eq!(produced(Ok(duplicate)), (ErrorCode::None, 40));
     assert_eq!(produced(Err(AppendError::OutOfOrderSequence)).0, ErrorCode::OutOfOrderSequenceNumber);
     assert_eq!(produced(Err(AppendError::InvalidProducerEpoch)).0, ErrorCode::InvalidProducerEpoch);
@@ -265,6 +265,17 @@ fn mistake_14_a_client_without_a_proper_name() {
     assert_eq!((&*software.name, &*software.version), ("lib", "1.0"));
 }
 
+/// Both were kept at any length for as long as the connection: 64 KiB for each of 5,000 silent clients.
+#[test]
+fn the_name_of_a_client_is_kept_so_far() {
+    let mut host = Host::new();
+    let (name, version) = (format!("lib{}", "x".repeat(30_000)), "1".repeat(30_000));
+    let request = ApiVersionsRequest { client_software_name: text(&name), client_software_version: text(&version) };
+    assert_eq!(host.ask(4, &request).error_code, 0);
+    let software = host.session.client_software().unwrap();
+    assert_eq!((&*software.name, &*software.version), (&name[..64], &version[..64]));
+}
+
 /// Clients guess the release from the versions: they are those of one release, Kafka 4.3, without gaps.
 #[test]
 fn mistake_15_versions_are_those_of_a_real_release() {
@@ -292,7 +303,7 @@ fn mistake_16_unknown_tags_are_skipped_and_defaults_are_not_written() {
     // an ordinary produce response names no leader and no endpoints: not even as an empty tag
     host.send(10, &produce(-1, batch(&[b"x"])));
     let (token, _) = host.asked_one();
-    let appended = Appended { base_offset: Offset(0), log_start: Offset(0), duplicate: false };
+    let appended = Appended { base_offset: Offset(0), log_start: Offset(0), duplicate: false, max_timestamp: -1 };
     host.reply(token, Reply::Append(vec![Ok(appended)]));
     let frame = host.response_frame().unwrap();
     // correlation id, header tags, one topic "a" with one partition: no tags in partition, topic and response
@@ -334,7 +345,7 @@ fn mistake_20_no_acks_and_an_error_closes_the_connection() {
     let (token, Ask::Append(append)) = host.asked_one() else { panic!() };
     assert_eq!(append.entries.len(), 1);
     assert_eq!(host.close_reason(), None);
-    let appended = Appended { base_offset: Offset(0), log_start: Offset(0), duplicate: false };
+    let appended = Appended { base_offset: Offset(0), log_start: Offset(0), duplicate: false, max_timestamp: -1 };
     host.reply(token, Reply::Append(vec![Ok(appended)]));
     assert_eq!(host.close_reason(), Some(&reason));
     host.no_response();

@@ -229,3 +229,33 @@ fn where_epochs_end() {
         ]
     );
 }
+
+/// Each answer by time brings a whole batch along, and all of them were in memory at once: 10,000 partitions of 1 MiB.
+#[test]
+fn times_are_asked_for_a_few_at_once() {
+    let mut host = Host::new();
+    host.topics.add(1, "a", 40, polylogue_api::TopicConfig::default());
+    let wants: Vec<_> = (0..40).map(|p| (p, if p % 4 == 3 { -1 } else { 1_000 })).collect();
+    host.send(7, &request(&wants));
+    let mut asked = Vec::new();
+    while let Some((token, Ask::FindOffsets(questions))) = host.session.poll_request() {
+        assert_eq!(host.response_frame(), None);
+        assert!(host.asked().is_empty());
+        let by_time = |q: &&FindOffset| q.at == OffsetSpec::AtTimestamp(1_000);
+        assert!(questions.iter().filter(by_time).count() <= 16);
+        let answer = |question: &FindOffset| match question.at {
+            OffsetSpec::Latest => Ok(found(Some(question.partition.0), None)),
+            _ => Ok(found(Some(100), Some(entry(Codec::None, &[1_000])))),
+        };
+        let answers = questions.iter().map(answer).collect();
+        host.reply(token, Reply::FindOffsets(answers));
+        asked.push(questions.len());
+    }
+    assert_eq!(asked, [21, 19]);
+    let response = host.response::<ListOffsetsRequest>(7);
+    for (p, told) in response.topics[0].partitions.iter().enumerate() {
+        let number = partition_id(1, u32::try_from(p).unwrap()).0;
+        let expected = if p % 4 == 3 { (i64::try_from(number).unwrap(), -1) } else { (100, 1_000) };
+        assert_eq!((told.offset, told.timestamp), expected, "{p}");
+    }
+}

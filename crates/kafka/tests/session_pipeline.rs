@@ -34,7 +34,12 @@ fn produce(acks: i16) -> ProduceRequest {
 }
 
 fn appended(offset: u64) -> Reply {
-    Reply::Append(vec![Ok(Appended { base_offset: Offset(offset), log_start: Offset(0), duplicate: false })])
+    Reply::Append(vec![Ok(Appended {
+        base_offset: Offset(offset),
+        log_start: Offset(0),
+        duplicate: false,
+        max_timestamp: -1,
+    })])
 }
 
 fn allocate() -> InitProducerIdRequest {

@@ -13,6 +13,7 @@ use polylogue_kafka::codec::produce::{
 };
 use polylogue_kafka::codec::{ErrorCode, Records};
 use polylogue_kafka::session::CloseReason;
+use polylogue_kafka::settings::KafkaSettings;
 use polylogue_record::compress::{Codec, compress};
 use polylogue_record::crc::crc32c;
 use polylogue_record::envelope::EntryFlags;
@@ -49,7 +50,7 @@ fn appended(host: &mut Host) -> (Token, AppendRequest) {
 }
 
 fn ok(offset: u64) -> Result<Appended, AppendError> {
-    Ok(Appended { base_offset: Offset(offset), log_start: Offset(1), duplicate: false })
+    Ok(Appended { base_offset: Offset(offset), log_start: Offset(1), duplicate: false, max_timestamp: -1 })
 }
 
 /// What a single batch into `a`-0 is refused with.
@@ -250,6 +251,21 @@ fn log_append_time() {
     assert_eq!(stored.bytes[61..], sent[61..]);
     host.reply(token, Reply::Append(vec![ok(0)]));
     assert_eq!(host.response::<ProduceRequest>(9).responses[0].partition_responses[0].log_append_time_ms, START_MS);
+}
+
+/// A batch that was sent twice was said to be stored with the time of the second append.
+#[test]
+fn a_duplicate_has_the_append_time_of_the_first() {
+    for (timestamp_kind, expected) in [(TimestampKind::LogAppend, START_MS - 700), (TimestampKind::Create, -1)] {
+        let mut host = Host::with_topic(TopicConfig { timestamp_kind, ..TopicConfig::default() });
+        host.send(9, &request(9, -1, &[(0, Some(batch(&[b"x"])))]));
+        let (token, _) = appended(&mut host);
+        let first =
+            Appended { base_offset: Offset(4), log_start: Offset(1), duplicate: true, max_timestamp: START_MS - 700 };
+        host.reply(token, Reply::Append(vec![Ok(first)]));
+        let row = host.response::<ProduceRequest>(9).responses.remove(0).partition_responses.remove(0);
+        assert_eq!((row.base_offset, row.log_append_time_ms), (4, expected));
+    }
 }
 
 #[test]
@@ -457,4 +473,53 @@ fn recompress_as_it_is(batch: &bytes::Bytes, codec: Codec) -> bytes::Bytes {
     let header = BatchHeader { batch_length, attributes: i16::from(codec.id()), ..header };
     bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
     tampered(&bytes.into(), |_| {})
+}
+
+/// Batches that compress well, into `a`-0 all of them: `(bytes each, the request)`.
+fn bombs(count: usize, bytes: usize) -> (usize, ProduceRequest) {
+    let bomb = built(BatchBuilder::new().compression(Codec::Zstd, None), &[&vec![0; bytes]]);
+    (bomb.len(), request(9, -1, &vec![(0, Some(bomb)); count]))
+}
+
+/// What the rows are answered with, when the broker takes all that it is asked to.
+fn codes_of(host: &mut Host, request: &ProduceRequest) -> (AppendRequest, Vec<ErrorCode>) {
+    host.send(9, request);
+    let (token, append) = appended(host);
+    host.reply(token, Reply::Append(append.entries.iter().map(|_| ok(0)).collect()));
+    let response = host.response::<ProduceRequest>(9);
+    (append, response.responses[0].partition_responses.iter().map(code).collect())
+}
+
+/// The bound on what is decompressed held for each batch, and 25,000 batches of 128 MiB fit a request of 4 MiB.
+#[test]
+fn the_batches_of_a_request_share_what_they_may_decompress_to() {
+    let mut host = Host::with(KafkaSettings { decompressed_bytes_max: 8 << 20, ..KafkaSettings::default() });
+    let (len, mut request) = bombs(100, 1 << 20);
+    assert!(len < 1_000, "{len}");
+    // what is not compressed, or not well, is not held up by them
+    let plain = PartitionProduceData { index: 1, records: Some(Records::from(batch(&[b"plain"]))) };
+    let text: Vec<u8> = (0..2_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let usual = built(BatchBuilder::new().compression(Codec::Zstd, None), &[&text, &text, &text]);
+    let usual = PartitionProduceData { index: 2, records: Some(Records::from(usual)) };
+    request.topic_data[0].partition_data.extend([plain, usual]);
+    let (append, codes) = codes_of(&mut host, &request);
+    let taken = codes[..100].iter().filter(|code| **code == ErrorCode::None).count();
+    assert!((1..8).contains(&taken), "{taken}");
+    assert!(codes[taken..100].iter().all(|code| *code == ErrorCode::MessageTooLarge));
+    assert_eq!(codes[100..], [ErrorCode::None; 2]);
+    assert_eq!(append.entries.len(), taken + 2);
+    // the next request has its own, and one batch may have all of it
+    let (_, codes) = codes_of(&mut host, &bombs(1, 7 << 20).1);
+    assert_eq!(codes, [ErrorCode::None]);
+}
+
+/// A topic that stores batches uncompressed kept each at its full length until it was committed.
+#[test]
+fn the_batches_of_a_request_share_what_they_are_rewritten_to() {
+    let mut host = Host::with_topic(TopicConfig { compression: Compression::None, ..TopicConfig::default() });
+    let (append, codes) = codes_of(&mut host, &bombs(200, 1 << 19).1);
+    assert_eq!(codes[0], ErrorCode::None);
+    assert_eq!(codes[199], ErrorCode::MessageTooLarge);
+    let stored: usize = append.entries.iter().map(|entry| entry.bytes.len()).sum();
+    assert!(stored < 2 << 20, "{stored} bytes");
 }

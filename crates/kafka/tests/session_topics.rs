@@ -467,3 +467,72 @@ fn coordinators_of_what_there_is_not() {
     assert_eq!(find(5, 2), (ErrorCode::InvalidRequest, -1, -1));
     assert_eq!(find(6, 2), (ErrorCode::CoordinatorNotAvailable, -1, -1));
 }
+
+/// Any number of topics was created by asking for them, 100,000 with one request.
+#[test]
+fn a_request_creates_no_more_topics_than_it_may_by_create_topics() {
+    let names: Vec<String> = (0..12_000).map(|n| format!("n{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for (partitions_default, most) in [(1, 10_000), (3, 3_333), (20_000, 1)] {
+        let mut host = Host::with(KafkaSettings { partitions_default, ..KafkaSettings::default() });
+        host.send(9, &metadata(&names, true));
+        let (token, topics, _) = creating(&mut host);
+        assert_eq!(topics.len(), most);
+        let busy = || Err(TopicError::Unavailable(Unavailable::Busy));
+        host.reply(token, Reply::CreateTopics(topics.iter().map(|_| busy()).collect()));
+        let response = host.response::<MetadataRequest>(9);
+        assert_eq!(response.topics.len(), 12_000);
+        // those are not there yet, and the client asks for them again
+        let last = code(response.topics[11_999].error_code);
+        assert_eq!(last, ErrorCode::UnknownTopicOrPartition);
+        assert!(last.retriable());
+    }
+}
+
+/// A name that only collides was called invalid, though nobody wanted to create it: clients give up on that.
+#[test]
+fn a_name_that_collides_is_unknown_and_not_created() {
+    for create in [false, true] {
+        let mut host = Host::new();
+        host.topics.add(9, "x.y_z", 1, TopicConfig::default());
+        let response = host.ask(9, &metadata(&["x_y.z", "x.y.z"], create));
+        let unknown = |name| (ErrorCode::UnknownTopicOrPartition, Some(name));
+        assert_eq!(told(&response), [unknown("x_y.z"), unknown("x.y.z")]);
+    }
+}
+
+/// Each name of a request was held against all topics, so that a request for many took seconds where there are many.
+#[test]
+fn names_that_may_collide_are_looked_for_once() {
+    #[derive(Debug, Default)]
+    struct Counting(std::sync::atomic::AtomicUsize);
+    impl polylogue_api::Catalog for Counting {
+        fn topic(&self, _: &str) -> Option<std::sync::Arc<polylogue_api::TopicInfo>> {
+            None
+        }
+        fn topic_by_id(&self, _: TopicId) -> Option<std::sync::Arc<polylogue_api::TopicInfo>> {
+            None
+        }
+        fn topics(&self) -> Vec<std::sync::Arc<polylogue_api::TopicInfo>> {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Vec::new()
+        }
+        fn cluster(&self) -> polylogue_api::ClusterInfo {
+            polylogue_api::ClusterInfo { cluster_id: "c".into(), node: polylogue_types::NodeId(1) }
+        }
+    }
+    let names: Vec<String> = (0..1_000).map(|n| format!("a.{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let all = names.iter().map(|name| topic(name)).collect();
+    let settings = KafkaSettings::default();
+    for (times, bytes) in [
+        (1, session_host::frame(9, 1, &metadata(&names, true))),
+        (0, session_host::frame(9, 1, &metadata(&names, false))),
+        (1, session_host::frame(7, 1, &create(all))),
+    ] {
+        let (catalog, mut host) = (Counting::default(), Host::new());
+        let cx = polylogue_kafka::session::SessionContext { now: host.now, catalog: &catalog, settings: &settings };
+        host.session.on_bytes(&mut bytes.as_slice().into(), &cx);
+        assert_eq!(catalog.0.into_inner(), times);
+    }
+}

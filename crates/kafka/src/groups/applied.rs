@@ -251,6 +251,18 @@ impl Applied {
         changed.into_iter().map(|key| (key.encode(), self.chunk(&key))).collect()
     }
 
+    /// Counts every chunk as changed.
+    pub(super) fn change_all_chunks(&mut self) {
+        for (id, group) in &self.groups {
+            if group.metadata.is_some() {
+                self.changed.insert(ChunkKey::Metadata(id.clone()));
+            }
+            for (topic, offsets) in &group.topics {
+                mark_offsets(&mut self.changed, id, *topic, offsets);
+            }
+        }
+    }
+
     fn chunk(&self, key: &ChunkKey) -> Option<Bytes> {
         let mut into = Encoder::default();
         into.u8(FORMAT);

@@ -2,9 +2,10 @@
 
 use super::applied::MEMBER_BYTES;
 use super::command::{GroupReply, GroupState, JoinGroup, Protocol};
-use super::live::{Live, Member, ParkedJoin, protocols_cost};
+use super::live::{Live, Member, ParkedJoin, metadata_cost, protocols_cost};
 use super::settings::{
-    MEMBER_ID_PREFIX_BYTES_MAX, MEMBER_METADATA_BYTES_MAX, MEMBER_PROTOCOLS_MAX, NEW_MEMBER_JOIN_MS,
+    GROUP_RECORD_BYTES_MAX, MEMBER_ID_PREFIX_BYTES_MAX, MEMBER_METADATA_BYTES_MAX, MEMBER_PROTOCOLS_MAX,
+    NEW_MEMBER_JOIN_MS,
 };
 use super::timers::Deadline;
 use super::turn::{Turn, join_accepted, join_error, session_key, sync_error};
@@ -72,6 +73,20 @@ impl Join {
         }
     }
 
+    /// Whether the group's metadata stays within the bound on its record with what the member says. (Kafka finds out when
+    /// the leader has assigned, and every member has been told of every other.)
+    fn fits(&self, live: &Live) -> bool {
+        let request = &self.request;
+        let id = match request.instance_id.as_ref().and_then(|instance| live.static_member(instance)) {
+            Some(present) if self.is_new() => present,
+            _ => &request.member_id,
+        };
+        let old = live.member(id).map_or(0, |member| member.metadata_bytes(id));
+        let client = [&*request.client_id, &*request.client_host];
+        let new = metadata_cost(id, request.instance_id.as_ref(), client, &request.protocols);
+        live.metadata_bytes() - old + new <= GROUP_RECORD_BYTES_MAX
+    }
+
     /// `<instance id>-<uuid>`, or `<client id>-<uuid>`. The UUID is spread out of the one number that no other call
     /// gets.
     fn member_id(&self) -> StrBytes {
@@ -111,6 +126,12 @@ impl Turn<'_> {
             self.remove_pending(live, &join.request.member_id);
             self.maybe_complete_join(live);
             self.refuse_join(&join, ErrorCode::GroupMaxSizeReached, StrBytes::new());
+        } else if !join.fits(live) {
+            // a member stays what it was; its client takes this as final
+            let member_id = join.request.member_id.clone();
+            self.remove_pending(live, &member_id);
+            self.maybe_complete_join(live);
+            self.refuse_join(&join, ErrorCode::GroupMaxSizeReached, member_id);
         } else if !live.supports(&join.request.protocol_type, &join.request.protocols) {
             let member_id = join.request.member_id.clone();
             self.refuse_join(&join, ErrorCode::InconsistentGroupProtocol, member_id);

@@ -59,6 +59,11 @@ impl Member {
         self.protocols.iter().map(|p| &p.name).find(|name| candidates.contains(&***name))
     }
 
+    /// What its part of the group's metadata takes, whichever of its protocols is chosen. Bytes.
+    pub(super) fn metadata_bytes(&self, id: &str) -> usize {
+        metadata_cost(id, self.instance_id.as_ref(), [&self.client_id, &self.client_host], &self.protocols)
+    }
+
     fn cost(&self) -> usize {
         let instance = self.instance_id.as_ref().map_or(0, |i| i.len());
         MEMBER_BYTES
@@ -68,6 +73,18 @@ impl Member {
             + protocols_cost(&self.protocols)
             + self.assignment.len()
     }
+}
+
+/// What a member's part of the group's metadata takes, whichever of its protocols is chosen. Bytes.
+pub(super) fn metadata_cost(
+    id: &str,
+    instance_id: Option<&StrBytes>,
+    client: [&str; 2],
+    protocols: &[Protocol],
+) -> usize {
+    let said = protocols.iter().map(|p| p.metadata.len()).max().unwrap_or(0);
+    let [client_id, client_host] = client;
+    id.len() + instance_id.map_or(0, |i| i.len()) + client_id.len() + client_host.len() + said
 }
 
 /// What protocols hold in memory. Bytes.
@@ -115,6 +132,8 @@ pub(super) struct Live {
     pub(super) sync_deadline: Deadline,
     /// Metadata records that were proposed and not yet applied.
     pub(super) unapplied: u32,
+    /// See [`Live::metadata_bytes`].
+    metadata_bytes: usize,
     bytes: usize,
 }
 
@@ -142,6 +161,7 @@ impl Live {
             join_deadline: Deadline::default(),
             sync_deadline: Deadline::default(),
             unapplied: 0,
+            metadata_bytes: 0,
             bytes: 0,
         };
         for member in metadata.iter().flat_map(|m| &m.members) {
@@ -194,6 +214,12 @@ impl Live {
     /// What it holds in memory, as an estimate. Bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// What the metadata of all members takes in a record, and in the answer to the leader, at the most: whichever of
+    /// their protocols is chosen. Their assignments come on top. Bytes.
+    pub(super) fn metadata_bytes(&self) -> usize {
+        self.metadata_bytes
     }
 
     pub(super) fn told(&self) -> i32 {
@@ -293,7 +319,7 @@ impl Live {
         if let Some(instance_id) = &member.instance_id {
             self.statics.insert(instance_id.clone(), id.clone());
         }
-        self.count_in(&member);
+        self.count_in(&id, &member);
         self.members.insert(id, member);
     }
 
@@ -312,7 +338,7 @@ impl Live {
 
     fn take_out(&mut self, id: &str) -> Option<Member> {
         let member = self.members.remove(id)?;
-        self.count_out(&member);
+        self.count_out(id, &member);
         Some(member)
     }
 
@@ -320,7 +346,7 @@ impl Live {
     pub(super) fn change(&mut self, id: &StrBytes, change: impl FnOnce(&mut Member)) {
         if let Some(mut member) = self.take_out(id) {
             change(&mut member);
-            self.count_in(&member);
+            self.count_in(id, &member);
             self.members.insert(id.clone(), member);
         }
     }
@@ -378,15 +404,16 @@ impl Live {
         Some(session)
     }
 
-    fn count_in(&mut self, member: &Member) {
+    fn count_in(&mut self, id: &str, member: &Member) {
         for protocol in &member.protocols {
             *self.supported.entry(protocol.name.clone()).or_default() += 1;
         }
         self.joined += usize::from(member.join.is_some());
+        self.metadata_bytes += member.metadata_bytes(id);
         self.bytes += member.cost();
     }
 
-    fn count_out(&mut self, member: &Member) {
+    fn count_out(&mut self, id: &str, member: &Member) {
         for protocol in &member.protocols {
             if let Some(count) = self.supported.get_mut(&protocol.name) {
                 *count -= 1;
@@ -396,6 +423,7 @@ impl Live {
             }
         }
         self.joined -= usize::from(member.join.is_some());
+        self.metadata_bytes -= member.metadata_bytes(id);
         self.bytes -= member.cost();
     }
 
@@ -504,7 +532,7 @@ mod tests {
         live.remove("c");
         assert!(live.is_leader("b"));
         live.remove("b");
-        assert_eq!((live.bytes(), live.len(), live.supported.len()), (0, 0, 0));
+        assert_eq!((live.bytes(), live.metadata_bytes(), live.len(), live.supported.len()), (0, 0, 0, 0));
         assert_eq!(live.leader, None);
     }
 

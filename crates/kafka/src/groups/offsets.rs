@@ -9,7 +9,7 @@ use super::command::{
 use super::join::validate_member;
 use super::live::Live;
 use super::record::{CommittedOffset, Record};
-use super::settings::REPLY_ENTRIES_MAX;
+use super::settings::{OFFSETS_REPLY_BYTES_MAX, REPLY_ENTRIES_MAX};
 use super::timers::TimerKind;
 use super::turn::{group_key, propose};
 use super::wire::detached;
@@ -131,26 +131,21 @@ impl KafkaGroups {
     }
 
     pub(super) fn fetch(&self, catalog: &dyn Catalog, request: &FetchOffsets) -> GroupReply {
-        let mut left = REPLY_ENTRIES_MAX;
+        let mut room = Room { entries: REPLY_ENTRIES_MAX, bytes: OFFSETS_REPLY_BYTES_MAX };
         let groups = request.groups.iter().take(REPLY_ENTRIES_MAX);
-        GroupReply::FetchOffsets(groups.map(|g| self.fetch_group(catalog, request.version, g, &mut left)).collect())
+        GroupReply::FetchOffsets(groups.map(|g| self.fetch_group(catalog, request.version, g, &mut room)).collect())
     }
 
-    fn fetch_group(&self, catalog: &dyn Catalog, version: i16, wanted: &FetchGroup, left: &mut usize) -> FetchedGroup {
+    fn fetch_group(&self, catalog: &dyn Catalog, version: i16, wanted: &FetchGroup, room: &mut Room) -> FetchedGroup {
         let group = self.applied.group(&wanted.group_id);
-        let entries = match &wanted.topics {
-            Some(topics) => topics.iter().map(|t| 1 + t.partitions.len()).sum(),
-            None => group.map_or(0, |g| g.topics.values().map(|offsets| 1 + offsets.len()).sum()),
-        };
-        let Some(rest) = left.checked_sub(entries) else {
-            return refused_fetch(wanted, version, ErrorCode::InvalidRequest);
-        };
-        *left = rest;
         let topics = match &wanted.topics {
-            Some(topics) => topics.iter().map(|topic| fetch_topic(catalog, group, topic)).collect(),
-            None => all_topics(catalog, group),
+            Some(topics) => topics.iter().map(|topic| fetch_topic(catalog, group, topic, room)).collect(),
+            None => all_topics(catalog, group, room),
         };
-        FetchedGroup { group_id: wanted.group_id.clone(), error: ErrorCode::None, topics }
+        match topics {
+            Some(topics) => FetchedGroup { group_id: wanted.group_id.clone(), error: ErrorCode::None, topics },
+            None => refused_fetch(wanted, version, ErrorCode::InvalidRequest),
+        }
     }
 
     pub(super) fn delete_offsets(
@@ -317,7 +312,40 @@ fn has_partition(topic: &TopicInfo, index: i32) -> bool {
     usize::try_from(index).is_ok_and(|index| index < topic.partitions.len())
 }
 
-fn fetch_topic(catalog: &dyn Catalog, group: Option<&AppliedGroup>, wanted: &FetchTopic) -> FetchedTopic {
+/// What a reply may still tell of. What a refused group has taken stays taken, so that the work for a request is bounded
+/// by it too.
+#[derive(Debug)]
+struct Room {
+    entries: usize,
+    bytes: usize,
+}
+
+impl Room {
+    /// Room for one entry of so many bytes. `None` when there is none left, from then on.
+    fn take(&mut self, bytes: usize) -> Option<()> {
+        let rest = self.entries.checked_sub(1).zip(self.bytes.checked_sub(bytes));
+        (self.entries, self.bytes) = rest.unwrap_or((0, 0));
+        rest.map(|_| ())
+    }
+
+    fn topic(&mut self, topic: FetchedTopic) -> Option<FetchedTopic> {
+        self.take(size_of::<FetchedTopic>() + topic.name.len())?;
+        Some(topic)
+    }
+
+    fn offset(&mut self, offset: FetchedOffset) -> Option<FetchedOffset> {
+        self.take(size_of::<FetchedOffset>() + offset.metadata.len())?;
+        Some(offset)
+    }
+}
+
+/// `None` when there is no room for it.
+fn fetch_topic(
+    catalog: &dyn Catalog,
+    group: Option<&AppliedGroup>,
+    wanted: &FetchTopic,
+    room: &mut Room,
+) -> Option<FetchedTopic> {
     let (info, unknown) = find_topic(catalog, &wanted.topic);
     let (name, id) = names(&wanted.topic, info.as_ref());
     // a name that is not there has no offsets, which is no error; an id that is not there is one
@@ -326,22 +354,29 @@ fn fetch_topic(catalog: &dyn Catalog, group: Option<&AppliedGroup>, wanted: &Fet
         _ => ErrorCode::None,
     };
     let offsets = info.and_then(|info| group?.topics.get(&info.id));
+    // a partition that is named twice is told once
+    let mut seen = BTreeSet::new();
+    let once = wanted.partitions.iter().filter(|index| seen.insert(**index));
     let offset = |index: &i32| match offsets.and_then(|offsets| offsets.get(index)) {
-        Some(stored) => fetched(*index, stored),
-        None => FetchedOffset::none(*index, error),
+        Some(stored) => room.offset(fetched(*index, stored)),
+        None => room.offset(FetchedOffset::none(*index, error)),
     };
-    FetchedTopic { name, id, partitions: wanted.partitions.iter().map(offset).collect() }
+    let partitions = once.map(offset).collect::<Option<_>>()?;
+    room.topic(FetchedTopic { name, id, partitions })
 }
 
-fn all_topics(catalog: &dyn Catalog, group: Option<&AppliedGroup>) -> Vec<FetchedTopic> {
+/// `None` when there is no room for them.
+fn all_topics(catalog: &dyn Catalog, group: Option<&AppliedGroup>, room: &mut Room) -> Option<Vec<FetchedTopic>> {
     let topic = |(id, offsets): (&TopicId, &TopicOffsets)| {
         let info = catalog.topic_by_id(*id)?;
-        let partitions = offsets.iter().map(|(index, stored)| fetched(*index, stored)).collect();
-        Some(FetchedTopic { name: StrBytes::from(&*info.name), id: *id, partitions })
+        let partitions = offsets.iter().map(|(index, stored)| room.offset(fetched(*index, stored)));
+        let partitions = partitions.collect::<Option<_>>();
+        let name = StrBytes::from(&*info.name);
+        Some(partitions.and_then(|partitions| room.topic(FetchedTopic { name, id: *id, partitions })))
     };
-    let mut topics: Vec<FetchedTopic> = group.iter().flat_map(|g| &g.topics).filter_map(topic).collect();
+    let mut topics = group.iter().flat_map(|g| &g.topics).filter_map(topic).collect::<Option<Vec<FetchedTopic>>>()?;
     topics.sort_by(|a, b| a.name.cmp(&b.name));
-    topics
+    Some(topics)
 }
 
 fn fetched(index: i32, stored: &Stored) -> FetchedOffset {

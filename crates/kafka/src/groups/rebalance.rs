@@ -151,7 +151,7 @@ impl Turn<'_> {
         if let Some(session) = live.pending_mut(id) {
             if session.came_up(self.timers, now_ms, || session_key(&group, id)) {
                 live.take_pending(id);
-                self.complete_join_if_all_joined(live);
+                self.maybe_complete_join(live);
             }
             return;
         }
@@ -168,13 +168,7 @@ impl Turn<'_> {
         self.remove_member(live, id);
         match live.state {
             GroupState::Stable | GroupState::CompletingRebalance => self.prepare(live),
-            _ => self.complete_join_if_all_joined(live),
-        }
-    }
-
-    fn complete_join_if_all_joined(&mut self, live: &mut Live) {
-        if live.state == GroupState::PreparingRebalance && live.all_joined() {
-            self.complete_join(live);
+            _ => self.maybe_complete_join(live),
         }
     }
 }

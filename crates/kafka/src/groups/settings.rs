@@ -94,6 +94,10 @@ pub(super) const TIMERS_PER_CALL_MAX: usize = 1_024;
 /// Offsets, partitions or members that one reply may tell of. A group of a longer request is refused.
 pub(super) const REPLY_ENTRIES_MAX: usize = 1_000_000;
 
+/// What the offsets of one reply may take, with the texts that were committed with them. A few bytes of a request can ask
+/// for a text of [`GroupSettings::offset_metadata_bytes_max`], as often as they like. Bytes.
+pub(super) const OFFSETS_REPLY_BYTES_MAX: usize = 16 << 20;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,6 +14,9 @@ use crate::codec::{ApiKey, DecodeError, ErrorCode, Message, Reader, StrBytes};
 /// stays with the old ones.
 const METADATA_VERSION: (&str, i16, i16) = ("metadata.version", 7, 30);
 
+/// What is kept of the name of a client's library, and of its version, for as long as its connection lasts. Bytes.
+const SOFTWARE_BYTES_MAX: usize = 64;
+
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let version = work.head.version;
     if !supported_apis().any(|api| api.key == ApiKey::ApiVersions && api.served.contains(&version)) {
@@ -33,8 +36,8 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
                 ApiVersionsResponse { error_code: ErrorCode::InvalidRequest.code(), ..ApiVersionsResponse::default() };
             return Ok(work.answer(&response));
         }
-        work.peer.software =
-            Some(Box::new(ClientSoftware { name: name.to_owned(), version: software_version.to_owned() }));
+        let kept = |text: &str| text.chars().take(SOFTWARE_BYTES_MAX).collect();
+        work.peer.software = Some(Box::new(ClientSoftware { name: kept(name), version: kept(software_version) }));
     }
     let (name, min, max) = METADATA_VERSION;
     let features = version >= 3;

@@ -2,7 +2,7 @@
 //! `ReplicationControlManager.createTopics`), for a cluster of this one node; so are the texts, because tools show them.
 
 use super::errors;
-use super::topics::{colliding, invalid_name, is_reserved, node_id};
+use super::topics::{Collisions, invalid_name, is_reserved, node_id};
 use super::work::{Pending, Step, Work};
 use crate::codec::create_topics::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfigs, CreatableTopicResult, CreateTopicsRequest,
@@ -14,7 +14,10 @@ use polylogue_api::{CreateTopics, NewTopic, Reply, Request, TopicConfig, TopicEr
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Partitions that one request may create (Kafka's `MAX_PARTITIONS_PER_BATCH`).
-const PARTITIONS_PER_REQUEST_MAX: u64 = 10_000;
+pub(super) const PARTITIONS_PER_REQUEST_MAX: u64 = 10_000;
+
+/// The first version whose response has the settings of the new topics (KIP-525).
+const CONFIGS_FROM: i16 = 5;
 
 /// Why a topic is refused.
 type Refusal = (ErrorCode, StrBytes);
@@ -23,6 +26,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     let request = CreateTopicsRequest::decode(body, work.head.version)?;
     let repeated = repeated(&request.topics);
     let too_many = too_many(&request.topics, work.settings.partitions_default);
+    let collisions = Collisions::of(request.topics.iter().map(|topic| &*topic.name), work.catalog);
     let mut response = CreateTopicsResponse::default();
     let mut topics = Vec::new();
     let mut asked = Vec::new();
@@ -33,7 +37,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
                 StrBytes::from_static("Excessively large number of partitions per request."),
             ))
         } else {
-            new_topic(work, topic)
+            new_topic(work, topic, &collisions)
         };
         let row = match new {
             Ok(new) => {
@@ -86,7 +90,7 @@ fn too_many(topics: &[CreatableTopic], default: u32) -> bool {
     topics.iter().map(partitions).fold(0, u64::saturating_add) > PARTITIONS_PER_REQUEST_MAX
 }
 
-fn new_topic(work: &Work<'_>, topic: &CreatableTopic) -> Result<NewTopic, Refusal> {
+fn new_topic(work: &Work<'_>, topic: &CreatableTopic, collisions: &Collisions) -> Result<NewTopic, Refusal> {
     let name = &topic.name;
     if is_reserved(name) {
         let text = format!("Creation of internal topic {name} is prohibited.");
@@ -98,7 +102,7 @@ fn new_topic(work: &Work<'_>, topic: &CreatableTopic) -> Result<NewTopic, Refusa
     if work.catalog.topic(name).is_some() {
         return Err(errors::of_topic(&TopicError::Exists, name));
     }
-    if let Some(other) = colliding(name, work.catalog) {
+    if let Some(other) = collisions.with(name) {
         let text = format!("Topic '{name}' collides with existing topic: {}", other.name);
         return Err((ErrorCode::InvalidTopicException, text.into()));
     }
@@ -217,7 +221,7 @@ impl Pending for Waiting {
         for (result, (row, asked)) in results.into_iter().zip(self.creating) {
             let Some(row) = self.response.topics.get_mut(row) else { continue };
             match result {
-                Ok(created) => succeed(row, &created.topic, &asked),
+                Ok(created) => succeed(row, &created.topic, &asked, work.head.version),
                 Err(error) => {
                     let (error, text) = errors::of_topic(&error, &row.name);
                     *row = refused(row.name.clone(), error, text);
@@ -228,10 +232,13 @@ impl Pending for Waiting {
     }
 }
 
-fn succeed(row: &mut CreatableTopicResult, topic: &TopicInfo, asked: &Creating) {
+fn succeed(row: &mut CreatableTopicResult, topic: &TopicInfo, asked: &Creating, version: i16) {
     let config = |value: crate::config::TopicConfigValue| CreatableTopicConfigs {
         name: StrBytes::from_static(value.def.name),
-        value: Some(value.value.into()),
+        value: Some(match value.source {
+            Source::Default => StrBytes::from_static(value.def.default),
+            Source::Topic | Source::Broker => value.value.into(),
+        }),
         read_only: false,
         config_source: source_id(value.source),
         is_sensitive: false,
@@ -239,7 +246,9 @@ fn succeed(row: &mut CreatableTopicResult, topic: &TopicInfo, asked: &Creating) 
     row.topic_id = topic.id;
     row.num_partitions = i32::try_from(asked.partitions).unwrap_or(i32::MAX);
     row.replication_factor = 1;
-    row.configs = Some(topic_config_values(&asked.config).into_iter().map(config).collect());
+    if version >= CONFIGS_FROM {
+        row.configs = Some(topic_config_values(&asked.config).into_iter().map(config).collect());
+    }
 }
 
 /// Kafka's `DescribeConfigsResponse.ConfigSource`.

@@ -7,6 +7,9 @@
 //!                                       └──▶ time is up ──▶ answer
 //! ```
 //!
+//! Where the client says of which epoch its last message is (KIP-595), each Read comes after an EpochEnds, which tells
+//! whether the log went another way since.
+//!
 //! While it waits, a fetch holds no message: what was read and was too little is read again.
 
 use super::errors;
@@ -14,18 +17,21 @@ use super::fetch_response::{self, Data};
 use super::fetch_session::{FetchSession, Place, SessionRef, SessionTopic, Want};
 use super::topics::{Lookup, check_epoch, owned, partition_of};
 use super::work::{Pending, Step, WaitsFor, Work};
-use crate::codec::fetch::{FetchPartition, FetchRequest, FetchResponse};
+use crate::codec::fetch::{EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, FetchTopic};
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
-use polylogue_api::{Compression, ReadPart, ReadRequest, Reply, Request, WatchRequest};
+use polylogue_api::{
+    Compression, EpochEnd, EpochEndQuery, ReadData, ReadError, ReadPart, ReadRequest, Reply, Request, WatchRequest,
+};
 use polylogue_record::compress::Codec;
 use polylogue_record::kafka::headers;
 use polylogue_types::{Chunk, Offset, PartitionId, TopicId};
-use std::sync::Arc;
 
 /// The first version that names topics by id.
 pub(super) const BY_ID_FROM: i16 = 13;
 /// The first version whose clients know Zstandard.
 const ZSTD_FROM: i16 = 10;
+/// The first version that can say where the client's log and this one part.
+const DIVERGING_FROM: i16 = 12;
 /// The first version whose clients know KAFKA_STORAGE_ERROR.
 const STORAGE_ERROR_FROM: i16 = 6;
 /// How long a fetch that was woken and found too little rests before it reads again: with a large `min_bytes` every small
@@ -52,15 +58,33 @@ pub(super) struct Row {
     /// What is read, unless something is wrong already.
     pub(super) read: Option<PartitionId>,
     pub(super) leader_epoch: i32,
+    /// Where the client's log and this one part, if they do; it then gets no messages.
+    pub(super) diverging: Option<EpochEndOffset>,
     /// As they were read last; -1 before, and with an error.
     pub(super) high_watermark: i64,
     pub(super) log_start: i64,
 }
 
 impl Row {
+    /// The epoch of the client's last message, if it says.
+    fn knows_epoch(&self) -> Option<i32> {
+        (self.want.last_epoch >= 0).then_some(self.want.last_epoch)
+    }
+
+    fn is_before(&self, offset: Offset) -> bool {
+        u64::try_from(self.want.offset).is_ok_and(|wanted| wanted < offset.0)
+    }
+
+    /// What is there.
+    fn mark(&mut self, high_watermark: Offset, log_start: Offset) {
+        self.high_watermark = i64::try_from(high_watermark.0).unwrap_or(i64::MAX);
+        self.log_start = i64::try_from(log_start.0).unwrap_or(i64::MAX);
+    }
+
     fn fail(&mut self, error: ErrorCode) {
         self.error = error;
         self.read = None;
+        self.diverging = None;
         self.high_watermark = -1;
         self.log_start = -1;
     }
@@ -77,6 +101,8 @@ pub(super) enum Session {
 /// What a fetch waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
+    /// Epochs are compared before it reads.
+    Comparing,
     Reading,
     Watching,
     /// Until then it does not look. Monotonic milliseconds.
@@ -125,7 +151,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     }
     let follower = request.replica_id >= 0 || request.replica_state.replica_id >= 0;
     fetching.resolve(work, follower);
-    Ok(Box::new(fetching).read(work))
+    Ok(Box::new(fetching).compare(work))
 }
 
 /// An error of the whole, without partitions.
@@ -138,21 +164,18 @@ fn want(partition: &FetchPartition) -> Want {
         offset: partition.fetch_offset,
         bytes_max: partition.partition_max_bytes,
         leader_epoch: partition.current_leader_epoch,
+        last_epoch: partition.last_fetched_epoch,
     }
 }
 
-fn session_topic(name: &str, id: TopicId, by_id: bool) -> SessionTopic {
-    if by_id { SessionTopic::Id(id) } else { SessionTopic::Name(Arc::from(name)) }
-}
-
-/// Takes into a session what a request says of it.
+/// Takes into a session what a request says of it. Topics with names that none can have are left out.
 fn update(session: &mut FetchSession, request: &FetchRequest, by_id: bool) {
     for named in &request.topics {
-        let topic = session_topic(&named.topic, named.topic_id, by_id);
+        let Some(topic) = SessionTopic::new(&named.topic, named.topic_id, by_id) else { continue };
         named.partitions.iter().for_each(|p| _ = session.put(topic.clone(), p.partition, want(p)));
     }
     for forgotten in &request.forgotten_topics_data {
-        let topic = session_topic(&forgotten.topic, forgotten.topic_id, by_id);
+        let Some(topic) = SessionTopic::new(&forgotten.topic, forgotten.topic_id, by_id) else { continue };
         forgotten.partitions.iter().for_each(|partition| session.forget(&topic, *partition));
     }
 }
@@ -165,7 +188,7 @@ impl Fetching {
         if at.is_full() {
             work.fetch_sessions.end(at.id);
             self.session = if at.begins() { Session::Begin } else { Session::None };
-            self.rows_of_request(request);
+            self.rows_of_request(request, |_| true);
             return Ok(());
         }
         let session = work.fetch_sessions.go_on(at, by_id, work.now.monotonic_ms)?;
@@ -173,16 +196,19 @@ impl Fetching {
         if session.len() == 0 {
             // nothing is left to go on with
             work.fetch_sessions.end(at.id);
-            self.rows_of_request(request);
+            self.rows_of_request(request, |_| true);
             return Ok(());
         }
         self.rows_of_session(session);
+        // answered once, and not remembered
+        self.rows_of_request(request, |topic| SessionTopic::new(&topic.topic, topic.topic_id, by_id).is_none());
         self.session = Session::GoOn(at.id);
         work.fetch_sessions.settle(at.id, work.settings)
     }
 
-    fn rows_of_request(&mut self, request: &FetchRequest) {
-        for (t, topic) in request.topics.iter().enumerate() {
+    fn rows_of_request(&mut self, request: &FetchRequest, wanted: impl Fn(&FetchTopic) -> bool) {
+        for topic in request.topics.iter().filter(|topic| wanted(topic)) {
+            let t = self.topics.len();
             self.topics.push(RowTopic { name: topic.topic.clone(), id: topic.topic_id });
             self.rows.reserve(topic.partitions.len());
             self.rows.extend(topic.partitions.iter().map(|p| Row::new(t, p.partition, want(p), None)));
@@ -215,6 +241,7 @@ impl Row {
             error: ErrorCode::None,
             read: None,
             leader_epoch: -1,
+            diverging: None,
             high_watermark: -1,
             log_start: -1,
         }
@@ -256,13 +283,48 @@ impl Fetching {
         }
     }
 
+    /// Asks where the epochs end that the client knows, and reads then; at once where it knows none.
+    fn compare(mut self: Box<Self>, work: &mut Work<'_>) -> Step {
+        if work.head.version < DIVERGING_FROM {
+            return self.read(work);
+        }
+        let query = |row: &Row| Some(EpochEndQuery { partition: row.read?, epoch: row.knows_epoch()? });
+        let queries: Vec<_> = self.rows.iter().filter_map(query).collect();
+        if queries.is_empty() {
+            return self.read(work);
+        }
+        self.stage = Stage::Comparing;
+        Step::Wait(work.ask(Request::EpochEnds(queries)), self)
+    }
+
+    /// Takes in where the epochs end, as `Partition.readRecords` judges it: a client whose epoch ends elsewhere, or goes
+    /// on for longer than here, has to cut its log. False when these are not the answers.
+    fn take_epochs(&mut self, ends: Vec<Result<EpochEnd, ReadError>>, by_id: bool) -> bool {
+        let asked = |row: &&mut Row| row.read.is_some() && row.knows_epoch().is_some();
+        if ends.len() != self.rows.iter_mut().filter(asked).count() {
+            return false;
+        }
+        for (row, end) in self.rows.iter_mut().filter(asked).zip(ends) {
+            match end {
+                Ok(EpochEnd { epoch, end: Some(Offset(end)) }) => {
+                    let end_offset = i64::try_from(end).unwrap_or(i64::MAX);
+                    let diverges = epoch < row.want.last_epoch || end_offset < row.want.offset;
+                    row.diverging = diverges.then_some(EpochEndOffset { epoch, end_offset });
+                }
+                Ok(EpochEnd { end: None, .. }) => row.fail(ErrorCode::OffsetOutOfRange),
+                Err(error) => row.fail(errors::of_read(error, by_id)),
+            }
+        }
+        true
+    }
+
     /// Reads all partitions that can be read.
     fn read(mut self: Box<Self>, work: &mut Work<'_>) -> Step {
         let part = |row: &Row| {
             Some(ReadPart {
                 partition: row.read?,
                 offset: Offset(u64::try_from(row.want.offset).unwrap_or(0)),
-                bytes_max: u32::try_from(row.want.bytes_max).unwrap_or(0),
+                bytes_max: if row.diverging.is_some() { 0 } else { u32::try_from(row.want.bytes_max).unwrap_or(0) },
             })
         };
         let parts: Vec<ReadPart> = self.rows.iter().filter_map(part).collect();
@@ -286,7 +348,7 @@ impl Fetching {
     fn is_urgent(&self) -> bool {
         let can_wait =
             |error| matches!(error, ErrorCode::None | ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId);
-        self.rows.iter().any(|row| !can_wait(row.error))
+        self.rows.iter().any(|row| row.diverging.is_some() || !can_wait(row.error))
     }
 
     /// Takes what was read into the rows; gives the messages, and whether one of the reads failed.
@@ -296,10 +358,22 @@ impl Fetching {
         let mut failed = false;
         for (row, result) in self.rows.iter_mut().filter(|row| row.read.is_some()).zip(results) {
             let error = match result {
+                Ok(read) if row.diverging.is_some() => {
+                    row.mark(read.high_watermark, read.log_start);
+                    data.push(Vec::new());
+                    continue;
+                }
+                // beyond the end, which is what the client is about to hear
+                Err(ReadError::OutOfRange { log_start, high_watermark })
+                    if row.diverging.is_some() && !row.is_before(log_start) =>
+                {
+                    row.mark(high_watermark, log_start);
+                    data.push(Vec::new());
+                    continue;
+                }
                 Ok(read) if version < ZSTD_FROM && has_zstd(&read.chunks) => ErrorCode::UnsupportedCompressionType,
                 Ok(read) => {
-                    row.high_watermark = i64::try_from(read.high_watermark.0).unwrap_or(i64::MAX);
-                    row.log_start = i64::try_from(read.log_start.0).unwrap_or(i64::MAX);
+                    row.mark(read.high_watermark, read.log_start);
                     data.push(read.chunks);
                     continue;
                 }
@@ -315,7 +389,7 @@ impl Fetching {
     }
 }
 
-type ReadResult = Result<polylogue_api::ReadData, polylogue_api::ReadError>;
+type ReadResult = Result<ReadData, ReadError>;
 
 /// Whether messages in memory are compressed with Zstandard. Those in files are not looked at: that would mean to read
 /// them here.
@@ -330,7 +404,17 @@ fn has_zstd(chunks: &[Chunk]) -> bool {
 
 impl Pending for Fetching {
     fn on_reply(mut self: Box<Self>, work: &mut Work<'_>, reply: Reply) -> Step {
-        let Reply::Read(results) = reply else { return work.wrong_reply() };
+        let results = match (self.stage, reply) {
+            (Stage::Comparing, Reply::EpochEnds(ends)) => {
+                return if self.take_epochs(ends, work.head.version >= BY_ID_FROM) {
+                    self.read(work)
+                } else {
+                    work.wrong_reply()
+                };
+            }
+            (Stage::Reading, Reply::Read(results)) => results,
+            _ => return work.wrong_reply(),
+        };
         if results.len() != self.rows.iter().filter(|row| row.read.is_some()).count() {
             return work.wrong_reply();
         }
@@ -350,12 +434,12 @@ impl Pending for Fetching {
             self.stage = Stage::Resting(rested_ms);
             return Step::Wait(work.token(), self);
         }
-        self.read(work)
+        self.compare(work)
     }
 
     fn deadline_ms(&self) -> Option<u64> {
         match self.stage {
-            Stage::Reading => None,
+            Stage::Comparing | Stage::Reading => None,
             Stage::Watching => Some(self.deadline_ms),
             Stage::Resting(until_ms) => Some(until_ms.min(self.deadline_ms)),
         }
@@ -367,12 +451,12 @@ impl Pending for Fetching {
         if self.stage == Stage::Watching && self.read_bytes == 0 {
             return fetch_response::answer(*self, work, Data::default());
         }
-        self.read(work)
+        self.compare(work)
     }
 
     fn waits_for(&self) -> WaitsFor {
         match self.stage {
-            Stage::Reading => WaitsFor::Reply,
+            Stage::Comparing | Stage::Reading => WaitsFor::Reply,
             Stage::Watching => WaitsFor::Watch,
             Stage::Resting(_) => WaitsFor::Time,
         }

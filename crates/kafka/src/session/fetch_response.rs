@@ -7,7 +7,6 @@ use super::work::{Step, Work};
 use crate::codec::fetch::{FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint, PartitionData};
 use crate::codec::{ErrorCode, Records};
 use polylogue_types::Chunk;
-use std::sync::Arc;
 
 /// The first version that can say who leads instead (KIP-951).
 const LEADER_FROM: i16 = 16;
@@ -92,13 +91,12 @@ fn leader(work: &Work<'_>, rows: &[Row]) -> Option<NodeEndpoint> {
 fn begin<'a>(work: &'a mut Work<'_>, topics: &[RowTopic], rows: &[Row]) -> Option<&'a mut FetchSession> {
     let by_id = work.head.version >= BY_ID_FROM;
     let now_ms = work.now.monotonic_ms;
-    let session = work.fetch_sessions.begin(rows.len(), by_id, now_ms, work.settings)?;
-    let names: Vec<SessionTopic> = topics
-        .iter()
-        .map(|topic| if by_id { SessionTopic::Id(topic.id) } else { SessionTopic::Name(Arc::from(&*topic.name)) })
-        .collect();
+    let names: Vec<_> = topics.iter().map(|topic| SessionTopic::new(&topic.name, topic.id, by_id)).collect();
+    let name = |row: &Row| names.get(row.topic).and_then(Option::as_ref);
+    let partitions = rows.iter().filter(|row| name(row).is_some()).count();
+    let session = work.fetch_sessions.begin(partitions, by_id, now_ms, work.settings)?;
     for row in rows {
-        let Some(topic) = names.get(row.topic) else { continue };
+        let Some(topic) = name(row) else { continue };
         let place = session.put(topic.clone(), row.partition, row.want);
         if let Some(cached) = session.get_mut(place) {
             cached.high_watermark = row.high_watermark;
@@ -121,7 +119,7 @@ fn tell(session: Option<&mut FetchSession>, row: &Row, records: &Records) -> boo
     if !records.is_empty() {
         session.move_to_end(place);
     }
-    failed || changed || !records.is_empty()
+    failed || changed || row.diverging.is_some() || !records.is_empty()
 }
 
 fn topic_row(topic: Option<&RowTopic>) -> FetchableTopicResponse {
@@ -141,6 +139,7 @@ fn partition_row(row: &Row, records: Records, read_committed: bool) -> Partition
         // without transactions everything is stable
         last_stable_offset: row.high_watermark,
         log_start_offset: row.log_start,
+        diverging_epoch: row.diverging.clone().unwrap_or_default(),
         // null tells a client that it does not read committed messages only
         aborted_transactions: (read_committed && found).then(Vec::new),
         preferred_read_replica: -1,

@@ -14,6 +14,7 @@
 //! names everything once more, as after an eviction in Kafka. What all connections together may hold is bounded by the
 //! [`FetchBudget`]; beyond that, requests are answered without a session, which is legal and only costs bandwidth.
 
+use super::topics::NAME_BYTES_MAX;
 use crate::codec::ErrorCode;
 use crate::settings::KafkaSettings;
 use polylogue_types::TopicId;
@@ -95,6 +96,16 @@ pub(super) enum SessionTopic {
     Name(Arc<str>),
 }
 
+impl SessionTopic {
+    /// `None` for a name that no topic can have: it would be remembered at its full length, and there is nothing to fetch.
+    pub(super) fn new(name: &str, id: TopicId, by_id: bool) -> Option<SessionTopic> {
+        if by_id {
+            return Some(SessionTopic::Id(id));
+        }
+        (name.len() <= NAME_BYTES_MAX).then(|| SessionTopic::Name(Arc::from(name)))
+    }
+}
+
 /// A partition in a session.
 #[derive(Clone, Debug)]
 pub(super) struct Cached {
@@ -114,6 +125,8 @@ pub(super) struct Want {
     pub(super) bytes_max: i32,
     /// -1 when the client does not know.
     pub(super) leader_epoch: i32,
+    /// Of the last message that the client has; below 0 when it does not say.
+    pub(super) last_epoch: i32,
 }
 
 /// The place of a partition in its session; in rising order they are fetched.
@@ -309,7 +322,7 @@ mod tests {
     }
 
     fn want(offset: i64) -> Want {
-        Want { offset, bytes_max: 1, leader_epoch: -1 }
+        Want { offset, bytes_max: 1, leader_epoch: -1, last_epoch: -1 }
     }
 
     fn order(session: &FetchSession) -> Vec<i32> {

@@ -18,6 +18,10 @@ const NONE: i64 = -1;
 /// The first version with leader epochs.
 const EPOCH_FROM: i16 = 4;
 
+/// Partitions that are asked for by time at once: each answer brings a whole batch along, and a request of few bytes names
+/// thousands.
+const BY_TIME_AT_ONCE_MAX: usize = 16;
+
 /// What a timestamp in the request asks for.
 enum Wanted {
     /// What the broker is asked for.
@@ -48,7 +52,6 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     let request = ListOffsetsRequest::decode(body, version)?;
     let mut lookup = Lookup::new(work.catalog);
     let repeated = repeated(&request);
-    let mut questions = Vec::new();
     let mut asked = Vec::new();
     let mut topics = Vec::with_capacity(request.topics.len());
     for (t, topic) in request.topics.into_iter().enumerate() {
@@ -66,8 +69,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
             };
             let error = match question {
                 Ok((Wanted::Ask(at), partition)) => {
-                    questions.push(FindOffset { partition, at });
-                    asked.push(Asked { topic: t, partition: p, at });
+                    asked.push(Asked { topic: t, row: p, question: FindOffset { partition, at } });
                     ErrorCode::None
                 }
                 Ok((Wanted::Nothing, _)) => ErrorCode::None,
@@ -84,10 +86,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         topics.push(ListOffsetsTopicResponse { name: topic.name, partitions });
     }
     let response = ListOffsetsResponse { topics, ..ListOffsetsResponse::default() };
-    if questions.is_empty() {
-        return Ok(work.answer(&response));
-    }
-    Ok(Step::Wait(work.ask(Request::FindOffsets(questions)), Box::new(Finding { response, asked })))
+    Ok(Box::new(Finding { response, asked, answered: 0, waits_for: 0 }).go_on(work))
 }
 
 /// The places of partitions that are named more than once; Kafka refuses each of them.
@@ -108,28 +107,52 @@ fn repeated(request: &ListOffsetsRequest) -> BTreeSet<(usize, usize)> {
 
 #[derive(Debug)]
 struct Asked {
+    /// The place of the answer.
     topic: usize,
-    partition: usize,
-    at: OffsetSpec,
+    row: usize,
+    question: FindOffset,
 }
 
 #[derive(Debug)]
 struct Finding {
     response: ListOffsetsResponse,
     asked: Vec<Asked>,
+    /// How many of them are answered, and how many of the next ones the broker was asked.
+    answered: usize,
+    waits_for: usize,
+}
+
+impl Finding {
+    /// Asks for the next ones, as many as may be asked at once; answers when there are none left.
+    fn go_on(mut self: Box<Self>, work: &mut Work<'_>) -> Step {
+        let by_time = |asked: &Asked| !matches!(asked.question.at, OffsetSpec::Earliest | OffsetSpec::Latest);
+        let mut room = BY_TIME_AT_ONCE_MAX;
+        let fits = |asked: &&Asked| {
+            let fits = room > 0 || !by_time(asked);
+            room = room.saturating_sub(usize::from(by_time(asked)));
+            fits
+        };
+        let left = self.asked.iter().skip(self.answered);
+        let questions: Vec<FindOffset> = left.take_while(fits).map(|asked| asked.question).collect();
+        if questions.is_empty() {
+            return work.answer(&self.response);
+        }
+        self.waits_for = questions.len();
+        Step::Wait(work.ask(Request::FindOffsets(questions)), self)
+    }
 }
 
 impl Pending for Finding {
     fn on_reply(mut self: Box<Self>, work: &mut Work<'_>, reply: Reply) -> Step {
         let Reply::FindOffsets(results) = reply else { return work.wrong_reply() };
-        if results.len() != self.asked.len() {
+        if results.len() != self.waits_for {
             return work.wrong_reply();
         }
-        for (result, asked) in results.into_iter().zip(&self.asked) {
-            let row = self.response.topics.get_mut(asked.topic).and_then(|t| t.partitions.get_mut(asked.partition));
+        for (result, asked) in results.into_iter().zip(self.asked.iter().skip(self.answered)) {
+            let row = self.response.topics.get_mut(asked.topic).and_then(|t| t.partitions.get_mut(asked.row));
             let Some(row) = row else { continue };
             let answer = result.map_err(|error| errors::of_read(error, false)).and_then(|found| {
-                let at = locate(&found, asked.at, work.settings.decompressed_bytes_max)?;
+                let at = locate(&found, asked.question.at, work.settings.decompressed_bytes_max)?;
                 Ok(at.map(|at| (at, found.leader_epoch)))
             });
             match answer {
@@ -144,7 +167,8 @@ impl Pending for Finding {
                 Err(error) => row.error_code = error.code(),
             }
         }
-        work.answer(&self.response)
+        self.answered += self.waits_for;
+        self.go_on(work)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Metadata: topics, their partitions, and where to find them.
 
-use super::topics::{colliding, invalid_name, is_reserved, node_id, owned};
+use super::create_topics::PARTITIONS_PER_REQUEST_MAX;
+use super::topics::{Collisions, invalid_name, is_reserved, node_id, owned};
 use super::work::{Pending, Step, Work};
 use crate::codec::metadata::{
     MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition,
@@ -109,16 +110,19 @@ fn each_once<T: Ord + Clone>(items: impl Iterator<Item = T>) -> Vec<T> {
     items.filter(|item| seen.insert(item.clone())).collect()
 }
 
-/// Topics that asking for them creates.
+/// Topics that asking for them creates: as many as one request may create. The others are not there yet, and clients ask
+/// again.
 fn missing(work: &Work<'_>, asked: &Asked) -> Vec<StrBytes> {
     let Asked::Names(names) = asked else { return Vec::new() };
-    let creatable = |name: &&StrBytes| {
-        work.catalog.topic(name).is_none()
-            && !is_reserved(name)
-            && invalid_name(name).is_none()
-            && colliding(name, work.catalog).is_none()
-    };
-    names.iter().filter(creatable).cloned().collect()
+    let creatable =
+        |name: &&StrBytes| work.catalog.topic(name).is_none() && !is_reserved(name) && invalid_name(name).is_none();
+    let mut missing: Vec<StrBytes> = names.iter().filter(creatable).cloned().collect();
+    let collisions = Collisions::of(missing.iter().map(|name| &**name), work.catalog);
+    missing.retain(|name| collisions.with(name).is_none());
+    let each = u64::from(work.settings.partitions_default.max(1));
+    let most = usize::try_from(PARTITIONS_PER_REQUEST_MAX / each).unwrap_or(usize::MAX);
+    missing.truncate(most.max(1));
+    missing
 }
 
 /// The versions 10 and 11 can say an id, and a version 10 or 11 broker cannot look one up.
@@ -183,7 +187,7 @@ fn answer(work: &Work<'_>, question: &Question, created: &Created) -> Step {
             .map(|name| {
                 let outcome = match created.get(name) {
                     Some(outcome) => outcome.clone(),
-                    None => work.catalog.topic(name).ok_or_else(|| not_there(work, name)),
+                    None => work.catalog.topic(name).ok_or_else(|| not_there(name)),
                 };
                 match outcome {
                     Ok(topic) => rows.topic(name.clone(), &topic),
@@ -200,10 +204,9 @@ fn answer(work: &Work<'_>, question: &Question, created: &Created) -> Step {
     work.answer(&response)
 }
 
-/// Why there is no topic of that name.
-fn not_there(work: &Work<'_>, name: &str) -> ErrorCode {
-    let valid = invalid_name(name).is_none() && (is_reserved(name) || colliding(name, work.catalog).is_none());
-    if valid { ErrorCode::UnknownTopicOrPartition } else { ErrorCode::InvalidTopicException }
+/// Why there is no topic of that name. (One that only collides with another is as unknown as any.)
+fn not_there(name: &str) -> ErrorCode {
+    if invalid_name(name).is_none() { ErrorCode::UnknownTopicOrPartition } else { ErrorCode::InvalidTopicException }
 }
 
 /// The response without its topics: this node, under the address of the listener that the client came in by.

@@ -118,9 +118,9 @@ struct Peer {
 /// What a client says that it is (KIP-511).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientSoftware {
-    /// The name of its library.
+    /// The name of its library, of which the first 64 characters are kept.
     pub name: String,
-    /// The library's version.
+    /// The library's version, as much of it.
     pub version: String,
 }
 
@@ -285,6 +285,8 @@ impl Session {
     pub fn on_event(&mut self, event: Event, cx: &SessionContext<'_>) {
         let Event::Changed(token) = event;
         if let Some(at) = self.waiting_for(token) {
+            // it has fired where its first partition changed, and waits on wherever the others are
+            self.ask_to_unwatch(token);
             self.resume(at, cx, |pending, work| pending.on_changed(work));
         }
     }
@@ -480,10 +482,14 @@ impl Session {
         let before = self.requests.len();
         self.requests.retain(|(asked, _)| *asked != watch);
         if self.requests.len() == before {
-            let token = self.next_token;
-            self.next_token += 1;
-            self.requests.push_back((token, Request::Unwatch(watch)));
+            self.ask_to_unwatch(watch);
         }
+    }
+
+    fn ask_to_unwatch(&mut self, watch: Token) {
+        let token = self.next_token;
+        self.next_token += 1;
+        self.requests.push_back((token, Request::Unwatch(watch)));
     }
 
     /// Gives up the requests from this one on.

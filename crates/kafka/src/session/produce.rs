@@ -2,7 +2,7 @@
 
 use super::close::CloseReason;
 use super::errors;
-use super::produce_batch::{Ready, Refused, is_transactional, prepare};
+use super::produce_batch::{Budget, Ready, Refused, is_transactional, prepare};
 use super::topics::{Lookup, node_id, partition_of};
 use super::work::{Pending, Step, Work};
 use crate::codec::produce::{
@@ -11,6 +11,7 @@ use crate::codec::produce::{
 use crate::codec::{DecodeError, ErrorCode, Reader, StrBytes};
 use bytes::Bytes;
 use polylogue_api::{Ack, AppendEntry, AppendRequest, Reply, Request};
+use polylogue_record::kafka::NO_TIMESTAMP;
 use polylogue_types::{TimestampMs, TopicId};
 
 /// The first version that names topics by id.
@@ -47,10 +48,11 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     let version = work.head.version;
     let flexible = version >= FLEXIBLE_FROM;
     let rows_max = body.remaining() / ROW_BYTES_MIN + ROWS_FREE;
+    let budget = Budget::new(body.remaining(), work.settings.decompressed_bytes_max);
     body.opt_string("ProduceRequest.TransactionalId", flexible, true)?;
     let acks = body.i16("ProduceRequest.Acks")?;
     let timeout_ms = body.i32("ProduceRequest.TimeoutMs")?;
-    let mut intake = Intake::new(work, acks, rows_max);
+    let mut intake = Intake::new(work, acks, rows_max, budget);
     let mut responses = body.array("ProduceRequest.TopicData", flexible, 3, |r| {
         let by_id = version >= BY_ID_FROM;
         let name = if by_id { StrBytes::new() } else { r.string("TopicProduceData.Name", flexible)? };
@@ -119,10 +121,11 @@ struct Intake<'w, 'a> {
     /// Partitions of all topics, and how many there may be.
     rows_all: usize,
     rows_max: usize,
+    budget: Budget,
 }
 
 impl<'w, 'a> Intake<'w, 'a> {
-    fn new(work: &'w Work<'a>, acks: i16, rows_max: usize) -> Intake<'w, 'a> {
+    fn new(work: &'w Work<'a>, acks: i16, rows_max: usize, budget: Budget) -> Intake<'w, 'a> {
         Intake {
             work,
             lookup: Lookup::new(work.catalog),
@@ -134,6 +137,7 @@ impl<'w, 'a> Intake<'w, 'a> {
             rows: 0,
             rows_all: 0,
             rows_max,
+            budget,
         }
     }
 
@@ -183,7 +187,8 @@ impl<'w, 'a> Intake<'w, 'a> {
                 ..Refused::plain(ErrorCode::InvalidTopicException)
             });
         }
-        Ok((prepare(self.work, &topic.config, partition, records)?, partition.leader_epoch))
+        let ready = prepare(self.work, &topic.config, partition, records, &mut self.budget)?;
+        Ok((ready, partition.leader_epoch))
     }
 }
 
@@ -218,7 +223,9 @@ impl Pending for Producing {
             Some(Ok(appended)) => {
                 row.base_offset = i64::try_from(appended.base_offset.0).unwrap_or(i64::MAX);
                 row.log_start_offset = i64::try_from(appended.log_start.0).unwrap_or(i64::MAX);
-                row.log_append_time_ms = sent.append_time;
+                // what a duplicate is a duplicate of keeps the time of its own append
+                let stored_before = appended.duplicate && sent.append_time != NO_TIMESTAMP;
+                row.log_append_time_ms = if stored_before { appended.max_timestamp } else { sent.append_time };
                 None
             }
             Some(Err(error)) => Some(errors::of_append(error, by_id)),

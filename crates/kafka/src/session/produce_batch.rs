@@ -9,13 +9,78 @@ use crate::codec::produce::BatchIndexAndErrorMessage;
 use crate::codec::{ErrorCode, StrBytes};
 use bytes::Bytes;
 use polylogue_api::{AppendEntry, Compression, PartitionInfo, ProducerStamp, TimestampKind, TopicConfig};
-use polylogue_record::compress::Codec;
+use polylogue_record::compress::{Codec, CompressError};
 use polylogue_record::envelope::Form;
 use polylogue_record::kafka::{
     BatchError, BatchHeader, CRC_FROM, NO_TIMESTAMP, ProduceRules, RecordRules, RefusedRecord, TimestampRange,
     ValidatedBatch, check_records, recompress, rewrite_log_append_time, set_max_timestamp, validate_produce,
 };
 use polylogue_types::{ProducerId, TimestampMs};
+
+/// What a request's compressed batches may decompress to for each of its bytes, whatever the other batches do: data that is
+/// worth compressing seldom shrinks to less than a tenth.
+const RATIO_FREE: usize = 16;
+/// A batch that decompresses to more than it may freely is tried once more with so many times the room.
+const ROOM_FACTOR: usize = 4;
+/// And with that much at the least: less is decompressed at once in any case. Bytes.
+const ROOM_BYTES_MIN: usize = 16 << 10;
+
+/// What the broker still does for the batches of one request. A few bytes decompress to any length, and a request holds
+/// thousands of batches, so that a bound for each batch alone is none.
+///
+/// ```text
+///   decompressed   16 times the bytes of each batch, and one `decompressed_bytes_max` over all
+///   rewritten      16 times the bytes of the request, and the last batch whole
+/// ```
+#[derive(Debug)]
+pub(super) struct Budget {
+    /// What all batches together may decompress to beyond what each may freely. Bytes.
+    decompressed: usize,
+    /// What batches may take that are not stored as they came. They stay in memory until they are committed. Bytes.
+    rewritten: usize,
+}
+
+impl Budget {
+    /// For a request of that length.
+    pub(super) fn new(request_bytes: usize, decompressed_bytes_max: usize) -> Budget {
+        Budget { decompressed: decompressed_bytes_max, rewritten: request_bytes.saturating_mul(RATIO_FREE) }
+    }
+
+    /// Does something that decompresses a batch of `len` bytes with a cap, with as little room as it needs but for
+    /// [`ROOM_FACTOR`]: what it has really taken is not known. Gives the cap that was enough.
+    fn decompress<T>(
+        &mut self,
+        len: usize,
+        batch_max: usize,
+        mut attempt: impl FnMut(usize) -> Result<T, BatchError>,
+    ) -> Result<(T, usize), BatchError> {
+        let free = len.saturating_mul(RATIO_FREE).min(batch_max);
+        let max = free.saturating_add(self.decompressed).min(batch_max);
+        let mut cap = free;
+        loop {
+            match attempt(cap) {
+                Err(BatchError::Compress(CompressError::TooLarge { .. })) if cap < max => {
+                    cap = cap.saturating_mul(ROOM_FACTOR).max(ROOM_BYTES_MIN).min(max);
+                }
+                result => {
+                    self.decompressed -= cap - free;
+                    return result.map(|done| (done, cap));
+                }
+            }
+        }
+    }
+
+    /// Counts a batch that is not stored as it came.
+    fn rewrite(&mut self, len: usize) -> Result<(), Refused> {
+        if self.rewritten == 0 {
+            let text = "The batches before it take all that a request's batches may take that are not stored as they \
+                        came: send fewer of them in a request, or compress them as the topic has it.";
+            return Err(Refused { message: StrBytes::from_static(text), ..Refused::plain(ErrorCode::MessageTooLarge) });
+        }
+        self.rewritten = self.rewritten.saturating_sub(len);
+        Ok(())
+    }
+}
 
 /// A batch that may be appended.
 pub(super) struct Ready {
@@ -71,6 +136,7 @@ pub(super) fn prepare(
     config: &TopicConfig,
     partition: PartitionInfo,
     bytes: Bytes,
+    budget: &mut Budget,
 ) -> Result<Ready, Refused> {
     let rules = ProduceRules {
         api_version: work.head.version,
@@ -78,7 +144,7 @@ pub(super) fn prepare(
         ..ProduceRules::default()
     };
     let batch = validate_produce(&bytes, &rules)?;
-    let Changed { bytes, batch } = change(work, config, bytes, batch)?;
+    let Changed { bytes, batch } = change(work, config, bytes, batch, budget)?;
     let append_time = match config.timestamp_kind {
         TimestampKind::LogAppend => work.now.wall_ms,
         TimestampKind::Create => NO_TIMESTAMP,
@@ -115,32 +181,45 @@ impl Changed {
     }
 }
 
-fn change(work: &Work<'_>, config: &TopicConfig, bytes: Bytes, batch: ValidatedBatch) -> Result<Changed, Refused> {
+fn change(
+    work: &Work<'_>,
+    config: &TopicConfig,
+    bytes: Bytes,
+    batch: ValidatedBatch,
+    budget: &mut Budget,
+) -> Result<Changed, Refused> {
     let timestamps = (config.timestamp_kind == TimestampKind::Create).then(|| TimestampRange {
         now: work.now.wall_ms,
         before_max_ms: i64::try_from(config.timestamp_before_ms_max).unwrap_or(i64::MAX),
         after_max_ms: i64::try_from(config.timestamp_after_ms_max).unwrap_or(i64::MAX),
     });
-    let decompressed_bytes_max = work.settings.decompressed_bytes_max;
-    let rules = RecordRules { compacted: config.cleanup.compact, timestamps, decompressed_bytes_max };
-    let checked = check_records(&bytes, &batch.header, &rules)?;
+    let has = batch.header.codec()?;
+    let check = |decompressed_bytes_max| {
+        let rules = RecordRules { compacted: config.cleanup.compact, timestamps, decompressed_bytes_max };
+        check_records(&bytes, &batch.header, &rules)
+    };
+    let (checked, decompressed_bytes_max) =
+        budget.decompress(bytes.len(), work.settings.decompressed_bytes_max, check)?;
     let mut changed = Changed { bytes, batch };
     if timestamps.is_some() && checked.max_timestamp != changed.batch.header.max_timestamp {
+        budget.rewrite(changed.bytes.len())?;
         let mut copy = changed.bytes.to_vec();
         set_max_timestamp(&mut copy, checked.max_timestamp)?;
         changed = Changed::to(Bytes::from(copy), &changed.batch)?;
     }
-    let has = changed.batch.header.codec()?;
     // A consumer takes the place of a record from its offset delta: two records with one would be one too few.
     let renumbered = (!checked.consecutive).then_some((has, None));
     if let Some((codec, level)) = target(config.compression, has).or(renumbered) {
+        // a second decompression of what the first has counted
         let bytes = recompress(&changed.bytes, codec, level, decompressed_bytes_max)?;
         if bytes.len() > config.max_message_bytes {
             return Err(BatchError::TooLarge { size: bytes.len(), limit: config.max_message_bytes }.into());
         }
+        budget.rewrite(bytes.len())?;
         changed = Changed::to(bytes, &changed.batch)?;
     }
     if config.timestamp_kind == TimestampKind::LogAppend {
+        budget.rewrite(changed.bytes.len())?;
         let bytes = rewrite_log_append_time(&changed.bytes, work.now.wall_ms)?;
         changed = Changed::to(bytes, &changed.batch)?;
     }

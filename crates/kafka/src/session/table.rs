@@ -26,6 +26,10 @@ impl Effects {
     pub(super) const OFFSETS: Effects = Effects(1 << 2);
     /// The fetch sessions of the connection.
     pub(super) const FETCH: Effects = Effects(1 << 3);
+    /// The answer to a join: a leader's names all members of its group, so that one is prepared at a time.
+    pub(super) const JOIN: Effects = Effects(1 << 4);
+    /// The answer to a fetch of offsets, which may be as large.
+    pub(super) const COMMITTED: Effects = Effects(1 << 5);
 
     const fn with(self, other: Effects) -> Effects {
         Effects(self.0 | other.0)
@@ -78,6 +82,10 @@ struct Size {
 const WORDS: Size = Size { bytes_max: 64 << 10, memory_factor: 4 };
 /// A list of ten thousands of partitions.
 const LIST: Size = Size { bytes_max: 2 << 20, memory_factor: 64 };
+/// A list of topics, each of which may be created, and is answered with its partitions.
+const NAMES: Size = Size { bytes_max: 1 << 20, memory_factor: 128 };
+/// A list of topics that are created and answered with every setting that holds for them: ten bytes become 5 KiB.
+const NEW_TOPICS: Size = Size { bytes_max: 512 << 10, memory_factor: 512 };
 /// A list of keys, where an element may be a single byte.
 const KEYS: Size = Size { bytes_max: 256 << 10, memory_factor: 256 };
 /// The metadata or the assignments of a group's members.
@@ -90,6 +98,8 @@ const DATA: Effects = Effects::DATA;
 const TOPICS: Effects = Effects::TOPICS;
 const OFFSETS: Effects = Effects::OFFSETS;
 const FETCH: Effects = Effects::FETCH;
+const JOIN: Effects = Effects::JOIN;
+const COMMITTED: Effects = Effects::COMMITTED;
 
 /// All APIs, by key. The ranges are those of Kafka 4.3.1, whole: every lower end and every upper end is the only one that
 /// some client speaks.
@@ -100,17 +110,17 @@ static APIS: [Api; 16] = [
     api(ApiKey::Fetch, (4, 18), TOPICS.with(DATA).with(FETCH), FETCH, fetch::start),
     api(ApiKey::ListOffsets, (1, 11), TOPICS.with(DATA), NONE, list_offsets::start),
     // it may create topics
-    api(ApiKey::Metadata, (0, 13), TOPICS, TOPICS, metadata::start),
+    Api { size: NAMES, ..api(ApiKey::Metadata, (0, 13), TOPICS, TOPICS, metadata::start) },
     // The coordinator keeps the order of its commands; only a read of offsets has to wait for commits.
     api(ApiKey::OffsetCommit, (2, 10), TOPICS, OFFSETS, offsets::start_commit),
-    api(ApiKey::OffsetFetch, (1, 10), TOPICS.with(OFFSETS), NONE, offsets::start_fetch),
+    api(ApiKey::OffsetFetch, (1, 10), TOPICS.with(OFFSETS).with(COMMITTED), COMMITTED, offsets::start_fetch),
     Api { size: KEYS, ..api(ApiKey::FindCoordinator, (0, 6), NONE, NONE, find_coordinator::start) },
-    Api { size: GROUP, ..api(ApiKey::JoinGroup, (0, 9), NONE, NONE, groups::start_join) },
+    Api { size: GROUP, ..api(ApiKey::JoinGroup, (0, 9), JOIN, JOIN, groups::start_join) },
     Api { size: WORDS, ..api(ApiKey::Heartbeat, (0, 4), NONE, NONE, groups::start_heartbeat) },
     api(ApiKey::LeaveGroup, (0, 5), NONE, NONE, groups::start_leave),
     Api { size: GROUP, ..api(ApiKey::SyncGroup, (0, 5), NONE, NONE, groups::start_sync) },
     Api { size: WORDS, ..api(ApiKey::ApiVersions, (0, 4), NONE, NONE, api_versions::start) },
-    api(ApiKey::CreateTopics, (2, 7), TOPICS, TOPICS, create_topics::start),
+    Api { size: NEW_TOPICS, ..api(ApiKey::CreateTopics, (2, 7), TOPICS, TOPICS, create_topics::start) },
     api(ApiKey::DeleteTopics, (1, 6), TOPICS.with(DATA), TOPICS, delete_topics::start),
     // Version 6 is not stable in Kafka 4.3 and is not advertised there either.
     Api { size: WORDS, ..api(ApiKey::InitProducerId, (0, 5), NONE, NONE, init_producer_id::start) },

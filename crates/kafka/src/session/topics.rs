@@ -4,10 +4,11 @@ use super::errors::unknown_topic;
 use crate::codec::{ErrorCode, StrBytes};
 use polylogue_api::{Catalog, ClusterInfo, PartitionInfo, TopicInfo};
 use polylogue_types::TopicId;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The longest name of a topic. Bytes.
-const NAME_BYTES_MAX: usize = 249;
+pub(super) const NAME_BYTES_MAX: usize = 249;
 
 /// Topics that Kafka's brokers keep their own state in. polylogue has none of them, and nobody may take their names:
 /// clients treat them in a special way.
@@ -37,16 +38,41 @@ pub(super) fn invalid_name(name: &str) -> Option<String> {
     Some(format!("Topic name is invalid: {reason}"))
 }
 
-/// A topic whose name differs only in dots and underscores: Kafka's metrics could not tell the two apart.
-pub(super) fn colliding(name: &str, catalog: &dyn Catalog) -> Option<Arc<TopicInfo>> {
-    let unified = |c: char| if c == '.' { '_' } else { c };
-    if !name.contains(['.', '_']) {
-        return None;
+/// Topics whose names differ from new ones only in dots and underscores: Kafka's metrics could not tell the two apart. All
+/// topics are gone through once for all names of a request.
+#[derive(Debug)]
+pub(super) struct Collisions {
+    /// By the name with underscores only: what is there.
+    topics: BTreeMap<String, Option<Arc<TopicInfo>>>,
+}
+
+impl Collisions {
+    /// Looks for what may collide with these names.
+    pub(super) fn of<'n>(names: impl Iterator<Item = &'n str>, catalog: &dyn Catalog) -> Collisions {
+        let mut topics: BTreeMap<_, _> =
+            names.filter(|name| may_collide(name)).map(|name| (unified(name), None)).collect();
+        if !topics.is_empty() {
+            for topic in catalog.topics().into_iter().filter(|topic| may_collide(&topic.name)) {
+                if let Some(found) = topics.get_mut(&unified(&topic.name)) {
+                    found.get_or_insert(topic);
+                }
+            }
+        }
+        Collisions { topics }
     }
-    let collides = |other: &str| {
-        other.len() == name.len() && other != name && other.chars().map(unified).eq(name.chars().map(unified))
-    };
-    catalog.topics().into_iter().find(|topic| collides(&topic.name))
+
+    /// What collides with a name, one of those that were looked for and none that is there.
+    pub(super) fn with(&self, name: &str) -> Option<&Arc<TopicInfo>> {
+        if may_collide(name) { self.topics.get(&unified(name))?.as_ref() } else { None }
+    }
+}
+
+fn may_collide(name: &str) -> bool {
+    name.len() <= NAME_BYTES_MAX && name.contains(['.', '_'])
+}
+
+fn unified(name: &str) -> String {
+    name.replace('.', "_")
 }
 
 /// Topics of a request one after the other; partitions of one topic mostly stand together, and it is looked up once.

@@ -297,3 +297,60 @@ fn a_connection_that_is_lost_before_its_member_has_an_id_takes_the_member_along(
     host.advance(6_000);
     assert_eq!(host.joined(again).members.len(), 1);
 }
+
+/// Nothing bounded what all members say together, and their leader is told all of it: 10,000 members of 1 MiB each.
+#[test]
+fn all_members_together_may_only_say_so_much() {
+    let mut host = Host::new(GroupSettings::default());
+    let said = |len: usize| vec![Protocol { name: text("range"), metadata: Bytes::from(vec![0; len]) }];
+    let large = |member: &str| JoinGroup { protocols: said(1_000_000), ..join("g", member) };
+    let mut parked = Vec::new();
+    for _ in 0..16 {
+        parked.push(host.newcomer(large("")));
+    }
+    let refused = host.join(large(""));
+    assert_eq!((refused.error, &*refused.member_id), (ErrorCode::GroupMaxSizeReached, ""));
+    // so is one that has its id already, which nobody waits for any more
+    let small = JoinGroup { protocols: said(100), ..join("g", "") };
+    let id = host.join(small.clone()).member_id;
+    let refused = host.join(large(&id));
+    assert_eq!((refused.error, &refused.member_id), (ErrorCode::GroupMaxSizeReached, &id));
+    assert_eq!(host.join(JoinGroup { member_id: id, ..small.clone() }).error, ErrorCode::UnknownMemberId);
+    // and there is room for one that says less
+    parked.push(host.newcomer(small));
+    host.advance(6_000);
+    let leader = host.joined(parked[0].1);
+    assert_eq!((leader.error, leader.members.len()), (ErrorCode::None, 17));
+    // a member that now says more than there is room for stays what it was
+    let refused = host.join(large(&parked[16].0));
+    assert_eq!(refused.error, ErrorCode::GroupMaxSizeReached);
+    assert_eq!(host.machine.summary("g").unwrap().members, 17);
+    // but one may say as much as before
+    assert_eq!(host.join(large(&parked[1].0)).error, ErrorCode::None);
+}
+
+/// The first rebalance ended with the member that was lost, or the id that expired: the others had their generation
+/// before the time that they were to wait for one another.
+#[test]
+fn the_first_rebalance_waits_on_when_somebody_is_lost() {
+    let mut host = Host::new(GroupSettings::default());
+    let (_, first) = host.newcomer(join("g", ""));
+    let unborn = host.send(GroupCommand::Join(JoinGroup { version: 3, ..join("g", "") }));
+    host.gone(unborn);
+    assert!(host.is_waiting(first), "a connection was lost");
+    host.advance(5_999);
+    assert!(host.is_waiting(first));
+    host.advance(1);
+    assert_eq!(host.joined(first).generation, 1);
+
+    let mut host = Host::new(GroupSettings { initial_rebalance_delay_ms: 20_000, ..GroupSettings::default() });
+    let pending = host.join(join("g", "")).member_id;
+    let (_, first) = host.newcomer(join("g", ""));
+    host.advance(10_000);
+    assert_eq!(host.join(join("g", &pending)).error, ErrorCode::UnknownMemberId);
+    assert!(host.is_waiting(first), "an id has expired");
+    host.advance(9_999);
+    assert!(host.is_waiting(first));
+    host.advance(1);
+    assert_eq!(host.joined(first).generation, 1);
+}

@@ -110,7 +110,7 @@ impl Broker {
                 max_timestamp: new.max_timestamp,
                 bytes: bytes.freeze(),
             });
-            Ok(Appended { base_offset: base, log_start: Offset(0), duplicate: false })
+            Ok(Appended { base_offset: base, log_start: Offset(0), duplicate: false, max_timestamp: -1 })
         });
         Reply::Append(results.collect())
     }

@@ -76,6 +76,23 @@ fn a_commit_rewrites_its_block_only() {
 }
 
 #[test]
+fn all_chunks_together_are_all_that_was_committed() {
+    let mut applied = Applied::default();
+    applied.apply(Record::Metadata { group: text("g"), metadata: metadata(1, &["a"]) }, 1);
+    applied.apply(commit("g", TOPIC, [0, 200, 4_000], 1), 1);
+    applied.apply(commit("h", OTHER, [0], 1), 1);
+    applied.take_changed_chunks();
+    applied.apply(commit("h", OTHER, [1], 1), 1);
+    applied.change_all_chunks();
+    let mut loaded = Applied::default();
+    for (id, chunk) in applied.take_changed_chunks() {
+        loaded.load_chunk(&id, &chunk.unwrap()).unwrap();
+    }
+    assert_eq!(loaded.groups, applied.groups);
+    assert!(applied.take_changed_chunks().is_empty());
+}
+
+#[test]
 fn what_is_removed_removes_its_chunks_and_its_bytes() {
     let mut applied = Applied::default();
     applied.apply(Record::Metadata { group: text("g"), metadata: metadata(1, &["a"]) }, 1);
