@@ -2,7 +2,7 @@
 # Starts a broker of its own on free ports, runs the demo against it, and ends it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-command -v python3 >/dev/null || { echo "the demo needs Python 3" >&2; exit 1; }
+tests/install.sh python
 venv=build/clients/demo
 if ! cmp -s demo/requirements.txt "$venv/requirements.txt"; then
     python3 -m venv "$venv"
@@ -10,6 +10,7 @@ if ! cmp -s demo/requirements.txt "$venv/requirements.txt"; then
     cp demo/requirements.txt "$venv/requirements.txt"
 fi
 data=$(mktemp -d)
+: >"$data/out"
 target/release/polylogue serve --data "$data/data" --listen kafka=127.0.0.1:0 --listen http=127.0.0.1:0 >"$data/out" &
 broker=$!
 trap 'kill "$broker" 2>/dev/null; wait "$broker" 2>/dev/null; rm -rf "$data"' EXIT

@@ -120,6 +120,17 @@ impl Admission {
     }
 }
 
+impl Permit {
+    /// Gives back what it has above so many bytes. A permit never grows.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        let over = self.bytes.saturating_sub(bytes);
+        if over > 0 {
+            self.bytes -= over;
+            self.admission.give_back(over);
+        }
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
         self.admission.give_back(self.bytes);
@@ -159,6 +170,21 @@ mod tests {
             admission.admit(100, Box::new(drop));
         }
         drop(held);
+        assert_eq!(admission.load(), (0, 0));
+    }
+
+    #[test]
+    fn a_permit_that_shrinks_lets_others_in() {
+        let admission = Admission::new(100);
+        let mut held = admission.try_admit(90).unwrap();
+        let (tx, rx) = mpsc::channel();
+        admission.admit(50, Box::new(move |p| tx.send(p).unwrap()));
+        held.shrink_to(95);
+        assert!(rx.try_recv().is_err(), "it does not grow");
+        held.shrink_to(50);
+        let other = rx.try_recv().unwrap();
+        assert_eq!(admission.load(), (100, 0));
+        drop((held, other));
         assert_eq!(admission.load(), (0, 0));
     }
 

@@ -31,7 +31,11 @@ pub(crate) type Fired = Vec<Origin>;
 
 impl Watches {
     /// Registers a watch; the caller has made sure that none of the offsets has been passed yet.
-    pub(crate) fn add(&mut self, origin: Origin, seen: Vec<(PartitionId, Offset)>) {
+    pub(crate) fn add(&mut self, origin: Origin, mut seen: Vec<(PartitionId, Offset)>) {
+        // Named twice, a partition is watched once, from the lowest offset on: a list of one partition a thousand times must
+        // not make every change of it a thousand times as dear.
+        seen.sort_unstable();
+        seen.dedup_by_key(|(partition, _)| *partition);
         let id = self.next;
         self.next += 1;
         let mut partitions = Vec::with_capacity(seen.len());
@@ -60,8 +64,19 @@ impl Watches {
 
     /// The partition's high watermark is now `high_watermark`: collects those who waited for it.
     pub(crate) fn passed(&mut self, partition: PartitionId, high_watermark: Offset, fired: &mut Fired) {
-        let Some(watchers) = self.by_partition.get(&partition) else { return };
-        let due: Vec<_> = watchers.iter().filter(|(_, seen)| *seen < high_watermark).map(|(id, _)| *id).collect();
+        let Some(watchers) = self.by_partition.get_mut(&partition) else { return };
+        let mut due = Vec::new();
+        // In one go, so that firing many watchers of one partition costs each of them once.
+        watchers.retain(|(id, seen)| {
+            let waits = *seen >= high_watermark;
+            if !waits {
+                due.push(*id);
+            }
+            waits
+        });
+        if watchers.is_empty() {
+            self.by_partition.remove(&partition);
+        }
         for id in due {
             fired.extend(self.take(id).map(|watch| watch.origin));
         }
@@ -121,6 +136,17 @@ mod tests {
         assert_eq!(fired.len(), 1);
         assert_eq!(watches.len(), 0);
         assert!(watches.by_partition.is_empty() && watches.by_origin.is_empty());
+    }
+
+    /// Each time cost a walk over all watchers of the partition, under the shard's lock.
+    #[test]
+    fn a_partition_that_is_named_often_is_watched_once() {
+        let mut watches = Watches::default();
+        watches.add(Recorder::origin(1, 7), vec![(P, Offset(9)), (P, Offset(3)), (P, Offset(5))]);
+        assert_eq!(watches.by_partition[&P], [(0, Offset(3))]);
+        let mut fired = Fired::new();
+        watches.passed(P, Offset(4), &mut fired);
+        assert_eq!((fired.len(), watches.len()), (1, 0));
     }
 
     #[test]

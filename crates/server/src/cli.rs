@@ -89,7 +89,7 @@ pub fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Failure> {
     let out = Out::new(cli.json);
     match cli.command {
-        Command::Serve(args) => serve(&args),
+        Command::Serve(args) => serve(&args, cli.json),
         Command::Config(args) => config::run(&args, &out),
         Command::Topic(TopicCommand::Create(args)) => topics::create(&args, &out),
         Command::Topic(TopicCommand::List(args)) => topics::list(&args, &out),
@@ -105,14 +105,14 @@ fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
-fn serve(args: &ServeArgs) -> Result<(), Failure> {
+fn serve(args: &ServeArgs, json: bool) -> Result<(), Failure> {
     let resolved = resolve(args)?;
     let config = ServerConfig::from_resolved(&resolved)?;
     start_logging(&config)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    Ok(serve::run(&config, resolved.settings())?)
+    Ok(serve::run(&config, resolved.settings(), json)?)
 }
 
 /// The options that hold under these arguments and this environment.

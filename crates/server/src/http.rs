@@ -19,7 +19,7 @@ mod tests;
 mod topics;
 
 pub(crate) use metrics::registry;
-pub use serve::{HttpLimits, serve};
+pub use serve::{Entrance, HttpLimits, serve};
 
 use crate::api::{ListenerStatus, PREFIX};
 use crate::handle::BrokerHandle;
@@ -68,6 +68,14 @@ impl Ready {
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// What is served before there is a broker.
+fn starting() -> Router {
+    Router::new()
+        .route("/healthz", get(status::healthz))
+        .route("/readyz", get(status::not_ready))
+        .fallback(|| async { Failure::starting() })
 }
 
 /// All paths.

@@ -11,9 +11,14 @@
 //!
 //! - silent: its task and its session, no buffers;
 //! - taking a request in: [`FREE_BYTES`] without a permit, the rest under one;
-//! - a request in work: its permit, until the response is written;
+//! - a request in work: a permit for what it takes when it is decoded, less once it only waits; one with messages keeps its
+//!   permit until the response is written;
+//! - a read on its way: what it may bring, counted with the responses;
 //! - a response that the client does not take: counted, and ended by `write_stall_ms_max`, or sooner when responses over
-//!   all connections come near `output_bytes_max`.
+//!   all connections come near `output_bytes_max`. Those of one connection bring its own reads to a halt at a sixteenth.
+//!
+//! Who holds more than its share of what others wait for has to get on: a sender and a reader at a least rate, a request
+//! that only waits within [some seconds](admission). Else its connection is closed.
 
 mod admission;
 mod connection;
@@ -25,6 +30,7 @@ pub(crate) mod mailbox;
 mod metrics;
 mod output;
 pub mod protocol;
+mod reads;
 #[cfg(test)]
 mod tests;
 

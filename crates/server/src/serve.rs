@@ -1,14 +1,15 @@
 //! A server from its configuration to its end.
 //!
 //! Listeners are bound before the data directory is touched, so that a port that is taken changes nothing on disk. They
-//! accept once the broker has recovered; until then clients wait in the system's queue.
+//! accept once the broker has recovered; until then clients wait in the system's queue. The http listeners serve from the
+//! beginning to the end: while the broker recovers and while connections end, they say that it is not ready.
 
 mod descriptors;
 mod threads;
 
 use crate::api::ListenerStatus;
 use crate::handle::BrokerHandle;
-use crate::http::{self, App, HttpLimits, Ready};
+use crate::http::{self, App, Entrance, HttpLimits, Ready};
 use crate::net::kafka::{KafkaAccept, KafkaShared};
 use crate::net::{Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, accept_loop};
 use crate::options::address::{HostPort, Protocol};
@@ -18,6 +19,7 @@ use polylogue_broker::{Broker, BrokerConfig, ErrorKind};
 use polylogue_env::Env;
 use polylogue_kafka::groups::KafkaGroups;
 use polylogue_log::store::StoreConfig;
+use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write as _;
@@ -71,13 +73,17 @@ impl Bound {
     }
 }
 
-/// Runs a server until it is told to end. `settings` is what the API shows of the options.
+/// Runs a server until it is told to end. `settings` is what the API shows of the options; with `json`, what it says on
+/// standard output is for programs.
 ///
 /// # Errors
 /// Why it did not start. Then nothing has changed on disk.
-pub fn run(config: &ServerConfig, settings: Vec<Setting>) -> Result<(), StartError> {
+pub fn run(config: &ServerConfig, settings: Vec<Setting>, json: bool) -> Result<(), StartError> {
     descriptors::raise(config.connections_max);
-    let bound = config.listeners.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
+    let mut bound = config.listeners.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
+    let statuses = bound.iter().map(Bound::status).collect();
+    let lines = bound.iter().map(|one| line(one, json)).collect();
+    let http_bound: Vec<Bound> = bound.extract_if(.., |one| one.config.protocol == Protocol::Http).collect();
     let env = Env::real();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.enable_all().thread_name("pl-net");
@@ -89,18 +95,54 @@ pub fn run(config: &ServerConfig, settings: Vec<Setting>) -> Result<(), StartErr
     let signals = runtime
         .block_on(async { threads::Signals::new() })
         .map_err(|e| StartError(format!("cannot listen to signals: {e}")))?;
-    let broker = open(&env, config)?;
+    let mut registry = http::registry();
+    let metrics = NetMetrics::register(&mut registry, &[Protocol::Kafka.name()]);
+    let limits = HttpLimits {
+        connections_max: config.http_connections_max,
+        connections_per_ip_max: config.http_connections_per_ip_max,
+        body_bytes_max: config.http_body_bytes_max,
+    };
+    let entrance = Arc::new(Entrance::new(limits, metrics.clone()));
+    let listeners = http_bound.into_iter().map(|one| one.listener).collect();
+    let http = HttpThread::start(&env, listeners, entrance.clone())?;
+    let mut front = Front { settings, statuses, lines, json, registry, metrics, entrance, http };
+    let result = open_and_serve(&env, config, &mut front, bound, &runtime, signals);
+    front.http.stop();
+    runtime.shutdown_background();
+    result
+}
+
+/// What is there before the broker is.
+struct Front {
+    settings: Vec<Setting>,
+    statuses: Vec<ListenerStatus>,
+    lines: Vec<String>,
+    json: bool,
+    registry: Registry,
+    metrics: NetMetrics,
+    entrance: Arc<Entrance>,
+    http: HttpThread,
+}
+
+fn open_and_serve(
+    env: &Env,
+    config: &ServerConfig,
+    front: &mut Front,
+    bound: Vec<Bound>,
+    runtime: &tokio::runtime::Runtime,
+    signals: threads::Signals,
+) -> Result<(), StartError> {
+    let broker = open(env, config)?;
     for lost in broker.lost_segments() {
         tracing::error!("{lost}; its messages cannot be read, `polylogue check` of a stopped broker tells which");
     }
     let started = broker.start().map_err(|e| StartError(e.to_string()));
-    let result = started.and_then(|()| {
-        let broker: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
-        serve(&env, config, settings, bound, broker, &runtime, signals)
-    });
+    let handle: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
+    let result = started.and_then(|()| serve(config, front, bound, handle, runtime, signals));
+    // Nobody asks any more.
+    front.http.stop();
     // Whatever happened: what was acknowledged is flushed, and the next start is quick.
     broker.shutdown();
-    runtime.shutdown_background();
     result
 }
 
@@ -166,22 +208,19 @@ fn open(env: &Env, config: &ServerConfig) -> Result<Broker, StartError> {
 
 /// Everything between the broker's start and its end.
 fn serve(
-    env: &Env,
     config: &ServerConfig,
-    settings: Vec<Setting>,
+    front: &mut Front,
     bound: Vec<Bound>,
     broker: Arc<dyn BrokerHandle>,
     runtime: &tokio::runtime::Runtime,
     signals: threads::Signals,
 ) -> Result<(), StartError> {
-    let mut registry = http::registry();
-    let protocols = [Protocol::Kafka.name()];
     let net = Arc::new(Shared {
         broker: broker.clone(),
-        lanes: Lanes::new(config.inflight_bytes_max),
+        lanes: Lanes::new(config.inflight_bytes_max, config.connections_max),
         output: OutputGauge::new(config.output_bytes_max),
         write_stall_ms_max: config.write_stall_ms_max,
-        metrics: NetMetrics::register(&mut registry, &protocols),
+        metrics: front.metrics.clone(),
         connections: Connections::default(),
     });
     let kafka = Arc::new(KafkaShared::new(config.kafka.sessions.clone(), broker.clone()));
@@ -189,11 +228,12 @@ fn serve(
         broker,
         kafka: kafka.clone(),
         net: net.clone(),
-        settings,
-        listeners: bound.iter().map(Bound::status).collect(),
-        registry,
+        settings: std::mem::take(&mut front.settings),
+        listeners: std::mem::take(&mut front.statuses),
+        registry: std::mem::take(&mut front.registry),
         ready: Ready::default(),
     });
+    front.entrance.open(app.clone());
     let (stop, stopped) = watch::channel(false);
     let listener = &config.kafka.listener;
     let gate = Gate::new(Arc::new(AtomicUsize::new(0)), config.connections_max).with_bounds(
@@ -201,27 +241,16 @@ fn serve(
         listener.connections_per_ip_max,
         listener.connections_per_ip_overrides.clone(),
     );
-    let mut lines = Vec::new();
-    let mut http_listeners = Vec::new();
     let entered = runtime.enter();
     for one in bound {
-        lines.push(line(&one));
-        match one.config.protocol {
-            Protocol::Http => http_listeners.push(one.listener),
-            Protocol::Kafka => {
-                let accept = Arc::new(KafkaAccept::new(kafka.clone(), one.advertised().as_ref()));
-                let listener = tokio::net::TcpListener::from_std(one.listener)
-                    .map_err(|e| StartError(format!("cannot listen at {}: {e}", one.at)))?;
-                runtime.spawn(accept_loop(listener, accept, gate.clone(), net.clone(), stopped.clone()));
-            }
-        }
+        let accept = Arc::new(KafkaAccept::new(kafka.clone(), one.advertised().as_ref()));
+        let listener = tokio::net::TcpListener::from_std(one.listener)
+            .map_err(|e| StartError(format!("cannot listen at {}: {e}", one.at)))?;
+        runtime.spawn(accept_loop(listener, accept, gate.clone(), net.clone(), stopped.clone()));
     }
     drop(entered);
-    let limits =
-        HttpLimits { connections_max: config.http_connections_max, body_bytes_max: config.http_body_bytes_max };
-    let http = HttpThread::start(env, http_listeners, app.clone(), limits, stopped)?;
     app.ready.set(true);
-    announce(&lines);
+    announce(&front.lines, front.json);
     runtime.block_on(async {
         signals.stop().await;
         tracing::info!("stopping");
@@ -232,11 +261,13 @@ fn serve(
             tracing::warn!(connections = net.connections.len(), "not all requests ended in time");
         }
     });
-    http.join();
     Ok(())
 }
 
-fn line(bound: &Bound) -> String {
+fn line(bound: &Bound, json: bool) -> String {
+    if json {
+        return serde_json::json!({ "listening": bound.status() }).to_string();
+    }
     let (protocol, at) = (bound.config.protocol.name(), bound.at);
     match (bound.config.protocol, bound.advertised()) {
         (Protocol::Http, _) => format!("{protocol} listening on {at}"),
@@ -249,11 +280,12 @@ fn line(bound: &Bound) -> String {
 
 /// Says where it listens and that it serves: on standard output, where scripts wait for it. Nobody reading there is no
 /// reason to end.
-fn announce(lines: &[String]) {
+fn announce(lines: &[String], json: bool) {
     let mut out = std::io::stdout().lock();
     for line in lines {
         let _ = writeln!(out, "{line}");
     }
-    let _ = writeln!(out, "polylogue ready");
+    let ready = if json { r#"{"ready":true}"# } else { "polylogue ready" };
+    let _ = writeln!(out, "{ready}");
     let _ = out.flush();
 }

@@ -96,3 +96,21 @@ fn requests_that_never_end_hold_up_nobody() {
     drop(endless);
     serves(&server);
 }
+
+/// A list of names takes many times its bytes when it is decoded: it waits for that much memory, not for its bytes.
+#[test]
+fn lists_are_admitted_by_what_they_take_when_they_are_decoded() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.0, &[]);
+    server.ok_with(&["produce", "t"], b"hello\n");
+    let mut client = TcpStream::connect(server.kafka).unwrap();
+    // Metadata of 1 MiB, of which 8 KiB come.
+    client.write_all(&[0, 0x10, 0, 0, 0, 3, 0, 1, 0, 0, 0, 1, 0xff, 0xff]).unwrap();
+    client.write_all(&[0; 8 << 10]).unwrap();
+    while server.metric("polylogue_request_memory_bytes") == 0 {}
+    let taken = server.metric("polylogue_request_memory_bytes");
+    assert!(taken >= 64 << 20, "{taken} bytes");
+    serves(&server);
+    drop(client);
+    while server.metric("polylogue_request_memory_bytes") > 0 {}
+}

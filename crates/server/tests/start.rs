@@ -3,9 +3,11 @@
 
 mod common;
 
-use common::{Server, TempDir, contents, done, polylogue};
+use common::{Server, TempDir, contents, done, get, polylogue};
 use rustix::process::Signal;
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 
 #[test]
 fn it_says_where_it_listens_and_ends_well_at_either_signal() {
@@ -23,6 +25,74 @@ fn it_says_where_it_listens_and_ends_well_at_either_signal() {
         let _silent_http = TcpStream::connect(server.http).unwrap();
         assert_eq!(server.stop(signal), Some(0));
     }
+}
+
+#[test]
+fn with_json_it_speaks_to_programs() {
+    let dir = TempDir::new();
+    let mut command = polylogue();
+    command.args(["serve", "--json", "--listen", "kafka=127.0.0.1:0", "--listen", "http=127.0.0.1:0", "--data"]);
+    let mut child = command.arg(dir.join("data")).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines().take(3);
+    let lines: Vec<serde_json::Value> = lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+    let bound = lines[0]["listening"]["bound"].as_str().unwrap();
+    let kafka = serde_json::json!({"listening": {"protocol": "kafka", "bound": bound, "advertised": bound}});
+    assert_eq!(lines[0], kafka);
+    assert_eq!(lines[1]["listening"]["protocol"], "http");
+    assert_eq!(lines[2], serde_json::json!({"ready": true}));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// While it recovered, the http listener took connections and said nothing once, so that whoever watches it ended it.
+#[test]
+fn it_lives_and_is_not_ready_while_it_recovers() {
+    let dir = TempDir::new();
+    // Reading this file takes until somebody writes to it.
+    assert!(Command::new("mkfifo").arg(dir.join("IDENTITY")).status().unwrap().success());
+    let http = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut command = polylogue();
+    command.args(["serve", "--listen", "kafka=127.0.0.1:0", "--listen", &format!("http={http}"), "--data"]).arg(&dir.0);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Nobody listens before it has begun.
+    let healthy = std::iter::repeat_with(|| TcpStream::connect(http)).find_map(Result::ok).and(get(http, "/healthz"));
+    let ready = get(http, "/readyz");
+    let status = get(http, "/api/v1/status").map(|(status, _)| status);
+    std::fs::OpenOptions::new().write(true).open(dir.join("IDENTITY")).unwrap().write_all(b"nothing\n").unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(healthy, Some((200, "ok\n".to_owned())));
+    assert_eq!(ready, Some((503, "not ready\n".to_owned())));
+    assert_eq!(status, Some(503));
+    assert_eq!((ended.status.code(), ended.stdout.len()), (Some(1), 0));
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert!(told.lines().count() == 1 && told.contains("IDENTITY"), "{told}");
+}
+
+/// A fetch (version 4) of topic `t` that waits for a minute.
+fn long_poll() -> Vec<u8> {
+    let head: &[&[u8]] = &[&[0, 1, 0, 4], &[0, 0, 0, 1], &[0xff, 0xff]];
+    let wants: &[&[u8]] = &[&[0xff; 4], &60_000_i32.to_be_bytes(), &[0, 0, 0, 1], &[0, 1, 0, 0], &[0]];
+    let part: &[&[u8]] = &[&[0, 0, 0, 1], &[0, 1, b't'], &[0, 0, 0, 1], &[0; 4], &[0; 8], &[0, 1, 0, 0]];
+    let body = [head.concat(), wants.concat(), part.concat()].concat();
+    [&u32::try_from(body.len()).unwrap().to_be_bytes()[..], &body].concat()
+}
+
+/// The http listener went first once, so that nobody was told to stay away while requests in work ended.
+#[test]
+fn it_says_that_it_is_not_ready_while_connections_end() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.join("data"), &["--set", "server.shutdown_ms_max=1m"]);
+    server.ok(&["topic", "create", "t"]);
+    let mut waits = TcpStream::connect(server.kafka).unwrap();
+    waits.write_all(&long_poll()).unwrap();
+    while server.metric("polylogue_watches") == 0 {}
+    assert_eq!(server.get("/readyz").unwrap().0, 200);
+    server.signal(Signal::TERM);
+    let answers = std::iter::repeat_with(|| server.get("/readyz")).find(|answer| !matches!(answer, Some((200, _))));
+    assert_eq!(answers.unwrap(), Some((503, "not ready\n".to_owned())));
+    assert_eq!(server.get("/healthz"), Some((200, "ok\n".to_owned())));
+    // The request would keep it for a minute; it does not when told twice.
+    assert_eq!(server.stop(Signal::TERM), Some(1));
 }
 
 #[test]

@@ -129,8 +129,13 @@ impl Client {
                 return Ok(());
             }
         }
-        let sent = self.send_next(&mut connection, turn)?;
-        self.operations += u64::from(sent);
+        // Often more than one, so that several batches of a producer are committed and not yet acknowledged at a crash.
+        while self.send_next(&mut connection, turn)? {
+            self.operations += 1;
+            if turn.rng.chance(500_000) {
+                break;
+            }
+        }
         self.connection = Some(connection);
         Ok(())
     }

@@ -4,8 +4,7 @@ use polylogue_sim::{Settings, run};
 
 #[test]
 fn the_same_seed_gives_the_same_run_and_another_seed_another() {
-    let (first, again, other) =
-        (run(7, Settings::default()), run(7, Settings::default()), run(8, Settings::default()));
+    let (first, again, other) = (run(7, Settings::default()), run(7, Settings::default()), run(8, Settings::default()));
     assert!(first.failures.is_empty(), "{first}");
     assert_eq!(first.to_string(), again.to_string());
     assert_ne!(first.hash, other.hash);

@@ -299,6 +299,53 @@ fn consumers_that_never_read_hold_up_nobody() {
     victim.survived();
 }
 
+/// Two of these once held the memory of all large requests for as long as they would have needed for what they promised.
+#[test]
+fn promised_uploads_that_do_not_come_hold_up_others_for_seconds_only() {
+    let victim = Victim::new("promised", &[]);
+    let promised: Vec<TcpStream> = (0..2)
+        .map(|_| {
+            let mut stream = victim.raw();
+            // A produce request of 100 MiB, of which 4 KiB come.
+            stream.write_all(&[0x06, 0x40, 0, 0, 0, 0, 0, 9]).unwrap();
+            stream.write_all(&[0; 4 << 10]).unwrap();
+            stream
+        })
+        .collect();
+    victim.serves();
+    victim.client().put("t", 0, &[vec![b'x'; 900_000]]).unwrap();
+    assert!(promised.into_iter().any(closed), "none of them had to give way");
+    victim.survived();
+}
+
+/// Requests that wait for messages that never come, with lists of partitions that take megabytes when they are decoded.
+#[test]
+fn long_polls_with_long_lists_hold_up_nobody() {
+    let victim = Victim::new("long-polls", &[]);
+    let partitions = 1_500;
+    victim.client().create_topic("quiet", partitions, &[]).unwrap();
+    let mut request = fetch_request("quiet", 0, 0, 1 << 20);
+    (request.min_bytes, request.max_wait_ms) = (1, i32::MAX);
+    let first = request.topics[0].partitions[0].clone();
+    request.topics[0].partitions =
+        (0..partitions).map(|partition| fetch::FetchPartition { partition, ..first.clone() }).collect();
+    let request = frame(4, 1, &request);
+    let mut waiting = Vec::new();
+    for _ in 0..600 {
+        let mut stream = victim.raw();
+        // The last ones wait for memory; what they send lies in the system's buffers.
+        stream.write_all(&request).unwrap();
+        waiting.push(stream);
+    }
+    for _ in 0..20 {
+        victim.serves();
+    }
+    victim.client().put("t", 0, &[vec![b'x'; 900_000]]).unwrap();
+    victim.memory_is_bounded();
+    drop(waiting);
+    victim.survived();
+}
+
 #[test]
 fn a_slow_client_is_served_and_holds_up_nobody() {
     let victim = Victim::new("slow", &[]);

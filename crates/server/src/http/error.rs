@@ -60,6 +60,11 @@ impl Failure {
         Failure::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message.to_owned())
     }
 
+    pub(super) fn starting() -> Failure {
+        let text = "the server is starting: try again when /readyz says 200";
+        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", text.to_owned())
+    }
+
     /// What a Kafka error means here. `None` for no error.
     pub(super) fn of_kafka(code: i16, message: Option<&str>) -> Option<Failure> {
         let error = match ErrorCode::from_code(code) {

@@ -42,6 +42,7 @@ fn now(app: &App) -> Registry {
     gauge("request_memory_bytes", "Memory of requests in work", used);
     gauge("request_memory_waiting", "Connections that wait for memory for a request", waiting);
     gauge("response_memory_bytes", "Memory of responses that clients have not taken", app.net.output.bytes());
+    gauge("read_memory_bytes", "Memory that reads on their way may take", app.net.output.asked());
     gauge("ready", "Whether it serves", usize::from(app.ready.get()));
     let topics = app.broker.catalog().topics();
     gauge("topics", "Topics", topics.len());

@@ -1,75 +1,154 @@
-//! Connections to the http listener: bounded in number, in time, and in what they may send.
+//! Connections to the http listeners: bounded in number, in time, and in what they may send.
 
 use super::error::Failure;
-use super::{App, router};
-use crate::net::{pause, stopped};
-use axum::extract::{DefaultBodyLimit, Request};
+use super::{App, router, starting};
+use crate::net::{Gate, NetMetrics, pause, stopped};
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-/// How long the head of a request may take to arrive, and how long a connection may stay open without one.
+/// The name in metrics and logs.
+const NAME: &str = "http";
+/// How long the head of a connection's first request may take to arrive: whoever connects has something to say.
+const FIRST_HEAD_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the head of a further request may take to arrive, and how long a connection may stay open without one.
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a request may take from its head to its answer.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
-/// How long the answer may take to be written after that. A client that does not read holds a place no longer.
+/// How long a connection may last. A client that does not read its answer holds a place no longer.
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(300);
 /// The largest head of a request. Bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Bounds of the http listener.
+/// Bounds of all http listeners together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HttpLimits {
     /// Connections at a time; further ones wait in the system's queue.
     pub connections_max: usize,
+    /// Connections at a time from one address; further ones are closed at once.
+    pub connections_per_ip_max: usize,
     /// The largest body. Bytes.
     pub body_bytes_max: usize,
 }
 
+/// What the http listeners share. It answers before there is a broker: that the process lives, and that it is not ready.
+#[derive(Debug)]
+pub struct Entrance {
+    limits: HttpLimits,
+    places: Arc<Semaphore>,
+    gate: Gate,
+    metrics: NetMetrics,
+    /// What is served without a broker.
+    starting: Router,
+    /// What is served with one.
+    all: OnceLock<Router>,
+}
+
+impl Entrance {
+    /// For these bounds. Connections are counted in `metrics`.
+    #[must_use]
+    pub fn new(limits: HttpLimits, metrics: NetMetrics) -> Entrance {
+        let gate = Gate::new(Arc::default(), usize::MAX);
+        Entrance {
+            limits,
+            places: Arc::new(Semaphore::new(limits.connections_max.min(Semaphore::MAX_PERMITS))),
+            gate: gate.with_bounds(usize::MAX, limits.connections_per_ip_max, BTreeMap::new()),
+            metrics,
+            starting: starting(),
+            all: OnceLock::new(),
+        }
+    }
+
+    /// There is a broker: from now on all paths are served.
+    pub fn open(&self, app: Arc<App>) {
+        let body_limit = DefaultBodyLimit::max(self.limits.body_bytes_max);
+        self.all.get_or_init(|| router(app).layer(body_limit).layer(from_fn(in_time)));
+    }
+
+    fn router(&self) -> Router {
+        self.all.get().unwrap_or(&self.starting).clone()
+    }
+}
+
 /// Serves until `stop` says true. What is in work by then is not waited for.
-pub async fn serve(listener: TcpListener, app: Arc<App>, limits: HttpLimits, mut stop: watch::Receiver<bool>) {
-    let router = router(app).layer(DefaultBodyLimit::max(limits.body_bytes_max)).layer(from_fn(in_time));
+pub async fn serve(listener: TcpListener, entrance: Arc<Entrance>, mut stop: watch::Receiver<bool>) {
     let mut failing = false;
-    let places = Arc::new(Semaphore::new(limits.connections_max.min(Semaphore::MAX_PERMITS)));
     loop {
         let accepted = tokio::select! {
             biased;
             () = stopped(&mut stop) => return,
-            // The semaphore is never closed.
-            Ok(place) = places.clone().acquire_owned() => tokio::select! {
-                biased;
-                () = stopped(&mut stop) => return,
-                accepted = listener.accept() => accepted.map(|(stream, _)| (stream, place)),
-            },
+            accepted = listener.accept() => accepted,
         };
-        let (stream, place) = match accepted {
+        let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                pause(&error, "http", &mut failing).await;
+                pause(&error, NAME, &mut failing).await;
                 continue;
             }
         };
         failing = false;
-        let service = TowerToHyperService::new(router.clone());
+        let of_address = match entrance.gate.enter(peer.ip()) {
+            Ok(place) => place,
+            Err(refusal) => {
+                entrance.metrics.refused(NAME, refusal.name());
+                continue;
+            }
+        };
+        let place = tokio::select! {
+            biased;
+            () = stopped(&mut stop) => return,
+            // The semaphore is never closed.
+            Ok(place) = entrance.places.clone().acquire_owned() => place,
+        };
+        let entrance = entrance.clone();
         tokio::spawn(async move {
-            let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE).max_buf_size(HEAD_BYTES_MAX);
-            let connection = http.serve_connection(TokioIo::new(stream), service);
-            // What goes wrong with one connection concerns its client, who sees it.
-            let _ = tokio::time::timeout(CONNECTION_PATIENCE, connection).await;
-            drop(place);
+            let counted = entrance.metrics.count(NAME);
+            counted.close(attend(stream, entrance).await);
+            drop((place, of_address));
         });
     }
 }
 
+/// Serves one connection, and says why it ended.
+async fn attend(stream: TcpStream, entrance: Arc<Entrance>) -> &'static str {
+    let spoke = Arc::new(AtomicBool::new(false));
+    let service = {
+        let spoke = spoke.clone();
+        service_fn(move |request: hyper::Request<Incoming>| {
+            spoke.store(true, Ordering::Relaxed);
+            TowerToHyperService::new(entrance.router()).call(request)
+        })
+    };
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE).max_buf_size(HEAD_BYTES_MAX);
+    let connection = http.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    // What goes wrong with one connection concerns its client, who sees it.
+    match tokio::time::timeout(FIRST_HEAD_PATIENCE, connection.as_mut()).await {
+        Ok(_) => return "peer",
+        Err(_) if !spoke.load(Ordering::Relaxed) => return "silent",
+        Err(_) => {}
+    }
+    match tokio::time::timeout(CONNECTION_PATIENCE, connection).await {
+        Ok(_) => "peer",
+        Err(_) => "stalled",
+    }
+}
+
 /// Bounds the time of a request, its body included.
-async fn in_time(request: Request, next: Next) -> axum::response::Response {
+async fn in_time(request: axum::extract::Request, next: Next) -> axum::response::Response {
     match tokio::time::timeout(REQUEST_PATIENCE, next.run(request)).await {
         Ok(response) => response,
         Err(_) => Failure::timeout("the request took too long").into_response(),

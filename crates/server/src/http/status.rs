@@ -14,7 +14,12 @@ pub(super) async fn healthz() -> &'static str {
 
 /// Whether clients should be sent here.
 pub(super) async fn readyz(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
-    if app.ready.get() { (StatusCode::OK, "ready\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "not ready\n") }
+    if app.ready.get() { (StatusCode::OK, "ready\n") } else { not_ready().await }
+}
+
+/// As [`readyz`] before there is anything that could be ready.
+pub(super) async fn not_ready() -> (StatusCode, &'static str) {
+    (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
 }
 
 pub(super) async fn status(State(app): State<Arc<App>>) -> Json<Status> {

@@ -1,7 +1,7 @@
 //! The http listener over a real socket, with a broker that does what the test wants.
 
 use super::metrics::registry;
-use super::{App, HttpLimits, Ready, serve};
+use super::{App, Entrance, HttpLimits, Ready, serve};
 use crate::api::{ErrorBody, Group, Groups, Options, Status, Topic, Topics};
 use crate::handle::{BrokerStatus, Figure};
 use crate::net::kafka::KafkaShared;
@@ -21,6 +21,7 @@ use polylogue_kafka::groups::command::{
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_types::{PartitionId, TopicId};
 use serde::de::DeserializeOwned;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -28,9 +29,11 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// A server on a thread of its own, and a client for it.
+/// A server with two listeners on a thread of its own, and a client for it.
 struct Server {
     at: SocketAddr,
+    also_at: SocketAddr,
+    entrance: Arc<Entrance>,
     app: Arc<App>,
     agent: ureq::Agent,
     stop: watch::Sender<bool>,
@@ -142,11 +145,15 @@ fn described(group: &str) -> DescribedGroup {
 
 impl Server {
     fn start() -> Server {
-        Server::with(HttpLimits { connections_max: 8, body_bytes_max: 4096 })
+        let server = Server::starting(8, 8);
+        server.entrance.open(server.app.clone());
+        server
     }
 
+    /// A server whose broker is not there yet.
     #[allow(clippy::disallowed_methods, reason = "a test's own thread")]
-    fn with(limits: HttpLimits) -> Server {
+    fn starting(connections_max: usize, connections_per_ip_max: usize) -> Server {
+        let limits = HttpLimits { connections_max, connections_per_ip_max, body_bytes_max: 4096 };
         let broker = FakeBroker::with_topics(answer);
         *broker.status.lock() = BrokerStatus {
             refuses_writes: None,
@@ -160,7 +167,7 @@ impl Server {
         let mut registry = registry();
         let net = Shared {
             broker: broker.clone(),
-            lanes: Lanes::new(1 << 20),
+            lanes: Lanes::new(1 << 20, 8),
             output: OutputGauge::new(1 << 20),
             write_stall_ms_max: 1_000,
             metrics: NetMetrics::register(&mut registry, &["kafka"]),
@@ -177,18 +184,20 @@ impl Server {
         });
         let (stop, stopped) = watch::channel(false);
         let (tell, told) = mpsc::channel();
-        let served = app.clone();
+        let entrance = Arc::new(Entrance::new(limits, app.net.metrics.clone()));
+        let served = entrance.clone();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                tell.send(listener.local_addr().unwrap()).unwrap();
-                serve(listener, served, limits, stopped).await;
+                let one = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let two = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                tell.send((one.local_addr().unwrap(), two.local_addr().unwrap())).unwrap();
+                tokio::join!(serve(one, served.clone(), stopped.clone()), serve(two, served, stopped));
             });
         });
-        let at = told.recv().unwrap();
+        let (at, also_at) = told.recv().unwrap();
         let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
-        Server { at, app, agent, stop, thread: Some(thread) }
+        Server { at, also_at, entrance, app, agent, stop, thread: Some(thread) }
     }
 
     fn url(&self, path: &str) -> String {
@@ -348,10 +357,62 @@ fn status_options_and_metrics_are_there() {
 /// Clients that send nothing take places, but never more than there are, and they give them back.
 #[test]
 fn connections_are_bounded() {
-    let server = Server::with(HttpLimits { connections_max: 1, body_bytes_max: 4096 });
-    let silent = std::net::TcpStream::connect(server.at).unwrap();
+    let server = Server::starting(1, 8);
+    // At the other listener: both have one bound.
+    let silent = std::net::TcpStream::connect(server.also_at).unwrap();
     let impatient = ureq::Agent::config_builder().timeout_global(Some(Duration::from_millis(300))).build().new_agent();
     assert!(impatient.get(server.url("/healthz")).call().is_err(), "there is one place, and it is taken");
     drop(silent);
     assert_eq!(server.get_text("/healthz").0, 200);
+}
+
+/// One that waited for the place of a silent connection waited for half a minute once.
+#[test]
+fn a_connection_that_says_nothing_gives_its_place_back_soon() {
+    let server = Server::starting(1, 8);
+    let mut silent = std::net::TcpStream::connect(server.at).unwrap();
+    silent.write_all(b"GET /healthz HT").unwrap();
+    let patient = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(15))).build().new_agent();
+    assert!(patient.get(server.url("/healthz")).call().is_ok(), "it waits, and is served");
+    silent.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(silent.read(&mut [0; 10]).unwrap(), 0);
+    server.entrance.open(server.app.clone());
+    let (_, text) = server.get_text("/metrics");
+    let line = "polylogue_connections_closed_total{protocol=\"http\",cause=\"silent\"} 1";
+    assert!(text.lines().any(|l| l == line), "{text}");
+}
+
+/// One client could take all places once.
+#[test]
+fn one_address_does_not_take_all_places() {
+    let server = Server::starting(8, 1);
+    let first = std::net::TcpStream::connect(server.at).unwrap();
+    let mut second = std::net::TcpStream::connect(server.also_at).unwrap();
+    let _ = first.peer_addr().unwrap();
+    second.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let closed = second.read(&mut [0; 10]);
+    assert!(matches!(&closed, Ok(0)) || closed.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset));
+    drop(first);
+    server.entrance.open(server.app.clone());
+    // Until the server has seen that the first one is gone.
+    let mut response = std::iter::repeat_with(|| server.agent.get(server.url("/metrics")).call()).find_map(Result::ok);
+    let text = response.as_mut().unwrap().body_mut().read_to_string().unwrap();
+    let line = "polylogue_connections_refused_total{protocol=\"http\",cause=\"address_full\"} ";
+    assert!(text.lines().any(|l| l.starts_with(line)), "{text}");
+}
+
+/// While the broker recovered, nothing answered at all once.
+#[test]
+fn without_a_broker_it_lives_and_is_not_ready() {
+    let server = Server::starting(8, 8);
+    assert_eq!(server.get_text("/healthz"), (200, "ok\n".to_owned()));
+    assert_eq!(server.get_text("/readyz"), (503, "not ready\n".to_owned()));
+    for path in ["/metrics", "/api/v1/status", "/nothing"] {
+        let (status, code, message) = error(server.get_text(path));
+        assert_eq!((status, code.as_str()), (503, "unavailable"), "{path}: {message}");
+    }
+    server.entrance.open(server.app.clone());
+    server.app.ready.set(true);
+    assert_eq!(server.get_text("/readyz").0, 200);
+    assert_eq!(server.get_text("/api/v1/status").0, 200);
 }

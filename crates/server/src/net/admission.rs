@@ -1,71 +1,170 @@
 //! Memory for requests: who may take how much in.
 
+use super::protocol::Frame;
 use crate::handle::{Admission, Permit};
 
 /// What a connection may hold of an arriving request without a permit. Bytes; times `connections_max` this is what all of
 /// them together may hold without one.
 pub const FREE_BYTES: usize = 4 << 10;
-/// Requests up to this size have a part of the memory to themselves, so that a heartbeat never waits for uploads.
-/// Bytes.
+/// Requests that take up to so much memory, and those that arrive within [`FREE_BYTES`], have a part of the memory to
+/// themselves, so that a heartbeat never waits for uploads. Bytes.
 pub const SMALL_FRAME_BYTES_MAX: usize = 64 << 10;
 /// That part is one in this many.
 pub const SMALL_SHARE: usize = 4;
-/// What a request costs besides its bytes: its decoded form and its place in the session. Bytes.
+/// What a request costs besides its bytes: its place in the session. Bytes.
 const FRAME_OVERHEAD_BYTES: usize = 1 << 10;
+/// Of the small requests' part, one in this many may be taken by buffers for reading ahead.
+const READ_AHEAD_SHARE: usize = 2;
 
-/// How long a small request may take to arrive when others wait for its memory. Milliseconds.
-const SMALL_ARRIVAL_MS: u64 = 2_000;
-/// How long a large request may take to arrive when others wait for its memory: so long, and what it needs at
+/// How long a small request may take to arrive when others wait for its memory, besides what it needs at
 /// [`ARRIVAL_BYTES_PER_MS`]. Milliseconds.
+const SMALL_ARRIVAL_MS: u64 = 2_000;
+/// The same for a large one. Milliseconds.
 const LARGE_ARRIVAL_MS: u64 = 10_000;
 /// The slowest sender that is waited for when others wait too: about 1 MiB a second.
 const ARRIVAL_BYTES_PER_MS: u64 = 1_024;
 
+/// How long requests that only wait (a long poll, a join) may hold more than their connection's share of a lane when
+/// others wait for it. Milliseconds.
+const HELD_MS_MAX: u64 = 10_000;
+/// A connection's share of a lane is never less, however many connections there may be. Bytes.
+const CONNECTION_SHARE_MIN: usize = 8 << 10;
+
+/// The memory of a request that the session has.
+#[derive(Debug)]
+pub(super) struct Held {
+    permit: Permit,
+    frame: Frame,
+    bytes: usize,
+    since_ms: u64,
+}
+
+impl Held {
+    pub(super) fn new(permit: Permit, frame: Frame, now_ms: u64) -> Held {
+        Held { permit, frame, bytes: frame.memory.saturating_add(FRAME_OVERHEAD_BYTES), since_ms: now_ms }
+    }
+
+    /// The session has read it: what it took for that is given back.
+    pub(super) fn on_read(&mut self) {
+        if let Some(waiting) = self.frame.waiting {
+            let bytes = waiting.saturating_add(FRAME_OVERHEAD_BYTES);
+            if bytes < self.bytes {
+                self.bytes = bytes;
+                self.permit.shrink_to(bytes);
+            }
+        }
+    }
+
+    /// Whether it carries messages, which end by themselves when they are written.
+    pub(super) fn is_payload(&self) -> bool {
+        self.frame.waiting.is_none()
+    }
+
+    /// Whether it is one that only waits, and has done so for too long if others need its memory.
+    pub(super) fn waits_long(&self, now_ms: u64) -> bool {
+        !self.is_payload() && now_ms.saturating_sub(self.since_ms) > HELD_MS_MAX
+    }
+}
+
+/// One part of the memory.
+#[derive(Clone, Debug)]
+struct Lane {
+    admission: Admission,
+    bytes_max: usize,
+    /// As long as each connection holds no more than this, the lane is not full.
+    connection_share: usize,
+}
+
+impl Lane {
+    fn new(bytes_max: usize, connections_max: usize) -> Lane {
+        let connection_share = (bytes_max / connections_max.max(1)).max(CONNECTION_SHARE_MIN);
+        Lane { admission: Admission::new(bytes_max), bytes_max, connection_share }
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.admission.load().1 > 0
+    }
+}
+
 /// The process-wide bound on requests in work, in two lanes.
 #[derive(Clone, Debug)]
 pub struct Lanes {
-    small: Admission,
-    large: Admission,
+    small: Lane,
+    large: Lane,
 }
 
 impl Lanes {
-    /// Divides so many bytes.
+    /// Divides so many bytes among requests of so many connections.
     #[must_use]
-    pub fn new(bytes_max: usize) -> Lanes {
+    pub fn new(bytes_max: usize, connections_max: usize) -> Lanes {
         let small = bytes_max / SMALL_SHARE;
-        Lanes { small: Admission::new(small), large: Admission::new(bytes_max - small) }
+        Lanes { small: Lane::new(small, connections_max), large: Lane::new(bytes_max - small, connections_max) }
     }
 
     /// Asks for the memory of a request; `wake` gets the permit, here or later.
-    pub(super) fn admit(&self, frame_bytes: usize, wake: Box<dyn FnOnce(Permit) + Send>) {
-        self.lane(frame_bytes).admit(frame_bytes.saturating_add(FRAME_OVERHEAD_BYTES), wake);
+    pub(super) fn admit(&self, frame: Frame, wake: Box<dyn FnOnce(Permit) + Send>) {
+        self.lane(frame).admission.admit(frame.memory.saturating_add(FRAME_OVERHEAD_BYTES), wake);
     }
 
     /// The memory of a request, if it is free.
-    pub(super) fn try_admit(&self, frame_bytes: usize) -> Option<Permit> {
-        self.lane(frame_bytes).try_admit(frame_bytes.saturating_add(FRAME_OVERHEAD_BYTES))
+    pub(super) fn try_admit(&self, frame: Frame) -> Option<Permit> {
+        self.lane(frame).admission.try_admit(frame.memory.saturating_add(FRAME_OVERHEAD_BYTES))
     }
 
-    /// Whether a request of this size that has been arriving for so long has to give way to those who wait.
-    pub(super) fn must_give_way(&self, frame_bytes: usize, arriving_ms: u64) -> bool {
-        let patience_ms = if frame_bytes <= SMALL_FRAME_BYTES_MAX {
-            SMALL_ARRIVAL_MS
-        } else {
-            LARGE_ARRIVAL_MS + frame_bytes as u64 / ARRIVAL_BYTES_PER_MS
-        };
-        arriving_ms > patience_ms && self.lane(frame_bytes).load().1 > 0
+    /// Memory for a buffer to read ahead into, if there is plenty: requests go first.
+    pub(super) fn try_read_ahead(&self, bytes: usize) -> Option<Permit> {
+        let Lane { admission, bytes_max, .. } = &self.small;
+        let fits = admission.load().0.saturating_add(bytes) <= bytes_max / READ_AHEAD_SHARE;
+        if fits { admission.try_admit(bytes) } else { None }
+    }
+
+    /// Whether a request of which so much has come in so long has to give way to those who wait.
+    pub(super) fn must_give_way(&self, frame: Frame, received: usize, arriving_ms: u64) -> bool {
+        let start_ms = if is_small(frame) { SMALL_ARRIVAL_MS } else { LARGE_ARRIVAL_MS };
+        // By what has come, not by what was promised: a promise costs nothing.
+        let patience_ms = start_ms + received as u64 / ARRIVAL_BYTES_PER_MS;
+        arriving_ms > patience_ms && self.lane(frame).is_waited_for()
+    }
+
+    /// Whether these, all of one connection, are more than its share of a lane.
+    pub(super) fn is_over_share<'a>(&self, held: impl Iterator<Item = &'a Held>) -> bool {
+        let (small, large) = sums(held);
+        small > self.small.connection_share || large > self.large.connection_share
+    }
+
+    /// Whether these, all of one connection, are more than its share of a lane for which others wait.
+    pub(super) fn is_in_the_way<'a>(&self, held: impl Iterator<Item = &'a Held>) -> bool {
+        let (small, large) = sums(held);
+        let over = |bytes: usize, lane: &Lane| bytes > lane.connection_share && lane.is_waited_for();
+        over(small, &self.small) || over(large, &self.large)
     }
 
     /// Bytes in use and requests waiting, over both lanes.
     #[must_use]
     pub fn load(&self) -> (usize, usize) {
-        let ((used, waiting), (used_large, waiting_large)) = (self.small.load(), self.large.load());
+        let ((used, waiting), (used_large, waiting_large)) = (self.small.admission.load(), self.large.admission.load());
         (used + used_large, waiting + waiting_large)
     }
 
-    fn lane(&self, frame_bytes: usize) -> &Admission {
-        if frame_bytes <= SMALL_FRAME_BYTES_MAX { &self.small } else { &self.large }
+    fn lane(&self, frame: Frame) -> &Lane {
+        if is_small(frame) { &self.small } else { &self.large }
     }
+}
+
+/// Whatever fits into free memory is whole when it asks for a permit, and is read at once: it takes much for a moment only.
+fn is_small(frame: Frame) -> bool {
+    frame.memory <= SMALL_FRAME_BYTES_MAX || frame.len <= FREE_BYTES
+}
+
+/// Bytes in the small lane and in the large one.
+fn sums<'a>(held: impl Iterator<Item = &'a Held>) -> (usize, usize) {
+    held.fold((0_usize, 0_usize), |(small, large), one| {
+        if is_small(one.frame) {
+            (small.saturating_add(one.bytes), large)
+        } else {
+            (small, large.saturating_add(one.bytes))
+        }
+    })
 }
 
 #[cfg(test)]
@@ -73,31 +172,80 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    #[test]
-    fn large_requests_do_not_hold_up_small_ones() {
-        let lanes = Lanes::new(16 << 20);
-        let large = lanes.try_admit(11 << 20).unwrap();
-        assert!(lanes.try_admit(2 << 20).is_none());
-        assert!(lanes.try_admit(SMALL_FRAME_BYTES_MAX).is_some());
-        drop(large);
-        assert!(lanes.try_admit(2 << 20).is_some());
-        assert_eq!(lanes.load(), (0, 0));
+    /// One that carries messages.
+    fn payload(len: usize) -> Frame {
+        Frame { len, memory: len, waiting: None }
     }
 
     #[test]
+    fn large_requests_do_not_hold_up_small_ones() {
+        let lanes = Lanes::new(16 << 20, 100);
+        let large = lanes.try_admit(payload(11 << 20)).unwrap();
+        assert!(lanes.try_admit(payload(2 << 20)).is_none());
+        assert!(lanes.try_admit(payload(SMALL_FRAME_BYTES_MAX)).is_some());
+        drop(large);
+        assert!(lanes.try_admit(payload(2 << 20)).is_some());
+        assert_eq!(lanes.load(), (0, 0));
+    }
+
+    /// A list was admitted by its length once, and took 64 times as much.
+    #[test]
+    fn a_list_is_admitted_by_what_it_takes_when_it_is_decoded() {
+        let lanes = Lanes::new(16 << 20, 100);
+        let list = |len: usize| Frame { len, memory: len * 64, waiting: Some(len * 16) };
+        let mut held = Held::new(lanes.try_admit(list(64 << 10)).unwrap(), list(64 << 10), 0);
+        assert_eq!(lanes.load().0, (4 << 20) + FRAME_OVERHEAD_BYTES);
+        assert!(lanes.try_admit(payload(10 << 20)).is_none(), "it stands in the lane of large requests");
+        held.on_read();
+        held.on_read();
+        assert_eq!(lanes.load().0, (1 << 20) + FRAME_OVERHEAD_BYTES);
+        let fits_free = lanes.try_admit(list(FREE_BYTES)).unwrap();
+        assert!(lanes.try_admit(payload(10 << 20)).is_some(), "what is here already waits for no upload");
+        drop((held, fits_free));
+        let alone = lanes.try_admit(list(2 << 20)).unwrap();
+        assert!(lanes.try_admit(payload(SMALL_FRAME_BYTES_MAX + 1)).is_none(), "larger than the lane: alone in it");
+        drop(alone);
+        assert_eq!(lanes.load(), (0, 0));
+    }
+
+    /// Time was given for what was promised once: 100 MiB of which 4 KiB came held the lane for two minutes.
+    #[test]
     fn a_slow_sender_gives_way_only_when_somebody_waits() {
-        let lanes = Lanes::new(16 << 20);
-        let frame = 8 << 20;
+        let lanes = Lanes::new(16 << 20, 100);
+        let frame = payload(8 << 20);
         let held = lanes.try_admit(frame).unwrap();
-        let arrival_ms = LARGE_ARRIVAL_MS + (8 << 10);
-        assert!(!lanes.must_give_way(frame, u64::MAX), "nobody waits");
+        assert!(!lanes.must_give_way(frame, 0, u64::MAX), "nobody waits");
         let (tx, rx) = mpsc::channel();
-        lanes.admit(frame, Box::new(move |permit| tx.send(permit).unwrap()));
-        assert!(!lanes.must_give_way(frame, arrival_ms), "it has its time");
-        assert!(lanes.must_give_way(frame, arrival_ms + 1));
-        assert!(!lanes.must_give_way(1, u64::MAX), "nobody waits in the other lane");
+        lanes.admit(frame, Box::new(move |permit| drop(tx.send(permit))));
+        assert!(!lanes.must_give_way(frame, 0, LARGE_ARRIVAL_MS), "it has its time");
+        assert!(lanes.must_give_way(frame, 4 << 10, LARGE_ARRIVAL_MS + 5), "hardly anything came");
+        assert!(!lanes.must_give_way(frame, 1 << 20, LARGE_ARRIVAL_MS + 1_024), "it goes on fast enough");
+        assert!(lanes.must_give_way(frame, 1 << 20, LARGE_ARRIVAL_MS + 1_025));
+        assert!(!lanes.must_give_way(payload(1), 0, u64::MAX), "nobody waits in the other lane");
         assert!(rx.try_recv().is_err());
         drop(held);
         assert!(rx.try_recv().is_ok());
+    }
+
+    #[test]
+    fn buffers_to_read_ahead_leave_room_for_requests() {
+        let lanes = Lanes::new(16 << 20, 100);
+        let buffers: Vec<Permit> = std::iter::from_fn(|| lanes.try_read_ahead(64 << 10)).collect();
+        assert_eq!(buffers.len(), 32);
+        let requests = std::iter::from_fn(|| lanes.try_admit(payload(60 << 10))).take(32);
+        assert_eq!(requests.collect::<Vec<_>>().len(), 32);
+    }
+
+    #[test]
+    fn only_more_than_a_connections_share_is_in_the_way() {
+        let lanes = Lanes::new(16 << 20, 100);
+        let list = Frame { len: 16 << 10, memory: 1 << 20, waiting: Some(64 << 10) };
+        let mut held: Vec<Held> = (0..11).map(|_| Held::new(lanes.try_admit(list).unwrap(), list, 5)).collect();
+        lanes.admit(payload(8 << 20), Box::new(|_| {}));
+        assert!(lanes.is_in_the_way(held.iter().take(1)), "12 MiB for 100 connections");
+        held.iter_mut().for_each(Held::on_read);
+        assert!(!lanes.is_over_share(held.iter().take(1)) && lanes.is_over_share(held.iter().take(2)));
+        assert!(!lanes.is_in_the_way(held.iter()), "nobody waits any more");
+        assert!(!held[0].waits_long(5 + HELD_MS_MAX) && held[0].waits_long(6 + HELD_MS_MAX));
     }
 }

@@ -1,12 +1,14 @@
 //! The task of one connection.
 
+use super::admission::Held;
 use super::input::{Input, Read};
 use super::listener::Shared;
 use super::mailbox::{Mail, Mailbox};
 use super::metrics::ConnectionMetrics;
 use super::output::{KEPT_CHUNKS, Output, Written};
 use super::protocol::Protocol;
-use crate::handle::{Permit, ReplySink, SessionId};
+use super::reads::Reads;
+use crate::handle::{ReplySink, SessionId};
 use polylogue_api::{Now, Request, Token};
 use polylogue_types::Chunk;
 use std::collections::VecDeque;
@@ -21,10 +23,8 @@ use tokio::time::Instant;
 const PRESSURE_STALL_MS: u64 = 1_000;
 /// How often a connection that may have to give way looks whether it must. Milliseconds.
 const PRESSURE_CHECK_MS: u64 = 1_000;
-/// How often a read that waits for other connections' responses to be taken is tried again. Milliseconds.
+/// How often a read that waits for responses to be taken is tried again. Milliseconds.
 const DEFERRED_CHECK_MS: u64 = 20;
-/// What a read may return while many responses wait to be taken. Bytes.
-const PRESSURE_READ_BYTES: u32 = 64 << 10;
 /// How long a connection that was closed from our side is looked after. Milliseconds.
 const LINGER_MS: u64 = 500;
 /// How much is read and dropped meanwhile. KiB.
@@ -43,6 +43,10 @@ pub(super) enum Cause {
     Stalled,
     /// The peer sent a request so slowly that others who waited for the memory went first.
     TooSlow,
+    /// The peer took its responses so slowly that others who were held up by that went first.
+    SlowReader,
+    /// Requests that only waited held memory that others needed.
+    Held,
     /// The server stops.
     Stop,
     /// The system's.
@@ -57,6 +61,8 @@ impl Cause {
             Cause::Session(_) => "protocol",
             Cause::Stalled => "stalled",
             Cause::TooSlow => "too_slow",
+            Cause::SlowReader => "slow_reader",
+            Cause::Held => "held_memory",
             Cause::Stop => "stop",
             Cause::Io(_) => "io",
         }
@@ -73,15 +79,18 @@ pub(super) struct Connection<P: Protocol> {
     sink: Arc<dyn ReplySink>,
     mail: VecDeque<Mail>,
     input: Input,
-    /// Of the frames that the session has, oldest first.
-    permits: VecDeque<Permit>,
+    /// Memory of the frames that the session has, oldest first.
+    permits: VecDeque<Held>,
+    reads: Reads,
     /// What was just taken from the session; kept for its memory.
     taken: Vec<Chunk>,
     output: Output,
     /// When the peer took something last. Monotonic milliseconds.
     progress_ms: u64,
-    /// A read that is not asked for before other connections' responses have been taken, and what comes after it.
+    /// A read that is not asked for before earlier responses have been taken, and what comes after it.
     deferred: VecDeque<(Token, Request)>,
+    /// That read, once it is counted.
+    held_back: Option<Token>,
     stopping: bool,
     metrics: ConnectionMetrics,
 }
@@ -106,6 +115,7 @@ impl<P: Protocol> Connection<P> {
     ) -> Connection<P> {
         let sink: Arc<dyn ReplySink> = mailbox.clone();
         let output = Output::new(shared.output.clone());
+        let reads = Reads::new(shared.output.clone());
         let progress_ms = shared.broker.now().monotonic_ms;
         Connection {
             stream,
@@ -117,10 +127,12 @@ impl<P: Protocol> Connection<P> {
             mail: VecDeque::new(),
             input: Input::new(),
             permits: VecDeque::new(),
+            reads,
             taken: Vec::new(),
             output,
             progress_ms,
             deferred: VecDeque::new(),
+            held_back: None,
             stopping: false,
             metrics,
         }
@@ -200,6 +212,10 @@ impl<P: Protocol> Connection<P> {
                 break;
             }
         }
+        // The oldest frame is read; those behind it may lie in the session as they came.
+        if let Some(oldest) = self.permits.front_mut() {
+            oldest.on_read();
+        }
         self.check(now)?;
         Ok(self.waits(written, now))
     }
@@ -214,11 +230,23 @@ impl<P: Protocol> Connection<P> {
                 return Err(Cause::Stop);
             }
         } else {
+            let Shared { output: gauge, lanes, .. } = &*self.shared;
             let stalled_ms = now.monotonic_ms.saturating_sub(self.progress_ms);
-            let pressed = stalled_ms >= PRESSURE_STALL_MS && self.shared.output.is_high();
+            let pressed = stalled_ms >= PRESSURE_STALL_MS && gauge.is_high();
             if stalled_ms >= self.shared.write_stall_ms_max || pressed {
                 return Err(Cause::Stalled);
             }
+            let holds_up = || {
+                let fills = gauge.is_full() && self.output.counted() > 0;
+                fills || lanes.is_in_the_way(self.permits.iter().chain(self.output.held()))
+            };
+            if self.output.is_slow(now.monotonic_ms) && holds_up() {
+                return Err(Cause::SlowReader);
+            }
+        }
+        let long = self.permits.iter().filter(|held| held.waits_long(now.monotonic_ms));
+        if self.shared.lanes.is_in_the_way(long) {
+            return Err(Cause::Held);
         }
         if self.input.must_give_way(&self.shared.lanes, now) {
             return Err(Cause::TooSlow);
@@ -233,7 +261,8 @@ impl<P: Protocol> Connection<P> {
             let stalled = self.progress_ms.saturating_add(self.shared.write_stall_ms_max);
             deadline_ms = deadline_ms.min(stalled).min(now_ms + PRESSURE_CHECK_MS);
         }
-        if self.input.is_arriving() {
+        let waits_for_long = || self.permits.iter().filter(|held| !held.is_payload());
+        if self.input.is_arriving() || self.shared.lanes.is_over_share(waits_for_long()) {
             deadline_ms = deadline_ms.min(now_ms + PRESSURE_CHECK_MS);
         }
         if !self.deferred.is_empty() {
@@ -251,17 +280,19 @@ impl<P: Protocol> Connection<P> {
         self.mailbox.take(&mut self.mail);
         while let Some(mail) = self.mail.pop_front() {
             match mail {
-                Mail::Reply(token, reply) => self.session.on_reply(token, reply, now),
+                Mail::Reply(token, reply) => {
+                    self.reads.on_reply(token, &reply);
+                    self.session.on_reply(token, reply, now);
+                }
                 Mail::Event(event) => self.session.on_event(event, now),
-                Mail::Permit(permit) => self.input.on_permit(permit),
+                Mail::Permit(permit) => self.input.on_permit(permit, now),
                 Mail::Stop => self.stopping = true,
             }
         }
     }
 
     fn read(&mut self) -> Result<(), Cause> {
-        let now = self.shared.broker.now();
-        match self.input.read(&mut self.stream, &self.shared.lanes, now) {
+        match self.input.read(&mut self.stream, &self.shared.lanes) {
             Ok(Read::Some(bytes)) => {
                 self.metrics.received.inc_by(bytes as u64);
                 Ok(())
@@ -273,20 +304,30 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Hands the session's requests to the broker. While responses pile up that nobody takes, reads get little or wait.
+    /// Hands the session's requests to the broker. While responses pile up that nobody takes, reads get little, and those
+    /// of a connection that has not taken its own wait.
     fn submit(&mut self) {
         while let Some(one) = self.session.poll_request() {
             self.deferred.push_back(one);
         }
         while let Some((token, mut request)) = self.deferred.pop_front() {
-            if let Request::Read(read) = &mut request {
-                if self.shared.output.is_full() {
-                    self.deferred.push_front((token, request));
-                    return;
+            match &mut request {
+                Request::Read(read) => {
+                    let own = self.output.counted() + self.reads.bytes();
+                    let pending = self.output.counted() > 0 || self.reads.are_asked();
+                    let Some(bytes_max) = self.shared.output.read_bytes(read.bytes_max, own, pending) else {
+                        if self.held_back != Some(token) {
+                            self.held_back = Some(token);
+                            self.metrics.reads_held_back.inc();
+                        }
+                        self.deferred.push_front((token, request));
+                        return;
+                    };
+                    read.bytes_max = bytes_max;
+                    self.reads.on_asked(token, bytes_max as usize);
                 }
-                if self.shared.output.is_high() {
-                    read.bytes_max = read.bytes_max.min(PRESSURE_READ_BYTES);
-                }
+                Request::Watch(_) => self.reads.on_let_go(),
+                _ => {}
             }
             self.shared.broker.submit(&self.sink, self.id, token, request);
         }
@@ -297,8 +338,10 @@ impl<P: Protocol> Connection<P> {
         if !self.session.poll_output(&mut self.taken) {
             return false;
         }
-        let ended = self.permits.len().saturating_sub(self.session.inflight());
-        self.output.push(&mut self.taken, self.permits.drain(..ended));
+        let inflight = self.session.inflight();
+        let ended = self.permits.len().saturating_sub(inflight);
+        self.reads.on_taken(&self.taken, inflight > 0);
+        self.output.push(&mut self.taken, self.permits.drain(..ended), now.monotonic_ms);
         self.taken.shrink_to(KEPT_CHUNKS);
         self.progress_ms = now.monotonic_ms;
         // Room in the session may let something go on that it has already.

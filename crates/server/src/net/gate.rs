@@ -43,7 +43,7 @@ pub struct Gate {
 
 /// A connection's place; given back when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     gate: Gate,
     address: IpAddr,
 }
@@ -73,7 +73,7 @@ impl Gate {
     }
 
     /// Takes a place for a connection from `address`.
-    pub(super) fn enter(&self, address: IpAddr) -> Result<Place, Refusal> {
+    pub(crate) fn enter(&self, address: IpAddr) -> Result<Place, Refusal> {
         // An IPv4 client of an IPv6 socket is the same client.
         let address = address.to_canonical();
         if !up_to(&self.server, self.server_max) {

@@ -5,9 +5,9 @@
 //!        no buffer                                        nothing is read
 //! ```
 
-use super::admission::{FREE_BYTES, Lanes};
+use super::admission::{FREE_BYTES, Held, Lanes};
 use super::mailbox::{Mail, Mailbox};
-use super::protocol::Protocol;
+use super::protocol::{Frame, Protocol};
 use crate::handle::Permit;
 use bytes::BytesMut;
 use polylogue_api::Now;
@@ -30,8 +30,8 @@ enum Memory {
     None,
     /// Asked for; nothing is read until it is there.
     Asked,
-    /// There.
-    Granted(Permit),
+    /// There, since then. Monotonic milliseconds.
+    Granted(Permit, u64),
 }
 
 /// What came of a look at the input.
@@ -50,10 +50,8 @@ pub(super) enum Read {
 pub(super) struct Input {
     bytes: BytesMut,
     memory: Memory,
-    /// When the frame at the head began to arrive. Monotonic milliseconds.
-    began_ms: Option<u64>,
-    /// What the frame at the head has, once that is known.
-    frame_bytes: Option<usize>,
+    /// The frame at the head, once it is known.
+    frame: Option<Frame>,
     /// What is read at a time; grows while reads fill it.
     step: usize,
     /// For the part of the buffer above [`FREE_BYTES`].
@@ -67,8 +65,7 @@ impl Input {
         Input {
             bytes: BytesMut::new(),
             memory: Memory::None,
-            began_ms: None,
-            frame_bytes: None,
+            frame: None,
             step: FREE_BYTES,
             buffer_permit: None,
             drained: true,
@@ -77,26 +74,26 @@ impl Input {
 
     /// Whether reading would be of use: there is room for what comes, and nothing is waited for first.
     pub(super) fn wants_bytes(&self) -> bool {
-        match (&self.memory, self.frame_bytes) {
+        match (&self.memory, self.frame) {
             (Memory::Asked, _) => false,
             // A whole frame lies there, and the session has no room for it.
-            (_, Some(frame)) => self.bytes.len() < frame,
+            (_, Some(frame)) => self.bytes.len() < frame.len,
             (_, None) => true,
         }
     }
 
     /// The permit that was asked for. One that came too late is dropped.
-    pub(super) fn on_permit(&mut self, permit: Permit) {
+    pub(super) fn on_permit(&mut self, permit: Permit, now: Now) {
         if matches!(self.memory, Memory::Asked) {
-            self.memory = Memory::Granted(permit);
+            self.memory = Memory::Granted(permit, now.monotonic_ms);
         }
     }
 
     /// Reads once.
-    pub(super) fn read(&mut self, stream: &mut TcpStream, lanes: &Lanes, now: Now) -> io::Result<Read> {
-        let room = match self.frame_bytes {
+    pub(super) fn read(&mut self, stream: &mut TcpStream, lanes: &Lanes) -> io::Result<Read> {
+        let room = match self.frame {
             // Up to the end of the frame and not into the next: that one has no permit yet.
-            Some(frame) if matches!(self.memory, Memory::Granted(_)) => frame.saturating_sub(self.bytes.len()),
+            Some(frame) if self.is_arriving() => frame.len.saturating_sub(self.bytes.len()),
             _ => self.read_bytes(lanes).saturating_sub(self.bytes.len()),
         };
         let room = room.max(1);
@@ -107,7 +104,6 @@ impl Input {
         match reading.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(0)) => Ok(Read::End),
             Poll::Ready(Ok(read)) => {
-                self.began_ms.get_or_insert(now.monotonic_ms);
                 self.adapt(read, room);
                 Ok(Read::Some(read))
             }
@@ -122,7 +118,7 @@ impl Input {
     /// What the buffer may have before a frame at its head has a permit.
     fn read_bytes(&mut self, lanes: &Lanes) -> usize {
         if self.step > FREE_BYTES && self.buffer_permit.is_none() {
-            self.buffer_permit = lanes.try_admit(READ_BYTES_MAX);
+            self.buffer_permit = lanes.try_read_ahead(READ_BYTES_MAX);
         }
         if self.buffer_permit.is_some() { self.step } else { FREE_BYTES }
     }
@@ -137,31 +133,42 @@ impl Input {
         }
     }
 
-    /// To be called before waiting: a connection that falls silent keeps no buffer.
+    /// To be called before waiting: a connection that falls silent keeps no more than it may have for nothing.
     pub(super) fn rest(&mut self) {
-        if self.bytes.is_empty() && self.drained {
+        if !self.drained {
+            return;
+        }
+        if self.is_arriving() {
+            // The buffer belongs to the frame now, which pays for it, unless more than the frame is in it.
+            if self.frame.is_some_and(|frame| self.bytes.len() < frame.len) {
+                self.buffer_permit = None;
+            }
+        } else if self.bytes.is_empty() {
             self.bytes = BytesMut::new();
+            self.buffer_permit = None;
+        } else if self.buffer_permit.is_some() && self.bytes.len() <= FREE_BYTES {
+            self.bytes = BytesMut::from(self.bytes.as_ref());
             self.buffer_permit = None;
         }
     }
 
-    /// Hands frames to the session as long as they are whole, have their permits, and are wanted. The permits of those
-    /// that were handed over go to the end of `permits`.
+    /// Hands frames to the session as long as they are whole, have their permits, and are wanted. The memory of those
+    /// that were handed over goes to the end of `taken`.
     pub(super) fn feed<P: Protocol>(
         &mut self,
         session: &mut P,
-        permits: &mut VecDeque<Permit>,
+        taken: &mut VecDeque<Held>,
         lanes: &Lanes,
         mailbox: &Arc<Mailbox>,
         now: Now,
     ) {
         while session.wants_input(now) && !self.bytes.is_empty() {
-            let Ok(frame) = session.frame_len(&self.bytes) else {
+            let Ok(frame) = session.next_frame(&self.bytes) else {
                 return session.on_bytes(&mut self.bytes, now);
             };
-            self.frame_bytes = frame;
+            self.frame = frame;
             let Some(frame) = frame else { return session.on_bytes(&mut self.bytes, now) };
-            let whole = self.bytes.len() >= frame;
+            let whole = self.bytes.len() >= frame.len;
             match &self.memory {
                 Memory::Asked => return,
                 // The head is read on free memory; a frame that is no longer needs no memory before it is whole.
@@ -171,22 +178,21 @@ impl Input {
                 Memory::None => {
                     self.memory = Memory::Asked;
                     match lanes.try_admit(frame) {
-                        Some(permit) => self.on_permit(permit),
+                        Some(permit) => self.on_permit(permit, now),
                         None => {
                             let mailbox = mailbox.clone();
                             return lanes.admit(frame, Box::new(move |permit| mailbox.put(Mail::Permit(permit))));
                         }
                     }
                 }
-                Memory::Granted(_) if !whole => return session.on_bytes(&mut self.bytes, now),
-                Memory::Granted(_) => {
-                    if let Memory::Granted(permit) = std::mem::replace(&mut self.memory, Memory::None) {
-                        permits.push_back(permit);
+                Memory::Granted(..) if !whole => return session.on_bytes(&mut self.bytes, now),
+                Memory::Granted(..) => {
+                    if let Memory::Granted(permit, _) = std::mem::replace(&mut self.memory, Memory::None) {
+                        taken.push_back(Held::new(permit, frame, now.monotonic_ms));
                     }
-                    let mut one = self.bytes.split_to(frame);
+                    let mut one = self.bytes.split_to(frame.len);
                     session.on_bytes(&mut one, now);
-                    self.frame_bytes = None;
-                    self.began_ms = (!self.bytes.is_empty()).then_some(now.monotonic_ms);
+                    self.frame = None;
                 }
             }
         }
@@ -194,9 +200,10 @@ impl Input {
 
     /// Whether the frame at the head holds memory that others wait for, and has held it for too long.
     pub(super) fn must_give_way(&self, lanes: &Lanes, now: Now) -> bool {
-        match (&self.memory, self.frame_bytes, self.began_ms) {
-            (Memory::Granted(_), Some(frame), Some(began)) => {
-                self.bytes.len() < frame && lanes.must_give_way(frame, now.monotonic_ms.saturating_sub(began))
+        match (&self.memory, self.frame) {
+            (Memory::Granted(_, since_ms), Some(frame)) => {
+                let received = self.bytes.len();
+                received < frame.len && lanes.must_give_way(frame, received, now.monotonic_ms.saturating_sub(*since_ms))
             }
             _ => false,
         }
@@ -204,6 +211,6 @@ impl Input {
 
     /// Whether a frame is on its way that holds memory.
     pub(super) fn is_arriving(&self) -> bool {
-        matches!(self.memory, Memory::Granted(_))
+        matches!(self.memory, Memory::Granted(..))
     }
 }

@@ -1,17 +1,20 @@
 //! Kafka's session as the pump sees it.
 
 use super::listener::Accept;
-use super::protocol::{NoFrame, Protocol};
+use super::protocol::{Frame, NoFrame, Protocol};
 use crate::handle::BrokerHandle;
 use crate::options::address::HostPort;
 use bytes::BytesMut;
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
-use polylogue_kafka::codec::frame::{LENGTH_BYTES, frame_len};
-use polylogue_kafka::session::{FetchBudget, Listener, Session, SessionContext, SessionInit};
+use polylogue_kafka::session::{FetchBudget, Listener, NextFrame, Session, SessionContext, SessionInit};
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_types::Chunk;
 use std::net::SocketAddr;
 use std::sync::Arc;
+
+/// Of what a list may take in memory, one in this many parts is left once it is read: the decoded request is gone, and what
+/// waits is a row for each partition and the frame that their names lie in.
+const WAITING_PART: usize = 4;
 
 /// What all connections of Kafka clients share.
 #[derive(Debug)]
@@ -87,9 +90,13 @@ pub struct KafkaConnection {
 }
 
 impl Protocol for KafkaConnection {
-    fn frame_len(&self, input: &[u8]) -> Result<Option<usize>, NoFrame> {
-        let len = frame_len(input, self.shared.settings.request_bytes_max).map_err(|_| NoFrame)?;
-        Ok(len.map(|len| LENGTH_BYTES + len))
+    fn next_frame(&self, input: &[u8]) -> Result<Option<Frame>, NoFrame> {
+        let next = NextFrame::of(input, &self.shared.settings).map_err(|_| NoFrame)?;
+        Ok(next.map(|NextFrame { len, memory }| {
+            // What takes no more than its bytes is payload.
+            let waiting = (memory > len).then(|| len.max(memory / WAITING_PART));
+            Frame { len, memory, waiting }
+        }))
     }
 
     fn on_bytes(&mut self, input: &mut BytesMut, now: Now) {

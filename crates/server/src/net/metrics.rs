@@ -19,7 +19,7 @@ pub(super) struct CauseLabel {
     cause: &'static str,
 }
 
-/// Counters of all listeners but http. Labels come from our own code only, so that nobody outside can make them many.
+/// Counters of all listeners. Labels come from our own code only, so that nobody outside can make them many.
 #[derive(Clone, Debug, Default)]
 pub struct NetMetrics {
     open: Family<ProtocolLabel, Gauge>,
@@ -29,16 +29,24 @@ pub struct NetMetrics {
     received: Family<ProtocolLabel, Counter>,
     sent: Family<ProtocolLabel, Counter>,
     frames: Family<ProtocolLabel, Counter>,
+    reads_held_back: Family<ProtocolLabel, Counter>,
+}
+
+/// A connection that is counted as open until [`Counted::close`].
+#[derive(Debug)]
+pub(crate) struct Counted {
+    protocol: &'static str,
+    all: NetMetrics,
 }
 
 /// The counters of one protocol, looked up once for each connection.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct ConnectionMetrics {
-    protocol: &'static str,
-    all: NetMetrics,
+    counted: Counted,
     pub(super) received: Counter,
     pub(super) sent: Counter,
     pub(super) frames: Counter,
+    pub(super) reads_held_back: Counter,
 }
 
 impl NetMetrics {
@@ -49,7 +57,8 @@ impl NetMetrics {
         for protocol in protocols {
             let label = ProtocolLabel { protocol };
             drop(metrics.open.get_or_create(&label));
-            for counter in [&metrics.accepted, &metrics.received, &metrics.sent, &metrics.frames] {
+            let counters = [&metrics.received, &metrics.sent, &metrics.frames, &metrics.reads_held_back];
+            for counter in counters.into_iter().chain([&metrics.accepted]) {
                 drop(counter.get_or_create(&label));
             }
         }
@@ -60,30 +69,47 @@ impl NetMetrics {
         registry.register("received_bytes", "Bytes read from clients", metrics.received.clone());
         registry.register("sent_bytes", "Bytes written to clients", metrics.sent.clone());
         registry.register("requests", "Requests taken in", metrics.frames.clone());
+        registry.register(
+            "reads_held_back",
+            "Reads that waited because their client had not taken earlier responses",
+            metrics.reads_held_back.clone(),
+        );
         metrics
     }
 
-    pub(super) fn refused(&self, protocol: &'static str, cause: &'static str) {
+    pub(crate) fn refused(&self, protocol: &'static str, cause: &'static str) {
         self.refused.get_or_create(&CauseLabel { protocol, cause }).inc();
+    }
+
+    /// Counts a connection as open, and nothing else of it.
+    pub(crate) fn count(&self, protocol: &'static str) -> Counted {
+        let label = ProtocolLabel { protocol };
+        self.open.get_or_create(&label).inc();
+        self.accepted.get_or_create(&label).inc();
+        Counted { protocol, all: self.clone() }
     }
 
     /// Counts a connection as open until [`ConnectionMetrics::close`].
     pub(super) fn open(&self, protocol: &'static str) -> ConnectionMetrics {
         let label = ProtocolLabel { protocol };
-        self.open.get_or_create(&label).inc();
-        self.accepted.get_or_create(&label).inc();
         ConnectionMetrics {
-            protocol,
-            all: self.clone(),
+            counted: self.count(protocol),
             received: self.received.get_or_create(&label).clone(),
             sent: self.sent.get_or_create(&label).clone(),
             frames: self.frames.get_or_create(&label).clone(),
+            reads_held_back: self.reads_held_back.get_or_create(&label).clone(),
         }
     }
 }
 
 impl ConnectionMetrics {
     pub(super) fn close(self, cause: &'static str) {
+        self.counted.close(cause);
+    }
+}
+
+impl Counted {
+    pub(crate) fn close(self, cause: &'static str) {
         let protocol = self.protocol;
         self.all.open.get_or_create(&ProtocolLabel { protocol }).dec();
         self.all.closed.get_or_create(&CauseLabel { protocol, cause }).inc();

@@ -1,6 +1,6 @@
 //! The sending half of a connection: chunks go out, from memory or straight from files.
 
-use crate::handle::Permit;
+use super::admission::Held;
 use bytes::{Buf, Bytes};
 use polylogue_types::{Chunk, FileRange};
 use std::collections::VecDeque;
@@ -18,13 +18,28 @@ const FILE_STEP_BYTES: usize = 256 << 10;
 /// What a connection writes before others get their turn. Bytes.
 const TURN_BYTES: usize = 1 << 20;
 
+/// What the responses of one connection may take of the gauge: one in so many parts.
+const CONNECTION_SHARE: usize = 16;
+/// What a read may return while many responses wait to be taken. Bytes.
+const PRESSURE_READ_BYTES: usize = 64 << 10;
+/// How long a client may take over its responses when others are held up by that, besides what they need at
+/// [`TAKE_BYTES_PER_MS`]. Milliseconds.
+const TAKE_MS: u64 = 5_000;
+/// The slowest reader that is waited for when it holds up others: about 256 KiB a second.
+const TAKE_BYTES_PER_MS: u64 = 256;
+
 /// Room for so many chunks is kept between responses; more is given back.
 pub(super) const KEPT_CHUNKS: usize = 64;
 
-/// Counts what waits to be written over all connections: bytes in memory, not those in files.
+/// Of what is left for reads, one may take one in so many parts.
+const READ_SHARE: usize = 4;
+
+/// Counts what waits to be written over all connections: bytes in memory, not those in files; and apart from that what reads
+/// that are on their way may bring.
 #[derive(Clone, Debug)]
 pub struct OutputGauge {
     bytes: Arc<AtomicUsize>,
+    asked: Arc<AtomicUsize>,
     bytes_max: usize,
 }
 
@@ -32,7 +47,7 @@ impl OutputGauge {
     /// For so many bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> OutputGauge {
-        OutputGauge { bytes: Arc::new(AtomicUsize::new(0)), bytes_max }
+        OutputGauge { bytes: Arc::default(), asked: Arc::default(), bytes_max }
     }
 
     /// Bytes that wait.
@@ -41,21 +56,49 @@ impl OutputGauge {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes that reads on their way may bring.
+    #[must_use]
+    pub fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+
     /// So much waits that what is read from now on should be little.
     pub(super) fn is_high(&self) -> bool {
         self.bytes() >= self.bytes_max / 2
     }
 
-    /// So much waits that nothing more may be read.
+    /// So much waits that nothing more may be read by those for whom something waits.
     pub(super) fn is_full(&self) -> bool {
         self.bytes() >= self.bytes_max
     }
 
-    fn add(&self, bytes: usize) {
+    /// How much of the bytes wanted a connection may read that has `own` of the bytes counted here. `None`: later, when what
+    /// is `pending` of them has been taken. Nobody waits for others' responses to be taken.
+    pub(super) fn read_bytes(&self, wanted: u32, own: usize, pending: bool) -> Option<u32> {
+        let share = (self.bytes_max / CONNECTION_SHARE).max(PRESSURE_READ_BYTES);
+        let left = share.saturating_sub(own);
+        if pending && (left == 0 || self.is_full()) {
+            return None;
+        }
+        let free = self.bytes_max.saturating_sub(self.bytes().saturating_add(self.asked()));
+        let free = if self.is_high() { 0 } else { free / READ_SHARE };
+        let bound = left.min(free.max(PRESSURE_READ_BYTES));
+        Some(wanted.min(u32::try_from(bound).unwrap_or(u32::MAX)))
+    }
+
+    pub(super) fn add_asked(&self, bytes: usize) {
+        self.asked.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn sub_asked(&self, bytes: usize) {
+        self.asked.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn add(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn sub(&self, bytes: usize) {
+    pub(super) fn sub(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
@@ -78,15 +121,17 @@ pub(super) struct Output {
     /// Bytes of `chunks` that are in memory, as counted in the gauge.
     counted: usize,
     gauge: OutputGauge,
-    /// Of the requests that these chunks answer.
-    permits: Vec<Permit>,
+    /// Memory of the requests that these chunks answer.
+    permits: Vec<Held>,
     /// Bytes written since the connection was made.
     total: u64,
+    /// When these chunks came, and the total then. Monotonic milliseconds.
+    began: (u64, u64),
 }
 
 impl Output {
     pub(super) fn new(gauge: OutputGauge) -> Output {
-        Output { chunks: VecDeque::new(), counted: 0, gauge, permits: Vec::new(), total: 0 }
+        Output { chunks: VecDeque::new(), counted: 0, gauge, permits: Vec::new(), total: 0, began: (0, 0) }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -97,16 +142,36 @@ impl Output {
         self.total
     }
 
-    /// Takes responses to be written, with the permits of the requests they answer.
-    pub(super) fn push(&mut self, chunks: &mut Vec<Chunk>, permits: impl Iterator<Item = Permit>) {
+    /// Bytes that wait, as counted in the gauge.
+    pub(super) fn counted(&self) -> usize {
+        self.counted
+    }
+
+    /// The memory of requests that is held until their responses are written.
+    pub(super) fn held(&self) -> impl Iterator<Item = &Held> {
+        self.permits.iter()
+    }
+
+    /// Whether what waits is taken so slowly that nobody has to be held up by it.
+    pub(super) fn is_slow(&self, now_ms: u64) -> bool {
+        let (began_ms, before) = self.began;
+        let patience_ms = TAKE_MS + (self.total - before) / TAKE_BYTES_PER_MS;
+        !self.is_empty() && now_ms.saturating_sub(began_ms) > patience_ms
+    }
+
+    /// Takes responses to be written, with the memory of the requests they answer.
+    pub(super) fn push(&mut self, chunks: &mut Vec<Chunk>, permits: impl Iterator<Item = Held>, now_ms: u64) {
+        if self.is_empty() {
+            self.began = (now_ms, self.total);
+        }
         for chunk in chunks.drain(..).filter(|chunk| !chunk.is_empty()) {
             self.count(memory(&chunk));
             self.chunks.push_back(chunk);
         }
-        // A request without a response gives its memory back at once.
-        if !self.chunks.is_empty() {
-            self.permits.extend(permits);
-        }
+        // A list that is answered is gone, and so is a request without a response. Messages are gone as well; their sender
+        // gets to send more when it has taken what was said of these.
+        let keeps = !self.chunks.is_empty();
+        self.permits.extend(permits.filter(|held| keeps && held.is_payload()));
     }
 
     /// Writes until the peer takes no more, everything is out, or it is others' turn.
@@ -204,7 +269,8 @@ impl Drop for Output {
     }
 }
 
-fn memory(chunk: &Chunk) -> usize {
+/// What a chunk takes of the gauge.
+pub(super) fn memory(chunk: &Chunk) -> usize {
     match chunk {
         Chunk::Bytes(bytes) => bytes.len(),
         Chunk::File(_) => 0,
@@ -225,4 +291,45 @@ fn write_file(stream: &TcpStream, fd: i32, range: &FileRange) -> io::Result<usiz
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
     }
     Ok(sent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// Any byte that was taken counted as progress once.
+    #[test]
+    fn a_client_that_takes_a_byte_now_and_then_is_slow() {
+        let mut output = Output::new(OutputGauge::new(MIB));
+        output.push(&mut vec![Chunk::Bytes(Bytes::from(vec![0; MIB]))], std::iter::empty(), 7);
+        assert!(!output.is_slow(7 + TAKE_MS) && output.is_slow(8 + TAKE_MS));
+        for _ in 0..1_000 {
+            output.advance(1);
+            output.total += 1;
+        }
+        assert!(output.is_slow(12 + TAKE_MS), "a byte now and then is no progress");
+        output.total += 256 << 10;
+        assert!(!output.is_slow(1_000 + TAKE_MS), "it takes enough");
+        output.advance(MIB);
+        assert!(!output.is_slow(u64::MAX), "nothing is left to take");
+    }
+
+    #[test]
+    fn reads_get_what_is_free_and_wait_only_for_their_own_client() {
+        let gauge = OutputGauge::new(64 * MIB);
+        let mib = |bytes: Option<u32>| bytes.map(|bytes| bytes as usize / MIB);
+        assert_eq!(mib(gauge.read_bytes(u32::MAX, 0, false)), Some(4), "a connection's share");
+        assert_eq!(mib(gauge.read_bytes(MIB as u32, 0, false)), Some(1), "not more than was wanted");
+        assert_eq!(mib(gauge.read_bytes(u32::MAX, 3 * MIB, true)), Some(1), "what is left of the share");
+        assert_eq!(gauge.read_bytes(u32::MAX, 4 * MIB, true), None, "its own responses come first");
+        assert_eq!(gauge.read_bytes(u32::MAX, 4 * MIB, false), Some(0), "nothing would come of waiting: one entry");
+        gauge.add_asked(56 * MIB);
+        assert_eq!(mib(gauge.read_bytes(u32::MAX, 0, false)), Some(2), "others have asked for much");
+        gauge.sub_asked(56 * MIB);
+        gauge.add(64 * MIB);
+        assert_eq!(gauge.read_bytes(u32::MAX, 0, false), Some(64 << 10), "who takes its responses reads on");
+        assert_eq!(gauge.read_bytes(u32::MAX, 1, true), None);
+    }
 }

@@ -9,13 +9,29 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoFrame;
 
+/// A frame that begins to arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Frame {
+    /// Its length, everything included: what is read of it. Bytes.
+    pub len: usize,
+    /// What it may take in memory until it is answered, itself included: a list takes many times its own bytes when it
+    /// is decoded. At least `len`. Bytes.
+    pub memory: usize,
+    /// How much of that is left once the session has read it and it only waits. `None` for one that carries messages:
+    /// they stay as they came until they are written. Bytes.
+    pub waiting: Option<usize>,
+}
+
 /// One connection of one protocol, without the connection.
+///
+/// Its oldest frame is always read: only later ones may lie there as they came, because an earlier one has to end first.
+/// One that asks for a [`Request::Watch`] has let go of what its last read returned.
 pub trait Protocol: Send + fmt::Debug + 'static {
-    /// The length of the frame that `input` begins with, everything included. `None` when too little of it is there.
+    /// The frame that `input` begins with. `None` when too little of it is there.
     ///
     /// # Errors
     /// A length that is not allowed. Then the session itself is shown the input, and ends the connection.
-    fn frame_len(&self, input: &[u8]) -> Result<Option<usize>, NoFrame>;
+    fn next_frame(&self, input: &[u8]) -> Result<Option<Frame>, NoFrame>;
 
     /// Takes whole frames from `input` and leaves the rest there. Called with whole frames that have a permit, with the
     /// beginning of one, or with nothing when output was taken.

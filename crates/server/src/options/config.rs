@@ -71,8 +71,10 @@ pub struct ServerConfig {
     pub write_stall_ms_max: u64,
     /// Threads that serve connections; `None` for one a core.
     pub worker_threads: Option<usize>,
-    /// Connections to the http listener at a time.
+    /// Connections to the http listeners at a time.
     pub http_connections_max: usize,
+    /// Connections to the http listeners at a time from one address.
+    pub http_connections_per_ip_max: usize,
     /// The largest body of an http request. Bytes.
     pub http_body_bytes_max: usize,
     /// How long a stop waits for requests in work. Milliseconds.
@@ -120,6 +122,7 @@ impl ServerConfig {
             write_stall_ms_max: r.number(&t::WRITE_STALL_MS_MAX),
             worker_threads: Some(small(r.number(&t::WORKER_THREADS))).filter(|threads| *threads > 0),
             http_connections_max: small(r.number(&t::HTTP_CONNECTIONS_MAX)),
+            http_connections_per_ip_max: small(r.number(&t::HTTP_CONNECTIONS_PER_IP_MAX)),
             http_body_bytes_max: small(r.number(&t::HTTP_BODY_BYTES_MAX)),
             shutdown_ms_max: r.number(&t::SHUTDOWN_MS_MAX),
             log_filter: r.value(&t::LOG_FILTER).to_owned(),

@@ -103,15 +103,18 @@ pub(super) const INFLIGHT_BYTES_MAX: OptionDef = server(
     "inflight_bytes_max",
     OptionKind::Bytes { min: 16 * MIB, max: TIB },
     "256MiB",
-    "Requests in work over all connections. A request waits for its share before it is taken in. A quarter is kept for \
-     requests of at most 64 KiB; the rest must hold the largest request (kafka.socket.request.max.bytes).",
+    "Requests in work over all connections. A request waits for what it takes when it is decoded before it is taken in. A \
+     quarter is kept for requests that take at most 64 KiB or have at most 4 KiB; the rest must hold the largest request \
+     (kafka.socket.request.max.bytes). While others wait, a connection that holds more than its share of it is closed when its \
+     request arrives, waits or is answered too slowly.",
 );
 pub(super) const OUTPUT_BYTES_MAX: OptionDef = server(
     "output_bytes_max",
     OptionKind::Bytes { min: 16 * MIB, max: TIB },
     "256MiB",
-    "Responses in memory that clients have not taken yet, over all connections. Beyond it, connections do not read on, \
-     and those whose client takes nothing are closed.",
+    "Responses in memory that clients have not taken yet, over all connections. One connection may hold a sixteenth of it \
+     before its reads wait. From the half on, reads get at most 64 KiB and a client that takes nothing for a second is closed; \
+     beyond all of it, so is one that takes less than 256 KiB a second.",
 );
 pub(super) const WRITE_STALL_MS_MAX: OptionDef = server(
     "write_stall_ms_max",
@@ -129,7 +132,13 @@ pub(super) const HTTP_CONNECTIONS_MAX: OptionDef = server(
     "http_connections_max",
     OptionKind::Count { min: 1, max: 100_000 },
     "128",
-    "Connections to the http listener at a time; further ones wait.",
+    "Connections to all http listeners at a time; further ones wait. One that says nothing for 5 seconds is closed.",
+);
+pub(super) const HTTP_CONNECTIONS_PER_IP_MAX: OptionDef = server(
+    "http_connections_per_ip_max",
+    OptionKind::Count { min: 1, max: 100_000 },
+    "64",
+    "Connections to the http listeners at a time from one address; further ones are closed at once.",
 );
 pub(super) const HTTP_BODY_BYTES_MAX: OptionDef = server(
     "http_body_bytes_max",
@@ -256,6 +265,7 @@ pub const OPTIONS: &[&OptionDef] = &[
     &WRITE_STALL_MS_MAX,
     &WORKER_THREADS,
     &HTTP_CONNECTIONS_MAX,
+    &HTTP_CONNECTIONS_PER_IP_MAX,
     &HTTP_BODY_BYTES_MAX,
     &SHUTDOWN_MS_MAX,
     &LOG_FILTER,

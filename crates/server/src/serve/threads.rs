@@ -1,7 +1,7 @@
 //! The thread of the http listeners, and the signals.
 
 use super::StartError;
-use crate::http::{self, App, HttpLimits};
+use crate::http::{self, Entrance};
 use polylogue_env::{Env, JoinTask};
 use std::io;
 use std::net::TcpListener;
@@ -46,17 +46,19 @@ impl Signals {
 }
 
 /// The thread on which everything of http runs.
-pub(super) struct HttpThread(Box<dyn JoinTask>);
+pub(super) struct HttpThread {
+    task: Option<Box<dyn JoinTask>>,
+    stop: watch::Sender<bool>,
+}
 
 impl HttpThread {
-    /// Serves on all of `listeners` until `stopped` says so.
+    /// Serves on all of `listeners` until [`HttpThread::stop`].
     pub(super) fn start(
         env: &Env,
         listeners: Vec<TcpListener>,
-        app: Arc<App>,
-        limits: HttpLimits,
-        stopped: watch::Receiver<bool>,
+        entrance: Arc<Entrance>,
     ) -> Result<HttpThread, StartError> {
+        let (stop, stopped) = watch::channel(false);
         let fail = |e: io::Error| StartError(format!("cannot start the http listener: {e}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
         let entered = runtime.enter();
@@ -67,18 +69,22 @@ impl HttpThread {
             runtime.block_on(async {
                 let mut all = JoinSet::new();
                 for listener in listeners {
-                    all.spawn(http::serve(listener, app.clone(), limits, stopped.clone()));
+                    all.spawn(http::serve(listener, entrance.clone(), stopped.clone()));
                 }
                 while all.join_next().await.is_some() {}
             });
             // What is in work is given up: nothing that it could still do is lost by that.
             runtime.shutdown_background();
         };
-        env.tasks.spawn("pl-http", Box::new(body)).map(HttpThread).map_err(fail)
+        let task = env.tasks.spawn("pl-http", Box::new(body)).map_err(fail)?;
+        Ok(HttpThread { task: Some(task), stop })
     }
 
-    /// Waits for its end.
-    pub(super) fn join(self) {
-        self.0.join();
+    /// Ends it, if it has not ended, and waits for that.
+    pub(super) fn stop(&mut self) {
+        let _ = self.stop.send(true);
+        if let Some(task) = self.task.take() {
+            task.join();
+        }
     }
 }

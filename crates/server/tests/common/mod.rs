@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// A directory that is removed when dropped.
 pub(crate) struct TempDir(pub(crate) PathBuf);
@@ -143,12 +144,32 @@ impl Server {
         self.child.wait().unwrap().code()
     }
 
+    /// What the http listener answers at a path.
+    pub(crate) fn get(&self, path: &str) -> Option<(u16, String)> {
+        get(self.http, path)
+    }
+
+    /// A metric's value, by its name in the text.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let (_, text) = self.get("/metrics").unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in\n{text}"))
+    }
+
     /// Resident memory in KiB.
     pub(crate) fn memory_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
+}
+
+/// What an http server answers; `None` when it does not, or not within ten seconds.
+pub(crate) fn get(at: SocketAddr, path: &str) -> Option<(u16, String)> {
+    let config = ureq::Agent::config_builder().http_status_as_error(false);
+    let agent = config.timeout_global(Some(Duration::from_secs(10))).build().new_agent();
+    let mut response = agent.get(format!("http://{at}{path}")).call().ok()?;
+    Some((response.status().as_u16(), response.body_mut().read_to_string().ok()?))
 }
 
 impl Drop for Server {

@@ -1,7 +1,7 @@
 //! A protocol made for tests: frames of a length and a body, whose first byte says what is wanted.
 
 use crate::net::listener::Accept;
-use crate::net::protocol::{NoFrame, Protocol};
+use crate::net::protocol::{Frame, NoFrame, Protocol};
 use bytes::{Buf, Bytes, BytesMut};
 use polylogue_api::{Event, Now, ReadRequest, Reply, Request, Token};
 use polylogue_types::{Chunk, FileRange};
@@ -10,6 +10,8 @@ use std::net::SocketAddr;
 
 /// The largest frame.
 pub(super) const FRAME_BYTES_MAX: usize = 11 << 20;
+/// A list takes so many times its bytes when it is decoded, and so many while it waits.
+pub(super) const LIST_FACTORS: (usize, usize) = (8, 2);
 /// Requests in work.
 const SLOTS: usize = 4;
 const MIB: usize = 1 << 20;
@@ -69,6 +71,8 @@ impl Toy {
             Some(b'e') => self.slots.push_back(Slot::Done(vec![Chunk::Bytes(frame(&body).into())])),
             // ask the broker
             Some(b'a') => self.ask(Request::AllocateProducerId),
+            // ask the broker, with a list
+            Some(b'w') => self.ask(Request::AllocateProducerId),
             // read from the broker
             Some(b'r') => {
                 self.ask(Request::Read(ReadRequest { parts: Vec::new(), bytes_max: u32::MAX, at_least_one: true }))
@@ -93,18 +97,23 @@ impl Toy {
 }
 
 impl Protocol for Toy {
-    fn frame_len(&self, input: &[u8]) -> Result<Option<usize>, NoFrame> {
+    fn next_frame(&self, input: &[u8]) -> Result<Option<Frame>, NoFrame> {
         let Some(prefix) = input.first_chunk::<4>() else { return Ok(None) };
         let len = u32::from_be_bytes(*prefix) as usize;
-        if len > FRAME_BYTES_MAX { Err(NoFrame) } else { Ok(Some(4 + len)) }
+        if len > FRAME_BYTES_MAX {
+            return Err(NoFrame);
+        }
+        let Some(kind) = input.get(4) else { return Ok(None) };
+        let (factor, waiting) = if *kind == b'w' { (LIST_FACTORS.0, Some(LIST_FACTORS.1 * len)) } else { (1, None) };
+        Ok(Some(Frame { len: 4 + len, memory: 4 + factor * len, waiting }))
     }
 
     fn on_bytes(&mut self, input: &mut BytesMut, now: Now) {
         while self.wants_input(now) {
-            match self.frame_len(input) {
+            match self.next_frame(input) {
                 Err(NoFrame) => self.closing = Some("frame too long"),
-                Ok(Some(len)) if input.len() >= len => {
-                    let mut frame = input.split_to(len);
+                Ok(Some(next)) if input.len() >= next.len => {
+                    let mut frame = input.split_to(next.len);
                     frame.advance(4);
                     self.on_frame(frame.freeze());
                 }
@@ -124,11 +133,14 @@ impl Protocol for Toy {
     fn on_reply(&mut self, token: Token, reply: Reply, _now: Now) {
         for slot in &mut self.slots {
             if matches!(slot, Slot::Waiting(t) if *t == token) {
-                let text = match &reply {
-                    Reply::ProducerId(id) => format!("p{}", id.unwrap()),
-                    _ => "read".to_owned(),
+                let (text, data) = match &reply {
+                    Reply::ProducerId(id) => (format!("p{}", id.unwrap()), Vec::new()),
+                    Reply::Read(parts) => ("read".to_owned(), parts.iter().flatten().collect()),
+                    _ => ("?".to_owned(), Vec::new()),
                 };
-                *slot = Slot::Done(vec![Chunk::Bytes(frame(text.as_bytes()).into())]);
+                let mut chunks = vec![Chunk::Bytes(frame(text.as_bytes()).into())];
+                chunks.extend(data.into_iter().flat_map(|part| part.chunks.iter().cloned()));
+                *slot = Slot::Done(chunks);
             }
         }
     }

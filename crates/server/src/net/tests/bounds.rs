@@ -1,0 +1,166 @@
+//! Clients that hold what others need: memory of requests, and of responses.
+
+use super::toy::{LIST_FACTORS, frame};
+use super::{MIB, Server, Wish, drain, receive, send, until};
+use bytes::Bytes;
+use polylogue_api::{ReadData, Reply, Request};
+use polylogue_types::{Chunk, Offset, ProducerId};
+use std::future::Future;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// A list of this body takes more than a connection's share, also while it waits.
+const LIST_BYTES: usize = 100_000;
+/// How long a test may take that would wait for ever if it failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn in_time(test: impl Future<Output = ()>) {
+    tokio::time::timeout(PATIENCE, test).await.expect("it waits for something that does not come");
+}
+
+fn list() -> Vec<u8> {
+    [&b"w"[..], &[0; LIST_BYTES - 1]].concat()
+}
+
+/// A list was admitted by its length once.
+#[tokio::test]
+async fn a_list_takes_a_permit_for_what_it_takes_when_decoded_and_less_while_it_waits() {
+    let test = async {
+        let server = Server::start(Wish { answers: false, ..Wish::default() }).await;
+        let mut client = server.connect().await;
+        let whole = frame(&list());
+        client.write_all(&whole[..10_000]).await.unwrap();
+        until(|| server.shared.lanes.load().0 >= LIST_FACTORS.0 * LIST_BYTES).await;
+        client.write_all(&whole[10_000..]).await.unwrap();
+        until(|| server.broker.waiting() == 1).await;
+        until(|| server.shared.lanes.load().0 < LIST_FACTORS.0 * LIST_BYTES).await;
+        assert!(server.shared.lanes.load().0 >= LIST_FACTORS.1 * LIST_BYTES, "a list that waits is not free");
+        let asked = server.broker.next();
+        asked.from.reply(asked.token, Reply::ProducerId(Ok(ProducerId(1))));
+        assert_eq!(receive(&mut client).await, b"p1");
+        until(|| server.shared.lanes.load() == (0, 0)).await;
+    };
+    in_time(test).await;
+}
+
+/// Long polls held the memory of all others for as long as their clients liked once.
+#[tokio::test]
+async fn requests_that_only_wait_give_way_when_others_need_their_memory() {
+    let test = async {
+        let server = Server::start(Wish { answers: false, ..Wish::default() }).await;
+        let mut small = server.connect().await;
+        send(&mut small, b"w").await;
+        let mut waiting = Vec::new();
+        for count in 1..=14 {
+            let mut client = server.connect().await;
+            send(&mut client, &list()).await;
+            until(|| server.broker.waiting() == 1 + count).await;
+            waiting.push(client);
+        }
+        server.broker.advance_ms(3_600_000);
+        let mut other = server.connect().await;
+        let large = frame(&[&b"e"[..], &vec![0; 10 * MIB]].concat());
+        let (mut reading, mut writing) = other.split();
+        let (_, len) = tokio::join!(writing.write_all(&large), reading.read_u32());
+        assert_eq!(len.unwrap() as usize, 10 * MIB + 1);
+        until(|| !server.broker.gone.lock().is_empty()).await;
+        let asked = server.broker.next();
+        asked.from.reply(asked.token, Reply::ProducerId(Ok(ProducerId(3))));
+        assert_eq!(receive(&mut small).await, b"p3", "what holds little is left alone");
+    };
+    in_time(test).await;
+}
+
+/// A connection whose last bytes were the beginning of a request kept its large buffer for ever once: a thousand of them held
+/// all the memory for small requests.
+#[tokio::test]
+async fn a_connection_that_falls_silent_keeps_no_buffer() {
+    let test = async {
+        let server = Server::start(Wish::default()).await;
+        let mut client = server.connect().await;
+        let echo = vec![b'e'; 20_000];
+        let all = [&frame(&echo)[..], &frame(b"eagain")[..7]].concat();
+        client.write_all(&all).await.unwrap();
+        assert_eq!(receive(&mut client).await, echo);
+        until(|| server.shared.lanes.load() == (0, 0)).await;
+        client.write_all(&frame(b"eagain")[7..]).await.unwrap();
+        assert_eq!(receive(&mut client).await, b"eagain", "what was there is not lost");
+    };
+    in_time(test).await;
+}
+
+/// An upload kept the buffer it began with as well as its own memory once.
+#[tokio::test]
+async fn a_slow_upload_holds_no_memory_of_small_requests() {
+    let test = async {
+        let server = Server::start(Wish::default()).await;
+        let mut client = server.connect().await;
+        // A full read first, so that the next one reads ahead.
+        send(&mut client, &vec![b'e'; 20_000]).await;
+        assert_eq!(receive(&mut client).await.len(), 20_000);
+        let upload = frame(&[&b"e"[..], &vec![0; MIB]].concat());
+        client.write_all(&upload[..10_000]).await.unwrap();
+        until(|| (MIB..MIB + (64 << 10)).contains(&server.shared.lanes.load().0)).await;
+        client.write_all(&upload[10_000..]).await.unwrap();
+        assert_eq!(receive(&mut client).await.len(), MIB + 1);
+    };
+    in_time(test).await;
+}
+
+/// A read was asked for with all that its client wanted once, whatever others had asked for, and counted for nothing.
+#[tokio::test]
+async fn a_read_counts_before_it_is_answered_and_gets_its_share() {
+    let test = async {
+        let server = Server::start(Wish { output_bytes_max: 32 * MIB, answers: false, ..Wish::default() }).await;
+        let mut reader = server.connect().await;
+        send(&mut reader, b"r").await;
+        until(|| server.broker.waiting() == 1).await;
+        assert_eq!(server.shared.output.asked(), 2 * MIB);
+        let asked = server.broker.next();
+        assert!(matches!(&asked.request, Request::Read(read) if read.bytes_max as usize == 2 * MIB), "{asked:?}");
+        let chunks = vec![Chunk::Bytes(Bytes::from(vec![1; 1_000]))];
+        let data = ReadData { chunks, high_watermark: Offset(1), log_start: Offset(0) };
+        asked.from.reply(asked.token, Reply::Read(vec![Ok(data)]));
+        assert_eq!(receive(&mut reader).await, b"read");
+        reader.read_exact(&mut [0; 1_000]).await.unwrap();
+        until(|| (server.shared.output.asked(), server.shared.output.bytes()) == (0, 0)).await;
+    };
+    in_time(test).await;
+}
+
+#[tokio::test]
+async fn a_client_that_has_not_taken_its_share_does_not_read_on() {
+    let test = async {
+        let server = Server::start(Wish { output_bytes_max: 256 * MIB, answers: false, ..Wish::default() }).await;
+        let mut client = server.connect().await;
+        send(&mut client, b"m\x40").await;
+        until(|| server.shared.output.bytes() > 16 * MIB).await;
+        send(&mut client, b"r").await;
+        send(&mut client, b"a").await;
+        until(|| server.shared.lanes.load().0 > 2 << 10).await;
+        assert_eq!(server.broker.waiting(), 0, "nothing is asked for before the response is taken");
+        client.read_exact(&mut vec![0; 64 * MIB]).await.unwrap();
+        until(|| server.broker.waiting() == 2).await;
+    };
+    in_time(test).await;
+}
+
+/// Whoever takes a byte now and then was never slow once, and what it had sent held memory all that time.
+#[tokio::test]
+async fn a_slow_reader_gives_way_when_others_need_the_memory_of_its_requests() {
+    let test = async {
+        let server = Server::start(Wish { output_bytes_max: 1024 * MIB, ..Wish::default() }).await;
+        let mut slow = server.connect().await;
+        send(&mut slow, b"m\x40").await;
+        send(&mut slow, &[&b"e"[..], &vec![0; 10 * MIB]].concat()).await;
+        until(|| server.shared.output.bytes() > 16 * MIB && server.shared.lanes.load().0 > 10 * MIB).await;
+        server.broker.advance_ms(6_000);
+        let mut other = server.connect().await;
+        let large = frame(&[&b"e"[..], &vec![0; 5 * MIB]].concat());
+        let (mut reading, mut writing) = other.split();
+        let (_, len) = tokio::join!(writing.write_all(&large), reading.read_u32());
+        assert_eq!(len.unwrap() as usize, 5 * MIB + 1);
+        assert!(drain(&mut slow).await < 64 * MIB);
+    };
+    in_time(test).await;
+}
