@@ -81,7 +81,7 @@ fn table(bytes: &[u8], whole: bool) {
     let size = file.len() as u64;
     let source = Memory(file);
     let Ok(table) = Table::read(&source, size, size) else { return };
-    for row in &table.rows {
+    for (_, row) in &table.rows {
         assert!(u64::from(row.position) + u64::from(row.len) <= size);
         let position = u64::from(row.tables) + u64::from(row.tables_len);
         let mut index = vec![0; row.index_len as usize];

@@ -12,7 +12,7 @@ use crate::shard::Shard;
 use polylogue_api::Durability;
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::journal::Journal;
-use polylogue_log::store::{MergePlan, MergeProgress, Retention};
+use polylogue_log::store::{MergePlan, MergeProgress, Retention, retention_class};
 use polylogue_replicate::Work;
 use polylogue_types::{Map, PartitionId, ShardId, Term};
 use std::sync::Arc;
@@ -36,6 +36,43 @@ pub(crate) struct Due {
     producers_ms: u64,
     captured: Map<ShardId, Captured>,
     merges: Map<ShardId, MergePlan>,
+    indexes: Map<ShardId, IndexGrowth>,
+}
+
+/// How the store's index over a shard's journal grows. It can only shrink by merges, and these take whole files that a checkpoint
+/// covers: with small entries it reaches its bound long before a file is full.
+#[derive(Clone, Copy, Debug, Default)]
+struct IndexGrowth {
+    /// Its size at the last checkpoint, or after a merge since then. Bytes.
+    base: usize,
+    /// The current file was ended since the last checkpoint, because of the growth.
+    sealed: bool,
+}
+
+/// What the index asks for before it has reached its bound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum IndexDemand {
+    Nothing,
+    /// End the journal's current file, so that the next checkpoint covers it as a whole.
+    Seal,
+    Checkpoint,
+}
+
+impl IndexGrowth {
+    /// What is to be done at a size of `bytes`, when merges begin at `bytes_max`.
+    fn look(&mut self, bytes: usize, bytes_max: usize) -> IndexDemand {
+        self.base = self.base.min(bytes);
+        let grown = bytes - self.base;
+        if grown >= bytes_max / 2 {
+            *self = IndexGrowth { base: bytes, sealed: false };
+            IndexDemand::Checkpoint
+        } else if grown >= bytes_max / 8 * 3 && !self.sealed {
+            self.sealed = true;
+            IndexDemand::Seal
+        } else {
+            IndexDemand::Nothing
+        }
+    }
 }
 
 impl Broker {
@@ -106,7 +143,7 @@ impl Broker {
             if inner.env.fatal.is_fatal() {
                 return;
             }
-            let captured = inner.capture(&shard);
+            let captured = inner.capture(&shard, false);
             // A checkpoint only makes the next start faster: the journal has everything.
             let _ = inner.write_final_checkpoint(&shard, &captured);
         }
@@ -320,7 +357,7 @@ impl Inner {
         let waiting = self.due.lock().captured.remove(&shard.id);
         let captured = match waiting {
             Some(captured) => captured,
-            None if shard.state.lock().applied_bytes >= self.config.checkpoint_bytes_max => self.capture(shard),
+            None if self.checkpoint_due(shard) => self.capture(shard, false),
             None => return false,
         };
         match self.write_checkpoint(shard, &captured) {
@@ -331,33 +368,63 @@ impl Inner {
             }
             Err(e) => {
                 self.gauges.background_failed("checkpoint", &e.to_string());
+                // What the store cannot read any more is all in memory.
+                let all = e.kind == ErrorKind::Damaged && !captured.all;
+                let captured = if all { self.capture(shard, true) } else { captured };
                 self.due.lock().captured.insert(shard.id, captured);
-                false
+                all
             }
         }
     }
 
-    /// One piece of a merge, or the record that begins one, or a piece of reclaiming.
+    fn checkpoint_due(&self, shard: &Shard) -> bool {
+        let index_bytes = shard.store.journal_index_bytes();
+        let demand = {
+            let mut due = self.due.lock();
+            due.indexes.entry(shard.id).or_default().look(index_bytes, self.config.store.journal_index_bytes_max)
+        };
+        if let (IndexDemand::Seal, Some(journal)) = (demand, &shard.journal) {
+            journal.seal_current();
+        }
+        demand == IndexDemand::Checkpoint || shard.state.lock().applied_bytes >= self.config.checkpoint_bytes_max
+    }
+
+    /// One piece of a merge, or the record that begins one; else a piece of reclaiming. A merge that fails keeps nothing from
+    /// being reclaimed: it may be the very room that it lacks.
     fn merge_step(&self, shard: &Shard) -> bool {
         let Some(journal) = &shard.journal else { return false };
-        match self.try_merge_step(shard, journal) {
+        let did = |what: &'static str, result: polylogue_log::Result<bool>| match result {
             Ok(did) => did,
             // Another piece of work is at it; there is a next time.
             Err(e) if e.kind == LogErrorKind::Busy => false,
             Err(e) => {
-                self.gauges.background_failed("merge", &e.to_string());
+                self.gauges.background_failed(what, &e.to_string());
                 false
             }
-        }
+        };
+        did("merge", self.try_merge_step(shard, journal)) || did("reclaim", self.try_reclaim_step(shard))
+    }
+
+    fn try_reclaim_step(&self, shard: &Shard) -> polylogue_log::Result<bool> {
+        let reclaimed = shard.store.reclaim_step()?;
+        self.pace(reclaimed.rewritten);
+        Ok(reclaimed.more)
     }
 
     fn try_merge_step(&self, shard: &Shard, journal: &Journal) -> polylogue_log::Result<bool> {
         let classes = |id: PartitionId| class_of(shard, id);
         let plan = self.due.lock().merges.remove(&shard.id);
         if let Some(mut plan) = plan {
-            if let MergeProgress::More { written } = shard.store.run_merge_step(&mut plan, journal)? {
-                self.due.lock().merges.insert(shard.id, plan);
-                self.pace(written);
+            match shard.store.run_merge_step(&mut plan, journal)? {
+                MergeProgress::More { written } => {
+                    self.due.lock().merges.insert(shard.id, plan);
+                    self.pace(written);
+                }
+                MergeProgress::Done(report) if report.damaged > 0 => {
+                    let what = format!("{} runs of the journal cannot be read: they are fenced", report.damaged);
+                    self.gauges.background_failed("merge", &what);
+                }
+                MergeProgress::Done(_) => {}
             }
             return Ok(true);
         }
@@ -378,14 +445,13 @@ impl Inner {
             if shard.propose_cut(&mut state, due.upto).is_ok() {
                 state.cut_proposed = Some(due.upto);
             }
-            return Ok(false);
         }
-        Ok(shard.store.reclaim_step()?.more)
+        Ok(false)
     }
 
     /// Waits so long that background writes keep to their pace.
     fn pace(&self, written: u64) {
-        if self.running.load(Ordering::Acquire) {
+        if written > 0 && self.running.load(Ordering::Acquire) {
             let pause =
                 Duration::from_nanos(written.saturating_mul(1_000_000_000) / self.config.merge_bytes_per_sec.max(1));
             let mut woken = self.background.0.lock();
@@ -398,10 +464,12 @@ impl Inner {
     fn write_final_checkpoint(&self, shard: &Shard, captured: &Captured) -> Result<()> {
         if let Some(checkpoints) = &shard.checkpoints {
             // One that waited for a flush holds changes that this one does not have again.
-            if let Some(waiting) = self.due.lock().captured.remove(&shard.id) {
-                checkpoints.write(waiting.applied, waiting.changed)?;
+            let waiting = self.due.lock().captured.remove(&shard.id);
+            let written = waiting.map_or(Ok(()), |waiting| waiting.write(checkpoints));
+            match written.and_then(|()| captured.write(checkpoints)) {
+                Err(e) if e.kind == LogErrorKind::Damaged => self.capture(shard, true).write(checkpoints)?,
+                done => done?,
             }
-            checkpoints.write(captured.applied, captured.changed.iter().cloned())?;
         }
         Ok(())
     }
@@ -411,15 +479,12 @@ impl Inner {
     }
 }
 
-/// Partitions whose messages live about equally long share segments: the class is the power of two of minutes.
+/// Partitions whose messages live about equally long share segments.
 fn class_of(shard: &Shard, id: PartitionId) -> u8 {
     let state = shard.state.lock();
     // What is gone, and what machines keep only until their next checkpoint, is the shortest-lived of all.
     let Some(partition) = state.partitions.get(&id).filter(|p| !crate::open::is_own(p.id)) else { return 0 };
-    match partition.config.retention_ms {
-        None => u8::MAX,
-        Some(ms) => (64 - (ms / 60_000).leading_zeros()) as u8,
-    }
+    retention_class(partition.config.retention_ms)
 }
 
 fn take_due(at_ms: &mut u64, now_ms: u64, every_ms: u64) -> bool {
@@ -428,4 +493,24 @@ fn take_due(at_ms: &mut u64, now_ms: u64, every_ms: u64) -> bool {
         *at_ms = now_ms + every_ms.max(1);
     }
     due
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_growing_index_ends_a_file_and_then_wants_a_checkpoint_of_it() {
+        let mut growth = IndexGrowth::default();
+        let demands: Vec<_> = (0..=8).map(|i| growth.look(i * 100, 1_600)).collect();
+        let mut expected = [IndexDemand::Nothing; 9];
+        (expected[6], expected[8]) = (IndexDemand::Seal, IndexDemand::Checkpoint);
+        assert_eq!(demands, expected);
+        // From there on again; what merges take away does not count as growth.
+        assert_eq!(growth.look(1_399, 1_600), IndexDemand::Nothing);
+        assert_eq!(growth.look(100, 1_600), IndexDemand::Nothing);
+        assert_eq!(growth.look(700, 1_600), IndexDemand::Seal);
+        assert_eq!(growth.look(700, 1_600), IndexDemand::Nothing);
+        assert_eq!(growth.look(900, 1_600), IndexDemand::Checkpoint);
+    }
 }

@@ -34,6 +34,20 @@ pub(crate) type Changed = Vec<(ChunkKey, Option<Bytes>)>;
 pub(crate) struct Captured {
     pub(crate) applied: Index,
     pub(crate) changed: Changed,
+    /// These are all chunks, not only those that changed.
+    pub(crate) all: bool,
+}
+
+impl Captured {
+    /// Writes it. `Damaged` when the store cannot read what it would have to copy: then all chunks are wanted.
+    pub(crate) fn write(&self, checkpoints: &CheckpointStore) -> polylogue_log::Result<()> {
+        let chunks = self.changed.iter().cloned();
+        let written = match self.all {
+            true => checkpoints.replace(self.applied, chunks),
+            false => checkpoints.write(self.applied, chunks),
+        };
+        written.map(|_| ())
+    }
 }
 
 fn tag(machine: MachineId) -> u8 {
@@ -85,14 +99,17 @@ pub(crate) fn load(checkpoints: &CheckpointStore) -> Result<Vec<Chunk>> {
 }
 
 impl Inner {
-    /// Takes what changed since the last checkpoint, between two commits.
-    pub(crate) fn capture(&self, shard: &Shard) -> Captured {
+    /// Takes what changed since the last checkpoint, or `all` there is, between two commits.
+    pub(crate) fn capture(&self, shard: &Shard, all: bool) -> Captured {
         let _between_commits = shard.applying.lock();
         let mut changed = Changed::new();
         if shard.id == self.meta_shard {
             let mut machines = self.machines.lock();
             for id in machines.ids() {
                 let Some(hosted) = machines.get_mut(id) else { continue };
+                if all {
+                    hosted.change_all_chunks();
+                }
                 for (chunk, bytes) in hosted.take_changed_chunks() {
                     let mut key = vec![tag(id)];
                     key.extend_from_slice(&chunk);
@@ -101,9 +118,9 @@ impl Inner {
             }
         }
         let mut state = shard.state.lock();
-        capture_partitions(&mut state, &mut changed);
+        capture_partitions(&mut state, all, &mut changed);
         state.applied_bytes = 0;
-        Captured { applied: state.applied, changed }
+        Captured { applied: state.applied, changed, all }
     }
 
     /// Writes a captured checkpoint and lets go of what it covers; `false` when it must wait for a flush.
@@ -112,7 +129,7 @@ impl Inner {
         if journal.view().durable < Some(captured.applied) {
             return Ok(false);
         }
-        checkpoints.write(captured.applied, captured.changed.iter().cloned())?;
+        captured.write(checkpoints)?;
         // Records of machines and of the broker itself are never read again once their effect is in a checkpoint.
         let own: Vec<_> = {
             let state = shard.state.lock();
@@ -126,9 +143,9 @@ impl Inner {
     }
 }
 
-fn capture_partitions(state: &mut ShardState, changed: &mut Changed) {
-    let dirty = state.partitions.values_mut().filter(|p| p.dirty);
-    for partition in dirty {
+fn capture_partitions(state: &mut ShardState, all: bool, changed: &mut Changed) {
+    let wanted = state.partitions.values_mut().filter(|p| p.dirty || all);
+    for partition in wanted {
         let mut w = BinWriter::new();
         partition.encode(&mut w);
         partition.dirty = false;

@@ -199,11 +199,18 @@ impl Inner {
         self.load_checkpoint(id, &checkpoints, &mut state)?;
         let from = store.journal_from();
         let applied = checkpoints.applied();
-        let shard_config = self.journal_config(id, class, dir);
+        let shard_config = journal::Config { covered: applied, ..self.journal_config(id, class, dir) };
         let mut replay = |frame: Frame| self.replay(id, &store, &mut state, Arc::new(frame), applied);
         let journal = Arc::new(Journal::open(&self.env, shard_config, from, &mut replay)?);
         journal.attach(sink.clone());
-        forget_unknown(&store, &state);
+        for passed in &journal.recovery().passed {
+            self.gauges.background_failed("recovery", &format!("shard {id}: {passed}"));
+            // What is below is in segments.
+            if passed.missing.is_some_and(|end| end > from) {
+                store.lose_unknown();
+            }
+        }
+        forget_unknown(&store, &mut state);
         for partition in state.partitions.values_mut() {
             partition.reset_tail();
         }
@@ -335,13 +342,13 @@ fn apply_topic(shard: ShardId, store: &ShardStore, state: &mut ShardState, event
     }
 }
 
-/// Drops what the store holds of partitions that are gone, and tells it the log starts of the others.
-fn forget_unknown(store: &ShardStore, state: &ShardState) {
+/// Drops what the store holds of partitions that are gone, and tells it what the others must hold.
+fn forget_unknown(store: &ShardStore, state: &mut ShardState) {
     store.retain_partitions(|id| state.partitions.contains_key(&id));
-    for (id, partition) in &state.partitions {
-        if partition.log_start.0 > 0 {
-            store.trim(*id, partition.log_start);
-        }
+    // What machines have written is theirs: the store forgets it with each checkpoint.
+    for (id, partition) in state.partitions.iter_mut().filter(|(id, _)| !is_own(**id)) {
+        let start = store.expect(*id, partition.log_start, partition.high_watermark);
+        partition.trim(start);
     }
 }
 

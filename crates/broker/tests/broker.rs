@@ -438,3 +438,91 @@ fn a_topic_of_a_class_for_which_there_is_no_room_is_refused() {
     node.append(entry(a, "x")).unwrap();
     assert_eq!(node.text(a, 0), "x");
 }
+
+/// A merge that failed was tried again and again, and what nobody wanted any more, the very room that it lacked, stayed.
+#[test]
+fn a_merge_that_fails_keeps_nothing_from_being_reclaimed() {
+    let world = SimWorld::new(15);
+    let mut node = Node::open(&world, |config| {
+        config.checkpoint_bytes_max = 256 << 10;
+        config.store.merge_bytes = 1 << 20;
+    });
+    let topics = ["old", "new"].map(|name| node.create(name, 1, TopicConfig::default()));
+    let fill = |node: &mut Node, topic: usize| {
+        for _ in 0..300 {
+            node.append(entry(topics[topic].partitions[0].id, &"x".repeat(16 << 10))).unwrap();
+        }
+    };
+    fill(&mut node, 0);
+    let rest = |node: &Node| {
+        for _ in 0..20 {
+            // The record of a cut is written when nothing else is, after a moment.
+            world.clock.advance_ms(100);
+            node.drive();
+            node.background();
+        }
+    };
+    rest(&node);
+    let dead = node.broker.shards()[0].store.segments;
+    assert!(dead > 0, "{:?} {:?}", node.broker.failures(), node.broker.shards());
+    let broken = Fault::from(FaultOp::Create, 1, FaultKind::NoSpace).under("/data/shard-0000/segments");
+    world.disk.inject(broken);
+    fill(&mut node, 1);
+    rest(&node);
+    assert!(!node.broker.failures().is_empty(), "no merge failed: nothing is tested");
+    let delete = DeleteTopics { topics: vec![TopicRef::Name("old".into())] };
+    assert!(matches!(node.ask(Request::DeleteTopics(delete)), Reply::DeleteTopics(results) if results[0].is_ok()));
+    rest(&node);
+    assert_eq!(node.broker.shards()[0].store.segments, 0, "{dead} segments of a deleted topic");
+    world.disk.clear_faults();
+    rest(&node);
+    assert!(node.broker.shards()[0].store.segments > 0, "it goes on by itself");
+}
+
+/// The log start came back without its segments: who asked for the earliest offset was told one that is out of range.
+#[test]
+fn a_log_start_that_a_power_cut_has_taken_back_is_where_the_partition_begins() {
+    let world = SimWorld::new(16);
+    let change = |config: &mut BrokerConfig| {
+        config.checkpoint_bytes_max = 256 << 10;
+        config.store.merge_bytes = 1 << 20;
+        config.retention_check_ms = 10;
+        config.async_flush_ms_max = 1_000;
+    };
+    let mut node = Node::open(&world, change);
+    let config = TopicConfig { durability: Durability::Async, retention_ms: Some(3_600_000), ..TopicConfig::default() };
+    let a = node.create("t", 1, config).partitions[0].id;
+    for _ in 0..300 {
+        node.append(entry(a, &"x".repeat(16 << 10))).unwrap();
+    }
+    for _ in 0..5 {
+        world.clock.advance_ms(2_000);
+        node.drive();
+        node.background();
+    }
+    let segments = |node: &Node| node.broker.shards().iter().map(|s| s.store.segments).sum::<usize>();
+    assert!(segments(&node) > 0);
+    world.clock.advance_ms(7_200_000);
+    node.drive();
+    node.background();
+    assert_eq!(segments(&node), 0);
+    let trimmed = node.broker.partition_status(a).unwrap().log_start;
+    assert!(trimmed > Offset(0));
+    drop(node);
+    world.disk.crash_losing_all();
+    world.crash();
+    let mut node = Node::open(&world, change);
+    // Before the clock is looked at: retention would put it right.
+    let mut ask = |request| {
+        let token = node.start(request);
+        while node.broker.read_step() {}
+        node.client.replies.lock().remove(&token).expect("an answer")
+    };
+    let query = FindOffset { partition: a, at: OffsetSpec::Earliest };
+    let Reply::FindOffsets(found) = ask(Request::FindOffsets(vec![query])) else { panic!() };
+    let earliest = found[0].as_ref().unwrap().offset.unwrap();
+    let part = ReadPart { partition: a, offset: earliest, bytes_max: 1 << 20 };
+    let read = ReadRequest { parts: vec![part], bytes_max: 1 << 20, at_least_one: true };
+    let Reply::Read(results) = ask(Request::Read(read)) else { panic!() };
+    assert!(results[0].is_ok(), "{results:?} at the earliest offset {earliest}, trimmed to {trimmed}");
+}

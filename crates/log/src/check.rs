@@ -4,6 +4,7 @@
 //! keeps the damaged bytes, records what is lost as part of the log, and everything else serves again.
 
 mod journal;
+mod lossy;
 mod repair;
 
 pub use journal::{Damage, JournalFile, JournalReport, Torn, frames, journal};

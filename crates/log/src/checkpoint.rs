@@ -8,7 +8,7 @@
 //! ```text
 //!   all numbers little endian; every checksum is a CRC-32C
 //!
-//!   checkpoint/NUMBER.ckpt
+//!   checkpoint/NUMBER.ckpt, and the same bytes once more in checkpoint/NUMBER.ckpt2
 //!   0   +-------------------------------------------------------------------------------------+
 //!       | magic u64 | version u16 | zeros u16 | number u32 low | applied index u64 | crc u32  |   header, 28 bytes
 //!   28  +-------------------------------------------------------------------------------------+
@@ -20,6 +20,10 @@
 //!       | directory at u64 | chunks u32 | crc of the directory u32 | magic u64 | crc u32      |   footer, 28 bytes
 //!       +-------------------------------------------------------------------------------------+
 //! ```
+//!
+//! What the journal has let go of is nowhere else, so that every file has a second copy. What does not verify, or what the disk
+//! does not give, is read from the other one, and the next checkpoint writes everything that counts. Where neither can be
+//! read, the owner gives all of its state anew ([`CheckpointStore::replace`]).
 //!
 //! **Invariants**: a file is written and flushed, then its directory, then the manifest names it; only then are files
 //! removed that it makes needless. A crash at any point leaves the checkpoint before it, or this one, whole. The journal
@@ -52,9 +56,9 @@ pub const CHUNK_BYTES_MAX: usize = 64 << 20;
 /// Files of a chain; one more checkpoint begins a new chain.
 pub const CHAIN_FILES_MAX: usize = 32;
 
-/// The name of a checkpoint file.
-pub(crate) fn file_name(sequence: u64) -> String {
-    format!("{sequence:016x}.ckpt")
+/// The names of a checkpoint file and of its second copy.
+pub(crate) fn file_names(sequence: u64) -> [String; 2] {
+    ["ckpt", "ckpt2"].map(|ending| format!("{sequence:016x}.{ending}"))
 }
 
 /// What a chunk is called: the owner of the state, and the owner's own name for the chunk.
@@ -71,7 +75,7 @@ pub struct ChunkKey {
 pub struct Written {
     /// Chunks in the new file.
     pub chunks: usize,
-    /// Bytes written.
+    /// Length of the new file, of which two copies are written.
     pub bytes: u64,
     /// Whether the file holds everything and began a new chain.
     pub complete: bool,
@@ -101,6 +105,8 @@ struct Chain {
     /// Bytes of all files, and of the chunks that count.
     bytes: u64,
     live_bytes: u64,
+    /// A copy could not be read: the next checkpoint begins a new chain.
+    wounded: bool,
 }
 
 impl Chain {
@@ -108,20 +114,26 @@ impl Chain {
     fn read(env: &Env, dir: &Path, files: &[NamedCheckpoint]) -> Result<Chain> {
         let mut chain = Chain::default();
         for named in files {
-            let file = open_file(env, dir, named.sequence)?;
-            chain.add(Directory::read(&*file, named.sequence, named.len)?, named.len);
+            let read = |name: &str| Directory::read(&*open_file(env, dir, name)?, name, named.sequence, named.len);
+            let [first, second] = file_names(named.sequence);
+            let directory = read(&first).or_else(|e| {
+                chain.wounded = true;
+                otherwise(e, || read(&second))
+            })?;
+            chain.add(directory, named.len);
         }
         Ok(chain)
     }
 
     /// Shows every chunk that counts.
-    fn load(&self, env: &Env, dir: &Path, visit: &mut dyn FnMut(ChunkKey, Bytes) -> Result<()>) -> Result<()> {
+    fn load(&mut self, env: &Env, dir: &Path, visit: &mut dyn FnMut(ChunkKey, Bytes) -> Result<()>) -> Result<()> {
         let mut order: Vec<(&ChunkKey, &Place)> = self.chunks.iter().collect();
         order.sort_unstable_by_key(|(_, place)| (place.sequence, place.position));
         let mut files = Files::new(env, dir);
         for (key, place) in order {
             visit(key.clone(), files.read(key, place)?)?;
         }
+        self.wounded |= files.wounded;
         Ok(())
     }
 
@@ -197,31 +209,50 @@ impl CheckpointStore {
     ///
     /// # Errors
     /// `Invalid` for an index below that of the last checkpoint, a key or chunk that is too large; `StorageFull`, `Io`;
-    /// `Damaged` when a chunk that is copied does not verify. A failed flush ends the process.
+    /// `Damaged` when neither copy of a chunk that is to be copied can be read: then only [`CheckpointStore::replace`]
+    /// helps. A failed flush ends the process.
     pub fn write(
         &self,
         applied: Index,
         changed: impl IntoIterator<Item = (ChunkKey, Option<Bytes>)>,
     ) -> Result<Written> {
-        self.inner.write(applied, changed)
+        self.inner.write(applied, changed, false)
+    }
+
+    /// Writes a checkpoint of these chunks and of no others: all there are, as of frame `applied`. Nothing of the checkpoint
+    /// before is read.
+    ///
+    /// # Errors
+    /// As [`CheckpointStore::write`], without `Damaged`.
+    pub fn replace(
+        &self,
+        applied: Index,
+        chunks: impl IntoIterator<Item = (ChunkKey, Option<Bytes>)>,
+    ) -> Result<Written> {
+        self.inner.write(applied, chunks, true)
     }
 }
 
 impl Inner {
-    fn write(&self, applied: Index, changed: impl IntoIterator<Item = (ChunkKey, Option<Bytes>)>) -> Result<Written> {
+    /// `all`: these are all chunks, not only those that changed.
+    fn write(
+        &self,
+        applied: Index,
+        chunks: impl IntoIterator<Item = (ChunkKey, Option<Bytes>)>,
+        all: bool,
+    ) -> Result<Written> {
         let mut chain = self.chain.lock();
         let named = self.manifest.look();
         if named.checkpoint_applied.is_some_and(|before| applied < before) {
             return Err(invalid("a checkpoint cannot go back"));
         }
-        let complete = named.checkpoint_files.len() >= CHAIN_FILES_MAX || chain.bytes > 2 * chain.live_bytes;
+        let long = named.checkpoint_files.len() >= CHAIN_FILES_MAX || chain.bytes > 2 * chain.live_bytes;
+        let complete = all || long || chain.wounded;
+        let copied = (complete && !all).then_some(&*chain);
         let sequence = named.checkpoint_files.last().map_or(1, |f| f.sequence + 1);
-        let path = self.dir.join(file_name(sequence));
-        let (directory, len) = self.fill(&path, sequence, applied, complete, &chain, changed).inspect_err(|_| {
+        let (directory, len) = self.fill(sequence, applied, chunks, complete, copied).inspect_err(|_| {
             // What is left of it is removed at the next start, if not here.
-            if self.env.disk.exists(&path) {
-                drop(self.env.disk.remove(&path));
-            }
+            drop(self.remove_file(sequence));
         })?;
         flushed(&self.env, self.env.disk.sync_dir(&self.dir), "the directory of checkpoints")?;
         self.manifest.update(|manifest| {
@@ -243,29 +274,30 @@ impl Inner {
         Ok(written)
     }
 
-    /// Writes and flushes a file.
+    /// Writes and flushes both copies of a file: the given chunks, and those of a chain that they do not supersede.
     fn fill(
         &self,
-        path: &Path,
         sequence: u64,
         applied: Index,
+        chunks: impl IntoIterator<Item = (ChunkKey, Option<Bytes>)>,
         complete: bool,
-        chain: &Chain,
-        changed: impl IntoIterator<Item = (ChunkKey, Option<Bytes>)>,
+        copied: Option<&Chain>,
     ) -> Result<(Directory, u64)> {
-        let what = |e| Error::io(format!("cannot make {}", path.display()), e);
-        if self.env.disk.exists(path) {
-            self.env.disk.remove(path).map_err(what)?;
-        }
-        let file = self.env.disk.open(path, OpenMode::CreateNew).map_err(what)?;
-        let mut writer = FileWriter::new(file, sequence, applied);
-        for (key, chunk) in changed {
+        self.remove_file(sequence)?;
+        let make = |name: &String| {
+            let path = self.dir.join(name);
+            let made = self.env.disk.open(&path, OpenMode::CreateNew);
+            made.map_err(|e| Error::io(format!("cannot make {}", path.display()), e))
+        };
+        let [first, second] = &file_names(sequence);
+        let mut writer = FileWriter::new([make(first)?, make(second)?], sequence, applied);
+        for (key, chunk) in chunks {
             if key.id.len() > KEY_BYTES_MAX || chunk.as_ref().is_some_and(|c| c.len() > CHUNK_BYTES_MAX) {
                 return Err(invalid("a chunk of a checkpoint, or its key, is too large"));
             }
             writer.chunk(key, chunk.as_ref())?;
         }
-        if complete {
+        if let Some(chain) = copied {
             let mut files = Files::new(&self.env, &self.dir);
             let mut order: Vec<(&ChunkKey, &Place)> = chain.chunks.iter().collect();
             order.retain(|(key, _)| !writer.has(key));
@@ -274,6 +306,8 @@ impl Inner {
                 let chunk = files.read(key, place)?;
                 writer.chunk(key.clone(), Some(&chunk))?;
             }
+        }
+        if complete {
             writer.forget_removed();
         }
         writer.finish(&self.env)
@@ -281,9 +315,7 @@ impl Inner {
 
     fn remove(&self, files: &[NamedCheckpoint]) -> Result<()> {
         for named in files {
-            let path = self.dir.join(file_name(named.sequence));
-            let removed = self.env.disk.remove(&path);
-            removed.map_err(|e| Error::io(format!("cannot remove {}", path.display()), e))?;
+            self.remove_file(named.sequence)?;
         }
         if files.is_empty() {
             Ok(())
@@ -291,31 +323,64 @@ impl Inner {
             flushed(&self.env, self.env.disk.sync_dir(&self.dir), "the directory of checkpoints")
         }
     }
+
+    /// Removes both copies of a file, as far as they are there.
+    fn remove_file(&self, sequence: u64) -> Result<()> {
+        for path in file_names(sequence).map(|name| self.dir.join(name)) {
+            if self.env.disk.exists(&path) {
+                let removed = self.env.disk.remove(&path);
+                removed.map_err(|e| Error::io(format!("cannot remove {}", path.display()), e))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the second copy gives after the first one has not. Of two errors the first is told.
+fn otherwise<T>(first: Error, second: impl FnOnce() -> Result<T>) -> Result<T> {
+    match first.kind {
+        ErrorKind::Damaged | ErrorKind::Io => second().map_err(|_| Error {
+            kind: ErrorKind::Damaged,
+            context: format!("{} (both copies)", first.context),
+            ..first
+        }),
+        _ => Err(first),
+    }
 }
 
 /// Checkpoint files while chunks are read from them.
 struct Files<'a> {
     env: &'a Env,
     dir: &'a Path,
-    open: Map<u64, Arc<dyn DiskFile>>,
+    open: Map<String, Arc<dyn DiskFile>>,
+    /// A first copy could not be read.
+    wounded: bool,
 }
 
 impl Files<'_> {
     fn new<'a>(env: &'a Env, dir: &'a Path) -> Files<'a> {
-        Files { env, dir, open: Map::default() }
+        Files { env, dir, open: Map::default(), wounded: false }
     }
 
     fn read(&mut self, key: &ChunkKey, place: &Place) -> Result<Bytes> {
-        let file = match self.open.get(&place.sequence) {
+        let [first, second] = file_names(place.sequence);
+        self.read_copy(first, key, place).or_else(|e| {
+            self.wounded = true;
+            otherwise(e, || self.read_copy(second, key, place))
+        })
+    }
+
+    fn read_copy(&mut self, name: String, key: &ChunkKey, place: &Place) -> Result<Bytes> {
+        let file = match self.open.get(&name) {
             Some(file) => file.clone(),
             None => {
-                let file = open_file(self.env, self.dir, place.sequence)?;
-                self.open.insert(place.sequence, file.clone());
+                let file = open_file(self.env, self.dir, &name)?;
+                self.open.insert(name.clone(), file.clone());
                 file
             }
         };
         let mut bytes = vec![0; place.len as usize];
-        let what = || format!("chunk {}/{:?} of {}", key.kind, key.id, file_name(place.sequence));
+        let what = || format!("chunk {}/{:?} of {name}", key.kind, key.id);
         file.read_exact_at(&mut bytes, place.position).map_err(|e| Error::io(format!("cannot read {}", what()), e))?;
         if crc::crc32c(&bytes) != place.crc {
             return Err(Error::new(ErrorKind::Damaged, format!("{} does not verify", what())));
@@ -324,8 +389,8 @@ impl Files<'_> {
     }
 }
 
-fn open_file(env: &Env, dir: &Path, sequence: u64) -> Result<Arc<dyn DiskFile>> {
-    let path = dir.join(file_name(sequence));
+fn open_file(env: &Env, dir: &Path, name: &str) -> Result<Arc<dyn DiskFile>> {
+    let path = dir.join(name);
     env.disk.open(&path, OpenMode::Read).map_err(|e| Error::io(format!("cannot open {}", path.display()), e))
 }
 

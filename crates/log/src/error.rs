@@ -57,6 +57,11 @@ impl Error {
         };
         Error { kind, context: context.into(), source: Some(source) }
     }
+
+    /// The same, with the file concerned.
+    pub(crate) fn within(self, path: &std::path::Path) -> Error {
+        Error { context: format!("{}: {}", path.display(), self.context), ..self }
+    }
 }
 
 impl fmt::Display for Error {

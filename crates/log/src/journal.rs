@@ -42,7 +42,8 @@
 //!
 //! Every frame header says how far the log was flushed when the frame was built (`durable_upto`). A start walks over all
 //! frames. Where one does not verify, it looks behind it: if any later header says that the place was flushed, this is
-//! damage and the start is refused; otherwise nobody was promised what was there, and the tail is cut. What verifies but
+//! damage and the start is refused, unless a checkpoint covers the whole file (`journal/passed.rs`); otherwise nobody was
+//! promised what was there, and the tail is cut. What verifies but
 //! was not known to be flushed is copied into a new file and flushed before it is used (`journal/recover.rs`).
 
 mod build;
@@ -53,6 +54,7 @@ mod engine;
 pub(crate) mod file;
 mod flush;
 mod inner;
+mod passed;
 mod pipeline;
 mod proposal;
 mod queue;
@@ -66,7 +68,7 @@ pub(crate) mod survey;
 mod threads;
 mod write;
 
-pub use config::{Config, Durability, Identity, Recovery, Room, SealedFile, StartOfLife};
+pub use config::{Config, Durability, Identity, Passed, Recovery, Room, SealedFile, StartOfLife};
 pub use proposal::{
     Append, CommitSink, Content, Draft, Flushed, Outcome, PATCH_BYTES_MAX, Patch, Proposal, Refused, Urgency, Vote,
 };

@@ -8,7 +8,7 @@
 //!   find_by_time  ──> ready, or a plan that may do I/O                                       (query.rs, read.rs, lookup.rs)
 //!
 //!   merge_due ─> plan_merge ─> run_merge_step ... : sealed journal files ─> segments ─> manifest ─> release (merge.rs)
-//!   retention_scan ─> (the broker writes a record) ─> trim ─> reclaim_step: punch, rewrite, remove      (reclaim.rs)
+//!   retention_scan ─> (the broker writes a record) ─> trim ─> reclaim_step: punch, rewrite, join, remove (reclaim.rs)
 //! ```
 //!
 //! On disk, in the shard's directory:
@@ -17,7 +17,7 @@
 //!   manifest                      what counts (manifest.rs)
 //!   segments/NAME.seg             runs and their index (segment/format.rs)
 //!   segments/NAME.journal         the journal file that NAME.seg indexes in place
-//!   checkpoint/NUMBER.ckpt        applied state (crate::checkpoint)
+//!   checkpoint/NUMBER.ckpt        applied state (crate::checkpoint), and once more in NUMBER.ckpt2
 //!   journal/                      the journal's own
 //! ```
 //!
@@ -26,7 +26,7 @@
 //! - The index is behind one lock that is never held across I/O. Merging and reclaiming hold a lock of their own.
 //! - A file is written and flushed, then its directory, then the manifest names it, then the index uses it, then what it
 //!   replaces is released. Files that the manifest does not name are left over.
-//! - What a sorted segment holds depends on the log up to the cut alone.
+//! - What a merge writes depends on the log up to the cut alone. What is written anew later is each node's own affair.
 //! - Bytes of segments, and journal bytes that recovery did not verify, are held against their checksums before they are
 //!   given out for the first time after a start. Damage fences its block and nothing else.
 //! - Offsets of one partition only ascend. An entry that takes no offset (count 0) is not in the store.
@@ -35,6 +35,7 @@ mod check;
 mod config;
 mod frames;
 mod index;
+mod lease;
 mod lookup;
 mod lru;
 mod manifest;
@@ -45,6 +46,7 @@ mod read;
 mod reclaim;
 mod registry;
 mod retention;
+mod rewrite;
 pub mod segment;
 mod shared;
 #[cfg(test)]
@@ -61,7 +63,7 @@ pub use open::Opened;
 pub use query::{IoPlan, Lookup};
 pub use read::ReadResult;
 pub use reclaim::Reclaimed;
-pub use retention::{Retention, new_start};
+pub use retention::{Retention, new_start, retention_class};
 pub use shared::SEGMENTS_DIR;
 
 use crate::checkpoint::CheckpointStore;
@@ -203,6 +205,24 @@ impl ShardStore {
         self.shared.state.lock().trim(partition, log_start);
     }
 
+    /// Holds a partition against what it must hold by its owner's own state: all offsets from `log_start` up to `end`. To be
+    /// called for every partition at the end of a replay, before [`ShardStore::reclaim_step`]; it trims, and:
+    ///
+    /// - what lacks in the middle or at the end is fenced, so that a reader meets damage and not silence;
+    /// - what lacks at the front is fenced too when runs of segments could not be read. Otherwise a power cut has taken the
+    ///   record that trimmed it, while the removal of the segment was flushed (class `async`): the result is where the
+    ///   partition really begins, above `log_start`, and the owner must go on from there.
+    #[must_use = "the partition may begin later than its owner thinks"]
+    pub fn expect(&self, partition: PartitionId, log_start: Offset, end: Offset) -> Offset {
+        self.shared.state.lock().expect(partition, log_start, end)
+    }
+
+    /// Says that frames of the journal are missing and nobody knows what was in them: whatever [`ShardStore::expect`] finds
+    /// to lack is lost, at the front too, and the manifest remembers it once the frames around are merged.
+    pub fn lose_unknown(&self) {
+        self.shared.state.lock().loss_unknown = true;
+    }
+
     /// Drops a partition. Its id is never used again.
     pub fn drop_partition(&self, partition: PartitionId) {
         self.shared.state.lock().drop_partition(partition);
@@ -300,6 +320,12 @@ impl ShardStore {
         let mut state = self.shared.state.lock();
         let gone = state.frames.set_tail_bytes_max(bytes);
         state.forget(&gone);
+    }
+
+    /// Memory that the index over the journal takes. Bytes. Cheap to ask for.
+    #[must_use]
+    pub fn journal_index_bytes(&self) -> usize {
+        self.shared.state.lock().journal_index_bytes()
     }
 
     /// What the store has done and holds. Goes over all partitions: for metrics, not for each request.

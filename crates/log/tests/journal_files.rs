@@ -247,6 +247,41 @@ fn a_sealed_file_is_adopted_in_order_and_not_missed_afterwards() {
 }
 
 #[test]
+fn an_older_file_without_frames_is_not_missed_after_an_adoption() {
+    let world = SimWorld::new(24);
+    let node = Node::start(&world, config()).expect("starts");
+    fill(&node, 0, 3);
+    let released = node.journal.view().durable.expect("durable");
+    // A file that a crash leaves with no more than a vote.
+    node.journal.seal_current();
+    node.journal.save_vote(Vote { term: Term(5), node: NodeId(7), committed: true }).expect("saves");
+    node.journal.seal_current();
+    let node = Node { epoch: node.journal.acquire().expect("a term"), ..node };
+    fill(&node, 3, 3);
+    node.journal.seal_current();
+    fill(&node, 6, 2);
+    let files = node.journal.sealed_files();
+    assert_eq!((files.len(), &files[1].indexes), (3, &None), "{files:?}");
+    node.journal.release(released).expect("releases");
+    world.clock.advance_ms(1_000);
+    node.settle();
+    // The file is in its new place; the background has not come to remove the ones before it.
+    let adopted = node.journal.adopt(files[2].sequence).expect("adopts");
+    world.disk.rename(&adopted.path, &shard_dir().join("adopted")).expect("renames");
+    for dir in [journal_dir(), shard_dir()] {
+        world.disk.sync_dir(&dir).expect("flushes");
+    }
+    world.crash();
+    let from = adopted.sealed.indexes.expect("indexes").1.next();
+    let (_, visited) = open_in(&world.env(), config(), from).expect("opens");
+    assert_eq!(contents(&visited).len(), 2);
+    // Whoever needs what was in it, is told.
+    let (disk, needed) = (world.disk.fork(1), Index(from.0 - 1));
+    let env = polylogue_env::Env { disk: Arc::new(disk), ..world.env() };
+    assert!(matches!(expect_err(open_in(&env, config(), needed)).kind, ErrorKind::Damaged | ErrorKind::OutOfRange));
+}
+
+#[test]
 fn the_last_file_is_not_adopted() {
     let world = SimWorld::new(7);
     let node = Node::start(&world, config()).expect("starts");

@@ -445,6 +445,12 @@ impl StateMachine for MetaMachine {
         changed.into_iter().map(|id| (self.chunk(&id), id)).map(|(chunk, id)| (Bytes::from(id), chunk)).collect()
     }
 
+    fn change_all_chunks(&mut self) {
+        self.changed.insert(COUNTERS_CHUNK.to_vec());
+        let topics: Vec<TopicId> = self.topics.values().map(|topic| topic.id()).collect();
+        topics.into_iter().for_each(|id| self.note_changed(id));
+    }
+
     fn load_chunk(&mut self, id: &[u8], chunk: Bytes) -> Result<(), String> {
         let mut r = BinReader::new(&chunk);
         let mut load = || {

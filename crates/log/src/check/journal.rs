@@ -1,5 +1,6 @@
 //! Verifying a journal.
 
+use super::lossy::Unread;
 use super::{join, range_of};
 use crate::error::Result;
 use crate::frame::codec::{FrameError, damaged_entries};
@@ -7,7 +8,7 @@ use crate::frame::header::LogEnd;
 use crate::frame::{EntryRef, Frame, LostRange};
 use crate::journal::file::{FILE_HEADER_BYTES, FileEnd, journal_dir};
 use crate::journal::scan::{self, Bad, LogState, Step, Walked, Walker};
-use crate::journal::survey::{ChainFile, Survey};
+use crate::journal::survey::{ChainFile, Headless, Survey};
 use crate::journal::{Identity, Vote};
 use polylogue_env::{Env, OpenMode};
 use polylogue_types::{Index, PartitionId, Term};
@@ -139,8 +140,7 @@ pub fn journal(env: &Env, shard_dir: &Path) -> Result<JournalReport> {
     if !env.disk.exists(&dir) {
         return Ok(JournalReport::default());
     }
-    let (survey, lost) = survey(env, &dir, OpenMode::Read)?;
-    report(&survey, lost)
+    report(&survey(env, &dir, OpenMode::Read)?)
 }
 
 /// Shows every frame of the journal of a shard's directory that can still be read, whatever is damaged around it. Entries of a
@@ -153,8 +153,8 @@ pub fn frames(env: &Env, shard_dir: &Path, visit: &mut dyn FnMut(&Frame)) -> Res
     if !env.disk.exists(&dir) {
         return Ok(());
     }
-    let (survey, _) = survey(env, &dir, OpenMode::Read)?;
-    examine(&survey, &mut |found| {
+    let surveyed = survey(env, &dir, OpenMode::Read)?;
+    examine(&surveyed.survey, &mut |found| {
         let frame = match found {
             Found::Frame(walked) => walked.frame.as_ref(),
             Found::Damage(hole) => hole.salvaged.as_ref(),
@@ -168,43 +168,86 @@ pub fn frames(env: &Env, shard_dir: &Path, visit: &mut dyn FnMut(&Frame)) -> Res
 }
 
 /// The report on a survey, with the damage that the survey itself has found.
-pub(super) fn report(survey: &Survey, lost: Vec<Damage>) -> Result<JournalReport> {
+pub(super) fn report(surveyed: &Surveyed) -> Result<JournalReport> {
+    let survey = &surveyed.survey;
     let mut seen = Seen::default();
     let mut report = JournalReport::default();
+    let mut end = LogEnd::default();
     examine(survey, &mut |found| {
+        if let Found::End(walker, _) = found {
+            end = walker.place();
+        }
         seen.take(&mut report, &survey.chain, found);
         Ok(())
     })?;
-    report.damage.extend(lost);
+    report.damage.extend_from_slice(&surveyed.lost_headers);
+    if let Some(last) = survey.chain.last().filter(|f| f.header.sequence == end.sequence) {
+        let unread = surveyed.unread.behind(&last.path, end.position);
+        report.damage.extend(unread.into_iter().map(|(position, end)| Damage {
+            path: last.path.clone(),
+            sequence: last.header.sequence,
+            position,
+            end: end.min(last.size),
+            what: "the disk does not give these bytes, where the log seems to end".to_owned(),
+            indexes: None,
+            lost: Vec::new(),
+            complete: false,
+        }));
+    }
     Ok(report)
 }
 
-/// Reads what is in the directory. A file whose header is lost, although it was flushed, is taken into the log all the same;
-/// the second result names these.
-pub(super) fn survey(env: &Env, dir: &Path, mode: OpenMode) -> Result<(Survey, Vec<Damage>)> {
-    let mut survey = Survey::read(&*env.disk, dir, None, mode)?;
-    let mut lost = Vec::new();
+/// What is in a journal's directory.
+#[derive(Debug)]
+pub(super) struct Surveyed {
+    pub(super) survey: Survey,
+    /// Files whose header is lost, although it was flushed; they are taken into the log all the same.
+    lost_headers: Vec<Damage>,
+    unread: Unread,
+}
+
+/// Reads what is in the directory, as far as the disk gives it.
+pub(super) fn survey(env: &Env, dir: &Path, mode: OpenMode) -> Result<Surveyed> {
+    let unread = Unread::default();
+    let open = |path: &Path| unread.open(&*env.disk, path, mode);
+    let mut survey = Survey::read(&*env.disk, dir, None, &open)?;
+    let mut lost_headers = Vec::new();
     while let Some(headless) = survey.headless_link() {
         let flushed = highest_mark(&survey)?.sequence >= headless.sequence;
         if !flushed {
             survey.discard_chain();
             continue;
         }
-        lost.push(Damage {
-            path: headless.path.clone(),
-            sequence: headless.sequence,
-            position: 0,
-            end: FILE_HEADER_BYTES.min(headless.size),
-            what: "the file's header is lost".to_owned(),
-            indexes: None,
-            lost: Vec::new(),
-            complete: true,
-        });
+        lost_headers.push(lost_header(headless));
         // Without any frame the file adds nothing, and what it held is found to be missing by its indexes.
-        let salt = scan::first_salt(&*headless.file, headless.size)?;
-        survey.rebuild_link(salt.unwrap_or_default());
+        let (sequence, (salt, _)) = (headless.sequence, headless.salt()?);
+        survey.rebuild(sequence, salt.unwrap_or_default());
     }
-    Ok((survey, lost))
+    let behind: Vec<u64> = survey.headless_behind().map(|h| h.sequence).collect();
+    for sequence in behind {
+        let Some(headless) = survey.headless.iter().find(|h| h.sequence == sequence) else { continue };
+        let (salt, flushed) = headless.salt()?;
+        // Where nothing can be read, nobody knows whether there was something.
+        let unreadable = unread.behind(&headless.path, 0).first().is_some_and(|(at, _)| *at < FILE_HEADER_BYTES);
+        if flushed || unreadable {
+            lost_headers.push(lost_header(headless));
+            salt.into_iter().for_each(|salt| survey.rebuild(sequence, salt));
+        }
+    }
+    Ok(Surveyed { survey, lost_headers, unread })
+}
+
+fn lost_header(headless: &Headless) -> Damage {
+    Damage {
+        path: headless.path.clone(),
+        sequence: headless.sequence,
+        position: 0,
+        end: FILE_HEADER_BYTES.min(headless.size),
+        what: "the file's header is lost".to_owned(),
+        indexes: None,
+        lost: Vec::new(),
+        complete: true,
+    }
 }
 
 /// What an examination comes across, in log order.
@@ -273,8 +316,7 @@ pub(super) fn examine(survey: &Survey, tell: &mut dyn FnMut(Found<'_>) -> Result
 fn highest_mark(survey: &Survey) -> Result<LogEnd> {
     let (mut highest, mut read) = (LogEnd::default(), 0);
     for file in &survey.chain {
-        let end = file.end.unwrap_or(file.size).min(file.size);
-        let (mark, _) = scan::marks_behind(&*file.file, end, FILE_HEADER_BYTES, file.header.salt, &mut read)?;
+        let (mark, _) = scan::marks_behind(&*file.file, file.limit(), FILE_HEADER_BYTES, file.header.salt, &mut read)?;
         highest = highest.max(mark.end);
     }
     Ok(highest)

@@ -19,12 +19,14 @@ use super::journal::{Damage, Found, Hole, examine, report, survey};
 use super::{join, range_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::codec::{FrameBuilder, FrameHead, HEADERS_BYTES, LocalRecord, damaged_entries};
+use crate::frame::header::LogEnd;
 use crate::frame::{Frame, Kind, LostBody};
 use crate::journal::copy::CopyFile;
-use crate::journal::file::{FILE_HEADER_BYTES, FileEnd, Role, journal_dir};
+use crate::journal::file::{FENCED_DIR, FILE_HEADER_BYTES, FileEnd, Role, journal_dir};
 use crate::journal::recover::Boundary;
 use crate::journal::scan::{Walked, Walker};
 use crate::journal::survey::Survey;
+use crate::store::Keeper;
 use polylogue_env::{Env, OpenMode};
 use polylogue_record::envelope::Body;
 use polylogue_types::{Index, Term, TimestampMs};
@@ -59,8 +61,9 @@ pub fn repair(env: &Env, shard_dir: &Path, fence: bool) -> Result<RepairReport> 
     if !env.disk.exists(&dir) {
         return Ok(RepairReport::default());
     }
-    let (survey, lost) = survey(env, &dir, OpenMode::ReadWrite)?;
-    let damage = report(&survey, lost)?.damage;
+    let surveyed = survey(env, &dir, OpenMode::ReadWrite)?;
+    let survey = &surveyed.survey;
+    let damage = report(&surveyed)?.damage;
     if damage.is_empty() {
         return Ok(RepairReport::default());
     }
@@ -71,23 +74,25 @@ pub fn repair(env: &Env, shard_dir: &Path, fence: bool) -> Result<RepairReport> 
             format!("not repaired, because losing data was not agreed to: {first}"),
         ));
     }
-    let fenced = fence_bytes(env, shard_dir, &survey, &damage)?;
+    let checkpoint = Keeper::read(env, shard_dir)?.and_then(|manifest| manifest.checkpoint_applied);
+    let fenced = fence_bytes(env, shard_dir, survey, &damage)?;
     let mut rewrite = Rewrite {
         env,
         dir: &dir,
-        survey: &survey,
+        survey,
         copy: None,
         damage: damage.iter(),
         open: None,
         before: Boundary::default(),
         next: Index(0),
+        covered: checkpoint.map_or(Index(0), Index::next),
         term: Term(0),
         time_ms: 0,
         report: RepairReport { fenced, ..RepairReport::default() },
     };
-    examine(&survey, &mut |found| rewrite.take(found))?;
+    examine(survey, &mut |found| rewrite.take(found))?;
     let Rewrite { copy, next, mut report, .. } = rewrite;
-    // Damage that only the survey knows of (a lost header) has no hole, but the files from there on are written anew too.
+    // Damage that has no hole (a lost header, a bad sector behind the end) has a place all the same where the log is cut.
     let copy =
         copy.ok_or_else(|| Error::new(ErrorKind::Damaged, "there is no intact place that the log could end at"))?;
     copy.finish(next)?;
@@ -98,12 +103,14 @@ pub fn repair(env: &Env, shard_dir: &Path, fence: bool) -> Result<RepairReport> 
 /// Copies the damaged bytes aside.
 fn fence_bytes(env: &Env, shard_dir: &Path, survey: &Survey, damage: &[Damage]) -> Result<Vec<PathBuf>> {
     let io = |e| Error::io("cannot keep the damaged bytes", e);
-    let dir = shard_dir.join("fenced");
+    let dir = shard_dir.join(FENCED_DIR);
     env.disk.create_dir_all(&dir).map_err(io)?;
     env.disk.sync_dir(shard_dir).map_err(io)?;
     let mut kept = Vec::new();
     for one in damage {
-        let Some(source) = survey.chain.iter().find(|f| f.header.sequence == one.sequence) else { continue };
+        let chain = survey.chain.iter().map(|f| (f.header.sequence, &f.file));
+        let mut files = chain.chain(survey.headless.iter().map(|h| (h.sequence, &h.file)));
+        let Some((_, source)) = files.find(|(sequence, _)| *sequence == one.sequence) else { continue };
         let path = dir.join(format!("{:016x}-{}.bytes", one.sequence, one.position));
         if env.disk.exists(&path) {
             // From a repair that did not come to its end.
@@ -113,7 +120,7 @@ fn fence_bytes(env: &Env, shard_dir: &Path, survey: &Survey, damage: &[Damage]) 
         let mut position = one.position;
         while position < one.end {
             let mut piece = vec![0; (one.end - position).min(PIECE_BYTES) as usize];
-            source.file.read_exact_at(&mut piece, position).map_err(io)?;
+            source.read_exact_at(&mut piece, position).map_err(io)?;
             file.write_all_at(&piece, position - one.position).map_err(io)?;
             position += piece.len() as u64;
         }
@@ -138,6 +145,8 @@ struct Rewrite<'a> {
     /// Where the log stands before the place where the new file begins.
     before: Boundary,
     next: Index,
+    /// The index after the last one that the checkpoint covers.
+    covered: Index,
     term: Term,
     time_ms: TimestampMs,
     report: RepairReport,
@@ -297,10 +306,21 @@ impl Rewrite<'_> {
         copy.frame(frame, Kind::Lost as u8, content)
     }
 
-    /// The end of the log. What was flushed behind the last frame that is left, the highest mark tells.
+    /// The end of the log. What was flushed behind the last frame that is left, the highest mark tells; what a checkpoint covers
+    /// was there too.
     fn end(&mut self, walker: &Walker<'_>) -> Result<()> {
+        if self.copy.is_none() {
+            // What is damaged is where the log ends: whoever begins a file, ends the one before.
+            let LogEnd { sequence, position } = walker.place();
+            let end = FileEnd { sequence, position, checksum: walker.checksum() };
+            self.next = walker.state.next.unwrap_or(self.next);
+            self.begin(Boundary { end, local: walker.state.local, next: self.next })?;
+        }
         let flushed = walker.state.durable.index.map_or(Index(0), Index::next);
-        let end = flushed.max(self.next);
+        let end = flushed.max(self.next).max(self.covered);
+        if self.open.is_none() && self.covered > self.next {
+            self.open = Some((self.next, LostBody::default()));
+        }
         if self.open.is_some() {
             self.close(end)?;
             self.next = end;

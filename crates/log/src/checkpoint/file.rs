@@ -1,6 +1,6 @@
 //! One checkpoint file: writing it, and reading its directory.
 
-use super::{CHECKPOINT_DIR, CHUNK_BYTES_MAX, ChunkKey, KEY_BYTES_MAX, file_name};
+use super::{CHECKPOINT_DIR, CHUNK_BYTES_MAX, ChunkKey, KEY_BYTES_MAX, file_names};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Keeper, flushed};
 use bytes::Bytes;
@@ -41,9 +41,9 @@ pub(super) struct Directory {
 
 impl Directory {
     /// Reads the directory of a file; `len` is what the manifest says.
-    pub(super) fn read(file: &dyn DiskFile, sequence: u64, len: u64) -> Result<Directory> {
-        let wrong = |what: &str| Error::new(ErrorKind::Damaged, format!("{}: {what}", file_name(sequence)));
-        let io = |e| Error::io(format!("cannot read {}", file_name(sequence)), e);
+    pub(super) fn read(file: &dyn DiskFile, name: &str, sequence: u64, len: u64) -> Result<Directory> {
+        let wrong = |what: &str| Error::new(ErrorKind::Damaged, format!("{name}: {what}"));
+        let io = |e| Error::io(format!("cannot read {name}"), e);
         if file.size().map_err(io)? != len || len < (HEADER_BYTES + FOOTER_BYTES) as u64 {
             return Err(wrong("it has another length than the manifest says"));
         }
@@ -52,7 +52,7 @@ impl Directory {
         check_header(&header, sequence).map_err(|version| match version {
             Some(v) => Error::new(
                 ErrorKind::Incompatible,
-                format!("{} has version {v}; this program reads up to {VERSION}", file_name(sequence)),
+                format!("{name} has version {v}; this program reads up to {VERSION}"),
             ),
             None => wrong("its header does not verify"),
         })?;
@@ -130,10 +130,10 @@ fn decode_entries(bytes: &[u8], count: u32, sequence: u64) -> std::result::Resul
     Ok(directory)
 }
 
-/// Writes a file.
+/// Writes both copies of a file.
 #[derive(Debug)]
 pub(super) struct FileWriter {
-    file: Arc<dyn DiskFile>,
+    copies: [Arc<dyn DiskFile>; 2],
     sequence: u64,
     written: u64,
     buffer: Vec<u8>,
@@ -141,12 +141,12 @@ pub(super) struct FileWriter {
 }
 
 impl FileWriter {
-    pub(super) fn new(file: Arc<dyn DiskFile>, sequence: u64, applied: Index) -> FileWriter {
+    pub(super) fn new(copies: [Arc<dyn DiskFile>; 2], sequence: u64, applied: Index) -> FileWriter {
         let mut w = BinWriter::new();
         w.u64(MAGIC).u16(VERSION).u16(0).u32(sequence as u32).u64(applied.0);
         let sum = crc::crc32c(&w.out);
         w.u32(sum);
-        FileWriter { file, sequence, written: 0, buffer: w.out, directory: Directory::default() }
+        FileWriter { copies, sequence, written: 0, buffer: w.out, directory: Directory::default() }
     }
 
     /// Adds a chunk, or that it was removed. The last one of a key counts.
@@ -173,14 +173,16 @@ impl FileWriter {
     }
 
     fn write_out(&mut self) -> Result<()> {
-        let written = self.file.write_all_at(&self.buffer, self.written);
-        written.map_err(|e| Error::io(format!("cannot write {}", file_name(self.sequence)), e))?;
+        for (file, name) in self.copies.iter().zip(file_names(self.sequence)) {
+            let written = file.write_all_at(&self.buffer, self.written);
+            written.map_err(|e| Error::io(format!("cannot write {name}"), e))?;
+        }
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
     }
 
-    /// Ends the file and flushes it; its directory entry is not flushed. Gives its content and its length.
+    /// Ends the file and flushes both copies; their directory entries are not flushed. Gives its content and its length.
     pub(super) fn finish(mut self, env: &Env) -> Result<(Directory, u64)> {
         let start = self.written + self.buffer.len() as u64;
         let mut w = BinWriter::new();
@@ -198,7 +200,9 @@ impl FileWriter {
         footer.u32(own);
         self.buffer.extend_from_slice(&footer.out);
         self.write_out()?;
-        flushed(env, self.file.sync_data(), "a checkpoint")?;
+        for file in &self.copies {
+            flushed(env, file.sync_data(), "a checkpoint")?;
+        }
         Ok((self.directory, self.written))
     }
 }
@@ -212,7 +216,7 @@ pub struct CheckpointFinding {
     pub what: String,
 }
 
-/// Verifies every checkpoint file that the manifest of a shard's directory names. Reads only.
+/// Verifies both copies of every checkpoint file that the manifest of a shard's directory names. Reads only.
 ///
 /// # Errors
 /// `Damaged`, `Incompatible` when the manifest itself cannot be read; `Io`.
@@ -220,18 +224,18 @@ pub fn check_checkpoints(env: &Env, shard_dir: &Path) -> Result<Vec<CheckpointFi
     let manifest = Keeper::read(env, shard_dir)?.unwrap_or_default();
     let mut findings = Vec::new();
     for named in &manifest.checkpoint_files {
-        let name = file_name(named.sequence);
-        let path = shard_dir.join(CHECKPOINT_DIR).join(&name);
-        if let Err(e) = check_file(env, &path, named.sequence, named.len) {
-            findings.push(CheckpointFinding { file: name, what: e.to_string() });
+        for name in file_names(named.sequence) {
+            if let Err(e) = check_file(env, &shard_dir.join(CHECKPOINT_DIR), &name, named.sequence, named.len) {
+                findings.push(CheckpointFinding { file: name, what: e.to_string() });
+            }
         }
     }
     Ok(findings)
 }
 
-fn check_file(env: &Env, path: &Path, sequence: u64, len: u64) -> Result<()> {
-    let file = env.disk.open(path, OpenMode::Read).map_err(|e| Error::io("cannot be opened", e))?;
-    let directory = Directory::read(&*file, sequence, len)?;
+fn check_file(env: &Env, dir: &Path, name: &str, sequence: u64, len: u64) -> Result<()> {
+    let file = env.disk.open(&dir.join(name), OpenMode::Read).map_err(|e| Error::io("cannot be opened", e))?;
+    let directory = Directory::read(&*file, name, sequence, len)?;
     for (key, place) in directory.entries.iter().filter_map(|(k, p)| Some((k, (*p)?))) {
         let mut bytes = vec![0; place.len as usize];
         file.read_exact_at(&mut bytes, place.position).map_err(|e| Error::io("cannot be read", e))?;

@@ -77,7 +77,10 @@ fn the_newest_chunk_counts_and_garbage_stays_under_half() {
         let disk = world.env().disk;
         let dir = shard().join(CHECKPOINT_DIR);
         let size = |name: String| disk.open(&dir.join(name), OpenMode::Read).unwrap().size().unwrap();
-        let files: u64 = disk.list(&dir).unwrap().into_iter().map(size).sum();
+        let (first, second): (Vec<_>, Vec<_>) =
+            disk.list(&dir).unwrap().into_iter().partition(|n| n.ends_with(".ckpt"));
+        assert_eq!(first.len(), second.len());
+        let files: u64 = first.into_iter().map(size).sum();
         let live: usize = chunks.values().map(Vec::len).sum();
         assert!(files <= 2 * live as u64 + 3 * 30_000, "round {n}: {files} bytes for {live}");
     }
@@ -155,25 +158,105 @@ fn a_crash_at_any_point_leaves_one_or_the_other() {
     }
 }
 
+fn damaged(world: &SimWorld, seed: u64, names: &[String], byte: u64) -> Env {
+    let fork = world.disk.fork(seed);
+    for name in names {
+        fork.flip_bit(&shard().join(CHECKPOINT_DIR).join(name), byte, 5).unwrap();
+    }
+    on(&fork, &world.env())
+}
+
 #[test]
 fn damage_is_found_and_named() {
     let world = world();
     let store = open(&world.env());
     store.write(Index(1), (0..20).map(|i| (key(i), Some(Bytes::from(vec![i; 50]))))).unwrap();
     let disk = world.env().disk;
-    let path = shard().join(CHECKPOINT_DIR).join(disk.list(&shard().join(CHECKPOINT_DIR)).unwrap().remove(0));
-    let size = disk.open(&path, OpenMode::Read).unwrap().size().unwrap();
+    let names = file_names(1);
+    let size = disk.open(&shard().join(CHECKPOINT_DIR).join(&names[0]), OpenMode::Read).unwrap().size().unwrap();
     for byte in 0..size {
-        let fork = world.disk.fork(byte);
-        fork.flip_bit(&path, byte, 5).unwrap();
-        let env = on(&fork, &world.env());
+        let env = damaged(&world, byte, &names, byte);
         let findings = check_checkpoints(&env, &shard()).unwrap();
-        assert_eq!(findings.len(), 1, "byte {byte}");
-        assert_eq!(crate::store::check_segments(&env, &shard()).unwrap().len(), 1, "byte {byte}");
+        assert_eq!(
+            findings.iter().map(|f| &f.file).collect::<Vec<_>>(),
+            names.iter().collect::<Vec<_>>(),
+            "byte {byte}"
+        );
+        assert_eq!(crate::store::check_segments(&env, &shard()).unwrap().len(), 2, "byte {byte}");
         let opened = ShardStore::open(env.clone(), &shard(), StoreConfig::default()).unwrap().0.checkpoints();
         let error = opened.and_then(|s| s.load(&mut |_, _| Ok(()))).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Damaged, "byte {byte}: {error}");
+        assert!(error.context.contains(&names[0]), "byte {byte}: {error}");
     }
+}
+
+/// One flipped bit ended all checkpoints, so that the journal was never let go of, and then the next start.
+#[test]
+fn one_damaged_copy_costs_nothing_and_is_made_whole_again() {
+    let world = world();
+    let store = open(&world.env());
+    // Without the removals: every byte of either file counts.
+    store.write(Index(1), round(0).into_iter().take(10)).unwrap();
+    store.write(Index(2), round(1).into_iter().take(10)).unwrap();
+    let whole = load(&store);
+    let size = |name: &String| {
+        let file = world.env().disk.open(&shard().join(CHECKPOINT_DIR).join(name), OpenMode::Read).unwrap();
+        file.size().unwrap()
+    };
+    for (sequence, name) in [1, 2].into_iter().flat_map(|n| file_names(n).map(|name| (n, name))) {
+        for byte in (0..size(&name)).step_by(37) {
+            let env = damaged(&world, byte, std::slice::from_ref(&name), byte);
+            assert_eq!(check_checkpoints(&env, &shard()).unwrap().len(), 1, "byte {byte} of {name}");
+            let store = open(&env);
+            assert!(load(&store) == whole, "byte {byte} of {name}");
+            let written = store.write(Index(3), []).unwrap();
+            // Of the second copy nobody knows before the first one fails.
+            assert_eq!(written.complete, name == file_names(sequence)[0], "byte {byte} of {name}");
+            let found = load(&open(&env));
+            assert!(found.0 == Some(Index(3)) && found.1 == whole.1, "byte {byte} of {name}");
+            if written.complete {
+                assert_eq!(check_checkpoints(&env, &shard()).unwrap(), []);
+            }
+        }
+    }
+    // A copy that the disk does not give at all.
+    let env = damaged(&world, 7, &[], 0);
+    env.disk.remove(&shard().join(CHECKPOINT_DIR).join(&file_names(2)[0])).unwrap();
+    assert!(load(&open(&env)) == whole);
+}
+
+/// A chunk of which both copies are damaged ended all checkpoints of a running shard, although its state was in memory.
+#[test]
+fn what_cannot_be_read_at_all_is_replaced_by_its_owner() {
+    let world = world();
+    let mut chunks = Chunks::new();
+    let store = open(&world.env());
+    store.write(Index(1), (0..30).map(|i| (key(i), Some(Bytes::from(vec![i; 100]))))).unwrap();
+    let path = |name: &String| shard().join(CHECKPOINT_DIR).join(name);
+    for name in file_names(1) {
+        world.disk.flip_bit(&path(&name), 300, 1).unwrap();
+    }
+    let mut refused = 0;
+    for n in 2..80u8 {
+        match store.write(Index(u64::from(n)), [(key(40), Some(Bytes::from(vec![n; 500])))]) {
+            Ok(written) => assert!(!written.complete || refused > 0),
+            Err(e) => {
+                assert_eq!(e.kind, ErrorKind::Damaged, "{e}");
+                refused += 1;
+                // Without the damaged one: its owner has removed it by now.
+                let all: Vec<_> = (0..41)
+                    .filter(|i| *i != 2)
+                    .map(|i| (key(i), Some(Bytes::from(vec![n; 100 + usize::from(i)]))))
+                    .collect();
+                apply(&mut chunks, all.clone());
+                let written = store.replace(Index(u64::from(n)), all).unwrap();
+                assert_eq!((written.complete, written.files, written.chunks), (true, 1, 40));
+                assert!(load(&open(&world.env())) == (Some(Index(u64::from(n))), chunks.clone()));
+            }
+        }
+    }
+    assert_eq!(refused, 1);
+    assert_eq!(check_checkpoints(&world.env(), &shard()).unwrap(), []);
 }
 
 #[test]
@@ -181,7 +264,8 @@ fn bytes_of_any_kind_are_no_panic() {
     let world = world();
     open(&world.env()).write(Index(1), round(2)).unwrap();
     let disk = world.env().disk;
-    let path = shard().join(CHECKPOINT_DIR).join(file_name(1));
+    let [name, _] = file_names(1);
+    let path = shard().join(CHECKPOINT_DIR).join(&name);
     let file = disk.open(&path, OpenMode::ReadWrite).unwrap();
     let len = file.size().unwrap();
     for seed in 0..2000u64 {
@@ -202,6 +286,6 @@ fn bytes_of_any_kind_are_no_panic() {
         let fork = world.disk.fork(seed);
         let env = on(&fork, &world.env());
         env.disk.open(&path, OpenMode::ReadWrite).unwrap().write_all_at(&bytes, 0).unwrap();
-        drop(Directory::read(&*env.disk.open(&path, OpenMode::Read).unwrap(), 1, len));
+        drop(Directory::read(&*env.disk.open(&path, OpenMode::Read).unwrap(), &name, 1, len));
     }
 }

@@ -8,19 +8,24 @@ use polylogue_types::{Index, Term};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// In the place of a position: the frame was passed over, because it is damaged. Files are far too short to have it.
+const NO_POSITION: u32 = u32::MAX;
+
 /// One file and the frames in it that count.
 #[derive(Debug)]
 pub(crate) struct FileEntry {
     pub(crate) live: Arc<LiveFile>,
     /// The index at `positions[0]`.
     first: u64,
-    /// Positions of the frames with an index, in units of 64 bytes.
+    /// Positions of the frames with an index, in units of 64 bytes; `NO_POSITION` for one that is missing.
     positions: Vec<u32>,
     /// The highest index that was ever in the file, truncated ones included: it decides when the file may go.
     highest: Option<u64>,
     /// After the last frame.
     pub(crate) end: u64,
     pub(crate) sealed: bool,
+    /// It holds damage that was passed over.
+    pub(crate) damaged: bool,
 }
 
 /// A frame with an index, found.
@@ -62,6 +67,7 @@ impl Catalog {
             highest: None,
             end,
             sealed: false,
+            damaged: false,
         });
     }
 
@@ -81,6 +87,27 @@ impl Catalog {
             self.terms.push((index, term));
         }
         self.next += 1;
+    }
+
+    /// The frames of the last file up to before index `next` are missing.
+    pub(crate) fn skip(&mut self, next: Index) {
+        let Some(missing) = next.0.checked_sub(self.next).filter(|missing| *missing > 0) else { return };
+        if let Some(file) = self.files.back_mut() {
+            if file.positions.is_empty() {
+                file.first = self.next;
+            }
+            let len = file.positions.len() + usize::try_from(missing).unwrap_or(usize::MAX);
+            file.positions.resize(len, NO_POSITION);
+            file.highest = file.highest.max(next.0.checked_sub(1));
+        }
+        self.next = next.0;
+    }
+
+    /// The last file holds damage that was passed over.
+    pub(crate) fn mark_damaged(&mut self) {
+        if let Some(file) = self.files.back_mut() {
+            file.damaged = true;
+        }
     }
 
     /// A local frame ends at `end` of the last file.
@@ -138,7 +165,7 @@ impl Catalog {
         after.checked_sub(1).and_then(|i| self.terms.get(i)).map(|(_, term)| *term)
     }
 
-    /// Where the frame with this index is.
+    /// Where the frame with this index is; `None` for one that is missing, too.
     pub(crate) fn locate(&self, index: Index) -> Option<Located> {
         if index.0 < self.first || index.0 >= self.next {
             return None;
@@ -146,7 +173,11 @@ impl Catalog {
         for file in self.files.iter().rev() {
             let Some(i) = index.0.checked_sub(file.first) else { continue };
             let Some(at) = usize::try_from(i).ok().and_then(|i| file.positions.get(i)) else { continue };
-            let after = usize::try_from(i + 1).ok().and_then(|i| file.positions.get(i));
+            if *at == NO_POSITION {
+                return None;
+            }
+            let behind = usize::try_from(i + 1).ok().and_then(|i| file.positions.get(i..));
+            let after = behind.and_then(|p| p.iter().find(|p| **p != NO_POSITION));
             let bound = after.map_or(file.end, |p| u64::from(*p) * FRAME_ALIGN_BYTES);
             let position = u64::from(*at) * FRAME_ALIGN_BYTES;
             return Some(Located { live: file.live.clone(), position, bound });

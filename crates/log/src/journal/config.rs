@@ -1,6 +1,7 @@
 //! What a journal is told, and the bounds it keeps.
 
 use polylogue_types::{Index, NodeId, ShardId, limits};
+use std::fmt;
 use std::path::PathBuf;
 
 /// Whose journal it is. Written into every file; a directory of another identity is refused.
@@ -45,6 +46,9 @@ pub struct Config {
     pub durability: Durability,
     /// What an empty directory becomes.
     pub start: StartOfLife,
+    /// The last index that a checkpoint covers. In a log of one voter, damage in a sealed file up to it does not refuse the start:
+    /// see [`Recovery::passed`].
+    pub covered: Option<Index>,
     /// The size of a journal file, a multiple of 4096. Bytes.
     pub file_bytes: u64,
     /// The largest frame, unless one proposal that cannot be split is larger. Bytes.
@@ -92,6 +96,7 @@ impl Config {
             identity,
             durability: Durability::Sync,
             start: StartOfLife::OneVoter,
+            covered: None,
             file_bytes: limits::JOURNAL_FILE_BYTES,
             frame_bytes_max: limits::FRAME_BYTES_MAX,
             entry_bytes_max: limits::REQUEST_BYTES_MAX,
@@ -141,8 +146,36 @@ pub struct Recovery {
     pub torn: Option<(u64, u64, u64)>,
     /// The directory was empty and a new log was started.
     pub started: bool,
+    /// Damage that was passed over, because a checkpoint covers the whole file.
+    pub passed: Vec<Passed>,
     /// Bytes read.
     pub bytes_read: u64,
+}
+
+/// A damaged place that a start has passed over. The file is kept aside when it is released.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Passed {
+    /// The file.
+    pub path: PathBuf,
+    /// Bytes from its start.
+    pub position: u64,
+    /// What is wrong.
+    pub what: String,
+    /// The first index concerned.
+    pub first: Index,
+    /// The index after the last frame that is missing, `first` where no frame with an index is; `None` for a frame of which only
+    /// native bytes are damaged: it is shown without them.
+    pub missing: Option<Index>,
+}
+
+impl fmt::Display for Passed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is damaged at {}: {}; index {}", self.path.display(), self.position, self.what, self.first)?;
+        if let Some(end) = self.missing {
+            write!(f, ", {} frames are missing", end.0.saturating_sub(self.first.0))?;
+        }
+        Ok(())
+    }
 }
 
 /// A sealed file of the journal.

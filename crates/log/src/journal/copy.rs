@@ -129,7 +129,8 @@ pub(crate) fn copy_tail(env: &Env, config: &Config, dir: &Path, survey: &Survey,
         Err(e) if e.kind == ErrorKind::StorageFull => {
             let spares = survey.spares.iter().map(|n| Role::Spare(*n));
             let ready = survey.headless.iter().map(|h| Role::Log(h.sequence));
-            let copy = [Role::Copy(survey.highest + 1)];
+            // Not even its name may have had room.
+            let copy = Some(Role::Copy(survey.highest + 1)).filter(|c| env.disk.exists(&dir.join(c.name())));
             for role in spares.chain(ready).chain(copy) {
                 let removed = env.disk.remove(&dir.join(role.name()));
                 removed.map_err(|e| Error::io("cannot make room for what was recovered", e))?;

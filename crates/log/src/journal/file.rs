@@ -41,6 +41,9 @@ const BLOCK: usize = 512;
 const CRC_AT: usize = 508;
 const SECOND_COPY: usize = 2048;
 
+/// The directory, in a shard's directory, of damaged bytes that are kept for whoever wants to look at them.
+pub(crate) const FENCED_DIR: &str = "fenced";
+
 /// The directory of the journal's files in a shard's directory.
 pub(crate) fn journal_dir(dir: &Path) -> PathBuf {
     dir.join("journal")

@@ -58,6 +58,10 @@ impl Inner {
                 if index >= next && index >= first {
                     break;
                 }
+                if index >= first {
+                    let what = format!("frame {index} was damaged when the journal was opened");
+                    return Err(Error::new(ErrorKind::Damaged, what));
+                }
                 return Err(Error::new(ErrorKind::OutOfRange, format!("index {index} is gone, the first is {first}")));
             };
             let bytes = located.bound - located.position;

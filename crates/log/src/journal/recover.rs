@@ -33,7 +33,7 @@ use crate::frame::codec::{FrameError, LocalRecord};
 use crate::frame::header::{Durable, LogEnd};
 use polylogue_env::{Env, OpenMode};
 use polylogue_types::{Index, Term, TimestampMs};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -60,16 +60,18 @@ pub(crate) struct Boundary {
 /// What the walk over a journal has found.
 #[derive(Debug)]
 pub(crate) struct Found {
-    catalog: Catalog,
+    pub(crate) catalog: Catalog,
     /// Up to where everything is durable.
     pub(crate) durable: Boundary,
     /// What follows there, and is not.
     pub(crate) pending: VecDeque<Pending>,
-    end: FileEnd,
+    pub(crate) end: FileEnd,
     local: LocalState,
     term: Term,
     time_ms: TimestampMs,
-    recovery: Recovery,
+    pub(crate) recovery: Recovery,
+    /// The walk goes on behind a damaged place, and how many frames stood there is not known yet.
+    pub(crate) hole: bool,
 }
 
 /// See [`Journal::open`](super::Journal::open).
@@ -140,7 +142,8 @@ fn make_dirs(env: &Env, dir: &Path) -> Result<()> {
 
 /// Reads what is in the directory. Nothing is changed on disk.
 fn survey(env: &Env, config: &Config, dir: &Path) -> Result<Survey> {
-    let mut survey = Survey::read(&*env.disk, dir, Some(&config.identity), OpenMode::ReadWrite)?;
+    let open = |path: &Path| env.disk.open(path, OpenMode::ReadWrite);
+    let mut survey = Survey::read(&*env.disk, dir, Some(&config.identity), &open)?;
     // The header of a file can be missing because nothing of it was ever flushed. Then nothing after it was either.
     while let Some(headless) = survey.headless_link() {
         let (sequence, mut read) = (headless.sequence, 0);
@@ -168,11 +171,13 @@ fn walk(config: &Config, survey: &Survey, from: Index) -> Result<Found> {
     let bad = loop {
         match walker.step()? {
             Step::Frame(frame) => found.take(survey, &walker, &frame)?,
+            Step::Bad(bad) if Found::may_pass(config, survey, &bad) => found.pass(survey, &mut walker, &bad)?,
             Step::Bad(bad) => break Some(bad),
             Step::End => break None,
         }
     };
     found.recovery.bytes_read = walker.bytes_read();
+    found.close_hole(survey, survey.chain.len().saturating_sub(1), None)?;
     found.enter_files(survey, survey.chain.len());
     judge(survey, &mut walker, bad.as_deref(), &mut found)?;
     found.local = walker.state.local;
@@ -180,6 +185,7 @@ fn walk(config: &Config, survey: &Survey, from: Index) -> Result<Found> {
     let last = found.catalog.next.checked_sub(1).map(Index);
     found.term = last.map_or(Term(0), |last| found.catalog.term_of(last).unwrap_or(walker.state.term));
     found.time_ms = walker.state.time_ms;
+    found.confirm_covered(config.covered);
     found.settle(walker.state.durable)?;
     found.check_gap(survey, from)?;
     Ok(found)
@@ -193,19 +199,15 @@ fn judge(survey: &Survey, walker: &mut Walker<'_>, bad: Option<&Bad>, found: &mu
     let first_behind = bad.map_or(survey.chain.len(), |b| b.file);
     for (i, file) in survey.chain.iter().enumerate().skip(first_behind) {
         let start = if i == first_behind { stopped.position } else { super::file::FILE_HEADER_BYTES };
-        let (durable, last) = scan::marks_behind(&*file.file, file.size, start, file.header.salt, &mut read)?;
+        let marks = scan::marks_behind(&*file.file, file.size, start, file.header.salt, &mut read);
+        let (durable, last) = marks.map_err(|e| e.within(&file.path))?;
         walker.see(durable);
         behind = behind.max(last.map(|last| LogEnd { sequence: file.header.sequence, position: last }));
     }
     // A file whose header was lost would look as if it had never been begun.
-    for headless in survey.headless.iter().filter(|h| h.sequence > stopped.sequence) {
-        let (file, size) = (&*headless.file, headless.size);
-        if let Some(salt) = scan::first_salt(file, size)? {
-            let start = super::file::FILE_HEADER_BYTES;
-            let (durable, _) = scan::marks_behind(file, size, start, salt, &mut read)?;
-            if durable.end.sequence >= headless.sequence {
-                return Err(lost_header(headless));
-            }
+    for headless in survey.headless_behind() {
+        if headless.salt()?.1 {
+            return Err(lost_header(headless));
         }
     }
     found.recovery.bytes_read += read;
@@ -273,11 +275,12 @@ impl Found {
             term: Term::default(),
             time_ms: 0,
             recovery: Recovery { files: survey.chain.len(), started: survey.chain.is_empty(), ..Recovery::default() },
+            hole: false,
         }
     }
 
     /// Notes that the walk has come to file `upto - 1`.
-    fn enter_files(&mut self, survey: &Survey, upto: usize) {
+    pub(crate) fn enter_files(&mut self, survey: &Survey, upto: usize) {
         for file in survey.chain.iter().take(upto).skip(self.catalog.len()) {
             let live = LiveFile::new(&file.header, file.path.clone(), file.file.clone(), file.size, false);
             self.catalog.begin_file(Arc::new(live), super::file::FILE_HEADER_BYTES);
@@ -285,9 +288,14 @@ impl Found {
         self.catalog.seal_last();
     }
 
-    fn take(&mut self, survey: &Survey, walker: &Walker<'_>, walked: &Walked) -> Result<()> {
+    pub(crate) fn take(&mut self, survey: &Survey, walker: &Walker<'_>, walked: &Walked) -> Result<()> {
+        self.close_hole(survey, walked.file, walked.parsed.replicated.map(|r| r.index))?;
         self.enter_files(survey, walked.file + 1);
         match &walked.parsed.replicated {
+            Some(r) if r.index.0 != self.catalog.next => {
+                let what = format!("index {} stands where {} belongs", r.index, self.catalog.next);
+                return Err(Error::new(ErrorKind::Damaged, what));
+            }
             Some(r) => {
                 self.catalog.push(r.term, walked.position, walked.end.position);
                 self.recovery.frames += 1;
@@ -297,7 +305,7 @@ impl Found {
         let state = &walker.state;
         let end = FileEnd { sequence: walked.end.sequence, position: walked.end.position, checksum: walker.checksum() };
         self.end = end;
-        let after = Boundary { end, local: state.local, next: state.next.unwrap_or_default() };
+        let after = Boundary { end, local: state.local, next: state.next.unwrap_or(Index(self.catalog.next)) };
         self.pending.push_back(Pending {
             file: walked.file,
             position: walked.position,
@@ -348,19 +356,15 @@ impl Found {
         Ok(())
     }
 
-    /// Frames in files that are not there must not be needed.
-    fn check_gap(&mut self, survey: &Survey, from: Index) -> Result<()> {
+    /// Frames in files that are not there must not be needed. Files before such a gap hold nothing that is needed either, and
+    /// may be there: a crash right after an adoption leaves them.
+    fn check_gap(&self, survey: &Survey, from: Index) -> Result<()> {
         let Some(first) = survey.chain.first() else { return Ok(()) };
         let purged = self.local.purged.map_or(0, |(index, _)| index.0 + 1);
         let start = first.header.first_index.0;
         if first.header.previous.sequence != 0 && start > from.0.max(purged) {
             let missing = Role::Log(first.header.previous.sequence).name();
             let what = format!("journal file {missing} is missing, which held what comes before index {start}");
-            return Err(Error::new(ErrorKind::Damaged, what));
-        }
-        let needed = survey.older.iter().any(|f| f.header.first_index.0 >= purged && start > purged);
-        if needed {
-            let what = format!("journal files before index {start} do not belong to the log that begins there");
             return Err(Error::new(ErrorKind::Damaged, what));
         }
         Ok(())
@@ -475,23 +479,32 @@ impl Tidy<'_> {
         };
         let to = Role::Spare(role.sequence());
         let renamed = self.env.disk.rename(&self.dir.join(role.name()), &self.dir.join(to.name()));
-        renamed.map_err(|e| Error::io("cannot recycle a journal file", e))?;
-        Ok(Some(Spare { role: to, ..spare }))
+        match renamed.map_err(|e| Error::io("cannot recycle a journal file", e)) {
+            Ok(()) => Ok(Some(Spare { role: to, ..spare })),
+            // Some file systems need room for a name.
+            Err(e) if e.kind == ErrorKind::StorageFull => self.remove(role).map(|()| None),
+            Err(e) => Err(e),
+        }
     }
 }
 
-/// Shows the frames from `from` on to the caller.
+/// Shows the frames from `from` on to the caller; those of which native bytes are damaged without any.
 fn show(inner: &Inner, from: Index, visit: &mut dyn FnMut(Frame) -> Result<()>) -> Result<()> {
     let (first, next) = {
         let catalog = inner.catalog.lock();
         (catalog.first, catalog.next)
     };
+    let passed = inner.recovery.passed.iter().filter(|p| p.missing.is_none());
+    let doubtful: BTreeSet<Index> = passed.map(|p| p.first).collect();
     for index in from.0.max(first)..next {
         let located = inner.catalog.lock().locate(Index(index));
         let Some(located) = located else { continue };
-        if let Some(frame) = super::read::read_frame(&located, Index(index))? {
-            visit(frame)?;
+        let Some(mut frame) = super::read::read_frame(&located, Index(index))? else { continue };
+        if doubtful.contains(&Index(index)) {
+            let heads = frame.entries.iter().map(|e| e.native.start as usize).min().unwrap_or_default();
+            frame.bytes.truncate(heads);
         }
+        visit(frame)?;
     }
     Ok(())
 }

@@ -1,7 +1,9 @@
 //! What goes on beside the writing: letting go of released files, making files ahead, watching the disk's free space.
 
+use super::file::{FENCED_DIR, LiveFile, Role};
 use super::inner::{Inner, PendingRelease, WriteState};
 use super::pipeline::Demand;
+use super::spares::{final_error, unless_full};
 use super::write::Stop;
 use super::{AdoptedFile, Room};
 use crate::error::{Error, ErrorKind, Result};
@@ -107,7 +109,11 @@ impl Inner {
             loop {
                 let entry = self.catalog.lock().pop_covered(upto, durable.sequence);
                 let Some(entry) = entry else { break };
-                spares.retire(entry.live, entry.end);
+                if entry.damaged {
+                    unless_full(self.set_aside(&entry.live))?;
+                } else {
+                    spares.retire(entry.live, entry.end);
+                }
             }
         }
         if !spares.has_retired() {
@@ -121,6 +127,18 @@ impl Inner {
         stats.files_recycled += recycled;
         stats.files_removed += removed;
         Ok(recycled + removed > 0)
+    }
+
+    /// Keeps a file that held damage, for whoever wants to look at it.
+    fn set_aside(&self, live: &LiveFile) -> Result<()> {
+        let (disk, dir) = (&*self.env.disk, self.config.dir.join(FENCED_DIR));
+        let failed = |e| Error::io("cannot keep a damaged journal file", e);
+        disk.create_dir_all(&dir).map_err(failed)?;
+        disk.rename(&live.path, &dir.join(Role::Log(live.sequence).name())).map_err(failed)?;
+        for dir in [&self.config.dir, &dir, &self.dir] {
+            disk.sync_dir(dir).map_err(|e| final_error("cannot keep a damaged journal file", e))?;
+        }
+        Ok(())
     }
 
     /// Looks at the free space when it is time to, and makes or fills the next file.
@@ -142,12 +160,9 @@ impl Inner {
         let disk = &*self.env.disk;
         let free = disk.free_bytes(&self.dir).map_err(|e| Error::io("cannot ask for free disk space", e))?;
         let mut spares = self.spares.lock();
-        spares.promote(disk)?;
+        unless_full(spares.promote(disk))?;
         if !spares.has_ready() && free >= self.config.disk_reserve_bytes.saturating_add(self.config.file_bytes) {
-            match spares.make_ready(disk, self.config.file_bytes) {
-                Err(e) if e.kind != ErrorKind::StorageFull => return Err(e),
-                Ok(()) | Err(_) => {}
-            }
+            unless_full(spares.make_ready(disk, self.config.file_bytes))?;
         }
         let full = !spares.has_ready() || free < self.config.disk_reserve_bytes;
         let gauge = &self.queue.room;
@@ -173,7 +188,7 @@ impl Inner {
         };
         let Some((file, bytes)) = filled else { return Ok(false) };
         // In pieces, so that a flush of the log never waits behind a large one.
-        file.sync_data().map_err(|e| super::spares::final_error("cannot flush a new journal file", e))?;
+        file.sync_data().map_err(|e| final_error("cannot flush a new journal file", e))?;
         self.stats.lock().bytes_prewritten += bytes;
         self.queue.room.see(&self.spares.lock());
         let pace = bytes.saturating_mul(NS_PER_SEC) / self.config.prewrite_bytes_per_sec.max(1);

@@ -152,7 +152,8 @@ impl<'a> Walker<'a> {
         self.at = at;
         self.position = FILE_HEADER_BYTES;
         if let Some(file) = self.chain.get(at) {
-            self.reader = Some(Reader::new(&*file.file, file.size));
+            // What is cut off is not read: it may be why the log was cut there.
+            self.reader = Some(Reader::new(&*file.file, file.limit()));
             self.previous = Some(file.checksum).filter(|_| !file.rebuilt);
         }
     }
@@ -181,7 +182,7 @@ impl<'a> Walker<'a> {
     pub(crate) fn step(&mut self) -> Result<Step> {
         loop {
             let Some(file) = self.chain.get(self.at) else { return Ok(Step::End) };
-            let limit = file.end.unwrap_or(file.size).min(file.size);
+            let limit = file.limit();
             // A named end behind the file's own is found to be bad right there.
             let over = self.position >= limit && file.end.is_none_or(|end| self.position >= end);
             if over {
@@ -191,7 +192,7 @@ impl<'a> Walker<'a> {
                 self.enter(self.at + 1);
                 continue;
             }
-            return self.frame(file, limit);
+            return self.frame(file, limit).map_err(|e| e.within(&file.path));
         }
     }
 
@@ -232,6 +233,18 @@ impl<'a> Walker<'a> {
         self.pass(&parsed);
         let walked = Walked { file: self.at, position, parsed, bytes, frame, end: self.place() };
         Ok(Step::Frame(Box::new(walked)))
+    }
+
+    /// Moves behind a bad place where nothing but native bytes is damaged; `None` where more is.
+    pub(crate) fn pass_damaged(&mut self) -> Result<Option<Walked>> {
+        let (Some(file), Some(reader)) = (self.chain.get(self.at), self.reader.as_mut()) else { return Ok(None) };
+        let position = self.position;
+        let Ok((parsed, bytes)) = read_frame(reader, file, position, file.limit())? else { return Ok(None) };
+        if self.apply(&parsed, None).is_err() {
+            return Ok(None);
+        }
+        self.pass(&parsed);
+        Ok(Some(Walked { file: self.at, position, parsed, bytes, frame: None, end: self.place() }))
     }
 
     /// Moves behind a frame whose local header verifies.
@@ -278,7 +291,7 @@ impl<'a> Walker<'a> {
     pub(crate) fn resume(&mut self) -> Result<Option<LogEnd>> {
         let Some(file) = self.chain.get(self.at) else { return Ok(None) };
         let Some(reader) = self.reader.as_mut() else { return Ok(None) };
-        let limit = file.end.unwrap_or(file.size).min(file.size);
+        let limit = file.limit();
         let mut position = self.position + FRAME_ALIGN_BYTES;
         while let Some(found) = next_magic(reader, position, limit)? {
             if read_frame(reader, file, found, limit)?.is_ok() {
@@ -300,7 +313,7 @@ impl<'a> Walker<'a> {
     pub(crate) fn salvage(&mut self, bad: &Bad) -> Result<Option<Frame>> {
         let Some(file) = self.chain.get(self.at) else { return Ok(None) };
         let Some(reader) = self.reader.as_mut() else { return Ok(None) };
-        let limit = file.end.unwrap_or(file.size).min(file.size);
+        let limit = file.limit();
         let part = bad.position + LOCAL_BYTES as u64;
         let room = limit.saturating_sub(part);
         let head = reader.get(part, room.min(REPLICATED_BYTES as u64))?;

@@ -7,6 +7,10 @@ use polylogue_env::{Disk, DiskFile, Env, OpenMode};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// What a file is begun with when the disk has no room for a whole one, the first that has room: what was accepted, the
+/// records of a full disk and the beginning of a term must not wait for 64 MiB. Bytes.
+const SMALL_FILE_BYTES: [u64; 2] = [1 << 20, 64 << 10];
+
 /// A file that is not part of the log.
 #[derive(Debug)]
 pub(crate) struct Spare {
@@ -80,7 +84,8 @@ impl Spares {
     }
 
     /// Takes a file that holds at least `need` bytes: the ready one, a recycled one, or a new one, whose blocks are
-    /// reserved but not yet written: the writer does not wait for that.
+    /// reserved but not yet written: the writer does not wait for that. On a full disk the new one is smaller than
+    /// `file_bytes`.
     ///
     /// # Errors
     /// `StorageFull`, and then nothing has changed. Any other error is final.
@@ -89,7 +94,7 @@ impl Spares {
             return self.take_special(disk, need.next_multiple_of(PAGE_BYTES));
         }
         if self.ready.is_none() {
-            self.promote(disk)?;
+            unless_full(self.promote(disk))?;
         }
         if let Some(spare) = self.ready.take() {
             let path = self.dir.join(spare.role.name());
@@ -97,15 +102,21 @@ impl Spares {
             let written = written_to >= capacity;
             return Ok(Taken { sequence: role.sequence(), path, file, capacity, late: false, written });
         }
-        self.create(disk, file_bytes).map(|(path, spare)| self.taken_late(path, spare))
+        let small = SMALL_FILE_BYTES.into_iter().filter(|bytes| need <= *bytes && *bytes < file_bytes);
+        let mut made = self.create(disk, file_bytes);
+        for bytes in small {
+            if !made.as_ref().is_err_and(|e| e.kind == ErrorKind::StorageFull) {
+                break;
+            }
+            made = self.create(disk, bytes);
+        }
+        made.map(|(path, spare)| self.taken_late(path, spare))
     }
 
     /// A file for a frame that is larger than a usual file. The ready one gives up its sequence number: files are begun
     /// in the order of their numbers.
     fn take_special(&mut self, disk: &dyn Disk, bytes: u64) -> Result<Taken> {
-        if let Some(spare) = self.ready.take() {
-            self.rename_into_pool(disk, spare)?;
-        }
+        self.ready_into_pool(disk)?;
         self.create(disk, bytes).map(|(path, spare)| self.taken_late(path, spare))
     }
 
@@ -114,10 +125,11 @@ impl Spares {
         Taken { sequence, path, file: spare.file, capacity: spare.capacity, late: true, written: false }
     }
 
-    fn rename_into_pool(&mut self, disk: &dyn Disk, spare: Spare) -> Result<()> {
+    fn ready_into_pool(&mut self, disk: &dyn Disk) -> Result<()> {
+        let Some(spare) = &self.ready else { return Ok(()) };
         let role = Role::Spare(spare.role.sequence());
         rename(disk, &self.dir, &self.dir.join(spare.role.name()), role)?;
-        self.pool.push(Spare { role, ..spare });
+        self.pool.extend(self.ready.take().map(|spare| Spare { role, ..spare }));
         Ok(())
     }
 
@@ -138,17 +150,14 @@ impl Spares {
         Ok((path, Spare { role, file, capacity: bytes, written_to: 0 }))
     }
 
-    /// Names a file of the pool as the next one of the log.
-    pub(crate) fn promote(&mut self, disk: &dyn Disk) -> Result<bool> {
-        if self.ready.is_some() {
-            return Ok(false);
-        }
-        let Some(spare) = self.pool.pop() else { return Ok(false) };
+    /// Names a file of the pool as the next one of the log. With `StorageFull` nothing has changed.
+    pub(crate) fn promote(&mut self, disk: &dyn Disk) -> Result<()> {
+        let Some(spare) = self.pool.last().filter(|_| self.ready.is_none()) else { return Ok(()) };
         let role = Role::Log(self.next_sequence);
-        self.next_sequence += 1;
         rename(disk, &self.dir, &self.dir.join(spare.role.name()), role)?;
-        self.ready = Some(Spare { role, ..spare });
-        Ok(true)
+        self.next_sequence += 1;
+        self.ready = self.pool.pop().map(|spare| Spare { role, ..spare });
+        Ok(())
     }
 
     /// Makes a new file ready, its blocks reserved and not written. With `StorageFull` nothing has changed.
@@ -178,22 +187,29 @@ impl Spares {
         self.retired.push(Retired { live, written_to });
     }
 
-    /// Recycles released files that nobody reads any more, removes what is too much, and says how many of each.
+    /// Recycles released files that nobody reads any more, removes what is too much, and says how many of each. Where the
+    /// disk has no room for the change of a name, the file waits.
     pub(crate) fn recycle(&mut self, disk: &dyn Disk, config: &Config, full: bool) -> Result<(u64, u64)> {
         let (mut recycled, mut removed) = (0, 0);
         let mut kept = Vec::new();
         for retired in std::mem::take(&mut self.retired) {
             let read = retired.is_read();
             let wanted = retired.live.capacity == config.file_bytes && self.pool.len() < config.spare_files_max;
-            if !read && wanted {
-                self.recycle_one(disk, retired)?;
-                recycled += 1;
-            } else if read && wanted && kept.len() < config.retired_files_max && !full {
+            if read && wanted && kept.len() < config.retired_files_max && !full {
                 kept.push(retired);
+                continue;
+            }
+            let recycle = !read && wanted;
+            let done = if recycle {
+                self.recycle_one(disk, &retired)
             } else {
-                let gone = disk.remove(&retired.live.path);
-                gone.map_err(|e| Error::io("cannot remove a journal file", e))?;
-                removed += 1;
+                disk.remove(&retired.live.path).map_err(|e| Error::io("cannot remove a journal file", e))
+            };
+            match done {
+                Ok(()) if recycle => recycled += 1,
+                Ok(()) => removed += 1,
+                Err(e) if e.kind == ErrorKind::StorageFull => kept.push(retired),
+                Err(e) => return Err(e),
             }
         }
         self.retired = kept;
@@ -203,12 +219,12 @@ impl Spares {
         Ok((recycled, removed))
     }
 
-    fn recycle_one(&mut self, disk: &dyn Disk, retired: Retired) -> Result<()> {
+    fn recycle_one(&mut self, disk: &dyn Disk, retired: &Retired) -> Result<()> {
         let Retired { live, written_to } = retired;
         let role = Role::Spare(live.sequence);
         let renamed = disk.rename(&live.path, &self.dir.join(role.name()));
         renamed.map_err(|e| Error::io("cannot recycle a journal file", e))?;
-        self.pool.push(Spare { role, file: live.file.clone(), capacity: live.capacity, written_to });
+        self.pool.push(Spare { role, file: live.file.clone(), capacity: live.capacity, written_to: *written_to });
         Ok(())
     }
 
@@ -218,7 +234,12 @@ impl Spares {
     }
 }
 
-/// Gives a file another name, durably.
+/// What a full disk refused can wait; any other error stays one. Some file systems need room for a name.
+pub(crate) fn unless_full(done: Result<()>) -> Result<()> {
+    done.or_else(|e| if e.kind == ErrorKind::StorageFull { Ok(()) } else { Err(e) })
+}
+
+/// Gives a file another name, durably. With `StorageFull` nothing has changed.
 fn rename(disk: &dyn Disk, dir: &Path, from: &Path, to: Role) -> Result<()> {
     let renamed = disk.rename(from, &dir.join(to.name()));
     renamed.map_err(|e| Error::io("cannot rename a journal file", e))?;

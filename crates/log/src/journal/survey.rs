@@ -6,9 +6,11 @@
 
 use super::config::Identity;
 use super::file::{FILE_HEADER_BYTES, FileEnd, FileHeader, HeaderState, Role};
+use super::scan;
 use crate::error::{Error, ErrorKind, Result};
-use polylogue_env::{Disk, DiskFile, OpenMode};
+use polylogue_env::{Disk, DiskFile};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,6 +29,13 @@ pub(crate) struct ChainFile {
     pub(crate) rebuilt: bool,
 }
 
+impl ChainFile {
+    /// Where the bytes end that count.
+    pub(crate) fn limit(&self) -> u64 {
+        self.end.unwrap_or(self.size).min(self.size)
+    }
+}
+
 /// A file that is named as one of the log but has no header of its own: made ahead and not begun; begun, and the header did
 /// not reach the disk; or the header is damaged.
 #[derive(Clone, Debug)]
@@ -35,7 +44,22 @@ pub(crate) struct Headless {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn DiskFile>,
     pub(crate) size: u64,
+    /// Why its header could not be read, when that is what it lacks.
+    pub(crate) unread: Option<String>,
 }
+
+impl Headless {
+    /// The salt of its frames, and whether these say that some of the file was flushed.
+    pub(crate) fn salt(&self) -> Result<(Option<u64>, bool)> {
+        let (salt, mut read) = (scan::first_salt(&*self.file, self.size)?, 0);
+        let Some(known) = salt else { return Ok((None, false)) };
+        let (durable, _) = scan::marks_behind(&*self.file, self.size, FILE_HEADER_BYTES, known, &mut read)?;
+        Ok((salt, durable.end.sequence >= self.sequence))
+    }
+}
+
+/// How a file is opened.
+pub(crate) type OpenFile<'a> = &'a dyn Fn(&Path) -> io::Result<Arc<dyn DiskFile>>;
 
 /// What is in the directory.
 #[derive(Debug, Default)]
@@ -58,8 +82,9 @@ impl Survey {
     /// Reads all headers. Nothing is changed on disk.
     ///
     /// # Errors
-    /// `Incompatible` for a file of a newer version, or of somebody else than `ours` (where that is known); `Io`.
-    pub(crate) fn read(disk: &dyn Disk, dir: &Path, ours: Option<&Identity>, mode: OpenMode) -> Result<Survey> {
+    /// `Incompatible` for a file of a newer version, or of somebody else than `ours` (where that is known); `Io`, unless
+    /// what cannot be read is cut off or released.
+    pub(crate) fn read(disk: &dyn Disk, dir: &Path, ours: Option<&Identity>, open: OpenFile<'_>) -> Result<Survey> {
         let mut survey = Survey::default();
         let mut begun = BTreeMap::new();
         let names = disk.list(dir).map_err(|e| Error::io("cannot list the journal", e))?;
@@ -68,28 +93,37 @@ impl Survey {
             match role {
                 Role::Spare(n) => survey.spares.push(n),
                 Role::Copy(n) => survey.copies.push(n),
-                Role::Log(n) => survey.read_header(disk, dir, n, ours, mode, &mut begun)?,
+                Role::Log(n) => survey.read_header(dir, n, ours, open, &mut begun)?,
             }
         }
         survey.follow(begun);
-        Ok(survey)
+        let first = survey.previous_sequence();
+        match survey.headless.iter().find(|h| h.sequence >= first && h.unread.is_some()) {
+            Some(Headless { path, unread: Some(why), .. }) => {
+                let what = format!("cannot read the header of {}: {why}", path.display());
+                Err(Error::new(ErrorKind::Io, format!("{what}; `check` and `repair` read what is left")))
+            }
+            _ => Ok(survey),
+        }
     }
 
     fn read_header(
         &mut self,
-        disk: &dyn Disk,
         dir: &Path,
         sequence: u64,
         ours: Option<&Identity>,
-        mode: OpenMode,
+        open: OpenFile<'_>,
         begun: &mut BTreeMap<u64, ChainFile>,
     ) -> Result<()> {
         let path = dir.join(Role::Log(sequence).name());
         let io = |e| Error::io("cannot read the journal", e);
-        let file = disk.open(&path, mode).map_err(io)?;
+        let file = open(&path).map_err(io)?;
         let size = file.size().map_err(io)?;
         let mut block = vec![0; FILE_HEADER_BYTES.min(size) as usize];
-        file.read_exact_at(&mut block, 0).map_err(io)?;
+        if let Err(e) = file.read_exact_at(&mut block, 0) {
+            self.headless.push(Headless { sequence, path, file, size, unread: Some(e.to_string()) });
+            return Ok(());
+        }
         match FileHeader::decode(&block, sequence) {
             HeaderState::Begun(header, checksum) => {
                 if let Some(ours) = ours {
@@ -98,7 +132,7 @@ impl Survey {
                 begun.insert(sequence, ChainFile { header, checksum, path, file, size, end: None, rebuilt: false });
             }
             HeaderState::NotBegun | HeaderState::Unreadable => {
-                self.headless.push(Headless { sequence, path, file, size });
+                self.headless.push(Headless { sequence, path, file, size, unread: None });
             }
             HeaderState::Newer(version) => {
                 let what = format!("{} has format version {version}", path.display());
@@ -160,16 +194,23 @@ impl Survey {
         self.follow(older.into_iter().map(|f| (f.header.sequence, f)).collect());
     }
 
-    /// Takes the file that the chain names into the chain, although its header is lost: its frames have `salt`.
-    pub(crate) fn rebuild_link(&mut self, salt: u64) {
+    /// The files behind the chain that have no header.
+    pub(crate) fn headless_behind(&self) -> impl Iterator<Item = &Headless> {
+        let newest = self.chain.last().map_or(0, |f| f.header.sequence);
+        self.headless.iter().filter(move |h| h.sequence > newest)
+    }
+
+    /// Takes a file that the chain names, or that is behind the chain, into it although its header is lost: its frames have
+    /// `salt`. Without any other file nothing says whose it is, and it stays out.
+    pub(crate) fn rebuild(&mut self, sequence: u64, salt: u64) {
         let Some(first) = self.chain.first() else { return };
-        let link = first.header.previous.sequence;
-        let Some(at) = self.headless.iter().position(|h| h.sequence == link) else { return };
+        let Some(at) = self.headless.iter().position(|h| h.sequence == sequence) else { return };
         let headless = self.headless.remove(at);
-        let before = self.older.last().map_or(0, |f| f.header.sequence);
+        let files = self.older.iter().chain(&self.chain).map(|f| f.header.sequence);
+        let before = files.filter(|n| *n < sequence).max().unwrap_or_default();
         let header = FileHeader {
             identity: first.header.identity,
-            sequence: link,
+            sequence,
             salt,
             first_index: first.header.first_index,
             previous: FileEnd { sequence: before, ..FileEnd::default() },

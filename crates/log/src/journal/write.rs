@@ -331,7 +331,12 @@ impl Inner {
             taken
         };
         let taken = match taken {
-            Ok(taken) => taken,
+            Ok(taken) => {
+                if taken.capacity < self.config.file_bytes {
+                    self.note_full();
+                }
+                taken
+            }
             Err(e) if e.kind == ErrorKind::StorageFull => {
                 self.note_full();
                 return Err(Stop::Full { void: true });

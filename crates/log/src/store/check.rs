@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub struct SegmentFinding {
     /// Name of the segment, whose files are in the directory of segments, or of the file in the directory of checkpoints.
     pub segment: String,
-    /// The range that cannot be served; `None` when the whole segment is unreadable and nobody knows what was in it.
+    /// The range that cannot be served; `None` when nobody knows what was in what is damaged.
     pub range: Option<FencedRange>,
     /// What is wrong.
     pub what: String,
@@ -47,13 +47,17 @@ pub fn check_segments(env: &Env, shard_dir: &Path) -> Result<Vec<SegmentFinding>
 
 fn check_segment(env: &Env, segments: &Path, named: &NamedSegment, findings: &mut Vec<SegmentFinding>) -> Result<()> {
     let table = read_table(env, segments, named)?;
+    findings.extend(table.wrong.iter().map(|what| {
+        let (segment, what) = (named.name.to_string(), what.clone());
+        SegmentFinding { segment, range: None, what }
+    }));
     let open = |file: String| -> Result<Arc<dyn RangeSource>> {
         let opened = env.disk.open(&segments.join(file), OpenMode::Read);
         Ok(opened.map_err(|e| Error::io("cannot open a segment", e))?.as_range_source())
     };
     let index = open(named.name.index_file())?;
     let data = open(named.name.data_file())?;
-    for (row, _) in table.rows.iter().zip(0u32..).filter(|(_, number)| !named.is_dead(*number)) {
+    for (_, row) in table.rows.iter().filter(|(number, _)| !named.is_dead(*number)) {
         let mut found = |base, end, what: String| {
             let range = Some(FencedRange { partition: row.partition, base, end });
             findings.push(SegmentFinding { segment: named.name.to_string(), range, what });

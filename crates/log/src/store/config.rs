@@ -3,9 +3,9 @@
 use crate::error::{Error, ErrorKind, Result};
 use polylogue_types::limits;
 
-/// The largest sorted segment file; a merge goes on in another one. Far below 4 GiB, because positions inside a segment
-/// are kept in 32 bits. Bytes.
-pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+/// The largest sorted segment file; a merge goes on in another one. Well below 4 GiB, because positions inside a segment
+/// are kept in 32 bits, and the last run, the run table and its indexes come on top. Bytes.
+pub const SEGMENT_BYTES_MAX: u64 = 3 << 30;
 /// The longest run of one partition inside a segment: the unit in which retention drops and reclaims. Bytes.
 pub const RUN_BYTES_MAX: u32 = 16 << 20;
 /// Pieces that one read returns at the most; a reader asks again for what is left.
@@ -47,6 +47,12 @@ pub struct StoreConfig {
     /// Share of a segment that must be dead before the rest is written anew, where blocks cannot be given back singly.
     /// Percent.
     pub rewrite_dead_percent: u8,
+    /// How long a merge is tried again when the disk does not give what it needs; then that is damage. Milliseconds.
+    pub unreadable_ms_max: u64,
+    /// So many neighbouring segments of one class become one, when their runs are short.
+    pub compact_segments: usize,
+    /// Room that merges and rewrites leave free, for the manifest and checkpoints. Bytes.
+    pub room_bytes_min: u64,
 }
 
 impl Default for StoreConfig {
@@ -64,6 +70,9 @@ impl Default for StoreConfig {
             merge_step_bytes: 4 << 20,
             adopt_run_bytes_min: 256 << 10,
             rewrite_dead_percent: 33,
+            unreadable_ms_max: 60_000,
+            compact_segments: 8,
+            room_bytes_min: 32 << 20,
         }
     }
 }
@@ -82,6 +91,8 @@ impl StoreConfig {
             "merge_step_bytes"
         } else if self.rewrite_dead_percent == 0 || self.rewrite_dead_percent > 100 {
             "rewrite_dead_percent"
+        } else if self.compact_segments < 2 {
+            "compact_segments"
         } else if self.adopt_run_bytes_min == 0 {
             "adopt_run_bytes_min"
         } else {

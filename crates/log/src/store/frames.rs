@@ -167,6 +167,12 @@ impl Frames {
         self.files.iter()
     }
 
+    /// Native bytes that somebody may still want, in the files that hold the frames up to `index`.
+    pub(super) fn live_bytes_upto(&self, index: Index) -> u64 {
+        let whole = self.files.iter().take_while(|f| f.last < index).map(|f| f.live_bytes).sum::<u64>();
+        whole + self.files.iter().find(|f| f.last >= index).map_or(0, |f| f.live_bytes)
+    }
+
     /// Forgets the frames up to `index`; no run refers to them any more.
     pub(super) fn drop_upto(&mut self, index: Index) {
         while self.slots.front().is_some_and(|s| s.index <= index) {

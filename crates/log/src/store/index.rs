@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{EntryRef, Frame};
 use polylogue_record::envelope::{Body, Form};
 use polylogue_types::{Index, Map, Offset, PartitionId, TimestampMs};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Every block of the run was verified since the start.
@@ -115,14 +115,14 @@ pub(super) struct Partition {
     pub(super) journal_bytes: u64,
     /// Removed while a merge may still need its runs.
     pub(super) dropped: bool,
-    /// What is between the log start and the first run may have been in a segment that cannot be read.
-    pub(super) front_lost: bool,
+    /// Damage has taken offsets of it, which are fenced: it is served from its log start on, wherever its first run begins.
+    pub(super) holed: bool,
 }
 
 impl Partition {
     /// The first offset that is served.
     pub(super) fn first(&self) -> Offset {
-        if self.front_lost {
+        if self.holed {
             return self.log_start;
         }
         let lowest = match (self.rows.first(), self.runs.front()) {
@@ -188,10 +188,19 @@ pub(super) struct State {
     /// A merge is at work up to this frame: runs up to it stay, even when nobody wants them any more, so that what the
     /// merge writes depends on the log alone.
     pub(super) merging: Option<Index>,
+    /// A merge up to that frame has met an error of the disk, for the first time then. Monotonic nanoseconds.
+    pub(super) unreadable: Option<(Index, u64)>,
     /// Damaged ranges that were met, to their ends.
     pub(super) fences: BTreeMap<(PartitionId, Offset), Offset>,
+    /// Of those, the ones that [`State::expect`] put where it found nothing at all. While there is one, a segment that cannot
+    /// be read may hold what is wanted.
+    pub(super) holes: BTreeSet<(PartitionId, Offset)>,
+    /// The partitions were held against what they should hold: from then on `holes` is the whole truth.
+    pub(super) expected: bool,
     /// Ranges that `repair` gave up. They are remembered by the manifest when their frame is merged.
     pub(super) lost: Vec<FencedRange>,
+    /// A frame says that more was lost than anybody knows: what lacks anywhere may be it.
+    pub(super) loss_unknown: bool,
     /// Runs in the journal, over all partitions.
     pub(super) journal_runs: usize,
     scratch: Vec<(PartitionId, JournalRun)>,
@@ -206,8 +215,12 @@ impl State {
             applied: None,
             merged_upto: None,
             merging: None,
+            unreadable: None,
             fences: BTreeMap::new(),
+            holes: BTreeSet::new(),
+            expected: false,
             lost: Vec::new(),
+            loss_unknown: false,
             journal_runs: 0,
             scratch: Vec::new(),
         }
@@ -302,11 +315,13 @@ impl State {
         }
     }
 
-    /// A frame says that damage took offsets: they are fenced for ever.
+    /// A frame says that damage took offsets: they are fenced for ever. Those that it does not know, [`State::expect`] finds.
     fn lose(&mut self, frame: &Frame) {
+        self.loss_unknown |= frame.lost().is_some_and(|lost| !lost.complete);
         for range in frame.lost().iter().flat_map(|lost| &lost.ranges) {
             let partition = self.partitions.entry(range.partition).or_default();
             partition.end = partition.end.max(range.end);
+            partition.holed = true;
             let range = FencedRange { partition: range.partition, base: range.first, end: range.end };
             self.fence(range);
             self.lost.push(range);
@@ -325,7 +340,6 @@ impl State {
     /// Everything below `log_start` is not wanted any more. Runs that are wholly below are let go.
     pub(super) fn trim(&mut self, id: PartitionId, log_start: Offset) {
         let partition = self.partitions.entry(id).or_default();
-        partition.front_lost |= !self.segments.lost.is_empty();
         partition.log_start = partition.log_start.max(log_start);
         self.let_go(id);
     }
@@ -363,9 +377,58 @@ impl State {
             .collect();
         below.iter().for_each(|key| {
             self.fences.remove(key);
+            self.holes.remove(key);
         });
         if partition.dropped && partition.runs.is_empty() {
             self.partitions.remove(&id);
+        }
+    }
+
+    /// Holds a partition against what it must hold: see [`super::ShardStore::expect`].
+    pub(super) fn expect(&mut self, id: PartitionId, log_start: Offset, end: Offset) -> Offset {
+        self.expected = true;
+        self.trim(id, log_start);
+        let Some(partition) = self.partitions.get_mut(&id) else { return log_start };
+        partition.end = partition.end.max(end);
+        let log_start = partition.log_start;
+        let rows = partition.rows.iter().map(|r| (r.base, r.end));
+        let runs = partition.runs.iter().map(|r| (r.base, r.end()));
+        let pieces: Vec<_> = rows.chain(runs).chain([(end, end)]).collect();
+        let (mut at, mut holes) = (log_start, Vec::new());
+        for (base, end) in pieces {
+            while at < base {
+                let (fence, behind) = self.next_fence(id, at).unwrap_or((base, base));
+                if fence > at {
+                    holes.push((at, fence.min(base)));
+                }
+                at = behind.max(at).min(base);
+            }
+            at = at.max(end);
+        }
+        if !(self.segments.missing || self.loss_unknown)
+            && let Some((_, start)) = holes.first().copied().filter(|(base, _)| *base == log_start)
+        {
+            holes.remove(0);
+            self.trim(id, start);
+            self.punch_holes(id, &holes);
+            return start;
+        }
+        self.punch_holes(id, &holes);
+        log_start
+    }
+
+    /// Fences ranges that nothing is known to hold.
+    fn punch_holes(&mut self, id: PartitionId, holes: &[(Offset, Offset)]) {
+        for (base, end) in holes {
+            let range = FencedRange { partition: id, base: *base, end: *end };
+            self.fence(range);
+            self.holes.insert((id, *base));
+            if self.loss_unknown {
+                self.lost.push(range);
+            }
+        }
+        if let Some(partition) = self.partitions.get_mut(&id) {
+            partition.holed |= !holes.is_empty();
         }
     }
 

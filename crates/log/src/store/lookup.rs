@@ -73,6 +73,7 @@ impl EntryQuery {
         };
         let partition = view.state.partition(self.partition).ok_or_else(absent)?;
         check_range(self.partition, partition, self.offset)?;
+        view.refuse_fenced(self.partition, self.offset..self.offset.plus(1))?;
         let rows = &partition.rows;
         let found = match rows.get(rows.partition_point(|r| r.end <= self.offset)) {
             Some(row) => self.in_row(view, row)?,
@@ -162,6 +163,7 @@ impl TimeQuery {
         let start = partition.first();
         let rows = &partition.rows;
         for row in rows.iter().skip(rows.partition_point(|r| r.end <= self.cursor)) {
+            self.refuse_hole(view, start, row.base)?;
             if row.max_timestamp >= self.time
                 && let Some(found) = self.in_row(view, row, row.base.max(start))?
             {
@@ -175,6 +177,7 @@ impl TimeQuery {
         }
         let runs = &partition.runs;
         for run in runs.range(runs.partition_point(|r| r.end() <= self.cursor)..) {
+            self.refuse_hole(view, start, run.base)?;
             if run.max_timestamp >= self.time
                 && let Some(found) = self.in_run(view, run, run.base.max(start))?
             {
@@ -188,6 +191,15 @@ impl TimeQuery {
         }
         *looked = 0;
         Ok(None)
+    }
+
+    /// What lacks between two runs may have been the entry.
+    fn refuse_hole(&self, view: &View<'_>, start: Offset, base: Offset) -> Result<()> {
+        let from = self.cursor.max(start);
+        if view.state.holes.is_empty() || from >= base {
+            return Ok(());
+        }
+        view.refuse_fenced(self.partition, from..base)
     }
 
     fn in_row(&self, view: &View<'_>, row: &RunRow, first: Offset) -> Attempt<Option<EntryLocation>> {

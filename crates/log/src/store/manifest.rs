@@ -20,7 +20,7 @@
 
 use super::index::FencedRange;
 use super::registry::{Bits, Segment};
-use super::segment::{SegmentKind, SegmentName};
+use super::segment::{Expected, SegmentKind, SegmentName};
 use crate::error::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use polylogue_env::{Env, OpenMode};
@@ -71,6 +71,12 @@ impl NamedSegment {
             native_bytes: segment.native_bytes,
             dead: segment.dead.clone(),
         }
+    }
+
+    /// What its files must say.
+    pub(super) fn expected(&self) -> Expected {
+        let NamedSegment { name, table_crc, rows, native_bytes, .. } = *self;
+        Expected { name, rows, table_crc, native_bytes }
     }
 
     /// Whether a row's bytes may be gone.

@@ -21,7 +21,7 @@ mod adopt;
 mod sorted;
 mod switch;
 
-use super::index::State;
+use super::index::{State, seconds};
 use super::manifest::{NamedSegment, flushed};
 use super::open::still_lost;
 use super::registry::{Bits, Segment};
@@ -38,8 +38,8 @@ use sorted::SortedWork;
 use std::fmt;
 use std::sync::Arc;
 
-/// The retention class of partitions: those of one class live about equally long, so that their segments die together.
-/// A usual choice is the logarithm of the retention time. Must depend on the log alone.
+/// The retention class of partitions: those of one class live about equally long, so that their segments die together (see
+/// [`super::retention_class`]). Must depend on the log alone.
 pub trait Classes {
     /// The class of a partition.
     fn class_of(&self, partition: PartitionId) -> u8;
@@ -132,7 +132,7 @@ pub enum MergeProgress {
     Done(MergeReport),
 }
 
-/// A merge at work. Dropping it gives it up; what it has written is removed at the next start, or overwritten.
+/// A merge at work. Dropping it gives it up, and removes what it has written.
 pub struct MergePlan {
     shared: Arc<Shared>,
     upto: Index,
@@ -166,10 +166,22 @@ impl MergePlan {
     }
 }
 
+impl MergePlan {
+    fn give_up(&mut self) {
+        self.done = true;
+        let begun = match &self.work {
+            Work::Sorted(work) => work.begun(),
+            Work::Adopt(work) => work.begun(),
+        };
+        self.shared.discard(&begun);
+        switch::give_up(&self.shared);
+    }
+}
+
 impl Drop for MergePlan {
     fn drop(&mut self) {
         if !self.done {
-            switch::give_up(&self.shared);
+            self.give_up();
         }
     }
 }
@@ -179,6 +191,38 @@ impl Shared {
     pub(super) fn covered_upto(&self) -> Option<Index> {
         let manifest = self.manifest.look();
         Some(manifest.merged_upto?.min(manifest.checkpoint_applied?))
+    }
+
+    /// Removes `.seg` files of work that was given up: half a segment may be the very room that lacks. What the manifest names
+    /// stays.
+    pub(super) fn discard(&self, names: &[SegmentName]) {
+        if self.env.fatal.is_fatal() {
+            // Nobody knows what is on the disk; the next start looks.
+            return;
+        }
+        let manifest = self.manifest.look();
+        for name in names.iter().filter(|name| !manifest.segments.iter().any(|s| s.name == **name)) {
+            // One that cannot be removed now is removed by the next start, or written over.
+            let _ = self.env.disk.remove(&self.segments_dir().join(name.index_file()));
+        }
+    }
+
+    /// Bytes that background work may write, so that manifest and checkpoint still have room.
+    pub(super) fn room(&self) -> u64 {
+        match self.env.disk.free_bytes(&self.dir) {
+            Ok(free) => free.saturating_sub(self.config.room_bytes_min),
+            // Not knowing is no reason to refuse: the write meets a full disk by itself.
+            Err(_) => u64::MAX,
+        }
+    }
+
+    /// Whether a merge that met an error of the disk is to be tried again; false once it has failed for long enough.
+    fn is_to_try_again(&self, upto: Index) -> bool {
+        let now = self.env.clock.monotonic_ns();
+        let mut state = self.state.lock();
+        let known = state.unreadable.filter(|(cut, _)| *cut == upto);
+        let (_, since) = *state.unreadable.insert(known.unwrap_or((upto, now)));
+        now.saturating_sub(since) < self.config.unreadable_ms_max.saturating_mul(1_000_000)
     }
 
     /// Begins a segment file.
@@ -229,10 +273,17 @@ pub(super) fn segment_of(finished: &Finished, data_len: u64) -> Segment {
         native_bytes,
         live_bytes: native_bytes,
         live_rows: rows,
+        oldest_s: finished.rows.iter().map(|r| seconds(r.append_time)).min().unwrap_or(u32::MAX),
+        newest_s: finished.rows.iter().map(|r| seconds(r.append_time)).max().unwrap_or(0),
         dead: Bits::default(),
+        free: Bits::default(),
         punched: Bits::default(),
         dead_bytes: 0,
+        free_bytes: 0,
+        young_bytes: 0,
         no_punch: false,
+        skip: false,
+        lost_rows: 0,
     }
 }
 
@@ -287,6 +338,7 @@ impl ShardStore {
     ) -> Result<Option<MergePlan>> {
         let covered = self.shared.manifest.look().checkpoint_applied;
         let sealed = journal.sealed_files();
+        let room = self.shared.room();
         let mut state = self.shared.state.lock();
         if state.merging.is_some() {
             return Err(Error::new(ErrorKind::Busy, "another merge is at work"));
@@ -310,6 +362,11 @@ impl ShardStore {
             None => {
                 let next = files.iter().copied().find(adoptable).and_then(|f| f.indexes);
                 let upto = next.map_or(upto, |(start, _)| upto.min(Index(start.0.saturating_sub(1))));
+                let bytes = state.frames.live_bytes_upto(upto);
+                if bytes > room {
+                    let what = format!("a merge of {bytes} bytes has room for {room}: it waits until more is free");
+                    return Err(Error::new(ErrorKind::StorageFull, what));
+                }
                 (upto, Work::Sorted(SortedWork::new(&state, first, upto)))
             }
         };
@@ -360,8 +417,7 @@ impl ShardStore {
                 Ok(MergeProgress::Done(plan.report))
             }
             Err(e) => {
-                plan.done = true;
-                switch::give_up(&self.shared);
+                plan.give_up();
                 Err(e)
             }
         }

@@ -26,14 +26,14 @@ pub struct Opened {
     pub runs: usize,
     /// Files left over by a crash, which were removed.
     pub removed: Vec<String>,
-    /// Segments that cannot be read at all, and why. Gaps between the offsets of partitions are fenced then.
+    /// Segments of which not everything can be read, and why. [`ShardStore::expect`] fences what they held.
     pub lost: Vec<String>,
 }
 
 impl ShardStore {
     /// Opens the store of the shard in `dir` (which must exist), or begins an empty one. Afterwards the caller opens the
     /// journal, gives every frame from [`ShardStore::journal_from`] on to [`ShardStore::apply`], and says with
-    /// [`ShardStore::trim`] and [`ShardStore::retain_partitions`] what its own state knows to be gone.
+    /// [`ShardStore::retain_partitions`] and [`ShardStore::expect`] what its own state knows to be gone and to be there.
     ///
     /// # Errors
     /// `Incompatible` when the directory belongs to a later version, `Damaged` when the manifest does not verify; nothing is
@@ -55,6 +55,7 @@ impl ShardStore {
                 Err(e) if matches!(e.kind, ErrorKind::Damaged | ErrorKind::Io) => {
                     opened.lost.push(format!("{}: {e}", named.name));
                     state.segments.lost.push(named.name);
+                    state.segments.missing = true;
                 }
                 Err(e) => return Err(e),
             }
@@ -65,6 +66,7 @@ impl ShardStore {
         for range in manifest.lost.clone() {
             let partition = state.partitions.entry(range.partition).or_default();
             partition.end = partition.end.max(range.end);
+            partition.holed = true;
             state.fence(range);
         }
         for name in [SEGMENTS_DIR, CHECKPOINT_DIR] {
@@ -130,13 +132,7 @@ pub(crate) fn read_table(env: &Env, segments: &Path, named: &NamedSegment) -> Re
     if len != named.len || !enough {
         return Err(Error::new(ErrorKind::Damaged, "a segment's files have another length than the manifest says"));
     }
-    let table = Table::read(&*index.as_range_source(), len, named.data_len)?;
-    let same =
-        table.name == named.name && table.crc == named.table_crc && table.rows.len() as u64 == u64::from(named.rows);
-    if !same {
-        return Err(Error::new(ErrorKind::Damaged, "a segment is not the one that the manifest names"));
-    }
-    Ok(table)
+    Table::read_expected(&*index.as_range_source(), len, named.data_len, &named.expected())
 }
 
 fn add(state: &mut State, named: &NamedSegment, table: &Table, opened: &mut Opened) -> Result<()> {
@@ -149,19 +145,36 @@ fn add(state: &mut State, named: &NamedSegment, table: &Table, opened: &mut Open
         native_bytes: named.native_bytes,
         live_bytes: 0,
         live_rows: 0,
+        oldest_s: u32::MAX,
+        newest_s: 0,
         dead: named.dead.clone(),
+        // Nobody reads yet.
+        free: named.dead.clone(),
         // A crash may have come between marking and punching: they are punched again.
         punched: Bits::default(),
         dead_bytes: 0,
+        free_bytes: 0,
+        young_bytes: 0,
         no_punch: false,
+        skip: false,
+        lost_rows: 0,
     };
+    if !table.wrong.is_empty() {
+        opened.lost.push(format!("{}: {}", named.name, table.wrong.join("; ")));
+        let dead = (0..named.rows).filter(|row| named.dead.get(*row) && table.row(*row).is_none()).count() as u32;
+        segment.lost_rows = table.lost_rows() - dead;
+        state.segments.missing |= segment.lost_rows > 0;
+    }
     let number = state.segments.next();
-    for (row, number_in_table) in table.rows.iter().zip(0u32..) {
+    for (number_in_table, row) in table.rows.iter().copied() {
         if named.dead.get(number_in_table) {
             segment.dead_bytes += u64::from(row.len);
+            segment.free_bytes += u64::from(row.len);
             continue;
         }
         segment.live_rows += 1;
+        segment.oldest_s = segment.oldest_s.min(seconds(row.append_time));
+        segment.newest_s = segment.newest_s.max(seconds(row.append_time));
         segment.live_bytes += u64::from(row.len);
         let run = RunRow {
             base: row.base,
@@ -191,7 +204,7 @@ fn remove_leftovers(env: &Env, dir: &Path, manifest: &Manifest) -> Result<Vec<St
         named.insert(segment.name.data_file());
     }
     let mut removed = remove_unnamed(env, &dir.join(SEGMENTS_DIR), &named)?;
-    let named = manifest.checkpoint_files.iter().map(|c| crate::checkpoint::file_name(c.sequence)).collect();
+    let named = manifest.checkpoint_files.iter().flat_map(|c| crate::checkpoint::file_names(c.sequence)).collect();
     removed.extend(remove_unnamed(env, &dir.join(CHECKPOINT_DIR), &named)?);
     let temporary = dir.join(super::manifest::TEMPORARY_FILE);
     if env.disk.exists(&temporary) {

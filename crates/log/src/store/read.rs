@@ -182,14 +182,6 @@ impl Reader<'_> {
         if full || base >= self.limit || (found && len > self.left) {
             return Ok(Taken::Stop);
         }
-        if base > self.cursor && !self.view.state.segments.lost.is_empty() {
-            // The gap may be the runs of a segment that could not be read.
-            if found {
-                return Ok(Taken::Stop);
-            }
-            let what = format!("offsets {} to {base} of partition {} are lost", self.cursor, self.id);
-            return Err(Error::new(ErrorKind::Damaged, what).into());
-        }
         let taken = take(self)?;
         if taken == Taken::All {
             self.cursor = self.cursor.max(end);

@@ -2,25 +2,23 @@
 //!
 //! ```text
 //!   all runs dead        manifest without the segment ─> file removed
-//!   some runs dead       manifest with the dead rows marked ─> their blocks punched out (whole pages, neighbours together)
-//!   punching impossible  enough dead ─> the live rest copied into a new segment ─> manifest ─> old file removed
+//!   some runs dead       manifest with the dead rows marked ─> their blocks punched out (whole pages, neighbours together),
+//!                        once no reader holds a range of them (lease.rs)
+//!   punching impossible  enough dead ─> the live rest written anew                                 (rewrite.rs)
+//!   many small segments  of one class ─> written anew as one                                       (rewrite.rs)
 //! ```
 //!
 //! Rows are marked dead durably before their bytes go, so that neither a start nor `check` takes the hole for damage.
 
 use super::ShardStore;
-use super::config::PARTITIONS_PER_LOCK_MAX;
-use super::index::RunRow;
 use super::manifest::{NamedSegment, flushed};
-use super::merge::segment_of;
-use super::query::read;
 use super::registry::Segment;
+use super::rewrite::Rewrite;
 use super::segment::format::{FOOTER_BYTES, HEADER_BYTES, ROW_BYTES};
-use super::segment::writer::SegmentWriter;
 use super::segment::{Row, SegmentKind, SegmentName, Table};
 use super::shared::{Counters, Shared};
 use crate::error::{Error, ErrorKind, Result};
-use polylogue_types::{FileRange, Map};
+use polylogue_types::Map;
 use std::ops::Range;
 
 /// Blocks are given back in whole pages. Bytes.
@@ -42,12 +40,15 @@ pub struct Reclaimed {
     pub punched: u64,
     /// Bytes written to save the live rest of segments.
     pub rewritten: u64,
+    /// Small segments that have become one.
+    pub compacted: usize,
     /// Whether there is more to do.
     pub more: bool,
 }
 
 impl ShardStore {
-    /// Gives back some room, if there is any to give: removes dead segments, punches holes, or does a piece of a rewrite.
+    /// Gives back some room, if there is any to give: removes dead segments, punches holes, or does a piece of a rewrite. Where
+    /// there is none, it joins small segments, which gives back memory.
     /// Blocks on the disk; readers and writers go on. To be called from time to time, and again while `more` is set.
     ///
     /// # Errors
@@ -55,8 +56,10 @@ impl ShardStore {
     pub fn reclaim_step(&self) -> Result<Reclaimed> {
         let mut maintenance = self.shared.maintenance.lock();
         let mut out = Reclaimed::default();
+        self.shared.turn_leases();
         if let Some(rewrite) = maintenance.take() {
-            *maintenance = rewrite.step(&self.shared, &mut out)?;
+            let name = rewrite.name();
+            *maintenance = rewrite.step(&self.shared, &mut out).inspect_err(|_| self.shared.discard(&[name]))?;
             out.more = true;
             return Ok(out);
         }
@@ -65,12 +68,16 @@ impl ShardStore {
             match self.shared.wasteful() {
                 Some(Waste::Punch(segment)) => self.shared.punch(segment, &mut out)?,
                 Some(Waste::Rewrite(segment)) => {
-                    *maintenance = Some(Rewrite::begin(&self.shared, segment)?);
-                    out.more = true;
+                    *maintenance = Some(Rewrite::begin(&self.shared, &[segment])?);
                 }
-                None => {}
+                None => {
+                    if let Some(small) = self.shared.crowded() {
+                        *maintenance = Some(Rewrite::begin(&self.shared, &small)?);
+                    }
+                }
             }
         }
+        out.more |= maintenance.is_some();
         out.more |= out.removed > 0 || self.shared.wasteful().is_some();
         Ok(out)
     }
@@ -84,26 +91,26 @@ enum Waste {
 
 impl Shared {
     fn remove_dead(&self, out: &mut Reclaimed) -> Result<()> {
-        let dead: Vec<(u32, Segment)> = {
+        let (dead, lost): (Vec<(u32, Segment)>, Vec<SegmentName>) = {
             let state = self.state.lock();
-            let dead = state.segments.iter().filter(|(_, s)| s.live_rows == 0);
-            dead.map(|(n, s)| (n, s.clone())).take(REMOVED_PER_STEP_MAX).collect()
+            // Where nothing lacks any more, nobody wants what could not be read either.
+            let whole = state.expected && state.holes.is_empty();
+            let dead = state.segments.iter().filter(|(_, s)| s.live_rows == 0 && (s.lost_rows == 0 || whole));
+            let lost = if whole { state.segments.lost.clone() } else { Vec::new() };
+            (dead.map(|(n, s)| (n, s.clone())).take(REMOVED_PER_STEP_MAX).collect(), lost)
         };
-        if dead.is_empty() {
+        if dead.is_empty() && lost.is_empty() {
             return Ok(());
         }
-        let names: Vec<SegmentName> = dead.iter().map(|(_, s)| s.name).collect();
+        let names: Vec<SegmentName> = dead.iter().map(|(_, s)| s.name).chain(lost.iter().copied()).collect();
         let forget = || self.manifest.update(|m| m.segments.retain(|s| !names.contains(&s.name)));
         match forget() {
             Err(e) if e.kind == ErrorKind::StorageFull => {
                 // Not even the manifest has room. What nobody wants can be given back without it: its rows come to life
                 // again at a start, but the log starts of their partitions do too.
-                for (number, segment) in &dead {
-                    let table = u64::from(segment.rows) * ROW_BYTES as u64 + FOOTER_BYTES as u64;
-                    let end = if segment.bytes() == segment.len { segment.len - table } else { segment.data_len };
-                    self.data_file(*number)?
-                        .punch(HEADER_BYTES as u64, end - HEADER_BYTES as u64)
-                        .map_err(|e| Error::io("cannot give blocks back", e))?;
+                for (number, segment) in dead.iter().filter(|(_, s)| s.is_unread() && !s.skip) {
+                    // One that cannot be written to must not keep the others.
+                    let _ = self.sound(*number, self.empty(*number, segment));
                 }
                 forget()?;
             }
@@ -112,13 +119,39 @@ impl Shared {
         for (number, segment) in dead {
             self.state.lock().segments.remove(number);
             self.close(number);
-            self.remove_files(&segment)?;
+            self.remove_files(&segment.name)?;
             out.removed += 1;
+        }
+        for name in lost {
+            self.state.lock().segments.lost.retain(|l| *l != name);
+            out.removed += 1;
+            // A part of it may be missing; what cannot be removed now the next start removes.
+            let _ = self.remove_files(&name);
         }
         Ok(())
     }
 
-    fn remove_files(&self, segment: &Segment) -> Result<()> {
+    /// Gives all native bytes of a dead segment back.
+    fn empty(&self, number: u32, segment: &Segment) -> Result<()> {
+        let table = u64::from(segment.rows) * ROW_BYTES as u64 + FOOTER_BYTES as u64;
+        let end = if segment.bytes() == segment.len { segment.len - table } else { segment.data_len };
+        let given = self.data_file(number)?.punch(HEADER_BYTES as u64, end - HEADER_BYTES as u64);
+        given.map(|_| ()).map_err(|e| Error::io("cannot give blocks back", e))
+    }
+
+    /// Takes note of a segment whose files give errors: it is passed over until the next start, so that the others have
+    /// their turn.
+    pub(super) fn sound<T>(&self, number: u32, result: Result<T>) -> Result<T> {
+        result.inspect_err(|e| {
+            if e.kind != ErrorKind::StorageFull
+                && let Some(segment) = self.state.lock().segments.get_mut(number)
+            {
+                segment.skip = true;
+            }
+        })
+    }
+
+    pub(super) fn remove_files(&self, segment: &SegmentName) -> Result<()> {
         for file in segment.files() {
             let path = self.segments_dir().join(file);
             self.env.disk.remove(&path).map_err(|e| Error::io(format!("cannot remove {}", path.display()), e))?;
@@ -128,15 +161,21 @@ impl Shared {
 
     /// The segment with the most dead bytes that it is worth while to do something about.
     fn wasteful(&self) -> Option<Waste> {
+        let room = self.room();
         let state = self.state.lock();
         let percent = u64::from(self.config.rewrite_dead_percent);
         let (number, segment) = state
             .segments
             .iter()
-            .filter(|(_, s)| s.live_rows > 0)
+            .filter(|(_, s)| s.live_rows > 0 && !s.skip)
             .filter(|(_, s)| match s.no_punch {
-                true => (s.native_bytes - s.live_bytes) * 100 >= s.native_bytes * percent,
-                false => s.dead_bytes >= PUNCH_BYTES_MIN.min(s.native_bytes / PUNCH_SHARE_MIN).max(1),
+                // Runs that cannot be read would not come along.
+                true => {
+                    s.lost_rows == 0
+                        && (s.native_bytes - s.live_bytes) * 100 >= s.native_bytes * percent
+                        && s.live_bytes <= room
+                }
+                false => s.free_bytes >= PUNCH_BYTES_MIN.min(s.native_bytes / PUNCH_SHARE_MIN).max(1),
             })
             .max_by_key(|(_, s)| s.dead_bytes)?;
         Some(if segment.no_punch { Waste::Rewrite(number) } else { Waste::Punch(number) })
@@ -165,8 +204,12 @@ impl Shared {
     fn punch(&self, number: u32, out: &mut Reclaimed) -> Result<()> {
         let Some(segment) = self.state.lock().segments.get(number).cloned() else { return Ok(()) };
         self.name_dead(&segment)?;
-        let table = self.table(number, &segment)?;
-        let holes = holes(&table, &segment);
+        self.sound(number, self.punch_rows(number, &segment, out))
+    }
+
+    fn punch_rows(&self, number: u32, segment: &Segment, out: &mut Reclaimed) -> Result<()> {
+        let table = self.table(number, segment)?;
+        let holes = holes(&table, segment);
         let file = self.data_file(number)?;
         let mut punched_rows = Vec::new();
         for hole in holes.iter().take(HOLES_PER_STEP_MAX) {
@@ -188,18 +231,17 @@ impl Shared {
         let mut state = self.state.lock();
         if let Some(s) = state.segments.get_mut(number) {
             for row in punched_rows {
-                let len = table.rows.get(row as usize).map_or(0, |r| u64::from(r.len));
-                if s.dead.get(row) && s.punched.set(row) {
-                    s.dead_bytes = s.dead_bytes.saturating_sub(len);
-                }
+                let len = table.row(row).map_or(0, |r| u64::from(r.len));
+                s.punched(row, len);
             }
         }
         Ok(())
     }
 
     /// Reads the run table of a segment again.
-    fn table(&self, number: u32, segment: &Segment) -> Result<Table> {
-        Table::read(&*self.index_handle(number)?, segment.len, segment.data_len)
+    pub(super) fn table(&self, number: u32, segment: &Segment) -> Result<Table> {
+        let index = self.index_handle(number)?;
+        Table::read_expected(&*index, segment.len, segment.data_len, &segment.expected())
     }
 }
 
@@ -216,8 +258,8 @@ fn holes(table: &Table, segment: &Segment) -> Vec<Hole> {
         SegmentKind::Sorted => row.extent(SegmentKind::Sorted),
         SegmentKind::Adopted => u64::from(row.position)..u64::from(row.position) + u64::from(row.len),
     };
-    let dead = table.rows.iter().zip(0u32..).filter(|(_, number)| segment.dead.get(*number));
-    let mut ranges: Vec<(Range<u64>, u32)> = dead.map(|(row, number)| (native(row), number)).collect();
+    let dead = table.rows.iter().filter(|(number, _)| segment.free.get(*number));
+    let mut ranges: Vec<(Range<u64>, u32)> = dead.map(|(number, row)| (native(row), *number)).collect();
     ranges.sort_unstable_by_key(|(range, _)| range.start);
     let mut holes: Vec<Hole> = Vec::new();
     for (range, number) in ranges {
@@ -231,91 +273,4 @@ fn holes(table: &Table, segment: &Segment) -> Vec<Hole> {
     }
     holes.retain(|hole| hole.rows.iter().any(|row| !segment.punched.get(*row)));
     holes
-}
-
-/// The live rest of a segment on its way into a new one.
-#[derive(Debug)]
-pub(super) struct Rewrite {
-    number: u32,
-    old: Segment,
-    table: Table,
-    /// The row that comes next.
-    next: usize,
-    /// Rows that were copied: number in the old table.
-    copied: Vec<u32>,
-    writer: SegmentWriter,
-}
-
-impl Rewrite {
-    fn begin(shared: &Shared, number: u32) -> Result<Rewrite> {
-        let old = shared.state.lock().segments.get(number).cloned();
-        let old = old.ok_or_else(|| Error::new(ErrorKind::OutOfRange, "the segment is gone"))?;
-        let name = SegmentName { kind: SegmentKind::Sorted, rewrite: old.name.rewrite.wrapping_add(1), ..old.name };
-        let name = SegmentName { journal_file: 0, ..name };
-        let writer = shared.begin_segment(name)?;
-        let table = shared.table(number, &old)?;
-        Ok(Rewrite { number, old, table, next: 0, copied: Vec::new(), writer })
-    }
-
-    /// Copies some runs as they are, checksums included, so that damage stays visible; nothing when that was the last.
-    fn step(mut self, shared: &Shared, out: &mut Reclaimed) -> Result<Option<Rewrite>> {
-        let data = shared.handle(self.number)?;
-        let index = shared.index_handle(self.number)?;
-        while self.writer.buffered() < shared.config.merge_step_bytes {
-            let Some(row) = self.table.rows.get(self.next).copied() else { break };
-            let number = self.next as u32;
-            self.next += 1;
-            if shared.state.lock().segments.get(self.number).is_none_or(|s| s.dead.get(number)) {
-                continue;
-            }
-            let range = |source: &std::sync::Arc<dyn polylogue_types::RangeSource>, position: u32, len: u32| {
-                FileRange { source: source.clone(), position: u64::from(position), len }
-            };
-            let native = read(&range(&data, row.position, row.len))?;
-            let rest = read(&range(&index, row.tables, row.tables_len + row.index_len))?;
-            self.writer.copy_run(&row, &native, &rest)?;
-            self.copied.push(number);
-        }
-        let bytes = self.writer.buffered() as u64;
-        shared.flushed(self.writer.flush())?;
-        out.rewritten += bytes;
-        Counters::add(&shared.counters.merged_bytes, bytes);
-        if self.next < self.table.rows.len() {
-            return Ok(Some(self));
-        }
-        self.finish(shared, out)?;
-        Ok(None)
-    }
-
-    fn finish(self, shared: &Shared, out: &mut Reclaimed) -> Result<()> {
-        let before = self.writer.written();
-        let finished = shared.flushed(self.writer.finish())?;
-        out.rewritten += finished.len - before;
-        flushed(&shared.env, shared.env.disk.sync_dir(&shared.segments_dir()), "the directory of segments")?;
-        let new = segment_of(&finished, finished.len);
-        let named = NamedSegment::of(&new);
-        let old_name = self.old.name;
-        shared.manifest.update(|manifest| {
-            manifest.segments.retain(|s| s.name != old_name);
-            manifest.segments.push(named);
-        })?;
-        let number = shared.state.lock().segments.add(new);
-        let moved: Vec<_> = finished.rows.iter().zip(0u32..).zip(&self.copied).collect();
-        for batch in moved.chunks(PARTITIONS_PER_LOCK_MAX) {
-            let mut state = shared.state.lock();
-            for ((row, new_row), old_row) in batch {
-                let old = |r: &&mut RunRow| (r.segment, r.row) == (self.number, **old_row);
-                let live = state.partitions.get_mut(&row.partition);
-                match live.and_then(|p| p.rows.iter_mut().find(old)) {
-                    Some(live) => {
-                        (live.segment, live.row, live.position, live.marks) = (number, *new_row, row.position, 0);
-                    }
-                    None => state.segments.row_died(number, *new_row, row.len),
-                }
-            }
-        }
-        shared.state.lock().segments.remove(self.number);
-        shared.close(self.number);
-        shared.remove_files(&self.old)
-    }
 }

@@ -1,8 +1,10 @@
 //! The segments that are there, by a number of this process, and which of their runs are dead or verified.
 
-use super::segment::SegmentName;
-use polylogue_types::Map;
+use super::lease::{Lease, Leases};
+use super::segment::{Expected, SegmentName};
+use polylogue_types::{Map, RangeSource};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A set of small numbers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -57,24 +59,46 @@ pub(super) struct Segment {
     pub(super) native_bytes: u64,
     pub(super) live_bytes: u64,
     pub(super) live_rows: u32,
+    /// When the last entry of its oldest and of its newest run was appended, in seconds.
+    pub(super) oldest_s: u32,
+    pub(super) newest_s: u32,
     /// Rows that nobody wants any more.
     pub(super) dead: Bits,
+    /// Of those, the ones that no reader can hold any more.
+    pub(super) free: Bits,
     /// Of those, the ones whose blocks were given back.
     pub(super) punched: Bits,
-    /// Native bytes of dead rows that were not given back yet.
+    /// Native bytes of dead rows that were not given back yet, of those of them that are free, and of those that died since the
+    /// leases were closed last.
     pub(super) dead_bytes: u64,
+    pub(super) free_bytes: u64,
+    pub(super) young_bytes: u64,
     /// The file system gives no blocks back: the live rest is written anew when enough is dead.
     pub(super) no_punch: bool,
+    /// Its files gave an error when room was to be given back: the others come first, until the next start.
+    pub(super) skip: bool,
+    /// Rows that could not be read at the start and are not known to be dead: nobody knows whose they are.
+    pub(super) lost_rows: u32,
 }
 
 impl Segment {
-    /// Files that it takes.
-    pub(super) fn files(&self) -> Vec<String> {
-        let mut files = vec![self.name.index_file()];
-        if self.name.data_file() != files[0] {
-            files.push(self.name.data_file());
+    /// Whether no reader can hold anything of its dead rows.
+    pub(super) fn is_unread(&self) -> bool {
+        self.free.words() == self.dead.words()
+    }
+
+    /// The blocks of a dead row were given back.
+    pub(super) fn punched(&mut self, row: u32, len: u64) {
+        if self.free.get(row) && self.punched.set(row) {
+            self.dead_bytes = self.dead_bytes.saturating_sub(len);
+            self.free_bytes = self.free_bytes.saturating_sub(len);
         }
-        files
+    }
+
+    /// What its files must say.
+    pub(super) fn expected(&self) -> Expected {
+        let Segment { name, rows, table_crc, native_bytes, .. } = *self;
+        Expected { name, rows, table_crc, native_bytes }
     }
 
     /// Bytes of its files; blocks given back are counted still.
@@ -87,11 +111,14 @@ impl Segment {
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     segments: BTreeMap<u32, Segment>,
+    leases: BTreeMap<u32, Leases>,
     next: u32,
     /// Blocks verified so far, of runs that are not verified wholly.
     verified: Map<(u32, u32), Bits>,
-    /// A segment could not be read at the start: gaps between offsets may be its runs.
+    /// Segments that could not be read at the start: holes between offsets may be their runs.
     pub(super) lost: Vec<SegmentName>,
+    /// Runs could not be read at the start.
+    pub(super) missing: bool,
 }
 
 impl Registry {
@@ -105,7 +132,13 @@ impl Registry {
         let number = self.next;
         self.next += 1;
         self.segments.insert(number, segment);
+        self.leases.insert(number, Leases::default());
         number
+    }
+
+    /// The segment is a journal file that was read as `file` until now.
+    pub(super) fn was_journal(&mut self, number: u32, file: Arc<dyn RangeSource>) {
+        self.leases.insert(number, Leases::of_journal(file));
     }
 
     pub(super) fn get(&self, number: u32) -> Option<&Segment> {
@@ -123,7 +156,31 @@ impl Registry {
 
     pub(super) fn remove(&mut self, number: u32) -> Option<Segment> {
         self.verified.retain(|(segment, _), _| *segment != number);
+        self.leases.remove(&number);
         self.segments.remove(&number)
+    }
+
+    /// What whoever reads a segment must hold.
+    pub(super) fn lease(&self, number: u32) -> Option<&Lease> {
+        self.leases.get(&number).map(Leases::current)
+    }
+
+    /// Frees the dead rows that nobody reads any more, and closes the leases of segments where rows have died since: the
+    /// numbers of those segments.
+    pub(super) fn turn_leases(&mut self) -> Vec<u32> {
+        let mut closed = Vec::new();
+        for (number, segment) in &mut self.segments {
+            let Some(leases) = self.leases.get_mut(number) else { continue };
+            if let Some(free) = leases.freed() {
+                segment.free = free;
+                segment.free_bytes = segment.dead_bytes - segment.young_bytes;
+            }
+            if segment.young_bytes > 0 && leases.close(&segment.dead) {
+                segment.young_bytes = 0;
+                closed.push(*number);
+            }
+        }
+        closed
     }
 
     /// Nobody wants a row any more.
@@ -135,6 +192,7 @@ impl Registry {
             segment.live_rows -= 1;
             segment.live_bytes -= u64::from(len);
             segment.dead_bytes += u64::from(len);
+            segment.young_bytes += u64::from(len);
         }
     }
 

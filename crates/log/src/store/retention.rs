@@ -13,6 +13,23 @@ pub struct Retention {
     pub bytes: Option<u64>,
 }
 
+/// Segments of one class span at most this share of the retention time of their class when they become one.
+const SPAN_SHARE: u64 = 8;
+
+/// The class of partitions that keep messages for so long (`None`: for ever). Those of one class share segments, because they
+/// live about equally long: class `c` keeps them for at least 2^(c-1) minutes and less than 2^c; class 0 less than one.
+#[must_use]
+pub fn retention_class(ms: Option<u64>) -> u8 {
+    ms.map_or(u8::MAX, |ms| (u64::BITS - (ms / 60_000).leading_zeros()) as u8)
+}
+
+/// From when to when the runs of one segment may have been appended after several became one, in seconds: so little of what
+/// the class keeps that nothing stays much longer for it. `None` for a class whose segments are gone before it would pay.
+pub(super) fn span_max_s(class: u8) -> Option<u32> {
+    let minutes = 1u64.checked_shl(u32::from(class).checked_sub(1)?).unwrap_or(u64::MAX);
+    Some(u32::try_from(minutes.saturating_mul(60) / SPAN_SHARE).unwrap_or(u32::MAX))
+}
+
 /// Where a partition should start: after the last of its oldest runs that are too old, or that are in excess. `total` is the
 /// partition's size in bytes; `runs` come oldest first; `None` when nothing goes.
 ///
@@ -56,6 +73,19 @@ mod tests {
         assert_eq!(start(10_000, Some(4_999), None), Some(30));
         assert_eq!(start(10_000, Some(0), None), Some(40));
         assert_eq!(start(i64::MIN, Some(0), None), None);
+    }
+
+    #[test]
+    fn a_class_knows_how_long_it_keeps() {
+        let classes = [None, Some(0), Some(59_999), Some(60_000), Some(119_999), Some(120_000), Some(u64::MAX)];
+        assert_eq!(classes.map(retention_class), [u8::MAX, 0, 0, 1, 1, 2, 49]);
+        assert_eq!(retention_class(Some(7 * 24 * 3_600_000)), 14);
+        let day = 24 * 3_600;
+        assert!(span_max_s(14).is_some_and(|span| span < day && span > day / 2));
+        assert_eq!(
+            (span_max_s(0), span_max_s(1), span_max_s(64), span_max_s(255)),
+            (None, Some(7), Some(u32::MAX), Some(u32::MAX))
+        );
     }
 
     #[test]

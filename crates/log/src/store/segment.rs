@@ -5,4 +5,4 @@ pub mod format;
 pub mod writer;
 
 pub use entries::{Entries, Span};
-pub use format::{Block, Row, SegmentKind, SegmentName, SparseIndex, Table};
+pub use format::{Block, Expected, Row, SegmentKind, SegmentName, SparseIndex, Table};

@@ -2,10 +2,11 @@
 
 use super::config::StoreConfig;
 use super::index::{FencedRange, RunRow, State};
+use super::lease::{Lease, LeasedFile};
 use super::lru::Lru;
 use super::manifest::Keeper;
 use super::query::{Sparse, read};
-use super::reclaim::Rewrite;
+use super::rewrite::Rewrite;
 use super::segment::SparseIndex;
 use super::segment::format::{FOOTER_BYTES, ROW_BYTES, Row};
 use crate::checkpoint::CheckpointStore;
@@ -30,6 +31,24 @@ enum Part {
     Index,
 }
 
+/// An open file of a segment.
+#[derive(Clone, Debug)]
+struct Handle {
+    file: Arc<dyn DiskFile>,
+    /// The same as readers get it: with the segment's lease, where blocks of it may be given back.
+    source: Arc<dyn RangeSource>,
+}
+
+impl Handle {
+    fn new(part: Part, file: Arc<dyn DiskFile>, lease: &Lease) -> Handle {
+        let source = match part {
+            Part::Data => Arc::new(LeasedFile::new(file.clone(), lease.clone())),
+            Part::Index => file.clone().as_range_source(),
+        };
+        Handle { file, source }
+    }
+}
+
 /// The insides of a store.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -44,7 +63,7 @@ pub(super) struct Shared {
     pub(super) maintenance: Mutex<Option<Rewrite>>,
     /// Opened when first asked for: there must be one only, because it knows what the files hold.
     pub(super) checkpoints: Mutex<Option<CheckpointStore>>,
-    handles: Mutex<Lru<(u32, Part), Arc<dyn DiskFile>>>,
+    handles: Mutex<Lru<(u32, Part), Handle>>,
     sparse: Mutex<Lru<(u32, u32), Arc<Sparse>>>,
     pub(super) counters: Counters,
 }
@@ -88,7 +107,7 @@ impl Shared {
 
     /// The open file with a segment's native bytes, if it is open.
     pub(super) fn cached_handle(&self, segment: u32) -> Option<Arc<dyn RangeSource>> {
-        self.handles.lock().get(&(segment, Part::Data)).map(DiskFile::as_range_source)
+        self.handles.lock().get(&(segment, Part::Data)).map(|handle| handle.source)
     }
 
     /// The sparse index of a run, if it is in memory.
@@ -98,40 +117,60 @@ impl Shared {
 
     /// Opens the file with a segment's native bytes, or takes the open one.
     pub(super) fn handle(&self, segment: u32) -> Result<Arc<dyn RangeSource>> {
-        self.open(segment, Part::Data).map(DiskFile::as_range_source)
+        self.open(segment, Part::Data).map(|handle| handle.source)
     }
 
     /// The same to write to (punching).
     pub(super) fn data_file(&self, segment: u32) -> Result<Arc<dyn DiskFile>> {
-        self.open(segment, Part::Data)
+        self.open(segment, Part::Data).map(|handle| handle.file)
     }
 
     /// The same of a segment's `.seg` file.
     pub(super) fn index_handle(&self, segment: u32) -> Result<Arc<dyn RangeSource>> {
-        self.open(segment, Part::Index).map(DiskFile::as_range_source)
+        self.open(segment, Part::Index).map(|handle| handle.source)
     }
 
-    fn open(&self, segment: u32, part: Part) -> Result<Arc<dyn DiskFile>> {
-        if let Some(file) = self.handles.lock().get(&(segment, part)) {
-            return Ok(file);
+    fn open(&self, segment: u32, part: Part) -> Result<Handle> {
+        if let Some(handle) = self.handles.lock().get(&(segment, part)) {
+            return Ok(handle);
         }
-        let name = self.state.lock().segments.get(segment).map(|s| s.name);
-        let name = name.ok_or_else(|| Error::new(ErrorKind::OutOfRange, "the segment is gone"))?;
+        let gone = || Error::new(ErrorKind::OutOfRange, "the segment is gone");
+        let known = |shared: &Shared| {
+            let state = shared.state.lock();
+            state.segments.get(segment).map(|s| s.name).zip(state.segments.lease(segment).cloned())
+        };
+        let (name, lease) = known(self).ok_or_else(gone)?;
         let file = if part == Part::Data { name.data_file() } else { name.index_file() };
         let path = self.segments_dir().join(file);
-        let opened = self.env.disk.open(&path, OpenMode::ReadWrite).map_err(|e| {
-            if self.state.lock().segments.get(segment).is_none() {
-                return Error::new(ErrorKind::OutOfRange, "the segment is gone");
-            }
-            Error::io(format!("cannot open {}", path.display()), e)
+        let opened = self.env.disk.open(&path, OpenMode::ReadWrite).map_err(|e| match known(self) {
+            None => gone(),
+            Some(_) => Error::io(format!("cannot open {}", path.display()), e),
         })?;
-        self.handles.lock().put((segment, part), opened.clone(), 1);
-        Ok(opened)
+        let handle = Handle::new(part, opened, &lease);
+        self.handles.lock().put((segment, part), handle.clone(), 1);
+        // Meanwhile the segment may have been removed, or its lease closed: nobody would come by again to let go of this.
+        if known(self).is_none_or(|(_, now)| !now.is(&lease)) {
+            self.handles.lock().remove(&(segment, part));
+        }
+        Ok(handle)
     }
 
     /// Keeps a file open that a merge has just written.
     pub(super) fn keep_open(&self, segment: u32, file: Arc<dyn DiskFile>) {
-        self.handles.lock().put((segment, Part::Data), file, 1);
+        let lease = self.state.lock().segments.lease(segment).cloned().unwrap_or_default();
+        self.handles.lock().put((segment, Part::Data), Handle::new(Part::Data, file, &lease), 1);
+    }
+
+    /// Finds out which dead rows no reader can hold any more.
+    pub(super) fn turn_leases(&self) {
+        let closed = self.state.lock().segments.turn_leases();
+        for segment in &closed {
+            // The cache is no reader.
+            self.handles.lock().remove(&(*segment, Part::Data));
+        }
+        if !closed.is_empty() {
+            self.state.lock().segments.turn_leases();
+        }
     }
 
     /// The segment is removed.
@@ -167,8 +206,7 @@ impl Shared {
         let from_end = (FOOTER_BYTES + (rows - run.row) as usize * ROW_BYTES) as u64;
         let position = len.checked_sub(from_end).ok_or_else(|| damaged("a segment is too short"))?;
         let bytes = read(&FileRange { source: source.clone(), position, len: ROW_BYTES as u32 })?;
-        let row = Row::decode(&bytes).map_err(|e| damaged(&e.to_string()))?;
-        // The row's own checksum was held against it at the start; this tells whether it has changed since.
+        let row = Row::open(&bytes).map_err(|e| damaged(&e.to_string()))?;
         if (row.base, row.end, row.position, row.len) != (run.base, run.end, run.position, run.len) {
             return Err(damaged("a row of a run table has changed"));
         }

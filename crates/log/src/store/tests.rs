@@ -1,9 +1,15 @@
 //! Tests of the store over the simulated disk.
 
 mod cases;
+mod compact;
 mod crash;
 mod damage;
+mod expect;
+mod failing;
 mod format;
+mod hook;
+mod leases;
+mod lost;
 mod model;
 mod rig;
 mod room;

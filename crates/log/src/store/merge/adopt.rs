@@ -40,6 +40,11 @@ impl AdoptWork {
         AdoptWork { files: files.into(), current: None }
     }
 
+    /// The segments that it has begun and the manifest may not name.
+    pub(super) fn begun(&self) -> Vec<SegmentName> {
+        self.files.front().and_then(|f| Some(name_of(f, f.indexes?))).into_iter().collect()
+    }
+
     /// One piece; true when the last file is a segment.
     pub(super) fn step(
         &mut self,
@@ -52,7 +57,7 @@ impl AdoptWork {
         };
         let mut current = match self.current.take() {
             Some(current) => current,
-            None => begin(shared, &file, first, last)?,
+            None => begin(shared, name_of(&file, (first, last)))?,
         };
         if !current.step(shared, report)? {
             self.current = Some(current);
@@ -64,16 +69,13 @@ impl AdoptWork {
     }
 }
 
-fn begin(shared: &Shared, file: &SealedFile, first: Index, last: Index) -> Result<Indexing> {
-    let name = SegmentName {
-        upto: last,
-        first,
-        kind: SegmentKind::Adopted,
-        class: 0,
-        part: 0,
-        rewrite: 0,
-        journal_file: file.sequence,
-    };
+fn name_of(file: &SealedFile, (first, upto): (Index, Index)) -> SegmentName {
+    let (kind, journal_file) = (SegmentKind::Adopted, file.sequence);
+    SegmentName { upto, first, kind, class: 0, part: 0, rewrite: 0, journal_file }
+}
+
+fn begin(shared: &Shared, name: SegmentName) -> Result<Indexing> {
+    let (first, last) = (name.first, name.upto);
     let mut runs = Vec::new();
     {
         let state = shared.state.lock();
@@ -109,7 +111,7 @@ impl Indexing {
                 self.next += 1;
             }
         }
-        fetch(&mut batch)?;
+        fetch(shared, self.writer.name().upto, &mut batch)?;
         for (moving, position) in batch.iter().zip(positions) {
             self.writer.begin_run(moving.partition(), moving.run.form, Some(position))?;
             if !moving.add_to(shared, &mut self.writer)? {
@@ -155,8 +157,11 @@ impl Indexing {
         let data_len = finished.rows.iter().map(|r| u64::from(r.position) + u64::from(r.len)).max().unwrap_or(0);
         let finished = vec![(finished, data_len)];
         shared.name_segments(last, &finished)?;
-        super::switch::install(shared, last, finished, false)?;
+        super::switch::install(shared, last, finished, Some(adopted.file.clone().as_range_source()))?;
         super::switch::cover(shared, last);
+        // What was reserved behind the last frame is room that nobody else would ever get. If it cannot be given back now, it
+        // comes back with the file.
+        let _ = adopted.file.set_len(file.end);
         report.segments += 1;
         report.adopted += self.native_bytes;
         Counters::add(&shared.counters.adopted_bytes, self.native_bytes);

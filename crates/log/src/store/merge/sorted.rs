@@ -44,6 +44,8 @@ pub(super) struct Moving {
     bytes: Bytes,
     /// Of forms that do not describe themselves.
     envelopes: Vec<Envelope>,
+    /// The disk gave an error instead of its bytes or envelopes.
+    unread: Option<Error>,
 }
 
 enum From {
@@ -66,6 +68,11 @@ impl SortedWork {
         }
     }
 
+    /// The segments that it has begun.
+    pub(super) fn begun(&self) -> Vec<SegmentName> {
+        self.finished.iter().map(|(f, _)| f.name).chain(self.writer.as_ref().map(|w| *w.name())).collect()
+    }
+
     /// Asks for the classes, without the lock.
     pub(super) fn classify(&mut self, classes: &dyn Classes) {
         for (class, id) in &mut self.order {
@@ -79,13 +86,13 @@ impl SortedWork {
         let mut batch = self.collect(shared, upto)?;
         if batch.is_empty() {
             self.end_segment(shared, report)?;
+            shared.name_segments(upto, &self.finished)?;
             let finished = std::mem::take(&mut self.finished);
-            shared.name_segments(upto, &finished)?;
             report.segments += finished.len();
-            super::switch::install(shared, upto, finished, true)?;
+            super::switch::install(shared, upto, finished, None)?;
             return Ok(true);
         }
-        fetch(&mut batch)?;
+        fetch(shared, upto, &mut batch)?;
         for moving in &batch {
             self.place(shared, upto, moving, report)?;
         }
@@ -152,8 +159,8 @@ impl SortedWork {
 
     fn end_segment(&mut self, shared: &Shared, report: &mut MergeReport) -> Result<()> {
         if let Some(writer) = self.writer.take() {
-            let before = writer.written();
-            let finished = shared.flushed(writer.finish())?;
+            let (before, name) = (writer.written(), *writer.name());
+            let finished = shared.flushed(writer.finish()).inspect_err(|_| shared.discard(&[name]))?;
             count(shared, report, finished.len - before);
             let len = finished.len;
             self.finished.push((finished, len));
@@ -167,8 +174,19 @@ fn count(shared: &Shared, report: &mut MergeReport, bytes: u64) {
     Counters::add(&shared.counters.merged_bytes, bytes);
 }
 
-/// Reads the runs of a batch, in the order in which they stand in the journal files.
-pub(super) fn fetch(batch: &mut [Moving]) -> Result<()> {
+/// Reads the runs of a batch, in the order in which they stand in the journal files. An error of the disk fails the merge up to
+/// `upto`, until it has failed for `unreadable_ms_max`: then what cannot be read is damage, because otherwise a bad sector would
+/// keep the journal for ever.
+pub(super) fn fetch(shared: &Shared, upto: Index, batch: &mut [Moving]) -> Result<()> {
+    read_all(batch);
+    list(batch);
+    match batch.iter_mut().find_map(|moving| moving.unread.take()) {
+        Some(error) if shared.is_to_try_again(upto) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn read_all(batch: &mut [Moving]) {
     let mut order: Vec<usize> = (0..batch.len()).collect();
     order.sort_unstable_by_key(|i| batch.get(*i).map(|m| (m.run.slot, m.run.position)));
     let mut group: Vec<usize> = Vec::new();
@@ -179,12 +197,11 @@ pub(super) fn fetch(batch: &mut [Moving]) -> Result<()> {
         if covered.as_mut().is_some_and(|so_far| join(so_far, &range)) {
             group.push(i);
         } else {
-            read_group(batch, covered.replace(range), &group)?;
+            read_group(batch, covered.replace(range), &group);
             group = vec![i];
         }
     }
-    read_group(batch, covered, &group)?;
-    list(batch)
+    read_group(batch, covered, &group);
 }
 
 /// Makes a range longer so that it covers another one too, where that is near enough.
@@ -199,33 +216,27 @@ fn join(range: &mut FileRange, other: &FileRange) -> bool {
     true
 }
 
-fn read_group(batch: &mut [Moving], range: Option<FileRange>, group: &[usize]) -> Result<()> {
-    let Some(range) = range else { return Ok(()) };
-    let bytes = match read(&range) {
-        Ok(bytes) => Some(bytes),
-        // The file is too short: what of it is there is read run by run.
-        Err(e) if e.kind == ErrorKind::Damaged => None,
-        Err(e) => return Err(e),
-    };
+fn read_group(batch: &mut [Moving], range: Option<FileRange>, group: &[usize]) {
+    let Some(range) = range else { return };
+    // Where the file is too short, or a sector of it is bad, what of it can be read is read run by run.
+    let bytes = read(&range).ok();
     for i in group {
         let Some(moving) = batch.get_mut(*i) else { continue };
         let Some(mine) = moving.locate() else { continue };
         let start = (mine.position - range.position) as usize;
-        moving.bytes = match &bytes {
-            Some(bytes) => bytes.slice(start..start + mine.len as usize),
+        match &bytes {
+            Some(bytes) => moving.bytes = bytes.slice(start..start + mine.len as usize),
             None => match read(&mine) {
-                Ok(bytes) => bytes,
+                Ok(bytes) => moving.bytes = bytes,
                 // It stays without bytes, which is damage.
-                Err(e) if e.kind == ErrorKind::Damaged => continue,
-                Err(e) => return Err(e),
+                Err(e) => moving.failed(e),
             },
-        };
+        }
     }
-    Ok(())
 }
 
 /// Gets the envelopes of the runs that need them. Runs of one frame are looked up together.
-fn list(batch: &mut [Moving]) -> Result<()> {
+fn list(batch: &mut [Moving]) {
     let mut order: Vec<usize> = (0..batch.len()).collect();
     order.retain(|i| batch.get(*i).is_some_and(|m| !entries::describes_itself(m.run.form)));
     order.sort_unstable_by_key(|i| batch.get(*i).map(|m| m.run.slot));
@@ -242,14 +253,15 @@ fn list(batch: &mut [Moving]) -> Result<()> {
                 Some((slot, entries)) if *slot == run.slot => entries,
                 _ => match read_entries(frame) {
                     Ok(entries) => &last.insert((run.slot, entries)).1,
-                    Err(e) if e.kind == ErrorKind::Damaged => continue,
-                    Err(e) => return Err(e),
+                    Err(e) => {
+                        moving.failed(e);
+                        continue;
+                    }
                 },
             },
         };
         moving.envelopes = envelopes(known, &run);
     }
-    Ok(())
 }
 
 /// The envelopes of a run; one that refers to another entry's body becomes one with a body of its own.
@@ -274,11 +286,18 @@ impl Moving {
                 From::File(FileRange { source, position: slot.position, len: slot.len })
             }
         };
-        Ok(Moving { class, partition, run, from, bytes: Bytes::new(), envelopes: Vec::new() })
+        Ok(Moving { class, partition, run, from, bytes: Bytes::new(), envelopes: Vec::new(), unread: None })
     }
 
     pub(super) fn partition(&self) -> PartitionId {
         self.partition
+    }
+
+    /// It could not be read. What is not in the file at all will not come; of what the disk refuses, it may give another time.
+    fn failed(&mut self, error: Error) {
+        if error.kind != ErrorKind::Damaged {
+            self.unread = Some(error);
+        }
     }
 
     /// Where its bytes are to be read from. What is in memory needs no reading.

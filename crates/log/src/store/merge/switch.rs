@@ -6,15 +6,28 @@ use crate::store::index::{RunRow, State, VERIFIED, seconds};
 use crate::store::segment::Row;
 use crate::store::segment::writer::Finished;
 use crate::store::shared::Shared;
-use polylogue_types::{Index, PartitionId};
+use polylogue_types::{Index, PartitionId, RangeSource};
+use std::sync::Arc;
 
 /// Puts new segments into the index. The manifest names them already, so a partition can be switched at any time; the lock
-/// is let go in between.
-pub(super) fn install(shared: &Shared, upto: Index, finished: Vec<(Finished, u64)>, keep_open: bool) -> Result<()> {
+/// is let go in between. `journal`: the journal file that they are in, as readers have it.
+pub(super) fn install(
+    shared: &Shared,
+    upto: Index,
+    finished: Vec<(Finished, u64)>,
+    journal: Option<Arc<dyn RangeSource>>,
+) -> Result<()> {
     let mut rows: Vec<(u32, u32, Row, bool)> = Vec::new();
     for (segment, data_len) in finished {
-        let number = shared.state.lock().segments.add(super::segment_of(&segment, data_len));
-        if keep_open {
+        let number = {
+            let mut state = shared.state.lock();
+            let number = state.segments.add(super::segment_of(&segment, data_len));
+            if let Some(file) = &journal {
+                state.segments.was_journal(number, file.clone());
+            }
+            number
+        };
+        if journal.is_none() {
             shared.keep_open(number, segment.file.clone());
         }
         for (row, in_table) in segment.rows.iter().zip(0u32..) {
@@ -66,7 +79,8 @@ pub(super) fn cover(shared: &Shared, upto: Index) {
 /// The merge is done.
 pub(super) fn finish(shared: &Shared, upto: Index) {
     cover(shared, upto);
-    shared.state.lock().merging = None;
+    let mut state = shared.state.lock();
+    (state.merging, state.unreadable) = (None, None);
 }
 
 /// The merge is given up: the runs that it kept can go.

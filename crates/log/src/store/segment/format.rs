@@ -27,9 +27,9 @@
 //!   row      0           8             16           24              32             40              48
 //!            | partition | base offset | end offset | first ordinal | last ordinal | max timestamp | append time |
 //!            | u64       | u64         | u64        | u64           | u64          | i64 ms        | i64 ms      |
-//!            56         60       64         68           72          76       80        84     85
-//!            | position | length | tables   | tables     | index     | blocks | entries | form | zeros, to 96
-//!            | u32      | u32    | at u32   | length u32 | length u32| u32    | u32     | u8   |
+//!            56         60       64         68           72          76       80        84     85          92    96
+//!            | position | length | tables   | tables     | index     | blocks | entries | form | zeros     | crc |
+//!            | u32      | u32    | at u32   | length u32 | length u32| u32    | u32     | u8   |           | u32 |
 //!
 //!   footer   0       8              16     20          24             32            60
 //!            | magic | table at u64 | rows | crc of    | native bytes | zeros       | crc |
@@ -42,6 +42,9 @@
 //!
 //! `position` counts in the file that holds the native bytes, everything else in the `.seg` file. Every checksum is a
 //! CRC-32C. "end offset" is the one after the last message. The sparse index follows the entry tables directly.
+//!
+//! What header and footer say stands in the manifest too, and each row has a checksum of its own: damage there costs the runs
+//! whose rows it has hit, and no more.
 
 use crate::error::{Error, ErrorKind, Result};
 use polylogue_record::crc;
@@ -52,8 +55,8 @@ use std::fmt;
 
 use super::super::varint;
 
-/// The version of the layout.
-pub const VERSION: u16 = 1;
+/// The version of the layout. Version 1 had no checksums of rows.
+pub const VERSION: u16 = 2;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 64;
 /// Bytes of the footer.
@@ -63,6 +66,8 @@ pub const ROW_BYTES: usize = 96;
 /// Rows that one segment may have; 4 million runs would be a segment of 250 bytes a run.
 pub const ROWS_MAX: u32 = 1 << 22;
 
+/// Bytes of a row before its checksum.
+const ROW_BODY_BYTES: usize = ROW_BYTES - 4;
 const MAGIC: u64 = u64::from_le_bytes(*b"plg-sgmt");
 const FOOTER_MAGIC: u64 = u64::from_le_bytes(*b"plg-foot");
 /// A block of the sparse index takes at least this much. Bytes.
@@ -114,6 +119,15 @@ impl SegmentName {
         let (first, kind) = (Index(0), SegmentKind::Adopted);
         let name = SegmentName { upto, first, kind, class: 0, part: 0, rewrite: 0, journal_file: sequence };
         (name.data_file() == data_file).then_some(sequence)
+    }
+
+    /// The files that it takes.
+    pub(crate) fn files(&self) -> Vec<String> {
+        let mut files = vec![self.index_file()];
+        if self.kind == SegmentKind::Adopted {
+            files.push(self.data_file());
+        }
+        files
     }
 
     /// Name of the file with the native bytes.
@@ -191,10 +205,23 @@ impl Row {
         out.i64(self.max_timestamp).i64(self.append_time);
         out.u32(self.position).u32(self.len).u32(self.tables).u32(self.tables_len);
         out.u32(self.index_len).u32(self.blocks).u32(self.entries).u8(self.form as u8);
-        out.out.resize(start + ROW_BYTES, 0);
+        out.out.resize(start + ROW_BODY_BYTES, 0);
+        let sum = crc::crc32c(out.out.get(start..).unwrap_or_default());
+        out.u32(sum);
     }
 
-    /// Reads a row.
+    /// Reads a row and holds its checksum against it.
+    ///
+    /// # Errors
+    /// When it does not verify, or a value cannot be.
+    pub fn open(bytes: &[u8]) -> std::result::Result<Row, BinError> {
+        match bytes.split_last_chunk() {
+            Some((body, sum)) if crc::crc32c(body) == u32::from_le_bytes(*sum) => Row::decode(bytes),
+            _ => Err(BinError { field: "checksum of a row" }),
+        }
+    }
+
+    /// Reads a row whose checksum, or that of the whole table, was held against it.
     ///
     /// # Errors
     /// When a value cannot be.
@@ -229,17 +256,28 @@ impl Row {
     }
 }
 
+/// What the manifest says of a segment, or its own header and footer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Expected {
+    /// What it is.
+    pub name: SegmentName,
+    /// Rows of its run table.
+    pub rows: u32,
+    /// CRC-32C of its run table.
+    pub table_crc: u32,
+    /// Native bytes of all runs.
+    pub native_bytes: u64,
+}
+
 /// The run table of a segment.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// What the header says the segment is.
-    pub name: SegmentName,
-    /// Its runs, ordered by partition and offset.
-    pub rows: Vec<Row>,
-    /// CRC-32C of the rows as stored; the manifest names it too.
-    pub crc: u32,
-    /// Native bytes of all runs.
-    pub native_bytes: u64,
+    /// What it was expected to be.
+    pub expected: Expected,
+    /// Its runs with their numbers, ordered by partition and offset. Those whose rows do not verify are not among them.
+    pub rows: Vec<(u32, Row)>,
+    /// What is damaged of header, footer and rows.
+    pub wrong: Vec<String>,
 }
 
 impl Table {
@@ -247,28 +285,86 @@ impl Table {
     /// `data_size` bytes.
     ///
     /// # Errors
-    /// `Damaged` for anything that does not verify, `Incompatible` for a later version, `Io`.
+    /// `Damaged` for anything that does not verify, `Incompatible` for another version, `Io`.
     pub fn read(source: &dyn RangeSource, size: u64, data_size: u64) -> Result<Table> {
         let name = read_header(source, size)?;
         let footer = read_footer(source, size)?;
-        let bytes = read(source, footer.table, footer.rows as usize * ROW_BYTES, size, "run table")?;
-        if crc::crc32c(&bytes) != footer.table_crc {
-            return Err(damaged("the run table's checksum is wrong"));
+        let Footer { rows, table_crc, native_bytes, .. } = footer;
+        let table = Table::read_expected(source, size, data_size, &Expected { name, rows, table_crc, native_bytes })?;
+        match table.wrong.first() {
+            None => Ok(table),
+            Some(wrong) => Err(damaged(wrong)),
         }
-        let mut rows = Vec::with_capacity(footer.rows as usize);
-        for raw in bytes.chunks_exact(ROW_BYTES) {
-            let row = Row::decode(raw).map_err(|e| damaged(&e.to_string()))?;
-            let in_place = u64::from(row.position) + u64::from(row.len) <= data_size
-                && row.extent(SegmentKind::Adopted).end <= footer.table;
-            let in_order = rows.last().is_none_or(|last: &Row| {
-                (last.partition, last.end) <= (row.partition, row.base) || last.partition < row.partition
-            });
-            if !in_place || !in_order {
-                return Err(damaged("a row of the run table cannot be"));
+    }
+
+    /// Reads the run table of a segment of which the manifest says what it is: as much as verifies.
+    ///
+    /// # Errors
+    /// `Damaged` when it is another segment or its end is missing, `Incompatible` for another version, `Io`.
+    pub fn read_expected(source: &dyn RangeSource, size: u64, data_size: u64, expected: &Expected) -> Result<Table> {
+        let mut table = Table { expected: *expected, rows: Vec::new(), wrong: Vec::new() };
+        let header = table.note(read_header(source, size))?.is_none_or(|name| name == expected.name);
+        let same = |f: Footer| {
+            (f.rows, f.table_crc, f.native_bytes) == (expected.rows, expected.table_crc, expected.native_bytes)
+        };
+        let footer = table.note(read_footer(source, size))?.is_none_or(same);
+        if !header || !footer {
+            return Err(damaged("a segment is not the one that the manifest names"));
+        }
+        let bytes = u64::from(expected.rows) * ROW_BYTES as u64;
+        let position = size.checked_sub(FOOTER_BYTES as u64 + bytes);
+        let position =
+            position.filter(|_| expected.rows <= ROWS_MAX).ok_or_else(|| damaged("a segment is too short"))?;
+        let bytes = read(source, position, bytes as usize, size, "run table")?;
+        let whole = crc::crc32c(&bytes) == expected.table_crc;
+        table.rows.reserve_exact(expected.rows as usize);
+        for (number, raw) in (0..).zip(bytes.chunks_exact(ROW_BYTES)) {
+            let row = if whole { Row::decode(raw) } else { Row::open(raw) };
+            match row.ok().filter(|row| table.may_follow(row, data_size, position)) {
+                Some(row) => table.rows.push((number, row)),
+                None if whole => return Err(damaged("a row of the run table cannot be")),
+                None => {}
             }
-            rows.push(row);
         }
-        Ok(Table { name, rows, crc: footer.table_crc, native_bytes: footer.native_bytes })
+        if !whole {
+            table.wrong.push(format!("{} of {} runs cannot be read", table.lost_rows(), expected.rows));
+        }
+        Ok(table)
+    }
+
+    /// Takes note of damage, and goes on without what is damaged.
+    fn note<T>(&mut self, part: Result<T>) -> Result<Option<T>> {
+        match part {
+            Ok(part) => Ok(Some(part)),
+            Err(e) if e.kind == ErrorKind::Damaged => {
+                self.wrong.push(e.context);
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Whether a row can be the next one.
+    fn may_follow(&self, row: &Row, data_size: u64, table: u64) -> bool {
+        let in_place =
+            u64::from(row.position) + u64::from(row.len) <= data_size && row.extent(SegmentKind::Adopted).end <= table;
+        let in_order = self.rows.last().is_none_or(|(_, last)| {
+            (last.partition, last.end) <= (row.partition, row.base) || last.partition < row.partition
+        });
+        in_place && in_order
+    }
+
+    /// The row of that number, if it verifies.
+    #[must_use]
+    pub fn row(&self, number: u32) -> Option<&Row> {
+        let at = self.rows.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        self.rows.get(at).map(|(_, row)| row)
+    }
+
+    /// Rows that do not verify.
+    #[must_use]
+    pub fn lost_rows(&self) -> u32 {
+        self.expected.rows - self.rows.len() as u32
     }
 }
 
@@ -429,10 +525,10 @@ fn read_header(source: &dyn RangeSource, size: u64) -> Result<SegmentName> {
     if magic != MAGIC {
         return Err(damaged("this is no segment file"));
     }
-    if version > VERSION {
+    if version != VERSION {
         return Err(Error::new(
             ErrorKind::Incompatible,
-            format!("a segment file has version {version}; this program reads up to {VERSION}"),
+            format!("a segment file has version {version}; this program reads version {VERSION}"),
         ));
     }
     Ok(name)

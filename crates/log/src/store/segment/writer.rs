@@ -205,12 +205,30 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Adds a run of another segment as it is: its native bytes (already verified), then its tables and sparse index,
-    /// whose positions count from the run.
+    /// Adds a run of another segment: its native bytes, then its tables and sparse index, whose positions count from the run.
+    /// It becomes a part of the open run where it follows that one directly and both together are not longer than `len_max`.
+    /// A sparse index that does not verify is taken over as it is.
     ///
     /// # Errors
     /// `Invalid` when a position does not fit into 32 bits.
-    pub fn copy_run(&mut self, row: &Row, native: &[u8], tables_and_index: &[u8]) -> Result<()> {
+    pub fn join_run(&mut self, row: &Row, native: &[u8], tables_and_index: &[u8], len_max: u32) -> Result<()> {
+        let parts = tables_and_index.split_at_checked(row.tables_len as usize);
+        let known = parts.and_then(|(tables, index)| Some((tables, SparseIndex::decode(row, index).ok()?)));
+        let Some((tables, index)) = known else {
+            return self.copy_run(row, native, tables_and_index);
+        };
+        if !self.run.as_ref().is_some_and(|run| run.takes(row, len_max)) {
+            self.end_run()?;
+            self.run = Some(OpenRun::before(row, narrow(self.position())?));
+        }
+        let run = self.run.as_mut().ok_or_else(|| invalid("there is no open run"))?;
+        run.join(row, tables, index);
+        self.buffer.extend_from_slice(native);
+        self.native_bytes += u64::from(row.len);
+        Ok(())
+    }
+
+    fn copy_run(&mut self, row: &Row, native: &[u8], tables_and_index: &[u8]) -> Result<()> {
         self.end_run()?;
         let position = narrow(self.position())?;
         self.buffer.extend_from_slice(native);
@@ -287,6 +305,38 @@ pub enum FlushError {
 }
 
 impl OpenRun {
+    /// A run at `position` that another one is about to become the first part of.
+    fn before(row: &Row, position: u32) -> OpenRun {
+        let (tables, index_len, len) = (0, 0, 0);
+        let row = Row { position, len, tables, tables_len: 0, index_len, blocks: 0, entries: 0, ..*row };
+        OpenRun { row, tables: Vec::new(), blocks: Vec::new(), encoder: None, closed: true, damaged: false }
+    }
+
+    /// Whether a run of another segment can become a part of this one.
+    fn takes(&self, row: &Row, len_max: u32) -> bool {
+        let mine = &self.row;
+        let fits = |a: u32, b: u32, max: u32| a.checked_add(b).is_some_and(|sum| sum <= max);
+        (mine.partition, mine.form, mine.end) == (row.partition, row.form, row.base)
+            && mine.last_ordinal < row.first_ordinal
+            && fits(mine.len, row.len, len_max)
+            && fits(mine.entries, row.entries, u32::MAX)
+            && fits(self.tables.len() as u32, row.tables_len, i32::MAX as u32)
+    }
+
+    /// Makes a run of another segment a part of this one.
+    fn join(&mut self, row: &Row, tables: &[u8], index: SparseIndex) {
+        // Where a block begins is not stored: it follows from the lengths of those before it.
+        self.blocks.extend(index.blocks);
+        self.tables.extend_from_slice(tables);
+        let mine = &mut self.row;
+        (mine.end, mine.last_ordinal) = (row.end, row.last_ordinal);
+        mine.max_timestamp = mine.max_timestamp.max(row.max_timestamp);
+        mine.append_time = mine.append_time.max(row.append_time);
+        mine.len += row.len;
+        mine.entries += row.entries;
+        self.closed = true;
+    }
+
     /// Adds so many entries that `entry` describes together. Without an interval they are known to be damaged.
     fn add(&mut self, entry: &NewEntry<'_>, interval: Option<u32>, entries: u32) -> Result<()> {
         let row = &mut self.row;

@@ -540,6 +540,7 @@ fn settings_that_cannot_work_are_refused() {
         StoreConfig { merge_step_bytes: 2 << 30, ..good },
         StoreConfig { adopt_run_bytes_min: 0, ..good },
         StoreConfig { rewrite_dead_percent: 101, ..good },
+        StoreConfig { compact_segments: 1, ..good },
     ] {
         let e = crate::store::ShardStore::open(polylogue_env::sim::SimWorld::new(1).env(), &dir(), bad).unwrap_err();
         assert_eq!(e.kind, ErrorKind::Invalid);

@@ -71,7 +71,8 @@ fn a_flipped_bit_fences_its_block_and_nothing_else() {
         let env = Env { disk: Arc::new(disk), ..whole.world.env() };
         let findings = check_segments(&env, &dir()).unwrap();
         rig.store = ShardStore::open(env, &dir(), rig.config).unwrap().0;
-        let row = table.rows.iter().find(|r| r.extent(table.name.kind).contains(&byte)).unwrap();
+        let row =
+            table.rows.iter().map(|(_, r)| r).find(|r| r.extent(table.expected.name.kind).contains(&byte)).unwrap();
         let found: Vec<FencedRange> = findings.iter().map(|f| f.range.unwrap()).collect();
         assert!(!found.is_empty() && found.iter().all(|f| f.partition == row.partition), "byte {byte}: {findings:?}");
         for (partition, end) in [(1, 400), (2, 40), (3, 5)] {
@@ -109,10 +110,10 @@ fn a_segment_that_cannot_be_read_at_all_leaves_no_silent_gap() {
     rig.merge_all();
     let (last, size) = (segment(&rig), rig.world.env().disk.open(&first, OpenMode::Read).unwrap().size().unwrap());
     assert_ne!(first, last);
-    rig.world.disk.flip_bit(&first, size - 70, 1).unwrap();
+    rig.world.env().disk.open(&first, OpenMode::ReadWrite).unwrap().set_len(size - 70).unwrap();
     let (store, opened) = ShardStore::open(rig.world.env(), &dir(), rig.config).unwrap();
     assert_eq!((opened.lost.len(), opened.segments), (1, 1));
-    store.trim(PartitionId(1), Offset(0));
+    assert_eq!(store.expect(PartitionId(1), Offset(0), Offset(500)), Offset(0));
     assert_eq!(store.read(PartitionId(1), Offset(400), 1000, true).unwrap().wait().unwrap().start, Offset(400));
     // The broker knows the partition's start from its own state; the store knows that something is missing.
     let early = store.read(PartitionId(1), Offset(20), 1000, true).and_then(|l| l.wait()).unwrap_err();
@@ -163,7 +164,7 @@ fn a_merge_takes_damage_over_as_damage() {
 fn a_fence_goes_when_its_range_is_trimmed() {
     let mut rig = rig();
     let (table, _) = table(&rig);
-    let row = table.rows.iter().find(|r| r.partition.0 == 1).unwrap();
+    let row = table.rows.iter().map(|(_, r)| r).find(|r| r.partition.0 == 1).unwrap();
     rig.world.disk.flip_bit(&segment(&rig), u64::from(row.position) + 70, 1).unwrap();
     rig.reopen(false);
     let read = |rig: &Rig, from| rig.store.read(PartitionId(1), Offset(from), 100_000, true).and_then(|l| l.wait());
@@ -178,7 +179,7 @@ fn a_fence_goes_when_its_range_is_trimmed() {
 fn a_damaged_timestamp_finds_nothing() {
     let mut rig = rig();
     let (table, _) = table(&rig);
-    let row = table.rows.iter().find(|r| r.partition.0 == 1).unwrap();
+    let row = table.rows.iter().map(|(_, r)| r).find(|r| r.partition.0 == 1).unwrap();
     // The highest byte of the first batch's highest timestamp: it would be the newest of all.
     rig.world.disk.flip_bit(&segment(&rig), u64::from(row.position) + 36, 5).unwrap();
     rig.reopen(false);
@@ -214,5 +215,76 @@ fn a_journal_file_that_has_lost_its_end_costs_what_stood_there() {
         let lost = rig.store.read(PartitionId(2), Offset(9), 1 << 20, true).and_then(|l| l.wait());
         assert_eq!(lost.unwrap_err().kind, ErrorKind::Damaged);
         rig.reopen(false);
+    }
+}
+
+/// One flipped bit there took all partitions of the segment away.
+#[test]
+fn a_flipped_bit_in_header_footer_or_table_costs_one_run_at_the_most() {
+    let whole = rig();
+    let (table, size) = table(&whole);
+    let rows = size - 64 - 96 * table.rows.len() as u64;
+    let mut rig = rig();
+    for byte in (0..64).chain(rows..size) {
+        let disk = whole.world.disk.fork(byte);
+        disk.flip_bit(&segment(&whole), byte, (byte % 8) as u8).unwrap();
+        let env = Env { disk: Arc::new(disk), ..whole.world.env() };
+        assert!(!check_segments(&env, &dir()).unwrap().is_empty(), "byte {byte}: nobody says so");
+        let (store, opened) = ShardStore::open(env, &dir(), rig.config).unwrap();
+        assert_eq!((opened.segments, opened.lost.len()), (1, 1), "byte {byte}: {opened:?}");
+        rig.store = store;
+        let hit = (byte >= rows && byte < size - 64).then(|| table.rows[(byte - rows) as usize / 96].1);
+        for (partition, end, entries) in [(1, 400, 40), (2, 40, 40), (3, 5, 1)] {
+            assert_eq!(rig.store.expect(PartitionId(partition), Offset(0), Offset(end)), Offset(0));
+            let survived = survivors(&rig, partition, end);
+            match hit.filter(|row| row.partition.0 == partition) {
+                None => assert_eq!(survived.len(), entries, "byte {byte}, partition {partition}"),
+                Some(row) => {
+                    assert_eq!(survived.len(), 0, "byte {byte}, partition {partition}");
+                    let lost = FencedRange { partition: row.partition, base: row.base, end: row.end };
+                    assert_eq!(rig.store.fenced(), [lost], "byte {byte}");
+                }
+            }
+        }
+    }
+}
+
+/// Nothing of a segment that could not be read was ever removed, and of one that could in part, nobody knew any more what had
+/// been lost once the rest was gone.
+#[test]
+fn a_damaged_segment_stays_until_nobody_wants_what_it_has_lost() {
+    for (cut, lost_rows) in [(70, 1), (10_000, 3)] {
+        let rig = rig();
+        let path = segment(&rig);
+        let size = rig.world.env().disk.open(&path, OpenMode::Read).unwrap().size().unwrap();
+        if lost_rows == 1 {
+            // Of partition 3.
+            rig.world.disk.flip_bit(&path, size - cut, 1).unwrap();
+        } else {
+            rig.world.env().disk.open(&path, OpenMode::ReadWrite).unwrap().set_len(size - cut).unwrap();
+        }
+        let open = || {
+            let store = ShardStore::open(rig.world.env(), &dir(), rig.config).unwrap().0;
+            for (partition, end) in [(1, 400), (2, 40), (3, 5)] {
+                let _ = store.expect(PartitionId(partition), Offset(0), Offset(end));
+            }
+            store
+        };
+        let read = |store: &ShardStore| store.read(PartitionId(3), Offset(0), 1000, true).and_then(|l| l.wait());
+        let store = open();
+        for (partition, end) in [(1, 400), (2, 40)] {
+            store.trim(PartitionId(partition), Offset(end));
+        }
+        while store.reclaim_step().unwrap().more {}
+        assert_eq!(read(&store).unwrap_err().kind, ErrorKind::Damaged);
+        let store = open();
+        assert_eq!(read(&store).unwrap_err().kind, ErrorKind::Damaged, "cut {cut}: forgotten with the rest");
+        for (partition, end) in [(1, 400), (2, 40), (3, 5)] {
+            store.trim(PartitionId(partition), Offset(end));
+        }
+        while store.reclaim_step().unwrap().more {}
+        assert!(!rig.world.env().disk.exists(&path), "cut {cut}");
+        let opened = ShardStore::open(rig.world.env(), &dir(), rig.config).unwrap().1;
+        assert_eq!((opened.segments, opened.lost.len()), (0, 0), "cut {cut}");
     }
 }

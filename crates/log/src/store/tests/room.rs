@@ -2,7 +2,7 @@
 
 use super::rig::{Rig, dir, kafka, opaque, small};
 use crate::error::ErrorKind;
-use crate::store::{Lookup, Retention, SEGMENTS_DIR, StoreConfig, check_segments};
+use crate::store::{Lookup, Retention, SEGMENTS_DIR, StoreConfig, check_segments, retention_class};
 use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimWorld};
 use polylogue_env::{DirLock, Disk, DiskFile, Env, OpenMode};
 use polylogue_types::{Offset, PartitionId, RangeSource};
@@ -189,8 +189,9 @@ fn where_nothing_can_be_punched_the_live_rest_is_written_anew() {
 
 /// What a thousand partitions of mixed retention take on the disk, for the bytes that are retained.
 fn mixed_retention(punch: bool) {
-    // Retention in rounds: 1, 2, 4 ... 128. Partition 0 keeps everything and is idle but for its first entry.
-    let keep = |p: u64| 1i64 << (p % 8);
+    // A round is a minute. Retention in rounds: 1, 2, 4 ... 128. Partition 0 keeps everything and is idle but for its first
+    // entry.
+    let keep = |p: u64| 60_000u64 << (p % 8);
     let config = StoreConfig {
         merge_bytes: 256 << 10,
         journal_keep_bytes_max: 1 << 20,
@@ -209,6 +210,7 @@ fn mixed_retention(punch: bool) {
     let partitions = 1000;
     let mut next = vec![0u64; partitions];
     for round in 0..160i64 {
+        let now = round * 60_000;
         let mut frame = Vec::new();
         for p in 0..partitions as u64 {
             // A few hundred partitions a round, some of them often.
@@ -216,19 +218,17 @@ fn mixed_retention(punch: bool) {
                 continue;
             }
             let n = &mut next[p as usize];
-            frame.push(kafka(p, *n, *n, 1, round, 200));
+            frame.push(kafka(p, *n, *n, 1, now, 200));
             *n += 1;
         }
         rig.write(&frame);
-        let limits =
-            (1..partitions as u64).map(|p| (PartitionId(p), Retention { ms: Some(keep(p) as u64), bytes: None }));
-        for (p, start) in rig.store.retention_scan(round, limits) {
+        let limits = (1..partitions as u64).map(|p| (PartitionId(p), Retention { ms: Some(keep(p)), bytes: None }));
+        for (p, start) in rig.store.retention_scan(now, limits) {
             rig.store.trim(p, start);
         }
         rig.checkpoint();
-        // As a broker chooses: the logarithm of the retention time, forever last.
-        let class = |p: PartitionId| if p.0 == 0 { 63 } else { (p.0 % 8) as u8 };
-        while let Some(due) = rig.store.merge_due(round, &rig.journal, &class) {
+        let class = |p: PartitionId| retention_class((p.0 > 0).then(|| keep(p.0)));
+        while let Some(due) = rig.store.merge_due(now, &rig.journal, &class) {
             rig.try_merge(due.upto, &class).unwrap();
         }
         reclaim_all(&rig);

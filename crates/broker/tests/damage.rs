@@ -1,0 +1,238 @@
+//! A broker whose files are damaged: what it still knows, it serves and keeps.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use polylogue_api::*;
+use polylogue_broker::{Broker, BrokerConfig, ReplySink, SessionId};
+use polylogue_env::Disk;
+use polylogue_env::sim::SimWorld;
+use polylogue_record::crc::crc32c;
+use polylogue_record::envelope::{EntryFlags, Form};
+use polylogue_replicate::Work;
+use polylogue_types::{Offset, PartitionId};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[derive(Debug, Default)]
+struct Client(Mutex<BTreeMap<Token, Reply>>);
+
+impl ReplySink for Client {
+    fn reply(&self, token: Token, reply: Reply) {
+        self.0.lock().insert(token, reply);
+    }
+
+    fn event(&self, _: Event) {}
+}
+
+/// A broker with small files and frequent checkpoints.
+struct Node {
+    broker: Broker,
+    client: Arc<Client>,
+    session: SessionId,
+    next_token: Token,
+}
+
+impl Node {
+    /// Entries become segments when there are so many bytes of them.
+    fn open(world: &SimWorld, merge_bytes: u64) -> Node {
+        let mut config = BrokerConfig::new("/data".into());
+        config.journal_file_bytes = 1 << 20;
+        config.disk_reserve_bytes = 0;
+        config.checkpoint_bytes_max = 64 << 10;
+        config.store.merge_bytes = merge_bytes;
+        let broker = Broker::open(world.env(), config, BTreeMap::new()).expect("the directory opens");
+        let session = broker.new_session();
+        Node { broker, client: Arc::default(), session, next_token: 0 }
+    }
+
+    fn drive(&self) {
+        self.broker.tick();
+        loop {
+            let mut did = self.broker.log_step(Work::Write);
+            did |= self.broker.log_step(Work::Flush);
+            did |= self.broker.read_step();
+            if !did {
+                return;
+            }
+        }
+    }
+
+    fn background(&self) {
+        for _ in 0..1000 {
+            let did = self.broker.background_step();
+            self.drive();
+            self.broker.log_step(Work::Background);
+            if !did {
+                return;
+            }
+        }
+        panic!("the background never comes to an end");
+    }
+
+    fn ask(&mut self, request: Request) -> Reply {
+        self.next_token += 1;
+        let sink: Arc<dyn ReplySink> = self.client.clone();
+        self.broker.submit(&sink, self.session, self.next_token, request);
+        self.drive();
+        self.client.0.lock().remove(&self.next_token).expect("an answer")
+    }
+
+    fn create(&mut self, name: &str) -> PartitionId {
+        let topic = NewTopic { name: name.into(), partitions: 1, config: TopicConfig::default(), internal: false };
+        match self.ask(Request::CreateTopics(CreateTopics { topics: vec![topic], validate_only: false })) {
+            Reply::CreateTopics(mut results) => results.remove(0).expect("created").topic.partitions[0].id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn append(&mut self, partition: PartitionId, text: &str) -> Offset {
+        let bytes = Bytes::copy_from_slice(text.as_bytes());
+        let entry = AppendEntry {
+            partition,
+            form: Form::Opaque,
+            flags: EntryFlags::NONE,
+            count: 1,
+            max_timestamp: -1,
+            body_crc: crc32c(&bytes),
+            summed_from: 0,
+            bytes,
+            producer: None,
+        };
+        match self.ask(Request::Append(AppendRequest { entries: vec![entry], ack: Ack::Committed })) {
+            Reply::Append(mut results) => results.remove(0).expect("appended").base_offset,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn text(&mut self, partition: PartitionId, offset: u64) -> Result<String, ReadError> {
+        let part = ReadPart { partition, offset: Offset(offset), bytes_max: 1 << 20 };
+        match self.ask(Request::Read(ReadRequest { parts: vec![part], bytes_max: 1 << 20, at_least_one: true })) {
+            Reply::Read(mut results) => results.remove(0).map(|read| {
+                let bytes: Vec<u8> = read.chunks.iter().flat_map(|c| c.to_bytes().unwrap()).collect();
+                String::from_utf8(bytes).unwrap()
+            }),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Where the first shard's files are.
+fn files(world: &SimWorld, folder: &str) -> Vec<PathBuf> {
+    let dir = Path::new("/data/shard-0000").join(folder);
+    let names = world.disk.list(&dir).expect("lists");
+    names.into_iter().map(|name| dir.join(name)).collect()
+}
+
+/// A chunk that could not be read ended all checkpoints of the shard: its journal was never let go of, and no start came after.
+#[test]
+fn a_checkpoint_that_cannot_be_read_is_written_anew_from_memory() {
+    let world = SimWorld::new(1);
+    let mut node = Node::open(&world, 1 << 20);
+    let quiet = node.create("quiet");
+    let busy = node.create("busy");
+    node.append(quiet, "said once");
+    let text = "x".repeat(8 << 10);
+    let mut written = 0;
+    let mut say = |node: &mut Node, times: u64| {
+        for _ in 0..times {
+            node.append(busy, &text);
+            written += 1;
+            node.background();
+        }
+        written
+    };
+    say(&mut node, 20);
+    // Both copies of every file, from the first chunk on: what the quiet topic and the metadata have there.
+    let damaged = files(&world, "checkpoint");
+    assert!(damaged.len() >= 2);
+    for file in damaged {
+        for byte in 28..100 {
+            world.disk.flip_bit(&file, byte, 2).unwrap();
+        }
+    }
+    let written = say(&mut node, 400);
+    assert!(files(&world, "checkpoint").len() <= 2 * 32, "old ones go");
+    assert!(files(&world, "journal").len() <= 6, "the journal is let go of");
+    drop(node);
+    world.crash();
+    let mut node = Node::open(&world, 1 << 20);
+    assert_eq!(node.text(quiet, 0).unwrap(), "said once");
+    assert_eq!(node.broker.partition_status(busy).unwrap().high_watermark, Offset(written));
+    assert!(node.broker.catalog().topic("quiet").is_some());
+}
+
+/// Every line that a partition still gives, by offset; `None` where the read is refused.
+fn lines(node: &mut Node, partition: PartitionId, end: u64, len: usize) -> Vec<Option<String>> {
+    let mut out: Vec<Option<String>> = Vec::new();
+    while (out.len() as u64) < end {
+        let at = out.len() as u64;
+        match node.text(partition, at) {
+            Ok(text) => {
+                assert!(!text.is_empty(), "nothing at {at}, and no error");
+                out.extend(text.as_bytes().chunks(len).map(|one| Some(String::from_utf8(one.to_vec()).unwrap())));
+            }
+            Err(e) => {
+                assert!(matches!(e, ReadError::Storage), "{at}: {e:?}");
+                out.push(None);
+            }
+        }
+    }
+    out.truncate(end as usize);
+    out
+}
+
+/// One flipped bit in a journal file that is only kept until its entries are merged refused the start of the whole shard.
+#[test]
+fn damage_that_a_checkpoint_covers_costs_the_offsets_it_took() {
+    let world = SimWorld::new(2);
+    let mut node = Node::open(&world, 1 << 30);
+    let (a, b) = (node.create("a"), node.create("b"));
+    let line = |i: u64| format!("{i:08}{}", "x".repeat(4 << 10));
+    for i in 0..200 {
+        assert_eq!((node.append(a, &line(i)), node.append(b, &line(i))), (Offset(i), Offset(i)));
+        // Checkpoints, but no file is old enough to be merged.
+        node.broker.background_step();
+        node.drive();
+    }
+    drop(node);
+    world.crash();
+    let first = files(&world, "journal").remove(0);
+    let size = 600 << 10;
+    for byte in [size / 3, size / 2, size / 2 + 6_000] {
+        for bit in 0..64 {
+            world.disk.flip_bit(&first, byte + 64 * bit, 1).unwrap();
+        }
+    }
+    let mut lost = None;
+    for life in 0..5 {
+        let mut node = Node::open(&world, if life < 2 { 1 << 30 } else { 1 << 20 });
+        assert!(node.broker.failures().contains_key("recovery") || life > 2, "{:?}", node.broker.failures());
+        let mut gone = Vec::new();
+        for partition in [a, b] {
+            let found = lines(&mut node, partition, 200, line(0).len());
+            for (i, one) in found.iter().enumerate() {
+                match one {
+                    Some(text) => assert!(*text == line(i as u64), "offset {i} of {partition}"),
+                    None => gone.push((partition, i)),
+                }
+            }
+        }
+        assert!((1..12).contains(&gone.len()), "{gone:?}");
+        assert_eq!(lost.get_or_insert_with(|| gone.clone()), &gone, "life {life}");
+        let end = node.append(b, "more");
+        assert_eq!(end, Offset(200 + life), "what was acknowledged keeps its offset");
+        if life == 2 {
+            // What is left goes into segments, and the journal is let go of.
+            for i in 0..600 {
+                node.append(a, &line(200 + i));
+                node.background();
+            }
+            assert!(!files(&world, "fenced").is_empty() || files(&world, "segments").len() > 1);
+        }
+        drop(node);
+        world.crash();
+    }
+}

@@ -1,0 +1,96 @@
+//! Who reads a segment. Blocks are given back only when nobody can have a range of them any more.
+//!
+//! ```text
+//!   rows die ....... | close: who opens from now on gets another lease ....... | nobody has the first lease: the rows that
+//!                    | and can meet none of those rows                         | were dead at the close are free
+//! ```
+//!
+//! A range of a file in an answer holds the file, and with it the lease, until its bytes are sent: for as long as a slow client
+//! takes. Counting the files themselves would not do, because one that is let go by the cache is opened anew.
+
+use super::registry::Bits;
+use polylogue_env::DiskFile;
+use polylogue_types::RangeSource;
+use std::io;
+use std::sync::Arc;
+
+/// Held by whoever may read a segment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lease(Arc<()>);
+
+impl Lease {
+    /// Whether it is the same.
+    pub(super) fn is(&self, other: &Lease) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether nobody else holds it.
+    fn is_free(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+}
+
+/// A file of a segment as readers get it.
+#[derive(Debug)]
+pub(super) struct LeasedFile {
+    file: Arc<dyn DiskFile>,
+    _lease: Lease,
+}
+
+impl LeasedFile {
+    pub(super) fn new(file: Arc<dyn DiskFile>, lease: Lease) -> LeasedFile {
+        LeasedFile { file, _lease: lease }
+    }
+}
+
+impl RangeSource for LeasedFile {
+    fn read_exact_at(&self, into: &mut [u8], position: u64) -> io::Result<()> {
+        self.file.read_exact_at(into, position)
+    }
+
+    fn raw_fd(&self) -> Option<i32> {
+        self.file.raw_fd()
+    }
+}
+
+/// The leases of one segment.
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    current: Lease,
+    /// The lease that was closed last, while somebody has it, and the rows that were dead then.
+    closed: Option<(Lease, Bits)>,
+    /// Of a journal file that was adopted: as its readers got it before, which knows of no lease. Kept while one of them has it.
+    journal: Option<Arc<dyn RangeSource>>,
+}
+
+impl Leases {
+    /// Those of a segment whose data were read from a journal file until now.
+    pub(super) fn of_journal(file: Arc<dyn RangeSource>) -> Leases {
+        Leases { journal: Some(file), ..Leases::default() }
+    }
+
+    /// What a reader that comes now gets.
+    pub(super) fn current(&self) -> &Lease {
+        &self.current
+    }
+
+    /// Closes the current lease, unless one that was closed before is held still; says whether it did.
+    pub(super) fn close(&mut self, dead: &Bits) -> bool {
+        if self.closed.is_some() {
+            return false;
+        }
+        self.closed = Some((std::mem::take(&mut self.current), dead.clone()));
+        true
+    }
+
+    /// The rows that were dead at the last close, once nobody has that lease any more.
+    pub(super) fn freed(&mut self) -> Option<Bits> {
+eprintln!("cnt {:?}", self.journal.as_ref().map(Arc::strong_count));
+        self.journal.take_if(|file| Arc::strong_count(file) == 1);
+        if self.journal.is_some() {
+            return None;
+        }
+        let (_, dead) = self.closed.take_if(|(lease, _)| lease.is_free())?;
+        Some(dead)
+    }
+}
