@@ -23,11 +23,14 @@
 //!
 //! A connection that is silent, or sends a byte a second, costs `size_of::<Session>()` and its own few bytes.
 
+mod alter_configs;
 mod api_versions;
 mod close;
+mod create_partitions;
 mod create_topics;
 mod delete_topics;
 mod describe_cluster;
+mod describe_configs;
 mod describe_quorum;
 mod describe_topic_partitions;
 mod errors;
@@ -44,8 +47,10 @@ mod metadata;
 mod offset_for_leader_epoch;
 mod offsets;
 mod operations;
+mod partitions;
 mod produce;
 mod produce_batch;
+mod resources;
 mod table;
 mod topics;
 mod update_features;

@@ -2,9 +2,9 @@
 
 use super::work::{Step, Work};
 use super::{
-    api_versions, create_topics, delete_topics, describe_cluster, describe_quorum, describe_topic_partitions, fetch,
-    find_coordinator, groups, groups_admin, init_producer_id, list_offsets, metadata, offset_for_leader_epoch, offsets,
-    produce, update_features,
+    alter_configs, api_versions, create_partitions, create_topics, delete_topics, describe_cluster, describe_configs,
+    describe_quorum, describe_topic_partitions, fetch, find_coordinator, groups, groups_admin, init_producer_id,
+    list_offsets, metadata, offset_for_leader_epoch, offsets, partitions, produce, update_features,
 };
 use crate::codec::{ApiKey, DecodeError, Reader};
 use crate::settings::KafkaSettings;
@@ -116,14 +116,23 @@ static APIS: &[Api] = &[
     Api { size: WORDS, ..api(ApiKey::ApiVersions, (0, 4), NONE, NONE, api_versions::start) },
     api(ApiKey::CreateTopics, (2, 7), TOPICS, TOPICS, create_topics::start),
     api(ApiKey::DeleteTopics, (1, 6), TOPICS.with(DATA), TOPICS, delete_topics::start),
+    api(ApiKey::DeleteRecords, (0, 2), TOPICS.with(DATA), DATA, partitions::start_delete_records),
     // Version 6 is not stable in Kafka 4.3 and is not advertised there either.
     Api { size: WORDS, ..api(ApiKey::InitProducerId, (0, 5), NONE, NONE, init_producer_id::start) },
     api(ApiKey::OffsetForLeaderEpoch, (2, 4), TOPICS.with(DATA), NONE, offset_for_leader_epoch::start),
+    // What is set holds for topics and for all that is done with them.
+    api(ApiKey::DescribeConfigs, (1, 4), TOPICS, NONE, describe_configs::start),
+    api(ApiKey::AlterConfigs, (0, 2), TOPICS, TOPICS, alter_configs::start_legacy),
+    api(ApiKey::DescribeLogDirs, (1, 5), TOPICS.with(DATA), NONE, partitions::start_describe_log_dirs),
+    api(ApiKey::CreatePartitions, (0, 3), TOPICS, TOPICS, create_partitions::start),
     Api { size: KEYS, ..api(ApiKey::DeleteGroups, (0, 2), OFFSETS, OFFSETS, groups_admin::start_delete) },
+    api(ApiKey::IncrementalAlterConfigs, (0, 1), TOPICS, TOPICS, alter_configs::start_incremental),
     api(ApiKey::OffsetDelete, (0, 0), TOPICS.with(OFFSETS), OFFSETS, groups_admin::start_offset_delete),
     api(ApiKey::DescribeQuorum, (0, 2), NONE, NONE, describe_quorum::start),
     Api { size: KEYS, ..api(ApiKey::UpdateFeatures, (0, 2), NONE, NONE, update_features::start) },
     Api { size: WORDS, ..api(ApiKey::DescribeCluster, (0, 2), NONE, NONE, describe_cluster::start) },
+    api(ApiKey::DescribeProducers, (0, 0), TOPICS.with(DATA), NONE, partitions::start_describe_producers),
+    Api { size: WORDS, ..api(ApiKey::ListConfigResources, (0, 1), TOPICS, NONE, describe_configs::start_list) },
     api(ApiKey::DescribeTopicPartitions, (0, 0), TOPICS, NONE, describe_topic_partitions::start),
 ];
 

@@ -8,8 +8,8 @@ pub mod requests;
 
 use bytes::{Bytes, BytesMut};
 use polylogue_api::{
-    Catalog, ClusterInfo, Event, Now, PartitionInfo, Reply, Request as Ask, Settings, SettingsScope, Token, TopicConfig,
-    TopicInfo,
+    Catalog, ClusterInfo, Event, Now, PartitionInfo, Reply, Request as Ask, Settings, SettingsScope, Token,
+    TopicConfig, TopicInfo,
 };
 use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
 use polylogue_kafka::codec::{Message, Request, StrBytes};
