@@ -2,11 +2,13 @@
 
 mod args;
 mod check;
+mod completions;
 mod config;
 mod consume;
 mod groups;
 mod output;
 mod produce;
+mod time;
 mod topics;
 
 pub use args::Cli;
@@ -97,10 +99,13 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Topic(TopicCommand::Delete(args)) => topics::delete(&args, &out),
         Command::Group(GroupCommand::List(args)) => groups::list(&args, &out),
         Command::Group(GroupCommand::Describe(args)) => groups::describe(&args, &out),
+        Command::Group(GroupCommand::Reset(args)) => groups::reset(&args, &out),
+        Command::Group(GroupCommand::Delete(args)) => groups::delete(&args, &out),
         Command::Produce(args) => produce::run(&args, &out),
         Command::Consume(args) => consume::run(&args, &out),
         Command::Check(args) => check::check(&args, &out),
         Command::Repair(args) => check::repair(&args, &out),
+        Command::Completions(args) => completions::run(&args),
         Command::Version => version(&out),
     }
 }

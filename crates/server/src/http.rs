@@ -28,7 +28,7 @@ use crate::net::kafka::KafkaShared;
 use crate::options::Setting;
 use axum::Router;
 use axum::http::Uri;
-use axum::routing::get;
+use axum::routing::{get, post};
 use error::Failure;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
@@ -78,7 +78,8 @@ fn router(app: Arc<App>) -> Router {
         .route("/topics", get(topics::list).post(topics::create))
         .route("/topics/{name}", get(topics::describe).delete(topics::delete))
         .route("/groups", get(groups::list))
-        .route("/groups/{name}", get(groups::describe));
+        .route("/groups/{name}", get(groups::describe).delete(groups::delete))
+        .route("/groups/{name}/reset", post(groups::reset));
     Router::new()
         .route("/healthz", get(status::healthz))
         .route("/readyz", get(status::readyz))

@@ -1,5 +1,9 @@
 //! What the command line looks like.
 
+mod groups;
+
+pub(super) use groups::{GroupCommand, ResetArgs};
+
 use crate::options::address::{HostPort, ProtocolAddress};
 use crate::options::{BOOTSTRAP_VARIABLE, SERVER_VARIABLE};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -24,7 +28,7 @@ pub(super) enum Command {
     /// Create, list, describe and delete topics
     #[command(subcommand)]
     Topic(TopicCommand),
-    /// Look at consumer groups
+    /// List, describe, reset and delete consumer groups
     #[command(subcommand)]
     Group(GroupCommand),
     /// Write messages to a topic, one a line
@@ -37,6 +41,8 @@ pub(super) enum Command {
     Repair(RepairArgs),
     /// Show every option: its value, where that comes from, its default and meaning
     Config(ConfigArgs),
+    /// Write a completion script for bash, zsh or fish
+    Completions(CompletionsArgs),
     /// Show the version
     Version,
 }
@@ -147,14 +153,6 @@ pub(super) struct NamesArgs {
     pub(super) names: Vec<String>,
     #[command(flatten)]
     pub(super) at: ServerArgs,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum GroupCommand {
-    /// List all groups
-    List(ServerArgs),
-    /// Show a group with its members, offsets and lag
-    Describe(NameArgs),
 }
 
 /// Where `produce` and `consume` go.
@@ -279,4 +277,19 @@ pub(super) struct RepairArgs {
     /// Agree that damaged ranges are lost: put them on record and move their bytes aside
     #[arg(long)]
     pub(super) fence: bool,
+}
+
+/// A shell that completions are written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(super) shell: Shell,
 }
