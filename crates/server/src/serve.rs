@@ -16,6 +16,7 @@ use crate::options::{ListenerConfig, ServerConfig, Setting};
 use polylogue_api::{MachineId, StateMachine};
 use polylogue_broker::{Broker, BrokerConfig, ErrorKind};
 use polylogue_env::Env;
+use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::groups::KafkaGroups;
 use polylogue_log::store::StoreConfig;
 use std::collections::BTreeMap;
@@ -89,14 +90,18 @@ pub fn run(config: &ServerConfig, settings: Vec<Setting>) -> Result<(), StartErr
     let signals = runtime
         .block_on(async { threads::Signals::new() })
         .map_err(|e| StartError(format!("cannot listen to signals: {e}")))?;
-    let broker = open(&env, config)?;
+    let live = Arc::new(LiveSettings::new(config.kafka.sessions.clone()));
+    let broker = open(&env, config, live.clone())?;
+    for ignored in live.ignored() {
+        tracing::warn!("a setting that is stored does not hold: {ignored}");
+    }
     for lost in broker.lost_segments() {
         tracing::error!("{lost}; its messages cannot be read, `polylogue check` of a stopped broker tells which");
     }
     let started = broker.start().map_err(|e| StartError(e.to_string()));
     let result = started.and_then(|()| {
         let broker: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
-        serve(&env, config, settings, bound, broker, &runtime, signals)
+        serve(&env, config, settings, bound, broker, live, &runtime, signals)
     });
     // Whatever happened: what was acknowledged is flushed, and the next start is quick.
     broker.shutdown();
@@ -124,7 +129,7 @@ fn bind(config: &ListenerConfig) -> Result<Bound, StartError> {
 }
 
 /// The broker with what the protocols bring along.
-fn open(env: &Env, config: &ServerConfig) -> Result<Broker, StartError> {
+fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<Broker, StartError> {
     let log = &config.log;
     let broker = BrokerConfig {
         sync_shards: log.sync_shards,
@@ -148,6 +153,7 @@ fn open(env: &Env, config: &ServerConfig) -> Result<Broker, StartError> {
             journal_keep_bytes_max: log.journal_keep_bytes_max,
             ..StoreConfig::default()
         },
+        resolver: live,
         ..BrokerConfig::new(config.data.clone())
     };
     let groups: Box<dyn StateMachine> = Box::new(KafkaGroups::new((&config.kafka.groups).into()));
@@ -171,6 +177,7 @@ fn serve(
     settings: Vec<Setting>,
     bound: Vec<Bound>,
     broker: Arc<dyn BrokerHandle>,
+    live: Arc<LiveSettings>,
     runtime: &tokio::runtime::Runtime,
     signals: threads::Signals,
 ) -> Result<(), StartError> {
@@ -184,7 +191,7 @@ fn serve(
         metrics: NetMetrics::register(&mut registry, &protocols),
         connections: Connections::default(),
     });
-    let kafka = Arc::new(KafkaShared::new(config.kafka.sessions.clone(), broker.clone()));
+    let kafka = Arc::new(KafkaShared::new(live.clone(), broker.clone()));
     let app = Arc::new(App {
         broker,
         kafka: kafka.clone(),
@@ -195,12 +202,11 @@ fn serve(
         ready: Ready::default(),
     });
     let (stop, stopped) = watch::channel(false);
-    let listener = &config.kafka.listener;
-    let gate = Gate::new(Arc::new(AtomicUsize::new(0)), config.connections_max).with_bounds(
-        listener.connections_max,
-        listener.connections_per_ip_max,
-        listener.connections_per_ip_overrides.clone(),
-    );
+    let gate = Gate::new(Arc::new(AtomicUsize::new(0)), config.connections_max).with_bounds(move |address| {
+        let listener = &live.settings().listener;
+        let one = listener.connections_per_ip_overrides.get(&address).copied();
+        (listener.connections_max, one.unwrap_or(listener.connections_per_ip_max))
+    });
     let mut lines = Vec::new();
     let mut http_listeners = Vec::new();
     let entered = runtime.enter();

@@ -57,6 +57,11 @@ impl LiveSettings {
         self.current.load().sessions.clone()
     }
 
+    /// Looks at what sessions go by, without holding on to it: a connection does this for every piece of input.
+    pub fn with_sessions<R>(&self, look: impl FnOnce(&KafkaSettings) -> R) -> R {
+        look(&self.current.load().sessions)
+    }
+
     /// Everything.
     #[must_use]
     pub fn settings(&self) -> Arc<BrokerSettings> {

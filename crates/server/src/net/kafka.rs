@@ -7,8 +7,8 @@ use crate::options::address::HostPort;
 use bytes::BytesMut;
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
 use polylogue_kafka::codec::frame::{LENGTH_BYTES, frame_len};
+use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::session::{FetchBudget, Listener, Session, SessionContext, SessionInit};
-use polylogue_kafka::settings::KafkaSettings;
 use polylogue_types::Chunk;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// What all connections of Kafka clients share.
 #[derive(Debug)]
 pub struct KafkaShared {
-    settings: KafkaSettings,
+    live: Arc<LiveSettings>,
     catalog: Arc<dyn Catalog>,
     broker: Arc<dyn BrokerHandle>,
     fetch_budget: Arc<FetchBudget>,
@@ -25,8 +25,8 @@ pub struct KafkaShared {
 impl KafkaShared {
     /// For this broker, under these settings.
     #[must_use]
-    pub fn new(settings: KafkaSettings, broker: Arc<dyn BrokerHandle>) -> KafkaShared {
-        KafkaShared { settings, catalog: broker.catalog(), broker, fetch_budget: Arc::default() }
+    pub fn new(live: Arc<LiveSettings>, broker: Arc<dyn BrokerHandle>) -> KafkaShared {
+        KafkaShared { live, catalog: broker.catalog(), broker, fetch_budget: Arc::default() }
     }
 
     /// A session for a request of the server itself.
@@ -35,8 +35,9 @@ impl KafkaShared {
         KafkaAccept::new(self.clone(), None).session(id, nobody, nobody)
     }
 
-    fn context(&self, now: Now) -> SessionContext<'_> {
-        SessionContext { now, catalog: self.catalog.as_ref(), settings: &self.settings }
+    /// Does something under the settings that hold now.
+    fn under<R>(&self, now: Now, act: impl FnOnce(&SessionContext<'_>) -> R) -> R {
+        self.live.with_sessions(|settings| act(&SessionContext { now, catalog: self.catalog.as_ref(), settings }))
     }
 }
 
@@ -88,28 +89,33 @@ pub struct KafkaConnection {
 
 impl Protocol for KafkaConnection {
     fn frame_len(&self, input: &[u8]) -> Result<Option<usize>, NoFrame> {
-        let len = frame_len(input, self.shared.settings.request_bytes_max).map_err(|_| NoFrame)?;
+        let bytes_max = self.shared.live.with_sessions(|settings| settings.request_bytes_max);
+        let len = frame_len(input, bytes_max).map_err(|_| NoFrame)?;
         Ok(len.map(|len| LENGTH_BYTES + len))
     }
 
     fn on_bytes(&mut self, input: &mut BytesMut, now: Now) {
-        self.session.on_bytes(input, &self.shared.context(now));
+        self.shared.under(now, |cx| self.session.on_bytes(input, cx));
     }
 
     fn wants_input(&self, now: Now) -> bool {
-        self.session.wants_input(&self.shared.context(now))
+        self.shared.under(now, |cx| self.session.wants_input(cx))
     }
 
     fn poll_request(&mut self) -> Option<(Token, Request)> {
-        self.session.poll_request()
+        let asked = self.session.poll_request();
+        if let Some((_, request)) = &asked {
+            warn_of_compaction(request);
+        }
+        asked
     }
 
     fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
-        self.session.on_reply(token, reply, &self.shared.context(now));
+        self.shared.under(now, |cx| self.session.on_reply(token, reply, cx));
     }
 
     fn on_event(&mut self, event: Event, now: Now) {
-        self.session.on_event(event, &self.shared.context(now));
+        self.shared.under(now, |cx| self.session.on_event(event, cx));
     }
 
     fn poll_output(&mut self, out: &mut Vec<Chunk>) -> bool {
@@ -121,14 +127,39 @@ impl Protocol for KafkaConnection {
     }
 
     fn next_deadline_ms(&self, now: Now) -> Option<u64> {
-        self.session.next_deadline_ms(&self.shared.context(now))
+        self.shared.under(now, |cx| self.session.next_deadline_ms(cx))
     }
 
     fn on_deadline(&mut self, now: Now) {
-        self.session.on_deadline(&self.shared.context(now));
+        self.shared.under(now, |cx| self.session.on_deadline(cx));
     }
 
     fn close_reason(&self) -> Option<String> {
         self.session.close_reason().map(ToString::to_string)
+    }
+}
+
+/// Tells the operator of each topic that is made, or becomes, one that would be compacted: nothing is yet.
+fn warn_of_compaction(request: &Request) {
+    let warn = |topic: &str| {
+        tracing::warn!(
+            topic,
+            "cleanup.policy=compact keeps every message for now: there is no compaction yet, and while `delete` is not set as \
+             well nothing is removed by retention either"
+        );
+    };
+    match request {
+        Request::CreateTopics(create) if !create.validate_only => {
+            create.topics.iter().filter(|new| new.config.cleanup.compact).for_each(|new| warn(&new.name));
+        }
+        Request::AlterTopics(alter) if !alter.validate_only => {
+            let becomes = alter.changes.iter().filter(|change| {
+                change.config.as_ref().is_some_and(|c| {
+                    c.config.cleanup.compact && c.expected.get("cleanup.policy") != c.config.raw.get("cleanup.policy")
+                })
+            });
+            becomes.for_each(|change| warn(&change.topic.to_string()));
+        }
+        _ => {}
     }
 }
