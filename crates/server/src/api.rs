@@ -2,6 +2,7 @@
 //! for others. Fields may be added; none changes its meaning within `v1`.
 
 mod reset;
+pub mod settings;
 
 pub use reset::*;
 

@@ -7,7 +7,9 @@ mod config;
 mod consume;
 mod groups;
 mod output;
+mod pairs;
 mod produce;
+mod settings;
 mod time;
 mod topics;
 
@@ -96,6 +98,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Topic(TopicCommand::Create(args)) => topics::create(&args, &out),
         Command::Topic(TopicCommand::List(args)) => topics::list(&args, &out),
         Command::Topic(TopicCommand::Describe(args)) => topics::describe(&args, &out),
+        Command::Topic(TopicCommand::Alter(args)) => topics::alter(&args, &out),
         Command::Topic(TopicCommand::Delete(args)) => topics::delete(&args, &out),
         Command::Group(GroupCommand::List(args)) => groups::list(&args, &out),
         Command::Group(GroupCommand::Describe(args)) => groups::describe(&args, &out),

@@ -13,6 +13,7 @@ mod error;
 mod groups;
 mod metrics;
 mod serve;
+mod settings;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -76,7 +77,9 @@ fn router(app: Arc<App>) -> Router {
         .route("/status", get(status::status))
         .route("/config", get(status::config))
         .route("/topics", get(topics::list).post(topics::create))
-        .route("/topics/{name}", get(topics::describe).delete(topics::delete))
+        .route("/topics/{name}", get(topics::describe).delete(topics::delete).patch(settings::alter_topic))
+        .route("/settings/{scope}", get(settings::of_broker).patch(settings::change_broker))
+        .route("/settings/{scope}/{name}", get(settings::of_named).patch(settings::change_named))
         .route("/groups", get(groups::list))
         .route("/groups/{name}", get(groups::describe).delete(groups::delete))
         .route("/groups/{name}/reset", post(groups::reset));

@@ -52,6 +52,17 @@ impl ConfigOp {
         })
     }
 
+    /// Its number in IncrementalAlterConfigs.
+    #[must_use]
+    pub const fn code(self) -> i8 {
+        match self {
+            ConfigOp::Set => 0,
+            ConfigOp::Delete => 1,
+            ConfigOp::Append => 2,
+            ConfigOp::Subtract => 3,
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             ConfigOp::Set => "SET",

@@ -35,6 +35,21 @@ impl ConfigSource {
         self as i8
     }
 
+    /// The source of that number.
+    #[must_use]
+    pub fn from_code(code: i8) -> Option<ConfigSource> {
+        const ALL: [ConfigSource; 7] = [
+            ConfigSource::Topic,
+            ConfigSource::DynamicBroker,
+            ConfigSource::DynamicDefaultBroker,
+            ConfigSource::StaticBroker,
+            ConfigSource::Default,
+            ConfigSource::ClientMetrics,
+            ConfigSource::Group,
+        ];
+        ALL.into_iter().find(|source| source.code() == code)
+    }
+
     /// Its name in Kafka's tools.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -108,7 +108,11 @@ fn described(
 fn facts(work: &Work<'_>) -> Facts {
     let node = node_id(&work.catalog.cluster()).to_string();
     let listener = &work.peer.listener;
-    let at = format!("PLAINTEXT://{}:{}", listener.host, listener.port);
+    // Whoever asks from within came in by none.
+    let at = match listener.port {
+        0 => String::new(),
+        port => format!("PLAINTEXT://{}:{port}", listener.host),
+    };
     let fact = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
     let values: Settings = [
         ("advertised.listeners", at.as_str()),

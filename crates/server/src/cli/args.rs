@@ -1,7 +1,9 @@
 //! What the command line looks like.
 
+mod config;
 mod groups;
 
+pub(super) use config::{AlterArgs, ConfigArgs, ConfigCommand, GetArgs, ScopeArgs, SetArgs};
 pub(super) use groups::{GroupCommand, ResetArgs};
 
 use crate::options::address::{HostPort, ProtocolAddress};
@@ -25,7 +27,7 @@ pub struct Cli {
 pub(super) enum Command {
     /// Run a broker until it is told to stop
     Serve(ServeArgs),
-    /// Create, list, describe and delete topics
+    /// Create, list, describe, change and delete topics
     #[command(subcommand)]
     Topic(TopicCommand),
     /// List, describe, reset and delete consumer groups
@@ -39,7 +41,7 @@ pub(super) enum Command {
     Check(CheckArgs),
     /// Make a damaged data directory usable again, keeping the damaged bytes
     Repair(RepairArgs),
-    /// Show every option: its value, where that comes from, its default and meaning
+    /// Show every option, or show and change settings of a running server
     Config(ConfigArgs),
     /// Write a completion script for bash, zsh or fish
     Completions(CompletionsArgs),
@@ -89,18 +91,6 @@ impl ServeArgs {
     }
 }
 
-#[derive(Debug, Args)]
-pub(super) struct ConfigArgs {
-    #[command(flatten)]
-    pub(super) sources: ServeArgs,
-    /// Only options that differ from their defaults
-    #[arg(long)]
-    pub(super) changed: bool,
-    /// Write the reference of all options as Markdown
-    #[arg(long, conflicts_with = "changed")]
-    pub(super) markdown: bool,
-}
-
 /// Where the admin commands go.
 #[derive(Debug, Args)]
 pub(super) struct ServerArgs {
@@ -117,6 +107,8 @@ pub(super) enum TopicCommand {
     List(ServerArgs),
     /// Show a topic with its partitions and settings
     Describe(NameArgs),
+    /// Change a topic's settings, or give it more partitions
+    Alter(AlterArgs),
     /// Delete topics with all their messages
     Delete(NamesArgs),
 }
