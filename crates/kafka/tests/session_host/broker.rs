@@ -250,6 +250,13 @@ pub fn group_reply(command: GroupCommand) -> GroupReply {
             });
             GroupReply::FetchOffsets(groups.collect())
         }
+        other => admin_reply(other),
+    }
+}
+
+/// The same for what tools ask.
+fn admin_reply(command: GroupCommand) -> GroupReply {
+    match command {
         GroupCommand::List(_) => {
             let group = ListedGroup {
                 group_id: StrBytes::from_static("g"),
@@ -270,6 +277,7 @@ pub fn group_reply(command: GroupCommand) -> GroupReply {
             });
             GroupReply::DeleteOffsets(DeleteOffsetsReply { error: ErrorCode::None, topics: topics.collect() })
         }
+        other => panic!("no tool sends {other:?}"),
     }
 }
 
