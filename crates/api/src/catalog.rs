@@ -1,6 +1,7 @@
 //! Topics as a session sees them: immutable snapshots, shared by reference.
 
 use crate::config::TopicConfig;
+use crate::settings::{Settings, SettingsScope};
 use polylogue_types::{NodeId, PartitionId, TopicId};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ pub struct ClusterInfo {
     pub node: NodeId,
 }
 
-/// Looks topics up. Answers come from applied (committed) state only.
+/// Looks topics and settings up. Answers come from applied (committed) state only.
 pub trait Catalog: Send + Sync + Debug {
     /// The living topic of that name.
     fn topic(&self, name: &str) -> Option<Arc<TopicInfo>>;
@@ -48,4 +49,8 @@ pub trait Catalog: Send + Sync + Debug {
     fn topics(&self) -> Vec<Arc<TopicInfo>>;
     /// The cluster.
     fn cluster(&self) -> ClusterInfo;
+    /// The document of that scope; empty when there is none.
+    fn settings(&self, scope: &SettingsScope) -> Arc<Settings>;
+    /// All scopes of which there is a document.
+    fn settings_scopes(&self) -> Vec<SettingsScope>;
 }

@@ -8,15 +8,19 @@ pub mod catalog;
 pub mod config;
 pub mod log;
 pub mod machine;
+pub mod partitions;
+pub mod settings;
 pub mod topics;
 
 pub use catalog::{Catalog, ClusterInfo, PartitionInfo, TopicInfo};
 pub use config::{Cleanup, Compression, Durability, TimestampKind, TopicConfig};
 pub use log::*;
 pub use machine::{Caller, Context, Effects, MachineId, MachineReply, Proposal, StateMachine};
+pub use partitions::*;
+pub use settings::*;
 pub use topics::*;
 
-use polylogue_types::TimestampMs;
+use polylogue_types::{Offset, PartitionId, TimestampMs};
 
 /// Names one request of one session; the session chooses it and never has two alike in flight.
 pub type Token = u64;
@@ -52,6 +56,16 @@ pub enum Request {
     CreateTopics(CreateTopics),
     /// Delete topics.
     DeleteTopics(DeleteTopics),
+    /// Change topics' settings, or give them more partitions.
+    AlterTopics(AlterTopics),
+    /// Replace documents of settings.
+    AlterSettings(AlterSettings),
+    /// Take the oldest messages of partitions away.
+    TrimPartitions(Vec<TrimPartition>),
+    /// What partitions hold.
+    DescribePartitions(Vec<PartitionId>),
+    /// Which idempotent producers partitions remember.
+    DescribeProducers(Vec<PartitionId>),
     /// A command for a state machine that a protocol brought along (groups, ...).
     Machine(MachineId, machine::Command),
 }
@@ -74,6 +88,16 @@ pub enum Reply {
     CreateTopics(Vec<Result<CreatedTopic, TopicError>>),
     /// To [`Request::DeleteTopics`]: in the same order.
     DeleteTopics(Vec<Result<DeletedTopic, TopicError>>),
+    /// To [`Request::AlterTopics`]: in the same order.
+    AlterTopics(Vec<Result<(), AlterError>>),
+    /// To [`Request::AlterSettings`]: in the same order.
+    AlterSettings(Vec<Result<(), AlterError>>),
+    /// To [`Request::TrimPartitions`]: the first offsets, in the same order. Comes when they are committed.
+    TrimPartitions(Vec<Result<Offset, TrimError>>),
+    /// To [`Request::DescribePartitions`].
+    DescribePartitions(PartitionSizes),
+    /// To [`Request::DescribeProducers`]: in the same order.
+    DescribeProducers(Vec<Result<Vec<ProducerInfo>, ProducersError>>),
     /// To [`Request::Machine`].
     Machine(MachineReply),
 }

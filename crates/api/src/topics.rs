@@ -1,7 +1,8 @@
-//! Creating and deleting topics.
+//! Creating, changing and deleting topics.
 
 use crate::catalog::TopicInfo;
 use crate::config::TopicConfig;
+use crate::settings::Settings;
 use polylogue_types::TopicId;
 use std::sync::Arc;
 
@@ -41,6 +42,45 @@ pub enum TopicRef {
     Name(String),
     /// By incarnation.
     Id(TopicId),
+}
+
+/// What is to change about a topic.
+#[derive(Clone, Debug)]
+pub struct TopicChange {
+    /// Which topic.
+    pub topic: TopicId,
+    /// New settings for it.
+    pub config: Option<ConfigChange>,
+    /// More partitions for it.
+    pub partitions: Option<PartitionsChange>,
+}
+
+/// New settings of a topic.
+#[derive(Clone, Debug)]
+pub struct ConfigChange {
+    /// What the caller believes to be set for the topic now ([`TopicConfig::raw`]); when something else is, nothing
+    /// changes ([`crate::AlterError::Conflict`]), so that of two changes at the same time none is lost.
+    pub expected: Settings,
+    /// The settings, complete. Their durability must be the topic's.
+    pub config: TopicConfig,
+}
+
+/// More partitions for a topic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartitionsChange {
+    /// How many the caller believes it to have.
+    pub from: u32,
+    /// How many it is to have; at least `from`.
+    pub to: u32,
+}
+
+/// See [`crate::Request::AlterTopics`].
+#[derive(Clone, Debug)]
+pub struct AlterTopics {
+    /// The changes; each succeeds or fails by itself.
+    pub changes: Vec<TopicChange>,
+    /// Only say what would happen.
+    pub validate_only: bool,
 }
 
 /// See [`crate::Request::DeleteTopics`].

@@ -207,7 +207,7 @@ impl Inner {
                 self.retain(&shard);
             }
             if producers {
-                let oldest = now.wall_ms - i64::try_from(self.config.producer_expiration_ms).unwrap_or(i64::MAX);
+                let oldest = self.oldest_producer_ms(now.wall_ms);
                 for partition in shard.state.lock().partitions.values_mut() {
                     partition.producers.expire(oldest);
                 }
@@ -225,11 +225,10 @@ impl Inner {
 
     /// Enters and leaves the disk-full state.
     fn check_room(&self) {
-        let full = match self.env.disk.free_bytes(&self.data.path) {
-            Ok(free) => free < self.config.disk_reserve_bytes,
-            // Not knowing is no reason to refuse: the journal meets a full disk by itself.
-            Err(_) => false,
-        };
+        let free = self.env.disk.free_bytes(&self.data.path).ok();
+        self.free_bytes.set(free);
+        // Not knowing is no reason to refuse: the journal meets a full disk by itself.
+        let full = free.is_some_and(|free| free < self.config.disk_reserve_bytes);
         self.disk_full.store(full, Ordering::Relaxed);
     }
 
@@ -452,8 +451,8 @@ impl Inner {
     /// Waits so long that background writes keep to their pace.
     fn pace(&self, written: u64) {
         if written > 0 && self.running.load(Ordering::Acquire) {
-            let pause =
-                Duration::from_nanos(written.saturating_mul(1_000_000_000) / self.config.merge_bytes_per_sec.max(1));
+            let pause = written.saturating_mul(1_000_000_000) / self.tunables.merge_bytes_per_sec().max(1);
+            let pause = Duration::from_nanos(pause);
             let mut woken = self.background.0.lock();
             if !*woken {
                 self.background.1.wait_for(&mut woken, pause);

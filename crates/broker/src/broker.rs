@@ -1,5 +1,6 @@
 //! The broker: takes requests, hands them to the shard or machine concerned, answers when it is true.
 
+use crate::admin::FreeBytes;
 use crate::background::Due;
 use crate::config::BrokerConfig;
 use crate::datadir::DataDir;
@@ -11,6 +12,7 @@ use crate::readers::Readers;
 use crate::shard::{AppendTerms, Parked, Shard};
 use crate::sink::{Origin, ReplySink, SessionId};
 use crate::status::Gauges;
+use crate::tuning::Tunables;
 use parking_lot::{Condvar, Mutex, RwLock};
 use polylogue_api::machine::Command;
 use polylogue_api::{
@@ -49,6 +51,8 @@ pub(crate) struct Inner {
     pub(crate) gauges: Gauges,
     pub(crate) next_session: AtomicU64,
     pub(crate) disk_full: AtomicBool,
+    pub(crate) free_bytes: FreeBytes,
+    pub(crate) tunables: Tunables,
     pub(crate) stopping: AtomicBool,
     /// Wakes the timer thread when a machine's deadline may have become earlier.
     pub(crate) timer: (Mutex<bool>, Condvar),
@@ -118,6 +122,19 @@ impl Broker {
                 let expects = Expects::DeletedTopics(command.topics.len());
                 self.inner.command(MachineId::Meta, origin, expects, Box::new(MetaCommand::DeleteTopics(command)));
             }
+            Request::AlterTopics(command) => {
+                let expects = Expects::AlteredTopics(command.changes.len());
+                self.inner.command(MachineId::Meta, origin, expects, Box::new(MetaCommand::AlterTopics(command)));
+            }
+            Request::AlterSettings(command) => {
+                let expects = Expects::AlteredSettings(command.changes.len());
+                self.inner.command(MachineId::Meta, origin, expects, Box::new(MetaCommand::AlterSettings(command)));
+            }
+            Request::TrimPartitions(trims) => self.inner.trim(origin, trims),
+            Request::DescribePartitions(ids) => {
+                origin.reply(Reply::DescribePartitions(self.inner.partition_sizes(&ids)));
+            }
+            Request::DescribeProducers(ids) => origin.reply(Reply::DescribeProducers(self.inner.producers(&ids))),
             Request::Machine(id, command) => self.inner.command(id, origin, Expects::Machine, command),
         }
     }
@@ -232,11 +249,7 @@ impl Inner {
         }
         let parts = self.by_shard(request.entries);
         let now_ms = self.env.clock.now_ms();
-        let terms = AppendTerms {
-            ack: request.ack,
-            now_ms,
-            oldest_producer_ms: now_ms - i64::try_from(self.config.producer_expiration_ms).unwrap_or(i64::MAX),
-        };
+        let terms = AppendTerms { ack: request.ack, now_ms, oldest_producer_ms: self.oldest_producer_ms(now_ms) };
         match parts.as_slice() {
             [_] => self.append_one(origin, parts, terms, results),
             _ => self.append_many(origin, parts, terms, results),

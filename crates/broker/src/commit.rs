@@ -6,12 +6,12 @@
 use crate::broker::Inner;
 use crate::machines::{Outbox, context};
 use crate::open::is_own;
-use crate::pending::PendingAppend;
+use crate::pending::{PendingAppend, PendingTrim};
 use crate::record::BrokerRecord;
 use crate::shard::{Parked, Shard, ShardState};
 use crate::watch::{self, Fired};
 use parking_lot::Mutex;
-use polylogue_api::{AppendError, Caller, Effects, MachineId, MachineReply, TopicInfo, Unavailable};
+use polylogue_api::{AppendError, Caller, Effects, MachineId, MachineReply, TopicInfo, TrimError, Unavailable};
 use polylogue_log::journal::{CommitSink, Outcome};
 use polylogue_log::store::ShardStore;
 use polylogue_log::{Frame, Kind};
@@ -39,6 +39,7 @@ impl CommitSink for ShardSink {
 #[derive(Debug, Default)]
 struct Due {
     appends: Vec<(Arc<PendingAppend>, Vec<u32>, Option<AppendError>)>,
+    trims: Vec<(Arc<PendingTrim>, Vec<u32>, Option<TrimError>)>,
     machine: Vec<(Caller, MachineReply)>,
 }
 
@@ -77,7 +78,10 @@ impl Inner {
             self.apply_machines(shard, frames, due.machine, &mut outbox);
         }
         for (pending, positions, error) in due.appends {
-            pending.part_done(&positions, error);
+            pending.part_done(&positions, error.map(Err));
+        }
+        for (pending, positions, error) in due.trims {
+            pending.part_done(&positions, error.map(Err));
         }
         for (origin, reply) in outbox {
             origin.reply(reply);
@@ -155,9 +159,14 @@ impl Inner {
         };
         // Without the machines' lock: a topic may be the first to want a shard of its class.
         let deleted: Vec<_> = events.iter().filter_map(|event| self.topic_event(event)).collect();
+        let settings_changed = events.iter().any(|event| matches!(event, MetaEvent::Settings(..)));
         let mut machines = self.machines.lock();
+        let context = context(self.now(), self.catalog.as_ref(), self.env.rng.next_u64());
+        if settings_changed {
+            self.retune();
+            machines.tell(self.config.resolver.machine_commands(), &context, shard, outbox);
+        }
         if !deleted.is_empty() {
-            let context = context(self.now(), self.catalog.as_ref(), self.env.rng.next_u64());
             for id in machines.ids().into_iter().filter(|id| *id != MachineId::Meta) {
                 let mut effects = Effects::default();
                 if let Some(machine) = machines.get_mut(id) {
@@ -173,18 +182,43 @@ impl Inner {
         self.deadlines_changed();
     }
 
-    /// Makes a created topic usable, or takes a deleted one away (which is returned).
+    /// Makes a created or changed topic usable, or takes a deleted one away (which is returned).
     pub(crate) fn topic_event(&self, event: &MetaEvent) -> Option<Arc<TopicInfo>> {
         match event {
             MetaEvent::Created(topic) => {
-                self.topic_created(topic);
+                self.topic_placed(topic);
                 None
             }
             MetaEvent::Deleted(topic) => Some(self.topic_deleted(topic)),
+            MetaEvent::Changed(topic) => {
+                self.topic_changed(topic);
+                None
+            }
+            MetaEvent::Settings(scope, settings) => {
+                self.catalog.publish_settings(scope, settings.clone());
+                None
+            }
         }
     }
 
-    fn topic_created(&self, topic: &Arc<TopicMeta>) {
+    /// Something else holds for the topic, or it has more partitions.
+    fn topic_changed(&self, topic: &Arc<TopicMeta>) {
+        self.configure(topic);
+        self.topic_placed(topic);
+    }
+
+    /// Gives the topic's partitions what holds for it.
+    pub(crate) fn configure(&self, topic: &TopicMeta) {
+        for (id, _) in topic.placement() {
+            let Some(shard) = self.routes.read().get(&id).cloned() else { continue };
+            if let Some(partition) = shard.state.lock().partitions.get_mut(&id) {
+                partition.config = topic.config().clone();
+            }
+        }
+    }
+
+    /// Makes room for partitions that are not there yet, and shows the topic.
+    fn topic_placed(&self, topic: &Arc<TopicMeta>) {
         let term_of = |shard: ShardId| self.term_of(shard);
         let info = topic.info(&term_of);
         for ((id, shard_id), partition) in topic.placement().zip(&info.partitions) {
@@ -237,6 +271,9 @@ fn settle(state: &mut ShardState, outcomes: &[(u64, Outcome)]) -> Due {
             match parked {
                 Parked::Append(pending, positions) => {
                     due.appends.push((pending, positions, why.map(AppendError::Unavailable)));
+                }
+                Parked::Trim(pending, positions) => {
+                    due.trims.push((pending, positions, why.map(TrimError::Unavailable)));
                 }
                 Parked::Machine(replies) => {
                     due.machine.extend(replies.into_iter().map(|(caller, reply)| match why {

@@ -1,9 +1,10 @@
 //! The broker's own settings and bounds.
 
-use polylogue_api::ClusterInfo;
+use polylogue_api::{AsRecorded, ClusterInfo, ConfigResolver};
 use polylogue_log::store::StoreConfig;
 use polylogue_types::limits;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Everything that the broker may be told at its start. Each value has a default that is right for most.
 #[derive(Clone, Debug)]
@@ -42,6 +43,8 @@ pub struct BrokerConfig {
     pub reader_threads: usize,
     /// The partition stores' settings.
     pub store: StoreConfig,
+    /// What makes of recorded settings what holds.
+    pub resolver: Arc<dyn ConfigResolver>,
 }
 
 impl BrokerConfig {
@@ -66,6 +69,7 @@ impl BrokerConfig {
             inflight_bytes_max: limits::INFLIGHT_BYTES_MAX,
             reader_threads: 2,
             store: StoreConfig::default(),
+            resolver: Arc::new(AsRecorded),
         }
     }
 }

@@ -13,6 +13,7 @@
 //! - Nothing is deleted but through a record (log starts, deleted topics); the machines' own records are the one
 //!   exception: a checkpoint covers them.
 
+mod admin;
 mod admission;
 mod background;
 mod broker;
@@ -33,6 +34,7 @@ mod record;
 mod shard;
 mod sink;
 mod status;
+mod tuning;
 mod watch;
 
 pub use admission::{Admission, Permit};

@@ -9,7 +9,8 @@ use crate::sink::Origin;
 use bytes::Bytes;
 use polylogue_api::machine::Command;
 use polylogue_api::{
-    Caller, Catalog, Context, Effects, MachineId, MachineReply, Now, Reply, StateMachine, TopicError, Unavailable,
+    AlterError, Caller, Catalog, Context, Effects, MachineId, MachineReply, Now, Reply, StateMachine, TopicError,
+    Unavailable,
 };
 use polylogue_log::Frame;
 use polylogue_meta::{KAFKA_GROUPS_PARTITION, META_PARTITION, MetaEvent, MetaMachine, MetaReply};
@@ -34,6 +35,8 @@ fn machine_of(partition: PartitionId) -> Option<MachineId> {
 pub(crate) enum Expects {
     CreatedTopics(usize),
     DeletedTopics(usize),
+    AlteredTopics(usize),
+    AlteredSettings(usize),
     Producer,
     Machine,
 }
@@ -90,6 +93,25 @@ impl Machines {
         machine.handle(context, caller, command, &mut effects);
         self.callers.insert(caller.0, (origin, expects, id));
         self.carry_out(id, effects, shard, outbox);
+    }
+
+    /// Tells machines something of which nobody waits for the reply.
+    pub(crate) fn tell(
+        &mut self,
+        commands: Vec<(MachineId, Command)>,
+        context: &Context<'_>,
+        shard: &Shard,
+        outbox: &mut Outbox,
+    ) {
+        for (id, command) in commands {
+            let caller = Caller(self.next_caller);
+            self.next_caller += 1;
+            let mut effects = Effects::default();
+            if let Some(machine) = self.get_mut(id) {
+                machine.handle(context, caller, command, &mut effects);
+            }
+            self.carry_out(id, effects, shard, outbox);
+        }
     }
 
     /// Proposes what a machine wants written and sends what it wants said.
@@ -206,6 +228,8 @@ fn convert(expects: Expects, reply: Box<dyn Any + Send>) -> Reply {
     match reply.downcast::<MetaReply>().map(|r| *r) {
         Ok(MetaReply::Created(results)) => Reply::CreateTopics(results),
         Ok(MetaReply::Deleted(results)) => Reply::DeleteTopics(results),
+        Ok(MetaReply::AlteredTopics(results)) => Reply::AlterTopics(results),
+        Ok(MetaReply::AlteredSettings(results)) => Reply::AlterSettings(results),
         Ok(MetaReply::Producer(id)) => Reply::ProducerId(Ok(id)),
         Err(_) => unavailable(expects, Unavailable::Unknown),
     }
@@ -215,6 +239,10 @@ pub(crate) fn unavailable(expects: Expects, why: Unavailable) -> Reply {
     match expects {
         Expects::CreatedTopics(n) => Reply::CreateTopics((0..n).map(|_| Err(TopicError::Unavailable(why))).collect()),
         Expects::DeletedTopics(n) => Reply::DeleteTopics((0..n).map(|_| Err(TopicError::Unavailable(why))).collect()),
+        Expects::AlteredTopics(n) => Reply::AlterTopics((0..n).map(|_| Err(AlterError::Unavailable(why))).collect()),
+        Expects::AlteredSettings(n) => {
+            Reply::AlterSettings((0..n).map(|_| Err(AlterError::Unavailable(why))).collect())
+        }
         Expects::Producer => Reply::ProducerId(Err(why)),
         Expects::Machine => Reply::Machine(Err(why)),
     }

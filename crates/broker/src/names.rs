@@ -3,14 +3,15 @@
 use crate::checkpoint::machine_chunk;
 use crate::datadir::shard_dir;
 use crate::open::META_SHARD;
-use polylogue_api::{MachineId, StateMachine};
+use polylogue_api::{AsRecorded, MachineId, StateMachine};
 use polylogue_env::Env;
 use polylogue_log::check;
 use polylogue_log::checkpoint::read_checkpoint;
 use polylogue_meta::{META_PARTITION, MetaMachine, MetaSettings};
-use polylogue_types::PartitionId;
+use polylogue_types::{NodeId, PartitionId};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The topic and the number of each partition, as far as a data directory that no broker uses still tells, damaged or not:
 /// for people who read which partitions are damaged. What cannot be read is passed over. Reads only.
@@ -22,6 +23,8 @@ pub fn partition_names(env: &Env, data_dir: &Path) -> BTreeMap<PartitionId, (Str
         async_shard: META_SHARD,
         memory_shard: META_SHARD,
         partitions_max: 0,
+        node: NodeId::default(),
+        resolver: Arc::new(AsRecorded),
     });
     let checkpoint = read_checkpoint(env, &dir, &mut |key, bytes| {
         if let Some((MachineId::Meta, id)) = machine_chunk(&key) {

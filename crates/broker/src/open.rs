@@ -8,17 +8,19 @@
 //!                     acquire (a new term is durable) ──> machines ready ──> catalog ──> threads
 //! ```
 
+use crate::admin::FreeBytes;
 use crate::broker::{Broker, Inner};
 use crate::checkpoint::{self, Chunk};
 use crate::commit::ShardSink;
 use crate::config::BrokerConfig;
 use crate::datadir::DataDir;
 use crate::error::{Error, ErrorKind, Result};
-use crate::machines::{Machines, context};
+use crate::machines::{Machines, Outbox, context};
 use crate::partition::Partition;
 use crate::record::BROKER_PARTITION;
 use crate::shard::{Shard, ShardState};
 use crate::status::Gauges;
+use crate::tuning::Tunables;
 use parking_lot::{Condvar, Mutex, RwLock};
 use polylogue_api::{ClusterInfo, Durability, MachineId, StateMachine};
 use polylogue_env::Env;
@@ -68,6 +70,8 @@ impl Broker {
             async_shard: ASYNC_SHARD,
             memory_shard: MEMORY_SHARD,
             partitions_max: config.partitions_max,
+            node: data.identity.node,
+            resolver: config.resolver.clone(),
         };
         let cluster = ClusterInfo {
             // Kafka's own cluster ids are such texts of 22 characters.
@@ -86,6 +90,8 @@ impl Broker {
             gauges: Gauges::default(),
             next_session: AtomicU64::new(1),
             disk_full: AtomicBool::new(false),
+            free_bytes: FreeBytes::default(),
+            tunables: Tunables::new(&config),
             stopping: AtomicBool::new(false),
             timer: (Mutex::new(false), Condvar::new()),
             background: (Mutex::new(false), Condvar::new()),
@@ -119,16 +125,28 @@ impl Inner {
         }
         let mut machines = self.machines.lock();
         let context = context(self.now(), self.catalog.as_ref(), self.env.rng.next_u64());
-        let topics: Vec<_> = machines.meta.topics().cloned().collect();
-        for topic in &topics {
-            self.route(topic);
-            self.catalog.publish(topic, &|shard| self.term_of(shard));
-        }
         for id in machines.ids() {
             if let Some(machine) = machines.get_mut(id) {
                 machine.on_ready(&context);
             }
         }
+        // What holds is known only now that all records are there.
+        machines.meta.take_events();
+        for (scope, settings) in machines.meta.documents() {
+            self.catalog.publish_settings(scope, settings.clone());
+        }
+        let topics: Vec<_> = machines.meta.topics().cloned().collect();
+        for topic in &topics {
+            self.route(topic);
+            self.configure(topic);
+            self.catalog.publish(topic, &|shard| self.term_of(shard));
+        }
+        self.retune();
+        let mut outbox = Outbox::new();
+        let shard = self.shard(self.meta_shard)?;
+        machines.tell(self.config.resolver.machine_commands(), &context, &shard, &mut outbox);
+        drop(machines);
+        self.send(outbox);
         Ok(())
     }
 
@@ -155,6 +173,7 @@ impl Inner {
         let sink = Arc::new(ShardSink::default());
         let shard = if id == MEMORY_SHARD { self.memory_shard(&sink)? } else { self.disk_shard(id, &sink)? };
         *sink.target.lock() = Some((Arc::downgrade(self), Arc::downgrade(&shard)));
+        self.tune(&shard);
         self.shards.write().insert(id, shard.clone());
         let term = shard.log.acquire()?;
         self.take_term(&shard, term, None);
@@ -331,7 +350,9 @@ fn add_partitions(shard: ShardId, state: &mut ShardState, topic: &TopicMeta, ter
 
 fn apply_topic(shard: ShardId, store: &ShardStore, state: &mut ShardState, event: &MetaEvent) {
     match event {
-        MetaEvent::Created(topic) => add_partitions(shard, state, topic, Term(0)),
+        MetaEvent::Created(topic) | MetaEvent::Changed(topic) => add_partitions(shard, state, topic, Term(0)),
+        // What follows from settings is resolved when the replay is over.
+        MetaEvent::Settings(..) => {}
         MetaEvent::Deleted(topic) => {
             for (id, _) in topic.placement().filter(|(_, in_shard)| *in_shard == shard) {
                 state.partitions.remove(&id);

@@ -1,35 +1,59 @@
-//! Appends that wait for their commit, over however many shards their partitions are in.
+//! Requests that wait for the commit of their parts, over however many shards their partitions are in.
 
 use crate::sink::Origin;
 use parking_lot::Mutex;
-use polylogue_api::{AppendError, Appended, Reply};
+use polylogue_api::{AppendError, Appended, Reply, TrimError};
+use polylogue_types::Offset;
 
-/// The results of one append request, completed part by part; the last part sends the reply.
+/// The results of one request, completed part by part; the last part sends the reply.
 #[derive(Debug)]
-pub(crate) struct PendingAppend {
-    state: Mutex<State>,
+pub(crate) struct Pending<T> {
+    state: Mutex<State<T>>,
+}
+
+/// An append that waits.
+pub(crate) type PendingAppend = Pending<Result<Appended, AppendError>>;
+/// A trim that waits.
+pub(crate) type PendingTrim = Pending<Result<Offset, TrimError>>;
+
+/// What a request that waits is told of one of its parts.
+pub(crate) trait Outcomes: Sized {
+    /// The reply to the whole request.
+    fn reply(results: Vec<Self>) -> Reply;
+}
+
+impl Outcomes for Result<Appended, AppendError> {
+    fn reply(results: Vec<Self>) -> Reply {
+        Reply::Append(results)
+    }
+}
+
+impl Outcomes for Result<Offset, TrimError> {
+    fn reply(results: Vec<Self>) -> Reply {
+        Reply::TrimPartitions(results)
+    }
 }
 
 #[derive(Debug)]
-struct State {
+struct State<T> {
     origin: Option<Origin>,
-    results: Vec<Result<Appended, AppendError>>,
+    results: Vec<T>,
     parts_open: usize,
 }
 
-impl PendingAppend {
+impl<T: Outcomes + Clone> Pending<T> {
     /// `results` are what is known or will be true once committed; the reply leaves after `parts_open` parts.
-    pub(crate) fn new(origin: Origin, results: Vec<Result<Appended, AppendError>>, parts_open: usize) -> PendingAppend {
-        PendingAppend { state: Mutex::new(State { origin: Some(origin), results, parts_open }) }
+    pub(crate) fn new(origin: Origin, results: Vec<T>, parts_open: usize) -> Pending<T> {
+        Pending { state: Mutex::new(State { origin: Some(origin), results, parts_open }) }
     }
 
     /// A part's fate is known: with an error, its entries (by position in the request) did not make it.
-    pub(crate) fn part_done(&self, positions: &[u32], error: Option<AppendError>) {
+    pub(crate) fn part_done(&self, positions: &[u32], error: Option<T>) {
         let mut state = self.state.lock();
         if let Some(error) = error {
             for position in positions {
                 if let Some(result) = state.results.get_mut(*position as usize) {
-                    *result = Err(error);
+                    *result = error.clone();
                 }
             }
         }
@@ -39,7 +63,7 @@ impl PendingAppend {
         {
             let results = std::mem::take(&mut state.results);
             drop(state);
-            origin.reply(Reply::Append(results));
+            origin.reply(T::reply(results));
         }
     }
 }

@@ -9,7 +9,7 @@
 //! for the commit), and losing the writer means forgetting the batches at and above the high watermark. At least
 //! the last five *applied* batches are always kept, because the tail may vanish.
 
-use polylogue_api::{AppendError, ProducerStamp};
+use polylogue_api::{AppendError, ProducerInfo, ProducerStamp};
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use polylogue_types::{Map, Offset, ProducerId, TimestampMs};
 use std::collections::VecDeque;
@@ -177,6 +177,19 @@ impl Producers {
         if self.by_id.is_empty() {
             self.by_id.shrink_to_fit();
         }
+    }
+
+    /// Those that have written something that is committed, and were heard since `oldest_ms`; by id.
+    pub(crate) fn active(&self, high_watermark: Offset, oldest_ms: TimestampMs) -> Vec<ProducerInfo> {
+        let info = |(id, p): (&ProducerId, &Producer)| {
+            let last = p.batches.iter().rev().find(|b| b.end() <= high_watermark)?;
+            let (epoch, last_sequence) = (last.epoch, last.last_sequence());
+            Some(ProducerInfo { id: *id, epoch, last_sequence, last_timestamp: p.last_time_ms })
+        };
+        let mut active: Vec<_> =
+            self.by_id.iter().filter(|(_, p)| p.last_time_ms >= oldest_ms).filter_map(info).collect();
+        active.sort_unstable_by_key(|producer| producer.id);
+        active
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -5,7 +5,7 @@
 //! never blocks.
 
 use crate::partition::Partition;
-use crate::pending::PendingAppend;
+use crate::pending::{PendingAppend, PendingTrim};
 use crate::producers::{NewBatch, Verdict};
 use crate::sink::Origin;
 use crate::watch::{Fired, Watches};
@@ -46,6 +46,8 @@ pub(crate) struct Shard {
 pub(crate) enum Parked {
     /// Entries of an append; positions in the request.
     Append(Arc<PendingAppend>, Vec<u32>),
+    /// Partitions of a trim; positions in the request.
+    Trim(Arc<PendingTrim>, Vec<u32>),
     /// Replies of a machine.
     Machine(Vec<(Caller, Box<dyn Any + Send>)>),
 }

@@ -44,6 +44,14 @@ impl Catalog for One {
     fn cluster(&self) -> ClusterInfo {
         ClusterInfo { cluster_id: Arc::from("cost"), node: NodeId(1) }
     }
+
+    fn settings(&self, _: &polylogue_api::SettingsScope) -> Arc<polylogue_api::Settings> {
+        Arc::default()
+    }
+
+    fn settings_scopes(&self) -> Vec<polylogue_api::SettingsScope> {
+        Vec::new()
+    }
 }
 
 const TOPIC_ID: TopicId = TopicId([7; 16]);

@@ -1,7 +1,9 @@
 //! What an operator decides about the Kafka protocol as a whole; a session reads it, nobody changes it in place.
 
+use crate::config::Fixed;
 use polylogue_api::TopicConfig;
 use polylogue_types::limits;
+use std::sync::Arc;
 
 /// The settings of the Kafka protocol that sessions go by. The names in brackets are Kafka's broker settings, and the
 /// defaults are Kafka's unless said otherwise.
@@ -30,6 +32,8 @@ pub struct KafkaSettings {
     pub fetch_sessions_max: usize,
     /// Partitions remembered by all fetch sessions together. Kafka bounds the sessions only.
     pub fetch_session_partitions_max: usize,
+    /// What the broker was started with: what the settings above are changed from while it runs.
+    pub fixed: Arc<Fixed>,
     /// What a batch may decompress to wherever the broker looks inside one. Bytes.
     pub decompressed_bytes_max: usize,
 }
@@ -48,6 +52,7 @@ impl Default for KafkaSettings {
             fetch_sessions_max: 1_000,
             // at about 150 bytes each, 30 MB; three times that where each is of a topic with the longest name there may be
             fetch_session_partitions_max: 200_000,
+            fixed: Arc::default(),
             decompressed_bytes_max: limits::DECOMPRESSED_BYTES_MAX,
         }
     }

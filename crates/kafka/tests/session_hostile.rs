@@ -46,6 +46,14 @@ fn decode_any(key: ApiKey, version: i16, body: &mut Reader) -> Result<(), Decode
         DeleteTopics delete_topics DeleteTopicsResponse,
         InitProducerId init_producer_id InitProducerIdResponse,
         OffsetForLeaderEpoch offset_for_leader_epoch OffsetForLeaderEpochResponse,
+        DescribeGroups describe_groups DescribeGroupsResponse,
+        ListGroups list_groups ListGroupsResponse,
+        DeleteGroups delete_groups DeleteGroupsResponse,
+        OffsetDelete offset_delete OffsetDeleteResponse,
+        DescribeQuorum describe_quorum DescribeQuorumResponse,
+        UpdateFeatures update_features UpdateFeaturesResponse,
+        DescribeCluster describe_cluster DescribeClusterResponse,
+        DescribeTopicPartitions describe_topic_partitions DescribeTopicPartitionsResponse,
     );
     body.finish()
 }

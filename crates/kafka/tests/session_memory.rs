@@ -9,13 +9,20 @@ use bytes::BytesMut;
 use polylogue_api::{Appended, Catalog, CreatedTopic, Now, ReadData, Reply, Request as Ask, TopicConfig};
 use polylogue_kafka::codec::Records;
 use polylogue_kafka::codec::create_topics::{CreatableTopic, CreateTopicsRequest};
+use polylogue_kafka::codec::delete_groups::DeleteGroupsRequest;
+use polylogue_kafka::codec::describe_groups::DescribeGroupsRequest;
+use polylogue_kafka::codec::describe_quorum::{DescribeQuorumRequest, RequestTopicData};
+use polylogue_kafka::codec::describe_topic_partitions::{DescribeTopicPartitionsRequest, TopicRequest};
 use polylogue_kafka::codec::fetch::FetchPartition;
 use polylogue_kafka::codec::find_coordinator::FindCoordinatorRequest;
 use polylogue_kafka::codec::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
 use polylogue_kafka::codec::leave_group::{LeaveGroupRequest, MemberIdentity};
+use polylogue_kafka::codec::list_groups::ListGroupsRequest;
 use polylogue_kafka::codec::list_offsets::ListOffsetsTopic;
 use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic};
+use polylogue_kafka::codec::offset_delete::{OffsetDeleteRequest, OffsetDeleteRequestTopic};
 use polylogue_kafka::codec::produce::ProduceRequest;
+use polylogue_kafka::codec::update_features::{FeatureUpdateKey, UpdateFeaturesRequest};
 use polylogue_kafka::session::{Session, SessionContext};
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_types::{Chunk, Offset};
@@ -165,6 +172,33 @@ fn lists_of_nothings_stay_within_their_permit() {
         frames.push(frame(4, 1, &leave));
         let protocol = |name| JoinGroupRequestProtocol { name, metadata: "".into() };
         let protocols = names(count).map(protocol).collect();
+        let topics = names(count).map(|name| TopicRequest { name }).collect();
+        frames.push(frame(0, 1, &DescribeTopicPartitionsRequest { topics, ..requests::describe_topic_partitions(0) }));
+        let group = |name: &str| DeleteGroupsRequest { groups_names: vec![name.into(); count as usize] };
+        frames.push(frame(2, 1, &group("")));
+        frames.push(frame(2, 1, &DeleteGroupsRequest { groups_names: names(count).collect() }));
+        frames.push(frame(
+            6,
+            1,
+            &DescribeGroupsRequest { groups: names(count).collect(), ..requests::describe_groups(6) },
+        ));
+        frames.push(frame(
+            5,
+            1,
+            &ListGroupsRequest { states_filter: vec!["".into(); count as usize], types_filter: vec![] },
+        ));
+        let topic = |name| OffsetDeleteRequestTopic { name, partitions: vec![] };
+        frames.push(frame(
+            0,
+            1,
+            &OffsetDeleteRequest { topics: names(count).map(topic).collect(), ..requests::offset_delete(0) },
+        ));
+        let quorum = |topic_name| RequestTopicData { topic_name, partitions: vec![] };
+        frames.push(frame(2, 1, &DescribeQuorumRequest { topics: names(count).map(quorum).collect() }));
+        let update = |feature| FeatureUpdateKey { feature, ..FeatureUpdateKey::default() };
+        // more would not fit the longest request
+        let feature_updates = names(count.min(20_000)).map(update).collect();
+        frames.push(frame(1, 1, &UpdateFeaturesRequest { feature_updates, ..requests::update_features(1) }));
         frames.push(frame(6, 1, &JoinGroupRequest { protocols, ..requests::join_group(6) }));
     }
     for bytes in frames {

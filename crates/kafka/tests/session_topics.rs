@@ -520,6 +520,12 @@ fn names_that_may_collide_are_looked_for_once() {
         fn cluster(&self) -> polylogue_api::ClusterInfo {
             polylogue_api::ClusterInfo { cluster_id: "c".into(), node: polylogue_types::NodeId(1) }
         }
+        fn settings(&self, _: &polylogue_api::SettingsScope) -> std::sync::Arc<polylogue_api::Settings> {
+            std::sync::Arc::default()
+        }
+        fn settings_scopes(&self) -> Vec<polylogue_api::SettingsScope> {
+            Vec::new()
+        }
     }
     let names: Vec<String> = (0..1_000).map(|n| format!("a.{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

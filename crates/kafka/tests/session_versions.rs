@@ -10,7 +10,7 @@ use polylogue_kafka::session::{SupportedApi, supported_apis};
 use polylogue_types::TopicId;
 use session_host::broker::Broker;
 use session_host::requests::{self, versions};
-use session_host::{EPOCH, Host, NODE, batch, text, topic_id};
+use session_host::{EPOCH, Host, NODE, START_MS, batch, text, topic_id};
 
 /// Sends a request at every version that is served, to a fresh session each, and looks at the responses.
 fn at_every_version<R: Request>(request: impl Fn(i16) -> R, mut check: impl FnMut(i16, R::Response)) {
@@ -45,11 +45,27 @@ fn the_table_is_that_of_kafka_4_3() {
         row(ApiKey::Heartbeat, 0..=4),
         row(ApiKey::LeaveGroup, 0..=5),
         row(ApiKey::SyncGroup, 0..=5),
+        row(ApiKey::DescribeGroups, 0..=6),
+        row(ApiKey::ListGroups, 0..=5),
         row(ApiKey::ApiVersions, 0..=4),
         row(ApiKey::CreateTopics, 2..=7),
         row(ApiKey::DeleteTopics, 1..=6),
+        row(ApiKey::DeleteRecords, 0..=2),
         row(ApiKey::InitProducerId, 0..=5),
         row(ApiKey::OffsetForLeaderEpoch, 2..=4),
+        row(ApiKey::DescribeConfigs, 1..=4),
+        row(ApiKey::AlterConfigs, 0..=2),
+        row(ApiKey::DescribeLogDirs, 1..=5),
+        row(ApiKey::CreatePartitions, 0..=3),
+        row(ApiKey::DeleteGroups, 0..=2),
+        row(ApiKey::IncrementalAlterConfigs, 0..=1),
+        row(ApiKey::OffsetDelete, 0..=0),
+        row(ApiKey::DescribeQuorum, 0..=2),
+        row(ApiKey::UpdateFeatures, 0..=2),
+        row(ApiKey::DescribeCluster, 0..=2),
+        row(ApiKey::DescribeProducers, 0..=0),
+        row(ApiKey::ListConfigResources, 0..=1),
+        row(ApiKey::DescribeTopicPartitions, 0..=0),
     ];
     assert_eq!(table, expected);
 }
@@ -221,5 +237,107 @@ fn offset_for_leader_epoch() {
     at_every_version(requests::offset_for_leader_epoch, |_, response| {
         let row = &response.topics[0].partitions[0];
         assert_eq!((row.error_code, row.leader_epoch, row.end_offset), (0, EPOCH, 3));
+    });
+}
+
+#[test]
+fn list_groups() {
+    at_every_version(requests::list_groups, |version, response| {
+        assert_eq!((response.error_code, response.groups.len()), (0, 1));
+        let group = &response.groups[0];
+        assert_eq!((&*group.group_id, &*group.protocol_type), ("g", "consumer"));
+        assert_eq!(&*group.group_state, if version >= 4 { "Empty" } else { "" });
+        assert_eq!(&*group.group_type, if version >= 5 { "classic" } else { "" });
+    });
+}
+
+#[test]
+fn describe_groups() {
+    at_every_version(requests::describe_groups, |version, response| {
+        assert_eq!(response.groups.iter().map(|g| &*g.group_id).collect::<Vec<_>>(), ["g", "h"]);
+        let group = &response.groups[0];
+        assert_eq!((group.error_code, &group.error_message, &*group.group_state), (0, &None, "Stable"));
+        assert_eq!((&*group.protocol_type, &*group.protocol_data), ("consumer", "range"));
+        // reading, deleting, describing, and the same for its configs
+        assert_eq!(group.authorized_operations, if version >= 3 { 3_400 } else { i32::MIN });
+        let member = &group.members[0];
+        assert_eq!((&*member.member_id, &*member.client_id, &*member.client_host), ("m", "app", "/192.0.2.9"));
+        assert_eq!(member.group_instance_id.as_deref(), (version >= 4).then_some("static"));
+        assert_eq!((&*member.member_metadata, &*member.member_assignment), (b"meta".as_slice(), b"yours".as_slice()));
+    });
+}
+
+#[test]
+fn delete_groups() {
+    at_every_version(requests::delete_groups, |_, response| {
+        let rows: Vec<_> = response.results.iter().map(|r| (&*r.group_id, r.error_code)).collect();
+        assert_eq!(rows, [("g", 0), ("h", 0)]);
+    });
+}
+
+#[test]
+fn offset_delete() {
+    at_every_version(requests::offset_delete, |_, response| {
+        assert_eq!(response.error_code, 0);
+        let topic = &response.topics[0];
+        assert_eq!((&*topic.name, topic.partitions.len()), ("a", 1));
+        assert_eq!((topic.partitions[0].partition_index, topic.partitions[0].error_code), (1, 0));
+    });
+}
+
+#[test]
+fn describe_cluster() {
+    at_every_version(requests::describe_cluster, |_, response| {
+        assert_eq!((response.error_code, &response.error_message, response.endpoint_type), (0, &None, 1));
+        assert_eq!((&*response.cluster_id, response.controller_id), ("polylogue-test", NODE));
+        assert_eq!(response.cluster_authorized_operations, 8_096);
+        let broker = &response.brokers[0];
+        assert_eq!((broker.broker_id, &*broker.host, broker.port), (NODE, "broker.example", 19_092));
+        assert_eq!((response.brokers.len(), &broker.rack, broker.is_fenced), (1, &None, false));
+    });
+}
+
+#[test]
+fn describe_quorum() {
+    at_every_version(requests::describe_quorum, |version, response| {
+        assert_eq!((response.error_code, response.error_message.as_deref()), (0, Some("")));
+        let topic = &response.topics[0];
+        assert_eq!((&*topic.topic_name, topic.partitions.len()), ("__cluster_metadata", 1));
+        let partition = &topic.partitions[0];
+        assert_eq!((partition.error_code, partition.leader_id, partition.high_watermark), (0, NODE, 0));
+        assert_eq!((partition.current_voters.len(), partition.observers.len()), (1, 0));
+        let voter = &partition.current_voters[0];
+        assert_eq!((voter.replica_id, voter.log_end_offset), (NODE, 0));
+        assert_eq!(voter.last_caught_up_timestamp, if version >= 1 { START_MS } else { -1 });
+        assert_eq!(voter.last_fetch_timestamp, if version >= 1 { START_MS } else { -1 });
+        let nodes: Vec<_> =
+            response.nodes.iter().map(|n| (n.node_id, &*n.listeners[0].host, n.listeners[0].port)).collect();
+        assert_eq!(nodes, if version >= 2 { vec![(NODE, "broker.example", 19_092)] } else { vec![] });
+    });
+}
+
+#[test]
+fn describe_topic_partitions() {
+    at_every_version(requests::describe_topic_partitions, |_, response| {
+        let topics: Vec<_> = response.topics.iter().map(|t| (t.name.as_deref(), t.partitions.len())).collect();
+        assert_eq!((topics, &response.next_cursor), (vec![(Some("a"), 3), (Some("b"), 1)], &None));
+        let topic = &response.topics[0];
+        assert_eq!((topic.error_code, topic.topic_id, topic.is_internal), (0, topic_id(1), false));
+        assert_eq!(topic.topic_authorized_operations, 3_576);
+        let partition = &topic.partitions[2];
+        assert_eq!((partition.error_code, partition.partition_index), (0, 2));
+        assert_eq!((partition.leader_id, partition.leader_epoch), (NODE, EPOCH));
+        assert_eq!((&partition.replica_nodes, &partition.isr_nodes), (&vec![NODE], &vec![NODE]));
+        assert_eq!((&partition.eligible_leader_replicas, &partition.last_known_elr), (&Some(vec![]), &Some(vec![])));
+        assert!(partition.offline_replicas.is_empty());
+    });
+}
+
+#[test]
+fn update_features() {
+    at_every_version(requests::update_features, |version, response| {
+        assert_eq!((response.error_code, &response.error_message), (0, &None));
+        let rows: Vec<_> = response.results.iter().map(|r| (&*r.feature, r.error_code)).collect();
+        assert_eq!(rows, if version <= 1 { vec![("metadata.version", 0)] } else { vec![] });
     });
 }

@@ -1,17 +1,18 @@
-//! The published view of the topics: what sessions look names and ids up in.
+//! The published view of topics and settings: what sessions look names and ids up in.
 
 use crate::machine::TopicMeta;
 use parking_lot::RwLock;
-use polylogue_api::{Catalog, ClusterInfo, TopicInfo};
+use polylogue_api::{Catalog, ClusterInfo, Settings, SettingsScope, TopicInfo};
 use polylogue_types::{Map, ShardId, Term, TopicId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Topics as applied. Readers take a read lock for the time of one look-up and get a shared snapshot.
+/// Topics and settings as applied. Readers take a read lock for the time of one look-up and get a shared snapshot.
 #[derive(Debug)]
 pub struct SharedCatalog {
     cluster: ClusterInfo,
     topics: RwLock<Topics>,
+    settings: RwLock<BTreeMap<SettingsScope, Arc<Settings>>>,
 }
 
 #[derive(Debug, Default)]
@@ -25,7 +26,7 @@ impl SharedCatalog {
     /// An empty one.
     #[must_use]
     pub fn new(cluster: ClusterInfo) -> SharedCatalog {
-        SharedCatalog { cluster, topics: RwLock::default() }
+        SharedCatalog { cluster, topics: RwLock::default(), settings: RwLock::default() }
     }
 
     /// Shows a topic, or its new state. `term_of` tells a shard's current term, from which leader epochs follow.
@@ -34,6 +35,16 @@ impl SharedCatalog {
         let mut topics = self.topics.write();
         topics.by_name.insert(info.name.clone(), info.clone());
         topics.by_id.insert(info.id, info);
+    }
+
+    /// Shows a scope's document; an empty one is none.
+    pub fn publish_settings(&self, scope: &SettingsScope, settings: Arc<Settings>) {
+        let mut all = self.settings.write();
+        if settings.is_empty() {
+            all.remove(scope);
+        } else {
+            all.insert(scope.clone(), settings);
+        }
     }
 
     /// Hides a topic.
@@ -63,5 +74,13 @@ impl Catalog for SharedCatalog {
 
     fn cluster(&self) -> ClusterInfo {
         self.cluster.clone()
+    }
+
+    fn settings(&self, scope: &SettingsScope) -> Arc<Settings> {
+        self.settings.read().get(scope).cloned().unwrap_or_default()
+    }
+
+    fn settings_scopes(&self) -> Vec<SettingsScope> {
+        self.settings.read().keys().cloned().collect()
     }
 }

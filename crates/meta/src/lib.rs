@@ -1,4 +1,4 @@
-//! Topics, partition ids, producer ids: a state machine on the log.
+//! Topics, settings, partition ids, producer ids: a state machine on the log.
 //!
 //! Layer 4. Nothing here does I/O: the broker hosts [`MetaMachine`] like any other machine, and publishes what it
 //! applied through [`SharedCatalog`].
@@ -6,10 +6,12 @@
 //! **Invariants.** Partition, topic and producer ids are never reused: the next ones only grow, and are part of the
 //! applied state. A topic's name is free again as soon as its deletion is *proposed*, its id never.
 
+mod alter;
 mod catalog;
 mod machine;
 mod record;
 
+pub use alter::{DOCUMENT_BYTES_MAX, DOCUMENTS_MAX};
 pub use catalog::SharedCatalog;
 pub use machine::{MetaCommand, MetaEvent, MetaMachine, MetaReply, MetaSettings, TopicMeta};
 pub use record::{FIRST_CLIENT_PARTITION, KAFKA_GROUPS_PARTITION, META_PARTITION};

@@ -1,14 +1,19 @@
 //! The metadata state machine.
 
-use crate::record::{FIRST_CLIENT_PARTITION, MetaRecord, PartitionRecord, TopicRecord};
+use crate::alter::Altering;
+use crate::record::{
+    FIRST_CLIENT_PARTITION, MetaRecord, PartitionRecord, TopicRecord, decode_scope, decode_values, encode_scope,
+    encode_values,
+};
 use bytes::Bytes;
 use polylogue_api::machine::Command;
 use polylogue_api::{
-    Caller, Context, CreateTopics, CreatedTopic, DeleteTopics, DeletedTopic, Durability, Effects, NewTopic,
-    PartitionInfo, Proposal, StateMachine, TopicError, TopicInfo, TopicRef,
+    AlterError, AlterSettings, AlterTopics, Caller, ConfigResolver, Context, CreateTopics, CreatedTopic, DeleteTopics,
+    DeletedTopic, Durability, Effects, NewTopic, PartitionInfo, Proposal, Settings, SettingsScope, StateMachine,
+    TopicError, TopicInfo, TopicRef,
 };
-use polylogue_types::bin::{BinReader, BinWriter};
-use polylogue_types::{Map, Offset, PartitionId, ProducerId, Set, ShardId, Term, TimestampMs, TopicId};
+use polylogue_types::bin::{BinError, BinReader, BinWriter};
+use polylogue_types::{Map, NodeId, Offset, PartitionId, ProducerId, Set, ShardId, Term, TimestampMs, TopicId};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,9 +22,10 @@ use std::sync::Arc;
 const PRODUCER_ID_BLOCK: i64 = 1000;
 /// How many offsets (as a power of two) a partition of a memory shard may use up in one life of the process.
 const OFFSETS_PER_TERM_BITS: u32 = 40;
-/// Chunk ids: the counters, and one a topic (`T` and the topic id).
+/// Chunk ids: the counters, one a topic (`T` and the topic id), one a document of settings (`S` and the scope).
 const COUNTERS_CHUNK: &[u8] = b"C";
 const TOPIC_CHUNK: u8 = b'T';
+const SETTINGS_CHUNK: u8 = b'S';
 
 /// What the machine may be told to do.
 #[derive(Debug)]
@@ -28,6 +34,10 @@ pub enum MetaCommand {
     CreateTopics(CreateTopics),
     /// Delete topics; answered by [`MetaReply::Deleted`].
     DeleteTopics(DeleteTopics),
+    /// Change topics; answered by [`MetaReply::AlteredTopics`].
+    AlterTopics(AlterTopics),
+    /// Replace documents of settings; answered by [`MetaReply::AlteredSettings`].
+    AlterSettings(AlterSettings),
     /// Allocate a producer id; answered by [`MetaReply::Producer`].
     AllocateProducerId,
 }
@@ -39,6 +49,10 @@ pub enum MetaReply {
     Created(Vec<Result<CreatedTopic, TopicError>>),
     /// In the order asked.
     Deleted(Vec<Result<DeletedTopic, TopicError>>),
+    /// In the order asked.
+    AlteredTopics(Vec<Result<(), AlterError>>),
+    /// In the order asked.
+    AlteredSettings(Vec<Result<(), AlterError>>),
     /// A producer id that nobody had before.
     Producer(ProducerId),
 }
@@ -50,6 +64,10 @@ pub enum MetaEvent {
     Created(Arc<TopicMeta>),
     /// A topic is gone.
     Deleted(Arc<TopicMeta>),
+    /// Something else holds for a topic, or it has more partitions.
+    Changed(Arc<TopicMeta>),
+    /// A scope has another document. What that changes for topics follows as events of their own.
+    Settings(SettingsScope, Arc<Settings>),
 }
 
 /// Bounds and placement.
@@ -63,19 +81,23 @@ pub struct MetaSettings {
     pub memory_shard: ShardId,
     /// The bound on all partitions together.
     pub partitions_max: u64,
+    /// This node, whose own document of settings goes before the cluster's.
+    pub node: NodeId,
+    /// What makes of recorded settings what holds.
+    pub resolver: Arc<dyn ConfigResolver>,
 }
 
 /// A topic with its placement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TopicMeta {
     record: TopicRecord,
+    /// What holds: derived from the record.
     config: Arc<polylogue_api::TopicConfig>,
 }
 
 impl TopicMeta {
-    fn new(record: TopicRecord) -> TopicMeta {
-        let config = Arc::new(record.config.clone());
-        TopicMeta { record, config }
+    pub(crate) fn record(&self) -> &TopicRecord {
+        &self.record
     }
 
     /// Its id.
@@ -90,7 +112,7 @@ impl TopicMeta {
         &self.record.name
     }
 
-    /// Its settings.
+    /// What holds for it.
     #[must_use]
     pub fn config(&self) -> &Arc<polylogue_api::TopicConfig> {
         &self.config
@@ -136,26 +158,30 @@ fn leader_epoch(p: &PartitionRecord, term: Term) -> i32 {
 /// See the crate's documentation.
 #[derive(Debug)]
 pub struct MetaMachine {
-    settings: MetaSettings,
+    pub(crate) settings: MetaSettings,
     // applied
-    topics: BTreeMap<String, Arc<TopicMeta>>,
-    by_id: Map<TopicId, Arc<TopicMeta>>,
+    pub(crate) topics: BTreeMap<String, Arc<TopicMeta>>,
+    pub(crate) by_id: Map<TopicId, Arc<TopicMeta>>,
+    pub(crate) documents: BTreeMap<SettingsScope, Arc<Settings>>,
     next_partition: u64,
     producer_ids_end: i64,
     // tail: what was proposed beyond the applied state
-    tail: Tail,
+    pub(crate) tail: Tail,
+    /// Replay is over: what holds for topics is resolved. Before, it would be resolved again with each record.
+    pub(crate) live: bool,
     // what happened since the host asked
-    events: Vec<MetaEvent>,
+    pub(crate) events: Vec<MetaEvent>,
     changed: std::collections::BTreeSet<Vec<u8>>,
     terms: Map<ShardId, Term>,
 }
 
 #[derive(Debug, Default)]
-struct Tail {
+pub(crate) struct Tail {
     creating: Set<String>,
-    deleting: Set<TopicId>,
-    next_partition: u64,
-    partitions: u64,
+    pub(crate) deleting: Set<TopicId>,
+    pub(crate) altering: Altering,
+    pub(crate) next_partition: u64,
+    pub(crate) partitions: u64,
     producer_next: i64,
     producer_end: i64,
 }
@@ -168,9 +194,11 @@ impl MetaMachine {
             settings,
             topics: BTreeMap::new(),
             by_id: Map::default(),
+            documents: BTreeMap::new(),
             next_partition: FIRST_CLIENT_PARTITION.0,
             producer_ids_end: 0,
             tail: Tail::default(),
+            live: false,
             events: Vec::new(),
             changed: std::collections::BTreeSet::new(),
             terms: Map::default(),
@@ -194,10 +222,27 @@ impl MetaMachine {
         self.topics.values()
     }
 
+    /// All documents of settings, by scope.
+    pub fn documents(&self) -> impl Iterator<Item = (&SettingsScope, &Arc<Settings>)> {
+        self.documents.iter()
+    }
+
+    /// A topic with what holds for it. During a replay that is what its record says.
+    pub(crate) fn resolved(&self, record: TopicRecord) -> TopicMeta {
+        let config = if self.live {
+            let resolved = self.settings.resolver.topic(&record.config);
+            polylogue_api::TopicConfig { durability: record.config.durability, ..resolved }
+        } else {
+            record.config.clone()
+        };
+        TopicMeta { record, config: Arc::new(config) }
+    }
+
     fn reset_tail(&mut self) {
         self.tail = Tail {
             creating: Set::default(),
             deleting: Set::default(),
+            altering: Altering::default(),
             next_partition: self.next_partition,
             partitions: self.by_id.values().map(|t| t.record.partitions.len() as u64).sum(),
             // What is left of a block reserved earlier is skipped: ids are plenty, a doubled one is a disaster.
@@ -206,7 +251,7 @@ impl MetaMachine {
         };
     }
 
-    fn shard_for(&self, durability: Durability, partition: u64) -> ShardId {
+    pub(crate) fn shard_for(&self, durability: Durability, partition: u64) -> ShardId {
         match durability {
             Durability::Sync => {
                 let shards = &self.settings.sync_shards;
@@ -218,7 +263,7 @@ impl MetaMachine {
     }
 
     /// A shard's term; of the memory shard, before anybody wanted it, the one that it will begin with.
-    fn term_of(&self, shard: ShardId) -> Term {
+    pub(crate) fn term_of(&self, shard: ShardId) -> Term {
         let known = self.terms.get(&shard).copied();
         let meta = self.settings.sync_shards.first().and_then(|first| self.terms.get(first));
         match known {
@@ -240,25 +285,11 @@ impl MetaMachine {
         if self.tail.partitions + u64::from(new.partitions) > partitions_max {
             return Err(TopicError::TooManyPartitions { partitions_max });
         }
-        let first = self.tail.next_partition;
-        let partitions = (first..first + u64::from(new.partitions)).map(|partition| {
-            let shard = self.shard_for(new.config.durability, partition);
-            let opened_term = self.term_of(shard);
-            PartitionRecord { id: PartitionId(partition), shard, epoch_base: 0, opened_term }
-        });
-        let record = TopicRecord {
-            name: new.name.clone(),
-            id,
-            internal: new.internal,
-            config: new.config.clone(),
-            partitions: if validate_only { Vec::new() } else { partitions.collect() },
-        };
+        let partitions = if validate_only { Vec::new() } else { self.place(new.config.durability, new.partitions) };
         if !validate_only {
-            self.tail.next_partition += u64::from(new.partitions);
-            self.tail.partitions += u64::from(new.partitions);
             self.tail.creating.insert(new.name.clone());
         }
-        Ok(record)
+        Ok(TopicRecord { name: new.name.clone(), id, internal: new.internal, config: new.config.clone(), partitions })
     }
 
     fn create(&mut self, context: &Context<'_>, caller: Caller, command: &CreateTopics, effects: &mut Effects) {
@@ -271,7 +302,7 @@ impl MetaMachine {
                 TopicId::from_random(spread(context.random, position as u64))
             };
             results.push(self.plan_topic(new, id, command.validate_only).map(|record| {
-                let topic = TopicMeta::new(record.clone());
+                let topic = self.resolved(record.clone());
                 records.push(MetaRecord::TopicCreated(record));
                 let terms = &self.terms;
                 CreatedTopic { topic: topic.info(&|shard| terms.get(&shard).copied().unwrap_or_default()) }
@@ -300,7 +331,7 @@ impl MetaMachine {
             };
             results.push(found.map(|found| {
                 self.tail.deleting.insert(found.id());
-                self.tail.partitions -= found.record.partitions.len() as u64;
+                self.tail.partitions -= u64::from(self.current_topic(&found).partitions);
                 records.push(MetaRecord::TopicDeleted(found.id()));
                 DeletedTopic { name: found.record.name.as_str().into(), id: found.id() }
             }));
@@ -321,13 +352,17 @@ impl MetaMachine {
         propose_all(effects, caller, &[record], MetaReply::Producer(ProducerId(id)));
     }
 
-    fn topic_created(&mut self, record: TopicRecord) {
-        for p in &record.partitions {
+    pub(crate) fn note_partitions(&mut self, partitions: &[PartitionRecord]) {
+        for p in partitions {
             self.next_partition = self.next_partition.max(p.id.0 + 1);
         }
         self.tail.next_partition = self.tail.next_partition.max(self.next_partition);
+    }
+
+    fn topic_created(&mut self, record: TopicRecord) {
+        self.note_partitions(&record.partitions);
         self.tail.creating.remove(&record.name);
-        let topic = Arc::new(TopicMeta::new(record));
+        let topic = Arc::new(self.resolved(record));
         self.note_changed(topic.id());
         self.by_id.insert(topic.id(), topic.clone());
         self.topics.insert(topic.record.name.clone(), topic.clone());
@@ -344,11 +379,18 @@ impl MetaMachine {
         self.events.push(MetaEvent::Deleted(topic));
     }
 
-    fn note_changed(&mut self, id: TopicId) {
+    pub(crate) fn note_changed(&mut self, id: TopicId) {
         let mut chunk = vec![TOPIC_CHUNK];
         chunk.extend_from_slice(&id.0);
         self.changed.insert(chunk);
         self.changed.insert(COUNTERS_CHUNK.to_vec());
+    }
+
+    pub(crate) fn note_document_changed(&mut self, scope: &SettingsScope) {
+        let mut w = BinWriter::new();
+        w.u8(SETTINGS_CHUNK);
+        encode_scope(scope, &mut w);
+        self.changed.insert(w.out);
     }
 
     fn counters(&self) -> Bytes {
@@ -361,10 +403,14 @@ impl MetaMachine {
         if id == COUNTERS_CHUNK {
             return Some(self.counters());
         }
-        let id: [u8; 16] = id.get(1..)?.try_into().ok()?;
-        let topic = self.by_id.get(&TopicId(id))?;
         let mut w = BinWriter::new();
-        topic.record.encode(&mut w);
+        match id.split_first()? {
+            (&SETTINGS_CHUNK, scope) => {
+                let scope = decode_scope(&mut BinReader::new(scope)).ok()?;
+                encode_values(self.documents.get(&scope)?, &mut w);
+            }
+            (_, topic) => self.by_id.get(&TopicId(topic.try_into().ok()?))?.record.encode(&mut w),
+        }
         Some(Bytes::from(w.out))
     }
 }
@@ -384,7 +430,7 @@ fn spread(random: u64, position: u64) -> [u8; 16] {
 }
 
 /// Proposes the records in order; the reply leaves with the last of them, or at once when there are none.
-fn propose_all(effects: &mut Effects, caller: Caller, records: &[MetaRecord], reply: MetaReply) {
+pub(crate) fn propose_all(effects: &mut Effects, caller: Caller, records: &[MetaRecord], reply: MetaReply) {
     let reply: Box<dyn Any + Send> = Box::new(reply);
     let Some((last, first)) = records.split_last() else {
         effects.replies.push((caller, reply));
@@ -402,6 +448,8 @@ impl StateMachine for MetaMachine {
         match *command {
             MetaCommand::CreateTopics(command) => self.create(context, caller, &command, effects),
             MetaCommand::DeleteTopics(command) => self.delete(caller, &command, effects),
+            MetaCommand::AlterTopics(command) => self.alter_topics(caller, &command, effects),
+            MetaCommand::AlterSettings(command) => self.alter_settings(caller, &command, effects),
             MetaCommand::AllocateProducerId => self.allocate_producer(caller, effects),
         }
     }
@@ -420,12 +468,17 @@ impl StateMachine for MetaMachine {
                 }
                 self.changed.insert(COUNTERS_CHUNK.to_vec());
             }
+            MetaRecord::TopicConfigured(id, config) => self.topic_configured(id, config),
+            MetaRecord::PartitionsAdded(id, partitions) => self.partitions_added(id, &partitions),
+            MetaRecord::Settings(scope, settings) => self.settings_replaced(scope, settings),
         }
         Ok(())
     }
 
     fn on_ready(&mut self, _: &Context<'_>) {
         self.reset_tail();
+        self.live = true;
+        self.resolve_all();
     }
 
     fn on_writer_lost(&mut self, _: &Context<'_>, _: &mut Effects) {
@@ -454,16 +507,24 @@ impl StateMachine for MetaMachine {
     fn load_chunk(&mut self, id: &[u8], chunk: Bytes) -> Result<(), String> {
         let mut r = BinReader::new(&chunk);
         let mut load = || {
-            if id == COUNTERS_CHUNK {
-                self.next_partition = r.u64("next partition")?;
-                self.producer_ids_end = r.i64("producer ids")?;
-            } else {
-                let record = TopicRecord::decode(&mut r)?;
-                self.topic_created(record);
+            match id.split_first() {
+                _ if id == COUNTERS_CHUNK => {
+                    self.next_partition = r.u64("next partition")?;
+                    self.producer_ids_end = r.i64("producer ids")?;
+                }
+                Some((&SETTINGS_CHUNK, scope)) => {
+                    let scope = decode_scope(&mut BinReader::new(scope))?;
+                    let settings = decode_values(&mut r)?;
+                    self.settings_replaced(scope, settings);
+                }
+                _ => {
+                    let record = TopicRecord::decode(&mut r)?;
+                    self.topic_created(record);
+                }
             }
             r.end("metadata chunk")
         };
-        let result = load().map_err(|e| e.to_string());
+        let result: Result<(), String> = load().map_err(|e: BinError| e.to_string());
         // What a checkpoint holds needs no new checkpoint.
         self.changed.clear();
         result

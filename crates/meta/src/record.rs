@@ -5,18 +5,30 @@
 //!   1 topic created     topic
 //!   2 topic deleted     16 bytes topic id
 //!   3 producer ids      i64 end of the reserved block (exclusive)
+//!   4 topic configured  16 bytes topic id, config (its durability is the topic's)
+//!   5 partitions added  16 bytes topic id, partitions; they follow those that the topic has
+//!   6 settings          scope, values: they replace the scope's document; none remove it
 //!
-//! topic    str name, 16 bytes id, u8 internal, config,
+//! topic    str name, 16 bytes id, u8 internal, config, partitions
+//! partitions
 //!          u32 count, count times: u64 partition id, u32 shard, i32 epoch base, u64 term when it was opened
+//! scope    u8 kind, then
+//!   0 cluster           nothing
+//!   1 node              u64 node id
+//!   2 group             str name
+//!   3 client metrics    str name
+//! values   u32 count, count times: str name, str value
 //! config   u8 version = 1, u8 durability, i64 retention ms (-1 none), i64 retention bytes (-1 none),
 //!          u64 max message bytes, u8 timestamp kind, u64 before ms, u64 after ms, u8 codec, i32 level,
-//!          u8 cleanup (1 delete, 2 compact), u32 count, count times: str name, str value
+//!          u8 cleanup (1 delete, 2 compact), values
 //! ```
+//!
+//! What a config says beside its values was resolved when it was recorded; what holds is resolved anew from them wherever
+//! a topic is shown, because the settings that it inherits from may have changed since.
 
-use polylogue_api::{Cleanup, Compression, Durability, TimestampKind, TopicConfig};
+use polylogue_api::{Cleanup, Compression, Durability, Settings, SettingsScope, TimestampKind, TopicConfig};
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
-use polylogue_types::{PartitionId, ShardId, Term, TopicId};
-use std::collections::BTreeMap;
+use polylogue_types::{NodeId, PartitionId, ShardId, Term, TopicId};
 
 /// The partition under which the metadata machine's records stand in the log.
 pub const META_PARTITION: PartitionId = PartitionId(1);
@@ -50,6 +62,9 @@ pub(crate) enum MetaRecord {
     TopicCreated(TopicRecord),
     TopicDeleted(TopicId),
     ProducerIds { end: i64 },
+    TopicConfigured(TopicId, TopicConfig),
+    PartitionsAdded(TopicId, Vec<PartitionRecord>),
+    Settings(SettingsScope, Settings),
 }
 
 impl MetaRecord {
@@ -66,6 +81,19 @@ impl MetaRecord {
             MetaRecord::ProducerIds { end } => {
                 w.u8(3).i64(*end);
             }
+            MetaRecord::TopicConfigured(id, config) => {
+                w.u8(4).raw(&id.0);
+                encode_config(config, &mut w);
+            }
+            MetaRecord::PartitionsAdded(id, partitions) => {
+                w.u8(5).raw(&id.0);
+                encode_partitions(partitions, &mut w);
+            }
+            MetaRecord::Settings(scope, values) => {
+                w.u8(6);
+                encode_scope(scope, &mut w);
+                encode_values(values, &mut w);
+            }
         }
         w.out
     }
@@ -76,6 +104,9 @@ impl MetaRecord {
             1 => MetaRecord::TopicCreated(TopicRecord::decode(&mut r)?),
             2 => MetaRecord::TopicDeleted(topic_id(&mut r)?),
             3 => MetaRecord::ProducerIds { end: r.i64("producer id block")? },
+            4 => MetaRecord::TopicConfigured(topic_id(&mut r)?, decode_config(&mut r)?),
+            5 => MetaRecord::PartitionsAdded(topic_id(&mut r)?, decode_partitions(&mut r)?),
+            6 => MetaRecord::Settings(decode_scope(&mut r)?, decode_values(&mut r)?),
             _ => return Err(BinError { field: "metadata record tag" }),
         };
         r.end("metadata record")?;
@@ -87,10 +118,7 @@ impl TopicRecord {
     pub(crate) fn encode(&self, w: &mut BinWriter) {
         w.str(&self.name).raw(&self.id.0).u8(u8::from(self.internal));
         encode_config(&self.config, w);
-        w.u32(self.partitions.len() as u32);
-        for p in &self.partitions {
-            w.u64(p.id.0).u32(p.shard.0).i32(p.epoch_base).u64(p.opened_term.0);
-        }
+        encode_partitions(&self.partitions, w);
     }
 
     pub(crate) fn decode(r: &mut BinReader<'_>) -> Result<TopicRecord, BinError> {
@@ -98,18 +126,66 @@ impl TopicRecord {
         let id = topic_id(r)?;
         let internal = r.u8("topic internal")? != 0;
         let config = decode_config(r)?;
-        let count = r.count(24, "topic partitions")?;
-        let mut partitions = Vec::with_capacity(count);
-        for _ in 0..count {
-            partitions.push(PartitionRecord {
-                id: PartitionId(r.u64("partition id")?),
-                shard: ShardId(r.u32("partition shard")?),
-                epoch_base: r.i32("partition epoch base")?,
-                opened_term: Term(r.u64("partition term")?),
-            });
-        }
+        let partitions = decode_partitions(r)?;
         Ok(TopicRecord { name, id, internal, config, partitions })
     }
+}
+
+fn encode_partitions(partitions: &[PartitionRecord], w: &mut BinWriter) {
+    w.u32(partitions.len() as u32);
+    for p in partitions {
+        w.u64(p.id.0).u32(p.shard.0).i32(p.epoch_base).u64(p.opened_term.0);
+    }
+}
+
+fn decode_partitions(r: &mut BinReader<'_>) -> Result<Vec<PartitionRecord>, BinError> {
+    let count = r.count(24, "topic partitions")?;
+    let mut partitions = Vec::with_capacity(count);
+    for _ in 0..count {
+        partitions.push(PartitionRecord {
+            id: PartitionId(r.u64("partition id")?),
+            shard: ShardId(r.u32("partition shard")?),
+            epoch_base: r.i32("partition epoch base")?,
+            opened_term: Term(r.u64("partition term")?),
+        });
+    }
+    Ok(partitions)
+}
+
+/// Also what a scope is called among the chunks of a checkpoint.
+pub(crate) fn encode_scope(scope: &SettingsScope, w: &mut BinWriter) {
+    match scope {
+        SettingsScope::Cluster => w.u8(0),
+        SettingsScope::Node(node) => w.u8(1).u64(node.0),
+        SettingsScope::Group(name) => w.u8(2).str(name),
+        SettingsScope::ClientMetrics(name) => w.u8(3).str(name),
+    };
+}
+
+pub(crate) fn decode_scope(r: &mut BinReader<'_>) -> Result<SettingsScope, BinError> {
+    Ok(match r.u8("settings scope")? {
+        0 => SettingsScope::Cluster,
+        1 => SettingsScope::Node(NodeId(r.u64("settings node")?)),
+        2 => SettingsScope::Group(r.str("settings group")?.to_owned()),
+        3 => SettingsScope::ClientMetrics(r.str("settings subscription")?.to_owned()),
+        _ => return Err(BinError { field: "settings scope" }),
+    })
+}
+
+pub(crate) fn encode_values(values: &Settings, w: &mut BinWriter) {
+    w.u32(values.len() as u32);
+    for (name, value) in values {
+        w.str(name).str(value);
+    }
+}
+
+pub(crate) fn decode_values(r: &mut BinReader<'_>) -> Result<Settings, BinError> {
+    let mut values = Settings::new();
+    for _ in 0..r.count(8, "config values")? {
+        let name = r.str("config name")?.to_owned();
+        values.insert(name, r.str("config value")?.to_owned());
+    }
+    Ok(values)
 }
 
 fn topic_id(r: &mut BinReader<'_>) -> Result<TopicId, BinError> {
@@ -140,10 +216,7 @@ fn encode_config(c: &TopicConfig, w: &mut BinWriter) {
     w.u64(c.max_message_bytes as u64).u8(u8::from(c.timestamp_kind == TimestampKind::LogAppend));
     w.u64(c.timestamp_before_ms_max).u64(c.timestamp_after_ms_max).u8(codec).i32(level);
     w.u8(u8::from(c.cleanup.delete) | (u8::from(c.cleanup.compact) << 1));
-    w.u32(c.raw.len() as u32);
-    for (name, value) in &c.raw {
-        w.str(name).str(value);
-    }
+    encode_values(&c.raw, w);
 }
 
 fn decode_config(r: &mut BinReader<'_>) -> Result<TopicConfig, BinError> {
@@ -174,12 +247,7 @@ fn decode_config(r: &mut BinReader<'_>) -> Result<TopicConfig, BinError> {
         _ => return Err(BinError { field: "compression" }),
     };
     let cleanup = r.u8("cleanup")?;
-    let count = r.count(8, "config values")?;
-    let mut raw = BTreeMap::new();
-    for _ in 0..count {
-        let name = r.str("config name")?.to_owned();
-        raw.insert(name, r.str("config value")?.to_owned());
-    }
+    let raw = decode_values(r)?;
     Ok(TopicConfig {
         durability,
         retention_ms,
@@ -198,37 +266,56 @@ fn decode_config(r: &mut BinReader<'_>) -> Result<TopicConfig, BinError> {
 mod tests {
     use super::*;
 
-    fn sample() -> MetaRecord {
-        let config = TopicConfig {
+    fn config() -> TopicConfig {
+        TopicConfig {
             durability: Durability::Async,
             retention_ms: None,
             compression: Compression::Zstd(-3),
             raw: [("retention.ms".to_owned(), "-1".to_owned())].into(),
             ..TopicConfig::default()
-        };
-        let partition =
-            PartitionRecord { id: PartitionId(1024), shard: ShardId(1), epoch_base: 3, opened_term: Term(9) };
-        MetaRecord::TopicCreated(TopicRecord {
+        }
+    }
+
+    fn partition() -> PartitionRecord {
+        PartitionRecord { id: PartitionId(1024), shard: ShardId(1), epoch_base: 3, opened_term: Term(9) }
+    }
+
+    fn samples() -> Vec<MetaRecord> {
+        let topic = TopicRecord {
             name: "orders".into(),
             id: TopicId([7; 16]),
             internal: false,
-            config,
-            partitions: vec![partition],
-        })
+            config: config(),
+            partitions: vec![partition()],
+        };
+        let values: Settings = [("log.retention.ms".to_owned(), "5".to_owned())].into();
+        vec![
+            MetaRecord::TopicCreated(topic),
+            MetaRecord::TopicDeleted(TopicId([1; 16])),
+            MetaRecord::ProducerIds { end: 4000 },
+            MetaRecord::TopicConfigured(TopicId([7; 16]), config()),
+            MetaRecord::PartitionsAdded(TopicId([7; 16]), vec![partition(), partition()]),
+            MetaRecord::Settings(SettingsScope::Cluster, values.clone()),
+            MetaRecord::Settings(SettingsScope::Node(NodeId(4)), Settings::new()),
+            MetaRecord::Settings(SettingsScope::Group("g".into()), values.clone()),
+            MetaRecord::Settings(SettingsScope::ClientMetrics("s".into()), values),
+        ]
     }
 
     #[test]
     fn records_come_back() {
-        for record in [sample(), MetaRecord::TopicDeleted(TopicId([1; 16])), MetaRecord::ProducerIds { end: 4000 }] {
+        for record in samples() {
             assert_eq!(MetaRecord::decode(&record.encode()), Ok(record));
         }
     }
 
     #[test]
     fn truncated_records_are_refused() {
-        let bytes = sample().encode();
-        for len in 0..bytes.len() {
-            assert!(MetaRecord::decode(&bytes[..len]).is_err(), "{len} of {} bytes", bytes.len());
+        for record in samples() {
+            let bytes = record.encode();
+            for len in 0..bytes.len() {
+                assert!(MetaRecord::decode(&bytes[..len]).is_err(), "{len} of {} bytes of {record:?}", bytes.len());
+            }
         }
     }
 }

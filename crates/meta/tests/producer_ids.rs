@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
-use polylogue_api::{Caller, ClusterInfo, Context, Effects, Now, StateMachine};
+use polylogue_api::{AsRecorded, Caller, ClusterInfo, Context, Effects, Now, StateMachine};
 use polylogue_meta::{MetaCommand, MetaMachine, MetaReply, MetaSettings, SharedCatalog};
 use polylogue_types::{NodeId, ProducerId, ShardId};
+use std::sync::Arc;
 
 fn machine() -> MetaMachine {
     let shard = ShardId(0);
@@ -13,6 +14,8 @@ fn machine() -> MetaMachine {
         async_shard: shard,
         memory_shard: shard,
         partitions_max: 10,
+        node: NodeId(1),
+        resolver: Arc::new(AsRecorded),
     })
 }
 

@@ -1,6 +1,11 @@
 //! The shapes of `/api/v1`: what the http listener writes and the command line reads. docs/http-api.md describes them
 //! for others. Fields may be added; none changes its meaning within `v1`.
 
+mod reset;
+pub mod settings;
+
+pub use reset::*;
+
 use crate::options::{Setting, variable};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,8 +23,8 @@ pub struct ErrorBody {
 /// What went wrong.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ErrorObject {
-    /// For programs: `invalid_request`, `unknown_topic`, `unknown_group`, `topic_exists`, `forbidden`, `not_found`,
-    /// `too_large`, `timeout`, `unavailable`, `internal`.
+    /// For programs: `invalid_request`, `unknown_topic`, `unknown_group`, `topic_exists`, `group_not_empty`, `forbidden`,
+    /// `not_found`, `too_large`, `timeout`, `unavailable`, `internal`.
     pub code: String,
     /// For people.
     pub message: String,

@@ -2,11 +2,15 @@
 
 mod args;
 mod check;
+mod completions;
 mod config;
 mod consume;
 mod groups;
 mod output;
+mod pairs;
 mod produce;
+mod settings;
+mod time;
 mod topics;
 
 pub use args::Cli;
@@ -94,13 +98,17 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Topic(TopicCommand::Create(args)) => topics::create(&args, &out),
         Command::Topic(TopicCommand::List(args)) => topics::list(&args, &out),
         Command::Topic(TopicCommand::Describe(args)) => topics::describe(&args, &out),
+        Command::Topic(TopicCommand::Alter(args)) => topics::alter(&args, &out),
         Command::Topic(TopicCommand::Delete(args)) => topics::delete(&args, &out),
         Command::Group(GroupCommand::List(args)) => groups::list(&args, &out),
         Command::Group(GroupCommand::Describe(args)) => groups::describe(&args, &out),
+        Command::Group(GroupCommand::Reset(args)) => groups::reset(&args, &out),
+        Command::Group(GroupCommand::Delete(args)) => groups::delete(&args, &out),
         Command::Produce(args) => produce::run(&args, &out),
         Command::Consume(args) => consume::run(&args, &out),
         Command::Check(args) => check::check(&args, &out),
         Command::Repair(args) => check::repair(&args, &out),
+        Command::Completions(args) => completions::run(&args),
         Command::Version => version(&out),
     }
 }

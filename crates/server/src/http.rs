@@ -13,6 +13,7 @@ mod error;
 mod groups;
 mod metrics;
 mod serve;
+mod settings;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,7 @@ use crate::net::kafka::KafkaShared;
 use crate::options::Setting;
 use axum::Router;
 use axum::http::Uri;
-use axum::routing::get;
+use axum::routing::{get, post};
 use error::Failure;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
@@ -84,9 +85,12 @@ fn router(app: Arc<App>) -> Router {
         .route("/status", get(status::status))
         .route("/config", get(status::config))
         .route("/topics", get(topics::list).post(topics::create))
-        .route("/topics/{name}", get(topics::describe).delete(topics::delete))
+        .route("/topics/{name}", get(topics::describe).delete(topics::delete).patch(settings::alter_topic))
+        .route("/settings/{scope}", get(settings::of_broker).patch(settings::change_broker))
+        .route("/settings/{scope}/{name}", get(settings::of_named).patch(settings::change_named))
         .route("/groups", get(groups::list))
-        .route("/groups/{name}", get(groups::describe));
+        .route("/groups/{name}", get(groups::describe).delete(groups::delete))
+        .route("/groups/{name}/reset", post(groups::reset));
     Router::new()
         .route("/healthz", get(status::healthz))
         .route("/readyz", get(status::readyz))

@@ -17,6 +17,7 @@ use crate::options::{ListenerConfig, ServerConfig, Setting};
 use polylogue_api::{MachineId, StateMachine};
 use polylogue_broker::{Broker, BrokerConfig, ErrorKind};
 use polylogue_env::Env;
+use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::groups::KafkaGroups;
 use polylogue_log::store::StoreConfig;
 use prometheus_client::registry::Registry;
@@ -132,13 +133,17 @@ fn open_and_serve(
     runtime: &tokio::runtime::Runtime,
     signals: threads::Signals,
 ) -> Result<(), StartError> {
-    let broker = open(env, config)?;
+    let live = Arc::new(LiveSettings::new(config.kafka.sessions.clone()));
+    let broker = open(env, config, live.clone())?;
+    for ignored in live.ignored() {
+        tracing::warn!("a setting that is stored does not hold: {ignored}");
+    }
     for lost in broker.lost_segments() {
         tracing::error!("{lost}; its messages cannot be read, `polylogue check` of a stopped broker tells which");
     }
     let started = broker.start().map_err(|e| StartError(e.to_string()));
     let handle: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
-    let result = started.and_then(|()| serve(config, front, bound, handle, runtime, signals));
+    let result = started.and_then(|()| serve(config, front, bound, handle, live, runtime, signals));
     // Nobody asks any more.
     front.http.stop();
     // Whatever happened: what was acknowledged is flushed, and the next start is quick.
@@ -166,7 +171,7 @@ fn bind(config: &ListenerConfig) -> Result<Bound, StartError> {
 }
 
 /// The broker with what the protocols bring along.
-fn open(env: &Env, config: &ServerConfig) -> Result<Broker, StartError> {
+fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<Broker, StartError> {
     let log = &config.log;
     let broker = BrokerConfig {
         sync_shards: log.sync_shards,
@@ -190,6 +195,7 @@ fn open(env: &Env, config: &ServerConfig) -> Result<Broker, StartError> {
             journal_keep_bytes_max: log.journal_keep_bytes_max,
             ..StoreConfig::default()
         },
+        resolver: live,
         ..BrokerConfig::new(config.data.clone())
     };
     let groups: Box<dyn StateMachine> = Box::new(KafkaGroups::new((&config.kafka.groups).into()));
@@ -212,6 +218,7 @@ fn serve(
     front: &mut Front,
     bound: Vec<Bound>,
     broker: Arc<dyn BrokerHandle>,
+    live: Arc<LiveSettings>,
     runtime: &tokio::runtime::Runtime,
     signals: threads::Signals,
 ) -> Result<(), StartError> {
@@ -223,7 +230,7 @@ fn serve(
         metrics: front.metrics.clone(),
         connections: Connections::default(),
     });
-    let kafka = Arc::new(KafkaShared::new(config.kafka.sessions.clone(), broker.clone()));
+    let kafka = Arc::new(KafkaShared::new(live.clone(), broker.clone()));
     let app = Arc::new(App {
         broker,
         kafka: kafka.clone(),
@@ -235,12 +242,11 @@ fn serve(
     });
     front.entrance.open(app.clone());
     let (stop, stopped) = watch::channel(false);
-    let listener = &config.kafka.listener;
-    let gate = Gate::new(Arc::new(AtomicUsize::new(0)), config.connections_max).with_bounds(
-        listener.connections_max,
-        listener.connections_per_ip_max,
-        listener.connections_per_ip_overrides.clone(),
-    );
+    let gate = Gate::new(Arc::new(AtomicUsize::new(0)), config.connections_max).with_bounds(move |address| {
+        let listener = &live.settings().listener;
+        let one = listener.connections_per_ip_overrides.get(&address).copied();
+        (listener.connections_max, one.unwrap_or(listener.connections_per_ip_max))
+    });
     let entered = runtime.enter();
     for one in bound {
         let accept = Arc::new(KafkaAccept::new(kafka.clone(), one.advertised().as_ref()));

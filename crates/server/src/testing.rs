@@ -148,4 +148,12 @@ impl Catalog for FakeCatalog {
     fn cluster(&self) -> ClusterInfo {
         ClusterInfo { cluster_id: "test-cluster".into(), node: NodeId(1) }
     }
+
+    fn settings(&self, _: &polylogue_api::SettingsScope) -> Arc<polylogue_api::Settings> {
+        Arc::default()
+    }
+
+    fn settings_scopes(&self) -> Vec<polylogue_api::SettingsScope> {
+        Vec::new()
+    }
 }

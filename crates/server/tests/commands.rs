@@ -184,11 +184,14 @@ fn help_is_as_reviewed() {
         "group",
         "group list",
         "group describe",
+        "group reset",
+        "group delete",
         "produce",
         "consume",
         "check",
         "repair",
         "config",
+        "completions",
         "version",
     ] {
         let args: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();

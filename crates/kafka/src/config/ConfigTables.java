@@ -1,5 +1,5 @@
-// Writes topic_configs.tsv and broker_names.tsv out of Kafka's own classes: names, types, defaults, valid values,
-// importance and synonyms; no documentation text.
+// Writes topic_configs.tsv, broker_names.tsv and group_configs.tsv out of Kafka's own classes: names, types, defaults,
+// valid values, importance, synonyms, and how a broker config is updated; no documentation text.
 //
 //   mvn dependency:copy-dependencies -DoutputDirectory=jars     with org.apache.kafka:kafka_2.13:4.3.1 in a pom.xml
 //   java -cp 'jars/*' ConfigTables.java crates/kafka/src/config
@@ -11,6 +11,8 @@ import java.util.TreeMap;
 import java.util.stream.Collectors;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.utils.AppInfoParser;
+import org.apache.kafka.coordinator.group.GroupConfig;
+import org.apache.kafka.server.config.DynamicBrokerConfig;
 import org.apache.kafka.server.config.DynamicConfig;
 import org.apache.kafka.server.config.ServerTopicConfigSynonyms;
 import org.apache.kafka.storage.internals.log.LogConfig;
@@ -31,9 +33,18 @@ public class ConfigTables {
         DynamicConfig.Broker.names().forEach(n -> broker.putIfAbsent(n, null));
         try (PrintWriter out = new PrintWriter(into.resolve("broker_names.tsv").toFile())) {
             out.println("# The broker configs of Kafka " + AppInfoParser.getVersion() + ", written by ConfigTables.java.");
-            out.println("# name\ttype\tdefault\tvalid values\timportance\tinternal");
+            out.println("# name\ttype\tdefault\tvalid values\timportance\tinternal\tupdate mode");
+            Map<String, String> modes = DynamicBrokerConfig.dynamicConfigUpdateModes();
             for (var e : broker.entrySet()) {
-                out.println(e.getValue() == null ? e.getKey() + "\tDYNAMIC\t\t\t\tfalse" : row(e.getValue()));
+                String row = e.getValue() == null ? e.getKey() + "\tDYNAMIC\t\t\t\tfalse" : row(e.getValue());
+                out.println(row + "\t" + modes.getOrDefault(e.getKey(), "read-only"));
+            }
+        }
+        try (PrintWriter out = new PrintWriter(into.resolve("group_configs.tsv").toFile())) {
+            out.println("# The group configs of Kafka " + AppInfoParser.getVersion() + ", written by ConfigTables.java.");
+            out.println("# name\ttype\tdefault\tvalid values\timportance\tinternal\tbroker synonym");
+            for (var e : new TreeMap<>(GroupConfig.CONFIG_DEF.configKeys()).entrySet()) {
+                out.println(row(e.getValue()) + "\t" + GroupConfig.brokerSynonym(e.getKey()).orElse(""));
             }
         }
     }

@@ -260,6 +260,25 @@ pub const BROKER_SETTINGS: &[BrokerSetting] = &[
     setting("socket.request.max.bytes", Kind::Int, "104857600", Valid::AtLeast(1), "The largest request."),
 ];
 
+/// polylogue's own broker settings, which Kafka does not know. They change while the broker runs; its start reads them from
+/// its own options.
+pub const OWN_SETTINGS: &[BrokerSetting] = &[
+    setting(
+        "polylogue.merge.bytes.per.second",
+        Kind::Long,
+        "268435456",
+        Valid::AtLeast(1_048_576),
+        "The pace of background writes that make sorted segments of the journal.",
+    ),
+    setting(
+        "polylogue.tail.cache.bytes",
+        Kind::Long,
+        "67108864",
+        Valid::AtLeast(1_048_576),
+        "Recent messages kept in memory for readers at the end of the log, for each journal (log.tail_cache_bytes).",
+    ),
+];
+
 /// What [`parse_broker_settings`] found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParsedSettings {
@@ -282,7 +301,7 @@ pub fn parse_broker_settings(
     for (name, text) in raw {
         if let Some(setting) = broker_setting(name) {
             values.insert(setting.name, value::read(setting.name, setting.kind, setting.valid, text)?);
-        } else if is_known(name) {
+        } else if is_known(name) || OWN_SETTINGS.iter().any(|own| own.name == name) {
             without_meaning.push(name.clone());
         } else {
             return Err(ConfigError::UnknownBrokerConfig {

@@ -100,7 +100,7 @@ pub(super) fn codec(compression: Compression) -> (&'static str, Option<i32>) {
 }
 
 /// The value of a config that has a field of its own.
-fn inherited(name: &str, config: &TopicConfig) -> Option<String> {
+pub(super) fn inherited(name: &str, config: &TopicConfig) -> Option<String> {
     let (codec, level) = codec(config.compression);
     // Kafka's numbers end at i64::MAX, which then means "no bound".
     let capped = |n: u64| n.min(i64::MAX.unsigned_abs()).to_string();

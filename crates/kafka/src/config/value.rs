@@ -7,6 +7,8 @@ use super::ConfigError;
 pub enum Kind {
     /// `true` or `false`, in any case.
     Boolean,
+    /// 16 bits, signed.
+    Short,
     /// 32 bits, signed.
     Int,
     /// 64 bits, signed.
@@ -17,6 +19,10 @@ pub enum Kind {
     String,
     /// Texts with commas between.
     List,
+    /// The name of a Java class.
+    Class,
+    /// A secret, which is never shown.
+    Password,
 }
 
 impl Kind {
@@ -25,11 +31,14 @@ impl Kind {
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Boolean => "BOOLEAN",
+            Kind::Short => "SHORT",
             Kind::Int => "INT",
             Kind::Long => "LONG",
             Kind::Double => "DOUBLE",
             Kind::String => "STRING",
             Kind::List => "LIST",
+            Kind::Class => "CLASS",
+            Kind::Password => "PASSWORD",
         }
     }
 
@@ -40,10 +49,29 @@ impl Kind {
             Kind::Boolean => 1,
             Kind::String => 2,
             Kind::Int => 3,
+            Kind::Short => 4,
             Kind::Long => 5,
             Kind::Double => 6,
             Kind::List => 7,
+            Kind::Class => 8,
+            Kind::Password => 9,
         }
+    }
+
+    /// The type of that name in Kafka's `ConfigDef`. What has only a name there (`DYNAMIC` in our table) is a number.
+    pub(super) fn of_name(name: &str) -> Option<Kind> {
+        Some(match name {
+            "BOOLEAN" => Kind::Boolean,
+            "SHORT" => Kind::Short,
+            "INT" => Kind::Int,
+            "LONG" | "DYNAMIC" => Kind::Long,
+            "DOUBLE" => Kind::Double,
+            "STRING" => Kind::String,
+            "LIST" => Kind::List,
+            "CLASS" => Kind::Class,
+            "PASSWORD" => Kind::Password,
+            _ => return None,
+        })
     }
 }
 
@@ -69,11 +97,11 @@ pub enum Valid {
 pub enum Value {
     /// Of [`Kind::Boolean`].
     Boolean(bool),
-    /// Of [`Kind::Int`] and [`Kind::Long`].
+    /// Of [`Kind::Short`], [`Kind::Int`] and [`Kind::Long`].
     Number(i64),
     /// Of [`Kind::Double`].
     Double(f64),
-    /// Of [`Kind::String`].
+    /// Of [`Kind::String`], [`Kind::Class`] and [`Kind::Password`].
     String(String),
     /// Of [`Kind::List`], without duplicates.
     List(Vec<String>),
@@ -124,13 +152,14 @@ pub(super) fn read(name: &str, kind: Kind, valid: Valid, text: &str) -> Result<V
             "false" => Value::Boolean(false),
             _ => return Err(invalid("Expected value to be either true or false".to_owned())),
         },
+        Kind::Short => Value::Number(i64::from(trimmed.parse::<i16>().map_err(|_| invalid(not_a(kind)))?)),
         Kind::Int => Value::Number(i64::from(trimmed.parse::<i32>().map_err(|_| invalid(not_a(kind)))?)),
         Kind::Long => Value::Number(trimmed.parse::<i64>().map_err(|_| invalid(not_a(kind)))?),
         Kind::Double => match trimmed.parse::<f64>() {
             Ok(number) if number.is_finite() => Value::Double(number),
             _ => return Err(invalid(not_a(kind))),
         },
-        Kind::String => Value::String(trimmed.to_owned()),
+        Kind::String | Kind::Class | Kind::Password => Value::String(trimmed.to_owned()),
         Kind::List => Value::List(elements(name, trimmed)?),
     };
     check(name, valid, &value)?;

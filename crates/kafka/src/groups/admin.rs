@@ -17,8 +17,8 @@ use std::collections::BTreeSet;
 /// From this version of DescribeGroups on a group that is not there is an error (KIP-1043).
 const DESCRIBE_NOT_FOUND_FROM: i16 = 6;
 
-/// The type of all groups here, as ListGroups calls it; clients read it in any case.
-pub const GROUP_TYPE: &str = "Classic";
+/// The type of all groups here, as ListGroups calls it.
+pub const GROUP_TYPE: &str = "classic";
 
 /// A group in one line, for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -128,7 +128,7 @@ impl KafkaGroups {
 
     pub(super) fn list(&self, request: &ListGroups) -> GroupReply {
         let named = |names: &[StrBytes], name: &str| {
-            names.is_empty() || names.iter().any(|wanted| wanted.eq_ignore_ascii_case(name))
+            names.is_empty() || names.iter().any(|wanted| wanted.trim().eq_ignore_ascii_case(name))
         };
         if !named(&request.types, GROUP_TYPE) {
             return GroupReply::List(Ok(Vec::new()));

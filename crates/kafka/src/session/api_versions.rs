@@ -1,5 +1,6 @@
 //! ApiVersions: what is served here, in which versions (KIP-35, KIP-511, KIP-584).
 
+use super::features::{self, FEATURES, Feature};
 use super::table::supported_apis;
 use super::work::{Step, Work};
 use super::{ClientSoftware, SupportedApi};
@@ -8,11 +9,8 @@ use crate::codec::api_versions::{
 };
 use crate::codec::{ApiKey, DecodeError, ErrorCode, Message, Reader, StrBytes};
 
-/// The level of `metadata.version` that Kafka 4.3 finalizes (`MetadataVersion.IBP_4_3_IV0`), and the lowest it knows
-/// (`IBP_3_3_IV3`). It means nothing to clients, but tools ask for it. The other features switch clients to protocols
-/// that are not served yet: a client that is not told of `transaction.version`, `group.version` or `share.version`
-/// stays with the old ones.
-const METADATA_VERSION: (&str, i16, i16) = ("metadata.version", 7, 30);
+/// The first version that tells of features, and in which clients say what they are.
+const FEATURES_FROM: i16 = 3;
 
 /// What is kept of the name of a client's library, and of its version, for as long as its connection lasts. Bytes.
 const SOFTWARE_BYTES_MAX: usize = 64;
@@ -29,7 +27,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         return Ok(work.answer_at(&response, 0));
     }
     let request = ApiVersionsRequest::decode(body, version)?;
-    if version >= 3 {
+    if version >= FEATURES_FROM {
         let (name, software_version) = (&*request.client_software_name, &*request.client_software_version);
         if !is_software_name(name) || !is_software_name(software_version) {
             let response =
@@ -39,23 +37,23 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         let kept = |text: &str| text.chars().take(SOFTWARE_BYTES_MAX).collect();
         work.peer.software = Some(Box::new(ClientSoftware { name: kept(name), version: kept(software_version) }));
     }
-    let (name, min, max) = METADATA_VERSION;
-    let features = version >= 3;
+    // older versions have no place for them
+    let features: &[Feature] = if version >= FEATURES_FROM { &FEATURES } else { &[] };
+    let supported = |feature: &Feature| SupportedFeatureKey {
+        name: StrBytes::from_static(feature.name),
+        min_version: feature.min,
+        max_version: feature.max,
+    };
+    let finalized = |feature: &Feature| FinalizedFeatureKey {
+        name: StrBytes::from_static(feature.name),
+        max_version_level: feature.finalized,
+        min_version_level: feature.finalized,
+    };
     let response = ApiVersionsResponse {
         api_keys: supported_apis().map(row).collect(),
-        supported_features: features
-            .then(|| SupportedFeatureKey { name: StrBytes::from_static(name), min_version: min, max_version: max })
-            .into_iter()
-            .collect(),
-        finalized_features_epoch: if features { 0 } else { -1 },
-        finalized_features: features
-            .then(|| FinalizedFeatureKey {
-                name: StrBytes::from_static(name),
-                max_version_level: max,
-                min_version_level: max,
-            })
-            .into_iter()
-            .collect(),
+        supported_features: features.iter().map(supported).collect(),
+        finalized_features_epoch: if features.is_empty() { -1 } else { features::EPOCH },
+        finalized_features: features.iter().map(finalized).collect(),
         ..ApiVersionsResponse::default()
     };
     Ok(work.answer(&response))

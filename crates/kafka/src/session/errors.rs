@@ -2,7 +2,7 @@
 //! cannot help; -1 (UNKNOWN_SERVER_ERROR) is never one of them, because producers give up on it.
 
 use crate::codec::{ErrorCode, StrBytes};
-use polylogue_api::{AppendError, ReadError, TopicError, Unavailable};
+use polylogue_api::{AlterError, AppendError, ReadError, TopicError, TrimError, Unavailable};
 
 /// Why an append failed. `by_id`: the request named its topics by id.
 pub(super) fn of_append(error: AppendError, by_id: bool) -> (ErrorCode, Option<StrBytes>) {
@@ -50,29 +50,69 @@ pub(super) fn of_topic(error: &TopicError, name: &str) -> (ErrorCode, StrBytes) 
         TopicError::Exists => (ErrorCode::TopicAlreadyExists, format!("Topic '{name}' already exists.").into()),
         TopicError::UnknownName => with_message(ErrorCode::UnknownTopicOrPartition),
         TopicError::UnknownId => with_message(ErrorCode::UnknownTopicId),
-        TopicError::TooManyPartitions { partitions_max } => (
-            ErrorCode::InvalidPartitions,
-            format!(
-                "All topics together may have {partitions_max} partitions (partitions_max), and these would be more."
-            )
-            .into(),
-        ),
-        TopicError::Unavailable(why) => {
-            let text = match why {
-                Unavailable::StorageFull => "The disk is full.",
-                Unavailable::Unknown => "The outcome is not known.",
-                Unavailable::NotCommitted => "Nothing was changed: the writer changed. Try again.",
-                Unavailable::Busy => "Too much is in flight. Try again.",
-                Unavailable::Stopping => "The broker is shutting down.",
-            };
-            let code = match why {
-                Unavailable::StorageFull => ErrorCode::KafkaStorageError,
-                Unavailable::Unknown | Unavailable::Busy => ErrorCode::RequestTimedOut,
-                Unavailable::NotCommitted | Unavailable::Stopping => ErrorCode::NotController,
-            };
-            (code, StrBytes::from_static(text))
-        }
+        TopicError::TooManyPartitions { partitions_max } => too_many_partitions(*partitions_max),
+        TopicError::Unavailable(why) => of_metadata(*why),
     }
+}
+
+/// Why a topic, or what is set for something, was not changed, with the text that tools show.
+pub(super) fn of_alter(error: &AlterError, name: &str) -> (ErrorCode, StrBytes) {
+    match error {
+        AlterError::UnknownTopic => {
+            (ErrorCode::UnknownTopicOrPartition, format!("The topic '{name}' does not exist.").into())
+        }
+        AlterError::Conflict(_) => {
+            let text = "Others change the same at the same time, again and again; nothing was changed. Try again.";
+            (ErrorCode::RequestTimedOut, StrBytes::from_static(text))
+        }
+        AlterError::DurabilityFixed => {
+            let text = "The durability of a topic that exists cannot be changed yet.";
+            (ErrorCode::InvalidConfig, StrBytes::from_static(text))
+        }
+        AlterError::TooManyPartitions { partitions_max } => too_many_partitions(*partitions_max),
+        AlterError::TooLarge { bytes, bytes_max } => {
+            let text = format!("All configs of one resource may have {bytes_max} bytes, and these have {bytes}.");
+            (ErrorCode::InvalidConfig, text.into())
+        }
+        AlterError::TooManyDocuments { documents_max } => {
+            let text = format!("Configs can be set for {documents_max} groups and subscriptions, and that many are.");
+            (ErrorCode::PolicyViolation, text.into())
+        }
+        AlterError::Unavailable(why) => of_metadata(*why),
+    }
+}
+
+/// Why a partition was not trimmed.
+pub(super) fn of_trim(error: TrimError) -> ErrorCode {
+    match error {
+        TrimError::UnknownPartition => ErrorCode::UnknownTopicOrPartition,
+        TrimError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,
+        TrimError::Unavailable(Unavailable::StorageFull) => ErrorCode::KafkaStorageError,
+        TrimError::Unavailable(Unavailable::Unknown | Unavailable::Busy) => ErrorCode::RequestTimedOut,
+        TrimError::Unavailable(Unavailable::NotCommitted | Unavailable::Stopping) => ErrorCode::NotLeaderOrFollower,
+    }
+}
+
+fn too_many_partitions(partitions_max: u64) -> (ErrorCode, StrBytes) {
+    let text =
+        format!("All topics together may have {partitions_max} partitions (partitions_max), and these would be more.");
+    (ErrorCode::InvalidPartitions, text.into())
+}
+
+fn of_metadata(why: Unavailable) -> (ErrorCode, StrBytes) {
+    let text = match why {
+        Unavailable::StorageFull => "The disk is full.",
+        Unavailable::Unknown => "The outcome is not known.",
+        Unavailable::NotCommitted => "Nothing was changed: the writer changed. Try again.",
+        Unavailable::Busy => "Too much is in flight. Try again.",
+        Unavailable::Stopping => "The broker is shutting down.",
+    };
+    let code = match why {
+        Unavailable::StorageFull => ErrorCode::KafkaStorageError,
+        Unavailable::Unknown | Unavailable::Busy => ErrorCode::RequestTimedOut,
+        Unavailable::NotCommitted | Unavailable::Stopping => ErrorCode::NotController,
+    };
+    (code, StrBytes::from_static(text))
 }
 
 /// The code with the text that Kafka's brokers send for it.

@@ -23,25 +23,37 @@
 //!
 //! A connection that is silent, or sends a byte a second, costs `size_of::<Session>()` and its own few bytes.
 
+mod alter_configs;
 mod api_versions;
 mod close;
+mod create_partitions;
 mod create_topics;
 mod delete_topics;
+mod describe_cluster;
+mod describe_configs;
+mod describe_quorum;
+mod describe_topic_partitions;
 mod errors;
+mod features;
 mod fetch;
 mod fetch_response;
 mod fetch_session;
 mod find_coordinator;
 mod groups;
+mod groups_admin;
 mod init_producer_id;
 mod list_offsets;
 mod metadata;
 mod offset_for_leader_epoch;
 mod offsets;
+mod operations;
+mod partitions;
 mod produce;
 mod produce_batch;
+mod resources;
 mod table;
 mod topics;
+mod update_features;
 mod work;
 
 pub use close::CloseReason;

@@ -2,8 +2,9 @@
 
 use super::work::{Step, Work};
 use super::{
-    api_versions, create_topics, delete_topics, fetch, find_coordinator, groups, init_producer_id, list_offsets,
-    metadata, offset_for_leader_epoch, offsets, produce,
+    alter_configs, api_versions, create_partitions, create_topics, delete_topics, describe_cluster, describe_configs,
+    describe_quorum, describe_topic_partitions, fetch, find_coordinator, groups, groups_admin, init_producer_id,
+    list_offsets, metadata, offset_for_leader_epoch, offsets, partitions, produce, update_features,
 };
 use crate::codec::{ApiKey, DecodeError, Reader};
 use crate::settings::KafkaSettings;
@@ -103,7 +104,7 @@ const COMMITTED: Effects = Effects::COMMITTED;
 
 /// All APIs, by key. The ranges are those of Kafka 4.3.1, whole: every lower end and every upper end is the only one that
 /// some client speaks.
-static APIS: [Api; 16] = [
+static APIS: &[Api] = &[
     // Versions 0 to 2 are advertised and refused: librdkafka before 2.11 takes a higher minimum for a broker without
     // compression (KAFKA-18659; `PRODUCE_API_VERSIONS_RESPONSE_MIN_VERSION`).
     Api { advertised_min: 0, size: PAYLOAD, ..api(ApiKey::Produce, (3, 13), TOPICS, DATA, produce::start) },
@@ -119,12 +120,30 @@ static APIS: [Api; 16] = [
     Api { size: WORDS, ..api(ApiKey::Heartbeat, (0, 4), NONE, NONE, groups::start_heartbeat) },
     api(ApiKey::LeaveGroup, (0, 5), NONE, NONE, groups::start_leave),
     Api { size: GROUP, ..api(ApiKey::SyncGroup, (0, 5), NONE, NONE, groups::start_sync) },
+    // What these say of groups follows the commits before them.
+    Api { size: KEYS, ..api(ApiKey::DescribeGroups, (0, 6), OFFSETS, NONE, groups_admin::start_describe) },
+    Api { size: KEYS, ..api(ApiKey::ListGroups, (0, 5), OFFSETS, NONE, groups_admin::start_list) },
     Api { size: WORDS, ..api(ApiKey::ApiVersions, (0, 4), NONE, NONE, api_versions::start) },
     Api { size: NEW_TOPICS, ..api(ApiKey::CreateTopics, (2, 7), TOPICS, TOPICS, create_topics::start) },
     api(ApiKey::DeleteTopics, (1, 6), TOPICS.with(DATA), TOPICS, delete_topics::start),
+    api(ApiKey::DeleteRecords, (0, 2), TOPICS.with(DATA), DATA, partitions::start_delete_records),
     // Version 6 is not stable in Kafka 4.3 and is not advertised there either.
     Api { size: WORDS, ..api(ApiKey::InitProducerId, (0, 5), NONE, NONE, init_producer_id::start) },
     api(ApiKey::OffsetForLeaderEpoch, (2, 4), TOPICS.with(DATA), NONE, offset_for_leader_epoch::start),
+    // What is set holds for topics and for all that is done with them.
+    api(ApiKey::DescribeConfigs, (1, 4), TOPICS, NONE, describe_configs::start),
+    api(ApiKey::AlterConfigs, (0, 2), TOPICS, TOPICS, alter_configs::start_legacy),
+    api(ApiKey::DescribeLogDirs, (1, 5), TOPICS.with(DATA), NONE, partitions::start_describe_log_dirs),
+    api(ApiKey::CreatePartitions, (0, 3), TOPICS, TOPICS, create_partitions::start),
+    Api { size: KEYS, ..api(ApiKey::DeleteGroups, (0, 2), OFFSETS, OFFSETS, groups_admin::start_delete) },
+    api(ApiKey::IncrementalAlterConfigs, (0, 1), TOPICS, TOPICS, alter_configs::start_incremental),
+    api(ApiKey::OffsetDelete, (0, 0), TOPICS.with(OFFSETS), OFFSETS, groups_admin::start_offset_delete),
+    api(ApiKey::DescribeQuorum, (0, 2), NONE, NONE, describe_quorum::start),
+    Api { size: KEYS, ..api(ApiKey::UpdateFeatures, (0, 2), NONE, NONE, update_features::start) },
+    Api { size: WORDS, ..api(ApiKey::DescribeCluster, (0, 2), NONE, NONE, describe_cluster::start) },
+    api(ApiKey::DescribeProducers, (0, 0), TOPICS.with(DATA), NONE, partitions::start_describe_producers),
+    Api { size: WORDS, ..api(ApiKey::ListConfigResources, (0, 1), TOPICS, NONE, describe_configs::start_list) },
+    api(ApiKey::DescribeTopicPartitions, (0, 0), TOPICS, NONE, describe_topic_partitions::start),
 ];
 
 impl Api {
@@ -171,7 +190,7 @@ mod tests {
     #[test]
     fn rows_are_sorted_and_within_what_the_codec_speaks() {
         assert!(APIS.is_sorted_by(|a, b| a.key.code() < b.key.code()));
-        for api in &APIS {
+        for api in APIS {
             let codec = api.key.valid_versions();
             assert!(codec.contains(&api.min) && codec.contains(&api.max), "{api:?} against {codec:?}");
         }

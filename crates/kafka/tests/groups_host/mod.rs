@@ -58,6 +58,12 @@ impl Catalog for Topics {
     fn cluster(&self) -> ClusterInfo {
         ClusterInfo { cluster_id: Arc::from("test"), node: NodeId(1) }
     }
+    fn settings(&self, _: &polylogue_api::SettingsScope) -> Arc<polylogue_api::Settings> {
+        Arc::default()
+    }
+    fn settings_scopes(&self) -> Vec<polylogue_api::SettingsScope> {
+        Vec::new()
+    }
 }
 
 /// What a caller was told.

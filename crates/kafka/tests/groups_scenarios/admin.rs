@@ -45,6 +45,8 @@ fn groups_are_listed_by_state_and_type() {
     assert_eq!(list(&mut host, &[], &[]), [a.clone(), b.clone(), c.clone()]);
     assert_eq!(list(&mut host, &["stable"], &[]), std::slice::from_ref(&a));
     assert_eq!(list(&mut host, &["Empty", "Dead"], &["CLASSIC"]), [b, c]);
+    // as Kafka reads them
+    assert_eq!(list(&mut host, &[" STABLE "], &["consumer", "classic"]), [a]);
     assert_eq!(list(&mut host, &["none such"], &[]), []);
     assert_eq!(list(&mut host, &[], &["share", "consumer"]), []);
 }
@@ -106,6 +108,41 @@ fn empty_groups_are_deleted_with_their_offsets() {
     assert_eq!(host.fetch_all("b"), []);
     host.crash();
     assert_eq!(host.machine.summaries().count(), 2);
+}
+
+#[test]
+fn a_group_is_described_in_every_state() {
+    let mut host = Host::quick();
+    host.topics.create("t", 1);
+    host.commit(commit("g", "t", &[(0, 1)]));
+    assert_eq!(describe(&mut host, 6, "g").state, GroupState::Empty);
+    let id = host.join(JoinGroup { version: 3, ..join("g", "") }).member_id;
+    let group = describe(&mut host, 6, "g");
+    assert_eq!((group.state, group.members.len()), (GroupState::CompletingRebalance, 1));
+    assert_eq!((group.members[0].member_id.clone(), group.members[0].assignment.len()), (id.clone(), 0));
+    host.leave("g", vec![leaving(&id, None)]);
+    let group = describe(&mut host, 6, "g");
+    assert_eq!((group.state, &*group.protocol_type, group.members.len()), (GroupState::Empty, "consumer", 0));
+    assert_eq!(delete(&mut host, &["g"]), [ErrorCode::None]);
+    assert_eq!(describe(&mut host, 6, "g").state, GroupState::Dead);
+}
+
+/// What was deleted leaves nothing behind: neither offsets nor a generation.
+#[test]
+fn a_deleted_group_begins_anew() {
+    let mut host = Host::quick();
+    host.topics.create("t", 2);
+    let ids = host.stable("g", 1);
+    host.leave("g", vec![leaving(&ids[0], None)]);
+    host.commit(commit("g", "t", &[(0, 5), (1, 6)]));
+    assert_eq!(delete(&mut host, &["g"]), [ErrorCode::None]);
+    host.commit(commit("g", "t", &[(1, 7)]));
+    assert_eq!(host.fetch_all("g"), [("t".into(), 1, 7)]);
+    host.crash();
+    assert_eq!(host.fetch_all("g"), [("t".into(), 1, 7)]);
+    assert_eq!(describe(&mut host, 6, "g").protocol_type.len(), 0);
+    let summary = host.machine.summary("g").unwrap();
+    assert_eq!((summary.generation, summary.offsets), (0, 1));
 }
 
 #[test]

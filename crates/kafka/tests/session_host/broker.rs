@@ -4,12 +4,13 @@ use super::{EPOCH, Host, topic_id};
 use bytes::{Bytes, BytesMut};
 use polylogue_api::{
     AppendError, AppendRequest, Appended, Catalog, CreateTopics, CreatedTopic, DeletedTopic, EpochEnd, FindOffset,
-    FoundOffset, OffsetSpec, ReadData, ReadError, ReadRequest, Reply, Request as Ask, Token, TopicRef,
+    FoundOffset, OffsetSpec, PartitionSize, PartitionSizes, ReadData, ReadError, ReadRequest, Reply, Request as Ask,
+    Token, TopicRef, TrimPartition,
 };
 use polylogue_kafka::codec::{ErrorCode, StrBytes};
 use polylogue_kafka::groups::command::{
-    FetchedGroup, FetchedOffset, FetchedTopic, GroupCommand, GroupReply, JoinGroupReply, LeaveGroupReply,
-    SyncGroupReply, TopicKey, TopicResults,
+    DeleteOffsetsReply, DescribedGroup, DescribedMember, FetchedGroup, FetchedOffset, FetchedTopic, GroupCommand,
+    GroupReply, GroupState, JoinGroupReply, LeaveGroupReply, ListedGroup, SyncGroupReply, TopicKey, TopicResults,
 };
 use polylogue_record::kafka::{BatchHeader, patch_base};
 use polylogue_types::{Chunk, Offset, PartitionId, ProducerId};
@@ -85,6 +86,25 @@ impl Broker {
                 });
                 Reply::DeleteTopics(deleted.collect())
             }
+            Ask::AlterTopics(alter) => Reply::AlterTopics(alter.changes.iter().map(|_| Ok(())).collect()),
+            Ask::AlterSettings(alter) => Reply::AlterSettings(alter.changes.iter().map(|_| Ok(())).collect()),
+            Ask::TrimPartitions(trims) => {
+                let first = |t: &TrimPartition| Ok(t.first.unwrap_or_else(|| self.end(t.partition)));
+                Reply::TrimPartitions(trims.iter().map(first).collect())
+            }
+            Ask::DescribePartitions(ids) => {
+                let size = |id: &PartitionId| {
+                    let bytes = self.entries.get(id).into_iter().flatten().map(|entry| entry.bytes.len() as u64).sum();
+                    Some(PartitionSize { bytes, log_start: Offset(0), high_watermark: self.end(*id) })
+                };
+                let partitions = ids.iter().map(size).collect();
+                Reply::DescribePartitions(PartitionSizes {
+                    partitions,
+                    directory: "/data".to_owned(),
+                    free_bytes: Some(1 << 40),
+                })
+            }
+            Ask::DescribeProducers(ids) => Reply::DescribeProducers(ids.iter().map(|_| Ok(Vec::new())).collect()),
             Ask::Machine(_, command) => {
                 Reply::Machine(Ok(Box::new(group_reply(*command.downcast::<GroupCommand>().unwrap()))))
             }
@@ -230,6 +250,54 @@ pub fn group_reply(command: GroupCommand) -> GroupReply {
             });
             GroupReply::FetchOffsets(groups.collect())
         }
-        other => panic!("no session sends {other:?}"),
+        other => admin_reply(other),
+    }
+}
+
+/// The same for what tools ask.
+fn admin_reply(command: GroupCommand) -> GroupReply {
+    match command {
+        GroupCommand::List(_) => {
+            let group = ListedGroup {
+                group_id: StrBytes::from_static("g"),
+                protocol_type: StrBytes::from_static("consumer"),
+                state: GroupState::Empty,
+            };
+            GroupReply::List(Ok(vec![group]))
+        }
+        GroupCommand::Describe(describe) => GroupReply::Describe(describe.groups.into_iter().map(described).collect()),
+        GroupCommand::Delete(delete) => {
+            GroupReply::Delete(delete.groups.into_iter().map(|group| (group, ErrorCode::None)).collect())
+        }
+        GroupCommand::DeleteOffsets(delete) => {
+            let topics = delete.topics.into_iter().map(|(name, partitions)| TopicResults {
+                name,
+                id: polylogue_types::TopicId::ZERO,
+                partitions: partitions.into_iter().map(|p| (p, ErrorCode::None)).collect(),
+            });
+            GroupReply::DeleteOffsets(DeleteOffsetsReply { error: ErrorCode::None, topics: topics.collect() })
+        }
+        other => panic!("no tool sends {other:?}"),
+    }
+}
+
+/// A stable group of one static member.
+pub fn described(group_id: StrBytes) -> DescribedGroup {
+    let member = DescribedMember {
+        member_id: StrBytes::from_static("m"),
+        instance_id: Some(StrBytes::from_static("static")),
+        client_id: StrBytes::from_static("app"),
+        client_host: StrBytes::from_static("/192.0.2.9"),
+        metadata: Bytes::from_static(b"meta"),
+        assignment: Bytes::from_static(b"yours"),
+    };
+    DescribedGroup {
+        error: ErrorCode::None,
+        error_message: None,
+        group_id,
+        state: GroupState::Stable,
+        protocol_type: StrBytes::from_static("consumer"),
+        protocol_name: StrBytes::from_static("range"),
+        members: vec![member],
     }
 }

@@ -8,7 +8,8 @@ pub mod requests;
 
 use bytes::{Bytes, BytesMut};
 use polylogue_api::{
-    Catalog, ClusterInfo, Event, Now, PartitionInfo, Reply, Request as Ask, Token, TopicConfig, TopicInfo,
+    Catalog, ClusterInfo, Event, Now, PartitionInfo, Reply, Request as Ask, Settings, SettingsScope, Token,
+    TopicConfig, TopicInfo,
 };
 use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
 use polylogue_kafka::codec::{Message, Request, StrBytes};
@@ -25,7 +26,7 @@ pub const EPOCH: i32 = 3;
 pub const START_MS: i64 = 1_700_000_000_000;
 
 #[derive(Debug, Default)]
-pub struct Topics(BTreeMap<String, Arc<TopicInfo>>);
+pub struct Topics(BTreeMap<String, Arc<TopicInfo>>, pub BTreeMap<SettingsScope, Settings>);
 
 impl Catalog for Topics {
     fn topic(&self, name: &str) -> Option<Arc<TopicInfo>> {
@@ -42,6 +43,14 @@ impl Catalog for Topics {
 
     fn cluster(&self) -> ClusterInfo {
         ClusterInfo { cluster_id: Arc::from("polylogue-test"), node: NodeId(NODE as u64) }
+    }
+
+    fn settings(&self, scope: &SettingsScope) -> Arc<Settings> {
+        Arc::new(self.1.get(scope).cloned().unwrap_or_default())
+    }
+
+    fn settings_scopes(&self) -> Vec<SettingsScope> {
+        self.1.keys().cloned().collect()
     }
 }
 

@@ -3,17 +3,26 @@
 use super::{EPOCH, START_MS, batch, frame, text, topic_id};
 use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
 use polylogue_kafka::codec::create_topics::{CreatableTopic, CreateTopicsRequest};
+use polylogue_kafka::codec::delete_groups::DeleteGroupsRequest;
 use polylogue_kafka::codec::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
+use polylogue_kafka::codec::describe_cluster::DescribeClusterRequest;
+use polylogue_kafka::codec::describe_groups::DescribeGroupsRequest;
+use polylogue_kafka::codec::describe_quorum::{DescribeQuorumRequest, RequestPartitionData, RequestTopicData};
+use polylogue_kafka::codec::describe_topic_partitions::{DescribeTopicPartitionsRequest, TopicRequest};
 use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use polylogue_kafka::codec::find_coordinator::FindCoordinatorRequest;
 use polylogue_kafka::codec::heartbeat::HeartbeatRequest;
 use polylogue_kafka::codec::init_producer_id::InitProducerIdRequest;
 use polylogue_kafka::codec::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
 use polylogue_kafka::codec::leave_group::{LeaveGroupRequest, MemberIdentity};
+use polylogue_kafka::codec::list_groups::ListGroupsRequest;
 use polylogue_kafka::codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic};
 use polylogue_kafka::codec::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use polylogue_kafka::codec::offset_delete::{
+    OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
 };
 use polylogue_kafka::codec::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
@@ -23,6 +32,7 @@ use polylogue_kafka::codec::offset_for_leader_epoch::{
 };
 use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use polylogue_kafka::codec::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
+use polylogue_kafka::codec::update_features::{FeatureUpdateKey, UpdateFeaturesRequest};
 use polylogue_kafka::codec::{ApiKey, Records, Request, StrBytes};
 use polylogue_kafka::session::supported_apis;
 use polylogue_types::TopicId;
@@ -219,6 +229,50 @@ pub fn offset_for_leader_epoch(_: i16) -> OffsetForLeaderEpochRequest {
     }
 }
 
+pub fn list_groups(version: i16) -> ListGroupsRequest {
+    ListGroupsRequest {
+        states_filter: if version >= 4 { vec![text("Empty")] } else { vec![] },
+        types_filter: if version >= 5 { vec![text("classic")] } else { vec![] },
+    }
+}
+
+pub fn describe_groups(version: i16) -> DescribeGroupsRequest {
+    DescribeGroupsRequest { groups: vec![text("g"), text("h")], include_authorized_operations: version >= 3 }
+}
+
+pub fn delete_groups(_: i16) -> DeleteGroupsRequest {
+    DeleteGroupsRequest { groups_names: vec![text("g"), text("h"), text("g")] }
+}
+
+pub fn offset_delete(_: i16) -> OffsetDeleteRequest {
+    let partitions = vec![OffsetDeleteRequestPartition { partition_index: 1 }];
+    OffsetDeleteRequest { group_id: text("g"), topics: vec![OffsetDeleteRequestTopic { name: text("a"), partitions }] }
+}
+
+pub fn describe_cluster(version: i16) -> DescribeClusterRequest {
+    DescribeClusterRequest {
+        include_cluster_authorized_operations: true,
+        include_fenced_brokers: version >= 2,
+        ..DescribeClusterRequest::default()
+    }
+}
+
+pub fn describe_quorum(_: i16) -> DescribeQuorumRequest {
+    let partitions = vec![RequestPartitionData { partition_index: 0 }];
+    DescribeQuorumRequest { topics: vec![RequestTopicData { topic_name: text("__cluster_metadata"), partitions }] }
+}
+
+pub fn describe_topic_partitions(_: i16) -> DescribeTopicPartitionsRequest {
+    let topics = ["b", "a"].map(|name| TopicRequest { name: text(name) });
+    DescribeTopicPartitionsRequest { topics: topics.into(), ..DescribeTopicPartitionsRequest::default() }
+}
+
+pub fn update_features(_: i16) -> UpdateFeaturesRequest {
+    let update =
+        FeatureUpdateKey { feature: text("metadata.version"), max_version_level: 30, ..FeatureUpdateKey::default() };
+    UpdateFeaturesRequest { feature_updates: vec![update], ..UpdateFeaturesRequest::default() }
+}
+
 /// Frames of every API at every version, and some that ask for the same in other ways.
 pub fn frames() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
@@ -242,6 +296,15 @@ pub fn frames() -> Vec<Vec<u8>> {
     collect(&mut frames, delete_topics);
     collect(&mut frames, init_producer_id);
     collect(&mut frames, offset_for_leader_epoch);
+    collect(&mut frames, list_groups);
+    collect(&mut frames, describe_groups);
+    collect(&mut frames, delete_groups);
+    collect(&mut frames, offset_delete);
+    collect(&mut frames, describe_cluster);
+    collect(&mut frames, describe_quorum);
+    collect(&mut frames, describe_topic_partitions);
+    collect(&mut frames, |_| DescribeTopicPartitionsRequest { topics: vec![], ..describe_topic_partitions(0) });
+    collect(&mut frames, update_features);
     frames
 }
 

@@ -1,5 +1,11 @@
 //! What the command line looks like.
 
+mod config;
+mod groups;
+
+pub(super) use config::{AlterArgs, ConfigArgs, ConfigCommand, GetArgs, ScopeArgs, SetArgs};
+pub(super) use groups::{GroupCommand, ResetArgs};
+
 use crate::options::address::{HostPort, ProtocolAddress};
 use crate::options::{BOOTSTRAP_VARIABLE, SERVER_VARIABLE};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -21,10 +27,10 @@ pub struct Cli {
 pub(super) enum Command {
     /// Run a broker until it is told to stop
     Serve(ServeArgs),
-    /// Create, list, describe and delete topics
+    /// Create, list, describe, change and delete topics
     #[command(subcommand)]
     Topic(TopicCommand),
-    /// Look at consumer groups
+    /// List, describe, reset and delete consumer groups
     #[command(subcommand)]
     Group(GroupCommand),
     /// Write messages to a topic, one a line
@@ -35,8 +41,10 @@ pub(super) enum Command {
     Check(CheckArgs),
     /// Make a damaged data directory usable again, keeping the damaged bytes
     Repair(RepairArgs),
-    /// Show every option: its value, where that comes from, its default and meaning
+    /// Show every option, or show and change settings of a running server
     Config(ConfigArgs),
+    /// Write a completion script for bash, zsh or fish
+    Completions(CompletionsArgs),
     /// Show the version
     Version,
 }
@@ -83,18 +91,6 @@ impl ServeArgs {
     }
 }
 
-#[derive(Debug, Args)]
-pub(super) struct ConfigArgs {
-    #[command(flatten)]
-    pub(super) sources: ServeArgs,
-    /// Only options that differ from their defaults
-    #[arg(long)]
-    pub(super) changed: bool,
-    /// Write the reference of all options as Markdown
-    #[arg(long, conflicts_with = "changed")]
-    pub(super) markdown: bool,
-}
-
 /// Where the admin commands go.
 #[derive(Debug, Args)]
 pub(super) struct ServerArgs {
@@ -111,6 +107,8 @@ pub(super) enum TopicCommand {
     List(ServerArgs),
     /// Show a topic with its partitions and settings
     Describe(NameArgs),
+    /// Change a topic's settings, or give it more partitions
+    Alter(AlterArgs),
     /// Delete topics with all their messages
     Delete(NamesArgs),
 }
@@ -147,14 +145,6 @@ pub(super) struct NamesArgs {
     pub(super) names: Vec<String>,
     #[command(flatten)]
     pub(super) at: ServerArgs,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum GroupCommand {
-    /// List all groups
-    List(ServerArgs),
-    /// Show a group with its members, offsets and lag
-    Describe(NameArgs),
 }
 
 /// Where `produce` and `consume` go.
@@ -279,4 +269,19 @@ pub(super) struct RepairArgs {
     /// Agree that damaged ranges are lost: put them on record and move their bytes aside
     #[arg(long)]
     pub(super) fence: bool,
+}
+
+/// A shell that completions are written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(super) shell: Shell,
 }

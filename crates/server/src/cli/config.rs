@@ -1,13 +1,18 @@
 //! `polylogue config`.
 
-use super::args::ConfigArgs;
+use super::args::{ConfigArgs, ConfigCommand};
 use super::output::Out;
-use super::{Failure, resolve};
+use super::{Failure, resolve, settings};
 use crate::api::{OptionValue, Options};
 use crate::options::{ServerConfig, Setting, Source, markdown};
 use std::io::Write as _;
 
 pub(super) fn run(args: &ConfigArgs, out: &Out) -> Result<(), Failure> {
+    match &args.what {
+        Some(ConfigCommand::Get(args)) => return settings::get(args, out),
+        Some(ConfigCommand::Set(args)) => return settings::set(args, out),
+        None => {}
+    }
     if args.markdown {
         return Ok(std::io::stdout().lock().write_all(markdown().as_bytes())?);
     }

@@ -3,6 +3,7 @@
 use super::Failure;
 use super::args::{ConsumeArgs, Format};
 use super::output::Out;
+use super::time::parse_time_ms;
 use crate::client::kafka::{Fetched, KafkaClient, Topic, error_text};
 use bytes::Bytes;
 use polylogue_kafka::codec::ErrorCode;
@@ -35,20 +36,13 @@ fn parse_from(text: &str) -> Result<From, Failure> {
         );
         Failure::Usage(text)
     };
-    if let Some(ms) = text.strip_prefix('@') {
-        return ms.parse::<i64>().ok().filter(|ms| *ms >= 0).map(From::Time).ok_or_else(wrong);
-    }
     match text {
         "beginning" => Ok(From::Time(BEGINNING)),
         "end" => Ok(From::Time(END)),
         _ => match text.parse::<i64>() {
             Ok(offset) if offset >= 0 => Ok(From::Offset(offset)),
             Ok(_) => Err(wrong()),
-            Err(_) => {
-                let time = humantime::parse_rfc3339_weak(text).map_err(|_| wrong())?;
-                let since = time.duration_since(UNIX_EPOCH).map_err(|_| wrong())?;
-                i64::try_from(since.as_millis()).map(From::Time).map_err(|_| wrong())
-            }
+            Err(_) => parse_time_ms(text).map(From::Time).ok_or_else(wrong),
         },
     }
 }

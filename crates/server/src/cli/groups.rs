@@ -1,9 +1,10 @@
 //! `polylogue group`.
 
 use super::Failure;
-use super::args::{NameArgs, ServerArgs};
+use super::args::{NameArgs, NamesArgs, ResetArgs, ServerArgs};
 use super::output::Out;
-use crate::api::{Assignment, Group, Groups};
+use super::time::parse_time_ms;
+use crate::api::{Assignment, Group, GroupReset, Groups, ResetGroup, ResetOffset, ResetTo};
 use crate::client::http::{HttpClient, segment};
 
 pub(super) fn list(at: &ServerArgs, out: &Out) -> Result<(), Failure> {
@@ -60,4 +61,55 @@ fn assigned(assignment: &[Assignment]) -> String {
         format!("{}[{}]", a.topic, numbers.join(","))
     };
     assignment.iter().map(topic).collect::<Vec<_>>().join(" ")
+}
+
+pub(super) fn reset(args: &ResetArgs, out: &Out) -> Result<(), Failure> {
+    let wanted = ResetGroup { topics: args.topic.clone(), to: target(args)?, validate_only: !args.execute };
+    let path = format!("/groups/{}/reset", segment(&args.name));
+    let reset: GroupReset = HttpClient::new(&args.at.server).post(&path, &wanted)?;
+    if out.json {
+        return out.value(&reset);
+    }
+    let row = |o: &ResetOffset| {
+        let before = o.before.map_or_else(|| "-".to_owned(), |offset| offset.to_string());
+        let note = o.note.clone().unwrap_or_default();
+        vec![o.topic.clone(), o.partition.to_string(), before, o.offset.to_string(), note]
+    };
+    let rows: Vec<_> = reset.offsets.iter().map(row).collect();
+    out.table(&["TOPIC", "PARTITION", "OFFSET", "NEW OFFSET", ""], &rows)?;
+    out.line("")?;
+    if reset.executed {
+        out.line(&format!("reset group {}", reset.group))
+    } else {
+        out.line("nothing was changed; --execute commits these offsets")
+    }
+}
+
+/// The command line lets through exactly one.
+fn target(args: &ResetArgs) -> Result<ResetTo, Failure> {
+    let to = &args.to;
+    if let Some(text) = &to.to_time {
+        return parse_time_ms(text).map(ResetTo::TimeMs).ok_or_else(|| {
+            Failure::Usage(format!(
+                "--to-time {text}: expected a time such as 2026-01-31T12:00:00Z, or @MILLISECONDS since 1970"
+            ))
+        });
+    }
+    Ok(match (to.to_offset, to.shift_by) {
+        (Some(offset), _) => ResetTo::Offset(offset),
+        (None, Some(count)) => ResetTo::ShiftBy(count),
+        (None, None) if to.to_earliest => ResetTo::Earliest,
+        (None, None) => ResetTo::Latest,
+    })
+}
+
+pub(super) fn delete(args: &NamesArgs, out: &Out) -> Result<(), Failure> {
+    let client = HttpClient::new(&args.at.server);
+    for name in &args.names {
+        client.delete(&format!("/groups/{}", segment(name)))?;
+        if !out.json {
+            out.line(&format!("deleted group {name}"))?;
+        }
+    }
+    if out.json { out.value(&serde_json::json!({ "deleted": args.names })) } else { Ok(()) }
 }

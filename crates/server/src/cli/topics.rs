@@ -1,19 +1,15 @@
 //! `polylogue topic`.
 
 use super::Failure;
-use super::args::{CreateArgs, NameArgs, NamesArgs, ServerArgs};
+use super::args::{AlterArgs, CreateArgs, NameArgs, NamesArgs, ServerArgs};
 use super::output::{Out, bytes};
+use super::pairs::pairs;
+use crate::api::settings::AlterTopic;
 use crate::api::{NewTopic, Topic, Topics};
 use crate::client::http::{HttpClient, segment};
-use std::collections::BTreeMap;
 
 pub(super) fn create(args: &CreateArgs, out: &Out) -> Result<(), Failure> {
-    let mut config = BTreeMap::new();
-    for pair in &args.config {
-        let (name, value) =
-            pair.split_once('=').ok_or_else(|| Failure::Usage(format!("--config {pair}: expected NAME=VALUE")))?;
-        config.insert(name.trim().to_owned(), value.to_owned());
-    }
+    let config = pairs(&args.config, "--config ")?;
     let wanted = NewTopic { name: args.name.clone(), partitions: args.partitions, config, validate_only: args.dry_run };
     let topic: Topic = HttpClient::new(&args.at.server).post("/topics", &wanted)?;
     if out.json {
@@ -71,6 +67,23 @@ pub(super) fn describe(args: &NameArgs, out: &Out) -> Result<(), Failure> {
         out.table(&["CONFIG", "VALUE", "SET BY", ""], &rows)?;
     }
     Ok(())
+}
+
+pub(super) fn alter(args: &AlterArgs, out: &Out) -> Result<(), Failure> {
+    let change = AlterTopic {
+        set: pairs(&args.set, "--set ")?,
+        delete: args.delete.clone(),
+        partitions: args.partitions,
+        validate_only: args.dry_run,
+    };
+    HttpClient::new(&args.at.server).patch(&format!("/topics/{}", segment(&args.name)), &change)?;
+    if out.json {
+        return out.value(&change);
+    }
+    if args.dry_run {
+        return out.line(&format!("topic {} could be changed", args.name));
+    }
+    out.line(&format!("changed topic {}", args.name))
 }
 
 pub(super) fn delete(args: &NamesArgs, out: &Out) -> Result<(), Failure> {

@@ -45,6 +45,17 @@ impl HttpClient {
         self.read(self.agent.post(self.url(path)).header("content-type", "application/json").send(body))
     }
 
+    /// `PATCH` with a JSON body; the answer has none.
+    ///
+    /// # Errors
+    /// As [`HttpClient::get`].
+    pub fn patch<B: Serialize>(&self, path: &str, body: &B) -> Result<(), ClientError> {
+        let body = serde_json::to_string(body).map_err(|e| ClientError::new("invalid_request", e.to_string()))?;
+        let answer = self.agent.patch(self.url(path)).header("content-type", "application/json").send(body);
+        let (status, text) = self.text(answer)?;
+        if status < 300 { Ok(()) } else { Err(self.refused(status, &text)) }
+    }
+
     /// `DELETE`; the answer has no body.
     ///
     /// # Errors

@@ -33,6 +33,10 @@ impl Failure {
         Failure::new(StatusCode::NOT_FOUND, "unknown_group", format!("there is no group {name}"))
     }
 
+    pub(super) fn group_not_empty(message: String) -> Failure {
+        Failure::new(StatusCode::CONFLICT, "group_not_empty", message)
+    }
+
     pub(super) fn method_not_allowed(message: String) -> Failure {
         Failure::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request", message)
     }

@@ -1,17 +1,22 @@
 //! `/api/v1/groups`.
 
+mod reset;
+
+pub(super) use reset::reset;
+
 use super::App;
 use super::ask;
 use super::error::Failure;
 use crate::api::{Assignment, Group, GroupOffset, GroupSummary, Groups, Member};
 use axum::Json;
 use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use bytes::Bytes;
 use polylogue_kafka::codec::consumer_protocol_assignment::ConsumerProtocolAssignment;
 use polylogue_kafka::codec::{ErrorCode, Message, Reader};
 use polylogue_kafka::groups::command::{
-    DescribeGroups, DescribedMember, FetchGroup, FetchOffsets, FetchedTopic, GroupCommand, GroupReply, GroupState,
-    ListGroups,
+    DeleteGroups, DescribeGroups, DescribedGroup, DescribedMember, FetchGroup, FetchOffsets, FetchedTopic,
+    GroupCommand, GroupReply, GroupState, ListGroups,
 };
 use std::sync::Arc;
 
@@ -31,18 +36,51 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Result<Json<Groups>, Fa
     let found = found.map_err(|error| Failure::of_kafka(error.code(), None).unwrap_or_else(surprise))?;
     let groups = found.iter().map(|group| GroupSummary {
         group: group.group_id.to_string(),
-        state: state(group.state).to_owned(),
+        state: group.state.name().to_owned(),
         protocol_type: group.protocol_type.to_string(),
     });
     Ok(Json(Groups { groups: groups.collect() }))
 }
 
-pub(super) async fn describe(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Json<Group>, Failure> {
-    let describe = DescribeGroups { version: DESCRIBE_VERSION, groups: vec![name.as_str().into()] };
-    let GroupReply::Describe(found) = ask::groups(&app, GroupCommand::Describe(describe)).await? else {
+/// What DescribeGroups says of a group.
+async fn described(app: &App, name: &str) -> Result<DescribedGroup, Failure> {
+    let describe = DescribeGroups { version: DESCRIBE_VERSION, groups: vec![name.into()] };
+    let GroupReply::Describe(found) = ask::groups(app, GroupCommand::Describe(describe)).await? else {
         return Err(surprise());
     };
-    let group = found.first().ok_or_else(surprise)?;
+    found.into_iter().next().ok_or_else(surprise)
+}
+
+/// The state of a group; `Dead` for one that is not there.
+async fn state_of(app: &App, name: &str) -> Result<GroupState, Failure> {
+    let group = described(app, name).await?;
+    match group.error {
+        ErrorCode::GroupIdNotFound => Ok(GroupState::Dead),
+        error => match Failure::of_kafka(error.code(), group.error_message.as_deref()) {
+            Some(failure) => Err(failure),
+            None => Ok(group.state),
+        },
+    }
+}
+
+pub(super) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<StatusCode, Failure> {
+    let delete = DeleteGroups { groups: vec![name.as_str().into()] };
+    let GroupReply::Delete(results) = ask::groups(&app, GroupCommand::Delete(delete)).await? else {
+        return Err(surprise());
+    };
+    let (_, error) = results.first().ok_or_else(surprise)?;
+    match error {
+        ErrorCode::None => Ok(StatusCode::NO_CONTENT),
+        ErrorCode::GroupIdNotFound => Err(Failure::unknown_group(&name)),
+        ErrorCode::NonEmptyGroup => Err(Failure::group_not_empty(format!(
+            "Group '{name}' could not be deleted: The group is not empty. Stop its members first."
+        ))),
+        other => Err(Failure::of_kafka(other.code(), None).unwrap_or_else(surprise)),
+    }
+}
+
+pub(super) async fn describe(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Json<Group>, Failure> {
+    let group = described(&app, &name).await?;
     if group.error == ErrorCode::GroupIdNotFound || group.state == GroupState::Dead {
         return Err(Failure::unknown_group(&name));
     }
@@ -60,23 +98,12 @@ pub(super) async fn describe(State(app): State<Arc<App>>, Path(name): Path<Strin
     }
     Ok(Json(Group {
         group: name,
-        state: state(group.state).to_owned(),
+        state: group.state.name().to_owned(),
         protocol_type: group.protocol_type.to_string(),
         protocol: group.protocol_name.to_string(),
         members: group.members.iter().map(|m| member(m, &group.protocol_type)).collect(),
         offsets: fetched.topics.iter().flat_map(|topic| offsets(&app, topic)).collect(),
     }))
-}
-
-/// Kafka's name of a state.
-fn state(state: GroupState) -> &'static str {
-    match state {
-        GroupState::Empty => "Empty",
-        GroupState::PreparingRebalance => "PreparingRebalance",
-        GroupState::CompletingRebalance => "CompletingRebalance",
-        GroupState::Stable => "Stable",
-        GroupState::Dead => "Dead",
-    }
 }
 
 fn member(member: &DescribedMember, protocol_type: &str) -> Member {

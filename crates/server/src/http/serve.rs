@@ -12,7 +12,6 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -64,7 +63,7 @@ impl Entrance {
         Entrance {
             limits,
             places: Arc::new(Semaphore::new(limits.connections_max.min(Semaphore::MAX_PERMITS))),
-            gate: gate.with_bounds(usize::MAX, limits.connections_per_ip_max, BTreeMap::new()),
+            gate: gate.with_bounds(move |_| (usize::MAX, limits.connections_per_ip_max)),
             metrics,
             starting: starting(),
             all: OnceLock::new(),

@@ -2,7 +2,7 @@
 
 use super::metrics::registry;
 use super::{App, Entrance, HttpLimits, Ready, serve};
-use crate::api::{ErrorBody, Group, Groups, Options, Status, Topic, Topics};
+use crate::api::{ErrorBody, Group, GroupReset, Groups, Options, Status, Topic, Topics};
 use crate::handle::{BrokerStatus, Figure};
 use crate::net::kafka::KafkaShared;
 use crate::net::{Connections, Lanes, NetMetrics, OutputGauge, Shared};
@@ -10,16 +10,18 @@ use crate::options::Resolved;
 use crate::testing::{FakeBroker, FakeCatalog};
 use bytes::Bytes;
 use polylogue_api::{
-    CreatedTopic, DeletedTopic, PartitionInfo, Reply, Request, TopicConfig, TopicError, TopicInfo, TopicRef,
+    CreatedTopic, DeletedTopic, FindOffset, FoundOffset, OffsetSpec, PartitionInfo, Reply, Request, TopicConfig,
+    TopicError, TopicInfo, TopicRef,
 };
 use polylogue_kafka::codec::consumer_protocol_assignment::{ConsumerProtocolAssignment, TopicPartition};
-use polylogue_kafka::codec::{ErrorCode, Message, Writer};
+use polylogue_kafka::codec::{ErrorCode, Message, StrBytes, Writer};
+use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::groups::command::{
-    DescribedGroup, DescribedMember, FetchedGroup, FetchedOffset, FetchedTopic, GroupCommand, GroupReply, GroupState,
-    ListedGroup,
+    CommitTopic, DescribedGroup, DescribedMember, FetchedGroup, FetchedOffset, FetchedTopic, GroupCommand, GroupReply,
+    GroupState, ListedGroup, TopicResults,
 };
 use polylogue_kafka::settings::KafkaSettings;
-use polylogue_types::{PartitionId, TopicId};
+use polylogue_types::{Offset, PartitionId, TopicId};
 use serde::de::DeserializeOwned;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -79,6 +81,17 @@ fn answer(topics: &FakeCatalog, request: &Request) -> Option<Reply> {
             };
             Some(Reply::DeleteTopics(wanted.topics.iter().map(delete).collect()))
         }
+        Request::FindOffsets(wanted) => {
+            let found = |question: &FindOffset| {
+                let offset = match question.at {
+                    OffsetSpec::Earliest => Some(Offset(10)),
+                    OffsetSpec::Latest => Some(Offset(50)),
+                    OffsetSpec::AtTimestamp(_) | OffsetSpec::MaxTimestamp => None,
+                };
+                Ok(FoundOffset { offset, leader_epoch: 3, entry: None })
+            };
+            Some(Reply::FindOffsets(wanted.iter().map(found).collect()))
+        }
         Request::Machine(_, command) => {
             let reply = group_answer(command.downcast_ref::<GroupCommand>()?)?;
             Some(Reply::Machine(Ok(Box::new(reply))))
@@ -95,6 +108,27 @@ fn group_answer(command: &GroupCommand) -> Option<GroupReply> {
             state: GroupState::Stable,
         }]))),
         GroupCommand::Describe(wanted) => Some(GroupReply::Describe(vec![described(&wanted.groups[0])])),
+        GroupCommand::Delete(wanted) => {
+            let result = |group: &StrBytes| match &**group {
+                "readers" => ErrorCode::NonEmptyGroup,
+                "idle" => ErrorCode::None,
+                _ => ErrorCode::GroupIdNotFound,
+            };
+            Some(GroupReply::Delete(wanted.groups.iter().map(|group| (group.clone(), result(group))).collect()))
+        }
+        // somebody has joined `contested` after it was looked at
+        GroupCommand::CommitOffsets(wanted) => {
+            let error = match &*wanted.group_id {
+                "contested" => ErrorCode::UnknownMemberId,
+                _ => ErrorCode::None,
+            };
+            let topic = |topic: &CommitTopic| TopicResults {
+                name: "".into(),
+                id: topic.topic.parts().1,
+                partitions: topic.partitions.iter().map(|p| (p.index, error)).collect(),
+            };
+            Some(GroupReply::CommitOffsets(wanted.topics.iter().map(topic).collect()))
+        }
         GroupCommand::FetchOffsets(_) => Some(GroupReply::FetchOffsets(vec![FetchedGroup {
             group_id: "readers".into(),
             error: ErrorCode::None,
@@ -174,7 +208,7 @@ impl Server {
             connections: Connections::default(),
         };
         let app = Arc::new(App {
-            kafka: Arc::new(KafkaShared::new(KafkaSettings::default(), broker.clone())),
+            kafka: Arc::new(KafkaShared::new(Arc::new(LiveSettings::new(KafkaSettings::default())), broker.clone())),
             broker,
             net: Arc::new(net),
             settings: Resolved::default().settings(),
@@ -329,6 +363,80 @@ fn groups_are_listed_and_described_with_their_members_and_lag() {
     assert_eq!(group.members[0].assignment[0].partitions, [0, 2]);
     assert_eq!((group.offsets[0].offset, group.offsets[0].metadata.as_str()), (41, "note"));
     assert_eq!(group.offsets[0].lag, None, "there is no such topic any more");
+}
+
+#[test]
+fn groups_without_members_are_deleted() {
+    let server = Server::start();
+    assert_eq!(server.delete("/api/v1/groups/idle"), (204, String::new()));
+    let delete = |path: &str| error(server.delete(path));
+    assert_eq!(delete("/api/v1/groups/none"), failure(404, "unknown_group", "there is no group none"));
+    let text = "Group 'readers' could not be deleted: The group is not empty. Stop its members first.";
+    assert_eq!(delete("/api/v1/groups/readers"), failure(409, "group_not_empty", text));
+}
+
+#[test]
+fn offsets_are_reset_within_their_partitions() {
+    let server = Server::start();
+    server.post("/api/v1/topics", r#"{"name":"t","partitions":2}"#);
+    let reset = |to: &str| {
+        let body = format!(r#"{{"topics":[{{"topic":"t","partitions":[0]}}],"to":{to}}}"#);
+        let (status, text) = server.post("/api/v1/groups/new/reset", &body);
+        assert_eq!(status, 200, "{text}");
+        let answer: GroupReset = serde_json::from_str(&text).unwrap();
+        assert_eq!((answer.group.as_str(), answer.executed), ("new", true));
+        assert_eq!((answer.offsets[0].before, answer.offsets.len()), (Some(41), 1));
+        (answer.offsets[0].offset, answer.offsets[0].note.is_some())
+    };
+    for (to, offset, noted) in [
+        (r#""earliest""#, 10, false),
+        (r#""latest""#, 50, false),
+        (r#"{"offset":50}"#, 50, false),
+        (r#"{"offset":9}"#, 10, true),
+        (r#"{"shift_by":-1}"#, 40, false),
+        (r#"{"shift_by":9223372036854775807}"#, 50, true),
+        (r#"{"time_ms":1700000000000}"#, 50, true),
+    ] {
+        assert_eq!(reset(to), (offset, noted), "{to}");
+    }
+    let (status, text) =
+        server.post("/api/v1/groups/new/reset", r#"{"topics":[{"topic":"t"}],"to":"latest","validate_only":true}"#);
+    let answer: GroupReset = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, answer.executed, answer.offsets.len()), (200, false, 2));
+}
+
+#[test]
+fn a_reset_that_cannot_be_is_refused() {
+    let server = Server::start();
+    server.post("/api/v1/topics", r#"{"name":"t","partitions":2}"#);
+    let post = |group: &str, body: &str| error(server.post(&format!("/api/v1/groups/{group}/reset"), body));
+    let text = "Assignments can only be reset if the group 'readers' is inactive, but the current state is Stable.";
+    let latest = r#"{"topics":[{"topic":"t"}],"to":"latest"}"#;
+    assert_eq!(post("readers", latest), failure(409, "group_not_empty", text));
+    // the coordinator has the last word
+    let (status, code, _) = post("contested", latest);
+    assert_eq!((status, code.as_str()), (409, "group_not_empty"));
+    assert_eq!(
+        post("new", r#"{"topics":[{"topic":"none"}],"to":"latest"}"#),
+        failure(404, "unknown_topic", "there is no topic none")
+    );
+    for (body, part) in [
+        (r#"{"topics":[],"to":"latest"}"#, "topics is empty"),
+        (r#"{"topics":[{"topic":"t","partitions":[]}],"to":"latest"}"#, "an empty list"),
+        (r#"{"topics":[{"topic":"t","partitions":[0,2]}],"to":"latest"}"#, "topic t has no partition 2: it has 2"),
+        (r#"{"topics":[{"topic":"t","partitions":[-1]}],"to":"latest"}"#, "topic t has no partition -1"),
+        (r#"{"topics":[{"topic":"t"}],"to":{"time_ms":-1}}"#, "time_ms is -1"),
+        (r#"{"topics":[{"topic":"t"}],"to":"somewhere"}"#, "unknown variant"),
+        (r#"{"topics":[{"topic":"t"}]}"#, "missing field `to`"),
+        (
+            r#"{"topics":[{"topic":"t","partitions":[1]}],"to":{"shift_by":1}}"#,
+            "Cannot shift offset for partition t-1 since there is no current committed offset",
+        ),
+    ] {
+        let (status, code, message) = post("new", body);
+        assert_eq!((status, code.as_str()), (400, "invalid_request"), "{body}: {message}");
+        assert!(message.contains(part), "{body}: {message}");
+    }
 }
 
 #[test]

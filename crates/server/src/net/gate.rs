@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,10 +36,21 @@ pub struct Gate {
     server: Arc<AtomicUsize>,
     server_max: usize,
     protocol: Arc<AtomicUsize>,
-    protocol_max: usize,
     by_address: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
-    address_max: usize,
-    address_overrides: Arc<BTreeMap<IpAddr, usize>>,
+    bounds: Bounds,
+}
+
+/// How many connections of the protocol there may be, and how many from the given address. Asked for each connection,
+/// because settings change.
+type AskBounds = dyn Fn(IpAddr) -> (usize, usize) + Send + Sync;
+
+#[derive(Clone)]
+struct Bounds(Arc<AskBounds>);
+
+impl fmt::Debug for Bounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bounds")
+    }
 }
 
 /// A connection's place; given back when dropped.
@@ -56,19 +68,16 @@ impl Gate {
             server,
             server_max,
             protocol: Arc::default(),
-            protocol_max: usize::MAX,
             by_address: Arc::default(),
-            address_max: usize::MAX,
-            address_overrides: Arc::default(),
+            bounds: Bounds(Arc::new(|_| (usize::MAX, usize::MAX))),
         }
     }
 
-    /// Bounds the protocol as well, over all its listeners and for one address.
+    /// Bounds the protocol as well: `bounds` says how many connections all its listeners may have together, and how many of
+    /// them may come from the address given.
     #[must_use]
-    pub fn with_bounds(mut self, all: usize, one_address: usize, overrides: BTreeMap<IpAddr, usize>) -> Gate {
-        self.protocol_max = all;
-        self.address_max = one_address;
-        self.address_overrides = Arc::new(overrides);
+    pub fn with_bounds(mut self, bounds: impl Fn(IpAddr) -> (usize, usize) + Send + Sync + 'static) -> Gate {
+        self.bounds = Bounds(Arc::new(bounds));
         self
     }
 
@@ -79,13 +88,13 @@ impl Gate {
         if !up_to(&self.server, self.server_max) {
             return Err(Refusal::Server);
         }
-        if !up_to(&self.protocol, self.protocol_max) {
+        let (protocol_max, max) = (self.bounds.0)(address);
+        if !up_to(&self.protocol, protocol_max) {
             self.server.fetch_sub(1, Ordering::Relaxed);
             return Err(Refusal::Protocol);
         }
         let mut by_address = self.by_address.lock();
         let count = by_address.entry(address).or_insert(0);
-        let max = self.address_overrides.get(&address).copied().unwrap_or(self.address_max);
         *count += 1;
         let fits = *count <= max;
         drop(by_address);
@@ -124,8 +133,8 @@ mod tests {
     #[test]
     fn every_bound_holds_and_places_come_back() {
         let server = Arc::new(AtomicUsize::new(0));
-        let overrides = BTreeMap::from([(address("10.0.0.9"), 2)]);
-        let gate = Gate::new(server.clone(), 4).with_bounds(3, 1, overrides);
+        let nine = address("10.0.0.9");
+        let gate = Gate::new(server.clone(), 4).with_bounds(move |from| (3, if from == nine { 2 } else { 1 }));
         let one = gate.enter(address("10.0.0.1")).unwrap();
         assert_eq!(gate.enter(address("10.0.0.1")).unwrap_err(), Refusal::Address);
         assert_eq!(gate.enter(address("::ffff:10.0.0.1")).unwrap_err(), Refusal::Address);

@@ -6,8 +6,8 @@ use crate::handle::BrokerHandle;
 use crate::options::address::HostPort;
 use bytes::BytesMut;
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
+use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::session::{FetchBudget, Listener, NextFrame, Session, SessionContext, SessionInit};
-use polylogue_kafka::settings::KafkaSettings;
 use polylogue_types::Chunk;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const WAITING_PART: usize = 4;
 /// What all connections of Kafka clients share.
 #[derive(Debug)]
 pub struct KafkaShared {
-    settings: KafkaSettings,
+    live: Arc<LiveSettings>,
     catalog: Arc<dyn Catalog>,
     broker: Arc<dyn BrokerHandle>,
     fetch_budget: Arc<FetchBudget>,
@@ -28,8 +28,8 @@ pub struct KafkaShared {
 impl KafkaShared {
     /// For this broker, under these settings.
     #[must_use]
-    pub fn new(settings: KafkaSettings, broker: Arc<dyn BrokerHandle>) -> KafkaShared {
-        KafkaShared { settings, catalog: broker.catalog(), broker, fetch_budget: Arc::default() }
+    pub fn new(live: Arc<LiveSettings>, broker: Arc<dyn BrokerHandle>) -> KafkaShared {
+        KafkaShared { live, catalog: broker.catalog(), broker, fetch_budget: Arc::default() }
     }
 
     /// A session for a request of the server itself.
@@ -38,8 +38,9 @@ impl KafkaShared {
         KafkaAccept::new(self.clone(), None).session(id, nobody, nobody)
     }
 
-    fn context(&self, now: Now) -> SessionContext<'_> {
-        SessionContext { now, catalog: self.catalog.as_ref(), settings: &self.settings }
+    /// Does something under the settings that hold now.
+    fn under<R>(&self, now: Now, act: impl FnOnce(&SessionContext<'_>) -> R) -> R {
+        self.live.with_sessions(|settings| act(&SessionContext { now, catalog: self.catalog.as_ref(), settings }))
     }
 }
 
@@ -91,7 +92,7 @@ pub struct KafkaConnection {
 
 impl Protocol for KafkaConnection {
     fn next_frame(&self, input: &[u8]) -> Result<Option<Frame>, NoFrame> {
-        let next = NextFrame::of(input, &self.shared.settings).map_err(|_| NoFrame)?;
+        let next = self.shared.live.with_sessions(|settings| NextFrame::of(input, settings)).map_err(|_| NoFrame)?;
         Ok(next.map(|NextFrame { len, memory }| {
             // What takes no more than its bytes is payload.
             let waiting = (memory > len).then(|| len.max(memory / WAITING_PART));
@@ -100,23 +101,27 @@ impl Protocol for KafkaConnection {
     }
 
     fn on_bytes(&mut self, input: &mut BytesMut, now: Now) {
-        self.session.on_bytes(input, &self.shared.context(now));
+        self.shared.under(now, |cx| self.session.on_bytes(input, cx));
     }
 
     fn wants_input(&self, now: Now) -> bool {
-        self.session.wants_input(&self.shared.context(now))
+        self.shared.under(now, |cx| self.session.wants_input(cx))
     }
 
     fn poll_request(&mut self) -> Option<(Token, Request)> {
-        self.session.poll_request()
+        let asked = self.session.poll_request();
+        if let Some((_, request)) = &asked {
+            warn_of_compaction(request);
+        }
+        asked
     }
 
     fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
-        self.session.on_reply(token, reply, &self.shared.context(now));
+        self.shared.under(now, |cx| self.session.on_reply(token, reply, cx));
     }
 
     fn on_event(&mut self, event: Event, now: Now) {
-        self.session.on_event(event, &self.shared.context(now));
+        self.shared.under(now, |cx| self.session.on_event(event, cx));
     }
 
     fn poll_output(&mut self, out: &mut Vec<Chunk>) -> bool {
@@ -128,14 +133,39 @@ impl Protocol for KafkaConnection {
     }
 
     fn next_deadline_ms(&self, now: Now) -> Option<u64> {
-        self.session.next_deadline_ms(&self.shared.context(now))
+        self.shared.under(now, |cx| self.session.next_deadline_ms(cx))
     }
 
     fn on_deadline(&mut self, now: Now) {
-        self.session.on_deadline(&self.shared.context(now));
+        self.shared.under(now, |cx| self.session.on_deadline(cx));
     }
 
     fn close_reason(&self) -> Option<String> {
         self.session.close_reason().map(ToString::to_string)
+    }
+}
+
+/// Tells the operator of each topic that is made, or becomes, one that would be compacted: nothing is yet.
+fn warn_of_compaction(request: &Request) {
+    let warn = |topic: &str| {
+        tracing::warn!(
+            topic,
+            "cleanup.policy=compact keeps every message for now: there is no compaction yet, and while `delete` is not set as \
+             well nothing is removed by retention either"
+        );
+    };
+    match request {
+        Request::CreateTopics(create) if !create.validate_only => {
+            create.topics.iter().filter(|new| new.config.cleanup.compact).for_each(|new| warn(&new.name));
+        }
+        Request::AlterTopics(alter) if !alter.validate_only => {
+            let becomes = alter.changes.iter().filter(|change| {
+                change.config.as_ref().is_some_and(|c| {
+                    c.config.cleanup.compact && c.expected.get("cleanup.policy") != c.config.raw.get("cleanup.policy")
+                })
+            });
+            becomes.for_each(|change| warn(&change.topic.to_string()));
+        }
+        _ => {}
     }
 }

@@ -5,8 +5,10 @@ use super::resolve::{OptionError, Resolved};
 use super::table as t;
 use crate::net::SMALL_SHARE;
 use polylogue_api::{Durability, TopicConfig};
-use polylogue_kafka::config::{BrokerSettings, parse_broker_settings};
+use polylogue_kafka::config::{BrokerSettings, Fixed, parse_broker_settings};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// One listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -195,7 +197,20 @@ fn kafka(r: &Resolved) -> Result<(BrokerSettings, Vec<String>), OptionError> {
             format!("kafka.{name} (from {source}) has no effect here{instead}")
         })
         .collect();
-    Ok((parsed.settings, warnings))
+    let mut settings = parsed.settings;
+    settings.sessions.fixed = Arc::new(fixed(r, base, raw));
+    Ok((settings, warnings))
+}
+
+/// What the broker is started with, for whoever changes or looks at settings while it runs.
+fn fixed(r: &Resolved, topic_base: TopicConfig, mut raw: BTreeMap<String, String>) -> Fixed {
+    let tail_cache_bytes = r.number(&t::TAIL_CACHE_BYTES);
+    if tail_cache_bytes != polylogue_types::limits::TAIL_CACHE_BYTES as u64 {
+        raw.insert("polylogue.tail.cache.bytes".to_owned(), tail_cache_bytes.to_string());
+    }
+    let data = PathBuf::from(r.value(&t::DATA));
+    let data_dir = std::path::absolute(&data).unwrap_or(data).display().to_string();
+    Fixed { topic_base, raw, data_dir }
 }
 
 /// Listeners with what they advertise: the first advertised address of a protocol is for its first listener, and so on.

@@ -1,0 +1,60 @@
+//! Settings of the broker itself that may change while it runs.
+
+use crate::broker::Inner;
+use crate::config::BrokerConfig;
+use crate::shard::Shard;
+use polylogue_api::{Durability, Tuning};
+use polylogue_types::TimestampMs;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// The values that hold now.
+#[derive(Debug)]
+pub(crate) struct Tunables {
+    producer_expiration_ms: AtomicU64,
+    tail_cache_bytes: AtomicUsize,
+    merge_bytes_per_sec: AtomicU64,
+}
+
+impl Tunables {
+    /// What the broker is started with.
+    pub(crate) fn new(config: &BrokerConfig) -> Tunables {
+        Tunables {
+            producer_expiration_ms: AtomicU64::new(config.producer_expiration_ms),
+            tail_cache_bytes: AtomicUsize::new(config.store.tail_cache_bytes),
+            merge_bytes_per_sec: AtomicU64::new(config.merge_bytes_per_sec),
+        }
+    }
+
+    pub(crate) fn merge_bytes_per_sec(&self) -> u64 {
+        self.merge_bytes_per_sec.load(Ordering::Relaxed)
+    }
+}
+
+impl Inner {
+    /// Takes over what the resolver says.
+    pub(crate) fn retune(&self) {
+        let Tuning { producer_expiration_ms, tail_cache_bytes, merge_bytes_per_sec } = self.config.resolver.tuning();
+        let (tunables, config) = (&self.tunables, &self.config);
+        let producer_expiration_ms = producer_expiration_ms.unwrap_or(config.producer_expiration_ms);
+        tunables.producer_expiration_ms.store(producer_expiration_ms, Ordering::Relaxed);
+        let merge_bytes_per_sec = merge_bytes_per_sec.unwrap_or(config.merge_bytes_per_sec);
+        tunables.merge_bytes_per_sec.store(merge_bytes_per_sec, Ordering::Relaxed);
+        let tail_cache_bytes = tail_cache_bytes.unwrap_or(config.store.tail_cache_bytes);
+        if tunables.tail_cache_bytes.swap(tail_cache_bytes, Ordering::Relaxed) != tail_cache_bytes {
+            self.all_shards().iter().for_each(|shard| self.tune(shard));
+        }
+    }
+
+    /// Gives a shard the size of its tail cache. A memory shard's ring is all that it has, and stays.
+    pub(crate) fn tune(&self, shard: &Shard) {
+        if shard.class != Durability::Memory {
+            shard.store.set_tail_cache_bytes(self.tunables.tail_cache_bytes.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Producers last heard before this are unknown.
+    pub(crate) fn oldest_producer_ms(&self, now_ms: TimestampMs) -> TimestampMs {
+        let expiration_ms = self.tunables.producer_expiration_ms.load(Ordering::Relaxed);
+        now_ms - i64::try_from(expiration_ms).unwrap_or(i64::MAX)
+    }
+}

@@ -1,0 +1,61 @@
+//! DescribeCluster (KIP-700): this node, under the address of the listener that the client came in by. The rules are those of
+//! `AuthHelper.computeDescribeClusterResponse`.
+
+use super::operations::{CLUSTER_OPERATIONS, NOT_ASKED};
+use super::topics::{node_id, owned};
+use super::work::{Step, Work};
+use crate::codec::describe_cluster::{DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse};
+use crate::codec::{DecodeError, ErrorCode, Message, Reader};
+
+/// Kinds of endpoints (KIP-919): this is a broker's.
+const BROKERS: i8 = 1;
+const CONTROLLERS: i8 = 2;
+
+/// The first version that can say what kind of endpoint it wants, and has errors for one that is not that.
+const ENDPOINT_FROM: i16 = 1;
+
+pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
+    let version = work.head.version;
+    let request = DescribeClusterRequest::decode(body, version)?;
+    if let Some((error, text)) = refusal(request.endpoint_type) {
+        let error = if version < ENDPOINT_FROM { ErrorCode::InvalidRequest } else { error };
+        let response = DescribeClusterResponse {
+            error_code: error.code(),
+            error_message: Some(text.into()),
+            ..DescribeClusterResponse::default()
+        };
+        return Ok(work.answer(&response));
+    }
+    let cluster = work.catalog.cluster();
+    let listener = &work.peer.listener;
+    // Brokers are fenced that have registered and do not answer: there are none, whether they are asked for or not.
+    let this = DescribeClusterBroker {
+        broker_id: node_id(&cluster),
+        host: listener.host.clone(),
+        port: i32::from(listener.port),
+        rack: None,
+        is_fenced: false,
+    };
+    let asked = request.include_cluster_authorized_operations;
+    let response = DescribeClusterResponse {
+        endpoint_type: BROKERS,
+        cluster_id: owned(&cluster.cluster_id),
+        controller_id: this.broker_id,
+        brokers: vec![this],
+        cluster_authorized_operations: if asked { CLUSTER_OPERATIONS } else { NOT_ASKED },
+        ..DescribeClusterResponse::default()
+    };
+    Ok(work.answer(&response))
+}
+
+fn refusal(endpoint: i8) -> Option<(ErrorCode, String)> {
+    match endpoint {
+        BROKERS => None,
+        CONTROLLERS => {
+            let text =
+                "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER";
+            Some((ErrorCode::MismatchedEndpointType, text.to_owned()))
+        }
+        other => Some((ErrorCode::UnsupportedEndpointType, format!("Unsupported endpoint type {other}"))),
+    }
+}

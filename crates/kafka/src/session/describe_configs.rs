@@ -1,0 +1,186 @@
+//! DescribeConfigs and ListConfigResources. Rules and texts are those of Kafka's brokers (`ConfigHelper`).
+
+use super::errors::with_message;
+use super::resources::{BROKER, CLIENT_METRICS, Documents, GROUP, SetFor, TOPIC, broker_name, layers_of};
+use super::topics::{invalid_name, node_id, owned};
+use super::work::{Step, Work};
+use crate::codec::describe_configs::{
+    DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult, DescribeConfigsResponse,
+    DescribeConfigsResult, DescribeConfigsSynonym,
+};
+use crate::codec::list_config_resources::{ConfigResource, ListConfigResourcesRequest, ListConfigResourcesResponse};
+use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
+use crate::config::{
+    ConfigEntry, ConfigSynonym, Facts, describe_broker, describe_client_metrics, describe_cluster, describe_group,
+    describe_topic,
+};
+use polylogue_api::{Settings, SettingsScope};
+use std::collections::BTreeSet;
+
+/// Configs that one response tells at the most: all those of 14,000 topics. What goes beyond is refused; Kafka has no bound.
+const ENTRIES_MAX: usize = 500_000;
+
+/// Kafka's `ConfigResource.Type.BROKER_LOGGER`, which is known and of which there is none.
+const BROKER_LOGGER: i8 = 8;
+
+type Refusal = (ErrorCode, StrBytes);
+
+/// What the client wants to be told of each config.
+#[derive(Clone, Copy, Debug)]
+struct Wants {
+    synonyms: bool,
+    documentation: bool,
+}
+
+pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
+    let request = DescribeConfigsRequest::decode(body, work.head.version)?;
+    let wants = Wants { synonyms: request.include_synonyms, documentation: request.include_documentation };
+    let documents = layers_of(work);
+    let mut left = ENTRIES_MAX;
+    let describe = |resource: DescribeConfigsResource| {
+        let described = described(work, &resource, &documents).and_then(|entries| {
+            left = left.checked_sub(entries.len()).ok_or_else(|| {
+                let text = format!("One response tells of {ENTRIES_MAX} configs at the most: ask for fewer resources.");
+                (ErrorCode::InvalidRequest, StrBytes::from(text))
+            })?;
+            Ok(entries)
+        });
+        let (error_code, error_message, configs) = match described {
+            Ok(entries) => {
+                let configs = entries.into_iter().map(|entry| config(entry, wants)).collect();
+                (ErrorCode::None.code(), None, configs)
+            }
+            Err((error, text)) => (error.code(), Some(text), Vec::new()),
+        };
+        DescribeConfigsResult {
+            error_code,
+            error_message,
+            resource_type: resource.resource_type,
+            resource_name: resource.resource_name,
+            configs,
+        }
+    };
+    let results = request.resources.into_iter().map(describe).collect();
+    Ok(work.answer(&DescribeConfigsResponse { results, ..DescribeConfigsResponse::default() }))
+}
+
+fn described(
+    work: &Work<'_>,
+    resource: &DescribeConfigsResource,
+    documents: &Documents,
+) -> Result<Vec<ConfigEntry>, Refusal> {
+    let name = &resource.resource_name;
+    let keys: BTreeSet<&str> = resource.configuration_keys.iter().flatten().map(|key| &**key).collect();
+    let wanted = |name: &str| keys.is_empty() || keys.contains(name);
+    let layers = documents.layers();
+    let invalid = |text: &'static str| (ErrorCode::InvalidRequest, StrBytes::from_static(text));
+    match resource.resource_type {
+        TOPIC => {
+            if let Some(text) = invalid_name(name) {
+                return Err((ErrorCode::InvalidTopicException, text.into()));
+            }
+            let topic = work.catalog.topic(name).ok_or_else(|| with_message(ErrorCode::UnknownTopicOrPartition))?;
+            Ok(describe_topic(&topic.config, layers, &wanted))
+        }
+        BROKER => Ok(match broker_name(work, name, SetFor::Look)? {
+            None => describe_cluster(documents.cluster(), &wanted),
+            Some(_) => describe_broker(&facts(work), layers, &wanted),
+        }),
+        GROUP if name.is_empty() => Err(invalid("Group name must not be empty")),
+        GROUP => {
+            let document = work.catalog.settings(&SettingsScope::Group(name.to_string()));
+            Ok(describe_group(&document, layers, &wanted))
+        }
+        CLIENT_METRICS if name.is_empty() => Err(invalid("Client metrics subscription name must not be empty")),
+        CLIENT_METRICS => {
+            let document = work.catalog.settings(&SettingsScope::ClientMetrics(name.to_string()));
+            Ok(describe_client_metrics(&document, &wanted))
+        }
+        BROKER_LOGGER => Err(invalid("Unsupported resource type: BROKER_LOGGER")),
+        other => {
+            let text = format!("Unexpected resource type UNKNOWN ({other}) for resource {name}");
+            Err((ErrorCode::InvalidRequest, text.into()))
+        }
+    }
+}
+
+/// What is a setting in Kafka and a fact here.
+fn facts(work: &Work<'_>) -> Facts {
+    let node = node_id(&work.catalog.cluster()).to_string();
+    let listener = &work.peer.listener;
+    // Whoever asks from within came in by none.
+    let at = match listener.port {
+        0 => String::new(),
+        port => format!("PLAINTEXT://{}:{port}", listener.host),
+    };
+    let fact = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    let values: Settings = [
+        ("advertised.listeners", at.as_str()),
+        ("broker.id", node.as_str()),
+        ("listeners", at.as_str()),
+        ("log.dirs", work.settings.fixed.data_dir.as_str()),
+        ("node.id", node.as_str()),
+        ("process.roles", "broker,controller"),
+    ]
+    .into_iter()
+    .filter(|(_, value)| !value.is_empty())
+    .map(fact)
+    .collect();
+    Facts { values }
+}
+
+fn config(entry: ConfigEntry, wants: Wants) -> DescribeConfigsResourceResult {
+    let synonym = |said: ConfigSynonym| DescribeConfigsSynonym {
+        name: said.name.into(),
+        value: said.value.map(StrBytes::from),
+        source: said.source.code(),
+    };
+    let synonyms = if wants.synonyms { entry.synonyms } else { Vec::new() };
+    DescribeConfigsResourceResult {
+        name: entry.name.into(),
+        value: entry.value.map(StrBytes::from),
+        read_only: entry.read_only,
+        config_source: entry.source.code(),
+        is_sensitive: entry.sensitive,
+        synonyms: synonyms.into_iter().map(synonym).collect(),
+        config_type: entry.kind.code(),
+        documentation: wants.documentation.then(|| StrBytes::from_static(entry.doc)),
+    }
+}
+
+/// The first version that asks for types; before, it was about subscriptions to clients' metrics alone.
+const TYPES_FROM: i16 = 1;
+const LISTED_TYPES: [i8; 5] = [TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP];
+
+pub(super) fn start_list(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
+    let version = work.head.version;
+    let request = ListConfigResourcesRequest::decode(body, version)?;
+    let supported = if version < TYPES_FROM { &[CLIENT_METRICS][..] } else { &LISTED_TYPES };
+    if request.resource_types.iter().any(|wanted| !supported.contains(wanted)) {
+        let error_code = ErrorCode::UnsupportedVersion.code();
+        return Ok(work.answer(&ListConfigResourcesResponse { error_code, ..ListConfigResourcesResponse::default() }));
+    }
+    let types: BTreeSet<i8> = if request.resource_types.is_empty() {
+        supported.iter().copied()
+    } else {
+        request.resource_types.iter().copied()
+    }
+    .collect();
+    let mut config_resources = Vec::new();
+    let mut list =
+        |resource_type, resource_name| config_resources.push(ConfigResource { resource_name, resource_type });
+    for scope in work.catalog.settings_scopes() {
+        match scope {
+            SettingsScope::Group(name) if types.contains(&GROUP) => list(GROUP, name.into()),
+            SettingsScope::ClientMetrics(name) if types.contains(&CLIENT_METRICS) => list(CLIENT_METRICS, name.into()),
+            _ => {}
+        }
+    }
+    if types.contains(&BROKER) {
+        list(BROKER, node_id(&work.catalog.cluster()).to_string().into());
+    }
+    if types.contains(&TOPIC) {
+        work.catalog.topics().iter().for_each(|topic| list(TOPIC, owned(&topic.name)));
+    }
+    Ok(work.answer(&ListConfigResourcesResponse { config_resources, ..ListConfigResourcesResponse::default() }))
+}

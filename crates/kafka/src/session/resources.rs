@@ -1,0 +1,72 @@
+//! What configs are set for, as requests name it.
+
+use super::topics::node_id;
+use super::work::Work;
+use crate::codec::{ErrorCode, StrBytes};
+use crate::config::{Fixed, Layers};
+use polylogue_api::{Settings, SettingsScope};
+use polylogue_types::NodeId;
+use std::sync::Arc;
+
+/// Kafka's `ConfigResource.Type`.
+pub(super) const TOPIC: i8 = 2;
+pub(super) const BROKER: i8 = 4;
+pub(super) const CLIENT_METRICS: i8 = 16;
+pub(super) const GROUP: i8 = 32;
+
+/// What a broker is named for: Kafka's texts differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum SetFor {
+    Change,
+    Look,
+}
+
+/// The broker that is meant: `None` for all of them, whose name is empty.
+pub(super) fn broker_name(
+    work: &Work<'_>,
+    name: &StrBytes,
+    what: SetFor,
+) -> Result<Option<NodeId>, (ErrorCode, StrBytes)> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let cluster = work.catalog.cluster();
+    let node = node_id(&cluster);
+    let text = match (name.parse::<i32>(), what) {
+        (Ok(id), _) if id == node => return Ok(Some(cluster.node)),
+        (Ok(_), SetFor::Change) => format!("Unexpected broker id, expected {node}, but received {name}"),
+        (Ok(_), SetFor::Look) => {
+            format!("Unexpected broker id, expected {node} or empty string, but received {name}")
+        }
+        (Err(_), SetFor::Change) => format!("Node id must be an integer, but it is: {name}"),
+        (Err(_), SetFor::Look) => format!("Broker id must be an integer, but it is: {name}"),
+    };
+    Err((ErrorCode::InvalidRequest, text.into()))
+}
+
+/// What is set for this broker, held for as long as it is looked at.
+pub(super) struct Documents {
+    node: Arc<Settings>,
+    cluster: Arc<Settings>,
+    fixed: Arc<Fixed>,
+}
+
+pub(super) fn layers_of(work: &Work<'_>) -> Documents {
+    let node = work.catalog.cluster().node;
+    Documents {
+        node: work.catalog.settings(&SettingsScope::Node(node)),
+        cluster: work.catalog.settings(&SettingsScope::Cluster),
+        fixed: work.settings.fixed.clone(),
+    }
+}
+
+impl Documents {
+    pub(super) fn layers(&self) -> Layers<'_> {
+        Layers { node: &self.node, cluster: &self.cluster, fixed: &self.fixed.raw }
+    }
+
+    /// What is set for all brokers.
+    pub(super) fn cluster(&self) -> &Settings {
+        &self.cluster
+    }
+}

@@ -1,0 +1,88 @@
+//! UpdateFeatures (KIP-584, KIP-778): judged by the rules of Kafka's controller (`FeatureControlManager.updateFeatures`).
+//! No level can change here, so that whatever passes changes nothing: the level that holds, named again. Kafka, too, refuses every
+//! step down from the `metadata.version` of 4.3.
+
+use super::features::{FEATURES, FEATURES_OFF, METADATA_VERSION};
+use super::topics::node_id;
+use super::work::{Step, Work};
+use crate::codec::update_features::{UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse};
+use crate::codec::{DecodeError, ErrorCode, Message, Reader};
+use std::collections::BTreeMap;
+
+/// The last version that has a row for each feature.
+const ROWS_TO: i16 = 1;
+
+/// Kinds of change (`FeatureUpdate.UpgradeType`).
+const UPGRADE: i8 = 1;
+const SAFE_DOWNGRADE: i8 = 2;
+const UNSAFE_DOWNGRADE: i8 = 3;
+
+pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
+    let version = work.head.version;
+    let request = UpdateFeaturesRequest::decode(body, version)?;
+    let node = node_id(&work.catalog.cluster());
+    // of a feature that is named twice the last one counts, as in Kafka
+    let updates: BTreeMap<&str, (i16, i8)> =
+        request.feature_updates.iter().map(|u| (&*u.feature, (u.max_version_level, u.upgrade_type))).collect();
+    let wrong = updates.iter().find_map(|(name, (level, kind))| wrong(name, *level, *kind, node));
+    let response = match wrong {
+        Some(what) => UpdateFeaturesResponse {
+            error_code: ErrorCode::InvalidUpdateVersion.code(),
+            error_message: Some(
+                format!("The update failed for all features since the following feature had an error: {what}").into(),
+            ),
+            ..UpdateFeaturesResponse::default()
+        },
+        None => {
+            let row = |update: crate::codec::update_features::FeatureUpdateKey| UpdatableFeatureResult {
+                feature: update.feature,
+                error_message: None,
+                ..UpdatableFeatureResult::default()
+            };
+            let rows = request.feature_updates.into_iter().map(row);
+            let results = if version <= ROWS_TO { rows.collect() } else { Vec::new() };
+            UpdateFeaturesResponse { error_message: None, results, ..UpdateFeaturesResponse::default() }
+        }
+    };
+    Ok(work.answer(&response))
+}
+
+/// Why a feature cannot have the level, in Kafka's words. `None` when it has it already.
+fn wrong(name: &str, level: i16, kind: i8, node: i32) -> Option<String> {
+    let invalid = |why: &str| Some(format!("Invalid update version {level} for feature {name}. {why}"));
+    if !(UPGRADE..=UNSAFE_DOWNGRADE).contains(&kind) {
+        return invalid("The controller does not support the given upgrade type.");
+    }
+    if level < 0 {
+        return invalid("A feature version cannot be less than 0.");
+    }
+    let known = FEATURES.iter().find(|feature| feature.name == name);
+    let (min, max, current) = known.map_or((0, 0, 0), |feature| (feature.min, feature.max, feature.finalized));
+    if !(min..=max).contains(&level) {
+        return match max {
+            0 => invalid(&format!("Local controller {node} does not support this feature.")),
+            _ => invalid(&format!("Local controller {node} only supports versions {min}-{max}")),
+        };
+    }
+    if level < current && kind == UPGRADE {
+        return invalid(
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade.",
+        );
+    }
+    if level > current && kind != UPGRADE {
+        return invalid("Can't downgrade to a newer version.");
+    }
+    if level != current {
+        let why = match kind {
+            SAFE_DOWNGRADE => {
+                "Refusing to perform the requested downgrade because it might delete metadata information."
+            }
+            _ => "Unsafe metadata downgrade is not supported in this version.",
+        };
+        return Some(format!("Unsupported {METADATA_VERSION} downgrade from {current} to {level}. {why}"));
+    }
+    if known.is_none() && !FEATURES_OFF.contains(&name) {
+        return invalid(&format!("Feature {name} not found."));
+    }
+    None
+}

@@ -1,0 +1,246 @@
+//! Changing topics and settings.
+//!
+//! A change says what its author believed to hold. It is compared with what the newest accepted change left, committed
+//! or not: records are committed in order, so that a change built on one that is lost is lost with it.
+
+use crate::machine::{MetaEvent, MetaMachine, MetaReply, TopicMeta, propose_all};
+use crate::record::{MetaRecord, PartitionRecord, TopicRecord};
+use polylogue_api::{
+    AlterError, AlterSettings, AlterTopics, Caller, Current, Effects, Settings, SettingsChange, SettingsScope,
+    TopicChange, TopicConfig,
+};
+use polylogue_types::{PartitionId, TopicId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The largest document of settings: names and values together. Bytes.
+pub const DOCUMENT_BYTES_MAX: usize = 1 << 20;
+/// Documents of settings of all scopes together.
+pub const DOCUMENTS_MAX: usize = 100_000;
+
+/// What accepted changes will have made of topics and documents once they are committed.
+#[derive(Debug, Default)]
+pub(crate) struct Altering {
+    topics: BTreeMap<TopicId, Pending>,
+    documents: BTreeMap<SettingsScope, Pending>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    current: Current,
+    /// Records on their way; when the last is applied, applied state says it all.
+    records: u32,
+}
+
+/// One more record for it is on its way.
+fn expect<K: Ord + Clone>(pending: &mut BTreeMap<K, Pending>, key: &K, current: Current) {
+    let entry = pending.entry(key.clone()).or_insert_with(|| Pending { current: Current::default(), records: 0 });
+    entry.current = current;
+    entry.records += 1;
+}
+
+/// One record for it has arrived.
+fn arrived<K: Ord>(pending: &mut BTreeMap<K, Pending>, key: &K) {
+    let Some(entry) = pending.get_mut(key) else { return };
+    entry.records -= 1;
+    if entry.records == 0 {
+        pending.remove(key);
+    }
+}
+
+fn document_fits(settings: &Settings) -> Result<(), AlterError> {
+    let bytes = settings.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > DOCUMENT_BYTES_MAX {
+        return Err(AlterError::TooLarge { bytes, bytes_max: DOCUMENT_BYTES_MAX });
+    }
+    Ok(())
+}
+
+fn count(partitions: usize) -> u32 {
+    u32::try_from(partitions).unwrap_or(u32::MAX)
+}
+
+impl MetaMachine {
+    pub(crate) fn alter_topics(&mut self, caller: Caller, command: &AlterTopics, effects: &mut Effects) {
+        let mut records = Vec::new();
+        let changes = command.changes.iter();
+        let results = changes.map(|c| self.plan_topic_change(c, command.validate_only, &mut records)).collect();
+        propose_all(effects, caller, &records, MetaReply::AlteredTopics(results));
+    }
+
+    pub(crate) fn alter_settings(&mut self, caller: Caller, command: &AlterSettings, effects: &mut Effects) {
+        let mut records = Vec::new();
+        let changes = command.changes.iter();
+        let results = changes.map(|c| self.plan_document(c, command.validate_only, &mut records)).collect();
+        propose_all(effects, caller, &records, MetaReply::AlteredSettings(results));
+    }
+
+    /// What holds of a topic once all is committed that was accepted.
+    pub(crate) fn current_topic(&self, topic: &TopicMeta) -> Current {
+        match self.tail.altering.topics.get(&topic.id()) {
+            Some(pending) => pending.current.clone(),
+            None => {
+                let record = topic.record();
+                Current { settings: record.config.raw.clone(), partitions: count(record.partitions.len()) }
+            }
+        }
+    }
+
+    fn plan_topic_change(
+        &mut self,
+        change: &TopicChange,
+        validate_only: bool,
+        records: &mut Vec<MetaRecord>,
+    ) -> Result<(), AlterError> {
+        let id = change.topic;
+        let living = self.by_id.get(&id).filter(|_| !self.tail.deleting.contains(&id));
+        let topic = living.cloned().ok_or(AlterError::UnknownTopic)?;
+        let mut current = self.current_topic(&topic);
+        let other_settings = change.config.as_ref().is_some_and(|c| c.expected != current.settings);
+        let other_count = change.partitions.is_some_and(|p| p.from != current.partitions || p.to < p.from);
+        if other_settings || other_count {
+            return Err(AlterError::Conflict(current));
+        }
+        let durability = topic.record().config.durability;
+        if let Some(change) = &change.config {
+            if change.config.durability != durability {
+                return Err(AlterError::DurabilityFixed);
+            }
+            document_fits(&change.config.raw)?;
+        }
+        let more = change.partitions.map_or(0, |p| p.to - p.from);
+        let partitions_max = self.settings.partitions_max;
+        if self.tail.partitions + u64::from(more) > partitions_max {
+            return Err(AlterError::TooManyPartitions { partitions_max });
+        }
+        if validate_only {
+            return Ok(());
+        }
+        if more > 0 {
+            records.push(MetaRecord::PartitionsAdded(id, self.place(durability, more)));
+            current.partitions += more;
+            expect(&mut self.tail.altering.topics, &id, current.clone());
+        }
+        let pending = self.tail.altering.topics.contains_key(&id);
+        // What changes nothing needs no record, unless it has to wait for one.
+        if let Some(change) = change.config.as_ref().filter(|c| c.config.raw != current.settings || pending) {
+            current.settings.clone_from(&change.config.raw);
+            records.push(MetaRecord::TopicConfigured(id, change.config.clone()));
+            expect(&mut self.tail.altering.topics, &id, current);
+        }
+        Ok(())
+    }
+
+    fn plan_document(
+        &mut self,
+        change: &SettingsChange,
+        validate_only: bool,
+        records: &mut Vec<MetaRecord>,
+    ) -> Result<(), AlterError> {
+        let scope = &change.scope;
+        let pending = self.tail.altering.documents.get(scope);
+        let applied = self.documents.get(scope);
+        let settings = match pending {
+            Some(pending) => pending.current.settings.clone(),
+            None => applied.map(|document| Settings::clone(document)).unwrap_or_default(),
+        };
+        if settings != change.expected {
+            return Err(AlterError::Conflict(Current { settings, partitions: 0 }));
+        }
+        document_fits(&change.settings)?;
+        let known = pending.is_some() || applied.is_some();
+        if !known && self.documents.len() + self.tail.altering.documents.len() >= DOCUMENTS_MAX {
+            return Err(AlterError::TooManyDocuments { documents_max: DOCUMENTS_MAX });
+        }
+        if validate_only || (settings == change.settings && pending.is_none()) {
+            return Ok(());
+        }
+        records.push(MetaRecord::Settings(scope.clone(), change.settings.clone()));
+        let current = Current { settings: change.settings.clone(), partitions: 0 };
+        expect(&mut self.tail.altering.documents, scope, current);
+        Ok(())
+    }
+
+    /// A committed change of a topic's settings.
+    pub(crate) fn topic_configured(&mut self, id: TopicId, config: TopicConfig) {
+        arrived(&mut self.tail.altering.topics, &id);
+        self.rewrite_topic(id, |record| {
+            // Whoever proposed it held it against the topic's durability: placement stays as it is.
+            record.config = TopicConfig { durability: record.config.durability, ..config };
+        });
+    }
+
+    /// Committed new partitions of a topic.
+    pub(crate) fn partitions_added(&mut self, id: TopicId, partitions: &[PartitionRecord]) {
+        arrived(&mut self.tail.altering.topics, &id);
+        self.note_partitions(partitions);
+        self.rewrite_topic(id, |record| record.partitions.extend_from_slice(partitions));
+    }
+
+    /// A committed document.
+    pub(crate) fn settings_replaced(&mut self, scope: SettingsScope, settings: Settings) {
+        arrived(&mut self.tail.altering.documents, &scope);
+        self.note_document_changed(&scope);
+        let settings = Arc::new(settings);
+        if settings.is_empty() {
+            self.documents.remove(&scope);
+        } else {
+            self.documents.insert(scope.clone(), settings.clone());
+        }
+        let concerns_topics = match scope {
+            SettingsScope::Cluster => true,
+            SettingsScope::Node(node) => node == self.settings.node,
+            SettingsScope::Group(_) | SettingsScope::ClientMetrics(_) => false,
+        };
+        self.events.push(MetaEvent::Settings(scope, settings));
+        if self.live && concerns_topics {
+            self.resolve_all();
+        }
+    }
+
+    fn rewrite_topic(&mut self, id: TopicId, change: impl FnOnce(&mut TopicRecord)) {
+        let Some(topic) = self.by_id.get(&id) else { return };
+        let mut record = topic.record().clone();
+        change(&mut record);
+        let topic = Arc::new(self.resolved(record));
+        self.show(&topic);
+        self.note_changed(id);
+        self.events.push(MetaEvent::Changed(topic));
+    }
+
+    /// Tells the resolver what is set, and shows each topic for which something else holds now.
+    pub(crate) fn resolve_all(&mut self) {
+        let document = |scope| self.documents.get(&scope).cloned().unwrap_or_default();
+        let (cluster, node) = (document(SettingsScope::Cluster), document(SettingsScope::Node(self.settings.node)));
+        self.settings.resolver.settings_changed(&cluster, &node);
+        let topics: Vec<_> = self.by_id.values().cloned().collect();
+        for topic in topics {
+            let now = self.resolved(topic.record().clone());
+            if now != *topic {
+                let now = Arc::new(now);
+                self.show(&now);
+                self.events.push(MetaEvent::Changed(now));
+            }
+        }
+    }
+
+    fn show(&mut self, topic: &Arc<TopicMeta>) {
+        self.by_id.insert(topic.id(), topic.clone());
+        if let Some(named) = self.topics.get_mut(&topic.record().name).filter(|named| named.id() == topic.id()) {
+            *named = topic.clone();
+        }
+    }
+
+    /// Ids and shards for new partitions.
+    pub(crate) fn place(&mut self, durability: polylogue_api::Durability, count: u32) -> Vec<PartitionRecord> {
+        let first = self.tail.next_partition;
+        let place = |partition| {
+            let shard = self.shard_for(durability, partition);
+            PartitionRecord { id: PartitionId(partition), shard, epoch_base: 0, opened_term: self.term_of(shard) }
+        };
+        let placed = (first..first + u64::from(count)).map(place).collect();
+        self.tail.next_partition += u64::from(count);
+        self.tail.partitions += u64::from(count);
+        placed
+    }
+}

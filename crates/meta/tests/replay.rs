@@ -1,0 +1,267 @@
+//! A machine that replays, or takes a checkpoint over and replays what came after it, is the machine that lived through it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+use bytes::Bytes;
+use polylogue_api::*;
+use polylogue_meta::{MetaCommand, MetaMachine, MetaReply, MetaSettings, SharedCatalog};
+use polylogue_types::{NodeId, ShardId, Term};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What is done, by numbers out of which names and values are made.
+#[derive(Clone, Debug)]
+enum Step {
+    Create(u8, u8),
+    Delete(u8),
+    Configure(u8, u8),
+    Grow(u8, u8),
+    Document(u8, u8),
+    /// So many of the records on their way are committed.
+    Commit(u8),
+    /// All that is on its way is lost.
+    Lose,
+    Checkpoint,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (0..4u8, 1..4u8).prop_map(|(name, partitions)| Step::Create(name, partitions)),
+        (0..4u8).prop_map(Step::Delete),
+        (0..4u8, 0..4u8).prop_map(|(name, value)| Step::Configure(name, value)),
+        (0..4u8, 0..3u8).prop_map(|(name, more)| Step::Grow(name, more)),
+        (0..5u8, 0..4u8).prop_map(|(scope, value)| Step::Document(scope, value)),
+        (0..4u8).prop_map(Step::Commit),
+        (0..4u8).prop_map(Step::Commit),
+        Just(Step::Lose),
+        Just(Step::Checkpoint),
+    ]
+}
+
+/// Retention follows the cluster's document: what holds is derived from it in every machine.
+#[derive(Debug, Default)]
+struct Inheriting(std::sync::Mutex<Option<u64>>);
+
+impl ConfigResolver for Inheriting {
+    fn settings_changed(&self, cluster: &Settings, node: &Settings) {
+        let value = node.get("v").or_else(|| cluster.get("v"));
+        *self.0.lock().unwrap() = value.map(|text| text.parse().unwrap());
+    }
+
+    fn topic(&self, recorded: &TopicConfig) -> TopicConfig {
+        TopicConfig { retention_ms: *self.0.lock().unwrap(), ..recorded.clone() }
+    }
+
+    fn tuning(&self) -> Tuning {
+        Tuning::default()
+    }
+
+    fn machine_commands(&self) -> Vec<(MachineId, machine::Command)> {
+        Vec::new()
+    }
+}
+
+fn machine() -> MetaMachine {
+    MetaMachine::new(MetaSettings {
+        sync_shards: vec![ShardId(0), ShardId(1)],
+        async_shard: ShardId(1000),
+        memory_shard: ShardId(2000),
+        partitions_max: 12,
+        node: NodeId(1),
+        resolver: Arc::new(Inheriting::default()),
+    })
+}
+
+fn catalog() -> SharedCatalog {
+    SharedCatalog::new(ClusterInfo { cluster_id: "test".into(), node: NodeId(1) })
+}
+
+fn ready(machine: &mut MetaMachine) {
+    let catalog = catalog();
+    machine.on_ready(&Context { now: Now::default(), catalog: &catalog, random: 0 });
+}
+
+/// The machine that lives through it, the records on their way, and what was committed.
+struct World {
+    machine: MetaMachine,
+    on_their_way: Vec<Bytes>,
+    log: Vec<Bytes>,
+    /// Chunks of the last checkpoint, and how much of the log it covers.
+    checkpoint: (BTreeMap<Bytes, Bytes>, usize),
+    calls: u64,
+    terms: u64,
+}
+
+impl World {
+    fn new() -> World {
+        let mut machine = machine();
+        machine.set_term(ShardId(0), Term(1));
+        ready(&mut machine);
+        World { machine, on_their_way: Vec::new(), log: Vec::new(), checkpoint: Default::default(), calls: 0, terms: 1 }
+    }
+
+    fn ask(&mut self, command: MetaCommand) -> MetaReply {
+        self.calls += 1;
+        let catalog = catalog();
+        let context = Context { now: Now::default(), catalog: &catalog, random: self.calls };
+        let mut effects = Effects::default();
+        self.machine.handle(&context, Caller(self.calls), Box::new(command), &mut effects);
+        let mut replies: Vec<_> = effects.replies;
+        for proposal in effects.proposals {
+            self.on_their_way.push(proposal.record);
+            replies.extend(proposal.replies);
+        }
+        assert_eq!(replies.len(), 1, "each command has one reply");
+        *replies.remove(0).1.downcast::<MetaReply>().unwrap()
+    }
+
+    fn topic(&self, name: u8) -> Option<Arc<TopicInfo>> {
+        let topics = self.machine.topics().map(|topic| topic.info(&|_| Term(0)));
+        topics.into_iter().find(|topic| *topic.name == *format!("t{name}"))
+    }
+
+    /// Changes a topic on the basis of what the machine says is the newest.
+    fn change(&mut self, name: u8, change: impl Fn(&TopicInfo, &Current) -> TopicChange) {
+        let Some(topic) = self.topic(name) else { return };
+        let partitions = u32::try_from(topic.partitions.len()).unwrap();
+        let mut current = Current { settings: topic.config.raw.clone(), partitions };
+        for _ in 0..2 {
+            let command = AlterTopics { changes: vec![change(&topic, &current)], validate_only: false };
+            let MetaReply::AlteredTopics(mut results) = self.ask(MetaCommand::AlterTopics(command)) else { panic!() };
+            match results.remove(0) {
+                Err(AlterError::Conflict(newer)) => current = newer,
+                _ => return,
+            }
+        }
+        panic!("a conflict without anybody else");
+    }
+
+    fn document(&mut self, scope: SettingsScope, value: u8) {
+        let mut expected =
+            self.machine.documents().find(|(s, _)| **s == scope).map(|(_, d)| (**d).clone()).unwrap_or_default();
+        let settings: Settings =
+            if value == 0 { Settings::new() } else { [("v".to_owned(), value.to_string())].into() };
+        for _ in 0..2 {
+            let change =
+                SettingsChange { scope: scope.clone(), expected: expected.clone(), settings: settings.clone() };
+            let command = AlterSettings { changes: vec![change], validate_only: false };
+            let MetaReply::AlteredSettings(mut results) = self.ask(MetaCommand::AlterSettings(command)) else {
+                panic!()
+            };
+            match results.remove(0) {
+                Err(AlterError::Conflict(newer)) => expected = newer.settings,
+                _ => return,
+            }
+        }
+        panic!("a conflict without anybody else");
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Create(name, partitions) => {
+                let topic = NewTopic {
+                    name: format!("t{name}"),
+                    partitions: u32::from(partitions),
+                    config: TopicConfig::default(),
+                    internal: false,
+                };
+                self.ask(MetaCommand::CreateTopics(CreateTopics { topics: vec![topic], validate_only: false }));
+            }
+            Step::Delete(name) => {
+                let topics = vec![TopicRef::Name(format!("t{name}"))];
+                self.ask(MetaCommand::DeleteTopics(DeleteTopics { topics }));
+            }
+            Step::Configure(name, value) => self.change(name, |topic, current| {
+                let raw: Settings = [("x".to_owned(), value.to_string())].into();
+                let config = TopicConfig { raw, ..TopicConfig::clone(&topic.config) };
+                let config = Some(ConfigChange { expected: current.settings.clone(), config });
+                TopicChange { topic: topic.id, config, partitions: None }
+            }),
+            Step::Grow(name, more) => self.change(name, |topic, current| {
+                let partitions =
+                    PartitionsChange { from: current.partitions, to: current.partitions + u32::from(more) };
+                TopicChange { topic: topic.id, config: None, partitions: Some(partitions) }
+            }),
+            Step::Document(scope, value) => {
+                let scope = match scope {
+                    0 => SettingsScope::Cluster,
+                    1 => SettingsScope::Node(NodeId(1)),
+                    2 => SettingsScope::Node(NodeId(2)),
+                    3 => SettingsScope::Group("g".into()),
+                    _ => SettingsScope::ClientMetrics("m".into()),
+                };
+                self.document(scope, value);
+            }
+            Step::Commit(count) => {
+                let count = usize::from(count).min(self.on_their_way.len());
+                for record in self.on_their_way.drain(..count) {
+                    self.machine.apply(&record, 0).unwrap();
+                    self.log.push(record);
+                }
+            }
+            Step::Lose => {
+                self.on_their_way.clear();
+                let catalog = catalog();
+                let context = Context { now: Now::default(), catalog: &catalog, random: 0 };
+                self.machine.on_writer_lost(&context, &mut Effects::default());
+                self.terms += 1;
+                self.machine.set_term(ShardId(0), Term(self.terms));
+            }
+            Step::Checkpoint => {
+                for (id, chunk) in self.machine.take_changed_chunks() {
+                    match chunk {
+                        Some(chunk) => _ = self.checkpoint.0.insert(id, chunk),
+                        None => _ = self.checkpoint.0.remove(&id),
+                    }
+                }
+                self.checkpoint.1 = self.log.len();
+            }
+        }
+    }
+
+    /// A machine made of chunks and records.
+    fn rebuilt(&self, chunks: &BTreeMap<Bytes, Bytes>, records: &[Bytes]) -> MetaMachine {
+        let mut machine = machine();
+        for (id, chunk) in chunks {
+            machine.load_chunk(id, chunk.clone()).unwrap();
+        }
+        for record in records {
+            machine.apply(record, 0).unwrap();
+        }
+        machine.set_term(ShardId(0), Term(self.terms));
+        ready(&mut machine);
+        machine
+    }
+}
+
+/// Everything that can be seen of a machine, what it would do next included.
+fn seen(mut machine: MetaMachine) -> (Vec<polylogue_meta::TopicMeta>, Vec<(SettingsScope, Settings)>, String) {
+    let topics = machine.topics().map(|topic| (**topic).clone()).collect();
+    let documents = machine.documents().map(|(scope, settings)| (scope.clone(), (**settings).clone())).collect();
+    let topic = NewTopic { name: "next".into(), partitions: 1, config: TopicConfig::default(), internal: false };
+    let command = MetaCommand::CreateTopics(CreateTopics { topics: vec![topic], validate_only: false });
+    let catalog = catalog();
+    let context = Context { now: Now::default(), catalog: &catalog, random: 7 };
+    let mut effects = Effects::default();
+    machine.handle(&context, Caller(0), Box::new(command), &mut effects);
+    (topics, documents, format!("{:?}", effects.proposals.iter().map(|p| &p.record).collect::<Vec<_>>()))
+}
+
+proptest! {
+    #[test]
+    fn replay_and_checkpoint_with_suffix_give_what_was(steps in prop::collection::vec(step(), 0..60)) {
+        let mut world = World::new();
+        for step in steps {
+            world.step(step);
+        }
+        // What is on its way is not part of it.
+        world.step(Step::Lose);
+        let replayed = seen(world.rebuilt(&BTreeMap::new(), &world.log));
+        let (chunks, covered) = &world.checkpoint;
+        let loaded = seen(world.rebuilt(chunks, &world.log[*covered..]));
+        let lived = seen(world.machine);
+        prop_assert_eq!(&replayed, &lived);
+        prop_assert_eq!(&loaded, &lived);
+    }
+}
