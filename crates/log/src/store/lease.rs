@@ -85,7 +85,6 @@ impl Leases {
 
     /// The rows that were dead at the last close, once nobody has that lease any more.
     pub(super) fn freed(&mut self) -> Option<Bits> {
-eprintln!("cnt {:?}", self.journal.as_ref().map(Arc::strong_count));
         self.journal.take_if(|file| Arc::strong_count(file) == 1);
         if self.journal.is_some() {
             return None;
