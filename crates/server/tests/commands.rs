@@ -180,6 +180,7 @@ fn help_is_as_reviewed() {
         "topic create",
         "topic list",
         "topic describe",
+        "topic alter",
         "topic delete",
         "group",
         "group list",
@@ -191,6 +192,8 @@ fn help_is_as_reviewed() {
         "check",
         "repair",
         "config",
+        "config get",
+        "config set",
         "completions",
         "version",
     ] {

@@ -108,7 +108,7 @@ pub fn check_broker(
     none_of(new, "Passwords are not kept here: these configs cannot be set", |name| {
         broker_config(name).is_some_and(|known| known.kind == Kind::Password)
     })?;
-    let read = read_all(new, |name| broker_config(name)).map_err(Refused::request)?;
+    let read = read_all(new, broker_config).map_err(Refused::request)?;
     if resource == Resource::Cluster {
         let text = "Cannot update these configs at default cluster level, broker id must be specified";
         none_of(new, text, |name| mode(name) == Some(UpdateMode::Node) || for_all_listeners(name).is_some())?;
@@ -283,7 +283,7 @@ fn is_duration(text: &str) -> bool {
         let mut units = units.chars();
         let mut count = 0;
         while !text.is_empty() {
-            let Some(end) = text.find(|c: char| c.is_ascii_alphabetic()) else { return None };
+            let end = text.find(|c: char| c.is_ascii_alphabetic())?;
             let (number, rest) = text.split_at(end);
             let unit = rest.chars().next()?.to_ascii_uppercase();
             units.find(|known| *known == unit)?;

@@ -205,8 +205,8 @@ fn broker_entry(
     if sensitive {
         said.iter_mut().for_each(|said| said.value = None);
     }
-    // Kafka tells what is said under other names too, but goes by what is said under this one.
-    let source = said.iter().find(|said| said.name == name).or(said.first());
+    // Kafka tells what is said under other names too, but goes by what is said under this one, or for all listeners.
+    let source = said.iter().find(|said| said.name == name || said.name == known.name);
     ConfigEntry {
         name: name.to_owned(),
         value: value.filter(|_| !sensitive),

@@ -25,7 +25,9 @@ pub(super) fn is_known(name: &str) -> bool {
 #[must_use]
 pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let bound = (name.len() / 3).clamp(1, EDITS_MAX);
-    candidates.map(|c| (edits(name, c), c)).filter(|(edits, _)| *edits <= bound).min_by_key(|(e, _)| *e).map(|(_, c)| c)
+    // So many edits at the least as there are bytes more or less; and a name may be long that comes from outside.
+    let near = candidates.filter(|c| c.len().abs_diff(name.len()) <= bound);
+    near.map(|c| (edits(name, c), c)).filter(|(edits, _)| *edits <= bound).min_by_key(|(e, _)| *e).map(|(_, c)| c)
 }
 
 /// How many bytes must be added, removed or changed to make `b` of `a` (Levenshtein).

@@ -194,7 +194,7 @@ impl Altering {
         self.answer(work)
     }
 
-    fn answer(self: Box<Self>, work: &Work<'_>) -> Step {
+    fn answer(self, work: &Work<'_>) -> Step {
         let done = |row: Row| {
             let error = match row.state {
                 State::Done(Err((code, text))) => (code, Some(text)),

@@ -38,12 +38,17 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     let documents = layers_of(work);
     let mut left = ENTRIES_MAX;
     let describe = |resource: DescribeConfigsResource| {
-        let described = described(work, &resource, &documents).and_then(|entries| {
-            left = left.checked_sub(entries.len()).ok_or_else(|| {
-                let text = format!("One response tells of {ENTRIES_MAX} configs at the most: ask for fewer resources.");
-                (ErrorCode::InvalidRequest, StrBytes::from(text))
-            })?;
-            Ok(entries)
+        let described = if left == 0 { Err(too_many()) } else { described(work, &resource, &documents) };
+        let described = described.and_then(|entries| match left.checked_sub(entries.len()) {
+            Some(rest) => {
+                left = rest;
+                Ok(entries)
+            }
+            None => {
+                // What follows is not even looked up.
+                left = 0;
+                Err(too_many())
+            }
         });
         let (error_code, error_message, configs) = match described {
             Ok(entries) => {
@@ -62,6 +67,11 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     };
     let results = request.resources.into_iter().map(describe).collect();
     Ok(work.answer(&DescribeConfigsResponse { results, ..DescribeConfigsResponse::default() }))
+}
+
+fn too_many() -> Refusal {
+    let text = format!("One response tells of {ENTRIES_MAX} configs at the most: ask for fewer resources.");
+    (ErrorCode::InvalidRequest, text.into())
 }
 
 fn described(
