@@ -5,10 +5,11 @@ SHELL := /bin/bash
 DATA ?= .data
 SEEDS ?= 10000
 KILLS ?= 500
+VERSUS ?=
 CARGO ?= cargo
 RELEASE := target/release
 
-.PHONY: help build run demo test lint unit system sim-short fuzz-short clients crash sim fuzz mutants codegen clean
+.PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat crash sim fuzz mutants versus-kafka codegen clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -48,7 +49,13 @@ fuzz-short:
 
 clients: build ## Every client through every case
 	@tests/install.sh all
-	POLYLOGUE_CLIENTS=all POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --locked -p polylogue-testkit --test clients -- --nocapture
+	POLYLOGUE_CLIENTS=all POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --locked -p polylogue-testkit --test clients -- --nocapture --test-threads=1
+
+compat: build ## The test suites that come with client libraries: compat/NAME, each with its list of tests that pass
+	@tests/install.sh all
+	failed=; for suite in franz-go rdkafka rskafka; do \
+	    POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue compat/$$suite/run.sh || failed="$$failed $$suite"; \
+	done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 crash: build ## kill -9 under load, KILLS=500 times, and power cuts
 	POLYLOGUE_KILLS=$(KILLS) POLYLOGUE_POWER_CUTS=50 POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --locked -p polylogue-testkit --test crash -- --nocapture --test-threads=1
@@ -61,6 +68,13 @@ fuzz: ## Every fuzz target for FUZZ_SECONDS=300 (needs cargo-fuzz and a nightly 
 
 mutants: ## Build the tree with each seeded bug and see that it is found
 	$(CARGO) run -q --locked -p xtask -- mutants
+
+versus-kafka: build ## Measure beside Apache Kafka, same client, in turns (VERSUS="--quick": a smoke run; "--plan": what would run)
+	@tests/install.sh all
+	$(CARGO) build --release --locked -p polylogue-bench
+	$(RELEASE)/polylogue-bench peers install
+	$(RELEASE)/polylogue-bench peers workers
+	$(RELEASE)/polylogue-bench versus $(VERSUS)
 
 codegen: ## Regenerate the Kafka codec and docs/config.md
 	$(CARGO) run -q --locked -p xtask -- codegen kafka

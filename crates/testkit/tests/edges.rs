@@ -18,6 +18,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("broker", &["types", "env", "record", "api", "log", "replicate", "meta"]),
     ("server", &["types", "env", "record", "api", "log", "kafka", "replicate", "meta", "broker"]),
     ("sim", &["types", "env", "record", "api", "log", "kafka", "replicate", "meta", "broker"]),
+    ("bench", &["types", "env", "record", "kafka"]),
+    ("bench-librdkafka", &["bench"]),
     ("testkit", &[]),
     ("faultfs", &["faultfs-undo", "faultfs-preload", "env"]),
     ("faultfs-preload", &["faultfs", "faultfs-undo"]),

@@ -1,0 +1,157 @@
+//! Bare loops: what the machine itself takes for the work that no broker can avoid. A broker's cost is told as a multiple of them.
+//!
+//! ```text
+//!   write loop    sender thread --loopback--> read a batch, CRC-32C, write to a prewritten file [, fdatasync], answer 8 bytes
+//!   read loop     sendfile of a file in the page cache --loopback--> reader thread that throws it away
+//!                                                                     the processor time of the loop's thread alone counts
+//! ```
+
+use crate::clock::{monotonic_ns, seconds, thread_cpu_ns};
+use crate::error::{BenchError, Context, Result};
+use crate::stamp;
+use polylogue_env::send_file;
+use polylogue_record::crc::crc32c;
+use serde::Serialize;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::thread::Builder;
+
+/// Batches that the sender may be ahead, as a producer with five requests in flight.
+const AHEAD: u64 = 5;
+/// Length of the answer to a batch. Bytes.
+const ANSWER_BYTES: usize = 8;
+/// What a sendfile is asked for at a time. Bytes.
+const SEND_BYTES: usize = 1 << 20;
+/// The message that costs are told by. Bytes.
+const MESSAGE_BYTES: u64 = 1_024;
+
+/// What a loop has cost.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Bare {
+    /// Processor seconds of the loop's thread for a million messages of 1 KiB.
+    pub cpu_s_per_million: f64,
+    /// Messages of 1 KiB a second.
+    pub messages_per_s: f64,
+}
+
+fn bare(bytes: u64, cpu_ns: u64, took_ns: u64) -> Bare {
+    let millions = (bytes / MESSAGE_BYTES).max(1) as f64 / 1e6;
+    Bare { cpu_s_per_million: seconds(cpu_ns) / millions, messages_per_s: millions * 1e6 / seconds(took_ns.max(1)) }
+}
+
+fn pair() -> Result<(TcpStream, TcpStream)> {
+    let said = || "cannot connect to ourselves on the loopback".to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").context(said)?;
+    let near = TcpStream::connect(listener.local_addr().context(said)?).context(said)?;
+    let (far, _) = listener.accept().context(said)?;
+    near.set_nodelay(true).and_then(|()| far.set_nodelay(true)).context(said)?;
+    Ok((near, far))
+}
+
+/// A file of so many bytes that do not compress, written and flushed.
+fn prewritten(path: &Path, bytes: u64) -> Result<File> {
+    let said = || format!("cannot write {}", path.display());
+    let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(path).context(said)?;
+    let mut block = vec![0; SEND_BYTES];
+    stamp::fill(&mut block, 1);
+    let mut at = 0;
+    while at < bytes {
+        let len = bytes.saturating_sub(at).min(SEND_BYTES as u64);
+        file.write_all_at(block.get(..usize::try_from(len).unwrap_or(0)).unwrap_or_default(), at).context(said)?;
+        at += len;
+    }
+    file.sync_all().context(said)?;
+    Ok(file)
+}
+
+/// The write loop over `bytes` bytes in batches of `batch_bytes`, into a file of at most `file_bytes` that is written round and round;
+/// `flushed`: with an fdatasync after each batch.
+///
+/// # Errors
+/// When the machine refuses.
+pub fn write_loop(folder: &Path, bytes: u64, batch_bytes: usize, file_bytes: u64, flushed: bool) -> Result<Bare> {
+    let said = || "the bare write loop".to_owned();
+    let file = prewritten(&folder.join("bare-write"), file_bytes)?;
+    let (near, mut far) = pair()?;
+    let batches = (bytes / batch_bytes as u64).max(1);
+    let sender = Builder::new().name("bare-send".to_owned()).spawn(move || send_batches(&near, batches, batch_bytes));
+    let sender = sender.context(said)?;
+    let mut batch = vec![0; batch_bytes];
+    let (mut at, mut sum) = (0, 0_u32);
+    let (began, cpu) = (monotonic_ns(), thread_cpu_ns());
+    for _ in 0..batches {
+        far.read_exact(&mut batch).context(said)?;
+        sum ^= crc32c(&batch);
+        if at + batch_bytes as u64 > file_bytes {
+            at = 0;
+        }
+        file.write_all_at(&batch, at).context(said)?;
+        at += batch_bytes as u64;
+        if flushed {
+            file.sync_data().context(said)?;
+        }
+        far.write_all(&u64::from(sum).to_be_bytes()).context(said)?;
+    }
+    let measured = bare(batches * batch_bytes as u64, thread_cpu_ns() - cpu, monotonic_ns() - began);
+    match sender.join() {
+        Ok(sent) => sent.map(|()| measured),
+        Err(_) => Err(BenchError::new("the sender of the bare write loop has panicked")),
+    }
+}
+
+fn send_batches(mut near: &TcpStream, batches: u64, batch_bytes: usize) -> Result<()> {
+    let said = || "the sender of the bare write loop".to_owned();
+    let mut batch = vec![0; batch_bytes];
+    stamp::fill(&mut batch, 2);
+    let mut answer = [0; ANSWER_BYTES];
+    for sent in 0..batches {
+        if sent >= AHEAD {
+            near.read_exact(&mut answer).context(said)?;
+        }
+        near.write_all(&batch).context(said)?;
+    }
+    for _ in 0..batches.min(AHEAD) {
+        near.read_exact(&mut answer).context(said)?;
+    }
+    Ok(())
+}
+
+/// The read loop: `bytes` bytes out of a file of `file_bytes` in the page cache, over and over.
+///
+/// # Errors
+/// When the machine refuses.
+pub fn sendfile_loop(folder: &Path, bytes: u64, file_bytes: u64) -> Result<Bare> {
+    let said = || "the bare sendfile loop".to_owned();
+    let file = prewritten(&folder.join("bare-read"), file_bytes)?;
+    let (near, mut far) = pair()?;
+    let drain = move || {
+        let mut block = vec![0; SEND_BYTES];
+        while far.read(&mut block).is_ok_and(|read| read > 0) {}
+    };
+    let reader = Builder::new().name("bare-drain".to_owned()).spawn(drain).context(said)?;
+    let (began, cpu) = (monotonic_ns(), thread_cpu_ns());
+    let (mut sent, mut at) = (0_u64, 0_u64);
+    while sent < bytes {
+        if at >= file_bytes {
+            at = 0;
+        }
+        let len = file_bytes.saturating_sub(at).min(SEND_BYTES as u64);
+        let went =
+            send_file(near.as_raw_fd(), file.as_raw_fd(), at, usize::try_from(len).unwrap_or(0)).context(said)?;
+        if went == 0 {
+            return Err(BenchError::new(format!("the file of the sendfile loop ends at {at}")));
+        }
+        at += went as u64;
+        sent += went as u64;
+    }
+    let cpu = thread_cpu_ns() - cpu;
+    drop(near);
+    if reader.join().is_err() {
+        return Err(BenchError::new("the reader of the bare sendfile loop has panicked"));
+    }
+    Ok(bare(sent, cpu, monotonic_ns() - began))
+}

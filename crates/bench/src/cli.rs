@@ -1,0 +1,370 @@
+//! What the command line looks like, and what it does.
+
+use crate::bare::{sendfile_loop, write_loop};
+use crate::contract::{From, Spec};
+use crate::drive::{Driver, drive};
+use crate::error::{BenchError, Context, Result};
+use crate::install::{java_worker, librdkafka_worker, programs};
+use crate::latency::Latency;
+use crate::null::{NullBroker, NullSpec};
+use crate::peers::install_kafka;
+use crate::process::{Folder, Interrupt};
+use crate::progress::Progress;
+use crate::report::markdown;
+use crate::results::read;
+use crate::target::{Programs, Running, Target};
+use crate::versus::{Plan, versus};
+use crate::wire::Wire;
+use crate::worker::{Raw, work};
+use clap::{Args, Parser, Subcommand};
+use serde_json::json;
+use std::io::{Write, stdin, stdout};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Measures message brokers beside one another, with the same client, the same load and a durability that is named.
+#[derive(Debug, Parser)]
+#[command(name = "polylogue-bench", version, max_term_width = 100)]
+pub struct Cli {
+    /// Write results as JSON, one line each
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(flatten)]
+    places: Places,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Where things are.
+#[derive(Debug, Args)]
+struct Places {
+    /// The checkout
+    #[arg(long, global = true, value_name = "DIR", default_value = ".")]
+    root: PathBuf,
+    /// Where peers and workers are installed and brokers have their data
+    #[arg(long, global = true, value_name = "DIR", default_value = "build")]
+    build: PathBuf,
+    /// The binary of polylogue [default: target/release/polylogue of the checkout]
+    #[arg(long, global = true, value_name = "FILE")]
+    polylogue: Option<PathBuf>,
+}
+
+impl Places {
+    fn programs(&self) -> Result<Programs> {
+        programs(&self.root, &self.build, self.polylogue.clone())
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run one load against one target
+    Run(RunArgs),
+    /// Run the matrix, targets in turns
+    Versus(VersusArgs),
+    /// Install peers and workers, or run a peer in the foreground
+    #[command(subcommand)]
+    Peers(PeersCommand),
+    /// Run a broker that answers everything at once and keeps nothing
+    Null(NullArgs),
+    /// Run the machine's bare loops
+    Bare(BareArgs),
+    /// Turn result lines into a Markdown table
+    Report(ReportArgs),
+    /// Be the raw driver: the worker's side of the contract, on standard input and output
+    #[command(hide = true)]
+    Worker,
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// polylogue-sync, polylogue-async, kafka, kafka-fsync, null, or HOST:PORT
+    #[arg(long, default_value = "polylogue-sync")]
+    target: Target,
+    /// raw, librdkafka or java
+    #[arg(long, default_value = "raw")]
+    client: Driver,
+    /// The topic; it is created
+    #[arg(long, default_value = "measured")]
+    topic: String,
+    #[arg(long, default_value_t = 1)]
+    partitions: u32,
+    #[arg(long, default_value_t = 1)]
+    producers: u32,
+    /// Readers of each group
+    #[arg(long, default_value_t = 1)]
+    consumers: u32,
+    #[arg(long, default_value_t = 1)]
+    groups: u32,
+    #[arg(long, value_name = "BYTES", default_value_t = 1_024)]
+    message_bytes: u32,
+    /// Messages a second; 0: as fast as it goes
+    #[arg(long, default_value_t = 10_000)]
+    rate: u64,
+    /// Ends after so many messages; 0: after its time
+    #[arg(long, default_value_t = 0)]
+    messages: u64,
+    /// Thrown away at the start
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "5s")]
+    warmup: Duration,
+    /// What is measured
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "20s")]
+    window: Duration,
+    #[arg(long, value_name = "BYTES", default_value_t = 131_072)]
+    batch_bytes: u32,
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "1ms")]
+    linger: Duration,
+    /// Batches of a request of the raw driver
+    #[arg(long, default_value_t = 1)]
+    batches_per_request: u32,
+    #[arg(long, default_value_t = 5)]
+    in_flight: u32,
+}
+
+#[derive(Debug, Args)]
+struct VersusArgs {
+    /// A smoke run: every cell in seconds; its figures mean nothing
+    #[arg(long)]
+    quick: bool,
+    /// Rounds of every cell [default: 5; 1 for a smoke run]
+    #[arg(long)]
+    rounds: Option<u32>,
+    /// Only cells whose name contains this; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// Leave out sides on this target; may be repeated
+    #[arg(long, value_name = "TARGET")]
+    without: Vec<Target>,
+    /// List the cells and their sides, and run nothing
+    #[arg(long)]
+    plan: bool,
+    /// Where result lines are appended [default: benches/results/versus-kafka.jsonl of the checkout; a smoke run's go to the build folder]
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum PeersCommand {
+    /// Fetch Kafka by Maven
+    Install,
+    /// Build the workers in other languages
+    Workers,
+    /// Run a peer in the foreground until SIGINT or SIGTERM, with its data in a folder that is removed at the end
+    Run {
+        /// kafka or kafka-fsync
+        target: Target,
+    },
+}
+
+#[derive(Debug, Args)]
+struct NullArgs {
+    #[arg(long, default_value = "127.0.0.1:9092")]
+    listen: SocketAddr,
+    /// Partitions of every topic
+    #[arg(long, default_value_t = 1)]
+    partitions: u32,
+    /// Bytes of the messages that are read
+    #[arg(long, default_value_t = 1_024)]
+    message_bytes: u32,
+    /// Answer no write from so many milliseconds after the first one on, for so many
+    #[arg(long, value_name = "AFTER,FOR", value_delimiter = ',', num_args = 2)]
+    stall_ms: Vec<u64>,
+}
+
+#[derive(Debug, Args)]
+struct BareArgs {
+    /// Bytes that each loop moves
+    #[arg(long, default_value_t = 1 << 30)]
+    bytes: u64,
+    /// Bytes of a batch
+    #[arg(long, default_value_t = 1_000_000)]
+    batch_bytes: usize,
+    /// Bytes of the file
+    #[arg(long, default_value_t = 256 << 20)]
+    file_bytes: u64,
+}
+
+#[derive(Debug, Args)]
+struct ReportArgs {
+    /// Files of result lines
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+}
+
+impl Cli {
+    /// Does what was asked.
+    ///
+    /// # Errors
+    /// When it cannot be done, or a run does not count.
+    pub fn execute(self) -> Result<()> {
+        match self.command {
+            Command::Worker => work::<Raw>(stdin().lock(), stdout().lock()),
+            Command::Null(args) => null(&args),
+            Command::Bare(args) => bare(&args, &self.places, self.json),
+            Command::Report(args) => {
+                let lines = args.files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?;
+                say(&markdown(&lines.concat()))
+            }
+            Command::Peers(command) => peers(command, &self.places),
+            Command::Run(args) => run(&args, &self.places, self.json),
+            Command::Versus(args) => versus_kafka(args, &self.places, self.json),
+        }
+    }
+}
+
+fn say(text: &str) -> Result<()> {
+    writeln!(stdout(), "{text}").context(|| "nobody takes the output".to_owned())
+}
+
+fn null(args: &NullArgs) -> Result<()> {
+    let stall_ms = args.stall_ms.first().copied().zip(args.stall_ms.get(1).copied());
+    let spec =
+        NullSpec { listen: args.listen, partitions: args.partitions, message_bytes: args.message_bytes, stall_ms };
+    let broker = NullBroker::start(spec)?;
+    say(&format!("listening on {}", broker.address()))?;
+    // Signals end the process as they do by default: there is nothing to clean up.
+    loop {
+        std::thread::park();
+    }
+}
+
+fn bare(args: &BareArgs, places: &Places, json: bool) -> Result<()> {
+    if args.batch_bytes == 0 || args.file_bytes < args.batch_bytes as u64 {
+        return Err(BenchError::new("a batch has at least one byte, and the file holds at least one batch"));
+    }
+    let folder = Folder::create(&places.build.join("bench/bare"))?;
+    for flushed in [false, true] {
+        let loop_ = write_loop(folder.path(), args.bytes, args.batch_bytes, args.file_bytes, flushed)?;
+        let name = if flushed { "read, sum, write, flush" } else { "read, sum, write" };
+        tell_bare(name, args.batch_bytes, &loop_, json)?;
+    }
+    tell_bare("sendfile", 1 << 20, &sendfile_loop(folder.path(), args.bytes, args.file_bytes)?, json)
+}
+
+fn tell_bare(name: &str, batch_bytes: usize, bare: &crate::bare::Bare, json: bool) -> Result<()> {
+    let (cpu, rate) = (bare.cpu_s_per_million, bare.messages_per_s);
+    if json {
+        return say(
+            &json!({"loop": name, "batch_bytes": batch_bytes, "cpu_s_per_million": cpu, "messages_per_s": rate})
+                .to_string(),
+        );
+    }
+    say(&format!(
+        "{name:<24} {batch_bytes:>8} bytes a batch  {cpu:.3} CPU s per million messages of 1 KiB  {rate:.0}/s"
+    ))
+}
+
+fn peers(command: PeersCommand, places: &Places) -> Result<()> {
+    let programs = places.programs()?;
+    match command {
+        PeersCommand::Install => install_kafka(&programs.kafka),
+        PeersCommand::Workers => {
+            let sources = places.root.join("crates/bench/workers");
+            java_worker(&sources.join("java"), &programs.java)?;
+            let built = programs.librdkafka.parent().and_then(std::path::Path::parent).map(std::path::Path::to_owned);
+            librdkafka_worker(&sources.join("librdkafka"), &built.unwrap_or_default())
+        }
+        PeersCommand::Run { target } => {
+            let interrupt = Interrupt::listen()?;
+            let place = Folder::create(&places.build.join("bench/peer"))?;
+            let mut running = Running::start(&target, &programs, place.path(), (1, 1_024), &interrupt)?;
+            say(&format!("{target} listening on {}", running.bootstrap()))?;
+            while !interrupt.is_set() {
+                running.check()?;
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            Ok(())
+        }
+    }
+}
+
+fn versus_kafka(args: VersusArgs, places: &Places, json: bool) -> Result<()> {
+    let kept = match args.quick {
+        true => places.build.join("bench/quick.jsonl"),
+        false => places.root.join("benches/results/versus-kafka.jsonl"),
+    };
+    let plan = Plan {
+        quick: args.quick,
+        rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 5 }),
+        only: args.only,
+        without: args.without,
+        results: args.results.unwrap_or(kept),
+        work: places.build.join("bench"),
+    };
+    if args.plan {
+        for cell in plan.cells() {
+            let sides: Vec<&str> = cell.sides.iter().map(|side| side.label.as_str()).collect();
+            say(&format!("{}: {}", cell.name, sides.join(", ")))?;
+        }
+        return Ok(());
+    }
+    let interrupt = Interrupt::listen()?;
+    let lines = versus(&plan, &places.programs()?, &interrupt, &mut Progress::new())?;
+    if json {
+        for line in &lines {
+            say(&serde_json::to_string(line).context(|| "cannot write a result".to_owned())?)?;
+        }
+    } else {
+        say(&markdown(&lines))?;
+    }
+    match lines.iter().filter(|line| !line.failures.is_empty()).count() {
+        0 => Ok(()),
+        failed => Err(BenchError::new(format!("{failed} of {} runs do not count; the reasons are above", lines.len()))),
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
+    let interrupt = Interrupt::listen()?;
+    let programs = places.programs()?;
+    let place = Folder::create(&places.build.join("bench/run"))?;
+    let canned = (args.partitions, args.message_bytes);
+    let running = Running::start(&args.target, &programs, place.path(), canned, &interrupt)?;
+    Wire::connect(running.bootstrap())?.create_topic(&args.topic, args.partitions, &[])?;
+    let spec = Spec {
+        bootstrap: running.bootstrap().to_owned(),
+        topic: args.topic.clone(),
+        partitions: args.partitions,
+        producers: args.producers,
+        producer_base: 0,
+        consumers: args.consumers,
+        groups: if args.target == Target::Null { 0 } else { args.groups },
+        message_bytes: args.message_bytes,
+        rate: args.rate,
+        messages: args.messages,
+        warmup_ms: milliseconds(args.warmup),
+        window_ms: milliseconds(args.window),
+        batch_bytes: args.batch_bytes,
+        linger_us: u64::try_from(args.linger.as_micros()).unwrap_or(u64::MAX),
+        batches_per_request: args.batches_per_request,
+        in_flight: args.in_flight,
+        from: From::End,
+        expect: 0,
+        read_bytes_per_s_max: 0,
+        verify: true,
+    };
+    let mut progress = Progress::new();
+    let told = drive(args.client, &[spec], &programs, place.path(), &interrupt, &mut |second| progress.second(second))?;
+    let done = told.into_iter().next().unwrap_or_default().done;
+    let (publish, end_to_end) = (Latency::from_text(&done.publish)?, Latency::from_text(&done.end_to_end)?);
+    let told = |latency: &Latency| {
+        let of = |percentile| latency.percentile(percentile).map(|ns| ns as f64 / 1e6);
+        json!({"p50_ms": of(50.0), "p99_ms": of(99.0), "p99.9_ms": of(99.9), "max_ms": latency.max() as f64 / 1e6})
+    };
+    let result = json!({
+        "target": args.target.name(), "durability": args.target.durability(), "client": args.client.name(),
+        "sent": done.sent, "acked": done.acked, "received": done.received, "errors": done.errors, "error": done.error,
+        "lost": done.lost, "duplicated": done.duplicated, "out_of_order": done.out_of_order,
+        "per_s": done.acked as f64 / done.publish_s, "client_cpu_s": done.cpu_s,
+        "publish": told(&publish), "end_to_end": told(&end_to_end),
+    });
+    let text = if json { Ok(result.to_string()) } else { serde_json::to_string_pretty(&result) };
+    say(&text.context(|| "cannot write the result".to_owned())?)?;
+    if done.errors + done.lost + done.duplicated + done.out_of_order > 0 || done.error.is_some() {
+        return Err(BenchError::new("the run does not count: messages were refused, lost, doubled or out of order"));
+    }
+    Ok(())
+}

@@ -1,0 +1,305 @@
+//! What a worker is told, and what it says: the same for every driver in every language.
+//!
+//! ```text
+//!   polylogue-bench                                    worker (a process: `polylogue-bench worker`, Java, librdkafka)
+//!        |   {"topic":"t","rate":10000,...}\n             |
+//!        |------------------- stdin --------------------> |   connects, finds its partitions, places its readers
+//!        |                                 {"ready":true} |
+//!        | <------------------ stdout ------------------- |
+//!        |   {"start_ns":1763...}\n                       |   Unix nanoseconds, a little ahead
+//!        |------------------- stdin --------------------> |   waits for it, then sends and reads
+//!        |           {"second":{"second":0,"sent":10000,..|   one line a second
+//!        |           {"second":{"second":1,...}}          |
+//!        | <--------------------------------------------- |   all that was sent is answered and read, or time is up
+//!        |           {"done":{...}}                       |   the last line; the worker ends with 0
+//! ```
+//!
+//! ```text
+//!   start        start + warmup_ms               start + warmup_ms + window_ms
+//!     |--------------|---------------------------------|----------- drain -----------|
+//!       thrown away    latencies of what is due in here   answers and readers come to an end
+//! ```
+//!
+//! With `messages` the run ends after that many instead of after its window, and every latency counts from `warmup_ms` on.
+//! A message is due by [`crate::schedule`] when there is a rate; without one it is due when it is handed to the client.
+//! Its content is that of [`crate::stamp`]: sequences count from 0 for each producer and partition.
+//!
+//! A producer stays with a partition until it has written `batch_bytes` to it, then goes on to the next: what Kafka's producer
+//! does with messages without a key (KIP-794). The raw driver goes on after each batch, so it touches more partitions.
+
+use crate::error::{BenchError, Context, Result};
+use serde::{Deserialize, Serialize};
+
+/// The longest line that is read from a worker. Bytes; two histograms make up most of it.
+pub const LINE_BYTES_MAX: usize = 16 << 20;
+/// How long a worker may take to send, be answered and read to the end after its time is over. Milliseconds.
+pub const DRAIN_MS_MAX: u64 = 60_000;
+
+/// Where readers start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum From {
+    /// At the first message that there is.
+    #[default]
+    Beginning,
+    /// After the last message there is when the worker says that it is ready.
+    End,
+}
+
+/// What a worker does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// The broker, `HOST:PORT`.
+    pub bootstrap: String,
+    /// The topic; it exists.
+    pub topic: String,
+    /// Its partitions.
+    pub partitions: u32,
+    /// Producers, each with a connection of its own. 0: only reads.
+    pub producers: u32,
+    /// The number of the first producer. Those of a topic's runs differ.
+    pub producer_base: u32,
+    /// Readers of each group, each with a connection of its own; they share the partitions between them.
+    pub consumers: u32,
+    /// Groups, each of which reads everything. 0: only writes.
+    pub groups: u32,
+    /// Bytes of a message's value; at least [`crate::stamp::STAMP_BYTES`].
+    pub message_bytes: u32,
+    /// Messages a second over all producers; 0: as fast as it goes.
+    pub rate: u64,
+    /// Ends after so many messages over all producers; 0: after its time.
+    pub messages: u64,
+    /// What is thrown away at the start. Milliseconds.
+    pub warmup_ms: u64,
+    /// What is measured. Milliseconds; with `messages` the longest time that the run may take.
+    pub window_ms: u64,
+    /// The most that a batch holds. Bytes; smaller than a message: one message a batch.
+    pub batch_bytes: u32,
+    /// How long a message may wait for others. Microseconds.
+    pub linger_us: u64,
+    /// Batches that the raw driver puts into a request, each for another partition; the others decide for themselves.
+    pub batches_per_request: u32,
+    /// Unanswered requests of a producer at a time.
+    pub in_flight: u32,
+    /// Where readers start.
+    pub from: From,
+    /// How many messages a group should find, when none of its producers is in this worker; else 0.
+    pub expect: u64,
+    /// The fastest that all readers together may read. Bytes a second; 0: as fast as it goes.
+    pub read_bytes_per_s_max: u64,
+    /// Whether what is read is verified. Off only against a broker that answers with canned messages.
+    pub verify: bool,
+}
+
+impl Spec {
+    /// Whether a worker can do that.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<()> {
+        let wrong = |what: &str| Err(BenchError::new(format!("the spec for topic {}: {what}", self.topic)));
+        if (self.message_bytes as usize) < crate::stamp::STAMP_BYTES {
+            return wrong(&format!(
+                "message_bytes is {}, a stamp takes {}",
+                self.message_bytes,
+                crate::stamp::STAMP_BYTES
+            ));
+        }
+        if self.partitions == 0 {
+            return wrong("partitions is 0");
+        }
+        if self.producers == 0 && self.groups == 0 {
+            return wrong("neither producers nor groups: there is nothing to do");
+        }
+        if self.groups > 0 && self.consumers == 0 {
+            return wrong("groups without consumers");
+        }
+        if self.producers > 0 && (self.in_flight == 0 || self.batches_per_request == 0) {
+            return wrong("in_flight and batches_per_request must be at least 1");
+        }
+        if self.window_ms == 0 {
+            return wrong("window_ms is 0");
+        }
+        Ok(())
+    }
+
+    /// How many messages of this size a batch holds, at least one. What frames them is not counted.
+    #[must_use]
+    pub fn records_per_batch(&self) -> usize {
+        (self.batch_bytes / self.message_bytes.max(1)).max(1) as usize
+    }
+}
+
+/// The start signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// When the first message is due. Unix nanoseconds.
+    pub start_ns: u64,
+}
+
+/// What happened in one second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct Second {
+    /// Counted from the start.
+    pub second: u64,
+    /// Messages handed to the client.
+    pub sent: u64,
+    /// Messages acknowledged.
+    pub acked: u64,
+    /// Messages read, over all groups.
+    pub received: u64,
+    /// The longest publish latency. Nanoseconds.
+    pub publish_max_ns: u64,
+    /// Its 99th percentile. Nanoseconds; absent with too few samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub publish_p99_ns: Option<u64>,
+    /// The longest end-to-end latency. Nanoseconds.
+    pub end_to_end_max_ns: u64,
+    /// Its 99th percentile. Nanoseconds; absent with too few samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_to_end_p99_ns: Option<u64>,
+}
+
+/// What became of the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct Done {
+    /// Messages handed to the client.
+    pub sent: u64,
+    /// Messages acknowledged.
+    pub acked: u64,
+    /// Messages refused or never answered.
+    pub errors: u64,
+    /// The first thing that went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Different messages read, over all groups.
+    pub received: u64,
+    /// Messages that were acknowledged, or that later ones followed, and that were not read, over all groups.
+    pub lost: u64,
+    /// Messages read again.
+    pub duplicated: u64,
+    /// Messages read after later ones.
+    pub out_of_order: u64,
+    /// Processor time of the worker from the start to the end. Seconds.
+    pub cpu_s: f64,
+    /// From the first message's due time to the last acknowledgement. Seconds.
+    pub publish_s: f64,
+    /// From the start to the last message read. Seconds.
+    pub read_s: f64,
+    /// Bytes of values read.
+    pub read_bytes: u64,
+    /// From due to acknowledged, of messages due in the window: HdrHistogram V2, compressed, base64; nanoseconds.
+    pub publish: String,
+    /// From due to read, likewise.
+    pub end_to_end: String,
+}
+
+/// A line that a worker writes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Line {
+    /// It can start.
+    Ready(bool),
+    /// A second has passed.
+    Second(Second),
+    /// It has ended.
+    Done(Box<Done>),
+}
+
+impl Line {
+    /// Reads a line of a worker.
+    ///
+    /// # Errors
+    /// When it is not one.
+    pub fn parse(text: &str) -> Result<Line> {
+        if text.len() > LINE_BYTES_MAX {
+            return Err(BenchError::new(format!(
+                "a worker wrote a line of {} bytes; at most {LINE_BYTES_MAX} are read",
+                text.len()
+            )));
+        }
+        serde_json::from_str(text)
+            .context(|| format!("a worker wrote {:?}, which is no line of the contract", shorten(text)))
+    }
+
+    /// The line, without its end.
+    ///
+    /// # Errors
+    /// When it cannot be written as JSON.
+    pub fn to_text(&self) -> Result<String> {
+        serde_json::to_string(self).context(|| "cannot write a line".to_owned())
+    }
+}
+
+/// What is shown of a text that is no good. Characters.
+const SHOWN_MAX: usize = 200;
+
+fn shorten(text: &str) -> String {
+    text.chars().take(SHOWN_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_any_worker_writes_them() {
+        assert_eq!(Line::parse(r#"{"ready":true}"#), Ok(Line::Ready(true)));
+        let second =
+            r#"{"second":{"second":3,"sent":10,"acked":9,"received":8,"publish_max_ns":7,"end_to_end_max_ns":6}}"#;
+        let Ok(Line::Second(second)) = Line::parse(second) else { panic!("a second") };
+        assert_eq!((second.second, second.acked, second.publish_p99_ns), (3, 9, None));
+        let done = Line::Done(Box::new(Done { sent: 5, error: Some("refused".to_owned()), ..Done::default() }));
+        assert_eq!(Line::parse(&done.to_text().expect("JSON")), Ok(done));
+        let wrong = Line::parse("Exception in thread main").expect_err("no line").to_string();
+        assert!(wrong.contains("Exception in thread main"), "it says what was written: {wrong}");
+    }
+
+    #[test]
+    fn a_spec_that_cannot_be_run_is_refused() {
+        let good = spec();
+        assert_eq!(good.check(), Ok(()));
+        let text = serde_json::to_string(&good).expect("JSON");
+        assert_eq!(serde_json::from_str::<Spec>(&text).expect("a spec"), good);
+        assert!(
+            serde_json::from_str::<Spec>(&text.replace("\"rate\"", "\"rat\"")).is_err(),
+            "a slip of the pen is told"
+        );
+        for bad in [
+            Spec { message_bytes: 19, ..good.clone() },
+            Spec { partitions: 0, ..good.clone() },
+            Spec { producers: 0, groups: 0, ..good.clone() },
+            Spec { consumers: 0, ..good.clone() },
+            Spec { in_flight: 0, ..good.clone() },
+            Spec { window_ms: 0, ..good.clone() },
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+    }
+
+    fn spec() -> Spec {
+        Spec {
+            bootstrap: "127.0.0.1:1".to_owned(),
+            topic: "t".to_owned(),
+            partitions: 3,
+            producers: 1,
+            producer_base: 0,
+            consumers: 1,
+            groups: 1,
+            message_bytes: 1_024,
+            rate: 1_000,
+            messages: 0,
+            warmup_ms: 0,
+            window_ms: 1_000,
+            batch_bytes: 16_384,
+            linger_us: 0,
+            batches_per_request: 1,
+            in_flight: 5,
+            from: From::Beginning,
+            expect: 0,
+            read_bytes_per_s_max: 0,
+            verify: true,
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Latencies: histograms that keep three digits from a nanosecond to ten minutes, and when a percentile may be told.
+
+use crate::error::{BenchError, Context, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use std::fmt;
+
+/// The longest latency that is told apart; longer ones count as this long. Nanoseconds: ten minutes.
+pub const LATENCY_NS_MAX: u64 = 600_000_000_000;
+/// Significant decimal digits of each value.
+pub const DIGITS: u8 = 3;
+/// A percentile is told only when so many samples lie beyond it: fewer are chance.
+pub const SAMPLES_BEYOND_MIN: f64 = 100.0;
+/// The longest text of a histogram that is taken from a worker. Bytes; a full one of three digits takes a tenth of it.
+pub const TEXT_BYTES_MAX: usize = 4 << 20;
+
+/// Latencies in nanoseconds.
+#[derive(Clone)]
+pub struct Latency(Histogram<u64>);
+
+impl Default for Latency {
+    fn default() -> Latency {
+        Latency::new()
+    }
+}
+
+impl fmt::Debug for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Latency({} samples, max {} ns)", self.count(), self.max())
+    }
+}
+
+impl Latency {
+    /// None yet.
+    #[must_use]
+    #[allow(
+        clippy::expect_used,
+        reason = "refused are only a range or a precision that do not exist, and both are constants"
+    )]
+    pub fn new() -> Latency {
+        Latency(Histogram::new_with_max(LATENCY_NS_MAX, DIGITS).expect("a range and a precision that exist"))
+    }
+
+    /// Adds a sample of `ns` nanoseconds.
+    pub fn record(&mut self, ns: u64) {
+        self.0.saturating_record(ns);
+    }
+
+    /// Adds `count` samples of `ns` nanoseconds.
+    pub fn record_many(&mut self, ns: u64, count: u64) {
+        self.0.saturating_record_n(ns, count);
+    }
+
+    /// Adds all samples of `other`.
+    pub fn add(&mut self, other: &Latency) {
+        // Only ranges that differ are refused, and all are alike.
+        let _ = self.0.add(&other.0);
+    }
+
+    /// Forgets all samples.
+    pub fn clear(&mut self) {
+        self.0.reset();
+    }
+
+    /// How many samples there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The longest one, 0 without any. Nanoseconds.
+    #[must_use]
+    pub fn max(&self) -> u64 {
+        self.0.max()
+    }
+
+    /// The mean, `None` without samples. Nanoseconds.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (self.count() > 0).then(|| self.0.mean())
+    }
+
+    /// The percentile, in nanoseconds; `None` when fewer than [`SAMPLES_BEYOND_MIN`] samples lie beyond it.
+    #[must_use]
+    pub fn percentile(&self, percentile: f64) -> Option<u64> {
+        let beyond = self.0.len() as f64 * (100.0 - percentile) / 100.0;
+        // What is lost in the division must not hide a percentile that has exactly enough.
+        (beyond + 1e-6 >= SAMPLES_BEYOND_MIN).then(|| self.0.value_at_quantile(percentile / 100.0))
+    }
+
+    /// The histogram in HdrHistogram's own form: V2, compressed, base64.
+    ///
+    /// # Errors
+    /// When it cannot be compressed.
+    pub fn to_text(&self) -> Result<String> {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new().serialize(&self.0, &mut bytes).context(|| "cannot write a histogram".to_owned())?;
+        Ok(STANDARD.encode(bytes))
+    }
+
+    /// Reads what [`Latency::to_text`], or another implementation of HdrHistogram, has written.
+    ///
+    /// # Errors
+    /// When it is not that, or its range is not that of [`LATENCY_NS_MAX`].
+    pub fn from_text(text: &str) -> Result<Latency> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(BenchError::new(format!(
+                "a histogram of {} bytes; at most {TEXT_BYTES_MAX} are read",
+                text.len()
+            )));
+        }
+        let bytes = STANDARD.decode(text).context(|| "a histogram is not base64".to_owned())?;
+        let read: Histogram<u64> =
+            Deserializer::new().deserialize(&mut bytes.as_slice()).context(|| "not a histogram".to_owned())?;
+        let mut latency = Latency::new();
+        latency.0.add(&read).context(|| "the range of a histogram is not ours".to_owned())?;
+        Ok(latency)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_told_with_100_samples_beyond_it() {
+        let mut latency = Latency::new();
+        for ns in 1..=9_999 {
+            latency.record(ns);
+        }
+        assert_eq!(latency.percentile(99.0), None, "99.99 samples lie beyond");
+        latency.record(10_000);
+        assert!(latency.percentile(99.0).is_some_and(|p99| (9_890..=9_910).contains(&p99)), "exactly 100 do now");
+        assert_eq!(latency.percentile(99.9), None);
+        assert!(latency.percentile(50.0).is_some());
+        for _ in 0..90_000 {
+            latency.record(1);
+        }
+        assert!(latency.percentile(99.9).is_some(), "100,000 samples have 100 beyond p99.9");
+        assert_eq!(latency.percentile(99.99), None);
+        assert_eq!(Latency::new().percentile(50.0), None);
+    }
+
+    #[test]
+    fn a_histogram_goes_through_its_text_form() {
+        let mut latency = Latency::new();
+        for ns in (0..2_000_000).step_by(17) {
+            latency.record(ns * 1_000);
+        }
+        let read = Latency::from_text(&latency.to_text().expect("it is written")).expect("it is read");
+        assert_eq!(read.count(), latency.count());
+        for percentile in [50.0, 99.0, 99.9] {
+            assert_eq!(read.percentile(percentile), latency.percentile(percentile));
+        }
+        assert!(Latency::from_text("@").is_err());
+        assert!(Latency::from_text("AAAA").is_err());
+    }
+}

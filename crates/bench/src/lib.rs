@@ -1,0 +1,50 @@
+//! Measuring message brokers beside one another: `polylogue-bench`.
+//!
+//! ```text
+//!                          cli
+//!            versus ----> run ------> target    a fresh broker: polylogue, Kafka (peers), null, or one that is there
+//!              |           |   \----> sample    its processor time, memory, files, device bytes
+//!           matrix         |
+//!         (the cells)    drive ----> worker processes, one contract: raw driver (worker), librdkafka, Java; perf (Kafka's own tool)
+//!              |
+//!           results ----> report     JSON lines to Markdown         bare    the machine's own limits
+//! ```
+//!
+//! What keeps figures honest:
+//! - [`schedule`]: open loop. Latency counts from when a message should have been sent, whatever held it up.
+//! - [`stamp`], [`verify`]: every message is followed; a run with a loss is a failed run.
+//! - [`latency`]: a percentile is told only with 100 samples beyond it.
+//! - [`sample`], [`run`]: processor time is counted from an idle broker to an idle broker.
+//! - [`null`], [`bare`]: the floors of client and machine stand beside the figures.
+//! - [`matrix`], [`report`]: sides take turns, and are ahead only when all pairs agree.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a benchmark is a program of its own: it is never simulated, and measures with the real clock on real files"
+)]
+
+pub mod bare;
+pub mod cli;
+pub mod clock;
+pub mod contract;
+pub mod drive;
+pub mod error;
+pub mod install;
+pub mod latency;
+pub mod matrix;
+pub mod null;
+pub mod peers;
+pub mod perf;
+pub mod process;
+pub mod progress;
+pub mod raw;
+pub mod report;
+pub mod results;
+pub mod run;
+pub mod sample;
+pub mod schedule;
+pub mod stamp;
+pub mod target;
+pub mod verify;
+pub mod versus;
+pub mod wire;
+pub mod worker;

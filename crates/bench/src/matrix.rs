@@ -1,0 +1,300 @@
+//! The matrix: which cells there are, what each runs on its sides, and how each is called.
+//!
+//! ```text
+//!   cell   latency/rate=10000/partitions=100/client=raw
+//!            round 1:   polylogue-sync   kafka   null        each on an empty data directory
+//!            round 2:   null   kafka   polylogue-sync        the other way round: A B B A, against drift
+//! ```
+
+use crate::drive::Driver;
+use crate::target::Target;
+
+/// Kafka's default batching (batch.size, and linger.ms since version 4).
+const DEFAULT_BATCH: Batching = Batching { name: "default", bytes: 16_384, linger_us: 5_000, per_request: 32 };
+/// Batching for throughput.
+const LARGE_BATCH: Batching = Batching { name: "1MB-10ms", bytes: 1_000_000, linger_us: 10_000, per_request: 1 };
+/// Batching where latency is compared.
+const LATENCY_BATCH: Batching = Batching { name: "128KiB-1ms", bytes: 128 << 10, linger_us: 1_000, per_request: 1 };
+/// No batching.
+const NO_BATCH: Batching = Batching { name: "none", bytes: 1, linger_us: 0, per_request: 1 };
+/// Batching of messages of all sizes, one after the other without waiting for answers.
+const PIPELINED: Batching = Batching { name: "128KiB-0ms", bytes: 128 << 10, linger_us: 0, per_request: 1 };
+/// The message of most cells. Bytes.
+const KIB: u32 = 1_024;
+/// What a cold reader reads a second. Bytes.
+const COLD_BYTES_PER_S: u64 = 200_000_000;
+
+/// How messages become batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Batching {
+    /// The name in the cell.
+    pub name: &'static str,
+    /// The most that a batch holds. Bytes.
+    pub bytes: u32,
+    /// How long a message may wait for others. Microseconds.
+    pub linger_us: u64,
+    /// Batches that the raw driver puts into a request, where there are as many partitions.
+    pub per_request: u32,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Processor time for a million messages, written and read.
+    Cost,
+    /// Messages a second.
+    Throughput,
+    /// Latency at a fixed rate.
+    Latency,
+    /// Messages a second and latency of messages of a size, one by one or pipelined.
+    Size,
+    /// Latency while somebody reads old messages from the disk.
+    Cold,
+    /// The machine's bare loops.
+    Bare,
+}
+
+impl Kind {
+    /// The first part of a cell's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Cost => "cost",
+            Kind::Throughput => "throughput",
+            Kind::Latency => "latency",
+            Kind::Size => "size",
+            Kind::Cold => "cold",
+            Kind::Bare => "bare",
+        }
+    }
+}
+
+/// What is put on a broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// Bytes of a message.
+    pub message_bytes: u32,
+    /// Partitions of the topic.
+    pub partitions: u32,
+    /// Groups of one reader each.
+    pub groups: u32,
+    /// Messages a second; 0: as fast as it goes.
+    pub rate: u64,
+    /// Messages of a run by count, and of the run before it that warms up.
+    pub messages: u64,
+    /// See `messages`.
+    pub warm_messages: u64,
+    /// What is thrown away of a run by time. Milliseconds.
+    pub warmup_ms: u64,
+    /// What is measured of a run by time. Milliseconds.
+    pub window_ms: u64,
+    /// How messages become batches.
+    pub batching: Batching,
+    /// Unanswered requests at a time.
+    pub in_flight: u32,
+    /// Messages that lie there from before, and whether they are read during the run, at so many bytes a second (0: not).
+    pub backlog: u64,
+    /// See `backlog`.
+    pub cold_bytes_per_s: u64,
+}
+
+/// One side of a comparison.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Side {
+    /// What it is called in this cell.
+    pub label: String,
+    /// The broker.
+    pub target: Target,
+    /// Its load.
+    pub load: Load,
+}
+
+/// A row of the matrix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cell {
+    /// Its name; there is no other with it.
+    pub name: String,
+    /// What is measured.
+    pub kind: Kind,
+    /// The client, the same on all sides.
+    pub driver: Driver,
+    /// What is compared; the first side is ours.
+    pub sides: Vec<Side>,
+}
+
+/// How long and how large runs are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scale {
+    /// Whether this only shows that every cell runs.
+    pub quick: bool,
+}
+
+impl Scale {
+    fn load(self, partitions: u32, batching: Batching) -> Load {
+        let (messages, warm_messages) = if self.quick { (20_000, 5_000) } else { (3_000_000, 2_000_000) };
+        let (warmup_ms, window_ms) = if self.quick { (500, 2_000) } else { (30_000, 60_000) };
+        Load {
+            message_bytes: KIB,
+            partitions,
+            groups: 0,
+            rate: 0,
+            messages,
+            warm_messages,
+            warmup_ms,
+            window_ms,
+            batching,
+            in_flight: 5,
+            backlog: 0,
+            cold_bytes_per_s: 0,
+        }
+    }
+
+    fn timed(self, partitions: u32, batching: Batching, rate: u64) -> Load {
+        Load { rate, messages: 0, warm_messages: 0, ..self.load(partitions, batching) }
+    }
+}
+
+fn against(load: Load, targets: &[Target]) -> Vec<Side> {
+    targets.iter().map(|target| Side { label: target.name(), target: target.clone(), load }).collect()
+}
+
+fn cell(kind: Kind, driver: Driver, rest: &str, sides: Vec<Side>) -> Cell {
+    Cell { name: format!("{}/{rest}/client={driver}", kind.name()), kind, driver, sides }
+}
+
+/// All cells, in the order in which they run.
+#[must_use]
+pub fn cells(scale: Scale) -> Vec<Cell> {
+    let mut cells = vec![Cell { name: "bare".to_owned(), kind: Kind::Bare, driver: Driver::Raw, sides: Vec::new() }];
+    cells.extend(costs(scale));
+    cells.extend(throughputs(scale));
+    cells.extend(latencies(scale));
+    cells.extend(own(scale));
+    cells.extend(sizes(scale));
+    cells
+}
+
+fn costs(scale: Scale) -> Vec<Cell> {
+    let targets = [Target::PolylogueSync, Target::PolylogueAsync, Target::Kafka];
+    let at = |partitions| {
+        cell(
+            Kind::Cost,
+            Driver::Raw,
+            &format!("partitions={partitions}"),
+            against(scale.load(partitions, LARGE_BATCH), &targets),
+        )
+    };
+    [1, 100].map(at).into()
+}
+
+fn throughputs(scale: Scale) -> Vec<Cell> {
+    let targets = [Target::PolylogueSync, Target::Kafka, Target::KafkaFsync, Target::Null];
+    let mut cells = Vec::new();
+    for driver in [Driver::PerfTest, Driver::Raw] {
+        for batching in [DEFAULT_BATCH, LARGE_BATCH] {
+            for partitions in [1, 100] {
+                let name = format!("partitions={partitions}/batching={}", batching.name);
+                cells.push(cell(Kind::Throughput, driver, &name, against(scale.load(partitions, batching), &targets)));
+            }
+        }
+    }
+    cells
+}
+
+fn latencies(scale: Scale) -> Vec<Cell> {
+    let targets = [Target::PolylogueSync, Target::Kafka, Target::Null];
+    let mut cells = Vec::new();
+    for driver in [Driver::Raw, Driver::Librdkafka, Driver::Java] {
+        for rate in [10_000, 50_000] {
+            for partitions in [1, 100, 1_000] {
+                let load = Load { groups: 1, ..scale.timed(partitions, LATENCY_BATCH, rate) };
+                let name = format!("rate={rate}/partitions={partitions}");
+                cells.push(cell(Kind::Latency, driver, &name, against(load, &targets)));
+            }
+        }
+    }
+    cells
+}
+
+/// What is compared with itself.
+fn own(scale: Scale) -> Vec<Cell> {
+    let side = |label: &str, load| Side { label: label.to_owned(), target: Target::PolylogueSync, load };
+    let load = |partitions| Load { groups: 1, ..scale.timed(partitions, LATENCY_BATCH, 10_000) };
+    let groups = |groups| Load { groups, ..load(100) };
+    let time_s = (load(1).warmup_ms + load(1).window_ms) / 1_000;
+    // The reader has enough to read until the end.
+    let backlog = if scale.quick { 200_000 } else { COLD_BYTES_PER_S * time_s / u64::from(KIB) };
+    let live = Load { backlog, ..load(100) };
+    let cold = Load { cold_bytes_per_s: COLD_BYTES_PER_S, ..live };
+    let many = vec![side("partitions=10000", load(10_000)), side("partitions=100", load(100))];
+    let ten = vec![side("groups=10", groups(10)), side("groups=1", groups(1))];
+    let disturbed = vec![side("cold-reader", cold), side("undisturbed", live)];
+    vec![
+        cell(Kind::Latency, Driver::Raw, "rate=10000/many-partitions", many),
+        cell(Kind::Latency, Driver::Raw, "rate=10000/many-groups", ten),
+        cell(Kind::Cold, Driver::Raw, "rate=10000/partitions=100", disturbed),
+    ]
+}
+
+fn sizes(scale: Scale) -> Vec<Cell> {
+    let targets = [Target::PolylogueSync, Target::Kafka, Target::Null];
+    let mut cells = Vec::new();
+    for kib in [1, 10, 100] {
+        for (mode, batching, in_flight) in [("blocking", NO_BATCH, 1), ("pipelined", PIPELINED, 5)] {
+            let load = Load { message_bytes: kib * KIB, in_flight, ..scale.timed(1, batching, 0) };
+            cells.push(cell(Kind::Size, Driver::Raw, &format!("kib={kib}/{mode}"), against(load, &targets)));
+        }
+    }
+    cells
+}
+
+/// The sides of a round in their order: each second round goes the other way.
+#[must_use]
+pub fn turns(cell: &Cell, round: u32) -> Vec<&Side> {
+    let mut sides: Vec<&Side> = cell.sides.iter().collect();
+    if round.is_multiple_of(2) {
+        sides.reverse();
+    }
+    sides
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_cell_has_a_name_of_its_own_that_tells_what_it_is() {
+        for quick in [false, true] {
+            let cells = cells(Scale { quick });
+            let names: BTreeSet<&str> = cells.iter().map(|cell| cell.name.as_str()).collect();
+            assert_eq!(names.len(), cells.len());
+            for name in [
+                "bare",
+                "cost/partitions=100/client=raw",
+                "throughput/partitions=1/batching=1MB-10ms/client=perf-test",
+                "latency/rate=50000/partitions=1000/client=java",
+                "latency/rate=10000/many-partitions/client=raw",
+                "cold/rate=10000/partitions=100/client=raw",
+                "size/kib=100/blocking/client=raw",
+            ] {
+                assert!(names.contains(name), "{name} is missing in {names:?}");
+            }
+            assert_eq!(cells.len(), 1 + 2 + 8 + 18 + 3 + 6);
+            for cell in &cells {
+                assert!(cell.name.starts_with(cell.kind.name()), "{}", cell.name);
+                let labels: BTreeSet<&str> = cell.sides.iter().map(|side| side.label.as_str()).collect();
+                assert_eq!(labels.len(), cell.sides.len(), "{}", cell.name);
+            }
+        }
+    }
+
+    #[test]
+    fn sides_take_turns() {
+        let cells = cells(Scale { quick: true });
+        let cost = cells.iter().find(|cell| cell.kind == Kind::Cost).expect("there is one");
+        let labels = |round| turns(cost, round).iter().map(|side| side.label.as_str()).collect::<Vec<_>>();
+        assert_eq!(labels(1), ["polylogue-sync", "polylogue-async", "kafka"]);
+        assert_eq!(labels(2), ["kafka", "polylogue-async", "polylogue-sync"]);
+    }
+}

@@ -1,0 +1,302 @@
+//! A broker that answers everything at once and keeps nothing: what a client reaches against it is the client's own floor.
+//!
+//! It says that every topic exists with as many partitions as were ever asked for, takes every write, and answers a fetch with one
+//! canned batch, whose base offset is the offset that was asked for.
+
+use crate::clock::{MS_NS, monotonic_ns};
+use crate::error::{BenchError, Context, Result};
+use crate::stamp;
+use bytes::{Bytes, BytesMut};
+use polylogue_kafka::codec::api_versions::{ApiVersion, ApiVersionsResponse};
+use polylogue_kafka::codec::create_topics::{CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse};
+use polylogue_kafka::codec::fetch::{FetchRequest, FetchResponse, FetchableTopicResponse, PartitionData};
+use polylogue_kafka::codec::frame::{LENGTH_BYTES, RequestFrame, encode_response, frame_len};
+use polylogue_kafka::codec::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
+use polylogue_kafka::codec::list_offsets::{
+    ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse,
+};
+use polylogue_kafka::codec::metadata::{
+    MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+};
+use polylogue_kafka::codec::produce::{
+    PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse,
+};
+use polylogue_kafka::codec::{ApiKey, Message, Records, Request};
+use polylogue_record::kafka::{BatchBuilder, NewRecord, patch_base};
+use polylogue_types::{Chunk, TopicId};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::thread::Builder;
+use std::time::Duration;
+
+/// The largest request that is taken. Bytes, as Kafka's socket.request.max.bytes.
+const REQUEST_BYTES_MAX: usize = 100 << 20;
+/// Connections at a time; further ones are closed.
+const CONNECTIONS_MAX: u64 = 1_000;
+/// Messages in the canned batch: about a MiB, what a consumer gets of a partition at the most.
+const CANNED_BYTES: usize = 1 << 20;
+/// ListOffsets' name for the first offset.
+const EARLIEST: i64 = -2;
+/// Offset zero is the first, this one the next.
+const NEXT_OFFSET: i64 = 1 << 40;
+/// Topics of one null broker have one id.
+const TOPIC_ID: TopicId = TopicId([7; 16]);
+
+/// How a null broker behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NullSpec {
+    /// Where it listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Partitions of each topic.
+    pub partitions: u32,
+    /// Bytes of a message in the canned batch.
+    pub message_bytes: u32,
+    /// From when on, counted from the first write, no write is answered for a while, and for how long. Milliseconds.
+    pub stall_ms: Option<(u64, u64)>,
+}
+
+/// A null broker that is running in this process; it runs until the process ends.
+#[derive(Debug)]
+pub struct NullBroker {
+    address: SocketAddr,
+}
+
+#[derive(Debug)]
+struct State {
+    spec: NullSpec,
+    address: SocketAddr,
+    canned: Vec<u8>,
+    canned_count: i64,
+    producers: AtomicI64,
+    connections: AtomicU64,
+    /// When the first write came. Monotonic nanoseconds; 0 before.
+    first_write: AtomicU64,
+}
+
+impl NullBroker {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub fn start(spec: NullSpec) -> Result<NullBroker> {
+        let listener = TcpListener::bind(spec.listen).context(|| format!("cannot listen on {}", spec.listen))?;
+        let address = listener.local_addr().context(|| "cannot ask for the address".to_owned())?;
+        let (canned, canned_count) = canned(spec.message_bytes)?;
+        let state = Arc::new(State {
+            spec,
+            address,
+            canned,
+            canned_count,
+            producers: AtomicI64::new(1),
+            connections: AtomicU64::new(0),
+            first_write: AtomicU64::new(0),
+        });
+        let accept = move || {
+            for stream in listener.incoming().flatten() {
+                if state.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+                    state.connections.fetch_sub(1, Ordering::Relaxed);
+                    continue;
+                }
+                let state = Arc::clone(&state);
+                // A connection that gets no thread is closed: the client sees that.
+                let _ = Builder::new().name("null-connection".to_owned()).spawn(move || {
+                    // However it ends, the client sees it; there is nobody else to tell.
+                    let _ = state.serve(&stream);
+                    state.connections.fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+        };
+        Builder::new().name("null-accept".to_owned()).spawn(accept).context(|| "cannot start a thread".to_owned())?;
+        Ok(NullBroker { address })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+fn canned(message_bytes: u32) -> Result<(Vec<u8>, i64)> {
+    let said = || format!("cannot build a batch of messages of {message_bytes} bytes");
+    let mut message = vec![0; message_bytes as usize];
+    let count = (CANNED_BYTES / message.len().max(1)).max(1);
+    let mut builder = BatchBuilder::new();
+    for index in 0..count {
+        stamp::fill(&mut message, index as u64 + 1);
+        builder.push(&NewRecord { timestamp: 0, value: Some(&message), ..NewRecord::default() }).context(said)?;
+    }
+    Ok((builder.build().context(said)?.to_vec(), i64::try_from(count).unwrap_or(1)))
+}
+
+impl State {
+    fn serve(&self, mut stream: &TcpStream) -> Result<()> {
+        let gone = || "the client has gone".to_owned();
+        stream.set_nodelay(true).context(gone)?;
+        let mut buffer = BytesMut::new();
+        loop {
+            let mut prefix = [0; LENGTH_BYTES];
+            stream.read_exact(&mut prefix).context(gone)?;
+            let len = frame_len(&prefix, REQUEST_BYTES_MAX).context(|| "a request".to_owned())?.unwrap_or(0);
+            // The frame before has been dropped, so its memory is used again.
+            buffer.resize(len, 0);
+            stream.read_exact(&mut buffer).context(gone)?;
+            let frame = RequestFrame::decode(buffer.split().freeze()).context(|| "a request".to_owned())?;
+            for chunk in self.answer(frame)? {
+                if let Chunk::Bytes(bytes) = chunk {
+                    stream.write_all(&bytes).context(gone)?;
+                }
+            }
+        }
+    }
+
+    fn answer(&self, mut frame: RequestFrame) -> Result<Vec<Chunk>> {
+        let wrong = || format!("a request of version {}", frame.version);
+        let (key, version, correlation) = (frame.api_key, frame.version, frame.correlation_id);
+        let body = &mut frame.body;
+        let written = match key {
+            ApiKey::ApiVersions => {
+                let known = ApiVersionsResponse::VERSIONS.contains(&version);
+                let answer = ApiVersionsResponse {
+                    error_code: if known { 0 } else { 35 },
+                    api_keys: served(),
+                    ..Default::default()
+                };
+                encode_response(key, if known { version } else { 0 }, correlation, &answer)
+            }
+            ApiKey::Metadata => {
+                let request = MetadataRequest::decode(body, version).context(wrong)?;
+                encode_response(key, version, correlation, &self.metadata(&request))
+            }
+            ApiKey::InitProducerId => {
+                InitProducerIdRequest::decode(body, version).context(wrong)?;
+                let producer_id = self.producers.fetch_add(1, Ordering::Relaxed);
+                encode_response(
+                    key,
+                    version,
+                    correlation,
+                    &InitProducerIdResponse { producer_id, ..Default::default() },
+                )
+            }
+            ApiKey::CreateTopics => {
+                let request = CreateTopicsRequest::decode(body, version).context(wrong)?;
+                let created = |name| CreatableTopicResult { name, topic_id: TOPIC_ID, ..Default::default() };
+                let topics = request.topics.into_iter().map(|topic| created(topic.name)).collect();
+                encode_response(key, version, correlation, &CreateTopicsResponse { topics, ..Default::default() })
+            }
+            ApiKey::ListOffsets => {
+                let request = ListOffsetsRequest::decode(body, version).context(wrong)?;
+                encode_response(key, version, correlation, &list_offsets(request))
+            }
+            ApiKey::Produce => {
+                let request = ProduceRequest::decode(body, version).context(wrong)?;
+                self.stall();
+                encode_response(key, version, correlation, &produced(request))
+            }
+            ApiKey::Fetch => {
+                let request = FetchRequest::decode(body, version).context(wrong)?;
+                encode_response(key, version, correlation, &self.fetched(request))
+            }
+            other => return Err(BenchError::new(format!("the null broker does not answer {other:?}"))),
+        };
+        written.context(|| format!("an answer of version {version}"))
+    }
+
+    /// Waits while writes are not answered.
+    fn stall(&self) {
+        let Some((after, long)) = self.spec.stall_ms else { return };
+        let now = monotonic_ns();
+        let first = self.first_write.compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire).err().unwrap_or(now);
+        let (from, until) = (first + after * MS_NS, first + (after + long) * MS_NS);
+        if (from..until).contains(&now) {
+            std::thread::sleep(Duration::from_nanos(until - now));
+        }
+    }
+
+    fn metadata(&self, request: &MetadataRequest) -> MetadataResponse {
+        let broker = MetadataResponseBroker {
+            node_id: 1,
+            host: self.address.ip().to_string().into(),
+            port: i32::from(self.address.port()),
+            ..Default::default()
+        };
+        let partition = |number| MetadataResponsePartition {
+            partition_index: i32::try_from(number).unwrap_or(i32::MAX),
+            leader_id: 1,
+            leader_epoch: 0,
+            replica_nodes: vec![1],
+            isr_nodes: vec![1],
+            ..Default::default()
+        };
+        let topic = |name| MetadataResponseTopic {
+            name,
+            topic_id: TOPIC_ID,
+            partitions: (0..self.spec.partitions).map(partition).collect(),
+            ..Default::default()
+        };
+        let topics = request.topics.iter().flatten().map(|asked| topic(asked.name.clone())).collect();
+        MetadataResponse { brokers: vec![broker], controller_id: 1, topics, ..Default::default() }
+    }
+
+    fn fetched(&self, request: FetchRequest) -> FetchResponse {
+        let mut responses = Vec::new();
+        for topic in request.topics {
+            // One partition a fetch, as a broker does whose answer is full.
+            let partition = topic.partitions.first().map(|asked| {
+                let mut batch = BytesMut::from(self.canned.as_slice());
+                // A canned batch is long enough to be patched.
+                let _ = patch_base(&mut batch, asked.fetch_offset, 0);
+                PartitionData {
+                    partition_index: asked.partition,
+                    high_watermark: asked.fetch_offset + self.canned_count,
+                    records: Some(Records::from(Bytes::from(batch))),
+                    ..Default::default()
+                }
+            });
+            let partitions = partition.into_iter().collect();
+            responses.push(FetchableTopicResponse { topic: topic.topic, topic_id: topic.topic_id, partitions });
+        }
+        FetchResponse { responses, ..Default::default() }
+    }
+}
+
+/// The versions that are answered: all that exist here.
+fn served() -> Vec<ApiVersion> {
+    fn of<R: Request>() -> ApiVersion {
+        let (min_version, max_version) = (*R::VERSIONS.start(), *R::VERSIONS.end());
+        ApiVersion { api_key: R::API_KEY.code(), min_version, max_version }
+    }
+    vec![
+        of::<ProduceRequest>(),
+        of::<FetchRequest>(),
+        of::<ListOffsetsRequest>(),
+        of::<MetadataRequest>(),
+        of::<polylogue_kafka::codec::api_versions::ApiVersionsRequest>(),
+        of::<CreateTopicsRequest>(),
+        of::<InitProducerIdRequest>(),
+    ]
+}
+
+fn produced(request: ProduceRequest) -> ProduceResponse {
+    let topic = |topic: polylogue_kafka::codec::produce::TopicProduceData| {
+        let partition = |index| PartitionProduceResponse { index, log_start_offset: 0, ..Default::default() };
+        let partition_responses = topic.partition_data.iter().map(|data| partition(data.index)).collect();
+        TopicProduceResponse { name: topic.name, topic_id: topic.topic_id, partition_responses }
+    };
+    ProduceResponse { responses: request.topic_data.into_iter().map(topic).collect(), ..Default::default() }
+}
+
+fn list_offsets(request: ListOffsetsRequest) -> ListOffsetsResponse {
+    let topic = |topic: polylogue_kafka::codec::list_offsets::ListOffsetsTopic| {
+        let partition =
+            |asked: &polylogue_kafka::codec::list_offsets::ListOffsetsPartition| ListOffsetsPartitionResponse {
+                partition_index: asked.partition_index,
+                offset: if asked.timestamp == EARLIEST { 0 } else { NEXT_OFFSET },
+                ..Default::default()
+            };
+        ListOffsetsTopicResponse { name: topic.name, partitions: topic.partitions.iter().map(partition).collect() }
+    };
+    ListOffsetsResponse { topics: request.topics.into_iter().map(topic).collect(), ..Default::default() }
+}

@@ -1,0 +1,94 @@
+//! kafka-producer-perf-test, Kafka's own throughput tool, as one more client.
+//!
+//! Its payloads come from a file: making random ones takes it longer than sending them.
+
+use crate::contract::Spec;
+use crate::error::{BenchError, Context, Result};
+use crate::peers::Kafka;
+use crate::process::{Interrupt, Process};
+use crate::stamp;
+use crate::wire::Wire;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Different payloads in the file.
+const PAYLOADS: usize = 2_000;
+/// Letters that payloads are made of: 64, so that a byte carries six bits.
+const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+/// How long a run may take.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// What the tool says.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Perf {
+    /// Messages sent.
+    pub records: u64,
+    /// Messages that the topic holds more than before.
+    pub arrived: u64,
+    /// Messages a second.
+    pub records_per_s: f64,
+}
+
+/// Writes payloads of so many bytes, one a line.
+///
+/// # Errors
+/// When the file cannot be written.
+fn payloads(path: &Path, bytes: usize) -> Result<()> {
+    let mut text = vec![0; (bytes + 1) * PAYLOADS];
+    stamp::fill(&mut text, stamp::seed());
+    for (at, byte) in text.iter_mut().enumerate() {
+        let letter = LETTERS.get(usize::from(*byte & 63)).copied().unwrap_or(b'A');
+        *byte = if at % (bytes + 1) == bytes { b'\n' } else { letter };
+    }
+    std::fs::write(path, text).context(|| format!("cannot write {}", path.display()))
+}
+
+/// The rate in the tool's last line: "... records sent, 12345.6 records/sec (12.06 MB/sec), ...".
+fn rate(text: &str) -> Option<f64> {
+    let before = text.rsplit_once(" records/sec")?.0;
+    before.rsplit([' ', ',']).next()?.parse().ok()
+}
+
+/// Produces `spec.messages` messages as fast as it goes. The tool's own defaults hold for batching where `spec.batch_bytes` is
+/// 16,384 and `spec.linger_us` 5,000, which are Kafka's.
+///
+/// # Errors
+/// When the tool fails or the user wants to stop.
+pub fn produce(jars: &Path, spec: &Spec, place: &Path, interrupt: &Interrupt) -> Result<Perf> {
+    let payload: PathBuf = place.join(format!("payload-{}", spec.message_bytes));
+    if !payload.exists() {
+        payloads(&payload, spec.message_bytes as usize)?;
+    }
+    let count = || -> Result<i64> {
+        let partitions: Vec<u32> = (0..spec.partitions).collect();
+        Ok(Wire::connect(&spec.bootstrap)?.offsets(&spec.topic, &partitions, true)?.iter().sum())
+    };
+    let before = count()?;
+    let mut command = Kafka::java(jars, &["-Xms512m", "-Xmx512m"], "org.apache.kafka.tools.ProducerPerformance");
+    command.args(["--topic", &spec.topic, "--num-records", &spec.messages.to_string(), "--throughput", "-1"]);
+    command.arg("--payload-file").arg(&payload).arg("--producer-props").arg("acks=all");
+    command.arg(format!("bootstrap.servers={}", spec.bootstrap)).arg(format!("batch.size={}", spec.batch_bytes));
+    command.arg(format!("linger.ms={}", spec.linger_us / 1_000));
+    let log = place.join("perf-test.log");
+    let said_before = std::fs::read_to_string(&log).unwrap_or_default().len();
+    let mut tool = Process::start("kafka-producer-perf-test", command, &log, false)?;
+    tool.wait(PATIENCE, interrupt)?;
+    let said = std::fs::read_to_string(&log).unwrap_or_default();
+    let records_per_s = rate(said.get(said_before..).unwrap_or_default());
+    let records_per_s = records_per_s.ok_or_else(|| tool.explain("it tells no rate"))?;
+    let arrived = u64::try_from(count()? - before).map_err(|_| BenchError::new("the topic has become shorter"))?;
+    Ok(Perf { records: spec.messages, arrived, records_per_s })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_that_of_the_last_line() {
+        let text = "499 records sent, 99.8 records/sec (0.10 MB/sec), 3.1 ms avg latency, 220.0 ms max latency.\n\
+                    1000 records sent, 12345.678901 records/sec (12.06 MB/sec), 1.00 ms avg latency, 5.00 ms max latency, 1 ms 50th\n";
+        assert_eq!(rate(text), Some(12_345.678_901));
+        assert_eq!(rate("java.lang.Exception"), None);
+    }
+}

@@ -1,0 +1,223 @@
+//! Processes that this one starts, and ends.
+
+use crate::error::{BenchError, Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread::Builder;
+use std::time::Duration;
+
+/// How long a process may take to end after SIGTERM before it is killed, and how often that is looked at.
+const END_TRIES: u32 = 600;
+const END_WAIT: Duration = Duration::from_millis(50);
+/// Lines of a process that wait for somebody to read them; then it waits.
+const LINES_MAX: usize = 1_024;
+/// How often an interruption is looked for while waiting.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// What is shown of a log when a process did not do what it should. Bytes.
+const SHOWN_BYTES: usize = 2_000;
+
+/// Whether the user wants to stop: set by SIGINT and SIGTERM.
+#[derive(Debug, Clone, Default)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Listens for both signals. Whoever waits must look at it: the process is no longer ended by them.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn listen() -> Result<Interrupt> {
+        let interrupt = Interrupt::default();
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            // The second time it ends the process at once, should the first have been of no use.
+            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&interrupt.0))
+                .context(|| "cannot listen for signals".to_owned())?;
+            signal_hook::flag::register(signal, Arc::clone(&interrupt.0))
+                .context(|| "cannot listen for signals".to_owned())?;
+        }
+        Ok(interrupt)
+    }
+
+    /// Whether the user wants to stop.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Goes on, or not.
+    ///
+    /// # Errors
+    /// When the user wants to stop.
+    pub fn check(&self) -> Result<()> {
+        if self.is_set() { Err(BenchError::new("interrupted")) } else { Ok(()) }
+    }
+}
+
+/// A process that is ended when this value goes.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+    lines: Option<Receiver<String>>,
+}
+
+impl Process {
+    /// Starts `command`. What it says on standard error is appended to the file `log`; what it says on standard output too,
+    /// unless `talks`: then its lines are for [`Process::line`].
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(name: &str, mut command: Command, log: &Path, talks: bool) -> Result<Process> {
+        let errors = append(log)?;
+        let output = if talks { Stdio::piped() } else { Stdio::from(append(log)?) };
+        command.stdin(if talks { Stdio::piped() } else { Stdio::null() }).stdout(output).stderr(errors);
+        let mut child = command.spawn().context(|| format!("cannot start {name} ({:?})", command.get_program()))?;
+        let lines = child.stdout.take().map(|output| {
+            let (to, lines) = sync_channel(LINES_MAX);
+            let body = move || {
+                for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
+                    if to.send(line).is_err() {
+                        return;
+                    }
+                }
+            };
+            Builder::new().name("bench-lines".to_owned()).spawn(body).map(|_| lines)
+        });
+        let lines = lines.transpose().context(|| "cannot start a thread".to_owned())?;
+        Ok(Process { name: name.to_owned(), child, log: log.to_owned(), lines })
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it takes on standard input, once.
+    #[must_use]
+    pub fn stdin(&mut self) -> Option<std::process::ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// Whether it has ended.
+    pub fn ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// The next line on its standard output.
+    ///
+    /// # Errors
+    /// When there comes none for `patience`, when it ends, or when the user wants to stop.
+    pub fn line(&mut self, patience: Duration, interrupt: &Interrupt) -> Result<String> {
+        let mut left = patience;
+        loop {
+            interrupt.check()?;
+            let Some(lines) = &self.lines else { return Err(self.explain("nobody listens to it")) };
+            match lines.recv_timeout(LOOK_EVERY) {
+                Ok(line) => return Ok(line),
+                Err(RecvTimeoutError::Timeout) => match left.checked_sub(LOOK_EVERY) {
+                    Some(rest) => left = rest,
+                    None => return Err(self.explain(&format!("it has said nothing for {} s", patience.as_secs()))),
+                },
+                Err(RecvTimeoutError::Disconnected) => return Err(self.explain("it has ended")),
+            }
+        }
+    }
+
+    /// Waits until it ends by itself.
+    ///
+    /// # Errors
+    /// When it takes longer than `patience`, fails, or the user wants to stop.
+    pub fn wait(&mut self, patience: Duration, interrupt: &Interrupt) -> Result<()> {
+        let mut left = patience;
+        loop {
+            interrupt.check()?;
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => return Err(self.explain(&format!("it ended with {status}"))),
+                Ok(None) => std::thread::sleep(END_WAIT),
+                Err(e) => return Err(self.explain(&format!("cannot wait for it: {e}"))),
+            }
+            match left.checked_sub(END_WAIT) {
+                Some(rest) => left = rest,
+                None => return Err(self.explain(&format!("it has not ended after {} s", patience.as_secs()))),
+            }
+        }
+    }
+
+    /// Ends it: SIGTERM, and SIGKILL when that does not help.
+    pub fn end(&mut self) {
+        // Standard input first: a worker that waits for a line then ends by itself.
+        drop(self.child.stdin.take());
+        self.lines = None;
+        if let (Ok(None), Ok(pid)) = (self.child.try_wait(), i32::try_from(self.child.id())) {
+            // A process that has ended meanwhile needs no signal.
+            let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::TERM));
+        }
+        for _ in 0..END_TRIES {
+            if self.ended() {
+                return;
+            }
+            std::thread::sleep(END_WAIT);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// An error that shows what it said last.
+    #[must_use]
+    pub fn explain(&self, what: &str) -> BenchError {
+        let said = std::fs::read(&self.log).unwrap_or_default();
+        let tail = said.get(said.len().saturating_sub(SHOWN_BYTES)..).unwrap_or_default();
+        let said = String::from_utf8_lossy(tail);
+        let said = if said.trim().is_empty() { "it said nothing".to_owned() } else { format!("it said:\n{said}") };
+        BenchError::new(format!("{}: {what}; {said}", self.name))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn append(log: &Path) -> Result<File> {
+    OpenOptions::new().create(true).append(true).open(log).context(|| format!("cannot write {}", log.display()))
+}
+
+/// A folder that is removed with all that is in it when this value goes.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes an empty folder; one of an earlier run that is in its place is removed.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn create(path: &Path) -> Result<Folder> {
+        if path.exists() {
+            std::fs::remove_dir_all(path).context(|| format!("cannot empty {}", path.display()))?;
+        }
+        std::fs::create_dir_all(path).context(|| format!("cannot make {}", path.display()))?;
+        Ok(Folder(path.to_owned()))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed by the next run.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

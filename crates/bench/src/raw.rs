@@ -1,0 +1,164 @@
+//! The raw Kafka driver: as little client as there can be, so that what is measured is the broker.
+//!
+//! ```text
+//!   thread "bench-produce"                            thread "bench-read"
+//!   schedule -> template, patched -> sockets          sockets -> batches -> stamps verified, ages taken
+//!          <- acknowledgements -> latencies           long polls with fetch sessions (KIP-227)
+//!                    |                                        |
+//!                    '------ a tally a second ----------------'------> `worker`: the contract's lines
+//! ```
+//!
+//! Two plain threads with `poll` and sockets that do not block: one thread serves all producers, one all readers. A runtime
+//! would put a scheduler between the clock and the socket, and there is nothing for it to schedule.
+
+pub mod frames;
+pub mod producer;
+pub mod reader;
+pub mod template;
+
+use crate::clock::SECOND_NS;
+use crate::contract::{Second, Spec};
+use crate::latency::Latency;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+
+/// What the two threads tell each other.
+#[derive(Debug, Default)]
+pub struct Shared {
+    acked: AtomicU64,
+    produced: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    /// Messages acknowledged so far.
+    #[must_use]
+    pub fn acked(&self) -> u64 {
+        self.acked.load(Ordering::Acquire)
+    }
+
+    /// Adds acknowledged messages.
+    pub fn add_acked(&self, count: u64) {
+        self.acked.fetch_add(count, Ordering::AcqRel);
+    }
+
+    /// Whether the producers have come to an end.
+    #[must_use]
+    pub fn produced(&self) -> bool {
+        self.produced.load(Ordering::Acquire)
+    }
+
+    /// The producers have come to an end.
+    pub fn set_produced(&self) {
+        self.produced.store(true, Ordering::Release);
+    }
+
+    /// How many messages each group should have; `None` while that is not known.
+    #[must_use]
+    pub fn wanted(&self, spec: &Spec) -> Option<u64> {
+        match spec.expect {
+            0 => (spec.producers > 0 && self.produced()).then(|| self.acked()),
+            expect => Some(expect),
+        }
+    }
+
+    /// Whether something went wrong that makes going on useless.
+    #[must_use]
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Something went wrong that makes going on useless.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+}
+
+/// The times of a run. Unix nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// The first message is due.
+    pub start_ns: u64,
+    /// Latencies count from here on.
+    pub measured_ns: u64,
+    /// No message is due from here on.
+    pub end_ns: u64,
+    /// Whoever has not come to an end now is stopped.
+    pub deadline_ns: u64,
+}
+
+impl Times {
+    /// Whether the latency of a message that was due at `intended_ns` counts.
+    #[must_use]
+    pub fn measures(&self, intended_ns: u64) -> bool {
+        (self.measured_ns..self.end_ns).contains(&intended_ns)
+    }
+}
+
+/// Counts and latencies of a thread, in all and of the running second.
+#[derive(Debug)]
+pub struct Tally {
+    start_ns: u64,
+    second: Second,
+    interval: Latency,
+    total: Latency,
+    seconds: Sender<Second>,
+    publishes: bool,
+}
+
+impl Tally {
+    /// Of a run that starts at `start_ns`; what happened in a second goes to `seconds`. `publishes`: whether latencies are
+    /// those of publishing or end to end.
+    #[must_use]
+    pub fn new(start_ns: u64, publishes: bool, seconds: Sender<Second>) -> Tally {
+        let (second, interval, total) = (Second::default(), Latency::new(), Latency::new());
+        Tally { start_ns, second, interval, total, seconds, publishes }
+    }
+
+    /// Counts messages handed to the broker.
+    pub fn sent(&mut self, count: u64) {
+        self.second.sent += count;
+    }
+
+    /// Counts messages acknowledged.
+    pub fn acked(&mut self, count: u64) {
+        self.second.acked += count;
+    }
+
+    /// Counts a message read.
+    pub fn received(&mut self) {
+        self.second.received += 1;
+    }
+
+    /// Takes `count` messages' latency; into the total only when `measured`.
+    pub fn latency(&mut self, ns: u64, count: u64, measured: bool) {
+        self.interval.record_many(ns, count);
+        if measured {
+            self.total.record_many(ns, count);
+        }
+    }
+
+    /// Passes on the second that has ended by `now_ns`, if one has. `at_the_end`: passes on what there is.
+    pub fn tick(&mut self, now_ns: u64, at_the_end: bool) {
+        let now = now_ns.saturating_sub(self.start_ns) / SECOND_NS;
+        if now == self.second.second && !at_the_end {
+            return;
+        }
+        let (max, p99) = (self.interval.max(), self.interval.percentile(99.0));
+        if self.publishes {
+            (self.second.publish_max_ns, self.second.publish_p99_ns) = (max, p99);
+        } else {
+            (self.second.end_to_end_max_ns, self.second.end_to_end_p99_ns) = (max, p99);
+        }
+        let ended = std::mem::replace(&mut self.second, Second { second: now, ..Second::default() });
+        self.interval.clear();
+        // Nobody listens any more when the worker has given up; then nothing is lost.
+        let _ = self.seconds.send(ended);
+    }
+
+    /// The latencies that were measured.
+    #[must_use]
+    pub fn into_latency(self) -> Latency {
+        self.total
+    }
+}

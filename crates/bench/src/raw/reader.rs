@@ -1,0 +1,335 @@
+//! All readers of a worker, on one thread: long polls, with fetch sessions, so that a request names only the partitions that
+//! have moved on (KIP-227).
+
+use super::frames::{Frames, write_some};
+use super::{Shared, Tally, Times};
+use crate::clock::{MS_NS, SECOND_NS, timespec, unix_ns, wake_sharply};
+use crate::contract::{From, Spec};
+use crate::error::{BenchError, Context, Result};
+use crate::stamp::Stamp;
+use crate::verify::{Findings, Verifier};
+use crate::wire::{Wire, error_name, frame};
+use bytes::Bytes;
+use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData};
+use polylogue_kafka::codec::frame::decode_response_header;
+use polylogue_kafka::codec::{ApiKey, Message, Records};
+use polylogue_record::kafka::{BatchIter, records, verify_crc};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::net::TcpStream;
+
+/// What Kafka's own consumer asks for: fetch.max.wait.ms, fetch.min.bytes, fetch.max.bytes, max.partition.fetch.bytes.
+const WAIT_MS_MAX: i32 = 500;
+const BYTES_MIN: i32 = 1;
+const BYTES_MAX: i32 = 50 << 20;
+const PARTITION_BYTES_MAX: i32 = 1 << 20;
+/// The most that a batch may decompress to. Bytes; the batches of a run are not compressed.
+const BATCH_BYTES_MAX: usize = 64 << 20;
+/// The longest wait before the clock is looked at again. Nanoseconds.
+const WAIT_NS_MAX: u64 = 100 * MS_NS;
+
+/// What the readers did.
+#[derive(Debug, Default)]
+pub struct ReadOut {
+    /// What was wrong, over all groups; `lost` includes messages that never came.
+    pub findings: Findings,
+    /// Bytes of values read.
+    pub bytes: u64,
+    /// When the last message was read. Unix nanoseconds; 0 for none.
+    pub last_ns: u64,
+    /// The first thing that went wrong.
+    pub error: Option<String>,
+}
+
+/// One reader.
+#[derive(Debug)]
+struct Reader {
+    stream: TcpStream,
+    frames: Frames,
+    group: u32,
+    partitions: Vec<u32>,
+    /// The next offset of each of `partitions`.
+    offsets: Vec<i64>,
+    /// Places of partitions that the next request names.
+    named: Vec<usize>,
+    session: (i32, i32),
+    correlation: i32,
+    /// The request that is being written, and how much of it has gone.
+    writing: Option<(Vec<u8>, usize)>,
+    waiting: bool,
+    verifier: Verifier,
+    received: u64,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub struct Readers {
+    spec: Spec,
+    version: i16,
+    readers: Vec<Reader>,
+    out: ReadOut,
+}
+
+impl Readers {
+    /// Connects them and finds out where they start.
+    ///
+    /// # Errors
+    /// When the broker is not there or refuses one.
+    pub fn connect(spec: &Spec) -> Result<Readers> {
+        let mut readers = Vec::new();
+        let mut version = 0;
+        for group in 0..spec.groups {
+            for number in 0..spec.consumers {
+                let partitions: Vec<u32> = (number..spec.partitions).step_by(spec.consumers.max(1) as usize).collect();
+                if partitions.is_empty() {
+                    continue;
+                }
+                let mut wire = Wire::connect(&spec.bootstrap)?;
+                version = wire.version_by_name::<FetchRequest>()?;
+                let offsets = wire.offsets(&spec.topic, &partitions, spec.from == From::End)?;
+                let stream = wire.into_stream();
+                stream.set_nonblocking(true).context(|| "cannot make a socket non-blocking".to_owned())?;
+                readers.push(Reader {
+                    stream,
+                    frames: Frames::default(),
+                    group,
+                    named: (0..partitions.len()).collect(),
+                    partitions,
+                    offsets,
+                    session: (0, 0),
+                    correlation: 0,
+                    writing: None,
+                    waiting: false,
+                    verifier: Verifier::new(spec.partitions),
+                    received: 0,
+                });
+            }
+        }
+        Ok(Readers { spec: spec.clone(), version, readers, out: ReadOut::default() })
+    }
+
+    /// Reads until all that there should be is there, or until time is up.
+    #[must_use]
+    pub fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
+        wake_sharply();
+        crate::clock::wait_until(times.start_ns);
+        if let Err(e) = self.read_all(&times, shared, tally) {
+            self.out.error.get_or_insert(e.to_string());
+            shared.stop();
+        }
+        tally.tick(unix_ns(), true);
+        self.conclude(shared);
+        self.out
+    }
+
+    fn conclude(&mut self, shared: &Shared) {
+        let wanted = if self.spec.verify { shared.wanted(&self.spec).unwrap_or(0) } else { 0 };
+        for group in 0..self.spec.groups {
+            let mut found = Findings::default();
+            self.readers.iter().filter(|r| r.group == group).for_each(|r| found.add(r.verifier.findings()));
+            found.lost = found.lost.max(wanted.saturating_sub(found.received));
+            self.out.findings.add(found);
+        }
+        if !self.spec.verify {
+            self.out.findings.received = self.readers.iter().map(|reader| reader.received).sum();
+        }
+    }
+
+    fn finished(&self, now: u64, times: &Times, shared: &Shared) -> bool {
+        if now > times.deadline_ns || shared.stopped() {
+            return true;
+        }
+        match shared.wanted(&self.spec) {
+            // A doubled message counts for a missing one here; the findings tell them apart.
+            Some(wanted) => (0..self.spec.groups).all(|group| {
+                self.readers.iter().filter(|r| r.group == group).map(|r| r.received).sum::<u64>() >= wanted
+            }),
+            None => self.spec.producers == 0 && now >= times.end_ns,
+        }
+    }
+
+    fn read_all(&mut self, times: &Times, shared: &Shared, tally: &mut Tally) -> Result<()> {
+        let topic = self.spec.topic.clone();
+        loop {
+            let now = unix_ns();
+            tally.tick(now, false);
+            if self.finished(now, times, shared) {
+                return Ok(());
+            }
+            let pause = self.pause_until(times);
+            for reader in &mut self.readers {
+                if !reader.waiting && pause.is_none_or(|until| now >= until) {
+                    reader.ask(&topic, self.version)?;
+                }
+                reader.write_on()?;
+                while let Some(frame) = reader.frames.next(&reader.stream)? {
+                    reader.take(frame, self.version, &self.spec, times, &mut self.out, tally)?;
+                    if pause.is_none() {
+                        reader.ask(&topic, self.version)?;
+                    }
+                }
+            }
+            self.wait(pause)?;
+        }
+    }
+
+    /// With a bound on the rate: when the bytes read so far are allowed to have been read.
+    fn pause_until(&self, times: &Times) -> Option<u64> {
+        let rate = self.spec.read_bytes_per_s_max;
+        if rate == 0 {
+            return None;
+        }
+        let after = u128::from(self.out.bytes) * u128::from(SECOND_NS) / u128::from(rate);
+        Some(times.start_ns.saturating_add(u64::try_from(after).unwrap_or(u64::MAX)))
+    }
+
+    fn wait(&self, pause: Option<u64>) -> Result<()> {
+        let now = unix_ns();
+        let asleep = self.readers.iter().any(|reader| !reader.waiting);
+        let left = match pause {
+            Some(until) if asleep => until.saturating_sub(now).min(WAIT_NS_MAX),
+            _ => WAIT_NS_MAX,
+        };
+        let interest = |reader: &Reader| match reader.writing {
+            Some(_) => PollFlags::IN | PollFlags::OUT,
+            None => PollFlags::IN,
+        };
+        let mut sockets: Vec<PollFd<'_>> =
+            self.readers.iter().map(|reader| PollFd::new(&reader.stream, interest(reader))).collect();
+        match poll(&mut sockets, Some(&timespec(left))) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(e) => Err(BenchError::new(format!("cannot wait for sockets: {e}"))),
+        }
+    }
+}
+
+impl Reader {
+    /// Begins the next request.
+    fn ask(&mut self, topic: &str, version: i16) -> Result<()> {
+        let partition = |place: &usize| {
+            let (number, offset) = (self.partitions.get(*place)?, self.offsets.get(*place)?);
+            let partition = i32::try_from(*number).unwrap_or(i32::MAX);
+            let partition_max_bytes = PARTITION_BYTES_MAX;
+            Some(FetchPartition { partition, fetch_offset: *offset, partition_max_bytes, ..FetchPartition::default() })
+        };
+        let partitions: Vec<FetchPartition> = self.named.iter().filter_map(partition).collect();
+        let topics = match partitions.is_empty() {
+            true => Vec::new(),
+            false => vec![FetchTopic { topic: topic.into(), partitions, ..FetchTopic::default() }],
+        };
+        let request = FetchRequest {
+            max_wait_ms: WAIT_MS_MAX,
+            min_bytes: BYTES_MIN,
+            max_bytes: BYTES_MAX,
+            session_id: self.session.0,
+            session_epoch: self.session.1,
+            topics,
+            ..FetchRequest::default()
+        };
+        self.correlation = self.correlation.wrapping_add(1);
+        self.writing = Some((frame(version, self.correlation, &request)?, 0));
+        self.named.clear();
+        self.waiting = true;
+        self.write_on()
+    }
+
+    fn write_on(&mut self) -> Result<()> {
+        let Some((frame, written)) = &mut self.writing else { return Ok(()) };
+        *written += write_some(&self.stream, frame.get(*written..).unwrap_or_default())?;
+        if *written >= frame.len() {
+            self.writing = None;
+        }
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        frame: Bytes,
+        version: i16,
+        spec: &Spec,
+        times: &Times,
+        out: &mut ReadOut,
+        tally: &mut Tally,
+    ) -> Result<()> {
+        let now = unix_ns();
+        let said = || "the broker answers Fetch with something else".to_owned();
+        let (correlation, mut body) = decode_response_header(frame, ApiKey::Fetch, version).context(said)?;
+        if correlation != self.correlation {
+            return Err(BenchError::new(format!(
+                "the broker answers fetch {correlation} when {} was asked",
+                self.correlation
+            )));
+        }
+        let response = FetchResponse::decode(&mut body, version).context(said)?;
+        self.waiting = false;
+        if response.error_code != 0 && self.session == (0, 0) {
+            return Err(BenchError::new(format!("the broker refuses a fetch: {}", error_name(response.error_code))));
+        }
+        if response.error_code != 0 || response.session_id == 0 {
+            // The session has gone, or there never was one: name all partitions again.
+            self.session = (0, 0);
+            self.named = (0..self.partitions.len()).collect();
+        } else {
+            let epoch = if self.session.1 == i32::MAX { 1 } else { self.session.1 + 1 };
+            self.session = (response.session_id, epoch);
+        }
+        for partition in response.responses.into_iter().flat_map(|topic| topic.partitions) {
+            self.take_partition(partition, now, spec, times, out, tally)?;
+        }
+        Ok(())
+    }
+
+    fn take_partition(
+        &mut self,
+        data: PartitionData,
+        now: u64,
+        spec: &Spec,
+        times: &Times,
+        out: &mut ReadOut,
+        tally: &mut Tally,
+    ) -> Result<()> {
+        let number = u32::try_from(data.partition_index).unwrap_or(u32::MAX);
+        if data.error_code != 0 {
+            let code = error_name(data.error_code);
+            return Err(BenchError::new(format!("the broker refuses to read partition {number}: {code}")));
+        }
+        let Ok(place) = self.partitions.binary_search(&number) else {
+            return Err(BenchError::new(format!("the broker sends partition {number}, which was not asked for")));
+        };
+        let Some(bytes) = data.records.and_then(Records::into_bytes).filter(|bytes| !bytes.is_empty()) else {
+            return Ok(());
+        };
+        let said = || format!("partition {number} holds what is no batch");
+        let mut offset = self.offsets.get(place).copied().unwrap_or(0);
+        for batch in BatchIter::new(bytes) {
+            let batch = batch.context(said)?;
+            verify_crc(&batch.bytes, &batch.header).context(said)?;
+            for record in records(&batch.bytes, BATCH_BYTES_MAX).context(said)? {
+                let record = record.context(said)?;
+                if record.offset < offset {
+                    continue;
+                }
+                let value = record.value.unwrap_or_default();
+                out.bytes += value.len() as u64;
+                self.received += 1;
+                tally.received();
+                if !spec.verify {
+                    continue;
+                }
+                let stamp = Stamp::read(&value);
+                let stamp = stamp
+                    .ok_or_else(|| BenchError::new(format!("partition {number} holds a message without a stamp")))?;
+                self.verifier.see(number, stamp.producer, stamp.sequence);
+                tally.latency(now.saturating_sub(stamp.intended_ns), 1, times.measures(stamp.intended_ns));
+            }
+            offset = offset.max(batch.header.last_offset() + 1);
+            out.last_ns = now;
+        }
+        if let Some(kept) = self.offsets.get_mut(place) {
+            *kept = offset;
+        }
+        if !self.named.contains(&place) {
+            self.named.push(place);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! Result lines: one JSON object for each side of each round of a cell.
+
+use crate::error::{BenchError, Context, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
+
+/// The machine. Nothing here names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Processors.
+    pub cores: usize,
+    /// Their model.
+    pub processor: String,
+    /// Memory. Bytes.
+    pub memory_bytes: u64,
+    /// The kernel's release.
+    pub kernel: String,
+}
+
+/// Under which conditions a side was measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conditions {
+    /// The broker.
+    pub target: String,
+    /// When it acknowledges.
+    pub durability: String,
+    /// The client.
+    pub client: String,
+    /// How messages become batches.
+    pub batching: String,
+    /// Unanswered requests at a time.
+    pub in_flight: u32,
+    /// Bytes of a message.
+    pub message_bytes: u32,
+    /// Partitions.
+    pub partitions: u32,
+    /// Groups of one reader each.
+    pub groups: u32,
+    /// Messages a second; 0: as fast as it goes.
+    pub rate: u64,
+}
+
+/// What happened second by second; the same place in each list is the same second, of the client's and of the sampler's clock.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Series {
+    /// Messages acknowledged.
+    pub acked: Vec<u64>,
+    /// Messages read.
+    pub received: Vec<u64>,
+    /// Publish p99, microseconds; where there were too few samples the longest.
+    pub publish_us: Vec<u64>,
+    /// End-to-end p99, likewise.
+    pub end_to_end_us: Vec<u64>,
+    /// Processor seconds of the broker.
+    pub broker_cpu_s: Vec<f64>,
+    /// Its anonymous memory, MiB.
+    pub broker_anonymous_mib: Vec<u64>,
+}
+
+/// One side of one round of a cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ResultLine {
+    /// When the run began that this line is of: what tells two runs in one file apart. UTC.
+    pub run: String,
+    /// When. UTC.
+    pub date: String,
+    /// What was built: the commit, and whether there were changes on top.
+    pub commit: String,
+    /// Where.
+    pub machine: Machine,
+    /// A smoke run: its figures mean nothing.
+    pub quick: bool,
+    /// The cell.
+    pub cell: String,
+    /// The side.
+    pub side: String,
+    /// The round, from 1 on.
+    pub round: u32,
+    /// The conditions; none for the bare loops.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Conditions>,
+    /// Why the run does not count: a loss, an error, a rate that was not held. Empty when it does.
+    pub failures: Vec<String>,
+    /// The figures by their names.
+    pub figures: BTreeMap<String, f64>,
+    /// Second by second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<Series>,
+}
+
+/// What all lines of a run have in common.
+#[derive(Debug, Clone)]
+pub struct Stamped {
+    /// When the run began. UTC.
+    pub run: String,
+    /// The commit.
+    pub commit: String,
+    /// The machine.
+    pub machine: Machine,
+    /// Whether this is a smoke run.
+    pub quick: bool,
+}
+
+impl Stamped {
+    /// Looks around.
+    ///
+    /// # Errors
+    /// When /proc cannot be read.
+    pub fn here(quick: bool) -> Result<Stamped> {
+        let read = |path: &str| std::fs::read_to_string(path).context(|| format!("cannot read {path}"));
+        let memory = read("/proc/meminfo")?;
+        let kib = memory
+            .lines()
+            .find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok());
+        let processors = read("/proc/cpuinfo")?;
+        let model = processors.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        let machine = Machine {
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            processor: model.map_or("unknown", |(_, model)| model).to_owned(),
+            memory_bytes: kib.unwrap_or(0).saturating_mul(1_024),
+            kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+        };
+        Ok(Stamped { run: now(), commit: commit(), machine, quick })
+    }
+
+    /// A line of now without figures.
+    #[must_use]
+    pub fn line(&self, cell: &str, side: &str, round: u32) -> ResultLine {
+        ResultLine {
+            run: self.run.clone(),
+            date: now(),
+            commit: self.commit.clone(),
+            machine: self.machine.clone(),
+            quick: self.quick,
+            cell: cell.to_owned(),
+            side: side.to_owned(),
+            round,
+            conditions: None,
+            failures: Vec::new(),
+            figures: BTreeMap::new(),
+            series: None,
+        }
+    }
+}
+
+fn now() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+/// The commit of the working directory, with a + when something was changed; "unknown" outside of a checkout.
+fn commit() -> String {
+    let git = |arguments: &[&str]| {
+        let out = Command::new("git").args(arguments).stdin(Stdio::null()).output().ok()?;
+        out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_owned())
+    };
+    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
+    // Result files that grew do not change what was built.
+    let changed = git(&["status", "--porcelain", "--untracked-files=no", "--", ".", ":!benches/results"]);
+    let changed = changed.is_some_and(|text| !text.is_empty());
+    if changed { format!("{commit}+") } else { commit }
+}
+
+/// Appends a line to a file of results.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn append(file: &Path, line: &ResultLine) -> Result<()> {
+    let said = || format!("cannot write {}", file.display());
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder).context(said)?;
+    }
+    let mut text = serde_json::to_string(line).context(said)?;
+    text.push('\n');
+    let mut out = OpenOptions::new().create(true).append(true).open(file).context(said)?;
+    out.write_all(text.as_bytes()).context(said)
+}
+
+/// Reads a file of results.
+///
+/// # Errors
+/// When it is not there or a line of it is no result; the line is named.
+pub fn read(file: &Path) -> Result<Vec<ResultLine>> {
+    let text = std::fs::read_to_string(file).context(|| format!("cannot read {}", file.display()))?;
+    let parse = |(number, line): (usize, &str)| {
+        serde_json::from_str(line).map_err(|e| BenchError::new(format!("{} line {}: {e}", file.display(), number + 1)))
+    };
+    text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(parse).collect()
+}

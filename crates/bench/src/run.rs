@@ -1,0 +1,414 @@
+//! Runs one side of a cell: a fresh broker, its load, and what both cost.
+//!
+//! ```text
+//!   by count   | start, topic | warm up | idle | CPU | measured run | idle | CPU | read all twice, likewise | end, folder removed
+//!   by time    | start, topic | idle | CPU | warm-up, thrown away, and window, one run | idle | CPU | end, folder removed
+//! ```
+//!
+//! Processor time is counted from an idle broker to an idle broker, so that what a run leaves to be done in the background is
+//! its own.
+
+use crate::clock::seconds;
+use crate::contract::{Done, From, Second, Spec};
+use crate::drive::{Driver, Told, drive};
+use crate::error::{BenchError, Context, Result};
+use crate::latency::Latency;
+use crate::matrix::{Kind, Load, Side};
+use crate::perf;
+use crate::process::{Folder, Interrupt};
+use crate::results::{Conditions, ResultLine, Series};
+use crate::sample::{Machine, Sample, Sampler, wait_idle};
+use crate::target::{Programs, Running, Target};
+use crate::wire::Wire;
+use rustix::fs::{Advice, fadvise};
+use std::fs::File;
+use std::path::Path;
+
+/// The topic of all runs.
+const TOPIC: &str = "measured";
+/// Numbers of the producers of each phase.
+const WARM_PRODUCER: u32 = 0;
+const MEASURED_PRODUCER: u32 = 1_000;
+/// How long a run by count may take. Milliseconds.
+const COUNT_MS_MAX: u64 = 15 * 60 * 1_000;
+/// A rate is held when this share of the messages was acknowledged by so many seconds after the last one was due.
+const HELD_SHARE: f64 = 0.99;
+const HELD_S: f64 = 1.0;
+/// Below this idle share of the machine no latency is compared.
+const IDLE_SHARE_MIN: f64 = 0.3;
+/// A cold reader read from the device at least this share of what it was served, or it was not cold.
+const COLD_SHARE_MIN: f64 = 0.8;
+/// A throughput run has lasted when this share of its bytes is past polylogue's segment writer.
+const SEGMENT_SHARE_MIN: f64 = 0.5;
+/// What percentiles are called and which they are.
+const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
+const MILLION: f64 = 1e6;
+
+/// What runs need from their surroundings.
+#[derive(Debug)]
+pub struct Surroundings<'a> {
+    /// Where programs are.
+    pub programs: &'a Programs,
+    /// The folder under which each run makes its own.
+    pub work: &'a Path,
+    /// Whether the user wants to stop.
+    pub interrupt: &'a Interrupt,
+}
+
+/// A side that is being run.
+struct OneSide<'a> {
+    kind: Kind,
+    driver: Driver,
+    load: Load,
+    target: Target,
+    around: &'a Surroundings<'a>,
+    place: Folder,
+    running: Running,
+    line: &'a mut ResultLine,
+    each_second: &'a mut dyn FnMut(&Second),
+}
+
+/// Runs `side` and writes its figures into `line`.
+///
+/// # Errors
+/// When something cannot be started or used. A loss or a rate that was not held is no error but a failure in the line.
+pub fn run(
+    kind: Kind,
+    driver: Driver,
+    side: &Side,
+    around: &Surroundings<'_>,
+    line: &mut ResultLine,
+    each_second: &mut dyn FnMut(&Second),
+) -> Result<()> {
+    let place = Folder::create(&around.work.join("run"))?;
+    let load = side.load;
+    line.conditions = Some(conditions(driver, side));
+    let canned = (load.partitions, load.message_bytes);
+    let running = Running::start(&side.target, around.programs, place.path(), canned, around.interrupt)?;
+    Wire::connect(running.bootstrap())?.create_topic(TOPIC, load.partitions, &[])?;
+    let target = side.target.clone();
+    let mut side = OneSide { kind, driver, load, target, around, place, running, line, each_second };
+    match kind {
+        Kind::Cost | Kind::Throughput => side.by_count(),
+        Kind::Latency | Kind::Size | Kind::Cold => side.by_time(),
+        Kind::Bare => Err(BenchError::new("the bare loops have no broker")),
+    }?;
+    side.running.check()
+}
+
+fn conditions(driver: Driver, side: &Side) -> Conditions {
+    let (load, batching) = (side.load, side.load.batching);
+    Conditions {
+        target: side.target.name(),
+        durability: side.target.durability().to_owned(),
+        client: driver.name().to_owned(),
+        batching: format!("{} bytes, linger {} ms", batching.bytes, batching.linger_us / 1_000),
+        in_flight: load.in_flight,
+        message_bytes: load.message_bytes,
+        partitions: load.partitions,
+        groups: load.groups,
+        rate: load.rate,
+    }
+}
+
+impl OneSide<'_> {
+    fn spec(&self) -> Spec {
+        let load = self.load;
+        Spec {
+            bootstrap: self.running.bootstrap().to_owned(),
+            topic: TOPIC.to_owned(),
+            partitions: load.partitions,
+            producers: 1,
+            producer_base: MEASURED_PRODUCER,
+            consumers: 1,
+            // The null broker keeps nothing that could be read.
+            groups: if self.target == Target::Null { 0 } else { load.groups },
+            message_bytes: load.message_bytes,
+            rate: load.rate,
+            messages: 0,
+            warmup_ms: load.warmup_ms,
+            window_ms: load.window_ms,
+            batch_bytes: load.batching.bytes,
+            linger_us: load.batching.linger_us,
+            batches_per_request: load.batching.per_request,
+            in_flight: load.in_flight,
+            from: From::End,
+            expect: 0,
+            read_bytes_per_s_max: 0,
+            verify: true,
+        }
+    }
+
+    fn counted(&self, messages: u64, producer_base: u32) -> Spec {
+        Spec { messages, producer_base, rate: 0, groups: 0, warmup_ms: 0, window_ms: COUNT_MS_MAX, ..self.spec() }
+    }
+
+    fn reading(&self, expect: u64) -> Spec {
+        let verify = self.target != Target::Null;
+        let (from, window_ms) = (From::Beginning, COUNT_MS_MAX);
+        Spec { producers: 0, groups: 1, from, expect, rate: 0, warmup_ms: 0, window_ms, verify, ..self.spec() }
+    }
+
+    fn figure(&mut self, name: &str, value: f64) {
+        if value.is_finite() {
+            self.line.figures.insert(name.to_owned(), value);
+        }
+    }
+
+    fn fail(&mut self, what: String) {
+        self.line.failures.push(what);
+    }
+
+    /// What a smoke run cannot be blamed for.
+    fn fail_in_full(&mut self, what: String) {
+        if !self.line.quick {
+            self.fail(what);
+        }
+    }
+
+    fn drive(&mut self, specs: &[Spec]) -> Result<Vec<Told>> {
+        self.running.check()?;
+        let (programs, interrupt) = (self.around.programs, self.around.interrupt);
+        let told = drive(self.driver, specs, programs, self.place.path(), interrupt, self.each_second)?;
+        for told in &told {
+            self.judge(&told.done);
+        }
+        Ok(told)
+    }
+
+    /// A run with a loss is a failed run.
+    fn judge(&mut self, done: &Done) {
+        let wrong = [
+            ("not acknowledged", done.errors),
+            ("lost", done.lost),
+            ("duplicated", done.duplicated),
+            ("out of order", done.out_of_order),
+        ];
+        for (what, count) in wrong {
+            if count > 0 {
+                self.fail(format!("{count} messages {what}"));
+            }
+        }
+        if let Some(error) = &done.error {
+            self.fail(error.clone());
+        }
+    }
+
+    /// The broker when its background work is done; `None` for a broker of somebody else.
+    fn idle(&mut self) -> Result<Option<Sample>> {
+        self.around.interrupt.check()?;
+        let Some(pid) = self.running.pid() else { return Ok(None) };
+        let (sample, idle) = wait_idle(pid)?;
+        if !idle {
+            self.fail(format!("the broker was not idle after {} s", crate::sample::IDLE_S_MAX));
+        }
+        Ok(Some(sample))
+    }
+
+    fn by_count(&mut self) -> Result<()> {
+        let load = self.load;
+        self.produce(load.warm_messages, WARM_PRODUCER)?;
+        let before = self.idle()?;
+        let (rate, acked, client_cpu_s) = self.produce(load.messages, MEASURED_PRODUCER)?;
+        if let Some(share) = self.segment_share(acked + load.warm_messages) {
+            self.figure("past_the_segment_writer", share);
+            if share < SEGMENT_SHARE_MIN && self.kind == Kind::Throughput {
+                self.fail_in_full(format!(
+                    "too short: only {:.0} % of the bytes are past the segment writer",
+                    share * 100.0
+                ));
+            }
+        }
+        let after = self.idle()?;
+        self.figure("produce_per_s", rate);
+        self.costs("produce", before, after, acked, client_cpu_s);
+        if self.kind == Kind::Cost {
+            let expect = acked + load.warm_messages;
+            let spec = self.reading(expect);
+            self.drive(std::slice::from_ref(&spec))?;
+            let before = self.idle()?;
+            let told = self.drive(&[spec])?;
+            let after = self.idle()?;
+            let done = told.into_iter().next().unwrap_or_default().done;
+            self.figure("fetch_per_s", done.received as f64 / done.read_s);
+            self.costs("fetch", before, after, done.received, Some(done.cpu_s));
+        }
+        Ok(())
+    }
+
+    /// Writes so many messages: the rate, how many were acknowledged, the client's processor time where it is known.
+    fn produce(&mut self, messages: u64, producer: u32) -> Result<(f64, u64, Option<f64>)> {
+        let spec = self.counted(messages, producer);
+        if self.driver == Driver::PerfTest {
+            let perf = perf::produce(&self.around.programs.kafka, &spec, self.place.path(), self.around.interrupt)?;
+            if perf.arrived != perf.records && self.target != Target::Null {
+                self.fail(format!("{} messages were sent, {} arrived", perf.records, perf.arrived));
+            }
+            return Ok((perf.records_per_s, perf.records, None));
+        }
+        let done = self.drive(&[spec])?.into_iter().next().unwrap_or_default().done;
+        Ok((done.acked as f64 / done.publish_s, done.acked, Some(done.cpu_s)))
+    }
+
+    fn costs(
+        &mut self,
+        what: &str,
+        before: Option<Sample>,
+        after: Option<Sample>,
+        messages: u64,
+        client_cpu_s: Option<f64>,
+    ) {
+        let millions = messages as f64 / MILLION;
+        if let Some(client) = client_cpu_s {
+            self.figure(&format!("{what}_client_cpu_s_per_million"), client / millions);
+        }
+        let (Some(before), Some(after)) = (before, after) else { return };
+        self.figure(&format!("{what}_cpu_s_per_million"), (after.cpu_s - before.cpu_s) / millions);
+        let bytes = messages as f64 * f64::from(self.load.message_bytes);
+        let written = after.write_bytes.saturating_sub(before.write_bytes) as f64;
+        if what == "produce" {
+            self.figure("written_per_byte", written / bytes);
+        }
+        self.figure("anonymous_mib", after.anonymous_bytes as f64 / f64::from(1 << 20));
+        self.figure("files", after.files as f64);
+        self.figure("threads", after.threads as f64);
+    }
+
+    /// Which share of the acknowledged bytes lies in polylogue's segments; `None` for others.
+    fn segment_share(&self, acked: u64) -> Option<f64> {
+        if !matches!(self.target, Target::PolylogueSync | Target::PolylogueAsync) {
+            return None;
+        }
+        let bytes = bytes_below(&self.place.path().join("data"), "segments");
+        Some(bytes as f64 / (acked as f64 * f64::from(self.load.message_bytes)))
+    }
+
+    fn by_time(&mut self) -> Result<()> {
+        let load = self.load;
+        let mut specs = vec![self.spec()];
+        if load.backlog > 0 {
+            let spec = self.counted(load.backlog, WARM_PRODUCER);
+            let spec = Spec { batch_bytes: 1_000_000, ..spec };
+            self.drive(&[spec])?;
+            self.idle()?;
+            rustix::fs::sync();
+            forget_pages(&self.place.path().join("data"))?;
+        }
+        if load.cold_bytes_per_s > 0 {
+            let (warmup_ms, window_ms) = (load.warmup_ms, load.window_ms);
+            // By time: a disk that is slower than the bound is no loss.
+            specs.push(Spec { read_bytes_per_s_max: load.cold_bytes_per_s, warmup_ms, window_ms, ..self.reading(0) });
+        }
+        let before = self.idle()?;
+        let sampler = self.running.pid().map(Sampler::start).transpose()?;
+        let machine = Machine::take()?;
+        let told = self.drive(&specs);
+        let idle = machine_idle(&machine)?;
+        let samples = sampler.map(Sampler::finish).unwrap_or_default();
+        let mut told = told?.into_iter();
+        let live = told.next().unwrap_or_default();
+        let after = self.idle()?;
+        self.figure("machine_idle", idle);
+        self.latencies(&live, idle)?;
+        self.costs("produce", before, after, live.done.acked, Some(live.done.cpu_s));
+        if let Some(cold) = told.next() {
+            self.cold(&cold.done, before, after);
+        }
+        self.line.series = Some(series(&live.seconds, &samples));
+        Ok(())
+    }
+
+    fn latencies(&mut self, live: &Told, idle: f64) -> Result<()> {
+        let load = self.load;
+        let publish = Latency::from_text(&live.done.publish)?;
+        let end_to_end = Latency::from_text(&live.done.end_to_end)?;
+        for (what, latency) in [("publish", &publish), ("end_to_end", &end_to_end)] {
+            for (name, percentile) in PERCENTILES {
+                if let Some(ns) = latency.percentile(percentile) {
+                    self.figure(&format!("{what}_{name}_ms"), seconds(ns) * 1e3);
+                }
+            }
+            if let Some(mean) = latency.mean() {
+                self.figure(&format!("{what}_mean_ms"), mean / MILLION);
+                self.figure(&format!("{what}_max_ms"), seconds(latency.max()) * 1e3);
+            }
+        }
+        let window_s = load.window_ms as f64 / 1e3;
+        self.figure("produce_per_s", publish.count() as f64 / window_s);
+        if load.rate > 0 {
+            let late_s = live.done.publish_s - (load.warmup_ms + load.window_ms) as f64 / 1e3;
+            let share = publish.count() as f64 / (load.rate as f64 * window_s);
+            if share < HELD_SHARE || late_s > HELD_S {
+                self.fail(format!(
+                    "the rate was not held: {:.1} % acknowledged, the last {late_s:.2} s late",
+                    share * 100.0
+                ));
+            }
+            if idle < IDLE_SHARE_MIN {
+                self.fail_in_full(format!("the machine was only {:.0} % idle: no latency is compared", idle * 100.0));
+            }
+        }
+        Ok(())
+    }
+
+    fn cold(&mut self, done: &Done, before: Option<Sample>, after: Option<Sample>) {
+        self.figure("cold_read_bytes_per_s", done.read_bytes as f64 / done.read_s);
+        let (Some(before), Some(after)) = (before, after) else { return };
+        let device = after.read_bytes.saturating_sub(before.read_bytes) as f64;
+        let share = device / done.read_bytes as f64;
+        self.figure("device_read_per_byte_served", share);
+        if share < COLD_SHARE_MIN {
+            self.fail(format!(
+                "the reader was not cold: only {:.0} % of what it got came from the device",
+                share * 100.0
+            ));
+        }
+    }
+}
+
+fn machine_idle(before: &Machine) -> Result<f64> {
+    Ok(Machine::take()?.idle_since(before))
+}
+
+fn series(told: &[Second], samples: &[Sample]) -> Series {
+    let micros = |p99: Option<u64>, max: u64| p99.unwrap_or(max) / 1_000;
+    let cpu = samples.windows(2).filter_map(|pair| Some(pair.last()?.cpu_s - pair.first()?.cpu_s));
+    Series {
+        acked: told.iter().map(|second| second.acked).collect(),
+        received: told.iter().map(|second| second.received).collect(),
+        publish_us: told.iter().map(|second| micros(second.publish_p99_ns, second.publish_max_ns)).collect(),
+        end_to_end_us: told.iter().map(|second| micros(second.end_to_end_p99_ns, second.end_to_end_max_ns)).collect(),
+        broker_cpu_s: cpu.map(|cpu| (cpu * 100.0).round() / 100.0).collect(),
+        broker_anonymous_mib: samples.iter().map(|sample| sample.anonymous_bytes >> 20).collect(),
+    }
+}
+
+/// All files below a folder. What cannot be read, because it has just gone, is left out.
+fn files_below(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    files
+}
+
+fn bytes_below(folder: &Path, named: &str) -> u64 {
+    let inside = |path: &std::path::PathBuf| path.components().any(|part| part.as_os_str() == named);
+    let length = |path: std::path::PathBuf| path.metadata().map_or(0, |found| found.len());
+    files_below(folder).into_iter().filter(inside).map(length).sum()
+}
+
+/// Has the page cache forget a broker's files, which have been flushed.
+fn forget_pages(folder: &Path) -> Result<()> {
+    for path in files_below(folder) {
+        // A file that has gone since has no pages either.
+        let Ok(file) = File::open(&path) else { continue };
+        fadvise(&file, 0, None, Advice::DontNeed)
+            .context(|| format!("cannot have the page cache forget {}", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! What a broker's process costs: read from /proc.
+//!
+//! ```text
+//!   /proc/PID/stat       user and system time, in ticks of 10 ms     threads
+//!   /proc/PID/status     RssAnon, RssFile                            cheap: smaps_rollup walks all pages and would be noticed
+//!   /proc/PID/io         read_bytes, write_bytes                     what went to and came from the device
+//!   /proc/PID/fd         open files
+//!   /proc/stat           how much of the machine was idle
+//! ```
+
+use crate::clock::{SECOND_NS, monotonic_ns, seconds};
+use crate::error::{BenchError, Context, Result};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// How often a process is looked at.
+const EVERY: Duration = Duration::from_secs(1);
+/// The most samples that are kept: four hours of them.
+const SAMPLES_MAX: usize = 4 * 3_600;
+/// A broker is idle when it uses less than this share of one core over [`EVERY`].
+const IDLE_SHARE: f64 = 0.03;
+/// How long is waited for a broker's background work. Seconds.
+pub const IDLE_S_MAX: u64 = 90;
+
+/// A process at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Sample {
+    /// Seconds since sampling began.
+    pub at_s: f64,
+    /// User and system time since the process began. Seconds.
+    pub cpu_s: f64,
+    /// Memory of its own. Bytes.
+    pub anonymous_bytes: u64,
+    /// Mapped files, as far as they are in memory. Bytes.
+    pub file_bytes: u64,
+    /// Open files and sockets.
+    pub files: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Bytes that had to come from the device since the process began.
+    pub read_bytes: u64,
+    /// Bytes that were written for the device since the process began.
+    pub write_bytes: u64,
+}
+
+fn read(path: &str) -> Result<String> {
+    fs::read_to_string(path).context(|| format!("cannot read {path}"))
+}
+
+/// The number after `name` in lines of `NAME: NUMBER ...`.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// User and system time, and the number of threads, of a line of /proc/PID/stat. The name in it, in brackets, may hold anything.
+fn parse_stat(text: &str) -> Option<(u64, u64)> {
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    Some((number(11)? + number(12)?, number(17)?))
+}
+
+impl Sample {
+    /// Looks at a process.
+    ///
+    /// # Errors
+    /// When it is gone or belongs to somebody else.
+    pub fn take(pid: u32) -> Result<Sample> {
+        let stat = read(&format!("/proc/{pid}/stat"))?;
+        let (ticks, threads) =
+            parse_stat(&stat).ok_or_else(|| BenchError::new(format!("/proc/{pid}/stat is not as expected: {stat}")))?;
+        let status = read(&format!("/proc/{pid}/status"))?;
+        let io = read(&format!("/proc/{pid}/io"))?;
+        let files = fs::read_dir(format!("/proc/{pid}/fd")).context(|| format!("cannot list /proc/{pid}/fd"))?.count();
+        let kib = |name| field(&status, name).unwrap_or(0).saturating_mul(1_024);
+        Ok(Sample {
+            at_s: seconds(monotonic_ns()),
+            cpu_s: ticks as f64 / rustix::param::clock_ticks_per_second() as f64,
+            anonymous_bytes: kib("RssAnon"),
+            file_bytes: kib("RssFile").saturating_add(kib("RssShmem")),
+            files: files as u64,
+            threads,
+            read_bytes: field(&io, "read_bytes").unwrap_or(0),
+            write_bytes: field(&io, "write_bytes").unwrap_or(0),
+        })
+    }
+}
+
+/// How much processor time the machine had and how much of it was idle, in ticks since it was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Machine {
+    idle: u64,
+    all: u64,
+}
+
+impl Machine {
+    /// Looks at the machine.
+    ///
+    /// # Errors
+    /// When /proc/stat cannot be read.
+    pub fn take() -> Result<Machine> {
+        let text = read("/proc/stat")?;
+        let first = text.lines().next().unwrap_or_default();
+        // user nice system idle iowait irq softirq steal; guest times are part of user and nice.
+        let ticks: Vec<u64> = first.split_whitespace().skip(1).take(8).filter_map(|tick| tick.parse().ok()).collect();
+        let idle = ticks.get(3).zip(ticks.get(4)).map(|(idle, waiting)| idle + waiting);
+        let idle = idle.ok_or_else(|| BenchError::new(format!("/proc/stat is not as expected: {first}")))?;
+        Ok(Machine { idle, all: ticks.iter().sum() })
+    }
+
+    /// The idle share of the time since `before`, 0 to 1.
+    #[must_use]
+    pub fn idle_since(&self, before: &Machine) -> f64 {
+        let all = self.all.saturating_sub(before.all).max(1);
+        self.idle.saturating_sub(before.idle) as f64 / all as f64
+    }
+}
+
+/// Waits until a process has been idle for a second, and gives the sample then; after [`IDLE_S_MAX`] the one there is, and `false`.
+///
+/// # Errors
+/// When the process has gone.
+pub fn wait_idle(pid: u32) -> Result<(Sample, bool)> {
+    let end = monotonic_ns().saturating_add(IDLE_S_MAX * SECOND_NS);
+    let mut before = Sample::take(pid)?;
+    loop {
+        std::thread::sleep(EVERY);
+        let now = Sample::take(pid)?;
+        if now.cpu_s - before.cpu_s <= IDLE_SHARE * (now.at_s - before.at_s) {
+            return Ok((now, true));
+        }
+        if monotonic_ns() > end {
+            return Ok((now, false));
+        }
+        before = now;
+    }
+}
+
+/// Looks at a process every second on a thread of its own.
+#[derive(Debug)]
+pub struct Sampler {
+    stop: Sender<()>,
+    thread: JoinHandle<Vec<Sample>>,
+}
+
+impl Sampler {
+    /// Begins.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn start(pid: u32) -> Result<Sampler> {
+        let (stop, stopped): (Sender<()>, Receiver<()>) = channel();
+        let body = move || {
+            let begin = seconds(monotonic_ns());
+            let mut samples = Vec::new();
+            loop {
+                match Sample::take(pid) {
+                    Ok(sample) if samples.len() < SAMPLES_MAX => {
+                        samples.push(Sample { at_s: sample.at_s - begin, ..sample });
+                    }
+                    // A process that has gone is found by whoever started it.
+                    Ok(_) | Err(_) => {}
+                }
+                if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+                    return samples;
+                }
+            }
+        };
+        let thread = Builder::new()
+            .name("bench-sample".to_owned())
+            .spawn(body)
+            .context(|| "cannot start a thread".to_owned())?;
+        Ok(Sampler { stop, thread })
+    }
+
+    /// Ends, and gives what was seen.
+    #[must_use]
+    pub fn finish(self) -> Vec<Sample> {
+        drop(self.stop);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::process_cpu_ns;
+    use std::hint::black_box;
+
+    #[test]
+    fn stat_is_read_whatever_the_process_is_called() {
+        let line = "4711 (a) b ) (c) S 1 2 3 4 5 6 7 8 9 10 111 22 0 0 20 0 33 0 99 1000 500";
+        assert_eq!(parse_stat(line), Some((133, 33)));
+        assert_eq!(parse_stat("4711 (short) S 1"), None);
+        assert_eq!(field("RssAnon:\t  12 kB\nRssFile:\t 3 kB\n", "RssFile"), Some(3));
+    }
+
+    /// This very process burns a while. The clock of its processor time is read before and after each sample: what was sampled
+    /// lies between the shorter and the longer span, but for a tick at either end, whatever other tests burn meanwhile.
+    #[test]
+    fn processor_time_agrees_with_the_systems_own_clock() {
+        let me = std::process::id();
+        let look = || {
+            let earlier = process_cpu_ns();
+            let sample = Sample::take(me).expect("a sample");
+            (seconds(earlier), sample, seconds(process_cpu_ns()))
+        };
+        let (before_from, before, before_to) = look();
+        let (start, mut sum) = (process_cpu_ns(), 0_u64);
+        while process_cpu_ns() - start < 400 * crate::clock::MS_NS {
+            sum = black_box(sum.wrapping_add(black_box(1)));
+        }
+        let (after_from, after, after_to) = look();
+        let sampled = after.cpu_s - before.cpu_s;
+        let (least, most) = (after_from - before_to - 0.02, after_to - before_from + 0.02);
+        assert!((least..=most).contains(&sampled), "sampled {sampled}, the clock says {least} to {most}");
+        assert!(after.threads >= 1 && after.files >= 3);
+    }
+
+    #[test]
+    fn memory_agrees_with_what_was_taken() {
+        let me = std::process::id();
+        let before = Sample::take(me).expect("a sample");
+        let block = black_box(vec![1_u8; 64 << 20]);
+        let grown = Sample::take(me).expect("a sample").anonymous_bytes.saturating_sub(before.anonymous_bytes);
+        assert!(grown >= 48 << 20, "64 MiB were touched, {grown} bytes were seen");
+        drop(block);
+    }
+
+    #[test]
+    fn an_idle_process_is_seen_to_be_idle() {
+        let mut child = std::process::Command::new("sleep").arg("30").spawn().expect("sleep starts");
+        let idle = wait_idle(child.id());
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+        assert!(idle.expect("it was there").1);
+    }
+}

@@ -1,0 +1,184 @@
+//! Whether every message arrived once and in order.
+//!
+//! ```text
+//!   of one producer, in one partition
+//!   arrives    0   1   2   5   6   4   5   7        next expected: 8
+//!                          |       |   |            missing: 3
+//!                    gap 3..5      |   '- seen before: duplicated
+//!                                  '- fills a hole: out of order
+//! ```
+
+use std::collections::BTreeMap;
+
+/// Holes that are remembered one by one for a producer and partition; a run with more has failed anyway, and the oldest then
+/// count as lost for good.
+pub const HOLES_MAX: usize = 4_096;
+/// Producers that are followed in a partition; messages of any others are not ours and count as duplicated.
+pub const PRODUCERS_MAX: usize = 1_024;
+
+/// What was wrong with the messages of one reader or of several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Findings {
+    /// Different messages that arrived.
+    pub received: u64,
+    /// Messages after which others arrived and which never did.
+    pub lost: u64,
+    /// Messages that arrived again.
+    pub duplicated: u64,
+    /// Messages that arrived after later ones.
+    pub out_of_order: u64,
+}
+
+impl Findings {
+    /// Adds what another reader found.
+    pub fn add(&mut self, other: Findings) {
+        // What never came from a producer has any number for a sequence: the sums must bear it.
+        self.received = self.received.saturating_add(other.received);
+        self.lost = self.lost.saturating_add(other.lost);
+        self.duplicated = self.duplicated.saturating_add(other.duplicated);
+        self.out_of_order = self.out_of_order.saturating_add(other.out_of_order);
+    }
+}
+
+/// The messages of one producer in one partition.
+#[derive(Debug, Clone, Default)]
+struct Track {
+    next: u64,
+    /// Sequences that were jumped over: start and end (exclusive).
+    holes: BTreeMap<u64, u64>,
+    given_up: u64,
+    findings: Findings,
+}
+
+impl Track {
+    fn see(&mut self, sequence: u64) {
+        if sequence >= self.next {
+            if sequence > self.next {
+                self.holes.insert(self.next, sequence);
+                if self.holes.len() > HOLES_MAX {
+                    let oldest = self.holes.pop_first();
+                    self.given_up = self.given_up.saturating_add(oldest.map_or(0, |(start, end)| end - start));
+                }
+            }
+            self.next = sequence.saturating_add(1);
+            self.findings.received += 1;
+        } else {
+            self.see_again(sequence);
+        }
+    }
+
+    fn see_again(&mut self, sequence: u64) {
+        let hole = self.holes.range(..=sequence).next_back().map(|(start, end)| (*start, *end));
+        match hole.filter(|(_, end)| sequence < *end) {
+            None => self.findings.duplicated += 1,
+            Some((start, end)) => {
+                self.holes.remove(&start);
+                if start < sequence {
+                    self.holes.insert(start, sequence);
+                }
+                if sequence + 1 < end {
+                    self.holes.insert(sequence + 1, end);
+                }
+                self.findings.received += 1;
+                self.findings.out_of_order += 1;
+            }
+        }
+    }
+
+    fn findings(&self) -> Findings {
+        let open = self.holes.iter().fold(self.given_up, |sum, (start, end)| sum.saturating_add(end - start));
+        Findings { lost: open, ..self.findings }
+    }
+}
+
+/// Follows what one reader gets of all its partitions.
+#[derive(Debug, Clone, Default)]
+pub struct Verifier {
+    /// By partition; few producers each.
+    tracks: Vec<Vec<(u32, Track)>>,
+    strangers: u64,
+}
+
+impl Verifier {
+    /// A reader of partitions below `partitions`, which has seen nothing.
+    #[must_use]
+    pub fn new(partitions: u32) -> Verifier {
+        Verifier { tracks: vec![Vec::new(); partitions as usize], strangers: 0 }
+    }
+
+    /// Takes note of a message. One of a partition that there is not is not counted as received.
+    pub fn see(&mut self, partition: u32, producer: u32, sequence: u64) {
+        let Some(tracks) = self.tracks.get_mut(partition as usize) else { return };
+        let place = tracks.iter().position(|(number, _)| *number == producer).unwrap_or_else(|| {
+            if tracks.len() < PRODUCERS_MAX {
+                tracks.push((producer, Track::default()));
+            }
+            tracks.len() - 1
+        });
+        match tracks.get_mut(place).filter(|(number, _)| *number == producer) {
+            Some((_, track)) => track.see(sequence),
+            None => self.strangers += 1,
+        }
+    }
+
+    /// What was wrong so far. Messages that were sent last and never arrived leave no hole: compare `received` with what was sent.
+    #[must_use]
+    pub fn findings(&self) -> Findings {
+        let mut findings = Findings { duplicated: self.strangers, ..Findings::default() };
+        self.tracks.iter().flatten().for_each(|(_, track)| findings.add(track.findings()));
+        findings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn see(sequences: impl IntoIterator<Item = u64>) -> Findings {
+        let mut verifier = Verifier::new(2);
+        sequences.into_iter().for_each(|sequence| verifier.see(1, 7, sequence));
+        verifier.findings()
+    }
+
+    #[test]
+    fn all_in_order_is_right() {
+        assert_eq!(see(0..1_000), Findings { received: 1_000, ..Findings::default() });
+    }
+
+    #[test]
+    fn a_lost_message_is_found() {
+        assert_eq!(see([0, 1, 3]), Findings { received: 3, lost: 1, ..Findings::default() });
+        assert_eq!(see([2]), Findings { received: 1, lost: 2, ..Findings::default() });
+    }
+
+    #[test]
+    fn a_doubled_message_is_found() {
+        assert_eq!(see([0, 1, 1, 2, 0]), Findings { received: 3, duplicated: 2, ..Findings::default() });
+    }
+
+    #[test]
+    fn swapped_messages_are_found() {
+        assert_eq!(see([0, 2, 1, 3]), Findings { received: 4, out_of_order: 1, ..Findings::default() });
+        assert_eq!(see([0, 3, 2, 1, 2]), Findings { received: 4, out_of_order: 2, duplicated: 1, lost: 0 });
+    }
+
+    #[test]
+    fn producers_and_partitions_are_told_apart() {
+        let mut verifier = Verifier::new(2);
+        for sequence in 0..3 {
+            for (partition, producer) in [(0, 1), (0, 2), (1, 1)] {
+                verifier.see(partition, producer, sequence);
+            }
+        }
+        verifier.see(2, 1, 0);
+        assert_eq!(verifier.findings(), Findings { received: 9, ..Findings::default() });
+    }
+
+    #[test]
+    fn more_holes_than_are_remembered_stay_lost() {
+        let odd = (0..3 * HOLES_MAX as u64).map(|n| 2 * n + 1);
+        let findings = see(odd.chain([0]));
+        assert_eq!(findings.lost, 3 * HOLES_MAX as u64);
+        assert_eq!(findings.duplicated, 1, "a hole that was given up is not told from a message that was there");
+    }
+}

@@ -1,0 +1,146 @@
+//! Runs the matrix, round by round, and keeps every result as soon as it is there.
+
+use crate::bare::{Bare, sendfile_loop, write_loop};
+use crate::error::Result;
+use crate::matrix::{Cell, Kind, Scale, Side, cells, turns};
+use crate::process::{Folder, Interrupt};
+use crate::progress::Progress;
+use crate::results::{ResultLine, Stamped, append};
+use crate::run::{Surroundings, run};
+use crate::target::{Programs, Target};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The file of the bare loops: larger than the processors' caches. Bytes.
+const BARE_FILE_BYTES: u64 = 256 << 20;
+/// Bytes of a bare loop: in full, in a smoke run, and with a flush for every small batch.
+const BARE_BYTES: u64 = 4 << 30;
+const BARE_QUICK_BYTES: u64 = 64 << 20;
+const BARE_FLUSHED_BYTES: u64 = 512 << 20;
+/// How long the machine is left alone between two sides, after what is dirty has been flushed.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// What is to be run.
+#[derive(Debug)]
+pub struct Plan {
+    /// A smoke run.
+    pub quick: bool,
+    /// Rounds of every cell.
+    pub rounds: u32,
+    /// Only cells whose name contains one of these; all, when there are none.
+    pub only: Vec<String>,
+    /// Sides on these targets are left out.
+    pub without: Vec<Target>,
+    /// Where result lines go.
+    pub results: PathBuf,
+    /// Where brokers have their data.
+    pub work: PathBuf,
+}
+
+impl Plan {
+    /// The cells that it has, without the sides that are left out.
+    #[must_use]
+    pub fn cells(&self) -> Vec<Cell> {
+        let mut cells = cells(Scale { quick: self.quick });
+        cells.retain(|cell| self.only.is_empty() || self.only.iter().any(|part| cell.name.contains(part.as_str())));
+        cells.iter_mut().for_each(|cell| cell.sides.retain(|side| !self.without.contains(&side.target)));
+        cells
+    }
+}
+
+/// Runs the plan; gives the lines. A side that cannot be run is told as a failed line, and the rest goes on.
+///
+/// # Errors
+/// When results cannot be kept, or the user wants to stop: what was measured until then is in the file.
+pub fn versus(
+    plan: &Plan,
+    programs: &Programs,
+    interrupt: &Interrupt,
+    progress: &mut Progress,
+) -> Result<Vec<ResultLine>> {
+    let stamped = Stamped::here(plan.quick)?;
+    let cells = plan.cells();
+    let mut lines = Vec::new();
+    let total: usize = cells.iter().map(|cell| cell.sides.len().max(1)).sum::<usize>() * plan.rounds as usize;
+    progress.start(total);
+    for cell in &cells {
+        for round in 1..=plan.rounds {
+            if cell.kind == Kind::Bare {
+                interrupt.check()?;
+                progress.side(&cell.name, "machine", round);
+                let line = bare_line(plan, &stamped, cell, round)?;
+                keep(plan, &mut lines, line, progress)?;
+            }
+            for side in turns(cell, round) {
+                interrupt.check()?;
+                settle(plan.quick);
+                progress.side(&cell.name, &side.label, round);
+                let line = one(plan, &stamped, cell, side, round, programs, interrupt, progress);
+                interrupt.check()?;
+                keep(plan, &mut lines, line, progress)?;
+            }
+        }
+    }
+    progress.end();
+    Ok(lines)
+}
+
+fn keep(plan: &Plan, lines: &mut Vec<ResultLine>, line: ResultLine, progress: &mut Progress) -> Result<()> {
+    append(&plan.results, &line)?;
+    progress.line(&line);
+    lines.push(line);
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments, reason = "what a side needs; a struct for one call would say the same twice")]
+fn one(
+    plan: &Plan,
+    stamped: &Stamped,
+    cell: &Cell,
+    side: &Side,
+    round: u32,
+    programs: &Programs,
+    interrupt: &Interrupt,
+    progress: &mut Progress,
+) -> ResultLine {
+    let mut line = stamped.line(&cell.name, &side.label, round);
+    let around = Surroundings { programs, work: &plan.work, interrupt };
+    let ran = run(cell.kind, cell.driver, side, &around, &mut line, &mut |second| progress.second(second));
+    if let Err(e) = ran {
+        line.failures.push(e.to_string());
+    }
+    line
+}
+
+fn settle(quick: bool) {
+    rustix::fs::sync();
+    if !quick {
+        std::thread::sleep(SETTLE);
+    }
+}
+
+fn bare_line(plan: &Plan, stamped: &Stamped, cell: &Cell, round: u32) -> Result<ResultLine> {
+    let mut line = stamped.line(&cell.name, "machine", round);
+    for (name, bare) in bare_loops(plan)? {
+        line.figures.insert(format!("{name}_cpu_s_per_million"), bare.cpu_s_per_million);
+        line.figures.insert(format!("{name}_per_s"), bare.messages_per_s);
+    }
+    Ok(line)
+}
+
+/// All bare loops, by their names.
+///
+/// # Errors
+/// When the machine refuses.
+fn bare_loops(plan: &Plan) -> Result<Vec<(&'static str, Bare)>> {
+    let folder = Folder::create(&plan.work.join("bare"))?;
+    let bytes = |full| if plan.quick { BARE_QUICK_BYTES } else { full };
+    let write = |batch, flushed, full| write_loop(folder.path(), bytes(full), batch, BARE_FILE_BYTES, flushed);
+    Ok(vec![
+        ("write_16KB", write(16_384, false, BARE_BYTES)?),
+        ("write_16KB_flushed", write(16_384, true, BARE_FLUSHED_BYTES)?),
+        ("write_1MB", write(1_000_000, false, BARE_BYTES)?),
+        ("write_1MB_flushed", write(1_000_000, true, BARE_BYTES)?),
+        ("sendfile", sendfile_loop(folder.path(), bytes(4 * BARE_BYTES), BARE_FILE_BYTES)?),
+    ])
+}

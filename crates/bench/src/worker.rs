@@ -1,0 +1,292 @@
+//! The worker's side of the [`crate::contract`], for clients in Rust: the raw driver, and librdkafka in a program of its own.
+
+use crate::clock::{MS_NS, SECOND_NS, process_cpu_ns, seconds, unix_ns};
+use crate::contract::{DRAIN_MS_MAX, Done, Line, Second, Spec, Start};
+use crate::error::{BenchError, Context, Result};
+use crate::latency::Latency;
+use crate::raw::producer::{Produced, Producers};
+use crate::raw::reader::{ReadOut, Readers};
+use crate::raw::{Shared, Tally, Times};
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// A second is told when this much more has passed, so that both threads have told theirs. Nanoseconds.
+const TELL_AFTER_NS: u64 = 500 * MS_NS;
+/// How often that is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A client that can be made to work. Each of its two halves runs on a thread of its own.
+pub trait Client {
+    /// All producers, connected.
+    type Producers: Send + 'static;
+    /// All readers, connected and placed.
+    type Readers: Send + 'static;
+
+    /// Connects the producers.
+    ///
+    /// # Errors
+    /// When the broker is not there or refuses one.
+    fn producers(spec: &Spec) -> Result<Self::Producers>;
+
+    /// Connects the readers and finds out where they start.
+    ///
+    /// # Errors
+    /// When the broker is not there or refuses one.
+    fn readers(spec: &Spec) -> Result<Self::Readers>;
+
+    /// Sends everything and waits for every answer; what goes wrong is in what it gives.
+    fn produce(producers: Self::Producers, times: Times, shared: &Shared, tally: &mut Tally) -> Produced;
+
+    /// Reads until all that there should be is there, or until time is up; what goes wrong is in what it gives.
+    fn read(readers: Self::Readers, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut;
+}
+
+/// The raw driver.
+#[derive(Debug)]
+pub struct Raw;
+
+impl Client for Raw {
+    type Producers = Producers;
+    type Readers = Readers;
+
+    fn producers(spec: &Spec) -> Result<Producers> {
+        Producers::connect(spec)
+    }
+
+    fn readers(spec: &Spec) -> Result<Readers> {
+        Readers::connect(spec)
+    }
+
+    fn produce(producers: Producers, times: Times, shared: &Shared, tally: &mut Tally) -> Produced {
+        producers.run(times, shared, tally)
+    }
+
+    fn read(readers: Readers, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
+        readers.run(times, shared, tally)
+    }
+}
+
+/// Does what `input` says with client `C` and tells `output` what came of it.
+///
+/// # Errors
+/// When the spec is no good, the broker is not there, or nobody takes the output.
+pub fn work<C: Client>(mut input: impl BufRead, mut output: impl Write) -> Result<()> {
+    let spec: Spec = read_line(&mut input, "the spec")?;
+    spec.check()?;
+    let producers = (spec.producers > 0).then(|| C::producers(&spec)).transpose()?;
+    let readers = (spec.groups > 0).then(|| C::readers(&spec)).transpose()?;
+    tell(&mut output, &Line::Ready(true))?;
+    let start: Start = read_line(&mut input, "the start")?;
+    let measured_ns = start.start_ns.saturating_add(spec.warmup_ms.saturating_mul(MS_NS));
+    let end_ns = measured_ns.saturating_add(spec.window_ms.saturating_mul(MS_NS));
+    let deadline_ns = end_ns.saturating_add(DRAIN_MS_MAX * MS_NS);
+    let times = Times { start_ns: start.start_ns, measured_ns, end_ns, deadline_ns };
+    let done = run::<C>(producers, readers, times, &mut output)?;
+    tell(&mut output, &Line::Done(Box::new(done)))
+}
+
+fn read_line<T: serde::de::DeserializeOwned>(input: &mut impl BufRead, what: &str) -> Result<T> {
+    let mut line = String::new();
+    input.read_line(&mut line).context(|| format!("cannot read {what}"))?;
+    serde_json::from_str(&line).context(|| format!("{what} is no good"))
+}
+
+fn tell(output: &mut impl Write, line: &Line) -> Result<()> {
+    let text = line.to_text()?;
+    writeln!(output, "{text}").and_then(|()| output.flush()).context(|| "nobody takes the output".to_owned())
+}
+
+type Thread<T> = Option<JoinHandle<(T, Latency)>>;
+
+/// Runs `body` on a thread of its own, if there is one.
+fn begin<T: Send + 'static>(
+    name: &str,
+    body: Option<impl FnOnce() -> (T, Latency) + Send + 'static>,
+) -> Result<Thread<T>> {
+    let start =
+        |body| Builder::new().name(name.to_owned()).spawn(body).context(|| format!("cannot start the thread {name}"));
+    body.map(start).transpose()
+}
+
+fn end<T: Default>(thread: Thread<T>) -> Result<(T, Latency)> {
+    match thread.map(JoinHandle::join) {
+        None => Ok((T::default(), Latency::new())),
+        Some(Ok(out)) => Ok(out),
+        Some(Err(_)) => Err(BenchError::new("a thread of the raw driver has panicked; what it said is above")),
+    }
+}
+
+fn run<C: Client>(
+    producers: Option<C::Producers>,
+    readers: Option<C::Readers>,
+    times: Times,
+    output: &mut impl Write,
+) -> Result<Done> {
+    let shared = Arc::new(Shared::default());
+    let (to, seconds_told) = channel();
+    let cpu = process_cpu_ns();
+    let publishing = producers.map(|producers| {
+        let (shared, mut tally) = (Arc::clone(&shared), Tally::new(times.start_ns, true, to.clone()));
+        move || {
+            let produced = C::produce(producers, times, &shared, &mut tally);
+            (produced, tally.into_latency())
+        }
+    });
+    let reading = readers.map(|readers| {
+        let (shared, mut tally) = (Arc::clone(&shared), Tally::new(times.start_ns, false, to.clone()));
+        move || {
+            let read = C::read(readers, times, &shared, &mut tally);
+            (read, tally.into_latency())
+        }
+    });
+    drop(to);
+    let publishing = begin("bench-produce", publishing)?;
+    let reading = begin("bench-read", reading)?;
+    pass_on(&seconds_told, times.start_ns, output)?;
+    let (produced, publish) = end(publishing)?;
+    let (read, end_to_end) = end(reading)?;
+    let since_start = |ns: u64| seconds(ns.saturating_sub(times.start_ns));
+    Ok(Done {
+        sent: produced.sent,
+        acked: produced.acked,
+        errors: produced.errors,
+        error: produced.error.or(read.error),
+        received: read.findings.received,
+        lost: read.findings.lost,
+        duplicated: read.findings.duplicated,
+        out_of_order: read.findings.out_of_order,
+        cpu_s: seconds(process_cpu_ns().saturating_sub(cpu)),
+        publish_s: since_start(produced.last_ack_ns),
+        read_s: since_start(read.last_ns),
+        read_bytes: read.bytes,
+        publish: publish.to_text()?,
+        end_to_end: end_to_end.to_text()?,
+    })
+}
+
+/// Tells each second once, with what both threads say of it, until both have ended.
+fn pass_on(told: &Receiver<Second>, start_ns: u64, output: &mut impl Write) -> Result<()> {
+    let mut waiting: BTreeMap<u64, Second> = BTreeMap::new();
+    loop {
+        let ended = match told.recv_timeout(LOOK_EVERY) {
+            Ok(second) => {
+                let number = second.second;
+                let entry = waiting.entry(number).or_insert(Second { second: number, ..Second::default() });
+                merge(entry, &second);
+                false
+            }
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => true,
+        };
+        let passed = unix_ns().saturating_sub(start_ns.saturating_add(TELL_AFTER_NS)) / SECOND_NS;
+        while let Some(first) = waiting.first_entry().filter(|first| ended || *first.key() < passed) {
+            tell(output, &Line::Second(first.remove()))?;
+        }
+        if ended {
+            return Ok(());
+        }
+    }
+}
+
+/// Adds what another thread says of the same second. A thread that ends tells the rest of its second apart.
+fn merge(into: &mut Second, from: &Second) {
+    into.sent += from.sent;
+    into.acked += from.acked;
+    into.received += from.received;
+    into.publish_max_ns = into.publish_max_ns.max(from.publish_max_ns);
+    into.publish_p99_ns = into.publish_p99_ns.max(from.publish_p99_ns);
+    into.end_to_end_max_ns = into.end_to_end_max_ns.max(from.end_to_end_max_ns);
+    into.end_to_end_p99_ns = into.end_to_end_p99_ns.max(from.end_to_end_p99_ns);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::From;
+    use crate::null::{NullBroker, NullSpec};
+
+    fn null(stall_ms: Option<(u64, u64)>) -> String {
+        let listen = ([127, 0, 0, 1], 0).into();
+        let spec = NullSpec { listen, partitions: 3, message_bytes: 100, stall_ms };
+        NullBroker::start(spec).expect("it starts").address().to_string()
+    }
+
+    fn spec(bootstrap: String) -> Spec {
+        Spec {
+            bootstrap,
+            topic: "t".to_owned(),
+            partitions: 3,
+            producers: 2,
+            producer_base: 0,
+            consumers: 0,
+            groups: 0,
+            message_bytes: 100,
+            rate: 20_000,
+            messages: 0,
+            warmup_ms: 0,
+            window_ms: 1_000,
+            batch_bytes: 16_384,
+            linger_us: 1_000,
+            batches_per_request: 2,
+            in_flight: 5,
+            from: From::Beginning,
+            expect: 0,
+            read_bytes_per_s_max: 0,
+            verify: true,
+        }
+    }
+
+    fn done(spec: &Spec) -> (Done, Vec<Second>) {
+        let start = Start { start_ns: unix_ns() + 20 * MS_NS };
+        let input = format!(
+            "{}\n{}\n",
+            serde_json::to_string(spec).expect("JSON"),
+            serde_json::to_string(&start).expect("JSON")
+        );
+        let mut output = Vec::new();
+        work::<Raw>(input.as_bytes(), &mut output).expect("it works");
+        let text = String::from_utf8(output).expect("text");
+        let lines: Vec<Line> = text.lines().map(|line| Line::parse(line).expect("a line")).collect();
+        assert_eq!(lines.first(), Some(&Line::Ready(true)));
+        let seconds =
+            lines.iter().filter_map(|line| if let Line::Second(second) = line { Some(second.clone()) } else { None });
+        let Some(Line::Done(done)) = lines.last() else { panic!("the last line is done: {text}") };
+        (done.as_ref().clone(), seconds.collect())
+    }
+
+    /// Writes are not answered from 0.3 s to 0.6 s; what was due in the meantime is late by what was left of the stall.
+    #[test]
+    fn a_broker_that_stalls_for_300_ms_shows_it_in_the_tail() {
+        let (done, _) = done(&spec(null(Some((300, 300)))));
+        let publish = Latency::from_text(&done.publish).expect("a histogram");
+        assert_eq!((done.sent, done.acked, done.errors, done.error), (20_000, 20_000, 0, None));
+        assert_eq!(publish.count(), 20_000);
+        assert!(publish.max() >= 290 * MS_NS, "the first stalled message: {} ns", publish.max());
+        let p90 = publish.percentile(90.0).expect("enough samples");
+        assert!(p90 >= 150 * MS_NS, "30 % of all messages were due in the stall: {p90} ns");
+    }
+
+    #[test]
+    fn a_run_by_count_sends_so_many_and_tells_every_second_once() {
+        let spec = Spec { rate: 0, messages: 50_001, window_ms: 60_000, ..spec(null(None)) };
+        let (done, seconds) = done(&spec);
+        assert_eq!(done.acked, 50_001);
+        assert_eq!(seconds.iter().map(|second| second.acked).sum::<u64>(), done.acked);
+        assert!(seconds.windows(2).all(|pair| pair[0].second < pair[1].second));
+        assert!(done.cpu_s > 0.0);
+    }
+
+    /// The null broker's canned messages have stamps of no producer: verification must say that something is wrong.
+    #[test]
+    fn what_was_not_sent_is_found() {
+        let reads = Spec { producers: 0, groups: 1, consumers: 1, expect: 5_000, rate: 0, ..spec(null(None)) };
+        let (unverified, _) = done(&Spec { verify: false, ..reads.clone() });
+        assert!(unverified.received >= 5_000 && unverified.lost == 0, "{unverified:?}");
+        let (verified, _) = done(&reads);
+        assert!(verified.lost > 0, "{verified:?}");
+    }
+}
