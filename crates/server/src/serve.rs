@@ -101,7 +101,7 @@ pub fn run(config: &ServerConfig, settings: Vec<Setting>) -> Result<(), StartErr
     let started = broker.start().map_err(|e| StartError(e.to_string()));
     let result = started.and_then(|()| {
         let broker: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
-        serve(&env, config, settings, bound, broker, live, &runtime, signals)
+        serve(&env, config, settings, bound, Opened { broker, live }, &runtime, signals)
     });
     // Whatever happened: what was acknowledged is flushed, and the next start is quick.
     broker.shutdown();
@@ -170,17 +170,23 @@ fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<Bro
     })
 }
 
+/// A broker that has started, and the settings that it goes by.
+struct Opened {
+    broker: Arc<dyn BrokerHandle>,
+    live: Arc<LiveSettings>,
+}
+
 /// Everything between the broker's start and its end.
 fn serve(
     env: &Env,
     config: &ServerConfig,
     settings: Vec<Setting>,
     bound: Vec<Bound>,
-    broker: Arc<dyn BrokerHandle>,
-    live: Arc<LiveSettings>,
+    opened: Opened,
     runtime: &tokio::runtime::Runtime,
     signals: threads::Signals,
 ) -> Result<(), StartError> {
+    let Opened { broker, live } = opened;
     let mut registry = http::registry();
     let protocols = [Protocol::Kafka.name()];
     let net = Arc::new(Shared {
