@@ -143,7 +143,8 @@ fn open_and_serve(
     }
     let started = broker.start().map_err(|e| StartError(e.to_string()));
     let handle: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
-    let result = started.and_then(|()| serve(config, front, bound, handle, live, runtime, signals));
+    let opened = Opened { broker: handle, live };
+    let result = started.and_then(|()| serve(config, front, bound, opened, runtime, signals));
     // Nobody asks any more.
     front.http.stop();
     // Whatever happened: what was acknowledged is flushed, and the next start is quick.
@@ -212,16 +213,22 @@ fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<Bro
     })
 }
 
+/// A broker that has started, and the settings that it goes by.
+struct Opened {
+    broker: Arc<dyn BrokerHandle>,
+    live: Arc<LiveSettings>,
+}
+
 /// Everything between the broker's start and its end.
 fn serve(
     config: &ServerConfig,
     front: &mut Front,
     bound: Vec<Bound>,
-    broker: Arc<dyn BrokerHandle>,
-    live: Arc<LiveSettings>,
+    opened: Opened,
     runtime: &tokio::runtime::Runtime,
     signals: threads::Signals,
 ) -> Result<(), StartError> {
+    let Opened { broker, live } = opened;
     let net = Arc::new(Shared {
         broker: broker.clone(),
         lanes: Lanes::new(config.inflight_bytes_max, config.connections_max),
