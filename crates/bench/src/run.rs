@@ -339,7 +339,7 @@ impl OneSide<'_> {
             let late_s = live.done.publish_s - (load.warmup_ms + load.window_ms) as f64 / 1e3;
             let share = publish.count() as f64 / (load.rate as f64 * window_s);
             if share < HELD_SHARE || late_s > HELD_S {
-                self.fail(format!(
+                self.fail_in_full(format!(
                     "the rate was not held: {:.1} % acknowledged, the last {late_s:.2} s late",
                     share * 100.0
                 ));
@@ -358,7 +358,7 @@ impl OneSide<'_> {
         let share = device / done.read_bytes as f64;
         self.figure("device_read_per_byte_served", share);
         if share < COLD_SHARE_MIN {
-            self.fail(format!(
+            self.fail_in_full(format!(
                 "the reader was not cold: only {:.0} % of what it got came from the device",
                 share * 100.0
             ));

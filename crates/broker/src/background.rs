@@ -15,6 +15,7 @@ use polylogue_log::journal::Journal;
 use polylogue_log::store::{MergePlan, MergeProgress, Retention, retention_class};
 use polylogue_replicate::Work;
 use polylogue_types::{Map, PartitionId, ShardId, Term};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -25,6 +26,10 @@ const TIMER_MS_MAX: u64 = 500;
 const ROOM_CHECK_MS: u64 = 500;
 /// How often silent producers are looked for. Milliseconds.
 const PRODUCER_CHECK_MS: u64 = 600_000;
+/// Retention looks no more often than this. Milliseconds.
+const RETENTION_LOOK_MS: u64 = 1_000;
+/// How often retention looks at a partition while its messages live, where `retention_check_ms` would be too late for that.
+const LOOKS_PER_RETENTION: u64 = 10;
 /// Log starts that one look of retention moves at the most; the rest has its turn at the next.
 const TRIMS_PER_LOOK_MAX: usize = 4096;
 
@@ -33,6 +38,8 @@ const TRIMS_PER_LOOK_MAX: usize = 4096;
 pub(crate) struct Due {
     room_ms: u64,
     retention_ms: u64,
+    /// When retention looked last.
+    retention_looked_ms: u64,
     producers_ms: u64,
     captured: Map<ShardId, Captured>,
     merges: Map<ShardId, MergePlan>,
@@ -195,7 +202,12 @@ impl Inner {
         let (room, retention, producers) = {
             let mut due = self.due.lock();
             let room = take_due(&mut due.room_ms, now.monotonic_ms, ROOM_CHECK_MS);
-            let retention = take_due(&mut due.retention_ms, now.monotonic_ms, self.config.retention_check_ms);
+            let every_ms = self.config.retention_check_ms.min(RETENTION_LOOK_MS);
+            let looked_ms = std::mem::replace(&mut due.retention_looked_ms, now.monotonic_ms);
+            let retention = take_due(&mut due.retention_ms, now.monotonic_ms, every_ms).then_some(looked_ms);
+            if retention.is_none() {
+                due.retention_looked_ms = looked_ms;
+            }
             (room, retention, take_due(&mut due.producers_ms, now.monotonic_ms, PRODUCER_CHECK_MS))
         };
         if room {
@@ -203,8 +215,8 @@ impl Inner {
             self.take_lost_writers();
         }
         for shard in self.all_shards() {
-            if retention {
-                self.retain(&shard);
+            if let Some(looked_ms) = retention {
+                self.retain(&shard, looked_ms..now.monotonic_ms);
             }
             if producers {
                 let oldest = self.oldest_producer_ms(now.wall_ms);
@@ -292,8 +304,9 @@ impl Inner {
         drop(machines);
     }
 
-    /// Proposes new log starts for what time and size no longer keep.
-    fn retain(&self, shard: &Shard) {
+    /// Proposes new log starts for what time and size no longer keep, of the partitions whose turn has come since the look
+    /// before.
+    fn retain(&self, shard: &Shard, since: Range<u64>) {
         let limits: Vec<(PartitionId, Retention)> = {
             let state = shard.state.lock();
             if state.lost {
@@ -301,7 +314,12 @@ impl Inner {
             }
             // A ring of frames forgets, whatever the topic wants.
             let forgets = shard.class == Durability::Memory;
-            let applies = |p: &&Partition| (forgets || p.config.cleanup.delete) && !crate::open::is_own(p.id);
+            let its_turn = |p: &Partition| {
+                let every_ms = look_every_ms(&p.config, self.config.retention_check_ms);
+                forgets || since.start / every_ms != since.end / every_ms
+            };
+            let applies =
+                |p: &&Partition| (forgets || p.config.cleanup.delete) && !crate::open::is_own(p.id) && its_turn(p);
             let partitions = state.partitions.values().filter(applies);
             partitions.map(|p| (p.id, self.retention_of(shard, &p.config))).collect()
         };
@@ -484,6 +502,14 @@ fn class_of(shard: &Shard, id: PartitionId) -> u8 {
     // What is gone, and what machines keep only until their next checkpoint, is the shortest-lived of all.
     let Some(partition) = state.partitions.get(&id).filter(|p| !crate::open::is_own(p.id)) else { return 0 };
     retention_class(partition.config.retention_ms)
+}
+
+/// How often a partition is looked at, in milliseconds: as often as it is configured, but sooner where messages live only
+/// briefly, or where a bound on bytes would be passed by far.
+fn look_every_ms(config: &polylogue_api::TopicConfig, check_ms: u64) -> u64 {
+    let brief = config.retention_ms.map_or(u64::MAX, |ms| ms / LOOKS_PER_RETENTION);
+    let sized = if config.retention_bytes.is_some() { 0 } else { u64::MAX };
+    brief.min(sized).clamp(RETENTION_LOOK_MS.min(check_ms), check_ms).max(1)
 }
 
 fn take_due(at_ms: &mut u64, now_ms: u64, every_ms: u64) -> bool {

@@ -25,7 +25,8 @@ pub struct BrokerConfig {
     pub async_flush_ms_max: u64,
     /// The longest that a record nobody waits for stays unflushed. Milliseconds.
     pub lazy_flush_ms_max: u64,
-    /// How often retention looks for what may go. Milliseconds.
+    /// How often retention looks for what may go, at the latest: sooner, down to each second, where messages live only briefly
+    /// or a bound on bytes is set. Milliseconds.
     pub retention_check_ms: u64,
     /// How long a silent producer is remembered (Kafka's `producer.id.expiration.ms`). Milliseconds.
     pub producer_expiration_ms: u64,
@@ -60,7 +61,7 @@ impl BrokerConfig {
             disk_reserve_bytes: limits::DISK_RESERVE_BYTES,
             async_flush_ms_max: limits::ASYNC_FLUSH_MS_MAX,
             lazy_flush_ms_max: limits::LAZY_FLUSH_MS_MAX,
-            retention_check_ms: 1_000,
+            retention_check_ms: 300_000,
             producer_expiration_ms: 24 * 3_600_000,
             partitions_max: 1_000_000,
             memory_partition_bytes_max: 16 << 20,

@@ -398,3 +398,25 @@ fn a_log_start_that_a_power_cut_has_taken_back_is_where_the_partition_begins() {
     let Reply::Read(results) = ask(Request::Read(read)) else { panic!() };
     assert!(results[0].is_ok(), "{results:?} at the earliest offset {earliest}, trimmed to {trimmed}");
 }
+
+/// Who writes messages of long ago reads them back, as with Kafka, until retention looks; brief lives are looked at sooner.
+#[test]
+fn retention_looks_when_it_is_due_and_sooner_at_brief_lives() {
+    let world = SimWorld::new(15);
+    let mut node = Node::open(&world, |_| {});
+    let week = node.create("week", 1, TopicConfig::default()).partitions[0].id;
+    let brief = TopicConfig { retention_ms: Some(60_000), ..TopicConfig::default() };
+    let minute = node.create("minute", 1, brief).partitions[0].id;
+    for partition in [week, minute] {
+        node.append(AppendEntry { max_timestamp: 1_111, ..entry(partition, "x") }).unwrap();
+    }
+    let mut starts = |node: &Node, advance_ms| {
+        world.clock.advance_ms(advance_ms);
+        node.drive();
+        [week, minute].map(|id| node.broker.partition_status(id).unwrap().log_start.0)
+    };
+    assert_eq!(starts(&node, 3_000), [0, 0]);
+    assert_eq!(starts(&node, 4_000), [0, 1]);
+    assert_eq!(starts(&node, 280_000), [0, 1]);
+    assert_eq!(starts(&node, 20_000), [1, 1]);
+}

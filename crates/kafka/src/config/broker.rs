@@ -168,9 +168,10 @@ pub const BROKER_SETTINGS: &[BrokerSetting] = &[
     setting(
         "log.retention.check.interval.ms",
         Kind::Long,
-        "1000",
+        "300000",
         Valid::AtLeast(1),
-        "How often the broker looks for messages that may go. Kafka's default is 300000.",
+        "How often the broker looks for messages that may go, at the latest: it looks ten times in the life of messages that \
+         live shorter, and each second at topics with retention.bytes.",
     ),
     setting(
         "log.retention.hours",

@@ -78,7 +78,7 @@ impl Default for ListenerSettings {
 /// What concerns stored messages as a whole.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogSettings {
-    /// How often old messages are looked for (`log.retention.check.interval.ms`).
+    /// How often old messages are looked for at the latest (`log.retention.check.interval.ms`).
     pub retention_check_ms: u64,
     /// How long an idle producer's sequence numbers are remembered (`producer.id.expiration.ms`).
     pub producer_expiration_ms: u64,
@@ -86,6 +86,6 @@ pub struct LogSettings {
 
 impl Default for LogSettings {
     fn default() -> LogSettings {
-        LogSettings { retention_check_ms: 1_000, producer_expiration_ms: 86_400_000 }
+        LogSettings { retention_check_ms: 300_000, producer_expiration_ms: 86_400_000 }
     }
 }
