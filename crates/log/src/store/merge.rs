@@ -12,7 +12,8 @@
 //!
 //! A merge works in steps of `merge_step_bytes`: it collects runs in the order of the segment, reads them in the order of
 //! the journal files, holds every byte against its checksum, writes, flushes. The caller paces the steps. Until the
-//! manifest names the result, a crash or an error costs nothing but the work.
+//! manifest names the result, a crash or an error costs nothing but the work. Of a file that is adopted only the envelope tables
+//! are read, where its bytes were verified since the start: they stay where they are.
 //!
 //! What is written depends on the log alone: on the frames up to the cut, and on which partitions, classes and log starts
 //! there are when the plan is made. From then on the index keeps the runs in place.

@@ -9,7 +9,7 @@
 //!   5  the index is switched
 //! ```
 
-use super::sorted::{Moving, fetch};
+use super::sorted::{Moving, fetch_in_place};
 use super::{MergeReport, SealedJournal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::SealedFile;
@@ -95,7 +95,7 @@ fn index_of(state: &State, run: &JournalRun) -> Option<Index> {
 }
 
 impl Indexing {
-    /// Verifies some runs and writes their index; true when there are no more.
+    /// Writes the index of some runs, and verifies those that were not since the start; true when there are no more.
     fn step(&mut self, shared: &Shared, report: &mut MergeReport) -> Result<bool> {
         let mut batch = Vec::new();
         let mut positions = Vec::new();
@@ -111,7 +111,7 @@ impl Indexing {
                 self.next += 1;
             }
         }
-        fetch(shared, self.writer.name().upto, &mut batch)?;
+        fetch_in_place(shared, self.writer.name().upto, &mut batch)?;
         for (moving, position) in batch.iter().zip(positions) {
             self.writer.begin_run(moving.partition(), moving.run.form, Some(position))?;
             if !moving.add_to(shared, &mut self.writer)? {

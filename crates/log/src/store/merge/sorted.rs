@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{EntryRef, Frame};
 use crate::store::config::{RUN_BYTES_MAX, RUNS_PER_LOCK_MAX, SEGMENT_BYTES_MAX};
 use crate::store::frames::read_entries;
-use crate::store::index::{FencedRange, JournalRun, State};
+use crate::store::index::{FencedRange, JournalRun, State, VERIFIED};
 use crate::store::query::read;
 use crate::store::segment::writer::{Finished, NewEntry, SegmentWriter};
 use crate::store::segment::{SegmentKind, SegmentName, entries};
@@ -178,16 +178,29 @@ fn count(shared: &Shared, report: &mut MergeReport, bytes: u64) {
 /// `upto`, until it has failed for `unreadable_ms_max`: then what cannot be read is damage, because otherwise a bad sector would
 /// keep the journal for ever.
 pub(super) fn fetch(shared: &Shared, upto: Index, batch: &mut [Moving]) -> Result<()> {
-    read_all(batch);
-    list(batch);
+    read_all(batch, |_| true);
+    list(batch, |moving| !entries::describes_itself(moving.run.form));
+    give_up_or_go_on(shared, upto, batch)
+}
+
+/// Learns of the runs of a batch whose bytes stay where they are what their index needs. Of those that were verified since the
+/// start, that is in the envelope tables of their frames, and their bytes need not be read.
+pub(super) fn fetch_in_place(shared: &Shared, upto: Index, batch: &mut [Moving]) -> Result<()> {
+    list(batch, |moving| moving.run.marks & VERIFIED != 0 || !entries::describes_itself(moving.run.form));
+    read_all(batch, |moving| !moving.is_known());
+    give_up_or_go_on(shared, upto, batch)
+}
+
+fn give_up_or_go_on(shared: &Shared, upto: Index, batch: &mut [Moving]) -> Result<()> {
     match batch.iter_mut().find_map(|moving| moving.unread.take()) {
         Some(error) if shared.is_to_try_again(upto) => Err(error),
         _ => Ok(()),
     }
 }
 
-fn read_all(batch: &mut [Moving]) {
+fn read_all(batch: &mut [Moving], wanted: impl Fn(&Moving) -> bool) {
     let mut order: Vec<usize> = (0..batch.len()).collect();
+    order.retain(|i| batch.get(*i).is_some_and(&wanted));
     order.sort_unstable_by_key(|i| batch.get(*i).map(|m| (m.run.slot, m.run.position)));
     let mut group: Vec<usize> = Vec::new();
     let mut covered: Option<FileRange> = None;
@@ -236,9 +249,9 @@ fn read_group(batch: &mut [Moving], range: Option<FileRange>, group: &[usize]) {
 }
 
 /// Gets the envelopes of the runs that need them. Runs of one frame are looked up together.
-fn list(batch: &mut [Moving]) {
+fn list(batch: &mut [Moving], wanted: impl Fn(&Moving) -> bool) {
     let mut order: Vec<usize> = (0..batch.len()).collect();
-    order.retain(|i| batch.get(*i).is_some_and(|m| !entries::describes_itself(m.run.form)));
+    order.retain(|i| batch.get(*i).is_some_and(&wanted));
     order.sort_unstable_by_key(|i| batch.get(*i).map(|m| m.run.slot));
     let mut last: Option<(u32, Vec<EntryRef>)> = None;
     for i in order {
@@ -316,9 +329,34 @@ impl Moving {
         }
     }
 
+    /// Whether its entries are known without its bytes, which were verified since the start: its envelopes tell the checksum
+    /// of each, and together they give the checksum of the run.
+    fn is_known(&self) -> bool {
+        self.run.marks & VERIFIED != 0 && self.known().is_some()
+    }
+
+    fn known(&self) -> Option<Vec<(entries::Span, u32)>> {
+        let spans = entries::Entries::listed(self.envelopes.clone()).spans;
+        let (mut sum, mut out) = (0, Vec::with_capacity(spans.len()));
+        for (span, envelope) in spans.into_iter().zip(&self.envelopes) {
+            let Body::Inline { checksum, .. } = envelope.body else { return None };
+            sum = crc::combine(sum, checksum, u64::from(span.len));
+            out.push((span, checksum));
+        }
+        self.agrees(sum, &out).then_some(out)
+    }
+
+    fn agrees(&self, sum: u32, entries: &[(entries::Span, u32)]) -> bool {
+        let end = entries.last().map_or(0, |(span, _)| span.position + span.len);
+        sum == self.run.checksum && end == self.run.len && entries.len() == usize::from(self.run.entries)
+    }
+
     /// Its entries and the checksum of each, if they verify. Every byte is summed once.
     fn verified(&self) -> Option<Vec<(entries::Span, u32)>> {
         let run = &self.run;
+        if self.bytes.is_empty() && self.run.marks & VERIFIED != 0 {
+            return self.known();
+        }
         if self.bytes.len() != run.len as usize {
             return None;
         }
@@ -327,15 +365,14 @@ impl Moving {
         } else {
             entries::Entries::listed(self.envelopes.clone()).spans
         };
-        let (mut sum, mut end, mut out) = (0, 0, Vec::with_capacity(spans.len()));
+        let (mut sum, mut out) = (0, Vec::with_capacity(spans.len()));
         for span in spans {
             let native = self.bytes.get(span.position as usize..(span.position as usize + span.len as usize))?;
             let checksum = crc::crc32c(native);
             sum = crc::combine(sum, checksum, u64::from(span.len));
-            end = span.position + span.len;
             out.push((span, checksum));
         }
-        (sum == run.checksum && end == run.len && out.len() == usize::from(run.entries)).then_some(out)
+        self.agrees(sum, &out).then_some(out)
     }
 
     /// Adds its entries to the open run of a segment, each held against its checksum. A run that does not verify is taken

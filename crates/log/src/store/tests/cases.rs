@@ -514,6 +514,22 @@ fn one_read_has_a_bounded_number_of_pieces() {
     }
 }
 
+/// What was written in this life and stays where it is need not come back from the disk: its envelopes say what its index needs.
+#[test]
+fn adoption_reads_the_tables_and_not_the_messages() {
+    let config = StoreConfig { tail_cache_bytes: 0, adopt_run_bytes_min: 500, ..small() };
+    let rig = Rig::new(1, config, 1 << 20);
+    for i in 0..8 {
+        rig.write(&[kafka(1, i, i, 1, 5, 20_000), opaque(2, i, i, 1, 5, 20_000)]);
+    }
+    let before = rig.world.disk.stats().read_bytes;
+    assert!(rig.merge_all().adopted > 300_000);
+    let read = rig.world.disk.stats().read_bytes - before;
+    assert!(read < 20_000, "{read} bytes were read");
+    assert_eq!(rig.read_all(1, 0, 100_000).unwrap().1.len(), 8 * 20_061);
+    assert_eq!(crate::store::check_segments(&rig.world.env(), &dir()).unwrap(), []);
+}
+
 #[test]
 fn a_file_with_shared_bodies_is_not_adopted() {
     let rig = Rig::new(1, StoreConfig { adopt_run_bytes_min: 100, ..small() }, 1 << 20);
