@@ -10,6 +10,7 @@ use polylogue_env::{Disk, OpenMode};
 use polylogue_kafka::codec::{Records, fetch};
 use polylogue_kafka::groups::{GroupSettings, KafkaGroups};
 use polylogue_kafka::settings::KafkaSettings;
+use polylogue_log::check;
 use polylogue_replicate::Work;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -158,25 +159,33 @@ impl World {
 
     /// Opens the node; refuses to be fooled by a flipped bit: when the node says "damaged", the bit is put back.
     fn open(&mut self) -> Option<Broker> {
+        let mut last = String::new();
         for _ in 0..20 {
             let groups = KafkaGroups::new(GroupSettings::default());
             let machines: BTreeMap<MachineId, Box<dyn StateMachine>> =
                 [(MachineId::KafkaGroups, Box::new(groups) as Box<dyn StateMachine>)].into();
             match Broker::open(self.sim.env(), World::config(), machines) {
-                Ok(broker) => return Some(broker),
-                Err(e) if e.kind == ErrorKind::Damaged && !self.flips.is_empty() => {
+                Ok(broker) => {
+                    // What it can live with stays. Putting it back later would damage what has been written there since.
+                    self.flips.clear();
+                    return Some(broker);
+                }
+                // A flipped bit can make a version look newer than it is.
+                Err(e) if matches!(e.kind, ErrorKind::Damaged | ErrorKind::Incompatible) && !self.flips.is_empty() => {
+                    last = e.to_string();
                     self.flip_back();
                     self.sim.crash();
                 }
                 // A fault struck while it was opening: the power goes and comes back.
-                Err(_) => {
+                Err(e) => {
+                    last = e.to_string();
                     self.sim.disk.clear_faults();
                     self.sim.crash();
                     self.crashes += 1;
                 }
             }
         }
-        self.failures.push("the node does not open any more".into());
+        self.failures.push(format!("the node does not open any more: {last}"));
         None
     }
 
@@ -295,10 +304,23 @@ impl World {
         }
         let (byte, bit) = (self.rng.below(len), self.rng.below(8) as u8);
         if self.sim.disk.flip_bit(path, byte, bit).is_ok() {
+            if self.looks_torn(path) {
+                // Flushed last, and no frame behind it says so: nobody can tell this from a write that was cut off.
+                let _ = self.sim.disk.flip_bit(path, byte, bit);
+                return;
+            }
             self.faults += 1;
             self.oracle.damaged = true;
             self.flips.push((path.clone(), byte, bit));
         }
+    }
+
+    /// Whether `check` takes the journal that this file is part of for sound, but for bytes that nobody was promised.
+    fn looks_torn(&self, path: &Path) -> bool {
+        let journal = path.parent().filter(|_| path.extension().is_some_and(|e| e == "plj"));
+        let shard = journal.and_then(Path::parent);
+        let report = shard.and_then(|shard| check::journal(&self.sim.env(), shard).ok());
+        report.is_some_and(|report| report.is_sound() && report.torn.is_some())
     }
 
     fn flip_back(&mut self) {

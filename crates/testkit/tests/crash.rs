@@ -98,6 +98,9 @@ fn verify(server: &Server, oracle: &Mutex<Oracle>, reading: Reading) -> Result<(
     oracle.lock().unwrap().verify(&mut Kafka::connect(server.kafka())?, GROUP, SYNC, reading)
 }
 
+/// How often a long run says how far it is. Kills.
+const KILLS_FOR_A_LINE: u64 = 50;
+
 #[test]
 fn kill_9_loses_nothing_acknowledged() {
     let (kills, seed) = (amount("POLYLOGUE_KILLS", 10), seed());
@@ -117,6 +120,9 @@ fn kill_9_loses_nothing_acknowledged() {
         server = place.start(place.serve(SETTINGS)).unwrap_or_else(|e| panic!("{what}: {e}"));
         let reading = if nth % KILLS_FOR_A_READING_OF_ALL == 0 { Reading::All } else { Reading::New };
         verify(&server, &oracle, reading).unwrap_or_else(|e| panic!("{what}: {e}"));
+        if nth % KILLS_FOR_A_LINE == 0 {
+            eprintln!("{nth} of {kills} kills");
+        }
     }
     let server = under_load(server, &mut clients, &oracle, 100, finish).unwrap().unwrap();
     verify(&server, &oracle, Reading::All).unwrap_or_else(|e| panic!("POLYLOGUE_SEED={seed}, at the end: {e}"));
