@@ -7,6 +7,6 @@ crate_tests rdkafka
 
 # Its tests count on three partitions where a topic is created by being asked for.
 # One writes messages of 1970 and reads them back, which works as long as retention does not look, in Kafka every five minutes.
-start_broker kafka.num.partitions=3
+start_broker kafka.num.partitions=3 kafka.node.id=0
 export KAFKA_HOST=$bootstrap
 run_crate_tests

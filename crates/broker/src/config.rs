@@ -1,8 +1,8 @@
 //! The broker's own settings and bounds.
 
-use polylogue_api::{AsRecorded, ClusterInfo, ConfigResolver};
+use polylogue_api::{AsRecorded, ConfigResolver};
 use polylogue_log::store::StoreConfig;
-use polylogue_types::limits;
+use polylogue_types::{NodeId, limits};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use std::sync::Arc;
 pub struct BrokerConfig {
     /// The data directory.
     pub data_dir: PathBuf,
-    /// Which node of which cluster this is, where the directory is new; an existing directory knows.
-    pub cluster: Option<ClusterInfo>,
+    /// Which node this is. A new directory is made for it, else for node 1; an existing one knows, and another node's is refused.
+    pub node: Option<NodeId>,
     /// Journal shards of class `sync`. More than one flush at a time pays only on disks that flush in parallel.
     pub sync_shards: u32,
     /// The size of a journal file. Bytes.
@@ -54,7 +54,7 @@ impl BrokerConfig {
     pub fn new(data_dir: PathBuf) -> BrokerConfig {
         BrokerConfig {
             data_dir,
-            cluster: None,
+            node: None,
             sync_shards: 1,
             journal_file_bytes: limits::JOURNAL_FILE_BYTES,
             checkpoint_bytes_max: limits::CHECKPOINT_BYTES_MAX,

@@ -38,6 +38,9 @@ pub struct Identity {
     pub directory_id: [u8; 16],
 }
 
+/// The node that a directory is made for where nobody says which.
+const FIRST_NODE: NodeId = NodeId(1);
+
 /// An open, locked data directory.
 #[derive(Debug)]
 pub struct DataDir {
@@ -57,6 +60,14 @@ impl DataDir {
     /// # Errors
     /// `Locked`, `Incompatible` (newer, or not polylogue's), `Damaged`, `Io`.
     pub fn open(env: &Env, path: &Path) -> Result<DataDir> {
+        DataDir::open_as(env, path, None)
+    }
+
+    /// The same for one node: another node's directory is refused, and a new one is made for it.
+    ///
+    /// # Errors
+    /// As [`DataDir::open`]; `Config` for another node's directory.
+    pub fn open_as(env: &Env, path: &Path, node: Option<NodeId>) -> Result<DataDir> {
         let names =
             if env.disk.exists(path) { env.disk.list(path).map_err(|e| io_error(path, &e))? } else { Vec::new() };
         let has_identity = names.iter().any(|n| n == IDENTITY);
@@ -68,7 +79,13 @@ impl DataDir {
         }
         if has_identity {
             // Read before the lock is taken, so that a newer version's directory is not even touched.
-            read_identity(env, path)?;
+            let found = read_identity(env, path)?.node;
+            if let Some(node) = node.filter(|node| *node != found) {
+                let path = path.display();
+                let text =
+                    format!("{path} is the data directory of broker {found}, and this is broker {node}; give its own");
+                return Err(Error::new(ErrorKind::Config, text));
+            }
         }
         env.disk.create_dir_all(path).map_err(|e| io_error(path, &e))?;
         let lock = env.disk.lock(&path.join(LOCK)).map_err(|e| lock_error(path, &e))?;
@@ -76,7 +93,7 @@ impl DataDir {
             let identity = read_identity(env, path)?;
             return Ok(DataDir { path: path.to_owned(), identity, is_new: false, _lock: lock });
         }
-        let identity = make_identity(env, path)?;
+        let identity = make_identity(env, path, node.unwrap_or(FIRST_NODE))?;
         Ok(DataDir { path: path.to_owned(), identity, is_new: true, _lock: lock })
     }
 
@@ -128,8 +145,8 @@ fn parse(bytes: &[u8]) -> std::result::Result<Identity, (ErrorKind, String)> {
     Ok(Identity { cluster_id: id("cluster_id")?, node: NodeId(node), directory_id: id("directory_id")? })
 }
 
-fn make_identity(env: &Env, path: &Path) -> Result<Identity> {
-    let mut identity = Identity { cluster_id: [0; 16], node: NodeId(1), directory_id: [0; 16] };
+fn make_identity(env: &Env, path: &Path, node: NodeId) -> Result<Identity> {
+    let mut identity = Identity { cluster_id: [0; 16], node, directory_id: [0; 16] };
     env.rng.fill(&mut identity.cluster_id);
     env.rng.fill(&mut identity.directory_id);
     let mut text = format!(

@@ -20,6 +20,7 @@ use polylogue_env::Env;
 use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::groups::KafkaGroups;
 use polylogue_log::store::StoreConfig;
+use polylogue_types::NodeId;
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -197,6 +198,7 @@ fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<Bro
             ..StoreConfig::default()
         },
         resolver: live,
+        node: config.kafka.node_id.map(NodeId),
         ..BrokerConfig::new(config.data.clone())
     };
     let groups: Box<dyn StateMachine> = Box::new(KafkaGroups::new((&config.kafka.groups).into()));

@@ -58,7 +58,8 @@ fn it_lives_and_is_not_ready_while_it_recovers() {
     let healthy = std::iter::repeat_with(|| TcpStream::connect(http)).find_map(Result::ok).and(get(http, "/healthz"));
     let ready = get(http, "/readyz");
     let status = get(http, "/api/v1/status").map(|(status, _)| status);
-    std::fs::OpenOptions::new().write(true).open(dir.join("IDENTITY")).unwrap().write_all(b"nothing\n").unwrap();
+    // Whether it waits for what is written is its own affair.
+    drop(std::fs::OpenOptions::new().write(true).open(dir.join("IDENTITY")).unwrap().write_all(b"nothing\n"));
     let ended = child.wait_with_output().unwrap();
     assert_eq!(healthy, Some((200, "ok\n".to_owned())));
     assert_eq!(ready, Some((503, "not ready\n".to_owned())));
@@ -187,4 +188,20 @@ fn a_data_directory_of_a_newer_version_or_of_something_else_is_refused() {
     std::fs::write(other.join("thesis.txt"), "all my work").unwrap();
     refused_unchanged(&other.0, "is not a polylogue data directory");
     assert_eq!(done(polylogue().arg("check").arg(&other.0)).code, Some(1));
+}
+
+#[test]
+fn a_data_directory_of_another_broker_is_refused() {
+    let dir = TempDir::new();
+    let data = dir.join("data");
+    let server = Server::start(&data, &["--set", "kafka.node.id=0"]);
+    server.ok(&["topic", "create", "t"]);
+    assert_eq!(server.stop(Signal::TERM), Some(0));
+    let before = contents(&data);
+    let args = [&FREE[..], &["--data", data.to_str().unwrap(), "--set", "kafka.node.id=2"]].concat();
+    refused(&args, 1, "is the data directory of broker 0, and this is broker 2");
+    assert!(contents(&data) == before);
+    let again = Server::start(&data, &[]);
+    assert!(again.ok(&["topic", "describe", "t", "--json"]).contains("\"t\""));
+    assert_eq!(again.stop(Signal::TERM), Some(0));
 }

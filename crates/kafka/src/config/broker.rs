@@ -224,6 +224,13 @@ pub const BROKER_SETTINGS: &[BrokerSetting] = &[
         "Default of the topic config max.message.bytes.",
     ),
     setting(
+        "node.id",
+        Kind::Int,
+        "",
+        Valid::AtLeast(0),
+        "Which broker this is, for a new data directory: 1 where nothing is said. An existing one keeps the id that it was made with, and is refused for another.",
+    ),
+    setting(
         "num.partitions",
         Kind::Int,
         "1",
@@ -354,7 +361,7 @@ fn topic_defaults(values: &BTreeMap<&str, Value>) -> BTreeMap<String, String> {
 
 /// Puts what was set into its field. Negative numbers count as 0 where the field has none.
 fn apply(values: &BTreeMap<&str, Value>, settings: &mut BrokerSettings) {
-    let BrokerSettings { sessions, groups, listener, log } = settings;
+    let BrokerSettings { sessions, groups, listener, log, node_id } = settings;
     let number = |name: &str| values.get(name).and_then(Value::number);
     let millis = |name: &str, field: &mut u64| {
         if let Some(n) = number(name) {
@@ -385,6 +392,7 @@ fn apply(values: &BTreeMap<&str, Value>, settings: &mut BrokerSettings) {
     if let Some(ms) = number("connections.max.idle.ms") {
         sessions.idle_ms_max = u64::try_from(ms).unwrap_or(u64::MAX);
     }
+    *node_id = number("node.id").and_then(|id| u64::try_from(id).ok());
     count("max.connections", &mut listener.connections_max);
     count("max.connections.per.ip", &mut listener.connections_per_ip_max);
     millis("log.retention.check.interval.ms", &mut log.retention_check_ms);

@@ -16,6 +16,8 @@ pub struct BrokerSettings {
     pub listener: ListenerSettings,
     /// What the log and the producers' memory go by.
     pub log: LogSettings,
+    /// Which broker this is (`node.id`); `None` where nothing says.
+    pub node_id: Option<u64>,
 }
 
 /// Kafka's `group.*`, `offsets.*` and `offset.*`, as they were read; the coordinator's own
