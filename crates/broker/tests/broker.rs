@@ -410,7 +410,7 @@ fn retention_looks_when_it_is_due_and_sooner_at_brief_lives() {
     for partition in [week, minute] {
         node.append(AppendEntry { max_timestamp: 1_111, ..entry(partition, "x") }).unwrap();
     }
-    let mut starts = |node: &Node, advance_ms| {
+    let starts = |node: &Node, advance_ms| {
         world.clock.advance_ms(advance_ms);
         node.drive();
         [week, minute].map(|id| node.broker.partition_status(id).unwrap().log_start.0)
