@@ -2,121 +2,35 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
-use bytes::Bytes;
-use parking_lot::Mutex;
-use polylogue_api::*;
-use polylogue_broker::{Broker, BrokerConfig, ReplySink, SessionId};
+mod node;
+
+use node::{Node, entry};
+use polylogue_api::{ReadError, TopicConfig};
 use polylogue_env::Disk;
 use polylogue_env::sim::SimWorld;
-use polylogue_record::crc::crc32c;
-use polylogue_record::envelope::{EntryFlags, Form};
-use polylogue_replicate::Work;
 use polylogue_types::{Offset, PartitionId};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-#[derive(Debug, Default)]
-struct Client(Mutex<BTreeMap<Token, Reply>>);
-
-impl ReplySink for Client {
-    fn reply(&self, token: Token, reply: Reply) {
-        self.0.lock().insert(token, reply);
-    }
-
-    fn event(&self, _: Event) {}
-}
-
-/// A broker with small files and frequent checkpoints.
-struct Node {
-    broker: Broker,
-    client: Arc<Client>,
-    session: SessionId,
-    next_token: Token,
-}
-
-impl Node {
-    /// Entries become segments when there are so many bytes of them.
-    fn open(world: &SimWorld, merge_bytes: u64) -> Node {
-        let mut config = BrokerConfig::new("/data".into());
-        config.journal_file_bytes = 1 << 20;
-        config.disk_reserve_bytes = 0;
+/// A broker with frequent checkpoints, whose entries become segments when there are so many bytes of them.
+fn open(world: &SimWorld, merge_bytes: u64) -> Node {
+    Node::open(world, |config| {
         config.checkpoint_bytes_max = 64 << 10;
         config.store.merge_bytes = merge_bytes;
-        let broker = Broker::open(world.env(), config, BTreeMap::new()).expect("the directory opens");
-        let session = broker.new_session();
-        Node { broker, client: Arc::default(), session, next_token: 0 }
-    }
+    })
+}
 
-    fn drive(&self) {
-        self.broker.tick();
-        loop {
-            let mut did = self.broker.log_step(Work::Write);
-            did |= self.broker.log_step(Work::Flush);
-            did |= self.broker.read_step();
-            if !did {
-                return;
-            }
-        }
-    }
+fn create(node: &mut Node, name: &str) -> PartitionId {
+    node.create(name, 1, TopicConfig::default()).partitions[0].id
+}
 
-    fn background(&self) {
-        for _ in 0..1000 {
-            let did = self.broker.background_step();
-            self.drive();
-            self.broker.log_step(Work::Background);
-            if !did {
-                return;
-            }
-        }
-        panic!("the background never comes to an end");
-    }
+fn append(node: &mut Node, partition: PartitionId, text: &str) -> Offset {
+    node.append(entry(partition, text)).expect("appended").base_offset
+}
 
-    fn ask(&mut self, request: Request) -> Reply {
-        self.next_token += 1;
-        let sink: Arc<dyn ReplySink> = self.client.clone();
-        self.broker.submit(&sink, self.session, self.next_token, request);
-        self.drive();
-        self.client.0.lock().remove(&self.next_token).expect("an answer")
-    }
-
-    fn create(&mut self, name: &str) -> PartitionId {
-        let topic = NewTopic { name: name.into(), partitions: 1, config: TopicConfig::default(), internal: false };
-        match self.ask(Request::CreateTopics(CreateTopics { topics: vec![topic], validate_only: false })) {
-            Reply::CreateTopics(mut results) => results.remove(0).expect("created").topic.partitions[0].id,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn append(&mut self, partition: PartitionId, text: &str) -> Offset {
-        let bytes = Bytes::copy_from_slice(text.as_bytes());
-        let entry = AppendEntry {
-            partition,
-            form: Form::Opaque,
-            flags: EntryFlags::NONE,
-            count: 1,
-            max_timestamp: -1,
-            body_crc: crc32c(&bytes),
-            summed_from: 0,
-            bytes,
-            producer: None,
-        };
-        match self.ask(Request::Append(AppendRequest { entries: vec![entry], ack: Ack::Committed })) {
-            Reply::Append(mut results) => results.remove(0).expect("appended").base_offset,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn text(&mut self, partition: PartitionId, offset: u64) -> Result<String, ReadError> {
-        let part = ReadPart { partition, offset: Offset(offset), bytes_max: 1 << 20 };
-        match self.ask(Request::Read(ReadRequest { parts: vec![part], bytes_max: 1 << 20, at_least_one: true })) {
-            Reply::Read(mut results) => results.remove(0).map(|read| {
-                let bytes: Vec<u8> = read.chunks.iter().flat_map(|c| c.to_bytes().unwrap()).collect();
-                String::from_utf8(bytes).unwrap()
-            }),
-            other => panic!("{other:?}"),
-        }
-    }
+fn text(node: &mut Node, partition: PartitionId, offset: u64) -> Result<String, ReadError> {
+    let read = node.read(partition, offset)?;
+    let bytes: Vec<u8> = read.chunks.iter().flat_map(|c| c.to_bytes().unwrap()).collect();
+    Ok(String::from_utf8(bytes).unwrap())
 }
 
 /// Where the first shard's files are.
@@ -130,15 +44,15 @@ fn files(world: &SimWorld, folder: &str) -> Vec<PathBuf> {
 #[test]
 fn a_checkpoint_that_cannot_be_read_is_written_anew_from_memory() {
     let world = SimWorld::new(1);
-    let mut node = Node::open(&world, 1 << 20);
-    let quiet = node.create("quiet");
-    let busy = node.create("busy");
-    node.append(quiet, "said once");
-    let text = "x".repeat(8 << 10);
+    let mut node = open(&world, 1 << 20);
+    let quiet = create(&mut node, "quiet");
+    let busy = create(&mut node, "busy");
+    append(&mut node, quiet, "said once");
+    let line = "x".repeat(8 << 10);
     let mut written = 0;
     let mut say = |node: &mut Node, times: u64| {
         for _ in 0..times {
-            node.append(busy, &text);
+            append(node, busy, &line);
             written += 1;
             node.background();
         }
@@ -158,8 +72,8 @@ fn a_checkpoint_that_cannot_be_read_is_written_anew_from_memory() {
     assert!(files(&world, "journal").len() <= 6, "the journal is let go of");
     drop(node);
     world.crash();
-    let mut node = Node::open(&world, 1 << 20);
-    assert_eq!(node.text(quiet, 0).unwrap(), "said once");
+    let mut node = open(&world, 1 << 20);
+    assert_eq!(text(&mut node, quiet, 0).unwrap(), "said once");
     assert_eq!(node.broker.partition_status(busy).unwrap().high_watermark, Offset(written));
     assert!(node.broker.catalog().topic("quiet").is_some());
 }
@@ -169,7 +83,7 @@ fn lines(node: &mut Node, partition: PartitionId, end: u64, len: usize) -> Vec<O
     let mut out: Vec<Option<String>> = Vec::new();
     while (out.len() as u64) < end {
         let at = out.len() as u64;
-        match node.text(partition, at) {
+        match text(node, partition, at) {
             Ok(text) => {
                 assert!(!text.is_empty(), "nothing at {at}, and no error");
                 out.extend(text.as_bytes().chunks(len).map(|one| Some(String::from_utf8(one.to_vec()).unwrap())));
@@ -188,11 +102,11 @@ fn lines(node: &mut Node, partition: PartitionId, end: u64, len: usize) -> Vec<O
 #[test]
 fn damage_that_a_checkpoint_covers_costs_the_offsets_it_took() {
     let world = SimWorld::new(2);
-    let mut node = Node::open(&world, 1 << 30);
-    let (a, b) = (node.create("a"), node.create("b"));
+    let mut node = open(&world, 1 << 30);
+    let (a, b) = (create(&mut node, "a"), create(&mut node, "b"));
     let line = |i: u64| format!("{i:08}{}", "x".repeat(4 << 10));
     for i in 0..200 {
-        assert_eq!((node.append(a, &line(i)), node.append(b, &line(i))), (Offset(i), Offset(i)));
+        assert_eq!((append(&mut node, a, &line(i)), append(&mut node, b, &line(i))), (Offset(i), Offset(i)));
         // Checkpoints, but no file is old enough to be merged.
         node.broker.background_step();
         node.drive();
@@ -208,7 +122,7 @@ fn damage_that_a_checkpoint_covers_costs_the_offsets_it_took() {
     }
     let mut lost = None;
     for life in 0..5 {
-        let mut node = Node::open(&world, if life < 2 { 1 << 30 } else { 1 << 20 });
+        let mut node = open(&world, if life < 2 { 1 << 30 } else { 1 << 20 });
         assert!(node.broker.failures().contains_key("recovery") || life > 2, "{:?}", node.broker.failures());
         let mut gone = Vec::new();
         for partition in [a, b] {
@@ -222,12 +136,12 @@ fn damage_that_a_checkpoint_covers_costs_the_offsets_it_took() {
         }
         assert!((1..12).contains(&gone.len()), "{gone:?}");
         assert_eq!(lost.get_or_insert_with(|| gone.clone()), &gone, "life {life}");
-        let end = node.append(b, "more");
+        let end = append(&mut node, b, "more");
         assert_eq!(end, Offset(200 + life), "what was acknowledged keeps its offset");
         if life == 2 {
             // What is left goes into segments, and the journal is let go of.
             for i in 0..600 {
-                node.append(a, &line(200 + i));
+                append(&mut node, a, &line(200 + i));
                 node.background();
             }
             assert!(!files(&world, "fenced").is_empty() || files(&world, "segments").len() > 1);
