@@ -37,10 +37,10 @@ id!(/// An idempotent or transactional producer. Never reused.
     ProducerId(i64));
 
 impl Offset {
-    /// The offset `count` messages later.
+    /// The offset `count` messages later, or the last one there can be: what a damaged disk claims may lie at the end.
     #[must_use]
     pub fn plus(self, count: u64) -> Offset {
-        Offset(self.0 + count)
+        Offset(self.0.saturating_add(count))
     }
 }
 
