@@ -107,6 +107,12 @@ impl fmt::Display for TopicId {
 mod tests {
     use super::*;
 
+    /// A damaged segment may claim to end at the last offset of all.
+    #[test]
+    fn offsets_end_where_numbers_do() {
+        assert_eq!(Offset(u64::MAX - 1).plus(7), Offset(u64::MAX));
+    }
+
     #[test]
     fn topic_id_prints_as_kafka_does() {
         assert_eq!(TopicId([0; 16]).to_string(), "AAAAAAAAAAAAAAAAAAAAAA");
