@@ -9,7 +9,7 @@ VERSUS ?=
 CARGO ?= cargo
 RELEASE := target/release
 
-.PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat crash sim fuzz mutants versus-kafka codegen clean
+.PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat crash sim fuzz mutants versus-kafka hot-paths codegen clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,7 +53,7 @@ clients: build ## Every client through every case
 
 compat: build ## The test suites that come with client libraries: compat/NAME, each with its list of tests that pass
 	@tests/install.sh all
-	failed=; for suite in franz-go rdkafka; do \
+	failed=; for suite in franz-go rdkafka rskafka; do \
 	    POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue compat/$$suite/run.sh || failed="$$failed $$suite"; \
 	done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
@@ -75,6 +75,10 @@ versus-kafka: build ## Measure beside Apache Kafka, same client, in turns (VERSU
 	$(RELEASE)/polylogue-bench peers install
 	$(RELEASE)/polylogue-bench peers workers
 	$(RELEASE)/polylogue-bench versus $(VERSUS)
+
+hot-paths: ## Count the instructions and allocations of the hot paths (needs valgrind)
+	$(CARGO) build --release --locked -p polylogue-bench --example hot_paths --example hot_paths_heap
+	$(RELEASE)/examples/hot_paths
 
 codegen: ## Regenerate the Kafka codec and docs/config.md
 	$(CARGO) run -q --locked -p xtask -- codegen kafka

@@ -24,6 +24,8 @@ pub struct KafkaSettings {
     pub delete_topics: bool,
     /// Partitions of a topic whose creator does not say (`num.partitions`). At least 1.
     pub partitions_default: u32,
+    /// Partitions of the topic `__consumer_offsets`, for when it is made (`offsets.topic.num.partitions`). At least 1.
+    pub offsets_partitions: u32,
     /// What topics inherit (`log.*`, `message.max.bytes`, `compression.type`).
     pub topic_defaults: TopicConfig,
     /// The most that one fetch returns, unless the first batch alone is larger (`fetch.max.bytes`). Bytes.
@@ -47,6 +49,7 @@ impl Default for KafkaSettings {
             auto_create_topics: true,
             delete_topics: true,
             partitions_default: 1,
+            offsets_partitions: 50,
             topic_defaults: TopicConfig::default(),
             fetch_bytes_max: 55 << 20,
             fetch_sessions_max: 1_000,

@@ -42,6 +42,8 @@ impl Bare {
     fn new() -> Bare {
         let mut topics = Topics::default();
         topics.add(1, "a", 3, TopicConfig::default());
+        // looking for a coordinator would make it first
+        topics.add(2, "__consumer_offsets", 1, TopicConfig::default());
         let session = Session::new(init(1, Arc::default()), Now::default());
         let (input, output) = (BytesMut::with_capacity(1 << 20), Vec::with_capacity(64));
         let mut bare = Bare { session, topics, settings: KafkaSettings::default(), input, output };

@@ -368,6 +368,7 @@ fn mistake_21_the_listener_that_is_told_is_the_one_that_was_used() {
         let response = host.ask(9, &MetadataRequest { topics: None, ..MetadataRequest::default() });
         let broker = &response.brokers[0];
         assert_eq!((&*broker.host, broker.port), (host_name, i32::from(port)));
+        host.topics.add(9, "__consumer_offsets", 1, TopicConfig::default());
         let request = FindCoordinatorRequest { key: text("g"), ..FindCoordinatorRequest::default() };
         let response = host.ask(1, &request);
         assert_eq!((&*response.host, response.port), (host_name, i32::from(port)));

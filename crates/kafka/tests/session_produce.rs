@@ -8,6 +8,7 @@ use polylogue_api::{
     Ack, AppendError, AppendRequest, Appended, Cleanup, Compression, ProducerStamp, Reply, Request as Ask,
     TimestampKind, Token, TopicConfig, Unavailable,
 };
+use polylogue_kafka::codec::frame::encode_request;
 use polylogue_kafka::codec::produce::{
     PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData,
 };
@@ -21,7 +22,7 @@ use polylogue_record::kafka::{
     BatchBuilder, BatchHeader, CRC_FROM, HEADER_BYTES, NewRecord, records, validate_produce, verify_crc,
 };
 use polylogue_types::{Offset, ProducerId, TopicId};
-use session_host::{EPOCH, Host, NODE, START_MS, batch, built, partition_id, text, timed, topic_id};
+use session_host::{EPOCH, Host, NODE, START_MS, batch, built, flat, partition_id, text, timed, topic_id};
 
 /// A request for partitions of `a`.
 fn request(version: i16, acks: i16, batches: &[(i32, Option<bytes::Bytes>)]) -> ProduceRequest {
@@ -328,13 +329,18 @@ fn transactions_are_refused_in_words_that_producers_understand() {
 }
 
 #[test]
-fn internal_topics_are_for_the_admin_client() {
-    let mut host = Host::new();
-    host.topics.add(5, "__internal", 1, TopicConfig::default());
+fn nobody_writes_to_internal_topics() {
     let mut request = request(9, -1, &[(0, Some(batch(&[b"x"])))]);
     request.topic_data[0].name = text("__internal");
-    let response = host.ask(9, &request);
-    assert_eq!(code(&response.responses[0].partition_responses[0]), ErrorCode::InvalidTopicException);
+    // the second is the id by which Kafka knows its own admin client, and lets it
+    for client in ["test-client", "__admin_client"] {
+        let mut host = Host::new();
+        host.topics.add(5, "__internal", 1, TopicConfig::default());
+        host.feed(&flat(&encode_request(9, 1, Some(text(client)), &request).unwrap()));
+        let (_, response) = host.response_to::<ProduceRequest>(9);
+        assert_eq!(code(&response.responses[0].partition_responses[0]), ErrorCode::InvalidTopicException);
+        assert!(host.asked().is_empty());
+    }
 }
 
 #[test]

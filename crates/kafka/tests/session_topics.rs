@@ -15,9 +15,14 @@ use polylogue_kafka::codec::find_coordinator::FindCoordinatorRequest;
 use polylogue_kafka::codec::init_producer_id::InitProducerIdRequest;
 use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
 use polylogue_kafka::codec::{ErrorCode, StrBytes};
+use polylogue_kafka::config::Fixed;
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_types::TopicId;
 use session_host::{Host, NODE, text, topic_id};
+use std::sync::Arc;
+
+/// Where Kafka keeps committed offsets.
+const OFFSETS: &str = "__consumer_offsets";
 
 fn code(code: i16) -> ErrorCode {
     ErrorCode::from_code(code).unwrap()
@@ -132,8 +137,8 @@ fn asking_for_a_topic_need_not_create_it() {
     let mut host = Host::with(KafkaSettings { auto_create_topics: false, ..KafkaSettings::default() });
     assert_eq!(told(&host.ask(9, &metadata(&["new"], true))), unknown);
     // names that are Kafka's own are nobody's
-    let reserved = Host::new().ask(9, &metadata(&["__consumer_offsets"], true));
-    assert_eq!(told(&reserved), [(ErrorCode::UnknownTopicOrPartition, Some("__consumer_offsets"))]);
+    let reserved = Host::new().ask(9, &metadata(&[OFFSETS], true));
+    assert_eq!(told(&reserved), [(ErrorCode::UnknownTopicOrPartition, Some(OFFSETS))]);
     // before version 4 nobody could say no
     let mut host = Host::new();
     host.send(3, &metadata(&["new"], true));
@@ -450,7 +455,10 @@ fn coordinators_of_what_there_is_not() {
             key_type,
             coordinator_keys: if one { vec![] } else { vec![text("k")] },
         };
-        let response = Host::new().ask(version, &request);
+        let mut host = Host::new();
+        host.topics.add(9, OFFSETS, 50, TopicConfig::default());
+        let response = host.ask(version, &request);
+        assert!(host.asked().is_empty());
         if one {
             (code(response.error_code), response.node_id, response.port)
         } else {
@@ -466,6 +474,56 @@ fn coordinators_of_what_there_is_not() {
     }
     assert_eq!(find(5, 2), (ErrorCode::InvalidRequest, -1, -1));
     assert_eq!(find(6, 2), (ErrorCode::CoordinatorNotAvailable, -1, -1));
+}
+
+#[test]
+fn the_first_group_that_is_looked_for_makes_the_offsets_topic() {
+    let find = FindCoordinatorRequest { key: text("g"), ..FindCoordinatorRequest::default() };
+    let mut host = Host::new();
+    let fixed =
+        Fixed { raw: [("offsets.topic.segment.bytes".to_owned(), "1048576".to_owned())].into(), ..Fixed::default() };
+    host.settings = KafkaSettings { offsets_partitions: 3, fixed: Arc::new(fixed), ..KafkaSettings::default() };
+    // a request that depends on which topics there are waits for it, and others of a group need not
+    host.send(1, &find);
+    host.send(9, &metadata(&[OFFSETS], false));
+    let (token, topics, validate_only) = creating(&mut host);
+    assert_eq!((topics.len(), validate_only), (1, false));
+    let new = &topics[0];
+    assert_eq!((&*new.name, new.partitions, new.internal), (OFFSETS, 3, true));
+    let set = |name: &str| new.config.raw.get(name).map(String::as_str);
+    assert_eq!(set("cleanup.policy"), Some("compact"));
+    assert_eq!(set("compression.type"), Some("producer"));
+    assert_eq!(set("segment.bytes"), Some("1048576"));
+    host.no_response();
+    let made = host.topics.add(9, OFFSETS, 3, new.config.clone());
+    host.reply(token, Reply::CreateTopics(vec![Ok(CreatedTopic { topic: made })]));
+    let (_, response) = host.response_to::<FindCoordinatorRequest>(1);
+    assert_eq!((code(response.error_code), response.node_id), (ErrorCode::None, NODE));
+    let response = host.response::<MetadataRequest>(9);
+    assert_eq!(told(&response), [(ErrorCode::None, Some(OFFSETS))]);
+    assert!(response.topics[0].is_internal);
+    // it is there already, for groups and for whoever wants to make it, which nobody could before
+    assert_eq!(refusal(topic(OFFSETS)).0, ErrorCode::InvalidRequest);
+    assert_eq!(code(host.ask(1, &find).error_code), ErrorCode::None);
+    let response = host.ask(7, &create(vec![topic(OFFSETS)]));
+    assert_eq!(code(response.topics[0].error_code), ErrorCode::TopicAlreadyExists);
+}
+
+#[test]
+fn a_group_needs_no_offsets_topic() {
+    let find = FindCoordinatorRequest { key: text("g"), ..FindCoordinatorRequest::default() };
+    for error in [TopicError::Exists, TopicError::Unavailable(Unavailable::StorageFull)] {
+        let mut host = Host::new();
+        host.send(1, &find);
+        let (token, ..) = creating(&mut host);
+        host.reply(token, Reply::CreateTopics(vec![Err(error)]));
+        assert_eq!(code(host.response::<FindCoordinatorRequest>(1).error_code), ErrorCode::None);
+    }
+    // only a group has offsets
+    assert_eq!(
+        code(Host::new().ask(1, &FindCoordinatorRequest { key_type: 3, ..find }).error_code),
+        ErrorCode::InvalidRequest
+    );
 }
 
 /// Any number of topics was created by asking for them, 100,000 with one request.

@@ -259,6 +259,13 @@ pub const BROKER_SETTINGS: &[BrokerSetting] = &[
         "How long the offsets of a group without members are kept.",
     ),
     setting(
+        "offsets.topic.num.partitions",
+        Kind::Int,
+        "50",
+        Valid::AtLeast(1),
+        "Partitions of the topic __consumer_offsets, which holds nothing here.",
+    ),
+    setting(
         "producer.id.expiration.ms",
         Kind::Int,
         "86400000",
@@ -386,6 +393,7 @@ fn apply(values: &BTreeMap<&str, Value>, settings: &mut BrokerSettings) {
     flag("auto.create.topics.enable", &mut sessions.auto_create_topics);
     flag("delete.topic.enable", &mut sessions.delete_topics);
     small("num.partitions", &mut sessions.partitions_default);
+    small("offsets.topic.num.partitions", &mut sessions.offsets_partitions);
     small("fetch.max.bytes", &mut sessions.fetch_bytes_max);
     count("socket.request.max.bytes", &mut sessions.request_bytes_max);
     count("max.incremental.fetch.session.cache.slots", &mut sessions.fetch_sessions_max);

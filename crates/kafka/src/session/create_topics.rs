@@ -92,15 +92,15 @@ fn too_many(topics: &[CreatableTopic], default: u32) -> bool {
 
 fn new_topic(work: &Work<'_>, topic: &CreatableTopic, collisions: &Collisions) -> Result<NewTopic, Refusal> {
     let name = &topic.name;
-    if is_reserved(name) {
-        let text = format!("Creation of internal topic {name} is prohibited.");
-        return Err((ErrorCode::InvalidRequest, text.into()));
-    }
     if let Some(text) = invalid_name(name) {
         return Err((ErrorCode::InvalidTopicException, text.into()));
     }
     if work.catalog.topic(name).is_some() {
         return Err(errors::of_topic(&TopicError::Exists, name));
+    }
+    if is_reserved(name) {
+        let text = format!("Creation of internal topic {name} is prohibited.");
+        return Err((ErrorCode::InvalidRequest, text.into()));
     }
     if let Some(other) = collisions.with(name) {
         let text = format!("Topic '{name}' collides with existing topic: {}", other.name);

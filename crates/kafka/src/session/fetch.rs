@@ -20,16 +20,12 @@ use super::work::{Pending, Step, WaitsFor, Work};
 use crate::codec::fetch::{EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, FetchTopic};
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{
-    Compression, EpochEnd, EpochEndQuery, ReadData, ReadError, ReadPart, ReadRequest, Reply, Request, WatchRequest,
+    EpochEnd, EpochEndQuery, ReadData, ReadError, ReadPart, ReadRequest, Reply, Request, WatchRequest,
 };
-use polylogue_record::compress::Codec;
-use polylogue_record::kafka::headers;
-use polylogue_types::{Chunk, Offset, PartitionId, TopicId};
+use polylogue_types::{Offset, PartitionId, TopicId};
 
 /// The first version that names topics by id.
 pub(super) const BY_ID_FROM: i16 = 13;
-/// The first version whose clients know Zstandard.
-const ZSTD_FROM: i16 = 10;
 /// The first version that can say where the client's log and this one part.
 const DIVERGING_FROM: i16 = 12;
 /// The first version whose clients know KAFKA_STORAGE_ERROR.
@@ -251,26 +247,23 @@ impl Row {
 impl Fetching {
     /// Finds the partitions, and holds what the client knows of them against what is so.
     fn resolve(&mut self, work: &Work<'_>, follower: bool) {
-        let version = work.head.version;
-        let by_id = version >= BY_ID_FROM;
+        let by_id = work.head.version >= BY_ID_FROM;
         let mut lookup = Lookup::new(work.catalog);
         for row in &mut self.rows {
             let Some(topic) = self.topics.get(row.topic) else { continue };
             // a zero id in a version that knows ids names nothing
             let found = match lookup.topic(&topic.name, topic.id) {
-                Some(topic) => partition_of(topic, row.partition).map(|partition| (topic, partition)),
+                Some(topic) => partition_of(topic, row.partition),
                 None => Err(errors::unknown_topic(by_id)),
             };
             let error = match found {
                 // there are no replicas beside this one yet
                 Ok(_) if follower => ErrorCode::NotLeaderOrFollower,
-                Ok((topic, partition)) => {
+                Ok(partition) => {
                     row.leader_epoch = partition.leader_epoch;
-                    let zstd = matches!(topic.config.compression, Compression::Zstd(_));
                     match check_epoch(row.want.leader_epoch, partition.leader_epoch) {
                         Err(error) => error,
                         Ok(()) if row.want.offset < 0 => ErrorCode::OffsetOutOfRange,
-                        Ok(()) if zstd && version < ZSTD_FROM => ErrorCode::UnsupportedCompressionType,
                         Ok(()) => {
                             row.read = Some(partition.id);
                             continue;
@@ -371,7 +364,6 @@ impl Fetching {
                     data.push(Vec::new());
                     continue;
                 }
-                Ok(read) if version < ZSTD_FROM && has_zstd(&read.chunks) => ErrorCode::UnsupportedCompressionType,
                 Ok(read) => {
                     row.mark(read.high_watermark, read.log_start);
                     data.push(read.chunks);
@@ -390,17 +382,6 @@ impl Fetching {
 }
 
 type ReadResult = Result<ReadData, ReadError>;
-
-/// Whether messages in memory are compressed with Zstandard. Those in files are not looked at: that would mean to read
-/// them here.
-fn has_zstd(chunks: &[Chunk]) -> bool {
-    chunks.iter().any(|chunk| match chunk {
-        Chunk::Bytes(bytes) => {
-            headers(bytes).any(|batch| batch.is_ok_and(|batch| batch.header.compression() == Codec::Zstd.id()))
-        }
-        Chunk::File(_) => false,
-    })
-}
 
 impl Pending for Fetching {
     fn on_reply(mut self: Box<Self>, work: &mut Work<'_>, reply: Reply) -> Step {

@@ -1,9 +1,15 @@
 //! FindCoordinator: who coordinates a group. Here that is this node.
+//!
+//! In Kafka the first group that is looked for makes the topic `__consumer_offsets`, and tools and clients look for it there. Here
+//! it is made, too: a topic like any other, and empty, because committed offsets are records of the group coordinator's own.
 
-use super::topics::node_id;
-use super::work::{Step, Work};
+use super::topics::{OFFSETS_TOPIC, node_id};
+use super::work::{Pending, Step, Work};
 use crate::codec::find_coordinator::{Coordinator, FindCoordinatorRequest, FindCoordinatorResponse};
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
+use crate::config::parse_topic_config;
+use crate::settings::KafkaSettings;
+use polylogue_api::{CreateTopics, NewTopic, Reply, Request};
 
 /// The first version that asks for several at once.
 const BATCHED_FROM: i16 = 4;
@@ -14,9 +20,51 @@ const GROUP: i8 = 0;
 const TRANSACTION: i8 = 1;
 const SHARE: i8 = 2;
 
+/// What holds for the segments of the offsets topic when nothing is said (`offsets.topic.segment.bytes`). Bytes.
+const OFFSETS_SEGMENT_BYTES: &str = "104857600";
+
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
+    let request = FindCoordinatorRequest::decode(body, work.head.version)?;
+    if request.key_type == GROUP
+        && work.catalog.topic(OFFSETS_TOPIC).is_none()
+        && let Some(topic) = offsets_topic(work.settings)
+    {
+        let token = work.ask(Request::CreateTopics(CreateTopics { topics: vec![topic], validate_only: false }));
+        return Ok(Step::Wait(token, Box::new(Creating { request })));
+    }
+    Ok(answer(work, request))
+}
+
+/// The offsets topic as Kafka makes it (`GroupCoordinatorService.groupMetadataTopicConfigs`). `None` where what the broker sets
+/// for all topics contradicts that; groups do without it.
+fn offsets_topic(settings: &KafkaSettings) -> Option<NewTopic> {
+    let segment = settings.fixed.raw.get("offsets.topic.segment.bytes").map_or(OFFSETS_SEGMENT_BYTES, String::as_str);
+    let set = [("cleanup.policy", "compact"), ("compression.type", "producer"), ("segment.bytes", segment)];
+    let set = set.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let config = parse_topic_config(&settings.topic_defaults, &set).ok()?;
+    Some(NewTopic {
+        name: OFFSETS_TOPIC.to_owned(),
+        partitions: settings.offsets_partitions.max(1),
+        config,
+        internal: true,
+    })
+}
+
+/// The offsets topic is being made. Whether it could be is not asked: no group needs it.
+#[derive(Debug)]
+struct Creating {
+    request: FindCoordinatorRequest,
+}
+
+impl Pending for Creating {
+    fn on_reply(self: Box<Self>, work: &mut Work<'_>, reply: Reply) -> Step {
+        let Reply::CreateTopics(_) = reply else { return work.wrong_reply() };
+        answer(work, self.request)
+    }
+}
+
+fn answer(work: &Work<'_>, request: FindCoordinatorRequest) -> Step {
     let version = work.head.version;
-    let request = FindCoordinatorRequest::decode(body, version)?;
     let refusal = refusal(request.key_type, version);
     let found = |key: StrBytes| match refusal {
         None => Coordinator {
@@ -37,7 +85,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     };
     if version >= BATCHED_FROM {
         let coordinators = request.coordinator_keys.into_iter().map(found).collect();
-        return Ok(work.answer(&FindCoordinatorResponse { coordinators, ..FindCoordinatorResponse::default() }));
+        return work.answer(&FindCoordinatorResponse { coordinators, ..FindCoordinatorResponse::default() });
     }
     let Coordinator { node_id, host, port, error_code, error_message, .. } = found(request.key);
     let response = FindCoordinatorResponse {
@@ -48,7 +96,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         port,
         ..FindCoordinatorResponse::default()
     };
-    Ok(work.answer(&response))
+    work.answer(&response)
 }
 
 /// What is not there. Transactions are refused in the one way that clients take as final: `librdkafka` asks again on every

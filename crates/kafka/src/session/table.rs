@@ -115,7 +115,8 @@ static APIS: &[Api] = &[
     // The coordinator keeps the order of its commands; only a read of offsets has to wait for commits.
     api(ApiKey::OffsetCommit, (2, 10), TOPICS, OFFSETS, offsets::start_commit),
     api(ApiKey::OffsetFetch, (1, 10), TOPICS.with(OFFSETS).with(COMMITTED), COMMITTED, offsets::start_fetch),
-    Api { size: KEYS, ..api(ApiKey::FindCoordinator, (0, 6), NONE, NONE, find_coordinator::start) },
+    // it may create a topic
+    Api { size: KEYS, ..api(ApiKey::FindCoordinator, (0, 6), NONE, TOPICS, find_coordinator::start) },
     Api { size: GROUP, ..api(ApiKey::JoinGroup, (0, 9), JOIN, JOIN, groups::start_join) },
     Api { size: WORDS, ..api(ApiKey::Heartbeat, (0, 4), NONE, NONE, groups::start_heartbeat) },
     api(ApiKey::LeaveGroup, (0, 5), NONE, NONE, groups::start_leave),

@@ -10,10 +10,12 @@ use std::sync::Arc;
 /// The longest name of a topic. Bytes.
 pub(super) const NAME_BYTES_MAX: usize = 249;
 
-/// Topics that Kafka's brokers keep their own state in. polylogue has none of them, and nobody may take their names:
+/// Where Kafka keeps committed offsets. Here it is a topic that the broker makes, and that holds nothing.
+pub(super) const OFFSETS_TOPIC: &str = "__consumer_offsets";
+
+/// Topics that Kafka's brokers keep their own state in. polylogue has only the first, and nobody may take their names:
 /// clients treat them in a special way.
-const INTERNAL_NAMES: [&str; 4] =
-    ["__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"];
+const INTERNAL_NAMES: [&str; 4] = [OFFSETS_TOPIC, "__transaction_state", "__share_group_state", "__cluster_metadata"];
 
 /// Whether Kafka reserves the name for itself.
 pub(super) fn is_reserved(name: &str) -> bool {

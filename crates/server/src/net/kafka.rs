@@ -156,7 +156,9 @@ fn warn_of_compaction(request: &Request) {
     };
     match request {
         Request::CreateTopics(create) if !create.validate_only => {
-            create.topics.iter().filter(|new| new.config.cleanup.compact).for_each(|new| warn(&new.name));
+            // The broker's own topics hold nothing.
+            let compacted = create.topics.iter().filter(|new| new.config.cleanup.compact && !new.internal);
+            compacted.for_each(|new| warn(&new.name));
         }
         Request::AlterTopics(alter) if !alter.validate_only => {
             let becomes = alter.changes.iter().filter(|change| {
