@@ -69,7 +69,7 @@ fuzz: ## Every fuzz target for FUZZ_SECONDS=300 (needs cargo-fuzz and a nightly 
 mutants: ## Build the tree with each seeded bug and see that it is found
 	$(CARGO) run -q --locked -p xtask -- mutants
 
-versus-kafka: build ## Measure beside Apache Kafka, same client, in turns (VERSUS="--quick": a smoke run; "--plan": what would run)
+versus-kafka: build ## Measure beside Apache Kafka, same client, in turns (VERSUS="--quick": a smoke run; "--resume": go on; "--help": what else)
 	@tests/install.sh all
 	$(CARGO) build --release --locked -p polylogue-bench
 	$(RELEASE)/polylogue-bench peers install

@@ -6,11 +6,12 @@ use crate::drive::{Driver, drive};
 use crate::error::{BenchError, Context, Result};
 use crate::install::{java_worker, librdkafka_worker, programs};
 use crate::latency::Latency;
+use crate::matrix::Scale;
 use crate::null::{NullBroker, NullSpec};
 use crate::peers::install_kafka;
 use crate::process::{Folder, Interrupt};
 use crate::progress::Progress;
-use crate::report::markdown;
+use crate::report::{latest, markdown};
 use crate::results::read;
 use crate::target::{Programs, Running, Target};
 use crate::versus::{Plan, versus};
@@ -135,6 +136,21 @@ struct VersusArgs {
     /// Leave out sides on this target; may be repeated
     #[arg(long, value_name = "TARGET")]
     without: Vec<Target>,
+    /// Thrown away at the start of a run by time (latency, cold and size cells) [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "quick")]
+    warmup: Option<Duration>,
+    /// What is measured of it [default: 1m]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "quick")]
+    window: Option<Duration>,
+    /// Messages of a run by count (cost and throughput cells) [default: 3000000]
+    #[arg(long, value_name = "COUNT", conflicts_with = "quick")]
+    messages: Option<u64>,
+    /// Messages of the run before it that warms up [default: 2000000]
+    #[arg(long, value_name = "COUNT", conflicts_with = "quick")]
+    warm_messages: Option<u64>,
+    /// Go on with what was broken off: leave out what the results have already of this commit, under the same conditions, without failures
+    #[arg(long)]
+    resume: bool,
     /// List the cells and their sides, and run nothing
     #[arg(long)]
     plan: bool,
@@ -186,9 +202,27 @@ struct BareArgs {
 
 #[derive(Debug, Args)]
 struct ReportArgs {
+    /// Take all runs of a cell together, not only its latest
+    #[arg(long)]
+    all: bool,
     /// Files of result lines
     #[arg(required = true)]
     files: Vec<PathBuf>,
+}
+
+impl VersusArgs {
+    fn scale(&self) -> Result<Scale> {
+        let usual = if self.quick { Scale::QUICK } else { Scale::FULL };
+        let scale = Scale {
+            quick: self.quick,
+            messages: self.messages.unwrap_or(usual.messages),
+            warm_messages: self.warm_messages.unwrap_or(usual.warm_messages),
+            warmup_ms: self.warmup.map_or(usual.warmup_ms, milliseconds),
+            window_ms: self.window.map_or(usual.window_ms, milliseconds),
+        };
+        scale.check()?;
+        Ok(scale)
+    }
 }
 
 impl Cli {
@@ -202,8 +236,8 @@ impl Cli {
             Command::Null(args) => null(&args),
             Command::Bare(args) => bare(&args, &self.places, self.json),
             Command::Report(args) => {
-                let lines = args.files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?;
-                say(&markdown(&lines.concat()))
+                let lines = args.files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?.concat();
+                say(&markdown(&if args.all { lines } else { latest(&lines) }))
             }
             Command::Peers(command) => peers(command, &self.places),
             Command::Run(args) => run(&args, &self.places, self.json),
@@ -284,10 +318,11 @@ fn versus_kafka(args: VersusArgs, places: &Places, json: bool) -> Result<()> {
         false => places.root.join("benches/results/versus-kafka.jsonl"),
     };
     let plan = Plan {
-        quick: args.quick,
+        scale: args.scale()?,
         rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 5 }),
         only: args.only,
         without: args.without,
+        resume: args.resume,
         results: args.results.unwrap_or(kept),
         work: places.build.join("bench"),
     };
@@ -367,4 +402,38 @@ fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
         return Err(BenchError::new("the run does not count: messages were refused, lost, doubled or out of order"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scale(arguments: &[&str]) -> std::result::Result<Scale, String> {
+        let line = ["polylogue-bench", "versus"].iter().chain(arguments);
+        let Command::Versus(args) = Cli::try_parse_from(line).map_err(|e| e.to_string())?.command else {
+            return Err("another command".to_owned());
+        };
+        args.scale().map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn runs_can_be_made_shorter_without_becoming_smoke_runs() {
+        assert_eq!(scale(&[]), Ok(Scale::FULL));
+        assert_eq!(scale(&["--quick"]), Ok(Scale::QUICK));
+        let times = Scale { warmup_ms: 10_000, window_ms: 20_000, ..Scale::FULL };
+        assert_eq!(scale(&["--warmup", "10s", "--window", "20s"]), Ok(times));
+        let counts = Scale { messages: 1_000_000, warm_messages: 0, ..Scale::FULL };
+        assert_eq!(scale(&["--messages", "1000000", "--warm-messages", "0"]), Ok(counts));
+    }
+
+    #[test]
+    fn a_length_that_makes_no_sense_is_refused() {
+        for option in ["--warmup=1s", "--window=1s", "--messages=1", "--warm-messages=1"] {
+            let told = scale(&["--quick", option]).expect_err("a smoke run has its own length");
+            assert!(told.contains("--quick"), "{told}");
+        }
+        let told = scale(&["--window", "0s"]).expect_err("it measures nothing");
+        assert!(told.contains("window"), "{told}");
+        assert!(scale(&["--messages", "0"]).is_err());
+    }
 }

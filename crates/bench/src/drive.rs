@@ -46,6 +46,12 @@ impl Driver {
         }
     }
 
+    /// Whether it is a program of the machine's own instructions: one that a JVM does not stop now and then.
+    #[must_use]
+    pub fn is_native(self) -> bool {
+        matches!(self, Driver::Raw | Driver::Librdkafka)
+    }
+
     /// The command of the worker.
     ///
     /// # Errors

@@ -4,8 +4,8 @@
 //!                          cli
 //!            versus ----> run ------> target    a fresh broker: polylogue, Kafka (peers), null, or one that is there
 //!              |           |   \----> sample    its processor time, memory, files, device bytes
-//!           matrix         |
-//!         (the cells)    drive ----> worker processes, one contract: raw driver (worker), librdkafka, Java; perf (Kafka's own tool)
+//!       steps, matrix      |
+//!    (order; the cells)  drive ----> worker processes, one contract: raw driver (worker), librdkafka, Java; perf (Kafka's own tool)
 //!              |
 //!           results ----> report     JSON lines to Markdown         bare    the machine's own limits
 //! ```
@@ -14,6 +14,7 @@
 //! - [`schedule`]: open loop. Latency counts from when a message should have been sent, whatever held it up.
 //! - [`stamp`], [`verify`]: every message is followed; a run with a loss is a failed run.
 //! - [`latency`]: a percentile is told only with 100 samples beyond it.
+//! - [`busy`]: where the client was the limit, no broker is ahead.
 //! - [`sample`], [`run`]: processor time is counted from an idle broker to an idle broker.
 //! - [`null`], [`bare`]: the floors of client and machine stand beside the figures.
 //! - [`matrix`], [`report`]: sides take turns, and are ahead only when all pairs agree.
@@ -23,6 +24,7 @@
 )]
 
 pub mod bare;
+pub mod busy;
 pub mod cli;
 pub mod clock;
 pub mod contract;
@@ -43,6 +45,7 @@ pub mod run;
 pub mod sample;
 pub mod schedule;
 pub mod stamp;
+pub mod steps;
 pub mod target;
 pub mod verify;
 pub mod versus;

@@ -7,6 +7,7 @@
 //! ```
 
 use crate::drive::Driver;
+use crate::error::{BenchError, Result};
 use crate::target::Target;
 
 /// Kafka's default batching (batch.size, and linger.ms since version 4).
@@ -23,6 +24,9 @@ const PIPELINED: Batching = Batching { name: "128KiB-0ms", bytes: 128 << 10, lin
 const KIB: u32 = 1_024;
 /// What a cold reader reads a second. Bytes.
 const COLD_BYTES_PER_S: u64 = 200_000_000;
+/// The longest that warm-up and window of a run may take together: what the disk must hold for a cold reader grows with it.
+/// Milliseconds.
+const TIME_MS_MAX: u64 = 60 * 60 * 1_000;
 
 /// How messages become batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +39,14 @@ pub struct Batching {
     pub linger_us: u64,
     /// Batches that the raw driver puts into a request, where there are as many partitions.
     pub per_request: u32,
+}
+
+impl Batching {
+    /// Whether it is what Kafka's producer does when nobody has asked it for anything else.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == DEFAULT_BATCH
+    }
 }
 
 /// What is measured.
@@ -80,13 +92,13 @@ pub struct Load {
     pub groups: u32,
     /// Messages a second; 0: as fast as it goes.
     pub rate: u64,
-    /// Messages of a run by count, and of the run before it that warms up.
+    /// Messages of a run by count, and of the run before it that warms up; 0 for a run by time.
     pub messages: u64,
     /// See `messages`.
     pub warm_messages: u64,
-    /// What is thrown away of a run by time. Milliseconds.
+    /// What is thrown away of a run by time, 0 for a run by count. Milliseconds.
     pub warmup_ms: u64,
-    /// What is measured of a run by time. Milliseconds.
+    /// What is measured of a run by time, likewise.
     pub window_ms: u64,
     /// How messages become batches.
     pub batching: Batching,
@@ -127,30 +139,64 @@ pub struct Cell {
 pub struct Scale {
     /// Whether this only shows that every cell runs.
     pub quick: bool,
+    /// Messages of a run by count.
+    pub messages: u64,
+    /// Messages of the run before it that warms up.
+    pub warm_messages: u64,
+    /// What is thrown away of a run by time. Milliseconds.
+    pub warmup_ms: u64,
+    /// What is measured of a run by time. Milliseconds.
+    pub window_ms: u64,
 }
 
 impl Scale {
-    fn load(self, partitions: u32, batching: Batching) -> Load {
-        let (messages, warm_messages) = if self.quick { (20_000, 5_000) } else { (3_000_000, 2_000_000) };
-        let (warmup_ms, window_ms) = if self.quick { (500, 2_000) } else { (30_000, 60_000) };
+    /// What figures are told from, unless somebody asks for something else.
+    pub const FULL: Scale =
+        Scale { quick: false, messages: 3_000_000, warm_messages: 2_000_000, warmup_ms: 30_000, window_ms: 60_000 };
+    /// A smoke run.
+    pub const QUICK: Scale =
+        Scale { quick: true, messages: 20_000, warm_messages: 5_000, warmup_ms: 500, window_ms: 2_000 };
+
+    /// Whether something would be measured.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(self) -> Result<()> {
+        if self.messages == 0 {
+            return Err(BenchError::new("a run of 0 messages measures nothing: ask for at least 1"));
+        }
+        if self.window_ms == 0 {
+            return Err(BenchError::new("a window of less than 1 ms measures nothing: ask for a longer one"));
+        }
+        if self.warmup_ms.saturating_add(self.window_ms) > TIME_MS_MAX {
+            return Err(BenchError::new(format!(
+                "warm-up and window take {} ms together; a run takes at most {TIME_MS_MAX} ms",
+                self.warmup_ms.saturating_add(self.window_ms)
+            )));
+        }
+        Ok(())
+    }
+
+    fn counted(self, partitions: u32, batching: Batching) -> Load {
+        let (messages, warm_messages) = (self.messages, self.warm_messages);
+        Load { messages, warm_messages, warmup_ms: 0, window_ms: 0, ..self.timed(partitions, batching, 0) }
+    }
+
+    fn timed(self, partitions: u32, batching: Batching, rate: u64) -> Load {
         Load {
             message_bytes: KIB,
             partitions,
             groups: 0,
-            rate: 0,
-            messages,
-            warm_messages,
-            warmup_ms,
-            window_ms,
+            rate,
+            messages: 0,
+            warm_messages: 0,
+            warmup_ms: self.warmup_ms,
+            window_ms: self.window_ms,
             batching,
             in_flight: 5,
             backlog: 0,
             cold_bytes_per_s: 0,
         }
-    }
-
-    fn timed(self, partitions: u32, batching: Batching, rate: u64) -> Load {
-        Load { rate, messages: 0, warm_messages: 0, ..self.load(partitions, batching) }
     }
 }
 
@@ -181,7 +227,7 @@ fn costs(scale: Scale) -> Vec<Cell> {
             Kind::Cost,
             Driver::Raw,
             &format!("partitions={partitions}"),
-            against(scale.load(partitions, LARGE_BATCH), &targets),
+            against(scale.counted(partitions, LARGE_BATCH), &targets),
         )
     };
     [1, 100].map(at).into()
@@ -194,7 +240,12 @@ fn throughputs(scale: Scale) -> Vec<Cell> {
         for batching in [DEFAULT_BATCH, LARGE_BATCH] {
             for partitions in [1, 100] {
                 let name = format!("partitions={partitions}/batching={}", batching.name);
-                cells.push(cell(Kind::Throughput, driver, &name, against(scale.load(partitions, batching), &targets)));
+                cells.push(cell(
+                    Kind::Throughput,
+                    driver,
+                    &name,
+                    against(scale.counted(partitions, batching), &targets),
+                ));
             }
         }
     }
@@ -221,7 +272,7 @@ fn own(scale: Scale) -> Vec<Cell> {
     let side = |label: &str, load| Side { label: label.to_owned(), target: Target::PolylogueSync, load };
     let load = |partitions| Load { groups: 1, ..scale.timed(partitions, LATENCY_BATCH, 10_000) };
     let groups = |groups| Load { groups, ..load(100) };
-    let time_s = (load(1).warmup_ms + load(1).window_ms) / 1_000;
+    let time_s = (scale.warmup_ms + scale.window_ms).div_ceil(1_000);
     // The reader has enough to read until the end.
     let backlog = if scale.quick { 200_000 } else { COLD_BYTES_PER_S * time_s / u64::from(KIB) };
     let live = Load { backlog, ..load(100) };
@@ -265,8 +316,8 @@ mod tests {
 
     #[test]
     fn every_cell_has_a_name_of_its_own_that_tells_what_it_is() {
-        for quick in [false, true] {
-            let cells = cells(Scale { quick });
+        for scale in [Scale::FULL, Scale::QUICK] {
+            let cells = cells(scale);
             let names: BTreeSet<&str> = cells.iter().map(|cell| cell.name.as_str()).collect();
             assert_eq!(names.len(), cells.len());
             for name in [
@@ -291,10 +342,46 @@ mod tests {
 
     #[test]
     fn sides_take_turns() {
-        let cells = cells(Scale { quick: true });
+        let cells = cells(Scale::QUICK);
         let cost = cells.iter().find(|cell| cell.kind == Kind::Cost).expect("there is one");
         let labels = |round| turns(cost, round).iter().map(|side| side.label.as_str()).collect::<Vec<_>>();
         assert_eq!(labels(1), ["polylogue-sync", "polylogue-async", "kafka"]);
         assert_eq!(labels(2), ["kafka", "polylogue-async", "polylogue-sync"]);
+    }
+
+    #[test]
+    fn a_run_is_as_long_or_as_large_as_was_asked_for() {
+        let scale = Scale { messages: 7, warm_messages: 0, warmup_ms: 1_000, window_ms: 2_500, ..Scale::FULL };
+        assert_eq!(scale.check(), Ok(()));
+        let mut backlogs = 0;
+        for cell in cells(scale) {
+            for side in &cell.sides {
+                let load = side.load;
+                let extent = (load.messages, load.warm_messages, load.warmup_ms, load.window_ms);
+                let counted = matches!(cell.kind, Kind::Cost | Kind::Throughput);
+                assert_eq!(extent, if counted { (7, 0, 0, 0) } else { (0, 0, 1_000, 2_500) }, "{}", cell.name);
+                if load.backlog > 0 {
+                    backlogs += 1;
+                    assert_eq!(
+                        load.backlog,
+                        4 * COLD_BYTES_PER_S / 1_024,
+                        "enough for four seconds, begun ones included"
+                    );
+                }
+            }
+        }
+        assert_eq!(backlogs, 2);
+    }
+
+    #[test]
+    fn a_scale_that_measures_nothing_is_refused() {
+        for (bad, said) in [
+            (Scale { messages: 0, ..Scale::FULL }, "0 messages"),
+            (Scale { window_ms: 0, ..Scale::FULL }, "window"),
+            (Scale { warmup_ms: u64::MAX, ..Scale::FULL }, "at most"),
+        ] {
+            let told = bad.check().expect_err("it measures nothing").to_string();
+            assert!(told.contains(said), "{told}");
+        }
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! Its payloads come from a file: making random ones takes it longer than sending them.
 
+use crate::busy::{Threads, busiest};
 use crate::contract::Spec;
 use crate::error::{BenchError, Context, Result};
 use crate::peers::Kafka;
 use crate::process::{Interrupt, Process};
+use crate::sample::Sampler;
 use crate::stamp;
 use crate::wire::Wire;
 use std::path::{Path, PathBuf};
@@ -27,6 +29,8 @@ pub struct Perf {
     pub arrived: u64,
     /// Messages a second.
     pub records_per_s: f64,
+    /// The share of a core that its busiest thread used; `None` when the run was too short to tell.
+    pub busy: Option<f64>,
 }
 
 /// Writes payloads of so many bytes, one a line.
@@ -72,12 +76,16 @@ pub fn produce(jars: &Path, spec: &Spec, place: &Path, interrupt: &Interrupt) ->
     let log = place.join("perf-test.log");
     let said_before = std::fs::read_to_string(&log).unwrap_or_default().len();
     let mut tool = Process::start("kafka-producer-perf-test", command, &log, false)?;
-    tool.wait(PATIENCE, interrupt)?;
+    let pid = tool.pid();
+    let sampler = Sampler::looking(move || Threads::take(pid))?;
+    let ended = tool.wait(PATIENCE, interrupt);
+    let busy = busiest(&sampler.finish());
+    ended?;
     let said = std::fs::read_to_string(&log).unwrap_or_default();
     let records_per_s = rate(said.get(said_before..).unwrap_or_default());
     let records_per_s = records_per_s.ok_or_else(|| tool.explain("it tells no rate"))?;
     let arrived = u64::try_from(count()? - before).map_err(|_| BenchError::new("the topic has become shorter"))?;
-    Ok(Perf { records: spec.messages, arrived, records_per_s })
+    Ok(Perf { records: spec.messages, arrived, records_per_s, busy })
 }
 
 #[cfg(test)]

@@ -45,8 +45,11 @@ impl Progress {
         let _ = write!(stderr(), "{text}").and_then(|()| stderr().flush());
     }
 
-    /// So many sides are to be run.
-    pub fn start(&mut self, total: usize) {
+    /// So many sides are to be run, and so many are there from an earlier run.
+    pub fn start(&mut self, total: usize, there: usize) {
+        if there > 0 {
+            self.say(&format!("{there} sides are there already, {total} are left\n"));
+        }
         self.total = total;
         self.began_ns = monotonic_ns();
     }

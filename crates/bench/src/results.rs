@@ -43,6 +43,18 @@ pub struct Conditions {
     pub groups: u32,
     /// Messages a second; 0: as fast as it goes.
     pub rate: u64,
+    /// Messages of the run that warmed up, for a run by count.
+    #[serde(default)]
+    pub warm_messages: u64,
+    /// Messages measured; 0 for a run by time.
+    #[serde(default)]
+    pub messages: u64,
+    /// What was thrown away of a run by time. Milliseconds.
+    #[serde(default)]
+    pub warmup_ms: u64,
+    /// What was measured of it. Milliseconds.
+    #[serde(default)]
+    pub window_ms: u64,
 }
 
 /// What happened second by second; the same place in each list is the same second, of the client's and of the sampler's clock.
@@ -91,6 +103,42 @@ pub struct ResultLine {
     /// Second by second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<Series>,
+}
+
+#[cfg(test)]
+impl ResultLine {
+    /// A line that counts, of a run "r" with the raw driver as fast as it goes.
+    pub(crate) fn example(cell: &str, side: &str, round: u32, figures: &[(&str, f64)]) -> ResultLine {
+        let conditions = Conditions {
+            target: side.to_owned(),
+            durability: "flushed".to_owned(),
+            client: "raw".to_owned(),
+            batching: "1 bytes, linger 0 ms".to_owned(),
+            in_flight: 5,
+            message_bytes: 1_024,
+            partitions: 1,
+            groups: 0,
+            rate: 0,
+            warm_messages: 0,
+            messages: 0,
+            warmup_ms: 0,
+            window_ms: 0,
+        };
+        ResultLine {
+            run: "r".to_owned(),
+            date: "2026-01-01T00:00:00Z".to_owned(),
+            commit: "c".to_owned(),
+            machine: Machine { cores: 2, processor: "p".to_owned(), memory_bytes: 8 << 30, kernel: "6".to_owned() },
+            quick: false,
+            cell: cell.to_owned(),
+            side: side.to_owned(),
+            round,
+            conditions: Some(conditions),
+            failures: Vec::new(),
+            figures: figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+            series: None,
+        }
+    }
 }
 
 /// What all lines of a run have in common.

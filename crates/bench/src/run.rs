@@ -43,6 +43,8 @@ const SEGMENT_SHARE_MIN: f64 = 0.5;
 /// What percentiles are called and which they are.
 const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
 const MILLION: f64 = 1e6;
+/// The figure that says how busy a client was of which no processor time is known: the share of a core of its busiest thread.
+pub const CLIENT_BUSY: &str = "produce_client_busy";
 
 /// What runs need from their surroundings.
 #[derive(Debug)]
@@ -66,6 +68,16 @@ struct OneSide<'a> {
     running: Running,
     line: &'a mut ResultLine,
     each_second: &'a mut dyn FnMut(&Second),
+}
+
+/// What became of messages that were written by count.
+struct Produced {
+    per_s: f64,
+    acked: u64,
+    /// The client's processor time, where it tells.
+    client_cpu_s: Option<f64>,
+    /// Where it does not: the share of a core of its busiest thread, in a run that was long enough.
+    client_busy: Option<f64>,
 }
 
 /// Runs `side` and writes its figures into `line`.
@@ -96,7 +108,9 @@ pub fn run(
     side.running.check()
 }
 
-fn conditions(driver: Driver, side: &Side) -> Conditions {
+/// What a line says that a side was measured under.
+#[must_use]
+pub fn conditions(driver: Driver, side: &Side) -> Conditions {
     let (load, batching) = (side.load, side.load.batching);
     Conditions {
         target: side.target.name(),
@@ -108,6 +122,10 @@ fn conditions(driver: Driver, side: &Side) -> Conditions {
         partitions: load.partitions,
         groups: load.groups,
         rate: load.rate,
+        warm_messages: load.warm_messages,
+        messages: load.messages,
+        warmup_ms: load.warmup_ms,
+        window_ms: load.window_ms,
     }
 }
 
@@ -207,9 +225,12 @@ impl OneSide<'_> {
 
     fn by_count(&mut self) -> Result<()> {
         let load = self.load;
-        self.produce(load.warm_messages, WARM_PRODUCER)?;
+        // A count of 0 would be a run by time.
+        if load.warm_messages > 0 {
+            self.produce(load.warm_messages, WARM_PRODUCER)?;
+        }
         let before = self.idle()?;
-        let (rate, acked, client_cpu_s) = self.produce(load.messages, MEASURED_PRODUCER)?;
+        let Produced { per_s, acked, client_cpu_s, client_busy } = self.produce(load.messages, MEASURED_PRODUCER)?;
         if let Some(share) = self.segment_share(acked + load.warm_messages) {
             self.figure("past_the_segment_writer", share);
             if share < SEGMENT_SHARE_MIN && self.kind == Kind::Throughput {
@@ -220,7 +241,10 @@ impl OneSide<'_> {
             }
         }
         let after = self.idle()?;
-        self.figure("produce_per_s", rate);
+        self.figure("produce_per_s", per_s);
+        if let Some(busy) = client_busy {
+            self.figure(CLIENT_BUSY, busy);
+        }
         self.costs("produce", before, after, acked, client_cpu_s);
         if self.kind == Kind::Cost {
             let expect = acked + load.warm_messages;
@@ -236,18 +260,20 @@ impl OneSide<'_> {
         Ok(())
     }
 
-    /// Writes so many messages: the rate, how many were acknowledged, the client's processor time where it is known.
-    fn produce(&mut self, messages: u64, producer: u32) -> Result<(f64, u64, Option<f64>)> {
+    /// Writes so many messages.
+    fn produce(&mut self, messages: u64, producer: u32) -> Result<Produced> {
         let spec = self.counted(messages, producer);
         if self.driver == Driver::PerfTest {
             let perf = perf::produce(&self.around.programs.kafka, &spec, self.place.path(), self.around.interrupt)?;
             if perf.arrived != perf.records && self.target != Target::Null {
                 self.fail(format!("{} messages were sent, {} arrived", perf.records, perf.arrived));
             }
-            return Ok((perf.records_per_s, perf.records, None));
+            let (per_s, acked) = (perf.records_per_s, perf.records);
+            return Ok(Produced { per_s, acked, client_cpu_s: None, client_busy: perf.busy });
         }
         let done = self.drive(&[spec])?.into_iter().next().unwrap_or_default().done;
-        Ok((done.acked as f64 / done.publish_s, done.acked, Some(done.cpu_s)))
+        let (per_s, client_cpu_s) = (done.acked as f64 / done.publish_s, Some(done.cpu_s));
+        Ok(Produced { per_s, acked: done.acked, client_cpu_s, client_busy: None })
     }
 
     fn costs(

@@ -57,7 +57,7 @@ fn field(text: &str, name: &str) -> Option<u64> {
 }
 
 /// User and system time, and the number of threads, of a line of /proc/PID/stat. The name in it, in brackets, may hold anything.
-fn parse_stat(text: &str) -> Option<(u64, u64)> {
+pub(crate) fn parse_stat(text: &str) -> Option<(u64, u64)> {
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     Some((number(11)? + number(12)?, number(17)?))
@@ -139,28 +139,36 @@ pub fn wait_idle(pid: u32) -> Result<(Sample, bool)> {
     }
 }
 
-/// Looks at a process every second on a thread of its own.
+/// Looks at something every second on a thread of its own.
 #[derive(Debug)]
-pub struct Sampler {
+pub struct Sampler<T> {
     stop: Sender<()>,
-    thread: JoinHandle<Vec<Sample>>,
+    thread: JoinHandle<Vec<T>>,
 }
 
-impl Sampler {
-    /// Begins.
+impl Sampler<Sample> {
+    /// Begins with a process; the samples' seconds count from now on.
     ///
     /// # Errors
     /// When there is no thread to be had.
-    pub fn start(pid: u32) -> Result<Sampler> {
+    pub fn start(pid: u32) -> Result<Sampler<Sample>> {
+        let begin = seconds(monotonic_ns());
+        Sampler::looking(move || Sample::take(pid).map(|sample| Sample { at_s: sample.at_s - begin, ..sample }))
+    }
+}
+
+impl<T: Send + 'static> Sampler<T> {
+    /// Begins: `look` is called at once, and then every second.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn looking(look: impl Fn() -> Result<T> + Send + 'static) -> Result<Sampler<T>> {
         let (stop, stopped): (Sender<()>, Receiver<()>) = channel();
         let body = move || {
-            let begin = seconds(monotonic_ns());
             let mut samples = Vec::new();
             loop {
-                match Sample::take(pid) {
-                    Ok(sample) if samples.len() < SAMPLES_MAX => {
-                        samples.push(Sample { at_s: sample.at_s - begin, ..sample });
-                    }
+                match look() {
+                    Ok(sample) if samples.len() < SAMPLES_MAX => samples.push(sample),
                     // A process that has gone is found by whoever started it.
                     Ok(_) | Err(_) => {}
                 }
@@ -178,7 +186,7 @@ impl Sampler {
 
     /// Ends, and gives what was seen.
     #[must_use]
-    pub fn finish(self) -> Vec<Sample> {
+    pub fn finish(self) -> Vec<T> {
         drop(self.stop);
         self.thread.join().unwrap_or_default()
     }

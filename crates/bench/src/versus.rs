@@ -1,12 +1,14 @@
 //! Runs the matrix, round by round, and keeps every result as soon as it is there.
 
 use crate::bare::{Bare, sendfile_loop, write_loop};
+use crate::contract::Second;
 use crate::error::Result;
-use crate::matrix::{Cell, Kind, Scale, Side, cells, turns};
+use crate::matrix::{Cell, Scale, Side, cells};
 use crate::process::{Folder, Interrupt};
 use crate::progress::Progress;
-use crate::results::{ResultLine, Stamped, append};
+use crate::results::{ResultLine, Stamped, append, read};
 use crate::run::{Surroundings, run};
+use crate::steps::{Step, steps};
 use crate::target::{Programs, Target};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,14 +25,16 @@ const SETTLE: Duration = Duration::from_secs(3);
 /// What is to be run.
 #[derive(Debug)]
 pub struct Plan {
-    /// A smoke run.
-    pub quick: bool,
+    /// How long and how large runs are.
+    pub scale: Scale,
     /// Rounds of every cell.
     pub rounds: u32,
     /// Only cells whose name contains one of these; all, when there are none.
     pub only: Vec<String>,
     /// Sides on these targets are left out.
     pub without: Vec<Target>,
+    /// Whether what the results have already of this commit, under the same conditions, is left as it is.
+    pub resume: bool,
     /// Where result lines go.
     pub results: PathBuf,
     /// Where brokers have their data.
@@ -41,72 +45,69 @@ impl Plan {
     /// The cells that it has, without the sides that are left out.
     #[must_use]
     pub fn cells(&self) -> Vec<Cell> {
-        let mut cells = cells(Scale { quick: self.quick });
+        let mut cells = cells(self.scale);
         cells.retain(|cell| self.only.is_empty() || self.only.iter().any(|part| cell.name.contains(part.as_str())));
         cells.iter_mut().for_each(|cell| cell.sides.retain(|side| !self.without.contains(&side.target)));
         cells
     }
 }
 
-/// Runs the plan; gives the lines. A side that cannot be run is told as a failed line, and the rest goes on.
+/// Runs the plan; gives the lines, those included that an earlier run has done. A side that cannot be run is told as a failed line,
+/// and the rest goes on.
 ///
 /// # Errors
-/// When results cannot be kept, or the user wants to stop: what was measured until then is in the file.
+/// When results cannot be read or kept, or the user wants to stop: what was measured until then is in the file.
 pub fn versus(
     plan: &Plan,
     programs: &Programs,
     interrupt: &Interrupt,
     progress: &mut Progress,
 ) -> Result<Vec<ResultLine>> {
-    let stamped = Stamped::here(plan.quick)?;
+    let stamped = Stamped::here(plan.scale.quick)?;
     let cells = plan.cells();
+    let earlier = if plan.resume && plan.results.exists() { read(&plan.results)? } else { Vec::new() };
+    let steps = steps(&cells, plan.rounds, &earlier, &stamped);
+    let done = steps.iter().filter(|step| step.done.is_some()).count();
+    progress.start(steps.len() - done, done);
+    let around = Surroundings { programs, work: &plan.work, interrupt };
     let mut lines = Vec::new();
-    let total: usize = cells.iter().map(|cell| cell.sides.len().max(1)).sum::<usize>() * plan.rounds as usize;
-    progress.start(total);
-    for cell in &cells {
-        for round in 1..=plan.rounds {
-            if cell.kind == Kind::Bare {
-                interrupt.check()?;
-                progress.side(&cell.name, "machine", round);
-                let line = bare_line(plan, &stamped, cell, round)?;
-                keep(plan, &mut lines, line, progress)?;
-            }
-            for side in turns(cell, round) {
-                interrupt.check()?;
-                settle(plan.quick);
-                progress.side(&cell.name, &side.label, round);
-                let line = one(plan, &stamped, cell, side, round, programs, interrupt, progress);
-                interrupt.check()?;
-                keep(plan, &mut lines, line, progress)?;
-            }
+    for step in &steps {
+        if let Some(line) = step.done {
+            lines.push(line.clone());
+            continue;
         }
+        interrupt.check()?;
+        let stamped = Stamped { run: step.run.clone(), ..stamped.clone() };
+        let line = match step.side {
+            None => {
+                progress.side(&step.cell.name, step.label(), step.round);
+                bare_line(plan, &stamped, step)?
+            }
+            Some(side) => {
+                settle(plan.scale.quick);
+                progress.side(&step.cell.name, step.label(), step.round);
+                side_line(&stamped, step, side, &around, progress)
+            }
+        };
+        interrupt.check()?;
+        append(&plan.results, &line)?;
+        progress.line(&line);
+        lines.push(line);
     }
     progress.end();
     Ok(lines)
 }
 
-fn keep(plan: &Plan, lines: &mut Vec<ResultLine>, line: ResultLine, progress: &mut Progress) -> Result<()> {
-    append(&plan.results, &line)?;
-    progress.line(&line);
-    lines.push(line);
-    Ok(())
-}
-
-#[allow(clippy::too_many_arguments, reason = "what a side needs; a struct for one call would say the same twice")]
-fn one(
-    plan: &Plan,
+fn side_line(
     stamped: &Stamped,
-    cell: &Cell,
+    step: &Step<'_>,
     side: &Side,
-    round: u32,
-    programs: &Programs,
-    interrupt: &Interrupt,
+    around: &Surroundings<'_>,
     progress: &mut Progress,
 ) -> ResultLine {
-    let mut line = stamped.line(&cell.name, &side.label, round);
-    let around = Surroundings { programs, work: &plan.work, interrupt };
-    let ran = run(cell.kind, cell.driver, side, &around, &mut line, &mut |second| progress.second(second));
-    if let Err(e) = ran {
+    let mut line = stamped.line(&step.cell.name, step.label(), step.round);
+    let mut second = |second: &Second| progress.second(second);
+    if let Err(e) = run(step.cell.kind, step.cell.driver, side, around, &mut line, &mut second) {
         line.failures.push(e.to_string());
     }
     line
@@ -119,8 +120,8 @@ fn settle(quick: bool) {
     }
 }
 
-fn bare_line(plan: &Plan, stamped: &Stamped, cell: &Cell, round: u32) -> Result<ResultLine> {
-    let mut line = stamped.line(&cell.name, "machine", round);
+fn bare_line(plan: &Plan, stamped: &Stamped, step: &Step<'_>) -> Result<ResultLine> {
+    let mut line = stamped.line(&step.cell.name, step.label(), step.round);
     for (name, bare) in bare_loops(plan)? {
         line.figures.insert(format!("{name}_cpu_s_per_million"), bare.cpu_s_per_million);
         line.figures.insert(format!("{name}_per_s"), bare.messages_per_s);
@@ -134,7 +135,7 @@ fn bare_line(plan: &Plan, stamped: &Stamped, cell: &Cell, round: u32) -> Result<
 /// When the machine refuses.
 fn bare_loops(plan: &Plan) -> Result<Vec<(&'static str, Bare)>> {
     let folder = Folder::create(&plan.work.join("bare"))?;
-    let bytes = |full| if plan.quick { BARE_QUICK_BYTES } else { full };
+    let bytes = |full| if plan.scale.quick { BARE_QUICK_BYTES } else { full };
     let write = |batch, flushed, full| write_loop(folder.path(), bytes(full), batch, BARE_FILE_BYTES, flushed);
     Ok(vec![
         ("write_16KB", write(16_384, false, BARE_BYTES)?),

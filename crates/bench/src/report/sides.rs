@@ -1,0 +1,184 @@
+//! The lines of one cell, by side, run and round, and what is derived from them.
+
+use super::stats::median;
+use crate::busy::{BOUND_SHARE, threads};
+use crate::drive::Driver;
+use crate::results::ResultLine;
+use crate::run::CLIENT_BUSY;
+use crate::target::Target;
+use std::collections::BTreeMap;
+
+/// The figures that are also told without the null broker's of the same round: what is left is not the client's.
+const ABOVE: [&str; 3] = ["publish_p50_ms", "publish_p99_ms", "publish_p99.9_ms"];
+/// How busy the client was while it read.
+const READER_BUSY: &str = "fetch_client_busy";
+
+/// What `figure` is called without the null broker's share; `None` when it is not told without it.
+#[must_use]
+pub fn above_null(figure: &str) -> Option<String> {
+    ABOVE.contains(&figure).then(|| format!("{figure} above the null broker"))
+}
+
+/// How busy the client was while `figure` was measured: the name of the figure that tells.
+fn busy_of(figure: &str) -> &'static str {
+    if figure.starts_with("fetch") { READER_BUSY } else { CLIENT_BUSY }
+}
+
+type Figures = BTreeMap<String, f64>;
+type Rounds<'a> = BTreeMap<(&'a str, u32), Figures>;
+
+/// The sides of one cell. A run that failed counts for nothing.
+#[derive(Debug)]
+pub struct Sides<'a> {
+    /// All sides, those without a run that counts included, in the order in which they are first met.
+    pub order: Vec<&'a str>,
+    figures: BTreeMap<&'a str, Rounds<'a>>,
+}
+
+impl<'a> Sides<'a> {
+    /// The sides that the lines of a cell are of.
+    #[must_use]
+    pub fn of(lines: &[&'a ResultLine]) -> Sides<'a> {
+        let mut sides = Sides { order: Vec::new(), figures: BTreeMap::new() };
+        for line in lines {
+            if !sides.order.contains(&line.side.as_str()) {
+                sides.order.push(&line.side);
+            }
+            if line.failures.is_empty() {
+                let rounds = sides.figures.entry(&line.side).or_default();
+                rounds.insert((line.run.as_str(), line.round), with_busy(line));
+            }
+        }
+        sides.take_off_null();
+        sides
+    }
+
+    /// Adds what is left of latencies without the null broker's of the same round: never below 0.
+    fn take_off_null(&mut self) {
+        let null = Target::Null.name();
+        let Some(floors) = self.figures.get(null.as_str()).cloned() else { return };
+        for (_, rounds) in self.figures.iter_mut().filter(|(side, _)| **side != null) {
+            for (round, figures) in rounds {
+                for name in ABOVE {
+                    let floor = floors.get(round).and_then(|floor| floor.get(name));
+                    if let (Some(value), Some(floor), Some(above)) = (figures.get(name), floor, above_null(name)) {
+                        let left = (value - floor).max(0.0);
+                        figures.insert(above, left);
+                    }
+                }
+            }
+        }
+    }
+
+    fn rounds(&self, side: &str) -> impl Iterator<Item = (&(&'a str, u32), &Figures)> {
+        self.figures.get(side).into_iter().flatten()
+    }
+
+    /// All values of a figure of a side.
+    #[must_use]
+    pub fn values(&self, side: &str, figure: &str) -> Vec<f64> {
+        self.rounds(side).filter_map(|(_, figures)| figures.get(figure).copied()).collect()
+    }
+
+    /// The values of two sides in the rounds that have both.
+    #[must_use]
+    pub fn pairs(&self, figure: &str, first: &str, second: &str) -> Vec<(f64, f64)> {
+        let theirs = self.figures.get(second);
+        self.rounds(first)
+            .filter_map(|(round, figures)| {
+                Some((figures.get(figure).copied()?, theirs?.get(round)?.get(figure).copied()?))
+            })
+            .collect()
+    }
+
+    /// Whether the client was what limited a side while `figure` was measured.
+    #[must_use]
+    pub fn is_client_bound(&self, side: &str, figure: &str) -> bool {
+        median(&self.values(side, busy_of(figure))).is_some_and(|busy| busy >= BOUND_SHARE)
+    }
+}
+
+/// The figures of a line, and how busy its client was: processor seconds a second, as a share of what the client can use.
+fn with_busy(line: &ResultLine) -> Figures {
+    let mut figures = line.figures.clone();
+    let Some(client) = line.conditions.as_ref().and_then(|told| told.client.parse::<Driver>().ok()) else {
+        return figures;
+    };
+    let Some(threads) = threads(client) else { return figures };
+    let cores = threads.min(line.machine.cores.max(1)) as f64;
+    for (busy, rate, cost) in [
+        (CLIENT_BUSY, "produce_per_s", "produce_client_cpu_s_per_million"),
+        (READER_BUSY, "fetch_per_s", "fetch_client_cpu_s_per_million"),
+    ] {
+        if let Some((rate, cost)) = line.figures.get(rate).zip(line.figures.get(cost)) {
+            figures.insert(busy.to_owned(), rate / 1e6 * cost / cores);
+        }
+    }
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sides<'a>(lines: &'a [ResultLine]) -> Sides<'a> {
+        Sides::of(&lines.iter().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_null_broker_is_taken_off_round_by_round() {
+        let line =
+            |side, round, p99| ResultLine::example("latency/x/client=raw", side, round, &[("publish_p99_ms", p99)]);
+        let lines = [
+            line("ours", 1, 3.0),
+            line("null", 1, 1.0),
+            line("ours", 2, 1.5),
+            line("null", 2, 2.0),
+            line("ours", 3, 9.0),
+        ];
+        let sides = sides(&lines);
+        let above = above_null("publish_p99_ms").expect("it is told");
+        assert_eq!(sides.values("ours", &above), [2.0, 0.0], "never below 0, and not without a null broker beside it");
+        assert!(sides.values("null", &above).is_empty(), "it is the floor itself");
+        assert_eq!(above_null("end_to_end_p99_ms"), None, "nothing can be read from the null broker");
+    }
+
+    #[test]
+    fn pairs_are_of_one_run_and_round() {
+        let line = |run: &str, side, round, rate| {
+            let line = ResultLine::example("size/x/client=raw", side, round, &[("produce_per_s", rate)]);
+            ResultLine { run: run.to_owned(), ..line }
+        };
+        let lines = [
+            line("a", "ours", 1, 1.0),
+            line("a", "theirs", 1, 2.0),
+            line("b", "ours", 1, 3.0),
+            line("b", "ours", 2, 4.0),
+            line("b", "theirs", 2, 5.0),
+        ];
+        assert_eq!(sides(&lines).pairs("produce_per_s", "ours", "theirs"), [(1.0, 2.0), (4.0, 5.0)]);
+    }
+
+    #[test]
+    fn a_client_is_bound_by_what_it_can_use() {
+        let bound = |client: &str, cores: usize, figures: &[(&str, f64)]| {
+            let mut line = ResultLine::example("throughput/x", "ours", 1, figures);
+            line.machine.cores = cores;
+            line.conditions.as_mut().expect("it has some").client = client.to_owned();
+            sides(&[line]).is_client_bound("ours", "produce_per_s")
+        };
+        let used = |share: f64| [("produce_per_s", 100_000.0), ("produce_client_cpu_s_per_million", share * 10.0)];
+        assert!(bound("raw", 2, &used(0.85)) && !bound("raw", 2, &used(0.84)), "one thread writes");
+        assert!(bound("java", 2, &used(1.7)) && !bound("java", 2, &used(1.6)), "two threads, two cores");
+        assert!(bound("librdkafka", 1, &used(0.9)), "two threads, one core");
+        assert!(!bound("perf-test", 2, &used(1.9)) && bound("perf-test", 2, &[(CLIENT_BUSY, 0.9)]), "as it was seen");
+    }
+
+    #[test]
+    fn writing_and_reading_are_told_apart() {
+        let figures = [("fetch_per_s", 1e6), ("fetch_client_cpu_s_per_million", 1.0)];
+        let lines = [ResultLine::example("cost/x/client=raw", "ours", 1, &figures)];
+        let sides = sides(&lines);
+        assert!(sides.is_client_bound("ours", "fetch_per_s") && !sides.is_client_bound("ours", "produce_per_s"));
+    }
+}

@@ -1,0 +1,272 @@
+//! The table of a cell.
+
+use super::sides::{Sides, above_null};
+use super::stats::{Verdict, count, median, number, spread, verdict};
+use crate::drive::Driver;
+use crate::matrix::Kind;
+use crate::results::{Conditions, ResultLine};
+use crate::run::CLIENT_BUSY;
+use humantime::format_duration;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// Figures that tell under what a side was measured: there is no better or worse in them.
+const CIRCUMSTANCES: [&str; 4] = ["machine_idle", CLIENT_BUSY, "fetch_client_busy", "device_read_per_byte_served"];
+
+/// Figures in which less is better; in all others more is.
+fn less_is_better(figure: &str) -> bool {
+    !figure.ends_with("_per_s")
+}
+
+/// The figures that stand in the table, by the beginning of the cell's name; all there are for others.
+fn told<'a>(cell: &str, of_cell: &[&'a ResultLine]) -> Vec<&'a str> {
+    let chosen: &'static [&'static str] = match cell.split('/').next().unwrap_or_default() {
+        "cost" => &[
+            "produce_cpu_s_per_million",
+            "fetch_cpu_s_per_million",
+            "written_per_byte",
+            "anonymous_mib",
+            "files",
+            CLIENT_BUSY,
+            "fetch_client_busy",
+        ],
+        "throughput" => &["produce_per_s", "produce_cpu_s_per_million", CLIENT_BUSY],
+        "latency" | "cold" => &[
+            "publish_p50_ms",
+            "publish_p99_ms",
+            "publish_p99.9_ms",
+            "end_to_end_p50_ms",
+            "end_to_end_p99_ms",
+            "end_to_end_p99.9_ms",
+            "produce_cpu_s_per_million",
+            "machine_idle",
+            "device_read_per_byte_served",
+        ],
+        "size" => &[
+            "produce_per_s",
+            "publish_p50_ms",
+            "publish_p99_ms",
+            "produce_cpu_s_per_million",
+            "machine_idle",
+            CLIENT_BUSY,
+        ],
+        _ => &[],
+    };
+    if chosen.is_empty() {
+        let all: BTreeSet<&str> = of_cell.iter().flat_map(|line| line.figures.keys().map(String::as_str)).collect();
+        return all.into_iter().collect();
+    }
+    chosen.iter().copied().filter(|figure| is_told_of(cell, figure)).collect()
+}
+
+/// A JVM's own pauses are beyond what its p99.9 could tell of a broker.
+fn is_told_of(cell: &str, figure: &str) -> bool {
+    let client = cell.rsplit_once("client=").and_then(|(_, name)| name.parse::<Driver>().ok());
+    !figure.contains("p99.9") || client.is_none_or(Driver::is_native)
+}
+
+/// Whether a cell tells what a client got out of a broker as fast as it went.
+fn is_as_fast_as_it_goes(cell: &str) -> bool {
+    let kind = cell.split('/').next().unwrap_or_default();
+    [Kind::Cost, Kind::Throughput, Kind::Size].iter().any(|fast| fast.name() == kind)
+}
+
+/// Writes the table of a cell, with the conditions of its sides, and the runs that do not count.
+pub fn write(text: &mut String, cell: &str, of_cell: &[&ResultLine]) {
+    let sides = Sides::of(of_cell);
+    let _ = writeln!(text, "### {cell}\n");
+    for side in &sides.order {
+        let conditions = of_cell.iter().find(|line| line.side == **side).and_then(|line| line.conditions.as_ref());
+        if let Some(conditions) = conditions {
+            let _ = writeln!(text, "- {side}: {}", told_conditions(conditions));
+        }
+    }
+    write_rows(text, cell, &told(cell, of_cell), &sides, of_cell.iter().any(|line| line.quick));
+    for line in of_cell.iter().filter(|line| !line.failures.is_empty()) {
+        let _ = writeln!(text, "- does not count: {} in round {}: {}", line.side, line.round, line.failures.join("; "));
+    }
+    text.push('\n');
+}
+
+fn told_conditions(c: &Conditions) -> String {
+    let rate = if c.rate == 0 { "as fast as it goes".to_owned() } else { format!("{}/s", count(c.rate)) };
+    let time = |ms: u64| format_duration(Duration::from_millis(ms));
+    let extent = match (c.messages, c.window_ms) {
+        // A line from before this was told.
+        (0, 0) => String::new(),
+        (0, window) => format!("; warm-up {}, window {}", time(c.warmup_ms), time(window)),
+        (messages, _) => format!("; warm-up {} messages, {} measured", count(c.warm_messages), count(messages)),
+    };
+    format!(
+        "{} acknowledges when {}; client {}, {}, {} in flight; {} bytes, {rate}, {} partitions, {} groups{extent}",
+        c.target, c.durability, c.client, c.batching, c.in_flight, c.message_bytes, c.partitions, c.groups
+    )
+}
+
+fn write_rows(text: &mut String, cell: &str, figures: &[&str], sides: &Sides<'_>, quick: bool) {
+    let _ = writeln!(text, "\n| | {} | against the first |", sides.order.join(" | "));
+    let _ = writeln!(text, "|---{}|---|", "|---".repeat(sides.order.len()));
+    for figure in figures {
+        write_row(text, cell, figure, sides, quick);
+        if let Some(above) = above_null(figure) {
+            write_row(text, cell, &above, sides, quick);
+        }
+    }
+    text.push('\n');
+}
+
+fn write_row(text: &mut String, cell: &str, figure: &str, sides: &Sides<'_>, quick: bool) {
+    let values: Vec<Vec<f64>> = sides.order.iter().map(|side| sides.values(side, figure)).collect();
+    if values.iter().all(Vec::is_empty) {
+        return;
+    }
+    let row: Vec<String> = values.iter().map(|values| spread(values)).collect();
+    let first = sides.order.first().copied().unwrap_or_default();
+    let others = sides.order.iter().skip(1);
+    let against: Vec<String> = others.filter_map(|side| compare(cell, figure, first, side, sides, quick)).collect();
+    let _ = writeln!(text, "| {figure} | {} | {} |", row.join(" | "), against.join("; "));
+}
+
+/// "kafka 3.10 times, polylogue-sync ahead": the median ratio of the pairs, theirs to ours. Where the client was what limited one
+/// of the two, only what they cost tells who is ahead.
+fn compare(cell: &str, figure: &str, first: &str, second: &str, sides: &Sides<'_>, quick: bool) -> Option<String> {
+    if CIRCUMSTANCES.contains(&figure) {
+        return None;
+    }
+    let pairs = sides.pairs(figure, first, second);
+    let ratios: Vec<f64> =
+        pairs.iter().map(|(ours, theirs)| theirs / ours).filter(|ratio: &f64| !ratio.is_nan()).collect();
+    let ratio = median(&ratios)?;
+    if quick {
+        return Some(format!("{second} {} times", number(ratio)));
+    }
+    let bound = is_as_fast_as_it_goes(cell)
+        && !figure.ends_with("_cpu_s_per_million")
+        && [first, second].iter().any(|side| sides.is_client_bound(side, figure));
+    let ahead = match verdict(&pairs, less_is_better(figure)) {
+        _ if bound => "client-bound".to_owned(),
+        Verdict::First => format!("{first} ahead"),
+        Verdict::Second => format!("{second} ahead"),
+        Verdict::Level => "level".to_owned(),
+    };
+    Some(format!("{second} {} times, {ahead}", number(ratio)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LATENCY: &str = "latency/rate=1/client=raw";
+    const THROUGHPUT: &str = "throughput/partitions=1/client=raw";
+
+    fn table(lines: &[ResultLine]) -> String {
+        let mut text = String::new();
+        let cell = lines.first().map(|line| line.cell.clone()).unwrap_or_default();
+        write(&mut text, &cell, &lines.iter().collect::<Vec<_>>());
+        text
+    }
+
+    fn three(cell: &str, sides: &[(&str, &[(&str, f64)])]) -> Vec<ResultLine> {
+        let of = |round| sides.iter().map(move |(side, figures)| ResultLine::example(cell, side, round, figures));
+        (1..=3).flat_map(of).collect()
+    }
+
+    #[test]
+    fn the_table_tells_median_spread_ratio_and_who_is_ahead() {
+        let line = |side, round, p99| ResultLine::example(LATENCY, side, round, &[("publish_p99_ms", p99)]);
+        let mut lines: Vec<ResultLine> =
+            (1..=3).flat_map(|round| [line("ours", round, f64::from(round)), line("theirs", round, 10.0)]).collect();
+        let text = table(&lines);
+        assert!(
+            text.contains(
+                "| publish_p99_ms | 2.00 (1.00 to 3.00) | 10.0 (10.0 to 10.0) | theirs 5.00 times, ours ahead |"
+            ),
+            "{text}"
+        );
+        lines[5].failures.push("1 messages lost".to_owned());
+        let text = table(&lines);
+        assert!(text.contains("level") && !text.contains("ours ahead"), "two pairs are left: {text}");
+        assert!(text.contains("does not count: theirs in round 3: 1 messages lost"), "{text}");
+    }
+
+    #[test]
+    fn latencies_are_told_above_the_null_broker_too() {
+        let lines = three(
+            LATENCY,
+            &[
+                ("ours", &[("publish_p99_ms", 2.0)]),
+                ("theirs", &[("publish_p99_ms", 5.0)]),
+                ("null", &[("publish_p99_ms", 1.0)]),
+            ],
+        );
+        let text = table(&lines);
+        let row = "| publish_p99_ms above the null broker | 1.00 (1.00 to 1.00) | 4.00 (4.00 to 4.00) | - \
+                   | theirs 4.00 times, ours ahead |";
+        assert!(text.contains(row), "{text}");
+        assert!(text.contains("theirs 2.50 times, ours ahead; null 0.50 times, null ahead"), "as measured: {text}");
+    }
+
+    #[test]
+    fn nothing_above_the_null_broker_is_less_than_anything() {
+        let lines = three(
+            LATENCY,
+            &[
+                ("ours", &[("publish_p99_ms", 0.5)]),
+                ("theirs", &[("publish_p99_ms", 5.0)]),
+                ("null", &[("publish_p99_ms", 1.0)]),
+            ],
+        );
+        assert!(table(&lines).contains("| theirs ∞ times, ours ahead |"), "{}", table(&lines));
+    }
+
+    #[test]
+    fn the_longest_tail_is_told_of_native_clients_only() {
+        let figures: &[(&str, f64)] =
+            &[("publish_p99_ms", 1.0), ("publish_p99.9_ms", 2.0), ("end_to_end_p99.9_ms", 3.0)];
+        for (client, tells) in [("raw", true), ("librdkafka", true), ("java", false)] {
+            let cell = format!("latency/rate=1/client={client}");
+            let text = table(&three(&cell, &[("ours", figures), ("null", figures)]));
+            assert!(text.contains("| publish_p99_ms |"), "{text}");
+            assert_eq!(text.contains("p99.9"), tells, "{client}: {text}");
+        }
+    }
+
+    #[test]
+    fn how_idle_the_machine_was_is_told_and_nobody_is_better_at_it() {
+        let lines = three(LATENCY, &[("ours", &[("machine_idle", 0.6)]), ("theirs", &[("machine_idle", 0.3)])]);
+        let text = table(&lines);
+        assert!(text.contains("| machine_idle | 0.60 (0.60 to 0.60) | 0.30 (0.30 to 0.30) |  |"), "{text}");
+    }
+
+    #[test]
+    fn where_the_client_is_the_limit_only_cost_names_a_winner() {
+        let figures = |cost: f64, client: f64| {
+            [
+                ("produce_per_s", 100_000.0),
+                ("produce_cpu_s_per_million", cost),
+                ("produce_client_cpu_s_per_million", client * 10.0),
+            ]
+        };
+        let text = table(&three(THROUGHPUT, &[("ours", &figures(1.0, 0.9)), ("theirs", &figures(3.0, 0.5))]));
+        assert!(text.contains("theirs 1.00 times, client-bound |"), "{text}");
+        assert!(text.contains("theirs 3.00 times, ours ahead |"), "of the processor: {text}");
+        assert!(text.contains("| produce_client_busy | 0.90 (0.90 to 0.90) | 0.50 (0.50 to 0.50) |  |"), "{text}");
+        let text = table(&three(THROUGHPUT, &[("ours", &figures(1.0, 0.8)), ("theirs", &figures(3.0, 0.5))]));
+        assert!(!text.contains("client-bound"), "{text}");
+        let text = table(&three(LATENCY, &[("ours", &figures(1.0, 0.9)), ("theirs", &figures(3.0, 0.5))]));
+        assert!(!text.contains("client-bound"), "a rate is given there: {text}");
+    }
+
+    #[test]
+    fn conditions_say_how_long_and_how_large_a_run_was() {
+        let mut lines = three(THROUGHPUT, &[("ours", &[("produce_per_s", 1.0)])]);
+        assert!(table(&lines).contains("0 groups\n"), "a line that does not tell");
+        let c = lines[0].conditions.as_mut().expect("it has some");
+        (c.warm_messages, c.messages) = (0, 3_000_000);
+        assert!(table(&lines).contains("; warm-up 0 messages, 3,000,000 measured"), "{}", table(&lines));
+        let c = lines[0].conditions.as_mut().expect("it has some");
+        (c.messages, c.warmup_ms, c.window_ms) = (0, 20_000, 60_500);
+        assert!(table(&lines).contains("; warm-up 20s, window 1m 500ms"), "{}", table(&lines));
+    }
+}

@@ -1,0 +1,167 @@
+//! What is to be run, in its order, and what of it an earlier run has done.
+//!
+//! ```text
+//!   results file            run 10:00  commit a   cost  kafka           round 1   ok         -> done, is not run again
+//!                           run 10:00  commit a   cost  polylogue-sync  round 1   failed     -> is run again
+//!                           (stopped)
+//!   versus --resume         run 10:00  commit a   cost  polylogue-sync  round 1              appended to the same run, so that
+//!                           run 10:00  commit a   cost  kafka           round 2              the sides of a round stay a pair
+//! ```
+
+use crate::matrix::{Cell, Kind, Side, turns};
+use crate::results::{Conditions, ResultLine, Stamped};
+use crate::run::conditions;
+
+/// The side of a cell without a broker.
+pub const MACHINE: &str = "machine";
+
+/// One side of one round of a cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step<'a> {
+    /// The cell.
+    pub cell: &'a Cell,
+    /// The side; none for the bare loops.
+    pub side: Option<&'a Side>,
+    /// The round, from 1 on.
+    pub round: u32,
+    /// The run that its line belongs to.
+    pub run: String,
+    /// The line of an earlier run, if it has one that counts.
+    pub done: Option<&'a ResultLine>,
+}
+
+impl Step<'_> {
+    /// What the side is called.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        self.side.map_or(MACHINE, |side| &side.label)
+    }
+}
+
+/// All steps of so many rounds of `cells`. What `earlier` lines of this commit, machine and these conditions tell is not to be run
+/// again; what is left of a cell then belongs to the run of those.
+#[must_use]
+pub fn steps<'a>(cells: &'a [Cell], rounds: u32, earlier: &'a [ResultLine], now: &Stamped) -> Vec<Step<'a>> {
+    let mut steps = Vec::new();
+    for cell in cells {
+        let same: Vec<&ResultLine> = earlier.iter().filter(|line| is_same(line, cell, now)).collect();
+        let newest = same.iter().max_by(|a, b| (&a.date, &a.run).cmp(&(&b.date, &b.run)));
+        let run = newest.map_or(&now.run, |line| &line.run);
+        for round in 1..=rounds {
+            let sides = match cell.kind {
+                Kind::Bare => vec![None],
+                _ => turns(cell, round).into_iter().map(Some).collect(),
+            };
+            for side in sides {
+                let mut step = Step { cell, side, round, run: run.clone(), done: None };
+                let is_it = |line: &&&ResultLine| {
+                    line.run == *run && line.round == round && line.side == step.label() && line.failures.is_empty()
+                };
+                step.done = same.iter().find(is_it).copied();
+                steps.push(step);
+            }
+        }
+    }
+    steps
+}
+
+/// Whether a line is one of a cell's sides, of the same build, on the same machine, under the same conditions.
+fn is_same(line: &ResultLine, cell: &Cell, now: &Stamped) -> bool {
+    let here = (&line.commit, &line.machine, line.quick) == (&now.commit, &now.machine, now.quick);
+    here && line.cell == cell.name && expected(cell, &line.side).is_some_and(|expected| expected == line.conditions)
+}
+
+/// The conditions of a side of a cell, which the bare loops have none of; `None` when it has no such side.
+fn expected(cell: &Cell, label: &str) -> Option<Option<Conditions>> {
+    if cell.kind == Kind::Bare {
+        return (label == MACHINE).then_some(None);
+    }
+    let side = cell.sides.iter().find(|side| side.label == label)?;
+    Some(Some(conditions(cell.driver, side)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::{Scale, cells};
+    use crate::results::Machine;
+
+    fn now(commit: &str) -> Stamped {
+        let machine = Machine { cores: 2, processor: "p".to_owned(), memory_bytes: 1, kernel: "6".to_owned() };
+        Stamped { run: "now".to_owned(), commit: commit.to_owned(), machine, quick: false }
+    }
+
+    fn two(scale: Scale) -> Vec<Cell> {
+        let mut cells = cells(scale);
+        cells.retain(|cell| ["bare", "cost/partitions=1/client=raw"].contains(&cell.name.as_str()));
+        cells
+    }
+
+    /// What a run that was broken off in the middle of its second round has left.
+    fn left(cells: &[Cell], run: &str, commit: &str) -> Vec<ResultLine> {
+        let stamped = Stamped { run: run.to_owned(), ..now(commit) };
+        let mut lines: Vec<ResultLine> = Vec::new();
+        for step in steps(cells, 2, &[], &stamped) {
+            let mut line = stamped.line(&step.cell.name, step.label(), step.round);
+            line.conditions = step.side.map(|side| conditions(step.cell.driver, side));
+            lines.push(line);
+        }
+        lines.pop();
+        lines
+    }
+
+    fn to_do(cells: &[Cell], earlier: &[ResultLine], now: &Stamped) -> Vec<String> {
+        let steps = steps(cells, 2, earlier, now);
+        let left = steps.iter().filter(|step| step.done.is_none());
+        left.map(|step| format!("{} {} {}", step.run, step.label(), step.round)).collect()
+    }
+
+    #[test]
+    fn a_fresh_run_does_everything_in_turns() {
+        let cells = two(Scale::FULL);
+        let all = to_do(&cells, &[], &now("c"));
+        let wanted = [
+            "now machine 1",
+            "now machine 2",
+            "now polylogue-sync 1",
+            "now polylogue-async 1",
+            "now kafka 1",
+            "now kafka 2",
+            "now polylogue-async 2",
+            "now polylogue-sync 2",
+        ];
+        assert_eq!(all, wanted);
+    }
+
+    #[test]
+    fn what_counts_is_not_run_again_and_the_rest_joins_its_run() {
+        let cells = two(Scale::FULL);
+        let mut lines = left(&cells, "before", "c");
+        lines[3].failures.push("1 messages lost".to_owned());
+        assert_eq!(lines[3].side, "polylogue-async");
+        assert_eq!(to_do(&cells, &lines, &now("c")), ["before polylogue-async 1", "before polylogue-sync 2"]);
+        assert_eq!(steps(&cells, 2, &lines, &now("c"))[4].done, Some(&lines[4]), "the line is at hand for the report");
+    }
+
+    #[test]
+    fn another_commit_machine_or_scale_is_another_run() {
+        let cells = two(Scale::FULL);
+        let lines = left(&cells, "before", "c");
+        assert_eq!(to_do(&cells, &lines, &now("d")).len(), 8);
+        assert_eq!(to_do(&cells, &lines, &now("d"))[2], "now polylogue-sync 1");
+        let mut other = now("c");
+        other.machine.cores = 4;
+        assert_eq!(to_do(&cells, &lines, &other).len(), 8);
+        let shorter = two(Scale { messages: 1_000, ..Scale::FULL });
+        assert_eq!(to_do(&shorter, &lines, &now("c")).len(), 6, "only the bare loops are as they were");
+    }
+
+    #[test]
+    fn of_two_runs_the_newest_goes_on() {
+        let cells = two(Scale::FULL);
+        let (mut older, newer) = (left(&cells, "older", "c"), left(&cells, "newer", "c"));
+        older.iter_mut().for_each(|line| line.date = "2026-01-01T00:00:00Z".to_owned());
+        let lines = [newer, older].concat();
+        assert_eq!(to_do(&cells, &lines, &now("c")), ["newer polylogue-sync 2"]);
+    }
+}
