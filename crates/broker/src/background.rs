@@ -33,6 +33,16 @@ const LOOKS_PER_RETENTION: u64 = 10;
 /// Log starts that one look of retention moves at the most; the rest has its turn at the next.
 const TRIMS_PER_LOOK_MAX: usize = 4096;
 
+const NS_PER_S: u64 = 1_000_000_000;
+/// How long the inflow of a journal is measured before its rate counts. Nanoseconds.
+const INFLOW_NS: u64 = NS_PER_S;
+/// A journal that grows more slowly has nobody whom background writes would disturb. Bytes a second.
+const QUIET_BYTES_PER_SEC: u64 = 1 << 20;
+/// The slowest pace of background writes, unless they are told a slower one. Bytes a second.
+const MERGE_BYTES_PER_SEC_MIN: u64 = 32 << 20;
+/// Sealed journal from which merges make haste, in times of what makes a merge due.
+const MERGES_BEHIND_MAX: u64 = 3;
+
 /// When things are due, in monotonic milliseconds, and what is under way.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
@@ -44,6 +54,27 @@ pub(crate) struct Due {
     captured: Map<ShardId, Captured>,
     merges: Map<ShardId, MergePlan>,
     indexes: Map<ShardId, IndexGrowth>,
+    inflows: Map<ShardId, Inflow>,
+}
+
+/// How fast a journal grows, looked at about once a second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Inflow {
+    since_ns: u64,
+    /// The journal's counter then. Bytes.
+    written: u64,
+    bytes_per_sec: u64,
+}
+
+impl Inflow {
+    fn look(&mut self, now_ns: u64, written: u64) {
+        let past_ns = now_ns.saturating_sub(self.since_ns);
+        if past_ns < INFLOW_NS {
+            return;
+        }
+        let grown = u128::from(written.saturating_sub(self.written)) * u128::from(NS_PER_S) / u128::from(past_ns);
+        *self = Inflow { since_ns: now_ns, written, bytes_per_sec: u64::try_from(grown).unwrap_or(u64::MAX) };
+    }
 }
 
 /// How the store's index over a shard's journal grows. It can only shrink by merges, and these take whole files that a checkpoint
@@ -424,7 +455,7 @@ impl Inner {
 
     fn try_reclaim_step(&self, shard: &Shard) -> polylogue_log::Result<bool> {
         let reclaimed = shard.store.reclaim_step()?;
-        self.pace(reclaimed.rewritten);
+        self.pace(shard, reclaimed.rewritten);
         Ok(reclaimed.more)
     }
 
@@ -435,7 +466,7 @@ impl Inner {
             match shard.store.run_merge_step(&mut plan, journal)? {
                 MergeProgress::More { written } => {
                     self.due.lock().merges.insert(shard.id, plan);
-                    self.pace(written);
+                    self.pace(shard, written);
                 }
                 MergeProgress::Done(report) if report.damaged > 0 => {
                     let what = format!("{} runs of the journal cannot be read: they are fenced", report.damaged);
@@ -467,14 +498,35 @@ impl Inner {
     }
 
     /// Waits so long that background writes keep to their pace.
-    fn pace(&self, written: u64) {
+    fn pace(&self, shard: &Shard, written: u64) {
         if written > 0 && self.running.load(Ordering::Acquire) {
-            let pause = written.saturating_mul(1_000_000_000) / self.tunables.merge_bytes_per_sec().max(1);
+            let pause = written.saturating_mul(NS_PER_S) / self.merge_pace(shard).max(1);
             let pause = Duration::from_nanos(pause);
             let mut woken = self.background.0.lock();
             if !*woken {
                 self.background.1.wait_for(&mut woken, pause);
             }
+        }
+    }
+
+    /// How fast background writes may go. Each of them is something that a flush of the journal waits behind, so while messages
+    /// come in, no faster than is needed to keep up with them twice over; when too much waits, or nobody would be disturbed, as
+    /// fast as they may at the most.
+    fn merge_pace(&self, shard: &Shard) -> u64 {
+        let most = self.tunables.merge_bytes_per_sec();
+        let Some(journal) = &shard.journal else { return most };
+        let now_ns = self.env.clock.monotonic_ns();
+        let incoming = {
+            let mut due = self.due.lock();
+            let inflow = due.inflows.entry(shard.id).or_default();
+            inflow.look(now_ns, journal.stats().bytes_written);
+            inflow.bytes_per_sec
+        };
+        let sealed: u64 = journal.sealed_files().iter().map(|file| file.end).sum();
+        let behind = sealed > MERGES_BEHIND_MAX.saturating_mul(self.config.store.merge_bytes);
+        match behind || incoming < QUIET_BYTES_PER_SEC {
+            true => most,
+            false => incoming.saturating_mul(2).max(MERGE_BYTES_PER_SEC_MIN).min(most),
         }
     }
 

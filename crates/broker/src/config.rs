@@ -17,6 +17,8 @@ pub struct BrokerConfig {
     pub sync_shards: u32,
     /// The size of a journal file. Bytes.
     pub journal_file_bytes: u64,
+    /// Whether journals are written past the page cache, where the file system can.
+    pub journal_direct: bool,
     /// How much journal may be replayed at a start before a checkpoint is due. Bytes.
     pub checkpoint_bytes_max: u64,
     /// Free disk space under which payload is refused. Bytes.
@@ -57,6 +59,7 @@ impl BrokerConfig {
             node: None,
             sync_shards: 1,
             journal_file_bytes: limits::JOURNAL_FILE_BYTES,
+            journal_direct: true,
             checkpoint_bytes_max: limits::CHECKPOINT_BYTES_MAX,
             disk_reserve_bytes: limits::DISK_RESERVE_BYTES,
             async_flush_ms_max: limits::ASYNC_FLUSH_MS_MAX,

@@ -19,7 +19,14 @@ pub enum OpenMode {
     ReadWrite,
     /// It must exist; readable only.
     Read,
+    /// It must exist; only for writing, past the page cache where the file system can: position and length of a write are
+    /// multiples of [`DIRECT_BYTES`], and so is the address of its bytes. What is written so is flushed like any other write,
+    /// through whichever handle, and read through others.
+    Direct,
 }
+
+/// What writes of [`OpenMode::Direct`] are made of. Bytes.
+pub const DIRECT_BYTES: usize = 4096;
 
 /// A directory tree.
 pub trait Disk: Send + Sync + Debug {

@@ -12,7 +12,7 @@ mod real;
 pub mod sim;
 mod sys;
 
-pub use disk::{DirLock, Disk, DiskFile, OpenMode};
+pub use disk::{DIRECT_BYTES, DirLock, Disk, DiskFile, OpenMode};
 pub use error::{DiskError, raw_os_error};
 pub use real::{ExitOnFatal, RealClock, RealDisk, RealRng, RealTasks};
 pub use sys::send_file;

@@ -24,6 +24,10 @@ pub struct RealDisk {}
 
 impl Disk for RealDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        if mode == OpenMode::Direct {
+            let file = open_direct(path).map_err(|e| on_path(e, "open", path))?;
+            return Ok(Arc::new(RealFile { file, path: path.to_owned() }));
+        }
         let mut options = OpenOptions::new();
         options.read(true);
         let what = match mode {
@@ -35,7 +39,7 @@ impl Disk for RealDisk {
                 options.write(true);
                 "open"
             }
-            OpenMode::Read => "open",
+            OpenMode::Read | OpenMode::Direct => "open",
         };
         let file = options.open(path).map_err(|e| on_path(e, what, path))?;
         Ok(Arc::new(RealFile { file, path: path.to_owned() }))
@@ -91,6 +95,15 @@ impl Disk for RealDisk {
             }
             Err(TryLockError::Error(e)) => Err(say(e)),
         }
+    }
+}
+
+/// A file system that knows nothing of direct writes takes them as usual ones.
+fn open_direct(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    match options.write(true).custom_flags(libc::O_DIRECT).open(path) {
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => options.custom_flags(0).open(path),
+        other => other,
     }
 }
 

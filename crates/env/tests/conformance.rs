@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use polylogue_env::sim::{SimDisk, SimRng};
-use polylogue_env::{Disk, DiskFile, OpenMode, RealDisk, Rng, raw_os_error};
+use polylogue_env::{DIRECT_BYTES, Disk, DiskFile, OpenMode, RealDisk, Rng, raw_os_error};
 use polylogue_types::Chunk;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -122,6 +122,25 @@ fn a_reader_cannot_write() {
         assert!(file.allocate(100).is_err());
         assert!(file.punch(0, 4096).is_err());
         assert_eq!(read_all(&*file), b"abc");
+    });
+}
+
+/// What stands in the page cache must not hide what was written past it.
+#[test]
+fn direct_writes_are_seen_by_readers_that_have_read_before() {
+    on_each("direct", |disk, base| {
+        let path = base.join("x");
+        let file = create(disk, &path, &[1; 3 * DIRECT_BYTES]);
+        assert_eq!(content(disk, &path), [1; 3 * DIRECT_BYTES]);
+        let direct = disk.open(&path, OpenMode::Direct).unwrap();
+        let memory = vec![2_u8; 3 * DIRECT_BYTES];
+        let start = memory.as_ptr().align_offset(DIRECT_BYTES);
+        direct.write_all_at(&memory[start..start + DIRECT_BYTES], DIRECT_BYTES as u64).unwrap();
+        let wanted = [[1; DIRECT_BYTES], [2; DIRECT_BYTES], [1; DIRECT_BYTES]].concat();
+        assert!(read_all(&*file) == wanted && content(disk, &path) == wanted);
+        file.sync_data().unwrap();
+        assert!(kind(direct.read_exact_at(&mut [0; 1], 0)).is_some(), "a handle that only writes");
+        assert!(kind(disk.open(&base.join("y"), OpenMode::Direct)).is_some(), "it must exist");
     });
 }
 

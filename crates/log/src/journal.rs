@@ -54,6 +54,7 @@ mod engine;
 pub(crate) mod file;
 mod flush;
 mod inner;
+pub(crate) mod pages;
 mod passed;
 mod pipeline;
 mod proposal;

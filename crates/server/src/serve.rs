@@ -178,6 +178,7 @@ fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<Bro
     let broker = BrokerConfig {
         sync_shards: log.sync_shards,
         journal_file_bytes: log.journal_file_bytes,
+        journal_direct: log.journal_direct,
         checkpoint_bytes_max: log.checkpoint_bytes_max,
         disk_reserve_bytes: log.disk_reserve_bytes,
         async_flush_ms_max: log.async_flush_ms_max,
@@ -195,6 +196,7 @@ fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<Bro
             merge_bytes: log.merge_bytes,
             merge_ms_max: log.merge_ms_max,
             journal_keep_bytes_max: log.journal_keep_bytes_max,
+            direct_io: log.journal_direct,
             ..StoreConfig::default()
         },
         resolver: live,

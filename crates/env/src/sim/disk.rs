@@ -5,7 +5,7 @@ use super::fault::{Fault, FaultOp};
 use super::state::{Body, Ino, State, system};
 use super::trace::hash_bytes;
 use crate::error::annotate;
-use crate::{DirLock, Disk, DiskFile, OpenMode};
+use crate::{DIRECT_BYTES, DirLock, Disk, DiskFile, OpenMode};
 use parking_lot::Mutex;
 use polylogue_types::RangeSource;
 use std::fmt;
@@ -223,7 +223,7 @@ impl SimDisk {
         }
     }
 
-    fn handle(&self, state: &mut State, ino: Ino, path: &Path, writable: bool) -> io::Result<SimFile> {
+    fn handle(&self, state: &mut State, ino: Ino, path: &Path, mode: OpenMode) -> io::Result<SimFile> {
         let life = state.life;
         let inode = state.inodes.get_mut(&ino).ok_or_else(|| system(libc::ENOENT))?;
         if matches!(inode.body, Body::Dir(_)) {
@@ -231,7 +231,7 @@ impl SimDisk {
         }
         inode.handles += 1;
         let disk = SimDisk { state: Arc::clone(&self.state), life: Some(life) };
-        Ok(SimFile { disk, ino, path: path.to_owned(), writable })
+        Ok(SimFile { disk, ino, path: path.to_owned(), mode })
     }
 }
 
@@ -241,9 +241,9 @@ impl Disk for SimDisk {
         let file = self.run(name, path, &[mode as u64], |state| {
             let ino = match mode {
                 OpenMode::CreateNew => state.guarded(FaultOp::Create, path, |s| s.create_file(path))?,
-                OpenMode::ReadWrite | OpenMode::Read => state.lookup(path)?,
+                OpenMode::ReadWrite | OpenMode::Read | OpenMode::Direct => state.lookup(path)?,
             };
-            self.handle(state, ino, path, mode != OpenMode::Read)
+            self.handle(state, ino, path, mode)
         })?;
         Ok(Arc::new(file))
     }
@@ -291,7 +291,7 @@ impl Disk for SimDisk {
             if state.locks.contains(&ino) {
                 return Err(io::Error::new(io::ErrorKind::WouldBlock, "another process holds the lock"));
             }
-            let file = self.handle(state, ino, path, true)?;
+            let file = self.handle(state, ino, path, OpenMode::ReadWrite)?;
             state.locks.insert(ino);
             Ok(file)
         })?;
@@ -322,20 +322,15 @@ struct SimFile {
     disk: SimDisk,
     ino: Ino,
     path: PathBuf,
-    writable: bool,
+    mode: OpenMode,
 }
 
 impl SimFile {
     /// An operation that needs a handle opened for writing.
     fn change<T>(&self, name: &str, numbers: &[u64], body: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
-        self.disk.run(
-            name,
-            &self.path,
-            numbers,
-            |state| {
-                if self.writable { body(state) } else { Err(system(libc::EBADF)) }
-            },
-        )
+        self.disk.run(name, &self.path, numbers, |state| {
+            if self.mode == OpenMode::Read { Err(system(libc::EBADF)) } else { body(state) }
+        })
     }
 }
 
@@ -358,6 +353,9 @@ impl RangeSource for SimFile {
     fn read_exact_at(&self, into: &mut [u8], position: u64) -> io::Result<()> {
         let numbers = [position, into.len() as u64];
         self.disk.run("read", &self.path, &numbers, |state| {
+            if self.mode == OpenMode::Direct {
+                return Err(system(libc::EBADF));
+            }
             state.guarded(FaultOp::Read, &self.path, |s| s.read(self.ino, into, position))
         })
     }
@@ -370,7 +368,13 @@ impl RangeSource for SimFile {
 impl DiskFile for SimFile {
     fn write_all_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
         let numbers = [position, bytes.len() as u64, hash_bytes(bytes)];
-        self.change("write", &numbers, |state| state.write(self.ino, &self.path, bytes, position))
+        let pages = [position as usize, bytes.len(), bytes.as_ptr().addr()].iter().all(|n| n % DIRECT_BYTES == 0);
+        self.change("write", &numbers, |state| {
+            if self.mode == OpenMode::Direct && !pages {
+                return Err(system(libc::EINVAL));
+            }
+            state.write(self.ino, &self.path, bytes, position)
+        })
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -300,7 +300,7 @@ impl Rewrite<'_> {
                 }
             }
         }
-        let (frame, content) = builder.finish(&head, count);
+        let (frame, _, content) = builder.finish(&head, count);
         self.report.lost_frames += 1;
         self.next = self.next.max(index.next());
         copy.frame(frame, Kind::Lost as u8, content)

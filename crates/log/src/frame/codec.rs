@@ -3,6 +3,7 @@
 use super::header::{LOCAL_BYTES, LocalHeader, REPLICATED_BYTES, ReplicatedHeader};
 use super::{EntryRef, Frame, FramePlace, Kind, tag_is_local, tag_may_be_skipped};
 use bytes::Bytes;
+use polylogue_env::DIRECT_BYTES;
 use polylogue_record::crc::crc32c;
 use polylogue_record::envelope::{Body, Envelope, EnvelopeError, FIXED_BYTES};
 use polylogue_types::{Index, NodeId, ShardId, Term};
@@ -227,9 +228,16 @@ pub(crate) struct FrameHead {
 
 /// Lays out a frame with an index in one buffer: body, then the table, then the native bytes, which the caller appends
 /// in the order of the envelopes.
+///
+/// ```text
+///    buffer   | room | what stands before it in its page | frame ...                    | room to the end of its page |
+///             ^ page (only of a frame that is large)     ^ `lead`
+/// ```
 #[derive(Debug)]
 pub(crate) struct FrameBuilder {
     buffer: Vec<u8>,
+    /// Where the frame begins; all other places count from there.
+    lead: usize,
     table_start: usize,
     native_start: usize,
 }
@@ -237,22 +245,36 @@ pub(crate) struct FrameBuilder {
 impl FrameBuilder {
     /// A frame with room for `capacity` bytes in all.
     pub(crate) fn new(capacity: usize, body: &[u8]) -> FrameBuilder {
-        let mut buffer = Vec::with_capacity(capacity.max(HEADERS_BYTES + body.len()));
-        buffer.resize(HEADERS_BYTES, 0);
+        let buffer = Vec::with_capacity(capacity.max(HEADERS_BYTES + body.len()));
+        FrameBuilder::begin(buffer, 0, body)
+    }
+
+    /// A frame that is to stand at `position` of a file: if its memory allows it, the page in which it begins begins at an
+    /// address of that kind too, so that it is written from where it is.
+    pub(crate) fn placed(capacity: usize, body: &[u8], position: u64) -> FrameBuilder {
+        let mut buffer: Vec<u8> = Vec::with_capacity(capacity.max(HEADERS_BYTES + body.len()) + 3 * DIRECT_BYTES);
+        let page = buffer.as_ptr().align_offset(DIRECT_BYTES).min(DIRECT_BYTES);
+        let lead = page + (position % DIRECT_BYTES as u64) as usize;
+        buffer.resize(lead, 0);
+        FrameBuilder::begin(buffer, lead, body)
+    }
+
+    fn begin(mut buffer: Vec<u8>, lead: usize, body: &[u8]) -> FrameBuilder {
+        buffer.resize(lead + HEADERS_BYTES, 0);
         buffer.extend_from_slice(body);
-        let table_start = buffer.len();
-        FrameBuilder { buffer, table_start, native_start: table_start }
+        let table_start = buffer.len() - lead;
+        FrameBuilder { buffer, lead, table_start, native_start: table_start }
     }
 
     /// Adds an envelope to the table. All envelopes come before the first native byte.
     pub(crate) fn envelope(&mut self, envelope: &Envelope) {
         envelope.encode_into(&mut self.buffer);
-        self.native_start = self.buffer.len();
+        self.native_start = self.position();
     }
 
     /// Where native bytes that are appended now will be in the frame.
     pub(crate) fn position(&self) -> usize {
-        self.buffer.len()
+        self.buffer.len() - self.lead
     }
 
     /// Adds native bytes.
@@ -260,8 +282,9 @@ impl FrameBuilder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Fills in the replicated header. The local one is still missing: [`seal`] writes it when the place is known.
-    pub(crate) fn finish(mut self, head: &FrameHead, entries: usize) -> (Vec<u8>, u32) {
+    /// Fills in the replicated header. The local one is still missing: [`seal`] writes it when the place is known. Gives the
+    /// buffer, where the frame begins in it, and the checksum of its content.
+    pub(crate) fn finish(mut self, head: &FrameHead, entries: usize) -> (Vec<u8>, usize, u32) {
         let header = ReplicatedHeader {
             kind: head.kind as u8,
             shard: head.shard,
@@ -272,15 +295,15 @@ impl FrameBuilder {
             time_ms: head.time_ms,
             body_len: (self.table_start - HEADERS_BYTES) as u32,
             table_len: (self.native_start - self.table_start) as u32,
-            native_len: (self.buffer.len() - self.native_start) as u32,
+            native_len: (self.position() - self.native_start) as u32,
         };
-        let (_, part) = self.buffer.split_at_mut(LOCAL_BYTES);
+        let (_, part) = self.buffer.split_at_mut(self.lead + LOCAL_BYTES);
         if let Some(block) = part.first_chunk_mut() {
             header.encode(block);
         }
         let content = crc32c(&part[4..self.native_start - LOCAL_BYTES]);
         part[..4].copy_from_slice(&content.to_le_bytes());
-        (self.buffer, content)
+        (self.buffer, self.lead, content)
     }
 }
 

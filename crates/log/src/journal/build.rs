@@ -1,16 +1,11 @@
 //! From queued proposals to frames: which proposals go into which frame, in which order their entries stand there.
 
-use super::file::PAGE_BYTES;
 use super::queue::Queued;
 use crate::frame::codec::{FrameBuilder, FrameHead, HEADERS_BYTES, resolve_references};
 use crate::frame::{EntryRef, Kind};
 use polylogue_record::envelope::Body;
 use polylogue_types::TimestampMs;
 use std::ops::Range;
-
-/// Frames of at least this size get room for the rest of their last page in their own buffer; smaller ones are completed to
-/// whole pages in a buffer that is used again, so that one that stays in memory is no larger than it looks. Bytes.
-const PAD_IN_PLACE_BYTES: usize = 32 << 10;
 
 /// One entry on its way into a frame.
 #[derive(Clone, Copy, Debug)]
@@ -101,18 +96,32 @@ fn cluster(slots: &mut [Slot]) {
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) buffer: Vec<u8>,
+    /// Where it begins in the buffer.
+    pub(crate) start: usize,
     pub(crate) content: u32,
     pub(crate) entries: Vec<EntryRef>,
     pub(crate) native_bytes: usize,
 }
 
-/// The capacity for a frame's buffer.
-fn capacity(bytes: usize) -> usize {
-    if bytes < PAD_IN_PLACE_BYTES { bytes } else { bytes + PAGE_BYTES as usize }
+/// The length of a frame of entries, and how much of it are native bytes.
+pub(crate) fn len(items: &[Queued], slots: &[Slot]) -> (usize, usize) {
+    let (mut table, mut native_bytes) = (0, 0);
+    for slot in slots {
+        let draft = &items[slot.item as usize].proposal.entries[slot.entry as usize];
+        table += draft.envelope.encoded_len();
+        native_bytes += draft.bytes.len();
+    }
+    (HEADERS_BYTES + table + native_bytes, native_bytes)
 }
 
-/// Builds a frame of entries. Here the native bytes are copied, once.
-pub(crate) fn data(items: &mut [Queued], slots: &[Slot], ranks: &mut Vec<u32>, head: &FrameHead) -> Built {
+/// Builds a frame of entries, if `position` is given for that place of the file. Here the native bytes are copied, once.
+pub(crate) fn data(
+    items: &mut [Queued],
+    slots: &[Slot],
+    ranks: &mut Vec<u32>,
+    head: &FrameHead,
+    position: Option<u64>,
+) -> Built {
     if items.iter().any(|i| i.has_ref) {
         ranks.clear();
         ranks.resize(slots.len(), 0);
@@ -120,13 +129,11 @@ pub(crate) fn data(items: &mut [Queued], slots: &[Slot], ranks: &mut Vec<u32>, h
             ranks[slot.number as usize] = at as u32;
         }
     }
-    let (mut table, mut native_bytes) = (0, 0);
-    for slot in slots {
-        let draft = &items[slot.item as usize].proposal.entries[slot.entry as usize];
-        table += draft.envelope.encoded_len();
-        native_bytes += draft.bytes.len();
-    }
-    let mut builder = FrameBuilder::new(capacity(HEADERS_BYTES + table + native_bytes), &[]);
+    let (len, native_bytes) = len(items, slots);
+    let mut builder = match position {
+        Some(position) => FrameBuilder::placed(len, &[], position),
+        None => FrameBuilder::new(len, &[]),
+    };
     for slot in slots {
         let envelope = &mut items[slot.item as usize].proposal.entries[slot.entry as usize].envelope;
         complete(envelope, slot, ranks, head.time_ms);
@@ -146,8 +153,8 @@ pub(crate) fn data(items: &mut [Queued], slots: &[Slot], ranks: &mut Vec<u32>, h
     // The door has seen that every reference has a target.
     let resolved = resolve_references(&mut entries);
     debug_assert!(resolved.is_ok());
-    let (buffer, content) = builder.finish(head, entries.len());
-    Built { buffer, content, entries, native_bytes }
+    let (buffer, start, content) = builder.finish(head, entries.len());
+    Built { buffer, start, content, entries, native_bytes }
 }
 
 /// Fills in what the proposer could not know: the frame's time, and where in the frame the target of a reference is.
@@ -161,7 +168,7 @@ fn complete(envelope: &mut polylogue_record::envelope::Envelope, slot: &Slot, ra
 
 /// Builds a frame that is all body.
 pub(crate) fn body(body: &[u8], head: &FrameHead) -> Built {
-    let builder = FrameBuilder::new(capacity(HEADERS_BYTES + body.len()), body);
-    let (buffer, content) = builder.finish(head, 0);
-    Built { buffer, content, entries: Vec::new(), native_bytes: 0 }
+    let builder = FrameBuilder::new(HEADERS_BYTES + body.len(), body);
+    let (buffer, start, content) = builder.finish(head, 0);
+    Built { buffer, start, content, entries: Vec::new(), native_bytes: 0 }
 }

@@ -83,6 +83,8 @@ pub struct Config {
     pub prewrite_piece_bytes: usize,
     /// The pace of filling new files with zeros. Bytes per second.
     pub prewrite_bytes_per_sec: u64,
+    /// Whether frames are written past the page cache, where the file system can.
+    pub direct_io: bool,
     /// How often the free disk space is looked at. Milliseconds.
     pub room_poll_ms: u64,
 }
@@ -110,10 +112,12 @@ impl Config {
             mark_idle_ms: 500,
             reserve_bytes: 8 << 20,
             disk_reserve_bytes: limits::DISK_RESERVE_BYTES,
-            spare_files_max: 1,
+            // As many as a merge gives back: what is not kept is made again, and filled with zeros before.
+            spare_files_max: 4,
             retired_files_max: 2,
-            prewrite_piece_bytes: 1 << 20,
+            prewrite_piece_bytes: 256 << 10,
             prewrite_bytes_per_sec: 256 << 20,
+            direct_io: true,
             room_poll_ms: 500,
         }
     }

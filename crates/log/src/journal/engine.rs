@@ -133,7 +133,7 @@ impl Inner {
                         .measure_entries(head.term, entries)
                         .map_err(|_| invalid(format!("the entries of frame {} break their bounds", head.index)))?;
                     build::slots_of(std::slice::from_ref(&item), &mut slots);
-                    build::data(std::slice::from_mut(&mut item), &slots, &mut ranks, &head)
+                    build::data(std::slice::from_mut(&mut item), &slots, &mut ranks, &head, None)
                 }
             };
             built.push((head, one));

@@ -7,6 +7,7 @@
 use super::catalog::Catalog;
 use super::config::{Config, Durability, Recovery, StartOfLife};
 use super::file::{FileEnd, LiveFile, journal_dir};
+use super::pages::{PageBuffer, PageWriter};
 use super::pipeline::{Group, Pipeline};
 use super::proposal::{CommitSink, Vote};
 use super::queue::{Queue, Queued};
@@ -74,7 +75,7 @@ pub(crate) struct WriteState {
     pub(crate) taken: Vec<Queued>,
     pub(crate) slots: Vec<super::build::Slot>,
     pub(crate) ranks: Vec<u32>,
-    pub(crate) scratch: Vec<u8>,
+    pub(crate) pages: PageWriter,
 }
 
 impl WriteState {
@@ -138,6 +139,8 @@ pub(crate) struct Inner {
     pub(crate) stats: Mutex<Stats>,
     pub(crate) background: Mutex<Background>,
     pub(crate) background_work: Condvar,
+    /// What new files are filled with.
+    pub(crate) zeros: OnceLock<PageBuffer>,
     /// One `acquire` at a time.
     pub(crate) acquiring: Mutex<()>,
     pub(crate) sink: OnceLock<Arc<dyn CommitSink>>,
@@ -189,6 +192,7 @@ impl Inner {
             stats: Mutex::new(Stats::default()),
             background: Mutex::new(Background::default()),
             background_work: Condvar::new(),
+            zeros: OnceLock::new(),
             acquiring: Mutex::new(()),
             sink: OnceLock::new(),
             threads: Mutex::new(Vec::new()),

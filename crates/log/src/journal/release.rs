@@ -2,6 +2,7 @@
 
 use super::file::{FENCED_DIR, LiveFile, Role};
 use super::inner::{Inner, PendingRelease, WriteState};
+use super::pages::PageBuffer;
 use super::pipeline::Demand;
 use super::spares::{final_error, unless_full};
 use super::write::Stop;
@@ -181,8 +182,9 @@ impl Inner {
         if left == 0 || left.saturating_add(unused) > self.config.file_bytes {
             return Ok(false);
         }
-        let zeros = vec![0; self.config.prewrite_piece_bytes];
-        let filled = match self.spares.lock().prewrite(&zeros) {
+        let zeros = self.zeros.get_or_init(|| PageBuffer::zeros(self.config.prewrite_piece_bytes));
+        let filled = self.spares.lock().prewrite(&*self.env.disk, zeros.as_slice(), self.config.direct_io);
+        let filled = match filled {
             Err(e) if e.kind == ErrorKind::StorageFull => None,
             other => other?,
         };

@@ -2,6 +2,7 @@
 
 use super::config::Config;
 use super::file::{FILE_HEADER_BYTES, LiveFile, PAGE_BYTES, Role};
+use super::pages::open_direct;
 use crate::error::{Error, ErrorKind, Result};
 use polylogue_env::{Disk, DiskFile, Env, OpenMode};
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ pub(crate) struct Taken {
     pub(crate) late: bool,
     /// All of it has been written before.
     pub(crate) written: bool,
+    /// The handle for direct writes, if it was filled in this life.
+    pub(crate) direct: Option<Arc<dyn DiskFile>>,
 }
 
 /// A released file that somebody still reads.
@@ -61,11 +64,13 @@ pub(crate) struct Spares {
     ready: Option<Spare>,
     pool: Vec<Spare>,
     retired: Vec<Retired>,
+    /// The handle that fills the ready file, and the file's sequence number.
+    filler: Option<(u64, Arc<dyn DiskFile>)>,
 }
 
 impl Spares {
     pub(crate) fn new(dir: PathBuf, next_sequence: u64, ready: Option<Spare>, pool: Vec<Spare>) -> Spares {
-        Spares { dir, next_sequence, ready, pool, retired: Vec::new() }
+        Spares { dir, next_sequence, ready, pool, retired: Vec::new(), filler: None }
     }
 
     /// Bytes that the waiting files can take.
@@ -99,8 +104,9 @@ impl Spares {
         if let Some(spare) = self.ready.take() {
             let path = self.dir.join(spare.role.name());
             let Spare { role, file, capacity, written_to } = spare;
-            let written = written_to >= capacity;
-            return Ok(Taken { sequence: role.sequence(), path, file, capacity, late: false, written });
+            let (sequence, written) = (role.sequence(), written_to >= capacity);
+            let direct = self.filler.take().filter(|(of, _)| *of == sequence).map(|(_, direct)| direct);
+            return Ok(Taken { sequence, path, file, capacity, late: false, written, direct });
         }
         let small = SMALL_FILE_BYTES.into_iter().filter(|bytes| need <= *bytes && *bytes < file_bytes);
         let mut made = self.create(disk, file_bytes);
@@ -122,7 +128,7 @@ impl Spares {
 
     fn taken_late(&self, path: PathBuf, spare: Spare) -> Taken {
         let sequence = spare.role.sequence();
-        Taken { sequence, path, file: spare.file, capacity: spare.capacity, late: true, written: false }
+        Taken { sequence, path, file: spare.file, capacity: spare.capacity, late: true, written: false, direct: None }
     }
 
     fn ready_into_pool(&mut self, disk: &dyn Disk) -> Result<()> {
@@ -171,13 +177,25 @@ impl Spares {
 
     /// Fills the next `piece` bytes of the ready file with zeros. Returns the file, to be flushed outside the lock, and
     /// how many bytes were written; `None` when there is nothing to fill.
-    pub(crate) fn prewrite(&mut self, piece: &[u8]) -> Result<Option<(Arc<dyn DiskFile>, u64)>> {
+    pub(crate) fn prewrite(
+        &mut self,
+        disk: &dyn Disk,
+        piece: &[u8],
+        direct_io: bool,
+    ) -> Result<Option<(Arc<dyn DiskFile>, u64)>> {
         let Some(spare) = self.ready.as_mut().filter(|s| s.written_to < s.capacity) else { return Ok(None) };
-        let left = usize::try_from(spare.capacity - spare.written_to).unwrap_or(usize::MAX);
+        let sequence = spare.role.sequence();
+        let direct = match self.filler.take().filter(|(of, _)| *of == sequence) {
+            Some((_, direct)) => direct,
+            None => open_direct(disk, &self.dir.join(spare.role.name()), &spare.file, direct_io),
+        };
+        // Nothing of worth is in the file: the page in which a former life ended is filled whole.
+        let from = spare.written_to - spare.written_to % PAGE_BYTES;
+        let left = usize::try_from(spare.capacity - from).unwrap_or(usize::MAX);
         let zeros = &piece[..piece.len().min(left)];
-        let done = spare.file.write_all_at(zeros, spare.written_to);
-        done.map_err(|e| Error::io("cannot fill a new journal file", e))?;
-        spare.written_to += zeros.len() as u64;
+        direct.write_all_at(zeros, from).map_err(|e| Error::io("cannot fill a new journal file", e))?;
+        self.filler = Some((sequence, direct));
+        spare.written_to = from + zeros.len() as u64;
         Ok(Some((spare.file.clone(), zeros.len() as u64)))
     }
 

@@ -3,6 +3,7 @@
 use super::build::{self, Built, Run};
 use super::file::{FILE_HEADER_BYTES, FileEnd, FileHeader, LiveFile, PAGE_BYTES};
 use super::inner::{Inner, WriteState};
+use super::pages::open_direct;
 use super::pipeline::{Demand, Group};
 use super::proposal::{Outcome, Urgency};
 use super::queue::Queued;
@@ -17,6 +18,10 @@ use std::sync::atomic::Ordering;
 
 /// Room for the local records that a file begins with: three of at most 128 bytes each. Bytes.
 const PREAMBLE_BYTES: u64 = 3 * 128;
+
+/// A frame of so many bytes is written from where it was built; a smaller one is copied, which costs less than the room
+/// around it would. Bytes.
+const PLACED_BYTES_MIN: usize = 64 << 10;
 
 /// Why writing cannot go on.
 #[derive(Debug)]
@@ -172,26 +177,33 @@ impl Inner {
             leader: self.config.identity.node,
             time_ms,
         };
-        let built = self.build(w, items, run, &head);
         self.prefer_written(w);
+        let built = self.build(w, items, run, &head)?;
         let frame = self.put_frame(w, &head, built)?;
         w.group.frames.push(frame);
         Ok(head.index)
     }
 
-    fn build(&self, w: &mut WriteState, items: &mut [Queued], run: &Run, head: &FrameHead) -> Built {
+    fn build(&self, w: &mut WriteState, items: &mut [Queued], run: &Run, head: &FrameHead) -> Result<Built, Stop> {
         match run {
             Run::Whole(_) => build::slots_of(items, &mut w.slots),
             Run::Part(entries) => build::slots_of_part(&items[0], entries.clone(), &mut w.slots),
-            Run::Body => return build::body(&items[0].proposal.body, head),
+            Run::Body => return Ok(build::body(&items[0].proposal.body, head)),
         }
-        build::data(items, &w.slots, &mut w.ranks, head)
+        let (len, _) = build::len(items, &w.slots);
+        let mut position = None;
+        if len >= PLACED_BYTES_MIN {
+            // Where it will stand must be known now: what is written from where it is built is not copied again.
+            self.ensure_room(w, len as u64)?;
+            position = Some(w.end.position);
+        }
+        Ok(build::data(items, &w.slots, &mut w.ranks, head, position))
     }
 
     /// Writes a frame with an index.
     pub(crate) fn put_frame(&self, w: &mut WriteState, head: &FrameHead, built: Built) -> Result<Arc<Frame>, Stop> {
-        let Built { buffer, content, entries, native_bytes } = built;
-        let placed = self.put(w, buffer, head.kind, content)?;
+        let Built { buffer, start, content, entries, native_bytes } = built;
+        let placed = self.put(w, buffer, start, head.kind, content)?;
         self.catalog.lock().push(head.term, placed.position, w.end.position);
         w.next_index = head.index.next();
         w.term = head.term;
@@ -225,7 +237,7 @@ impl Inner {
     /// Writes a frame without an index.
     pub(crate) fn put_local(&self, w: &mut WriteState, record: &LocalRecord) -> Result<(), Stop> {
         let (frame, content) = record.encode();
-        self.put(w, frame, record.kind(), content)?;
+        self.put(w, frame, 0, record.kind(), content)?;
         self.catalog.lock().push_local(w.end.position);
         w.local.apply(record);
         Ok(())
@@ -244,12 +256,20 @@ impl Inner {
         if fits && !w.seal { Ok(()) } else { self.begin_file(w, bytes) }
     }
 
-    /// Writes a frame, whose local header is still missing, behind the last one. If it cannot, the log is as it was.
-    fn put(&self, w: &mut WriteState, mut frame: Vec<u8>, kind: Kind, content: u32) -> Result<Placed, Stop> {
+    /// Writes a frame, which begins at `start` of its buffer and whose local header is still missing, behind the last one. If it
+    /// cannot, the log is as it was.
+    fn put(
+        &self,
+        w: &mut WriteState,
+        mut buffer: Vec<u8>,
+        start: usize,
+        kind: Kind,
+        content: u32,
+    ) -> Result<Placed, Stop> {
         if self.queue.is_stopped() && self.env.fatal.is_fatal() {
             return Err(Stop::Dead);
         }
-        let len = frame.len() as u64;
+        let len = (buffer.len() - start) as u64;
         self.ensure_room(w, len)?;
         let Some(live) = w.current.clone() else { return Err(Stop::Dead) };
         let local = LocalHeader {
@@ -261,10 +281,9 @@ impl Inner {
             durable: self.pipeline.lock().durable,
             content,
         };
-        let checksum = seal(&mut frame, &local);
+        let checksum = seal(&mut buffer[start..], &local);
         let position = w.end.position;
-        let (bytes, written) = write_padded(&live, &mut w.scratch, frame, position);
-        if let Err(e) = written {
+        if let Err(e) = w.pages.write_from(&mut buffer, start, position) {
             return Err(self.write_failed(&live, position, e));
         }
         let end = align(position + len);
@@ -277,7 +296,7 @@ impl Inner {
             stats.frames += 1;
             stats.bytes_written += end - position;
         }
-        Ok(Placed { live, position, bytes })
+        Ok(Placed { live, position, bytes: Bytes::from(buffer).slice(start..) })
     }
 
     /// A frame could not be written. On a full disk, what may be there of it is made void, so that its proposals can be
@@ -354,7 +373,10 @@ impl Inner {
             previous: w.end,
         };
         let (block, end) = self.first_block(w, &header);
-        if let Err(e) = taken.file.write_all_at(&block, 0) {
+        let direct = taken
+            .direct
+            .unwrap_or_else(|| open_direct(&*self.env.disk, &taken.path, &taken.file, self.config.direct_io));
+        if let Err(e) = w.pages.begin(direct, taken.file.clone(), &block, end.position) {
             return Err(self.begin_failed(&taken.path, e));
         }
         let live = Arc::new(LiveFile::new(&header, taken.path, taken.file, taken.capacity, taken.written));
@@ -440,29 +462,4 @@ impl Inner {
     pub(crate) fn highest_term(w: &WriteState) -> Term {
         w.local.vote.map_or(w.term, |v| v.term.max(w.term))
     }
-}
-
-/// Writes a frame and, behind it, zeros to the end of the page, so that the system never has to read a page before it can
-/// change a part of it.
-fn write_padded(
-    live: &LiveFile,
-    scratch: &mut Vec<u8>,
-    mut frame: Vec<u8>,
-    position: u64,
-) -> (Bytes, std::io::Result<()>) {
-    let len = frame.len();
-    let end = position + len as u64;
-    let pad = (end.next_multiple_of(PAGE_BYTES).min(live.capacity).max(end) - end) as usize;
-    let written = if frame.capacity() >= len + pad {
-        frame.resize(len + pad, 0);
-        let written = live.file.write_all_at(&frame, position);
-        frame.truncate(len);
-        written
-    } else {
-        scratch.clear();
-        scratch.extend_from_slice(&frame);
-        scratch.resize(len + pad, 0);
-        live.file.write_all_at(scratch, position)
-    };
-    (Bytes::from(frame), written)
 }

@@ -42,6 +42,8 @@ pub struct StoreConfig {
     pub short_class_max: u8,
     /// What one step of a merge reads and writes before it flushes and returns. Bytes, unless one run alone is larger.
     pub merge_step_bytes: usize,
+    /// Whether segments are written past the page cache, where the file system can.
+    pub direct_io: bool,
     /// Average length of the runs of a journal file from which the file becomes a segment as it is. Bytes.
     pub adopt_run_bytes_min: u64,
     /// Share of a segment that must be dead before the rest is written anew, where blocks cannot be given back singly.
@@ -67,7 +69,9 @@ impl Default for StoreConfig {
             journal_keep_bytes_max: 1 << 30,
             journal_index_bytes_max: 32 << 20,
             short_class_max: 0,
-            merge_step_bytes: 4 << 20,
+            // The journal's flush waits for what the disk has been given meanwhile.
+            merge_step_bytes: 1 << 20,
+            direct_io: true,
             adopt_run_bytes_min: 256 << 10,
             rewrite_dead_percent: 33,
             unreadable_ms_max: 60_000,

@@ -31,6 +31,7 @@ use super::segment::writer::{Finished, FlushError, SegmentWriter};
 use super::shared::Shared;
 use super::{ShardStore, invalid};
 use crate::error::{Error, ErrorKind, Result};
+use crate::journal::pages::open_direct;
 use crate::journal::{AdoptedFile, Journal, SealedFile};
 use adopt::AdoptWork;
 use polylogue_env::OpenMode;
@@ -235,7 +236,8 @@ impl Shared {
             self.env.disk.remove(&path).map_err(|e| Error::io(what(), e))?;
         }
         let file = self.env.disk.open(&path, OpenMode::CreateNew).map_err(|e| Error::io(what(), e))?;
-        Ok(SegmentWriter::new(file, name, self.config.index_interval_bytes))
+        let direct = open_direct(&*self.env.disk, &path, &file, self.config.direct_io);
+        Ok(SegmentWriter::new(file, direct, name, self.config.index_interval_bytes))
     }
 
     /// A flush that fails ends the process, a write that fails ends the merge.

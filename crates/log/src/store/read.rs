@@ -241,6 +241,12 @@ impl Reader<'_> {
             let end = blocks.get(last).map_or(start, |b| b.position + b.len);
             return Ok(Some(Piece { base, end: end_of(last), bytes: start..end, blocks: at..last + 1 }));
         }
+        // A block of one entry needs no look into it: the entry fits whole or not at all.
+        if first.entries == 1 && end_of(at) <= self.limit {
+            let bytes = first.position..first.position + first.len;
+            let piece = Piece { base: first.base, end: end_of(at), bytes, blocks: at..at + 1 };
+            return Ok((self.force || u64::from(first.len) <= self.left).then_some(piece));
+        }
         // Less than what is left of one block.
         let entries = self.view.block_entries(self.id, row, at)?;
         let part = self.part(Spans::Listed(&entries.spans), entries.find(self.cursor.max(base)));
@@ -281,6 +287,12 @@ impl Reader<'_> {
 
     fn run(&mut self, run: &JournalRun) -> Attempt<Taken> {
         let (start, end, part) = if self.whole(run.base, run.end(), u64::from(run.len)) {
+            (run.base, run.end(), 0..run.len)
+        } else if run.entries == 1 && run.end() <= self.limit {
+            // One entry fits whole or not at all: there is no need to look into it.
+            if !self.force && u64::from(run.len) > self.left {
+                return Ok(Taken::Stop);
+            }
             (run.base, run.end(), 0..run.len)
         } else {
             let spans = run_spans(self.view, self.id, run)?;

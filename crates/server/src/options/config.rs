@@ -28,6 +28,8 @@ pub struct LogConfig {
     pub sync_shards: u32,
     /// The size of a journal file. Bytes.
     pub journal_file_bytes: u64,
+    /// Whether journals are written past the page cache.
+    pub journal_direct: bool,
     /// Journal replayed at a start. Bytes.
     pub checkpoint_bytes_max: u64,
     /// Free disk space under which messages are refused. Bytes.
@@ -156,6 +158,7 @@ fn log(r: &Resolved) -> LogConfig {
     LogConfig {
         sync_shards: u32::try_from(r.number(&t::SYNC_SHARDS)).unwrap_or(u32::MAX),
         journal_file_bytes: r.number(&t::JOURNAL_FILE_BYTES),
+        journal_direct: r.value(&t::JOURNAL_IO) == "direct",
         checkpoint_bytes_max: r.number(&t::CHECKPOINT_BYTES_MAX),
         disk_reserve_bytes: r.number(&t::DISK_RESERVE_BYTES),
         async_flush_ms_max: r.number(&t::ASYNC_FLUSH_MS_MAX),

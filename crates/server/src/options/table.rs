@@ -182,6 +182,12 @@ pub(super) const JOURNAL_FILE_BYTES: OptionDef = log(
     "64MiB",
     "The size of a journal file; they are written ahead of use.",
 );
+pub(super) const JOURNAL_IO: OptionDef = log(
+    "journal_io",
+    OptionKind::OneOf(&["direct", "cached"]),
+    "direct",
+    "Whether journals and segments are written past the page cache, where the file system can, or through it.",
+);
 pub(super) const CHECKPOINT_BYTES_MAX: OptionDef = log(
     "checkpoint_bytes_max",
     OptionKind::Bytes { min: MIB, max: TIB },
@@ -273,6 +279,7 @@ pub const OPTIONS: &[&OptionDef] = &[
     &DURABILITY,
     &SYNC_SHARDS,
     &JOURNAL_FILE_BYTES,
+    &JOURNAL_IO,
     &CHECKPOINT_BYTES_MAX,
     &DISK_RESERVE_BYTES,
     &ASYNC_FLUSH_MS_MAX,

@@ -3,6 +3,7 @@
 use super::entries::{TableEncoder, describes_itself};
 use super::format::{Block, FOOTER_BYTES, ROW_BYTES, Row, SegmentName, SparseIndex, encode_footer, encode_header};
 use crate::error::{Error, ErrorKind, Result};
+use crate::journal::pages::PageWriter;
 use polylogue_env::DiskFile;
 use polylogue_record::crc;
 use polylogue_record::envelope::{Envelope, Form};
@@ -37,6 +38,8 @@ pub struct NewEntry<'a> {
 #[derive(Debug)]
 pub struct SegmentWriter {
     file: Arc<dyn DiskFile>,
+    /// Writes whole pages: until the end the file is longer than what is written.
+    pages: PageWriter,
     name: SegmentName,
     interval: u32,
     /// Bytes of the file that are written.
@@ -79,11 +82,13 @@ pub struct Finished {
 }
 
 impl SegmentWriter {
-    /// Begins a segment in an empty file; `interval` is the distance of the sparse index's marks in bytes.
+    /// Begins a segment in an empty file, which `direct` writes to; `interval` is the distance of the sparse index's marks in
+    /// bytes.
     #[must_use]
-    pub fn new(file: Arc<dyn DiskFile>, name: SegmentName, interval: u32) -> SegmentWriter {
+    pub fn new(file: Arc<dyn DiskFile>, direct: Arc<dyn DiskFile>, name: SegmentName, interval: u32) -> SegmentWriter {
         let buffer = encode_header(&name);
         SegmentWriter {
+            pages: PageWriter::over(direct, file.clone()),
             file,
             name,
             interval,
@@ -248,10 +253,19 @@ impl SegmentWriter {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        let write = self.file.write_all_at(&self.buffer, self.written);
+        self.write()?;
+        self.sync()
+    }
+
+    fn write(&mut self) -> std::result::Result<(), FlushError> {
+        let write = self.pages.write(&self.buffer, self.written);
         write.map_err(|e| FlushError::Write(Error::io(format!("cannot write segment {}", self.name), e)))?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
+        Ok(())
+    }
+
+    fn sync(&self) -> std::result::Result<(), FlushError> {
         let flush = self.file.sync_data();
         flush.map_err(|e| FlushError::Flush(Error::io(format!("cannot flush segment {}", self.name), e)))
     }
@@ -271,7 +285,10 @@ impl SegmentWriter {
         let footer = encode_footer(self.position(), rows, table_crc, self.native_bytes);
         self.buffer.extend_from_slice(&table.out);
         self.buffer.extend_from_slice(&footer);
-        self.flush()?;
+        self.write()?;
+        let cut = self.file.set_len(self.written);
+        cut.map_err(|e| FlushError::Write(Error::io(format!("cannot set the length of segment {}", self.name), e)))?;
+        self.sync()?;
         let (name, rows, damaged) = (self.name, self.rows, self.damaged);
         Ok(Finished { name, rows, damaged, len: self.written, table_crc, file: self.file })
     }

@@ -68,6 +68,8 @@ fn an_offset_inside_an_entry_finds_the_whole_entry() {
 fn bounds_are_kept_and_at_least_one_entry_comes() {
     both(|rig, entries, place| {
         let size = entries[0].1.len();
+        // Has all of it verified: a read answers with what needs no disk, when there is some.
+        rig.read_all(1, 0, 100 * size).unwrap();
         for max in [0, 1, size - 1, size, size + 1, 2 * size, 100 * size] {
             let tight = rig.store.read(P, Offset(15), max, false).unwrap().wait().unwrap();
             assert!(tight.bytes <= max as u64, "{place}, {max}: {tight:?}");
@@ -175,6 +177,27 @@ fn reading_what_is_known_needs_no_disk() {
     let Lookup::NeedsIo(plan) = cold else { panic!("a start has verified nothing: {cold:?}") };
     assert_eq!(plan.run().unwrap().bytes, 3000);
     assert!(matches!(rig.store.read(P, Offset(0), 10_000, true), Ok(Lookup::Ready(_))));
+}
+
+/// Looking into a large entry to find that it does not fit cost a second read of everything that was read.
+#[test]
+fn an_entry_that_does_not_fit_is_not_looked_into() {
+    let mut rig = Rig::new(1, StoreConfig { index_interval_bytes: 256, ..small() }, 1 << 20);
+    ten(&rig, kafka);
+    rig.store.set_tail_cache_bytes(0);
+    let tight = |rig: &Rig, place: &str| {
+        let found = rig.store.read(P, Offset(10), 299, false).unwrap();
+        let Lookup::Ready(found) = found else { panic!("the disk is asked for what cannot fit, {place}: {found:?}") };
+        assert_eq!((found.bytes, found.more), (0, true), "{place}");
+        let forced = rig.store.read(P, Offset(10), 299, true).unwrap().wait().unwrap();
+        assert_eq!((forced.bytes, forced.start, forced.next), (300, Offset(10), Offset(20)), "{place}");
+    };
+    tight(&rig, "journal");
+    rig.merge_all();
+    rig.reopen(false);
+    // Has the index of the run read.
+    assert_eq!(rig.store.read(P, Offset(0), 300, false).unwrap().wait().unwrap().bytes, 300);
+    tight(&rig, "segment");
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn envelope(rng: &SimRng, base: u64, ordinal: u64) -> (Envelope, Vec<u8>) {
 
 /// A segment of two partitions with random entries; the entries of the first.
 fn segment(rng: &SimRng, file: Arc<dyn DiskFile>, interval: u32) -> (Table, Vec<(Envelope, Vec<u8>)>) {
-    let mut writer = SegmentWriter::new(file.clone(), name(), interval);
+    let mut writer = SegmentWriter::new(file.clone(), file.clone(), name(), interval);
     let mut all = Vec::new();
     for partition in [9, 12] {
         writer.begin_run(PartitionId(partition), Form::RocketMq, None).unwrap();

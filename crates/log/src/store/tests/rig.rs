@@ -251,7 +251,7 @@ fn frame_bytes(kind: Kind, body: &[u8], index: u64, time_ms: i64, entries: &[Ent
     }
     let (shard, term, leader) = (ShardId(1), Term(1), NodeId(1));
     let head = FrameHead { kind, shard, term, index: Index(index), leader, time_ms };
-    let (mut bytes, content) = builder.finish(&head, entries.len());
+    let (mut bytes, _, content) = builder.finish(&head, entries.len());
     let (len, durable) = (bytes.len() as u32, Durable::default());
     codec::seal(&mut bytes, &LocalHeader { kind: kind as u8, len, previous: 0, salt: 0, durable, content });
     bytes
