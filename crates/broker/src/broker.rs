@@ -9,7 +9,7 @@ use crate::machines::{Expects, Machines, Outbox, context};
 use crate::open::shard_of_class;
 use crate::pending::PendingAppend;
 use crate::readers::Readers;
-use crate::shard::{AppendTerms, Parked, Shard};
+use crate::shard::{AppendTerms, Parked, Shard, ShardState};
 use crate::sink::{Origin, ReplySink, SessionId};
 use crate::status::Gauges;
 use crate::tuning::Tunables;
@@ -21,13 +21,16 @@ use polylogue_api::{
 };
 use polylogue_env::{Env, JoinTask};
 use polylogue_meta::{MetaCommand, SharedCatalog};
-use polylogue_types::{Map, PartitionId, ShardId, Term};
+use polylogue_types::{Map, Offset, PartitionId, ShardId, Term};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What of an append one shard takes: entries with their positions in the request.
 type ShardPart = (Arc<Shard>, Vec<(u32, AppendEntry)>);
+
+/// What of a watch one shard takes.
+type ShardSeen = (Arc<Shard>, Vec<(PartitionId, Offset)>);
 
 /// A running broker. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -143,7 +146,8 @@ impl Broker {
     pub fn session_gone(&self, session: SessionId) {
         let inner = &self.inner;
         for shard in inner.all_shards() {
-            shard.state.lock().watches.remove_session(session.0);
+            let ShardState { watches, partitions, .. } = &mut *shard.state.lock();
+            watches.remove_session(partitions, session.0);
         }
         let mut outbox = Outbox::new();
         if let Ok(shard) = inner.shard(inner.meta_shard) {
@@ -333,36 +337,41 @@ impl Inner {
     fn watch(&self, origin: Origin, request: WatchRequest) {
         // Partitions of several shards: the watch is registered in each, and the first event ends it for the session,
         // which then unwatches. One watcher may so hear twice; sessions ignore tokens that they have forgotten.
-        let mut by_shard: Vec<(Arc<Shard>, Vec<_>)> = Vec::new();
-        let mut known = true;
-        {
-            let routes = self.routes.read();
-            for seen in request.seen {
-                match routes.get(&seen.0) {
-                    None => known = false,
-                    Some(shard) => match by_shard.iter_mut().find(|(other, _)| other.id == shard.id) {
-                        Some((_, part)) => part.push(seen),
-                        None => by_shard.push((shard.clone(), vec![seen])),
-                    },
-                }
-            }
-        }
-        for (shard, seen) in by_shard {
-            let mut state = shard.state.lock();
-            known = known && Shard::may_watch(&state, &seen);
-            if known {
-                Shard::watch(&mut state, origin.clone(), seen);
-            }
-        }
-        if !known {
+        let waits = self.watched_by_shard(request.seen).is_some_and(|by_shard| {
+            by_shard.into_iter().all(|(shard, seen)| {
+                let ShardState { watches, partitions, .. } = &mut *shard.state.lock();
+                watches.add(partitions, origin.clone(), seen)
+            })
+        });
+        if !waits {
             self.unwatch(origin.session, origin.token);
             origin.sink.event(polylogue_api::Event::Changed(origin.token));
         }
     }
 
+    /// What is to be watched, by the shard that has it: nearly always one has all. `None` when a partition is not there.
+    fn watched_by_shard(&self, seen: Vec<(PartitionId, Offset)>) -> Option<Vec<ShardSeen>> {
+        let routes = self.routes.read();
+        let Some((first, _)) = seen.first() else { return Some(Vec::new()) };
+        let shard = routes.get(first)?;
+        if seen.iter().all(|(partition, _)| routes.get(partition).is_some_and(|other| Arc::ptr_eq(other, shard))) {
+            return Some(vec![(shard.clone(), seen)]);
+        }
+        let mut by_shard: Vec<ShardSeen> = Vec::new();
+        for seen in seen {
+            let shard = routes.get(&seen.0)?;
+            match by_shard.iter_mut().find(|(other, _)| Arc::ptr_eq(other, shard)) {
+                Some((_, part)) => part.push(seen),
+                None => by_shard.push((shard.clone(), vec![seen])),
+            }
+        }
+        Some(by_shard)
+    }
+
     fn unwatch(&self, session: SessionId, token: Token) {
         for shard in self.all_shards() {
-            shard.state.lock().watches.remove((session.0, token));
+            let ShardState { watches, partitions, .. } = &mut *shard.state.lock();
+            watches.remove(partitions, (session.0, token));
         }
     }
 

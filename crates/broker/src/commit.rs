@@ -245,9 +245,11 @@ impl Inner {
         for (id, _) in topic.placement() {
             let Some(shard) = self.routes.write().remove(&id) else { continue };
             let mut state = shard.state.lock();
-            state.partitions.remove(&id);
-            state.removed.push(id);
-            state.watches.gone(id, &mut fired);
+            let ShardState { partitions, watches, removed, .. } = &mut *state;
+            if let Some(gone) = partitions.remove(&id) {
+                watches.gone(partitions, gone, &mut fired);
+            }
+            removed.push(id);
             drop(state);
             shard.store.drop_partition(id);
         }

@@ -1,6 +1,7 @@
 //! One partition's tail and applied state.
 
 use crate::producers::Producers;
+use crate::watch::Watchers;
 use polylogue_api::TopicConfig;
 use polylogue_record::envelope::Envelope;
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
@@ -11,9 +12,9 @@ use std::sync::Arc;
 /// (`LeaderEpochFileCache.endOffsetFor`).
 const EPOCHS_MAX: usize = 64;
 
-/// Tail: `next_*` and the unapplied end of `producers`. Applied: everything else. The two meet at
+/// Tail: `next_*` and the unapplied end of `producers`. Soft: `watchers`. Applied: everything else. Tail and applied meet at
 /// `high_watermark`: everything below is committed.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Partition {
     pub(crate) id: PartitionId,
     pub(crate) config: Arc<TopicConfig>,
@@ -33,6 +34,8 @@ pub(crate) struct Partition {
     pub(crate) dirty: bool,
     /// A repair took entries away: the next entry may leave a gap in offsets and ordinals before it.
     pub(crate) gap_allowed: bool,
+    // soft
+    pub(crate) watchers: Watchers,
 }
 
 impl Partition {
@@ -50,6 +53,7 @@ impl Partition {
             epochs: Vec::new(),
             dirty: false,
             gap_allowed: false,
+            watchers: Watchers::default(),
         }
     }
 

@@ -2,6 +2,8 @@
 //! caller's thread; what needs the disk goes to the readers.
 
 use crate::broker::Inner;
+use crate::open::is_own;
+use crate::partition::Partition;
 use crate::shard::Shard;
 use crate::sink::Origin;
 use bytes::Bytes;
@@ -13,6 +15,10 @@ use polylogue_log::store::{Lookup, ReadResult};
 use polylogue_types::{Offset, PartitionId};
 use std::sync::Arc;
 
+/// Parts that are looked at under one hold of a shard's state: enough to make the lock cheap, and few enough that those who
+/// write do not wait for a reader of ten thousand partitions.
+const PARTS_PER_LOCK_MAX: usize = 256;
+
 /// What a read may know of a partition before it asks the store.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
@@ -23,49 +29,116 @@ struct Bounds {
     end: Offset,
 }
 
-/// A read in work: the parts before `results.len()` are done.
+impl Bounds {
+    fn of(shard: &Shard, partition: &Partition) -> Bounds {
+        let Partition { high_watermark, next_offset, mut log_start, .. } = *partition;
+        if shard.class == Durability::Memory
+            && let Some(kept) = shard.store.partition_stats(partition.id)
+        {
+            // What fell out of the ring of frames is gone, whatever the log start says until its record is there.
+            log_start = log_start.max(kept.first.min(high_watermark));
+        }
+        Bounds { log_start, high_watermark, end: next_offset }
+    }
+
+    /// What a read from `offset` gives as long as nothing is read.
+    fn look(self, offset: Offset) -> Result<ReadData, ReadError> {
+        let Bounds { log_start, high_watermark, end } = self;
+        if offset < log_start || offset > end {
+            return Err(ReadError::OutOfRange { log_start, high_watermark });
+        }
+        Ok(ReadData { chunks: Vec::new(), high_watermark, log_start })
+    }
+}
+
+/// A read in work. Parts are first looked at, many under one lock, which is all there is to do for those without news; of
+/// the others, one after the other, the store is asked.
+///
+/// ```text
+///   parts    | done ... | looked at ...    | not looked at ... |
+///            0          next               results.len()       parts.len()
+/// ```
 struct Reading {
     request: ReadRequest,
     results: Vec<Result<ReadData, ReadError>>,
+    next: usize,
     bytes_left: usize,
     found_any: bool,
+}
+
+/// What the store is asked for.
+struct News {
+    shard: Arc<Shard>,
+    part: ReadPart,
+    bytes_max: usize,
+    at_least_one: bool,
+}
+
+impl News {
+    fn read(&self) -> polylogue_log::Result<Lookup<ReadResult>> {
+        self.shard.store.read(self.part.partition, self.part.offset, self.bytes_max, self.at_least_one)
+    }
 }
 
 impl Reading {
     fn new(request: ReadRequest) -> Reading {
         let results = Vec::with_capacity(request.parts.len());
-        Reading { bytes_left: request.bytes_max as usize, results, found_any: false, request }
+        Reading { bytes_left: request.bytes_max as usize, results, next: 0, found_any: false, request }
     }
 
-    fn next(&self) -> Option<ReadPart> {
-        self.request.parts.get(self.results.len()).copied()
-    }
-
-    fn done(&mut self, bounds: Bounds, result: polylogue_log::Result<ReadResult>) {
-        let result = match result {
-            Ok(read) => {
-                self.bytes_left = self.bytes_left.saturating_sub(usize::try_from(read.bytes).unwrap_or(usize::MAX));
-                self.found_any |= read.bytes > 0;
-                // The store may have applied more than the state showed; what is returned is committed in any case.
-                let high_watermark = bounds.high_watermark.max(read.next);
-                Ok(ReadData { chunks: read.chunks, high_watermark, log_start: bounds.log_start })
+    /// The next of the parts looked at for which there is something to ask the store.
+    fn next_with_news(&mut self) -> Option<(ReadPart, usize, bool)> {
+        let at_least_one = self.request.at_least_one && !self.found_any;
+        let parts = self.request.parts.get(self.next..).unwrap_or_default();
+        let looked = self.results.get(self.next..).unwrap_or_default();
+        for (part, result) in parts.iter().zip(looked) {
+            let bytes_max = (part.bytes_max as usize).min(self.bytes_left);
+            let news = result.as_ref().is_ok_and(|data| part.offset < data.high_watermark);
+            if news && (bytes_max > 0 || at_least_one) {
+                return Some((*part, bytes_max, at_least_one));
             }
-            Err(e) => Err(read_error(e.kind, bounds)),
-        };
-        self.results.push(result);
+            self.next += 1;
+        }
+        None
+    }
+
+    /// Takes what the store has answered for the next part.
+    fn take(&mut self, answer: polylogue_log::Result<ReadResult>) {
+        if let Some(result) = self.results.get_mut(self.next)
+            && let Ok(data) = result
+        {
+            match answer {
+                Ok(read) => {
+                    self.bytes_left = self.bytes_left.saturating_sub(usize::try_from(read.bytes).unwrap_or(usize::MAX));
+                    self.found_any |= read.bytes > 0;
+                    // The store may have applied more than the state showed; what is returned is committed in any case.
+                    data.high_watermark = data.high_watermark.max(read.next);
+                    data.chunks = read.chunks;
+                }
+                Err(e) => *result = Err(read_error(e.kind, data.log_start, data.high_watermark)),
+            }
+        }
+        self.next += 1;
+    }
+
+    /// The partition of the next part is not there any more.
+    fn gone(&mut self) {
+        if let Some(result) = self.results.get_mut(self.next) {
+            *result = Err(ReadError::UnknownPartition);
+        }
+        self.next += 1;
+    }
+
+    /// What was looked at before a wait for the disk is old.
+    fn forget_looks(&mut self) {
+        self.results.truncate(self.next);
     }
 }
 
-fn nothing(at: Offset) -> ReadResult {
-    ReadResult { chunks: Vec::new(), start: at, next: at, bytes: 0, more: false }
-}
-
-fn read_error(kind: LogErrorKind, bounds: Bounds) -> ReadError {
+fn read_error(kind: LogErrorKind, log_start: Offset, high_watermark: Offset) -> ReadError {
     match kind {
         // Trimmed between the look at the bounds and the read.
-        LogErrorKind::OutOfRange => {
-            ReadError::OutOfRange { log_start: bounds.log_start, high_watermark: bounds.high_watermark }
-        }
+        LogErrorKind::OutOfRange => ReadError::OutOfRange { log_start, high_watermark },
         _ => ReadError::Storage,
     }
 }
@@ -76,27 +149,20 @@ impl Inner {
     }
 
     fn bounds(shard: &Shard, partition: PartitionId) -> Option<Bounds> {
-        let state = shard.state.lock();
-        let p = state.partitions.get(&partition)?;
-        // What fell out of the ring of frames is gone, whatever the log start says until its record is there.
-        let kept = (shard.class == Durability::Memory).then(|| shard.store.partition_stats(partition)).flatten();
-        let log_start = kept.map_or(p.log_start, |kept| p.log_start.max(kept.first.min(p.high_watermark)));
-        Some(Bounds { log_start, high_watermark: p.high_watermark, end: p.next_offset })
+        Some(Bounds::of(shard, shard.state.lock().partitions.get(&partition)?))
     }
 
     pub(crate) fn read(inner: &Arc<Inner>, origin: Origin, request: ReadRequest) {
         let mut reading = Reading::new(request);
-        while let Some(part) = reading.next() {
-            match inner.start_part(&reading, part) {
-                Err(error) => reading.results.push(Err(error)),
-                Ok((bounds, None)) => reading.done(bounds, Ok(nothing(part.offset))),
-                Ok((bounds, Some(Ok(Lookup::Ready(read))))) => reading.done(bounds, Ok(read)),
-                Ok((bounds, Some(Err(e)))) => reading.done(bounds, Err(e)),
-                Ok((bounds, Some(Ok(Lookup::NeedsIo(plan))))) => {
+        while let Some(news) = inner.next_news(&mut reading) {
+            match news.read() {
+                Ok(Lookup::Ready(read)) => reading.take(Ok(read)),
+                Err(e) => reading.take(Err(e)),
+                Ok(Lookup::NeedsIo(plan)) => {
                     let later = inner.clone();
                     let job = Box::new(move || {
-                        let result = plan.run();
-                        reading.done(bounds, result);
+                        reading.take(plan.run());
+                        reading.forget_looks();
                         later.finish_reading(reading, origin);
                     });
                     if let Err(job) = inner.readers.submit(job) {
@@ -112,35 +178,58 @@ impl Inner {
 
     /// The rest of a read that had to go to the disk, on a reader's thread.
     fn finish_reading(&self, mut reading: Reading, origin: Origin) {
-        while let Some(part) = reading.next() {
-            match self.start_part(&reading, part) {
-                Err(error) => reading.results.push(Err(error)),
-                Ok((bounds, None)) => reading.done(bounds, Ok(nothing(part.offset))),
-                Ok((bounds, Some(lookup))) => reading.done(bounds, lookup.and_then(Lookup::wait)),
+        while let Some(news) = self.next_news(&mut reading) {
+            match news.read() {
+                Ok(Lookup::NeedsIo(plan)) => {
+                    reading.take(plan.run());
+                    reading.forget_looks();
+                }
+                Ok(Lookup::Ready(read)) => reading.take(Ok(read)),
+                Err(e) => reading.take(Err(e)),
             }
         }
         origin.reply(Reply::Read(reading.results));
     }
 
-    /// Begins one part; `None` when there is nothing to ask the store for.
-    #[allow(clippy::type_complexity)]
-    fn start_part(
-        &self,
-        reading: &Reading,
-        part: ReadPart,
-    ) -> Result<(Bounds, Option<polylogue_log::Result<Lookup<ReadResult>>>), ReadError> {
-        let shard = self.partition_shard(part.partition).ok_or(ReadError::UnknownPartition)?;
-        let bounds = Inner::bounds(&shard, part.partition).ok_or(ReadError::UnknownPartition)?;
-        let Bounds { log_start, high_watermark, end } = bounds;
-        if part.offset < log_start || part.offset > end {
-            return Err(ReadError::OutOfRange { log_start, high_watermark });
+    /// Goes on to the next part of which the store has to be asked. `None` when all parts are done.
+    fn next_news(&self, reading: &mut Reading) -> Option<News> {
+        loop {
+            while let Some((part, bytes_max, at_least_one)) = reading.next_with_news() {
+                match self.partition_shard(part.partition) {
+                    Some(shard) => return Some(News { shard, part, bytes_max, at_least_one }),
+                    // Deleted since the look at it.
+                    None => reading.gone(),
+                }
+            }
+            if reading.results.len() == reading.request.parts.len() {
+                return None;
+            }
+            self.look(reading);
         }
-        let at_least_one = reading.request.at_least_one && !reading.found_any;
-        let bytes_max = (part.bytes_max as usize).min(reading.bytes_left);
-        if part.offset >= high_watermark || (bytes_max == 0 && !at_least_one) {
-            return Ok((bounds, None));
+    }
+
+    /// Looks at the next parts, at least at one.
+    fn look(&self, reading: &mut Reading) {
+        let Reading { request, results, .. } = reading;
+        let mut parts = request.parts.iter().skip(results.len()).take(PARTS_PER_LOCK_MAX).peekable();
+        while let Some(first) = parts.next() {
+            let Some(shard) = self.partition_shard(first.partition) else {
+                results.push(Err(ReadError::UnknownPartition));
+                continue;
+            };
+            let state = shard.state.lock();
+            let look = |part: &ReadPart| {
+                let partition = state.partitions.get(&part.partition).filter(|partition| !is_own(partition.id))?;
+                Some(Bounds::of(&shard, partition).look(part.offset))
+            };
+            results.push(look(first).unwrap_or(Err(ReadError::UnknownPartition)));
+            // What a shard holds for clients is routed to it: the next ones are found here, as long as they are in this shard,
+            // without asking for the route of each.
+            while let Some(result) = parts.peek().and_then(|part| look(part)) {
+                results.push(result);
+                parts.next();
+            }
         }
-        Ok((bounds, Some(shard.store.read(part.partition, part.offset, bytes_max, at_least_one))))
     }
 
     pub(crate) fn find_offsets(inner: &Arc<Inner>, origin: Origin, queries: Vec<FindOffset>) {
@@ -163,7 +252,7 @@ impl Inner {
     fn find_offset(&self, query: FindOffset) -> Result<FoundOffset, ReadError> {
         let shard = self.partition_shard(query.partition).ok_or(ReadError::UnknownPartition)?;
         let bounds = Inner::bounds(&shard, query.partition).ok_or(ReadError::UnknownPartition)?;
-        let failed = |e: polylogue_log::Error| read_error(e.kind, bounds);
+        let failed = |e: polylogue_log::Error| read_error(e.kind, bounds.log_start, bounds.high_watermark);
         let location = match query.at {
             OffsetSpec::Earliest => return Ok(Inner::at_position(&shard, query.partition, bounds.log_start)),
             OffsetSpec::Latest => return Ok(Inner::at_position(&shard, query.partition, bounds.high_watermark)),

@@ -7,7 +7,6 @@
 use crate::partition::Partition;
 use crate::pending::{PendingAppend, PendingTrim};
 use crate::producers::{NewBatch, Verdict};
-use crate::sink::Origin;
 use crate::watch::{Fired, Watches};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -262,8 +261,8 @@ impl Shard {
             partition.next_offset = partition.high_watermark;
             partition.next_ordinal = partition.applied_ordinal;
         }
-        let high_watermark = partition.high_watermark;
-        state.watches.passed(envelope.partition, high_watermark, fired);
+        let due = partition.watchers.take_passed(partition.high_watermark);
+        state.watches.fire(&mut state.partitions, due, fired);
         Ok(())
     }
 
@@ -277,16 +276,6 @@ impl Shard {
         while state.parked.front().is_some_and(|(waits_for, _)| *waits_for <= ticket) {
             into.extend(state.parked.pop_front().map(|(_, parked)| parked));
         }
-    }
-
-    /// Where a watch may start: `None` when one of its partitions is past what was seen already.
-    pub(crate) fn may_watch(state: &ShardState, seen: &[(PartitionId, Offset)]) -> bool {
-        seen.iter().all(|(id, offset)| state.partitions.get(id).is_some_and(|p| p.high_watermark <= *offset))
-    }
-
-    /// Registers a watch.
-    pub(crate) fn watch(state: &mut ShardState, origin: Origin, seen: Vec<(PartitionId, Offset)>) {
-        state.watches.add(origin, seen);
     }
 }
 

@@ -2,109 +2,157 @@
 //!
 //! Soft state. A watch fires once, over all of its partitions, and is then gone.
 
+use crate::partition::Partition;
 use crate::sink::Origin;
 use polylogue_api::Event;
 use polylogue_types::{Map, Offset, PartitionId};
 use std::sync::Arc;
 
+/// Watchers for whose places a partition keeps the memory when they are gone: a consumer that waits again and again costs no
+/// allocation.
+const PLACES_KEPT: usize = 4;
+
 /// Names a watch inside one table.
 type WatchId = u64;
+
+/// Those who wait for one partition. They are kept with it, so that whoever has found the partition need not look for them.
+#[derive(Debug, Default)]
+pub(crate) struct Watchers {
+    // Several watchers of one partition are few (its consumers), so that a vector beats a map.
+    waiting: Vec<(WatchId, Offset)>,
+}
+
+impl Watchers {
+    /// Named twice by one watch, a partition is watched once, from the lowest offset on: a list of one partition a thousand
+    /// times must not make every change of it a thousand times as dear.
+    fn add(&mut self, id: WatchId, seen: Offset) {
+        match self.waiting.last_mut() {
+            // A watch is added as a whole before the next one, so that nobody stands behind it yet.
+            Some((last, lowest)) if *last == id => *lowest = seen.min(*lowest),
+            _ => self.waiting.push((id, seen)),
+        }
+    }
+
+    fn remove(&mut self, id: WatchId) {
+        if let Some(at) = self.waiting.iter().position(|(other, _)| *other == id) {
+            self.waiting.remove(at);
+            self.forget_places();
+        }
+    }
+
+    /// Takes those who have not seen what lies below `high_watermark`: in one go, so that firing many watchers of one
+    /// partition costs each of them once.
+    pub(crate) fn take_passed(&mut self, high_watermark: Offset) -> Due {
+        if self.waiting.is_empty() {
+            return Due::new();
+        }
+        let due = self.waiting.extract_if(.., |(_, seen)| *seen < high_watermark).map(|(id, _)| id).collect();
+        self.forget_places();
+        due
+    }
+
+    fn forget_places(&mut self) {
+        if self.waiting.is_empty() && self.waiting.capacity() > PLACES_KEPT {
+            self.waiting = Vec::new();
+        }
+    }
+}
+
+/// Watches that a partition has let go, and that are to be fired.
+pub(crate) type Due = Vec<WatchId>;
 
 #[derive(Debug)]
 struct Watch {
     origin: Origin,
-    partitions: Vec<PartitionId>,
+    /// As it was registered: with partitions twice where they were named twice.
+    seen: Vec<(PartitionId, Offset)>,
 }
 
-/// The watches of one shard.
+/// The watches of one shard; the partitions that are handed in are always its own.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     next: WatchId,
     by_id: Map<WatchId, Watch>,
-    // Several watchers of one partition are few (its consumers), so that a vector beats a map.
-    by_partition: Map<PartitionId, Vec<(WatchId, Offset)>>,
     by_origin: Map<(u64, u64), WatchId>,
 }
 
 /// An event that is to be delivered once no lock is held.
 pub(crate) type Fired = Vec<Origin>;
 
+/// The partitions of a shard.
+type Partitions = Map<PartitionId, Partition>;
+
 impl Watches {
-    /// Registers a watch; the caller has made sure that none of the offsets has been passed yet.
-    pub(crate) fn add(&mut self, origin: Origin, mut seen: Vec<(PartitionId, Offset)>) {
-        // Named twice, a partition is watched once, from the lowest offset on: a list of one partition a thousand times must
-        // not make every change of it a thousand times as dear.
-        seen.sort_unstable();
-        seen.dedup_by_key(|(partition, _)| *partition);
+    /// Registers a watch, unless one of its partitions is not there, or past what was seen of it. Whether it has.
+    pub(crate) fn add(
+        &mut self,
+        partitions: &mut Partitions,
+        origin: Origin,
+        seen: Vec<(PartitionId, Offset)>,
+    ) -> bool {
         let id = self.next;
         self.next += 1;
-        let mut partitions = Vec::with_capacity(seen.len());
-        for (partition, offset) in seen {
-            self.by_partition.entry(partition).or_default().push((id, offset));
-            partitions.push(partition);
+        let waits = seen.iter().all(|(partition, seen)| match partitions.get_mut(partition) {
+            Some(partition) if partition.high_watermark <= *seen => {
+                partition.watchers.add(id, *seen);
+                true
+            }
+            _ => false,
+        });
+        if waits {
+            self.by_origin.insert(origin.key(), id);
+            self.by_id.insert(id, Watch { origin, seen });
+        } else {
+            leave(partitions, id, &seen);
         }
-        self.by_origin.insert(origin.key(), id);
-        self.by_id.insert(id, Watch { origin, partitions });
+        waits
     }
 
     /// Forgets the watch of that origin.
-    pub(crate) fn remove(&mut self, key: (u64, u64)) {
+    pub(crate) fn remove(&mut self, partitions: &mut Partitions, key: (u64, u64)) {
         if let Some(id) = self.by_origin.remove(&key) {
-            self.take(id);
+            self.take(partitions, id);
         }
     }
 
     /// Forgets all watches of a session.
-    pub(crate) fn remove_session(&mut self, session: u64) {
+    pub(crate) fn remove_session(&mut self, partitions: &mut Partitions, session: u64) {
         let keys: Vec<_> = self.by_origin.keys().filter(|key| key.0 == session).copied().collect();
         for key in keys {
-            self.remove(key);
+            self.remove(partitions, key);
         }
     }
 
-    /// The partition's high watermark is now `high_watermark`: collects those who waited for it.
-    pub(crate) fn passed(&mut self, partition: PartitionId, high_watermark: Offset, fired: &mut Fired) {
-        let Some(watchers) = self.by_partition.get_mut(&partition) else { return };
-        let mut due = Vec::new();
-        // In one go, so that firing many watchers of one partition costs each of them once.
-        watchers.retain(|(id, seen)| {
-            let waits = *seen >= high_watermark;
-            if !waits {
-                due.push(*id);
-            }
-            waits
-        });
-        if watchers.is_empty() {
-            self.by_partition.remove(&partition);
-        }
+    /// Ends watches that one of their partitions has let go, and collects whose they were.
+    pub(crate) fn fire(&mut self, partitions: &mut Partitions, due: Due, fired: &mut Fired) {
         for id in due {
-            fired.extend(self.take(id).map(|watch| watch.origin));
+            fired.extend(self.take(partitions, id).map(|watch| watch.origin));
         }
     }
 
     /// The partition is gone: whoever watched it looks again and finds out.
-    pub(crate) fn gone(&mut self, partition: PartitionId, fired: &mut Fired) {
-        for (id, _) in self.by_partition.remove(&partition).unwrap_or_default() {
-            fired.extend(self.take(id).map(|watch| watch.origin));
-        }
+    pub(crate) fn gone(&mut self, partitions: &mut Partitions, gone: Partition, fired: &mut Fired) {
+        let due = gone.watchers.waiting.into_iter().map(|(id, _)| id).collect();
+        self.fire(partitions, due, fired);
     }
 
     pub(crate) fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    fn take(&mut self, id: WatchId) -> Option<Watch> {
+    fn take(&mut self, partitions: &mut Partitions, id: WatchId) -> Option<Watch> {
         let watch = self.by_id.remove(&id)?;
-        for partition in &watch.partitions {
-            if let Some(watchers) = self.by_partition.get_mut(partition) {
-                watchers.retain(|(other, _)| *other != id);
-                if watchers.is_empty() {
-                    self.by_partition.remove(partition);
-                }
-            }
-        }
+        leave(partitions, id, &watch.seen);
         self.by_origin.remove(&watch.origin.key());
         Some(watch)
+    }
+}
+
+fn leave(partitions: &mut Partitions, id: WatchId, seen: &[(PartitionId, Offset)]) {
+    for (partition, _) in seen {
+        if let Some(partition) = partitions.get_mut(partition) {
+            partition.watchers.remove(id);
+        }
     }
 }
 
@@ -124,40 +172,106 @@ mod tests {
     const P: PartitionId = PartitionId(2000);
     const Q: PartitionId = PartitionId(2001);
 
+    /// A shard's watches and its partitions P and Q, which are empty.
+    struct Rig {
+        watches: Watches,
+        partitions: Partitions,
+    }
+
+    impl Rig {
+        fn new() -> Rig {
+            let partitions = [P, Q].map(|id| (id, Partition::new(id, Arc::default(), 0, Offset(0))));
+            Rig { watches: Watches::default(), partitions: partitions.into_iter().collect() }
+        }
+
+        fn add(&mut self, session: u64, seen: &[(PartitionId, u64)]) -> bool {
+            let seen = seen.iter().map(|(partition, offset)| (*partition, Offset(*offset))).collect();
+            self.watches.add(&mut self.partitions, Recorder::origin(session, 7), seen)
+        }
+
+        /// The sessions whose watches fire.
+        fn pass(&mut self, partition: PartitionId, high_watermark: u64) -> Vec<u64> {
+            let mut fired = Fired::new();
+            let passed = self.partitions.get_mut(&partition).unwrap();
+            passed.high_watermark = Offset(high_watermark);
+            let due = passed.watchers.take_passed(Offset(high_watermark));
+            self.watches.fire(&mut self.partitions, due, &mut fired);
+            fired.iter().map(|origin| origin.key().0).collect()
+        }
+
+        /// How many watch P, and how many Q.
+        fn watchers(&self) -> [usize; 2] {
+            [P, Q].map(|id| self.partitions.get(&id).map_or(0, |partition| partition.watchers.waiting.len()))
+        }
+    }
+
     #[test]
     fn a_watch_fires_once_over_all_its_partitions() {
-        let mut watches = Watches::default();
-        watches.add(Recorder::origin(1, 7), vec![(P, Offset(5)), (Q, Offset(0))]);
-        let mut fired = Fired::new();
-        watches.passed(P, Offset(5), &mut fired);
-        assert!(fired.is_empty(), "nothing beyond what was seen");
-        watches.passed(P, Offset(6), &mut fired);
-        watches.passed(Q, Offset(1), &mut fired);
-        assert_eq!(fired.len(), 1);
-        assert_eq!(watches.len(), 0);
-        assert!(watches.by_partition.is_empty() && watches.by_origin.is_empty());
+        let mut rig = Rig::new();
+        assert!(rig.add(1, &[(P, 5), (Q, 0)]));
+        assert_eq!(rig.watchers(), [1, 1]);
+        assert_eq!(rig.pass(P, 5), [], "nothing beyond what was seen");
+        assert_eq!(rig.pass(P, 6), [1]);
+        assert_eq!(rig.watchers(), [0, 0]);
+        assert_eq!(rig.pass(Q, 1), []);
+        assert_eq!(rig.watches.len(), 0);
+        assert!(rig.watches.by_origin.is_empty());
+    }
+
+    #[test]
+    fn of_several_watchers_those_fire_who_have_not_seen_it_in_the_order_in_which_they_came() {
+        let mut rig = Rig::new();
+        for (session, seen) in [(1, 5), (2, 3), (3, 9), (4, 0)] {
+            assert!(rig.add(session, &[(P, seen), (Q, 0)]));
+        }
+        assert_eq!(rig.pass(P, 4), [2, 4]);
+        assert_eq!(rig.watchers(), [2, 2]);
+        assert_eq!(rig.pass(P, 10), [1, 3]);
+        assert_eq!(rig.watchers(), [0, 0]);
     }
 
     /// Each time cost a walk over all watchers of the partition, under the shard's lock.
     #[test]
     fn a_partition_that_is_named_often_is_watched_once() {
-        let mut watches = Watches::default();
-        watches.add(Recorder::origin(1, 7), vec![(P, Offset(9)), (P, Offset(3)), (P, Offset(5))]);
-        assert_eq!(watches.by_partition[&P], [(0, Offset(3))]);
-        let mut fired = Fired::new();
-        watches.passed(P, Offset(4), &mut fired);
-        assert_eq!((fired.len(), watches.len()), (1, 0));
+        let mut rig = Rig::new();
+        assert!(rig.add(1, &[(P, 9), (Q, 0), (P, 3), (P, 5)]));
+        assert_eq!(rig.watchers(), [1, 1]);
+        assert_eq!(rig.pass(P, 4), [1]);
+        assert_eq!((rig.watchers(), rig.watches.len()), ([0, 0], 0));
+    }
+
+    #[test]
+    fn what_is_past_or_not_there_is_not_watched_and_leaves_nothing() {
+        let mut rig = Rig::new();
+        assert_eq!(rig.pass(Q, 8), []);
+        assert!(!rig.add(1, &[(P, 0), (Q, 7)]));
+        assert!(!rig.add(1, &[(P, 0), (PartitionId(2002), 0)]));
+        assert_eq!((rig.watchers(), rig.watches.len()), ([0, 0], 0));
+        assert!(rig.add(1, &[(P, 0), (Q, 8)]));
     }
 
     #[test]
     fn a_removed_watch_does_not_fire() {
-        let mut watches = Watches::default();
-        watches.add(Recorder::origin(1, 7), vec![(P, Offset(0))]);
-        watches.add(Recorder::origin(2, 7), vec![(P, Offset(0))]);
-        watches.remove((1, 7));
-        watches.remove_session(3);
+        let mut rig = Rig::new();
+        assert!(rig.add(1, &[(P, 0)]) && rig.add(2, &[(Q, 0), (P, 0)]));
+        rig.watches.remove(&mut rig.partitions, (1, 7));
+        rig.watches.remove_session(&mut rig.partitions, 3);
+        assert_eq!(rig.watchers(), [1, 1]);
         let mut fired = Fired::new();
-        watches.gone(P, &mut fired);
+        let gone = rig.partitions.remove(&P).unwrap();
+        rig.watches.gone(&mut rig.partitions, gone, &mut fired);
         assert_eq!(fired.iter().map(Origin::key).collect::<Vec<_>>(), [(2, 7)]);
+        assert_eq!(rig.watchers(), [0, 0]);
+    }
+
+    #[test]
+    fn memory_is_kept_for_a_few_watchers_only() {
+        let mut rig = Rig::new();
+        let capacity = |rig: &Rig| rig.partitions[&P].watchers.waiting.capacity();
+        for (watchers, kept) in [(1, true), (PLACES_KEPT as u64 + 1, false)] {
+            (0..watchers).for_each(|session| assert!(rig.add(session, &[(P, 0)])));
+            (0..watchers).for_each(|session| rig.watches.remove_session(&mut rig.partitions, session));
+            assert_eq!(capacity(&rig) > 0, kept, "{watchers}");
+        }
     }
 }

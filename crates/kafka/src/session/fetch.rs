@@ -14,13 +14,14 @@
 
 use super::errors;
 use super::fetch_response::{self, Data};
-use super::fetch_session::{FetchSession, Place, SessionRef, SessionTopic, Want};
+use super::fetch_session::{FetchSession, SessionRef, SessionTopic, Want};
 use super::topics::{Lookup, check_epoch, owned, partition_of};
+use super::turns::Place;
 use super::work::{Pending, Step, WaitsFor, Work};
 use crate::codec::fetch::{EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, FetchTopic};
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{
-    EpochEnd, EpochEndQuery, ReadData, ReadError, ReadPart, ReadRequest, Reply, Request, WatchRequest,
+    EpochEnd, EpochEndQuery, ReadData, ReadError, ReadPart, ReadRequest, Reply, Request, TopicInfo, WatchRequest,
 };
 use polylogue_types::{Offset, PartitionId, TopicId};
 
@@ -115,6 +116,10 @@ pub(super) struct Fetching {
     bytes_max: u32,
     bytes_min: u64,
     deadline_ms: u64,
+    /// Whether the client says of a partition of which epoch its last message is.
+    knows_epochs: bool,
+    /// Whether clients should hear at once of what is wrong. An unknown topic can wait: its client would only ask again.
+    urgent: bool,
     stage: Stage,
     /// When it read last, and how much that was.
     read_ms: u64,
@@ -138,6 +143,8 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         bytes_max,
         bytes_min: u64::from(bytes_min),
         deadline_ms: work.now.monotonic_ms.saturating_add(wait_ms),
+        knows_epochs: false,
+        urgent: false,
         stage: Stage::Reading,
         read_ms: 0,
         read_bytes: 0,
@@ -228,6 +235,22 @@ impl Fetching {
 }
 
 impl Row {
+    /// Finds the partition.
+    fn resolve(&mut self, topic: &TopicInfo, follower: bool) -> Result<(), ErrorCode> {
+        let partition = partition_of(topic, self.partition)?;
+        if follower {
+            // there are no replicas beside this one yet
+            return Err(ErrorCode::NotLeaderOrFollower);
+        }
+        self.leader_epoch = partition.leader_epoch;
+        check_epoch(self.want.leader_epoch, partition.leader_epoch)?;
+        if self.want.offset < 0 {
+            return Err(ErrorCode::OffsetOutOfRange);
+        }
+        self.read = Some(partition.id);
+        Ok(())
+    }
+
     fn new(topic: usize, partition: i32, want: Want, place: Option<Place>) -> Row {
         Row {
             topic,
@@ -247,38 +270,26 @@ impl Row {
 impl Fetching {
     /// Finds the partitions, and holds what the client knows of them against what is so.
     fn resolve(&mut self, work: &Work<'_>, follower: bool) {
+        let Fetching { topics, rows, knows_epochs, urgent, .. } = self;
         let by_id = work.head.version >= BY_ID_FROM;
         let mut lookup = Lookup::new(work.catalog);
-        for row in &mut self.rows {
-            let Some(topic) = self.topics.get(row.topic) else { continue };
+        for rows in rows.chunk_by_mut(|a, b| a.topic == b.topic) {
+            let Some(topic) = rows.first().and_then(|row| topics.get(row.topic)) else { continue };
             // a zero id in a version that knows ids names nothing
-            let found = match lookup.topic(&topic.name, topic.id) {
-                Some(topic) => partition_of(topic, row.partition),
-                None => Err(errors::unknown_topic(by_id)),
-            };
-            let error = match found {
-                // there are no replicas beside this one yet
-                Ok(_) if follower => ErrorCode::NotLeaderOrFollower,
-                Ok(partition) => {
-                    row.leader_epoch = partition.leader_epoch;
-                    match check_epoch(row.want.leader_epoch, partition.leader_epoch) {
-                        Err(error) => error,
-                        Ok(()) if row.want.offset < 0 => ErrorCode::OffsetOutOfRange,
-                        Ok(()) => {
-                            row.read = Some(partition.id);
-                            continue;
-                        }
-                    }
+            let topic = lookup.topic(&topic.name, topic.id).ok_or(errors::unknown_topic(by_id));
+            for row in rows {
+                *knows_epochs |= row.knows_epoch().is_some();
+                if let Err(error) = topic.and_then(|topic| row.resolve(topic, follower)) {
+                    *urgent |= !can_wait(error);
+                    row.fail(error);
                 }
-                Err(error) => error,
-            };
-            row.fail(error);
+            }
         }
     }
 
     /// Asks where the epochs end that the client knows, and reads then; at once where it knows none.
     fn compare(mut self: Box<Self>, work: &mut Work<'_>) -> Step {
-        if work.head.version < DIVERGING_FROM {
+        if !self.knows_epochs || work.head.version < DIVERGING_FROM {
             return self.read(work);
         }
         let query = |row: &Row| Some(EpochEndQuery { partition: row.read?, epoch: row.knows_epoch()? });
@@ -298,15 +309,19 @@ impl Fetching {
             return false;
         }
         for (row, end) in self.rows.iter_mut().filter(asked).zip(ends) {
-            match end {
+            let error = match end {
                 Ok(EpochEnd { epoch, end: Some(Offset(end)) }) => {
                     let end_offset = i64::try_from(end).unwrap_or(i64::MAX);
                     let diverges = epoch < row.want.last_epoch || end_offset < row.want.offset;
                     row.diverging = diverges.then_some(EpochEndOffset { epoch, end_offset });
+                    self.urgent |= diverges;
+                    continue;
                 }
-                Ok(EpochEnd { end: None, .. }) => row.fail(ErrorCode::OffsetOutOfRange),
-                Err(error) => row.fail(errors::of_read(error, by_id)),
-            }
+                Ok(EpochEnd { end: None, .. }) => ErrorCode::OffsetOutOfRange,
+                Err(error) => errors::of_read(error, by_id),
+            };
+            self.urgent |= !can_wait(error);
+            row.fail(error);
         }
         true
     }
@@ -320,7 +335,8 @@ impl Fetching {
                 bytes_max: if row.diverging.is_some() { 0 } else { u32::try_from(row.want.bytes_max).unwrap_or(0) },
             })
         };
-        let parts: Vec<ReadPart> = self.rows.iter().filter_map(part).collect();
+        let mut parts = Vec::with_capacity(self.rows.len());
+        parts.extend(self.rows.iter().filter_map(part));
         if parts.is_empty() {
             return fetch_response::answer(*self, work, Data::default());
         }
@@ -332,28 +348,26 @@ impl Fetching {
     /// Waits until one of the partitions changes.
     fn watch(mut self: Box<Self>, work: &mut Work<'_>) -> Step {
         let mark = |row: &Row| Some((row.read?, Offset(u64::try_from(row.high_watermark).unwrap_or(0))));
-        let seen = self.rows.iter().filter_map(mark).collect();
+        let mut seen = Vec::with_capacity(self.rows.len());
+        seen.extend(self.rows.iter().filter_map(mark));
         self.stage = Stage::Watching;
         Step::Wait(work.ask(Request::Watch(WatchRequest { seen })), self)
     }
 
-    /// Whether clients should hear at once of what is wrong. An unknown topic can wait: its client would only ask again.
-    fn is_urgent(&self) -> bool {
-        let can_wait =
-            |error| matches!(error, ErrorCode::None | ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId);
-        self.rows.iter().any(|row| row.diverging.is_some() || !can_wait(row.error))
-    }
-
-    /// Takes what was read into the rows; gives the messages, and whether one of the reads failed.
-    fn take(&mut self, results: Vec<ReadResult>, version: i16) -> (Data, bool) {
+    /// Takes what was read into the rows; gives the messages, and whether one of the reads failed. `None` when these are not
+    /// the answers.
+    fn take(&mut self, results: Vec<ReadResult>, version: i16) -> Option<(Data, bool)> {
         let by_id = version >= BY_ID_FROM;
-        let mut data = Data::with_capacity(results.len());
+        let mut data = Data::default();
         let mut failed = false;
-        for (row, result) in self.rows.iter_mut().filter(|row| row.read.is_some()).zip(results) {
-            let error = match result {
-                Ok(read) if row.diverging.is_some() => {
+        let mut results = results.into_iter();
+        for (number, row) in self.rows.iter_mut().enumerate().filter(|(_, row)| row.read.is_some()) {
+            let error = match results.next()? {
+                Ok(read) => {
                     row.mark(read.high_watermark, read.log_start);
-                    data.push(Vec::new());
+                    if row.diverging.is_none() && !read.chunks.is_empty() {
+                        data.push(number, read.chunks);
+                    }
                     continue;
                 }
                 // beyond the end, which is what the client is about to hear
@@ -361,12 +375,6 @@ impl Fetching {
                     if row.diverging.is_some() && !row.is_before(log_start) =>
                 {
                     row.mark(high_watermark, log_start);
-                    data.push(Vec::new());
-                    continue;
-                }
-                Ok(read) => {
-                    row.mark(read.high_watermark, read.log_start);
-                    data.push(read.chunks);
                     continue;
                 }
                 Err(error) => match errors::of_read(error, by_id) {
@@ -377,8 +385,13 @@ impl Fetching {
             failed = true;
             row.fail(error);
         }
-        (data, failed)
+        results.next().is_none().then_some((data, failed))
     }
+}
+
+/// Whether a client need not hear of it before its time is up.
+fn can_wait(error: ErrorCode) -> bool {
+    matches!(error, ErrorCode::None | ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId)
 }
 
 type ReadResult = Result<ReadData, ReadError>;
@@ -396,14 +409,11 @@ impl Pending for Fetching {
             (Stage::Reading, Reply::Read(results)) => results,
             _ => return work.wrong_reply(),
         };
-        if results.len() != self.rows.iter().filter(|row| row.read.is_some()).count() {
-            return work.wrong_reply();
-        }
-        let (data, failed) = self.take(results, work.head.version);
+        let Some((data, failed)) = self.take(results, work.head.version) else { return work.wrong_reply() };
         self.read_ms = work.now.monotonic_ms;
         self.read_bytes = data.len();
         let in_time = work.now.monotonic_ms < self.deadline_ms;
-        if failed || self.read_bytes >= self.bytes_min || !in_time || self.is_urgent() {
+        if failed || self.read_bytes >= self.bytes_min || !in_time || self.urgent {
             return fetch_response::answer(*self, work, data);
         }
         self.watch(work)

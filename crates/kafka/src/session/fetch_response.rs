@@ -11,21 +11,22 @@ use polylogue_types::Chunk;
 /// The first version that can say who leads instead (KIP-951).
 const LEADER_FROM: i16 = 16;
 
-/// The messages of the rows that were read, in the order of the rows.
+/// The messages of the rows for which there are some.
 #[derive(Debug, Default)]
 pub(super) struct Data {
-    chunks: Vec<Vec<Chunk>>,
+    /// With the number of the row, in rising order.
+    chunks: Vec<(usize, Vec<Chunk>)>,
     len: u64,
 }
 
 impl Data {
-    pub(super) fn with_capacity(rows: usize) -> Data {
-        Data { chunks: Vec::with_capacity(rows), len: 0 }
-    }
-
-    pub(super) fn push(&mut self, chunks: Vec<Chunk>) {
-        self.len += chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
-        self.chunks.push(chunks);
+    /// Adds the messages of a row, which comes after the rows that there are.
+    pub(super) fn push(&mut self, row: usize, chunks: Vec<Chunk>) {
+        let len = chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
+        if len > 0 {
+            self.len += len;
+            self.chunks.push((row, chunks));
+        }
     }
 
     /// Bytes, over all rows.
@@ -51,14 +52,15 @@ pub(super) fn answer(fetching: Fetching, work: &mut Work<'_>, data: Data) -> Ste
         },
     };
     response.session_id = known.as_ref().map_or(0, |known| known.id());
-    let mut chunks = data.chunks.into_iter();
+    let mut data = data.chunks.into_iter().peekable();
     let mut last = None;
-    for row in &rows {
-        let records = row.read.and_then(|_| chunks.next()).map_or_else(Records::new, Records::from);
-        if session == Session::Begin || tell(known.as_deref_mut(), row, &records) {
+    for (number, row) in rows.iter().enumerate() {
+        let chunks = data.next_if(|(of, _)| *of == number).map(|(_, chunks)| chunks);
+        if session == Session::Begin || tell(known.as_deref_mut(), row, chunks.is_some()) {
             if last.replace(row.topic) != Some(row.topic) {
                 response.responses.push(topic_row(topics.get(row.topic)));
             }
+            let records = chunks.map_or_else(Records::new, Records::from);
             let mut told = partition_row(row, records, read_committed);
             if let Some(leader) = leader.as_ref().filter(|_| has_moved(row)) {
                 told.current_leader = LeaderIdAndEpoch { leader_id: leader.node_id, leader_epoch: row.leader_epoch };
@@ -108,7 +110,7 @@ fn begin<'a>(work: &'a mut Work<'_>, topics: &[RowTopic], rows: &[Row]) -> Optio
 
 /// Whether the client has to be told of the partition; takes into the session what it is told. Without a session it has to
 /// be told of everything.
-fn tell(session: Option<&mut FetchSession>, row: &Row, records: &Records) -> bool {
+fn tell(session: Option<&mut FetchSession>, row: &Row, has_messages: bool) -> bool {
     let (Some(session), Some(place)) = (session, row.place) else { return true };
     let Some(cached) = session.get_mut(place) else { return false };
     let failed = row.error != ErrorCode::None;
@@ -116,10 +118,10 @@ fn tell(session: Option<&mut FetchSession>, row: &Row, records: &Records) -> boo
     // -1 with an error, so that the client is told when the error has gone
     cached.high_watermark = row.high_watermark;
     cached.log_start = row.log_start;
-    if !records.is_empty() {
+    if has_messages {
         session.move_to_end(place);
     }
-    failed || changed || row.diverging.is_some() || !records.is_empty()
+    failed || changed || row.diverging.is_some() || has_messages
 }
 
 fn topic_row(topic: Option<&RowTopic>) -> FetchableTopicResponse {

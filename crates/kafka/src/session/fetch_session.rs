@@ -15,6 +15,7 @@
 //! [`FetchBudget`]; beyond that, requests are answered without a session, which is legal and only costs bandwidth.
 
 use super::topics::NAME_BYTES_MAX;
+use super::turns::{Place, Turns};
 use crate::codec::ErrorCode;
 use crate::settings::KafkaSettings;
 use polylogue_types::TopicId;
@@ -129,9 +130,6 @@ pub(super) struct Want {
     pub(super) last_epoch: i32,
 }
 
-/// The place of a partition in its session; in rising order they are fetched.
-pub(super) type Place = u64;
-
 /// One session.
 #[derive(Debug)]
 pub(super) struct FetchSession {
@@ -141,10 +139,9 @@ pub(super) struct FetchSession {
     by_id: bool,
     used_ms: u64,
     lease: Lease,
-    /// By place. A partition that returned something moves to the end, so that each gets its turn.
-    partitions: BTreeMap<Place, Cached>,
+    /// In the order in which they are fetched. One that returned something moves to the end, so that each gets its turn.
+    partitions: Turns<Cached>,
     places: BTreeMap<(SessionTopic, i32), Place>,
-    next_place: Place,
 }
 
 impl FetchSession {
@@ -152,12 +149,13 @@ impl FetchSession {
         self.id
     }
 
+    /// The partitions in the order of their turns. Their places hold until one is forgotten.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Place, &Cached)> {
-        self.partitions.iter().map(|(place, cached)| (*place, cached))
+        self.partitions.iter()
     }
 
     pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut Cached> {
-        self.partitions.get_mut(&place)
+        self.partitions.get_mut(place)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -166,27 +164,28 @@ impl FetchSession {
 
     /// Adds a partition, or changes what is wanted of it.
     pub(super) fn put(&mut self, topic: SessionTopic, partition: i32, want: Want) -> Place {
-        let place = *self.places.entry((topic.clone(), partition)).or_insert_with(|| {
-            self.next_place += 1;
-            self.next_place
-        });
-        let new = || Cached { topic, partition, want, high_watermark: -1, log_start: -1 };
-        self.partitions.entry(place).or_insert_with(new).want = want;
+        let FetchSession { partitions, places, .. } = self;
+        let place = *places
+            .entry((topic.clone(), partition))
+            .or_insert_with(|| partitions.push(Cached { topic, partition, want, high_watermark: -1, log_start: -1 }));
+        if let Some(cached) = partitions.get_mut(place) {
+            cached.want = want;
+        }
         place
     }
 
     pub(super) fn forget(&mut self, topic: &SessionTopic, partition: i32) {
-        if let Some(place) = self.places.remove(&(topic.clone(), partition)) {
-            self.partitions.remove(&place);
+        let Some(place) = self.places.remove(&(topic.clone(), partition)) else { return };
+        self.partitions.remove(place);
+        // another one may have its place now
+        if let Some(moved) = self.partitions.get(place) {
+            self.places.insert((moved.topic.clone(), moved.partition), place);
         }
     }
 
     /// Puts a partition behind all others.
     pub(super) fn move_to_end(&mut self, place: Place) {
-        let Some(cached) = self.partitions.remove(&place) else { return };
-        self.next_place += 1;
-        self.places.insert((cached.topic.clone(), cached.partition), self.next_place);
-        self.partitions.insert(self.next_place, cached);
+        self.partitions.move_to_end(place);
     }
 }
 
@@ -262,9 +261,8 @@ impl FetchSessions {
             by_id,
             used_ms: now_ms,
             lease,
-            partitions: BTreeMap::new(),
+            partitions: Turns::new(),
             places: BTreeMap::new(),
-            next_place: 0,
         });
         self.sessions.last_mut()
     }
@@ -352,6 +350,9 @@ mod tests {
         session.forget(&name("nothing"), 0);
         assert_eq!(order(session), [1, 0]);
         assert_eq!(session.len(), 2);
+        // the one that took the place of the forgotten one is still found
+        session.put(name("b"), 0, want(8));
+        assert_eq!(session.iter().map(|(_, cached)| cached.want.offset).collect::<Vec<_>>(), [5, 8]);
         // forgotten and back: behind the others
         session.put(name("a"), 0, want(7));
         assert_eq!(session.iter().last().unwrap().1.want, want(7));

@@ -53,6 +53,7 @@ mod produce_batch;
 mod resources;
 mod table;
 mod topics;
+mod turns;
 mod update_features;
 mod work;
 

@@ -92,6 +92,7 @@ struct Refused {
 }
 
 impl Refused {
+    #[cold]
     fn add(&mut self, index: i32, reason: RefusedFor) {
         self.timestamp |= matches!(reason, RefusedFor::Timestamp { .. });
         self.count += 1;
@@ -100,6 +101,7 @@ impl Refused {
         }
     }
 
+    #[inline]
     fn add_untimely(&mut self, frame: &Frame, header: &BatchHeader, from: TimestampMs, to: TimestampMs) {
         let timestamp = frame.timestamp;
         if timestamp != NO_TIMESTAMP && !(from..=to).contains(&timestamp) {

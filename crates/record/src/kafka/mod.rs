@@ -17,6 +17,7 @@ mod check;
 mod error;
 mod header;
 mod iter;
+mod quick;
 mod records;
 mod rewrite;
 mod seek;

@@ -11,7 +11,7 @@
 //!
 //! Source: `DefaultRecord`.
 
-use super::{BatchError, BatchHeader, HEADER_BYTES, RecordFault, varint};
+use super::{BatchError, BatchHeader, HEADER_BYTES, RecordFault, quick, varint};
 use crate::compress::{Codec, CompressError, Stream};
 use polylogue_types::TimestampMs;
 use std::ops::ControlFlow;
@@ -28,6 +28,7 @@ pub(super) struct Frame {
 }
 
 /// Why reading a record stopped.
+#[derive(PartialEq, Eq, Debug)]
 pub(super) enum Fault {
     Record(RecordFault),
     Compress(CompressError),
@@ -62,6 +63,10 @@ pub(super) trait Source {
     fn skip(&mut self, len: usize) -> Result<(), Fault>;
     /// Whether there are none left.
     fn at_end(&mut self) -> Result<bool, Fault>;
+    /// Steps over the next record and gives its frame, if [`quick`] can read it; else steps over nothing.
+    fn quick(&mut self, _index: i32, _header: &BatchHeader) -> Result<Option<Frame>, Fault> {
+        Ok(None)
+    }
 }
 
 impl Source for &[u8] {
@@ -81,6 +86,13 @@ impl Source for &[u8] {
     #[inline]
     fn at_end(&mut self) -> Result<bool, Fault> {
         Ok(self.is_empty())
+    }
+
+    #[inline]
+    fn quick(&mut self, index: i32, header: &BatchHeader) -> Result<Option<Frame>, Fault> {
+        let Some((frame, rest)) = quick::frame(self, index, header) else { return Ok(None) };
+        *self = rest;
+        Ok(Some(frame))
     }
 }
 
@@ -107,6 +119,16 @@ impl Source for Stream<'_> {
     fn at_end(&mut self) -> Result<bool, Fault> {
         Ok(self.fill()?.is_empty())
     }
+
+    /// A record that the end of a piece cuts in two is not for here.
+    #[inline]
+    fn quick(&mut self, index: i32, header: &BatchHeader) -> Result<Option<Frame>, Fault> {
+        let bytes = self.fill()?;
+        let Some((frame, rest)) = quick::frame(bytes, index, header) else { return Ok(None) };
+        let len = bytes.len() - rest.len();
+        self.consume(len);
+        Ok(Some(frame))
+    }
 }
 
 /// Walks over the records of `batch`, which is exactly one batch with the header `header`, until `visit` breaks off.
@@ -122,9 +144,36 @@ pub(super) fn walk<B>(
 ) -> Result<Option<B>, BatchError> {
     let payload = batch.get(HEADER_BYTES..).ok_or(BatchError::NoBatch)?;
     match header.codec()? {
-        Codec::None => walk_source(payload, header, visit),
+        Codec::None => walk_slice(payload, header, visit),
         codec => walk_source(Stream::new(codec, payload, cap_bytes)?, header, visit),
     }
+}
+
+/// As [`walk_source`], for records that are all there.
+fn walk_slice<B>(
+    mut rest: &[u8],
+    header: &BatchHeader,
+    mut visit: impl FnMut(Frame) -> ControlFlow<B>,
+) -> Result<Option<B>, BatchError> {
+    for index in 0..header.record_count {
+        let frame = match quick::plain(rest, index, header) {
+            Some((frame, after)) => {
+                rest = after;
+                frame
+            }
+            None => {
+                // Of a copy, so that what is left stays in registers where all records are plain.
+                let mut source = rest;
+                let frame = next_record(&mut source, index, header).map_err(|fault| fault.at(index))?;
+                rest = source;
+                frame
+            }
+        };
+        if let ControlFlow::Break(found) = visit(frame) {
+            return Ok(Some(found));
+        }
+    }
+    if rest.is_empty() { Ok(None) } else { Err(BatchError::BytesAfterRecords) }
 }
 
 fn walk_source<B>(
@@ -134,7 +183,7 @@ fn walk_source<B>(
 ) -> Result<Option<B>, BatchError> {
     // The count is only ever compared with: nothing is allocated for it.
     for index in 0..header.record_count {
-        let frame = read_record(&mut source, index, header).map_err(|fault| fault.at(index))?;
+        let frame = next_record(&mut source, index, header).map_err(|fault| fault.at(index))?;
         if let ControlFlow::Break(found) = visit(frame) {
             return Ok(Some(found));
         }
@@ -143,6 +192,15 @@ fn walk_source<B>(
     if at_end { Ok(None) } else { Err(BatchError::BytesAfterRecords) }
 }
 
+fn next_record(source: &mut impl Source, index: i32, header: &BatchHeader) -> Result<Frame, Fault> {
+    match source.quick(index, header)? {
+        Some(frame) => Ok(frame),
+        None => read_record(source, index, header),
+    }
+}
+
+/// Reads a record byte by byte, wherever they come from, and says what is wrong with it.
+#[inline(never)]
 fn read_record(source: &mut impl Source, index: i32, header: &BatchHeader) -> Result<Frame, Fault> {
     let left = usize::try_from(varint32(source)?).map_err(|_| RecordFault::Size)?;
     let mut record = Bounded { source, left };
@@ -223,5 +281,193 @@ impl<S: Source> Source for Bounded<'_, S> {
     #[inline]
     fn at_end(&mut self) -> Result<bool, Fault> {
         Ok(self.left == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compress::compress;
+    use crate::kafka::{BatchBuilder, NewRecord};
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+
+    const CAP: usize = 1 << 20;
+
+    /// Bytes whose records are all read with care.
+    struct Careful<'a>(&'a [u8]);
+
+    impl Source for Careful<'_> {
+        fn byte(&mut self) -> Result<u8, Fault> {
+            self.0.byte()
+        }
+
+        fn skip(&mut self, len: usize) -> Result<(), Fault> {
+            self.0.skip(len)
+        }
+
+        fn at_end(&mut self) -> Result<bool, Fault> {
+            self.0.at_end()
+        }
+    }
+
+    /// All frames up to the first fault, and the verdict.
+    type Walked = (Vec<Frame>, Result<(), BatchError>);
+
+    fn walked(source: impl Source, header: &BatchHeader) -> Walked {
+        let mut frames = Vec::new();
+        let verdict = walk_source::<()>(source, header, |frame| {
+            frames.push(frame);
+            ControlFlow::Continue(())
+        });
+        (frames, verdict.map(drop))
+    }
+
+    fn walked_at_once(payload: &[u8], header: &BatchHeader) -> Walked {
+        let mut frames = Vec::new();
+        let verdict = walk_slice::<()>(payload, header, |frame| {
+            frames.push(frame);
+            ControlFlow::Continue(())
+        });
+        (frames, verdict.map(drop))
+    }
+
+    /// That records are found, and found wrong, alike: with care, at a glance, and in the pieces of each codec.
+    fn same_in_all_ways(payload: &[u8], header: &BatchHeader) -> Result<(), TestCaseError> {
+        let expected = walked(Careful(payload), header);
+        prop_assert_eq!(walked_at_once(payload, header), expected.clone(), "{:02x?}", payload);
+        prop_assert_eq!(walked(payload, header), expected.clone(), "{:02x?}", payload);
+        for codec in Codec::ALL {
+            let mut compressed = Vec::new();
+            compress(codec, None, payload, &mut compressed).unwrap();
+            let stream = Stream::new(codec, &compressed, CAP).unwrap();
+            prop_assert_eq!(walked(stream, header), expected.clone(), "{}: {:02x?}", codec, payload);
+        }
+        Ok(())
+    }
+
+    fn header(record_count: i32, base_timestamp: TimestampMs) -> BatchHeader {
+        BatchHeader { record_count, base_timestamp, ..BatchHeader::parse(&[0; HEADER_BYTES]).unwrap() }
+    }
+
+    type Sample = (i64, Option<Vec<u8>>, Option<Vec<u8>>, Vec<(Vec<u8>, Option<Vec<u8>>)>);
+
+    fn samples() -> impl Strategy<Value = Vec<Sample>> {
+        let bytes = || prop_oneof![8 => vec(any::<u8>(), 0..20), 1 => vec(Just(7u8), 60..20_000)];
+        let times = prop_oneof![4 => 0..200i64, 2 => 0..i64::from(u32::MAX), 1 => any::<i64>()];
+        let headers = vec((vec(any::<u8>(), 0..4), option::of(vec(any::<u8>(), 0..4))), 0..3);
+        vec((times, option::of(bytes()), option::of(bytes()), headers), 1..8)
+    }
+
+    fn payload(samples: &[Sample]) -> (Vec<u8>, BatchHeader) {
+        let mut builder = BatchBuilder::new();
+        for (timestamp, key, value, headers) in samples {
+            let headers: Vec<_> = headers.iter().map(|(key, value)| (&key[..], value.as_deref())).collect();
+            let (key, value) = (key.as_deref(), value.as_deref());
+            builder.push(&NewRecord { timestamp: *timestamp, key, value, headers: &headers }).unwrap();
+        }
+        let batch = builder.build().unwrap();
+        (batch[HEADER_BYTES..].to_vec(), BatchHeader::parse(&batch).unwrap())
+    }
+
+    proptest! {
+        #[test]
+        fn valid_records_are_walked_alike(samples in samples()) {
+            let (payload, header) = payload(&samples);
+            prop_assert_eq!(walked(Careful(&payload), &header).1, Ok(()));
+            same_in_all_ways(&payload, &header)?;
+        }
+
+        #[test]
+        fn cut_records_are_walked_alike(samples in samples(), at in any::<prop::sample::Index>()) {
+            let (payload, header) = payload(&samples);
+            same_in_all_ways(&payload[..at.index(payload.len())], &header)?;
+        }
+
+        /// Bits are flipped where the frames are more often than inside of values.
+        #[test]
+        fn changed_records_are_walked_alike(
+            samples in samples(),
+            bits in vec((any::<prop::sample::Index>(), any::<bool>(), 0..8u32), 1..6),
+            count in -1..3i32,
+        ) {
+            let (mut payload, header) = payload(&samples);
+            for (at, anywhere, bit) in bits {
+                let at = at.index(if anywhere { payload.len() } else { payload.len().min(24) });
+                payload[at] ^= 1 << bit;
+            }
+            let record_count = header.record_count + count;
+            same_in_all_ways(&payload, &BatchHeader { record_count, ..header })?;
+        }
+
+        /// Small numbers make records of noise, large ones make numbers of many bytes.
+        #[test]
+        fn noise_is_walked_alike(
+            payload in vec(prop_oneof![4 => 0..16u8, 1 => 0x80..=0xffu8, 1 => any::<u8>()], 0..60),
+            count in 0..4,
+            base in any::<i64>(),
+        ) {
+            same_in_all_ways(&payload, &header(count, base))?;
+        }
+    }
+
+    /// Five and more bytes a number, of which the last may hold too many bits; and the same numbers, written too long.
+    #[test]
+    fn long_numbers_are_left_to_the_careful_reader() {
+        let header = header(1, 10);
+        let long: [&[u8]; 6] = [
+            &[0x80, 0x80, 0x80, 0x80, 0x10],
+            &[0xff, 0xff, 0xff, 0xff, 0x1f],
+            &[0x80, 0x80, 0x80, 0x80, 0x00],
+            &[0xff, 0xff, 0xff, 0x7f],
+            &[0x80, 0x80, 0x00],
+            &[0xff; 11],
+        ];
+        for number in long {
+            for field in 0..5 {
+                // timestamp, offset, key, value, headers; the attributes stand before them
+                let mut fields: Vec<&[u8]> = vec![&[0], &[0], &[1], &[1], &[0]];
+                fields[field] = number;
+                let mut record = vec![0];
+                fields.iter().for_each(|bytes| record.extend_from_slice(bytes));
+                let len = u8::try_from(record.len() * 2).unwrap();
+                let payload = [&[len][..], &record].concat();
+                same_in_all_ways(&payload, &header).unwrap();
+            }
+            same_in_all_ways(number, &header).unwrap();
+        }
+    }
+
+    /// Without this they could all be left to the careful reader, and nobody would notice.
+    #[test]
+    fn plain_records_are_read_as_such() {
+        let plain =
+            |at: i64| (1_700_000_000_000 + at * 8, (at % 2 == 0).then(|| vec![1; 20]), Some(vec![2; 1_024]), vec![]);
+        let (payload, header) = payload(&(0..1_000).map(plain).collect::<Vec<_>>());
+        let mut rest = &payload[..];
+        for index in 0..1_000 {
+            let (frame, after) = quick::plain(rest, index, &header).unwrap();
+            let timestamp = 1_700_000_000_000 + i64::from(index) * 8;
+            assert_eq!(frame, Frame { index, offset_delta: index, timestamp, has_key: index % 2 == 0 });
+            rest = after;
+        }
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn records_with_headers_are_read_at_a_glance() {
+        let header_of = (b"trace".to_vec(), Some(vec![5; 16]));
+        let with_one =
+            |at| (1_700_000_000_000 + at * 70, Some(vec![1; 20]), Some(vec![2; 1_024]), vec![header_of.clone()]);
+        let (payload, header) = payload(&(0..100i64).map(with_one).collect::<Vec<_>>());
+        let mut rest = &payload[..];
+        for index in 0..100 {
+            assert!(quick::plain(rest, index, &header).is_none());
+            let quick = rest.quick(index, &header).unwrap().unwrap();
+            assert_eq!((quick.index, quick.offset_delta, quick.has_key), (index, index, true));
+            assert_eq!(quick.timestamp, 1_700_000_000_000 + i64::from(index) * 70);
+        }
+        assert!(rest.is_empty());
     }
 }
