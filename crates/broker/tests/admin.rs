@@ -369,3 +369,29 @@ fn what_partitions_hold_is_told() {
     node.drive();
     assert!(node.client.replies.lock().contains_key(&token));
 }
+
+#[test]
+fn the_log_of_the_metadata_is_described_as_it_is_applied() {
+    let world = SimWorld::new(32);
+    let mut node = Node::open(&world, |_| {});
+    let describe = |node: &mut Node| {
+        let Reply::DescribeMetadataLog(log) = node.ask_now(Request::DescribeMetadataLog) else { panic!() };
+        log.unwrap()
+    };
+    let before = describe(&mut node);
+    assert_eq!(before.high_watermark, before.end);
+    let topic = NewTopic { name: "t".into(), partitions: 1, config: TopicConfig::default(), internal: false };
+    node.start(Request::CreateTopics(CreateTopics { topics: vec![topic], validate_only: false }));
+    node.broker.log_step(Work::Write);
+    let written = describe(&mut node);
+    assert_eq!((written.high_watermark, written.end), (before.high_watermark, before.end.next()), "not committed yet");
+    node.drive();
+    let after = describe(&mut node);
+    assert_eq!((after.term, after.high_watermark, after.end), (before.term, written.end, written.end));
+    drop(node);
+    world.crash();
+    let mut node = Node::open(&world, |_| {});
+    let next = describe(&mut node);
+    assert!(next.term > after.term && next.high_watermark > after.high_watermark, "{next:?} after {after:?}");
+    assert_eq!(next.directory, after.directory);
+}

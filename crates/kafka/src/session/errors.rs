@@ -99,7 +99,7 @@ fn too_many_partitions(partitions_max: u64) -> (ErrorCode, StrBytes) {
     (ErrorCode::InvalidPartitions, text.into())
 }
 
-fn of_metadata(why: Unavailable) -> (ErrorCode, StrBytes) {
+pub(super) fn of_metadata(why: Unavailable) -> (ErrorCode, StrBytes) {
     let text = match why {
         Unavailable::StorageFull => "The disk is full.",
         Unavailable::Unknown => "The outcome is not known.",
