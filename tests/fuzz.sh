@@ -12,6 +12,8 @@ fi
 if ! cargo fuzz --version >/dev/null 2>&1; then
     cargo install -q --locked cargo-fuzz || { echo "skipped: fuzzing (cargo-fuzz cannot be installed)"; exit 0; }
 fi
+# What the fuzzer cannot guess in seconds: whole requests of every API.
+cargo run -q --locked -p polylogue-kafka --example fuzz_seeds -- fuzz/corpus/kafka_session
 for target in fuzz/fuzz_targets/*.rs; do
     name=$(basename "$target" .rs)
     echo "fuzzing $name for $seconds s"

@@ -17,10 +17,14 @@ fuzz_target!(|data: &[u8]| {
     let piece = 1 + usize::from(*cut) * 8;
     let mut host = Host::with(KafkaSettings { request_bytes_max: 1 << 16, ..KafkaSettings::default() });
     let mut broker = Broker::default();
+    if pass_ms % 2 == 1 {
+        host.session.ask_for_room();
+    }
     while !rest.is_empty() && host.close_reason().is_none() {
         let (now, later) = rest.split_at(piece.min(rest.len()));
         rest = later;
         host.feed(now);
+        host.on_room();
         broker.serve(&mut host);
         // each is taken as a whole, or the host panics
         while host.response_frame().is_some() {}

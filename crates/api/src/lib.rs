@@ -66,6 +66,8 @@ pub enum Request {
     DescribePartitions(Vec<PartitionId>),
     /// Which idempotent producers partitions remember.
     DescribeProducers(Vec<PartitionId>),
+    /// How the log of the metadata stands.
+    DescribeMetadataLog,
     /// A command for a state machine that a protocol brought along (groups, ...).
     Machine(MachineId, machine::Command),
 }
@@ -98,6 +100,8 @@ pub enum Reply {
     DescribePartitions(PartitionSizes),
     /// To [`Request::DescribeProducers`]: in the same order.
     DescribeProducers(Vec<Result<Vec<ProducerInfo>, ProducersError>>),
+    /// To [`Request::DescribeMetadataLog`].
+    DescribeMetadataLog(Result<MetadataLog, Unavailable>),
     /// To [`Request::Machine`].
     Machine(MachineReply),
 }

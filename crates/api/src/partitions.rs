@@ -1,6 +1,6 @@
-//! Looking at partitions, and taking their oldest messages away.
+//! Looking at partitions and at the log of the metadata, and taking partitions' oldest messages away.
 
-use polylogue_types::{Offset, PartitionId, ProducerId, TimestampMs};
+use polylogue_types::{Index, Offset, PartitionId, ProducerId, Term, TimestampMs};
 
 /// Producers that one reply to [`crate::Request::DescribeProducers`] tells of at the most.
 pub const PRODUCERS_PER_REPLY_MAX: usize = 100_000;
@@ -71,4 +71,17 @@ pub enum ProducersError {
     UnknownPartition,
     /// The reply tells of [`PRODUCERS_PER_REPLY_MAX`] producers without these: ask for fewer partitions.
     TooMany,
+}
+
+/// The log that holds the metadata, as this node has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MetadataLog {
+    /// The writer's term.
+    pub term: Term,
+    /// The index after the last applied frame: everything below is committed and in force.
+    pub high_watermark: Index,
+    /// The index after the last written frame.
+    pub end: Index,
+    /// The id of the data directory that it is in.
+    pub directory: [u8; 16],
 }

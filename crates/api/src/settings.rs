@@ -52,7 +52,7 @@ pub enum AlterError {
     /// Something else holds than the caller believed. It is told what, changes of others that are still on their way
     /// included, so that it can think again at once.
     Conflict(Current),
-    /// The durability of a topic is not what its partitions were made with, and these stay as they are.
+    /// A topic whose messages are in memory cannot get them onto the disk, nor the other way round.
     DurabilityFixed,
     /// More partitions than the broker will hold.
     TooManyPartitions {

@@ -61,7 +61,8 @@ pub struct ConfigChange {
     /// What the caller believes to be set for the topic now ([`TopicConfig::raw`]); when something else is, nothing
     /// changes ([`crate::AlterError::Conflict`]), so that of two changes at the same time none is lost.
     pub expected: Settings,
-    /// The settings, complete. Their durability must be the topic's.
+    /// The settings, complete. Their durability holds for what is appended once they are applied; it cannot become
+    /// [`Durability::Memory`](crate::Durability::Memory), nor anything else where it is.
     pub config: TopicConfig,
 }
 

@@ -6,8 +6,8 @@ use crate::record::{BROKER_PARTITION, BrokerRecord};
 use crate::shard::{Parked, Shard, ShardState};
 use crate::sink::Origin;
 use polylogue_api::{
-    PRODUCERS_PER_REPLY_MAX, PartitionSize, PartitionSizes, ProducerInfo, ProducersError, Reply, TrimError,
-    TrimPartition, Unavailable,
+    MetadataLog, PRODUCERS_PER_REPLY_MAX, PartitionSize, PartitionSizes, ProducerInfo, ProducersError, Reply,
+    TrimError, TrimPartition, Unavailable,
 };
 use polylogue_types::{Offset, PartitionId};
 use std::sync::Arc;
@@ -78,6 +78,17 @@ impl Inner {
                 Shard::park(state, ticket, Parked::Trim(pending.clone(), positions));
             }
         }
+    }
+
+    pub(crate) fn metadata_log(&self) -> Result<MetadataLog, Unavailable> {
+        let shard = self.shard(self.meta_shard).map_err(|_| Unavailable::Stopping)?;
+        let (term, high_watermark) = {
+            let state = shard.state.lock();
+            (state.term, state.applied.next())
+        };
+        // Looked at last: the end is never below what was applied.
+        let end = shard.log.view().tail.map_or(high_watermark, |tail| tail.next().max(high_watermark));
+        Ok(MetadataLog { term, high_watermark, end, directory: self.data.identity.directory_id })
     }
 
     fn trims_by_shard(&self, trims: Vec<TrimPartition>) -> Vec<ShardPart> {

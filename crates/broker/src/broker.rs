@@ -138,6 +138,7 @@ impl Broker {
                 origin.reply(Reply::DescribePartitions(self.inner.partition_sizes(&ids)));
             }
             Request::DescribeProducers(ids) => origin.reply(Reply::DescribeProducers(self.inner.producers(&ids))),
+            Request::DescribeMetadataLog => origin.reply(Reply::DescribeMetadataLog(self.inner.metadata_log())),
             Request::Machine(id, command) => self.inner.command(id, origin, Expects::Machine, command),
         }
     }

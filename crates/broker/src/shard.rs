@@ -14,7 +14,7 @@ use polylogue_api::{Ack, AppendEntry, AppendError, Appended, Caller, Durability,
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::Kind;
 use polylogue_log::checkpoint::CheckpointStore;
-use polylogue_log::journal::{Draft, Journal, PATCH_BYTES_MAX, Patch, Proposal, Urgency};
+use polylogue_log::journal::{self, Draft, Journal, PATCH_BYTES_MAX, Patch, Proposal, Urgency};
 use polylogue_log::store::ShardStore;
 use polylogue_record::crc;
 use polylogue_record::envelope::{Body, Envelope, Form, Producer};
@@ -28,6 +28,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) id: ShardId,
+    /// What its own records get, and what its topics were made for. An append gets what its topics say now, but for `Memory`.
     pub(crate) class: Durability,
     pub(crate) log: Arc<dyn ShardLog>,
     pub(crate) store: ShardStore,
@@ -84,6 +85,14 @@ pub(crate) struct AppendTerms {
     pub(crate) oldest_producer_ms: TimestampMs,
 }
 
+/// Entries on their way to the log.
+#[derive(Debug)]
+struct Planned {
+    drafts: Vec<Draft>,
+    /// The strongest durability that one of their topics asks for.
+    class: journal::Durability,
+}
+
 /// What came of the entries that a shard was given.
 #[derive(Debug, Default)]
 pub(crate) struct AppendOutcome {
@@ -103,22 +112,25 @@ impl Shard {
         terms: AppendTerms,
     ) -> AppendOutcome {
         let mut outcome = AppendOutcome::default();
-        let mut drafts = Vec::with_capacity(entries.len());
+        let drafts = Vec::with_capacity(entries.len());
+        let mut planned = Planned { drafts, class: journal::Durability::Async };
         let mut waiting = Vec::new();
         for (position, entry) in entries {
-            let result = self.plan(state, entry, terms, &mut drafts);
+            let result = self.plan(state, entry, terms, &mut planned);
             let waits = result.as_ref().is_ok_and(|(_, committed)| !committed);
             if waits && terms.ack == Ack::Committed {
                 waiting.push(position);
             }
             outcome.results.push((position, result.map(|(appended, _)| appended)));
         }
-        let ticket = if drafts.is_empty() {
+        let ticket = if planned.drafts.is_empty() {
             // Only duplicates of what is still on its way: they wait for whatever was proposed last.
             state.next_ticket.saturating_sub(1)
         } else {
             let urgency = if terms.ack == Ack::None { Urgency::Lazy } else { Urgency::Urgent };
-            match self.propose(state, drafts, urgency, false) {
+            let Planned { drafts, class } = planned;
+            let class = (self.class != Durability::Memory).then_some(class);
+            match self.propose(state, Proposal { urgency, class, ..Proposal::data(state.term, 0, drafts) }) {
                 Ok(ticket) => ticket,
                 Err(why) => {
                     for (_, result) in &mut outcome.results {
@@ -142,7 +154,7 @@ impl Shard {
         state: &mut ShardState,
         entry: AppendEntry,
         terms: AppendTerms,
-        drafts: &mut Vec<Draft>,
+        planned: &mut Planned,
     ) -> Result<(Appended, bool), AppendError> {
         if state.lost {
             return Err(AppendError::Unavailable(Unavailable::NotCommitted));
@@ -162,31 +174,20 @@ impl Shard {
             partition.producers.note(stamp, batch, terms.now_ms, partition.high_watermark);
         }
         let max_timestamp = entry.max_timestamp;
-        drafts.push(stamp_entry(partition, entry));
+        if partition.config.durability == Durability::Sync {
+            planned.class = journal::Durability::Sync;
+        }
+        planned.drafts.push(stamp_entry(partition, entry));
         Ok((Appended { base_offset, log_start, duplicate: false, max_timestamp }, false))
     }
 
-    /// Hands drafts to the log under a new ticket.
-    pub(crate) fn propose(
-        &self,
-        state: &mut ShardState,
-        drafts: Vec<Draft>,
-        urgency: Urgency,
-        reserve: bool,
-    ) -> Result<u64, Unavailable> {
+    /// Hands a proposal to the log under a new ticket.
+    fn propose(&self, state: &mut ShardState, proposal: Proposal) -> Result<u64, Unavailable> {
         if state.lost {
             return Err(Unavailable::NotCommitted);
         }
         let ticket = state.next_ticket;
-        let proposal = Proposal {
-            ticket,
-            kind: Kind::Data,
-            entries: drafts,
-            body: Bytes::new(),
-            urgency,
-            epoch: state.term,
-            reserve,
-        };
+        let proposal = Proposal { ticket, epoch: state.term, ..proposal };
         match self.log.try_propose(proposal) {
             Ok(()) => {
                 state.next_ticket += 1;
@@ -223,7 +224,8 @@ impl Shard {
         envelope.body = Body::Inline { len: record.len() as u32, checksum: crc::crc32c(&record) };
         p.next_offset = p.next_offset.plus(1);
         p.next_ordinal.0 += 1;
-        self.propose(state, vec![Draft::new(envelope, record)], Urgency::Urgent, true)
+        let draft = Draft::new(envelope, record);
+        self.propose(state, Proposal { reserve: true, ..Proposal::data(state.term, 0, vec![draft]) })
     }
 
     /// Proposes that the log up to an index becomes segments.

@@ -152,7 +152,7 @@ fn what_cannot_be_changed_is_not() {
     let validate = AlterTopics { changes: vec![grow(&topic, 2, 3)], validate_only: true };
     assert_eq!(altered(node.ask(Request::AlterTopics(validate))), Ok(()));
     let mut other = configure(&topic, &[], &[]);
-    other.config.as_mut().unwrap().config.durability = Durability::Async;
+    other.config.as_mut().unwrap().config.durability = Durability::Memory;
     assert_eq!(altered(node.ask(alter(vec![other]))), Err(AlterError::DurabilityFixed));
     let too_many = AlterError::TooManyPartitions { partitions_max: 4 };
     assert_eq!(altered(node.ask(alter(vec![grow(&topic, 2, 5)]))), Err(too_many));
@@ -164,6 +164,52 @@ fn what_cannot_be_changed_is_not() {
     assert_eq!(altered(node.ask(alter(vec![grow(&topic, 2, 3)]))), Err(AlterError::UnknownTopic));
     // What the topic had is free again, with what was added to it.
     node.create("u", 4, TopicConfig::default());
+}
+
+/// What is appended once the change is applied has the new durability, in the partitions that are there.
+#[test]
+fn another_durability_holds_for_what_is_appended_from_then_on() {
+    let world = SimWorld::new(31);
+    let mut node = Node::open(&world, |_| {});
+    let of = |durability| TopicConfig { durability, ..TopicConfig::default() };
+    let set = |topic: &TopicInfo, durability| {
+        let mut change = configure(topic, &[], &[]);
+        change.config.as_mut().unwrap().config.durability = durability;
+        alter(vec![change])
+    };
+    let quick = node.create("quick", 1, of(Durability::Async));
+    let safe = node.create("safe", 1, of(Durability::Sync));
+    let (q, s) = (quick.partitions[0].id, safe.partitions[0].id);
+    node.append(entry(q, "a")).unwrap();
+    node.append(entry(s, "a")).unwrap();
+    assert_eq!(altered(node.ask(set(&quick, Durability::Sync))), Ok(()));
+    assert_eq!(altered(node.ask(set(&safe, Durability::Async))), Ok(()));
+    let catalog = node.broker.catalog();
+    let held = |name: &str| catalog.topic(name).unwrap().config.durability;
+    assert_eq!((held("quick"), held("safe")), (Durability::Sync, Durability::Async));
+    node.append(entry(q, "b")).unwrap();
+    // Written and not flushed: enough for the one, not for the other.
+    let append = |p| Request::Append(AppendRequest { entries: vec![entry(p, "c")], ack: Ack::Committed });
+    let tokens = [append(q), append(s)].map(|request| node.start(request));
+    node.broker.log_step(Work::Write);
+    let answered = tokens.map(|token| node.client.replies.lock().contains_key(&token));
+    assert_eq!(answered, [false, true]);
+    // A power cut takes what was acknowledged before its flush, and nothing else; the new durability stays.
+    drop(node);
+    world.disk.crash_losing_all();
+    world.crash();
+    let mut node = Node::open(&world, |_| {});
+    assert_eq!((node.text(q, 0), node.text(s, 0)), ("ab".to_owned(), "a".to_owned()));
+    let token = node.start(append(s));
+    node.broker.log_step(Work::Write);
+    assert!(node.client.replies.lock().contains_key(&token));
+    // New partitions are placed with the others.
+    let safe = node.broker.catalog().topic("safe").unwrap();
+    assert_eq!(altered(node.ask(alter(vec![grow(&safe, 1, 2)]))), Ok(()));
+    let new = node.broker.catalog().topic("safe").unwrap().partitions[1].id;
+    let token = node.start(append(new));
+    node.broker.log_step(Work::Write);
+    assert!(node.client.replies.lock().contains_key(&token));
 }
 
 #[test]
@@ -322,4 +368,30 @@ fn what_partitions_hold_is_told() {
     assert_eq!(told[1], Err(ProducersError::UnknownPartition));
     node.drive();
     assert!(node.client.replies.lock().contains_key(&token));
+}
+
+#[test]
+fn the_log_of_the_metadata_is_described_as_it_is_applied() {
+    let world = SimWorld::new(32);
+    let mut node = Node::open(&world, |_| {});
+    let describe = |node: &mut Node| {
+        let Reply::DescribeMetadataLog(log) = node.ask_now(Request::DescribeMetadataLog) else { panic!() };
+        log.unwrap()
+    };
+    let before = describe(&mut node);
+    assert_eq!(before.high_watermark, before.end);
+    let topic = NewTopic { name: "t".into(), partitions: 1, config: TopicConfig::default(), internal: false };
+    node.start(Request::CreateTopics(CreateTopics { topics: vec![topic], validate_only: false }));
+    node.broker.log_step(Work::Write);
+    let written = describe(&mut node);
+    assert_eq!((written.high_watermark, written.end), (before.high_watermark, before.end.next()), "not committed yet");
+    node.drive();
+    let after = describe(&mut node);
+    assert_eq!((after.term, after.high_watermark, after.end), (before.term, written.end, written.end));
+    drop(node);
+    world.crash();
+    let mut node = Node::open(&world, |_| {});
+    let next = describe(&mut node);
+    assert!(next.term > after.term && next.high_watermark > after.high_watermark, "{next:?} after {after:?}");
+    assert_eq!(next.directory, after.directory);
 }

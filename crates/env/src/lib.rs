@@ -50,6 +50,14 @@ pub trait Tasks: Send + Sync + Debug {
     /// # Errors
     /// When the system has no thread to give.
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<Box<dyn JoinTask>>;
+
+    /// As [`Tasks::spawn`], for work that nobody waits for: where processors are short, the other threads come first.
+    ///
+    /// # Errors
+    /// As [`Tasks::spawn`].
+    fn spawn_behind(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<Box<dyn JoinTask>> {
+        self.spawn(name, body)
+    }
 }
 
 /// A thread that can be waited for.

@@ -15,6 +15,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// The exit code of a process that ended because going on would have broken a promise (`EX_SOFTWARE`).
 const EXIT_FATAL: i32 = 70;
+/// How much nicer than the others a thread is that nobody waits for: about a third of their share, so that it goes on even
+/// where they take all they can get.
+const BEHIND_NICE: i32 = 5;
 /// `st_blocks` counts these, whatever the file system's own block is. Bytes.
 const STAT_BLOCK_BYTES: u64 = 512;
 
@@ -238,6 +241,14 @@ impl Tasks for RealTasks {
         let builder = std::thread::Builder::new().name(name.replace('\0', " "));
         let handle = builder.spawn(body).map_err(|e| annotate(e, format!("cannot start the thread {name}")))?;
         Ok(Box::new(RealTask { handle }))
+    }
+
+    fn spawn_behind(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn JoinTask>> {
+        let behind = move || {
+            sys::stand_back(BEHIND_NICE);
+            body();
+        };
+        self.spawn(name, Box::new(behind))
     }
 }
 

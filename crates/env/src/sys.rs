@@ -102,6 +102,15 @@ pub(crate) fn random(into: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Lets other threads go before the calling one by so many steps of `nice`. A system that refuses leaves things as they are.
+pub(crate) fn stand_back(steps: i32) {
+    // SAFETY: two calls that take numbers; 0 stands for the calling thread, because Linux keeps a nice value for each thread.
+    unsafe {
+        let now = libc::getpriority(libc::PRIO_PROCESS, 0);
+        libc::setpriority(libc::PRIO_PROCESS, 0, now.saturating_add(steps));
+    }
+}
+
 /// Writes `line` to standard error, unless nobody takes it for a second: a full pipe must not keep a process alive
 /// that has to end.
 pub(crate) fn last_words(line: &[u8]) {

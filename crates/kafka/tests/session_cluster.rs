@@ -13,6 +13,7 @@ use polylogue_kafka::codec::describe_topic_partitions::{
 };
 use polylogue_kafka::codec::update_features::{FeatureUpdateKey, UpdateFeaturesRequest};
 use polylogue_kafka::session::{Listener, Session, SessionInit};
+use session_host::broker::Broker;
 use session_host::{Host, NODE, frame, init, requests, text, topic_id};
 use std::sync::Arc;
 
@@ -122,7 +123,9 @@ fn mistake_21_tools_are_told_the_listener_that_was_used() {
     host.session = Session::new(SessionInit { listener, ..init(2, Arc::default()) }, host.now);
     let cluster = host.ask(2, &requests::describe_cluster(2));
     assert_eq!((&*cluster.brokers[0].host, cluster.brokers[0].port), ("second.example", 1_234));
-    let quorum = host.ask(2, &requests::describe_quorum(2));
+    host.send(2, &requests::describe_quorum(2));
+    Broker::default().serve(&mut host);
+    let quorum = host.response::<DescribeQuorumRequest>(2);
     let voter = &quorum.nodes[0].listeners[0];
     assert_eq!((&*voter.host, voter.port), ("second.example", 1_234));
 }

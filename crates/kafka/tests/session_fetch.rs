@@ -172,6 +172,21 @@ fn a_poll_that_must_not_wait() {
     only(answered(&mut host, 12, &contradiction));
 }
 
+/// A client that is gone without a word kept its connection and its watch for as long as it had asked for: 25 days.
+#[test]
+fn no_poll_waits_for_ever() {
+    let mut host = Host::new();
+    let mut patient = request(12, &[(0, 5)]);
+    patient.max_wait_ms = i32::MAX;
+    host.send(12, &patient);
+    let (token, _) = read(&mut host);
+    host.reply(token, Reply::Read(vec![data(&Bytes::new(), 5)]));
+    watch(&mut host);
+    assert_eq!(host.deadline_in(), Some(300_000));
+    host.pass(300_000);
+    only(host.response::<FetchRequest>(12));
+}
+
 #[test]
 fn a_poll_that_wants_much_collects_and_rests() {
     let mut host = Host::new();

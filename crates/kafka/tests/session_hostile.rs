@@ -8,14 +8,14 @@ use bytes::Bytes;
 use polylogue_kafka::codec as g;
 use polylogue_kafka::codec::frame::{RequestFrame, decode_response_header};
 use polylogue_kafka::codec::{ApiKey, DecodeError, Message, Reader};
-use polylogue_kafka::session::CloseReason;
+use polylogue_kafka::session::{CloseReason, supported_apis};
 use polylogue_kafka::settings::KafkaSettings;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use session_host::Host;
 use session_host::broker::Broker;
 use session_host::requests::frames;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Reads the response of any API.
 fn decode_any(key: ApiKey, version: i16, body: &mut Reader) -> Result<(), DecodeError> {
@@ -54,6 +54,14 @@ fn decode_any(key: ApiKey, version: i16, body: &mut Reader) -> Result<(), Decode
         UpdateFeatures update_features UpdateFeaturesResponse,
         DescribeCluster describe_cluster DescribeClusterResponse,
         DescribeTopicPartitions describe_topic_partitions DescribeTopicPartitionsResponse,
+        CreatePartitions create_partitions CreatePartitionsResponse,
+        DeleteRecords delete_records DeleteRecordsResponse,
+        DescribeLogDirs describe_log_dirs DescribeLogDirsResponse,
+        DescribeProducers describe_producers DescribeProducersResponse,
+        ListConfigResources list_config_resources ListConfigResourcesResponse,
+        DescribeConfigs describe_configs DescribeConfigsResponse,
+        AlterConfigs alter_configs AlterConfigsResponse,
+        IncrementalAlterConfigs incremental_alter_configs IncrementalAlterConfigsResponse,
     );
     body.finish()
 }
@@ -118,6 +126,21 @@ fn run(bytes: &[u8], pieces: &[usize], pass_ms: u64) -> Host {
 fn corpus() -> &'static [Vec<u8>] {
     static CORPUS: std::sync::OnceLock<Vec<Vec<u8>>> = std::sync::OnceLock::new();
     CORPUS.get_or_init(frames)
+}
+
+/// What is damaged, cut and mixed here, and what the fuzzer begins with, is all that is served: admin requests were missing.
+#[test]
+fn the_corpus_has_every_api_at_every_version() {
+    let asked: BTreeSet<(i16, i16)> = corpus()
+        .iter()
+        .map(|frame| RequestFrame::decode(Bytes::copy_from_slice(&frame[4..])).unwrap())
+        .map(|request| (request.api_key.code(), request.version))
+        .collect();
+    for api in supported_apis() {
+        for version in api.served {
+            assert!(asked.contains(&(api.key.code(), version)), "{} {version}", api.key);
+        }
+    }
 }
 
 /// Requests one after the other.

@@ -304,10 +304,12 @@ fn describe_quorum() {
         let topic = &response.topics[0];
         assert_eq!((&*topic.topic_name, topic.partitions.len()), ("__cluster_metadata", 1));
         let partition = &topic.partitions[0];
-        assert_eq!((partition.error_code, partition.leader_id, partition.high_watermark), (0, NODE, 0));
+        assert_eq!((partition.error_code, partition.leader_id), (0, NODE));
+        assert_eq!((partition.leader_epoch, partition.high_watermark), (6, 41));
         assert_eq!((partition.current_voters.len(), partition.observers.len()), (1, 0));
         let voter = &partition.current_voters[0];
-        assert_eq!((voter.replica_id, voter.log_end_offset), (NODE, 0));
+        assert_eq!((voter.replica_id, voter.log_end_offset), (NODE, 42));
+        assert_eq!(voter.replica_directory_id.is_zero(), version < 2);
         assert_eq!(voter.last_caught_up_timestamp, if version >= 1 { START_MS } else { -1 });
         assert_eq!(voter.last_fetch_timestamp, if version >= 1 { START_MS } else { -1 });
         let nodes: Vec<_> =

@@ -30,7 +30,8 @@
 //!
 //! # Invariants
 //! - The order of successful [`Journal::try_propose`] calls is the order in the log and the order of the outcomes.
-//! - `Outcome::Committed` is only given for a frame that is flushed (class `Async`: written), as is everything before it.
+//! - `Outcome::Committed` is only given for a frame that is flushed, as is everything before it; for a proposal of class `Async`,
+//!   that is written, with everything before it committed.
 //! - A failed flush of a file or directory ends the process through `env.fatal`; it is never retried, and nothing is
 //!   acknowledged after it.
 //! - Indexes have no gaps. Frame time does not go back.
@@ -90,7 +91,7 @@ pub struct LogView {
     pub first: Index,
     /// The index that the next frame gets.
     pub next: Index,
-    /// The last index that is committed in the journal's class (not of frames that an engine appended).
+    /// The last index that is committed (not of frames that an engine appended).
     pub committed: Option<Index>,
     /// The last index that a finished flush covers. A checkpoint must not go beyond it.
     pub durable: Option<Index>,

@@ -14,11 +14,15 @@ use polylogue_types::{Index, Term};
 use std::collections::{BTreeMap, BTreeSet};
 
 const PARTITIONS: u64 = 5;
+/// Lives of one world.
+const LIVES: u64 = 8;
 
 /// A proposal that was accepted in this life.
 struct Accepted {
     ticket: u64,
     entries: Vec<Entry>,
+    /// Its commit needs a flush.
+    flushed: bool,
     outcome: Option<Outcome>,
 }
 
@@ -26,6 +30,8 @@ struct Accepted {
 struct Oracle {
     rng: SimRng,
     config: Config,
+    /// Proposals say for themselves when they are committed.
+    mixed: bool,
     /// Entries of frames that a start has shown or an outcome has promised, by index.
     known: BTreeMap<u64, Vec<Entry>>,
     released: Option<u64>,
@@ -41,10 +47,11 @@ struct Oracle {
 }
 
 impl Oracle {
-    fn new(seed: u64, config: Config) -> Oracle {
+    fn new(seed: u64, config: Config, mixed: bool) -> Oracle {
         Oracle {
             rng: SimRng::derive(seed, "driver"),
             config,
+            mixed,
             known: BTreeMap::new(),
             released: None,
             next_offset: BTreeMap::new(),
@@ -112,15 +119,18 @@ impl Oracle {
     /// Takes in what the sink has heard since.
     fn listen(&mut self, node: &Node) {
         let heard = node.sink.0.lock();
+        let durable = node.journal.view().durable;
         for (i, (ticket, outcome)) in heard.outcomes.iter().enumerate().skip(self.heard) {
             let accepted = &mut self.accepted[i];
+            if let Outcome::Committed(index) = outcome {
+                assert!(!accepted.flushed || Some(*index) <= durable, "ticket {ticket} is committed before its flush");
+            }
             assert_eq!(accepted.ticket, *ticket, "outcomes come in the order of the proposals");
             accepted.outcome = Some(*outcome);
             self.acknowledged += u64::from(matches!(outcome, Outcome::Committed(_)));
             self.refused += u64::from(*outcome == Outcome::NotCommitted);
         }
         self.heard = heard.outcomes.len();
-        let durable = node.journal.view().durable;
         while let Some(frame) = heard.frames.get(self.promised).filter(|f| Some(f.index) <= durable) {
             self.known.insert(frame.index.0, contents([&**frame]));
             self.promised += 1;
@@ -149,10 +159,13 @@ impl Oracle {
         }
         let urgency = if self.rng.chance(300_000) { Urgency::Lazy } else { Urgency::Urgent };
         let reserve = self.rng.chance(100_000);
-        let proposal = Proposal { urgency, reserve, ..Proposal::data(epoch, self.ticket, entries) };
+        let classes = [None, Some(Durability::Async), Some(Durability::Sync)];
+        let class = if self.mixed { classes[self.rng.below(3) as usize] } else { None };
+        let flushed = class.unwrap_or(self.config.durability) == Durability::Sync;
+        let proposal = Proposal { urgency, class, reserve, ..Proposal::data(epoch, self.ticket, entries) };
         match node.journal.try_propose(proposal) {
             Ok(()) => {
-                self.accepted.push(Accepted { ticket: self.ticket, entries: expected, outcome: None });
+                self.accepted.push(Accepted { ticket: self.ticket, entries: expected, flushed, outcome: None });
                 self.next_offset = offsets;
             }
             Err(refused) => assert!(
@@ -243,10 +256,10 @@ impl Oracle {
 }
 
 /// Lives of one world; returns acknowledged, refused, crashes.
-fn live(seed: u64, config: Config, lives: u64, faults: &dyn Fn(&SimRng, &SimWorld)) -> (u64, u64, u64) {
+fn live(seed: u64, config: Config, mixed: bool, faults: &dyn Fn(&SimRng, &SimWorld)) -> (u64, u64, u64) {
     let world = SimWorld::new(seed);
-    let mut oracle = Oracle::new(seed, config.clone());
-    for _ in 0..lives {
+    let mut oracle = Oracle::new(seed, config.clone(), mixed);
+    for _ in 0..LIVES {
         world.disk.clear_faults();
         // A start may be cut short too.
         if oracle.rng.chance(200_000) {
@@ -288,10 +301,15 @@ fn seeds() -> u64 {
 }
 
 fn many(config: Config, faults: &dyn Fn(&SimRng, &SimWorld)) -> (u64, u64) {
+    many_of(config, false, faults)
+}
+
+fn many_of(config: Config, mixed: bool, faults: &dyn Fn(&SimRng, &SimWorld)) -> (u64, u64) {
     let first: u64 = std::env::var("JOURNAL_FIRST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     let (mut acknowledged, mut refused) = (0, 0);
     for seed in first..first + seeds() {
-        let before = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| live(seed, config.clone(), 8, faults)));
+        let before =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| live(seed, config.clone(), mixed, faults)));
         match before {
             Ok((a, r, _)) => {
                 acknowledged += a;
@@ -353,11 +371,24 @@ fn an_async_journal_keeps_order_and_what_a_start_has_shown() {
     assert!(acknowledged > 100 * seeds(), "{acknowledged} acknowledgements prove nothing");
 }
 
+/// Proposals of both classes in journals of either: none is committed too early, and order and promises hold as ever.
+#[test]
+fn classes_can_be_mixed() {
+    for durability in [Durability::Sync, Durability::Async] {
+        let config = Config { durability, async_flush_ms_max: 50, ..config() };
+        let (acknowledged, _) = many_of(config, true, &|rng, world| {
+            let op = [FaultOp::AnyChange, FaultOp::Write, FaultOp::SyncData][rng.below(3) as usize];
+            world.disk.inject(Fault::nth(op, 1 + rng.below(400), FaultKind::PowerCut));
+        });
+        assert!(acknowledged > 50 * seeds(), "{acknowledged} acknowledgements prove nothing");
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run() {
     let run = || {
         let world = SimWorld::new(77);
-        let mut oracle = Oracle::new(77, config());
+        let mut oracle = Oracle::new(77, config(), false);
         for _ in 0..3 {
             let (journal, visited) = open_in(&world.env(), config(), oracle.from()).expect("opens");
             oracle.begin_life(&visited);

@@ -6,8 +6,8 @@
 use crate::machine::{MetaEvent, MetaMachine, MetaReply, TopicMeta, propose_all};
 use crate::record::{MetaRecord, PartitionRecord, TopicRecord};
 use polylogue_api::{
-    AlterError, AlterSettings, AlterTopics, Caller, Current, Effects, Settings, SettingsChange, SettingsScope,
-    TopicChange, TopicConfig,
+    AlterError, AlterSettings, AlterTopics, Caller, Current, Durability, Effects, Settings, SettingsChange,
+    SettingsScope, TopicChange, TopicConfig,
 };
 use polylogue_types::{PartitionId, TopicId};
 use std::collections::BTreeMap;
@@ -103,7 +103,7 @@ impl MetaMachine {
         }
         let durability = topic.record().config.durability;
         if let Some(change) = &change.config {
-            if change.config.durability != durability {
+            if (change.config.durability == Durability::Memory) != (durability == Durability::Memory) {
                 return Err(AlterError::DurabilityFixed);
             }
             document_fits(&change.config.raw)?;
@@ -117,13 +117,14 @@ impl MetaMachine {
             return Ok(());
         }
         if more > 0 {
-            records.push(MetaRecord::PartitionsAdded(id, self.place(durability, more)));
+            records.push(MetaRecord::PartitionsAdded(id, self.place(self.made_for(&topic), more)));
             current.partitions += more;
             expect(&mut self.tail.altering.topics, &id, current.clone());
         }
         let pending = self.tail.altering.topics.contains_key(&id);
         // What changes nothing needs no record, unless it has to wait for one.
-        if let Some(change) = change.config.as_ref().filter(|c| c.config.raw != current.settings || pending) {
+        let changes = |config: &TopicConfig| config.raw != current.settings || config.durability != durability;
+        if let Some(change) = change.config.as_ref().filter(|c| pending || changes(&c.config)) {
             current.settings.clone_from(&change.config.raw);
             records.push(MetaRecord::TopicConfigured(id, change.config.clone()));
             expect(&mut self.tail.altering.topics, &id, current);
@@ -164,10 +165,8 @@ impl MetaMachine {
     /// A committed change of a topic's settings.
     pub(crate) fn topic_configured(&mut self, id: TopicId, config: TopicConfig) {
         arrived(&mut self.tail.altering.topics, &id);
-        self.rewrite_topic(id, |record| {
-            // Whoever proposed it held it against the topic's durability: placement stays as it is.
-            record.config = TopicConfig { durability: record.config.durability, ..config };
-        });
+        // Placement stays as it is, whatever the durability: what is written to a journal says for itself when it is durable.
+        self.rewrite_topic(id, |record| record.config = config);
     }
 
     /// Committed new partitions of a topic.
@@ -231,8 +230,17 @@ impl MetaMachine {
         }
     }
 
+    /// The durability for whose shards the topic was made. Its new partitions are placed there, too: these shards are open.
+    fn made_for(&self, topic: &TopicMeta) -> Durability {
+        match topic.placement().next() {
+            Some((_, shard)) if shard == self.settings.async_shard => Durability::Async,
+            Some((_, shard)) if shard == self.settings.memory_shard => Durability::Memory,
+            _ => Durability::Sync,
+        }
+    }
+
     /// Ids and shards for new partitions.
-    pub(crate) fn place(&mut self, durability: polylogue_api::Durability, count: u32) -> Vec<PartitionRecord> {
+    pub(crate) fn place(&mut self, durability: Durability, count: u32) -> Vec<PartitionRecord> {
         let first = self.tail.next_partition;
         let place = |partition| {
             let shard = self.shard_for(durability, partition);

@@ -502,6 +502,8 @@ impl StateMachine for MetaMachine {
         self.changed.insert(COUNTERS_CHUNK.to_vec());
         let topics: Vec<TopicId> = self.topics.values().map(|topic| topic.id()).collect();
         topics.into_iter().for_each(|id| self.note_changed(id));
+        let scopes: Vec<SettingsScope> = self.documents.keys().cloned().collect();
+        scopes.iter().for_each(|scope| self.note_document_changed(scope));
     }
 
     fn load_chunk(&mut self, id: &[u8], chunk: Bytes) -> Result<(), String> {

@@ -5,7 +5,7 @@
 //!   1 topic created     topic
 //!   2 topic deleted     16 bytes topic id
 //!   3 producer ids      i64 end of the reserved block (exclusive)
-//!   4 topic configured  16 bytes topic id, config (its durability is the topic's)
+//!   4 topic configured  16 bytes topic id, config
 //!   5 partitions added  16 bytes topic id, partitions; they follow those that the topic has
 //!   6 settings          scope, values: they replace the scope's document; none remove it
 //!

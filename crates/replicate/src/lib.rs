@@ -9,7 +9,7 @@
 //!   (`Fenced`), whoever still holds the old term.
 //! - `try_propose` never blocks, and the order of accepted calls is the order in the log.
 //! - Every accepted proposal has exactly one outcome, and outcomes come in the order in which proposals were accepted.
-//! - `Committed` means: durable in the shard's class, and delivered to the sink with the outcome or before it.
+//! - `Committed` means: durable in the proposal's class (the shard's, where it names none), and delivered to the sink with the outcome or before it.
 //! - `NotCommitted` means: it will never be seen. `Unknown` means: it may be seen after a restart.
 //! - Nothing above the commit index is ever given to the sink or to a reader.
 //! - Indexes have no gaps; term and time never go back from frame to frame. What was accepted in a term stands before the

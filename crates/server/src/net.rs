@@ -14,6 +14,7 @@
 //! - a request in work: a permit for what it takes when it is decoded, less once it only waits; one with messages keeps its
 //!   permit until the response is written;
 //! - a read on its way: what it may bring, counted with the responses;
+//! - an answer that may be long whatever its request: [room for it](answers) from before it is made until it is taken;
 //! - a response that the client does not take: counted, and ended by `write_stall_ms_max`, or sooner when responses over
 //!   all connections come near `output_bytes_max`. Those of one connection bring its own reads to a halt at a sixteenth.
 //!
@@ -21,6 +22,7 @@
 //! that only waits within [some seconds](admission). Else its connection is closed.
 
 mod admission;
+mod answers;
 mod connection;
 mod gate;
 mod input;
@@ -35,6 +37,7 @@ mod reads;
 mod tests;
 
 pub use admission::{FREE_BYTES, Lanes, SMALL_FRAME_BYTES_MAX, SMALL_SHARE};
+pub use answers::AnswerGauge;
 pub use gate::{Gate, Refusal};
 pub use listener::{Accept, Connections, Shared, accept_loop};
 pub(crate) use listener::{pause, stopped};

@@ -11,7 +11,7 @@ use crate::api::ListenerStatus;
 use crate::handle::BrokerHandle;
 use crate::http::{self, App, Entrance, HttpLimits, Ready};
 use crate::net::kafka::{KafkaAccept, KafkaShared};
-use crate::net::{Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, accept_loop};
+use crate::net::{AnswerGauge, Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, accept_loop};
 use crate::options::address::{HostPort, Protocol};
 use crate::options::{ListenerConfig, ServerConfig, Setting};
 use polylogue_api::{MachineId, StateMachine};
@@ -237,6 +237,7 @@ fn serve(
         broker: broker.clone(),
         lanes: Lanes::new(config.inflight_bytes_max, config.connections_max),
         output: OutputGauge::new(config.output_bytes_max),
+        answers: AnswerGauge::new(config.output_bytes_max),
         write_stall_ms_max: config.write_stall_ms_max,
         metrics: front.metrics.clone(),
         connections: Connections::default(),

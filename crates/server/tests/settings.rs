@@ -39,7 +39,11 @@ fn topics_change_and_stay_changed() {
     server.ok_with(&["produce", "t", "-p", "3"], b"after\n");
     refused(&server, &["topic", "alter", "t", "--partitions", "3"], "3 would not be an increase");
     refused(&server, &["topic", "alter", "t", "--set", "no.such=1"], "Unknown topic config name: no.such");
-    refused(&server, &["topic", "alter", "t", "--set", "polylogue.durability=async"], "cannot be changed yet");
+    refused(
+        &server,
+        &["topic", "alter", "t", "--set", "polylogue.durability=memory"],
+        "is sync and cannot become memory",
+    );
     refused(&server, &["topic", "alter", "nope", "--set", "retention.ms=1"], "does not exist");
     // Nothing is changed when a part of it cannot be.
     refused(&server, &["topic", "alter", "t", "--set", "retention.ms=7", "--partitions", "4"], "already has 4");

@@ -10,7 +10,7 @@ use polylogue_kafka::codec::{ErrorCode, Records, fetch, init_producer_id, offset
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_record::compress::Codec;
 use polylogue_record::kafka::{BatchBuilder, BatchIter, NewRecord, records};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// The most that a batch may decompress to here. Bytes.
 const CAP_BYTES: usize = 1 << 20;
@@ -334,9 +334,14 @@ fn on_fetched(place: &Place, next: &mut i64, response: Response, turn: &mut Turn
     match code(partition.error_code) {
         ErrorCode::None => turn.oracle.high_watermark(place, partition.high_watermark),
         ErrorCode::OffsetOutOfRange => {
-            // Retention is off in these runs: only a reader beyond the end may meet this.
-            turn.oracle.violation(format!("{place:?}: offset {next} is out of range"));
-            *next = 0;
+            // Retention is off in these runs: only a reader of what a client has deleted may meet this.
+            match turn.oracle.start_at_most(place) {
+                start if *next < start => *next = start,
+                _ => {
+                    turn.oracle.violation(format!("{place:?}: offset {next} is out of range"));
+                    *next = 0;
+                }
+            }
         }
         _ => return Ok(()),
     }
@@ -374,7 +379,8 @@ pub fn values_of(bytes: Bytes) -> Result<Vec<(i64, String)>, String> {
     Ok(values)
 }
 
-fn commit_request(group: &str, place: &Place, offset: i64) -> offset_commit::OffsetCommitRequest {
+/// A commit of one offset by nobody in particular.
+pub(crate) fn commit_request(group: &str, place: &Place, offset: i64) -> offset_commit::OffsetCommitRequest {
     let partition = offset_commit::OffsetCommitRequestPartition {
         partition_index: place.1,
         committed_offset: offset,
@@ -394,7 +400,8 @@ fn commit_request(group: &str, place: &Place, offset: i64) -> offset_commit::Off
     }
 }
 
-fn fetch_commit_request(group: &str, place: &Place) -> offset_fetch::OffsetFetchRequest {
+/// What a group has committed for one partition.
+pub(crate) fn fetch_commit_request(group: &str, place: &Place) -> offset_fetch::OffsetFetchRequest {
     let topic = offset_fetch::OffsetFetchRequestTopics {
         name: place.0.as_str().into(),
         partition_indexes: vec![place.1],
@@ -410,19 +417,4 @@ fn fetch_commit_request(group: &str, place: &Place) -> offset_fetch::OffsetFetch
 
 fn code(code: i16) -> ErrorCode {
     ErrorCode::from_code(code).unwrap_or(ErrorCode::UnknownServerError)
-}
-
-/// Requests sent, by kind of client, for the report.
-#[must_use]
-pub fn count(clients: &[Client]) -> BTreeMap<&'static str, u64> {
-    let mut counts = BTreeMap::new();
-    for client in clients {
-        let kind = match client.role {
-            Role::Producer(_) => "produce",
-            Role::Consumer { .. } => "fetch",
-            Role::Committer { .. } => "commit",
-        };
-        *counts.entry(kind).or_default() += client.operations;
-    }
-    counts
 }

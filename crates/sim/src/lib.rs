@@ -11,8 +11,10 @@
 //!
 //! What the oracle holds (crates/sim/src/oracle.rs): acknowledged is present, at its offset, for ever; what was read once is
 //! read again; nothing is invented; an idempotent producer's messages are there once, in order; committed offsets never
-//! go back behind an acknowledged one. A run that did too little, or met too few faults, counts as failed.
+//! go back behind an acknowledged one; what is described (settings, partitions, groups, log starts) was acknowledged last or is in
+//! doubt, and a log start never goes back. A run that did too little, or met too few faults, counts as failed.
 
+pub mod admin;
 pub mod clients;
 pub mod connection;
 pub mod oracle;

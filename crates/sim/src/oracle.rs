@@ -1,6 +1,12 @@
 //! What was promised, and whether it is kept.
 
+mod held;
+
+use held::Held;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Stands for what is not set, not committed or not there.
+pub const NOTHING: i64 = -1;
 
 /// A partition as the oracle names it: topic name and number.
 pub type Place = (String, i32);
@@ -23,6 +29,8 @@ struct Partition {
     known: BTreeMap<i64, String>,
     /// The largest high watermark that somebody was told.
     high_watermark: i64,
+    /// The largest first offset that somebody was told, and the largest that was asked for: the partition begins between them.
+    start: (i64, i64),
 }
 
 /// See the module.
@@ -31,10 +39,18 @@ pub struct Oracle {
     partitions: BTreeMap<Place, Partition>,
     /// Group offsets: the last one acknowledged, and later ones whose fate is unknown.
     commits: BTreeMap<(String, Place), (i64, BTreeSet<i64>)>,
+    /// What clients change and look at, by name.
+    held: BTreeMap<String, Held>,
+    /// How often the node has been started.
+    life: u64,
     /// Acknowledged messages.
     pub acknowledged: u64,
     /// Messages read.
     pub read: u64,
+    /// Changes of what holds that were acknowledged.
+    pub changes: u64,
+    /// Looks at what holds.
+    pub looks: u64,
     violations: Vec<String>,
     /// Bits were flipped: parts of the data may be refused (never wrong).
     pub damaged: bool,
@@ -125,6 +141,88 @@ impl Oracle {
         }
     }
 
+    /// The node was started: what was on its way before has happened by now, or never will.
+    pub fn new_life(&mut self) {
+        self.life += 1;
+    }
+
+    /// Something holds from the beginning; what is not told of has nothing set.
+    pub fn begins(&mut self, what: &str, value: i64) {
+        self.held.insert(what.to_owned(), Held::new(value));
+    }
+
+    /// Something is about to be changed, by the only one who does.
+    pub fn changes(&mut self, what: &str, value: i64) {
+        let life = self.life;
+        self.held(what).changes(value, life);
+    }
+
+    /// The change was acknowledged.
+    pub fn changed(&mut self, what: &str, value: i64) {
+        self.changes += 1;
+        *self.held(what) = Held::new(value);
+    }
+
+    /// This is what holds, as somebody was told.
+    pub fn looked(&mut self, what: &str, value: i64) {
+        self.looks += 1;
+        if self.may_hold(what, value) {
+            let life = self.life;
+            self.held(what).settles(value, life);
+        }
+    }
+
+    /// This seems to hold. Whether it may.
+    pub fn may_hold(&mut self, what: &str, value: i64) -> bool {
+        let held = self.held(what);
+        let may = held.may_be(value);
+        if !may {
+            let text = format!("{what}: {value}, and {held} was acknowledged or in doubt");
+            self.violation(text);
+        }
+        may
+    }
+
+    fn held(&mut self, what: &str) -> &mut Held {
+        self.held.entry(what.to_owned()).or_insert_with(|| Held::new(NOTHING))
+    }
+
+    /// Messages below an offset are about to be deleted.
+    pub fn trims(&mut self, place: &Place, offset: i64) {
+        let (_, asked) = &mut self.partitions.entry(place.clone()).or_default().start;
+        *asked = (*asked).max(offset);
+    }
+
+    /// Somebody was told where the partition begins: never before where it began once, nor where nobody asked for.
+    pub fn start_told(&mut self, place: &Place, offset: i64) {
+        let (told, asked) = self.partitions.entry(place.clone()).or_default().start;
+        if offset < told {
+            self.violation(format!("{place:?}: the log start went back from {told} to {offset}"));
+        } else if offset > asked && !self.damaged {
+            self.violation(format!("{place:?}: the log begins at {offset}, and {asked} was asked for at the most"));
+        }
+        // Of what is fenced because of damage nobody can say that it was deleted.
+        self.partitions.entry(place.clone()).or_default().start.0 = told.max(offset.min(asked));
+    }
+
+    /// The partition begins here or later.
+    #[must_use]
+    pub fn start_at_least(&self, place: &Place) -> i64 {
+        self.partitions.get(place).map_or(0, |p| p.start.0)
+    }
+
+    /// The partition begins here or before.
+    #[must_use]
+    pub fn start_at_most(&self, place: &Place) -> i64 {
+        self.partitions.get(place).map_or(0, |p| p.start.1)
+    }
+
+    /// The largest high watermark that somebody was told.
+    #[must_use]
+    pub fn told_high_watermark(&self, place: &Place) -> i64 {
+        self.partitions.get(place).map_or(0, |p| p.high_watermark)
+    }
+
     /// The topic was deleted, or may have been: nothing of it is promised any more.
     pub fn forget_topic(&mut self, topic: &str) {
         self.partitions.retain(|(name, _), _| name != topic);
@@ -137,12 +235,13 @@ impl Oracle {
         self.partitions.keys().cloned().collect()
     }
 
-    /// The whole content of a partition at the end of a run: `(offset, value)` in order, and offsets that were refused
-    /// because of damage.
-    pub fn final_content(&mut self, place: &Place, content: &[(i64, String)], refused: &BTreeSet<i64>) {
+    /// The whole content of a partition from its log start on, at the end of a run: `(offset, value)` in order, and offsets
+    /// that were refused because of damage.
+    pub fn final_content(&mut self, place: &Place, start: i64, content: &[(i64, String)], refused: &BTreeSet<i64>) {
+        self.start_told(place, start);
         let Some(partition) = self.partitions.get(place).cloned() else { return };
         let at: BTreeMap<i64, &str> = content.iter().map(|(o, v)| (*o, v.as_str())).collect();
-        for (offset, value) in &partition.known {
+        for (offset, value) in partition.known.range(start..) {
             let lost = at.get(offset) != Some(&value.as_str());
             if lost && !(self.damaged && refused.contains(offset)) {
                 self.violation(format!("{place:?} offset {offset}: {value:?} is lost, {:?} is there", at.get(offset)));
@@ -201,15 +300,15 @@ mod tests {
     #[test]
     fn broken_promises_are_found() {
         let none = BTreeSet::new();
-        assert_eq!(found(|o| o.final_content(&place(), &content(&[(0, "p-1")]), &none)), 0);
+        assert_eq!(found(|o| o.final_content(&place(), 0, &content(&[(0, "p-1")]), &none)), 0);
         assert_eq!(
-            found(|o| o.final_content(&place(), &content(&[(0, "p-1"), (1, "p-2")]), &none)),
+            found(|o| o.final_content(&place(), 0, &content(&[(0, "p-1"), (1, "p-2")]), &none)),
             0,
             "unknown: either"
         );
-        assert_ne!(found(|o| o.final_content(&place(), &content(&[]), &none)), 0, "lost");
-        assert_ne!(found(|o| o.final_content(&place(), &content(&[(0, "p-1"), (1, "p-1")]), &none)), 0, "twice");
-        assert_ne!(found(|o| o.final_content(&place(), &content(&[(0, "p-1"), (1, "x-1")]), &none)), 0, "invented");
+        assert_ne!(found(|o| o.final_content(&place(), 0, &content(&[]), &none)), 0, "lost");
+        assert_ne!(found(|o| o.final_content(&place(), 0, &content(&[(0, "p-1"), (1, "p-1")]), &none)), 0, "twice");
+        assert_ne!(found(|o| o.final_content(&place(), 0, &content(&[(0, "p-1"), (1, "x-1")]), &none)), 0, "invented");
         assert_ne!(found(|o| o.read(&place(), 0, "p-2")), 0, "another value at a known offset");
         assert_ne!(
             found(|o| {
@@ -219,6 +318,48 @@ mod tests {
             0,
             "back"
         );
+    }
+
+    #[test]
+    fn a_log_start_goes_forward_as_far_as_was_asked() {
+        let told = |offsets: &[i64]| {
+            found(|o| {
+                o.trims(&place(), 3);
+                offsets.iter().for_each(|offset| o.start_told(&place(), *offset));
+            })
+        };
+        assert_eq!(told(&[0, 2, 3, 3]), 0);
+        assert_eq!(told(&[2, 1]), 1, "back");
+        assert_eq!(told(&[4]), 1, "too far");
+        let none = BTreeSet::new();
+        let kept = content(&[(1, "p-2")]);
+        assert_ne!(found(|o| o.final_content(&place(), 1, &kept, &none)), 0, "deleted, and nobody asked");
+        let deleted = found(|o| {
+            o.trims(&place(), 1);
+            o.final_content(&place(), 1, &kept, &none);
+        });
+        assert_eq!(deleted, 0);
+    }
+
+    #[test]
+    fn what_holds_was_acknowledged_or_is_in_doubt() {
+        let mut oracle = Oracle::default();
+        oracle.begins("x", 1);
+        oracle.changes("x", 2);
+        oracle.looked("x", 1);
+        oracle.looked("x", 2);
+        oracle.looked("x", 1);
+        assert!(oracle.violations().is_empty(), "it may still come");
+        oracle.new_life();
+        oracle.looked("x", 2);
+        assert!(oracle.violations().is_empty());
+        oracle.looked("x", 1);
+        assert_eq!(oracle.violations().len(), 1, "it is decided");
+        oracle.changes("x", NOTHING);
+        oracle.changed("x", NOTHING);
+        oracle.looked("x", 2);
+        assert_eq!(oracle.violations().len(), 2, "it is gone");
+        assert!(!oracle.may_hold("y", 0) && oracle.may_hold("y", NOTHING));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One run: a world, a node that dies and comes back, clients, faults, and the final reckoning.
 
+use crate::admin::{self, Admin};
 use crate::clients::{self, Client, Turn};
 use crate::connection::Connection;
 use crate::oracle::{Oracle, Place};
@@ -7,7 +8,8 @@ use polylogue_api::{CreateTopics, MachineId, NewTopic, Reply, Request, StateMach
 use polylogue_broker::{Broker, BrokerConfig, ErrorKind, ReplySink, SessionId};
 use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimRng, SimWorld};
 use polylogue_env::{Disk, OpenMode};
-use polylogue_kafka::codec::{Records, fetch};
+use polylogue_kafka::codec::{Records, Request as Asking, fetch, list_offsets};
+use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::groups::{GroupSettings, KafkaGroups};
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_log::check;
@@ -22,6 +24,8 @@ use std::sync::Arc;
 pub struct Settings {
     /// Requests that clients send, at least.
     pub operations_min: u64,
+    /// Acknowledged changes of settings, partitions and groups, at least; and so many looks at what holds.
+    pub changes_min: u64,
     /// Crashes, at least.
     pub crashes_min: u64,
     /// Faults of the disk (refused operations, failed flushes, power cuts, flipped bits), at least.
@@ -32,7 +36,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { operations_min: 2_000, crashes_min: 1, faults_min: 3, steps_max: 400_000 }
+        Settings { operations_min: 2_000, changes_min: 50, crashes_min: 1, faults_min: 3, steps_max: 400_000 }
     }
 }
 
@@ -47,6 +51,8 @@ pub struct Report {
     pub acknowledged: u64,
     /// Messages read.
     pub read: u64,
+    /// Changes acknowledged of what clients set, grow and delete.
+    pub changes: u64,
     /// Lives of the node that ended without warning.
     pub crashes: u64,
     /// Faults that struck.
@@ -61,8 +67,15 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "seed {}: {} operations, {} acknowledged, {} read, {} crashes, {} faults, hash {:016x}",
-            self.seed, self.operations, self.acknowledged, self.read, self.crashes, self.faults, self.hash
+            "seed {}: {} operations, {} acknowledged, {} read, {} changes, {} crashes, {} faults, hash {:016x}",
+            self.seed,
+            self.operations,
+            self.acknowledged,
+            self.read,
+            self.changes,
+            self.crashes,
+            self.faults,
+            self.hash
         )?;
         self.failures.iter().try_for_each(|why| write!(f, "\n  {why}"))
     }
@@ -70,18 +83,29 @@ impl fmt::Display for Report {
 
 /// Steps that finishing (no more faults, everything settled) may take.
 const SETTLE_STEPS_MAX: u64 = 200_000;
-const TOPICS: [(&str, i32); 3] = [("a", 3), ("b", 2), ("c", 1)];
+/// Topics that are written to, and their partitions. The oldest messages of `t` are deleted now and then.
+const TOPICS: [(&str, i32); 4] = [("a", 3), ("b", 2), ("c", 1), ("t", 1)];
+/// Topics that get more partitions, and others' settings.
+const GROWING: &str = "n";
+const SET: &str = "s";
+/// Groups that come and go.
+const GROUPS: [&str; 2] = ["h0", "h1"];
 const DATA: &str = "/data";
 
-/// What stands in a partition, in order, and the offsets that were refused because of damage.
-type Content = (Vec<(i64, String)>, BTreeSet<i64>);
+/// OFFSET_OUT_OF_RANGE.
+const OFFSET_OUT_OF_RANGE: i16 = 1;
+
+/// Where a partition begins, what stands in it, in order, and the offsets that were refused because of damage.
+type Content = (i64, Vec<(i64, String)>, BTreeSet<i64>);
 
 struct World {
     sim: SimWorld,
     rng: SimRng,
-    kafka: KafkaSettings,
+    /// The settings of this life.
+    live: Arc<LiveSettings>,
     oracle: Oracle,
     clients: Vec<Client>,
+    admins: Vec<Admin>,
     crashes: u64,
     faults: u64,
     flips: Vec<(PathBuf, u64, u8)>,
@@ -95,12 +119,13 @@ pub fn run(seed: u64, settings: Settings) -> Report {
     world.live_through(settings);
     let stats = world.sim.disk.stats();
     let faults = world.faults + stats.faults;
-    let operations = clients::count(&world.clients).values().sum();
+    let operations = world.operations();
     let mut report = Report {
         seed,
         operations,
         acknowledged: world.oracle.acknowledged,
         read: world.oracle.read,
+        changes: world.oracle.changes,
         crashes: world.crashes,
         faults,
         hash: world.sim.disk.trace_hash() ^ world.oracle.acknowledged.rotate_left(17) ^ world.oracle.read,
@@ -109,6 +134,7 @@ pub fn run(seed: u64, settings: Settings) -> Report {
     report.failures.extend(world.oracle.violations().iter().cloned());
     let enough = [
         ("operations", report.operations, settings.operations_min),
+        ("changes", world.oracle.changes.min(world.oracle.looks), settings.changes_min),
         ("crashes", report.crashes, settings.crashes_min),
         ("faults", report.faults, settings.faults_min),
     ];
@@ -132,12 +158,22 @@ impl World {
                 clients.push(Client::committer(&place, &format!("g{number}")));
             }
         }
+        let place = |topic: &str| (topic.to_owned(), 0);
+        let mut admins = vec![
+            Admin::topic_config("a", false),
+            Admin::topic_config(SET, true),
+            Admin::broker_config(),
+            Admin::grower(GROWING),
+            Admin::trimmer(&place("t")),
+        ];
+        admins.extend(GROUPS.map(|group| Admin::group(group, &place("b"))));
         World {
             sim: SimWorld::new(seed),
             rng: SimRng::derive(seed, "driver"),
-            kafka: KafkaSettings::default(),
+            live: Arc::new(LiveSettings::new(KafkaSettings::default())),
             oracle: Oracle::default(),
             clients,
+            admins,
             crashes: 0,
             faults: 0,
             flips: Vec::new(),
@@ -164,8 +200,11 @@ impl World {
             let groups = KafkaGroups::new(GroupSettings::default());
             let machines: BTreeMap<MachineId, Box<dyn StateMachine>> =
                 [(MachineId::KafkaGroups, Box::new(groups) as Box<dyn StateMachine>)].into();
-            match Broker::open(self.sim.env(), World::config(), machines) {
+            self.live = Arc::new(LiveSettings::new(KafkaSettings::default()));
+            let config = BrokerConfig { resolver: self.live.clone(), ..World::config() };
+            match Broker::open(self.sim.env(), config, machines) {
                 Ok(broker) => {
+                    self.oracle.new_life();
                     // What it can live with stays. Putting it back later would damage what has been written there since.
                     self.flips.clear();
                     return Some(broker);
@@ -204,16 +243,16 @@ impl World {
             }
             self.inject();
             steps += self.live(&broker);
-            for client in &mut self.clients {
-                client.lost_connection();
-            }
+            self.clients.iter_mut().for_each(Client::lost_connection);
+            self.admins.iter_mut().for_each(Admin::lost_connection);
             drop(broker);
             self.die();
         }
     }
 
     fn operations(&self) -> u64 {
-        self.clients.iter().map(|c| c.operations).sum()
+        let admins = self.admins.iter().map(|admin| admin.operations);
+        self.clients.iter().map(|client| client.operations).chain(admins).sum()
     }
 
     /// One life, until its time is over or the node has ended itself.
@@ -234,10 +273,15 @@ impl World {
     fn step(&mut self, broker: &Broker) -> Result<(), String> {
         match self.rng.below(100) {
             0..60 => {
-                let at = self.rng.below(self.clients.len() as u64) as usize;
-                let mut turn = Turn { broker, settings: &self.kafka, rng: &self.rng, oracle: &mut self.oracle };
-                if let Some(client) = self.clients.get_mut(at) {
-                    client.turn(&mut turn)?;
+                let at = self.rng.below((self.clients.len() + self.admins.len()) as u64) as usize;
+                let settings = self.live.sessions();
+                let mut turn = Turn { broker, settings: &settings, rng: &self.rng, oracle: &mut self.oracle };
+                match self.clients.get_mut(at) {
+                    Some(client) => client.turn(&mut turn)?,
+                    None => {
+                        let admin = self.admins.get_mut(at - self.clients.len());
+                        admin.map_or(Ok(()), |admin| admin.turn(&mut turn))?;
+                    }
                 }
             }
             60..72 => {
@@ -344,14 +388,18 @@ impl World {
     }
 
     fn create_topics(&mut self, broker: &Broker) {
-        let config = TopicConfig { retention_ms: None, ..TopicConfig::default() };
+        // What is set is what counts: the rest is inherited.
+        let raw = [("retention.ms".to_owned(), "-1".to_owned())].into();
+        let config = TopicConfig { retention_ms: None, raw, ..TopicConfig::default() };
         let new = |(name, partitions): (&str, i32)| NewTopic {
             name: name.to_owned(),
             partitions: partitions.unsigned_abs(),
             config: config.clone(),
             internal: false,
         };
-        let request = CreateTopics { topics: TOPICS.map(new).into(), validate_only: false };
+        let topics = TOPICS.into_iter().chain([(GROWING, 1), (SET, 1)]).map(new).collect();
+        self.oracle.begins(&admin::partitions_of(GROWING), 1);
+        let request = CreateTopics { topics, validate_only: false };
         let answer = Arc::new(Answer::default());
         let sink: Arc<dyn ReplySink> = answer.clone();
         broker.submit(&sink, SessionId(u64::MAX), 0, Request::CreateTopics(request));
@@ -373,26 +421,62 @@ impl World {
         }
         for place in self.oracle.places() {
             match self.read_all(broker, &place) {
-                Ok((content, refused)) => self.oracle.final_content(&place, &content, &refused),
+                Ok((start, content, refused)) => self.oracle.final_content(&place, start, &content, &refused),
                 Err(why) => self.failures.push(format!("{place:?}: {why}")),
             }
+        }
+        if let Err(why) = self.look_at_all(broker) {
+            self.failures.push(why);
+        }
+    }
+
+    /// Looks once more at everything that was changed.
+    fn look_at_all(&mut self, broker: &Broker) -> Result<(), String> {
+        let settings = self.live.sessions();
+        let mut turn = Turn { broker, settings: &settings, rng: &self.rng, oracle: &mut self.oracle };
+        for admin in &mut self.admins {
+            // First what is still on its way, then the look.
+            for looks in [false, true] {
+                if looks {
+                    admin.look(&mut turn)?;
+                }
+                while !admin.pump(&mut turn)? {
+                    drain(broker);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks and gets an answer.
+    fn ask<R: Asking>(&self, broker: &Broker, version: i16, request: &R) -> Result<R::Response, String> {
+        let mut connection = Connection::new(broker);
+        connection.send(version, request)?;
+        let settings = self.live.sessions();
+        loop {
+            if let Some(response) = connection.pump(broker, &settings)?.pop() {
+                connection.close(broker);
+                return response.decode();
+            }
+            drain(broker);
         }
     }
 
     /// Reads a partition from its first to its last offset.
     fn read_all(&self, broker: &Broker, place: &Place) -> Result<Content, String> {
-        let mut connection = Connection::new(broker);
+        let start: list_offsets::ListOffsetsResponse = self.ask(broker, 7, &admin::earliest(place))?;
+        let start = start.topics.iter().flat_map(|t| &t.partitions).next().ok_or("no first offset")?.offset;
         let (mut content, mut refused) = (Vec::new(), BTreeSet::new());
-        let mut offset = 0;
+        if start > 0 {
+            let before = self.ask(broker, 12, &whole_partition(place, start - 1))?;
+            let error = before.responses.iter().flat_map(|t| &t.partitions).map(|p| p.error_code).next();
+            if error != Some(OFFSET_OUT_OF_RANGE) {
+                return Err(format!("offset {} before the log start: {error:?}", start - 1));
+            }
+        }
+        let mut offset = start;
         loop {
-            connection.send(12, &whole_partition(place, offset))?;
-            let response = loop {
-                let mut responses = connection.pump(broker, &self.kafka)?;
-                if let Some(response) = responses.pop() {
-                    break response.decode::<fetch::FetchResponse>()?;
-                }
-                drain(broker);
-            };
+            let response = self.ask(broker, 12, &whole_partition(place, offset))?;
             let partition = response.responses.into_iter().flat_map(|t| t.partitions).next();
             let partition = partition.ok_or("a fetch response without the partition")?;
             if partition.error_code != 0 {
@@ -403,7 +487,7 @@ impl World {
                 let last = broker.catalog().topic(&place.0).and_then(|t| t.partitions.get(place.1 as usize).copied());
                 let end = last.and_then(|p| broker.partition_status(p.id)).map_or(0, |s| s.high_watermark.0 as i64);
                 if offset >= end {
-                    return Ok((content, refused));
+                    return Ok((start, content, refused));
                 }
                 refused.insert(offset);
                 offset += 1;
@@ -416,7 +500,7 @@ impl World {
                 offset = offset.max(at + 1);
             }
             if offset == before {
-                return Ok((content, refused));
+                return Ok((start, content, refused));
             }
         }
     }

@@ -12,9 +12,15 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
 
 #[test]
 fn a_run_in_which_too_little_happened_has_failed() {
-    let much = Settings { operations_min: 1 << 40, crashes_min: 1 << 40, faults_min: 1 << 40, steps_max: 1 };
+    let much = Settings {
+        operations_min: 1 << 40,
+        changes_min: 1 << 40,
+        crashes_min: 1 << 40,
+        faults_min: 1 << 40,
+        steps_max: 1,
+    };
     let report = run(1, much);
-    for what in ["operations, wanted", "crashes, wanted", "faults, wanted"] {
+    for what in ["operations, wanted", "changes, wanted", "crashes, wanted", "faults, wanted"] {
         assert!(report.failures.iter().any(|why| why.contains(what)), "{report}");
     }
 }

@@ -10,6 +10,7 @@ use common::batch::{batch, bomb, forge};
 use common::kafka::{Kafka, fetch_request, frame, produce_request};
 use polylogue_env::Rng;
 use polylogue_env::sim::SimRng;
+use polylogue_kafka::codec::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
 use polylogue_kafka::codec::*;
 use polylogue_record::compress::Codec;
 use polylogue_testkit::Server;
@@ -295,6 +296,40 @@ fn consumers_that_never_read_hold_up_nobody() {
         victim.serves();
         victim.memory_is_bounded();
     }
+    drop(deaf);
+    victim.survived();
+}
+
+/// A hundred bytes that ask for megabytes, from hundreds of clients that then read nothing: all was made at once.
+#[test]
+fn long_answers_that_nobody_reads_are_made_one_after_the_other() {
+    let victim = Victim::new("long-answers", &[]);
+    let everything = DescribeConfigsResource { resource_type: 4, resource_name: "1".into(), configuration_keys: None };
+    let request = DescribeConfigsRequest {
+        // More than lies in the system's buffers.
+        resources: vec![everything; 500],
+        include_synonyms: true,
+        include_documentation: true,
+    };
+    let request = frame(4, 1, &request);
+    let mut deaf = Vec::new();
+    for _ in 0..80 {
+        let mut stream = victim.raw();
+        stream.write_all(&request).unwrap();
+        deaf.push(stream);
+    }
+    for _ in 0..20 {
+        victim.serves();
+        victim.memory_is_bounded();
+    }
+    // One that reads is answered, as soon as those give way that do not.
+    let mut stream = victim.raw();
+    stream.write_all(&request).unwrap();
+    let mut len = [0; 4];
+    stream.read_exact(&mut len).unwrap();
+    let mut answer = vec![0; usize::try_from(i32::from_be_bytes(len)).unwrap()];
+    stream.read_exact(&mut answer).unwrap();
+    assert!(answer.len() > 8 << 20, "{} bytes", answer.len());
     drop(deaf);
     victim.survived();
 }

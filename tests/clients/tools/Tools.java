@@ -334,7 +334,13 @@ public final class Tools {
     }
 
     void quorum() throws Exception {
-        tool("org.apache.kafka.tools.MetadataQuorumCommand", "describe", "--status").ok().has("LeaderId:\\s+\\d+");
+        Said status = tool("org.apache.kafka.tools.MetadataQuorumCommand", "describe", "--status").ok();
+        for (String row : List.of("LeaderId:\\s+\\d+", "LeaderEpoch:\\s+[1-9]\\d*", "HighWatermark:\\s+[1-9]\\d*",
+                "MaxFollowerLag:\\s+0", "MaxFollowerLagTimeMs:\\s+0", "CurrentVoters:\\s+\\[.+\\]")) {
+            status.has("^" + row + "\\s*$");
+        }
+        tool("org.apache.kafka.tools.MetadataQuorumCommand", "describe", "--replication").ok()
+                .has("^\\d+\\s+[\\w-]{22}\\s+[1-9]\\d*\\s+0\\s+\\d+\\s+\\d+\\s+Leader");
     }
 
     void features() throws Exception {

@@ -51,10 +51,11 @@ const MATCH_PARAMETERS: [&str; 6] = [
     "client_source_port",
 ];
 
-/// The settings of a topic that is `now` so configured, when `new` is set for it.
+/// The settings of a topic that is `now` so configured, when `new` is set for it. A durability that it does not set, and did not
+/// set before, stays what it is: the topic has inherited it when it was made.
 ///
 /// # Errors
-/// What Kafka says of names and values; and a durability other than that of the topic's partitions.
+/// What Kafka says of names and values; and a durability that cannot be had for messages that are there, or without those.
 pub fn check_topic(settings: &KafkaSettings, now: &TopicConfig, new: &Settings) -> Result<TopicConfig, Refused> {
     let defaults = &settings.topic_defaults;
     let config = parse_topic_config(defaults, new).map_err(|error| Refused::config(error.to_string()))?;
@@ -69,20 +70,20 @@ pub fn check_topic(settings: &KafkaSettings, now: &TopicConfig, new: &Settings) 
     } else {
         now.durability
     };
-    if asked != now.durability {
+    if (asked == Durability::Memory) != (now.durability == Durability::Memory) {
         let name = |durability| match durability {
             Durability::Sync => "sync",
             Durability::Async => "async",
             Durability::Memory => "memory",
         };
         return Err(Refused::config(format!(
-            "{DURABILITY} of this topic is {} and cannot become {}: the durability of a topic that exists cannot be changed \
-             yet. Create another topic with it.",
+            "{DURABILITY} of this topic is {} and cannot become {}: messages do not move between memory and disk. Create \
+             another topic with it.",
             name(now.durability),
             name(asked)
         )));
     }
-    Ok(TopicConfig { durability: now.durability, ..config })
+    Ok(TopicConfig { durability: asked, ..config })
 }
 
 /// The document of a broker, or of all brokers, in canonical form. `layers` is how everything is set now; of it the layer that

@@ -1,33 +1,47 @@
 //! DescribeQuorum (KIP-595, KIP-836): one voter, which is this node and leads. polylogue's metadata is in its own log, which clients
-//! cannot read: the quorum is told as one whose log is empty and whose only voter is always caught up.
+//! cannot read; what is told of it is what a one-node KRaft tells of its own: the writer's term is the leader epoch, positions are
+//! those of frames, and the only voter is always caught up.
 
+use super::errors;
 use super::topics::node_id;
-use super::work::{Step, Work};
+use super::work::{Pending, Step, Work};
 use crate::codec::describe_quorum::{
     DescribeQuorumRequest, DescribeQuorumResponse, Listener, Node, ReplicaState, RequestPartitionData,
     RequestTopicData, ResponsePartitionData, ResponseTopicData,
 };
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
+use polylogue_api::{MetadataLog, Reply, Request, Unavailable};
+use polylogue_types::{Index, TopicId};
 
 /// The only partition that a quorum can be asked about.
 const TOPIC: &str = "__cluster_metadata";
 const PARTITION: i32 = 0;
 /// What Kafka calls a listener without encryption that has no name of its own.
 const LISTENER: &str = "PLAINTEXT";
-/// The first version that tells where voters listen, and has texts with errors.
+/// The first version that tells where voters listen and in which directory their logs are, and has texts with errors.
 const NODES_FROM: i16 = 2;
 
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let version = work.head.version;
     let request = DescribeQuorumRequest::decode(body, version)?;
-    let response = if is_the_quorum(&request.topics) {
-        describe(work)
-    } else {
-        // Kafka refuses all when not exactly this one partition is asked for
-        let topics = request.topics.into_iter().map(unknown).collect();
-        DescribeQuorumResponse { topics, ..DescribeQuorumResponse::default() }
-    };
-    Ok(work.answer(&response))
+    if is_the_quorum(&request.topics) {
+        let token = work.ask(Request::DescribeMetadataLog);
+        return Ok(Step::Wait(token, Box::new(Looking)));
+    }
+    // Kafka refuses all when not exactly this one partition is asked for
+    let topics = request.topics.into_iter().map(unknown).collect();
+    Ok(work.answer(&DescribeQuorumResponse { topics, ..DescribeQuorumResponse::default() }))
+}
+
+/// The broker was asked how the log of the metadata stands.
+#[derive(Debug)]
+struct Looking;
+
+impl Pending for Looking {
+    fn on_reply(self: Box<Self>, work: &mut Work<'_>, reply: Reply) -> Step {
+        let Reply::DescribeMetadataLog(log) = reply else { return work.wrong_reply() };
+        work.answer(&describe(work, log))
+    }
 }
 
 fn is_the_quorum(topics: &[RequestTopicData]) -> bool {
@@ -46,20 +60,20 @@ fn unknown(topic: RequestTopicData) -> ResponseTopicData {
     ResponseTopicData { topic_name: topic.topic_name, partitions: topic.partitions.into_iter().map(row).collect() }
 }
 
-fn describe(work: &Work<'_>) -> DescribeQuorumResponse {
+fn describe(work: &Work<'_>, log: Result<MetadataLog, Unavailable>) -> DescribeQuorumResponse {
     let node = node_id(&work.catalog.cluster());
     let listener = &work.peer.listener;
-    let this = ReplicaState {
-        replica_id: node,
-        last_fetch_timestamp: work.now.wall_ms,
-        last_caught_up_timestamp: work.now.wall_ms,
-        ..ReplicaState::default()
-    };
-    let partition = ResponsePartitionData {
-        partition_index: PARTITION,
-        leader_id: node,
-        current_voters: vec![this],
-        ..ResponsePartitionData::default()
+    let partition = match log {
+        Ok(log) => led_by(node, work, log),
+        Err(why) => {
+            let (error, text) = errors::of_metadata(why);
+            ResponsePartitionData {
+                partition_index: PARTITION,
+                error_code: error.code(),
+                error_message: Some(text),
+                ..ResponsePartitionData::default()
+            }
+        }
     };
     let listeners =
         vec![Listener { name: StrBytes::from_static(LISTENER), host: listener.host.clone(), port: listener.port }];
@@ -68,5 +82,28 @@ fn describe(work: &Work<'_>) -> DescribeQuorumResponse {
         topics: vec![ResponseTopicData { topic_name: StrBytes::from_static(TOPIC), partitions: vec![partition] }],
         nodes,
         ..DescribeQuorumResponse::default()
+    }
+}
+
+/// The quorum of one: its leader has fetched everything, just now.
+fn led_by(node: i32, work: &Work<'_>, log: MetadataLog) -> ResponsePartitionData {
+    let now_ms = work.now.wall_ms;
+    // Kafka's ids of directories are such UUIDs
+    let directory = TopicId::from_random(log.directory);
+    let offset = |index: Index| i64::try_from(index.0).unwrap_or(i64::MAX);
+    let leader = ReplicaState {
+        replica_id: node,
+        replica_directory_id: if work.head.version >= NODES_FROM { directory } else { TopicId::ZERO },
+        log_end_offset: offset(log.end),
+        last_fetch_timestamp: now_ms,
+        last_caught_up_timestamp: now_ms,
+    };
+    ResponsePartitionData {
+        partition_index: PARTITION,
+        leader_id: node,
+        leader_epoch: i32::try_from(log.term.0).unwrap_or(i32::MAX),
+        high_watermark: offset(log.high_watermark),
+        current_voters: vec![leader],
+        ..ResponsePartitionData::default()
     }
 }

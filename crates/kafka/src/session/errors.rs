@@ -66,7 +66,7 @@ pub(super) fn of_alter(error: &AlterError, name: &str) -> (ErrorCode, StrBytes) 
             (ErrorCode::RequestTimedOut, StrBytes::from_static(text))
         }
         AlterError::DurabilityFixed => {
-            let text = "The durability of a topic that exists cannot be changed yet.";
+            let text = "A topic of durability memory stays that, and no other topic can become it.";
             (ErrorCode::InvalidConfig, StrBytes::from_static(text))
         }
         AlterError::TooManyPartitions { partitions_max } => too_many_partitions(*partitions_max),
@@ -99,7 +99,7 @@ fn too_many_partitions(partitions_max: u64) -> (ErrorCode, StrBytes) {
     (ErrorCode::InvalidPartitions, text.into())
 }
 
-fn of_metadata(why: Unavailable) -> (ErrorCode, StrBytes) {
+pub(super) fn of_metadata(why: Unavailable) -> (ErrorCode, StrBytes) {
     let text = match why {
         Unavailable::StorageFull => "The disk is full.",
         Unavailable::Unknown => "The outcome is not known.",

@@ -31,6 +31,10 @@ pub(super) const BY_ID_FROM: i16 = 13;
 const DIVERGING_FROM: i16 = 12;
 /// The first version whose clients know KAFKA_STORAGE_ERROR.
 const STORAGE_ERROR_FROM: i16 = 6;
+/// The longest that a fetch waits, whatever its client asks for. While it waits its connection is not idle: without a bound, a
+/// client that is gone without a word would keep connection and watch for 25 days. Far above what clients ask for (0.5 s), and
+/// above the time after which they give a request up (30 s). Milliseconds.
+const WAIT_MS_MAX: u64 = 5 * 60 * 1_000;
 /// How long a fetch that was woken and found too little rests before it reads again: with a large `min_bytes` every small
 /// append would wake it. Milliseconds.
 const REST_MS: u64 = 5;
@@ -134,7 +138,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     }
     let bytes_max = u32::try_from(request.max_bytes).unwrap_or(0).min(work.settings.fetch_bytes_max);
     let bytes_min = u32::try_from(request.min_bytes).unwrap_or(0).min(bytes_max);
-    let wait_ms = u64::try_from(request.max_wait_ms).unwrap_or(0);
+    let wait_ms = u64::try_from(request.max_wait_ms).unwrap_or(0).min(WAIT_MS_MAX);
     let mut fetching = Fetching {
         session: Session::None,
         topics: Vec::with_capacity(request.topics.len()),

@@ -19,7 +19,8 @@
 //! 3. when the last output is written, take the next with [`Session::poll_output`], and after that call
 //!    [`Session::on_bytes`] again with whatever is left of the input, because slots have become free;
 //! 4. call [`Session::on_deadline`] at [`Session::next_deadline_ms`];
-//! 5. close when [`Session::close_reason`] has one, and tell the broker what [`Session::on_closed`] lists.
+//! 5. once it has called [`Session::ask_for_room`], call [`Session::on_room`] when there is what [`Session::wants_room`] wants;
+//! 6. close when [`Session::close_reason`] has one, and tell the broker what [`Session::on_closed`] lists.
 //!
 //! A connection that is silent, or sends a byte a second, costs `size_of::<Session>()` and its own few bytes.
 
@@ -51,6 +52,7 @@ mod partitions;
 mod produce;
 mod produce_batch;
 mod resources;
+mod room;
 mod table;
 mod topics;
 mod turns;
@@ -59,6 +61,7 @@ mod work;
 
 pub use close::CloseReason;
 pub use fetch_session::FetchBudget;
+pub use room::Room;
 pub use table::{SupportedApi, supported_apis};
 
 use crate::codec::frame::{LENGTH_BYTES, RequestFrame, frame_len};
@@ -182,6 +185,8 @@ impl NextFrame {
 struct Slot {
     row: &'static Api,
     head: Head,
+    /// What its answer may take, if that has to be asked for.
+    room: Room,
     state: State,
 }
 
@@ -213,6 +218,10 @@ pub struct Session {
     /// When a frame began, a frame was complete or a request was answered. Monotonic milliseconds.
     active_ms: u64,
     fetch_sessions: FetchSessions,
+    /// Room for long answers is asked for.
+    asks_for_room: bool,
+    /// The oldest request has the room that it asked for.
+    has_room: bool,
     /// Set when the connection has to go, once what came before is answered.
     closing: Option<Box<CloseReason>>,
     /// Tokens whose requests were given up while the connection is still open.
@@ -233,9 +242,30 @@ impl Session {
             partial: false,
             active_ms: now.monotonic_ms,
             fetch_sessions: FetchSessions::new(connection_id, fetch_budget),
+            asks_for_room: false,
+            has_room: false,
             closing: None,
             orphans: Vec::new(),
         }
+    }
+
+    /// From now on a request whose answer may be long, whatever its own length, starts only when it is the oldest and
+    /// [`Session::on_room`] says that there is room for it. Without this, all start as soon as they can.
+    pub fn ask_for_room(&mut self) {
+        self.asks_for_room = true;
+    }
+
+    /// What the answer to the oldest request may take, if it waits for that.
+    #[must_use]
+    pub fn wants_room(&self) -> Option<Room> {
+        let oldest = self.slots.front().filter(|slot| matches!(slot.state, State::Queued(_)))?;
+        (oldest.room.is_asked_for() && !self.has_room).then_some(oldest.room)
+    }
+
+    /// There is room for what was wanted. It counts until the answer is taken by [`Session::poll_output`].
+    pub fn on_room(&mut self, cx: &SessionContext<'_>) {
+        self.has_room = self.wants_room().is_some();
+        self.start_queued(cx);
     }
 
     /// Takes whole frames from `input`, as many as there are free slots, and leaves the rest there. To be called when
@@ -311,6 +341,7 @@ impl Session {
         while let Some(Slot { state: State::Done(chunks), .. }) = self.slots.front_mut() {
             out.append(chunks);
             self.slots.pop_front();
+            self.has_room = false;
         }
         self.slots.len() < before
     }
@@ -399,7 +430,11 @@ impl Session {
             return self.end(CloseReason::Unsupported { api, version });
         };
         let head = Head { api, version, correlation_id, client_id };
-        self.slots.push_back(Slot { row, head, state: State::Queued(body) });
+        let room = match row.room {
+            Some(estimate) if self.asks_for_room => estimate(&mut body.clone(), version, cx.catalog),
+            _ => Room::FREE,
+        };
+        self.slots.push_back(Slot { row, head, room, state: State::Queued(body) });
         self.start_queued(cx);
     }
 
@@ -423,6 +458,9 @@ impl Session {
     /// Whether the request could see that an earlier one has not ended yet, or too much waits to be read before it.
     fn has_to_wait(&self, at: usize) -> bool {
         let Some(slot) = self.slots.get(at) else { return false };
+        if slot.room.is_asked_for() && !(at == 0 && self.has_room) {
+            return true;
+        }
         let mut unread = 0;
         for earlier in self.slots.iter().take(at) {
             match &earlier.state {

@@ -4,7 +4,7 @@ use super::work::{Step, Work};
 use super::{
     alter_configs, api_versions, create_partitions, create_topics, delete_topics, describe_cluster, describe_configs,
     describe_quorum, describe_topic_partitions, fetch, find_coordinator, groups, groups_admin, init_producer_id,
-    list_offsets, metadata, offset_for_leader_epoch, offsets, partitions, produce, update_features,
+    list_offsets, metadata, offset_for_leader_epoch, offsets, partitions, produce, room, update_features,
 };
 use crate::codec::{ApiKey, DecodeError, Reader};
 use crate::settings::KafkaSettings;
@@ -56,6 +56,8 @@ pub(super) struct Api {
     /// Of earlier requests on the connection.
     pub(super) needs: Effects,
     pub(super) does: Effects,
+    /// What its answers take, where that is not in proportion to its requests.
+    pub(super) room: Option<room::Estimate>,
     pub(super) start: Start,
 }
 
@@ -67,7 +69,7 @@ impl fmt::Debug for Api {
 
 const fn api(key: ApiKey, versions: (i16, i16), needs: Effects, does: Effects, start: Start) -> Api {
     let (min, max) = versions;
-    Api { key, min, max, advertised_min: min, size: LIST, needs, does, start }
+    Api { key, min, max, advertised_min: min, size: LIST, needs, does, room: None, start }
 }
 
 /// How large the requests of an API may be. An element of a list may be a byte or two long and takes a hundred in memory until
@@ -111,10 +113,17 @@ static APIS: &[Api] = &[
     api(ApiKey::Fetch, (4, 18), TOPICS.with(DATA).with(FETCH), FETCH, fetch::start),
     api(ApiKey::ListOffsets, (1, 11), TOPICS.with(DATA), NONE, list_offsets::start),
     // it may create topics
-    Api { size: NAMES, ..api(ApiKey::Metadata, (0, 13), TOPICS, TOPICS, metadata::start) },
+    Api {
+        size: NAMES,
+        room: Some(room::of_metadata),
+        ..api(ApiKey::Metadata, (0, 13), TOPICS, TOPICS, metadata::start)
+    },
     // The coordinator keeps the order of its commands; only a read of offsets has to wait for commits.
     api(ApiKey::OffsetCommit, (2, 10), TOPICS, OFFSETS, offsets::start_commit),
-    api(ApiKey::OffsetFetch, (1, 10), TOPICS.with(OFFSETS).with(COMMITTED), COMMITTED, offsets::start_fetch),
+    Api {
+        room: Some(room::of_offsets),
+        ..api(ApiKey::OffsetFetch, (1, 10), TOPICS.with(OFFSETS).with(COMMITTED), COMMITTED, offsets::start_fetch)
+    },
     // it may create a topic
     Api { size: KEYS, ..api(ApiKey::FindCoordinator, (0, 6), NONE, TOPICS, find_coordinator::start) },
     Api { size: GROUP, ..api(ApiKey::JoinGroup, (0, 9), JOIN, JOIN, groups::start_join) },
@@ -122,8 +131,16 @@ static APIS: &[Api] = &[
     api(ApiKey::LeaveGroup, (0, 5), NONE, NONE, groups::start_leave),
     Api { size: GROUP, ..api(ApiKey::SyncGroup, (0, 5), NONE, NONE, groups::start_sync) },
     // What these say of groups follows the commits before them.
-    Api { size: KEYS, ..api(ApiKey::DescribeGroups, (0, 6), OFFSETS, NONE, groups_admin::start_describe) },
-    Api { size: KEYS, ..api(ApiKey::ListGroups, (0, 5), OFFSETS, NONE, groups_admin::start_list) },
+    Api {
+        size: KEYS,
+        room: Some(room::unknown),
+        ..api(ApiKey::DescribeGroups, (0, 6), OFFSETS, NONE, groups_admin::start_describe)
+    },
+    Api {
+        size: KEYS,
+        room: Some(room::unknown),
+        ..api(ApiKey::ListGroups, (0, 5), OFFSETS, NONE, groups_admin::start_list)
+    },
     Api { size: WORDS, ..api(ApiKey::ApiVersions, (0, 4), NONE, NONE, api_versions::start) },
     Api { size: NEW_TOPICS, ..api(ApiKey::CreateTopics, (2, 7), TOPICS, TOPICS, create_topics::start) },
     api(ApiKey::DeleteTopics, (1, 6), TOPICS.with(DATA), TOPICS, delete_topics::start),
@@ -132,9 +149,12 @@ static APIS: &[Api] = &[
     Api { size: WORDS, ..api(ApiKey::InitProducerId, (0, 5), NONE, NONE, init_producer_id::start) },
     api(ApiKey::OffsetForLeaderEpoch, (2, 4), TOPICS.with(DATA), NONE, offset_for_leader_epoch::start),
     // What is set holds for topics and for all that is done with them.
-    api(ApiKey::DescribeConfigs, (1, 4), TOPICS, NONE, describe_configs::start),
+    Api { room: Some(room::of_configs), ..api(ApiKey::DescribeConfigs, (1, 4), TOPICS, NONE, describe_configs::start) },
     api(ApiKey::AlterConfigs, (0, 2), TOPICS, TOPICS, alter_configs::start_legacy),
-    api(ApiKey::DescribeLogDirs, (1, 5), TOPICS.with(DATA), NONE, partitions::start_describe_log_dirs),
+    Api {
+        room: Some(room::unknown),
+        ..api(ApiKey::DescribeLogDirs, (1, 5), TOPICS.with(DATA), NONE, partitions::start_describe_log_dirs)
+    },
     api(ApiKey::CreatePartitions, (0, 3), TOPICS, TOPICS, create_partitions::start),
     Api { size: KEYS, ..api(ApiKey::DeleteGroups, (0, 2), OFFSETS, OFFSETS, groups_admin::start_delete) },
     api(ApiKey::IncrementalAlterConfigs, (0, 1), TOPICS, TOPICS, alter_configs::start_incremental),
@@ -142,9 +162,19 @@ static APIS: &[Api] = &[
     api(ApiKey::DescribeQuorum, (0, 2), NONE, NONE, describe_quorum::start),
     Api { size: KEYS, ..api(ApiKey::UpdateFeatures, (0, 2), NONE, NONE, update_features::start) },
     Api { size: WORDS, ..api(ApiKey::DescribeCluster, (0, 2), NONE, NONE, describe_cluster::start) },
-    api(ApiKey::DescribeProducers, (0, 0), TOPICS.with(DATA), NONE, partitions::start_describe_producers),
-    Api { size: WORDS, ..api(ApiKey::ListConfigResources, (0, 1), TOPICS, NONE, describe_configs::start_list) },
-    api(ApiKey::DescribeTopicPartitions, (0, 0), TOPICS, NONE, describe_topic_partitions::start),
+    Api {
+        room: Some(room::unknown),
+        ..api(ApiKey::DescribeProducers, (0, 0), TOPICS.with(DATA), NONE, partitions::start_describe_producers)
+    },
+    Api {
+        size: WORDS,
+        room: Some(room::unknown),
+        ..api(ApiKey::ListConfigResources, (0, 1), TOPICS, NONE, describe_configs::start_list)
+    },
+    Api {
+        room: Some(room::unknown),
+        ..api(ApiKey::DescribeTopicPartitions, (0, 0), TOPICS, NONE, describe_topic_partitions::start)
+    },
 ];
 
 impl Api {

@@ -4,8 +4,8 @@ use super::{EPOCH, Host, topic_id};
 use bytes::{Bytes, BytesMut};
 use polylogue_api::{
     AppendError, AppendRequest, Appended, Catalog, CreateTopics, CreatedTopic, DeletedTopic, EpochEnd, FindOffset,
-    FoundOffset, OffsetSpec, PartitionSize, PartitionSizes, ReadData, ReadError, ReadRequest, Reply, Request as Ask,
-    Token, TopicRef, TrimPartition,
+    FoundOffset, MetadataLog, OffsetSpec, PartitionSize, PartitionSizes, ReadData, ReadError, ReadRequest, Reply,
+    Request as Ask, Token, TopicRef, TrimPartition,
 };
 use polylogue_kafka::codec::{ErrorCode, StrBytes};
 use polylogue_kafka::groups::command::{
@@ -13,7 +13,7 @@ use polylogue_kafka::groups::command::{
     GroupReply, GroupState, JoinGroupReply, LeaveGroupReply, ListedGroup, SyncGroupReply, TopicKey, TopicResults,
 };
 use polylogue_record::kafka::{BatchHeader, patch_base};
-use polylogue_types::{Chunk, Offset, PartitionId, ProducerId};
+use polylogue_types::{Chunk, Index, Offset, PartitionId, ProducerId, Term};
 use std::collections::BTreeMap;
 
 #[derive(Debug)]
@@ -105,6 +105,10 @@ impl Broker {
                 })
             }
             Ask::DescribeProducers(ids) => Reply::DescribeProducers(ids.iter().map(|_| Ok(Vec::new())).collect()),
+            Ask::DescribeMetadataLog => {
+                let log = MetadataLog { term: Term(6), high_watermark: Index(41), end: Index(42), directory: [3; 16] };
+                Reply::DescribeMetadataLog(Ok(log))
+            }
             Ask::Machine(_, command) => {
                 Reply::Machine(Ok(Box::new(group_reply(*command.downcast::<GroupCommand>().unwrap()))))
             }

@@ -167,6 +167,11 @@ impl Host {
         self.call(|session, _, cx| session.on_event(Event::Changed(token), cx));
     }
 
+    /// There is room for a long answer.
+    pub fn on_room(&mut self) {
+        self.call(|session, _, cx| session.on_room(cx));
+    }
+
     /// Lets time pass and tells the session.
     pub fn pass(&mut self, ms: u64) {
         self.now.monotonic_ms += ms;

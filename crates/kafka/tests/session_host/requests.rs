@@ -1,5 +1,9 @@
 //! One request of each API, for every version that is served.
 
+mod admin;
+
+pub use admin::*;
+
 use super::{EPOCH, START_MS, batch, frame, text, topic_id};
 use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
 use polylogue_kafka::codec::create_topics::{CreatableTopic, CreateTopicsRequest};
@@ -7,6 +11,7 @@ use polylogue_kafka::codec::delete_groups::DeleteGroupsRequest;
 use polylogue_kafka::codec::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
 use polylogue_kafka::codec::describe_cluster::DescribeClusterRequest;
 use polylogue_kafka::codec::describe_groups::DescribeGroupsRequest;
+use polylogue_kafka::codec::describe_log_dirs::DescribeLogDirsRequest;
 use polylogue_kafka::codec::describe_quorum::{DescribeQuorumRequest, RequestPartitionData, RequestTopicData};
 use polylogue_kafka::codec::describe_topic_partitions::{DescribeTopicPartitionsRequest, TopicRequest};
 use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
@@ -305,6 +310,15 @@ pub fn frames() -> Vec<Vec<u8>> {
     collect(&mut frames, describe_topic_partitions);
     collect(&mut frames, |_| DescribeTopicPartitionsRequest { topics: vec![], ..describe_topic_partitions(0) });
     collect(&mut frames, update_features);
+    collect(&mut frames, create_partitions);
+    collect(&mut frames, delete_records);
+    collect(&mut frames, describe_log_dirs);
+    collect(&mut frames, |_| DescribeLogDirsRequest { topics: None });
+    collect(&mut frames, describe_producers);
+    collect(&mut frames, list_config_resources);
+    collect(&mut frames, describe_configs);
+    collect(&mut frames, alter_configs);
+    collect(&mut frames, incremental_alter_configs);
     frames
 }
 

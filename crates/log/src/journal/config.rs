@@ -17,13 +17,13 @@ pub struct Identity {
     pub shard: ShardId,
 }
 
-/// When a frame counts as committed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// When a proposal, or a frame that is none, counts as committed. Ordered by how much it promises.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Durability {
-    /// When it is flushed.
-    Sync,
     /// When it is written to the page cache; flushed at least each [`Config::async_flush_ms_max`].
     Async,
+    /// When it is flushed.
+    Sync,
 }
 
 /// What an empty directory becomes.
@@ -42,7 +42,7 @@ pub struct Config {
     pub dir: PathBuf,
     /// Whose journal it is.
     pub identity: Identity,
-    /// When a frame counts as committed.
+    /// When that counts as committed which does not say it for itself ([`Proposal::class`](super::Proposal::class)).
     pub durability: Durability,
     /// What an empty directory becomes.
     pub start: StartOfLife,
@@ -67,7 +67,7 @@ pub struct Config {
     pub lazy_write_us_max: u64,
     /// The longest that a lazy proposal stays unflushed. Milliseconds.
     pub lazy_flush_ms_max: u64,
-    /// The longest that anything in a journal of class [`Durability::Async`] stays unflushed. Milliseconds.
+    /// The longest that what counts as committed without a flush stays unflushed. Milliseconds.
     pub async_flush_ms_max: u64,
     /// How long after its last flush an idle journal writes a mark. Milliseconds.
     pub mark_idle_ms: u64,

@@ -5,7 +5,7 @@
 //! that are not part of the log; it may be taken under the write role, and the catalog under it.
 
 use super::catalog::Catalog;
-use super::config::{Config, Durability, Recovery, StartOfLife};
+use super::config::{Config, Recovery, StartOfLife};
 use super::file::{FileEnd, LiveFile, journal_dir};
 use super::pages::{PageBuffer, PageWriter};
 use super::pipeline::{Group, Pipeline};
@@ -202,10 +202,6 @@ impl Inner {
 
     pub(crate) fn now_ns(&self) -> u64 {
         self.env.clock.monotonic_ns()
-    }
-
-    pub(crate) fn is_sync(&self) -> bool {
-        self.config.durability == Durability::Sync
     }
 
     pub(crate) fn committed(&self) -> Option<Index> {

@@ -17,9 +17,9 @@ pub(crate) enum Demand {
     /// With the next flush, or when its time is up.
     #[default]
     Lazy,
-    /// Somebody waits for its commit: at once in class `Sync`, lazily in class `Async`.
+    /// At once: somebody waits for a commit that needs it.
     Commit,
-    /// At once in every class: a vote, an engine's append, the end.
+    /// At once: a vote, an engine's append, the end.
     Now,
 }
 
@@ -35,6 +35,8 @@ pub(crate) struct Group {
     pub(crate) files: Vec<Arc<LiveFile>>,
     pub(crate) bytes: u64,
     pub(crate) demand: Demand,
+    /// The strongest class of the proposals in it; `None` without any, and then the journal's own holds.
+    class: Option<Durability>,
     /// It is nothing but a mark: no mark follows it.
     pub(crate) mark: bool,
     /// The journal ended before anybody knew what became of it.
@@ -53,6 +55,26 @@ impl Group {
     /// Whether nobody has to be told of its flush.
     fn is_bare(&self) -> bool {
         self.frames.is_empty() && self.outcomes.is_empty() && self.flushed.is_empty()
+    }
+
+    /// It is committed no earlier than something of this class is.
+    pub(crate) fn hold_to(&mut self, class: Durability) {
+        self.class = self.class.max(Some(class));
+    }
+
+    /// Whether there is something for the sink that it has not been told.
+    fn tells(&self) -> bool {
+        !(self.frames.is_empty() && self.outcomes.is_empty())
+    }
+
+    /// What is for the sink, taken out: the rest only waits for its flush.
+    fn take_told(&mut self) -> Group {
+        Group {
+            frames: std::mem::take(&mut self.frames),
+            outcomes: std::mem::take(&mut self.outcomes),
+            end: self.end,
+            ..Group::default()
+        }
     }
 
     /// Takes in the bare group that was written after it.
@@ -111,6 +133,12 @@ pub(crate) struct Pipeline {
     demand: Demand,
     /// When the oldest of them was written.
     since_ns: u64,
+    /// How many groups are not committed yet: among the unflushed, and in the flush that runs.
+    held: usize,
+    /// How many of the unflushed need a flush to be committed.
+    waiting: usize,
+    /// One of the unflushed was committed without a flush.
+    early: bool,
     /// Committed, in log order, waiting for the sink.
     pub(crate) ready: VecDeque<Group>,
     /// What the last finished flush covered.
@@ -129,11 +157,12 @@ impl Pipeline {
         Pipeline { durable, ..Pipeline::default() }
     }
 
-    /// A group has been written. In class `Async` it is committed by that.
-    pub(crate) fn push(&mut self, mut group: Group, class: Durability) {
+    /// A group has been written in a journal of class `own`. If it needs no flush, and nothing before it waits for one, it is
+    /// committed by that. Says whether there is something to deliver.
+    pub(crate) fn push(&mut self, mut group: Group, own: Durability) -> bool {
         if self.dead {
             self.ready.push_back(group.abandon());
-            return;
+            return true;
         }
         if self.unflushed.is_empty() {
             self.since_ns = group.since_ns;
@@ -142,36 +171,40 @@ impl Pipeline {
         self.mark_due_ns = None;
         self.unflushed_bytes += group.bytes;
         self.demand = self.demand.max(group.demand);
-        if class == Durability::Async && !(group.frames.is_empty() && group.outcomes.is_empty()) {
-            self.ready.push_back(Group {
-                frames: std::mem::take(&mut group.frames),
-                outcomes: std::mem::take(&mut group.outcomes),
-                end: group.end,
-                ..Group::default()
-            });
+        let class = *group.class.get_or_insert(own);
+        let tells = group.tells();
+        let committed = tells && class == Durability::Async && self.held == 0;
+        if committed {
+            self.ready.push_back(group.take_told());
+            self.early = true;
+        } else if tells {
+            self.held += 1;
+            self.waiting += usize::from(class == Durability::Sync);
         }
         match self.unflushed.back_mut() {
-            // In class `Async` a second of groups would add up to something.
+            // Between two flushes of class `Async` lies a second: its groups would add up to something.
             Some(last) if last.is_bare() && group.is_bare() => last.absorb(group),
             _ => self.unflushed.push_back(group),
         }
+        committed
     }
 
     /// When a flush is due; 0 for at once.
     pub(crate) fn flush_due_ns(&self, config: &Config) -> Option<u64> {
-        // In class `Async` nobody waits for a flush, so a thread that could write must not wait for one that runs. In class
-        // `Sync` the thread whose group is written has nothing better to do.
-        let busy = self.flushing && config.durability == Durability::Async;
+        // Where nobody waits for a flush, a thread that could write must not wait for one that runs. Where somebody does, the
+        // thread whose group is written has nothing better to do.
+        let busy = self.flushing && self.waiting == 0;
         if self.unflushed.is_empty() || busy {
             return None;
         }
-        let (at_once, wait_ms) = match config.durability {
-            Durability::Sync => (Demand::Commit, config.lazy_flush_ms_max),
-            Durability::Async => (Demand::Now, config.async_flush_ms_max),
-        };
-        if self.demand >= at_once || self.unflushed_bytes >= config.flush_bytes_max {
+        if self.demand >= Demand::Commit || self.unflushed_bytes >= config.flush_bytes_max {
             return Some(0);
         }
+        let nobody_waits = self.early || config.durability == Durability::Async;
+        let wait_ms = match self.waiting == 0 && nobody_waits {
+            true => config.async_flush_ms_max,
+            false => config.lazy_flush_ms_max,
+        };
         Some(self.since_ns.saturating_add(wait_ms * NS_PER_MS))
     }
 
@@ -188,7 +221,7 @@ impl Pipeline {
                 }
             }
         }
-        self.unflushed_bytes = 0;
+        (self.unflushed_bytes, self.waiting, self.early) = (0, 0, false);
         self.flushing = true;
         Some(job)
     }
@@ -204,7 +237,23 @@ impl Pipeline {
         if !job.only_marks && self.unflushed.is_empty() {
             self.mark_due_ns = Some(now_ns.saturating_add(config.mark_idle_ms * NS_PER_MS));
         }
+        self.held -= job.groups.iter().filter(|group| group.tells()).count();
         self.ready.extend(job.groups.into_iter().filter(|g| !g.is_bare()));
+        self.commit_written();
+    }
+
+    /// What was written meanwhile, needs no flush and waited only for what was before it is committed now.
+    fn commit_written(&mut self) {
+        for group in &mut self.unflushed {
+            if self.held == 0 || (group.tells() && group.class != Some(Durability::Async)) {
+                return;
+            }
+            if group.tells() {
+                self.ready.push_back(group.take_told());
+                self.held -= 1;
+                self.early = true;
+            }
+        }
     }
 
     /// The journal has ended by a failure: nothing that is not yet delivered will be called committed, nor is what is

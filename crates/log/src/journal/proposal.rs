@@ -1,5 +1,6 @@
 //! What is proposed, and what becomes of it.
 
+use super::config::Durability;
 use crate::error::ErrorKind;
 use crate::frame::{Frame, Kind};
 use bytes::Bytes;
@@ -59,7 +60,7 @@ impl Draft {
 /// Whether somebody waits for the outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
-    /// It starts a flush.
+    /// It is written at once, and flushed at once where its commit needs a flush.
     Urgent,
     /// It is written soon and flushed with whatever is flushed next, or a little later by itself.
     Lazy,
@@ -82,6 +83,9 @@ pub struct Proposal {
     pub body: Bytes,
     /// Whether it starts a flush.
     pub urgency: Urgency,
+    /// When it counts as committed; `None` for as the journal's own class has it. Outcomes keep their order: what needs no flush
+    /// waits for an earlier proposal that does.
+    pub class: Option<Durability>,
     /// The term that the proposer holds; from [`acquire`](super::Journal::acquire).
     pub epoch: Term,
     /// Small and needed to make room or to keep readers going (acknowledgements, commits, deletes, trims): may use
@@ -99,6 +103,7 @@ impl Proposal {
             kind: Kind::Data,
             body: Bytes::new(),
             urgency: Urgency::Urgent,
+            class: None,
             epoch,
             reserve: false,
         }
@@ -125,7 +130,7 @@ impl std::error::Error for Refused {}
 /// What became of a proposal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// It is in the log, in the frame with this index (its last one), and committed in the journal's class.
+    /// It is in the log, in the frame with this index (its last one), and committed in its class.
     Committed(Index),
     /// It is not in the log and never will be.
     NotCommitted,

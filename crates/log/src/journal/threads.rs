@@ -25,7 +25,7 @@ impl Inner {
         }
         let inner = self.clone();
         let body = Box::new(move || inner.background_loop());
-        let started = self.env.tasks.spawn(&format!("journal-{shard}-b"), body);
+        let started = self.env.tasks.spawn_behind(&format!("journal-{shard}-b"), body);
         threads.push(started.map_err(|e| Error::io("cannot start the journal", e))?);
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The write role: frames go behind one another into the current file, and into the next one when it is full.
 
 use super::build::{self, Built, Run};
+use super::config::Durability;
 use super::file::{FILE_HEADER_BYTES, FileEnd, FileHeader, LiveFile, PAGE_BYTES};
 use super::inner::{Inner, WriteState};
 use super::pages::open_direct;
@@ -64,9 +65,9 @@ impl Inner {
         if !wrote {
             wrote = self.write_mark_if_due(&mut w, now);
         }
-        self.finish_group(&mut w);
+        let committed = self.finish_group(&mut w);
         drop(w);
-        if wrote && !self.is_sync() {
+        if committed {
             self.deliver();
         }
         wrote
@@ -102,11 +103,11 @@ impl Inner {
         Ok(())
     }
 
-    /// Hands what this step has written to the flush.
-    pub(crate) fn finish_group(&self, w: &mut WriteState) {
+    /// Hands what this step has written to the flush. Says whether something is to be delivered before it.
+    pub(crate) fn finish_group(&self, w: &mut WriteState) -> bool {
         if w.group.is_empty() {
             w.group = Group::default();
-            return;
+            return false;
         }
         let mut group = std::mem::take(&mut w.group);
         group.end = w.durable_end();
@@ -118,7 +119,7 @@ impl Inner {
             stats.groups += 1;
             stats.proposals += group.outcomes.len() as u64;
         }
-        self.pipeline.lock().push(group, self.config.durability);
+        self.pipeline.lock().push(group, self.config.durability)
     }
 
     /// Writes the proposals in `w.taken`; each has its outcome in the group afterwards.
@@ -145,6 +146,7 @@ impl Inner {
         loop {
             let run = build::plan(items, part, self.config.frame_bytes_max);
             let count = if let Run::Whole(n) = run { n } else { 1 };
+            items[..count].iter().for_each(|item| w.group.hold_to(self.class_of(item)));
             let written = self.write_frame(w, &mut items[..count], &run);
             let index = written.map_err(|stop| {
                 let void = matches!(stop, Stop::Full { void: true });
@@ -157,13 +159,17 @@ impl Inner {
                 }
             }
             for item in &items[..count] {
-                if item.proposal.urgency == Urgency::Urgent {
+                if item.proposal.urgency == Urgency::Urgent && self.class_of(item) == Durability::Sync {
                     w.group.demand = w.group.demand.max(Demand::Commit);
                 }
                 w.group.outcomes.push((item.proposal.ticket, Outcome::Committed(index)));
             }
             return Ok(count);
         }
+    }
+
+    fn class_of(&self, item: &Queued) -> Durability {
+        item.proposal.class.unwrap_or(self.config.durability)
     }
 
     /// Builds one frame of proposals and writes it.

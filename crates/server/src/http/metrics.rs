@@ -43,6 +43,8 @@ fn now(app: &App) -> Registry {
     gauge("request_memory_waiting", "Connections that wait for memory for a request", waiting);
     gauge("response_memory_bytes", "Memory of responses that clients have not taken", app.net.output.bytes());
     gauge("read_memory_bytes", "Memory that reads on their way may take", app.net.output.asked());
+    gauge("answer_memory_bytes", "Memory of answers that may be long, in work or not taken", app.net.answers.bytes());
+    gauge("answer_memory_waiting", "Connections that wait for room for a long answer", app.net.answers.waiting());
     gauge("ready", "Whether it serves", usize::from(app.ready.get()));
     let topics = app.broker.catalog().topics();
     gauge("topics", "Topics", topics.len());

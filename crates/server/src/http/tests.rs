@@ -5,7 +5,7 @@ use super::{App, Entrance, HttpLimits, Ready, serve};
 use crate::api::{ErrorBody, Group, GroupReset, Groups, Options, Status, Topic, Topics};
 use crate::handle::{BrokerStatus, Figure};
 use crate::net::kafka::KafkaShared;
-use crate::net::{Connections, Lanes, NetMetrics, OutputGauge, Shared};
+use crate::net::{AnswerGauge, Connections, Lanes, NetMetrics, OutputGauge, Shared};
 use crate::options::Resolved;
 use crate::testing::{FakeBroker, FakeCatalog};
 use bytes::Bytes;
@@ -203,6 +203,7 @@ impl Server {
             broker: broker.clone(),
             lanes: Lanes::new(1 << 20, 8),
             output: OutputGauge::new(1 << 20),
+            answers: AnswerGauge::new(1 << 20),
             write_stall_ms_max: 1_000,
             metrics: NetMetrics::register(&mut registry, &["kafka"]),
             connections: Connections::default(),

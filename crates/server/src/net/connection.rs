@@ -1,6 +1,7 @@
 //! The task of one connection.
 
 use super::admission::Held;
+use super::answers::Answers;
 use super::input::{Input, Read};
 use super::listener::Shared;
 use super::mailbox::{Mail, Mailbox};
@@ -23,7 +24,7 @@ use tokio::time::Instant;
 const PRESSURE_STALL_MS: u64 = 1_000;
 /// How often a connection that may have to give way looks whether it must. Milliseconds.
 const PRESSURE_CHECK_MS: u64 = 1_000;
-/// How often a read that waits for responses to be taken is tried again. Milliseconds.
+/// How often a read that waits for responses to be taken, or an answer that waits for room, is tried again. Milliseconds.
 const DEFERRED_CHECK_MS: u64 = 20;
 /// How long a connection that was closed from our side is looked after. Milliseconds.
 const LINGER_MS: u64 = 500;
@@ -82,6 +83,7 @@ pub(super) struct Connection<P: Protocol> {
     /// Memory of the frames that the session has, oldest first.
     permits: VecDeque<Held>,
     reads: Reads,
+    answers: Answers,
     /// What was just taken from the session; kept for its memory.
     taken: Vec<Chunk>,
     output: Output,
@@ -116,6 +118,7 @@ impl<P: Protocol> Connection<P> {
         let sink: Arc<dyn ReplySink> = mailbox.clone();
         let output = Output::new(shared.output.clone());
         let reads = Reads::new(shared.output.clone());
+        let answers = Answers::new(shared.answers.clone());
         let progress_ms = shared.broker.now().monotonic_ms;
         Connection {
             stream,
@@ -128,6 +131,7 @@ impl<P: Protocol> Connection<P> {
             input: Input::new(),
             permits: VecDeque::new(),
             reads,
+            answers,
             taken: Vec::new(),
             output,
             progress_ms,
@@ -203,6 +207,7 @@ impl<P: Protocol> Connection<P> {
                 self.input.feed(&mut self.session, &mut self.permits, &self.shared.lanes, &self.mailbox, now);
                 self.metrics.frames.inc_by((self.permits.len() - before) as u64);
             }
+            self.make_room(now);
             self.submit();
             self.open_mail(now);
             if !self.output.is_empty() {
@@ -232,13 +237,15 @@ impl<P: Protocol> Connection<P> {
         } else {
             let Shared { output: gauge, lanes, .. } = &*self.shared;
             let stalled_ms = now.monotonic_ms.saturating_sub(self.progress_ms);
-            let pressed = stalled_ms >= PRESSURE_STALL_MS && gauge.is_high();
+            let pressed = stalled_ms >= PRESSURE_STALL_MS && (gauge.is_high() || self.answers.is_in_the_way());
             if stalled_ms >= self.shared.write_stall_ms_max || pressed {
                 return Err(Cause::Stalled);
             }
             let holds_up = || {
                 let fills = gauge.is_full() && self.output.counted() > 0;
-                fills || lanes.is_in_the_way(self.permits.iter().chain(self.output.held()))
+                fills
+                    || self.answers.is_in_the_way()
+                    || lanes.is_in_the_way(self.permits.iter().chain(self.output.held()))
             };
             if self.output.is_slow(now.monotonic_ms) && holds_up() {
                 return Err(Cause::SlowReader);
@@ -265,7 +272,7 @@ impl<P: Protocol> Connection<P> {
         if self.input.is_arriving() || self.shared.lanes.is_over_share(waits_for_long()) {
             deadline_ms = deadline_ms.min(now_ms + PRESSURE_CHECK_MS);
         }
-        if !self.deferred.is_empty() {
+        if !self.deferred.is_empty() || self.answers.waits() {
             deadline_ms = deadline_ms.min(now_ms + DEFERRED_CHECK_MS);
         }
         Waits {
@@ -301,6 +308,17 @@ impl<P: Protocol> Connection<P> {
             Ok(Read::End) => Err(Cause::Peer),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(e) => Err(closed_or(&e)),
+        }
+    }
+
+    /// Lets the session begin with what may have a long answer, once there is room for that and the last one is taken.
+    fn make_room(&mut self, now: Now) {
+        let Some(room) = self.session.wants_room() else { return self.answers.none_wanted() };
+        let waited = self.answers.waits();
+        if self.answers.try_ask(room) {
+            self.session.on_room(now);
+        } else if self.answers.waits() && !waited {
+            self.metrics.answers_held_back.inc();
         }
     }
 
@@ -341,6 +359,7 @@ impl<P: Protocol> Connection<P> {
         let inflight = self.session.inflight();
         let ended = self.permits.len().saturating_sub(inflight);
         self.reads.on_taken(&self.taken, inflight > 0);
+        self.answers.on_taken(&self.taken);
         self.output.push(&mut self.taken, self.permits.drain(..ended), now.monotonic_ms);
         self.taken.shrink_to(KEPT_CHUNKS);
         self.progress_ms = now.monotonic_ms;
@@ -357,6 +376,9 @@ impl<P: Protocol> Connection<P> {
             }
             closed_or(&e)
         })?;
+        if written == Written::All {
+            self.answers.on_written();
+        }
         let bytes = self.output.total() - before;
         if bytes > 0 {
             self.progress_ms = now.monotonic_ms;

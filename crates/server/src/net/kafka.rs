@@ -1,13 +1,13 @@
 //! Kafka's session as the pump sees it.
 
 use super::listener::Accept;
-use super::protocol::{Frame, NoFrame, Protocol};
+use super::protocol::{Frame, NoFrame, Protocol, Room};
 use crate::handle::BrokerHandle;
 use crate::options::address::HostPort;
 use bytes::BytesMut;
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
 use polylogue_kafka::config::LiveSettings;
-use polylogue_kafka::session::{FetchBudget, Listener, NextFrame, Session, SessionContext, SessionInit};
+use polylogue_kafka::session::{self, FetchBudget, Listener, NextFrame, Session, SessionContext, SessionInit};
 use polylogue_types::Chunk;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl KafkaShared {
     /// A session for a request of the server itself.
     pub(crate) fn session_for_ourselves(self: &Arc<KafkaShared>, id: u64) -> KafkaConnection {
         let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
-        KafkaAccept::new(self.clone(), None).session(id, nobody, nobody)
+        KafkaAccept::new(self.clone(), None).connection(id, nobody, nobody)
     }
 
     /// Does something under the settings that hold now.
@@ -59,16 +59,8 @@ impl KafkaAccept {
         let listener = |at: &HostPort| Arc::new(Listener { host: at.host.as_str().into(), port: at.port });
         KafkaAccept { shared, advertised: advertised.map(listener) }
     }
-}
 
-impl Accept for KafkaAccept {
-    type Session = KafkaConnection;
-
-    fn name(&self) -> &'static str {
-        "kafka"
-    }
-
-    fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr) -> KafkaConnection {
+    fn connection(&self, id: u64, local: SocketAddr, peer: SocketAddr) -> KafkaConnection {
         let listener = self.advertised.clone().unwrap_or_else(|| {
             let host = local.ip().to_canonical().to_string();
             Arc::new(Listener { host: host.into(), port: local.port() })
@@ -80,6 +72,20 @@ impl Accept for KafkaAccept {
             fetch_budget: self.shared.fetch_budget.clone(),
         };
         KafkaConnection { session: Session::new(init, self.shared.broker.now()), shared: self.shared.clone() }
+    }
+}
+
+impl Accept for KafkaAccept {
+    type Session = KafkaConnection;
+
+    fn name(&self) -> &'static str {
+        "kafka"
+    }
+
+    fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr) -> KafkaConnection {
+        let mut connection = self.connection(id, local, peer);
+        connection.session.ask_for_room();
+        connection
     }
 }
 
@@ -106,6 +112,17 @@ impl Protocol for KafkaConnection {
 
     fn wants_input(&self, now: Now) -> bool {
         self.shared.under(now, |cx| self.session.wants_input(cx))
+    }
+
+    fn wants_room(&self) -> Option<Room> {
+        self.session.wants_room().map(|room| match room {
+            session::Room::Bytes(bytes) => Room::Bytes(bytes),
+            session::Room::Unknown => Room::Unknown,
+        })
+    }
+
+    fn on_room(&mut self, now: Now) {
+        self.shared.under(now, |cx| self.session.on_room(cx));
     }
 
     fn poll_request(&mut self) -> Option<(Token, Request)> {

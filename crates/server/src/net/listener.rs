@@ -1,6 +1,7 @@
 //! Accepting connections, and ending them all.
 
 use super::admission::Lanes;
+use super::answers::AnswerGauge;
 use super::connection::{Cause, Connection};
 use super::gate::{Gate, Place};
 use super::mailbox::{Mail, Mailbox};
@@ -29,6 +30,8 @@ pub struct Shared {
     pub lanes: Lanes,
     /// Memory of responses.
     pub output: OutputGauge,
+    /// Of that, memory of answers that may be long.
+    pub answers: AnswerGauge,
     /// How long a client may take nothing of a response. Milliseconds.
     pub write_stall_ms_max: u64,
     /// Counters.

@@ -30,6 +30,7 @@ pub struct NetMetrics {
     sent: Family<ProtocolLabel, Counter>,
     frames: Family<ProtocolLabel, Counter>,
     reads_held_back: Family<ProtocolLabel, Counter>,
+    answers_held_back: Family<ProtocolLabel, Counter>,
 }
 
 /// A connection that is counted as open until [`Counted::close`].
@@ -47,6 +48,7 @@ pub(super) struct ConnectionMetrics {
     pub(super) sent: Counter,
     pub(super) frames: Counter,
     pub(super) reads_held_back: Counter,
+    pub(super) answers_held_back: Counter,
 }
 
 impl NetMetrics {
@@ -57,8 +59,9 @@ impl NetMetrics {
         for protocol in protocols {
             let label = ProtocolLabel { protocol };
             drop(metrics.open.get_or_create(&label));
-            let counters = [&metrics.received, &metrics.sent, &metrics.frames, &metrics.reads_held_back];
-            for counter in counters.into_iter().chain([&metrics.accepted]) {
+            let counters = [&metrics.received, &metrics.sent, &metrics.frames];
+            let held_back = [&metrics.reads_held_back, &metrics.answers_held_back];
+            for counter in counters.into_iter().chain(held_back).chain([&metrics.accepted]) {
                 drop(counter.get_or_create(&label));
             }
         }
@@ -73,6 +76,11 @@ impl NetMetrics {
             "reads_held_back",
             "Reads that waited because their client had not taken earlier responses",
             metrics.reads_held_back.clone(),
+        );
+        registry.register(
+            "answers_held_back",
+            "Requests with answers that may be long that waited for room for these",
+            metrics.answers_held_back.clone(),
         );
         metrics
     }
@@ -98,6 +106,7 @@ impl NetMetrics {
             sent: self.sent.get_or_create(&label).clone(),
             frames: self.frames.get_or_create(&label).clone(),
             reads_held_back: self.reads_held_back.get_or_create(&label).clone(),
+            answers_held_back: self.answers_held_back.get_or_create(&label).clone(),
         }
     }
 }

@@ -22,6 +22,15 @@ pub struct Frame {
     pub waiting: Option<usize>,
 }
 
+/// What the answer to a request may take in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// No more than this.
+    Bytes(usize),
+    /// Nobody knows before it is made.
+    Unknown,
+}
+
 /// One connection of one protocol, without the connection.
 ///
 /// Its oldest frame is always read: only later ones may lie there as they came, because an earlier one has to end first.
@@ -39,6 +48,13 @@ pub trait Protocol: Send + fmt::Debug + 'static {
 
     /// Whether more input could be used now.
     fn wants_input(&self, now: Now) -> bool;
+
+    /// What the answer to the oldest frame may take, if that is more than its permit has covered and it waits for
+    /// [`Protocol::on_room`].
+    fn wants_room(&self) -> Option<Room>;
+
+    /// There is room for what was wanted, until the output that answers it has been taken.
+    fn on_room(&mut self, now: Now);
 
     /// The next thing to ask the broker.
     fn poll_request(&mut self) -> Option<(Token, Request)>;

@@ -4,7 +4,7 @@ mod bounds;
 mod toy;
 
 use super::admission::Lanes;
-use super::{Connections, Gate, NetMetrics, OutputGauge, Shared, accept_loop};
+use super::{AnswerGauge, Connections, Gate, NetMetrics, OutputGauge, Shared, accept_loop};
 use crate::testing::FakeBroker;
 use polylogue_api::{Reply, Request};
 use polylogue_types::{FileRange, ProducerId, RangeSource};
@@ -62,6 +62,7 @@ impl Server {
             broker: broker.clone(),
             lanes: Lanes::new(wish.inflight_bytes_max, wish.connections_max),
             output: OutputGauge::new(wish.output_bytes_max),
+            answers: AnswerGauge::new(wish.output_bytes_max),
             write_stall_ms_max: WRITE_STALL_MS,
             metrics: NetMetrics::default(),
             connections: Connections::default(),

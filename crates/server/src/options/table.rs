@@ -114,7 +114,9 @@ pub(super) const OUTPUT_BYTES_MAX: OptionDef = server(
     "256MiB",
     "Responses in memory that clients have not taken yet, over all connections. One connection may hold a sixteenth of it \
      before its reads wait. From the half on, reads get at most 64 KiB and a client that takes nothing for a second is closed; \
-     beyond all of it, so is one that takes less than 256 KiB a second.",
+     beyond all of it, so is one that takes less than 256 KiB a second. An answer that may be long whatever its request (all \
+     topics, all groups) is made when it fits into half of it with the others of its kind; a client that takes nothing of one for \
+     a second, while others wait for that room, is closed.",
 );
 pub(super) const WRITE_STALL_MS_MAX: OptionDef = server(
     "write_stall_ms_max",

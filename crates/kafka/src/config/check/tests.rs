@@ -148,7 +148,7 @@ fn subscriptions() {
 }
 
 #[test]
-fn the_durability_of_a_topic_stays() {
+fn the_durability_of_a_topic_changes_on_the_disk_and_stays_in_memory() {
     let mut started = KafkaSettings::default();
     let of =
         |durability, pairs: &[(&str, &str)]| TopicConfig { durability, raw: settings(pairs), ..TopicConfig::default() };
@@ -157,11 +157,15 @@ fn the_durability_of_a_topic_stays() {
         check_topic(started, now, &settings(new)).map(|config| config.durability)
     };
     assert_eq!(check(&started, &named, &[(DURABILITY, "async"), ("retention.ms", "5")]), Ok(Durability::Async));
-    let refused = check(&started, &named, &[(DURABILITY, "sync")]).unwrap_err();
+    assert_eq!(check(&started, &named, &[(DURABILITY, "sync")]), Ok(Durability::Sync));
+    assert_eq!(check(&started, &named, &[("flush.messages", "1")]), Ok(Durability::Sync));
+    assert_eq!(check(&started, &named, &[]), Ok(Durability::Sync), "it is inherited now");
+    let refused = check(&started, &named, &[(DURABILITY, "memory")]).unwrap_err();
     assert_eq!(refused.code, ErrorCode::InvalidConfig);
-    assert!(refused.text.contains("is async and cannot become sync"), "{}", refused.text);
-    assert!(check(&started, &named, &[("flush.messages", "1")]).is_err());
-    assert!(check(&started, &named, &[]).is_err(), "it would inherit sync");
+    assert!(refused.text.contains("is async and cannot become memory"), "{}", refused.text);
+    let memory = of(Durability::Memory, &[(DURABILITY, "memory")]);
+    assert!(check(&started, &memory, &[(DURABILITY, "sync")]).is_err());
+    assert!(check(&started, &memory, &[]).is_err(), "it would inherit sync");
     // What it inherited when it was made stays, whatever is inherited now.
     let inherited = of(Durability::Async, &[]);
     assert_eq!(check(&started, &inherited, &[("retention.ms", "5")]), Ok(Durability::Async));

@@ -164,3 +164,52 @@ async fn a_slow_reader_gives_way_when_others_need_the_memory_of_its_requests() {
     };
     in_time(test).await;
 }
+
+/// A few bytes ask for all topics: what a thousand clients were answered with was made at once, whether they took it or not.
+#[tokio::test]
+async fn long_answers_are_made_only_when_there_is_room() {
+    let test = async {
+        // Half of it is for long answers: two of 24 MiB.
+        let server = Server::start(Wish { output_bytes_max: 128 * MIB, ..Wish::default() }).await;
+        let mut clients = Vec::new();
+        for count in 1..=6 {
+            let mut client = server.connect().await;
+            send(&mut client, b"l\x18").await;
+            let (made, waiting) = (24 * MIB * count.min(2), count - count.min(2));
+            until(|| (server.shared.answers.bytes(), server.shared.answers.waiting()) == (made, waiting)).await;
+            clients.push(client);
+        }
+        assert!(server.shared.output.bytes() <= 48 * MIB, "{}", server.shared.output.bytes());
+        let mut other = server.connect().await;
+        send(&mut other, b"e").await;
+        assert_eq!(receive(&mut other).await, b"e", "others are answered");
+        // Who takes nothing gives way.
+        let taken = clients.split_off(2);
+        server.broker.advance_ms(1_000);
+        for mut client in taken {
+            client.read_exact(&mut vec![0; 24 * MIB]).await.unwrap();
+        }
+        until(|| (server.shared.answers.bytes(), server.shared.answers.waiting()) == (0, 0)).await;
+        for client in &mut clients {
+            assert!(drain(client).await < 24 * MIB);
+        }
+    };
+    in_time(test).await;
+}
+
+#[tokio::test]
+async fn a_client_that_waits_for_room_and_goes_leaves_no_trace() {
+    let test = async {
+        let server = Server::start(Wish { output_bytes_max: 48 * MIB, ..Wish::default() }).await;
+        let mut first = server.connect().await;
+        send(&mut first, b"l\x18").await;
+        until(|| server.shared.answers.bytes() == 24 * MIB).await;
+        let mut second = server.connect().await;
+        send(&mut second, b"l\x01").await;
+        until(|| server.shared.answers.waiting() == 1).await;
+        drop(second);
+        drop(first);
+        until(|| (server.shared.answers.bytes(), server.shared.answers.waiting()) == (0, 0)).await;
+    };
+    in_time(test).await;
+}

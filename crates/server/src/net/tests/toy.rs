@@ -1,7 +1,7 @@
 //! A protocol made for tests: frames of a length and a body, whose first byte says what is wanted.
 
 use crate::net::listener::Accept;
-use crate::net::protocol::{Frame, NoFrame, Protocol};
+use crate::net::protocol::{Frame, NoFrame, Protocol, Room};
 use bytes::{Buf, Bytes, BytesMut};
 use polylogue_api::{Event, Now, ReadRequest, Reply, Request, Token};
 use polylogue_types::{Chunk, FileRange};
@@ -38,6 +38,8 @@ impl Accept for ToyAccept {
 #[derive(Debug)]
 enum Slot {
     Waiting(Token),
+    /// For room for so many bytes.
+    Room(usize),
     Done(Vec<Chunk>),
 }
 
@@ -83,6 +85,8 @@ impl Toy {
                 let mib = Bytes::from(vec![b'm'; MIB]);
                 self.slots.push_back(Slot::Done(vec![Chunk::Bytes(mib); count]));
             }
+            // so many MiB, when there is room
+            Some(b'l') => self.slots.push_back(Slot::Room(usize::from(*body.get(1).unwrap()) * MIB)),
             // a part of a file, with something in front and behind
             Some(b'f') => {
                 let file = Chunk::File(self.accept.file.clone().unwrap());
@@ -124,6 +128,21 @@ impl Protocol for Toy {
 
     fn wants_input(&self, _now: Now) -> bool {
         self.closing.is_none() && self.slots.len() < SLOTS
+    }
+
+    fn wants_room(&self) -> Option<Room> {
+        match self.slots.front() {
+            Some(Slot::Room(bytes)) => Some(Room::Bytes(*bytes)),
+            _ => None,
+        }
+    }
+
+    fn on_room(&mut self, _now: Now) {
+        if let Some(slot @ Slot::Room(_)) = self.slots.front_mut()
+            && let Slot::Room(bytes) = *slot
+        {
+            *slot = Slot::Done(vec![Chunk::Bytes(vec![b'l'; bytes].into())]);
+        }
     }
 
     fn poll_request(&mut self) -> Option<(Token, Request)> {

@@ -1,0 +1,93 @@
+//! What answers may take that are longer than their requests let on: a few bytes ask for all topics.
+//!
+//! The figures are what an answer takes when it is encoded, rounded up. What it takes while it is being made is gone before another
+//! one is made on the same thread.
+
+use crate::codec::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
+use crate::codec::metadata::{MetadataRequest, MetadataRequestTopic};
+use crate::codec::offset_fetch::OffsetFetchRequest;
+use crate::codec::{Message, Reader};
+use polylogue_api::{Catalog, TopicInfo};
+
+/// An answer up to so long needs no room of its own: its request's permit and the bounds on all responses do. Bytes.
+pub(super) const FREE_BYTES: usize = 64 << 10;
+
+/// A topic in Metadata, without its name and partitions. Bytes.
+const TOPIC_BYTES: usize = 40;
+/// A partition in Metadata: index, leader, epoch, and lists of replicas of one node. Bytes.
+const PARTITION_BYTES: usize = 48;
+/// All that is told of a topic's configs, documentation and synonyms included. Bytes.
+const TOPIC_CONFIGS_BYTES: usize = 16 << 10;
+/// The same of a broker, and of anything else. Bytes.
+const BROKER_CONFIGS_BYTES: usize = 128 << 10;
+/// A partition in OffsetFetch with the longest text that may be kept with it. Bytes.
+const OFFSET_BYTES: usize = 32 + (4 << 10);
+/// Kafka's `ConfigResource.Type.TOPIC`.
+const TOPIC: i8 = 2;
+
+/// What an answer may take in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// No more than this.
+    Bytes(usize),
+    /// Nobody knows before it is made.
+    Unknown,
+}
+
+impl Room {
+    /// None that would have to be asked for.
+    pub(super) const FREE: Room = Room::Bytes(0);
+
+    /// Whether it has to be asked for.
+    pub(super) const fn is_asked_for(self) -> bool {
+        !matches!(self, Room::Bytes(bytes) if bytes <= FREE_BYTES)
+    }
+}
+
+/// Looks into the body of a request. One that cannot be read is answered by the end of its connection.
+pub(super) type Estimate = fn(&mut Reader, i16, &dyn Catalog) -> Room;
+
+/// What there is decides.
+pub(super) fn unknown(_: &mut Reader, _: i16, _: &dyn Catalog) -> Room {
+    Room::Unknown
+}
+
+fn topic_bytes(topic: &TopicInfo) -> usize {
+    TOPIC_BYTES + topic.name.len() + topic.partitions.len() * PARTITION_BYTES
+}
+
+pub(super) fn of_metadata(body: &mut Reader, version: i16, catalog: &dyn Catalog) -> Room {
+    let Ok(request) = MetadataRequest::decode(body, version) else { return Room::FREE };
+    let named = request.topics.filter(|topics| version > 0 || !topics.is_empty());
+    let Some(named) = named else {
+        return Room::Bytes(catalog.topics().iter().map(|topic| topic_bytes(topic)).sum());
+    };
+    let find = |topic: &MetadataRequestTopic| match &topic.name {
+        Some(name) if topic.topic_id.is_zero() => catalog.topic(name),
+        _ => catalog.topic_by_id(topic.topic_id),
+    };
+    // What is not there is a row as long as its name, and paid for by that.
+    Room::Bytes(named.iter().filter_map(find).map(|topic| topic_bytes(&topic)).sum())
+}
+
+pub(super) fn of_configs(body: &mut Reader, version: i16, _: &dyn Catalog) -> Room {
+    let Ok(request) = DescribeConfigsRequest::decode(body, version) else { return Room::FREE };
+    let bytes = |resource: &DescribeConfigsResource| match resource.resource_type {
+        TOPIC => TOPIC_CONFIGS_BYTES,
+        _ => BROKER_CONFIGS_BYTES,
+    };
+    Room::Bytes(request.resources.iter().map(bytes).sum())
+}
+
+pub(super) fn of_offsets(body: &mut Reader, version: i16, _: &dyn Catalog) -> Room {
+    let Ok(request) = OffsetFetchRequest::decode(body, version) else { return Room::FREE };
+    let mut partitions = request.topics.iter().flatten().map(|t| t.partition_indexes.len()).sum::<usize>();
+    if request.groups.is_empty() && request.topics.is_none() {
+        return Room::Unknown;
+    }
+    for group in &request.groups {
+        let Some(topics) = &group.topics else { return Room::Unknown };
+        partitions += topics.iter().map(|t| t.partition_indexes.len()).sum::<usize>();
+    }
+    Room::Bytes(partitions.saturating_mul(OFFSET_BYTES))
+}
