@@ -129,7 +129,8 @@ impl Broker {
         let timer = inner.clone();
         let worker = inner.clone();
         let timer = inner.env.tasks.spawn("pl-timer", Box::new(move || timer.run_timer())).map_err(failed)?;
-        let worker = inner.env.tasks.spawn_behind("pl-worker", Box::new(move || worker.run_worker())).map_err(failed)?;
+        let worker =
+            inner.env.tasks.spawn_behind("pl-worker", Box::new(move || worker.run_worker())).map_err(failed)?;
         inner.threads.lock().extend([timer, worker]);
         Ok(())
     }

@@ -1,15 +1,15 @@
 //! The real operating system, through the C library.
 
 use crate::error::annotate;
-use crate::{Clock, DirLock, Disk, DiskFile, Fatal, JoinTask, OpenMode, Rng, Tasks, sys};
+use crate::{Clock, DIRECT_BYTES, DirLock, Disk, DiskFile, Fatal, JoinTask, OpenMode, Rng, Tasks, sys};
 use polylogue_types::{RangeSource, TimestampMs};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -29,7 +29,7 @@ impl Disk for RealDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         if mode == OpenMode::Direct {
             let file = open_direct(path).map_err(|e| on_path(e, "open", path))?;
-            return Ok(Arc::new(RealFile { file, path: path.to_owned() }));
+            return Ok(Arc::new(RealFile { file, path: path.to_owned(), once: OnceLock::new() }));
         }
         let mut options = OpenOptions::new();
         options.read(true);
@@ -45,7 +45,7 @@ impl Disk for RealDisk {
             OpenMode::Read | OpenMode::Direct => "open",
         };
         let file = options.open(path).map_err(|e| on_path(e, what, path))?;
-        Ok(Arc::new(RealFile { file, path: path.to_owned() }))
+        Ok(Arc::new(RealFile { file, path: path.to_owned(), once: OnceLock::new() }))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -110,6 +110,36 @@ fn open_direct(path: &Path) -> io::Result<File> {
     }
 }
 
+/// The same file once more, whatever its name is by now.
+fn open_once(file: &File) -> Option<File> {
+    let same = format!("/proc/self/fd/{}", file.as_raw_fd());
+    OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(same).ok()
+}
+
+/// Reads the pages around a range, past the page cache.
+fn read_pages(direct: &File, into: &mut [u8], position: u64) -> io::Result<()> {
+    let page = DIRECT_BYTES as u64;
+    let head = (position % page) as usize;
+    let span = (head + into.len()).next_multiple_of(DIRECT_BYTES);
+    let mut memory = vec![0; span + DIRECT_BYTES];
+    let start = memory.as_ptr().align_offset(DIRECT_BYTES).min(DIRECT_BYTES);
+    let pages = memory.get_mut(start..start + span).unwrap_or_default();
+    let mut done = 0;
+    while done < head + into.len() {
+        // What was read short, at the end of the file or by a signal, is read again from its page on.
+        done -= done % DIRECT_BYTES;
+        match direct.read_at(&mut pages[done..], position - head as u64 + done as u64) {
+            Ok(read) if done + read >= head + into.len() => done += read,
+            Ok(read) if read < DIRECT_BYTES => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+            Ok(read) => done += read,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    into.copy_from_slice(&pages[head..head + into.len()]);
+    Ok(())
+}
+
 /// "cannot open /x/y: Permission denied (os error 13)".
 fn on_path(error: io::Error, what: &str, path: &Path) -> io::Error {
     annotate(error, format!("cannot {what} {}", path.display()))
@@ -128,6 +158,8 @@ impl DirLock for RealLock {}
 struct RealFile {
     file: File,
     path: PathBuf,
+    /// Reads past the page cache; made when it is wanted, `None` inside where there is no such thing.
+    once: OnceLock<Option<File>>,
 }
 
 impl RealFile {
@@ -140,6 +172,14 @@ impl RangeSource for RealFile {
     fn read_exact_at(&self, into: &mut [u8], position: u64) -> io::Result<()> {
         let len = into.len();
         self.file.read_exact_at(into, position).map_err(|e| self.say(e, &format!("read {len} bytes at {position} of")))
+    }
+
+    fn read_once_at(&self, into: &mut [u8], position: u64) -> io::Result<()> {
+        let Some(direct) = self.once.get_or_init(|| open_once(&self.file)) else {
+            return self.read_exact_at(into, position);
+        };
+        let len = into.len();
+        read_pages(direct, into, position).map_err(|e| self.say(e, &format!("read {len} bytes at {position} of")))
     }
 
     fn raw_fd(&self) -> Option<i32> {

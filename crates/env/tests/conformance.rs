@@ -125,6 +125,29 @@ fn a_reader_cannot_write() {
     });
 }
 
+#[test]
+fn reading_once_gives_the_same_bytes() {
+    on_each("once", |disk, base| {
+        let bytes: Vec<u8> = (0..20_000_u32).map(|n| (n % 251) as u8).collect();
+        let file = create(disk, &base.join("x"), &bytes);
+        for (position, len) in
+            [(0, 1), (0, 20_000), (1, 4_096), (4_095, 2), (4_096, 4_096), (8_191, 8_194), (19_999, 1), (5, 0)]
+        {
+            let mut found = vec![0; len];
+            file.read_once_at(&mut found, position as u64).unwrap();
+            assert!(found == bytes[position..position + len], "{len} bytes at {position}");
+        }
+        for (position, len) in [(19_999, 2), (20_000, 1), (4_096, 16_000), (1 << 40, 1)] {
+            let result = file.read_once_at(&mut vec![0; len], position);
+            assert_eq!(kind(result), Some(ErrorKind::UnexpectedEof), "{len} bytes at {position}");
+        }
+        file.write_all_at(b"new", 4_100).unwrap();
+        let mut found = [0; 3];
+        file.read_once_at(&mut found, 4_100).unwrap();
+        assert_eq!(&found, b"new", "what is not on the disk yet is seen too");
+    });
+}
+
 /// What stands in the page cache must not hide what was written past it.
 #[test]
 fn direct_writes_are_seen_by_readers_that_have_read_before() {

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// Makes a test of this file end by [`polylogue_env::Fatal::fatal`] when it runs in a process of its own.
 const END: &str = "POLYLOGUE_ENV_TEST_END";
@@ -67,6 +67,22 @@ fn threads_run_are_named_and_are_waited_for() {
     // A zero byte must not bring the process down.
     env.tasks.spawn("flush\u{0}0", Box::new(body)).unwrap().join();
     assert!(ran.load(Ordering::SeqCst));
+}
+
+#[test]
+fn work_that_nobody_waits_for_stands_back() {
+    /// The nice value of this thread: field 19, of which the second may hold spaces.
+    fn nice() -> i32 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let after = stat.rsplit_once(") ").unwrap().1;
+        after.split(' ').nth(16).unwrap().parse().unwrap()
+    }
+    let env = Env::real();
+    let (mine, theirs) = (nice(), Arc::new(AtomicI32::new(-100)));
+    let seen = Arc::clone(&theirs);
+    env.tasks.spawn_behind("behind", Box::new(move || seen.store(nice(), Ordering::SeqCst))).unwrap().join();
+    assert_eq!(theirs.load(Ordering::SeqCst), (mine + 5).min(19));
+    assert_eq!(nice(), mine, "only that thread");
 }
 
 #[test]

@@ -16,6 +16,15 @@ pub trait RangeSource: Send + Sync + fmt::Debug {
     /// What the operating system says.
     fn read_exact_at(&self, into: &mut [u8], position: u64) -> io::Result<()>;
 
+    /// As [`RangeSource::read_exact_at`], of bytes that nobody will want again soon: where the system can, they do not stay in
+    /// its page cache.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn read_once_at(&self, into: &mut [u8], position: u64) -> io::Result<()> {
+        self.read_exact_at(into, position)
+    }
+
     /// The descriptor to `sendfile` from, where there is one. A simulated file has none.
     fn raw_fd(&self) -> Option<i32>;
 }

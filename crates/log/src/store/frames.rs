@@ -9,11 +9,11 @@
 //! Frames are numbered from the start of the process; a run keeps the lowest 32 bits of the number. The tail is always
 //! the newest part of the frames, so that a number says at once whether its frame is in memory.
 
-use super::query::read;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::codec::{self, HEADERS_BYTES, Parsed};
 use crate::frame::header::{LOCAL_BYTES, LocalHeader, ReplicatedHeader, u32_at};
 use crate::frame::{EntryRef, Frame};
+use bytes::Bytes;
 use polylogue_types::{FileRange, Index, RangeSource, TimestampMs};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -209,6 +209,8 @@ impl Frames {
 }
 
 /// Where the lengths of body and table are in a frame's headers.
+/// What is read of a frame first. Bytes.
+const FRONT_BYTES: u32 = 512;
 const BODY_LEN_AT: usize = LOCAL_BYTES + 48;
 const TABLE_LEN_AT: usize = LOCAL_BYTES + 52;
 
@@ -216,17 +218,21 @@ const TABLE_LEN_AT: usize = LOCAL_BYTES + 52;
 ///
 /// # Errors
 /// `Damaged` when headers or envelope table do not verify, `Io`.
-pub(super) fn read_entries(frame: &FileRange) -> Result<Vec<EntryRef>> {
+pub(super) fn read_entries(frame: &FileRange, read: fn(&FileRange) -> Result<Bytes>) -> Result<Vec<EntryRef>> {
     let wrong = |what: String| Error::new(ErrorKind::Damaged, format!("frame at {}: {what}", frame.position));
     if (frame.len as usize) < HEADERS_BYTES {
         return Err(wrong("too short".into()));
     }
-    let head = read(&FileRange { len: HEADERS_BYTES as u32, ..frame.clone() })?;
-    let head: &[u8; HEADERS_BYTES] = head.first_chunk().ok_or_else(|| wrong("too short".into()))?;
+    // Of most frames that is the whole table too.
+    let front = read(&FileRange { len: frame.len.min(FRONT_BYTES), ..frame.clone() })?;
+    let head: &[u8; HEADERS_BYTES] = front.first_chunk().ok_or_else(|| wrong("too short".into()))?;
     let part = u64::from(u32_at(head, BODY_LEN_AT)) + u64::from(u32_at(head, TABLE_LEN_AT)) + HEADERS_BYTES as u64;
     let len = u32::try_from(part).ok().filter(|len| *len <= frame.len);
     let len = len.ok_or_else(|| wrong("its table runs over its end".into()))?;
-    let bytes = read(&FileRange { len, ..frame.clone() })?;
+    let bytes = match front.len() >= len as usize {
+        true => front.slice(..len as usize),
+        false => read(&FileRange { len, ..frame.clone() })?,
+    };
     let local = LocalHeader::decode(&bytes);
     let replicated = bytes.get(LOCAL_BYTES..).and_then(ReplicatedHeader::decode);
     let (Some((local, crc)), Some((replicated, content))) = (local, replicated) else {

@@ -48,6 +48,10 @@ impl RangeSource for LeasedFile {
         self.file.read_exact_at(into, position)
     }
 
+    fn read_once_at(&self, into: &mut [u8], position: u64) -> io::Result<()> {
+        self.file.read_once_at(into, position)
+    }
+
     fn raw_fd(&self) -> Option<i32> {
         self.file.raw_fd()
     }

@@ -457,7 +457,7 @@ impl Shared {
             let bytes = self.verify_run(partition, run, &range)?;
             return Ok(Entries::scanned(entries::scan(run.form, &bytes, Ordinal(run.first_ordinal))?));
         }
-        let frame = read_entries(frame)?;
+        let frame = read_entries(frame, read)?;
         let first = run.entry as usize;
         let mine = frame.get(first..first + usize::from(run.entries));
         let mine = mine.ok_or_else(|| Error::new(ErrorKind::Damaged, "a frame has fewer entries than it had"))?;
@@ -477,8 +477,17 @@ impl Shared {
 
 /// Reads a range. Its length comes from verified indexes.
 pub(super) fn read(range: &FileRange) -> Result<Bytes> {
+    read_by(range, |into, position| range.source.read_exact_at(into, position))
+}
+
+/// As [`read`], of what goes elsewhere now: readers will not find it here again.
+pub(super) fn read_once(range: &FileRange) -> Result<Bytes> {
+    read_by(range, |into, position| range.source.read_once_at(into, position))
+}
+
+fn read_by(range: &FileRange, by: impl FnOnce(&mut [u8], u64) -> std::io::Result<()>) -> Result<Bytes> {
     let mut bytes = vec![0; range.len as usize];
-    range.source.read_exact_at(&mut bytes, range.position).map_err(|e| {
+    by(&mut bytes, range.position).map_err(|e| {
         let kind = if e.kind() == std::io::ErrorKind::UnexpectedEof { ErrorKind::Damaged } else { ErrorKind::Io };
         Error { kind, context: format!("cannot read {} bytes at {}", range.len, range.position), source: Some(e) }
     })?;

@@ -14,7 +14,7 @@ use super::config::{PARTITIONS_PER_LOCK_MAX, RUN_BYTES_MAX, SEGMENT_BYTES_MAX};
 use super::index::{RunRow, State, seconds};
 use super::manifest::{NamedSegment, flushed};
 use super::merge::segment_of;
-use super::query::read;
+use super::query::read_once;
 use super::reclaim::Reclaimed;
 use super::registry::Segment;
 use super::retention::span_max_s;
@@ -143,7 +143,7 @@ impl Rewrite {
             if several { share.min(u64::from(RUN_BYTES_MAX)) } else { 0 }
         };
         let read_of = |source: Arc<dyn RangeSource>, position: u32, len: u32| {
-            read(&FileRange { source, position: u64::from(position), len })
+            read_once(&FileRange { source, position: u64::from(position), len })
         };
         let copied = || {
             let native = read_of(shared.handle(source.number)?, row.position, row.len)?;

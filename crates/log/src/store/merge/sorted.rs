@@ -6,7 +6,7 @@ use crate::frame::{EntryRef, Frame};
 use crate::store::config::{RUN_BYTES_MAX, RUNS_PER_LOCK_MAX, SEGMENT_BYTES_MAX};
 use crate::store::frames::read_entries;
 use crate::store::index::{FencedRange, JournalRun, State, VERIFIED};
-use crate::store::query::read;
+use crate::store::query::read_once;
 use crate::store::segment::writer::{Finished, NewEntry, SegmentWriter};
 use crate::store::segment::{SegmentKind, SegmentName, entries};
 use crate::store::shared::{Counters, Shared};
@@ -232,14 +232,14 @@ fn join(range: &mut FileRange, other: &FileRange) -> bool {
 fn read_group(batch: &mut [Moving], range: Option<FileRange>, group: &[usize]) {
     let Some(range) = range else { return };
     // Where the file is too short, or a sector of it is bad, what of it can be read is read run by run.
-    let bytes = read(&range).ok();
+    let bytes = read_once(&range).ok();
     for i in group {
         let Some(moving) = batch.get_mut(*i) else { continue };
         let Some(mine) = moving.locate() else { continue };
         let start = (mine.position - range.position) as usize;
         match &bytes {
             Some(bytes) => moving.bytes = bytes.slice(start..start + mine.len as usize),
-            None => match read(&mine) {
+            None => match read_once(&mine) {
                 Ok(bytes) => moving.bytes = bytes,
                 // It stays without bytes, which is damage.
                 Err(e) => moving.failed(e),
@@ -264,7 +264,7 @@ fn list(batch: &mut [Moving], wanted: impl Fn(&Moving) -> bool) {
             }
             From::File(frame) => match &last {
                 Some((slot, entries)) if *slot == run.slot => entries,
-                _ => match read_entries(frame) {
+                _ => match read_entries(frame, read_once) {
                     Ok(entries) => &last.insert((run.slot, entries)).1,
                     Err(e) => {
                         moving.failed(e);
