@@ -9,7 +9,7 @@ pub enum Durability {
     /// After the flush.
     #[default]
     Sync,
-    /// After the write to the page cache: survives the process, not the machine.
+    /// After the write: survives the process, not a power cut.
     Async,
     /// Never on disk.
     Memory,

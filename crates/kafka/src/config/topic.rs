@@ -334,7 +334,7 @@ pub const TOPIC_CONFIGS: &[TopicConfigDef] = &[
         "sync",
         Valid::OneOf(&["sync", "async", "memory"]),
         &[],
-        "When an acknowledgement leaves: after the flush to disk, after the write to the page cache, or from memory.",
+        "When an acknowledgement leaves: after the flush to disk, after it is written, or from memory.",
     ),
     without_effect("preallocate", Kind::Boolean, "false", Valid::Any, &[same("log.preallocate")], NO_SEGMENTS),
     without_effect("remote.log.copy.disable", Kind::Boolean, "false", Valid::Any, &[], NO_TIERS),

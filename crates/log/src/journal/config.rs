@@ -20,7 +20,7 @@ pub struct Identity {
 /// When a proposal, or a frame that is none, counts as committed. Ordered by how much it promises.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Durability {
-    /// When it is written to the page cache; flushed at least each [`Config::async_flush_ms_max`].
+    /// When it is written; flushed at least each [`Config::async_flush_ms_max`].
     Async,
     /// When it is flushed.
     Sync,

@@ -169,7 +169,7 @@ pub(super) const DURABILITY: OptionDef = log(
     OptionKind::OneOf(&["sync", "async", "memory"]),
     "sync",
     "The durability of topics that do not choose one (topic config polylogue.durability): an acknowledgement leaves after \
-     the flush to disk, after the write to the page cache, or from memory.",
+     the flush to disk, after it is written, or from memory.",
 );
 pub(super) const SYNC_SHARDS: OptionDef = log(
     "sync_shards",
