@@ -3,11 +3,13 @@
 //! ```text
 //!   write loop    sender thread --loopback--> read a batch, CRC-32C, write to a prewritten file [, fdatasync], answer 8 bytes
 //!   read loop     sendfile of a file in the page cache --loopback--> reader thread that throws it away
+//!   paced flush   at a fixed rate: write, fdatasync; what the disk alone makes of a fixed load, its tail included
 //!                                                                     the processor time of the loop's thread alone counts
 //! ```
 
 use crate::clock::{monotonic_ns, seconds, thread_cpu_ns};
 use crate::error::{BenchError, Context, Result};
+use crate::latency::Latency;
 use crate::stamp;
 use polylogue_env::send_file;
 use polylogue_record::crc::crc32c;
@@ -19,6 +21,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread::Builder;
+use std::time::Duration;
 
 /// Batches that the sender may be ahead, as a producer with five requests in flight.
 const AHEAD: u64 = 5;
@@ -28,6 +31,8 @@ const ANSWER_BYTES: usize = 8;
 const SEND_BYTES: usize = 1 << 20;
 /// The message that costs are told by. Bytes.
 const MESSAGE_BYTES: u64 = 1_024;
+
+const NS_PER_S: u64 = 1_000_000_000;
 
 /// What a loop has cost.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -66,6 +71,28 @@ fn prewritten(path: &Path, bytes: u64) -> Result<File> {
     }
     file.sync_all().context(said)?;
     Ok(file)
+}
+
+/// Writes `batch_bytes` and flushes `per_s` times a second, `count` times, into a file of `file_bytes` that is written round and
+/// round; how long each took from when it was due.
+///
+/// # Errors
+/// When the machine refuses.
+pub fn paced_flush(folder: &Path, batch_bytes: usize, per_s: u64, count: u64, file_bytes: u64) -> Result<Latency> {
+    let said = || "the paced flushes".to_owned();
+    let file = prewritten(&folder.join("bare-flush"), file_bytes)?;
+    let mut batch = vec![0; batch_bytes];
+    stamp::fill(&mut batch, 3);
+    let mut latency = Latency::new();
+    let (began, gap_ns, places) = (monotonic_ns(), NS_PER_S / per_s.max(1), (file_bytes / batch_bytes as u64).max(1));
+    for number in 0..count {
+        let due = began + number * gap_ns;
+        std::thread::sleep(Duration::from_nanos(due.saturating_sub(monotonic_ns())));
+        file.write_all_at(&batch, number % places * batch_bytes as u64).context(said)?;
+        file.sync_data().context(said)?;
+        latency.record(monotonic_ns().saturating_sub(due));
+    }
+    Ok(latency)
 }
 
 /// The write loop over `bytes` bytes in batches of `batch_bytes`, into a file of at most `file_bytes` that is written round and round;
@@ -154,4 +181,20 @@ pub fn sendfile_loop(folder: &Path, bytes: u64, file_bytes: u64) -> Result<Bare>
         return Err(BenchError::new("the reader of the bare sendfile loop has panicked"));
     }
     Ok(bare(sent, cpu, monotonic_ns() - began))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Folder;
+
+    #[test]
+    fn paced_flushes_keep_their_pace_and_count_from_when_they_were_due() {
+        let place = std::env::temp_dir().join(format!("polylogue-bench-paced-{}", std::process::id()));
+        let folder = Folder::create(&place).expect("a folder");
+        let began = monotonic_ns();
+        let latency = paced_flush(folder.path(), 4_096, 1_000, 50, 1 << 20).expect("it runs");
+        assert_eq!(latency.count(), 50);
+        assert!(monotonic_ns() - began >= 49 * NS_PER_S / 1_000 && latency.max() > 0);
+    }
 }

@@ -40,7 +40,7 @@ pub struct StoreConfig {
     pub journal_index_bytes_max: usize,
     /// Classes up to this one are short-lived: they wait in the journal, because nobody will want them before long.
     pub short_class_max: u8,
-    /// What one step of a merge reads and writes before it flushes and returns. Bytes, unless one run alone is larger.
+    /// What one step of a merge reads and writes before it returns. Bytes, unless one run alone is larger.
     pub merge_step_bytes: usize,
     /// Whether segments are written past the page cache, where the file system can.
     pub direct_io: bool,
@@ -70,7 +70,7 @@ impl Default for StoreConfig {
             journal_index_bytes_max: 32 << 20,
             short_class_max: 0,
             // The journal's flush waits for what the disk has been given meanwhile.
-            merge_step_bytes: 1 << 20,
+            merge_step_bytes: 256 << 10,
             direct_io: true,
             adopt_run_bytes_min: 256 << 10,
             rewrite_dead_percent: 33,

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A merge works in steps of `merge_step_bytes`: it collects runs in the order of the segment, reads them in the order of
-//! the journal files, holds every byte against its checksum, writes, flushes. The caller paces the steps. Until the
+//! the journal files, holds every byte against its checksum, writes. The caller paces the steps. Until the
 //! manifest names the result, a crash or an error costs nothing but the work. Of a file that is adopted only the envelope tables
 //! are read, where its bytes were verified since the start: they stay where they are.
 //!
@@ -127,7 +127,7 @@ pub struct MergeReport {
 pub enum MergeProgress {
     /// There is more to do; so many bytes were written in this step.
     More {
-        /// Bytes written and flushed.
+        /// Bytes written.
         written: u64,
     },
     /// It is done.
@@ -395,7 +395,7 @@ impl ShardStore {
         long_runs && !file.shared && file.live_bytes * 2 >= sealed.end && sealed.end <= u64::from(u32::MAX)
     }
 
-    /// Does a bounded piece of a merge: about `merge_step_bytes` are read, written and flushed. Blocks on the disk. Readers
+    /// Does a bounded piece of a merge: about `merge_step_bytes` are read and written. Blocks on the disk. Readers
     /// and writers go on; the caller decides when the next step comes.
     ///
     /// # Errors

@@ -116,7 +116,7 @@ impl Rewrite {
     pub(super) fn step(mut self, shared: &Shared, out: &mut Reclaimed) -> Result<Option<Rewrite>> {
         while self.writer.buffered() < shared.config.merge_step_bytes && self.copy_next(shared)? {}
         let bytes = self.writer.buffered() as u64;
-        shared.flushed(self.writer.flush())?;
+        shared.flushed(self.writer.write_piece())?;
         out.rewritten += bytes;
         Counters::add(&shared.counters.merged_bytes, bytes);
         if self.sources.iter().any(|s| s.row().is_some()) {

@@ -21,6 +21,9 @@ use crate::store::shared::{Counters, Shared};
 use polylogue_types::{Index, PartitionId};
 use std::collections::VecDeque;
 
+/// Of runs that stay where they are only the envelope tables are read: a step goes over so many times what a merge moves in one.
+const STEPS_AT_ONCE: usize = 16;
+
 /// Files that are being adopted, one after the other.
 pub(super) struct AdoptWork {
     files: VecDeque<SealedFile>,
@@ -103,7 +106,7 @@ impl Indexing {
             let state = shared.state.lock();
             let mut bytes = 0;
             while let Some((id, run)) = self.runs.get(self.next)
-                && bytes < shared.config.merge_step_bytes
+                && bytes < shared.config.merge_step_bytes.saturating_mul(STEPS_AT_ONCE)
             {
                 batch.push(Moving::new(0, *id, *run, &state)?);
                 positions.push(state.frames.slot(run.slot).map_or(0, |s| s.position) + u64::from(run.position));
@@ -120,7 +123,7 @@ impl Indexing {
             self.writer.end_run()?;
         }
         let bytes = self.writer.buffered() as u64;
-        shared.flushed(self.writer.flush())?;
+        shared.flushed(self.writer.write_piece())?;
         report.written += bytes;
         Counters::add(&shared.counters.merged_bytes, bytes);
         Ok(self.next >= self.runs.len())

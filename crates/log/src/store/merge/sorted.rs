@@ -98,7 +98,7 @@ impl SortedWork {
         }
         if let Some(writer) = &mut self.writer {
             let bytes = writer.buffered() as u64;
-            shared.flushed(writer.flush())?;
+            shared.flushed(writer.write_piece())?;
             count(shared, report, bytes);
         }
         Ok(false)

@@ -1,4 +1,4 @@
-//! Writing a segment: runs one after the other, in pieces that are flushed one by one.
+//! Writing a segment: runs one after the other, in pieces, flushed now and then.
 
 use super::entries::{TableEncoder, describes_itself};
 use super::format::{Block, FOOTER_BYTES, ROW_BYTES, Row, SegmentName, SparseIndex, encode_footer, encode_header};
@@ -11,6 +11,9 @@ use polylogue_types::bin::BinWriter;
 use polylogue_types::{Offset, Ordinal, PartitionId, TimestampMs};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// So much is written until it is flushed. Each flush is one that the journal's may have to wait for. Bytes.
+const FLUSH_BYTES: u64 = 4 << 20;
 
 /// One entry on its way into a segment.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +47,8 @@ pub struct SegmentWriter {
     interval: u32,
     /// Bytes of the file that are written.
     written: u64,
+    /// Of these, how many are flushed.
+    flushed: u64,
     /// What comes after them.
     buffer: Vec<u8>,
     rows: Vec<Row>,
@@ -93,6 +98,7 @@ impl SegmentWriter {
             name,
             interval,
             written: 0,
+            flushed: 0,
             buffer,
             rows: Vec::new(),
             damaged: BTreeSet::new(),
@@ -244,16 +250,18 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Writes what is buffered and flushes it, so that the disk's queue never holds more than a piece.
+    /// Writes what is buffered. Now and then that is flushed, so that no flush has much to do: neither the last one of this file nor,
+    /// meanwhile, those of the journal.
     ///
     /// # Errors
     /// `StorageFull`, `Io` from writing; then nothing refers to the file and it can be removed. A failed flush is told
     /// apart by [`FlushError::Flush`], because it ends the process.
-    pub fn flush(&mut self) -> std::result::Result<(), FlushError> {
-        if self.buffer.is_empty() {
+    pub fn write_piece(&mut self) -> std::result::Result<(), FlushError> {
+        self.write()?;
+        if self.written - self.flushed < FLUSH_BYTES {
             return Ok(());
         }
-        self.write()?;
+        self.flushed = self.written;
         self.sync()
     }
 
@@ -273,7 +281,7 @@ impl SegmentWriter {
     /// Ends the segment: run table, footer, flush. The directory is not flushed.
     ///
     /// # Errors
-    /// As [`SegmentWriter::flush`].
+    /// As [`SegmentWriter::write_piece`].
     pub fn finish(mut self) -> std::result::Result<Finished, FlushError> {
         self.end_run().map_err(FlushError::Write)?;
         let mut table = BinWriter { out: Vec::with_capacity(self.rows.len() * ROW_BYTES + FOOTER_BYTES) };
@@ -299,7 +307,7 @@ impl SegmentWriter {
         &self.name
     }
 
-    /// Bytes that are written and flushed.
+    /// Bytes that are written.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written
