@@ -16,6 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("replicate", &["types", "env", "record", "log"]),
     ("meta", &["types", "api"]),
     ("router", &["types"]),
+    ("timer", &["types"]),
     ("broker", &["types", "env", "record", "api", "log", "replicate", "meta"]),
     ("server", &["types", "env", "record", "api", "log", "kafka", "replicate", "meta", "broker"]),
     ("sim", &["types", "env", "record", "api", "log", "kafka", "replicate", "meta", "broker"]),
