@@ -15,6 +15,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kafka", &["types", "record", "api"]),
     ("replicate", &["types", "env", "record", "log"]),
     ("meta", &["types", "api"]),
+    ("router", &["types"]),
+    ("timer", &["types"]),
     ("broker", &["types", "env", "record", "api", "log", "replicate", "meta"]),
     ("server", &["types", "env", "record", "api", "log", "kafka", "replicate", "meta", "broker"]),
     ("sim", &["types", "env", "record", "api", "log", "kafka", "replicate", "meta", "broker"]),

@@ -1,0 +1,502 @@
+//! The set of pending timers.
+
+use crate::bucket::{Bucket, Drain, LEVEL_MAX, Op, PART_OPS_MAX, PARTS_MAX, Part, ahead_ms, merge, start_of, width_ms};
+use crate::codec::{
+    ChunkId, Counters, decode_drains, decode_ops, decode_parts, decode_record, encode_drains, encode_ops, encode_parts,
+};
+use crate::id::{DEADLINE_MS_MAX, TimerId, TimerOp};
+use bytes::Bytes;
+use polylogue_types::bin::BinError;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Operations in memory that no checkpoint holds before [`Timers::wants_checkpoint`] says so, and before parts of wide buckets are
+/// no longer asked for. One takes about 70 bytes.
+pub const UNSAVED_OPS_MAX: usize = 1 << 18;
+
+/// What [`Timers::due`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Due {
+    /// More is due than was asked for.
+    pub more: bool,
+    /// Timers that may be due are on disk: [`Timers::wanted`] says where. They are late until they are loaded, never lost.
+    pub waiting: bool,
+}
+
+/// See the crate's documentation.
+#[derive(Debug, Default)]
+pub struct Timers {
+    counters: Counters,
+    /// The latest time that anybody told.
+    now_ms: u64,
+    /// All timers with earlier deadlines are in memory. A start of a narrowest bucket.
+    near_end: u64,
+    /// By their starts. They do not overlap.
+    buckets: BTreeMap<u64, Bucket>,
+    /// Parts of buckets that were split.
+    drains: VecDeque<Drain>,
+    /// Of the buckets in memory: pending, and not handed out.
+    ready: BTreeSet<TimerId>,
+    /// Handed out, their removal not applied yet.
+    handed: BTreeSet<TimerId>,
+    unsaved_ops: usize,
+    /// When the next bucket is to be opened, at the earliest.
+    wake_ms: u64,
+    changed: BTreeSet<ChunkId>,
+    /// What is being written to a checkpoint: since which one, and what.
+    unconfirmed: BTreeMap<ChunkId, (u64, Option<Bytes>)>,
+    checkpoints: u64,
+}
+
+impl Timers {
+    /// An empty one.
+    #[must_use]
+    pub fn new() -> Timers {
+        Timers::default()
+    }
+
+    /// The latest frame time.
+    #[must_use]
+    pub fn frame_ms(&self) -> u64 {
+        self.counters.frame_ms
+    }
+
+    /// The deadline that stands for a wish: not before the latest time there was, not after the last there can be. Whoever inserts a
+    /// timer takes this, and removes it by this.
+    #[must_use]
+    pub fn deadline_ms(&self, wish_ms: i64) -> u64 {
+        u64::try_from(wish_ms).unwrap_or(0).max(self.now_ms).min(DEADLINE_MS_MAX)
+    }
+
+    /// How many timers are pending. A guess while insertions and removals of one timer are on disk unmatched, and when timers on disk are
+    /// inserted twice or removed without being there.
+    #[must_use]
+    pub fn pending(&self) -> u64 {
+        let buckets: i64 = self.buckets.values().map(Bucket::pending).sum();
+        let drains: i64 = self.drains.iter().map(|drain| drain.part.pending()).sum();
+        u64::try_from(buckets + drains).unwrap_or(0)
+    }
+
+    /// Timers and operations in memory: what memory goes with.
+    #[must_use]
+    pub fn resident(&self) -> usize {
+        let read: usize = self.buckets.values().map(|bucket| bucket.read.len()).sum();
+        self.ready.len() + self.handed.len() + self.unsaved_ops + read
+    }
+
+    /// Applies a committed record at its frame's time.
+    ///
+    /// # Errors
+    /// Why the record cannot be read.
+    pub fn apply(&mut self, record: &[u8], time_ms: i64) -> Result<(), String> {
+        let ops = decode_record(record).map_err(|e: BinError| format!("a record of timers cannot be read: {e}"))?;
+        let time_ms = u64::try_from(time_ms).unwrap_or(0).min(DEADLINE_MS_MAX);
+        self.counters.frame_ms = self.counters.frame_ms.max(time_ms);
+        self.now_ms = self.now_ms.max(self.counters.frame_ms);
+        for op in ops {
+            let id = op.id();
+            let op = Op { seq: self.counters.next_seq, insert: matches!(op, TimerOp::Insert(_)) };
+            self.counters.next_seq += 1;
+            if id.deadline_ms < self.near_end {
+                self.change_near(id, op);
+            } else {
+                self.change_far(id, op);
+            }
+        }
+        self.changed.insert(ChunkId::Counters);
+        Ok(())
+    }
+
+    /// Puts up to `limit` timers that are due into `out`, the earliest first. They are not given out again, and stay pending until
+    /// their removal is applied.
+    pub fn due(&mut self, now_ms: i64, limit: usize, out: &mut Vec<TimerId>) -> Due {
+        self.advance(now_ms);
+        let is_due = |id: &&TimerId| id.deadline_ms <= self.now_ms;
+        let from = out.len();
+        out.extend(self.ready.iter().take_while(is_due).take(limit));
+        for id in out.get(from..).unwrap_or_default() {
+            self.ready.remove(id);
+            self.handed.insert(*id);
+        }
+        let more = self.ready.first().is_some_and(|id| id.deadline_ms <= self.now_ms);
+        Due { more, waiting: self.near_end <= self.now_ms }
+    }
+
+    /// When to call [`Timers::due`] next, unless chunks are loaded or records applied before: a deadline, or a bucket that is to be opened.
+    /// `None` when there is nothing to wait for.
+    #[must_use]
+    pub fn next_ms(&self) -> Option<u64> {
+        let ready = self.ready.first().map(|id| id.deadline_ms);
+        let open = Some(self.wake_ms).filter(|wake| *wake < u64::MAX);
+        ready.into_iter().chain(open).min()
+    }
+
+    /// Takes back what was handed out: its records are void. Called after replay as well.
+    pub fn reset_tail(&mut self) {
+        self.ready.append(&mut self.handed);
+    }
+
+    /// Notes the time and opens the buckets that have come near.
+    pub fn advance(&mut self, now_ms: i64) {
+        self.now_ms = self.now_ms.max(u64::try_from(now_ms).unwrap_or(0)).min(DEADLINE_MS_MAX);
+        if self.wake_ms <= self.now_ms {
+            self.split_wide();
+        }
+        self.open_near();
+        self.load_unconfirmed();
+    }
+
+    /// Loads what is wanted and still in memory, because no checkpoint is known to hold it.
+    fn load_unconfirmed(&mut self) {
+        loop {
+            let known = |number: &u64| matches!(self.unconfirmed.get(&ChunkId::Part(*number)), Some((_, Some(_))));
+            let wanted: Vec<u64> = self.wanted_parts().filter(known).collect();
+            if wanted.is_empty() {
+                return;
+            }
+            for number in wanted {
+                let Some((_, Some(chunk))) = self.unconfirmed.get(&ChunkId::Part(number)) else { continue };
+                let chunk = chunk.clone();
+                // Written by this very state, it can be read; what a damaged checkpoint says of it may be wrong, and then it stays wanted.
+                if self.load_part(&ChunkId::Part(number).encode(), &chunk).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// When the first bucket that is neither in memory nor being loaded is to be opened. One that should be by now waits for parts that
+    /// are to be spread first: loading them opens it.
+    fn next_wake(&self) -> u64 {
+        let far = self.buckets.range(self.near_end..).filter(|(_, bucket)| !bucket.opening);
+        let open = far.map(|(start, bucket)| start.saturating_sub(ahead_ms(bucket.level)));
+        open.filter(|wake| *wake > self.now_ms).min().unwrap_or(u64::MAX)
+    }
+
+    /// Splits the wide buckets that are no longer far enough away for their width.
+    fn split_wide(&mut self) {
+        loop {
+            let now = self.now_ms;
+            let near = |(start, bucket): &(&u64, &Bucket)| {
+                bucket.level > 0 && start.saturating_sub(ahead_ms(bucket.level)) <= now
+            };
+            let Some(start) = self.buckets.range(self.near_end..).find(near).map(|(start, _)| *start) else { return };
+            self.split(start);
+        }
+    }
+
+    fn split(&mut self, start: u64) {
+        let Some(bucket) = self.buckets.remove(&start) else { return };
+        let end = start + width_ms(bucket.level);
+        self.changed.insert(ChunkId::Bucket { start, level: bucket.level });
+        self.drains.extend(bucket.parts.into_iter().map(|part| Drain { start, end, part }));
+        self.changed.insert(ChunkId::Drains);
+        self.unsaved_ops -= bucket.unsaved.len();
+        for (id, op) in bucket.unsaved {
+            self.change_far(id, op);
+        }
+    }
+
+    /// Loads the narrow buckets that have come near, in their order, as far as their content is there.
+    fn open_near(&mut self) {
+        let target = start_of(0, self.now_ms + ahead_ms(0)) + width_ms(0);
+        self.move_near_end(target);
+        for (_, bucket) in self.buckets.range_mut(self.near_end..target.max(self.near_end)) {
+            if bucket.level == 0 && !std::mem::replace(&mut bucket.opening, true) {
+                bucket.missing = bucket.parts.iter().map(|part| part.number).collect();
+            }
+        }
+        self.wake_ms = self.next_wake();
+    }
+
+    fn move_near_end(&mut self, target: u64) {
+        while self.near_end < target {
+            let drained = self.drains.iter().map(|drain| drain.start).min().unwrap_or(u64::MAX);
+            let next = self.buckets.range(self.near_end..).next().map(|(start, bucket)| (*start, bucket.level));
+            match next {
+                _ if drained <= self.near_end => return,
+                Some((start, 0)) if start == self.near_end => {
+                    if !self.load(start) {
+                        return;
+                    }
+                    self.near_end += width_ms(0);
+                }
+                Some((start, _)) if start == self.near_end => self.split(start),
+                next => {
+                    let start = next.map_or(target, |(start, _)| start.min(target));
+                    self.near_end = start.min(start_of(0, drained));
+                }
+            }
+        }
+    }
+
+    /// Takes a narrow bucket into memory; `false` while parts of it are to be read.
+    fn load(&mut self, start: u64) -> bool {
+        let Some(bucket) = self.buckets.get_mut(&start) else { return true };
+        if !std::mem::replace(&mut bucket.opening, true) {
+            bucket.missing = bucket.parts.iter().map(|part| part.number).collect();
+        }
+        if !bucket.missing.is_empty() {
+            return false;
+        }
+        let mut all = std::mem::take(&mut bucket.read);
+        // From here on `unsaved` is how the bucket differs from its parts: what says what they say is left out.
+        let before = bucket.unsaved.len();
+        bucket.unsaved.retain(|id, op| match all.get(id) {
+            Some(saved) => saved.seq < op.seq && saved.insert != op.insert,
+            None => op.insert,
+        });
+        self.unsaved_ops = self.unsaved_ops + bucket.unsaved.len() - before;
+        bucket.unsaved.iter().for_each(|(id, op)| merge(&mut all, *id, *op));
+        let live = all.into_iter().filter(|(_, op)| op.insert).map(|(id, _)| id);
+        let before = self.ready.len();
+        self.ready.extend(live);
+        bucket.live = Some((self.ready.len() - before) as u64);
+        self.drop_empty(start);
+        true
+    }
+
+    /// Forgets a bucket in memory that has no timer left, with its parts.
+    fn drop_empty(&mut self, start: u64) {
+        if self.buckets.get(&start).is_none_or(|bucket| bucket.live != Some(0)) {
+            return;
+        }
+        let Some(bucket) = self.buckets.remove(&start) else { return };
+        self.unsaved_ops -= bucket.unsaved.len();
+        self.changed.insert(ChunkId::Bucket { start, level: bucket.level });
+        self.changed.extend(bucket.parts.iter().map(|part| ChunkId::Part(part.number)));
+    }
+
+    /// An operation on a timer of a bucket in memory.
+    fn change_near(&mut self, id: TimerId, op: Op) {
+        let start = start_of(0, id.deadline_ms);
+        let done = match op.insert {
+            true => !self.handed.contains(&id) && self.ready.insert(id),
+            false => self.ready.remove(&id) || self.handed.remove(&id),
+        };
+        if !done {
+            return;
+        }
+        let bucket =
+            self.buckets.entry(start).or_insert_with(|| Bucket { live: Some(0), opening: true, ..Bucket::new(0) });
+        let live = bucket.live.get_or_insert(0);
+        *live = if op.insert { *live + 1 } else { live.saturating_sub(1) };
+        // What undoes an operation that no part holds leaves what the parts say.
+        if bucket.unsaved.remove(&id).is_some() {
+            self.unsaved_ops -= 1;
+        } else {
+            bucket.unsaved.insert(id, op);
+            self.unsaved_ops += 1;
+        }
+        self.drop_empty(start);
+    }
+
+    /// An operation on a timer of which it is not known here whether it is pending.
+    fn change_far(&mut self, id: TimerId, op: Op) {
+        let start = self.bucket_of(id.deadline_ms);
+        let Some(bucket) = self.buckets.get_mut(&start) else { return };
+        let before = bucket.unsaved.len();
+        merge(&mut bucket.unsaved, id, op);
+        // Nothing on disk that it could undo: then it has nothing to say.
+        let drained = || self.drains.iter().any(|drain| (drain.start..drain.end).contains(&id.deadline_ms));
+        if !op.insert && bucket.parts.is_empty() && !drained() {
+            bucket.unsaved.remove(&id);
+        }
+        self.unsaved_ops = self.unsaved_ops + bucket.unsaved.len() - before;
+        if bucket.unsaved.is_empty() && bucket.parts.is_empty() && !bucket.opening {
+            let level = bucket.level;
+            self.buckets.remove(&start);
+            self.changed.insert(ChunkId::Bucket { start, level });
+        }
+    }
+
+    /// The start of the bucket of a time that is not near: the one that is there, or else the widest that fits between those that are
+    /// there and is far enough away for its width.
+    fn bucket_of(&mut self, time_ms: u64) -> u64 {
+        if let Some((start, bucket)) = self.buckets.range(..=time_ms).next_back()
+            && time_ms < start + width_ms(bucket.level)
+        {
+            return *start;
+        }
+        let fits = |level: &u8| {
+            let start = start_of(*level, time_ms);
+            let far = *level == 0 || start.saturating_sub(ahead_ms(*level)) > self.now_ms;
+            let free = self.buckets.range(start..start + width_ms(*level)).next().is_none();
+            far && free && start >= self.near_end
+        };
+        let level = (0..=LEVEL_MAX).rev().find(fits).unwrap_or(0);
+        let start = start_of(level, time_ms);
+        self.buckets.insert(start, Bucket::new(level));
+        self.wake_ms = self.wake_ms.min(start.saturating_sub(ahead_ms(level)));
+        start
+    }
+
+    /// The names of up to `limit` chunks whose content is needed now, the most urgent first. Whoever reads them hands them to
+    /// [`Timers::load_part`].
+    #[must_use]
+    pub fn wanted(&self, limit: usize) -> Vec<Bytes> {
+        self.wanted_parts().take(limit).map(|number| ChunkId::Part(number).encode()).collect()
+    }
+
+    fn wanted_parts(&self) -> impl Iterator<Item = u64> {
+        let opening = self.buckets.range(self.near_end..).filter(|(_, bucket)| bucket.opening);
+        let missing = opening.flat_map(|(_, bucket)| bucket.missing.iter().copied());
+        // What is spread over other buckets is in memory until the next checkpoint. What is late anyhow does not wait for one.
+        let room = self.unsaved_ops < UNSAVED_OPS_MAX;
+        let late = move |drain: &&Drain| room || drain.start <= self.now_ms + ahead_ms(0);
+        missing.chain(self.drains.iter().filter(late).map(|drain| drain.part.number))
+    }
+
+    /// Takes the content of a chunk that was wanted. One that is not wanted any more is let be.
+    ///
+    /// # Errors
+    /// Why it cannot be read. It stays wanted.
+    pub fn load_part(&mut self, id: &[u8], chunk: &[u8]) -> Result<(), String> {
+        let Some(ChunkId::Part(number)) = ChunkId::decode(id) else {
+            return Err(format!("the timers have no part named {id:?}"));
+        };
+        let ops = decode_ops(chunk).map_err(|e| format!("part {number} of the timers cannot be read: {e}"))?;
+        if let Some(at) = self.drains.iter().position(|drain| drain.part.number == number) {
+            return self.drain(at, ops);
+        }
+        let mut opening = self.buckets.range_mut(self.near_end..);
+        let Some((start, bucket)) = opening.find(|(_, bucket)| bucket.missing.contains(&number)) else { return Ok(()) };
+        within(*start..start + width_ms(bucket.level), number, &ops)?;
+        bucket.missing.remove(&number);
+        ops.into_iter().for_each(|(id, op)| merge(&mut bucket.read, id, op));
+        if bucket.missing.is_empty() {
+            self.open_near();
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, at: usize, ops: Vec<(TimerId, Op)>) -> Result<(), String> {
+        let Some(drain) = self.drains.get(at).copied() else { return Ok(()) };
+        within(drain.start..drain.end, drain.part.number, &ops)?;
+        for (id, op) in ops {
+            self.change_far(id, op);
+        }
+        self.drains.remove(at);
+        self.changed.extend([ChunkId::Drains, ChunkId::Part(drain.part.number)]);
+        self.open_near();
+        Ok(())
+    }
+
+    /// Whether so much is in memory only that a checkpoint is due.
+    #[must_use]
+    pub fn wants_checkpoint(&self) -> bool {
+        self.unsaved_ops >= UNSAVED_OPS_MAX
+    }
+
+    /// Whether a chunk is one whose content is not needed at a start.
+    #[must_use]
+    pub fn is_lazy(id: &[u8]) -> bool {
+        matches!(ChunkId::decode(id), Some(ChunkId::Part(_)))
+    }
+
+    /// The chunks that changed since the last checkpoint that was confirmed, `None` for those that are gone, and the number by
+    /// which to confirm this one. They belong together: all are written, or none.
+    pub fn take_changed_chunks(&mut self) -> (u64, Vec<(Bytes, Option<Bytes>)>) {
+        self.checkpoints += 1;
+        let starts: Vec<u64> = self.buckets.iter().filter(|(_, b)| !b.unsaved.is_empty()).map(|(s, _)| *s).collect();
+        starts.into_iter().for_each(|start| self.save(start));
+        for id in std::mem::take(&mut self.changed) {
+            let chunk = match id {
+                ChunkId::Counters => Some(self.counters.encode()),
+                ChunkId::Drains => Some(encode_drains(self.drains.iter())),
+                ChunkId::Bucket { start, level } => {
+                    let bucket = self.buckets.get(&start).filter(|bucket| bucket.level == level);
+                    bucket.map(|bucket| encode_parts(&bucket.parts))
+                }
+                // New ones stand among the unconfirmed already.
+                ChunkId::Part(_) => None,
+            };
+            self.unconfirmed.insert(id, (self.checkpoints, chunk));
+        }
+        self.unconfirmed.values_mut().for_each(|(since, _)| *since = self.checkpoints);
+        let chunks = self.unconfirmed.iter().map(|(id, (_, chunk))| (id.encode(), chunk.clone())).collect();
+        (self.checkpoints, chunks)
+    }
+
+    /// A checkpoint is on disk: what it holds is let go.
+    pub fn saved(&mut self, checkpoint: u64) {
+        self.unconfirmed.retain(|_, (since, _)| *since > checkpoint);
+    }
+
+    /// Writes what a bucket has unsaved into parts.
+    fn save(&mut self, start: u64) {
+        let Some(bucket) = self.buckets.get_mut(&start) else { return };
+        let unsaved: Vec<_> = std::mem::take(&mut bucket.unsaved).into_iter().collect();
+        self.unsaved_ops -= unsaved.len();
+        for ops in unsaved.chunks(PART_OPS_MAX) {
+            let part = Part::of(self.counters.next_part, ops);
+            self.counters.next_part += 1;
+            bucket.parts.push(part);
+            if bucket.opening && bucket.live.is_none() {
+                // Others of its parts are being read; these need not be.
+                ops.iter().for_each(|(id, op)| merge(&mut bucket.read, *id, *op));
+            }
+            self.unconfirmed.insert(ChunkId::Part(part.number), (self.checkpoints, Some(encode_ops(ops))));
+        }
+        let end = start + width_ms(bucket.level);
+        let small = |part: &Part| part.ops() < PART_OPS_MAX / 2;
+        if bucket.parts.len() > PARTS_MAX && !bucket.opening && bucket.parts.iter().filter(|p| small(p)).count() > 1 {
+            // Read again and written together.
+            let few = std::mem::take(&mut bucket.parts);
+            let (few, full) = few.into_iter().partition(small);
+            bucket.parts = full;
+            let few: Vec<Part> = few;
+            self.drains.extend(few.into_iter().map(|part| Drain { start, end, part }));
+            self.changed.insert(ChunkId::Drains);
+        }
+        self.changed.extend([ChunkId::Counters, ChunkId::Bucket { start, level: bucket.level }]);
+    }
+
+    /// The names of all parts that this state stands on: a checkpoint that lacks one of them is damaged.
+    #[must_use]
+    pub fn parts(&self) -> Vec<Bytes> {
+        let drained = self.drains.iter().map(|drain| drain.part);
+        let parts = self.buckets.values().flat_map(|bucket| bucket.parts.iter().copied()).chain(drained);
+        parts.map(|part| ChunkId::Part(part.number).encode()).collect()
+    }
+
+    /// Takes a chunk of a checkpoint, before replay; in any order. Lazy ones may be left out.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn load_chunk(&mut self, id: &[u8], chunk: &[u8]) -> Result<(), String> {
+        let bad = |e: BinError| format!("the timers' chunk {id:?} cannot be read: {e}");
+        match ChunkId::decode(id).ok_or_else(|| format!("the timers have no chunk named {id:?}"))? {
+            ChunkId::Counters => {
+                let counters = Counters::decode(chunk).map_err(bad)?;
+                self.counters = Counters { next_part: counters.next_part.max(self.counters.next_part), ..counters };
+                self.now_ms = self.now_ms.max(self.counters.frame_ms);
+            }
+            ChunkId::Drains => {
+                self.drains = decode_drains(chunk).map_err(bad)?.into();
+                let drained = self.drains.iter().map(|drain| drain.part.number + 1).max();
+                self.counters.next_part = self.counters.next_part.max(drained.unwrap_or(0));
+            }
+            ChunkId::Bucket { start, level } => {
+                if level > LEVEL_MAX || start != start_of(level, start) || start > DEADLINE_MS_MAX {
+                    return Err(format!("the timers have no bucket of level {level} at {start} ms"));
+                }
+                let parts = decode_parts(chunk).map_err(bad)?;
+                let last = parts.iter().map(|part| part.number + 1).max();
+                self.counters.next_part = self.counters.next_part.max(last.unwrap_or(0));
+                self.buckets.insert(start, Bucket { parts, ..Bucket::new(level) });
+            }
+            ChunkId::Part(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// That all deadlines of a part are where it says.
+fn within(times: std::ops::Range<u64>, number: u64, ops: &[(TimerId, Op)]) -> Result<(), String> {
+    match ops.iter().find(|(id, _)| !times.contains(&id.deadline_ms)) {
+        None => Ok(()),
+        Some((id, _)) => {
+            Err(format!("part {number} of the timers holds one at {} ms, outside of {times:?}", id.deadline_ms))
+        }
+    }
+}
