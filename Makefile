@@ -33,6 +33,9 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) run -q --locked -p xtask -- codegen kafka --check
+	for lock in $$(git ls-files '*/Cargo.lock'); do \
+	    $(CARGO) metadata --locked --format-version 1 --manifest-path "$${lock%.lock}.toml" >/dev/null; \
+	done
 
 unit:
 	tests/java-codec/run.sh
