@@ -67,7 +67,7 @@ case $client in
 python) python_program cases.py ;;
 aiokafka) python_program aiokafka_cases.py ;;
 kafka-python) python_program kafka_python.py ;;
-go) go_program . ;;
+go) go_program ./franzgo ;;
 sarama) go_program ./sarama ;;
 kafka-go) go_program ./kafkago ;;
 kafkajs) node_program kafkajs.mjs ;;

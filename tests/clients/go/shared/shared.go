@@ -1,4 +1,4 @@
-// Package shared has the client cases over an adapter of a client library; sarama and kafka-go have one each. See ../../README.md.
+// Package shared has the client cases over an adapter of a client library; franz-go, sarama and kafka-go have one each. See ../../README.md.
 package shared
 
 import (
