@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"polylogue/clientcases/shared"
 )
 
@@ -20,13 +21,14 @@ var acks = map[int16]kgo.Acks{0: kgo.NoAck(), 1: kgo.LeaderAck(), -1: kgo.AllISR
 
 type client struct {
 	bootstrap string
+	base      *kgo.Client
 	admin     *kadm.Client
 	ctx       context.Context
 }
 
 func connect(bootstrap string) (shared.Client, error) {
 	base, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
-	return &client{bootstrap, kadm.NewClient(base), context.Background()}, err
+	return &client{bootstrap, base, kadm.NewClient(base), context.Background()}, err
 }
 
 func (c *client) with(options ...kgo.Opt) (*kgo.Client, error) {
@@ -45,9 +47,16 @@ func (c *client) Delete(topic string) error {
 	return errors.Join(err, deleted.Error())
 }
 
-func (c *client) Topics() ([]string, error) {
-	listed, err := c.admin.ListTopics(c.ctx)
-	return listed.Names(), err
+// Topics asks by itself: kadm may tell what it was told seconds ago.
+func (c *client) Topics() (names []string, err error) {
+	listed, err := kmsg.NewPtrMetadataRequest().RequestWith(c.ctx, c.base)
+	if err != nil {
+		return nil, err
+	}
+	for _, topic := range listed.Topics {
+		names = append(names, *topic.Topic)
+	}
+	return names, nil
 }
 
 func (c *client) Cluster() (string, int, error) {
