@@ -67,6 +67,7 @@ case $client in
 python) python_program cases.py ;;
 aiokafka) python_program aiokafka_cases.py ;;
 kafka-python) python_program kafka_python.py ;;
+pika) python_program pika_cases.py ;;
 go) go_program ./franzgo ;;
 sarama) go_program ./sarama ;;
 kafka-go) go_program ./kafkago ;;
@@ -80,7 +81,7 @@ rust)
     exec "$build/rust/debug/client-cases" "$bootstrap" "${cases[@]}"
     ;;
 *)
-    echo "no such client: $client (python, aiokafka, kafka-python, java, go, sarama, kafka-go, kafkajs, platformatic, rust, tools)" >&2
+    echo "no such client: $client (python, aiokafka, kafka-python, pika, java, go, sarama, kafka-go, kafkajs, platformatic, rust, tools)" >&2
     exit 2
     ;;
 esac

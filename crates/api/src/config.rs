@@ -1,6 +1,7 @@
 //! What can be set for a topic, protocol-free and parsed. Each protocol maps its own names onto it and keeps what
 //! it alone understands in [`TopicConfig::raw`].
 
+use crate::queues::QueueSettings;
 use std::collections::BTreeMap;
 
 /// When an acknowledgement leaves (DESIGN section 3).
@@ -73,6 +74,8 @@ pub struct TopicConfig {
     pub compression: Compression,
     /// What happens to old messages.
     pub cleanup: Cleanup,
+    /// What makes queues of its partitions; `None` for a topic that is only read by offset.
+    pub queue: Option<QueueSettings>,
     /// What was set for this topic, by the names under which it was set, canonical values.
     pub raw: BTreeMap<String, String>,
 }
@@ -90,6 +93,7 @@ impl Default for TopicConfig {
             timestamp_after_ms_max: 3_600_000,
             compression: Compression::Producer,
             cleanup: Cleanup { delete: true, compact: false },
+            queue: None,
             raw: BTreeMap::new(),
         }
     }

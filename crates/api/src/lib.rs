@@ -9,6 +9,7 @@ pub mod config;
 pub mod log;
 pub mod machine;
 pub mod partitions;
+pub mod queues;
 pub mod settings;
 pub mod topics;
 
@@ -17,6 +18,7 @@ pub use config::{Cleanup, Compression, Durability, TimestampKind, TopicConfig};
 pub use log::*;
 pub use machine::{Caller, Context, Effects, MachineId, MachineReply, Proposal, StateMachine};
 pub use partitions::*;
+pub use queues::*;
 pub use settings::*;
 pub use topics::*;
 
@@ -70,6 +72,24 @@ pub enum Request {
     DescribeMetadataLog,
     /// A command for a state machine that a protocol brought along (groups, ...).
     Machine(MachineId, machine::Command),
+    /// Write messages to queues.
+    Publish(PublishRequest),
+    /// A consumer comes to a queue. What it gets comes as [`Event::Deliver`].
+    Attach(Attach),
+    /// A consumer leaves: what it holds goes back. No reply, and no delivery afterwards but what is on its way.
+    Detach(ConsumerId),
+    /// A consumer gets no more messages, and keeps those that it holds until it is detached. No reply.
+    Stop(ConsumerId),
+    /// A consumer may get so many more messages. No reply.
+    Credit(ConsumerId, u64),
+    /// Settle, return or keep messages that were handed out.
+    Settle(SettleRequest),
+    /// Messages for a consumer at once, whatever its credit.
+    Take(Take),
+    /// Take all messages away that nobody holds.
+    Purge(PartitionId),
+    /// What queues hold.
+    DescribeQueues(Vec<PartitionId>),
 }
 
 /// What the broker answers.
@@ -104,6 +124,18 @@ pub enum Reply {
     DescribeMetadataLog(Result<MetadataLog, Unavailable>),
     /// To [`Request::Machine`].
     Machine(MachineReply),
+    /// To [`Request::Publish`]: in the same order. Comes when all of them are committed, or at once for [`Ack::None`].
+    Publish(Vec<Result<(), PublishError>>),
+    /// To [`Request::Attach`].
+    Attach(Result<ConsumerId, AttachError>),
+    /// To [`Request::Settle`]: in the same order.
+    Settle(Vec<Result<(), SettleError>>),
+    /// To [`Request::Take`].
+    Take(Result<Taken, SettleError>),
+    /// To [`Request::Purge`]: how many messages that were. Comes when it is committed.
+    Purge(Result<u64, SettleError>),
+    /// To [`Request::DescribeQueues`]: in the same order; `None` for what is no queue.
+    DescribeQueues(Vec<Option<QueueCounts>>),
 }
 
 /// What the broker says unasked (or, for a watch, later).
@@ -111,6 +143,10 @@ pub enum Reply {
 pub enum Event {
     /// A watched partition went past the offset that the watcher had seen, or is gone.
     Changed(Token),
+    /// Messages for consumers of this session, in the order of each queue.
+    Deliver(Vec<Delivery>),
+    /// A consumer gets no more: its queue is gone.
+    Detached(ConsumerId),
 }
 
 /// Why nothing could be done just now. The request may have taken effect when `Unknown`.

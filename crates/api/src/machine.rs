@@ -18,6 +18,8 @@ pub enum MachineId {
     Meta,
     /// Kafka's group coordinator.
     KafkaGroups,
+    /// What is declared in RabbitMQ's world: virtual hosts, users, queues, exchanges, bindings.
+    Amqp,
 }
 
 /// A command, in the machine's own type.
@@ -89,6 +91,11 @@ pub trait StateMachine: Send + Debug {
 
     /// Topics are gone.
     fn on_topics_deleted(&mut self, context: &Context<'_>, topics: &[Arc<TopicInfo>], effects: &mut Effects);
+
+    /// Topics that nobody needs any more, by what was applied since the last call; the host deletes them.
+    fn take_dead_topics(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Chunks of applied state that changed since the last call, `None` for removed ones. Chunk ids are the
     /// machine's own.

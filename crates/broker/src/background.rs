@@ -7,6 +7,7 @@ use crate::checkpoint::Captured;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machines::{Outbox, context};
 use crate::partition::Partition;
+use crate::queues::lease_ms;
 use crate::record::{BROKER_PARTITION, BrokerRecord};
 use crate::shard::Shard;
 use polylogue_api::Durability;
@@ -224,13 +225,15 @@ impl Inner {
 
     pub(crate) fn next_tick_ms(&self) -> u64 {
         let deadline = self.machines.lock().next_deadline_ms().unwrap_or(u64::MAX);
+        let queues = self.next_queue_ms();
         let due = self.due.lock();
-        deadline.min(due.room_ms).min(due.retention_ms).min(due.producers_ms)
+        deadline.min(queues).min(due.room_ms).min(due.retention_ms).min(due.producers_ms)
     }
 
     pub(crate) fn tick(&self) {
         let now = self.now();
         self.run_machine_deadlines();
+        self.run_queue_deadlines();
         let (room, retention, producers) = {
             let mut due = self.due.lock();
             let room = take_due(&mut due.room_ms, now.monotonic_ms, ROOM_CHECK_MS);
@@ -263,7 +266,11 @@ impl Inner {
         let Ok(shard) = self.shard_if_open(self.meta_shard) else { return };
         let mut outbox = Outbox::new();
         let context = context(self.now(), self.catalog.as_ref(), self.env.rng.next_u64());
-        self.machines.lock().run_deadlines(&context, &shard, &mut outbox);
+        let mut machines = self.machines.lock();
+        machines.run_deadlines(&context, &shard, &mut outbox);
+        let dead = machines.take_dead_topics();
+        machines.tell(dead, &context, &shard, &mut outbox);
+        drop(machines);
         self.send(outbox);
     }
 
@@ -293,6 +300,7 @@ impl Inner {
                     self.take_term(&shard, term, Some(&mut outbox));
                 }
                 self.send(outbox);
+                self.pump(&shard);
             }
         }
     }
@@ -311,6 +319,7 @@ impl Inner {
             for partition in state.partitions.values_mut() {
                 partition.reset_tail();
             }
+            state.queues.take_writer(lease_ms(self.env.clock.now_ms()), self.env.rng.next_u64());
         }
         let context = context(self.now(), self.catalog.as_ref(), self.env.rng.next_u64());
         let lost = retaken.filter(|_| shard.id == self.meta_shard);

@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::machines::{Expects, Machines, Outbox, context};
 use crate::open::shard_of_class;
 use crate::pending::PendingAppend;
+use crate::queues::Consumers;
 use crate::readers::Readers;
 use crate::shard::{AppendTerms, Parked, Shard, ShardState};
 use crate::sink::{Origin, ReplySink, SessionId};
@@ -57,6 +58,8 @@ pub(crate) struct Inner {
     pub(crate) free_bytes: FreeBytes,
     pub(crate) tunables: Tunables,
     pub(crate) stopping: AtomicBool,
+    /// Where consumers of queues are.
+    pub(crate) consumers: Mutex<Consumers>,
     /// Wakes the timer thread when a machine's deadline may have become earlier.
     pub(crate) timer: (Mutex<bool>, Condvar),
     /// Wakes the worker thread.
@@ -140,12 +143,22 @@ impl Broker {
             Request::DescribeProducers(ids) => origin.reply(Reply::DescribeProducers(self.inner.producers(&ids))),
             Request::DescribeMetadataLog => origin.reply(Reply::DescribeMetadataLog(self.inner.metadata_log())),
             Request::Machine(id, command) => self.inner.command(id, origin, Expects::Machine, command),
+            Request::Publish(request) => self.inner.publish(origin, request),
+            Request::Attach(attach) => self.inner.attach(origin, &attach),
+            Request::Detach(consumer) => self.inner.detach(session, consumer),
+            Request::Stop(consumer) => self.inner.stop_consumer(session, consumer),
+            Request::Credit(consumer, more) => self.inner.credit(session, consumer, more),
+            Request::Settle(request) => self.inner.settle(origin, &request),
+            Request::Take(take) => self.inner.take(origin, take),
+            Request::Purge(queue) => self.inner.purge(origin, queue),
+            Request::DescribeQueues(queues) => origin.reply(Reply::DescribeQueues(self.inner.queue_counts(&queues))),
         }
     }
 
     /// A session has ended: its watches and parked callers are forgotten. What it wrote stays on its way.
     pub fn session_gone(&self, session: SessionId) {
         let inner = &self.inner;
+        inner.detach_session(session);
         for shard in inner.all_shards() {
             let ShardState { watches, partitions, .. } = &mut *shard.state.lock();
             watches.remove_session(partitions, session.0);

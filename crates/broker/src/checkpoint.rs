@@ -1,9 +1,10 @@
 //! What a checkpoint of a shard holds: chunks of the machines' and the partitions' applied state.
 //!
 //! ```text
-//! kind   'm'  id: u8 machine (1 metadata, 2 Kafka groups), the machine's own chunk id
+//! kind   'm'  id: u8 machine (1 metadata, 2 Kafka groups, 3 RabbitMQ's declared world), the machine's own chunk id
 //!        'p'  id: u64 partition (big endian, so that keys sort by it)
-//! value  the machine's own bytes, or Partition::encode
+//!        'q'  id: u64 partition (big endian), the lease engine's own chunk id
+//! value  the machine's or the lease engine's own bytes, or Partition::encode
 //! ```
 
 use crate::broker::Inner;
@@ -18,12 +19,14 @@ use polylogue_types::{Index, PartitionId};
 
 const MACHINE: u8 = b'm';
 const PARTITION: u8 = b'p';
+const QUEUE: u8 = b'q';
 
 /// A chunk as loaded.
 #[derive(Debug)]
 pub(crate) enum Chunk {
     Machine { machine: MachineId, id: Bytes, bytes: Bytes },
     Partition { partition: PartitionId, bytes: Bytes },
+    Queue { partition: PartitionId, id: Bytes, bytes: Bytes },
 }
 
 /// What is to be written: keys, and values or `None` for chunks that are gone.
@@ -54,6 +57,7 @@ fn tag(machine: MachineId) -> u8 {
     match machine {
         MachineId::Meta => 1,
         MachineId::KafkaGroups => 2,
+        MachineId::Amqp => 3,
     }
 }
 
@@ -61,6 +65,7 @@ fn machine(tag: u8) -> Option<MachineId> {
     match tag {
         1 => Some(MachineId::Meta),
         2 => Some(MachineId::KafkaGroups),
+        3 => Some(MachineId::Amqp),
         _ => None,
     }
 }
@@ -89,6 +94,12 @@ pub(crate) fn load(checkpoints: &CheckpointStore) -> Result<Vec<Chunk>> {
             PARTITION => {
                 if let Ok(id) = <[u8; 8]>::try_from(&key.id[..]) {
                     chunks.push(Chunk::Partition { partition: PartitionId(u64::from_be_bytes(id)), bytes });
+                }
+            }
+            QUEUE => {
+                if let Some(id) = key.id.first_chunk::<8>() {
+                    let partition = PartitionId(u64::from_be_bytes(*id));
+                    chunks.push(Chunk::Queue { partition, id: key.id.slice(8..), bytes });
                 }
             }
             _ => {}
@@ -153,6 +164,11 @@ fn capture_partitions(state: &mut ShardState, all: bool, changed: &mut Changed) 
     }
     for id in state.removed.drain(..) {
         changed.push((partition_key(id), None));
+    }
+    for (id, chunk, bytes) in state.queues.take_changed_chunks(all) {
+        let mut key = id.0.to_be_bytes().to_vec();
+        key.extend_from_slice(&chunk);
+        changed.push((ChunkKey { kind: QUEUE, id: Bytes::from(key) }, bytes));
     }
     // In an order that depends on content only: equal states give equal files.
     changed.sort_by(|a, b| a.0.cmp(&b.0));

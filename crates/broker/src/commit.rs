@@ -6,12 +6,16 @@
 use crate::broker::Inner;
 use crate::machines::{Outbox, context};
 use crate::open::is_own;
-use crate::pending::{PendingAppend, PendingTrim};
-use crate::record::BrokerRecord;
+use crate::pending::{PendingAppend, PendingPublish, PendingTrim};
+use crate::queues::{lease_entry, lease_ms};
+use crate::record::{BROKER_PARTITION, BrokerRecord};
 use crate::shard::{Parked, Shard, ShardState};
 use crate::watch::{self, Fired};
+use bytes::Bytes;
 use parking_lot::Mutex;
-use polylogue_api::{AppendError, Caller, Effects, MachineId, MachineReply, TopicInfo, TrimError, Unavailable};
+use polylogue_api::{
+    AppendError, Caller, Effects, MachineId, MachineReply, PublishError, TopicInfo, TrimError, Unavailable,
+};
 use polylogue_log::journal::{CommitSink, Outcome};
 use polylogue_log::store::ShardStore;
 use polylogue_log::{Frame, Kind};
@@ -39,6 +43,7 @@ impl CommitSink for ShardSink {
 #[derive(Debug, Default)]
 struct Due {
     appends: Vec<(Arc<PendingAppend>, Vec<u32>, Option<AppendError>)>,
+    publishes: Vec<(Arc<PendingPublish>, Vec<u32>, Option<PublishError>)>,
     trims: Vec<(Arc<PendingTrim>, Vec<u32>, Option<TrimError>)>,
     machine: Vec<(Caller, MachineReply)>,
 }
@@ -80,6 +85,9 @@ impl Inner {
         for (pending, positions, error) in due.appends {
             pending.part_done(&positions, error.map(Err));
         }
+        for (pending, positions, error) in due.publishes {
+            pending.part_done(&positions, error.map(Err));
+        }
         for (pending, positions, error) in due.trims {
             pending.part_done(&positions, error.map(Err));
         }
@@ -87,6 +95,7 @@ impl Inner {
             origin.reply(reply);
         }
         watch::deliver(fired);
+        self.pump(shard);
     }
 
     /// Applies one frame's entries to the shard's own state.
@@ -115,19 +124,16 @@ impl Inner {
                 store.drop_partition(entry.envelope.partition);
             }
             Shard::apply_entry(state, &entry.envelope, frame.time_ms, replay, fired)?;
-            if entry.envelope.partition == crate::record::BROKER_PARTITION {
-                let record = BrokerRecord::decode(&frame.native(entry))
-                    .map_err(|e| format!("shard {shard} index {}: {e}", frame.index))?;
-                match record {
-                    BrokerRecord::LogStart { partition, offset } => {
-                        if let Some(p) = state.partitions.get_mut(&partition) {
-                            p.trim(offset);
-                            let log_start = p.log_start;
-                            store.trim(partition, log_start);
-                        }
-                    }
-                }
+            if let Some(host) = state.queues.hosts.get_mut(&entry.envelope.partition) {
+                let bytes = (entry.native.end - entry.native.start) as usize;
+                host.appended(&lease_entry(&entry.envelope, bytes)).map_err(|e| e.to_string())?;
+                state.queues.touch(entry.envelope.partition);
             }
+        }
+        // A frame has its entries by partition, the broker's own first; what is said of a message comes after the message.
+        for entry in frame.entries.iter().filter(|entry| entry.envelope.partition == BROKER_PARTITION) {
+            apply_record(store, state, &frame.native(entry))
+                .map_err(|e| format!("shard {shard} index {}: {e}", frame.index))?;
         }
         if frame.kind == Kind::SegmentCut
             && let Ok(upto) = <[u8; 8]>::try_from(&frame.body[..])
@@ -166,6 +172,8 @@ impl Inner {
             self.retune();
             machines.tell(self.config.resolver.machine_commands(), &context, shard, outbox);
         }
+        let dead = machines.take_dead_topics();
+        machines.tell(dead, &context, shard, outbox);
         if !deleted.is_empty() {
             for id in machines.ids().into_iter().filter(|id| *id != MachineId::Meta) {
                 let mut effects = Effects::default();
@@ -211,8 +219,12 @@ impl Inner {
     pub(crate) fn configure(&self, topic: &TopicMeta) {
         for (id, _) in topic.placement() {
             let Some(shard) = self.routes.read().get(&id).cloned() else { continue };
-            if let Some(partition) = shard.state.lock().partitions.get_mut(&id) {
+            let mut state = shard.state.lock();
+            if let Some(partition) = state.partitions.get_mut(&id) {
                 partition.config = topic.config().clone();
+            }
+            if let Some(queue) = &topic.config().queue {
+                state.queues.configure(id, queue);
             }
         }
     }
@@ -233,6 +245,11 @@ impl Inner {
             state.partitions.entry(id).or_insert_with(|| {
                 crate::partition::Partition::new(id, topic.config().clone(), partition.leader_epoch, Default::default())
             });
+            let first = state.partitions.get(&id).map_or_else(Default::default, |p| p.high_watermark);
+            if state.queues.place(id, topic.config().queue.as_ref(), first) {
+                let seed = self.env.rng.next_u64();
+                state.queues.begin(id, lease_ms(self.env.clock.now_ms()), seed);
+            }
             drop(state);
             self.routes.write().insert(id, shard);
         }
@@ -250,12 +267,35 @@ impl Inner {
                 watches.gone(partitions, gone, &mut fired);
             }
             removed.push(id);
+            let queue = state.queues.remove(id);
             drop(state);
             shard.store.drop_partition(id);
+            if let Some(queue) = queue {
+                self.queue_gone(queue);
+            }
         }
         watch::deliver(fired);
         topic.info(&|shard| self.term_of(shard))
     }
+}
+
+/// Applies a record of the broker itself.
+fn apply_record(store: &ShardStore, state: &mut ShardState, record: &Bytes) -> Result<(), String> {
+    let (partition, first) = match BrokerRecord::decode(record).map_err(|e| e.to_string())? {
+        BrokerRecord::LogStart { partition, offset } => (partition, Some(offset)),
+        BrokerRecord::Queue { partition, record } => {
+            let first = state.queues.apply(partition, &record).map_err(|e| e.to_string())?;
+            let log_start = state.partitions.get(&partition).map(|p| p.log_start);
+            state.queues.touch(partition);
+            (partition, first.filter(|first| log_start < Some(*first)))
+        }
+    };
+    if let Some((p, first)) = state.partitions.get_mut(&partition).zip(first) {
+        p.trim(first);
+        let log_start = p.log_start;
+        store.trim(partition, log_start);
+    }
+    Ok(())
 }
 
 /// Takes what waited for these outcomes.
@@ -273,6 +313,9 @@ fn settle(state: &mut ShardState, outcomes: &[(u64, Outcome)]) -> Due {
             match parked {
                 Parked::Append(pending, positions) => {
                     due.appends.push((pending, positions, why.map(AppendError::Unavailable)));
+                }
+                Parked::Publish(pending, positions) => {
+                    due.publishes.push((pending, positions, why.map(PublishError::Unavailable)));
                 }
                 Parked::Trim(pending, positions) => {
                     due.trims.push((pending, positions, why.map(TrimError::Unavailable)));

@@ -28,6 +28,7 @@ mod open;
 mod partition;
 mod pending;
 mod producers;
+mod queues;
 mod readers;
 mod reads;
 mod record;

@@ -9,11 +9,13 @@ use crate::sink::Origin;
 use bytes::Bytes;
 use polylogue_api::machine::Command;
 use polylogue_api::{
-    AlterError, Caller, Catalog, Context, Effects, MachineId, MachineReply, Now, Reply, StateMachine, TopicError,
-    Unavailable,
+    AlterError, Caller, Catalog, Context, DeleteTopics, Effects, MachineId, MachineReply, Now, Reply, StateMachine,
+    TopicError, TopicRef, Unavailable,
 };
 use polylogue_log::Frame;
-use polylogue_meta::{KAFKA_GROUPS_PARTITION, META_PARTITION, MetaEvent, MetaMachine, MetaReply};
+use polylogue_meta::{
+    AMQP_PARTITION, KAFKA_GROUPS_PARTITION, META_PARTITION, MetaCommand, MetaEvent, MetaMachine, MetaReply,
+};
 use polylogue_types::{Map, PartitionId};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -23,11 +25,12 @@ pub(crate) fn partition_of(machine: MachineId) -> PartitionId {
     match machine {
         MachineId::Meta => META_PARTITION,
         MachineId::KafkaGroups => KAFKA_GROUPS_PARTITION,
+        MachineId::Amqp => AMQP_PARTITION,
     }
 }
 
 fn machine_of(partition: PartitionId) -> Option<MachineId> {
-    [MachineId::Meta, MachineId::KafkaGroups].into_iter().find(|m| partition_of(*m) == partition)
+    [MachineId::Meta, MachineId::KafkaGroups, MachineId::Amqp].into_iter().find(|m| partition_of(*m) == partition)
 }
 
 /// What a caller expects to be answered with.
@@ -93,6 +96,16 @@ impl Machines {
         machine.handle(context, caller, command, &mut effects);
         self.callers.insert(caller.0, (origin, expects, id));
         self.carry_out(id, effects, shard, outbox);
+    }
+
+    /// Commands to delete the topics that machines need no more.
+    pub(crate) fn take_dead_topics(&mut self) -> Vec<(MachineId, Command)> {
+        let topics: Vec<_> = self.others.values_mut().flat_map(|machine| machine.take_dead_topics()).collect();
+        if topics.is_empty() {
+            return Vec::new();
+        }
+        let delete = DeleteTopics { topics: topics.into_iter().map(TopicRef::Name).collect() };
+        vec![(MachineId::Meta, Box::new(MetaCommand::DeleteTopics(delete)))]
     }
 
     /// Tells machines something of which nobody waits for the reply.

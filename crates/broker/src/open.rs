@@ -29,7 +29,8 @@ use polylogue_log::checkpoint::CheckpointStore;
 use polylogue_log::journal::{self, Journal};
 use polylogue_log::store::{ShardStore, StoreConfig};
 use polylogue_meta::{
-    KAFKA_GROUPS_PARTITION, META_PARTITION, MetaEvent, MetaMachine, MetaSettings, SharedCatalog, TopicMeta,
+    AMQP_PARTITION, KAFKA_GROUPS_PARTITION, META_PARTITION, MetaEvent, MetaMachine, MetaSettings, SharedCatalog,
+    TopicMeta,
 };
 use polylogue_replicate::local::LocalLog;
 use polylogue_replicate::memory::MemoryLog;
@@ -93,6 +94,7 @@ impl Broker {
             free_bytes: FreeBytes::default(),
             tunables: Tunables::new(&config),
             stopping: AtomicBool::new(false),
+            consumers: Mutex::default(),
             timer: (Mutex::new(false), Condvar::new()),
             background: (Mutex::new(false), Condvar::new()),
             threads: Mutex::default(),
@@ -202,6 +204,7 @@ impl Inner {
             checkpoints: None,
             journal: None,
             state: Mutex::new(state),
+            queue_deadline_ms: AtomicU64::new(u64::MAX),
             applying: Mutex::new(()),
         }))
     }
@@ -241,6 +244,7 @@ impl Inner {
             checkpoints: Some(checkpoints),
             journal: Some(journal),
             state: Mutex::new(state),
+            queue_deadline_ms: AtomicU64::new(u64::MAX),
             applying: Mutex::new(()),
         }))
     }
@@ -325,7 +329,14 @@ impl Inner {
                 let mut reader = polylogue_types::bin::BinReader::new(bytes);
                 known.decode(&mut reader).map_err(|e| damaged("state of a partition", e.to_string()))?;
             }
+            if let Chunk::Queue { partition, id, bytes } = chunk {
+                state
+                    .queues
+                    .load_chunk(*partition, id, bytes)
+                    .map_err(|e| damaged("state of a queue", e.to_string()))?;
+            }
         }
+        state.queues.loaded().map_err(|e| damaged("state of a queue", e.to_string()))?;
         state.applied = checkpoints.applied().unwrap_or_default();
         Ok(())
     }
@@ -333,7 +344,7 @@ impl Inner {
 
 /// The partitions of machines and of the broker itself.
 fn add_own_partitions(state: &mut ShardState, meta: bool) {
-    let machines = if meta { &[META_PARTITION, KAFKA_GROUPS_PARTITION][..] } else { &[] };
+    let machines = if meta { &[META_PARTITION, KAFKA_GROUPS_PARTITION, AMQP_PARTITION][..] } else { &[] };
     for id in machines.iter().chain([&BROKER_PARTITION]) {
         state.partitions.insert(*id, Partition::new(*id, Arc::default(), 0, Default::default()));
     }
@@ -345,6 +356,7 @@ fn add_partitions(shard: ShardId, state: &mut ShardState, topic: &TopicMeta, ter
         if in_shard == shard {
             let first = if shard == MEMORY_SHARD { first } else { Offset(0) };
             state.partitions.entry(id).or_insert_with(|| Partition::new(id, topic.config().clone(), 0, first));
+            state.queues.place(id, topic.config().queue.as_ref(), first);
         }
     }
 }
@@ -357,6 +369,7 @@ fn apply_topic(shard: ShardId, store: &ShardStore, state: &mut ShardState, event
         MetaEvent::Deleted(topic) => {
             for (id, _) in topic.placement().filter(|(_, in_shard)| *in_shard == shard) {
                 state.partitions.remove(&id);
+                state.queues.remove(id);
                 state.removed.push(id);
                 store.drop_partition(id);
             }

@@ -2,7 +2,7 @@
 
 use crate::sink::Origin;
 use parking_lot::Mutex;
-use polylogue_api::{AppendError, Appended, Reply, TrimError};
+use polylogue_api::{AppendError, Appended, PublishError, Reply, SettleError, TrimError};
 use polylogue_types::Offset;
 
 /// The results of one request, completed part by part; the last part sends the reply.
@@ -13,6 +13,10 @@ pub(crate) struct Pending<T> {
 
 /// An append that waits.
 pub(crate) type PendingAppend = Pending<Result<Appended, AppendError>>;
+/// A publish that waits.
+pub(crate) type PendingPublish = Pending<Result<(), PublishError>>;
+/// Settlements that wait.
+pub(crate) type PendingSettle = Pending<Result<(), SettleError>>;
 /// A trim that waits.
 pub(crate) type PendingTrim = Pending<Result<Offset, TrimError>>;
 
@@ -34,6 +38,18 @@ impl Outcomes for Result<Offset, TrimError> {
     }
 }
 
+impl Outcomes for Result<(), PublishError> {
+    fn reply(results: Vec<Self>) -> Reply {
+        Reply::Publish(results)
+    }
+}
+
+impl Outcomes for Result<(), SettleError> {
+    fn reply(results: Vec<Self>) -> Reply {
+        Reply::Settle(results)
+    }
+}
+
 #[derive(Debug)]
 struct State<T> {
     origin: Option<Origin>,
@@ -45,6 +61,18 @@ impl<T: Outcomes + Clone> Pending<T> {
     /// `results` are what is known or will be true once committed; the reply leaves after `parts_open` parts.
     pub(crate) fn new(origin: Origin, results: Vec<T>, parts_open: usize) -> Pending<T> {
         Pending { state: Mutex::new(State { origin: Some(origin), results, parts_open }) }
+    }
+
+    /// There is one more part to wait for. Only as long as another one is open.
+    pub(crate) fn grow(&self) {
+        self.state.lock().parts_open += 1;
+    }
+
+    /// What one of its items came to.
+    pub(crate) fn set(&self, position: u32, result: T) {
+        if let Some(slot) = self.state.lock().results.get_mut(position as usize) {
+            *slot = result;
+        }
     }
 
     /// A part's fate is known: with an error, its entries (by position in the request) did not make it.

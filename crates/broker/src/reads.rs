@@ -144,7 +144,7 @@ fn read_error(kind: LogErrorKind, log_start: Offset, high_watermark: Offset) -> 
 }
 
 impl Inner {
-    fn partition_shard(&self, partition: PartitionId) -> Option<Arc<Shard>> {
+    pub(crate) fn partition_shard(&self, partition: PartitionId) -> Option<Arc<Shard>> {
         self.routes.read().get(&partition).cloned()
     }
 

@@ -5,8 +5,9 @@
 //! never blocks.
 
 use crate::partition::Partition;
-use crate::pending::{PendingAppend, PendingTrim};
+use crate::pending::{PendingAppend, PendingPublish, PendingTrim};
 use crate::producers::{NewBatch, Verdict};
+use crate::queues::Queues;
 use crate::watch::{Fired, Watches};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -23,6 +24,7 @@ use polylogue_types::{Index, Map, Offset, PartitionId, ShardId, Term, TimestampM
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One shard.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub(crate) struct Shard {
     /// The files behind `log`, for the store's merges; none for a memory shard.
     pub(crate) journal: Option<Arc<Journal>>,
     pub(crate) state: Mutex<ShardState>,
+    /// When a queue of it wants to be looked at, as the timer knows. Wall time, milliseconds; `u64::MAX` for never.
+    pub(crate) queue_deadline_ms: AtomicU64,
     /// Held while committed frames are applied, so that a checkpoint sees whole frames. Taken before any other lock.
     pub(crate) applying: Mutex<()>,
 }
@@ -46,6 +50,8 @@ pub(crate) struct Shard {
 pub(crate) enum Parked {
     /// Entries of an append; positions in the request.
     Append(Arc<PendingAppend>, Vec<u32>),
+    /// Messages of a publish; positions in the request.
+    Publish(Arc<PendingPublish>, Vec<u32>),
     /// Partitions of a trim; positions in the request.
     Trim(Arc<PendingTrim>, Vec<u32>),
     /// Replies of a machine.
@@ -59,6 +65,7 @@ pub(crate) struct ShardState {
     /// The writer was lost: nothing is proposed until it was taken anew.
     pub(crate) lost: bool,
     pub(crate) partitions: Map<PartitionId, Partition>,
+    pub(crate) queues: Queues,
     pub(crate) watches: Watches,
     pub(crate) parked: VecDeque<(u64, Parked)>,
     pub(crate) next_ticket: u64,
@@ -182,7 +189,7 @@ impl Shard {
     }
 
     /// Hands a proposal to the log under a new ticket.
-    fn propose(&self, state: &mut ShardState, proposal: Proposal) -> Result<u64, Unavailable> {
+    pub(crate) fn propose(&self, state: &mut ShardState, proposal: Proposal) -> Result<u64, Unavailable> {
         if state.lost {
             return Err(Unavailable::NotCommitted);
         }
@@ -208,12 +215,29 @@ impl Shard {
         }
     }
 
+    /// Notes when queues want to be looked at next; whether that is sooner than it was.
+    pub(crate) fn queues_due(&self, at_ms: Option<u64>) -> bool {
+        let at_ms = at_ms.unwrap_or(u64::MAX);
+        at_ms < self.queue_deadline_ms.swap(at_ms, Ordering::Relaxed)
+    }
+
     /// Proposes one record of a machine or of the broker itself under a machine's partition.
     pub(crate) fn propose_record(
         &self,
         state: &mut ShardState,
         partition: PartitionId,
         record: Bytes,
+    ) -> Result<u64, Unavailable> {
+        self.propose_own(state, partition, record, Urgency::Urgent)
+    }
+
+    /// The same, for a record that somebody waits for or not.
+    pub(crate) fn propose_own(
+        &self,
+        state: &mut ShardState,
+        partition: PartitionId,
+        record: Bytes,
+        urgency: Urgency,
     ) -> Result<u64, Unavailable> {
         let Some(p) = state.partitions.get_mut(&partition) else { return Err(Unavailable::Stopping) };
         let mut envelope = Envelope::new(partition, Form::Record);
@@ -225,7 +249,7 @@ impl Shard {
         p.next_offset = p.next_offset.plus(1);
         p.next_ordinal.0 += 1;
         let draft = Draft::new(envelope, record);
-        self.propose(state, Proposal { reserve: true, ..Proposal::data(state.term, 0, vec![draft]) })
+        self.propose(state, Proposal { reserve: true, urgency, ..Proposal::data(state.term, 0, vec![draft]) })
     }
 
     /// Proposes that the log up to an index becomes segments.

@@ -9,9 +9,10 @@
 mod alter;
 mod catalog;
 mod machine;
+mod queue;
 mod record;
 
 pub use alter::{DOCUMENT_BYTES_MAX, DOCUMENTS_MAX};
 pub use catalog::SharedCatalog;
 pub use machine::{MetaCommand, MetaEvent, MetaMachine, MetaReply, MetaSettings, TopicMeta};
-pub use record::{FIRST_CLIENT_PARTITION, KAFKA_GROUPS_PARTITION, META_PARTITION};
+pub use record::{AMQP_PARTITION, FIRST_CLIENT_PARTITION, KAFKA_GROUPS_PARTITION, META_PARTITION};

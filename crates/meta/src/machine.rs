@@ -229,7 +229,8 @@ impl MetaMachine {
 
     /// A topic with what holds for it. During a replay that is what its record says.
     pub(crate) fn resolved(&self, record: TopicRecord) -> TopicMeta {
-        let config = if self.live {
+        // What a queue is its protocol has settled; nothing is inherited.
+        let config = if self.live && record.config.queue.is_none() {
             let resolved = self.settings.resolver.topic(&record.config);
             polylogue_api::TopicConfig { durability: record.config.durability, ..resolved }
         } else {

@@ -18,14 +18,19 @@
 //!   2 group             str name
 //!   3 client metrics    str name
 //! values   u32 count, count times: str name, str value
-//! config   u8 version = 1, u8 durability, i64 retention ms (-1 none), i64 retention bytes (-1 none),
+//! config   u8 version = 1 (2: a queue), u8 durability, i64 retention ms (-1 none), i64 retention bytes (-1 none),
 //!          u64 max message bytes, u8 timestamp kind, u64 before ms, u64 after ms, u8 codec, i32 level,
-//!          u8 cleanup (1 delete, 2 compact), values
+//!          u8 cleanup (1 delete, 2 compact), values; of version 2 also: queue
+//! queue    u8 mode (0 competing, 1 single active, 2 preempting), u8 overflow (0 drop head, 1 reject),
+//!          u8 flags (1 key order, 2 whole entries, 4 early, 8 dead letters, 16 keeps settled),
+//!          i64 failures (-1 none), i64 length (-1 none), i64 bytes (-1 none),
+//!          u8 back-off (0 none, 1 linear, 2 exponential), u64 its first number, u64 its longest ms
 //! ```
 //!
 //! What a config says beside its values was resolved when it was recorded; what holds is resolved anew from them wherever
 //! a topic is shown, because the settings that it inherits from may have changed since.
 
+use crate::queue::{decode_queue, encode_queue};
 use polylogue_api::{Cleanup, Compression, Durability, Settings, SettingsScope, TimestampKind, TopicConfig};
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use polylogue_types::{NodeId, PartitionId, ShardId, Term, TopicId};
@@ -34,6 +39,12 @@ use polylogue_types::{NodeId, PartitionId, ShardId, Term, TopicId};
 pub const META_PARTITION: PartitionId = PartitionId(1);
 /// The partition under which Kafka's group coordinator's records stand in the log.
 pub const KAFKA_GROUPS_PARTITION: PartitionId = PartitionId(2);
+/// The partition under which the records of RabbitMQ's declared world stand in the log.
+pub const AMQP_PARTITION: PartitionId = PartitionId(4);
+/// The version of a config without a queue.
+const TOPIC_VERSION: u8 = 1;
+/// That of one with a queue: who does not know queues must not serve it as a mere log.
+const QUEUE_VERSION: u8 = 2;
 /// Partition ids below this are the machines'.
 pub const FIRST_CLIENT_PARTITION: PartitionId = PartitionId(1024);
 
@@ -194,7 +205,7 @@ fn topic_id(r: &mut BinReader<'_>) -> Result<TopicId, BinError> {
     Ok(TopicId(id))
 }
 
-fn optional(value: Option<u64>) -> i64 {
+pub(crate) fn optional(value: Option<u64>) -> i64 {
     value.map_or(-1, |v| i64::try_from(v).unwrap_or(i64::MAX))
 }
 
@@ -212,15 +223,20 @@ fn encode_config(c: &TopicConfig, w: &mut BinWriter) {
         Compression::Lz4(level) => (4, level),
         Compression::Zstd(level) => (5, level),
     };
-    w.u8(1).u8(durability).i64(optional(c.retention_ms)).i64(optional(c.retention_bytes));
+    let version = if c.queue.is_some() { QUEUE_VERSION } else { TOPIC_VERSION };
+    w.u8(version).u8(durability).i64(optional(c.retention_ms)).i64(optional(c.retention_bytes));
     w.u64(c.max_message_bytes as u64).u8(u8::from(c.timestamp_kind == TimestampKind::LogAppend));
     w.u64(c.timestamp_before_ms_max).u64(c.timestamp_after_ms_max).u8(codec).i32(level);
     w.u8(u8::from(c.cleanup.delete) | (u8::from(c.cleanup.compact) << 1));
     encode_values(&c.raw, w);
+    if let Some(queue) = &c.queue {
+        encode_queue(queue, w);
+    }
 }
 
 fn decode_config(r: &mut BinReader<'_>) -> Result<TopicConfig, BinError> {
-    if r.u8("config version")? != 1 {
+    let version = r.u8("config version")?;
+    if ![TOPIC_VERSION, QUEUE_VERSION].contains(&version) {
         return Err(BinError { field: "config version" });
     }
     let durability = match r.u8("durability")? {
@@ -248,6 +264,7 @@ fn decode_config(r: &mut BinReader<'_>) -> Result<TopicConfig, BinError> {
     };
     let cleanup = r.u8("cleanup")?;
     let raw = decode_values(r)?;
+    let queue = if version == QUEUE_VERSION { Some(decode_queue(r)?) } else { None };
     Ok(TopicConfig {
         durability,
         retention_ms,
@@ -258,6 +275,7 @@ fn decode_config(r: &mut BinReader<'_>) -> Result<TopicConfig, BinError> {
         timestamp_after_ms_max,
         compression,
         cleanup: Cleanup { delete: cleanup & 1 != 0, compact: cleanup & 2 != 0 },
+        queue,
         raw,
     })
 }
@@ -265,6 +283,7 @@ fn decode_config(r: &mut BinReader<'_>) -> Result<TopicConfig, BinError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use polylogue_api::{Backoff, ConsumerMode, Overflow, QueueSettings};
 
     fn config() -> TopicConfig {
         TopicConfig {
@@ -273,6 +292,19 @@ mod tests {
             compression: Compression::Zstd(-3),
             raw: [("retention.ms".to_owned(), "-1".to_owned())].into(),
             ..TopicConfig::default()
+        }
+    }
+
+    fn queue() -> QueueSettings {
+        QueueSettings {
+            mode: ConsumerMode::Preempting,
+            key_order: true,
+            early: true,
+            failures_max: Some(20),
+            retry: Backoff::Linear { step_ms: 10, max_ms: 1_000 },
+            bytes_max: Some(7),
+            overflow: Overflow::Reject,
+            ..QueueSettings::default()
         }
     }
 
@@ -294,6 +326,7 @@ mod tests {
             MetaRecord::TopicDeleted(TopicId([1; 16])),
             MetaRecord::ProducerIds { end: 4000 },
             MetaRecord::TopicConfigured(TopicId([7; 16]), config()),
+            MetaRecord::TopicConfigured(TopicId([7; 16]), TopicConfig { queue: Some(queue()), ..config() }),
             MetaRecord::PartitionsAdded(TopicId([7; 16]), vec![partition(), partition()]),
             MetaRecord::Settings(SettingsScope::Cluster, values.clone()),
             MetaRecord::Settings(SettingsScope::Node(NodeId(4)), Settings::new()),

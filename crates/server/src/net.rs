@@ -22,6 +22,7 @@
 //! that only waits within [some seconds](admission). Else its connection is closed.
 
 mod admission;
+pub mod amqp;
 mod answers;
 mod connection;
 mod gate;

@@ -10,10 +10,13 @@ mod threads;
 use crate::api::ListenerStatus;
 use crate::handle::BrokerHandle;
 use crate::http::{self, App, Entrance, HttpLimits, Ready};
+use crate::net::amqp::AmqpAccept;
 use crate::net::kafka::{KafkaAccept, KafkaShared};
 use crate::net::{AnswerGauge, Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, accept_loop};
 use crate::options::address::{HostPort, Protocol};
 use crate::options::{ListenerConfig, ServerConfig, Setting};
+use polylogue_amqp_gateway::{AmqpMachine, Directory};
+use polylogue_amqp_model::Limits;
 use polylogue_api::{MachineId, StateMachine};
 use polylogue_broker::{Broker, BrokerConfig, ErrorKind};
 use polylogue_env::Env;
@@ -98,7 +101,7 @@ pub fn run(config: &ServerConfig, settings: Vec<Setting>, json: bool) -> Result<
         .block_on(async { threads::Signals::new() })
         .map_err(|e| StartError(format!("cannot listen to signals: {e}")))?;
     let mut registry = http::registry();
-    let metrics = NetMetrics::register(&mut registry, &[Protocol::Kafka.name()]);
+    let metrics = NetMetrics::register(&mut registry, &[Protocol::Kafka.name(), Protocol::Amqp.name()]);
     let limits = HttpLimits {
         connections_max: config.http_connections_max,
         connections_per_ip_max: config.http_connections_per_ip_max,
@@ -135,7 +138,7 @@ fn open_and_serve(
     signals: threads::Signals,
 ) -> Result<(), StartError> {
     let live = Arc::new(LiveSettings::new(config.kafka.sessions.clone()));
-    let broker = open(env, config, live.clone())?;
+    let (broker, directory) = open(env, config, live.clone())?;
     for ignored in live.ignored() {
         tracing::warn!("a setting that is stored does not hold: {ignored}");
     }
@@ -144,7 +147,8 @@ fn open_and_serve(
     }
     let started = broker.start().map_err(|e| StartError(e.to_string()));
     let handle: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
-    let opened = Opened { broker: handle, live };
+    let accept = AmqpAccept::new(Arc::default(), directory, handle.clone(), env.rng.next_u64());
+    let opened = Opened { broker: handle, live, amqp: Arc::new(accept) };
     let result = started.and_then(|()| serve(config, front, bound, opened, runtime, signals));
     // Nobody asks any more.
     front.http.stop();
@@ -173,7 +177,7 @@ fn bind(config: &ListenerConfig) -> Result<Bound, StartError> {
 }
 
 /// The broker with what the protocols bring along.
-fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<Broker, StartError> {
+fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<(Broker, Arc<Directory>), StartError> {
     let log = &config.log;
     let broker = BrokerConfig {
         sync_shards: log.sync_shards,
@@ -204,8 +208,12 @@ fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<Bro
         ..BrokerConfig::new(config.data.clone())
     };
     let groups: Box<dyn StateMachine> = Box::new(KafkaGroups::new((&config.kafka.groups).into()));
-    let machines = BTreeMap::from([(MachineId::KafkaGroups, groups)]);
-    Broker::open(env.clone(), broker, machines).map_err(|e| {
+    let declared = AmqpMachine::new(Limits::default());
+    let directory = declared.directory();
+    let declared: Box<dyn StateMachine> = Box::new(declared);
+    let machines = BTreeMap::from([(MachineId::KafkaGroups, groups), (MachineId::Amqp, declared)]);
+    let opened = Broker::open(env.clone(), broker, machines);
+    opened.map(|broker| (broker, directory)).map_err(|e| {
         let dir = config.data.display();
         StartError(match e.kind {
             ErrorKind::Damaged => format!(
@@ -221,6 +229,7 @@ fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<Bro
 struct Opened {
     broker: Arc<dyn BrokerHandle>,
     live: Arc<LiveSettings>,
+    amqp: Arc<AmqpAccept>,
 }
 
 /// Everything between the broker's start and its end.
@@ -232,7 +241,7 @@ fn serve(
     runtime: &tokio::runtime::Runtime,
     signals: threads::Signals,
 ) -> Result<(), StartError> {
-    let Opened { broker, live } = opened;
+    let Opened { broker, live, amqp } = opened;
     let net = Arc::new(Shared {
         broker: broker.clone(),
         lanes: Lanes::new(config.inflight_bytes_max, config.connections_max),
@@ -261,10 +270,16 @@ fn serve(
     });
     let entered = runtime.enter();
     for one in bound {
-        let accept = Arc::new(KafkaAccept::new(kafka.clone(), one.advertised().as_ref()));
+        let advertised = one.advertised();
         let listener = tokio::net::TcpListener::from_std(one.listener)
             .map_err(|e| StartError(format!("cannot listen at {}: {e}", one.at)))?;
-        runtime.spawn(accept_loop(listener, accept, gate.clone(), net.clone(), stopped.clone()));
+        let (gate, net, stopped) = (gate.clone(), net.clone(), stopped.clone());
+        if one.config.protocol == Protocol::Amqp {
+            runtime.spawn(accept_loop(listener, amqp.clone(), gate, net, stopped));
+        } else {
+            let accept = Arc::new(KafkaAccept::new(kafka.clone(), advertised.as_ref()));
+            runtime.spawn(accept_loop(listener, accept, gate, net, stopped));
+        }
     }
     drop(entered);
     app.ready.set(true);
@@ -288,7 +303,7 @@ fn line(bound: &Bound, json: bool) -> String {
     }
     let (protocol, at) = (bound.config.protocol.name(), bound.at);
     match (bound.config.protocol, bound.advertised()) {
-        (Protocol::Http, _) => format!("{protocol} listening on {at}"),
+        (Protocol::Http | Protocol::Amqp, _) => format!("{protocol} listening on {at}"),
         (Protocol::Kafka, Some(told)) => format!("{protocol} listening on {at} (advertised as {told})"),
         (Protocol::Kafka, None) => {
             format!("{protocol} listening on {at} (advertised as the address at which a client arrives)")

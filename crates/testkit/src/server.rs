@@ -22,6 +22,7 @@ pub struct Server {
     stderr: PathBuf,
     kafka: SocketAddr,
     http: Option<SocketAddr>,
+    amqp: Option<SocketAddr>,
 }
 
 /// The command that serves `data` on free ports. Add settings and surroundings to it, then [`Server::start`] it.
@@ -48,7 +49,7 @@ impl Server {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
         let child = command.spawn().map_err(|e| format!("cannot start {command:?}: {e}"))?;
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut server = Server { child, stderr: stderr.to_owned(), kafka: nowhere, http: None };
+        let mut server = Server { child, stderr: stderr.to_owned(), kafka: nowhere, http: None, amqp: None };
         let Some(stdout) = server.child.stdout.take() else { return Err("the server has no standard output".into()) };
         let (to, lines) = channel();
         std::thread::spawn(move || pass_on(stdout, &to));
@@ -79,6 +80,7 @@ impl Server {
             };
             self.kafka = address("kafka").unwrap_or(self.kafka);
             self.http = address("http").or(self.http);
+            self.amqp = address("amqp").or(self.amqp);
         }
     }
 
@@ -92,6 +94,12 @@ impl Server {
     #[must_use]
     pub fn http(&self) -> Option<SocketAddr> {
         self.http
+    }
+
+    /// Where it speaks AMQP, if it was asked to.
+    #[must_use]
+    pub fn amqp(&self) -> Option<SocketAddr> {
+        self.amqp
     }
 
     /// Its process id.

@@ -23,6 +23,8 @@ const MISSING: i32 = 3;
 const CLIENT_SECS: u64 = 1800;
 /// What `make test` runs with a client: produce, consume, and a group.
 const SMOKE: &[&str] = &["smoke", "group"];
+/// Clients that speak AMQP; their cases are their own.
+const AMQP: &[&str] = &["pika"];
 /// One client at a time: several share what is installed for them, and some cases wait for seconds.
 static ONE: Mutex<()> = Mutex::new(());
 
@@ -80,10 +82,13 @@ fn run(client: &str, cases: &[&str]) {
 fn program(client: &str, cases: &[&str]) -> Option<String> {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let place = Place::new(&format!("client-{client}"));
-    let server = place.start(place.serve(&[])).unwrap();
+    let mut serve = place.serve(&[]);
+    serve.args(["--listen", "amqp=127.0.0.1:0"]);
+    let server = place.start(serve).unwrap();
+    let address = if AMQP.contains(&client) { server.amqp().unwrap() } else { server.kafka() };
     let [output, errors] = ["output", "errors"].map(|name| place.root.join(name));
     let mut command = Command::new("bash");
-    command.arg(root().join("tests/clients/run.sh")).arg(client).arg(server.kafka().to_string());
+    command.arg(root().join("tests/clients/run.sh")).arg(client).arg(address.to_string());
     command
         .args(cases)
         .stdin(Stdio::null())
@@ -139,6 +144,14 @@ fn python_aiokafka() {
 #[test]
 fn python_kafka_python() {
     run("kafka-python", SMOKE);
+}
+
+/// All cases of AMQP: they take seconds.
+#[test]
+fn python_pika() {
+    if let Some(said) = program("pika", &[]) {
+        assert!(names(&said, "ok ").len() >= 9, "pika ran fewer cases than there are:\n{said}");
+    }
 }
 
 #[test]

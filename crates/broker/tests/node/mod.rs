@@ -19,6 +19,8 @@ use std::sync::Arc;
 pub struct Client {
     pub replies: Mutex<BTreeMap<Token, Reply>>,
     pub events: Mutex<Vec<Token>>,
+    pub delivered: Mutex<Vec<Delivery>>,
+    pub detached: Mutex<Vec<ConsumerId>>,
 }
 
 impl ReplySink for Client {
@@ -26,8 +28,12 @@ impl ReplySink for Client {
         assert!(self.replies.lock().insert(token, reply).is_none(), "token {token} was answered twice");
     }
 
-    fn event(&self, Event::Changed(token): Event) {
-        self.events.lock().push(token);
+    fn event(&self, event: Event) {
+        match event {
+            Event::Changed(token) => self.events.lock().push(token),
+            Event::Deliver(deliveries) => self.delivered.lock().extend(deliveries),
+            Event::Detached(consumer) => self.detached.lock().push(consumer),
+        }
     }
 }
 

@@ -83,6 +83,7 @@ pub fn parse_topic_config(base: &TopicConfig, raw: &BTreeMap<String, String>) ->
             },
             _ => base.cleanup,
         },
+        queue: None,
         raw: set.by_name.iter().map(|(name, value)| ((*name).to_owned(), value.canonical())).collect(),
     })
 }

@@ -326,7 +326,8 @@ impl Session {
 
     /// What the broker says later.
     pub fn on_event(&mut self, event: Event, cx: &SessionContext<'_>) {
-        let Event::Changed(token) = event;
+        // It has no consumers of queues, which the others are for.
+        let Event::Changed(token) = event else { return };
         if let Some(at) = self.waiting_for(token) {
             // it has fired where its first partition changed, and waits on wherever the others are
             self.ask_to_unwatch(token);

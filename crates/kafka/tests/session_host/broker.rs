@@ -112,6 +112,7 @@ impl Broker {
             Ask::Machine(_, command) => {
                 Reply::Machine(Ok(Box::new(group_reply(*command.downcast::<GroupCommand>().unwrap()))))
             }
+            other => panic!("a Kafka session asks for nothing of queues: {other:?}"),
         })
     }
 

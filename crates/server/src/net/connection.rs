@@ -145,6 +145,9 @@ impl<P: Protocol> Connection<P> {
     /// Serves the connection until it ends.
     pub(super) async fn run(mut self) -> Cause {
         let cause = self.serve().await;
+        if let Some((token, request)) = self.session.on_closed() {
+            self.shared.broker.submit(&self.sink, self.id, token, request);
+        }
         self.shared.broker.session_gone(self.id);
         if matches!(cause, Cause::Session(_) | Cause::Stop) {
             self.permits.clear();

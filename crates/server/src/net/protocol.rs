@@ -79,4 +79,9 @@ pub trait Protocol: Send + fmt::Debug + 'static {
 
     /// Why the connection is to be closed now, in a few words.
     fn close_reason(&self) -> Option<String>;
+
+    /// The connection is over: a last thing to tell the broker, whose answer nobody waits for.
+    fn on_closed(&mut self) -> Option<(Token, Request)> {
+        None
+    }
 }

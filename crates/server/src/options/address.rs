@@ -7,19 +7,22 @@ use std::fmt;
 pub enum Protocol {
     /// Apache Kafka.
     Kafka,
+    /// RabbitMQ's AMQP 0-9-1.
+    Amqp,
     /// polylogue's own API, metrics and health.
     Http,
 }
 
 impl Protocol {
     /// All that there are.
-    pub const ALL: [Protocol; 2] = [Protocol::Kafka, Protocol::Http];
+    pub const ALL: [Protocol; 3] = [Protocol::Kafka, Protocol::Amqp, Protocol::Http];
 
     /// Its name in options.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Protocol::Kafka => "kafka",
+            Protocol::Amqp => "amqp",
             Protocol::Http => "http",
         }
     }
@@ -124,7 +127,7 @@ mod tests {
             let error = ProtocolAddress::parse(text).unwrap_err();
             assert!(error.starts_with("expected PROTOCOL=HOST:PORT"), "{text}: {error}");
         }
-        let error = ProtocolAddress::parse("amqp=a:1").unwrap_err();
-        assert_eq!(error, "there is no protocol \"amqp\"; known are kafka, http");
+        let error = ProtocolAddress::parse("mqtt=a:1").unwrap_err();
+        assert_eq!(error, "there is no protocol \"mqtt\"; known are kafka, amqp, http");
     }
 }

@@ -1,0 +1,228 @@
+//! One connection of an AMQP client: the session, its channels as the broker sees them, and what they wait for.
+
+use crate::deliver::Consumer;
+use crate::directory::Directory;
+use crate::machine::{AmqpAsk, owner};
+use crate::operation::Waits;
+use crate::publish::Batch;
+use bytes::{Bytes, BytesMut};
+use bytestring::ByteString;
+use polylogue_amqp::request::{self as amqp, ChannelRef, ConsumerRef};
+use polylogue_amqp::session::Session;
+use polylogue_amqp::settings::AmqpSettings;
+use polylogue_amqp_model::{Caller as Who, Command};
+use polylogue_api::{Catalog, ConsumerId, Event, MachineId, Now, Reply, Request, Token};
+use polylogue_router::{Scratch, VhostId};
+use polylogue_types::{Chunk, Map, PartitionId};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A channel as the broker sees it.
+#[derive(Debug, Default)]
+pub(crate) struct Channel {
+    pub(crate) consumers: Map<ConsumerRef, Consumer>,
+    /// Those that take messages one by one (`basic.get`), by queue and whether they settle by it.
+    pub(crate) pulls: Map<(PartitionId, bool), ConsumerId>,
+    /// Deliveries of all consumers together that may wait for their settlement; 0 for any number.
+    pub(crate) qos: u16,
+    /// Those that do, without what was got one by one.
+    pub(crate) unsettled: u64,
+    /// Consumers that were cancelled: they hold what they had.
+    pub(crate) cancelled: Map<ConsumerRef, ConsumerId>,
+    /// Deliveries that wait for room under `qos`.
+    pub(crate) held: VecDeque<(ConsumerRef, amqp::Delivery)>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Connection {
+    pub(crate) session: Session,
+    pub(crate) id: u64,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) catalog: Arc<dyn Catalog>,
+    pub(crate) user: ByteString,
+    pub(crate) vhost: VhostId,
+    pub(crate) vhost_name: ByteString,
+    pub(crate) channels: Map<ChannelRef, Channel>,
+    pub(crate) consumers: Map<ConsumerId, (ChannelRef, ConsumerRef)>,
+    pub(crate) waiting: Map<Token, Waits>,
+    /// What is looked at again, and when. Monotonic milliseconds.
+    pub(crate) later: VecDeque<(u64, Waits)>,
+    pub(crate) batch: Batch,
+    pub(crate) scratch: Scratch,
+    /// Exchanges that the user may publish to, by rights of this number.
+    pub(crate) allowed: (u64, Map<Bytes, ()>),
+    requests: VecDeque<(Token, Request)>,
+    next_token: Token,
+    pub(crate) now: Now,
+    closed: bool,
+}
+
+impl Connection {
+    /// A connection that has just been made; `id` is its own for the life of the process, `seed` a number that nobody can guess.
+    #[must_use]
+    pub fn new(
+        settings: Arc<AmqpSettings>,
+        directory: Arc<Directory>,
+        catalog: Arc<dyn Catalog>,
+        id: u64,
+        seed: u128,
+        now: Now,
+    ) -> Connection {
+        Connection {
+            session: Session::new(settings, seed, now.monotonic_ms),
+            id,
+            directory,
+            catalog,
+            user: ByteString::new(),
+            vhost: VhostId(0),
+            vhost_name: ByteString::new(),
+            channels: Map::default(),
+            consumers: Map::default(),
+            waiting: Map::default(),
+            later: VecDeque::new(),
+            batch: Batch::default(),
+            scratch: Scratch::default(),
+            allowed: (0, Map::default()),
+            requests: VecDeque::new(),
+            next_token: 0,
+            now,
+            closed: false,
+        }
+    }
+
+    /// Takes whole frames from `input` and leaves the rest there.
+    pub fn on_bytes(&mut self, input: &mut BytesMut, now: Now) {
+        self.now = now;
+        self.session.on_bytes(input, now.monotonic_ms);
+        self.serve();
+    }
+
+    /// Whether more input could be used now.
+    #[must_use]
+    pub fn wants_input(&self) -> bool {
+        self.session.wants_input()
+    }
+
+    /// The next thing to ask the broker.
+    pub fn poll_request(&mut self) -> Option<(Token, Request)> {
+        self.requests.pop_front()
+    }
+
+    /// The broker's answer.
+    pub fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
+        self.now = now;
+        if let Some(waits) = self.waiting.remove(&token) {
+            self.resume(waits, reply);
+        }
+        self.serve();
+    }
+
+    /// What the broker says later.
+    pub fn on_event(&mut self, event: Event, now: Now) {
+        self.now = now;
+        match event {
+            Event::Deliver(deliveries) => self.deliver(deliveries),
+            Event::Detached(consumer) => self.detached(consumer),
+            Event::Changed(_) => {}
+        }
+        self.serve();
+    }
+
+    /// Moves all that is to be written to the end of `out`. Whether there was anything.
+    pub fn poll_output(&mut self, out: &mut Vec<Chunk>, now: Now) -> bool {
+        self.now = now;
+        let some = self.session.poll_output(out, now.monotonic_ms);
+        if some {
+            self.give_credit();
+            self.serve();
+        }
+        some
+    }
+
+    /// When [`Connection::on_deadline`] wants to be called. Monotonic milliseconds.
+    #[must_use]
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        let later = self.later.iter().map(|(at, _)| *at).min();
+        [self.session.next_deadline_ms(), later].into_iter().flatten().min()
+    }
+
+    /// A deadline may have passed.
+    pub fn on_deadline(&mut self, now: Now) {
+        self.now = now;
+        self.session.on_deadline(now.monotonic_ms);
+        for (at, waits) in std::mem::take(&mut self.later) {
+            if at <= now.monotonic_ms {
+                self.again(waits);
+            } else {
+                self.later.push_back((at, waits));
+            }
+        }
+        self.serve();
+    }
+
+    /// Why the connection is to be closed now.
+    #[must_use]
+    pub fn close_reason(&self) -> Option<String> {
+        self.session.close_reason().map(|reason| format!("{reason:?}"))
+    }
+
+    /// The socket is gone: what the broker is to be told. Replies lead nowhere.
+    pub fn on_closed(&mut self) -> Option<(Token, Request)> {
+        if self.closed || self.user.is_empty() {
+            return None;
+        }
+        self.closed = true;
+        let who = Who { user: None, owner: owner(self.id) };
+        let gone = AmqpAsk::Do(who, Box::new(Command::OwnerGone(owner(self.id))));
+        self.next_token += 1;
+        Some((self.next_token, Request::Machine(MachineId::Amqp, Box::new(gone))))
+    }
+
+    /// Does what the session asks for, and hands what was published to the broker.
+    fn serve(&mut self) {
+        while let Some((token, request)) = self.session.poll_request() {
+            if !matches!(request, amqp::Request::Publish(..)) {
+                // What was published before is there for what comes behind it.
+                self.flush_batch();
+            }
+            self.begin(token, request);
+        }
+        self.flush_batch();
+    }
+
+    /// Asks the broker, and notes what waits for the answer.
+    pub(crate) fn ask(&mut self, request: Request, waits: Waits) {
+        self.next_token += 1;
+        self.waiting.insert(self.next_token, waits);
+        self.requests.push_back((self.next_token, request));
+    }
+
+    /// Tells the broker something that has no answer, or one that nobody waits for.
+    pub(crate) fn tell(&mut self, request: Request) {
+        self.next_token += 1;
+        self.requests.push_back((self.next_token, request));
+    }
+
+    pub(crate) fn ask_machine(&mut self, ask: AmqpAsk, waits: Waits) {
+        self.ask(Request::Machine(MachineId::Amqp, Box::new(ask)), waits);
+    }
+
+    /// Asks the declared world to change.
+    pub(crate) fn change(&mut self, command: Command, waits: Waits) {
+        let who = self.who();
+        self.ask_machine(AmqpAsk::Do(who, Box::new(command)), waits);
+    }
+
+    pub(crate) fn who(&self) -> Who {
+        Who { user: Some(self.user.clone()), owner: owner(self.id) }
+    }
+
+    pub(crate) fn reply(&mut self, token: Token, reply: amqp::Reply) {
+        self.session.on_reply(token, reply, self.now.monotonic_ms);
+    }
+
+    pub(crate) fn event(&mut self, event: amqp::Event) {
+        self.session.on_event(event, self.now.monotonic_ms);
+    }
+}

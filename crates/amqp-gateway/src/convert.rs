@@ -1,0 +1,128 @@
+//! Words of the session in the words of the declared world, and back.
+
+use bytestring::ByteString;
+use polylogue_amqp::codec::{Properties, ShortStr, Table, Value};
+use polylogue_amqp::refusal::{Code, Refusal};
+use polylogue_amqp_model::{
+    Code as ModelCode, Overflow as ModelOverflow, QueueKind, QueueSettings, Refused, decode_table,
+};
+use polylogue_api::{Backoff, ConsumerMode, Durability, Overflow, QueueSettings as Engine, TopicConfig, Unavailable};
+use polylogue_router::{Argument, MessageView, Property, ValueRef};
+
+/// A name as the declared world has it. What is not UTF-8 cannot be a name there.
+pub(crate) fn name(short: &ShortStr) -> Result<ByteString, Refusal> {
+    std::str::from_utf8(short.as_ref()).map(ByteString::from).map_err(|_| Refusal::malformed_utf8())
+}
+
+/// Arguments as they came.
+pub(crate) fn arguments(table: &Table) -> Result<Vec<Argument>, Refusal> {
+    decode_table(table.raw()).map_err(|_| Refusal::cannot_decode(table.raw()))
+}
+
+/// What the declared world refuses.
+pub(crate) fn refusal(refused: Refused) -> Refusal {
+    let code = match refused.code {
+        ModelCode::AccessRefused => Code::AccessRefused,
+        ModelCode::NotFound => Code::NotFound,
+        ModelCode::ResourceLocked => Code::ResourceLocked,
+        ModelCode::PreconditionFailed => Code::PreconditionFailed,
+        ModelCode::NotAllowed => Code::NotAllowed,
+        ModelCode::NotImplemented => Code::NotImplemented,
+        // Only what comes over the management API is judged so.
+        ModelCode::BadRequest => Code::InternalError,
+    };
+    Refusal::new(code, refused.text)
+}
+
+/// What is refused because the broker could not.
+pub(crate) fn unavailable(why: Unavailable) -> Refusal {
+    let text = match why {
+        Unavailable::StorageFull => "no room on the disk",
+        Unavailable::Unknown => "the outcome is not known",
+        Unavailable::NotCommitted | Unavailable::Busy => "the broker is busy, try again",
+        Unavailable::Stopping => return Refusal::forced("broker is shutting down"),
+    };
+    Refusal::internal(text)
+}
+
+/// The settings of a queue's topic.
+pub(crate) fn topic_config(durable: bool, settings: &QueueSettings) -> TopicConfig {
+    let classic = settings.kind == QueueKind::Classic;
+    let queue = Engine {
+        mode: match (settings.single_active_consumer, settings.kind) {
+            (false, _) => ConsumerMode::Competing,
+            (true, QueueKind::Quorum) => ConsumerMode::Preempting,
+            (true, _) => ConsumerMode::SingleActive,
+        },
+        early: classic,
+        failures_max: settings.delivery_limit.map(|limit| u16::try_from(limit).unwrap_or(u16::MAX)),
+        retry: settings
+            .delayed_retry
+            .map_or(Backoff::None, |retry| Backoff::Linear { step_ms: retry.min_ms, max_ms: retry.max_ms }),
+        length_max: settings.max_length,
+        bytes_max: settings.max_length_bytes,
+        overflow: if settings.overflow == ModelOverflow::DropHead { Overflow::DropHead } else { Overflow::Reject },
+        keeps_settled: settings.retention_ms.is_some(),
+        ..Engine::default()
+    };
+    TopicConfig {
+        durability: if durable { Durability::Sync } else { Durability::Async },
+        retention_ms: settings.retention_ms,
+        max_message_bytes: usize::MAX,
+        queue: Some(queue),
+        ..TopicConfig::default()
+    }
+}
+
+/// What routing looks at in a message.
+pub(crate) struct View {
+    headers: Option<Table>,
+    correlation_id: Option<ShortStr>,
+    message_id: Option<ShortStr>,
+}
+
+impl View {
+    pub(crate) fn new(properties: &Properties) -> View {
+        use polylogue_amqp::codec::Property::{CorrelationId, MessageId};
+        View {
+            headers: properties.headers(),
+            correlation_id: properties.text(CorrelationId),
+            message_id: properties.text(MessageId),
+        }
+    }
+}
+
+fn value_ref(value: Value<'_>) -> ValueRef<'_> {
+    if let Some(integer) = value.as_i64() {
+        return ValueRef::Int(integer);
+    }
+    match value {
+        Value::Bool(v) => ValueRef::Bool(v),
+        Value::F32(v) => ValueRef::Float(f64::from(v)),
+        Value::F64(v) => ValueRef::Float(v),
+        Value::Decimal(scale, v) => ValueRef::Decimal(scale, v),
+        Value::LongStr(v) | Value::ByteArray(v) => ValueRef::Bytes(v),
+        Value::Timestamp(v) => ValueRef::Timestamp(v),
+        Value::Array(v) => ValueRef::Nested(b'A', v),
+        Value::Table(v) => ValueRef::Nested(b'F', v),
+        _ => ValueRef::Void,
+    }
+}
+
+impl MessageView for View {
+    fn headers<'m>(&'m self, visit: &mut dyn FnMut(&'m [u8], ValueRef<'m>)) {
+        let Some(table) = &self.headers else { return };
+        for field in table.fields() {
+            visit(field.name, value_ref(field.value));
+        }
+    }
+
+    fn property(&self, which: Property) -> Option<ValueRef<'_>> {
+        let text = match which {
+            Property::CorrelationId => self.correlation_id.as_ref(),
+            Property::MessageId => self.message_id.as_ref(),
+            Property::Timestamp => None,
+        };
+        text.map(|text| ValueRef::Bytes(text.as_ref()))
+    }
+}

@@ -1,0 +1,29 @@
+//! Between an AMQP session and the broker: what a client declares, publishes and consumes becomes topics, entries and leases.
+//!
+//! Layer 4, sans-IO. [`AmqpMachine`] is the declared world as a state machine that the broker hosts; [`Directory`] is what every connection
+//! routes by; [`Connection`] is one client.
+//!
+//! ```text
+//!   bytes <──> amqp::Session <── request::{Request, Reply, Event} ──> Connection ── api::{Request, Reply, Event} ──> broker
+//!                                                                       │   └── MachineId::Amqp: AmqpMachine (applied by records)
+//!                                                                       └── routes by Directory, without asking anybody
+//! ```
+//!
+//! A queue is the one partition of a topic of its own ([`topic_of`]), made after the queue is declared and before that is answered, and
+//! deleted after it; a start deletes what is left of queues that are gone.
+//!
+//! **Not there yet**, refused with 540 or as said: streams, direct reply-to, delayed exchanges beyond a delivery time set at publish, and
+//! dead-lettering: what is rejected, expired or dropped is settled.
+
+mod connection;
+mod convert;
+mod deliver;
+mod directory;
+mod machine;
+mod message;
+mod operation;
+mod publish;
+
+pub use connection::Connection;
+pub use directory::{Directory, topic_of};
+pub use machine::{AmqpAnswer, AmqpAsk, AmqpMachine};

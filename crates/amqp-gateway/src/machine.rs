@@ -1,0 +1,290 @@
+//! The declared world, hosted by the broker.
+
+use crate::directory::{Directory, queue_of, topic_of};
+use bytes::Bytes;
+use bytestring::ByteString;
+use polylogue_amqp_model::{
+    Access, Caller as Who, Command, Event, Hashing, Limits, Model, OwnerId, PasswordHash, PutUser, Queue, Refused,
+    Reply, SALT_BYTES,
+};
+use polylogue_api::machine::Command as Boxed;
+use polylogue_api::{Caller, Context, Effects, Proposal, StateMachine, TopicInfo};
+use polylogue_router::VhostId;
+use polylogue_types::TimestampMs;
+use std::any::Any;
+use std::sync::Arc;
+
+/// Users of RabbitMQ with this tag may publish in others' names.
+const IMPERSONATOR: &str = "impersonator";
+/// The user that there is at first, with its name as password.
+const FIRST_USER: &str = "guest";
+/// When what a start asks for is tried again after it could not be proposed. Milliseconds.
+const START_RETRY_MS: u64 = 100;
+
+/// What a connection asks of the declared world.
+#[derive(Debug)]
+pub enum AmqpAsk {
+    /// Whether this is the user's password. Answered by [`AmqpAnswer::User`].
+    Login {
+        /// The name.
+        user: Bytes,
+        /// The password. Never logged.
+        password: Bytes,
+    },
+    /// Whether a user may be in a virtual host. Answered by [`AmqpAnswer::Vhost`].
+    OpenVhost {
+        /// Who.
+        user: ByteString,
+        /// Its name.
+        vhost: ByteString,
+    },
+    /// A change. Answered by [`AmqpAnswer::Done`] when it is committed.
+    Do(Who, Box<Command>),
+    /// A queue to consume, get from or purge. Answered by [`AmqpAnswer::Queue`].
+    Queue {
+        /// Who asks.
+        who: Who,
+        /// Where.
+        vhost: VhostId,
+        /// Its name.
+        name: ByteString,
+        /// For what.
+        access: Access,
+    },
+}
+
+/// What it answers.
+#[derive(Debug)]
+pub enum AmqpAnswer {
+    /// Who it is, and whether the user may publish in others' names.
+    User(ByteString, bool),
+    /// The virtual host.
+    Vhost(VhostId),
+    /// What the model answered.
+    Done(Reply),
+    /// The queue.
+    Queue(Arc<Queue>),
+    /// It is not to be.
+    Refused(Refused),
+    /// Name or password are wrong. Clients are not told which.
+    WrongLogin,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct AmqpMachine {
+    model: Model,
+    directory: Arc<Directory>,
+    dead_topics: Vec<String>,
+    /// What is to be proposed once the machine runs, and when.
+    start: Vec<Command>,
+    start_ms: u64,
+    /// It was proposed, and nobody knows yet whether it is there.
+    starting: bool,
+    rights_changed: bool,
+}
+
+impl AmqpMachine {
+    /// An empty world.
+    #[must_use]
+    pub fn new(limits: Limits) -> AmqpMachine {
+        let model = Model::new(limits);
+        let directory = Arc::new(Directory::new(model.shared()));
+        AmqpMachine {
+            model,
+            directory,
+            dead_topics: Vec::new(),
+            start: Vec::new(),
+            start_ms: 0,
+            starting: false,
+            rights_changed: false,
+        }
+    }
+
+    /// What connections route by.
+    #[must_use]
+    pub fn directory(&self) -> Arc<Directory> {
+        self.directory.clone()
+    }
+
+    /// The declared world itself.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    fn login(&self, user: &[u8], password: &[u8]) -> AmqpAnswer {
+        let found = std::str::from_utf8(user).ok().and_then(|name| self.model.proposed().user(name));
+        match found {
+            Some(user) if user.password.verify(password) => {
+                AmqpAnswer::User(user.name.clone(), user.has_tag(IMPERSONATOR))
+            }
+            _ => AmqpAnswer::WrongLogin,
+        }
+    }
+
+    fn judge(&mut self, ask: AmqpAsk) -> AmqpAnswer {
+        let refused = AmqpAnswer::Refused;
+        match ask {
+            AmqpAsk::Login { user, password } => self.login(&user, &password),
+            AmqpAsk::OpenVhost { user, vhost } => {
+                self.model.proposed().check_vhost(&user, &vhost).map_or_else(refused, AmqpAnswer::Vhost)
+            }
+            AmqpAsk::Queue { who, vhost, name, access } => {
+                let queue = self.model.queue_for(&who, vhost, &name, access);
+                queue.map_or_else(refused, |queue| AmqpAnswer::Queue(queue.clone()))
+            }
+            // Changes are planned, see `handle`.
+            AmqpAsk::Do(..) => AmqpAnswer::Done(Reply::Done),
+        }
+    }
+
+    fn plan(&mut self, who: &Who, command: &Command, random: u64, caller: Option<Caller>, effects: &mut Effects) {
+        let mut seed = [0; 16];
+        seed[..8].copy_from_slice(&random.to_le_bytes());
+        seed[8..].copy_from_slice(&random.rotate_left(31).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+        let answer = |answer: AmqpAnswer| caller.map(|caller| (caller, Box::new(answer) as Box<dyn Any + Send>));
+        match self.model.plan(who, command, seed) {
+            Err(why) => effects.replies.extend(answer(AmqpAnswer::Refused(why))),
+            Ok(plan) => {
+                let reply = answer(AmqpAnswer::Done(plan.reply));
+                match plan.record {
+                    Some(record) => effects.proposals.push(Proposal { record, replies: reply.into_iter().collect() }),
+                    None => effects.replies.extend(reply),
+                }
+            }
+        }
+    }
+
+    fn learn(&mut self, event: Event) {
+        match event {
+            Event::QueueDeclared(queue, effective) | Event::QueueChanged(queue, effective) => {
+                self.directory.set(queue, effective.settings);
+            }
+            Event::QueueDeleted(queue, _) => {
+                self.directory.remove(queue.id);
+                self.dead_topics.push(topic_of(queue.id));
+            }
+            Event::UserSet(_)
+            | Event::UserRemoved(_)
+            | Event::PermissionsChanged(..)
+            | Event::VhostSet(_)
+            | Event::VhostRemoved(_) => self.rights_changed = true,
+            _ => {}
+        }
+    }
+
+    /// What has to be proposed at a start: the first user and virtual host, and that nothing outlives a start that should not.
+    fn begin(&mut self, context: &Context<'_>, in_ms: u64) {
+        self.start.clear();
+        if self.model.world().vhosts().len() == 0 {
+            self.start.push(Command::Bootstrap(AmqpMachine::first_user(context.random)));
+        }
+        self.start.push(Command::Restarted);
+        self.start_ms = context.now.monotonic_ms + in_ms;
+    }
+
+    /// The first user, where there is nothing yet; the salt comes from the host's random numbers.
+    fn first_user(random: u64) -> PutUser {
+        let mut salt = [0; SALT_BYTES];
+        for (to, from) in salt.iter_mut().zip(random.to_le_bytes()) {
+            *to = from;
+        }
+        let password = PasswordHash::of(Hashing::Sha256, salt, FIRST_USER.as_bytes());
+        PutUser { name: FIRST_USER.into(), password: Some(password), tags: vec!["administrator".into()] }
+    }
+}
+
+impl StateMachine for AmqpMachine {
+    fn handle(&mut self, context: &Context<'_>, caller: Caller, command: Boxed, effects: &mut Effects) {
+        match command.downcast::<AmqpAsk>() {
+            Ok(ask) => match *ask {
+                AmqpAsk::Do(who, command) => self.plan(&who, &command, context.random, Some(caller), effects),
+                ask => {
+                    let answer = self.judge(ask);
+                    effects.replies.push((caller, Box::new(answer)));
+                }
+            },
+            Err(_) => effects.replies.push((caller, Box::new(()))),
+        }
+    }
+
+    fn on_gone(&mut self, _: &Context<'_>, _: Caller, _: &mut Effects) {}
+
+    fn apply(&mut self, record: &[u8], _: TimestampMs) -> Result<(), String> {
+        let events = self.model.apply(record)?;
+        events.into_iter().for_each(|event| self.learn(event));
+        self.model.publish();
+        if std::mem::take(&mut self.rights_changed) {
+            self.directory.rights_changed(self.model.world().clone());
+        }
+        self.starting = false;
+        Ok(())
+    }
+
+    fn on_ready(&mut self, context: &Context<'_>) {
+        self.model.on_ready();
+        self.model.publish();
+        for queue in self.model.world().queues() {
+            let settings = self.model.world().effective(queue).settings;
+            self.directory.set(queue.clone(), settings);
+        }
+        self.dead_topics.clear();
+        self.rights_changed = false;
+        self.directory.rights_changed(self.model.world().clone());
+        self.begin(context, 0);
+    }
+
+    fn on_writer_lost(&mut self, context: &Context<'_>, _: &mut Effects) {
+        self.model.on_writer_lost();
+        if self.starting {
+            self.begin(context, START_RETRY_MS);
+        }
+    }
+
+    fn next_deadline_ms(&self) -> Option<u64> {
+        (!self.start.is_empty()).then_some(self.start_ms)
+    }
+
+    fn on_deadline(&mut self, context: &Context<'_>, effects: &mut Effects) {
+        if context.now.monotonic_ms < self.start_ms {
+            return;
+        }
+        let left = context.catalog.topics();
+        let gone =
+            left.iter().filter(|topic| queue_of(&topic.name).is_some_and(|id| self.model.world().queue(id).is_none()));
+        self.dead_topics.extend(gone.map(|topic| topic.name.to_string()));
+        for command in std::mem::take(&mut self.start) {
+            self.plan(&Who::broker(), &command, context.random, None, effects);
+        }
+        self.starting = !effects.proposals.is_empty();
+    }
+
+    fn on_topics_deleted(&mut self, _: &Context<'_>, _: &[Arc<TopicInfo>], _: &mut Effects) {}
+
+    fn take_dead_topics(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.dead_topics)
+    }
+
+    fn take_changed_chunks(&mut self) -> Vec<(Bytes, Option<Bytes>)> {
+        self.model.take_changed_chunks()
+    }
+
+    fn change_all_chunks(&mut self) {
+        self.model.change_all_chunks();
+    }
+
+    fn load_chunk(&mut self, id: &[u8], chunk: Bytes) -> Result<(), String> {
+        self.model.load_chunk(id, &chunk)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// The connection of a session, as the owner of its exclusive queues.
+pub(crate) fn owner(connection: u64) -> OwnerId {
+    // 0 is nobody's.
+    OwnerId(connection.saturating_add(1))
+}

@@ -1,0 +1,547 @@
+//! What a session asks for, step by step until it is answered.
+
+use crate::connection::{Channel, Connection};
+use crate::convert::{arguments, name, refusal, topic_config, unavailable};
+use crate::deliver::{Consumer, WINDOW_MESSAGES, delivery_of};
+use crate::directory::{QueueEntry, topic_of};
+use crate::machine::{AmqpAnswer, AmqpAsk};
+use bytestring::ByteString;
+use polylogue_amqp::codec::ShortStr;
+use polylogue_amqp::refusal::{Kind, Named, Refusal};
+use polylogue_amqp::request::{self as amqp, ChannelRef, Consume, ConsumerRef, Credentials, NO_CONSUMER};
+use polylogue_amqp_model::{
+    Access, Bind, Command, ConsumerSettings, DeclareExchange, DeclareQueue, DeleteQueue, Gone, Queue, QueueKind,
+    Reply as Said, Resource, To,
+};
+use polylogue_api::{
+    Ack, Attach, AttachError, ConsumerId, ConsumerSpec, CreateTopics, NewTopic, PublishError, PublishRequest,
+    QueueCounts, Reply, Request, SettleRequest, Take, Token, TopicError, Unavailable,
+};
+use polylogue_types::PartitionId;
+use std::sync::Arc;
+
+/// How soon a topic that somebody else is making is looked for again. Milliseconds.
+const TOPIC_LOOK_MS: u64 = 2;
+/// How often. Then the broker is in trouble.
+const TOPIC_LOOKS_MAX: u32 = 2_000;
+
+/// What is to be done with a queue once it is found.
+#[derive(Debug)]
+pub(crate) enum Then {
+    Consume(ChannelRef, Consume),
+    Get { channel: ChannelRef, no_ack: bool },
+    Purge,
+}
+
+/// What waits for an answer of the broker. The token is that of the session's request.
+#[derive(Debug)]
+pub(crate) enum Waits {
+    Nothing,
+    Login(Token),
+    Vhost(Token, ByteString),
+    Done(Token),
+    Confirms(Vec<(ChannelRef, u64)>),
+    Declared(Token),
+    /// The topic of a declared queue: the queue, and how often it was looked for.
+    Topic(Token, Arc<Queue>, u32),
+    Counts(Token),
+    DeleteCounts(Token, ByteString, bool, bool),
+    Deleted(Token, u64),
+    Found(Token, Then),
+    Purged(Token),
+    Attached(Token, ChannelRef, Consume, Arc<QueueEntry>),
+    PullAttached(Token, ChannelRef, PartitionId, bool),
+    Taken(Token),
+    /// An auto-delete queue that may have lost its last consumer.
+    Lonely(Arc<QueueEntry>),
+    CommitPublished(Token, ChannelRef, Vec<(amqp::Verdict, Vec<amqp::Run>)>),
+    CommitSettled(Token),
+}
+
+impl Connection {
+    /// A request of the session.
+    pub(crate) fn begin(&mut self, token: Token, request: amqp::Request) {
+        let begun = match request {
+            amqp::Request::Publish(channel, publish) => return self.publish(channel, publish),
+            amqp::Request::Settle { channel, verdict, runs } => return self.settle(channel, verdict, &runs),
+            amqp::Request::Qos(channel, count) => {
+                if let Some(open) = self.channels.get_mut(&channel) {
+                    open.qos = count;
+                }
+                return self.release_held(channel);
+            }
+            amqp::Request::CloseReplies(..) => return,
+            amqp::Request::OpenChannel(channel) => {
+                self.channels.insert(channel, Channel::default());
+                Ok(Some(amqp::Reply::Done))
+            }
+            amqp::Request::CloseChannel(channel) => {
+                self.close_channel(channel);
+                Ok(Some(amqp::Reply::Done))
+            }
+            amqp::Request::CloseConnection => self.close_all(token),
+            amqp::Request::Authenticate(credentials) => self.login(token, credentials),
+            amqp::Request::OpenVhost(vhost) => self.open_vhost(token, &vhost),
+            amqp::Request::UpdateSecret(_) => Err(Refusal::secret_refused()),
+            amqp::Request::DeclareQueue(_, declare) => self.declare_queue(token, declare),
+            amqp::Request::DeleteQueue { queue, if_unused, if_empty, .. } => {
+                self.delete_queue(token, &queue, if_unused, if_empty)
+            }
+            amqp::Request::PurgeQueue(_, queue) => self.find(token, &queue, Then::Purge),
+            amqp::Request::DeclareExchange(_, declare) => self.declare_exchange(token, declare),
+            amqp::Request::DeleteExchange { exchange, if_unused, .. } => name(&exchange).map(|exchange| {
+                self.change(Command::DeleteExchange(self.vhost, exchange, if_unused), Waits::Done(token));
+                None
+            }),
+            amqp::Request::Bind(_, binding) => self.bind(token, binding, Command::Bind),
+            amqp::Request::Unbind(_, binding) => self.bind(token, binding, Command::Unbind),
+            amqp::Request::Consume(channel, consume) => {
+                let queue = consume.queue.clone();
+                self.find(token, &queue, Then::Consume(channel, consume))
+            }
+            amqp::Request::Cancel(channel, consumer) => {
+                self.cancel(channel, consumer);
+                Ok(Some(amqp::Reply::Done))
+            }
+            amqp::Request::Get { channel, queue, no_ack } => self.find(token, &queue, Then::Get { channel, no_ack }),
+            amqp::Request::OpenReplies(..) => Err(Refusal::not_implemented("direct reply-to")),
+            amqp::Request::Commit { channel, publishes, settled } => self.commit(token, channel, &publishes, settled),
+        };
+        match begun {
+            Ok(None) => {}
+            Ok(Some(reply)) => self.reply(token, reply),
+            Err(why) => self.reply(token, amqp::Reply::Refused(why)),
+        }
+    }
+
+    fn login(&mut self, token: Token, credentials: Credentials) -> Result<Option<amqp::Reply>, Refusal> {
+        match credentials {
+            Credentials::Password { user, password } => {
+                self.ask_machine(AmqpAsk::Login { user, password }, Waits::Login(token));
+                Ok(None)
+            }
+            Credentials::External => Err(Refusal::login_refused("EXTERNAL")),
+        }
+    }
+
+    fn open_vhost(&mut self, token: Token, vhost: &ShortStr) -> Result<Option<amqp::Reply>, Refusal> {
+        let vhost = name(vhost)?;
+        let ask = AmqpAsk::OpenVhost { user: self.user.clone(), vhost: vhost.clone() };
+        self.ask_machine(ask, Waits::Vhost(token, vhost));
+        Ok(None)
+    }
+
+    fn declare_queue(&mut self, token: Token, declare: amqp::DeclareQueue) -> Result<Option<amqp::Reply>, Refusal> {
+        let command = DeclareQueue {
+            vhost: self.vhost,
+            name: name(&declare.name)?,
+            server_named: declare.server_named,
+            passive: declare.passive,
+            durable: declare.durable,
+            exclusive: declare.exclusive,
+            auto_delete: declare.auto_delete,
+            arguments: arguments(&declare.arguments)?,
+        };
+        self.change(Command::DeclareQueue(command), Waits::Declared(token));
+        Ok(None)
+    }
+
+    fn declare_exchange(
+        &mut self,
+        token: Token,
+        declare: amqp::DeclareExchange,
+    ) -> Result<Option<amqp::Reply>, Refusal> {
+        let command = DeclareExchange {
+            vhost: self.vhost,
+            name: name(&declare.name)?,
+            kind: name(&declare.kind)?,
+            passive: declare.passive,
+            durable: declare.durable,
+            auto_delete: declare.auto_delete,
+            internal: declare.internal,
+            arguments: arguments(&declare.arguments)?,
+        };
+        self.change(Command::DeclareExchange(command), Waits::Done(token));
+        Ok(None)
+    }
+
+    fn bind(
+        &mut self,
+        token: Token,
+        binding: amqp::Binding,
+        command: fn(Bind) -> Command,
+    ) -> Result<Option<amqp::Reply>, Refusal> {
+        let to = name(&binding.destination)?;
+        let bind = Bind {
+            vhost: self.vhost,
+            source: name(&binding.source)?,
+            to: if binding.to_exchange { To::Exchange(to) } else { To::Queue(to) },
+            key: name(&binding.routing_key)?,
+            arguments: arguments(&binding.arguments)?,
+        };
+        self.change(command(bind), Waits::Done(token));
+        Ok(None)
+    }
+
+    /// Looks for a queue to take something out of.
+    fn find(&mut self, token: Token, queue: &ShortStr, then: Then) -> Result<Option<amqp::Reply>, Refusal> {
+        let ask = AmqpAsk::Queue { who: self.who(), vhost: self.vhost, name: name(queue)?, access: Access::Read };
+        self.ask_machine(ask, Waits::Found(token, then));
+        Ok(None)
+    }
+
+    fn delete_queue(
+        &mut self,
+        token: Token,
+        queue: &ShortStr,
+        if_unused: bool,
+        if_empty: bool,
+    ) -> Result<Option<amqp::Reply>, Refusal> {
+        let queue = name(queue)?;
+        let partition = self.partition_named(&queue);
+        let waits = Waits::DeleteCounts(token, queue, if_unused, if_empty);
+        self.ask(Request::DescribeQueues(partition.into_iter().collect()), waits);
+        Ok(None)
+    }
+
+    fn partition_named(&self, queue: &str) -> Option<PartitionId> {
+        let id = self.directory.router().load().queue(self.vhost, queue.as_bytes())?;
+        self.directory.queue(id)?.partition(self.catalog.as_ref())
+    }
+
+    fn commit(
+        &mut self,
+        token: Token,
+        channel: ChannelRef,
+        publishes: &[amqp::Publish],
+        settled: Vec<(amqp::Verdict, Vec<amqp::Run>)>,
+    ) -> Result<Option<amqp::Reply>, Refusal> {
+        let messages = publishes.iter().map(|publish| self.message_of(publish)).collect::<Result<Vec<_>, _>>()?;
+        for (publish, message) in publishes.iter().zip(&messages) {
+            if publish.mandatory && message.queues.is_empty() {
+                self.return_message(channel, publish);
+            }
+        }
+        let request = PublishRequest { messages, ack: Ack::Committed };
+        self.ask(Request::Publish(request), Waits::CommitPublished(token, channel, settled));
+        Ok(None)
+    }
+
+    fn close_channel(&mut self, channel: ChannelRef) {
+        let Some(open) = self.channels.remove(&channel) else { return };
+        let consumers = open.consumers.into_values().map(|consumer| (consumer.id, Some(consumer.entry)));
+        let others = open.pulls.into_values().chain(open.cancelled.into_values()).map(|id| (id, None));
+        for (id, entry) in consumers.chain(others) {
+            self.consumers.remove(&id);
+            self.tell(Request::Detach(id));
+            if let Some(entry) = entry {
+                self.left(entry);
+            }
+        }
+    }
+
+    fn close_all(&mut self, token: Token) -> Result<Option<amqp::Reply>, Refusal> {
+        let channels: Vec<_> = self.channels.keys().copied().collect();
+        channels.into_iter().for_each(|channel| self.close_channel(channel));
+        match self.on_closed() {
+            Some((_, request)) => {
+                self.ask(request, Waits::Done(token));
+                Ok(None)
+            }
+            None => Ok(Some(amqp::Reply::Done)),
+        }
+    }
+
+    fn cancel(&mut self, channel: ChannelRef, consumer: ConsumerRef) {
+        let Some(open) = self.channels.get_mut(&channel) else { return };
+        let Some(cancelled) = open.consumers.remove(&consumer) else { return };
+        open.held.retain(|(of, _)| *of != consumer);
+        open.cancelled.insert(consumer, cancelled.id);
+        self.tell(Request::Stop(cancelled.id));
+        self.left(cancelled.entry);
+    }
+
+    /// A consumer has left a queue, which may go with it.
+    fn left(&mut self, entry: Arc<QueueEntry>) {
+        if entry.queue.auto_delete
+            && let Some(partition) = entry.partition(self.catalog.as_ref())
+        {
+            self.ask(Request::DescribeQueues(vec![partition]), Waits::Lonely(entry));
+        }
+    }
+
+    /// The broker's answer to something that waits for it.
+    pub(crate) fn resume(&mut self, waits: Waits, reply: Reply) {
+        match (waits, reply) {
+            (Waits::Nothing, _) => {}
+            (Waits::Confirms(numbers), Reply::Publish(results)) => self.confirmed(&numbers, &results),
+            (waits, Reply::Machine(Ok(answer))) => match answer.downcast::<AmqpAnswer>() {
+                Ok(answer) => self.answered(waits, *answer),
+                Err(_) => self.refuse(waits, Refusal::internal("the broker said something else than was asked")),
+            },
+            (waits, Reply::Machine(Err(why))) => self.refuse(waits, unavailable(why)),
+            (Waits::Topic(token, queue, looks), Reply::CreateTopics(mut results)) => match results.pop() {
+                Some(Err(TopicError::Unavailable(why))) => self.reply(token, amqp::Reply::Refused(unavailable(why))),
+                _ => self.look_for_topic(token, queue, looks),
+            },
+            (Waits::Counts(token), Reply::DescribeQueues(counts)) => {
+                let counts = counts.into_iter().flatten().next().unwrap_or_default();
+                let [messages, consumers] =
+                    [counts.ready, counts.consumers].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+                self.reply(token, amqp::Reply::Queue { messages, consumers });
+            }
+            (Waits::DeleteCounts(token, queue, if_unused, if_empty), Reply::DescribeQueues(counts)) => {
+                let counts = counts.into_iter().flatten().next().unwrap_or_default();
+                self.delete(token, queue, if_unused, if_empty, counts);
+            }
+            (Waits::Purged(token), Reply::Purge(purged)) => {
+                let purged = purged.unwrap_or(0);
+                self.reply(token, amqp::Reply::Count(u32::try_from(purged).unwrap_or(u32::MAX)));
+            }
+            (Waits::Attached(token, channel, consume, entry), Reply::Attach(attached)) => {
+                self.attached(token, channel, consume, entry, attached);
+            }
+            (Waits::PullAttached(token, channel, queue, no_ack), Reply::Attach(attached)) => {
+                self.pull_attached(token, channel, queue, no_ack, attached);
+            }
+            (Waits::Taken(token), Reply::Take(taken)) => {
+                let message = taken.ok().and_then(|mut taken| {
+                    let message = delivery_of(taken.deliveries.pop()?)?;
+                    Some(Box::new((message, u32::try_from(taken.ready).unwrap_or(u32::MAX))))
+                });
+                self.reply(token, amqp::Reply::Message(message));
+            }
+            (Waits::Lonely(entry), Reply::DescribeQueues(counts)) => {
+                let lonely = counts.into_iter().flatten().next().is_some_and(|counts| counts.consumers == 0);
+                if lonely {
+                    let who = polylogue_amqp_model::Caller::broker();
+                    let remove = Command::RemoveQueue(entry.queue.id, Gone::AutoDelete);
+                    self.ask_machine(AmqpAsk::Do(who, Box::new(remove)), Waits::Nothing);
+                }
+            }
+            (Waits::CommitPublished(token, channel, settled), Reply::Publish(results)) => {
+                self.commit_settles(token, channel, &settled, &results);
+            }
+            (Waits::CommitSettled(token), Reply::Settle(_)) => self.reply(token, amqp::Reply::Done),
+            (waits, _) => self.refuse(waits, Refusal::internal("the broker said something else than was asked")),
+        }
+    }
+
+    /// The declared world has answered.
+    fn answered(&mut self, waits: Waits, answer: AmqpAnswer) {
+        match (waits, answer) {
+            (Waits::Login(token), AmqpAnswer::User(user, impersonator)) => {
+                let shown = user.clone().into_bytes();
+                self.user = user;
+                self.reply(token, amqp::Reply::Authenticated { user: shown, impersonator });
+            }
+            (Waits::Login(token), _) => self.reply(token, amqp::Reply::Refused(Refusal::login_refused("PLAIN"))),
+            (Waits::Vhost(token, vhost), AmqpAnswer::Vhost(id)) => {
+                (self.vhost, self.vhost_name) = (id, vhost);
+                self.reply(token, amqp::Reply::Done);
+            }
+            (Waits::Nothing, _) => {}
+            (waits, AmqpAnswer::Refused(why)) => self.refuse(waits, refusal(why)),
+            (Waits::Declared(token), AmqpAnswer::Done(Said::Queue { queue, .. })) => {
+                self.look_for_topic(token, queue, 0);
+            }
+            (Waits::Deleted(token, messages), AmqpAnswer::Done(_)) => {
+                self.reply(token, amqp::Reply::Count(u32::try_from(messages).unwrap_or(u32::MAX)));
+            }
+            (Waits::Found(token, then), AmqpAnswer::Queue(queue)) => self.found(token, then, &queue),
+            (Waits::Done(token), AmqpAnswer::Done(_)) => self.reply(token, amqp::Reply::Done),
+            (waits, _) => self.refuse(waits, Refusal::internal("the broker said something else than was asked")),
+        }
+    }
+
+    /// Says no to whoever waits.
+    fn refuse(&mut self, waits: Waits, why: Refusal) {
+        match waits {
+            Waits::Nothing | Waits::Lonely(_) => {}
+            Waits::Confirms(numbers) => {
+                for (channel, seq) in numbers {
+                    self.event(amqp::Event::Rejected { channel, first: seq, last: seq });
+                }
+            }
+            Waits::Login(token)
+            | Waits::Vhost(token, _)
+            | Waits::Done(token)
+            | Waits::Declared(token)
+            | Waits::Topic(token, ..)
+            | Waits::Counts(token)
+            | Waits::DeleteCounts(token, ..)
+            | Waits::Deleted(token, _)
+            | Waits::Found(token, _)
+            | Waits::Purged(token)
+            | Waits::Attached(token, ..)
+            | Waits::PullAttached(token, ..)
+            | Waits::Taken(token)
+            | Waits::CommitPublished(token, ..)
+            | Waits::CommitSettled(token) => self.reply(token, amqp::Reply::Refused(why)),
+        }
+    }
+
+    /// Something is looked at again.
+    pub(crate) fn again(&mut self, waits: Waits) {
+        if let Waits::Topic(token, queue, looks) = waits {
+            self.look_for_topic(token, queue, looks);
+        }
+    }
+
+    /// A declared queue is answered once its topic is there.
+    fn look_for_topic(&mut self, token: Token, queue: Arc<Queue>, looks: u32) {
+        let entry = self.directory.queue(queue.id);
+        if let Some(partition) = entry.as_ref().and_then(|entry| entry.partition(self.catalog.as_ref())) {
+            return self.ask(Request::DescribeQueues(vec![partition]), Waits::Counts(token));
+        }
+        if looks >= TOPIC_LOOKS_MAX {
+            return self.reply(token, amqp::Reply::Refused(unavailable(Unavailable::Busy)));
+        }
+        if looks > 0 {
+            let at = self.now.monotonic_ms + TOPIC_LOOK_MS;
+            if looks > 1 {
+                return self.later.push_back((at, Waits::Topic(token, queue, looks + 1)));
+            }
+        }
+        // A queue that went while it was declared has no entry any more; what is made for it is found at the next start.
+        let Some(entry) = entry else { return self.reply(token, amqp::Reply::Queue { messages: 0, consumers: 0 }) };
+        let config = topic_config(queue.durable && queue.owner.is_none(), &entry.settings);
+        let topic = NewTopic { name: topic_of(queue.id), partitions: 1, config, internal: true };
+        let create = CreateTopics { topics: vec![topic], validate_only: false };
+        self.ask(Request::CreateTopics(create), Waits::Topic(token, queue, looks + 1));
+    }
+
+    fn delete(&mut self, token: Token, queue: ByteString, if_unused: bool, if_empty: bool, counts: QueueCounts) {
+        let command = DeleteQueue {
+            vhost: self.vhost,
+            name: queue,
+            if_unused,
+            if_empty,
+            consumers: counts.consumers,
+            messages: counts.ready,
+        };
+        self.change(Command::DeleteQueue(command), Waits::Deleted(token, counts.ready));
+    }
+
+    /// A queue was found: goes on with what it was looked for.
+    fn found(&mut self, token: Token, then: Then, queue: &Queue) {
+        let entry = self.directory.queue(queue.id);
+        let there = entry.and_then(|entry| Some((entry.partition(self.catalog.as_ref())?, entry)));
+        let Some((partition, entry)) = there else {
+            return self.reply(token, amqp::Reply::Refused(unavailable(Unavailable::Busy)));
+        };
+        match then {
+            Then::Purge => self.ask(Request::Purge(partition), Waits::Purged(token)),
+            Then::Get { channel, no_ack } => {
+                let known = self.channels.get(&channel).and_then(|open| open.pulls.get(&(partition, no_ack)).copied());
+                match known {
+                    Some(consumer) => self.take(token, partition, consumer),
+                    None => {
+                        let consumer = ConsumerSpec { credit: Some(0), settles: no_ack, ..ConsumerSpec::default() };
+                        let attach = Attach { queue: partition, consumer };
+                        self.ask(Request::Attach(attach), Waits::PullAttached(token, channel, partition, no_ack));
+                    }
+                }
+            }
+            Then::Consume(channel, consume) => self.consume(token, channel, consume, partition, entry),
+        }
+    }
+
+    fn consume(
+        &mut self,
+        token: Token,
+        channel: ChannelRef,
+        consume: Consume,
+        partition: PartitionId,
+        entry: Arc<QueueEntry>,
+    ) {
+        let refused = |why| amqp::Reply::Refused(why);
+        if entry.queue.kind == QueueKind::Stream {
+            return self.reply(token, refused(Refusal::not_implemented("consuming streams")));
+        }
+        let vhost_name = self.vhost_name.clone();
+        let named = polylogue_amqp_model::Named { kind: Resource::Queue, name: &entry.queue.name, vhost: &vhost_name };
+        let settings = arguments(&consume.arguments)
+            .and_then(|arguments| ConsumerSettings::of(entry.queue.kind, &arguments, &named).map_err(refusal));
+        let settings = match settings {
+            Ok(settings) => settings,
+            Err(why) => return self.reply(token, refused(why)),
+        };
+        let priority = settings.priority.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
+        let consumer = ConsumerSpec {
+            priority,
+            prefetch: if consume.no_ack { 0 } else { consume.deliveries_max },
+            credit: Some(WINDOW_MESSAGES),
+            settles: consume.no_ack,
+            exclusive: consume.exclusive,
+            ..ConsumerSpec::default()
+        };
+        let attach = Attach { queue: partition, consumer };
+        self.ask(Request::Attach(attach), Waits::Attached(token, channel, consume, entry));
+    }
+
+    fn attached(
+        &mut self,
+        token: Token,
+        channel: ChannelRef,
+        consume: Consume,
+        entry: Arc<QueueEntry>,
+        attached: Result<ConsumerId, AttachError>,
+    ) {
+        let queue = Named { kind: Kind::Queue, name: entry.queue.name.as_bytes(), vhost: self.vhost_name.as_bytes() };
+        let why = match attached {
+            Ok(id) => {
+                let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(id)) };
+                open.consumers.insert(consume.consumer, Consumer { id, entry, no_ack: consume.no_ack, owed: 0 });
+                self.consumers.insert(id, (channel, consume.consumer));
+                return self.reply(token, amqp::Reply::Done);
+            }
+            Err(AttachError::UnknownQueue) => Refusal::missing(queue),
+            Err(AttachError::Exclusive) => Refusal::exclusive_use(queue),
+            Err(AttachError::Unavailable(why)) => unavailable(why),
+        };
+        self.reply(token, amqp::Reply::Refused(why));
+    }
+
+    fn pull_attached(
+        &mut self,
+        token: Token,
+        channel: ChannelRef,
+        queue: PartitionId,
+        no_ack: bool,
+        attached: Result<ConsumerId, AttachError>,
+    ) {
+        match attached {
+            Ok(id) => {
+                let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(id)) };
+                open.pulls.insert((queue, no_ack), id);
+                self.consumers.insert(id, (channel, NO_CONSUMER));
+                self.take(token, queue, id);
+            }
+            Err(AttachError::Unavailable(why)) => self.reply(token, amqp::Reply::Refused(unavailable(why))),
+            Err(_) => self.reply(token, amqp::Reply::Message(None)),
+        }
+    }
+
+    fn take(&mut self, token: Token, queue: PartitionId, consumer: ConsumerId) {
+        self.ask(Request::Take(Take { queue, consumer, messages_max: 1 }), Waits::Taken(token));
+    }
+
+    fn commit_settles(
+        &mut self,
+        token: Token,
+        channel: ChannelRef,
+        settled: &[(amqp::Verdict, Vec<amqp::Run>)],
+        results: &[Result<(), PublishError>],
+    ) {
+        if results.iter().any(Result::is_err) {
+            return self.reply(token, amqp::Reply::Refused(Refusal::partial_tx()));
+        }
+        let mut settlements = Vec::new();
+        for (verdict, runs) in settled {
+            settlements.extend(self.settlements(channel, *verdict, runs));
+        }
+        self.ask(Request::Settle(SettleRequest { settlements, wait: true }), Waits::CommitSettled(token));
+        self.release_held(channel);
+    }
+}

@@ -1,0 +1,218 @@
+//! What clients publish: routed here, written in batches, confirmed when it is durable.
+
+use crate::connection::Connection;
+use crate::convert::View;
+use crate::message::store;
+use crate::operation::Waits;
+use bytes::Bytes;
+use polylogue_amqp::codec::MethodId;
+use polylogue_amqp::refusal::{Kind, Named, Refusal};
+use polylogue_amqp::request::{self as amqp, ChannelRef, Publish};
+use polylogue_amqp_model::{Access, QueueKind, Resource};
+use polylogue_api::{Ack, PUBLISH_MESSAGES_MAX, PublishError, PublishMessage, PublishRequest, Request, Target};
+use polylogue_record::envelope::{EntryFlags, Form};
+use polylogue_router::{Entry, Message};
+use polylogue_types::TimestampMs;
+
+/// `basic.publish`: class 60, method 40.
+const PUBLISH: MethodId = MethodId { class: 60, method: 40 };
+/// The delivery mode that asks for a message to outlive a restart.
+const PERSISTENT: u8 = 2;
+/// The highest priority without any; higher ones of a quorum queue count as high (RabbitMQ 4.0).
+const QUORUM_NORMAL_MAX: u8 = 4;
+/// Bytes of messages that go to the broker in one request, unless one alone is larger.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// Messages on their way to the broker, those that somebody waits for and the others: each in the order in which they came.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    /// With the channel and the number of each.
+    confirmed: (Vec<PublishMessage>, Vec<(ChannelRef, u64)>),
+    others: Vec<PublishMessage>,
+    bytes: usize,
+}
+
+/// Where a message goes, as far as its exchange was found.
+struct Routed {
+    message: PublishMessage,
+    is_routed: bool,
+}
+
+impl Connection {
+    /// Takes a message. Refused, its channel goes.
+    pub(crate) fn publish(&mut self, channel: ChannelRef, publish: Publish) {
+        let routed = match self.route(&publish) {
+            Ok(routed) => routed,
+            Err(refusal) => {
+                return self.event(amqp::Event::CloseChannel { channel, method: PUBLISH, refusal });
+            }
+        };
+        if !routed.is_routed && publish.mandatory {
+            self.return_message(channel, &publish);
+        }
+        if routed.message.queues.is_empty() {
+            if let Some(seq) = publish.seq {
+                self.event(amqp::Event::Confirmed { channel, first: seq, last: seq });
+            }
+            return;
+        }
+        self.batch.bytes += routed.message.bytes.len();
+        match publish.seq {
+            Some(seq) => {
+                self.batch.confirmed.0.push(routed.message);
+                self.batch.confirmed.1.push((channel, seq));
+            }
+            None => self.batch.others.push(routed.message),
+        }
+        let count = self.batch.confirmed.0.len() + self.batch.others.len();
+        if self.batch.bytes >= BATCH_BYTES_MAX || count >= PUBLISH_MESSAGES_MAX {
+            self.flush_batch();
+        }
+    }
+
+    /// A message that reached no queue goes back.
+    pub(crate) fn return_message(&mut self, channel: ChannelRef, publish: &Publish) {
+        self.event(amqp::Event::Return {
+            channel,
+            exchange: publish.exchange.clone(),
+            routing_key: publish.routing_key.clone(),
+            properties: publish.properties.raw().clone(),
+            payload: amqp::Payload::from(joined(&publish.body)),
+        });
+    }
+
+    /// Hands what was published to the broker.
+    pub(crate) fn flush_batch(&mut self) {
+        self.batch.bytes = 0;
+        if !self.batch.others.is_empty() {
+            let messages = std::mem::take(&mut self.batch.others);
+            self.ask(Request::Publish(PublishRequest { messages, ack: Ack::None }), Waits::Nothing);
+        }
+        if !self.batch.confirmed.0.is_empty() {
+            let (messages, numbers) = std::mem::take(&mut self.batch.confirmed);
+            let request = PublishRequest { messages, ack: Ack::Committed };
+            self.ask(Request::Publish(request), Waits::Confirms(numbers));
+        }
+    }
+
+    /// Messages that somebody waited for have their outcome.
+    pub(crate) fn confirmed(&mut self, numbers: &[(ChannelRef, u64)], results: &[Result<(), PublishError>]) {
+        let mut at = 0;
+        while let Some((channel, first)) = numbers.get(at).copied() {
+            let is_there = results.get(at).is_some_and(Result::is_ok);
+            let mut last = first;
+            at += 1;
+            while numbers.get(at) == Some(&(channel, last + 1))
+                && results.get(at).is_some_and(Result::is_ok) == is_there
+            {
+                last += 1;
+                at += 1;
+            }
+            self.event(match is_there {
+                true => amqp::Event::Confirmed { channel, first, last },
+                false => amqp::Event::Rejected { channel, first, last },
+            });
+        }
+    }
+
+    /// A message with its queues.
+    pub(crate) fn message_of(&mut self, publish: &Publish) -> Result<PublishMessage, Refusal> {
+        self.route(publish).map(|routed| routed.message)
+    }
+
+    fn route(&mut self, publish: &Publish) -> Result<Routed, Refusal> {
+        self.check_publish(publish)?;
+        let exchange = publish.exchange.as_ref();
+        let missing = Named { kind: Kind::Exchange, name: exchange, vhost: self.vhost_name.as_bytes() };
+        let directory = self.directory.clone();
+        let routes = directory.router().load();
+        let entry = routes.entry(self.vhost, exchange).ok_or_else(|| Refusal::missing(missing))?;
+        if let Entry::Exchange(found) = entry
+            && found.internal
+        {
+            return Err(Refusal::internal_exchange(missing));
+        }
+        let more = publish.cc.iter().chain(&publish.bcc).map(Bytes::as_ref);
+        let keys: Vec<&[u8]> = std::iter::once(publish.routing_key.as_ref()).chain(more).collect();
+        let view = View::new(&publish.properties);
+        let random = self.now.wall_ms as u64 ^ self.id.rotate_left(32);
+        let message = Message { keys: &keys, view: &view, random, released: false };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let now_ms = self.now.wall_ms;
+        let outcome = routes.route(entry, message, &mut scratch);
+        let mut is_routed = outcome.is_routed();
+        let mut queues = Vec::with_capacity(outcome.queues.len());
+        for routed in outcome.queues {
+            queues.extend(self.target(routed.queue, publish, now_ms));
+        }
+        let delays: Vec<_> = outcome.delayed.to_vec();
+        let mut deliver_at = None;
+        for delayed in delays {
+            // Where it goes once its time has come is settled now; it waits in the queues.
+            let Some(entry) = routes.entry_by_id(delayed.exchange) else { continue };
+            let released = Message { released: true, ..message };
+            let outcome = routes.route(entry, released, &mut scratch);
+            deliver_at = Some(now_ms.saturating_add_unsigned(delayed.delay_ms));
+            for routed in outcome.queues {
+                let target = self.target(routed.queue, publish, now_ms);
+                queues.extend(target.filter(|target| queues.iter().all(|one: &Target| one.queue != target.queue)));
+            }
+        }
+        is_routed &= !queues.is_empty();
+        self.scratch = scratch;
+        let transient = publish.properties.delivery_mode != Some(PERSISTENT);
+        let message = PublishMessage {
+            queues,
+            form: Form::AmqpMessage,
+            flags: EntryFlags::NONE.with_if(transient, EntryFlags::TRANSIENT),
+            bytes: store(exchange, publish.routing_key.as_ref(), publish.properties.raw(), publish.body.pieces()),
+            timestamp: now_ms,
+            key_hash: None,
+            deliver_at,
+        };
+        Ok(Routed { message, is_routed })
+    }
+
+    /// That the user may publish there.
+    fn check_publish(&mut self, publish: &Publish) -> Result<(), Refusal> {
+        let rights = self.directory.rights();
+        if self.allowed.0 != rights {
+            self.allowed = (rights, polylogue_types::Map::default());
+        }
+        let name = crate::convert::name(&publish.exchange)?;
+        let world = self.directory.world();
+        if !self.allowed.1.contains_key(publish.exchange.as_ref()) {
+            let checked = world.check(&self.user, self.vhost, Access::Write, Resource::Exchange, &name);
+            checked.map_err(crate::convert::refusal)?;
+            self.allowed.1.insert(Bytes::copy_from_slice(publish.exchange.as_ref()), ());
+        }
+        if world.topic_permission(self.vhost, &self.user, &name).is_some() {
+            let key = crate::convert::name(&publish.routing_key)?;
+            let checked = world.check_topic(&self.user, self.vhost, Access::Write, &name, &key, None);
+            checked.map_err(crate::convert::refusal)?;
+        }
+        Ok(())
+    }
+
+    /// How a message stands in a queue. `None` for a queue that is going.
+    fn target(&self, queue: polylogue_router::QueueId, publish: &Publish, now_ms: TimestampMs) -> Option<Target> {
+        let entry = self.directory.queue(queue)?;
+        let partition = entry.partition(self.catalog.as_ref())?;
+        let lives_ms = [publish.expiration_ms, entry.settings.message_ttl_ms].into_iter().flatten().min();
+        let priority = publish.properties.priority.unwrap_or(0);
+        let priority = match entry.settings.kind {
+            QueueKind::Quorum => Some(u8::from(priority > QUORUM_NORMAL_MAX)),
+            _ => entry.settings.max_priority.map(|max| priority.min(max)),
+        };
+        let expires_at = lives_ms.map(|ms| now_ms.saturating_add_unsigned(ms));
+        Some(Target { queue: partition, priority: priority.filter(|p| *p > 0), expires_at })
+    }
+}
+
+/// A body in one piece.
+fn joined(body: &amqp::Body) -> Bytes {
+    match body {
+        amqp::Body::One(piece) => piece.clone(),
+        amqp::Body::Many(pieces) => pieces.concat().into(),
+    }
+}

@@ -1,0 +1,227 @@
+//! Users, what they may do, and which permission each operation needs.
+//!
+//! | operation | needs |
+//! |---|---|
+//! | `queue.declare` | configure the queue; a new one with a dead-letter exchange also read the queue and write the exchange |
+//! | `queue.delete` | configure the queue |
+//! | `queue.purge`, `basic.get`, `basic.consume` | read the queue |
+//! | `exchange.declare` | configure it; a new one with an alternate exchange also read it and write the alternate |
+//! | `exchange.delete` | configure it |
+//! | bind, unbind | write the destination, read the source; on a topic exchange also read the topic |
+//! | `basic.publish` | write the exchange; on a topic exchange also write the topic |
+//! | passive declarations | any of the three |
+//!
+//! The default exchange is called `amq.default` in permissions. An operation that is refused for a user without any permission in
+//! the virtual host is refused like one whose pattern does not match. Topic permissions forbid: without one everything goes.
+
+use crate::error::{Code, Named, Refused, Resource};
+use crate::password::PasswordHash;
+use crate::pattern::{Pattern, matches_expanded};
+use crate::world::World;
+use bytestring::ByteString;
+use polylogue_router::VhostId;
+use std::fmt;
+
+/// A user.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct User {
+    /// The login name.
+    pub name: ByteString,
+    /// How a password is recognised.
+    pub password: PasswordHash,
+    /// `administrator`, `monitoring`, `policymaker`, `management`, `impersonator`, or others.
+    pub tags: Vec<ByteString>,
+    /// `max-connections`; `None` for no limit.
+    pub connections_max: Option<u64>,
+    /// `max-channels`; `None` for no limit.
+    pub channels_max: Option<u64>,
+}
+
+impl User {
+    /// Whether the user has a tag.
+    #[must_use]
+    pub fn has_tag(&self, tag: &str) -> bool {
+        self.tags.iter().any(|own| own == tag)
+    }
+}
+
+/// What a user limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UserLimit {
+    /// `max-connections`
+    Connections,
+    /// `max-channels`
+    Channels,
+}
+
+impl UserLimit {
+    /// By its name in the management API.
+    #[must_use]
+    pub fn named(name: &str) -> Option<UserLimit> {
+        match name {
+            "max-connections" => Some(UserLimit::Connections),
+            "max-channels" => Some(UserLimit::Channels),
+            _ => None,
+        }
+    }
+}
+
+/// What a user may do in a virtual host: patterns of names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Permission {
+    /// Declare and delete.
+    pub configure: Pattern,
+    /// Publish to, bind to.
+    pub write: Pattern,
+    /// Consume from, bind from.
+    pub read: Pattern,
+}
+
+/// What a user may publish to and bind with at a topic exchange: patterns of routing keys, which may name `{username}`, `{vhost}` and
+/// `{client_id}`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TopicPermission {
+    /// Publish with.
+    pub write: Pattern,
+    /// Bind with.
+    pub read: Pattern,
+}
+
+/// What an operation does to a queue or an exchange.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// It makes or deletes it.
+    Configure,
+    /// It puts something in.
+    Write,
+    /// It takes something out.
+    Read,
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Access::Configure => "configure",
+            Access::Write => "write",
+            Access::Read => "read",
+        })
+    }
+}
+
+impl Permission {
+    fn of(&self, access: Access) -> &Pattern {
+        match access {
+            Access::Configure => &self.configure,
+            Access::Write => &self.write,
+            Access::Read => &self.read,
+        }
+    }
+}
+
+/// The name of an exchange as permissions see it.
+fn permission_name(resource: Resource, name: &str) -> &str {
+    if resource == Resource::Exchange && name.is_empty() { "amq.default" } else { name }
+}
+
+impl World {
+    /// That a user may be in a virtual host, as `connection.open` asks.
+    ///
+    /// # Errors
+    /// 530 when there is no such virtual host, or the user has no permission in it.
+    pub fn check_vhost(&self, user: &str, vhost: &str) -> Result<VhostId, Refused> {
+        let not_allowed = |text| Refused::new(Code::NotAllowed, text);
+        let Some(found) = self.vhost_named(vhost) else {
+            return Err(not_allowed(format!("vhost {vhost} not found")));
+        };
+        if self.permission(found.id, user).is_none() {
+            return Err(not_allowed(format!("access to vhost '{vhost}' refused for user '{user}'")));
+        }
+        Ok(found.id)
+    }
+
+    /// That a user may have one more connection in a virtual host, beside those that are there.
+    ///
+    /// # Errors
+    /// 530 at the virtual host's limit or the user's.
+    pub fn check_connections(&self, user: &str, vhost: VhostId, in_vhost: u64, of_user: u64) -> Result<(), Refused> {
+        let not_allowed = |text| Err(Refused::new(Code::NotAllowed, text));
+        let host = self.vhost(vhost);
+        if let Some((max, name)) = host.and_then(|host| Some((host.connections_max?, &host.name)))
+            && in_vhost >= max
+        {
+            let text =
+                format!("access to vhost '{name}' refused for user '{user}': connection limit ({max}) is reached");
+            return not_allowed(text);
+        }
+        match self.user(user).and_then(|user| user.connections_max) {
+            Some(max) if of_user >= max => {
+                not_allowed(format!("Connection refused for user '{user}': user connection limit ({max}) is reached"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a user may do something to a queue or an exchange of this name.
+    #[must_use]
+    pub fn may(&self, user: &str, vhost: VhostId, access: Access, resource: Resource, name: &str) -> bool {
+        let name = permission_name(resource, name);
+        self.permission(vhost, user).is_some_and(|permission| permission.of(access).matches(name))
+    }
+
+    /// That a user may.
+    ///
+    /// # Errors
+    /// 403
+    pub fn check(
+        &self,
+        user: &str,
+        vhost: VhostId,
+        access: Access,
+        resource: Resource,
+        name: &str,
+    ) -> Result<(), Refused> {
+        if self.may(user, vhost, access, resource, name) {
+            return Ok(());
+        }
+        let named = Named { kind: resource, name: permission_name(resource, name), vhost: self.vhost_name(vhost) };
+        Err(Refused::access(format!("{access} access to {named} refused for user '{user}'")))
+    }
+
+    /// That a user may look at a queue or an exchange: any permission on its name does.
+    ///
+    /// # Errors
+    /// 403
+    pub fn check_any(&self, user: &str, vhost: VhostId, resource: Resource, name: &str) -> Result<(), Refused> {
+        let any = [Access::Configure, Access::Write, Access::Read];
+        if any.into_iter().any(|access| self.may(user, vhost, access, resource, name)) {
+            return Ok(());
+        }
+        self.check(user, vhost, Access::Configure, resource, name)
+    }
+
+    /// That a user may use a routing key at a topic exchange. `client` is the id of an MQTT client.
+    ///
+    /// # Errors
+    /// 403
+    pub fn check_topic(
+        &self,
+        user: &str,
+        vhost: VhostId,
+        access: Access,
+        exchange: &str,
+        key: &str,
+        client: Option<&str>,
+    ) -> Result<(), Refused> {
+        let Some(permission) = self.topic_permission(vhost, user, exchange) else { return Ok(()) };
+        let host = self.vhost_name(vhost);
+        let variables = [("username", user), ("vhost", host), ("client_id", client.unwrap_or_default())];
+        let variables = if client.is_some() { &variables[..] } else { &variables[..2] };
+        let pattern = if access == Access::Write { &permission.write } else { &permission.read };
+        if matches_expanded(pattern, variables, key) {
+            return Ok(());
+        }
+        Err(Refused::access(format!(
+            "{access} access to topic '{key}' in exchange '{exchange}' in vhost '{host}' refused for user '{user}'"
+        )))
+    }
+}

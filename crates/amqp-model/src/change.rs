@@ -1,0 +1,462 @@
+//! The records of the declared world, and the chunks of its checkpoint.
+//!
+//! ```text
+//! record    u8 version = 1, u32 count, count times change, bytes record of the router (empty for none)
+//! change    u8 tag, then
+//!    1 virtual host           u32 id, text name, text description, texts tags, u8 default type of queues (0 none, else as below),
+//!                             u8 tracing, text metadata, number most connections, number most queues
+//!    2 virtual host removed   u32 id; with all that is in it
+//!    3 user                   text name, u8 hash function (1 MD5, 2 SHA-256, 3 SHA-512), bytes hash, texts tags,
+//!                             number most connections, number most channels
+//!    4 user removed           text name; with the permissions
+//!    5 permission             u32 virtual host, text user, text configure, text write, text read
+//!    6 permission removed     u32 virtual host, text user
+//!    7 topic permission       u32 virtual host, text user, text exchange, text write, text read
+//!    8 topic perm. removed    u32 virtual host, text user, text exchange
+//!    9 parameter              u32 virtual host, text component, text name, text value
+//!   10 parameter removed      u32 virtual host, text component, text name
+//!   11 global parameter       text name, text value
+//!   12 global param. removed  text name
+//!   13 policy                 u32 virtual host, u8 operator, text name, text pattern, u8 for what, i64 priority, text definition
+//!   14 policy removed         u32 virtual host, u8 operator, text name
+//!   15 queue                  u64 id, u32 virtual host, text name, u8 type (1 classic, 2 quorum, 3 stream), u8 bits (1 durable,
+//!                             2 auto-delete, 4 exclusive), u64 owner (0 when not exclusive), arguments, text who declared it
+//!   16 queue removed          u64 id, u8 why
+//!   17 restarted              nothing; what is not durable goes
+//!   18 counters               u32 next virtual host, u64 next queue; in checkpoints only
+//!
+//! text      u32 length, UTF-8        texts  u32 count, count times text        values, metadata and definitions are JSON
+//! number    u8 0 for none, or u8 1 and u64
+//! arguments u32 count, count times: bytes name, u8 letter, u8 kind of value, value
+//!    0 nothing  1 bool u8  2 i64  3 f64 bits u64  4 decimal u8 and i32  5 seconds u64  6 bytes  7 u8 letter and bytes
+//!
+//! chunk     u8 version = 1, u32 count = 1, the change that sets it, u32 0         (as a record with this one change)
+//!   id  u8 tag of that change, then what names it there: 1 u32 id | 3 text | 5 u32, text | 7 u32, text, text | 9 u32, text, text |
+//!       11 text | 13 u32, u8, text | 15 u64 | 18 nothing
+//!   id  'R' and a chunk id of the router: that chunk
+//! ```
+
+use crate::access::{Permission, TopicPermission, User};
+use crate::json::Json;
+use crate::password::{Hashing, PasswordHash};
+use crate::pattern::Pattern;
+use crate::policy::{ApplyTo, Policy};
+use crate::queue::{Gone, OwnerId, Queue, QueueKind};
+use crate::vhost::Vhost;
+use bytes::Bytes;
+use bytestring::ByteString;
+use polylogue_router::{Argument, QueueId, Value, VhostId};
+use polylogue_types::bin::{BinError, BinReader, BinWriter};
+use std::sync::Arc;
+
+const VERSION: u8 = 1;
+/// What the id of a chunk of the router begins with.
+pub(crate) const ROUTER_CHUNK: u8 = b'R';
+
+/// One change.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Change {
+    Vhost(Arc<Vhost>),
+    VhostRemoved(VhostId),
+    User(Arc<User>),
+    UserRemoved(ByteString),
+    Permission(VhostId, ByteString, Arc<Permission>),
+    PermissionRemoved(VhostId, ByteString),
+    Topic(VhostId, ByteString, ByteString, Arc<TopicPermission>),
+    TopicRemoved(VhostId, ByteString, ByteString),
+    Parameter(VhostId, ByteString, ByteString, Json),
+    ParameterRemoved(VhostId, ByteString, ByteString),
+    Global(ByteString, Json),
+    GlobalRemoved(ByteString),
+    Policy(Arc<Policy>),
+    PolicyRemoved(VhostId, bool, ByteString),
+    Queue(Arc<Queue>),
+    QueueRemoved(QueueId, Gone),
+    Restarted,
+    Counters(u32, u64),
+}
+
+/// What a chunk is about. Ordered as checkpoints list them.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Key {
+    Vhost(VhostId),
+    User(ByteString),
+    Permission(VhostId, ByteString),
+    Topic(VhostId, ByteString, ByteString),
+    Parameter(VhostId, ByteString, ByteString),
+    Global(ByteString),
+    Policy(VhostId, bool, ByteString),
+    Queue(QueueId),
+    Counters,
+}
+
+impl Key {
+    /// What a change sets; `None` for one that removes.
+    pub(crate) fn set_by(change: &Change) -> Option<Key> {
+        Some(match change {
+            Change::Vhost(vhost) => Key::Vhost(vhost.id),
+            Change::User(user) => Key::User(user.name.clone()),
+            Change::Permission(vhost, user, _) => Key::Permission(*vhost, user.clone()),
+            Change::Topic(vhost, user, exchange, _) => Key::Topic(*vhost, user.clone(), exchange.clone()),
+            Change::Parameter(vhost, component, name, _) => Key::Parameter(*vhost, component.clone(), name.clone()),
+            Change::Global(name, _) => Key::Global(name.clone()),
+            Change::Policy(policy) => Key::Policy(policy.vhost, policy.operator, policy.name.clone()),
+            Change::Queue(queue) => Key::Queue(queue.id),
+            Change::Counters(..) => Key::Counters,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut w = BinWriter::new();
+        match self {
+            Key::Vhost(id) => w.u8(1).u32(id.0),
+            Key::User(name) => w.u8(3).str(name),
+            Key::Permission(vhost, user) => w.u8(5).u32(vhost.0).str(user),
+            Key::Topic(vhost, user, exchange) => w.u8(7).u32(vhost.0).str(user).str(exchange),
+            Key::Parameter(vhost, component, name) => w.u8(9).u32(vhost.0).str(component).str(name),
+            Key::Global(name) => w.u8(11).str(name),
+            Key::Policy(vhost, operator, name) => w.u8(13).u32(vhost.0).u8(u8::from(*operator)).str(name),
+            Key::Queue(id) => w.u8(15).u64(id.0),
+            Key::Counters => w.u8(18),
+        };
+        Bytes::from(w.out)
+    }
+}
+
+/// Writes a record.
+pub(crate) fn encode(changes: &[Change], router: Option<&[u8]>) -> Bytes {
+    let mut w = BinWriter::new();
+    w.u8(VERSION).u32(changes.len() as u32);
+    changes.iter().for_each(|change| encode_change(change, &mut w));
+    w.bytes(router.unwrap_or_default());
+    Bytes::from(w.out)
+}
+
+/// Reads a record: its changes, and the router's part where there is one.
+pub(crate) fn decode(record: &[u8]) -> Result<(Vec<Change>, Option<&[u8]>), BinError> {
+    let mut r = BinReader::new(record);
+    if r.u8("version")? != VERSION {
+        return Err(BinError { field: "version" });
+    }
+    let count = r.count(1, "changes")?;
+    let mut changes = Vec::new();
+    for _ in 0..count {
+        changes.push(decode_change(&mut r)?);
+    }
+    let router = r.bytes("record of the router")?;
+    r.end("record of the declared world")?;
+    Ok((changes, (!router.is_empty()).then_some(router)))
+}
+
+fn encode_change(change: &Change, w: &mut BinWriter) {
+    match change {
+        Change::Vhost(vhost) => encode_vhost(vhost, w.u8(1)),
+        Change::VhostRemoved(id) => _ = w.u8(2).u32(id.0),
+        Change::User(user) => encode_user(user, w.u8(3)),
+        Change::UserRemoved(name) => _ = w.u8(4).str(name),
+        Change::Permission(vhost, user, p) => {
+            w.u8(5).u32(vhost.0).str(user).str(p.configure.text()).str(p.write.text()).str(p.read.text());
+        }
+        Change::PermissionRemoved(vhost, user) => _ = w.u8(6).u32(vhost.0).str(user),
+        Change::Topic(vhost, user, exchange, p) => {
+            w.u8(7).u32(vhost.0).str(user).str(exchange).str(p.write.text()).str(p.read.text());
+        }
+        Change::TopicRemoved(vhost, user, exchange) => _ = w.u8(8).u32(vhost.0).str(user).str(exchange),
+        Change::Parameter(vhost, component, name, value) => {
+            w.u8(9).u32(vhost.0).str(component).str(name).str(value.text());
+        }
+        Change::ParameterRemoved(vhost, component, name) => _ = w.u8(10).u32(vhost.0).str(component).str(name),
+        Change::Global(name, value) => _ = w.u8(11).str(name).str(value.text()),
+        Change::GlobalRemoved(name) => _ = w.u8(12).str(name),
+        Change::Policy(policy) => encode_policy(policy, w.u8(13)),
+        Change::PolicyRemoved(vhost, operator, name) => {
+            w.u8(14).u32(vhost.0).u8(u8::from(*operator)).str(name);
+        }
+        Change::Queue(queue) => encode_queue(queue, w.u8(15)),
+        Change::QueueRemoved(id, gone) => _ = w.u8(16).u64(id.0).u8(gone_number(*gone)),
+        Change::Restarted => _ = w.u8(17),
+        Change::Counters(vhost, queue) => _ = w.u8(18).u32(*vhost).u64(*queue),
+    }
+}
+
+fn decode_change(r: &mut BinReader<'_>) -> Result<Change, BinError> {
+    Ok(match r.u8("kind of change")? {
+        1 => Change::Vhost(Arc::new(decode_vhost(r)?)),
+        2 => Change::VhostRemoved(vhost_id(r)?),
+        3 => Change::User(Arc::new(decode_user(r)?)),
+        4 => Change::UserRemoved(text(r, "user")?),
+        5 => {
+            let (vhost, user) = (vhost_id(r)?, text(r, "user")?);
+            let mut pattern =
+                || Pattern::permission(text(r, "permission")?).map_err(|_| BinError { field: "permission" });
+            let permission = Permission { configure: pattern()?, write: pattern()?, read: pattern()? };
+            Change::Permission(vhost, user, Arc::new(permission))
+        }
+        6 => Change::PermissionRemoved(vhost_id(r)?, text(r, "user")?),
+        7 => {
+            let (vhost, user, exchange) = (vhost_id(r)?, text(r, "user")?, text(r, "exchange")?);
+            let field = "topic permission";
+            let mut pattern = || Pattern::topic(text(r, field)?).map_err(|_| BinError { field });
+            let permission = TopicPermission { write: pattern()?, read: pattern()? };
+            Change::Topic(vhost, user, exchange, Arc::new(permission))
+        }
+        8 => Change::TopicRemoved(vhost_id(r)?, text(r, "user")?, text(r, "exchange")?),
+        9 => Change::Parameter(
+            vhost_id(r)?,
+            text(r, "component")?,
+            text(r, "parameter")?,
+            json(r, "value of a parameter")?,
+        ),
+        10 => Change::ParameterRemoved(vhost_id(r)?, text(r, "component")?, text(r, "parameter")?),
+        11 => Change::Global(text(r, "global parameter")?, json(r, "value of a global parameter")?),
+        12 => Change::GlobalRemoved(text(r, "global parameter")?),
+        13 => Change::Policy(Arc::new(decode_policy(r)?)),
+        14 => Change::PolicyRemoved(vhost_id(r)?, r.u8("operator policy")? != 0, text(r, "policy")?),
+        15 => Change::Queue(Arc::new(decode_queue(r)?)),
+        16 => Change::QueueRemoved(QueueId(r.u64("queue id")?), decode_gone(r)?),
+        17 => Change::Restarted,
+        18 => Change::Counters(r.u32("next virtual host")?, r.u64("next queue")?),
+        _ => return Err(BinError { field: "kind of change" }),
+    })
+}
+
+fn text(r: &mut BinReader<'_>, field: &'static str) -> Result<ByteString, BinError> {
+    Ok(ByteString::from(r.str(field)?))
+}
+
+fn json(r: &mut BinReader<'_>, field: &'static str) -> Result<Json, BinError> {
+    Json::from_text(r.str(field)?).map_err(|_| BinError { field })
+}
+
+/// An id that a later one can follow.
+fn vhost_id(r: &mut BinReader<'_>) -> Result<VhostId, BinError> {
+    let field = "virtual host";
+    let id = r.u32(field)?;
+    if id < u32::MAX { Ok(VhostId(id)) } else { Err(BinError { field }) }
+}
+
+fn encode_texts(texts: &[ByteString], w: &mut BinWriter) {
+    w.u32(texts.len() as u32);
+    texts.iter().for_each(|text| _ = w.str(text));
+}
+
+fn decode_texts(r: &mut BinReader<'_>, field: &'static str) -> Result<Vec<ByteString>, BinError> {
+    let count = r.count(4, field)?;
+    (0..count).map(|_| text(r, field)).collect()
+}
+
+fn encode_number(number: Option<u64>, w: &mut BinWriter) {
+    match number {
+        None => _ = w.u8(0),
+        Some(number) => _ = w.u8(1).u64(number),
+    }
+}
+
+fn decode_number(r: &mut BinReader<'_>, field: &'static str) -> Result<Option<u64>, BinError> {
+    Ok(if r.u8(field)? == 0 { None } else { Some(r.u64(field)?) })
+}
+
+fn kind_number(kind: QueueKind) -> u8 {
+    match kind {
+        QueueKind::Classic => 1,
+        QueueKind::Quorum => 2,
+        QueueKind::Stream => 3,
+    }
+}
+
+fn kind_of(number: u8) -> Result<QueueKind, BinError> {
+    Ok(match number {
+        1 => QueueKind::Classic,
+        2 => QueueKind::Quorum,
+        3 => QueueKind::Stream,
+        _ => return Err(BinError { field: "type of a queue" }),
+    })
+}
+
+fn gone_number(gone: Gone) -> u8 {
+    match gone {
+        Gone::Asked => 1,
+        Gone::AutoDelete => 2,
+        Gone::Expired => 3,
+        Gone::Owner => 4,
+        Gone::Restart => 5,
+        Gone::Vhost => 6,
+    }
+}
+
+fn decode_gone(r: &mut BinReader<'_>) -> Result<Gone, BinError> {
+    let field = "why a queue went";
+    Ok(match r.u8(field)? {
+        1 => Gone::Asked,
+        2 => Gone::AutoDelete,
+        3 => Gone::Expired,
+        4 => Gone::Owner,
+        5 => Gone::Restart,
+        6 => Gone::Vhost,
+        _ => return Err(BinError { field }),
+    })
+}
+
+fn encode_vhost(vhost: &Vhost, w: &mut BinWriter) {
+    w.u32(vhost.id.0).str(&vhost.name).str(&vhost.description);
+    encode_texts(&vhost.tags, w);
+    w.u8(vhost.default_queue_type.map_or(0, kind_number)).u8(u8::from(vhost.tracing)).str(vhost.metadata.text());
+    encode_number(vhost.connections_max, w);
+    encode_number(vhost.queues_max, w);
+}
+
+fn decode_vhost(r: &mut BinReader<'_>) -> Result<Vhost, BinError> {
+    let (id, name, description) = (vhost_id(r)?, text(r, "virtual host")?, text(r, "description")?);
+    let tags = decode_texts(r, "tags")?;
+    let default_queue_type = match r.u8("default type of queues")? {
+        0 => None,
+        number => Some(kind_of(number)?),
+    };
+    Ok(Vhost {
+        id,
+        name,
+        description,
+        tags,
+        default_queue_type,
+        tracing: r.u8("tracing")? != 0,
+        metadata: json(r, "metadata")?,
+        connections_max: decode_number(r, "limit of connections")?,
+        queues_max: decode_number(r, "limit of queues")?,
+    })
+}
+
+fn encode_user(user: &User, w: &mut BinWriter) {
+    let function = match user.password.hashing {
+        Hashing::Md5 => 1,
+        Hashing::Sha256 => 2,
+        Hashing::Sha512 => 3,
+    };
+    w.str(&user.name).u8(function).bytes(&user.password.bytes);
+    encode_texts(&user.tags, w);
+    encode_number(user.connections_max, w);
+    encode_number(user.channels_max, w);
+}
+
+fn decode_user(r: &mut BinReader<'_>) -> Result<User, BinError> {
+    let name = text(r, "user")?;
+    let hashing = match r.u8("hash function")? {
+        1 => Hashing::Md5,
+        2 => Hashing::Sha256,
+        3 => Hashing::Sha512,
+        _ => return Err(BinError { field: "hash function" }),
+    };
+    let bytes = Bytes::copy_from_slice(r.bytes("password hash")?);
+    Ok(User {
+        name,
+        password: PasswordHash { hashing, bytes },
+        tags: decode_texts(r, "tags")?,
+        connections_max: decode_number(r, "limit of connections")?,
+        channels_max: decode_number(r, "limit of channels")?,
+    })
+}
+
+fn apply_to_number(apply_to: ApplyTo) -> u8 {
+    match apply_to {
+        ApplyTo::All => 1,
+        ApplyTo::Queues => 2,
+        ApplyTo::ClassicQueues => 3,
+        ApplyTo::QuorumQueues => 4,
+        ApplyTo::Streams => 5,
+        ApplyTo::Exchanges => 6,
+    }
+}
+
+fn encode_policy(policy: &Policy, w: &mut BinWriter) {
+    w.u32(policy.vhost.0).u8(u8::from(policy.operator)).str(&policy.name).str(policy.pattern.text());
+    w.u8(apply_to_number(policy.apply_to)).i64(policy.priority).str(policy.definition.text());
+}
+
+fn decode_policy(r: &mut BinReader<'_>) -> Result<Policy, BinError> {
+    let (vhost, operator, name) = (vhost_id(r)?, r.u8("operator policy")? != 0, text(r, "policy")?);
+    let field = "pattern of a policy";
+    let pattern = Pattern::policy(text(r, field)?).map_err(|_| BinError { field })?;
+    let apply_to = match r.u8("what a policy is for")? {
+        1 => ApplyTo::All,
+        2 => ApplyTo::Queues,
+        3 => ApplyTo::ClassicQueues,
+        4 => ApplyTo::QuorumQueues,
+        5 => ApplyTo::Streams,
+        6 => ApplyTo::Exchanges,
+        _ => return Err(BinError { field: "what a policy is for" }),
+    };
+    let priority = r.i64("priority of a policy")?;
+    let definition = json(r, "definition of a policy")?;
+    Ok(Policy::build(vhost, operator, name, pattern, apply_to, priority, definition))
+}
+
+fn encode_queue(queue: &Queue, w: &mut BinWriter) {
+    w.u64(queue.id.0).u32(queue.vhost.0).str(&queue.name).u8(kind_number(queue.kind));
+    let bits = [queue.durable, queue.auto_delete, queue.owner.is_some()];
+    w.u8(bits.iter().rev().fold(0, |bits, bit| bits << 1 | u8::from(*bit)));
+    w.u64(queue.owner.map_or(0, |owner| owner.0));
+    encode_arguments(&queue.arguments, w);
+    w.str(&queue.declared_by);
+}
+
+fn decode_queue(r: &mut BinReader<'_>) -> Result<Queue, BinError> {
+    let field = "queue id";
+    let id = r.u64(field)?;
+    if id == u64::MAX {
+        return Err(BinError { field });
+    }
+    let (vhost, name, kind) = (vhost_id(r)?, text(r, "queue")?, kind_of(r.u8("type of a queue")?)?);
+    let bits = r.u8("bits of a queue")?;
+    let owner = r.u64("owner of a queue")?;
+    Ok(Queue {
+        id: QueueId(id),
+        vhost,
+        name,
+        kind,
+        durable: bits & 1 != 0,
+        auto_delete: bits & 2 != 0,
+        owner: (bits & 4 != 0).then_some(OwnerId(owner)),
+        arguments: decode_arguments(r)?,
+        declared_by: text(r, "who declared a queue")?,
+    })
+}
+
+fn encode_arguments(arguments: &[Argument], w: &mut BinWriter) {
+    w.u32(arguments.len() as u32);
+    for argument in arguments {
+        w.bytes(&argument.name).u8(argument.tag);
+        match &argument.value {
+            Value::Void => w.u8(0),
+            Value::Bool(v) => w.u8(1).u8(u8::from(*v)),
+            Value::Int(v) => w.u8(2).i64(*v),
+            Value::Float(v) => w.u8(3).u64(v.to_bits()),
+            Value::Decimal(digits, v) => w.u8(4).u8(*digits).i32(*v),
+            Value::Timestamp(v) => w.u8(5).u64(*v),
+            Value::Bytes(v) => w.u8(6).bytes(v),
+            Value::Nested(tag, v) => w.u8(7).u8(*tag).bytes(v),
+        };
+    }
+}
+
+fn decode_arguments(r: &mut BinReader<'_>) -> Result<Vec<Argument>, BinError> {
+    let count = r.count(6, "arguments")?;
+    let mut arguments = Vec::with_capacity(count);
+    let copy = Bytes::copy_from_slice;
+    for _ in 0..count {
+        let name = copy(r.bytes("name of an argument")?);
+        let tag = r.u8("type of an argument")?;
+        let value = match r.u8("kind of value")? {
+            0 => Value::Void,
+            1 => Value::Bool(r.u8("bool")? != 0),
+            2 => Value::Int(r.i64("integer")?),
+            3 => Value::Float(f64::from_bits(r.u64("float")?)),
+            4 => Value::Decimal(r.u8("digits of a decimal")?, r.i32("decimal")?),
+            5 => Value::Timestamp(r.u64("timestamp")?),
+            6 => Value::Bytes(copy(r.bytes("bytes")?)),
+            7 => Value::Nested(r.u8("array or table")?, copy(r.bytes("array or table")?)),
+            _ => return Err(BinError { field: "kind of value" }),
+        };
+        arguments.push(Argument { name, tag, value });
+    }
+    Ok(arguments)
+}

@@ -1,0 +1,57 @@
+//! What is declared in RabbitMQ's world: virtual hosts, users and what they may do, parameters, policies, queues with their arguments,
+//! exchanges and bindings. AMQP 0-9-1 and the management API stand on it.
+//!
+//! Layer 4. Knows no I/O, no clock, no frames of AMQP, and nothing of messages in queues. [`Model`] is one deterministic state machine
+//! on the log: [`Model::plan`] makes a record of a command, [`Model::apply`] changes state. Exchanges and bindings are kept by
+//! `polylogue_router`, whose records stand inside of ours, so that what belongs together is committed together.
+//!
+//! **Invariants.** Ids are never reused. What is refused changes nothing. Two models that applied the same records are the
+//! same, whether from the beginning or from a checkpoint. Exclusive queues and all else that is not durable are gone after
+//! [`Command::Restarted`]. Error texts are RabbitMQ's wherever clients may see them. Nothing a client or a file of definitions
+//! can say panics.
+//!
+//! Where RabbitMQ 4 refuses what older clients send, this does not: transient queues that are not exclusive, `x-queue-mode`,
+//! `x-queue-version` 1, policies of mirrored queues.
+
+mod access;
+mod arguments;
+mod change;
+mod command;
+mod consume;
+mod death;
+mod definitions;
+mod error;
+mod json;
+mod machine;
+mod password;
+mod pattern;
+mod plan;
+mod policy;
+mod queue;
+mod settings;
+mod table;
+mod vhost;
+mod world;
+
+pub use access::{Access, Permission, TopicPermission, User, UserLimit};
+pub use arguments::{PRIORITY_MAX, RETENTION_ARGUMENT, duration_ms};
+pub use command::{
+    Bind, Caller, Command, DeclareExchange, DeclareQueue, DeleteQueue, Event, Limits, PutUser, PutVhost, Reply, To,
+};
+pub use consume::{ConsumerSettings, FILTERS_MAX, StreamOffset};
+pub use death::{DEATHS_MAX, Death, Deaths, Died, Reason};
+pub use definitions::{DEFINITIONS_BYTES_MAX, Definitions, Product, export};
+pub use error::{Code, Named, REPLY_TEXT_BYTES_MAX, Refused, Resource};
+pub use json::{JSON_BYTES_MAX, Json};
+pub use machine::{Model, Plan};
+pub use password::{HASH_BYTES_MAX, Hashing, PasswordHash, SALT_BYTES};
+pub use pattern::{BACKTRACK_STEPS_MAX, PATTERN_BYTES_MAX, Pattern};
+pub use policy::{ApplyTo, Policy, PolicySpec, merged};
+pub use queue::{Gone, OwnerId, Queue, QueueKind, REPLY_TO, RESERVED_PREFIX, check_exclusive};
+pub use settings::{DELIVERY_LIMIT, DeadLetterStrategy, DelayedRetry, Effective, Overflow, QueueSettings, RetryOn};
+pub use table::{
+    DEPTH_MAX, TableError, arguments_of_json, decode_array, decode_table, encode_array, encode_table,
+    json_of_arguments, type_name,
+};
+pub use vhost::{DEFAULT_VHOST, PREDECLARED, Vhost, VhostLimit};
+pub use world::World;

@@ -1,0 +1,64 @@
+//! Virtual hosts: a namespace with its defaults and limits.
+
+use crate::json::Json;
+use crate::queue::QueueKind;
+use bytestring::ByteString;
+use polylogue_router::VhostId;
+
+/// The virtual host that is there from the beginning.
+pub const DEFAULT_VHOST: &str = "/";
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Vhost {
+    /// Its id; never reused.
+    pub id: VhostId,
+    /// Its name.
+    pub name: ByteString,
+    /// What people say of it.
+    pub description: ByteString,
+    /// Tags, in their order.
+    pub tags: Vec<ByteString>,
+    /// The type of queues that are declared without one, where that type can be what is declared.
+    pub default_queue_type: Option<QueueKind>,
+    /// Whether messages are copied to `amq.rabbitmq.trace`.
+    pub tracing: bool,
+    /// Other metadata: a JSON object, kept to be exported again.
+    pub metadata: Json,
+    /// `max-connections`; `None` for no limit.
+    pub connections_max: Option<u64>,
+    /// `max-queues`; `None` for no limit.
+    pub queues_max: Option<u64>,
+}
+
+/// What a virtual host limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VhostLimit {
+    /// `max-connections`
+    Connections,
+    /// `max-queues`
+    Queues,
+}
+
+impl VhostLimit {
+    /// By its name in the management API.
+    #[must_use]
+    pub fn named(name: &str) -> Option<VhostLimit> {
+        match name {
+            "max-connections" => Some(VhostLimit::Connections),
+            "max-queues" => Some(VhostLimit::Queues),
+            _ => None,
+        }
+    }
+}
+
+/// The names of the exchanges that each virtual host has from the beginning, their types, and whether they are internal. All of
+/// them are durable: clients declare them again as what they are.
+pub const PREDECLARED: [(&str, &str, bool); 6] = [
+    ("amq.direct", "direct", false),
+    ("amq.fanout", "fanout", false),
+    ("amq.topic", "topic", false),
+    ("amq.headers", "headers", false),
+    ("amq.match", "headers", false),
+    ("amq.rabbitmq.trace", "topic", true),
+];

@@ -1,0 +1,450 @@
+//! What is declared beside exchanges and bindings: virtual hosts, users and what they may do, parameters, policies, queues.
+//!
+//! There are two of these: what is committed, and what will be there when all that is on its way is. What they hold is shared. Both
+//! change by [`World::apply`] only, which never fails: a change of what is not there does nothing.
+
+use crate::access::{Permission, TopicPermission, User};
+use crate::change::{Change, Key};
+use crate::json::Json;
+use crate::policy::{Policy, merged, strongest};
+use crate::queue::{Gone, OwnerId, Queue, QueueKind};
+use crate::settings::{Effective, QueueSettings};
+use crate::vhost::Vhost;
+use bytestring::ByteString;
+use polylogue_router::{QueueId, VhostId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+type ByUser<V> = BTreeMap<VhostId, BTreeMap<ByteString, V>>;
+
+/// What a change did.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Did {
+    VhostSet(Arc<Vhost>),
+    VhostRemoved(Arc<Vhost>),
+    UserSet(Arc<User>),
+    UserRemoved(Arc<User>),
+    Permissions(VhostId, ByteString),
+    Parameter(VhostId, ByteString, ByteString, Option<Json>),
+    Global(ByteString, Option<Json>),
+    Policies(VhostId),
+    QueueAdded(Arc<Queue>),
+    QueueRemoved(Arc<Queue>, Gone),
+}
+
+/// What changes did, in order, and which chunks differ.
+#[derive(Default, Debug)]
+pub(crate) struct Effects {
+    pub(crate) did: Vec<Did>,
+    pub(crate) keys: BTreeSet<Key>,
+}
+
+impl Effects {
+    fn note(&mut self, did: Did, key: Key) {
+        self.did.push(did);
+        self.keys.insert(key);
+    }
+}
+
+/// See the module.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct World {
+    vhosts: BTreeMap<VhostId, Arc<Vhost>>,
+    vhost_names: BTreeMap<ByteString, VhostId>,
+    users: BTreeMap<ByteString, Arc<User>>,
+    permissions: ByUser<Arc<Permission>>,
+    topics: ByUser<BTreeMap<ByteString, Arc<TopicPermission>>>,
+    permission_count: usize,
+    parameters: BTreeMap<(VhostId, ByteString, ByteString), Json>,
+    globals: BTreeMap<ByteString, Json>,
+    policies: BTreeMap<(VhostId, bool, ByteString), Arc<Policy>>,
+    queues: BTreeMap<QueueId, Arc<Queue>>,
+    queue_counts: BTreeMap<VhostId, u64>,
+    owned: BTreeSet<(OwnerId, QueueId)>,
+    pub(crate) next_vhost: u32,
+    pub(crate) next_queue: u64,
+}
+
+impl World {
+    /// A virtual host by its id.
+    #[must_use]
+    pub fn vhost(&self, id: VhostId) -> Option<&Arc<Vhost>> {
+        self.vhosts.get(&id)
+    }
+
+    /// A virtual host by its name.
+    #[must_use]
+    pub fn vhost_named(&self, name: &str) -> Option<&Arc<Vhost>> {
+        self.vhosts.get(self.vhost_names.get(name)?)
+    }
+
+    /// The name of a virtual host; empty when it is not there.
+    #[must_use]
+    pub fn vhost_name(&self, id: VhostId) -> &str {
+        self.vhosts.get(&id).map_or("", |vhost| &vhost.name)
+    }
+
+    /// All virtual hosts, in the order in which they were made.
+    pub fn vhosts(&self) -> impl ExactSizeIterator<Item = &Arc<Vhost>> {
+        self.vhosts.values()
+    }
+
+    /// A user.
+    #[must_use]
+    pub fn user(&self, name: &str) -> Option<&Arc<User>> {
+        self.users.get(name)
+    }
+
+    /// All users by name.
+    pub fn users(&self) -> impl ExactSizeIterator<Item = &Arc<User>> {
+        self.users.values()
+    }
+
+    /// What a user may do in a virtual host.
+    #[must_use]
+    pub fn permission(&self, vhost: VhostId, user: &str) -> Option<&Arc<Permission>> {
+        self.permissions.get(&vhost)?.get(user)
+    }
+
+    /// All permissions.
+    pub fn permissions(&self) -> impl Iterator<Item = (VhostId, &ByteString, &Arc<Permission>)> {
+        self.permissions.iter().flat_map(|(vhost, users)| users.iter().map(|(user, p)| (*vhost, user, p)))
+    }
+
+    /// What a user may do at a topic exchange.
+    #[must_use]
+    pub fn topic_permission(&self, vhost: VhostId, user: &str, exchange: &str) -> Option<&Arc<TopicPermission>> {
+        self.topics.get(&vhost)?.get(user)?.get(exchange)
+    }
+
+    /// All topic permissions: virtual host, user, exchange, permission.
+    pub fn topic_permissions(
+        &self,
+    ) -> impl Iterator<Item = (VhostId, &ByteString, &ByteString, &Arc<TopicPermission>)> {
+        self.topics.iter().flat_map(|(vhost, users)| {
+            users.iter().flat_map(move |(user, exchanges)| {
+                exchanges.iter().map(move |(exchange, p)| (*vhost, user, exchange, p))
+            })
+        })
+    }
+
+    /// How many permissions there are, those of topics included.
+    #[must_use]
+    pub fn permission_count(&self) -> usize {
+        self.permission_count
+    }
+
+    /// A parameter of a virtual host.
+    #[must_use]
+    pub fn parameter(&self, vhost: VhostId, component: &ByteString, name: &ByteString) -> Option<&Json> {
+        self.parameters.get(&(vhost, component.clone(), name.clone()))
+    }
+
+    /// All parameters: virtual host, component, name, value.
+    pub fn parameters(&self) -> impl ExactSizeIterator<Item = (VhostId, &ByteString, &ByteString, &Json)> {
+        self.parameters.iter().map(|((vhost, component, name), value)| (*vhost, component, name, value))
+    }
+
+    /// A parameter of the cluster.
+    #[must_use]
+    pub fn global(&self, name: &str) -> Option<&Json> {
+        self.globals.get(name)
+    }
+
+    /// All parameters of the cluster by name.
+    pub fn globals(&self) -> impl ExactSizeIterator<Item = (&ByteString, &Json)> {
+        self.globals.iter()
+    }
+
+    /// A policy or an operator policy.
+    #[must_use]
+    pub fn policy(&self, vhost: VhostId, operator: bool, name: &ByteString) -> Option<&Arc<Policy>> {
+        self.policies.get(&(vhost, operator, name.clone()))
+    }
+
+    /// The policies, or the operator policies, of a virtual host by name.
+    pub fn policies_of(&self, vhost: VhostId, operator: bool) -> impl Iterator<Item = &Arc<Policy>> {
+        let from = (vhost, operator, ByteString::new());
+        let of = move |((of, is_operator, _), _): &(&(VhostId, bool, ByteString), &Arc<Policy>)| {
+            (*of, *is_operator) == (vhost, operator)
+        };
+        self.policies.range(from..).take_while(of).map(|(_, policy)| policy)
+    }
+
+    /// All policies and operator policies.
+    pub fn policies(&self) -> impl ExactSizeIterator<Item = &Arc<Policy>> {
+        self.policies.values()
+    }
+
+    /// A queue by its id. By name ask [`crate::Model::queue`].
+    #[must_use]
+    pub fn queue(&self, id: QueueId) -> Option<&Arc<Queue>> {
+        self.queues.get(&id)
+    }
+
+    /// All queues, in the order in which they were declared.
+    pub fn queues(&self) -> impl ExactSizeIterator<Item = &Arc<Queue>> {
+        self.queues.values()
+    }
+
+    /// How many queues a virtual host has.
+    #[must_use]
+    pub fn queue_count(&self, vhost: VhostId) -> u64 {
+        self.queue_counts.get(&vhost).copied().unwrap_or(0)
+    }
+
+    /// The queues that are exclusive to a connection.
+    pub fn owned_by(&self, owner: OwnerId) -> impl Iterator<Item = QueueId> {
+        self.owned.range((owner, QueueId(0))..=(owner, QueueId(u64::MAX))).map(|(_, id)| *id)
+    }
+
+    /// The policy and the operator policy that apply to a queue of this type (to an exchange, without one) and this name.
+    #[must_use]
+    pub fn matching(&self, vhost: VhostId, kind: Option<QueueKind>, name: &str) -> [Option<&Policy>; 2] {
+        [false, true].map(|operator| {
+            let applying = self.policies_of(vhost, operator).filter(|policy| policy.applies(kind, name));
+            strongest(applying.map(|policy| &**policy))
+        })
+    }
+
+    /// What holds for a queue.
+    #[must_use]
+    pub fn effective(&self, queue: &Queue) -> Effective {
+        let [policy, operator] = self.matching(queue.vhost, Some(queue.kind), &queue.name);
+        let definition = merged(policy, operator);
+        Effective {
+            policy: policy.map(|policy| policy.name.clone()),
+            operator_policy: operator.map(|policy| policy.name.clone()),
+            settings: QueueSettings::of(queue, &definition),
+            definition,
+        }
+    }
+
+    /// The alternate exchange that policies give an exchange.
+    #[must_use]
+    pub fn policy_alternate(&self, vhost: VhostId, exchange: &str) -> Option<ByteString> {
+        let [policy, operator] = self.matching(vhost, None, exchange);
+        merged(policy, operator).get("alternate-exchange")?.as_str().map(ByteString::from)
+    }
+
+    /// The policies of one virtual host and nothing else: what held before they change.
+    pub(crate) fn policies_only(&self, vhost: VhostId) -> World {
+        let all = [false, true].into_iter().flat_map(|operator| self.policies_of(vhost, operator));
+        let policies = all.map(|policy| ((vhost, policy.operator, policy.name.clone()), policy.clone())).collect();
+        World { policies, ..World::default() }
+    }
+
+    /// Makes a change.
+    pub(crate) fn apply(&mut self, change: &Change, effects: &mut Effects) {
+        match change {
+            Change::Vhost(vhost) => self.set_vhost(vhost, effects),
+            Change::VhostRemoved(id) => self.remove_vhost(*id, effects),
+            Change::User(user) => {
+                self.users.insert(user.name.clone(), user.clone());
+                effects.note(Did::UserSet(user.clone()), Key::User(user.name.clone()));
+            }
+            Change::UserRemoved(name) => self.remove_user(name, effects),
+            Change::Permission(vhost, user, permission) => {
+                let before = self.permissions.entry(*vhost).or_default().insert(user.clone(), permission.clone());
+                self.permission_count += usize::from(before.is_none());
+                effects.note(Did::Permissions(*vhost, user.clone()), Key::Permission(*vhost, user.clone()));
+            }
+            Change::PermissionRemoved(vhost, user) => self.remove_permission(*vhost, user, effects),
+            Change::Topic(vhost, user, exchange, permission) => {
+                let users = self.topics.entry(*vhost).or_default();
+                let before = users.entry(user.clone()).or_default().insert(exchange.clone(), permission.clone());
+                self.permission_count += usize::from(before.is_none());
+                let key = Key::Topic(*vhost, user.clone(), exchange.clone());
+                effects.note(Did::Permissions(*vhost, user.clone()), key);
+            }
+            Change::TopicRemoved(vhost, user, exchange) => self.remove_topic(*vhost, user, exchange, effects),
+            Change::Parameter(vhost, component, name, value) => {
+                let key = (*vhost, component.clone(), name.clone());
+                self.parameters.insert(key, value.clone());
+                note_parameter(*vhost, component, name, Some(value), effects);
+            }
+            Change::ParameterRemoved(vhost, component, name) => {
+                if self.parameters.remove(&(*vhost, component.clone(), name.clone())).is_some() {
+                    note_parameter(*vhost, component, name, None, effects);
+                }
+            }
+            Change::Global(name, value) => {
+                self.globals.insert(name.clone(), value.clone());
+                effects.note(Did::Global(name.clone(), Some(value.clone())), Key::Global(name.clone()));
+            }
+            Change::GlobalRemoved(name) => {
+                if self.globals.remove(name).is_some() {
+                    effects.note(Did::Global(name.clone(), None), Key::Global(name.clone()));
+                }
+            }
+            Change::Policy(policy) => {
+                let key = (policy.vhost, policy.operator, policy.name.clone());
+                self.policies.insert(key, policy.clone());
+                let key = Key::Policy(policy.vhost, policy.operator, policy.name.clone());
+                effects.note(Did::Policies(policy.vhost), key);
+            }
+            Change::PolicyRemoved(vhost, operator, name) => self.remove_policy(*vhost, *operator, name, effects),
+            Change::Queue(queue) => self.add_queue(queue, effects),
+            Change::QueueRemoved(id, gone) => self.remove_queue(*id, *gone, effects),
+            Change::Restarted => {
+                let transient = self.queues.values().filter(|queue| !queue.durable);
+                let transient: Vec<_> = transient.map(|queue| queue.id).collect();
+                transient.into_iter().for_each(|id| self.remove_queue(id, Gone::Restart, effects));
+            }
+            Change::Counters(vhost, queue) => {
+                self.next_vhost = self.next_vhost.max(*vhost);
+                self.next_queue = self.next_queue.max(*queue);
+                effects.keys.insert(Key::Counters);
+            }
+        }
+    }
+
+    fn set_vhost(&mut self, vhost: &Arc<Vhost>, effects: &mut Effects) {
+        self.next_vhost = self.next_vhost.max(vhost.id.0.saturating_add(1));
+        if let Some(before) = self.vhosts.insert(vhost.id, vhost.clone()) {
+            self.vhost_names.remove(&before.name);
+        }
+        self.vhost_names.insert(vhost.name.clone(), vhost.id);
+        effects.note(Did::VhostSet(vhost.clone()), Key::Vhost(vhost.id));
+        effects.keys.insert(Key::Counters);
+    }
+
+    fn remove_vhost(&mut self, id: VhostId, effects: &mut Effects) {
+        let Some(vhost) = self.vhosts.remove(&id) else { return };
+        self.vhost_names.remove(&vhost.name);
+        let queues: Vec<_> = self.queues.values().filter(|queue| queue.vhost == id).map(|queue| queue.id).collect();
+        queues.into_iter().for_each(|queue| self.remove_queue(queue, Gone::Vhost, effects));
+        let users: Vec<_> = self.permissions.get(&id).into_iter().flat_map(BTreeMap::keys).cloned().collect();
+        users.iter().for_each(|user| self.remove_permission(id, user, effects));
+        let topics: Vec<_> =
+            self.topic_permissions().filter(|(of, ..)| *of == id).map(|(_, u, x, _)| (u.clone(), x.clone())).collect();
+        topics.iter().for_each(|(user, exchange)| self.remove_topic(id, user, exchange, effects));
+        let parameters: Vec<_> =
+            self.parameters().filter(|(of, ..)| *of == id).map(|(_, c, n, _)| (c.clone(), n.clone())).collect();
+        for (component, name) in parameters {
+            self.parameters.remove(&(id, component.clone(), name.clone()));
+            note_parameter(id, &component, &name, None, effects);
+        }
+        for operator in [false, true] {
+            let names: Vec<_> = self.policies_of(id, operator).map(|policy| policy.name.clone()).collect();
+            names.iter().for_each(|name| self.remove_policy(id, operator, name, effects));
+        }
+        effects.note(Did::VhostRemoved(vhost), Key::Vhost(id));
+    }
+
+    fn remove_user(&mut self, name: &ByteString, effects: &mut Effects) {
+        let Some(user) = self.users.remove(name) else { return };
+        let hosts: Vec<VhostId> = self.permissions.keys().copied().collect();
+        hosts.into_iter().for_each(|vhost| self.remove_permission(vhost, name, effects));
+        let topics: Vec<_> =
+            self.topic_permissions().filter(|(_, of, ..)| *of == name).map(|(v, _, x, _)| (v, x.clone())).collect();
+        topics.iter().for_each(|(vhost, exchange)| self.remove_topic(*vhost, name, exchange, effects));
+        effects.note(Did::UserRemoved(user), Key::User(name.clone()));
+    }
+
+    fn remove_permission(&mut self, vhost: VhostId, user: &ByteString, effects: &mut Effects) {
+        let Some(users) = self.permissions.get_mut(&vhost) else { return };
+        if users.remove(user).is_some() {
+            self.permission_count -= 1;
+            effects.note(Did::Permissions(vhost, user.clone()), Key::Permission(vhost, user.clone()));
+        }
+        if users.is_empty() {
+            self.permissions.remove(&vhost);
+        }
+    }
+
+    fn remove_topic(&mut self, vhost: VhostId, user: &ByteString, exchange: &ByteString, effects: &mut Effects) {
+        let Some(users) = self.topics.get_mut(&vhost) else { return };
+        let Some(exchanges) = users.get_mut(user) else { return };
+        if exchanges.remove(exchange).is_some() {
+            self.permission_count -= 1;
+            let key = Key::Topic(vhost, user.clone(), exchange.clone());
+            effects.note(Did::Permissions(vhost, user.clone()), key);
+        }
+        if exchanges.is_empty() {
+            users.remove(user);
+        }
+        if users.is_empty() {
+            self.topics.remove(&vhost);
+        }
+    }
+
+    fn remove_policy(&mut self, vhost: VhostId, operator: bool, name: &ByteString, effects: &mut Effects) {
+        if self.policies.remove(&(vhost, operator, name.clone())).is_some() {
+            effects.note(Did::Policies(vhost), Key::Policy(vhost, operator, name.clone()));
+        }
+    }
+
+    fn add_queue(&mut self, queue: &Arc<Queue>, effects: &mut Effects) {
+        // Only a damaged record has an id twice; what is counted stays right.
+        self.remove_queue(queue.id, Gone::Asked, effects);
+        self.next_queue = self.next_queue.max(queue.id.0.saturating_add(1));
+        *self.queue_counts.entry(queue.vhost).or_default() += 1;
+        self.owned.extend(queue.owner.map(|owner| (owner, queue.id)));
+        self.queues.insert(queue.id, queue.clone());
+        effects.note(Did::QueueAdded(queue.clone()), Key::Queue(queue.id));
+        effects.keys.insert(Key::Counters);
+    }
+
+    fn remove_queue(&mut self, id: QueueId, gone: Gone, effects: &mut Effects) {
+        let Some(queue) = self.queues.remove(&id) else { return };
+        if let Some(count) = self.queue_counts.get_mut(&queue.vhost) {
+            *count -= 1;
+            if *count == 0 {
+                self.queue_counts.remove(&queue.vhost);
+            }
+        }
+        if let Some(owner) = queue.owner {
+            self.owned.remove(&(owner, id));
+        }
+        effects.note(Did::QueueRemoved(queue, gone), Key::Queue(id));
+    }
+
+    /// The change that makes what a chunk is about; `None` when it is not there.
+    pub(crate) fn chunk(&self, key: &Key) -> Option<Change> {
+        Some(match key {
+            Key::Vhost(id) => Change::Vhost(self.vhosts.get(id)?.clone()),
+            Key::User(name) => Change::User(self.users.get(name)?.clone()),
+            Key::Permission(vhost, user) => {
+                Change::Permission(*vhost, user.clone(), self.permission(*vhost, user)?.clone())
+            }
+            Key::Topic(vhost, user, exchange) => {
+                let permission = self.topic_permission(*vhost, user, exchange)?.clone();
+                Change::Topic(*vhost, user.clone(), exchange.clone(), permission)
+            }
+            Key::Parameter(vhost, component, name) => {
+                let value = self.parameter(*vhost, component, name)?.clone();
+                Change::Parameter(*vhost, component.clone(), name.clone(), value)
+            }
+            Key::Global(name) => Change::Global(name.clone(), self.globals.get(name)?.clone()),
+            Key::Policy(vhost, operator, name) => Change::Policy(self.policy(*vhost, *operator, name)?.clone()),
+            Key::Queue(id) => Change::Queue(self.queues.get(id)?.clone()),
+            Key::Counters => Change::Counters(self.next_vhost, self.next_queue),
+        })
+    }
+
+    /// What every chunk is about.
+    pub(crate) fn keys(&self) -> BTreeSet<Key> {
+        let mut keys = BTreeSet::from([Key::Counters]);
+        keys.extend(self.vhosts.keys().copied().map(Key::Vhost));
+        keys.extend(self.users.keys().cloned().map(Key::User));
+        keys.extend(self.permissions().map(|(vhost, user, _)| Key::Permission(vhost, user.clone())));
+        keys.extend(self.topic_permissions().map(|(v, user, x, _)| Key::Topic(v, user.clone(), x.clone())));
+        keys.extend(self.parameters().map(|(vhost, c, name, _)| Key::Parameter(vhost, c.clone(), name.clone())));
+        keys.extend(self.globals.keys().cloned().map(Key::Global));
+        keys.extend(self.policies.keys().cloned().map(|(vhost, operator, name)| Key::Policy(vhost, operator, name)));
+        keys.extend(self.queues.keys().copied().map(Key::Queue));
+        keys
+    }
+}
+
+fn note_parameter(
+    vhost: VhostId,
+    component: &ByteString,
+    name: &ByteString,
+    value: Option<&Json>,
+    effects: &mut Effects,
+) {
+    let did = Did::Parameter(vhost, component.clone(), name.clone(), value.cloned());
+    effects.note(did, Key::Parameter(vhost, component.clone(), name.clone()));
+}

@@ -1,0 +1,222 @@
+//! Users, permissions and which of them each operation needs.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+mod common;
+
+use common::*;
+use polylogue_amqp_model::*;
+use polylogue_router::QueueId;
+use serde_json::json;
+
+#[test]
+fn a_world_begins_with_one_virtual_host_and_one_administrator() {
+    let mut live = Live::new();
+    let world = live.model.world();
+    assert!(world.user("guest").unwrap().has_tag("administrator"));
+    assert!(world.user("guest").unwrap().password.verify(b"guest"));
+    assert_eq!(world.check_vhost("guest", "/"), Ok(HOST));
+    for (name, kind, internal) in PREDECLARED {
+        let exchange = live.model.routes().exchange(HOST, name.as_bytes()).unwrap();
+        assert_eq!((exchange.kind.name(), exchange.internal, exchange.durable), (kind, internal, true), "{name}");
+    }
+    let log = live.log.len();
+    live.run(Command::Bootstrap(put_user("other"))).unwrap();
+    assert_eq!(live.log.len(), log, "where something is there already nothing is done");
+}
+
+#[test]
+fn a_connection_needs_a_virtual_host_a_permission_and_room() {
+    let mut live = Live::new();
+    live.run(Command::PutUser(put_user("ann"))).unwrap();
+    let world = live.model.world();
+    let refused = |result: Result<_, Refused>| result.map(|_| ()).unwrap_err().to_string();
+    assert_eq!(refused(world.check_vhost("guest", "nowhere")), "NOT_ALLOWED - vhost nowhere not found");
+    assert_eq!(refused(world.check_vhost("ann", "/")), "NOT_ALLOWED - access to vhost '/' refused for user 'ann'");
+    live.run(Command::SetVhostLimit("/".into(), VhostLimit::Connections, Some(2))).unwrap();
+    live.run(Command::SetUserLimit("ann".into(), UserLimit::Connections, Some(1))).unwrap();
+    let world = live.model.world();
+    assert!(world.check_connections("guest", HOST, 1, 5).is_ok());
+    let full = world.check_connections("guest", HOST, 2, 5).unwrap_err();
+    assert_eq!(full.text, "access to vhost '/' refused for user 'guest': connection limit (2) is reached");
+    let full = world.check_connections("ann", HOST, 0, 1).unwrap_err();
+    assert_eq!(full.text, "Connection refused for user 'ann': user connection limit (1) is reached");
+}
+
+#[test]
+fn each_operation_needs_its_permission() {
+    let mut live = Live::new();
+    live.declare(queue("q"));
+    live.run(Command::DeclareExchange(exchange("x", "topic"))).unwrap();
+    let with_dlx = || queue_with("new", json!({"x-dead-letter-exchange": "x"}));
+    let with_ae =
+        || DeclareExchange { arguments: arguments(json!({"alternate-exchange": "x"})), ..exchange("newx", "fanout") };
+    let cases: Vec<([&str; 3], Command, &str)> = vec![
+        (["", ".*", ".*"], Command::DeclareQueue(queue("new")), "configure access to queue 'new'"),
+        (["", ".*", ".*"], Command::DeclareQueue(queue("q")), "configure access to queue 'q'"),
+        (["new", ".*", ""], Command::DeclareQueue(with_dlx()), "read access to queue 'new'"),
+        (["new", "", ".*"], Command::DeclareQueue(with_dlx()), "write access to exchange 'x'"),
+        (["", ".*", ".*"], Command::DeleteQueue(delete("q")), "configure access to queue 'q'"),
+        (["", ".*", ".*"], Command::DeclareExchange(exchange("newx", "fanout")), "configure access to exchange 'newx'"),
+        ([".*", ".*", ""], Command::DeclareExchange(with_ae()), "read access to exchange 'newx'"),
+        ([".*", "", ".*"], Command::DeclareExchange(with_ae()), "write access to exchange 'x'"),
+        (["", ".*", ".*"], Command::DeleteExchange(HOST, "x".into(), false), "configure access to exchange 'x'"),
+        ([".*", "", ".*"], Command::Bind(to_queue("x", "q", "k")), "write access to queue 'q'"),
+        ([".*", ".*", "^q$"], Command::Unbind(to_queue("x", "q", "k")), "read access to exchange 'x'"),
+        (
+            [".*", "^q$", ".*"],
+            Command::Bind(bind("x", To::Exchange("amq.fanout".into()), "k")),
+            "write access to exchange 'amq.fanout'",
+        ),
+        (
+            ["", "", ""],
+            Command::DeclareQueue(DeclareQueue { passive: true, ..queue("q") }),
+            "configure access to queue 'q'",
+        ),
+    ];
+    for (patterns, command, what) in cases {
+        live.permit("ann", patterns);
+        let text = live.refusal(&user("ann"), command);
+        assert_eq!(text, format!("ACCESS_REFUSED - {what} in vhost '/' refused for user 'ann'"));
+    }
+    live.permit("ann", ["", "^q$", ""]);
+    let passive = Command::DeclareQueue(DeclareQueue { passive: true, ..queue("q") });
+    assert!(live.run_as(&user("ann"), passive).is_ok(), "any permission is enough to look");
+    let read = live.model.queue_for(&user("ann"), HOST, "q", Access::Read).unwrap_err();
+    assert_eq!(read.text, "read access to queue 'q' in vhost '/' refused for user 'ann'");
+}
+
+#[test]
+fn the_default_exchange_has_a_name_for_permissions() {
+    let mut live = Live::new();
+    live.permit("ann", ["", "^amq\\.default$", ""]);
+    let world = live.model.world();
+    assert!(world.may("ann", HOST, Access::Write, Resource::Exchange, ""));
+    assert!(!world.may("ann", HOST, Access::Write, Resource::Exchange, "amq.topic"));
+    assert!(!world.may("ann", HOST, Access::Write, Resource::Queue, ""));
+}
+
+#[test]
+fn topic_permissions_forbid_keys() {
+    let mut live = Live::new();
+    live.declare(queue("q"));
+    live.permit("ann", [".*"; 3]);
+    let patterns = ["^{username}\\..*".into(), "^public\\..*".into()];
+    live.run(Command::SetTopicPermission("ann".into(), "/".into(), "amq.topic".into(), patterns)).unwrap();
+    let check = |live: &Live, access, exchange: &str, key: &str| {
+        live.model.world().check_topic("ann", HOST, access, exchange, key, None).map_err(|e| e.text)
+    };
+    assert_eq!(check(&live, Access::Write, "amq.topic", "ann.x"), Ok(()));
+    assert_eq!(check(&live, Access::Write, "other", "bob.x"), Ok(()));
+    assert_eq!(
+        check(&live, Access::Write, "amq.topic", "bob.x"),
+        Err("write access to topic 'bob.x' in exchange 'amq.topic' in vhost '/' refused for user 'ann'".to_owned())
+    );
+    let text = live.refusal(&user("ann"), Command::Bind(to_queue("amq.topic", "q", "secret.#")));
+    assert!(text.contains("read access to topic 'secret.#'"), "{text}");
+    assert!(live.run_as(&user("ann"), Command::Bind(to_queue("amq.topic", "q", "public.#"))).is_ok());
+    assert!(live.run_as(&user("ann"), Command::Bind(to_queue("amq.fanout", "q", "secret"))).is_ok());
+    live.run(Command::ClearTopicPermission("ann".into(), "/".into(), None)).unwrap();
+    assert_eq!(check(&live, Access::Write, "amq.topic", "bob.x"), Ok(()));
+}
+
+#[test]
+fn what_belonged_to_a_user_or_a_virtual_host_goes_with_it() {
+    let mut live = Live::new();
+    live.permit("ann", [".*"; 3]);
+    live.run(Command::PutVhost(PutVhost { name: "two".into(), ..PutVhost::default() })).unwrap();
+    let two = live.model.world().vhost_named("two").unwrap().id;
+    live.run(Command::SetPermission("ann".into(), "two".into(), [".*", "", ""].map(Into::into))).unwrap();
+    let topic = Command::SetTopicPermission("ann".into(), "two".into(), "x".into(), ["a".into(), "b".into()]);
+    live.run(topic).unwrap();
+    live.declare(DeclareQueue { vhost: two, ..queue("q") });
+    live.run(Command::SetParameter("two".into(), "shovel".into(), "s".into(), json!({"a": 1}))).unwrap();
+    live.run(Command::SetPolicy("two".into(), policy("p", "q", json!({"max-length": 1})))).unwrap();
+    live.events.clear();
+    live.run(Command::DeleteVhost("two".into())).unwrap();
+    assert!(live.events.iter().any(|e| matches!(e, Event::QueueDeleted(_, Gone::Vhost))));
+    let world = live.model.world();
+    assert_eq!((world.queues().len(), world.policies().len(), world.parameters().len()), (0, 0, 0));
+    assert!(world.topic_permissions().next().is_none() && world.permission(two, "ann").is_none());
+    assert!(live.model.routes().queue_by_id(QueueId(0)).is_none());
+    assert_eq!(live.model.routes().vhosts(), [HOST]);
+    live.run(Command::DeleteUsers(vec!["ann".into(), "nobody".into()])).unwrap();
+    assert!(live.model.world().permission(HOST, "ann").is_none());
+    assert!(same(&live.model, &live.replayed()));
+    // The name can be taken again; the id cannot.
+    live.run(Command::PutVhost(PutVhost { name: "two".into(), ..PutVhost::default() })).unwrap();
+    assert!(live.model.world().vhost_named("two").unwrap().id > two);
+}
+
+#[test]
+fn setting_what_is_set_writes_nothing() {
+    let mut live = Live::new();
+    let commands = [
+        Command::PutUser(put_user("ann")),
+        Command::PutVhost(PutVhost { name: "v".into(), tags: Some(vec!["a".into()]), ..PutVhost::default() }),
+        Command::SetPermission("ann".into(), "v".into(), ["a", "b", "c"].map(Into::into)),
+        Command::SetTopicPermission("ann".into(), "v".into(), "x".into(), ["a".into(), "b".into()]),
+        Command::SetParameter("v".into(), "shovel".into(), "s".into(), json!({"a": [1, 2]})),
+        Command::SetGlobalParameter("g".into(), json!(5)),
+        Command::SetPolicy("v".into(), policy("p", "q", json!({"max-length": 1}))),
+        Command::SetUserLimit("ann".into(), UserLimit::Channels, Some(4)),
+    ];
+    for command in commands {
+        live.run(command.clone()).unwrap();
+        let log = live.log.len();
+        live.run(command).unwrap();
+        assert_eq!(live.log.len(), log);
+    }
+}
+
+#[test]
+fn management_says_what_is_missing() {
+    let mut live = Live::new();
+    let caller = Caller::broker();
+    for (command, text) in [
+        (Command::DeleteVhost("v".into()), "NOT_FOUND - vhost 'v' does not exist"),
+        (Command::SetUserLimit("u".into(), UserLimit::Channels, None), "NOT_FOUND - user 'u' does not exist"),
+        (
+            Command::SetPermission("guest".into(), "v".into(), ["", "", ""].map(Into::into)),
+            "NOT_FOUND - vhost 'v' does not exist",
+        ),
+        (Command::PutVhost(PutVhost::default()), "BAD_REQUEST - the name of a virtual host cannot be empty"),
+    ] {
+        assert_eq!(live.refusal(&caller, command), text);
+    }
+    let bad = Command::SetPermission("guest".into(), "/".into(), ["(", "", ""].map(Into::into));
+    assert!(live.refusal(&caller, bad).contains("'(' is not a regular expression"));
+}
+
+#[test]
+fn publishing_needs_an_exchange_that_takes_it() {
+    let mut live = Live::new();
+    live.permit("ann", ["", "^(open|amq\\.|none)", ""]);
+    live.run(Command::DeclareExchange(exchange("open", "fanout"))).unwrap();
+    live.run(Command::DeclareExchange(exchange("closed", "fanout"))).unwrap();
+    let patterns = ["^a$".into(), "".into()];
+    live.run(Command::SetTopicPermission("ann".into(), "/".into(), "amq.topic".into(), patterns)).unwrap();
+    let publish = |name: &str, key: &str| {
+        let found = live.model.exchange_for(&user("ann"), HOST, name, key);
+        found.map(|exchange| exchange.is_some()).map_err(|refused| refused.to_string())
+    };
+    assert_eq!(publish("open", "k"), Ok(true));
+    assert_eq!(publish("", "k"), Ok(false), "amq.default is among what matches");
+    assert_eq!(publish("amq.topic", "a"), Ok(true));
+    for (name, key, text) in [
+        ("closed", "", "ACCESS_REFUSED - write access to exchange 'closed' in vhost '/' refused for user 'ann'"),
+        ("none", "", "NOT_FOUND - no exchange 'none' in vhost '/'"),
+        (
+            "amq.rabbitmq.trace",
+            "",
+            "ACCESS_REFUSED - cannot publish to internal exchange 'amq.rabbitmq.trace' in vhost '/'",
+        ),
+        (
+            "amq.topic",
+            "b",
+            "ACCESS_REFUSED - write access to topic 'b' in exchange 'amq.topic' in vhost '/' refused for user 'ann'",
+        ),
+    ] {
+        assert_eq!(publish(name, key), Err(text.to_owned()));
+    }
+}

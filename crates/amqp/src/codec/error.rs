@@ -1,0 +1,45 @@
+//! What is wrong with bytes that came from outside.
+
+use super::MethodId;
+use std::fmt;
+
+/// Why bytes are no AMQP. Each is one way in which a peer can be wrong; none is worth more than its connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DecodeError {
+    /// Something ends before it should.
+    Short {
+        /// What was being read.
+        what: &'static str,
+    },
+    /// A method has more bytes than fields.
+    LeftOver {
+        /// How many bytes more.
+        bytes: usize,
+    },
+    /// No such method.
+    UnknownMethod(MethodId),
+    /// A short string of a method is not UTF-8.
+    NotUtf8,
+    /// A table has a value of an unknown type.
+    UnknownTag(u8),
+    /// Tables and arrays are nested deeper than [`super::TABLE_DEPTH_MAX`].
+    TooDeep,
+    /// Property flags name properties that there are not.
+    UnknownProperties(u16),
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short { what } => write!(f, "{what} ends too early"),
+            Self::LeftOver { bytes } => write!(f, "{bytes} bytes follow after the last field"),
+            Self::UnknownMethod(id) => write!(f, "there is no method {id}"),
+            Self::NotUtf8 => write!(f, "a short string is not UTF-8"),
+            Self::UnknownTag(tag) => write!(f, "a field has the unknown type {tag:#04x}"),
+            Self::TooDeep => write!(f, "tables are nested deeper than {} levels", super::TABLE_DEPTH_MAX),
+            Self::UnknownProperties(flags) => write!(f, "property flags {flags:#06x} name unknown properties"),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}

@@ -1,0 +1,57 @@
+//! AMQP 0-9-1 on the wire, as RabbitMQ speaks it: frames, methods, properties, field tables; both directions.
+//!
+//! Sources: the specification of AMQP 0-9-1, its errata (the types of table fields) and RabbitMQ's extensions. Nothing is
+//! copied that can be a slice of what was read; counts and lengths are held against the bytes left before they are used.
+//!
+//! ```text
+//!   frame     type u8 | channel u16 | size u32 | payload, size bytes | 0xCE
+//!   method    class u16 | method u16 | fields                                      type 1
+//!   header    class u16 | weight u16 = 0 | body size u64 | flags u16 | properties  type 2
+//!   body      as much of the body as fits                                          type 3
+//!   heartbeat nothing, on channel 0                                                type 8
+//! ```
+
+mod error;
+mod frame;
+mod methods;
+mod properties;
+mod table;
+mod wire;
+
+pub use error::DecodeError;
+pub use frame::{
+    ContentHeader, FRAME_END, FRAME_OVERHEAD_BYTES, FRAME_PREFIX_BYTES, FrameKind, FramePrefix, HEADER_FRAME_BYTES_MIN,
+    PROTOCOL_HEADER, body_prefix, encode_header, encode_heartbeat, encode_method,
+};
+pub use methods::*;
+pub use properties::{BasicProperties, Properties, Property};
+pub use table::{Field, TABLE_DEPTH_MAX, Table, TableBuilder, Value};
+pub use wire::{Reader, ShortStr, Writer};
+
+use std::fmt;
+
+/// Names a method by its class and its own number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct MethodId {
+    /// The class, as in `queue` = 50.
+    pub class: u16,
+    /// The method, as in `declare` = 10.
+    pub method: u16,
+}
+
+impl MethodId {
+    /// Where no method is to blame.
+    pub const NONE: MethodId = MethodId { class: 0, method: 0 };
+
+    /// The id of these numbers.
+    #[must_use]
+    pub const fn new(class: u16, method: u16) -> MethodId {
+        MethodId { class, method }
+    }
+}
+
+impl fmt::Display for MethodId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.class, self.method)
+    }
+}

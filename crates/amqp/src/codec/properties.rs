@@ -1,0 +1,288 @@
+//! The properties of a message: 14 that may be there, each under a flag.
+//!
+//! ```text
+//!   flags u16 | content_type | content_encoding | headers | delivery_mode | priority | correlation_id | reply_to |
+//!             expiration | message_id | timestamp | type | user_id | app_id | cluster_id
+//!   bit 15 of the flags is content_type, bit 2 cluster_id; bits 1 and 0 are never set
+//! ```
+
+use super::{DecodeError, Reader, ShortStr, Table, Writer};
+use bytes::{Bytes, BytesMut};
+
+/// Which property; the number is that of its flag.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[allow(missing_docs, reason = "each is named as in the specification")]
+pub enum Property {
+    ContentType = 15,
+    ContentEncoding = 14,
+    Headers = 13,
+    DeliveryMode = 12,
+    Priority = 11,
+    CorrelationId = 10,
+    ReplyTo = 9,
+    Expiration = 8,
+    MessageId = 7,
+    Timestamp = 6,
+    Type = 5,
+    UserId = 4,
+    AppId = 3,
+    ClusterId = 2,
+}
+
+impl Property {
+    const fn flag(self) -> u16 {
+        1 << (self as u16)
+    }
+}
+
+/// The bits that no property has.
+const UNKNOWN_FLAGS: u16 = 0b11;
+
+macro_rules! properties {
+    ($($field:ident $property:ident $kind:ident $type:ty;)*) => {
+        /// All properties, each on its own: to look at many, or to write others.
+        #[derive(Clone, PartialEq, Eq, Debug, Default)]
+        #[allow(missing_docs, reason = "each is named as in the specification")]
+        pub struct BasicProperties {
+            $(pub $field: Option<$type>,)*
+        }
+
+        impl BasicProperties {
+            /// Reads flags and properties, and nothing after them.
+            ///
+            /// # Errors
+            /// What is wrong with them.
+            pub fn decode(raw: &Bytes) -> Result<BasicProperties, DecodeError> {
+                let mut r = Reader::new(raw);
+                let flags = r.short()?;
+                if flags & UNKNOWN_FLAGS != 0 {
+                    return Err(DecodeError::UnknownProperties(flags));
+                }
+                let properties = BasicProperties {
+                    $($field: if flags & Property::$property.flag() != 0 { Some(r.$kind()?) } else { None },)*
+                };
+                r.end()?;
+                Ok(properties)
+            }
+
+            /// Flags and properties as they go over the wire.
+            #[must_use]
+            pub fn encode(&self) -> Bytes {
+                let mut out = BytesMut::new();
+                let mut w = Writer::new(&mut out);
+                let mut flags = 0;
+                $(if self.$field.is_some() { flags |= Property::$property.flag(); })*
+                w.short(flags);
+                $(if let Some(value) = &self.$field { put!(w, $kind, value); })*
+                out.freeze()
+            }
+        }
+
+        /// Passes over one property.
+        fn skip(r: &mut Reader<'_>, property: Property) -> Result<(), DecodeError> {
+            match property {
+                $(Property::$property => pass!(r, $kind),)*
+            }
+            Ok(())
+        }
+
+        const IN_ORDER: [Property; 14] = [$(Property::$property,)*];
+    };
+}
+
+macro_rules! pass {
+    ($r:ident, octet) => {
+        drop($r.octet()?)
+    };
+    ($r:ident, longlong) => {
+        drop($r.longlong()?)
+    };
+    ($r:ident, table) => {{
+        let len = $r.long()? as usize;
+        Table::check($r.pass(len)?)?;
+    }};
+    ($r:ident, $kind:ident) => {{
+        let len = usize::from($r.octet()?);
+        $r.pass(len)?;
+    }};
+}
+
+macro_rules! put {
+    ($w:ident, octet, $v:expr) => {
+        $w.octet(*$v)
+    };
+    ($w:ident, longlong, $v:expr) => {
+        $w.longlong(*$v)
+    };
+    ($w:ident, table, $v:expr) => {
+        $w.table($v)
+    };
+    ($w:ident, $kind:ident, $v:expr) => {
+        $w.shortstr($v)
+    };
+}
+
+properties! {
+    content_type ContentType short_bytes ShortStr;
+    content_encoding ContentEncoding short_bytes ShortStr;
+    headers Headers table Table;
+    delivery_mode DeliveryMode octet u8;
+    priority Priority octet u8;
+    correlation_id CorrelationId short_bytes ShortStr;
+    reply_to ReplyTo short_bytes ShortStr;
+    expiration Expiration short_bytes ShortStr;
+    message_id MessageId short_bytes ShortStr;
+    timestamp Timestamp longlong u64;
+    kind Type short_bytes ShortStr;
+    user_id UserId short_bytes ShortStr;
+    app_id AppId short_bytes ShortStr;
+    cluster_id ClusterId short_bytes ShortStr;
+}
+
+/// Flags and properties as they came, looked through once. Those that a broker goes by for each message cost nothing to
+/// ask for; others are looked for in the bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Properties {
+    raw: Bytes,
+    /// Where the headers begin and end in `raw`, without their size; both 0 when there are none.
+    headers: (u32, u32),
+    /// `delivery_mode`, `None` when not given.
+    pub delivery_mode: Option<u8>,
+    /// `priority`, `None` when not given.
+    pub priority: Option<u8>,
+}
+
+impl Properties {
+    /// Looks through flags and properties as they came.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn new(raw: Bytes) -> Result<Properties, DecodeError> {
+        let mut r = Reader::new(&raw);
+        let flags = r.short()?;
+        if flags & UNKNOWN_FLAGS != 0 {
+            return Err(DecodeError::UnknownProperties(flags));
+        }
+        let (mut headers, mut delivery_mode, mut priority) = ((0, 0), None, None);
+        for property in IN_ORDER {
+            if flags & property.flag() == 0 {
+                continue;
+            }
+            match property {
+                Property::Headers => {
+                    let from = r.position() as u32 + 4;
+                    skip(&mut r, property)?;
+                    headers = (from, r.position() as u32);
+                }
+                Property::DeliveryMode => delivery_mode = Some(r.octet()?),
+                Property::Priority => priority = Some(r.octet()?),
+                property => skip(&mut r, property)?,
+            }
+        }
+        r.end()?;
+        Ok(Properties { raw, headers, delivery_mode, priority })
+    }
+
+    /// No property at all.
+    #[must_use]
+    pub fn none() -> Properties {
+        Properties { raw: Bytes::from_static(&[0, 0]), headers: (0, 0), delivery_mode: None, priority: None }
+    }
+
+    /// Flags and properties as they go over the wire.
+    #[must_use]
+    pub fn raw(&self) -> &Bytes {
+        &self.raw
+    }
+
+    /// The same in memory of its own.
+    #[must_use]
+    pub fn to_owned_bytes(&self) -> Properties {
+        Properties { raw: Bytes::copy_from_slice(&self.raw), ..*self }
+    }
+
+    /// Whether the property is there.
+    #[must_use]
+    pub fn has(&self, property: Property) -> bool {
+        let flags = self.raw.first_chunk().map_or(0, |flags| u16::from_be_bytes(*flags));
+        flags & property.flag() != 0
+    }
+
+    /// The headers, `None` when there are none.
+    #[must_use]
+    pub fn headers(&self) -> Option<Table> {
+        if !self.has(Property::Headers) {
+            return None;
+        }
+        let (from, to) = self.headers;
+        Some(Table::checked(self.raw.slice(from as usize..to as usize)))
+    }
+
+    /// A property that is a short string; `None` for those that are not.
+    #[must_use]
+    pub fn text(&self, wanted: Property) -> Option<ShortStr> {
+        let other =
+            matches!(wanted, Property::Headers | Property::DeliveryMode | Property::Priority | Property::Timestamp);
+        if other || !self.has(wanted) {
+            return None;
+        }
+        let mut r = Reader::new(&self.raw);
+        r.short().ok()?;
+        for property in IN_ORDER.into_iter().filter(|property| self.has(*property)) {
+            if property == wanted {
+                return r.short_bytes().ok();
+            }
+            skip(&mut r, property).ok()?;
+        }
+        None
+    }
+
+    /// Each property on its own.
+    #[must_use]
+    pub fn to_basic(&self) -> BasicProperties {
+        // they have been looked through: this cannot fail
+        BasicProperties::decode(&self.raw).unwrap_or_default()
+    }
+}
+
+impl From<&BasicProperties> for Properties {
+    fn from(basic: &BasicProperties) -> Properties {
+        Properties::new(basic.encode()).unwrap_or_else(|_| Properties::none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_property_is_found_where_it_is() {
+        let basic = BasicProperties {
+            content_type: Some("text/plain".into()),
+            headers: Some(super::super::TableBuilder::new().with_text("k", "v").build()),
+            delivery_mode: Some(2),
+            priority: Some(7),
+            expiration: Some("1000".into()),
+            timestamp: Some(1 << 40),
+            cluster_id: Some("c".into()),
+            ..BasicProperties::default()
+        };
+        let properties = Properties::from(&basic);
+        assert_eq!((properties.delivery_mode, properties.priority), (Some(2), Some(7)));
+        assert_eq!(properties.headers(), basic.headers);
+        assert_eq!(properties.text(Property::Expiration), basic.expiration);
+        assert_eq!(properties.text(Property::ClusterId), basic.cluster_id);
+        assert_eq!(properties.text(Property::UserId), None);
+        assert_eq!(properties.text(Property::Timestamp), None);
+        assert_eq!(properties.to_basic(), basic);
+    }
+
+    #[test]
+    fn flags_that_nothing_has_are_refused() {
+        for flags in [1u16, 2] {
+            let raw = Bytes::copy_from_slice(&flags.to_be_bytes());
+            assert_eq!(Properties::new(raw.clone()), Err(DecodeError::UnknownProperties(flags)));
+            assert_eq!(BasicProperties::decode(&raw), Err(DecodeError::UnknownProperties(flags)));
+        }
+    }
+}

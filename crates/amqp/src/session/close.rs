@@ -1,0 +1,155 @@
+//! The end of a connection, and of a channel that did something wrong.
+
+use super::Session;
+use super::channel::Life;
+use super::handshake::Stage;
+use crate::codec::{ConnectionClose, Method, MethodId};
+use crate::refusal::Refusal;
+use crate::request::Request;
+use std::fmt;
+
+/// Why a connection is closed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CloseReason {
+    /// The client wanted it.
+    Client,
+    /// The client did not begin with AMQP 0-9-1; it was told what is spoken here.
+    ProtocolHeader([u8; 8]),
+    /// The client was not done with the handshake in time.
+    HandshakeTimeout,
+    /// The client was silent for two heartbeats.
+    HeartbeatTimeout,
+    /// The client may not log in, and has no way to be told.
+    LoginRefused,
+    /// The client was told why, and has said that it knows, or had time to.
+    Refused(Refusal),
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client => f.write_str("closed by the client"),
+            Self::ProtocolHeader(header) => {
+                let header = String::from_utf8_lossy(header);
+                write!(
+                    f,
+                    "the client began with {header:?}, which is not AMQP 0-9-1: it was told the version spoken here"
+                )
+            }
+            Self::HandshakeTimeout => f.write_str("the client did not open the connection in time"),
+            Self::HeartbeatTimeout => f.write_str("the client was silent for two heartbeats"),
+            Self::LoginRefused => f.write_str("the login was refused"),
+            Self::Refused(refusal) => write!(f, "{refusal}"),
+        }
+    }
+}
+
+/// A connection that the server has closed, until the client has said that it knows.
+#[derive(Debug)]
+pub(super) struct Closing {
+    /// How long that is waited for. Monotonic milliseconds.
+    pub(super) until_ms: u64,
+    refusal: Refusal,
+    /// Where frames begin is not known any more: nothing that comes is looked at.
+    pub(super) lost: bool,
+}
+
+impl Closing {
+    pub(super) fn reason(&self) -> CloseReason {
+        CloseReason::Refused(self.refusal.clone())
+    }
+}
+
+impl Session {
+    /// What was asked is refused: it costs the channel, or the connection.
+    pub(super) fn refuse(&mut self, number: u16, method: MethodId, refusal: Refusal, now_ms: u64) {
+        self.tell_news();
+        match self.channels.get_mut(&number) {
+            Some(channel) if !refusal.code.is_hard() => {
+                if matches!(channel.life, Life::Open | Life::Opening) {
+                    channel.refuse(&mut self.core, method, &refusal);
+                }
+            }
+            _ => self.close(method, refusal, now_ms),
+        }
+    }
+
+    /// The server closes the connection.
+    pub(super) fn close(&mut self, method: MethodId, refusal: Refusal, now_ms: u64) {
+        if self.stage.is_over() {
+            return;
+        }
+        self.tell_news();
+        let close = ConnectionClose {
+            reply_code: refusal.code.number(),
+            reply_text: refusal.reply_text(),
+            class_id: method.class,
+            method_id: method.method,
+        };
+        self.core.output.method(0, &close.into());
+        self.tell_broker_of_end();
+        self.channels.clear();
+        self.core.assembling_bytes = 0;
+        // no longer than the client has to be heard from anyway
+        let max = self.core.settings.closing_ms_max;
+        let wait = match self.clock.heartbeat_ms {
+            0 => max,
+            heartbeat => heartbeat.min(max),
+        };
+        self.stage = Stage::Closing(Closing { until_ms: now_ms.saturating_add(wait), refusal, lost: false });
+    }
+
+    /// As [`Session::close`], and whatever the client sends from now on makes no sense.
+    pub(super) fn close_out_of_step(&mut self, refusal: Refusal, now_ms: u64) {
+        self.close(MethodId::NONE, refusal, now_ms);
+        if let Stage::Closing(closing) = &mut self.stage {
+            closing.lost = true;
+        }
+    }
+
+    /// The connection is over without a word.
+    pub(super) fn end(&mut self, reason: CloseReason) {
+        self.tell_broker_of_end();
+        self.channels.clear();
+        self.core.assembling_bytes = 0;
+        self.stage = Stage::Closed(reason);
+    }
+
+    /// The broker is told once, if it knows of the connection at all.
+    fn tell_broker_of_end(&mut self) {
+        if self.stage.is_known_to_broker() {
+            self.core.ask(Request::CloseConnection);
+        }
+    }
+
+    /// A method on a connection that the server has closed.
+    pub(super) fn on_method_while_closing(&mut self, id: MethodId) {
+        if id == ConnectionClose::ID {
+            self.say(crate::codec::ConnectionCloseOk {});
+        }
+        if id == crate::codec::ConnectionCloseOk::ID
+            && let Stage::Closing(closing) = &self.stage
+        {
+            self.stage = Stage::Closed(closing.reason());
+        }
+    }
+
+    /// The client closes the connection: it is answered when the broker is done with it.
+    pub(super) fn on_client_close(&mut self) {
+        self.tell_news();
+        self.channels.clear();
+        self.core.assembling_bytes = 0;
+        if self.stage.is_known_to_broker() {
+            let token = self.core.ask(Request::CloseConnection);
+            self.stage = Stage::Ending { token };
+        } else {
+            self.say(crate::codec::ConnectionCloseOk {});
+            self.stage = Stage::Closed(CloseReason::Client);
+        }
+    }
+
+    /// A method of the connection itself.
+    pub(super) fn say(&mut self, method: impl Into<Method>) {
+        self.core.output.method(0, &method.into());
+    }
+}

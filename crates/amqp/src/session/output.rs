@@ -1,0 +1,155 @@
+//! Bytes on their way to the client: small ones collected in one buffer, large bodies handed on as they are.
+
+use crate::codec::{
+    BasicDeliver, FRAME_END, FRAME_OVERHEAD_BYTES, FrameKind, FramePrefix, Method, ShortStr, Writer, body_prefix,
+    encode_header, encode_heartbeat, encode_method,
+};
+use crate::request::Payload;
+use bytes::{BufMut, BytesMut};
+use polylogue_types::{Chunk, FileRange};
+
+/// A part of a body up to this is copied beside its frame: that is cheaper than a piece of its own. Bytes.
+const COPY_BYTES_MAX: usize = 1024;
+
+/// What a buffer grows by. Bytes.
+const BUFFER_BYTES: usize = 16 << 10;
+
+/// What waits to be written.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    ready: Vec<Chunk>,
+    /// What comes after `ready`.
+    buffer: BytesMut,
+    /// All of both. Bytes.
+    len: usize,
+}
+
+impl Output {
+    /// What waits. Bytes.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Lets `write` write to the end.
+    fn write(&mut self, write: impl FnOnce(&mut BytesMut)) {
+        if self.buffer.capacity() - self.buffer.len() < 512 {
+            self.buffer.reserve(BUFFER_BYTES);
+        }
+        let before = self.buffer.len();
+        write(&mut self.buffer);
+        self.len += self.buffer.len() - before;
+    }
+
+    /// A protocol header.
+    pub(super) fn raw(&mut self, bytes: &[u8]) {
+        self.write(|out| out.put_slice(bytes));
+    }
+
+    /// A method in its frame.
+    pub(super) fn method(&mut self, channel: u16, method: &Method) {
+        self.write(|out| encode_method(out, channel, method));
+    }
+
+    /// A sign of life.
+    pub(super) fn heartbeat(&mut self) {
+        self.write(encode_heartbeat);
+    }
+
+    /// `basic.deliver`, from borrowed parts.
+    pub(super) fn deliver(
+        &mut self,
+        channel: u16,
+        consumer_tag: &ShortStr,
+        delivery_tag: u64,
+        redelivered: bool,
+        origin: (&ShortStr, &ShortStr),
+    ) {
+        let (exchange, routing_key) = origin;
+        // class and method, three short strings, a tag, a bit
+        let size = 4 + 3 + consumer_tag.len() + 8 + 1 + exchange.len() + routing_key.len();
+        self.write(|out| {
+            out.reserve(size + FRAME_OVERHEAD_BYTES);
+            out.put_slice(&FramePrefix { kind: FrameKind::Method.octet(), channel, size: size as u32 }.to_bytes());
+            let mut w = Writer::new(out);
+            w.short(BasicDeliver::ID.class);
+            w.short(BasicDeliver::ID.method);
+            w.shortstr(consumer_tag);
+            w.longlong(delivery_tag);
+            w.bit(redelivered);
+            w.shortstr(exchange);
+            w.shortstr(routing_key);
+            out.put_u8(FRAME_END);
+        });
+    }
+
+    /// The header frame and the body frames of a message, none larger than `frame_bytes_max` (0 for no limit).
+    pub(super) fn content(&mut self, channel: u16, frame_bytes_max: u32, properties: &[u8], payload: &Payload) {
+        let mut left = payload.len();
+        self.write(|out| encode_header(out, channel, left as u64, properties));
+        let max = match frame_bytes_max {
+            0 => u32::MAX as usize,
+            max => (max as usize).saturating_sub(FRAME_OVERHEAD_BYTES).max(1),
+        };
+        let mut pieces = payload.pieces().iter();
+        // the piece that is being sent, and where it goes on
+        let mut piece: Option<(&Chunk, usize)> = None;
+        while left > 0 {
+            let size = left.min(max);
+            self.write(|out| out.put_slice(&body_prefix(channel, size as u32)));
+            let mut wanted = size;
+            while wanted > 0 {
+                let Some((chunk, from)) = piece.or_else(|| pieces.next().map(|chunk| (chunk, 0))) else { return };
+                let len = wanted.min(chunk.len() - from);
+                self.part(chunk, from, len);
+                piece = (from + len < chunk.len()).then_some((chunk, from + len));
+                wanted -= len;
+            }
+            self.write(|out| out.put_u8(FRAME_END));
+            left -= size;
+        }
+    }
+
+    /// A part of a piece.
+    fn part(&mut self, chunk: &Chunk, from: usize, len: usize) {
+        match chunk {
+            Chunk::Bytes(bytes) if len <= COPY_BYTES_MAX => {
+                let part = bytes.get(from..from + len).unwrap_or_default();
+                self.write(|out| out.put_slice(part));
+            }
+            Chunk::Bytes(bytes) => self.append(Chunk::Bytes(bytes.slice(from..from + len))),
+            Chunk::File(range) => self.append(Chunk::File(FileRange {
+                source: range.source.clone(),
+                position: range.position + from as u64,
+                len: len as u32,
+            })),
+        }
+    }
+
+    fn append(&mut self, chunk: Chunk) {
+        if chunk.is_empty() {
+            return;
+        }
+        self.close_buffer();
+        self.len += chunk.len();
+        self.ready.push(chunk);
+    }
+
+    fn close_buffer(&mut self) {
+        if !self.buffer.is_empty() {
+            self.ready.push(Chunk::Bytes(self.buffer.split().freeze()));
+        }
+    }
+
+    /// Moves all that waits to the end of `out`; whether there was anything.
+    pub(super) fn take(&mut self, out: &mut Vec<Chunk>) -> bool {
+        self.close_buffer();
+        self.len = 0;
+        let some = !self.ready.is_empty();
+        out.append(&mut self.ready);
+        some
+    }
+}

@@ -1,0 +1,255 @@
+//! From `basic.publish`, a header frame and body frames to a message; what a client may say in it.
+
+use super::channel::{Channel, Mode};
+use super::core::Core;
+use crate::codec::{BasicPublish, ContentHeader, Properties, Property, ShortStr, Value};
+use crate::refusal::Refusal;
+use crate::request::{Body, Publish, REPLY_PREFIX, REPLY_QUEUE, Request};
+use bytes::Bytes;
+
+/// The largest body that a header frame may announce, whatever the limit for messages is. Bytes.
+const BODY_BYTES_MAX: u64 = 512 << 20;
+
+/// The largest `expiration`: RabbitMQ's timers end there. Milliseconds.
+const EXPIRATION_MS_MAX: u64 = u32::MAX as u64;
+
+/// A message that is arriving.
+#[derive(Debug)]
+pub(super) enum Assembling {
+    /// Its header frame is next.
+    Header(BasicPublish),
+    /// Body frames are next.
+    Body {
+        publish: BasicPublish,
+        properties: Bytes,
+        /// What is still to come. Bytes. More than nothing.
+        left: u64,
+        pieces: Vec<Bytes>,
+        /// What is there. Bytes.
+        held: usize,
+    },
+}
+
+impl Channel {
+    pub(super) fn on_publish(&mut self, publish: BasicPublish) -> Result<(), Refusal> {
+        if publish.immediate {
+            return Err(Refusal::not_implemented("immediate=true"));
+        }
+        self.assembling = Some(Assembling::Header(publish));
+        Ok(())
+    }
+
+    /// What a frame that is no part of a message would interrupt.
+    pub(super) fn expects_method(&self) -> Result<(), Refusal> {
+        match &self.assembling {
+            None => Ok(()),
+            Some(Assembling::Header(_)) => Err(Refusal::expected_header(BasicPublish::ID.class)),
+            Some(Assembling::Body { .. }) => Err(Refusal::expected_body()),
+        }
+    }
+
+    /// A header frame.
+    pub(super) fn on_header(&mut self, core: &mut Core, header: ContentHeader) -> Result<(), Refusal> {
+        let publish = match self.assembling.take() {
+            None => return Err(Refusal::expected_method()),
+            Some(Assembling::Body { .. }) => return Err(Refusal::expected_body()),
+            Some(Assembling::Header(publish)) => publish,
+        };
+        if header.weight != 0 {
+            return Err(Refusal::expected_header(BasicPublish::ID.class));
+        }
+        if header.class != BasicPublish::ID.class {
+            return Err(Refusal::expected_header_class(BasicPublish::ID.class, header.class));
+        }
+        if header.body_size > BODY_BYTES_MAX {
+            return Err(Refusal::body_too_large(header.body_size, BODY_BYTES_MAX));
+        }
+        if header.body_size > core.settings.message_bytes_max {
+            return Err(Refusal::message_too_large(header.body_size, core.settings.message_bytes_max));
+        }
+        core.published();
+        if header.body_size == 0 {
+            return self.on_message(core, publish, header.properties, Body::One(Bytes::new()));
+        }
+        self.assembling = Some(Assembling::Body {
+            publish,
+            properties: header.properties,
+            left: header.body_size,
+            pieces: Vec::new(),
+            held: 0,
+        });
+        Ok(())
+    }
+
+    /// A body frame.
+    pub(super) fn on_body(&mut self, core: &mut Core, piece: Bytes) -> Result<(), Refusal> {
+        let (publish, properties, left, mut pieces, held) = match self.assembling.take() {
+            None => return Err(Refusal::expected_method()),
+            Some(Assembling::Header(_)) => return Err(Refusal::expected_header(BasicPublish::ID.class)),
+            Some(Assembling::Body { publish, properties, left, pieces, held }) => {
+                (publish, properties, left, pieces, held)
+            }
+        };
+        core.published();
+        let len = piece.len();
+        let Some(left) = left.checked_sub(len as u64) else {
+            core.assembling_bytes -= held;
+            return Err(Refusal::body_overrun());
+        };
+        if left == 0 {
+            core.assembling_bytes -= held;
+            let body = if pieces.is_empty() {
+                Body::One(piece)
+            } else {
+                pieces.push(piece);
+                Body::Many(pieces)
+            };
+            return self.on_message(core, publish, properties, body);
+        }
+        core.assembling_bytes += len;
+        if len > 0 {
+            pieces.push(piece);
+        }
+        self.assembling = Some(Assembling::Body { publish, properties, left, pieces, held: held + len });
+        if core.assembling_bytes > core.settings.assembling_bytes_max {
+            return Err(Refusal::assembling_too_much(core.settings.assembling_bytes_max));
+        }
+        Ok(())
+    }
+
+    /// The message that is arriving will not be.
+    pub(super) fn abandon_content(&mut self, core: &mut Core) {
+        if let Some(Assembling::Body { held, .. }) = self.assembling.take() {
+            core.assembling_bytes -= held;
+        }
+    }
+
+    /// A message is complete.
+    fn on_message(&mut self, core: &mut Core, publish: BasicPublish, raw: Bytes, body: Body) -> Result<(), Refusal> {
+        let properties = Properties::new(raw).map_err(|error| Refusal::bad_properties(&error))?;
+        let properties = self.with_reply_address(properties)?;
+        let expiration_ms = match properties.text(Property::Expiration) {
+            Some(expiration) => Some(expiration_ms(&expiration)?),
+            None => None,
+        };
+        let (properties, cc, bcc) = carbon_copies(properties)?;
+        check_user_id(core, &properties)?;
+        let BasicPublish { exchange, routing_key, mandatory, .. } = publish;
+        let mut publish =
+            Publish { seq: None, exchange, routing_key, mandatory, properties, expiration_ms, cc, bcc, body };
+        match &mut self.mode {
+            Mode::Plain => {}
+            Mode::Confirm(confirms) => publish.seq = Some(confirms.number()),
+            Mode::Tx(tx) => return tx.publish(core, publish),
+        }
+        core.ask_for(self.me, Request::Publish(self.me, publish));
+        Ok(())
+    }
+
+    /// The pseudo queue of replies becomes the address of this channel's consumer of replies.
+    fn with_reply_address(&self, properties: Properties) -> Result<Properties, Refusal> {
+        let wanted = properties.text(Property::ReplyTo).is_some_and(|to| &to[..] == REPLY_QUEUE.as_bytes());
+        if !wanted {
+            return Ok(properties);
+        }
+        let replies = self.replies.as_ref().ok_or_else(Refusal::no_reply_consumer)?;
+        let mut basic = properties.to_basic();
+        basic.reply_to = Some(replies.address.clone());
+        Ok(Properties::from(&basic))
+    }
+}
+
+/// Nobody publishes in another's name, but those who may.
+fn check_user_id(core: &Core, properties: &Properties) -> Result<(), Refusal> {
+    match properties.text(Property::UserId) {
+        Some(claimed) if claimed[..] != core.peer.user[..] && !core.peer.impersonator => {
+            Err(Refusal::user_id(&claimed, &core.peer.user))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The address of what a broker made up.
+pub(super) fn reply_address(suffix: &ShortStr) -> ShortStr {
+    let mut address = Vec::with_capacity(REPLY_PREFIX.len() + suffix.len());
+    address.extend_from_slice(REPLY_PREFIX.as_bytes());
+    address.extend_from_slice(suffix);
+    ShortStr::cut(Bytes::from(address))
+}
+
+/// A number of milliseconds as text, as RabbitMQ reads and refuses it (`rabbit_basic:parse_expiration`).
+fn expiration_ms(text: &ShortStr) -> Result<u64, Refusal> {
+    let refused = |why: &str| Err(Refusal::invalid_expiration(text, why));
+    let digits_from = usize::from(matches!(text.first(), Some(b'+' | b'-')));
+    let digits = text.iter().skip(digits_from).take_while(|byte| byte.is_ascii_digit()).count();
+    if digits == 0 {
+        return refused("no_integer");
+    }
+    let (number, rest) = text.split_at(digits_from + digits);
+    if !rest.is_empty() {
+        return refused(&format!("{{leftover_string,{:?}}}", String::from_utf8_lossy(rest)));
+    }
+    let shown = String::from_utf8_lossy(number.strip_prefix(b"+").unwrap_or(number)).into_owned();
+    // a number of up to 254 digits: only a small one is taken
+    let value = number
+        .iter()
+        .filter(|byte| byte.is_ascii_digit())
+        .try_fold(0u64, |value, byte| value.checked_mul(10)?.checked_add(u64::from(byte - b'0')));
+    match value {
+        Some(0) => Ok(0),
+        _ if text.first() == Some(&b'-') => refused(&format!("{{value_negative,{shown}}}")),
+        Some(value) if value <= EXPIRATION_MS_MAX => Ok(value),
+        _ => refused(&format!("{{value_too_big,{shown}}}")),
+    }
+}
+
+/// Takes further routing keys out of the headers `CC` and `BCC`; the latter leaves the message.
+fn carbon_copies(properties: Properties) -> Result<(Properties, Vec<Bytes>, Vec<Bytes>), Refusal> {
+    let (mut cc, mut bcc) = (Vec::new(), Vec::new());
+    let Some(headers) = properties.headers() else { return Ok((properties, cc, bcc)) };
+    let keys = |name: &str| match headers.get(name) {
+        None => Ok(None),
+        Some(array @ Value::Array(_)) => {
+            let texts = array.elements().filter_map(|(_, value)| value.as_longstr());
+            Ok(Some(texts.map(|key| headers.raw().slice_ref(key)).collect()))
+        }
+        Some(other) => Err(Refusal::unacceptable_header(name, other.type_name())),
+    };
+    if let Some(keys) = keys("CC")? {
+        cc = keys;
+    }
+    let Some(blind) = keys("BCC")? else { return Ok((properties, cc, bcc)) };
+    bcc = blind;
+    let mut basic = properties.to_basic();
+    basic.headers = Some(headers.without("BCC"));
+    Ok((Properties::from(&basic), cc, bcc))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expirations_are_read_and_refused_as_rabbitmq_does() {
+        for (text, expected) in [
+            ("0", Ok(0)),
+            ("-0", Ok(0)),
+            ("+5", Ok(5)),
+            ("0010", Ok(10)),
+            ("4294967295", Ok(u64::from(u32::MAX))),
+            ("", Err("invalid expiration '': no_integer")),
+            ("soon", Err("invalid expiration 'soon': no_integer")),
+            ("-", Err("invalid expiration '-': no_integer")),
+            ("1.5", Err("invalid expiration '1.5': {leftover_string,\".5\"}")),
+            ("-7", Err("invalid expiration '-7': {value_negative,-7}")),
+            ("4294967296", Err("invalid expiration '4294967296': {value_too_big,4294967296}")),
+            (
+                "99999999999999999999999",
+                Err("invalid expiration '99999999999999999999999': {value_too_big,99999999999999999999999}"),
+            ),
+        ] {
+            let read = expiration_ms(&text.into()).map_err(|refusal| refusal.text);
+            assert_eq!(read, expected.map_err(str::to_owned), "{text}");
+        }
+    }
+}

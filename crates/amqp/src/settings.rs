@@ -1,0 +1,107 @@
+//! What an operator decides about AMQP as a whole; sessions read it, nobody changes it in place.
+
+/// How a client may say who it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mechanism {
+    /// A name and a password (RFC 4616).
+    Plain,
+    /// The same as a field table with `LOGIN` and `PASSWORD`: what older Python clients prefer.
+    AmqPlain,
+    /// By the certificate of its TLS connection: to be offered only where there is one.
+    External,
+}
+
+impl Mechanism {
+    /// Its name on the wire.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Mechanism::Plain => "PLAIN",
+            Mechanism::AmqPlain => "AMQPLAIN",
+            Mechanism::External => "EXTERNAL",
+        }
+    }
+}
+
+/// The settings that sessions go by. Defaults are RabbitMQ's unless said otherwise.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AmqpSettings {
+    /// What the server says that it is. Clients go by it: kombu takes `basic.qos` for the specification's unless this is
+    /// `RabbitMQ`.
+    pub product: String,
+    /// Its version, three numbers: clients and frameworks compare it.
+    pub version: String,
+    /// What it runs on. Shown, never compared.
+    pub platform: String,
+    /// Shown by tools.
+    pub copyright: String,
+    /// Shown by tools.
+    pub information: String,
+    /// The name of the cluster that clients are shown.
+    pub cluster_name: String,
+    /// What clients may log in with, best first.
+    pub mechanisms: Vec<Mechanism>,
+    /// The most channels of a connection (`channel_max`); 0 for as many as there are numbers.
+    pub channel_max: u16,
+    /// The largest frame, all of it (`frame_max`). Bytes.
+    pub frame_bytes_max: u32,
+    /// The smallest `frame_max` that a client may ask for. RabbitMQ 4.1 and later want 8192, which shut clients out. Bytes.
+    pub frame_bytes_max_min: u32,
+    /// The largest frame before `frame_max` is agreed on (`initial_frame_max`). Bytes.
+    pub initial_frame_bytes_max: u32,
+    /// The heartbeat that is proposed; the client decides. 0 for none. Seconds.
+    pub heartbeat_seconds: u16,
+    /// How long a connection may take until it is open (`handshake_timeout`). Milliseconds.
+    pub handshake_ms_max: u64,
+    /// How long a client that failed to log in waits until the connection closes, unless it has
+    /// `authentication_failure_close`. Milliseconds.
+    pub refused_login_ms: u64,
+    /// How long a client may take to answer `connection.close`, at most; less with a shorter heartbeat. Milliseconds.
+    pub closing_ms_max: u64,
+    /// The largest message (`max_message_size`). Bytes.
+    pub message_bytes_max: u64,
+    /// What all channels of a connection may hold of messages that are not complete. RabbitMQ has no such limit. Bytes.
+    pub assembling_bytes_max: usize,
+    /// The most consumers of a channel (`consumer_max_per_channel`, which RabbitMQ leaves open).
+    pub consumers_per_channel_max: usize,
+    /// Deliveries of a channel that wait for their acknowledgement; no more are made beyond. RabbitMQ has no such limit.
+    pub unacked_per_channel_max: usize,
+    /// Publishes in one transaction. RabbitMQ has no such limit.
+    pub tx_messages_max: usize,
+    /// The bytes of the publishes in one transaction. RabbitMQ has no such limit. Bytes.
+    pub tx_bytes_max: usize,
+    /// Acknowledgements in one transaction, counted in the deliveries that they settle.
+    pub tx_settled_max: usize,
+    /// Bytes that wait to be written; no deliveries are made beyond, and no more input is taken. Bytes.
+    pub output_bytes_max: usize,
+}
+
+impl Default for AmqpSettings {
+    fn default() -> AmqpSettings {
+        AmqpSettings {
+            product: "RabbitMQ".into(),
+            version: "4.2.0".into(),
+            platform: concat!("polylogue ", env!("CARGO_PKG_VERSION")).into(),
+            copyright: "The authors of polylogue".into(),
+            information: "Licensed under the Apache License 2.0".into(),
+            cluster_name: "polylogue".into(),
+            mechanisms: vec![Mechanism::Plain, Mechanism::AmqPlain],
+            channel_max: 2047,
+            frame_bytes_max: 131_072,
+            frame_bytes_max_min: 4096,
+            initial_frame_bytes_max: 8192,
+            heartbeat_seconds: 60,
+            handshake_ms_max: 10_000,
+            refused_login_ms: 3_000,
+            closing_ms_max: 30_000,
+            message_bytes_max: 16 << 20,
+            assembling_bytes_max: 128 << 20,
+            consumers_per_channel_max: 65_536,
+            unacked_per_channel_max: 1 << 18,
+            tx_messages_max: 65_536,
+            tx_bytes_max: 64 << 20,
+            tx_settled_max: 1 << 18,
+            output_bytes_max: 4 << 20,
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Queues: partitions whose messages are handed out, settled one by one, and handed out again when nobody settled them.
+//!
+//! A queue is a partition like any other, of a topic whose settings have [`QueueSettings`]: it can be read by offset, and its offsets
+//! never change. Beside that the broker keeps what became of each message, and hands messages to consumers that have credit.
+
+use bytes::Bytes;
+use polylogue_record::envelope::{EntryFlags, Form};
+use polylogue_types::{Offset, PartitionId, TimestampMs};
+
+/// Messages of one publish at the most.
+pub const PUBLISH_MESSAGES_MAX: usize = 10_000;
+
+/// Who of the consumers of a queue gets messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ConsumerMode {
+    /// All that want some.
+    #[default]
+    Competing,
+    /// One at a time; another one when it goes.
+    SingleActive,
+    /// One at a time; a better one takes over at once.
+    Preempting,
+}
+
+/// What happens to messages that a queue has no room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Overflow {
+    /// The ones that would be handed out next go instead.
+    #[default]
+    DropHead,
+    /// They are refused.
+    Reject,
+}
+
+/// How long a message waits that comes back. Milliseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Backoff {
+    /// Not at all.
+    #[default]
+    None,
+    /// Longer with each return.
+    Linear {
+        /// The first wait, and what each further one adds.
+        step_ms: u64,
+        /// The longest one.
+        max_ms: u64,
+    },
+    /// Twice as long with each return.
+    Exponential {
+        /// The first wait.
+        first_ms: u64,
+        /// The longest one.
+        max_ms: u64,
+    },
+}
+
+/// What makes a partition a queue. The mode, the order of keys and whether entries are kept whole never change.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct QueueSettings {
+    /// Who gets messages.
+    pub mode: ConsumerMode,
+    /// Messages of one key go to one consumer at a time, in their order.
+    pub key_order: bool,
+    /// An entry goes to one consumer as a whole.
+    pub whole_entries: bool,
+    /// A waiting consumer gets a message before it is flushed. What a confirm means does not change by it.
+    pub early: bool,
+    /// Dead messages wait until they are moved ([`crate::Event::Dead`]); else they are settled at once.
+    pub dead_letters: bool,
+    /// A message that failed so often is dead.
+    pub failures_max: Option<u16>,
+    /// How long a message waits whose lease ran out.
+    pub retry: Backoff,
+    /// Messages that are ready, at the most.
+    pub length_max: Option<u64>,
+    /// Their bytes, at the most.
+    pub bytes_max: Option<u64>,
+    /// What happens to more.
+    pub overflow: Overflow,
+    /// Settled messages stay for those who read by offset, until retention takes them.
+    pub keeps_settled: bool,
+}
+
+/// A queue that a message goes to, and how it stands there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// The queue.
+    pub queue: PartitionId,
+    /// Higher ones are handed out first.
+    pub priority: Option<u8>,
+    /// Nobody wants it from then on. Wall time.
+    pub expires_at: Option<TimestampMs>,
+}
+
+/// A message for any number of queues. Its bytes are stored once for each shard that has one of them.
+#[derive(Clone, Debug)]
+pub struct PublishMessage {
+    /// The queues, each once; none: the message goes nowhere, and that is fine.
+    pub queues: Vec<Target>,
+    /// The native form; must be that of the queues.
+    pub form: Form,
+    /// What the envelope shall say of it.
+    pub flags: EntryFlags,
+    /// Native bytes.
+    pub bytes: Bytes,
+    /// When it was made, -1 for nobody knows.
+    pub timestamp: TimestampMs,
+    /// The hash that orders and spreads it.
+    pub key_hash: Option<u32>,
+    /// Nobody gets it before. Wall time.
+    pub deliver_at: Option<TimestampMs>,
+}
+
+/// See [`crate::Request::Publish`].
+#[derive(Clone, Debug)]
+pub struct PublishRequest {
+    /// What to write, in order; at most [`PUBLISH_MESSAGES_MAX`].
+    pub messages: Vec<PublishMessage>,
+    /// When to answer.
+    pub ack: crate::Ack,
+}
+
+/// Why a message did not reach all of its queues. It may be in some of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PublishError {
+    /// A queue of it is gone.
+    UnknownQueue,
+    /// A queue of it is full and refuses ([`Overflow::Reject`]).
+    QueueFull,
+    /// See [`crate::Unavailable`]; it may be there after `Unknown`.
+    Unavailable(crate::Unavailable),
+}
+
+/// A consumer, for as long as the process lives. Never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConsumerId(pub u64);
+
+/// A consumer that wants messages of a queue.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ConsumerSpec {
+    /// Higher ones get messages first, as long as they have credit.
+    pub priority: i32,
+    /// Messages that it holds at the most; 0 for any number.
+    pub prefetch: u32,
+    /// Bytes that it holds at the most, unless one message has more; 0 for any number.
+    pub prefetch_bytes: u64,
+    /// Messages that it may get before it is given more credit; `Some(0)` for one that only takes.
+    pub credit: Option<u64>,
+    /// How long it holds messages; `None`: until it settles or returns them, or leaves. Milliseconds.
+    pub lease_ms: Option<u64>,
+    /// Messages are settled when they are handed out.
+    pub settles: bool,
+    /// There may be no other consumer.
+    pub exclusive: bool,
+}
+
+/// See [`crate::Request::Attach`].
+#[derive(Clone, Debug)]
+pub struct Attach {
+    /// The queue.
+    pub queue: PartitionId,
+    /// Who comes.
+    pub consumer: ConsumerSpec,
+}
+
+/// Why a consumer cannot come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AttachError {
+    /// No such queue (any more).
+    UnknownQueue,
+    /// Somebody has it to himself, or wants to while others are there.
+    Exclusive,
+    /// See [`crate::Unavailable`].
+    Unavailable(crate::Unavailable),
+}
+
+/// Messages that are handed out: all of one entry, or some of them.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// To whom.
+    pub consumer: ConsumerId,
+    /// Of which queue.
+    pub queue: PartitionId,
+    /// The first message.
+    pub first: Offset,
+    /// How many messages.
+    pub count: u32,
+    /// What is shown to settle them; of no meaning after a restart.
+    pub lease: u64,
+    /// They were handed out before, or may have been.
+    pub redelivered: bool,
+    /// Times that each of them came back.
+    pub returned: u16,
+    /// Times that count against [`QueueSettings::failures_max`].
+    pub failed: u16,
+    /// The entry's first message: the offsets inside `bytes` count from here.
+    pub entry: Offset,
+    /// The entry as it is stored.
+    pub bytes: Bytes,
+}
+
+/// What becomes of messages that a consumer holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Settle {
+    /// They are done with.
+    Accept,
+    /// They are dead.
+    Reject,
+    /// They go back to their place.
+    Return {
+        /// It counts as a failure.
+        counts: bool,
+        /// They wait so long. Milliseconds.
+        delay_ms: u64,
+    },
+    /// They are held so much longer, from now on. Milliseconds.
+    Extend(u64),
+}
+
+/// On whose word messages are settled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holder {
+    /// That of whoever shows the lease under which they were handed out ([`Delivery::lease`]).
+    Lease(u64),
+    /// That of the consumer that holds them.
+    Consumer(ConsumerId),
+}
+
+/// Some messages, and what becomes of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settlement {
+    /// The queue.
+    pub queue: PartitionId,
+    /// The first message.
+    pub first: Offset,
+    /// How many, one after the other.
+    pub count: u32,
+    /// By whom.
+    pub by: Holder,
+    /// What becomes of them.
+    pub how: Settle,
+}
+
+/// See [`crate::Request::Settle`].
+#[derive(Clone, Debug)]
+pub struct SettleRequest {
+    /// What to do, in order.
+    pub settlements: Vec<Settlement>,
+    /// Whether to answer when it is committed; else at once, and it is committed within milliseconds.
+    pub wait: bool,
+}
+
+/// Why messages are not settled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SettleError {
+    /// No such queue (any more).
+    UnknownQueue,
+    /// The lease is not the one that holds them.
+    NotHeld,
+    /// See [`crate::Unavailable`].
+    Unavailable(crate::Unavailable),
+}
+
+/// See [`crate::Request::Take`].
+#[derive(Clone, Copy, Debug)]
+pub struct Take {
+    /// The queue.
+    pub queue: PartitionId,
+    /// Who takes; it is attached.
+    pub consumer: ConsumerId,
+    /// Messages at the most.
+    pub messages_max: u32,
+}
+
+/// What was taken.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// The messages; none when none is ready.
+    pub deliveries: Vec<Delivery>,
+    /// Messages that are ready after it.
+    pub ready: u64,
+}
+
+/// What a queue holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueueCounts {
+    /// Ready messages.
+    pub ready: u64,
+    /// Held by consumers.
+    pub held: u64,
+    /// Waiting for their time.
+    pub delayed: u64,
+    /// Dead, and to be moved.
+    pub dead: u64,
+    /// Consumers.
+    pub consumers: u64,
+    /// Bytes of what is ready; 0 where nobody counts them.
+    pub ready_bytes: u64,
+}
+
+/// A message that is dead and is to be moved to where dead ones go.
+#[derive(Clone, Debug)]
+pub struct DeadMessage {
+    /// The queue where it died.
+    pub queue: PartitionId,
+    /// Its offset.
+    pub offset: Offset,
+    /// Why it is dead.
+    pub reason: DeadReason,
+    /// The entry as it is stored.
+    pub bytes: Bytes,
+}
+
+/// Why a message is dead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeadReason {
+    /// A consumer refused it for good.
+    Rejected,
+    /// It failed too often.
+    DeliveryLimit,
+    /// Its time was over.
+    Expired,
+    /// Too much was waiting.
+    MaxLength,
+}

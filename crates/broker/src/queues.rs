@@ -1,0 +1,23 @@
+//! Queues: a lease engine beside the partition, fed with what is committed, and the consumers that it hands messages to.
+//!
+//! ```text
+//!   publish ──> drafts, one body for all queues of the shard ──> journal ──commit──> lease engine: appended
+//!        \_ early: lease engine at once                                                   │
+//!   settle ──> lease engine (tail) ──record, one a queue and flush──> journal ──commit──> lease engine: apply
+//!                                                                                         │
+//!   consumers <── deliveries <── bodies from the tail cache or the disk <── grants <── pump
+//! ```
+//!
+//! Applied: what became of messages, by records and entries alone. Tail: what was proposed of it. Soft: consumers and what they hold; they
+//! come back by themselves when a writer is taken anew, with nothing in their hands. A queue is pumped by one thread at a time, so that what
+//! a consumer gets comes in order.
+
+mod attach;
+mod host;
+mod publish;
+mod pump;
+mod settle;
+
+pub(crate) use attach::Consumers;
+pub(crate) use host::{QueueHost, Queues, lease_entry};
+pub(crate) use pump::lease_ms;

@@ -1,0 +1,193 @@
+//! Consumers that come and go.
+
+use crate::broker::Inner;
+use crate::queues::QueueHost;
+use crate::queues::host::Recipient;
+use crate::queues::pump::lease_ms;
+use crate::shard::Shard;
+use crate::sink::{Origin, SessionId};
+use polylogue_api::{Attach, AttachError, ConsumerId, ConsumerSpec, Event, Reply, SettleError, Unavailable};
+use polylogue_lease::{ConsumerConfig, LeaseError, Return};
+use polylogue_types::{Map, PartitionId};
+use std::sync::Arc;
+
+/// Where each consumer is, and which ones a session has.
+#[derive(Debug, Default)]
+pub(crate) struct Consumers {
+    queues: Map<u64, (PartitionId, SessionId)>,
+    of: Map<SessionId, Vec<u64>>,
+    last: u64,
+}
+
+impl Consumers {
+    fn add(&mut self, queue: PartitionId, session: SessionId) -> u64 {
+        self.last += 1;
+        self.queues.insert(self.last, (queue, session));
+        self.of.entry(session).or_default().push(self.last);
+        self.last
+    }
+
+    /// The queue of a consumer, if it is this session's.
+    fn queue(&self, consumer: u64, session: SessionId) -> Option<PartitionId> {
+        self.queues.get(&consumer).filter(|(_, of)| *of == session).map(|(queue, _)| *queue)
+    }
+
+    pub(crate) fn remove(&mut self, consumer: u64) {
+        if let Some((_, session)) = self.queues.remove(&consumer)
+            && let Some(of) = self.of.get_mut(&session)
+        {
+            of.retain(|other| *other != consumer);
+            if of.is_empty() {
+                self.of.remove(&session);
+            }
+        }
+    }
+
+    fn take_session(&mut self, session: SessionId) -> Vec<(u64, PartitionId)> {
+        let consumers = self.of.remove(&session).unwrap_or_default();
+        consumers.into_iter().filter_map(|id| self.queues.remove(&id).map(|(queue, _)| (id, queue))).collect()
+    }
+}
+
+fn consumer_config(spec: &ConsumerSpec) -> ConsumerConfig {
+    ConsumerConfig {
+        priority: spec.priority,
+        prefetch: spec.prefetch,
+        prefetch_bytes: spec.prefetch_bytes,
+        permits: spec.credit,
+        lease_ms: spec.lease_ms,
+        settles: spec.settles,
+        exclusive: spec.exclusive,
+        ..ConsumerConfig::default()
+    }
+}
+
+/// What a client is told of what the engine refuses when a consumer comes.
+fn attach_error(error: &LeaseError) -> AttachError {
+    match error {
+        LeaseError::NotWriter => AttachError::Unavailable(Unavailable::NotCommitted),
+        _ => AttachError::Exclusive,
+    }
+}
+
+impl Inner {
+    pub(crate) fn attach(&self, origin: Origin, attach: &Attach) {
+        let Some(shard) = self.partition_shard(attach.queue) else {
+            return origin.reply(Reply::Attach(Err(AttachError::UnknownQueue)));
+        };
+        let config = consumer_config(&attach.consumer);
+        let id = self.consumers.lock().add(attach.queue, origin.session);
+        let attached = {
+            let mut state = shard.state.lock();
+            let added = match state.queues.hosts.get_mut(&attach.queue) {
+                None => Err(AttachError::UnknownQueue),
+                Some(host) => match host.lease.add_consumer(polylogue_lease::ConsumerId(id), config.clone()) {
+                    Err(e) => Err(attach_error(&e)),
+                    Ok(()) => {
+                        let recipient = Recipient { sink: origin.sink.clone(), config, stopped: false };
+                        host.recipients.insert(id, recipient);
+                        Ok(())
+                    }
+                },
+            };
+            state.queues.touch(attach.queue);
+            added
+        };
+        if attached.is_err() {
+            self.consumers.lock().remove(id);
+        }
+        // Whoever hears of messages has to know the consumer before.
+        origin.reply(Reply::Attach(attached.map(|()| ConsumerId(id))));
+        self.pump(&shard);
+    }
+
+    pub(crate) fn detach(&self, session: SessionId, consumer: ConsumerId) {
+        let queue = {
+            let mut consumers = self.consumers.lock();
+            let queue = consumers.queue(consumer.0, session);
+            if queue.is_some() {
+                consumers.remove(consumer.0);
+            }
+            queue
+        };
+        if let Some(queue) = queue {
+            self.leave(&[(consumer.0, queue)]);
+        }
+    }
+
+    /// A consumer gets no more, and keeps what it has.
+    pub(crate) fn stop_consumer(&self, session: SessionId, consumer: ConsumerId) {
+        let Some(queue) = self.consumers.lock().queue(consumer.0, session) else { return };
+        let Some(shard) = self.partition_shard(queue) else { return };
+        {
+            let mut state = shard.state.lock();
+            if let Some(host) = state.queues.hosts.get_mut(&queue) {
+                // It may have gone with the writer before.
+                let _ = host.lease.stop_consumer(polylogue_lease::ConsumerId(consumer.0));
+                if let Some(recipient) = host.recipients.get_mut(&consumer.0) {
+                    recipient.stopped = true;
+                }
+            }
+            state.queues.touch(queue);
+        }
+        self.pump(&shard);
+    }
+
+    /// All consumers of a session are gone.
+    pub(crate) fn detach_session(&self, session: SessionId) {
+        let gone = self.consumers.lock().take_session(session);
+        self.leave(&gone);
+    }
+
+    fn leave(&self, gone: &[(u64, PartitionId)]) {
+        let now_ms = lease_ms(self.env.clock.now_ms());
+        let mut shards: Vec<Arc<Shard>> = Vec::new();
+        for (consumer, queue) in gone {
+            let Some(shard) = self.partition_shard(*queue) else { continue };
+            let mut state = shard.state.lock();
+            if let Some(host) = state.queues.hosts.get_mut(queue) {
+                host.recipients.remove(consumer);
+                // It may have gone with the writer before.
+                let back = Return { counts: true, ..Return::default() };
+                let _ = host.lease.remove_consumer(polylogue_lease::ConsumerId(*consumer), back, now_ms);
+            }
+            state.queues.touch(*queue);
+            drop(state);
+            if !shards.iter().any(|known| known.id == shard.id) {
+                shards.push(shard);
+            }
+        }
+        for shard in shards {
+            self.pump(&shard);
+        }
+    }
+
+    /// A queue is gone: its consumers hear of it, and whoever waited for it.
+    pub(crate) fn queue_gone(&self, queue: QueueHost) {
+        let mut consumers = self.consumers.lock();
+        for consumer in queue.recipients.keys() {
+            consumers.remove(*consumer);
+        }
+        drop(consumers);
+        for (consumer, recipient) in queue.recipients {
+            recipient.sink.event(Event::Detached(ConsumerId(consumer)));
+        }
+        for (_, waiter) in queue.waiting {
+            waiter.answer(Some(SettleError::UnknownQueue));
+        }
+    }
+
+    pub(crate) fn credit(&self, session: SessionId, consumer: ConsumerId, more: u64) {
+        let Some(queue) = self.consumers.lock().queue(consumer.0, session) else { return };
+        let Some(shard) = self.partition_shard(queue) else { return };
+        {
+            let mut state = shard.state.lock();
+            if let Some(host) = state.queues.hosts.get_mut(&queue) {
+                // One that went with its writer comes back without what it had.
+                let _ = host.lease.add_permits(polylogue_lease::ConsumerId(consumer.0), more);
+            }
+            state.queues.touch(queue);
+        }
+        self.pump(&shard);
+    }
+}

@@ -1,0 +1,402 @@
+//! One queue of a shard: its lease engine, its consumers, and who waits for what.
+
+use crate::pending::PendingSettle;
+use crate::sink::{Origin, ReplySink};
+use bytes::Bytes;
+use polylogue_api::{Backoff, ConsumerMode, QueueCounts, QueueSettings, Reply, SettleError, Unavailable};
+use polylogue_lease::{Config, ConsumerConfig, Delay, Entry, LeaseError, Mode, Queue};
+use polylogue_record::envelope::Envelope;
+use polylogue_types::{Map, Offset, PartitionId};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Times of expiry are rounded up to multiples of this. Milliseconds.
+const EXPIRY_GRAIN_MS: u64 = 10;
+
+/// A consumer of a queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Recipient {
+    pub(crate) sink: Arc<dyn ReplySink>,
+    /// As it came, with the limits that hold now: for coming back when the writer is taken anew.
+    pub(crate) config: ConsumerConfig,
+    /// It gets no more messages.
+    pub(crate) stopped: bool,
+}
+
+/// Somebody who waits until a record is committed.
+#[derive(Debug)]
+pub(crate) enum Waiter {
+    /// Settlements; positions in the request.
+    Settle(Arc<PendingSettle>, Vec<u32>),
+    /// A purge of so many messages.
+    Purge(Origin, u64),
+}
+
+impl Waiter {
+    /// Tells how it went. Call it without holding a lock.
+    pub(crate) fn answer(self, error: Option<SettleError>) {
+        match self {
+            Waiter::Settle(pending, positions) => pending.part_done(&positions, error.map(Err)),
+            Waiter::Purge(origin, count) => origin.reply(Reply::Purge(error.map_or(Ok(count), Err))),
+        }
+    }
+}
+
+/// The body of an entry that is proposed and may be handed out already.
+#[derive(Debug)]
+pub(crate) struct EarlyBody {
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+    pub(crate) bytes: Bytes,
+}
+
+/// A queue.
+#[derive(Debug)]
+pub(crate) struct QueueHost {
+    pub(crate) lease: Queue,
+    pub(crate) settings: QueueSettings,
+    pub(crate) recipients: Map<u64, Recipient>,
+    /// By the number of the record that each waits for.
+    pub(crate) waiting: VecDeque<(u64, Waiter)>,
+    /// The number of the last record that was proposed, and of the last that was applied.
+    pub(crate) recorded: u64,
+    applied: u64,
+    /// A thread hands out messages; another one that finds some leaves a note.
+    pub(crate) pumping: bool,
+    pub(crate) again: bool,
+    /// It is in [`Queues::due`].
+    queued: bool,
+    /// Applied state changed since the last checkpoint.
+    pub(crate) changed: bool,
+    /// Bodies of entries that are not committed, oldest first.
+    pub(crate) early: VecDeque<EarlyBody>,
+    /// What [`Queues::deadlines`] has of it. Wall time, milliseconds.
+    deadline_ms: Option<u64>,
+}
+
+/// What the lease engine is told of a queue's settings.
+fn lease_config(settings: &QueueSettings) -> Config {
+    Config {
+        mode: match settings.mode {
+            ConsumerMode::Competing => Mode::Competing,
+            ConsumerMode::SingleActive => Mode::SingleActive { preempts: false },
+            ConsumerMode::Preempting => Mode::SingleActive { preempts: true },
+        },
+        key_order: settings.key_order,
+        whole_entries: settings.whole_entries,
+        track_bytes: true,
+        mark_handed: true,
+        dead_letter: settings.dead_letters,
+        failures_max: settings.failures_max,
+        retry: match settings.retry {
+            Backoff::None => Delay::None,
+            Backoff::Linear { step_ms, max_ms } => Delay::Linear { step_ms, max_ms },
+            Backoff::Exponential { first_ms, max_ms } => Delay::Exponential { first_ms, max_ms },
+        },
+        length_max: settings.length_max,
+        bytes_max: settings.bytes_max,
+        expiry_grain_ms: EXPIRY_GRAIN_MS,
+        ..Config::default()
+    }
+}
+
+fn ms(time: i64) -> Option<u64> {
+    u64::try_from(time).ok()
+}
+
+/// What the lease engine is told of an entry.
+pub(crate) fn lease_entry(envelope: &Envelope, bytes: usize) -> Entry {
+    Entry {
+        first_offset: envelope.base_offset.0,
+        count: envelope.count,
+        bytes: bytes as u64,
+        priority: envelope.priority.unwrap_or(0),
+        key_hash: envelope.key_hash,
+        expires_at_ms: envelope.expires_at.and_then(ms),
+        deliver_at_ms: envelope.deliver_at.and_then(ms),
+    }
+}
+
+impl QueueHost {
+    /// A queue whose log begins there, without a writer.
+    pub(crate) fn new(settings: &QueueSettings, first: Offset) -> QueueHost {
+        let config = Arc::new(lease_config(settings));
+        // An offset is below what the engine can count by the envelope's own check.
+        let lease = Queue::new(config.clone(), first.0, first.0).unwrap_or_else(|_| Queue::empty(config));
+        QueueHost {
+            lease,
+            settings: settings.clone(),
+            recipients: Map::default(),
+            waiting: VecDeque::new(),
+            recorded: 0,
+            applied: 0,
+            pumping: false,
+            again: false,
+            queued: false,
+            changed: true,
+            early: VecDeque::new(),
+            deadline_ms: None,
+        }
+    }
+
+    fn configure(&mut self, settings: &QueueSettings) {
+        if self.settings != *settings {
+            self.settings = settings.clone();
+            self.lease.configure(Arc::new(lease_config(settings)));
+        }
+    }
+
+    /// An entry is committed.
+    pub(crate) fn appended(&mut self, entry: &Entry) -> Result<(), LeaseError> {
+        while self.early.front().is_some_and(|body| body.end <= entry.end()) {
+            self.early.pop_front();
+        }
+        self.changed = true;
+        self.lease.appended(entry)
+    }
+
+    /// An entry is proposed: whoever waits may have it now, where the queue is like that.
+    pub(crate) fn proposed(&mut self, entry: &Entry, bytes: &Bytes) -> bool {
+        // One that does not follow what the engine knows waits for its commit.
+        let early = self.settings.early && self.lease.is_writer() && self.lease.appended_unflushed(entry).is_ok();
+        if early {
+            self.early.push_back(EarlyBody { first: entry.first_offset, end: entry.end(), bytes: bytes.clone() });
+        }
+        early
+    }
+
+    /// The body of an entry that is not committed yet, and where the entry begins.
+    pub(crate) fn early_body(&self, offset: u64) -> Option<(u64, Bytes)> {
+        let at = self.early.partition_point(|body| body.end <= offset);
+        self.early.get(at).filter(|body| body.first <= offset).map(|body| (body.first, body.bytes.clone()))
+    }
+
+    /// Whether a record should be proposed now. While one is on its way what comes goes into the next one, unless somebody waits for
+    /// that.
+    pub(crate) fn wants_record(&self) -> bool {
+        self.recorded == self.applied || self.is_awaited()
+    }
+
+    /// Whether somebody waits for the next record.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.waiting.iter().rev().any(|(number, _)| *number > self.recorded)
+    }
+
+    /// Somebody waits for a record, with one more part of his request.
+    pub(crate) fn wait_for(&mut self, record: u64, pending: &Arc<PendingSettle>, position: u32) {
+        if let Some((last, Waiter::Settle(other, positions))) = self.waiting.back_mut()
+            && *last == record
+            && Arc::ptr_eq(other, pending)
+        {
+            positions.push(position);
+            return;
+        }
+        pending.grow();
+        self.waiting.push_back((record, Waiter::Settle(pending.clone(), vec![position])));
+    }
+
+    /// A record of this queue is committed. Gives who waited for it.
+    fn apply(&mut self, record: &[u8], answered: &mut Vec<(Waiter, Option<SettleError>)>) -> Result<(), LeaseError> {
+        let applied = self.lease.apply(record)?;
+        self.changed = true;
+        self.applied = applied;
+        while self.waiting.front().is_some_and(|(number, _)| *number <= applied) {
+            answered.extend(self.waiting.pop_front().map(|(_, waiter)| (waiter, None)));
+        }
+        Ok(())
+    }
+
+    /// There is a new writer: what was proposed is void, consumers begin anew. Gives who waited for what is void.
+    fn take_writer(&mut self, now_ms: u64, seed: u64) -> Vec<Waiter> {
+        self.lease.become_writer(now_ms, seed);
+        self.early.clear();
+        (self.recorded, self.applied) = (0, 0);
+        let mut recipients: Vec<_> = self.recipients.iter().collect();
+        recipients.sort_by_key(|(id, _)| **id);
+        for (id, recipient) in recipients {
+            // They were there together before.
+            let id = polylogue_lease::ConsumerId(*id);
+            let _ = self.lease.add_consumer(id, recipient.config.clone());
+            if recipient.stopped {
+                let _ = self.lease.stop_consumer(id);
+            }
+        }
+        self.waiting.drain(..).map(|(_, waiter)| waiter).collect()
+    }
+
+    pub(crate) fn counts(&self) -> QueueCounts {
+        let counts = self.lease.counts();
+        QueueCounts {
+            ready: counts.ready + counts.uncommitted,
+            held: counts.held,
+            delayed: counts.delayed,
+            dead: counts.dead,
+            consumers: self.recipients.values().filter(|one| !one.stopped && one.config.permits != Some(0)).count()
+                as u64,
+            ready_bytes: counts.ready_bytes,
+        }
+    }
+
+    /// Whether it refuses a message.
+    pub(crate) fn is_full(&self, bytes: usize) -> bool {
+        let QueueSettings { length_max, bytes_max, .. } = self.settings;
+        if self.settings.overflow != polylogue_api::Overflow::Reject || (length_max.is_none() && bytes_max.is_none()) {
+            return false;
+        }
+        let counts = self.lease.counts();
+        let ready = counts.ready + counts.uncommitted;
+        length_max.is_some_and(|max| ready >= max)
+            || bytes_max.is_some_and(|max| counts.ready_bytes.saturating_add(bytes as u64) > max)
+    }
+}
+
+/// The queues of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    pub(crate) hosts: Map<PartitionId, QueueHost>,
+    /// Queues in which something may be handed out or recorded.
+    due: VecDeque<PartitionId>,
+    /// When each queue that waits for a time wants to be looked at. Wall time, milliseconds.
+    deadlines: BTreeSet<(u64, PartitionId)>,
+    /// Those who are to be answered once no lock is held.
+    pub(crate) answered: Vec<(Waiter, Option<SettleError>)>,
+    /// Chunks of queues that went since the last checkpoint.
+    gone: Vec<(PartitionId, Bytes, Option<Bytes>)>,
+}
+
+impl Queues {
+    /// A partition is there: a queue, where its topic says so. Whether it is one and was none before.
+    pub(crate) fn place(&mut self, id: PartitionId, settings: Option<&QueueSettings>, first: Offset) -> bool {
+        let Some(settings) = settings.filter(|_| !self.hosts.contains_key(&id)) else { return false };
+        self.hosts.insert(id, QueueHost::new(settings, first));
+        true
+    }
+
+    /// Other settings hold for a queue.
+    pub(crate) fn configure(&mut self, id: PartitionId, settings: &QueueSettings) {
+        if let Some(host) = self.hosts.get_mut(&id) {
+            host.configure(settings);
+        }
+        self.touch(id);
+    }
+
+    /// A chunk of a checkpoint; one of a queue that is gone says nothing.
+    pub(crate) fn load_chunk(&mut self, id: PartitionId, chunk: &[u8], bytes: &[u8]) -> Result<(), LeaseError> {
+        let Some(host) = self.hosts.get_mut(&id) else { return Ok(()) };
+        if host.changed {
+            host.lease = Queue::empty(Arc::new(lease_config(&host.settings)));
+            host.changed = false;
+        }
+        host.lease.load_chunk(chunk, bytes)
+    }
+
+    /// All chunks of a checkpoint are there.
+    pub(crate) fn loaded(&mut self) -> Result<(), LeaseError> {
+        self.hosts.values_mut().try_for_each(|host| host.lease.loaded())
+    }
+
+    /// Chunks of the queues that changed since the last checkpoint, or `all`; then those of queues that are gone.
+    pub(crate) fn take_changed_chunks(&mut self, all: bool) -> Vec<(PartitionId, Bytes, Option<Bytes>)> {
+        let mut chunks = std::mem::take(&mut self.gone);
+        for (id, host) in self.hosts.iter_mut().filter(|(_, host)| host.changed || all) {
+            host.changed = false;
+            if all {
+                host.lease.change_all_chunks();
+            }
+            chunks.extend(host.lease.take_changed_chunks().into_iter().map(|(chunk, bytes)| (*id, chunk, bytes)));
+        }
+        chunks
+    }
+
+    /// There may be something to do for a queue.
+    pub(crate) fn touch(&mut self, id: PartitionId) {
+        if let Some(host) = self.hosts.get_mut(&id)
+            && !host.queued
+        {
+            host.queued = true;
+            self.due.push_back(id);
+        }
+    }
+
+    /// The next queue to look at.
+    pub(crate) fn next_due(&mut self) -> Option<PartitionId> {
+        let id = self.due.pop_front()?;
+        if let Some(host) = self.hosts.get_mut(&id) {
+            host.queued = false;
+        }
+        Some(id)
+    }
+
+    /// Notes when a queue is to be looked at next.
+    pub(crate) fn schedule(&mut self, id: PartitionId) {
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        let next = host.lease.next_deadline_ms().filter(|_| host.lease.is_writer());
+        if next != host.deadline_ms {
+            if let Some(before) = host.deadline_ms.take() {
+                self.deadlines.remove(&(before, id));
+            }
+            if let Some(next) = next {
+                self.deadlines.insert((next, id));
+            }
+            host.deadline_ms = next;
+        }
+    }
+
+    /// When something is due. Wall time, milliseconds.
+    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// Lets time pass: leases run out, messages become ready or expire.
+    pub(crate) fn on_deadline(&mut self, now_ms: u64) {
+        let later = self.deadlines.split_off(&(now_ms + 1, PartitionId(0)));
+        for (_, id) in std::mem::replace(&mut self.deadlines, later) {
+            if let Some(host) = self.hosts.get_mut(&id) {
+                host.deadline_ms = None;
+                host.lease.on_deadline(now_ms);
+            }
+            self.schedule(id);
+            self.touch(id);
+        }
+    }
+
+    /// A record of a queue is committed. Gives where the queue begins now, unless it keeps what is settled.
+    pub(crate) fn apply(&mut self, id: PartitionId, record: &[u8]) -> Result<Option<Offset>, LeaseError> {
+        let Queues { hosts, answered, .. } = self;
+        let Some(host) = hosts.get_mut(&id) else { return Ok(None) };
+        host.apply(record, answered)?;
+        Ok((!host.settings.keeps_settled).then(|| Offset(host.lease.floor())))
+    }
+
+    /// A queue is gone. Gives its consumers, and who waited.
+    pub(crate) fn remove(&mut self, id: PartitionId) -> Option<QueueHost> {
+        let mut host = self.hosts.remove(&id)?;
+        host.lease.change_all_chunks();
+        self.gone.extend(host.lease.take_changed_chunks().into_iter().map(|(chunk, _)| (id, chunk, None)));
+        if let Some(at) = host.deadline_ms {
+            self.deadlines.remove(&(at, id));
+        }
+        Some(host)
+    }
+
+    /// A new writer for all queues.
+    pub(crate) fn take_writer(&mut self, now_ms: u64, seed: u64) {
+        let ids: Vec<_> = self.hosts.keys().copied().collect();
+        for id in ids {
+            self.begin(id, now_ms, seed ^ id.0.rotate_left(17));
+        }
+    }
+
+    /// A new writer for one queue. `seed` is a number that nobody can guess.
+    pub(crate) fn begin(&mut self, id: PartitionId, now_ms: u64, seed: u64) {
+        if let Some(host) = self.hosts.get_mut(&id) {
+            let void = host.take_writer(now_ms, seed);
+            self.answered.extend(void.into_iter().map(|waiter| (waiter, Some(VOID))));
+        }
+        self.schedule(id);
+        self.touch(id);
+    }
+}
+
+/// What those are told who waited for something that is void.
+const VOID: SettleError = SettleError::Unavailable(Unavailable::NotCommitted);

@@ -1,0 +1,270 @@
+//! Handing out: from a queue's lease engine to sessions, with the bodies, in order.
+
+use crate::broker::Inner;
+use crate::queues::QueueHost;
+use crate::queues::host::Recipient;
+use crate::record::{BROKER_PARTITION, BrokerRecord};
+use crate::shard::{Shard, ShardState};
+use crate::sink::ReplySink;
+use bytes::Bytes;
+use polylogue_api::{ConsumerId, Delivery, Event};
+use polylogue_lease::{By, Grant, Return};
+use polylogue_log::ErrorKind as LogErrorKind;
+use polylogue_log::journal::Urgency;
+use polylogue_log::store::{EntryAt, Lookup};
+use polylogue_types::{Offset, PartitionId, TimestampMs};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Messages that one look at a queue hands out at the most; then others have their turn.
+const GRANT_MESSAGES_MAX: u64 = 256;
+
+/// Messages of a queue on their way to sessions. Whoever has it is the only one that pumps the queue.
+pub(crate) struct Handing {
+    queue: PartitionId,
+    /// What is left to read, in order.
+    grants: VecDeque<Wanted>,
+    ready: Vec<(Arc<dyn ReplySink>, Delivery)>,
+}
+
+/// One message that was handed out.
+struct Wanted {
+    recipient: Recipient,
+    grant: Grant,
+    offset: u64,
+    early: Option<(u64, Bytes)>,
+}
+
+impl Wanted {
+    fn delivery(&self, queue: PartitionId, entry: u64, bytes: Bytes) -> Delivery {
+        let Grant { consumer, tally, redelivered, lease, .. } = self.grant;
+        Delivery {
+            consumer: ConsumerId(consumer.0),
+            queue,
+            first: Offset(self.offset),
+            count: 1,
+            lease: lease.0,
+            redelivered,
+            returned: tally.returned,
+            failed: tally.failed,
+            entry: Offset(entry),
+            bytes,
+        }
+    }
+}
+
+/// Time as the lease engine counts it. Wall time, milliseconds.
+pub(crate) fn lease_ms(now_ms: TimestampMs) -> u64 {
+    u64::try_from(now_ms).unwrap_or(0)
+}
+
+impl Inner {
+    /// Hands out what there is to hand out in the queues of a shard in which something happened, and records what became of
+    /// messages. Call it without holding a lock.
+    pub(crate) fn pump(&self, shard: &Arc<Shard>) {
+        let answered = std::mem::take(&mut shard.state.lock().queues.answered);
+        for (waiter, error) in answered {
+            waiter.answer(error);
+        }
+        loop {
+            let handing = {
+                let mut state = shard.state.lock();
+                let Some(id) = state.queues.next_due() else { break };
+                self.look_at_queue(shard, &mut state, id)
+            };
+            if let Some(handing) = handing {
+                self.hand_over(shard, handing);
+            }
+        }
+        self.wake_for_queues(shard);
+    }
+
+    /// Takes what a queue hands out now.
+    fn look_at_queue(&self, shard: &Shard, state: &mut ShardState, id: PartitionId) -> Option<Handing> {
+        let now_ms = lease_ms(self.env.clock.now_ms());
+        let host = state.queues.hosts.get_mut(&id)?;
+        if host.pumping {
+            host.again = true;
+            return None;
+        }
+        let mut grants = Vec::new();
+        let given = host.lease.grant(now_ms, GRANT_MESSAGES_MAX, &mut grants);
+        host.again = given >= GRANT_MESSAGES_MAX;
+        let handing = Some(Handing::new(id, host, &grants)).filter(|handing| !handing.grants.is_empty());
+        host.pumping = handing.is_some();
+        shard.record_queue(state, id);
+        state.queues.schedule(id);
+        handing
+    }
+
+    /// Reads bodies and sends them; from a reader's thread where the disk is needed.
+    fn hand_over(&self, shard: &Arc<Shard>, mut handing: Handing) {
+        let unread = handing.read_in_memory(shard);
+        handing.send();
+        if !unread {
+            return self.handed_over(shard, handing.queue);
+        }
+        let Some(inner) = self.this.upgrade() else { return };
+        let shard_there = shard.clone();
+        let job = Box::new(move || {
+            handing.read_all(&inner, &shard_there);
+            handing.send();
+            inner.handed_over(&shard_there, handing.queue);
+            inner.pump(&shard_there);
+        });
+        if let Err(job) = self.readers.submit(job) {
+            job();
+        }
+    }
+
+    /// A queue's messages are on their way: others may pump it again.
+    fn handed_over(&self, shard: &Shard, queue: PartitionId) {
+        let mut state = shard.state.lock();
+        let again = state.queues.hosts.get_mut(&queue).is_some_and(|host| {
+            host.pumping = false;
+            std::mem::take(&mut host.again)
+        });
+        if again {
+            state.queues.touch(queue);
+        }
+    }
+
+    /// Wakes the timer when a queue wants to be looked at sooner than the timer knows.
+    fn wake_for_queues(&self, shard: &Shard) {
+        let next = shard.state.lock().queues.next_deadline_ms();
+        if shard.queues_due(next) {
+            self.deadlines_changed();
+        }
+    }
+
+    /// When a queue wants to be looked at, in monotonic milliseconds.
+    pub(crate) fn next_queue_ms(&self) -> u64 {
+        let now = self.now();
+        let next = self.all_shards().iter().map(|shard| shard.queue_deadline_ms.load(Ordering::Relaxed)).min();
+        let wait_ms = next.unwrap_or(u64::MAX).saturating_sub(lease_ms(now.wall_ms));
+        now.monotonic_ms.saturating_add(wait_ms)
+    }
+
+    /// Lets time pass for the queues of all shards.
+    pub(crate) fn run_queue_deadlines(&self) {
+        let now_ms = lease_ms(self.env.clock.now_ms());
+        for shard in self.all_shards() {
+            let due = {
+                let mut state = shard.state.lock();
+                let due = state.queues.next_deadline_ms().is_some_and(|at| at <= now_ms);
+                if due {
+                    state.queues.on_deadline(now_ms);
+                }
+                due
+            };
+            if due {
+                self.pump(&shard);
+            }
+        }
+    }
+}
+
+impl Handing {
+    /// Messages that were granted, one by one, with what is known of them without reading.
+    pub(crate) fn new(queue: PartitionId, host: &QueueHost, grants: &[Grant]) -> Handing {
+        let mut wanted = VecDeque::new();
+        for grant in grants {
+            let Some(recipient) = host.recipients.get(&grant.consumer.0) else { continue };
+            for offset in grant.first_offset..grant.first_offset + u64::from(grant.count) {
+                let early = host.early_body(offset);
+                wanted.push_back(Wanted { recipient: recipient.clone(), grant: *grant, offset, early });
+            }
+        }
+        Handing { queue, grants: wanted, ready: Vec::new() }
+    }
+
+    /// What was read.
+    pub(crate) fn take_ready(&mut self) -> Vec<Delivery> {
+        std::mem::take(&mut self.ready).into_iter().map(|(_, delivery)| delivery).collect()
+    }
+
+    /// Reads as far as memory has it, and tells whether something is left.
+    pub(crate) fn read_in_memory(&mut self, shard: &Shard) -> bool {
+        while let Some(wanted) = self.grants.front_mut() {
+            let found = match wanted.early.take() {
+                Some(found) => Some(found),
+                None => match shard.store.entry_at(self.queue, Offset(wanted.offset)) {
+                    Ok(Lookup::Ready(EntryAt { location, bytes, .. })) => Some((location.base.0, bytes)),
+                    Ok(Lookup::NeedsIo(_)) | Err(_) => return true,
+                },
+            };
+            self.took(found);
+        }
+        false
+    }
+
+    /// Reads the rest. What cannot be read is dropped, unless the disk may give it another time.
+    pub(crate) fn read_all(&mut self, inner: &Inner, shard: &Shard) {
+        while let Some(wanted) = self.grants.front() {
+            let found = match shard.store.entry_at(self.queue, Offset(wanted.offset)).and_then(Lookup::wait) {
+                Ok(EntryAt { location, bytes, .. }) => Some((location.base.0, bytes)),
+                Err(e) => {
+                    let what = format!("message {} of queue {}: {e}", wanted.offset, self.queue);
+                    inner.gauges.background_failed("delivery", &what);
+                    let gone = matches!(e.kind, LogErrorKind::Damaged | LogErrorKind::OutOfRange);
+                    shard.give_back(self.queue, wanted, gone);
+                    None
+                }
+            };
+            self.took(found);
+        }
+    }
+
+    fn took(&mut self, found: Option<(u64, Bytes)>) {
+        let Some(wanted) = self.grants.pop_front() else { return };
+        if let Some((entry, bytes)) = found {
+            let delivery = wanted.delivery(self.queue, entry, bytes);
+            self.ready.push((wanted.recipient.sink, delivery));
+        }
+    }
+
+    /// Sends what was read: to each session what follows one another in one event.
+    fn send(&mut self) {
+        let mut ready = std::mem::take(&mut self.ready).into_iter().peekable();
+        while let Some((sink, delivery)) = ready.next() {
+            let mut deliveries = vec![delivery];
+            while let Some((_, delivery)) = ready.next_if(|(other, _)| Arc::ptr_eq(other, &sink)) {
+                deliveries.push(delivery);
+            }
+            sink.event(Event::Deliver(deliveries));
+        }
+    }
+}
+
+impl Shard {
+    /// A message that cannot be read: it is `gone` for good and settled, or goes back to its place.
+    fn give_back(&self, queue: PartitionId, wanted: &Wanted, gone: bool) {
+        let mut state = self.state.lock();
+        let Some(host) = state.queues.hosts.get_mut(&queue) else { return };
+        // It may have come back by itself meanwhile.
+        let _ = if gone {
+            host.lease.settle(wanted.offset, 1, By::Anyone, 0)
+        } else {
+            host.lease.release(wanted.offset, 1, By::Anyone, Return::default(), 0)
+        };
+        state.queues.touch(queue);
+    }
+
+    /// Proposes what became of messages of a queue since the last record, unless one is on its way: what comes meanwhile goes
+    /// into the next one.
+    pub(crate) fn record_queue(&self, state: &mut ShardState, id: PartitionId) {
+        let Some(host) = state.queues.hosts.get_mut(&id).filter(|host| host.wants_record()) else { return };
+        if state.lost {
+            return;
+        }
+        let urgency = if host.is_awaited() { Urgency::Urgent } else { Urgency::Lazy };
+        let Some(record) = host.lease.take_record() else { return };
+        host.recorded = record.number;
+        let record = BrokerRecord::Queue { partition: id, record: record.bytes };
+        if self.propose_own(state, BROKER_PARTITION, Bytes::from(record.encode()), urgency).is_err() {
+            // The engine counts on what it recorded: its tail is thrown away with the writer.
+            state.lost = true;
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What consumers do with what they hold, and what is done to a queue as a whole.
+
+use crate::broker::Inner;
+use crate::pending::{Pending, PendingSettle};
+use crate::queues::QueueHost;
+use crate::queues::host::Waiter;
+use crate::queues::pump::{Handing, lease_ms};
+use crate::shard::Shard;
+use crate::sink::Origin;
+use polylogue_api::{
+    Holder, QueueCounts, Reply, Settle, SettleError, SettleRequest, Settlement, Take, Taken, Unavailable,
+};
+use polylogue_lease::{Acquire, By, Delay, Done, LeaseError, LeaseId, Queue, Return};
+use polylogue_types::PartitionId;
+use std::sync::Arc;
+
+fn settle_error(error: &LeaseError) -> SettleError {
+    match error {
+        LeaseError::NotWriter => SettleError::Unavailable(Unavailable::NotCommitted),
+        _ => SettleError::NotHeld,
+    }
+}
+
+/// Does one thing, and tells which record it goes into.
+fn settle_one(queue: &mut Queue, what: &Settlement, now_ms: u64) -> Result<Option<u64>, LeaseError> {
+    let Settlement { first, count, by, how, .. } = *what;
+    let by = match by {
+        Holder::Lease(lease) => By::Lease(LeaseId(lease)),
+        Holder::Consumer(consumer) => By::Consumer(polylogue_lease::ConsumerId(consumer.0)),
+    };
+    let (first, count) = (first.0, u64::from(count));
+    let Done { record, .. } = match how {
+        Settle::Accept => queue.settle(first, count, by, now_ms)?,
+        Settle::Reject => queue.reject(first, count, by, now_ms)?,
+        Settle::Return { counts, delay_ms } => {
+            let delay = if delay_ms == 0 { Delay::None } else { Delay::For(delay_ms) };
+            queue.release(first, count, by, Return { counts, delay }, now_ms)?
+        }
+        Settle::Extend(ms) => {
+            queue.extend(first, count, by, now_ms.saturating_add(ms), now_ms)?;
+            Done::default()
+        }
+    };
+    Ok(record)
+}
+
+impl Inner {
+    pub(crate) fn settle(&self, origin: Origin, request: &SettleRequest) {
+        let now_ms = lease_ms(self.env.clock.now_ms());
+        let pending: Arc<PendingSettle> = Arc::new(Pending::new(origin, vec![Ok(()); request.settlements.len()], 1));
+        let mut shards: Vec<Arc<Shard>> = Vec::new();
+        for (position, what) in (0u32..).zip(&request.settlements) {
+            let Some(shard) = self.partition_shard(what.queue) else {
+                pending.set(position, Err(SettleError::UnknownQueue));
+                continue;
+            };
+            let mut state = shard.state.lock();
+            let done = match state.queues.hosts.get_mut(&what.queue) {
+                None => Err(SettleError::UnknownQueue),
+                Some(host) => settle_one(&mut host.lease, what, now_ms).map_err(|e| settle_error(&e)).map(|record| {
+                    if let Some(record) = record.filter(|_| request.wait) {
+                        host.wait_for(record, &pending, position);
+                    }
+                }),
+            };
+            state.queues.touch(what.queue);
+            drop(state);
+            if let Err(why) = done {
+                pending.set(position, Err(why));
+            }
+            if !shards.iter().any(|known| known.id == shard.id) {
+                shards.push(shard);
+            }
+        }
+        pending.part_done(&[], None);
+        for shard in shards {
+            self.pump(&shard);
+        }
+    }
+
+    pub(crate) fn purge(&self, origin: Origin, queue: PartitionId) {
+        let Some(shard) = self.partition_shard(queue) else {
+            return origin.reply(Reply::Purge(Err(SettleError::UnknownQueue)));
+        };
+        let answer = {
+            let mut state = shard.state.lock();
+            let purged = match state.queues.hosts.get_mut(&queue) {
+                None => Err(SettleError::UnknownQueue),
+                Some(host) => match host.lease.purge() {
+                    Err(e) => Err(settle_error(&e)),
+                    Ok(Done { messages, record: None }) => Ok(messages),
+                    Ok(Done { messages, record: Some(record) }) => {
+                        host.waiting.push_back((record, Waiter::Purge(origin.clone(), messages)));
+                        state.queues.touch(queue);
+                        drop(state);
+                        return self.pump(&shard);
+                    }
+                },
+            };
+            drop(state);
+            purged
+        };
+        origin.reply(Reply::Purge(answer));
+    }
+
+    /// Messages at once. A reader goes on with it where the disk is needed.
+    pub(crate) fn take(&self, origin: Origin, take: Take) {
+        let Some(shard) = self.partition_shard(take.queue) else {
+            return origin.reply(Reply::Take(Err(SettleError::UnknownQueue)));
+        };
+        let now_ms = lease_ms(self.env.clock.now_ms());
+        let taken = {
+            let mut state = shard.state.lock();
+            let taken = match state.queues.hosts.get_mut(&take.queue) {
+                None => Err(SettleError::UnknownQueue),
+                Some(host) => take_from(host, take, now_ms),
+            };
+            state.queues.touch(take.queue);
+            taken
+        };
+        match taken {
+            Err(why) => origin.reply(Reply::Take(Err(why))),
+            Ok((mut handing, ready)) => {
+                let unread = handing.read_in_memory(&shard);
+                if !unread {
+                    origin.reply(Reply::Take(Ok(Taken { deliveries: handing.take_ready(), ready })));
+                } else if let Some(inner) = self.this.upgrade() {
+                    let there = shard.clone();
+                    let job = Box::new(move || {
+                        handing.read_all(&inner, &there);
+                        origin.reply(Reply::Take(Ok(Taken { deliveries: handing.take_ready(), ready })));
+                        inner.pump(&there);
+                    });
+                    if let Err(job) = self.readers.submit(job) {
+                        job();
+                    }
+                }
+            }
+        }
+        self.pump(&shard);
+    }
+
+    pub(crate) fn queue_counts(&self, queues: &[PartitionId]) -> Vec<Option<QueueCounts>> {
+        let counts = |queue: &PartitionId| {
+            let shard = self.partition_shard(*queue)?;
+            let state = shard.state.lock();
+            state.queues.hosts.get(queue).map(QueueHost::counts)
+        };
+        queues.iter().map(counts).collect()
+    }
+}
+
+/// Hands messages of a queue to a consumer that asks, and tells how many are ready after it.
+fn take_from(host: &mut QueueHost, take: Take, now_ms: u64) -> Result<(Handing, u64), SettleError> {
+    let want = Acquire { messages_max: u64::from(take.messages_max), bytes_max: u64::MAX, lease_ms: None };
+    let mut grants = Vec::new();
+    let consumer = polylogue_lease::ConsumerId(take.consumer.0);
+    host.lease.acquire(consumer, &want, now_ms, &mut grants).map_err(|e| settle_error(&e))?;
+    Ok((Handing::new(take.queue, host, &grants), host.counts().ready))
+}

@@ -1,0 +1,268 @@
+//! Queues over the simulated machine: what is confirmed is handed out until it is settled, before and after a crash.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+mod node;
+
+use bytes::Bytes;
+use node::Node;
+use polylogue_api::*;
+use polylogue_env::sim::SimWorld;
+use polylogue_record::envelope::{EntryFlags, Form};
+use polylogue_replicate::Work;
+use polylogue_types::{Offset, PartitionId};
+
+fn message(queues: &[PartitionId], text: &str) -> PublishMessage {
+    PublishMessage {
+        queues: queues.iter().map(|queue| Target { queue: *queue, priority: None, expires_at: None }).collect(),
+        form: Form::AmqpMessage,
+        flags: EntryFlags::NONE,
+        bytes: Bytes::copy_from_slice(text.as_bytes()),
+        timestamp: -1,
+        key_hash: None,
+        deliver_at: None,
+    }
+}
+
+fn texts(deliveries: &[Delivery]) -> Vec<String> {
+    deliveries.iter().map(|d| String::from_utf8(d.bytes.to_vec()).unwrap()).collect()
+}
+
+/// A node with queues.
+trait Queueing {
+    fn queue(&mut self, name: &str, settings: QueueSettings) -> PartitionId;
+    fn publish(&mut self, messages: Vec<PublishMessage>) -> Vec<Result<(), PublishError>>;
+    fn attach(&mut self, queue: PartitionId, consumer: ConsumerSpec) -> Result<ConsumerId, AttachError>;
+    fn settle(&mut self, deliveries: &[Delivery], how: Settle) -> Vec<Result<(), SettleError>>;
+    fn delivered(&mut self) -> Vec<Delivery>;
+    fn counts(&mut self, queue: PartitionId) -> QueueCounts;
+}
+
+fn settlement(d: &Delivery, how: Settle) -> Settlement {
+    Settlement { queue: d.queue, first: d.first, count: d.count, by: Holder::Lease(d.lease), how }
+}
+
+impl Queueing for Node {
+    fn queue(&mut self, name: &str, settings: QueueSettings) -> PartitionId {
+        let config = TopicConfig { queue: Some(settings), retention_ms: None, ..TopicConfig::default() };
+        self.create(name, 1, config).partitions[0].id
+    }
+
+    fn publish(&mut self, messages: Vec<PublishMessage>) -> Vec<Result<(), PublishError>> {
+        match self.ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed })) {
+            Reply::Publish(results) => results,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn attach(&mut self, queue: PartitionId, consumer: ConsumerSpec) -> Result<ConsumerId, AttachError> {
+        match self.ask(Request::Attach(Attach { queue, consumer })) {
+            Reply::Attach(attached) => attached,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn settle(&mut self, deliveries: &[Delivery], how: Settle) -> Vec<Result<(), SettleError>> {
+        let settlements = deliveries.iter().map(|d| settlement(d, how)).collect();
+        match self.ask(Request::Settle(SettleRequest { settlements, wait: true })) {
+            Reply::Settle(results) => results,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn delivered(&mut self) -> Vec<Delivery> {
+        self.drive();
+        std::mem::take(&mut *self.client.delivered.lock())
+    }
+
+    fn counts(&mut self, queue: PartitionId) -> QueueCounts {
+        match self.ask(Request::DescribeQueues(vec![queue])) {
+            Reply::DescribeQueues(counts) => counts[0].expect("a queue"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn one_message_reaches_all_its_queues_and_each_settles_it_for_itself() {
+    let world = SimWorld::new(1);
+    let mut node = Node::open(&world, |_| {});
+    let [a, b] = ["a", "b"].map(|name| node.queue(name, QueueSettings::default()));
+    assert_eq!(node.publish(vec![message(&[a, b], "both"), message(&[b], "one"), message(&[], "none")]), [Ok(()); 3]);
+    node.attach(a, ConsumerSpec::default()).unwrap();
+    node.attach(b, ConsumerSpec::default()).unwrap();
+    let got = node.delivered();
+    let of = |queue| texts(&got.iter().filter(|d| d.queue == queue).cloned().collect::<Vec<_>>());
+    assert_eq!((of(a), of(b)), (vec!["both".to_owned()], vec!["both".to_owned(), "one".to_owned()]));
+    assert_eq!(node.settle(&got[..1], Settle::Accept), [Ok(())]);
+    assert_eq!((node.counts(a).held, node.counts(b).held), (0, 2));
+    assert_eq!(node.text(b, 0), "bothone", "a queue is a log as well");
+}
+
+#[test]
+fn what_is_confirmed_and_not_settled_comes_again_after_a_crash_and_what_is_settled_does_not() {
+    let world = SimWorld::new(2);
+    let mut node = Node::open(&world, |_| {});
+    let queue = node.queue("q", QueueSettings::default());
+    let messages = (0..10).map(|i| message(&[queue], &format!("m{i}"))).collect();
+    assert!(node.publish(messages).iter().all(Result::is_ok));
+    node.attach(queue, ConsumerSpec { prefetch: 6, ..ConsumerSpec::default() }).unwrap();
+    let got = node.delivered();
+    assert_eq!(texts(&got), ["m0", "m1", "m2", "m3", "m4", "m5"]);
+    assert_eq!(node.settle(&[got[0].clone(), got[1].clone(), got[4].clone()], Settle::Accept), [Ok(()); 3]);
+    assert_eq!(texts(&node.delivered()), ["m6", "m7", "m8"], "room for three more");
+    drop(node);
+    world.crash();
+    let mut node = Node::open(&world, |_| {});
+    assert_eq!(node.counts(queue).ready, 7);
+    node.attach(queue, ConsumerSpec::default()).unwrap();
+    let got = node.delivered();
+    assert_eq!(texts(&got), ["m2", "m3", "m5", "m6", "m7", "m8", "m9"]);
+    assert!(got[0].redelivered, "it was handed out before the crash");
+    assert_eq!(
+        node.broker.partition_status(queue).unwrap().log_start,
+        Offset(2),
+        "what is settled at the front is gone"
+    );
+}
+
+#[test]
+fn it_comes_back_from_a_checkpoint_as_well() {
+    let world = SimWorld::new(3);
+    let mut node = Node::open(&world, |config| config.checkpoint_bytes_max = 1);
+    let queue = node.queue("q", QueueSettings::default());
+    node.publish((0..6).map(|i| message(&[queue], &format!("m{i}"))).collect());
+    node.attach(queue, ConsumerSpec { prefetch: 3, ..ConsumerSpec::default() }).unwrap();
+    let got = node.delivered();
+    node.settle(&got[1..2], Settle::Accept);
+    node.settle(&got[2..3], Settle::Return { counts: true, delay_ms: 0 });
+    node.background();
+    node.publish(vec![message(&[queue], "m6")]);
+    drop(node);
+    world.crash();
+    let mut node = Node::open(&world, |_| {});
+    node.attach(queue, ConsumerSpec::default()).unwrap();
+    let got = node.delivered();
+    assert_eq!(texts(&got), ["m0", "m2", "m3", "m4", "m5", "m6"]);
+    assert_eq!((got[1].failed, got[2].failed), (1, 0), "the attempt counts over the crash");
+}
+
+#[test]
+fn nobody_gets_a_message_before_it_is_flushed_unless_the_queue_is_like_that() {
+    for early in [false, true] {
+        let world = SimWorld::new(4);
+        let mut node = Node::open(&world, |_| {});
+        let queue = node.queue("q", QueueSettings { early, ..QueueSettings::default() });
+        node.attach(queue, ConsumerSpec::default()).unwrap();
+        let request = PublishRequest { messages: vec![message(&[queue], "x")], ack: Ack::Committed };
+        let token = node.start(Request::Publish(request));
+        node.broker.log_step(Work::Write);
+        let there = node.client.delivered.lock().len();
+        assert_eq!(there, usize::from(early), "early: {early}");
+        assert!(!node.client.replies.lock().contains_key(&token), "confirmed before the flush");
+        if early {
+            let first = node.client.delivered.lock()[0].clone();
+            assert_eq!((first.bytes, first.first), (Bytes::from_static(b"x"), Offset(0)));
+        }
+        assert_eq!(node.delivered().len(), 1, "handed out once");
+        assert!(node.client.replies.lock().contains_key(&token), "early: {early}, {:?}", node.client.replies.lock());
+    }
+}
+
+#[test]
+fn a_message_that_was_handed_out_early_and_never_committed_is_void() {
+    let world = SimWorld::new(5);
+    let mut node = Node::open(&world, |_| {});
+    let queue = node.queue("q", QueueSettings { early: true, ..QueueSettings::default() });
+    node.attach(queue, ConsumerSpec::default()).unwrap();
+    node.start(Request::Publish(PublishRequest { messages: vec![message(&[queue], "x")], ack: Ack::Committed }));
+    let early = node.client.delivered.lock().clone();
+    assert_eq!(early.len(), 1);
+    drop(node);
+    world.crash();
+    let mut node = Node::open(&world, |_| {});
+    assert_eq!(node.counts(queue), QueueCounts::default());
+    assert_eq!(node.settle(&early, Settle::Accept), [Err(SettleError::NotHeld)]);
+}
+
+#[test]
+fn what_a_session_held_goes_to_others_when_it_is_gone() {
+    let world = SimWorld::new(6);
+    let mut node = Node::open(&world, |_| {});
+    let queue = node.queue("q", QueueSettings::default());
+    node.attach(queue, ConsumerSpec::default()).unwrap();
+    node.publish(vec![message(&[queue], "x")]);
+    assert!(!node.delivered()[0].redelivered);
+    let gone = std::mem::replace(&mut node.session, node.broker.new_session());
+    node.broker.session_gone(gone);
+    node.attach(queue, ConsumerSpec::default()).unwrap();
+    let got = node.delivered();
+    assert_eq!((texts(&got), got[0].redelivered), (vec!["x".to_owned()], true));
+}
+
+#[test]
+fn a_full_queue_refuses_or_drops_as_it_was_told() {
+    let world = SimWorld::new(7);
+    let mut node = Node::open(&world, |_| {});
+    let limited = QueueSettings { length_max: Some(2), ..QueueSettings::default() };
+    let refuses = node.queue("refuses", QueueSettings { overflow: Overflow::Reject, ..limited.clone() });
+    let drops = node.queue("drops", limited);
+    for (i, expected) in [Ok(()), Ok(()), Err(PublishError::QueueFull)].into_iter().enumerate() {
+        assert_eq!(node.publish(vec![message(&[refuses, drops], &format!("m{i}"))]), [expected]);
+    }
+    node.attach(drops, ConsumerSpec::default()).unwrap();
+    assert_eq!(texts(&node.delivered()), ["m1", "m2"]);
+    node.attach(refuses, ConsumerSpec::default()).unwrap();
+    assert_eq!(texts(&node.delivered()), ["m0", "m1"]);
+}
+
+#[test]
+fn credit_takes_and_purges() {
+    let world = SimWorld::new(8);
+    let mut node = Node::open(&world, |_| {});
+    let queue = node.queue("q", QueueSettings::default());
+    node.publish((0..8).map(|i| message(&[queue], &format!("m{i}"))).collect());
+    let consumer = node.attach(queue, ConsumerSpec { credit: Some(1), ..ConsumerSpec::default() }).unwrap();
+    assert_eq!(texts(&node.delivered()), ["m0"]);
+    node.start(Request::Credit(consumer, 2));
+    assert_eq!(texts(&node.delivered()), ["m1", "m2"]);
+    let taken = node.ask(Request::Take(Take { queue, consumer, messages_max: 2 }));
+    let Reply::Take(Ok(taken)) = taken else { panic!("{taken:?}") };
+    assert_eq!((texts(&taken.deliveries), taken.ready), (vec!["m3".to_owned(), "m4".to_owned()], 3));
+    assert!(matches!(node.ask(Request::Purge(queue)), Reply::Purge(Ok(3))));
+    assert_eq!((node.counts(queue).ready, node.counts(queue).held), (0, 5));
+    node.start(Request::Detach(consumer));
+    assert_eq!((node.counts(queue).ready, node.counts(queue).consumers), (5, 0));
+}
+
+#[test]
+fn messages_expire_and_wait_by_the_clock() {
+    let world = SimWorld::new(9);
+    let mut node = Node::open(&world, |_| {});
+    let queue = node.queue("q", QueueSettings::default());
+    let now = node.broker.now().wall_ms;
+    let mut short = message(&[queue], "short");
+    short.queues[0].expires_at = Some(now + 100);
+    let later = PublishMessage { deliver_at: Some(now + 1_000), ..message(&[queue], "later") };
+    node.publish(vec![short, later]);
+    assert_eq!((node.counts(queue).ready, node.counts(queue).delayed), (1, 1));
+    world.clock.advance_ms(200);
+    node.drive();
+    assert_eq!(node.counts(queue).ready, 0, "it expired");
+    node.attach(queue, ConsumerSpec::default()).unwrap();
+    assert_eq!(node.delivered().len(), 0);
+    world.clock.advance_ms(1_000);
+    assert_eq!(texts(&node.delivered()), ["later"]);
+}
+
+#[test]
+fn a_deleted_queue_lets_its_consumers_know() {
+    let world = SimWorld::new(10);
+    let mut node = Node::open(&world, |_| {});
+    let queue = node.queue("q", QueueSettings::default());
+    let consumer = node.attach(queue, ConsumerSpec::default()).unwrap();
+    node.ask(Request::DeleteTopics(DeleteTopics { topics: vec![TopicRef::Name("q".into())] }));
+    assert_eq!(*node.client.detached.lock(), [consumer]);
+    assert_eq!(node.publish(vec![message(&[queue], "x")]), [Err(PublishError::UnknownQueue)]);
+    assert!(matches!(node.attach(queue, ConsumerSpec::default()), Err(AttachError::UnknownQueue)));
+}

@@ -1,0 +1,264 @@
+//! What is committed of a queue: a function of the applied records and entries alone.
+
+use crate::codec::{BLOCK_BITS, ChunkId, Head, RecordReader, decode_block, decode_head, encode_block, encode_head};
+use crate::error::LeaseError;
+use crate::mark::{Class, Fate, Mark};
+use crate::runs::{Run, Runs};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    pub(crate) head: Head,
+    /// What there is to say of messages from the floor on. What is settled at the floor is not here. Of those that are not committed yet
+    /// when they are to be delivered.
+    pub(crate) marks: Runs<Mark>,
+    /// What messages are, where it is anything special; also of those that are not committed yet.
+    pub(crate) classes: Runs<Class>,
+    changed: BTreeSet<u64>,
+    head_changed: bool,
+}
+
+impl Applied {
+    pub(crate) fn new(start: u64, end: u64) -> Applied {
+        Applied { head: Head { floor: start, end, handed_to: 0 }, head_changed: true, ..Applied::default() }
+    }
+
+    /// The mark of a message, and up to where (at most `limit`) the following ones have the same.
+    pub(crate) fn mark_run(&self, at: u64, limit: u64) -> (u64, Mark) {
+        if at < self.head.floor {
+            return (limit.min(self.head.floor), Mark::SETTLED);
+        }
+        value_run(&self.marks, at, limit, Mark::OPEN, |mark| mark)
+    }
+
+    /// As [`Applied::mark_run`], of classes.
+    pub(crate) fn class_run(&self, at: u64, limit: u64) -> (u64, Class) {
+        value_run(&self.classes, at, limit, Class::default(), |class| class)
+    }
+
+    /// That a record can be applied: it is read to its end.
+    pub(crate) fn check(&self, mut record: RecordReader<'_>) -> Result<(), LeaseError> {
+        if record.handed_to.is_some_and(|to| to > self.head.end) {
+            return Err(LeaseError::Damaged { what: "position handed out to" });
+        }
+        while let Some(run) = record.next()? {
+            if run.end > self.head.end {
+                return Err(LeaseError::Damaged { what: "end of a range" });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_handed_to(&mut self, to: u64) {
+        if to > self.head.handed_to {
+            self.head.handed_to = to;
+            self.head_changed = true;
+        }
+    }
+
+    /// Messages have this mark from now on, whatever they had.
+    pub(crate) fn set_mark(&mut self, mut range: Range<u64>, mark: Mark) {
+        let floor = self.head.floor;
+        if mark.fate == Fate::Settled && range.start <= floor {
+            range.start = floor;
+            if range.is_empty() {
+                return;
+            }
+            self.head.floor = range.end;
+            if !self.marks.is_empty() {
+                self.note_marks(&range);
+                self.marks.clear(&range);
+                self.note_marks(&range);
+            }
+        } else {
+            if range.start < floor {
+                // The subscription goes back. What lies between stays settled, as far as the range leaves it.
+                self.marks.set(range.start..floor, Mark::SETTLED);
+                self.head.floor = range.start;
+            }
+            self.note_marks(&range);
+            if mark == Mark::OPEN {
+                self.marks.clear(&range);
+            } else {
+                self.marks.set(range.clone(), mark);
+            }
+            self.note_marks(&range);
+            if mark.fate == Fate::Settled {
+                self.forget_classes(&range);
+            }
+        }
+        self.rise();
+        if self.head.floor > floor {
+            self.forget_below();
+        }
+        self.head_changed |= self.head.floor != floor;
+    }
+
+    /// Forgets what messages are that are settled, as far as that makes runs fewer or shorter: a floor that does not move must not keep what is
+    /// known of all that is settled above it. Entries are forgotten whole, so that it stays known where they start.
+    fn forget_classes(&mut self, range: &Range<u64>) {
+        let mut at = range.start;
+        while let Some(run) = self.classes.from(at).filter(|run| run.start < range.end) {
+            at = run.end;
+            let inside = run.start.max(range.start);
+            let Some(settled) = self.marks.at(inside).filter(|settled| settled.value == Mark::SETTLED) else { return };
+            let entry = u64::from(run.value.entry.max(1));
+            let start = run.start + (settled.start.max(run.start) - run.start).div_ceil(entry) * entry;
+            let end = run.start + (settled.end.min(run.end) - run.start) / entry * entry;
+            if start < end && (start == run.start || end == run.end) {
+                self.set_class(start..end, Class::default());
+            }
+        }
+    }
+
+    /// The floor goes up over what is settled.
+    fn rise(&mut self) {
+        while let Some(run) = self.marks.first()
+            && run.value == Mark::SETTLED
+            && run.start <= self.head.floor
+        {
+            self.head.floor = self.head.floor.max(run.end);
+            self.changed.insert(run.start >> BLOCK_BITS);
+            self.marks.clear(&run.range());
+        }
+    }
+
+    /// What lies below the floor is forgotten.
+    fn forget_below(&mut self) {
+        while let Some(run) = self.classes.first()
+            && run.end <= self.head.floor
+        {
+            self.changed.insert(run.start >> BLOCK_BITS);
+            self.classes.clear(&run.range());
+        }
+    }
+
+    /// Everything up to here is committed.
+    pub(crate) fn set_end(&mut self, end: u64) {
+        let range = self.head.end..end;
+        note(&self.classes, &range, &mut self.changed);
+        note(&self.marks, &range, &mut self.changed);
+        self.head.end = end;
+        self.head_changed = true;
+    }
+
+    pub(crate) fn set_class(&mut self, range: Range<u64>, class: Class) {
+        note(&self.classes, &range, &mut self.changed);
+        if class == Class::default() {
+            self.classes.clear(&range);
+        } else {
+            self.classes.set(range.clone(), class);
+        }
+        note(&self.classes, &range, &mut self.changed);
+    }
+
+    /// Messages that were never committed will not be.
+    pub(crate) fn forget(&mut self, range: Range<u64>) {
+        self.set_class(range.clone(), Class::default());
+        self.note_marks(&range);
+        self.marks.clear(&range);
+    }
+
+    fn note_marks(&mut self, range: &Range<u64>) {
+        note(&self.marks, range, &mut self.changed);
+    }
+
+    /// Chunks that changed since the last call, `None` for those that are gone.
+    pub(crate) fn take_changed_chunks(&mut self) -> Vec<(Bytes, Option<Bytes>)> {
+        let mut out = Vec::with_capacity(self.changed.len() + 1);
+        for block in std::mem::take(&mut self.changed) {
+            out.push((ChunkId::Block(block).encode(), self.block(block)));
+        }
+        if std::mem::take(&mut self.head_changed) {
+            out.push((ChunkId::Head.encode(), Some(encode_head(&self.head))));
+        }
+        out
+    }
+
+    /// Counts every chunk as changed.
+    pub(crate) fn change_all_chunks(&mut self) {
+        self.changed.extend(self.marks.iter().map(|run| run.start >> BLOCK_BITS));
+        self.changed.extend(self.classes.iter().map(|run| run.start >> BLOCK_BITS));
+        self.head_changed = true;
+    }
+
+    /// What starts in a block, as far as it is committed.
+    fn block(&self, block: u64) -> Option<Bytes> {
+        fn of<V: Copy + PartialEq>(runs: &Runs<V>, block: u64, end: u64) -> Vec<Run<V>> {
+            let range = block << BLOCK_BITS..((block + 1) << BLOCK_BITS).min(end);
+            let inside = runs.iter_from(range.start).take_while(|run| run.start < range.end);
+            let starting = inside.filter(|run| run.start >= range.start);
+            starting.map(|run| Run { end: run.end.min(end), ..run }).collect()
+        }
+        encode_block(block, &of(&self.marks, block, self.head.end), &of(&self.classes, block, self.head.end))
+    }
+
+    /// A chunk of a checkpoint, before anything else.
+    pub(crate) fn load_chunk(&mut self, id: &[u8], chunk: &[u8]) -> Result<(), LeaseError> {
+        match ChunkId::decode(id).ok_or(LeaseError::Damaged { what: "name of a chunk" })? {
+            ChunkId::Head => {
+                self.head = decode_head(chunk)?;
+                self.head_changed = false;
+            }
+            ChunkId::Block(block) => {
+                let (marks, classes) = decode_block(block, chunk)?;
+                load(&mut self.marks, marks)?;
+                load(&mut self.classes, classes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// That what was loaded fits together.
+    pub(crate) fn check_loaded(&mut self) -> Result<(), LeaseError> {
+        let end = self.head.end;
+        if self.marks.last().is_some_and(|run| run.end > end) || self.classes.last().is_some_and(|run| run.end > end) {
+            return Err(LeaseError::Damaged { what: "end" });
+        }
+        if self.marks.first().is_some_and(|run| run.start < self.head.floor) {
+            return Err(LeaseError::Damaged { what: "floor" });
+        }
+        self.rise();
+        self.forget_below();
+        Ok(())
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        // Nodes of a tree are at least half full.
+        self.marks.heap_bytes() + self.classes.heap_bytes() + 2 * size_of::<u64>() * self.changed.len()
+    }
+}
+
+/// What an offset has (`none` without a value), and up to where (at most `limit`) the following ones have the same.
+pub(crate) fn value_run<V: Copy + PartialEq, T>(
+    runs: &Runs<V>,
+    at: u64,
+    limit: u64,
+    none: T,
+    some: impl FnOnce(V) -> T,
+) -> (u64, T) {
+    match runs.from(at) {
+        Some(run) if run.start <= at => (limit.min(run.end), some(run.value)),
+        Some(run) => (limit.min(run.start), none),
+        None => (limit, none),
+    }
+}
+
+/// Notes the blocks in which runs start that a change of this range concerns: those in it and its neighbours.
+fn note<V: Copy + PartialEq>(runs: &Runs<V>, range: &Range<u64>, changed: &mut BTreeSet<u64>) {
+    let near = runs.iter_from(range.start.saturating_sub(1)).take_while(|run| run.start <= range.end);
+    near.for_each(|run| _ = changed.insert(run.start >> BLOCK_BITS));
+}
+
+fn load<V: Copy + PartialEq>(into: &mut Runs<V>, runs: Vec<Run<V>>) -> Result<(), LeaseError> {
+    for run in runs {
+        if into.first_in(&run.range()).is_some() {
+            return Err(LeaseError::Damaged { what: "range that overlaps another one" });
+        }
+        into.set(run.range(), run.value);
+    }
+    Ok(())
+}

@@ -1,0 +1,351 @@
+//! The records of a queue, and the chunks of its checkpoint.
+//!
+//! ```text
+//! record     u8 version = 1, u8 flags: 1 a mark follows of how far messages were handed out, [var offset]
+//!            var count, count times operation, in the order of their offsets, none overlapping
+//! operation  var start - end of the one before, var length, mark: what holds for these offsets from now on
+//! mark       u8 bits 0-2 fate: 0 open 1 settled 2 rejected 3 failed too often 4 expired 5 too many
+//!               bit 3 a tally follows, bit 4 a time follows, bits 5-7 zero
+//!            [var returned, var failed] [var not before, ms]
+//!
+//! chunks     u8 version = 1 before each value
+//!   H                 var floor, var end - floor, var handed out up to
+//!   B u64 block       what starts in this block of 8,192 offsets:
+//!                     var count, count times operation: marks that are not open
+//!                     var count, count times: var start - end of the one before, var length, class
+//! class      u8 bits 0 a priority, 1 a size, 2 an entry's count, 3 a time of expiry follow, bits 4-7 zero
+//!            [u8 priority] [var bytes] [var messages] [var expires at, ms]
+//!
+//! var        7 bits a byte, lowest first; the highest bit says that more follow
+//! ```
+//!
+//! The first start in a block is relative to the block. Numbers in names are big endian.
+
+use crate::error::LeaseError;
+use crate::mark::{Class, Fate, Mark, OFFSET_MAX, Reason, Tally};
+use crate::runs::{Run, Runs};
+use bytes::Bytes;
+use polylogue_types::bin::{BinError, BinReader, BinWriter};
+
+const VERSION: u8 = 1;
+/// Offsets in a block, as a power of two.
+pub(crate) const BLOCK_BITS: u32 = 13;
+/// The fewest bytes of an operation or a run of a class.
+const RUN_BYTES_MIN: usize = 3;
+
+const HANDED: u8 = 1;
+const TALLY: u8 = 1 << 3;
+const TIME: u8 = 1 << 4;
+
+const PRIORITY: u8 = 1;
+const BYTES: u8 = 1 << 1;
+const ENTRY: u8 = 1 << 2;
+const EXPIRES: u8 = 1 << 3;
+
+impl From<BinError> for LeaseError {
+    fn from(error: BinError) -> LeaseError {
+        LeaseError::Damaged { what: error.field }
+    }
+}
+
+/// The record of what changes, and of how far messages were handed out, if that changed.
+pub(crate) fn encode_record(handed_to: Option<u64>, changes: &Runs<Mark>) -> Bytes {
+    let mut w = BinWriter::new();
+    w.u8(VERSION).u8(if handed_to.is_some() { HANDED } else { 0 });
+    if let Some(handed_to) = handed_to {
+        var(handed_to, &mut w);
+    }
+    var(changes.runs() as u64, &mut w);
+    let mut before = 0;
+    for run in changes.iter() {
+        encode_run(&run, &mut before, &mut w);
+        encode_mark(&run.value, &mut w);
+    }
+    Bytes::from(w.out)
+}
+
+/// A record that is being read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordReader<'a> {
+    pub(crate) handed_to: Option<u64>,
+    left: u64,
+    before: u64,
+    r: BinReader<'a>,
+}
+
+impl<'a> RecordReader<'a> {
+    pub(crate) fn new(record: &'a [u8]) -> Result<RecordReader<'a>, LeaseError> {
+        let mut r = BinReader::new(record);
+        version(&mut r)?;
+        let handed_to = match r.u8("flags")? {
+            0 => None,
+            HANDED => Some(offset(&mut r, "position handed out to")?),
+            _ => return Err(LeaseError::Damaged { what: "flags" }),
+        };
+        let left = count(&mut r, "count of operations")?;
+        Ok(RecordReader { handed_to, left, before: 0, r })
+    }
+
+    /// The next operation, or that there is none.
+    pub(crate) fn next(&mut self) -> Result<Option<Run<Mark>>, LeaseError> {
+        let Some(left) = self.left.checked_sub(1) else {
+            self.r.end("record")?;
+            return Ok(None);
+        };
+        self.left = left;
+        let (start, end) = decode_run(&mut self.before, &mut self.r)?;
+        let value = decode_mark(&mut self.r)?;
+        Ok(Some(Run { start, end, value }))
+    }
+}
+
+fn encode_run<V>(run: &Run<V>, before: &mut u64, w: &mut BinWriter) {
+    var(run.start - *before, w);
+    var(run.end - run.start, w);
+    *before = run.end;
+}
+
+fn decode_run(before: &mut u64, r: &mut BinReader<'_>) -> Result<(u64, u64), LeaseError> {
+    let damaged = LeaseError::Damaged { what: "range of offsets" };
+    let start = before.checked_add(read_var(r, "start of a range")?).ok_or(damaged)?;
+    let end = start.checked_add(read_var(r, "length of a range")?).ok_or(damaged)?;
+    if end <= start || end > OFFSET_MAX {
+        return Err(damaged);
+    }
+    *before = end;
+    Ok((start, end))
+}
+
+fn encode_mark(mark: &Mark, w: &mut BinWriter) {
+    let fate = match mark.fate {
+        Fate::Open => 0,
+        Fate::Settled => 1,
+        Fate::Dead(reason) => reason as u8,
+    };
+    let tally = mark.tally != Tally::default();
+    let time = mark.not_before_ms > 0;
+    w.u8(fate | if tally { TALLY } else { 0 } | if time { TIME } else { 0 });
+    if tally {
+        var(u64::from(mark.tally.returned), w);
+        var(u64::from(mark.tally.failed), w);
+    }
+    if time {
+        var(mark.not_before_ms, w);
+    }
+}
+
+fn decode_mark(r: &mut BinReader<'_>) -> Result<Mark, LeaseError> {
+    let bits = r.u8("mark")?;
+    let damaged = LeaseError::Damaged { what: "mark" };
+    let fate = match bits & !(TALLY | TIME) {
+        0 => Fate::Open,
+        1 => Fate::Settled,
+        2 => Fate::Dead(Reason::Rejected),
+        3 => Fate::Dead(Reason::DeliveryLimit),
+        4 => Fate::Dead(Reason::Expired),
+        5 => Fate::Dead(Reason::MaxLength),
+        _ => return Err(damaged),
+    };
+    let mut mark = Mark { fate, ..Mark::OPEN };
+    if bits & TALLY != 0 {
+        let mut number = || u16::try_from(read_var(r, "tally")?).map_err(|_| LeaseError::Damaged { what: "tally" });
+        mark.tally = Tally { returned: number()?, failed: number()? };
+    }
+    if bits & TIME != 0 {
+        mark.not_before_ms = read_var(r, "time of a message")?;
+    }
+    // One form of what is settled, so that it is one run.
+    if fate == Fate::Settled && mark != Mark::SETTLED { Err(damaged) } else { Ok(mark) }
+}
+
+fn encode_class(class: &Class, w: &mut BinWriter) {
+    let bit = |is: bool, bit: u8| if is { bit } else { 0 };
+    w.u8(bit(class.priority > 0, PRIORITY)
+        | bit(class.bytes > 0, BYTES)
+        | bit(class.entry > 0, ENTRY)
+        | bit(class.expires_at_ms > 0, EXPIRES));
+    if class.priority > 0 {
+        w.u8(class.priority);
+    }
+    for value in [u64::from(class.bytes), u64::from(class.entry), class.expires_at_ms] {
+        if value > 0 {
+            var(value, w);
+        }
+    }
+}
+
+fn decode_class(r: &mut BinReader<'_>) -> Result<Class, LeaseError> {
+    let bits = r.u8("class")?;
+    if bits & !(PRIORITY | BYTES | ENTRY | EXPIRES) != 0 {
+        return Err(LeaseError::Damaged { what: "class" });
+    }
+    let mut class = Class::default();
+    if bits & PRIORITY != 0 {
+        class.priority = r.u8("priority")?;
+    }
+    if bits & BYTES != 0 {
+        let bytes = read_var(r, "size")?;
+        class.bytes = u32::try_from(bytes).map_err(|_| LeaseError::Damaged { what: "size" })?;
+    }
+    if bits & ENTRY != 0 {
+        let entry = read_var(r, "messages of an entry")?;
+        class.entry = u16::try_from(entry).map_err(|_| LeaseError::Damaged { what: "messages of an entry" })?;
+    }
+    if bits & EXPIRES != 0 {
+        class.expires_at_ms = read_var(r, "time of expiry")?;
+    }
+    Ok(class)
+}
+
+fn version(r: &mut BinReader<'_>) -> Result<(), LeaseError> {
+    let what = "version";
+    if r.u8(what)? == VERSION { Ok(()) } else { Err(LeaseError::Damaged { what }) }
+}
+
+fn offset(r: &mut BinReader<'_>, what: &'static str) -> Result<u64, LeaseError> {
+    let value = read_var(r, what)?;
+    if value <= OFFSET_MAX { Ok(value) } else { Err(LeaseError::Damaged { what }) }
+}
+
+fn count(r: &mut BinReader<'_>, what: &'static str) -> Result<u64, LeaseError> {
+    let count = read_var(r, what)?;
+    if count <= (r.remaining() / RUN_BYTES_MIN) as u64 { Ok(count) } else { Err(LeaseError::Damaged { what }) }
+}
+
+fn var(mut value: u64, w: &mut BinWriter) {
+    while value >= 0x80 {
+        w.u8(value as u8 | 0x80);
+        value >>= 7;
+    }
+    w.u8(value as u8);
+}
+
+fn read_var(r: &mut BinReader<'_>, field: &'static str) -> Result<u64, BinError> {
+    let mut value = 0u64;
+    for shift in (0..64).step_by(7) {
+        let byte = r.u8(field)?;
+        let bits = u64::from(byte & 0x7f);
+        if (bits << shift) >> shift != bits {
+            break;
+        }
+        value |= bits << shift;
+        if byte & 0x80 == 0 {
+            return Ok(value);
+        }
+    }
+    Err(BinError { field })
+}
+
+/// The name of a chunk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum ChunkId {
+    Head,
+    Block(u64),
+}
+
+impl ChunkId {
+    pub(crate) fn encode(self) -> Bytes {
+        match self {
+            ChunkId::Head => Bytes::from_static(b"H"),
+            ChunkId::Block(block) => {
+                let mut out = Vec::with_capacity(9);
+                out.push(b'B');
+                out.extend_from_slice(&block.to_be_bytes());
+                Bytes::from(out)
+            }
+        }
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<ChunkId> {
+        match bytes.split_first()? {
+            (b'H', []) => Some(ChunkId::Head),
+            (b'B', rest) => {
+                let block = u64::from_be_bytes(rest.try_into().ok()?);
+                (block <= OFFSET_MAX >> BLOCK_BITS).then_some(ChunkId::Block(block))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The numbers of a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Head {
+    pub(crate) floor: u64,
+    pub(crate) end: u64,
+    pub(crate) handed_to: u64,
+}
+
+pub(crate) fn encode_head(head: &Head) -> Bytes {
+    let mut w = BinWriter::new();
+    w.u8(VERSION);
+    for value in [head.floor, head.end - head.floor, head.handed_to] {
+        var(value, &mut w);
+    }
+    Bytes::from(w.out)
+}
+
+pub(crate) fn decode_head(bytes: &[u8]) -> Result<Head, LeaseError> {
+    let mut r = BinReader::new(bytes);
+    version(&mut r)?;
+    let floor = offset(&mut r, "floor")?;
+    let end = offset(&mut r, "end")?.saturating_add(floor);
+    let handed_to = offset(&mut r, "position handed out to")?;
+    r.end("head")?;
+    if end <= OFFSET_MAX { Ok(Head { floor, end, handed_to }) } else { Err(LeaseError::Damaged { what: "end" }) }
+}
+
+/// What starts in a block; `None` when nothing does.
+pub(crate) fn encode_block(block: u64, marks: &[Run<Mark>], classes: &[Run<Class>]) -> Option<Bytes> {
+    if marks.is_empty() && classes.is_empty() {
+        return None;
+    }
+    let mut w = BinWriter::new();
+    w.u8(VERSION);
+    let mut before = block << BLOCK_BITS;
+    var(marks.len() as u64, &mut w);
+    for run in marks {
+        encode_run(run, &mut before, &mut w);
+        encode_mark(&run.value, &mut w);
+    }
+    before = block << BLOCK_BITS;
+    var(classes.len() as u64, &mut w);
+    for run in classes {
+        encode_run(run, &mut before, &mut w);
+        encode_class(&run.value, &mut w);
+    }
+    Some(Bytes::from(w.out))
+}
+
+/// The marks and the classes that start in a block.
+pub(crate) type Block = (Vec<Run<Mark>>, Vec<Run<Class>>);
+
+pub(crate) fn decode_block(block: u64, bytes: &[u8]) -> Result<Block, LeaseError> {
+    let mut r = BinReader::new(bytes);
+    version(&mut r)?;
+    let marks = decode_runs(block, &mut r, decode_mark)?;
+    let classes = decode_runs(block, &mut r, decode_class)?;
+    r.end("block")?;
+    if marks.iter().any(|run| run.value == Mark::OPEN) {
+        return Err(LeaseError::Damaged { what: "mark" });
+    }
+    Ok((marks, classes))
+}
+
+fn decode_runs<V>(
+    block: u64,
+    r: &mut BinReader<'_>,
+    value: impl Fn(&mut BinReader<'_>) -> Result<V, LeaseError>,
+) -> Result<Vec<Run<V>>, LeaseError> {
+    let count = count(r, "count of ranges")?;
+    let mut before = block << BLOCK_BITS;
+    let mut runs = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let (start, end) = decode_run(&mut before, r)?;
+        if start >> BLOCK_BITS != block {
+            return Err(LeaseError::Damaged { what: "start of a range" });
+        }
+        runs.push(Run { start, end, value: value(r)? });
+    }
+    Ok(runs)
+}

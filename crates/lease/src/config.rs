@@ -1,0 +1,138 @@
+//! What a queue does, as its protocol wants it.
+
+/// Who of the consumers gets messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// All that want some.
+    #[default]
+    Competing,
+    /// One at a time: that of the highest priority, of several the one of the lowest rank, of several the first.
+    SingleActive {
+        /// A better one takes over at once (Pulsar's Failover, quorum queues); else when the active one goes.
+        preempts: bool,
+    },
+    /// There can be no second one.
+    Exclusive,
+}
+
+/// How long a message that came back waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Delay {
+    /// Not at all.
+    #[default]
+    None,
+    /// Until then. Milliseconds.
+    Until(u64),
+    /// So long. Milliseconds.
+    For(u64),
+    /// Longer with each return.
+    Linear {
+        /// The first wait, and what each further one adds. Milliseconds.
+        step_ms: u64,
+        /// The longest wait. Milliseconds.
+        max_ms: u64,
+    },
+    /// Twice as long with each return.
+    Exponential {
+        /// The first wait. Milliseconds.
+        first_ms: u64,
+        /// The longest wait. Milliseconds.
+        max_ms: u64,
+    },
+}
+
+impl Delay {
+    /// When a message that comes back now may be handed out, after so many returns. At or before now: at once.
+    #[must_use]
+    pub fn until_ms(self, now_ms: u64, returned: u16) -> u64 {
+        let wait = match self {
+            Delay::None => 0,
+            Delay::Until(until_ms) => return until_ms,
+            Delay::For(ms) => ms,
+            Delay::Linear { step_ms, max_ms } => step_ms.saturating_mul(u64::from(returned)).min(max_ms),
+            Delay::Exponential { first_ms, max_ms } => {
+                let factor = 1u64.checked_shl(u32::from(returned.saturating_sub(1))).unwrap_or(u64::MAX);
+                first_ms.saturating_mul(factor).min(max_ms)
+            }
+        };
+        now_ms.saturating_add(wait)
+    }
+}
+
+/// How messages come back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Return {
+    /// It counts as a failure.
+    pub counts: bool,
+    /// How long they wait.
+    pub delay: Delay,
+}
+
+/// What a queue does. Shared by the queues of one kind; limits may be changed by [`crate::Queue::configure`], what is said to be fixed
+/// may not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Who gets messages. Fixed.
+    pub mode: Mode,
+    /// Messages of one key go to one consumer at a time, in their order; priorities of messages do not matter then. Fixed.
+    pub key_order: bool,
+    /// An entry is handed out whole: what is ready of it, to one consumer, whatever its credit. One of more than 65,535 messages may be
+    /// handed out in parts. Fixed.
+    pub whole_entries: bool,
+    /// Bytes are counted, for credit and limits by bytes. Fixed.
+    pub track_bytes: bool,
+    /// After a crash it is known up to where messages had been handed out (AMQP's `redelivered`).
+    pub mark_handed: bool,
+    /// Dead messages are kept until they are said to be moved; else they are settled at once.
+    pub dead_letter: bool,
+    /// A message with so many failures is dead.
+    pub failures_max: Option<u16>,
+    /// How long a message waits whose lease ran out.
+    pub retry: Delay,
+    /// Messages held by all consumers together, at the most.
+    pub held_max: Option<u64>,
+    /// Messages that are ready, at the most; more drop the next one to be handed out.
+    pub length_max: Option<u64>,
+    /// Bytes that are ready, at the most.
+    pub bytes_max: Option<u64>,
+    /// Messages that a consumer gets in its turn, when others want some as well.
+    pub quantum: u32,
+    /// Times of expiry are rounded up to multiples of this. Messages that expire together cost memory once. Milliseconds.
+    pub expiry_grain_ms: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            mode: Mode::Competing,
+            key_order: false,
+            whole_entries: false,
+            track_bytes: false,
+            mark_handed: false,
+            dead_letter: false,
+            failures_max: None,
+            retry: Delay::None,
+            held_max: None,
+            length_max: None,
+            bytes_max: None,
+            quantum: 1,
+            expiry_grain_ms: 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_their_limit_and_not_beyond() {
+        let linear = Delay::Linear { step_ms: 100, max_ms: 350 };
+        assert_eq!([0, 1, 2, 3, 4, u16::MAX].map(|n| linear.until_ms(1000, n)), [1000, 1100, 1200, 1300, 1350, 1350]);
+        let exponential = Delay::Exponential { first_ms: 100, max_ms: 1000 };
+        let waits = [1, 2, 3, 4, 5, 64, 65, u16::MAX].map(|n| exponential.until_ms(0, n));
+        assert_eq!(waits, [100, 200, 400, 800, 1000, 1000, 1000, 1000]);
+        assert_eq!(Delay::For(7).until_ms(u64::MAX - 1, 1), u64::MAX);
+        assert_eq!((Delay::None.until_ms(5, 9), Delay::Until(3).until_ms(5, 9)), (5, 3));
+    }
+}

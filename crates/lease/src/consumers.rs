@@ -1,0 +1,244 @@
+//! Who wants messages, how many more, and whose turn it is.
+
+use crate::config::Mode;
+use crate::error::LeaseError;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+/// A consumer, in the numbers of the host.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConsumerId(pub u64);
+
+impl fmt::Display for ConsumerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// What a consumer wants. The default one takes all it can get.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ConsumerConfig {
+    /// Higher ones get messages first, as long as they have credit. Does not matter with key order.
+    pub priority: i32,
+    /// Of consumers with one priority that of the lowest rank is the active one.
+    pub rank: u64,
+    /// Messages that it holds at the most; 0 for any number.
+    pub prefetch: u32,
+    /// Bytes that it holds at the most, unless one message has more; 0 for any number.
+    pub prefetch_bytes: u64,
+    /// Messages that it may get before it is given more permits; `None` for any number. A consumer that only pulls has none.
+    pub permits: Option<u64>,
+    /// How long it holds messages before they are handed out again; `None`: until it returns them or leaves. Milliseconds.
+    pub lease_ms: Option<u64>,
+    /// Messages are settled when they are handed out.
+    pub settles: bool,
+    /// There may be no other consumer.
+    pub exclusive: bool,
+    /// The first and the last hash of ranges of keys that it gets, with key order; without any it takes part in all.
+    pub hashes: Vec<(u32, u32)>,
+}
+
+/// What a consumer has room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Room {
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+    /// One message may have more bytes than there is room for.
+    pub(crate) any_one: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    pub(crate) id: ConsumerId,
+    pub(crate) config: ConsumerConfig,
+    /// What its leases without deadline are known by. Another one after anything of it came back.
+    pub(crate) lease: u64,
+    pub(crate) held: u64,
+    pub(crate) held_bytes: u64,
+    /// It keeps what it has and gets no more.
+    pub(crate) stopped: bool,
+    /// It is in its level's ring.
+    queued: bool,
+    joined: u64,
+}
+
+impl Consumer {
+    pub(crate) fn room(&self) -> Room {
+        let ConsumerConfig { prefetch, prefetch_bytes, permits, .. } = self.config;
+        let limit = |max: u64, held: u64| if max == 0 { u64::MAX } else { max.saturating_sub(held) };
+        let messages = limit(u64::from(prefetch), self.held).min(permits.unwrap_or(u64::MAX));
+        Room { messages, bytes: limit(prefetch_bytes, self.held_bytes), any_one: self.held == 0 }
+    }
+
+    /// It may get messages, as far as its own limits go.
+    pub(crate) fn wants(&self) -> bool {
+        let room = self.room();
+        !self.stopped && room.messages > 0 && (room.bytes > 0 || room.any_one)
+    }
+}
+
+/// Consumers of one priority that may want messages, in the order of their turns.
+#[derive(Debug)]
+struct Level {
+    priority: i32,
+    ring: VecDeque<u32>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Consumers {
+    slots: Vec<Option<Consumer>>,
+    by_id: BTreeMap<ConsumerId, u32>,
+    /// The highest first.
+    levels: Vec<Level>,
+    /// The only one that gets messages, where it is only one.
+    active: Option<u32>,
+    joined: u64,
+}
+
+impl Consumers {
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(crate) fn slot(&self, id: ConsumerId) -> Result<u32, LeaseError> {
+        self.by_id.get(&id).copied().ok_or(LeaseError::NoConsumer(id))
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> Option<&Consumer> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Consumer> {
+        self.slots.get_mut(slot as usize)?.as_mut()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Consumer)> {
+        self.by_id.values().filter_map(|slot| Some((*slot, self.get(*slot)?)))
+    }
+
+    pub(crate) fn clear_held_bytes(&mut self) {
+        self.slots.iter_mut().flatten().for_each(|consumer| consumer.held_bytes = 0);
+    }
+
+    pub(crate) fn active(&self) -> Option<u32> {
+        self.active
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        id: ConsumerId,
+        config: ConsumerConfig,
+        lease: u64,
+        mode: Mode,
+    ) -> Result<u32, LeaseError> {
+        if self.by_id.contains_key(&id) {
+            return Err(LeaseError::ConsumerExists(id));
+        }
+        let alone = mode == Mode::Exclusive || config.exclusive || self.iter().any(|(_, other)| other.config.exclusive);
+        if alone && !self.by_id.is_empty() {
+            return Err(LeaseError::Exclusive);
+        }
+        let slot = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+        if slot == self.slots.len() {
+            if slot == 0 {
+                self.slots.reserve_exact(1);
+            }
+            self.slots.push(None);
+        }
+        let (held, held_bytes, stopped, queued, joined) = (0, 0, false, false, self.joined);
+        self.slots[slot] = Some(Consumer { id, config, lease, held, held_bytes, stopped, queued, joined });
+        self.joined += 1;
+        let slot = slot as u32;
+        self.by_id.insert(id, slot);
+        self.choose(mode);
+        self.queue_up(slot, mode);
+        Ok(slot)
+    }
+
+    pub(crate) fn remove(&mut self, slot: u32, mode: Mode) {
+        let Some(consumer) = self.slots.get_mut(slot as usize).and_then(Option::take) else { return };
+        self.by_id.remove(&consumer.id);
+        for level in &mut self.levels {
+            level.ring.retain(|other| *other != slot);
+        }
+        self.levels.retain(|level| !level.ring.is_empty());
+        if self.by_id.is_empty() {
+            (self.slots, self.levels) = (Vec::new(), Vec::new());
+        }
+        self.choose(mode);
+    }
+
+    /// Chooses the active one, where there is one.
+    pub(crate) fn choose(&mut self, mode: Mode) {
+        let Mode::SingleActive { preempts } = mode else { return };
+        let stays = self.active.and_then(|slot| self.get(slot)).is_some_and(|consumer| !consumer.stopped);
+        if stays && !preempts {
+            return;
+        }
+        let order =
+            |consumer: &Consumer| (std::cmp::Reverse(consumer.config.priority), consumer.config.rank, consumer.joined);
+        let candidates = self.iter().filter(|(_, consumer)| !consumer.stopped);
+        self.active = candidates.min_by_key(|(_, consumer)| order(consumer)).map(|(slot, _)| slot);
+        if let Some(slot) = self.active {
+            self.queue_up(slot, mode);
+        }
+    }
+
+    /// A consumer may have got room: it waits for its turn.
+    pub(crate) fn queue_up(&mut self, slot: u32, mode: Mode) {
+        if matches!(mode, Mode::SingleActive { .. }) && self.active != Some(slot) {
+            return;
+        }
+        let Some(consumer) = self.get_mut(slot) else { return };
+        if consumer.queued || !consumer.wants() {
+            return;
+        }
+        consumer.queued = true;
+        let priority = consumer.config.priority;
+        let level = self.levels.partition_point(|level| level.priority > priority);
+        if self.levels.get(level).is_none_or(|found| found.priority != priority) {
+            self.levels.insert(level, Level { priority, ring: VecDeque::new() });
+        }
+        self.levels[level].ring.push_back(slot);
+    }
+
+    /// Whose turn it is, and whether nobody else of its priority waits.
+    pub(crate) fn turn(&mut self, mode: Mode) -> Option<(u32, bool)> {
+        for level in 0..self.levels.len() {
+            while let Some(&slot) = self.levels[level].ring.front() {
+                let allowed = !matches!(mode, Mode::SingleActive { .. }) || self.active == Some(slot);
+                if allowed && self.get(slot).is_some_and(Consumer::wants) {
+                    return Some((slot, self.levels[level].ring.len() == 1));
+                }
+                self.step_down(slot);
+            }
+        }
+        None
+    }
+
+    /// A consumer had its turn and waits for the next one.
+    pub(crate) fn had_turn(&mut self, slot: u32) {
+        if let Some(level) = self.levels.iter_mut().find(|level| level.ring.front() == Some(&slot)) {
+            level.ring.rotate_left(1);
+        }
+    }
+
+    /// The one whose turn it is has no room.
+    pub(crate) fn step_down(&mut self, slot: u32) {
+        if let Some(level) = self.levels.iter_mut().find(|level| level.ring.front() == Some(&slot)) {
+            level.ring.pop_front();
+            if let Some(consumer) = self.get_mut(slot) {
+                consumer.queued = false;
+            }
+        }
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let rings: usize = self.levels.iter().map(|level| level.ring.capacity() * size_of::<u32>()).sum();
+        self.slots.capacity() * size_of::<Option<Consumer>>()
+            + self.levels.capacity() * size_of::<Level>()
+            + rings
+            + 2 * self.by_id.len() * size_of::<(ConsumerId, u32)>()
+    }
+}

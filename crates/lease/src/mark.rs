@@ -1,0 +1,126 @@
+//! What is known of messages: what became of them, and what they are.
+
+/// The highest offset after a message: Kafka shows offsets as `i64`.
+pub const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// Why a message is dead. The words are those of AMQP's `x-death`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Reason {
+    /// A consumer refused it for good.
+    Rejected = 2,
+    /// It failed too often.
+    DeliveryLimit = 3,
+    /// Its time was over.
+    Expired = 4,
+    /// Too much was waiting.
+    MaxLength = 5,
+}
+
+impl Reason {
+    /// Its name in `x-death`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Rejected => "rejected",
+            Reason::DeliveryLimit => "delivery_limit",
+            Reason::Expired => "expired",
+            Reason::MaxLength => "maxlen",
+        }
+    }
+}
+
+/// What becomes of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    /// It is to be handed out.
+    Open,
+    /// It is done with.
+    Settled,
+    /// It is to be moved to where dead messages go, and then settled.
+    Dead(Reason),
+}
+
+/// How often a message was handed out in vain. Counts stop at their limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Times that it came back, for whatever reason (`x-acquired-count`, Pulsar's redelivery count).
+    pub returned: u16,
+    /// Times that count against the limit (`x-delivery-count`).
+    pub failed: u16,
+}
+
+/// What a message has behind it. Of most messages there is nothing to say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Mark {
+    /// It is not handed out before. Milliseconds, 0 for none.
+    pub(crate) not_before_ms: u64,
+    pub(crate) tally: Tally,
+    pub(crate) fate: Fate,
+}
+
+impl Mark {
+    /// Of a message of which there is nothing to say.
+    pub(crate) const OPEN: Mark = Mark { not_before_ms: 0, tally: Tally { returned: 0, failed: 0 }, fate: Fate::Open };
+    /// Of one that is done with.
+    pub(crate) const SETTLED: Mark = Mark { fate: Fate::Settled, ..Mark::OPEN };
+
+    /// That of the message after it came back.
+    pub(crate) fn returned(self, counts: bool) -> Mark {
+        let Tally { returned, failed } = self.tally;
+        let tally = Tally { returned: returned.saturating_add(1), failed: failed.saturating_add(u16::from(counts)) };
+        Mark { not_before_ms: 0, tally, fate: Fate::Open }
+    }
+}
+
+/// What a message is, as far as it matters to the order and the limits. Set at append.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Class {
+    /// It expires then. Milliseconds, 0 for never.
+    pub(crate) expires_at_ms: u64,
+    /// Its size; 0 where bytes are not counted.
+    pub(crate) bytes: u32,
+    /// How many messages its entry has; 0 where it is not known or does not matter. A run of a class starts where an entry starts.
+    pub(crate) entry: u16,
+    pub(crate) priority: u8,
+}
+
+impl Class {
+    /// The bytes of so many messages. What a damaged checkpoint says of them may be more than can be counted.
+    pub(crate) fn weigh(&self, count: u64) -> u64 {
+        u64::from(self.bytes).wrapping_mul(count)
+    }
+}
+
+/// An entry, as its envelope describes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Entry {
+    /// The offset of its first message.
+    pub first_offset: u64,
+    /// How many messages it has: 1 or more.
+    pub count: u32,
+    /// The size of all of them. Bytes.
+    pub bytes: u64,
+    /// Higher ones are handed out first.
+    pub priority: u8,
+    /// The hash of its key, in the subscription's own hash space.
+    pub key_hash: Option<u32>,
+    /// Nobody wants it from then on. Milliseconds.
+    pub expires_at_ms: Option<u64>,
+    /// Nobody gets it before. Milliseconds.
+    pub deliver_at_ms: Option<u64>,
+}
+
+impl Entry {
+    /// An entry of so many messages without anything special.
+    #[must_use]
+    pub fn plain(first_offset: u64, count: u32) -> Entry {
+        Entry { first_offset, count, ..Entry::default() }
+    }
+
+    /// The offset after its last message.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.first_offset.saturating_add(u64::from(self.count))
+    }
+}

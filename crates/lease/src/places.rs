@@ -1,0 +1,243 @@
+//! Where messages are: ready, held, waiting for their time, or dead. Each that is not settled is in one place.
+
+use crate::alarms::Alarm;
+use crate::applied::value_run;
+use crate::config::Delay;
+use crate::mark::{Class, Fate, Mark, Reason, Tally};
+use crate::queue::{Dead, Held, Lane, Queue};
+use crate::runs::{Run, Runs};
+use std::ops::Range;
+
+impl Queue {
+    /// The mark of a message as it will be once all is applied, and up to where (at most `limit`) the following ones have the same.
+    pub(crate) fn mark_run(&self, at: u64, mut limit: u64) -> (u64, Mark) {
+        if !self.pending.is_empty() {
+            let (end, mark) = value_run(&self.pending, at, limit, None, Some);
+            match mark {
+                Some(mark) => return (end, mark),
+                None => limit = end,
+            }
+        }
+        if !self.sent.is_empty() {
+            let (end, sent) = value_run(&self.sent, at, limit, None, Some);
+            match sent {
+                Some(sent) => return (end, sent.mark),
+                None => limit = end,
+            }
+        }
+        self.applied.mark_run(at, limit)
+    }
+
+    /// Puts every message from an offset on in its place. They are in none.
+    pub(crate) fn place_all(&mut self, from: u64, now_ms: u64) {
+        let mut at = from;
+        while at < self.end {
+            let (end, mark) = self.mark_run(at, self.end);
+            self.place(at..end, mark, now_ms);
+            at = end;
+        }
+    }
+
+    /// Puts messages with one mark in their place.
+    pub(crate) fn place(&mut self, range: Range<u64>, mark: Mark, now_ms: u64) {
+        match mark.fate {
+            Fate::Settled => {}
+            Fate::Dead(reason) => self.dead.set(range, Dead { reason, moving: false }),
+            Fate::Open if mark.not_before_ms > now_ms => self.wait_until(range, mark.not_before_ms),
+            Fate::Open => self.make_ready(range),
+        }
+    }
+
+    pub(crate) fn wait_until(&mut self, range: Range<u64>, until_ms: u64) {
+        self.delayed.set(range.clone(), until_ms);
+        if let Some(keys) = self.keys.as_deref_mut() {
+            keys.set_waiting(&range, true);
+        }
+        self.alarm(Alarm::new(until_ms, range, false));
+    }
+
+    pub(crate) fn alarm(&mut self, alarm: Alarm) {
+        self.alarms.push(alarm);
+        if self.alarms.crowded() {
+            let waiting = self.delayed.iter().map(|run| Alarm::new(run.value, run.range(), false));
+            let held = self.held.iter().filter(|run| run.value.deadline_ms < u64::MAX);
+            self.alarms.replace(waiting.chain(held.map(|run| Alarm::new(run.value.deadline_ms, run.range(), true))));
+        }
+    }
+
+    pub(crate) fn make_ready(&mut self, range: Range<u64>) {
+        let mut at = range.start;
+        while at < range.end {
+            let (end, class) = self.applied.class_run(at, range.end);
+            self.lane(class.priority).ready.set(at..end, ());
+            self.ready_bytes = self.ready_bytes.wrapping_add(class.weigh(end - at));
+            at = end;
+        }
+        if let Some(keys) = self.keys.as_deref_mut() {
+            keys.set_ready(&range, true);
+        }
+    }
+
+    fn lane(&mut self, priority: u8) -> &mut Lane {
+        let index = self.lanes.partition_point(|lane| lane.priority > priority);
+        if self.lanes.get(index).is_none_or(|lane| lane.priority != priority) {
+            if self.lanes.is_empty() {
+                self.lanes.reserve_exact(1);
+            }
+            self.lanes.insert(index, Lane { priority, ready: Runs::default() });
+        }
+        &mut self.lanes[index]
+    }
+
+    /// Messages that are ready, all of one class, are no longer.
+    pub(crate) fn unready(&mut self, lane: usize, range: &Range<u64>, class: &Class) {
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.ready.clear(range);
+        }
+        self.ready_bytes = self.ready_bytes.wrapping_sub(class.weigh(range.end - range.start));
+        if let Some(keys) = self.keys.as_deref_mut() {
+            keys.set_ready(range, false);
+        }
+    }
+
+    /// Takes what is ready of a range out of its place.
+    pub(crate) fn unready_all(&mut self, range: &Range<u64>) {
+        for lane in 0..self.lanes.len() {
+            while let Some(run) = self.lanes.get(lane).and_then(|lane| lane.ready.first_in(range)) {
+                let (end, class) = self.applied.class_run(run.start, run.end);
+                self.unready(lane, &(run.start..end), &class);
+            }
+        }
+    }
+
+    /// Messages held under one lease are no longer. Their consumer may get more.
+    pub(crate) fn unhold(&mut self, run: &Run<Held>) {
+        self.held.clear(&run.range());
+        let bytes = self.bytes_of(&run.range());
+        self.held_bytes = self.held_bytes.wrapping_sub(bytes);
+        let slot = run.value.slot;
+        if let Some(keys) = self.keys.as_deref_mut() {
+            keys.set_held(&run.range(), slot, false);
+        }
+        if let Some(consumer) = self.consumers.get_mut(slot) {
+            consumer.held -= run.len();
+            consumer.held_bytes = consumer.held_bytes.wrapping_sub(bytes);
+        }
+        self.consumers.queue_up(slot, self.config.mode);
+    }
+
+    pub(crate) fn bytes_of(&self, range: &Range<u64>) -> u64 {
+        if self.applied.classes.is_empty() {
+            return 0;
+        }
+        let mut at = range.start;
+        let mut bytes = 0;
+        while at < range.end {
+            let (end, class) = self.applied.class_run(at, range.end);
+            bytes = class.weigh(end - at).wrapping_add(bytes);
+            at = end;
+        }
+        bytes
+    }
+
+    /// Counts the bytes of what is ready and held again, by what is known of it now.
+    pub(crate) fn recount(&mut self) {
+        let ready = self.lanes.iter().flat_map(|lane| lane.ready.iter());
+        self.ready_bytes = ready.fold(0, |bytes, run| self.bytes_of(&run.range()).wrapping_add(bytes));
+        self.held_bytes = 0;
+        self.consumers.clear_held_bytes();
+        let mut at = 0;
+        while let Some(run) = self.held.from(at) {
+            at = run.end;
+            let bytes = self.bytes_of(&run.range());
+            self.held_bytes = self.held_bytes.wrapping_add(bytes);
+            if let Some(consumer) = self.consumers.get_mut(run.value.slot) {
+                consumer.held_bytes = consumer.held_bytes.wrapping_add(bytes);
+            }
+        }
+    }
+
+    pub(crate) fn undelay(&mut self, range: &Range<u64>) {
+        self.delayed.clear(range);
+        if let Some(keys) = self.keys.as_deref_mut() {
+            keys.set_waiting(range, false);
+        }
+    }
+
+    /// Takes messages out of whatever place they are in.
+    pub(crate) fn take_out(&mut self, range: &Range<u64>) {
+        while let Some(run) = self.held.first_in(range) {
+            self.unhold(&run);
+        }
+        self.unready_all(range);
+        if !self.delayed.is_empty() {
+            self.undelay(range);
+        }
+        if !self.dead.is_empty() {
+            self.dead.clear(range);
+        }
+    }
+
+    /// Records that messages, which are in no place any more, are settled.
+    pub(crate) fn record_settled(&mut self, range: Range<u64>) {
+        if let Some(keys) = self.keys.as_deref_mut() {
+            keys.forget(&range);
+        }
+        self.pending.set(range, Mark::SETTLED);
+    }
+
+    /// Messages that are in no place any more are dead: they are to be moved, or settled where nobody wants them.
+    pub(crate) fn bury(&mut self, range: Range<u64>, reason: Reason, tally: Tally) {
+        if self.config.dead_letter {
+            if let Some(keys) = self.keys.as_deref_mut() {
+                keys.forget(&range);
+            }
+            self.pending.set(range.clone(), Mark { fate: Fate::Dead(reason), tally, ..Mark::OPEN });
+            self.dead.set(range, Dead { reason, moving: false });
+        } else {
+            self.record_settled(range);
+        }
+    }
+
+    /// As [`Queue::bury`], of messages that were ready: each with its own tally.
+    pub(crate) fn bury_ready(&mut self, lane: usize, range: Range<u64>, class: &Class, reason: Reason) {
+        self.unready(lane, &range, class);
+        let mut at = range.start;
+        while at < range.end {
+            let (end, mark) = self.mark_run(at, range.end);
+            self.bury(at..end, reason, mark.tally);
+            at = end;
+        }
+    }
+
+    /// Messages that were held come back to their place.
+    pub(crate) fn give_back(&mut self, run: &Run<Held>, counts: bool, delay: Delay, now_ms: u64) {
+        self.unhold(run);
+        let lease = self.next_lease();
+        if let Some(consumer) = self.consumers.get_mut(run.value.slot) {
+            consumer.lease = lease;
+        }
+        let mut at = run.start;
+        while at < run.end {
+            let (end, mark) = self.mark_run(at, run.end);
+            let mut mark = mark.returned(counts);
+            if counts && self.config.failures_max.is_some_and(|max| mark.tally.failed >= max) {
+                self.bury(at..end, Reason::DeliveryLimit, mark.tally);
+            } else {
+                let until_ms = delay.until_ms(now_ms, mark.tally.returned);
+                if until_ms > now_ms {
+                    mark.not_before_ms = until_ms;
+                }
+                self.pending.set(at..end, mark);
+                self.place(at..end, mark, now_ms);
+            }
+            at = end;
+        }
+    }
+
+    /// The number of a new lease. No two of a writer are the same, and the next one cannot be told from the last.
+    pub(crate) fn next_lease(&mut self) -> u64 {
+        self.leases = self.leases.wrapping_add(1);
+        crate::keys::scramble(self.leases)
+    }
+}

@@ -1,0 +1,530 @@
+//! A queue: its life as a state machine on the log, and what it knows of entries.
+
+use crate::alarms::Alarms;
+use crate::applied::Applied;
+use crate::codec::{RecordReader, encode_record};
+use crate::config::{Config, Mode};
+use crate::consumers::Consumers;
+use crate::error::LeaseError;
+use crate::keys::Keys;
+use crate::mark::{Class, Entry, Mark, OFFSET_MAX, Reason};
+use crate::runs::Runs;
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Messages that get one size, when sizes change too often to keep each.
+const AVERAGED_MESSAGES: u64 = 256;
+/// Changes of class that are kept before sizes of neighbours are averaged.
+const CLASS_RUNS_MAX: usize = 1 << 16;
+
+/// A change that was proposed and is not applied yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sent {
+    pub(crate) mark: Mark,
+    pub(crate) record: u64,
+}
+
+/// Who holds messages, and until when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Held {
+    pub(crate) lease: u64,
+    /// `u64::MAX` for ever. Milliseconds.
+    pub(crate) deadline_ms: u64,
+    pub(crate) slot: u32,
+}
+
+/// A message to be moved to where dead ones go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Dead {
+    pub(crate) reason: Reason,
+    /// The host was told.
+    pub(crate) moving: bool,
+}
+
+/// Messages of one priority that are ready.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) priority: u8,
+    pub(crate) ready: Runs<()>,
+}
+
+/// A record to be proposed. Records are applied in the order in which they were taken, each once, or else the writer is lost.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// Its number. Replies that wait for it may leave once [`Queue::apply`] says this number or a higher one.
+    pub number: u64,
+    /// What to propose.
+    pub bytes: Bytes,
+    /// Nothing in it was settled: nobody has to wait for it.
+    pub lazy: bool,
+}
+
+/// How many messages are where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// To be handed out now; committed.
+    pub ready: u64,
+    /// To be handed out ahead of their commit.
+    pub uncommitted: u64,
+    /// Held by consumers.
+    pub held: u64,
+    /// Waiting for their time.
+    pub delayed: u64,
+    /// Dead, and not settled yet.
+    pub dead: u64,
+    /// Consumers, whether they get messages or not.
+    pub consumers: usize,
+    /// Bytes ready, committed or not; 0 where bytes are not counted.
+    pub ready_bytes: u64,
+    /// Bytes held.
+    pub held_bytes: u64,
+}
+
+/// The messages of one queue or subscription. See the crate's documentation.
+#[derive(Debug)]
+pub struct Queue {
+    pub(crate) config: Arc<Config>,
+    pub(crate) applied: Applied,
+    /// The tail: what is to go into the next record, and what went into records that are not applied.
+    pub(crate) pending: Runs<Mark>,
+    pub(crate) sent: Runs<Sent>,
+    /// How many records were taken, and applied, since there is a writer.
+    pub(crate) taken: u64,
+    acknowledged: u64,
+    handed_to: u64,
+    recorded_handed_to: u64,
+    waited: bool,
+    writer: bool,
+    /// The end of what is proposed. At or behind the committed one.
+    pub(crate) end: u64,
+    // Soft state. Each message that is not settled is in one of these places: ready, held, delayed or dead.
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) held: Runs<Held>,
+    pub(crate) delayed: Runs<u64>,
+    pub(crate) dead: Runs<Dead>,
+    pub(crate) ready_bytes: u64,
+    pub(crate) held_bytes: u64,
+    pub(crate) alarms: Alarms,
+    pub(crate) consumers: Consumers,
+    pub(crate) keys: Option<Box<Keys>>,
+    /// Messages before this may have been handed out before a crash.
+    pub(crate) doubtful_to: u64,
+    pub(crate) leases: u64,
+}
+
+impl Queue {
+    /// A queue whose first message is at `start`, of a log that ends at `end`. It has no writer yet: records are replayed.
+    ///
+    /// # Errors
+    /// When there can be no such offsets.
+    pub fn new(config: Arc<Config>, start: u64, end: u64) -> Result<Queue, LeaseError> {
+        if end > OFFSET_MAX || start > end {
+            return Err(LeaseError::OffsetTooHigh(start.max(end)));
+        }
+        Ok(Queue::of(config, Applied::new(start, end)))
+    }
+
+    fn of(config: Arc<Config>, applied: Applied) -> Queue {
+        Queue {
+            config,
+            end: applied.head.end,
+            applied,
+            pending: Runs::default(),
+            sent: Runs::default(),
+            taken: 0,
+            acknowledged: 0,
+            handed_to: 0,
+            recorded_handed_to: 0,
+            waited: false,
+            writer: false,
+            lanes: Vec::new(),
+            held: Runs::default(),
+            delayed: Runs::default(),
+            dead: Runs::default(),
+            ready_bytes: 0,
+            held_bytes: 0,
+            alarms: Alarms::default(),
+            consumers: Consumers::default(),
+            keys: None,
+            doubtful_to: 0,
+            leases: 0,
+        }
+    }
+
+    /// One that is filled from a checkpoint by [`Queue::load_chunk`].
+    #[must_use]
+    pub fn empty(config: Arc<Config>) -> Queue {
+        Queue::of(config, Applied::default())
+    }
+
+    /// Other limits, from now on. What is fixed stays.
+    pub fn configure(&mut self, config: Arc<Config>) {
+        let Config { mode, key_order, whole_entries, track_bytes, .. } = *self.config;
+        let wanted = Config { mode, key_order, whole_entries, track_bytes, ..(*config).clone() };
+        // Queues of one kind share what they do.
+        self.config = if wanted == *config { config } else { Arc::new(wanted) };
+    }
+
+    /// What it does.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// A chunk of a checkpoint, before entries and records.
+    ///
+    /// # Errors
+    /// What cannot be in it. The queue is of no use then.
+    pub fn load_chunk(&mut self, id: &[u8], chunk: &[u8]) -> Result<(), LeaseError> {
+        self.applied.load_chunk(id, chunk)?;
+        self.end = self.applied.head.end;
+        Ok(())
+    }
+
+    /// Called after the last chunk.
+    ///
+    /// # Errors
+    /// When the chunks do not fit together.
+    pub fn loaded(&mut self) -> Result<(), LeaseError> {
+        self.applied.check_loaded()
+    }
+
+    /// Chunks of applied state that changed since the last call, with names of their own in this queue; `None` for those that are gone.
+    pub fn take_changed_chunks(&mut self) -> Vec<(Bytes, Option<Bytes>)> {
+        self.applied.take_changed_chunks()
+    }
+
+    /// Counts every chunk as changed.
+    pub fn change_all_chunks(&mut self) {
+        self.applied.change_all_chunks();
+    }
+
+    /// An entry is committed. It may have been proposed by [`Queue::appended_unflushed`]. Offsets between the last entry and this one
+    /// belong to no message of the queue.
+    ///
+    /// # Errors
+    /// When it is not behind the last one, or too far.
+    pub fn appended(&mut self, entry: &Entry) -> Result<(), LeaseError> {
+        let expected = self.applied.head.end;
+        if entry.first_offset < expected {
+            return Err(LeaseError::NotInOrder { expected, got: entry.first_offset });
+        }
+        let early = entry.end() <= self.end && entry.count > 0;
+        if early && entry.first_offset > expected {
+            return Err(LeaseError::NotInOrder { expected, got: entry.first_offset });
+        }
+        if !early {
+            self.propose(entry)?;
+        }
+        if entry.first_offset > expected {
+            self.set_applied(expected..entry.first_offset, Mark::SETTLED);
+        }
+        self.applied.set_end(entry.end());
+        if self.writer {
+            self.keep_length();
+        }
+        Ok(())
+    }
+
+    /// An entry is proposed, and may be handed out ahead of its commit. [`Queue::appended`] is called once it is committed. Nothing but a
+    /// settlement happens to it before, and that is recorded behind it.
+    ///
+    /// # Errors
+    /// When there is no writer, or the entry does not follow the last one.
+    pub fn appended_unflushed(&mut self, entry: &Entry) -> Result<(), LeaseError> {
+        self.check_writer()?;
+        if entry.first_offset != self.end {
+            return Err(LeaseError::NotInOrder { expected: self.end, got: entry.first_offset });
+        }
+        self.propose(entry)
+    }
+
+    fn propose(&mut self, entry: &Entry) -> Result<(), LeaseError> {
+        if entry.end() > OFFSET_MAX || entry.count == 0 {
+            return Err(LeaseError::OffsetTooHigh(entry.end()));
+        }
+        if entry.first_offset < self.end {
+            return Err(LeaseError::NotInOrder { expected: self.end, got: entry.first_offset });
+        }
+        let class = self.class_of(entry);
+        let range = entry.first_offset..entry.end();
+        self.applied.set_class(range.clone(), class);
+        if let Some(keys) = self.keys.as_deref_mut()
+            && keys.known_to == self.end
+            && keys.room() >= u64::from(entry.count)
+        {
+            keys.learn(range.clone(), entry.key_hash.unwrap_or(0));
+            keys.known_to = entry.end();
+        }
+        self.end = entry.end();
+        let not_before_ms = entry.deliver_at_ms.unwrap_or(0);
+        if not_before_ms > 0 {
+            self.applied.set_mark(range.clone(), Mark { not_before_ms, ..Mark::OPEN });
+        }
+        match self.writer {
+            true if not_before_ms > 0 => self.wait_until(range, not_before_ms),
+            true => self.make_ready(range),
+            false => {}
+        }
+        self.average_sizes(entry.first_offset);
+        Ok(())
+    }
+
+    pub(crate) fn class_of(&self, entry: &Entry) -> Class {
+        let grain_ms = self.config.expiry_grain_ms.max(1);
+        let expires_at_ms = entry.expires_at_ms.map_or(0, |at| at.max(1).div_ceil(grain_ms).saturating_mul(grain_ms));
+        let bytes = if self.config.track_bytes { entry.bytes.div_ceil(u64::from(entry.count.max(1))) } else { 0 };
+        let count = if self.config.whole_entries { entry.count } else { 0 };
+        Class {
+            expires_at_ms,
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            // Of one too large the messages are entries of their own.
+            entry: u16::try_from(count).unwrap_or(1),
+            priority: if self.keyed() { 0 } else { entry.priority },
+        }
+    }
+
+    /// Gives messages one size, a block of them at a time, when sizes change so often that keeping each would take memory by the length.
+    /// Their sum stays, to half a byte each. `before` is where the queue ended before.
+    fn average_sizes(&mut self, before: u64) {
+        let block = self.end / AVERAGED_MESSAGES;
+        let full = before / AVERAGED_MESSAGES < block;
+        if !self.config.track_bytes || !full || !self.applied.classes.exceeds(CLASS_RUNS_MAX) {
+            return;
+        }
+        let range = (block - 1) * AVERAGED_MESSAGES..block * AVERAGED_MESSAGES;
+        let Some(last) = self.applied.classes.at(range.start) else { return };
+        // What was taken with its own size gives back the same.
+        let mut lanes = self.lanes.iter().filter(|lane| lane.priority == last.value.priority);
+        if self.writer && !lanes.any(|lane| lane.ready.covered_in(&range) == AVERAGED_MESSAGES) {
+            return;
+        }
+        let (mut at, mut bytes) = (range.start, 0);
+        while at < range.end {
+            let (end, class) = self.applied.class_run(at, range.end);
+            if class.entry > 0 || class != (Class { bytes: class.bytes, ..last.value }) {
+                return;
+            }
+            bytes = class.weigh(end - at).wrapping_add(bytes);
+            at = end;
+        }
+        let average = (bytes + AVERAGED_MESSAGES / 2) / AVERAGED_MESSAGES;
+        let class = Class { bytes: u32::try_from(average).unwrap_or(u32::MAX), ..last.value };
+        self.applied.set_class(range, class);
+        if self.writer {
+            self.ready_bytes = self.ready_bytes.wrapping_sub(bytes).wrapping_add(class.weigh(AVERAGED_MESSAGES));
+        }
+    }
+
+    /// What was proposed from this offset on will not be committed.
+    ///
+    /// # Errors
+    /// When there is no writer, or the offset is of a message that is committed.
+    pub fn void(&mut self, from: u64) -> Result<(), LeaseError> {
+        self.check_writer()?;
+        if from < self.applied.head.end {
+            return Err(LeaseError::NotInOrder { expected: self.applied.head.end, got: from });
+        }
+        let range = from..self.end.max(from);
+        self.take_out(&range);
+        self.pending.clear(&range);
+        self.sent.clear(&range);
+        self.applied.forget(range.clone());
+        if let Some(keys) = self.keys.as_deref_mut() {
+            keys.forget(&range);
+            keys.known_to = keys.known_to.min(from);
+        }
+        self.end = self.end.min(from);
+        self.handed_to = self.handed_to.min(from);
+        Ok(())
+    }
+
+    /// Applies a committed record, and says how many were applied since there is a writer.
+    ///
+    /// # Errors
+    /// What cannot be in it; nothing is changed then.
+    pub fn apply(&mut self, record: &[u8]) -> Result<u64, LeaseError> {
+        let mut reader = RecordReader::new(record)?;
+        self.applied.check(reader)?;
+        if self.writer {
+            if self.acknowledged == self.taken {
+                return Err(LeaseError::NotProposed);
+            }
+            self.acknowledged += 1;
+        }
+        if let Some(to) = reader.handed_to {
+            self.applied.set_handed_to(to);
+        }
+        while let Some(run) = reader.next()? {
+            self.set_applied(run.range(), run.value);
+            self.drop_sent(run.range());
+        }
+        Ok(self.acknowledged)
+    }
+
+    /// Sets a mark of applied state. What a move of the subscription that is on its way made ready again is settled until then, and what it is
+    /// may be forgotten now.
+    fn set_applied(&mut self, range: Range<u64>, mark: Mark) {
+        self.applied.set_mark(range.clone(), mark);
+        let settled = mark == Mark::SETTLED && self.is_out(&range);
+        if self.config.track_bytes && (settled || self.is_out(&(0..self.applied.head.floor))) {
+            self.recount();
+        }
+    }
+
+    /// Whether any of these messages are ready or held.
+    fn is_out(&self, range: &Range<u64>) -> bool {
+        self.held.first_in(range).is_some() || self.lanes.iter().any(|lane| lane.ready.first_in(range).is_some())
+    }
+
+    /// Forgets what of this range went into records that are applied by now.
+    fn drop_sent(&mut self, mut range: Range<u64>) {
+        while let Some(run) = self.sent.first_in(&range) {
+            if run.value.record <= self.acknowledged {
+                self.sent.clear(&run.range());
+            }
+            range.start = run.end;
+        }
+    }
+
+    /// From now on this queue is its log's writer: whatever is committed was applied. Everything that is not settled is ready, waits for its
+    /// time, or is dead. `seed` is a random number; leases are drawn from it.
+    pub fn become_writer(&mut self, now_ms: u64, seed: u64) {
+        self.on_writer_lost();
+        self.writer = true;
+        self.leases = seed;
+        self.end = self.applied.head.end;
+        self.handed_to = self.applied.head.handed_to;
+        self.recorded_handed_to = self.handed_to;
+        self.doubtful_to = self.handed_to;
+        let floor = self.applied.head.floor;
+        self.keys = self.keyed().then(|| Box::new(Keys::new(floor)));
+        self.place_all(floor, now_ms);
+        self.keep_length();
+    }
+
+    /// The queue is no longer the writer: what was proposed and not applied is void, and consumers and leases are gone.
+    pub fn on_writer_lost(&mut self) {
+        let end = self.applied.head.end;
+        self.applied.forget(end..self.end.max(end));
+        let empty = Queue::of(self.config.clone(), Applied::default());
+        let applied = std::mem::take(&mut self.applied);
+        *self = Queue { end, applied, ..empty };
+    }
+
+    /// Whether the queue is the writer.
+    #[must_use]
+    pub fn is_writer(&self) -> bool {
+        self.writer
+    }
+
+    pub(crate) fn check_writer(&self) -> Result<(), LeaseError> {
+        if self.writer { Ok(()) } else { Err(LeaseError::NotWriter) }
+    }
+
+    /// Whether messages go by their keys. One consumer alone gets them in order anyway.
+    pub(crate) fn keyed(&self) -> bool {
+        self.config.key_order && self.config.mode == Mode::Competing
+    }
+
+    /// How the next record would leave: `None` when there is nothing to record, `Some(true)` when nobody waits for it.
+    #[must_use]
+    pub fn pending_record(&self) -> Option<bool> {
+        let handed = self.handed_to > self.recorded_handed_to;
+        (handed || !self.pending.is_empty() || self.waited).then_some(!self.waited)
+    }
+
+    /// How many ranges the next record has: a host that waits for more to come together stops at some number.
+    #[must_use]
+    pub fn pending_ranges(&self) -> usize {
+        self.pending.runs()
+    }
+
+    /// All that is to be recorded since the last call, as one record. `None` when nothing is.
+    pub fn take_record(&mut self) -> Option<Record> {
+        let lazy = self.pending_record()?;
+        let handed_to = (self.handed_to > self.recorded_handed_to).then_some(self.handed_to);
+        self.recorded_handed_to = self.handed_to;
+        self.waited = false;
+        self.taken += 1;
+        let bytes = encode_record(handed_to, &self.pending);
+        for run in self.pending.iter() {
+            self.sent.set(run.range(), Sent { mark: run.value, record: self.taken });
+        }
+        self.pending.reset();
+        Some(Record { number: self.taken, bytes, lazy })
+    }
+
+    /// The record that a change of now goes into; somebody waits for it.
+    pub(crate) fn next_record(&mut self) -> u64 {
+        self.waited = true;
+        self.taken + 1
+    }
+
+    pub(crate) fn note_handed(&mut self, to: u64) {
+        if self.config.mark_handed {
+            self.handed_to = self.handed_to.max(to);
+        }
+    }
+
+    /// The offset before which everything is settled, committed. What lies before it may go.
+    #[must_use]
+    pub fn floor(&self) -> u64 {
+        self.applied.head.floor
+    }
+
+    /// The end of what is committed.
+    #[must_use]
+    pub fn committed_end(&self) -> u64 {
+        self.applied.head.end
+    }
+
+    /// Whether it is committed that a message is settled.
+    #[must_use]
+    pub fn is_settled(&self, offset: u64) -> bool {
+        self.applied.mark_run(offset, u64::MAX).1 == Mark::SETTLED
+    }
+
+    /// The ranges from the floor on that are settled, committed, in their order.
+    pub fn settled_ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.applied.marks.iter().filter(|run| run.value == Mark::SETTLED).map(|run| run.range())
+    }
+
+    /// How many messages are where. Takes time by the messages that are not committed.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let committed = self.applied.head.end;
+        let behind = committed..self.end;
+        let ready: u64 = self.lanes.iter().map(|lane| lane.ready.covered()).sum();
+        let uncommitted = self.lanes.iter().map(|lane| lane.ready.covered_in(&behind)).sum();
+        Counts {
+            ready: ready - uncommitted,
+            uncommitted,
+            held: self.held.covered(),
+            delayed: self.delayed.covered(),
+            dead: self.dead.covered(),
+            consumers: self.consumers.len(),
+            ready_bytes: self.ready_bytes,
+            held_bytes: self.held_bytes,
+        }
+    }
+
+    /// What the queue takes in memory, estimated from the sizes of its parts. Bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let lanes: usize = self.lanes.iter().map(|lane| lane.ready.heap_bytes()).sum();
+        size_of::<Queue>()
+            + self.applied.heap_bytes()
+            + self.pending.heap_bytes()
+            + self.sent.heap_bytes()
+            + self.lanes.capacity() * size_of::<Lane>()
+            + lanes
+            + self.held.heap_bytes()
+            + self.delayed.heap_bytes()
+            + self.dead.heap_bytes()
+            + self.alarms.heap_bytes()
+            + self.consumers.heap_bytes()
+            + self.keys.as_deref().map_or(0, |keys| size_of::<Keys>() + keys.heap_bytes())
+    }
+}

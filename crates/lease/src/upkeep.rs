@@ -1,0 +1,213 @@
+//! What happens to messages by themselves: time passes, too many wait, and what is not known of them is asked for.
+
+use crate::error::LeaseError;
+use crate::mark::{Entry, Fate, Reason};
+use crate::queue::Queue;
+use std::ops::Range;
+
+/// Messages whose description is asked for at once, at the most.
+const WANTED_MESSAGES_MAX: u64 = 1 << 12;
+
+impl Queue {
+    /// When to call [`Queue::on_deadline`] next: a lease runs out, a message has waited long enough or expires. Milliseconds.
+    #[must_use]
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        let heads = self.lanes.iter().filter_map(|lane| lane.ready.first());
+        let heads = heads.filter(|run| run.start < self.applied.head.end && !self.applied.classes.is_empty());
+        let expires = heads.map(|run| self.applied.class_run(run.start, run.end).1.expires_at_ms);
+        expires.filter(|at| *at > 0).chain(self.alarms.next_ms()).min()
+    }
+
+    /// Time has passed: leases that ran out come back, messages that waited long enough are ready, those at the head that expired are dead.
+    pub fn on_deadline(&mut self, now_ms: u64) {
+        while let Some(alarm) = self.alarms.due(now_ms) {
+            let mut range = alarm.start..alarm.end;
+            if alarm.held {
+                while let Some(run) = self.held.first_in(&range) {
+                    range.start = run.end;
+                    if run.value.deadline_ms <= now_ms {
+                        self.give_back(&run, true, self.config.retry, now_ms);
+                    }
+                }
+            } else {
+                while let Some(run) = self.delayed.first_in(&range) {
+                    range.start = run.end;
+                    if run.value <= now_ms {
+                        self.undelay(&run.range());
+                        self.make_ready(run.range());
+                    }
+                }
+            }
+        }
+        self.expire(now_ms);
+        self.keep_length();
+    }
+
+    /// Messages at the head of the queue (of each priority) that expired are dead. Those behind others wait until they come to the head, and
+    /// are never handed out.
+    fn expire(&mut self, now_ms: u64) {
+        if self.applied.classes.is_empty() {
+            return;
+        }
+        for lane in 0..self.lanes.len() {
+            while let Some(run) = self.lanes.get(lane).and_then(|lane| lane.ready.first()) {
+                let (end, class) = self.applied.class_run(run.start, run.end);
+                if !self.is_expired(run.start, &class, now_ms) {
+                    break;
+                }
+                let end = end.min(self.applied.head.end);
+                self.bury_ready(lane, run.start..end, &class, Reason::Expired);
+            }
+        }
+    }
+
+    /// Drops the next messages while more are ready than there may be.
+    pub(crate) fn keep_length(&mut self) {
+        let (length_max, bytes_max) = (self.config.length_max, self.config.bytes_max);
+        if length_max.is_none() && bytes_max.is_none() {
+            return;
+        }
+        let committed = self.applied.head.end;
+        let behind = committed..self.end;
+        let messages: u64 = self.lanes.iter().map(|lane| lane.ready.covered() - lane.ready.covered_in(&behind)).sum();
+        let mut messages_over = messages.saturating_sub(length_max.unwrap_or(u64::MAX));
+        let mut bytes_over = match bytes_max {
+            None => 0,
+            Some(max) => self.ready_bytes.saturating_sub(self.bytes_ready_in(&behind)).saturating_sub(max),
+        };
+        while messages_over > 0 || bytes_over > 0 {
+            let heads = self.lanes.iter().enumerate();
+            let mut heads =
+                heads.filter_map(|(lane, at)| Some((lane, at.ready.first().filter(|run| run.start < committed)?)));
+            let Some((lane, run)) = heads.next() else { return };
+            let (end, class) = self.applied.class_run(run.start, run.end.min(committed));
+            let by_bytes = match class.weigh(1) {
+                0 if bytes_over > 0 => u64::MAX,
+                0 => 0,
+                bytes => bytes_over.div_ceil(bytes),
+            };
+            let end = end.min(run.start.saturating_add(messages_over.max(by_bytes)));
+            self.bury_ready(lane, run.start..end, &class, Reason::MaxLength);
+            messages_over = messages_over.saturating_sub(end - run.start);
+            bytes_over = bytes_over.saturating_sub(class.weigh(end - run.start));
+        }
+    }
+
+    fn bytes_ready_in(&self, range: &Range<u64>) -> u64 {
+        let mut bytes = 0u64;
+        for lane in &self.lanes {
+            let mut left = range.clone();
+            while let Some(run) = lane.ready.first_in(&left) {
+                bytes = bytes.wrapping_add(self.bytes_of(&run.range()));
+                left.start = run.end;
+            }
+        }
+        bytes
+    }
+
+    /// Messages that are next and cannot be handed out before they are described: their keys or entries are not known. After a start, a
+    /// seek, and where more are ready than the engine keeps keys of.
+    #[must_use]
+    pub fn wants(&self) -> Option<Range<u64>> {
+        let first = match self.keys.as_deref() {
+            Some(keys) => {
+                let from = keys.known_to;
+                let ready = self.lanes.iter().filter_map(|lane| Some(lane.ready.from(from)?.range()));
+                let all = ready.chain(self.delayed.from(from).map(|run| run.range()));
+                let first = all.map(|range| range.start.max(from)..range.end).min_by_key(|range| range.start)?;
+                first.start..first.end.min(first.start.saturating_add(keys.room()))
+            }
+            None if self.config.whole_entries => {
+                let first = self.lanes.iter().find_map(|lane| lane.ready.first())?.range();
+                let (end, class) = self.applied.class_run(first.start, first.end);
+                if class.entry > 0 {
+                    return None;
+                }
+                first.start..end
+            }
+            None => return None,
+        };
+        let wanted = first.start..first.end.min(first.start.saturating_add(WANTED_MESSAGES_MAX));
+        (!wanted.is_empty()).then_some(wanted)
+    }
+
+    /// What messages are that [`Queue::wants`] asked for: the entries that they are in, in their order. One without a key goes with hash 0.
+    /// Keys that are told out of order are passed over.
+    ///
+    /// # Errors
+    /// When there is no writer, or no message at these offsets.
+    pub fn describe(&mut self, entry: &Entry) -> Result<(), LeaseError> {
+        self.check_writer()?;
+        if entry.end() > self.end {
+            return Err(LeaseError::NotInOrder { expected: self.end, got: entry.end() });
+        }
+        self.describe_class(entry);
+        if let Some(wanted) = self.keys.is_some().then(|| self.wants()).flatten()
+            && entry.first_offset <= wanted.start
+        {
+            self.describe_key(wanted.start..entry.end(), entry.key_hash.unwrap_or(0));
+        }
+        Ok(())
+    }
+
+    fn describe_class(&mut self, entry: &Entry) {
+        let range = entry.first_offset..entry.end();
+        let class = self.class_of(entry);
+        if self.applied.class_run(range.start, range.end) == (range.end, class) {
+            return;
+        }
+        let held = self.held.first_in(&range).is_some();
+        let mut ready = Vec::new();
+        for lane in &self.lanes {
+            let mut left = range.clone();
+            while let Some(run) = lane.ready.first_in(&left) {
+                ready.push(run.range());
+                left.start = run.end;
+            }
+        }
+        ready.iter().for_each(|part| self.unready_all(part));
+        // The whole entry, so that it is known where it starts.
+        self.applied.set_class(range, class);
+        ready.into_iter().for_each(|part| self.make_ready(part));
+        if held {
+            self.recount();
+        }
+    }
+
+    fn describe_key(&mut self, range: Range<u64>, hash: u32) {
+        let Some(keys) = self.keys.as_deref_mut() else { return };
+        if range.is_empty() {
+            return;
+        }
+        keys.known_to = range.end;
+        let mut at = range.start;
+        while at < range.end {
+            let (end, mark) = self.mark_run(at, range.end);
+            if mark.fate == Fate::Open
+                && let Some(keys) = self.keys.as_deref_mut()
+            {
+                keys.learn(at..end, hash);
+            }
+            at = end;
+        }
+        self.index_keys(&range);
+    }
+
+    /// Puts messages whose keys became known where the order of keys finds them.
+    fn index_keys(&mut self, range: &Range<u64>) {
+        let Some(mut keys) = self.keys.take() else { return };
+        for lane in &self.lanes {
+            let mut left = range.clone();
+            while let Some(run) = lane.ready.first_in(&left) {
+                keys.set_ready(&run.range(), true);
+                left.start = run.end;
+            }
+        }
+        let mut left = range.clone();
+        while let Some(run) = self.delayed.first_in(&left) {
+            keys.set_waiting(&run.range(), true);
+            left.start = run.end;
+        }
+        self.keys = Some(keys);
+    }
+}

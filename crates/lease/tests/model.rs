@@ -1,0 +1,716 @@
+//! Random commands, commits, checkpoints and crashes against a map of every message.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+use bytes::Bytes;
+use polylogue_lease::*;
+use proptest::prelude::*;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+const START_MS: u64 = 1_800_000_000_000;
+const LEASE_MS: u64 = 40;
+
+type Pick = prop::sample::Index;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// An entry: messages, priority, key, and milliseconds to its delivery and expiry.
+    Append(u32, u8, u32, Option<u64>, Option<u64>),
+    /// A consumer with so much prefetch comes, with or without leases that run out.
+    Join(u32, bool),
+    Leave(Pick, bool, u64),
+    Grant(u64),
+    Pull(Pick, u64),
+    /// From a message that is held on, so many are settled by their holder, if it holds them all.
+    Settle(Pick, u64),
+    /// From any message on, by anybody.
+    SettleAny(Pick, u64),
+    SettleTo(Pick),
+    Release(Pick, u64, bool, u64),
+    Reject(Pick, u64),
+    Extend(Pick, u64),
+    Tick(u64),
+    /// What is to be recorded is proposed.
+    Propose,
+    /// So many of what was proposed are committed.
+    Commit(usize),
+    TellDead(usize),
+    /// Of those that were told some are moved, one could not be.
+    Moved(usize),
+    Purge,
+    Seek(Pick),
+    Checkpoint,
+    /// The process ends; so many of what was proposed turn out to be committed.
+    Crash(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let pick = any::<Pick>;
+    let delay = || prop_oneof![3 => Just(0u64), 1 => 1u64..60];
+    let time = || prop::option::weighted(0.15, 1u64..60);
+    let special = (prop_oneof![Just(0u8), Just(0), Just(4), Just(200)], 0u32..5, time(), time());
+    let count = prop_oneof![1u32..4, Just(9), Just(40)];
+    prop_oneof![
+        8 => (count, special).prop_map(|(n, (priority, key, late, until))| Step::Append(n, priority, key, late, until)),
+        2 => (0u32..9, any::<bool>()).prop_map(|(prefetch, leased)| Step::Join(prefetch, leased)),
+        1 => (pick(), any::<bool>(), delay()).prop_map(|(who, counts, ms)| Step::Leave(who, counts, ms)),
+        8 => prop_oneof![Just(u64::MAX), 1u64..9].prop_map(Step::Grant),
+        3 => (pick(), 1u64..20).prop_map(|(who, count)| Step::Pull(who, count)),
+        8 => (pick(), 1u64..9).prop_map(|(at, count)| Step::Settle(at, count)),
+        2 => (pick(), 1u64..9).prop_map(|(at, count)| Step::SettleAny(at, count)),
+        1 => pick().prop_map(Step::SettleTo),
+        5 => (pick(), 1u64..9, any::<bool>(), delay()).prop_map(|(at, n, counts, ms)| Step::Release(at, n, counts, ms)),
+        2 => (pick(), 1u64..4).prop_map(|(at, count)| Step::Reject(at, count)),
+        1 => (pick(), 1u64..90).prop_map(|(at, ms)| Step::Extend(at, ms)),
+        4 => (0u64..50).prop_map(Step::Tick),
+        6 => Just(Step::Propose),
+        6 => (0usize..5).prop_map(Step::Commit),
+        2 => (1usize..4).prop_map(Step::TellDead),
+        2 => (0usize..4).prop_map(Step::Moved),
+        1 => Just(Step::Purge),
+        1 => pick().prop_map(Step::Seek),
+        2 => Just(Step::Checkpoint),
+        1 => (0usize..9).prop_map(Step::Crash),
+    ]
+}
+
+/// What a message has behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct State {
+    settled: bool,
+    dead: Option<Reason>,
+    tally: Tally,
+    not_before: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    entry: Entry,
+    committed: bool,
+    /// As committed, and as proposed.
+    applied: State,
+    now: State,
+    /// By whom, under which lease, and until when.
+    held: Option<(u64, LeaseId, u64)>,
+    told: bool,
+}
+
+#[derive(Debug)]
+enum Proposed {
+    Entry(Entry),
+    Record(Record, BTreeMap<u64, State>),
+}
+
+#[derive(Clone, Debug)]
+enum Logged {
+    Entry(Entry),
+    Record(Bytes),
+}
+
+struct World {
+    config: Arc<Config>,
+    early: bool,
+    /// The subscription was moved: sizes may be forgotten.
+    forgetful: bool,
+    queue: Queue,
+    now: u64,
+    messages: BTreeMap<u64, Message>,
+    proposed: VecDeque<Proposed>,
+    consumers: BTreeMap<u64, ConsumerConfig>,
+    next_consumer: u64,
+    log: Vec<Logged>,
+    disk: BTreeMap<Bytes, Bytes>,
+    covered: usize,
+    /// Messages that some reply said were done with, once their record was committed: by number of the record.
+    replies: Vec<(u64, u64)>,
+    promised: BTreeSet<u64>,
+    /// Where the log ends, proposals included.
+    end: u64,
+}
+
+impl World {
+    fn new(config: Config, early: bool) -> World {
+        let config = Arc::new(config);
+        let mut queue = Queue::new(config.clone(), 0, 0).unwrap();
+        queue.become_writer(START_MS, 0);
+        World {
+            config,
+            early,
+            forgetful: false,
+            queue,
+            now: START_MS,
+            messages: BTreeMap::new(),
+            proposed: VecDeque::new(),
+            consumers: BTreeMap::new(),
+            next_consumer: 0,
+            log: Vec::new(),
+            disk: BTreeMap::new(),
+            covered: 0,
+            replies: Vec::new(),
+            promised: BTreeSet::new(),
+            end: 0,
+        }
+    }
+
+    fn is_ready(&self, message: &Message) -> bool {
+        let open = !message.now.settled && message.now.dead.is_none() && message.held.is_none();
+        let visible = message.committed || self.early;
+        // What waits becomes ready when somebody looks at the time, which every step here does that moves it.
+        open && visible && message.now.not_before <= self.now
+    }
+
+    /// The ready ones in the order in which they are to be handed out.
+    fn ready(&self) -> Vec<u64> {
+        let ready = self.messages.iter().filter(|(_, message)| self.is_ready(message));
+        let priority = |message: &Message| if self.config.key_order { 0 } else { message.entry.priority };
+        let mut ready: Vec<_> = ready.map(|(offset, message)| (Reverse(priority(message)), *offset)).collect();
+        ready.sort_unstable();
+        ready.into_iter().map(|(_, offset)| offset).collect()
+    }
+
+    fn expired(&self, message: &Message) -> bool {
+        message.committed && message.entry.expires_at_ms.is_some_and(|at| at <= self.now)
+    }
+
+    fn bury(&mut self, offset: u64, reason: Reason) {
+        let dead_letter = self.config.dead_letter;
+        let message = self.messages.get_mut(&offset).unwrap();
+        message.held = None;
+        if dead_letter {
+            message.now = State { dead: Some(reason), not_before: 0, ..message.now };
+        } else {
+            message.now = State { settled: true, ..State::default() };
+        }
+    }
+
+    fn give_back(&mut self, offset: u64, counts: bool, delay: u64) {
+        let (now, max) = (self.now, self.config.failures_max);
+        let message = self.messages.get_mut(&offset).unwrap();
+        message.held = None;
+        message.now.tally.returned += 1;
+        message.now.tally.failed += u16::from(counts);
+        message.now.not_before = if delay > 0 { now + delay } else { 0 };
+        if counts && max.is_some_and(|max| message.now.tally.failed >= max) {
+            self.bury(offset, Reason::DeliveryLimit);
+        }
+    }
+
+    fn describe_all(&mut self) {
+        while let Some(range) = self.queue.wants() {
+            let entry = self.messages[&range.start].entry;
+            self.queue.describe(&entry).unwrap();
+            assert_ne!(self.queue.wants(), Some(range));
+        }
+    }
+
+    /// Says of all messages what they are, where entries are handed out whole: after a move of the subscription it may be forgotten.
+    fn describe_entries(&mut self) {
+        let end = if self.early { self.end } else { self.queue.committed_end() };
+        let entries = self.messages.iter().filter(|(offset, message)| **offset == message.entry.first_offset);
+        let entries: Vec<Entry> =
+            entries.map(|(_, message)| message.entry).filter(|entry| entry.end() <= end).collect();
+        if self.config.whole_entries {
+            entries.iter().for_each(|entry| self.queue.describe(entry).unwrap());
+        }
+        assert!(!self.config.whole_entries || self.queue.wants().is_none());
+    }
+
+    fn settled_now(&mut self, offset: u64, record: Option<u64>) {
+        let message = self.messages.get_mut(&offset).unwrap();
+        if !message.now.settled {
+            message.now = State { settled: true, ..State::default() };
+            message.held = None;
+            self.replies.push((record.expect("something to wait for"), offset));
+        }
+    }
+
+    fn append(&mut self, count: u32, priority: u8, key: u32, late: Option<u64>, until: Option<u64>) {
+        let entry = Entry {
+            first_offset: self.end,
+            count,
+            bytes: u64::from(count) * (u64::from(priority) + 1),
+            priority,
+            key_hash: Some(key),
+            deliver_at_ms: late.map(|ms| self.now + ms),
+            expires_at_ms: until.map(|ms| self.now + ms),
+        };
+        self.end += u64::from(count);
+        if self.early {
+            self.queue.appended_unflushed(&entry).unwrap();
+        }
+        for offset in entry.first_offset..entry.end() {
+            let not_before = entry.deliver_at_ms.unwrap_or(0);
+            let applied = State { not_before, ..State::default() };
+            let now = applied;
+            self.messages.insert(offset, Message { entry, committed: false, applied, now, held: None, told: false });
+        }
+        self.proposed.push_back(Proposed::Entry(entry));
+    }
+
+    fn commit_one(&mut self, live: bool) {
+        match self.proposed.pop_front() {
+            None => {}
+            Some(Proposed::Entry(entry)) => {
+                if live {
+                    self.queue.appended(&entry).unwrap();
+                }
+                for (_, message) in self.messages.range_mut(entry.first_offset..entry.end()) {
+                    message.committed = true;
+                }
+                self.log.push(Logged::Entry(entry));
+                if live {
+                    self.tick(0);
+                }
+            }
+            Some(Proposed::Record(record, states)) => {
+                if live {
+                    assert_eq!(self.queue.apply(&record.bytes), Ok(record.number));
+                }
+                for (offset, state) in states {
+                    self.messages.get_mut(&offset).unwrap().applied = state;
+                }
+                let replies = std::mem::take(&mut self.replies);
+                let (done, waiting) = replies.into_iter().partition(|(number, _)| *number <= record.number);
+                self.replies = waiting;
+                let done: Vec<(u64, u64)> = done;
+                self.promised.extend(done.into_iter().map(|(_, offset)| offset));
+                self.log.push(Logged::Record(record.bytes));
+            }
+        }
+    }
+
+    /// The changes that no record holds yet, as one.
+    fn propose(&mut self) {
+        let Some(record) = self.queue.take_record() else { return };
+        let mut states = BTreeMap::new();
+        for (offset, message) in &self.messages {
+            let mut before = message.applied;
+            for proposed in &self.proposed {
+                match proposed {
+                    Proposed::Record(_, states) => before = states.get(offset).copied().unwrap_or(before),
+                    Proposed::Entry(_) => {}
+                }
+            }
+            if before != message.now {
+                states.insert(*offset, message.now);
+            }
+        }
+        self.proposed.push_back(Proposed::Record(record, states));
+    }
+
+    fn crash(&mut self, survive: usize) {
+        for _ in 0..survive.min(self.proposed.len()) {
+            self.commit_one(false);
+        }
+        self.proposed.clear();
+        self.replies.clear();
+        self.messages.retain(|_, message| message.committed);
+        self.end = self.messages.keys().next_back().map_or(0, |last| last + 1);
+        self.consumers.clear();
+        for message in self.messages.values_mut() {
+            (message.now, message.held, message.told) = (message.applied, None, false);
+        }
+        let mut queue = match self.disk.is_empty() {
+            true => Queue::new(self.config.clone(), 0, 0).unwrap(),
+            false => Queue::empty(self.config.clone()),
+        };
+        self.disk.iter().for_each(|(id, chunk)| queue.load_chunk(id, chunk).unwrap());
+        queue.loaded().unwrap();
+        for logged in &self.log[self.covered..] {
+            match logged {
+                Logged::Entry(entry) => queue.appended(entry).unwrap(),
+                Logged::Record(record) => _ = queue.apply(record).unwrap(),
+            }
+        }
+        queue.become_writer(self.now, self.log.len() as u64);
+        self.queue = queue;
+        self.describe_all();
+        // What was promised is kept.
+        for offset in &self.promised {
+            assert!(self.messages[offset].now.settled && self.queue.is_settled(*offset), "{offset} is back");
+        }
+    }
+
+    fn tick(&mut self, ms: u64) {
+        self.now += ms;
+        self.queue.on_deadline(self.now);
+        let ran_out = |message: &&Message| message.held.is_some_and(|(_, _, until)| until <= self.now);
+        let back: Vec<u64> =
+            self.messages.iter().filter(|(_, message)| ran_out(message)).map(|(offset, _)| *offset).collect();
+        back.into_iter().for_each(|offset| self.give_back(offset, true, 0));
+        self.expire_heads();
+    }
+
+    /// At the head of each priority.
+    fn expire_heads(&mut self) {
+        for priority in [0, 4, 200] {
+            let keyed = self.config.key_order;
+            if keyed && priority > 0 {
+                return;
+            }
+            let lane = self.ready().into_iter().filter(|at| keyed || self.messages[at].entry.priority == priority);
+            let heads: Vec<u64> = lane.take_while(|offset| self.expired(&self.messages[offset])).collect();
+            heads.into_iter().for_each(|offset| self.bury(offset, Reason::Expired));
+        }
+    }
+
+    fn held_of(&self, id: u64) -> u64 {
+        self.messages.values().filter(|message| message.held.is_some_and(|held| held.0 == id)).count() as u64
+    }
+
+    fn has_room(&self, id: u64) -> bool {
+        let ConsumerConfig { prefetch, permits, .. } = self.consumers[&id];
+        permits != Some(0) && (prefetch == 0 || self.held_of(id) < u64::from(prefetch))
+    }
+
+    /// Takes over what was handed out, in its order, and checks it.
+    fn granted(&mut self, grants: &[Grant], limit_hit: impl Fn(&World) -> bool) {
+        for grant in grants {
+            for offset in grant.first_offset..grant.end() {
+                if self.config.key_order {
+                    self.check_key(grant.consumer.0, offset);
+                } else {
+                    self.pass_expired();
+                    assert_eq!(self.ready().first(), Some(&offset), "out of order");
+                }
+                let message = self.messages.get_mut(&offset).unwrap();
+                assert_eq!(message.now.tally, grant.tally);
+                assert!(grant.redelivered || grant.tally.returned == 0);
+                let until = grant.deadline_ms.unwrap_or(u64::MAX);
+                message.held = Some((grant.consumer.0, grant.lease, until));
+            }
+        }
+        if self.config.whole_entries {
+            for grant in grants {
+                let entry = self.messages[&grant.first_offset].entry;
+                let all = self.messages.range(entry.first_offset..entry.end());
+                let left = all.filter(|(_, message)| self.is_ready(message)).count();
+                assert_eq!(left, 0, "an entry was handed out in part");
+            }
+        }
+        if !self.config.key_order && !limit_hit(self) {
+            self.pass_expired();
+            assert_eq!(self.ready(), [], "handed out too little");
+        }
+    }
+
+    /// Those next in order that expired are dead, not handed out.
+    fn pass_expired(&mut self) {
+        while let Some(first) = self.ready().first().copied()
+            && self.expired(&self.messages[&first])
+        {
+            self.bury(first, Reason::Expired);
+        }
+    }
+
+    fn check_key(&self, consumer: u64, offset: u64) {
+        let message = &self.messages[&offset];
+        assert!(self.is_ready(message), "{offset} is not ready: {message:?}");
+        let key = message.entry.key_hash;
+        for (other, before) in self.messages.iter().filter(|(_, other)| other.entry.key_hash == key) {
+            assert!(before.held.is_none_or(|held| held.0 == consumer), "{offset}: key held at {other}");
+            if *other < offset {
+                let open = !before.now.settled && before.now.dead.is_none() && before.held.is_none();
+                let seen = before.committed || self.early;
+                assert!(!open || !seen, "{offset} before {other}");
+            }
+        }
+    }
+
+    /// A message that is held, and the ones after it that the same one holds under the same lease.
+    fn run_of(&self, pick: Pick, count: u64) -> Option<(u64, u64, u64, LeaseId)> {
+        let held: Vec<_> = self.messages.iter().filter_map(|(at, message)| Some((*at, message.held?))).collect();
+        let (first, (consumer, lease, _)) = *held.get(pick.index(held.len().max(1)))?;
+        let same = |at: &u64| {
+            let held = self.messages.get(at).and_then(|message| message.held);
+            held.is_some_and(|held| (held.0, held.1) == (consumer, lease))
+        };
+        let len = (first..first + count).take_while(same).count() as u64;
+        Some((first, len, consumer, lease))
+    }
+
+    fn any_offset(&self, pick: Pick) -> u64 {
+        pick.index(self.messages.len() + 1) as u64
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Append(count, priority, key, late, until) => self.append(count, priority, key, late, until),
+            Step::Propose => self.propose(),
+            Step::Commit(count) => (0..count).for_each(|_| self.commit_one(true)),
+            Step::Crash(survive) => self.crash(survive),
+            Step::Tick(ms) => self.tick(ms),
+            Step::Checkpoint => self.checkpoint(),
+            Step::TellDead(count) => self.tell_dead(count),
+            Step::Moved(count) => self.moved(count),
+            Step::Purge => self.purge(),
+            Step::Seek(pick) => self.seek(pick),
+            Step::Join(..) | Step::Leave(..) | Step::Grant(..) | Step::Pull(..) => self.step_of_consumers(step),
+            _ => self.step_of_messages(step),
+        }
+        self.check();
+    }
+
+    fn checkpoint(&mut self) {
+        for (id, chunk) in self.queue.take_changed_chunks() {
+            match chunk {
+                Some(chunk) => _ = self.disk.insert(id, chunk),
+                None => _ = self.disk.remove(&id),
+            }
+        }
+        self.covered = self.log.len();
+    }
+
+    fn step_of_consumers(&mut self, step: Step) {
+        self.describe_entries();
+        let mut out = Vec::new();
+        let nth = |world: &World, pick: Pick| {
+            let all: Vec<u64> = world.consumers.keys().copied().collect();
+            all.get(pick.index(all.len().max(1))).copied()
+        };
+        match step {
+            Step::Join(prefetch, leased) if self.consumers.len() < 5 => {
+                self.next_consumer += 1;
+                let permits = (prefetch == 8).then_some(0);
+                let lease_ms = leased.then_some(LEASE_MS);
+                let config = ConsumerConfig { prefetch, permits, lease_ms, ..ConsumerConfig::default() };
+                self.queue.add_consumer(ConsumerId(self.next_consumer), config.clone()).unwrap();
+                self.consumers.insert(self.next_consumer, config);
+            }
+            Step::Leave(pick, counts, delay) => {
+                let Some(id) = nth(self, pick) else { return };
+                let held = self.messages.iter().filter(|(_, message)| message.held.is_some_and(|held| held.0 == id));
+                let held: Vec<u64> = held.map(|(offset, _)| *offset).collect();
+                let how = Return { counts, delay: Delay::For(delay) };
+                assert_eq!(self.queue.remove_consumer(ConsumerId(id), how, self.now), Ok(held.len() as u64));
+                held.into_iter().for_each(|offset| self.give_back(offset, counts, delay));
+                self.consumers.remove(&id);
+            }
+            Step::Grant(max) => {
+                let given = self.queue.grant(self.now, max, &mut out);
+                let full = move |world: &World| given >= max || !world.consumers.keys().any(|id| world.has_room(*id));
+                self.granted(&out, full);
+            }
+            Step::Pull(pick, max) => {
+                let Some(id) = nth(self, pick) else { return };
+                let want = Acquire { messages_max: max, bytes_max: u64::MAX, lease_ms: Some(LEASE_MS) };
+                let given = self.queue.acquire(ConsumerId(id), &want, self.now, &mut out).unwrap();
+                self.granted(&out, move |_| given >= max);
+            }
+            _ => {}
+        }
+    }
+
+    fn step_of_messages(&mut self, step: Step) {
+        match step {
+            Step::Settle(pick, count) => {
+                let Some((first, count, consumer, lease)) = self.run_of(pick, count) else { return };
+                let by = if count % 2 == 0 { By::Consumer(ConsumerId(consumer)) } else { By::Lease(lease) };
+                let done = self.queue.settle(first, count, by, self.now).unwrap();
+                assert_eq!(done.messages, count);
+                (first..first + count).for_each(|offset| self.settled_now(offset, done.record));
+                assert!(self.queue.settle(first, 1, by, self.now).is_err());
+            }
+            Step::SettleAny(pick, count) => {
+                let first = self.any_offset(pick);
+                let done = self.queue.settle(first, count, By::Anyone, self.now).unwrap();
+                self.settled_any(first..first + count, done);
+            }
+            Step::SettleTo(pick) => {
+                let to = self.any_offset(pick) / 2;
+                let done = self.queue.settle_to(to).unwrap();
+                self.settled_any(0..to + 1, done);
+            }
+            Step::Release(pick, count, counts, delay) => {
+                let Some((first, count, _, lease)) = self.run_of(pick, count) else { return };
+                let how = Return { counts, delay: Delay::For(delay) };
+                let done = self.queue.release(first, count, By::Lease(lease), how, self.now).unwrap();
+                assert_eq!(done.messages, count);
+                (first..first + count).for_each(|offset| self.give_back(offset, counts, delay));
+            }
+            Step::Reject(pick, count) => {
+                let Some((first, count, _, lease)) = self.run_of(pick, count) else { return };
+                assert_eq!(self.queue.reject(first, count, By::Lease(lease), self.now).unwrap().messages, count);
+                for offset in first..first + count {
+                    let tally = &mut self.messages.get_mut(&offset).unwrap().now.tally;
+                    (tally.returned, tally.failed) = (tally.returned + 1, tally.failed + 1);
+                    self.bury(offset, Reason::Rejected);
+                }
+            }
+            Step::Extend(pick, ms) => {
+                let Some((first, count, _, lease)) = self.run_of(pick, 3) else { return };
+                let until = self.now + ms;
+                assert_eq!(self.queue.extend(first, count, By::Lease(lease), until, self.now), Ok(count));
+                for (_, message) in self.messages.range_mut(first..first + count) {
+                    message.held = message.held.map(|held| (held.0, held.1, until));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn settled_any(&mut self, range: std::ops::Range<u64>, done: Done) {
+        let seen = |message: &Message| !message.now.settled && (message.committed || self.early);
+        let open: Vec<u64> =
+            self.messages.range(range).filter(|(_, message)| seen(message)).map(|(offset, _)| *offset).collect();
+        assert_eq!(done.messages, open.len() as u64);
+        open.into_iter().for_each(|offset| self.settled_now(offset, done.record));
+    }
+
+    fn tell_dead(&mut self, count: usize) {
+        let mut letters = Vec::new();
+        self.queue.take_dead_letters(count, &mut letters);
+        for letter in letters {
+            for offset in letter.first_offset..letter.first_offset + letter.count {
+                let message = self.messages.get_mut(&offset).unwrap();
+                assert_eq!((message.now.dead, message.now.tally), (Some(letter.reason), letter.tally));
+                assert!(message.committed && !std::mem::replace(&mut message.told, true), "{offset} told twice");
+            }
+        }
+    }
+
+    fn moved(&mut self, count: usize) {
+        let dead = |message: &Message| message.told && message.now.dead.is_some();
+        let told: Vec<u64> =
+            self.messages.iter().filter(|(_, message)| dead(message)).map(|(offset, _)| *offset).collect();
+        for (n, offset) in told.into_iter().take(count).enumerate() {
+            if n == 2 {
+                self.queue.dead_letter_failed(offset, 1);
+                self.messages.get_mut(&offset).unwrap().told = false;
+            } else {
+                let done = self.queue.dead_lettered(offset, 1).unwrap();
+                self.settled_now(offset, done.record);
+            }
+        }
+    }
+
+    fn purge(&mut self) {
+        let done = self.queue.purge().unwrap();
+        let open = |message: &Message| {
+            message.committed && !message.now.settled && message.now.dead.is_none() && message.held.is_none()
+        };
+        let open: Vec<u64> =
+            self.messages.iter().filter(|(_, message)| open(message)).map(|(offset, _)| *offset).collect();
+        assert_eq!(done.messages, open.len() as u64);
+        open.into_iter().for_each(|offset| self.settled_now(offset, done.record));
+    }
+
+    fn seek(&mut self, pick: Pick) {
+        let end = if self.early { self.end } else { self.queue.committed_end() };
+        let to = self.any_offset(pick).min(end);
+        let done = self.queue.seek(to, self.now).unwrap();
+        self.forgetful = true;
+        assert_eq!(done.messages, end - to);
+        // It is another subscription from here on: nothing was promised of it.
+        self.promised.retain(|offset| *offset < to);
+        self.replies.retain(|(_, offset)| *offset < to);
+        for (offset, message) in self.messages.range_mut(..end) {
+            (message.held, message.told) = (None, false);
+            let State { settled, dead, tally, not_before } = message.now;
+            let waits = !settled && dead.is_none() && tally == Tally::default() && not_before > self.now;
+            let not_before = if waits && *offset >= to { not_before } else { 0 };
+            message.now = State { settled: *offset < to, not_before, ..State::default() };
+        }
+        self.describe_all();
+    }
+
+    fn check(&self) {
+        let counts = self.queue.counts();
+        let ready = self.ready();
+        let (committed, ahead): (Vec<u64>, Vec<u64>) = ready.into_iter().partition(|at| self.messages[at].committed);
+        let count = |what: &dyn Fn(&Message) -> bool| self.messages.values().filter(|message| what(message)).count();
+        assert_eq!((counts.ready, counts.uncommitted), (committed.len() as u64, ahead.len() as u64));
+        assert!(counts.ready + counts.uncommitted > 0 || counts.ready_bytes == 0, "{counts:?}");
+        assert!(counts.held > 0 || counts.held_bytes == 0, "{counts:?}");
+        let bytes_of = |message: &Message| u64::from(message.entry.priority) + 1;
+        if self.config.track_bytes && !self.forgetful {
+            let bytes = |what: &dyn Fn(&Message) -> bool| -> u64 {
+                self.messages.values().filter(|message| what(message)).map(bytes_of).sum()
+            };
+            assert_eq!(counts.ready_bytes, bytes(&|message| self.is_ready(message)));
+            assert_eq!(counts.held_bytes, bytes(&|message| message.held.is_some()));
+        }
+        assert_eq!(counts.held as usize, count(&|message| message.held.is_some()));
+        assert_eq!(counts.dead as usize, count(&|message| message.now.dead.is_some()));
+        let waits = |message: &Message| {
+            let open = !message.now.settled && message.now.dead.is_none() && message.held.is_none();
+            open && (message.committed || self.early)
+        };
+        assert_eq!(counts.delayed as usize, count(&|message| waits(message) && message.now.not_before > self.now));
+        let floor = self.messages.iter().find(|(_, message)| !message.applied.settled || !message.committed);
+        assert_eq!(self.queue.floor(), floor.map_or(self.queue.committed_end(), |(offset, _)| *offset));
+        for (offset, message) in self.messages.iter().filter(|(_, message)| message.committed) {
+            assert_eq!(self.queue.is_settled(*offset), message.applied.settled, "{offset}");
+        }
+        let lost = self.messages.values().any(|message| message.held.is_some_and(|(_, _, until)| until <= self.now));
+        assert!(!lost, "a lease that ran out is still there");
+        for id in self.consumers.keys() {
+            assert_eq!(self.queue.held_by(ConsumerId(*id)), Ok(self.held_of(*id)));
+        }
+    }
+}
+
+fn run(config: Config, early: bool, steps: Vec<Step>) {
+    let mut world = World::new(config, early);
+    steps.into_iter().for_each(|step| world.step(step));
+    // All that is left can be had.
+    world.crash(usize::MAX);
+    world.tick(1000);
+    world.step(Step::Join(0, false));
+    world.step(Step::Grant(u64::MAX));
+    assert_eq!(world.ready(), []);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_queue_does_what_its_model_does(
+        steps in prop::collection::vec(step(), 1..120),
+        early in any::<bool>(),
+        dead_letter in any::<bool>(),
+        failures_max in prop::option::of(1u16..4),
+        quantum in 1u32..4,
+        seeks in any::<bool>(),
+    ) {
+        let config = Config { dead_letter, failures_max, quantum, track_bytes: true, ..Config::default() };
+        // What messages are is forgotten below the floor, from where only a seek brings them back.
+        let steps = steps.into_iter().map(|step| match step {
+            Step::Append(count, _, key, late, _) if seeks => Step::Append(count, 0, key, late, None),
+            Step::Seek(_) if !seeks => Step::Tick(1),
+            other => other,
+        });
+        run(config, early, steps.collect());
+    }
+
+    #[test]
+    fn a_queue_of_whole_entries_does_what_its_model_does(
+        steps in prop::collection::vec(step(), 1..120),
+        early in any::<bool>(),
+        quantum in 1u32..4,
+    ) {
+        let config = Config { whole_entries: true, quantum, track_bytes: true, ..Config::default() };
+        let plain = steps.into_iter().map(|step| match step {
+            Step::Append(count, _, key, late, _) => Step::Append(count, 0, key, late, None),
+            other => other,
+        });
+        run(config, early, plain.collect());
+    }
+
+    #[test]
+    fn a_queue_with_key_order_does_what_its_model_does(
+        steps in prop::collection::vec(step(), 1..120),
+        early in any::<bool>(),
+        dead_letter in any::<bool>(),
+    ) {
+        let config = Config { key_order: true, dead_letter, failures_max: Some(3), ..Config::default() };
+        // Which expired messages are met goes by the keys, and is not modelled.
+        let plain = steps.into_iter().map(|step| match step {
+            Step::Append(count, priority, key, late, _) => Step::Append(count, priority, key, late, None),
+            other => other,
+        });
+        run(config, early, plain.collect());
+    }
+}

@@ -1,0 +1,168 @@
+//! AMQP's connection as the pump sees it.
+
+use super::listener::Accept;
+use super::protocol::{Frame, NoFrame, Protocol, Room};
+use crate::handle::BrokerHandle;
+use bytes::BytesMut;
+use polylogue_amqp::settings::AmqpSettings;
+use polylogue_amqp_gateway::{Connection, Directory};
+use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
+use polylogue_types::Chunk;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Type, channel and size of a frame. Bytes.
+const HEAD_BYTES: usize = 7;
+/// The frame-end octet. Bytes.
+const END_BYTES: usize = 1;
+/// `AMQP` and four numbers: what a client says first. Bytes.
+const PROTOCOL_HEADER_BYTES: usize = 8;
+
+/// An AMQP listener.
+#[derive(Debug)]
+pub struct AmqpAccept {
+    settings: Arc<AmqpSettings>,
+    directory: Arc<Directory>,
+    catalog: Arc<dyn Catalog>,
+    broker: Arc<dyn BrokerHandle>,
+    /// What names that connections are given are made of; nobody can guess it.
+    secret: u64,
+}
+
+impl AmqpAccept {
+    /// For this broker.
+    #[must_use]
+    pub fn new(
+        settings: Arc<AmqpSettings>,
+        directory: Arc<Directory>,
+        broker: Arc<dyn BrokerHandle>,
+        secret: u64,
+    ) -> AmqpAccept {
+        AmqpAccept { settings, directory, catalog: broker.catalog(), broker, secret }
+    }
+}
+
+impl Accept for AmqpAccept {
+    type Session = AmqpConnection;
+
+    fn name(&self) -> &'static str {
+        "amqp"
+    }
+
+    fn session(&self, id: u64, _: SocketAddr, _: SocketAddr) -> AmqpConnection {
+        let seed = u128::from(self.secret) << 64 | u128::from(id);
+        let now = self.broker.now();
+        let (directory, catalog) = (self.directory.clone(), self.catalog.clone());
+        let inner = Connection::new(self.settings.clone(), directory, catalog, id, seed, now);
+        AmqpConnection { inner, frame_bytes_max: self.settings.frame_bytes_max as usize, took: false, now }
+    }
+}
+
+/// One connection of an AMQP client.
+#[derive(Debug)]
+pub struct AmqpConnection {
+    inner: Connection,
+    frame_bytes_max: usize,
+    /// Frames were taken since the last output.
+    took: bool,
+    now: Now,
+}
+
+/// How long the frame is that `input` begins with; `None` as long as nobody knows.
+fn frame_len(input: &[u8], frame_bytes_max: usize) -> Result<Option<usize>, NoFrame> {
+    if input.first() == Some(&b'A') {
+        return Ok(Some(PROTOCOL_HEADER_BYTES));
+    }
+    let Some(head) = input.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+    let size = u32::from_be_bytes([head[3], head[4], head[5], head[6]]) as usize;
+    let len = HEAD_BYTES + size + END_BYTES;
+    if len > frame_bytes_max.max(PROTOCOL_HEADER_BYTES) { Err(NoFrame) } else { Ok(Some(len)) }
+}
+
+impl Protocol for AmqpConnection {
+    /// All whole frames that are there count as one, so that what came together is written together.
+    fn next_frame(&self, input: &[u8]) -> Result<Option<Frame>, NoFrame> {
+        let mut len = 0;
+        while let Some(rest) = input.get(len..).filter(|rest| !rest.is_empty()) {
+            match frame_len(rest, self.frame_bytes_max) {
+                Ok(Some(more)) if more <= rest.len() || len == 0 => len += more,
+                Err(no_frame) if len == 0 => return Err(no_frame),
+                _ => break,
+            }
+        }
+        Ok((len > 0).then_some(Frame { len, memory: len, waiting: None }))
+    }
+
+    fn on_bytes(&mut self, input: &mut BytesMut, now: Now) {
+        self.now = now;
+        let before = input.len();
+        self.inner.on_bytes(input, now);
+        // A piece of a frame stays where it is, and has ended nothing.
+        self.took |= input.len() < before;
+    }
+
+    fn wants_input(&self, _: Now) -> bool {
+        self.inner.wants_input()
+    }
+
+    fn wants_room(&self) -> Option<Room> {
+        None
+    }
+
+    fn on_room(&mut self, _: Now) {}
+
+    fn poll_request(&mut self) -> Option<(Token, Request)> {
+        self.inner.poll_request()
+    }
+
+    fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
+        self.now = now;
+        self.inner.on_reply(token, reply, now);
+    }
+
+    fn on_event(&mut self, event: Event, now: Now) {
+        self.now = now;
+        self.inner.on_event(event, now);
+    }
+
+    fn poll_output(&mut self, out: &mut Vec<Chunk>) -> bool {
+        let some = self.inner.poll_output(out, self.now);
+        std::mem::take(&mut self.took) | some
+    }
+
+    /// What was taken is done with: messages are on their way to the log, which counts them itself.
+    fn inflight(&self) -> usize {
+        0
+    }
+
+    fn next_deadline_ms(&self, _: Now) -> Option<u64> {
+        self.inner.next_deadline_ms()
+    }
+
+    fn on_deadline(&mut self, now: Now) {
+        self.now = now;
+        self.inner.on_deadline(now);
+    }
+
+    fn close_reason(&self) -> Option<String> {
+        self.inner.close_reason()
+    }
+
+    fn on_closed(&mut self) -> Option<(Token, Request)> {
+        self.inner.on_closed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_end_where_they_say() {
+        let heartbeat = [8, 0, 0, 0, 0, 0, 0, 0xce];
+        assert_eq!(frame_len(&heartbeat, 4_096), Ok(Some(8)));
+        assert_eq!(frame_len(b"AMQP\0\0\x09\x01", 4_096), Ok(Some(8)));
+        assert_eq!(frame_len(&heartbeat[..6], 4_096), Ok(None));
+        assert_eq!(frame_len(&[1, 0, 1, 0xff, 0, 0, 0], 4_096), Err(NoFrame));
+    }
+}

@@ -1,0 +1,235 @@
+"""Cases of AMQP 0-9-1 with pika: HOST:PORT of the amqp listener, and names of cases. See ../README.md."""
+
+import sys
+import time
+import traceback
+import uuid
+
+import pika
+from pika.exceptions import ChannelClosedByBroker, ProbableAuthenticationError, UnroutableError
+
+WAIT_S = 60
+QUIET_S = 0.5
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+def fresh(prefix):
+    return f"{prefix}-{uuid.uuid4()}"
+
+
+def connect(password="guest"):
+    host, port = sys.argv[1].rsplit(":", 1)
+    credentials = pika.PlainCredentials("guest", password)
+    return pika.BlockingConnection(pika.ConnectionParameters(host, int(port), "/", credentials))
+
+
+def take(channel, queue, count, **settings):
+    """So many messages of a queue, acknowledged."""
+    got = []
+    for method, properties, body in channel.consume(queue, inactivity_timeout=WAIT_S, **settings):
+        assert method is not None, f"only {len(got)} of {count} messages came"
+        got.append((method, properties, body))
+        channel.basic_ack(method.delivery_tag)
+        if len(got) == count:
+            channel.cancel()
+            return got
+
+
+def ready(channel, queue):
+    return channel.queue_declare(queue, passive=True).method.message_count
+
+
+def until(what, check):
+    end = time.monotonic() + WAIT_S
+    while not check():
+        assert time.monotonic() < end, f"never happened: {what}"
+        time.sleep(0.02)
+
+
+def refused(code, text, act):
+    try:
+        act()
+    except ChannelClosedByBroker as closed:
+        assert closed.reply_code == code and text in closed.reply_text, closed
+        return
+    raise AssertionError(f"not refused: {code} {text}")
+
+
+@case
+def work_queue(connection):
+    channel = connection.channel()
+    queue = fresh("work")
+    channel.queue_declare(queue, durable=True)
+    channel.confirm_delivery()
+    sent = [b"m%d" % i for i in range(100)]
+    for i, body in enumerate(sent):
+        properties = pika.BasicProperties(delivery_mode=2, headers={"n": i}, content_type="text/plain")
+        channel.basic_publish("", queue, body, properties, mandatory=True)
+    assert ready(channel, queue) == len(sent)
+    got = take(channel, queue, len(sent))
+    assert [body for _, _, body in got] == sent
+    assert [properties.headers["n"] for _, properties, _ in got] == list(range(len(sent)))
+    assert not any(method.redelivered for method, _, _ in got)
+    channel.queue_delete(queue)
+    refused(404, f"NOT_FOUND - no queue '{queue}' in vhost '/'", lambda: ready(channel, queue))
+
+
+@case
+def get_and_requeue(connection):
+    channel = connection.channel()
+    queue = fresh("get")
+    channel.queue_declare(queue)
+    for body in (b"first", b"second"):
+        channel.basic_publish("", queue, body)
+    until("the messages are there", lambda: ready(channel, queue) == 2)
+    method, _, body = channel.basic_get(queue)
+    assert (body, method.redelivered, method.message_count) == (b"first", False, 1)
+    channel.basic_nack(method.delivery_tag, requeue=True)
+    method, _, body = channel.basic_get(queue)
+    assert (body, method.redelivered) == (b"first", True), "it comes back to its old place"
+    channel.basic_reject(method.delivery_tag, requeue=False)
+    assert channel.basic_get(queue, auto_ack=True)[2] == b"second"
+    assert channel.basic_get(queue) == (None, None, None)
+    refused(406, "unknown delivery tag 99", lambda: (channel.basic_ack(99), channel.queue_declare(fresh("q"))))
+
+
+@case
+def routing(connection):
+    channel = connection.channel()
+    exchange = fresh("topic")
+    channel.exchange_declare(exchange, "topic")
+    queues = {key: channel.queue_declare("", exclusive=True).method.queue for key in ("a.*.c", "a.#", "x")}
+    for key, queue in queues.items():
+        assert queue.startswith("amq.gen-"), queue
+        channel.queue_bind(queue, exchange, key)
+    channel.confirm_delivery()
+    for key in ("a.b.c", "a.b.d", "y"):
+        channel.basic_publish(exchange, key, key.encode())
+    assert [ready(channel, queue) for queue in queues.values()] == [1, 2, 0]
+    try:
+        channel.basic_publish(exchange, "nowhere", b"back", mandatory=True)
+        raise AssertionError("a message that reaches no queue did not come back")
+    except UnroutableError as returned:
+        assert returned.messages[0].body == b"back"
+        assert returned.messages[0].method.reply_code == 312
+    fanout = fresh("fanout")
+    channel.exchange_declare(fanout, "fanout")
+    channel.exchange_bind(exchange, fanout, "a.b.c")
+    channel.exchange_bind(exchange, fanout, "")
+    channel.basic_publish(fanout, "a.b.c", b"through two exchanges")
+    assert ready(channel, queues["a.*.c"]) == 2
+
+
+@case
+def prefetch_and_redelivery(connection):
+    channel = connection.channel()
+    queue = fresh("prefetch")
+    channel.queue_declare(queue, durable=True)
+    channel.confirm_delivery()
+    for i in range(10):
+        channel.basic_publish("", queue, b"%d" % i)
+    got = []
+    channel.basic_qos(prefetch_count=3)
+    channel.basic_consume(queue, lambda _, method, __, body: got.append((method, body)))
+    until("three messages come", lambda: connection.process_data_events(0.02) or len(got) == 3)
+    connection.process_data_events(QUIET_S)
+    assert [body for _, body in got] == [b"0", b"1", b"2"], "no more than the prefetch"
+    channel.basic_ack(got[1][0].delivery_tag, multiple=True)
+    until("two more come", lambda: connection.process_data_events(0.02) or len(got) == 5)
+    channel.close()
+    other = connection.channel()
+    again = take(other, queue, 8)
+    assert [body for _, _, body in again] == [b"%d" % i for i in range(2, 10)]
+    assert [method.redelivered for method, _, _ in again] == [True] * 3 + [False] * 5
+
+
+@case
+def survives_its_connection(connection):
+    channel = connection.channel()
+    queue, own = fresh("durable"), fresh("exclusive")
+    channel.queue_declare(queue, durable=True)
+    with_own = connect()
+    with_own.channel().queue_declare(own, exclusive=True)
+    refused(405, "RESOURCE_LOCKED", lambda: channel.queue_declare(own, passive=True))
+    with_own.close()
+    channel = connection.channel()
+    refused(404, "NOT_FOUND", lambda: channel.queue_declare(own, passive=True))
+    channel = connection.channel()
+    channel.queue_declare(queue, durable=True)
+    refused(406, "inequivalent arg 'durable'", lambda: channel.queue_declare(queue, durable=False))
+
+
+@case
+def transactions(connection):
+    channel = connection.channel()
+    queue = fresh("tx")
+    channel.queue_declare(queue)
+    channel.tx_select()
+    channel.basic_publish("", queue, b"rolled back")
+    channel.tx_rollback()
+    channel.basic_publish("", queue, b"committed")
+    channel.tx_commit()
+    assert ready(channel, queue) == 1
+    method, _, body = channel.basic_get(queue)
+    assert body == b"committed"
+    channel.basic_ack(method.delivery_tag)
+    channel.tx_commit()
+    assert ready(channel, queue) == 0
+
+
+@case
+def large(connection):
+    channel = connection.channel()
+    queue = channel.queue_declare("", exclusive=True).method.queue
+    body = bytes(range(256)) * 12_000
+    channel.confirm_delivery()
+    channel.basic_publish("", queue, body)
+    assert take(channel, queue, 1)[0][2] == body
+
+
+@case
+def expires(connection):
+    channel = connection.channel()
+    queue = channel.queue_declare("", exclusive=True, arguments={"x-message-ttl": 60_000}).method.queue
+    channel.confirm_delivery()
+    channel.basic_publish("", queue, b"soon", pika.BasicProperties(expiration="50"))
+    channel.basic_publish("", queue, b"later")
+    until("the first message expires", lambda: ready(channel, queue) == 1)
+    assert channel.basic_get(queue)[2] == b"later"
+
+
+@case
+def wrong_password(_):
+    try:
+        connect("wrong").close()
+    except ProbableAuthenticationError:
+        return
+    raise AssertionError("a wrong password was taken")
+
+
+def main():
+    if sys.argv[1:] == ["--list"]:
+        print("\n".join(CASES))
+        return
+    failed = 0
+    for name in sys.argv[2:] or CASES:
+        connection = connect()
+        try:
+            CASES[name](connection)
+            print(f"ok {name}")
+        except Exception as error:  # any failure is one of the case
+            failed += 1
+            traceback.print_exc()
+            print(f"FAIL {name}: {error!r}")
+        finally:
+            if connection.is_open:
+                connection.close()
+    sys.exit(failed > 0)
+
+
+main()
