@@ -61,7 +61,7 @@ impl Inner {
         let _one_at_a_time = shard.applying.lock();
         let mut fired = Fired::new();
         let mut outbox = Outbox::new();
-        let due = {
+        let (due, for_queues) = {
             for frame in frames {
                 if let Err(e) = shard.store.apply(frame) {
                     self.env.fatal.fatal(&format!("shard {}: {e}", shard.id));
@@ -76,7 +76,7 @@ impl Inner {
                     return;
                 }
             }
-            settle(&mut state, outcomes)
+            (settle(&mut state, outcomes), state.queues.has_work())
         };
         let for_machines = |frame: &Arc<Frame>| frame.entries.iter().any(|e| is_own(e.envelope.partition));
         if shard.id == self.meta_shard && (!due.machine.is_empty() || frames.iter().any(for_machines)) {
@@ -95,7 +95,9 @@ impl Inner {
             origin.reply(reply);
         }
         watch::deliver(fired);
-        self.pump(shard);
+        if for_queues {
+            self.pump(shard);
+        }
     }
 
     /// Applies one frame's entries to the shard's own state.

@@ -318,6 +318,11 @@ impl Queues {
         }
     }
 
+    /// Whether there is something to hand out, to record or to answer.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.due.is_empty() || !self.answered.is_empty()
+    }
+
     /// The next queue to look at.
     pub(crate) fn next_due(&mut self) -> Option<PartitionId> {
         let id = self.due.pop_front()?;
