@@ -38,6 +38,8 @@ pub(crate) struct Channel {
 pub struct Connection {
     pub(crate) session: Session,
     pub(crate) id: u64,
+    /// The client is on this machine.
+    pub(crate) is_local: bool,
     pub(crate) directory: Arc<Directory>,
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) user: ByteString,
@@ -59,19 +61,22 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection that has just been made; `id` is its own for the life of the process, `seed` a number that nobody can guess.
+    /// A connection that has just been made; `id` is its own for the life of the process, `seed` a number that nobody can guess. The first
+    /// user may log in only from this machine.
     #[must_use]
     pub fn new(
         settings: Arc<AmqpSettings>,
         directory: Arc<Directory>,
         catalog: Arc<dyn Catalog>,
         id: u64,
+        is_local: bool,
         seed: u128,
         now: Now,
     ) -> Connection {
         Connection {
             session: Session::new(settings, seed, now.monotonic_ms),
             id,
+            is_local,
             directory,
             catalog,
             user: ByteString::new(),
@@ -224,5 +229,54 @@ impl Connection {
 
     pub(crate) fn event(&mut self, event: amqp::Event) {
         self.session.on_event(event, self.now.monotonic_ms);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::AmqpMachine;
+    use polylogue_amqp::request::Credentials;
+    use polylogue_amqp_model::Limits;
+    use polylogue_api::{ClusterInfo, Settings, SettingsScope, TopicInfo};
+    use polylogue_types::{NodeId, TopicId};
+
+    /// No topics.
+    #[derive(Debug)]
+    struct Empty;
+
+    impl Catalog for Empty {
+        fn topic(&self, _: &str) -> Option<Arc<TopicInfo>> {
+            None
+        }
+        fn topic_by_id(&self, _: TopicId) -> Option<Arc<TopicInfo>> {
+            None
+        }
+        fn topics(&self) -> Vec<Arc<TopicInfo>> {
+            Vec::new()
+        }
+        fn cluster(&self) -> ClusterInfo {
+            ClusterInfo { cluster_id: "c".into(), node: NodeId(1) }
+        }
+        fn settings(&self, _: &SettingsScope) -> Arc<Settings> {
+            Arc::default()
+        }
+        fn settings_scopes(&self) -> Vec<SettingsScope> {
+            Vec::new()
+        }
+    }
+
+    /// Everybody knows the first user's password.
+    #[test]
+    fn the_first_user_logs_in_from_this_machine_only() {
+        let directory = AmqpMachine::new(Limits::default()).directory();
+        for (user, is_local, asked) in [("guest", true, true), ("guest", false, false), ("other", false, true)] {
+            let now = Now::default();
+            let mut connection =
+                Connection::new(Arc::default(), directory.clone(), Arc::new(Empty), 7, is_local, 1, now);
+            let credentials = Credentials::Password { user: user.into(), password: "guest".into() };
+            connection.begin(1, amqp::Request::Authenticate(credentials));
+            assert_eq!(connection.poll_request().is_some(), asked, "{user}, local: {is_local}");
+        }
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Users of RabbitMQ with this tag may publish in others' names.
 const IMPERSONATOR: &str = "impersonator";
 /// The user that there is at first, with its name as password.
-const FIRST_USER: &str = "guest";
+pub(crate) const FIRST_USER: &str = "guest";
 /// When what a start asks for is tried again after it could not be proposed. Milliseconds.
 const START_RETRY_MS: u64 = 100;
 

@@ -4,7 +4,7 @@ use crate::connection::{Channel, Connection};
 use crate::convert::{arguments, name, refusal, topic_config, unavailable};
 use crate::deliver::{Consumer, WINDOW_MESSAGES, delivery_of};
 use crate::directory::{QueueEntry, topic_of};
-use crate::machine::{AmqpAnswer, AmqpAsk};
+use crate::machine::{AmqpAnswer, AmqpAsk, FIRST_USER};
 use bytestring::ByteString;
 use polylogue_amqp::codec::ShortStr;
 use polylogue_amqp::refusal::{Kind, Named, Refusal};
@@ -116,6 +116,10 @@ impl Connection {
 
     fn login(&mut self, token: Token, credentials: Credentials) -> Result<Option<amqp::Reply>, Refusal> {
         match credentials {
+            // As with RabbitMQ (`loopback_users`): everybody knows this password.
+            Credentials::Password { user, .. } if user == FIRST_USER && !self.is_local => {
+                Err(Refusal::login_refused("PLAIN"))
+            }
             Credentials::Password { user, password } => {
                 self.ask_machine(AmqpAsk::Login { user, password }, Waits::Login(token));
                 Ok(None)

@@ -49,11 +49,12 @@ impl Accept for AmqpAccept {
         "amqp"
     }
 
-    fn session(&self, id: u64, _: SocketAddr, _: SocketAddr) -> AmqpConnection {
+    fn session(&self, id: u64, _: SocketAddr, peer: SocketAddr) -> AmqpConnection {
         let seed = u128::from(self.secret) << 64 | u128::from(id);
         let now = self.broker.now();
         let (directory, catalog) = (self.directory.clone(), self.catalog.clone());
-        let inner = Connection::new(self.settings.clone(), directory, catalog, id, seed, now);
+        let is_local = peer.ip().to_canonical().is_loopback();
+        let inner = Connection::new(self.settings.clone(), directory, catalog, id, is_local, seed, now);
         AmqpConnection { inner, frame_bytes_max: self.settings.frame_bytes_max as usize, took: false, now }
     }
 }
