@@ -4,7 +4,7 @@ use crate::deliver::Consumer;
 use crate::directory::Directory;
 use crate::machine::{AmqpAsk, owner};
 use crate::operation::Waits;
-use crate::publish::Batch;
+use crate::publish::{Batch, UNANSWERED_BYTES_MAX};
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 use polylogue_amqp::request::{self as amqp, ChannelRef, ConsumerRef};
@@ -106,7 +106,7 @@ impl Connection {
     /// Whether more input could be used now.
     #[must_use]
     pub fn wants_input(&self) -> bool {
-        self.session.wants_input()
+        self.session.wants_input() && self.batch.unanswered_bytes < UNANSWERED_BYTES_MAX
     }
 
     /// The next thing to ask the broker.
@@ -264,6 +264,21 @@ mod tests {
         fn settings_scopes(&self) -> Vec<SettingsScope> {
             Vec::new()
         }
+    }
+
+    /// A publisher that was faster than the disk filled the log's queue, and everybody's writes were refused.
+    #[test]
+    fn a_publisher_with_too_much_on_its_way_is_not_read_until_some_of_it_is_there() {
+        let directory = AmqpMachine::new(Limits::default()).directory();
+        let now = Now::default();
+        let mut connection = Connection::new(Arc::default(), directory, Arc::new(Empty), 7, true, 1, now);
+        connection.publish_counted(Vec::new(), Vec::new(), UNANSWERED_BYTES_MAX - 1);
+        assert!(connection.wants_input());
+        connection.publish_counted(Vec::new(), Vec::new(), 1);
+        assert!(!connection.wants_input());
+        let (token, _) = connection.poll_request().expect("a request");
+        connection.on_reply(token, Reply::Publish(Vec::new()), now);
+        assert!(connection.wants_input());
     }
 
     /// Everybody knows the first user's password.

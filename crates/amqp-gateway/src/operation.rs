@@ -40,7 +40,8 @@ pub(crate) enum Waits {
     Login(Token),
     Vhost(Token, ByteString),
     Done(Token),
-    Confirms(Vec<(ChannelRef, u64)>),
+    /// Channels and numbers of messages, and their bytes.
+    Confirms(Vec<(ChannelRef, u64)>, usize),
     Declared(Token),
     /// The topic of a declared queue: the queue, and how often it was looked for.
     Topic(Token, Arc<Queue>, u32),
@@ -278,7 +279,10 @@ impl Connection {
     pub(crate) fn resume(&mut self, waits: Waits, reply: Reply) {
         match (waits, reply) {
             (Waits::Nothing, _) => {}
-            (Waits::Confirms(numbers), Reply::Publish(results)) => self.confirmed(&numbers, &results),
+            (Waits::Confirms(numbers, bytes), Reply::Publish(results)) => {
+                self.batch.unanswered_bytes -= bytes;
+                self.confirmed(&numbers, &results);
+            }
             (waits, Reply::Machine(Ok(answer))) => match answer.downcast::<AmqpAnswer>() {
                 Ok(answer) => self.answered(waits, *answer),
                 Err(_) => self.refuse(waits, Refusal::internal("the broker said something else than was asked")),
@@ -362,7 +366,8 @@ impl Connection {
     fn refuse(&mut self, waits: Waits, why: Refusal) {
         match waits {
             Waits::Nothing | Waits::Lonely(_) => {}
-            Waits::Confirms(numbers) => {
+            Waits::Confirms(numbers, bytes) => {
+                self.batch.unanswered_bytes -= bytes;
                 for (channel, seq) in numbers {
                     self.event(amqp::Event::Rejected { channel, first: seq, last: seq });
                 }

@@ -23,6 +23,11 @@ const QUORUM_NORMAL_MAX: u8 = 4;
 /// Bytes of messages that go to the broker in one request, unless one alone is larger.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
+/// What a connection may have on its way to the disk; then nothing more is read from it until some of that is there. Bytes.
+pub(crate) const UNANSWERED_BYTES_MAX: usize = 4 << 20;
+/// Messages of which nobody waits to hear are waited for all the same after so many bytes: what is on its way has to be known. Bytes.
+const UNCOUNTED_BYTES_MAX: usize = 1 << 20;
+
 /// Messages on their way to the broker, those that somebody waits for and the others: each in the order in which they came.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
@@ -30,6 +35,14 @@ pub(crate) struct Batch {
     confirmed: (Vec<PublishMessage>, Vec<(ChannelRef, u64)>),
     others: Vec<PublishMessage>,
     bytes: usize,
+    /// Bytes of requests that are not answered.
+    pub(crate) unanswered_bytes: usize,
+    /// Bytes of messages that nobody waited for, since the last request that somebody did.
+    uncounted_bytes: usize,
+}
+
+fn bytes_of(messages: &[PublishMessage]) -> usize {
+    messages.iter().map(|message| message.bytes.len()).sum()
 }
 
 /// Where a message goes, as far as its exchange was found.
@@ -86,13 +99,31 @@ impl Connection {
         self.batch.bytes = 0;
         if !self.batch.others.is_empty() {
             let messages = std::mem::take(&mut self.batch.others);
-            self.ask(Request::Publish(PublishRequest { messages, ack: Ack::None }), Waits::Nothing);
+            self.batch.uncounted_bytes += bytes_of(&messages);
+            if self.batch.uncounted_bytes < UNCOUNTED_BYTES_MAX {
+                self.ask(Request::Publish(PublishRequest { messages, ack: Ack::None }), Waits::Nothing);
+            } else {
+                let bytes = std::mem::take(&mut self.batch.uncounted_bytes);
+                self.publish_counted(messages, Vec::new(), bytes);
+            }
         }
         if !self.batch.confirmed.0.is_empty() {
             let (messages, numbers) = std::mem::take(&mut self.batch.confirmed);
-            let request = PublishRequest { messages, ack: Ack::Committed };
-            self.ask(Request::Publish(request), Waits::Confirms(numbers));
+            let bytes = bytes_of(&messages);
+            self.publish_counted(messages, numbers, bytes);
         }
+    }
+
+    /// Publishes, and counts so many bytes until that is answered.
+    pub(crate) fn publish_counted(
+        &mut self,
+        messages: Vec<PublishMessage>,
+        numbers: Vec<(ChannelRef, u64)>,
+        bytes: usize,
+    ) {
+        self.batch.unanswered_bytes += bytes;
+        let request = PublishRequest { messages, ack: Ack::Committed };
+        self.ask(Request::Publish(request), Waits::Confirms(numbers, bytes));
     }
 
     /// Messages that somebody waited for have their outcome.
