@@ -53,9 +53,9 @@ pub(crate) fn encode_record(handed_to: Option<u64>, changes: &Runs<Mark>) -> Byt
     let mut w = BinWriter::new();
     w.u8(VERSION).u8(if handed_to.is_some() { HANDED } else { 0 });
     if let Some(handed_to) = handed_to {
-        var(handed_to, &mut w);
+        w.var(handed_to);
     }
-    var(changes.runs() as u64, &mut w);
+    w.var(changes.runs() as u64);
     let mut before = 0;
     for run in changes.iter() {
         encode_run(&run, &mut before, &mut w);
@@ -100,15 +100,15 @@ impl<'a> RecordReader<'a> {
 }
 
 fn encode_run<V>(run: &Run<V>, before: &mut u64, w: &mut BinWriter) {
-    var(run.start - *before, w);
-    var(run.end - run.start, w);
+    w.var(run.start - *before);
+    w.var(run.end - run.start);
     *before = run.end;
 }
 
 fn decode_run(before: &mut u64, r: &mut BinReader<'_>) -> Result<(u64, u64), LeaseError> {
     let damaged = LeaseError::Damaged { what: "range of offsets" };
-    let start = before.checked_add(read_var(r, "start of a range")?).ok_or(damaged)?;
-    let end = start.checked_add(read_var(r, "length of a range")?).ok_or(damaged)?;
+    let start = before.checked_add(r.var("start of a range")?).ok_or(damaged)?;
+    let end = start.checked_add(r.var("length of a range")?).ok_or(damaged)?;
     if end <= start || end > OFFSET_MAX {
         return Err(damaged);
     }
@@ -126,11 +126,11 @@ fn encode_mark(mark: &Mark, w: &mut BinWriter) {
     let time = mark.not_before_ms > 0;
     w.u8(fate | if tally { TALLY } else { 0 } | if time { TIME } else { 0 });
     if tally {
-        var(u64::from(mark.tally.returned), w);
-        var(u64::from(mark.tally.failed), w);
+        w.var(u64::from(mark.tally.returned));
+        w.var(u64::from(mark.tally.failed));
     }
     if time {
-        var(mark.not_before_ms, w);
+        w.var(mark.not_before_ms);
     }
 }
 
@@ -148,11 +148,11 @@ fn decode_mark(r: &mut BinReader<'_>) -> Result<Mark, LeaseError> {
     };
     let mut mark = Mark { fate, ..Mark::OPEN };
     if bits & TALLY != 0 {
-        let mut number = || u16::try_from(read_var(r, "tally")?).map_err(|_| LeaseError::Damaged { what: "tally" });
+        let mut number = || u16::try_from(r.var("tally")?).map_err(|_| LeaseError::Damaged { what: "tally" });
         mark.tally = Tally { returned: number()?, failed: number()? };
     }
     if bits & TIME != 0 {
-        mark.not_before_ms = read_var(r, "time of a message")?;
+        mark.not_before_ms = r.var("time of a message")?;
     }
     // One form of what is settled, so that it is one run.
     if fate == Fate::Settled && mark != Mark::SETTLED { Err(damaged) } else { Ok(mark) }
@@ -169,7 +169,7 @@ fn encode_class(class: &Class, w: &mut BinWriter) {
     }
     for value in [u64::from(class.bytes), u64::from(class.entry), class.expires_at_ms] {
         if value > 0 {
-            var(value, w);
+            w.var(value);
         }
     }
 }
@@ -184,15 +184,15 @@ fn decode_class(r: &mut BinReader<'_>) -> Result<Class, LeaseError> {
         class.priority = r.u8("priority")?;
     }
     if bits & BYTES != 0 {
-        let bytes = read_var(r, "size")?;
+        let bytes = r.var("size")?;
         class.bytes = u32::try_from(bytes).map_err(|_| LeaseError::Damaged { what: "size" })?;
     }
     if bits & ENTRY != 0 {
-        let entry = read_var(r, "messages of an entry")?;
+        let entry = r.var("messages of an entry")?;
         class.entry = u16::try_from(entry).map_err(|_| LeaseError::Damaged { what: "messages of an entry" })?;
     }
     if bits & EXPIRES != 0 {
-        class.expires_at_ms = read_var(r, "time of expiry")?;
+        class.expires_at_ms = r.var("time of expiry")?;
     }
     Ok(class)
 }
@@ -203,37 +203,13 @@ fn version(r: &mut BinReader<'_>) -> Result<(), LeaseError> {
 }
 
 fn offset(r: &mut BinReader<'_>, what: &'static str) -> Result<u64, LeaseError> {
-    let value = read_var(r, what)?;
+    let value = r.var(what)?;
     if value <= OFFSET_MAX { Ok(value) } else { Err(LeaseError::Damaged { what }) }
 }
 
 fn count(r: &mut BinReader<'_>, what: &'static str) -> Result<u64, LeaseError> {
-    let count = read_var(r, what)?;
+    let count = r.var(what)?;
     if count <= (r.remaining() / RUN_BYTES_MIN) as u64 { Ok(count) } else { Err(LeaseError::Damaged { what }) }
-}
-
-fn var(mut value: u64, w: &mut BinWriter) {
-    while value >= 0x80 {
-        w.u8(value as u8 | 0x80);
-        value >>= 7;
-    }
-    w.u8(value as u8);
-}
-
-fn read_var(r: &mut BinReader<'_>, field: &'static str) -> Result<u64, BinError> {
-    let mut value = 0u64;
-    for shift in (0..64).step_by(7) {
-        let byte = r.u8(field)?;
-        let bits = u64::from(byte & 0x7f);
-        if (bits << shift) >> shift != bits {
-            break;
-        }
-        value |= bits << shift;
-        if byte & 0x80 == 0 {
-            return Ok(value);
-        }
-    }
-    Err(BinError { field })
 }
 
 /// The name of a chunk.
@@ -280,7 +256,7 @@ pub(crate) fn encode_head(head: &Head) -> Bytes {
     let mut w = BinWriter::new();
     w.u8(VERSION);
     for value in [head.floor, head.end - head.floor, head.handed_to] {
-        var(value, &mut w);
+        w.var(value);
     }
     Bytes::from(w.out)
 }
@@ -303,13 +279,13 @@ pub(crate) fn encode_block(block: u64, marks: &[Run<Mark>], classes: &[Run<Class
     let mut w = BinWriter::new();
     w.u8(VERSION);
     let mut before = block << BLOCK_BITS;
-    var(marks.len() as u64, &mut w);
+    w.var(marks.len() as u64);
     for run in marks {
         encode_run(run, &mut before, &mut w);
         encode_mark(&run.value, &mut w);
     }
     before = block << BLOCK_BITS;
-    var(classes.len() as u64, &mut w);
+    w.var(classes.len() as u64);
     for run in classes {
         encode_run(run, &mut before, &mut w);
         encode_class(&run.value, &mut w);

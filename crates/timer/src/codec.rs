@@ -60,11 +60,11 @@ fn version(r: &mut BinReader<'_>) -> Result<(), BinError> {
 fn encode_op(insert: bool, id: &TimerId, before: &mut u64, w: &mut BinWriter) {
     w.u8(u8::from(insert));
     let step = id.deadline_ms.cast_signed().wrapping_sub(before.cast_signed());
-    var(((step << 1) ^ (step >> 63)).cast_unsigned(), w);
+    w.var(((step << 1) ^ (step >> 63)).cast_unsigned());
     *before = id.deadline_ms;
     w.u8(id.kind.0);
-    var(id.key.object, w);
-    var(id.key.item, w);
+    w.var(id.key.object);
+    w.var(id.key.item);
 }
 
 fn decode_op(before: &mut u64, r: &mut BinReader<'_>) -> Result<(bool, TimerId), BinError> {
@@ -73,7 +73,7 @@ fn decode_op(before: &mut u64, r: &mut BinReader<'_>) -> Result<(bool, TimerId),
         1 => true,
         _ => return Err(BinError { field: "operation" }),
     };
-    let zigzag = read_var(r, "deadline")?;
+    let zigzag = r.var("deadline")?;
     let step = (zigzag >> 1).cast_signed() ^ -((zigzag & 1).cast_signed());
     let deadline_ms = before.wrapping_add(step.cast_unsigned());
     if deadline_ms > DEADLINE_MS_MAX {
@@ -81,33 +81,9 @@ fn decode_op(before: &mut u64, r: &mut BinReader<'_>) -> Result<(bool, TimerId),
     }
     *before = deadline_ms;
     let kind = Kind(r.u8("kind of timer")?);
-    let object = read_var(r, "object of a timer")?;
-    let item = read_var(r, "item of a timer")?;
+    let object = r.var("object of a timer")?;
+    let item = r.var("item of a timer")?;
     Ok((insert, TimerId { deadline_ms, kind, key: TimerKey { object, item } }))
-}
-
-fn var(mut value: u64, w: &mut BinWriter) {
-    while value >= 0x80 {
-        w.u8(value as u8 | 0x80);
-        value >>= 7;
-    }
-    w.u8(value as u8);
-}
-
-fn read_var(r: &mut BinReader<'_>, field: &'static str) -> Result<u64, BinError> {
-    let mut value = 0u64;
-    for shift in (0..64).step_by(7) {
-        let byte = r.u8(field)?;
-        let bits = u64::from(byte & 0x7f);
-        if (bits << shift) >> shift != bits {
-            break;
-        }
-        value |= bits << shift;
-        if byte & 0x80 == 0 {
-            return Ok(value);
-        }
-    }
-    Err(BinError { field })
 }
 
 /// The name of a chunk.
@@ -249,7 +225,7 @@ pub(crate) fn encode_ops(ops: &[(TimerId, Op)]) -> Bytes {
     let mut before = 0;
     for (id, op) in ops {
         encode_op(op.insert, id, &mut before, &mut w);
-        var(op.seq - lowest, &mut w);
+        w.var(op.seq - lowest);
     }
     Bytes::from(w.out)
 }
@@ -263,7 +239,7 @@ pub(crate) fn decode_ops(bytes: &[u8]) -> Result<Vec<(TimerId, Op)>, BinError> {
     let mut ops = Vec::with_capacity(count);
     for _ in 0..count {
         let (insert, id) = decode_op(&mut before, &mut r)?;
-        let seq = lowest.checked_add(read_var(&mut r, "sequence number")?);
+        let seq = lowest.checked_add(r.var("sequence number")?);
         ops.push((id, Op { seq: seq.ok_or(BinError { field: "sequence number" })?, insert }));
     }
     r.end("part of a bucket")?;

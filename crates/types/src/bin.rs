@@ -71,6 +71,16 @@ impl BinWriter {
         self
     }
 
+    /// Appends a number in as few bytes as it needs, at most ten: seven bits a byte, the lowest first, the highest bit for "more follows".
+    pub fn var(&mut self, mut value: u64) -> &mut Self {
+        while value >= 0x80 {
+            self.out.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.out.push(value as u8);
+        self
+    }
+
     /// Appends a `u32` length and the bytes.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         // A longer value cannot come from a bounded frame; cutting it short here would be silent damage.
@@ -111,6 +121,26 @@ impl<'a> BinReader<'a> {
         let (head, tail) = self.left.split_at_checked(len).ok_or(BinError { field })?;
         self.left = tail;
         Ok(head)
+    }
+
+    /// Takes a number that [`BinWriter::var`] wrote.
+    ///
+    /// # Errors
+    /// When the bytes end early, or it has more than 64 bits.
+    pub fn var(&mut self, field: &'static str) -> Result<u64, BinError> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8(field)?;
+            let bits = u64::from(byte & 0x7f);
+            if (bits << shift) >> shift != bits {
+                break;
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(BinError { field })
     }
 
     /// Takes a `u32` length and that many bytes.
@@ -154,6 +184,20 @@ impl<'a> BinReader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_numbers_are_short_and_too_long_ones_are_refused() {
+        for (value, len) in [(0, 1), (0x7f, 1), (0x80, 2), (u64::from(u32::MAX), 5), (u64::MAX, 10)] {
+            let mut w = BinWriter::new();
+            w.var(value);
+            assert_eq!(w.out.len(), len, "{value}");
+            assert_eq!(BinReader::new(&w.out).var("number"), Ok(value));
+            assert!(BinReader::new(&w.out[..len - 1]).var("number").is_err());
+        }
+        let mut beyond = [0xff; 10];
+        beyond[9] = 2;
+        assert!(BinReader::new(&beyond).var("number").is_err(), "65 bits");
+    }
 
     #[test]
     fn a_count_beyond_the_bytes_left_is_refused_before_allocation() {
