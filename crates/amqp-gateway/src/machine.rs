@@ -82,6 +82,8 @@ pub struct AmqpMachine {
     /// It was proposed, and nobody knows yet whether it is there.
     starting: bool,
     rights_changed: bool,
+    /// Replay is over: connections come.
+    ready: bool,
 }
 
 impl AmqpMachine {
@@ -98,6 +100,7 @@ impl AmqpMachine {
             start_ms: 0,
             starting: false,
             rights_changed: false,
+            ready: false,
         }
     }
 
@@ -213,6 +216,10 @@ impl StateMachine for AmqpMachine {
 
     fn apply(&mut self, record: &[u8], _: TimestampMs) -> Result<(), String> {
         let events = self.model.apply(record)?;
+        if !self.ready {
+            // `on_ready` tells it as a whole.
+            return Ok(());
+        }
         events.into_iter().for_each(|event| self.learn(event));
         self.model.publish();
         if std::mem::take(&mut self.rights_changed) {
@@ -223,6 +230,7 @@ impl StateMachine for AmqpMachine {
     }
 
     fn on_ready(&mut self, context: &Context<'_>) {
+        self.ready = true;
         self.model.on_ready();
         self.model.publish();
         for queue in self.model.world().queues() {
