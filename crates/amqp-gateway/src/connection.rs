@@ -264,6 +264,10 @@ mod tests {
         fn settings_scopes(&self) -> Vec<SettingsScope> {
             Vec::new()
         }
+
+        fn version(&self) -> u64 {
+            0
+        }
     }
 
     /// A publisher that was faster than the disk filled the log's queue, and everybody's writes were refused.

@@ -38,6 +38,8 @@ pub struct ShardStatus {
     pub partitions: usize,
     /// Readers that wait for something new.
     pub watches: usize,
+    /// Partitions that readers of many follow, counted once for each of these.
+    pub followed: usize,
     /// Proposals without an outcome.
     pub proposals_open: u64,
     /// The journal's counters; none for a memory shard.
@@ -108,6 +110,7 @@ impl Broker {
                 writer_lost: state.lost,
                 partitions: state.partitions.len(),
                 watches: state.watches.len(),
+                followed: state.follows.len(),
                 proposals_open: state.next_ticket.saturating_sub(state.settled),
                 journal,
                 store,
