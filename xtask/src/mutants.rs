@@ -157,3 +157,26 @@ fn is_found(mutant: &Mutant, tree: &Path) -> Result<Option<String>, Box<dyn Erro
         _ => Err(format!("{}: found_by is \"sim\" or \"test CRATE [NAME]\"", mutant.name).into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A seeded bug could not be built any more, and nobody knew until the next run of all of them, days later.
+    #[test]
+    fn each_edit_finds_its_text() {
+        let mut wrong = Vec::new();
+        for mutant in load(&[]).unwrap() {
+            let mut texts = std::collections::BTreeMap::new();
+            for Edit { file, find, replace } in &mutant.edits {
+                let text =
+                    texts.entry(file).or_insert_with(|| fs::read_to_string(root().join(file)).unwrap_or_default());
+                if text.matches(find).count() != 1 {
+                    wrong.push(format!("{}: {find:?} in {file}", mutant.name));
+                }
+                *text = text.replace(find, replace);
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+}

@@ -266,3 +266,25 @@ fn a_deleted_queue_lets_its_consumers_know() {
     assert_eq!(node.publish(vec![message(&[queue], "x")]), [Err(PublishError::UnknownQueue)]);
     assert!(matches!(node.attach(queue, ConsumerSpec::default()), Err(AttachError::UnknownQueue)));
 }
+
+/// Behind a message that had to be read from the disk, one that was not flushed yet was looked for on the disk as well, was not found,
+/// and was settled as one that is gone: a confirmed message was lost.
+#[test]
+fn what_is_handed_out_early_behind_an_old_message_is_not_lost() {
+    let world = SimWorld::new(21);
+    let mut node = Node::open(&world, |config| config.store.tail_cache_bytes = 0);
+    let queue = node.queue("q", QueueSettings { early: true, ..QueueSettings::default() });
+    assert_eq!(node.publish(vec![message(&[queue], "old")]), [Ok(())]);
+    let publish = PublishRequest { messages: vec![message(&[queue], "new")], ack: Ack::Committed };
+    let confirm = node.start(Request::Publish(publish));
+    node.start(Request::Attach(Attach { queue, consumer: ConsumerSpec::default() }));
+    while node.broker.read_step() {}
+    assert!(!node.client.replies.lock().contains_key(&confirm), "it is not flushed yet");
+    assert_eq!(texts(&std::mem::take(&mut *node.client.delivered.lock())), ["old", "new"]);
+    node.drive();
+    drop(node);
+    world.crash();
+    let mut node = Node::open(&world, |_| {});
+    node.attach(queue, ConsumerSpec::default()).unwrap();
+    assert_eq!(texts(&node.delivered()), ["old", "new"]);
+}

@@ -4,6 +4,7 @@ use crate::admin::{self, Admin};
 use crate::clients::{self, Client, Turn};
 use crate::connection::Connection;
 use crate::oracle::{Oracle, Place};
+use crate::queues::{self, Queues};
 use polylogue_api::{CreateTopics, MachineId, NewTopic, Reply, Request, StateMachine, TopicConfig};
 use polylogue_broker::{Broker, BrokerConfig, ErrorKind, ReplySink, SessionId};
 use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimRng, SimWorld};
@@ -26,6 +27,8 @@ pub struct Settings {
     pub operations_min: u64,
     /// Acknowledged changes of settings, partitions and groups, at least; and so many looks at what holds.
     pub changes_min: u64,
+    /// Messages of queues that were settled and whose consumers were told so, at least.
+    pub settled_min: u64,
     /// Crashes, at least.
     pub crashes_min: u64,
     /// Faults of the disk (refused operations, failed flushes, power cuts, flipped bits), at least.
@@ -36,7 +39,14 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { operations_min: 2_000, changes_min: 50, crashes_min: 1, faults_min: 3, steps_max: 400_000 }
+        Settings {
+            operations_min: 2_000,
+            changes_min: 50,
+            settled_min: 50,
+            crashes_min: 1,
+            faults_min: 3,
+            steps_max: 400_000,
+        }
     }
 }
 
@@ -53,6 +63,8 @@ pub struct Report {
     pub read: u64,
     /// Changes acknowledged of what clients set, grow and delete.
     pub changes: u64,
+    /// Messages of queues that were settled.
+    pub settled: u64,
     /// Lives of the node that ended without warning.
     pub crashes: u64,
     /// Faults that struck.
@@ -67,12 +79,13 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "seed {}: {} operations, {} acknowledged, {} read, {} changes, {} crashes, {} faults, hash {:016x}",
+            "seed {}: {} operations, {} acknowledged, {} read, {} changes, {} settled, {} crashes, {} faults, hash {:016x}",
             self.seed,
             self.operations,
             self.acknowledged,
             self.read,
             self.changes,
+            self.settled,
             self.crashes,
             self.faults,
             self.hash
@@ -106,6 +119,7 @@ struct World {
     oracle: Oracle,
     clients: Vec<Client>,
     admins: Vec<Admin>,
+    queues: Queues,
     crashes: u64,
     faults: u64,
     flips: Vec<(PathBuf, u64, u8)>,
@@ -126,6 +140,7 @@ pub fn run(seed: u64, settings: Settings) -> Report {
         acknowledged: world.oracle.acknowledged,
         read: world.oracle.read,
         changes: world.oracle.changes,
+        settled: world.queues.settled,
         crashes: world.crashes,
         faults,
         hash: world.sim.disk.trace_hash() ^ world.oracle.acknowledged.rotate_left(17) ^ world.oracle.read,
@@ -135,6 +150,7 @@ pub fn run(seed: u64, settings: Settings) -> Report {
     let enough = [
         ("operations", report.operations, settings.operations_min),
         ("changes", world.oracle.changes.min(world.oracle.looks), settings.changes_min),
+        ("settled messages", report.settled, settings.settled_min),
         ("crashes", report.crashes, settings.crashes_min),
         ("faults", report.faults, settings.faults_min),
     ];
@@ -174,6 +190,7 @@ impl World {
             oracle: Oracle::default(),
             clients,
             admins,
+            queues: Queues::default(),
             crashes: 0,
             faults: 0,
             flips: Vec::new(),
@@ -246,6 +263,7 @@ impl World {
             steps += self.live(&broker);
             self.clients.iter_mut().for_each(Client::lost_connection);
             self.admins.iter_mut().for_each(Admin::lost_connection);
+            self.queues.lost_connections();
             drop(broker);
             self.die();
         }
@@ -253,7 +271,7 @@ impl World {
 
     fn operations(&self) -> u64 {
         let admins = self.admins.iter().map(|admin| admin.operations);
-        self.clients.iter().map(|client| client.operations).chain(admins).sum()
+        self.clients.iter().map(|client| client.operations).chain(admins).sum::<u64>() + self.queues.operations
     }
 
     /// One life, until its time is over or the node has ended itself.
@@ -274,7 +292,12 @@ impl World {
     fn step(&mut self, broker: &Broker) -> Result<(), String> {
         match self.rng.below(100) {
             0..60 => {
-                let at = self.rng.below((self.clients.len() + self.admins.len()) as u64) as usize;
+                let (clients, admins) = (self.clients.len(), self.admins.len());
+                let at = self.rng.below((clients + admins + self.queues.actors()) as u64) as usize;
+                if let Some(at) = at.checked_sub(clients + admins) {
+                    self.queues.turn(at, broker, &self.rng, &mut self.oracle);
+                    return Ok(());
+                }
                 let settings = self.live.sessions();
                 let mut turn = Turn { broker, settings: &settings, rng: &self.rng, oracle: &mut self.oracle };
                 match self.clients.get_mut(at) {
@@ -400,13 +423,16 @@ impl World {
         };
         let topics = TOPICS.into_iter().chain([(GROWING, 1), (SET, 1)]).map(new).collect();
         self.oracle.begins(&admin::partitions_of(GROWING), 1);
-        let request = CreateTopics { topics, validate_only: false };
-        let answer = Arc::new(Answer::default());
-        let sink: Arc<dyn ReplySink> = answer.clone();
-        broker.submit(&sink, SessionId(u64::MAX), 0, Request::CreateTopics(request));
-        drain(broker);
-        if answer.0.lock().is_none() {
-            self.failures.push("topics were not created".into());
+        for request in [Request::CreateTopics(CreateTopics { topics, validate_only: false }), queues::create()] {
+            let answer = Arc::new(Answer::default());
+            let sink: Arc<dyn ReplySink> = answer.clone();
+            broker.submit(&sink, SessionId(u64::MAX), 0, request);
+            drain(broker);
+            let created =
+                matches!(&*answer.0.lock(), Some(Reply::CreateTopics(created)) if created.iter().all(Result::is_ok));
+            if !created {
+                self.failures.push("topics were not created".into());
+            }
         }
     }
 
@@ -429,6 +455,7 @@ impl World {
         if let Err(why) = self.look_at_all(broker) {
             self.failures.push(why);
         }
+        self.queues.finish(broker, &mut self.oracle, &drain);
     }
 
     /// Looks once more at everything that was changed.

@@ -201,7 +201,11 @@ impl Handing {
 
     /// Reads the rest. What cannot be read is dropped, unless the disk may give it another time.
     pub(crate) fn read_all(&mut self, inner: &Inner, shard: &Shard) {
-        while let Some(wanted) = self.grants.front() {
+        while let Some(wanted) = self.grants.front_mut() {
+            if let Some(early) = wanted.early.take() {
+                self.took(Some(early));
+                continue;
+            }
             let found = match shard.store.entry_at(self.queue, Offset(wanted.offset)).and_then(Lookup::wait) {
                 Ok(EntryAt { location, bytes, .. }) => Some((location.base.0, bytes)),
                 Err(e) => {
@@ -241,6 +245,9 @@ impl Shard {
     /// A message that cannot be read: it is `gone` for good and settled, or goes back to its place.
     fn give_back(&self, queue: PartitionId, wanted: &Wanted, gone: bool) {
         let mut state = self.state.lock();
+        // What is not committed yet is not in the store, and is not gone for that.
+        let committed = state.partitions.get(&queue).is_some_and(|p| wanted.offset < p.high_watermark.0);
+        let gone = gone && committed;
         let Some(host) = state.queues.hosts.get_mut(&queue) else { return };
         // It may have come back by itself meanwhile.
         let _ = if gone {

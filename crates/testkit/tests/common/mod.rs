@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+pub(crate) mod amqp;
 pub(crate) mod batch;
 pub(crate) mod kafka;
 pub(crate) mod load;

@@ -1,0 +1,329 @@
+//! Simulated users of queues: publishers that want confirms, consumers that settle, return and vanish, and what they were promised.
+//!
+//! ```text
+//!   message:  sent ──▶ confirmed ──▶ handed out ──▶ settling ──▶ settled
+//!                 └ unknown at a crash              └ unknown at a crash: settled, or handed out again
+//! ```
+//!
+//! What is confirmed and was never settled by anybody is there at the end. What is settled, and its consumer was told so, is never
+//! handed out again. Nothing is handed out that nobody sent, or in a queue that it was not sent to.
+
+use crate::oracle::Oracle;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use polylogue_api::{
+    Ack, Attach, ConsumerId, ConsumerMode, ConsumerSpec, CreateTopics, Delivery, Event, Holder, NewTopic,
+    PublishMessage, PublishRequest, QueueSettings, Reply, Request, Settle, SettleRequest, Settlement, Target, Token,
+    TopicConfig,
+};
+use polylogue_broker::{Broker, ReplySink, SessionId};
+use polylogue_env::sim::SimRng;
+use polylogue_record::envelope::{EntryFlags, Form};
+use polylogue_types::PartitionId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The queues: one that waits for the flush before it hands out, one that does not, and one with a consumer at a time.
+const NAMES: [&str; 3] = ["q-late", "q-early", "q-single"];
+/// Consumers of each.
+const CONSUMERS: usize = 2;
+/// Publishes that one publisher has on the way.
+const INFLIGHT_MAX: usize = 4;
+
+/// What is known of a message in one queue.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    confirmed: bool,
+    /// Somebody asked to settle it, and may not have been answered.
+    settling: bool,
+    settled: bool,
+}
+
+/// What a session is told.
+#[derive(Debug, Default)]
+struct Mail {
+    replies: Mutex<Vec<(Token, Reply)>>,
+    deliveries: Mutex<Vec<Delivery>>,
+}
+
+impl ReplySink for Mail {
+    fn reply(&self, token: Token, reply: Reply) {
+        self.replies.lock().push((token, reply));
+    }
+
+    fn event(&self, event: Event) {
+        if let Event::Deliver(deliveries) = event {
+            self.deliveries.lock().extend(deliveries);
+        }
+    }
+}
+
+/// A session of this life.
+#[derive(Debug)]
+struct Session {
+    mail: Arc<Mail>,
+    id: SessionId,
+    next_token: Token,
+}
+
+impl Session {
+    fn new(broker: &Broker) -> Session {
+        Session { mail: Arc::default(), id: broker.new_session(), next_token: 0 }
+    }
+
+    fn ask(&mut self, broker: &Broker, request: Request) -> Token {
+        self.next_token += 1;
+        let sink: Arc<dyn ReplySink> = self.mail.clone();
+        broker.submit(&sink, self.id, self.next_token, request);
+        self.next_token
+    }
+
+    fn replies(&self) -> Vec<(Token, Reply)> {
+        std::mem::take(&mut *self.mail.replies.lock())
+    }
+
+    fn deliveries(&self) -> Vec<Delivery> {
+        std::mem::take(&mut *self.mail.deliveries.lock())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Publisher {
+    session: Option<Session>,
+    /// What was published under a token: each message's text and the queues that it goes to.
+    open: BTreeMap<Token, Vec<(String, Vec<usize>)>>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Consumer {
+    queue: usize,
+    session: Option<Session>,
+    id: Option<ConsumerId>,
+    attaching: bool,
+    held: Vec<(Delivery, String)>,
+    /// Texts that are being settled under a token.
+    open: BTreeMap<Token, Vec<String>>,
+}
+
+impl Consumer {
+    fn lost(&mut self) {
+        *self = Consumer::new(self.queue);
+    }
+
+    fn new(queue: usize) -> Consumer {
+        Consumer { queue, session: None, id: None, attaching: false, held: Vec::new(), open: BTreeMap::new() }
+    }
+}
+
+/// All queues and their users.
+#[derive(Debug)]
+pub struct Queues {
+    ids: Vec<PartitionId>,
+    known: Vec<BTreeMap<String, Known>>,
+    publisher: Publisher,
+    consumers: Vec<Consumer>,
+    /// Requests sent.
+    pub operations: u64,
+    /// Settlements that were answered.
+    pub settled: u64,
+}
+
+impl Default for Queues {
+    fn default() -> Queues {
+        let consumers = (0..NAMES.len()).flat_map(|queue| (0..CONSUMERS).map(move |_| Consumer::new(queue)));
+        Queues {
+            ids: Vec::new(),
+            known: vec![BTreeMap::new(); NAMES.len()],
+            publisher: Publisher::default(),
+            consumers: consumers.collect(),
+            operations: 0,
+            settled: 0,
+        }
+    }
+}
+
+/// What creates the queues.
+pub fn create() -> Request {
+    let settings = |name: &str| QueueSettings {
+        early: name == "q-early",
+        mode: if name == "q-single" { ConsumerMode::SingleActive } else { ConsumerMode::Competing },
+        ..QueueSettings::default()
+    };
+    let new = |name: &str| {
+        let config = TopicConfig { queue: Some(settings(name)), retention_ms: None, ..TopicConfig::default() };
+        NewTopic { name: name.to_owned(), partitions: 1, config, internal: false }
+    };
+    Request::CreateTopics(CreateTopics { topics: NAMES.into_iter().map(new).collect(), validate_only: false })
+}
+
+impl Queues {
+    /// How many actors there are to choose from.
+    pub fn actors(&self) -> usize {
+        1 + self.consumers.len()
+    }
+
+    /// The node is gone: whatever was on its way has an unknown end.
+    pub fn lost_connections(&mut self) {
+        self.publisher = Publisher { next: self.publisher.next, ..Publisher::default() };
+        self.consumers.iter_mut().for_each(Consumer::lost);
+    }
+
+    /// One actor does something.
+    pub fn turn(&mut self, at: usize, broker: &Broker, rng: &SimRng, oracle: &mut Oracle) {
+        if self.ids.is_empty() {
+            let found = NAMES.iter().filter_map(|name| broker.catalog().topic(name)?.partitions.first().map(|p| p.id));
+            self.ids = found.collect();
+            if self.ids.len() < NAMES.len() {
+                self.ids.clear();
+                return;
+            }
+        }
+        match at.checked_sub(1) {
+            None => self.publish(broker, rng),
+            Some(at) => self.consume(at, broker, rng, oracle),
+        }
+    }
+
+    fn publish(&mut self, broker: &Broker, rng: &SimRng) {
+        let Queues { ids, known, publisher, operations, .. } = self;
+        let session = publisher.session.get_or_insert_with(|| Session::new(broker));
+        for (token, reply) in session.replies() {
+            let (Some(messages), Reply::Publish(results)) = (publisher.open.remove(&token), reply) else { continue };
+            for ((text, queues), result) in messages.into_iter().zip(results) {
+                for queue in queues.into_iter().filter(|_| result.is_ok()) {
+                    if let Some(known) = known.get_mut(queue).and_then(|known| known.get_mut(&text)) {
+                        known.confirmed = true;
+                    }
+                }
+            }
+        }
+        if publisher.open.len() >= INFLIGHT_MAX {
+            return;
+        }
+        let (mut messages, mut sent) = (Vec::new(), Vec::new());
+        for _ in 0..1 + rng.below(3) {
+            publisher.next += 1;
+            let text = format!("m{}", publisher.next);
+            // one of them, or all
+            let which = rng.below(NAMES.len() as u64 + 1) as usize;
+            let queues: Vec<usize> = (0..NAMES.len()).filter(|queue| which == *queue || which == NAMES.len()).collect();
+            let target = |queue: &usize| Some(Target { queue: *ids.get(*queue)?, priority: None, expires_at: None });
+            messages.push(PublishMessage {
+                queues: queues.iter().filter_map(target).collect(),
+                form: Form::AmqpMessage,
+                flags: EntryFlags::NONE,
+                bytes: Bytes::from(text.clone()),
+                timestamp: -1,
+                key_hash: None,
+                deliver_at: None,
+            });
+            for queue in &queues {
+                known.get_mut(*queue).and_then(|known| known.insert(text.clone(), Known::default()));
+            }
+            sent.push((text, queues));
+        }
+        *operations += 1;
+        let token = session.ask(broker, Request::Publish(PublishRequest { messages, ack: Ack::Committed }));
+        publisher.open.insert(token, sent);
+    }
+
+    fn consume(&mut self, at: usize, broker: &Broker, rng: &SimRng, oracle: &mut Oracle) {
+        let Queues { ids, known, consumers, operations, settled, .. } = self;
+        let Some(consumer) = consumers.get_mut(at) else { return };
+        let (Some(known), Some(queue)) = (known.get_mut(consumer.queue), ids.get(consumer.queue)) else { return };
+        *settled += take_mail(consumer, known, oracle);
+        let session = consumer.session.get_or_insert_with(|| Session::new(broker));
+        if consumer.id.is_none() {
+            if !std::mem::replace(&mut consumer.attaching, true) {
+                let spec = ConsumerSpec { prefetch: 1 + rng.below(8) as u32, ..ConsumerSpec::default() };
+                session.ask(broker, Request::Attach(Attach { queue: *queue, consumer: spec }));
+            }
+            return;
+        }
+        match rng.below(40) {
+            0 => {
+                // It vanishes: what it holds goes back, and nobody hears of what was on its way.
+                broker.session_gone(session.id);
+                consumer.lost();
+            }
+            1..30 if !consumer.held.is_empty() => {
+                let how = if rng.below(5) == 0 { Settle::Return { counts: true, delay_ms: 0 } } else { Settle::Accept };
+                let count = 1 + rng.below(consumer.held.len() as u64) as usize;
+                let from = rng.below((consumer.held.len() - count + 1) as u64) as usize;
+                let (mut settlements, mut texts) = (Vec::new(), Vec::new());
+                for (delivery, text) in consumer.held.drain(from..from + count) {
+                    let Delivery { queue, first, count, lease, .. } = delivery;
+                    settlements.push(Settlement { queue, first, count, by: Holder::Lease(lease), how });
+                    if how == Settle::Accept {
+                        known.get_mut(&text).into_iter().for_each(|known| known.settling = true);
+                        texts.push(text);
+                    }
+                }
+                *operations += 1;
+                let token = session.ask(broker, Request::Settle(SettleRequest { settlements, wait: true }));
+                consumer.open.insert(token, texts);
+            }
+            _ => {}
+        }
+    }
+
+    /// Everything has settled and nothing goes wrong any more: whoever was promised something gets it. `drain` lets the broker come
+    /// to its end.
+    pub fn finish(&mut self, broker: &Broker, oracle: &mut Oracle, drain: &dyn Fn(&Broker)) {
+        self.lost_connections();
+        for (queue, known) in self.known.iter_mut().enumerate() {
+            let Some(id) = self.ids.get(queue) else { continue };
+            let mut consumer = Consumer::new(queue);
+            let session = consumer.session.insert(Session::new(broker));
+            session.ask(broker, Request::Attach(Attach { queue: *id, consumer: ConsumerSpec::default() }));
+            drain(broker);
+            take_mail(&mut consumer, known, oracle);
+            if consumer.id.is_none() {
+                oracle.violation(format!("nobody can consume from {}", NAMES[queue]));
+            }
+            let there: BTreeSet<&str> = consumer.held.iter().map(|(_, text)| text.as_str()).collect();
+            if there.len() < consumer.held.len() {
+                oracle.violation(format!("{}: a message was handed out twice to one consumer", NAMES[queue]));
+            }
+            let lost = known.iter().filter(|(_, known)| known.confirmed && !known.settling);
+            let lost: Vec<_> = lost.filter(|(text, _)| !there.contains(text.as_str())).map(|(text, _)| text).collect();
+            if !lost.is_empty() && !oracle.damaged {
+                oracle.violation(format!("{}: confirmed, never settled and gone: {lost:?}", NAMES[queue]));
+            }
+            broker.session_gone(consumer.session.take().map_or(SessionId(u64::MAX), |session| session.id));
+        }
+    }
+}
+
+/// Takes what a consumer was told; how many settlements were answered.
+fn take_mail(consumer: &mut Consumer, known: &mut BTreeMap<String, Known>, oracle: &mut Oracle) -> u64 {
+    let Some(session) = &consumer.session else { return 0 };
+    let name = NAMES.get(consumer.queue).copied().unwrap_or_default();
+    let mut answered = 0;
+    for (token, reply) in session.replies() {
+        match reply {
+            Reply::Attach(result) => (consumer.id, consumer.attaching) = (result.ok(), false),
+            Reply::Settle(results) => {
+                let texts = consumer.open.remove(&token).unwrap_or_default();
+                for (text, _) in texts.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
+                    answered += 1;
+                    known.get_mut(text).into_iter().for_each(|known| known.settled = true);
+                }
+            }
+            _ => {}
+        }
+    }
+    for delivery in session.deliveries() {
+        let text = String::from_utf8_lossy(&delivery.bytes).into_owned();
+        match known.get(&text) {
+            None => oracle.violation(format!("{name}: {text:?} was never sent there")),
+            Some(known) if known.settled => {
+                oracle.violation(format!("{name}: {text:?} was settled and is handed out again at {}, damaged {}", delivery.first, oracle.damaged));
+            }
+            Some(_) => {}
+        }
+        consumer.held.push((delivery, text));
+    }
+    answered
+}

@@ -1,0 +1,166 @@
+//! A blocking AMQP client of a few lines: one connection, one channel, confirms, one consumer.
+
+use bytes::{Bytes, BytesMut};
+use polylogue_amqp::codec::*;
+use polylogue_testkit::Result;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// The one channel.
+const CHANNEL: u16 = 1;
+/// How long it waits for an answer that must come. Seconds.
+const ANSWER_SECS: u64 = 60;
+
+/// What came.
+#[derive(Debug)]
+pub(crate) enum Came {
+    Method(Method),
+    Message { tag: u64, body: Bytes },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Amqp {
+    stream: TcpStream,
+    input: BytesMut,
+    output: BytesMut,
+    /// A delivery whose body has not come as a whole: its tag, and the length of its body once that is known.
+    message: Option<(u64, Option<u64>, BytesMut)>,
+}
+
+fn failed(what: &str) -> impl Fn(std::io::Error) -> String + '_ {
+    move |e| format!("cannot {what}: {e}")
+}
+
+impl Amqp {
+    /// Logs in as the first user and opens the channel.
+    pub(crate) fn connect(to: SocketAddr) -> Result<Amqp> {
+        let stream = TcpStream::connect(to).map_err(failed("connect"))?;
+        stream.set_nodelay(true).map_err(failed("set up a connection"))?;
+        let mut amqp = Amqp { stream, input: BytesMut::new(), output: BytesMut::new(), message: None };
+        amqp.output.extend_from_slice(&PROTOCOL_HEADER);
+        amqp.flush()?;
+        amqp.answer(|m| matches!(m, Method::ConnectionStart(_)))?;
+        let (mechanism, response) = ("PLAIN".into(), Bytes::from_static(b"\0guest\0guest"));
+        amqp.put(0, ConnectionStartOk { mechanism, response, locale: "en_US".into(), ..Default::default() });
+        amqp.answer(|m| matches!(m, Method::ConnectionTune(_)))?;
+        amqp.put(0, ConnectionTuneOk { channel_max: 1, frame_max: 131_072, heartbeat: 0 });
+        amqp.put(0, ConnectionOpen { virtual_host: "/".into(), ..Default::default() });
+        amqp.answer(|m| matches!(m, Method::ConnectionOpenOk(_)))?;
+        amqp.put(CHANNEL, ChannelOpen::default());
+        amqp.answer(|m| matches!(m, Method::ChannelOpenOk(_)))?;
+        Ok(amqp)
+    }
+
+    fn put(&mut self, channel: u16, method: impl Into<Method>) {
+        encode_method(&mut self.output, channel, &method.into());
+    }
+
+    /// Writes what was put.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        self.stream.write_all(&self.output).map_err(failed("send"))?;
+        self.output.clear();
+        Ok(())
+    }
+
+    /// Sends what was put and waits for an answer; messages that come meanwhile are an error.
+    fn answer(&mut self, is: impl Fn(&Method) -> bool) -> Result<Method> {
+        self.flush()?;
+        match self.wait(Duration::from_secs(ANSWER_SECS))? {
+            Some(Came::Method(method)) if is(&method) => Ok(method),
+            other => Err(format!("another answer than was wanted: {other:?}")),
+        }
+    }
+
+    /// Declares a durable queue.
+    pub(crate) fn declare(&mut self, queue: &str, quorum: bool) -> Result<()> {
+        let arguments = TableBuilder::new();
+        let arguments = if quorum { arguments.with_text("x-queue-type", "quorum") } else { arguments };
+        let (queue, arguments) = (queue.to_owned().into(), arguments.build());
+        self.put(CHANNEL, QueueDeclare { queue, durable: true, arguments, ..Default::default() });
+        self.answer(|m| matches!(m, Method::QueueDeclareOk(_))).map(drop)
+    }
+
+    /// Asks for confirms.
+    pub(crate) fn confirm(&mut self) -> Result<()> {
+        self.put(CHANNEL, ConfirmSelect::default());
+        self.answer(|m| matches!(m, Method::ConfirmSelectOk(_))).map(drop)
+    }
+
+    /// Puts a persistent message for a queue; [`Amqp::flush`] sends it.
+    pub(crate) fn publish(&mut self, queue: &str, body: &[u8]) {
+        self.put(CHANNEL, BasicPublish { routing_key: queue.to_owned().into(), ..Default::default() });
+        let properties = BasicProperties { delivery_mode: Some(2), ..Default::default() }.encode();
+        encode_header(&mut self.output, CHANNEL, body.len() as u64, &properties);
+        self.output.extend_from_slice(&body_prefix(CHANNEL, body.len() as u32));
+        self.output.extend_from_slice(body);
+        self.output.extend_from_slice(&[FRAME_END]);
+    }
+
+    /// Consumes a queue, with so many messages at a time (0: any number).
+    pub(crate) fn consume(&mut self, queue: &str, prefetch: u16) -> Result<()> {
+        self.put(CHANNEL, BasicQos { prefetch_count: prefetch, ..Default::default() });
+        self.answer(|m| matches!(m, Method::BasicQosOk(_)))?;
+        self.put(CHANNEL, BasicConsume { queue: queue.to_owned().into(), ..Default::default() });
+        self.answer(|m| matches!(m, Method::BasicConsumeOk(_))).map(drop)
+    }
+
+    /// Puts an acknowledgement; [`Amqp::flush`] sends it.
+    pub(crate) fn ack(&mut self, delivery_tag: u64) {
+        self.put(CHANNEL, BasicAck { delivery_tag, multiple: false });
+    }
+
+    /// What comes next; `None` when nothing does in that time.
+    pub(crate) fn wait(&mut self, time: Duration) -> Result<Option<Came>> {
+        loop {
+            if let Some(came) = self.frame()? {
+                return Ok(Some(came));
+            }
+            self.stream.set_read_timeout(Some(time)).map_err(failed("wait"))?;
+            let mut bytes = [0; 64 << 10];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Err("the connection is closed".into()),
+                Ok(read) => self.input.extend_from_slice(&bytes[..read]),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Ok(None),
+                Err(e) => return Err(failed("receive")(e)),
+            }
+        }
+    }
+
+    /// Takes frames from the input up to one that says something as a whole.
+    fn frame(&mut self) -> Result<Option<Came>> {
+        loop {
+            let Some(prefix) = FramePrefix::read(&self.input) else { return Ok(None) };
+            let len = prefix.size as usize + FRAME_OVERHEAD_BYTES;
+            if self.input.len() < len {
+                return Ok(None);
+            }
+            let frame = self.input.split_to(len).freeze();
+            let payload = frame.slice(FRAME_PREFIX_BYTES..len - 1);
+            match FrameKind::from_octet(prefix.kind).ok_or("an unknown frame")? {
+                FrameKind::Heartbeat => {}
+                FrameKind::Method => match Method::decode(&payload).map_err(|e| e.to_string())? {
+                    Method::BasicDeliver(d) => {
+                        self.message = Some((d.delivery_tag, None, BytesMut::new()));
+                    }
+                    other => return Ok(Some(Came::Method(other))),
+                },
+                FrameKind::Header => {
+                    let header = ContentHeader::read(Reader::new(&payload)).map_err(|e| e.to_string())?;
+                    if let Some((_, size, _)) = &mut self.message {
+                        *size = Some(header.body_size);
+                    }
+                }
+                FrameKind::Body => {
+                    self.message.as_mut().ok_or("a body without a delivery")?.2.extend_from_slice(&payload);
+                }
+            }
+            if let Some((tag, _, body)) =
+                self.message.take_if(|(_, size, body)| size.is_some_and(|size| body.len() as u64 >= size))
+            {
+                return Ok(Some(Came::Message { tag, body: body.freeze() }));
+            }
+        }
+    }
+}
