@@ -129,7 +129,7 @@ impl Connection {
         match event {
             Event::Deliver(deliveries) => self.deliver(deliveries),
             Event::Detached(consumer) => self.detached(consumer),
-            Event::Changed(_) => {}
+            Event::Changed(_) | Event::Dead(_) => {}
         }
         self.serve();
     }
@@ -236,42 +236,16 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::machine::AmqpMachine;
+    use crate::testing::Topics;
     use polylogue_amqp::request::Credentials;
     use polylogue_amqp_model::Limits;
-    use polylogue_api::{ClusterInfo, Settings, SettingsScope, TopicInfo};
-    use polylogue_types::{NodeId, TopicId};
-
-    /// No topics.
-    #[derive(Debug)]
-    struct Empty;
-
-    impl Catalog for Empty {
-        fn topic(&self, _: &str) -> Option<Arc<TopicInfo>> {
-            None
-        }
-        fn topic_by_id(&self, _: TopicId) -> Option<Arc<TopicInfo>> {
-            None
-        }
-        fn topics(&self) -> Vec<Arc<TopicInfo>> {
-            Vec::new()
-        }
-        fn cluster(&self) -> ClusterInfo {
-            ClusterInfo { cluster_id: "c".into(), node: NodeId(1) }
-        }
-        fn settings(&self, _: &SettingsScope) -> Arc<Settings> {
-            Arc::default()
-        }
-        fn settings_scopes(&self) -> Vec<SettingsScope> {
-            Vec::new()
-        }
-    }
 
     /// A publisher that was faster than the disk filled the log's queue, and everybody's writes were refused.
     #[test]
     fn a_publisher_with_too_much_on_its_way_is_not_read_until_some_of_it_is_there() {
         let directory = AmqpMachine::new(Limits::default()).directory();
         let now = Now::default();
-        let mut connection = Connection::new(Arc::default(), directory, Arc::new(Empty), 7, true, 1, now);
+        let mut connection = Connection::new(Arc::default(), directory, Arc::new(Topics), 7, true, 1, now);
         connection.publish_counted(Vec::new(), Vec::new(), UNANSWERED_BYTES_MAX - 1);
         assert!(connection.wants_input());
         connection.publish_counted(Vec::new(), Vec::new(), 1);
@@ -288,7 +262,7 @@ mod tests {
         for (user, is_local, asked) in [("guest", true, true), ("guest", false, false), ("other", false, true)] {
             let now = Now::default();
             let mut connection =
-                Connection::new(Arc::default(), directory.clone(), Arc::new(Empty), 7, is_local, 1, now);
+                Connection::new(Arc::default(), directory.clone(), Arc::new(Topics), 7, is_local, 1, now);
             let credentials = Credentials::Password { user: user.into(), password: "guest".into() };
             connection.begin(1, amqp::Request::Authenticate(credentials));
             assert_eq!(connection.poll_request().is_some(), asked, "{user}, local: {is_local}");

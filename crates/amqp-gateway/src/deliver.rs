@@ -24,7 +24,7 @@ pub(crate) struct Consumer {
 
 /// A delivery in the words of the session. `None` for what is no message of AMQP.
 pub(crate) fn delivery_of(delivery: Delivery) -> Option<amqp::Delivery> {
-    let Stored { exchange, routing_key, properties, body } = open(&delivery.bytes)?;
+    let Stored { exchange, routing_key, properties, body, .. } = open(&delivery.bytes)?;
     Some(amqp::Delivery {
         place: Place { queue: delivery.queue.0, at: delivery.first.0 },
         redelivered: delivery.redelivered,

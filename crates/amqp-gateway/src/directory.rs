@@ -72,6 +72,10 @@ impl Directory {
         self.queues.read().get(&id).cloned()
     }
 
+    pub(crate) fn queues(&self) -> Vec<Arc<QueueEntry>> {
+        self.queues.read().values().cloned().collect()
+    }
+
     pub(crate) fn set(&self, queue: Arc<Queue>, settings: QueueSettings) {
         let mut queues = self.queues.write();
         let entry = QueueEntry::new(queue, settings);

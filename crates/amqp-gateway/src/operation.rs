@@ -414,7 +414,7 @@ impl Connection {
         }
         // A queue that went while it was declared has no entry any more; what is made for it is found at the next start.
         let Some(entry) = entry else { return self.reply(token, amqp::Reply::Queue { messages: 0, consumers: 0 }) };
-        let config = topic_config(queue.durable && queue.owner.is_none(), &entry.settings);
+        let config = topic_config(&queue, &entry.settings);
         let topic = NewTopic { name: topic_of(queue.id), partitions: 1, config, internal: true };
         let create = CreateTopics { topics: vec![topic], validate_only: false };
         self.ask(Request::CreateTopics(create), Waits::Topic(token, queue, looks + 1));

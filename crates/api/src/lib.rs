@@ -90,6 +90,10 @@ pub enum Request {
     Purge(PartitionId),
     /// What queues hold.
     DescribeQueues(Vec<PartitionId>),
+    /// This session moves dead messages from now on, in place of whichever did: they come as [`Event::Dead`]. No reply.
+    MoveDead,
+    /// What became of dead messages that came. No reply.
+    DeadMoved(Vec<DeadOutcome>),
 }
 
 /// What the broker answers.
@@ -147,6 +151,9 @@ pub enum Event {
     Deliver(Vec<Delivery>),
     /// A consumer gets no more: its queue is gone.
     Detached(ConsumerId),
+    /// Dead messages for the session that moves them, in the order of each queue. Each is answered once in [`Request::DeadMoved`], or told
+    /// to another session when this one is gone.
+    Dead(Vec<DeadMessage>),
 }
 
 /// Why nothing could be done just now. The request may have taken effect when `Unknown`.

@@ -311,6 +311,26 @@ pub struct DeadMessage {
     pub bytes: Bytes,
 }
 
+/// What became of a message of [`crate::Event::Dead`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeadOutcome {
+    /// The queue where it died.
+    pub queue: PartitionId,
+    /// Its offset.
+    pub offset: Offset,
+    /// What became of it.
+    pub how: DeadFate,
+}
+
+/// What became of a dead message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeadFate {
+    /// It is where it belongs, durably, or belongs nowhere: its queue is done with it.
+    Moved,
+    /// It could not be moved: it is told again, no sooner than after this time, and no other one of its queue before. Milliseconds.
+    Later(u64),
+}
+
 /// Why a message is dead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeadReason {

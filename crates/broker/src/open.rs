@@ -95,6 +95,7 @@ impl Broker {
             tunables: Tunables::new(&config),
             stopping: AtomicBool::new(false),
             consumers: Mutex::default(),
+            mover: Mutex::default(),
             timer: (Mutex::new(false), Condvar::new()),
             background: (Mutex::new(false), Condvar::new()),
             threads: Mutex::default(),

@@ -164,6 +164,9 @@ impl Queue {
         let wanted = Config { mode, key_order, whole_entries, track_bytes, ..(*config).clone() };
         // Queues of one kind share what they do.
         self.config = if wanted == *config { config } else { Arc::new(wanted) };
+        if self.writer {
+            self.keep_length();
+        }
     }
 
     /// What it does.
@@ -478,6 +481,12 @@ impl Queue {
     #[must_use]
     pub fn committed_end(&self) -> u64 {
         self.applied.head.end
+    }
+
+    /// The end of what was proposed, as far as the queue was told.
+    #[must_use]
+    pub fn proposed_end(&self) -> u64 {
+        self.end
     }
 
     /// Whether it is committed that a message is settled.

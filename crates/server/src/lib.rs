@@ -6,6 +6,7 @@
 pub mod api;
 pub mod cli;
 pub mod client;
+mod dead_letters;
 pub mod handle;
 pub mod http;
 pub mod net;

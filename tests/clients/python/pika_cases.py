@@ -203,6 +203,133 @@ def expires(connection):
     assert channel.basic_get(queue)[2] == b"later"
 
 
+def death(properties, at=0):
+    return properties.headers["x-death"][at]
+
+
+@case
+def dead_letters(connection):
+    channel = connection.channel()
+    channel.confirm_delivery()
+    work, grave, exchange = fresh("work"), fresh("grave"), fresh("dlx")
+    channel.exchange_declare(exchange, "direct")
+    channel.queue_declare(grave)
+    channel.queue_bind(grave, exchange, work)
+    arguments = {"x-dead-letter-exchange": exchange, "x-max-length": 2}
+    channel.queue_declare(work, arguments=arguments)
+    sent_at = int(time.time())
+    for body in (b"dropped", b"rejected", b"expired"):
+        expiration = "50" if body == b"expired" else None
+        properties = pika.BasicProperties(expiration=expiration, headers={"mine": 1}, content_type="text/plain")
+        channel.basic_publish("", work, body, properties)
+    method, _, body = channel.basic_get(work)
+    assert body == b"rejected", "the first one had to make room"
+    channel.basic_reject(method.delivery_tag, requeue=False)
+    got = {body: (method, properties) for method, properties, body in take(channel, grave, 3)}
+    for body, reason in ((b"dropped", "maxlen"), (b"rejected", "rejected"), (b"expired", "expired")):
+        method, properties = got[body]
+        assert (method.exchange, method.routing_key, method.redelivered) == (exchange, work, False), method
+        assert (properties.expiration, properties.content_type) == (None, "text/plain"), properties
+        headers = properties.headers
+        assert headers["mine"] == 1
+        for which in ("first", "last"):
+            named = [headers[f"x-{which}-death-{field}"] for field in ("reason", "queue", "exchange")]
+            assert named == [reason, work, ""], headers
+        died = death(properties)
+        assert died["time"].timestamp() >= sent_at if hasattr(died["time"], "timestamp") else died["time"] >= sent_at
+        del died["time"]
+        expected = {"count": 1, "reason": reason, "queue": work, "exchange": "", "routing-keys": [work]}
+        if reason == "expired":
+            expected["original-expiration"] = "50"
+        assert died == expected, died
+    channel.queue_delete(work)
+
+
+@case
+def delivery_limit(connection):
+    channel = connection.channel()
+    channel.confirm_delivery()
+    work, grave = fresh("poison"), fresh("grave")
+    channel.queue_declare(grave, durable=True)
+    arguments = {
+        "x-queue-type": "quorum",
+        "x-delivery-limit": 2,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": grave,
+    }
+    channel.queue_declare(work, durable=True, arguments=arguments)
+    channel.basic_publish("", work, b"poison")
+    for _ in range(3):
+        method, _, body = channel.basic_get(work)
+        assert body == b"poison"
+        channel.basic_reject(method.delivery_tag, requeue=True)
+    assert channel.basic_get(work) == (None, None, None), "two redeliveries and no more"
+    [(_, properties, _)] = take(channel, grave, 1)
+    assert (death(properties)["reason"], death(properties)["queue"]) == ("delivery_limit", work)
+    for queue in (work, grave):
+        channel.queue_delete(queue)
+
+
+@case
+def retry_later(connection):
+    """A rejected message waits in a queue of its own and comes back to be tried again."""
+    channel = connection.channel()
+    channel.confirm_delivery()
+    work, wait = fresh("work"), fresh("wait")
+    channel.queue_declare(work, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": wait})
+    back = {"x-message-ttl": 50, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": work}
+    channel.queue_declare(wait, arguments=back)
+    channel.basic_publish("", work, b"again", pika.BasicProperties(delivery_mode=2))
+    tries = []
+    for method, properties, body in channel.consume(work, inactivity_timeout=WAIT_S):
+        assert body == b"again", "it never came back"
+        tries.append([(d["queue"], d["reason"], d["count"]) for d in (properties.headers or {}).get("x-death", [])])
+        if len(tries) == 3:
+            channel.basic_ack(method.delivery_tag)
+            channel.cancel()
+            break
+        channel.basic_nack(method.delivery_tag, requeue=False)
+    deaths = [[(wait, "expired", n), (work, "rejected", n)] for n in (1, 2)]
+    assert tries == [[], *deaths], tries
+    # Nobody rejects it on this way round: it is dropped in the end and not moved for ever.
+    one, two = fresh("one"), fresh("two")
+    for queue, other in ((one, two), (two, one)):
+        arguments = {"x-message-ttl": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": other}
+        channel.queue_declare(queue, arguments=arguments)
+    channel.basic_publish("", one, b"round")
+    time.sleep(QUIET_S)
+    assert [ready(channel, queue) for queue in (one, two)] == [0, 0]
+
+
+@case
+def dead_letters_at_least_once(connection):
+    """What the next queue has no room for stays where it was until there is some."""
+    channel = connection.channel()
+    channel.confirm_delivery()
+    work, grave = fresh("work"), fresh("small")
+    channel.queue_declare(grave, durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    arguments = {
+        "x-queue-type": "quorum",
+        "x-overflow": "reject-publish",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": grave,
+        "x-message-ttl": 1,
+    }
+    channel.queue_declare(work, durable=True, arguments=arguments)
+    sent = [b"%d" % i for i in range(5)]
+    for body in sent:
+        channel.basic_publish("", work, body)
+    got = []
+    while len(got) < len(sent):
+        until("the next one comes", lambda: ready(channel, grave) == 1)
+        got.append(channel.basic_get(grave, auto_ack=True)[2])
+    assert sorted(got) == sent, got
+    assert channel.basic_get(grave) == (None, None, None)
+    for queue in (work, grave):
+        channel.queue_delete(queue)
+
+
 @case
 def wrong_password(_):
     try:

@@ -68,11 +68,14 @@ impl Inner {
             waiter.answer(error);
         }
         loop {
-            let handing = {
+            let (handing, burying) = {
                 let mut state = shard.state.lock();
                 let Some(id) = state.queues.next_due() else { break };
-                self.look_at_queue(shard, &mut state, id)
+                (self.look_at_queue(shard, &mut state, id), self.look_at_dead(&mut state, id))
             };
+            if let Some(burying) = burying {
+                self.bury(shard, burying);
+            }
             if let Some(handing) = handing {
                 self.hand_over(shard, handing);
             }
