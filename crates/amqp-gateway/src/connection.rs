@@ -5,6 +5,7 @@ use crate::directory::Directory;
 use crate::machine::{AmqpAsk, owner};
 use crate::operation::Waits;
 use crate::publish::{Batch, UNANSWERED_BYTES_MAX};
+use crate::replies::Replies;
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 use polylogue_amqp::request::{self as amqp, ChannelRef, ConsumerRef};
@@ -31,6 +32,7 @@ pub(crate) struct Channel {
     pub(crate) cancelled: Map<ConsumerRef, ConsumerId>,
     /// Deliveries that wait for room under `qos`.
     pub(crate) held: VecDeque<(ConsumerRef, amqp::Delivery)>,
+    pub(crate) replies: Option<Replies>,
 }
 
 /// See the module.

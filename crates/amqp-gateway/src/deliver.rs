@@ -79,9 +79,12 @@ impl Connection {
 
     fn hand_out(&mut self, run: Option<(ChannelRef, ConsumerRef, Vec<amqp::Delivery>)>) {
         let Some((channel, consumer, deliveries)) = run else { return };
-        let open = self.channels.get_mut(&channel).and_then(|open| open.consumers.get_mut(&consumer));
-        if let Some(open) = open {
-            open.owed += deliveries.len() as u64;
+        if let Some(open) = self.channels.get_mut(&channel) {
+            let replies = open.replies.as_mut().filter(|replies| replies.consumer == consumer);
+            let owed = open.consumers.get_mut(&consumer).map(|open| &mut open.owed);
+            if let Some(owed) = owed.or(replies.map(|replies| &mut replies.owed)) {
+                *owed += deliveries.len() as u64;
+            }
         }
         self.event(amqp::Event::Deliver { channel, consumer, deliveries });
     }
@@ -108,6 +111,9 @@ impl Connection {
             }
             for consumer in open.consumers.values_mut().filter(|consumer| consumer.owed > 0) {
                 credits.push((consumer.id, std::mem::take(&mut consumer.owed)));
+            }
+            if let Some(replies) = open.replies.as_mut().filter(|replies| replies.owed > 0) {
+                credits.push((replies.id, std::mem::take(&mut replies.owed)));
             }
         }
         for (consumer, more) in credits {

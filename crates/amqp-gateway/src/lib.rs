@@ -14,7 +14,7 @@
 //!
 //! What dies in a queue is moved by [`DeadLetters`], of which there is one for the broker.
 //!
-//! **Not there yet**, refused with 540 or as said: streams, direct reply-to, delayed exchanges beyond a delivery time set at publish.
+//! **Not there yet**, refused with 540 or as said: streams, delayed exchanges beyond a delivery time set at publish.
 
 mod connection;
 mod convert;
@@ -25,6 +25,7 @@ mod machine;
 mod message;
 mod operation;
 mod publish;
+mod replies;
 mod route;
 #[cfg(test)]
 mod testing;

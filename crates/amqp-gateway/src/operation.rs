@@ -5,6 +5,7 @@ use crate::convert::{arguments, name, refusal, topic_config, unavailable};
 use crate::deliver::{Consumer, WINDOW_MESSAGES, delivery_of};
 use crate::directory::{QueueEntry, topic_of};
 use crate::machine::{AmqpAnswer, AmqpAsk, FIRST_USER};
+use crate::replies::address_of;
 use bytestring::ByteString;
 use polylogue_amqp::codec::ShortStr;
 use polylogue_amqp::refusal::{Kind, Named, Refusal};
@@ -57,6 +58,10 @@ pub(crate) enum Waits {
     Lonely(Arc<QueueEntry>),
     CommitPublished(Token, ChannelRef, Vec<(amqp::Verdict, Vec<amqp::Run>)>),
     CommitSettled(Token),
+    /// An address for replies.
+    Replies(Token, ChannelRef, ConsumerRef),
+    ReplySent(ChannelRef, Box<amqp::Publish>),
+    ReplyLooked(Token, ByteString),
 }
 
 impl Connection {
@@ -71,7 +76,8 @@ impl Connection {
                 }
                 return self.release_held(channel);
             }
-            amqp::Request::CloseReplies(..) => return,
+            amqp::Request::CloseReplies(channel, _) => return self.close_replies(channel),
+            amqp::Request::OpenReplies(channel, consumer) => return self.open_replies(token, channel, consumer),
             amqp::Request::OpenChannel(channel) => {
                 self.channels.insert(channel, Channel::default());
                 Ok(Some(amqp::Reply::Done))
@@ -105,7 +111,6 @@ impl Connection {
                 Ok(Some(amqp::Reply::Done))
             }
             amqp::Request::Get { channel, queue, no_ack } => self.find(token, &queue, Then::Get { channel, no_ack }),
-            amqp::Request::OpenReplies(..) => Err(Refusal::not_implemented("direct reply-to")),
             amqp::Request::Commit { channel, publishes, settled } => self.commit(token, channel, &publishes, settled),
         };
         match begun {
@@ -137,9 +142,14 @@ impl Connection {
     }
 
     fn declare_queue(&mut self, token: Token, declare: amqp::DeclareQueue) -> Result<Option<amqp::Reply>, Refusal> {
+        let name = name(&declare.name)?;
+        if let Some(to) = address_of(name.as_bytes()) {
+            self.look_for_replies(token, name, to);
+            return Ok(None);
+        }
         let command = DeclareQueue {
             vhost: self.vhost,
-            name: name(&declare.name)?,
+            name,
             server_named: declare.server_named,
             passive: declare.passive,
             durable: declare.durable,
@@ -221,18 +231,30 @@ impl Connection {
         publishes: &[amqp::Publish],
         settled: Vec<(amqp::Verdict, Vec<amqp::Run>)>,
     ) -> Result<Option<amqp::Reply>, Refusal> {
-        let messages = publishes.iter().map(|publish| self.message_of(publish)).collect::<Result<Vec<_>, _>>()?;
-        for (publish, message) in publishes.iter().zip(&messages) {
+        let mut messages = Vec::with_capacity(publishes.len());
+        let mut replies = Vec::new();
+        for publish in publishes {
+            match address_of(&publish.routing_key).filter(|_| publish.exchange.is_empty()) {
+                Some(to) => replies.push((publish, to)),
+                None => messages.push((publish, self.message_of(publish)?)),
+            }
+        }
+        for (publish, to) in replies {
+            self.send_reply(channel, publish.clone(), to);
+        }
+        for (publish, message) in &messages {
             if publish.mandatory && message.queues.is_empty() {
                 self.return_message(channel, publish);
             }
         }
+        let messages = messages.into_iter().map(|(_, message)| message).collect();
         let request = PublishRequest { messages, ack: Ack::Committed };
         self.ask(Request::Publish(request), Waits::CommitPublished(token, channel, settled));
         Ok(None)
     }
 
     fn close_channel(&mut self, channel: ChannelRef) {
+        self.close_replies(channel);
         let Some(open) = self.channels.remove(&channel) else { return };
         let consumers = open.consumers.into_values().map(|consumer| (consumer.id, Some(consumer.entry)));
         let others = open.pulls.into_values().chain(open.cancelled.into_values()).map(|id| (id, None));
@@ -331,6 +353,15 @@ impl Connection {
                 self.commit_settles(token, channel, &settled, &results);
             }
             (Waits::CommitSettled(token), Reply::Settle(_)) => self.reply(token, amqp::Reply::Done),
+            (Waits::Replies(token, channel, consumer), Reply::AttachDirect(address)) => {
+                self.replies_open(token, channel, consumer, address);
+            }
+            (Waits::ReplySent(channel, publish), Reply::SendDirect(there)) => {
+                self.reply_sent(channel, &publish, there.first() == Some(&true));
+            }
+            (Waits::ReplyLooked(token, name), Reply::SendDirect(there)) => {
+                self.replies_looked(token, &name, there.first() == Some(&true));
+            }
             (waits, _) => self.refuse(waits, Refusal::internal("the broker said something else than was asked")),
         }
     }
@@ -365,7 +396,7 @@ impl Connection {
     /// Says no to whoever waits.
     fn refuse(&mut self, waits: Waits, why: Refusal) {
         match waits {
-            Waits::Nothing | Waits::Lonely(_) => {}
+            Waits::Nothing | Waits::Lonely(_) | Waits::ReplySent(..) => {}
             Waits::Confirms(numbers, bytes) => {
                 self.batch.unanswered_bytes -= bytes;
                 for (channel, seq) in numbers {
@@ -386,6 +417,8 @@ impl Connection {
             | Waits::PullAttached(token, ..)
             | Waits::Taken(token)
             | Waits::CommitPublished(token, ..)
+            | Waits::Replies(token, ..)
+            | Waits::ReplyLooked(token, _)
             | Waits::CommitSettled(token) => self.reply(token, amqp::Reply::Refused(why)),
         }
     }

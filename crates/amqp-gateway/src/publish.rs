@@ -4,6 +4,7 @@ use crate::connection::Connection;
 use crate::convert::View;
 use crate::message::{Hidden, store};
 use crate::operation::Waits;
+use crate::replies::address_of;
 use crate::route::{Sent, reach};
 use bytes::Bytes;
 use polylogue_amqp::codec::MethodId;
@@ -14,7 +15,7 @@ use polylogue_api::{Ack, PUBLISH_MESSAGES_MAX, PublishError, PublishMessage, Pub
 use polylogue_router::Entry;
 
 /// `basic.publish`: class 60, method 40.
-const PUBLISH: MethodId = MethodId { class: 60, method: 40 };
+pub(crate) const PUBLISH: MethodId = MethodId { class: 60, method: 40 };
 /// Bytes of messages that go to the broker in one request, unless one alone is larger.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
@@ -49,6 +50,11 @@ struct Routed {
 impl Connection {
     /// Takes a message. Refused, its channel goes.
     pub(crate) fn publish(&mut self, channel: ChannelRef, publish: Publish) {
+        if publish.exchange.is_empty()
+            && let Some(to) = address_of(&publish.routing_key)
+        {
+            return self.send_reply(channel, publish, to);
+        }
         let routed = match self.route(&publish) {
             Ok(routed) => routed,
             Err(refusal) => {
@@ -181,7 +187,7 @@ impl Connection {
     }
 
     /// That the user may publish there.
-    fn check_publish(&mut self, publish: &Publish) -> Result<(), Refusal> {
+    pub(crate) fn check_publish(&mut self, publish: &Publish) -> Result<(), Refusal> {
         let rights = self.directory.rights();
         if self.allowed.0 != rights {
             self.allowed = (rights, polylogue_types::Map::default());

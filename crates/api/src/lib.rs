@@ -94,6 +94,11 @@ pub enum Request {
     MoveDead,
     /// What became of dead messages that came. No reply.
     DeadMoved(Vec<DeadOutcome>),
+    /// A consumer without a queue comes: what is sent to it comes as [`Event::Deliver`], is settled by that, and is not in the log. It
+    /// leaves by [`Request::Detach`]; [`Request::Credit`] says how many messages it has taken.
+    AttachDirect,
+    /// Messages for consumers without a queue: each reaches its consumer now or never.
+    SendDirect(Vec<Direct>),
 }
 
 /// What the broker answers.
@@ -140,6 +145,10 @@ pub enum Reply {
     Purge(Result<u64, SettleError>),
     /// To [`Request::DescribeQueues`]: in the same order; `None` for what is no queue.
     DescribeQueues(Vec<Option<QueueCounts>>),
+    /// To [`Request::AttachDirect`].
+    AttachDirect(DirectAddress),
+    /// To [`Request::SendDirect`]: in the same order, whether the consumer is there and had room for it.
+    SendDirect(Vec<bool>),
 }
 
 /// What the broker says unasked (or, for a watch, later).

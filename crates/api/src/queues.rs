@@ -261,6 +261,24 @@ pub enum SettleError {
     Unavailable(crate::Unavailable),
 }
 
+/// Where a consumer without a queue is reached; only who was told can know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirectAddress {
+    /// The consumer.
+    pub consumer: ConsumerId,
+    /// What nobody can guess.
+    pub secret: u128,
+}
+
+/// A message for a consumer without a queue.
+#[derive(Clone, Debug)]
+pub struct Direct {
+    /// To whom.
+    pub to: DirectAddress,
+    /// The message, in the form that the consumer's session knows. `None` only asks whether the consumer is there.
+    pub bytes: Option<Bytes>,
+}
+
 /// See [`crate::Request::Take`].
 #[derive(Clone, Copy, Debug)]
 pub struct Take {

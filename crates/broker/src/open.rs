@@ -96,6 +96,7 @@ impl Broker {
             stopping: AtomicBool::new(false),
             consumers: Mutex::default(),
             mover: Mutex::default(),
+            directs: Mutex::default(),
             timer: (Mutex::new(false), Condvar::new()),
             background: (Mutex::new(false), Condvar::new()),
             threads: Mutex::default(),

@@ -15,6 +15,7 @@
 
 mod attach;
 mod dead;
+mod direct;
 mod host;
 mod publish;
 mod pump;
@@ -22,5 +23,6 @@ mod settle;
 
 pub(crate) use attach::Consumers;
 pub(crate) use dead::Mover;
+pub(crate) use direct::Directs;
 pub(crate) use host::{QueueHost, Queues, lease_entry};
 pub(crate) use pump::lease_ms;

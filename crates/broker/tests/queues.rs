@@ -427,3 +427,33 @@ fn other_limits_hold_from_when_they_are_committed() {
     node.publish(vec![message(&[queue], "m4")]);
     assert_eq!((node.counts(queue).ready, node.counts(queue).dead), (2, 3), "after a start as well");
 }
+
+#[test]
+fn what_is_sent_without_a_queue_reaches_its_consumer_now_or_never() {
+    let world = SimWorld::new(17);
+    let mut node = Node::open(&world, |_| {});
+    let Reply::AttachDirect(to) = node.ask_now(Request::AttachDirect) else { panic!("no address") };
+    let mut send = |to, bytes: Option<usize>| {
+        let message = Direct { to, bytes: bytes.map(|len| Bytes::from(vec![7; len])) };
+        let reply = node.ask_now(Request::SendDirect(vec![message]));
+        let got = std::mem::take(&mut *node.client.delivered.lock()).len();
+        let Reply::SendDirect(there) = reply else { panic!("{reply:?}") };
+        (there[0], got)
+    };
+    assert_eq!(send(to, None), (true, 0), "only asked");
+    assert_eq!(send(DirectAddress { secret: to.secret ^ 1, ..to }, Some(1)), (false, 0), "somebody guesses");
+    assert_eq!(send(to, Some(5 << 20)), (true, 1), "one may be large");
+    assert_eq!(send(to, Some(1)), (false, 0), "nobody has taken it yet");
+    node.start(Request::Credit(to.consumer, 1));
+    for _ in 0..1_000 {
+        let message = Direct { to, bytes: Some(Bytes::from_static(b"x")) };
+        let Reply::SendDirect(there) = node.ask_now(Request::SendDirect(vec![message])) else { panic!("no answer") };
+        assert_eq!(there, [true]);
+    }
+    let message = Direct { to, bytes: Some(Bytes::from_static(b"x")) };
+    assert!(matches!(node.ask_now(Request::SendDirect(vec![message])), Reply::SendDirect(there) if there == [false]));
+    let gone = std::mem::replace(&mut node.session, node.broker.new_session());
+    node.broker.session_gone(gone);
+    let message = Direct { to, bytes: None };
+    assert!(matches!(node.ask_now(Request::SendDirect(vec![message])), Reply::SendDirect(there) if there == [false]));
+}

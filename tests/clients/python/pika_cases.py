@@ -331,6 +331,52 @@ def dead_letters_at_least_once(connection):
 
 
 @case
+def replies(connection):
+    """Remote calls with answers that go past all queues."""
+    requests = fresh("rpc")
+    with_server = connect()
+    server = with_server.channel()
+    server.queue_declare(requests)
+
+    def answer(channel, method, properties, body):
+        channel.basic_publish("", properties.reply_to, body.upper(), pika.BasicProperties(correlation_id=properties.correlation_id))
+        channel.basic_ack(method.delivery_tag)
+
+    server.basic_consume(requests, answer)
+    client = connection.channel()
+    got = []
+    pseudo = "amq.rabbitmq.reply-to"
+    client.basic_consume(pseudo, lambda _, method, properties, body: got.append((method, properties, body)), auto_ack=True)
+    for i in range(50):
+        properties = pika.BasicProperties(reply_to=pseudo, correlation_id=str(i))
+        client.basic_publish("", requests, b"call %d" % i, properties)
+    until("all are answered", lambda: with_server.process_data_events(0.01) or connection.process_data_events(0.01) or len(got) == 50)
+    assert [(properties.correlation_id, body) for _, properties, body in got] == [(str(i), b"CALL %d" % i) for i in range(50)]
+    address = got[0][0].routing_key
+    assert address.startswith(pseudo + ".") and got[0][0].exchange == "", got[0]
+    assert server.queue_declare(address, passive=True).method.consumer_count == 1
+    client.close()
+    server.confirm_delivery()
+    until("the address is gone", lambda: not reaches(server, address))
+    refused(404, "NOT_FOUND - no queue", lambda: server.queue_declare(address, passive=True))
+    client = connection.channel()
+    refused(406, "fast reply consumer does not exist", lambda: (
+        client.basic_publish("", requests, b"", pika.BasicProperties(reply_to=pseudo)), ready(client, requests)))
+    client = connection.channel()
+    refused(406, "reply consumer cannot acknowledge", lambda: client.basic_consume(pseudo, print))
+    connection.channel().queue_delete(requests)
+    with_server.close()
+
+
+def reaches(channel, key):
+    try:
+        channel.basic_publish("", key, b"x", mandatory=True)
+        return True
+    except UnroutableError:
+        return False
+
+
+@case
 def wrong_password(_):
     try:
         connect("wrong").close()

@@ -20,11 +20,17 @@ pub(crate) struct Consumers {
 }
 
 impl Consumers {
-    fn add(&mut self, queue: PartitionId, session: SessionId) -> u64 {
+    /// A number that no other consumer has.
+    pub(crate) fn next(&mut self) -> u64 {
         self.last += 1;
-        self.queues.insert(self.last, (queue, session));
-        self.of.entry(session).or_default().push(self.last);
         self.last
+    }
+
+    fn add(&mut self, queue: PartitionId, session: SessionId) -> u64 {
+        let id = self.next();
+        self.queues.insert(id, (queue, session));
+        self.of.entry(session).or_default().push(id);
+        id
     }
 
     /// The queue of a consumer, if it is this session's.
@@ -110,8 +116,9 @@ impl Inner {
             }
             queue
         };
-        if let Some(queue) = queue {
-            self.leave(&[(consumer.0, queue)]);
+        match queue {
+            Some(queue) => self.leave(&[(consumer.0, queue)]),
+            None => self.directs.lock().remove(consumer, session),
         }
     }
 
@@ -178,7 +185,9 @@ impl Inner {
     }
 
     pub(crate) fn credit(&self, session: SessionId, consumer: ConsumerId, more: u64) {
-        let Some(queue) = self.consumers.lock().queue(consumer.0, session) else { return };
+        let Some(queue) = self.consumers.lock().queue(consumer.0, session) else {
+            return self.directs.lock().credit(consumer, session, more);
+        };
         let Some(shard) = self.partition_shard(queue) else { return };
         {
             let mut state = shard.state.lock();
