@@ -30,8 +30,8 @@ pub(crate) struct Channel {
     pub(crate) unsettled: u64,
     /// Consumers that were cancelled: they hold what they had.
     pub(crate) cancelled: Map<ConsumerRef, ConsumerId>,
-    /// Deliveries that wait for room under `qos`.
-    pub(crate) held: VecDeque<(ConsumerRef, amqp::Delivery)>,
+    /// Deliveries that wait for room under `qos`, with their weights.
+    pub(crate) held: VecDeque<(ConsumerRef, amqp::Delivery, u64)>,
     pub(crate) replies: Option<Replies>,
 }
 
@@ -39,6 +39,7 @@ pub(crate) struct Channel {
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) session: Session,
+    pub(crate) settings: Arc<AmqpSettings>,
     pub(crate) id: u64,
     /// The client is on this machine.
     pub(crate) is_local: bool,
@@ -52,6 +53,8 @@ pub struct Connection {
     pub(crate) waiting: Map<Token, Waits>,
     /// What is looked at again, and when. Monotonic milliseconds.
     pub(crate) later: VecDeque<(u64, Waits)>,
+    /// No acknowledgement is late before. Monotonic milliseconds.
+    pub(crate) acks_due_ms: Option<u64>,
     pub(crate) batch: Batch,
     pub(crate) scratch: Scratch,
     /// Exchanges that the user may publish to, by rights of this number.
@@ -76,7 +79,9 @@ impl Connection {
         now: Now,
     ) -> Connection {
         Connection {
-            session: Session::new(settings, seed, now.monotonic_ms),
+            session: Session::new(settings.clone(), seed, now.monotonic_ms),
+            settings,
+            acks_due_ms: None,
             id,
             is_local,
             directory,
@@ -151,13 +156,16 @@ impl Connection {
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         let later = self.later.iter().map(|(at, _)| *at).min();
-        [self.session.next_deadline_ms(), later].into_iter().flatten().min()
+        [self.session.next_deadline_ms(), later, self.acks_due_ms].into_iter().flatten().min()
     }
 
     /// A deadline may have passed.
     pub fn on_deadline(&mut self, now: Now) {
         self.now = now;
         self.session.on_deadline(now.monotonic_ms);
+        if self.acks_due_ms.is_some_and(|at| at <= now.monotonic_ms) {
+            self.look_for_late_acks();
+        }
         for (at, waits) in std::mem::take(&mut self.later) {
             if at <= now.monotonic_ms {
                 self.again(waits);
@@ -180,6 +188,9 @@ impl Connection {
             return None;
         }
         self.closed = true;
+        let queues: Vec<_> = self.channels.values().flat_map(|open| open.consumers.values()).collect();
+        queues.iter().for_each(|consumer| consumer.entry.used(self.now));
+        self.directory.left_alone(queues.iter().map(|consumer| consumer.entry.queue.id));
         let who = Who { user: None, owner: owner(self.id) };
         let gone = AmqpAsk::Do(who, Box::new(Command::OwnerGone(owner(self.id))));
         self.next_token += 1;

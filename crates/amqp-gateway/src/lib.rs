@@ -16,11 +16,13 @@
 //!
 //! **Not there yet**, refused with 540 or as said: streams, delayed exchanges beyond a delivery time set at publish.
 
+mod acks;
 mod connection;
 mod convert;
 mod dead;
 mod deliver;
 mod directory;
+mod idle;
 mod machine;
 mod message;
 mod operation;
@@ -33,4 +35,5 @@ mod testing;
 pub use connection::Connection;
 pub use dead::{DeadCounts, DeadLetters};
 pub use directory::{Directory, topic_of};
+pub use idle::IdleQueues;
 pub use machine::{AmqpAnswer, AmqpAsk, AmqpMachine};

@@ -15,7 +15,7 @@ use polylogue_amqp_model::{
     Reply as Said, Resource, To,
 };
 use polylogue_api::{
-    Ack, Attach, AttachError, ConsumerId, ConsumerSpec, CreateTopics, NewTopic, PublishError, PublishRequest,
+    Ack, Attach, AttachError, ConsumerId, ConsumerSpec, CreateTopics, Credit, NewTopic, PublishError, PublishRequest,
     QueueCounts, Reply, Request, SettleRequest, Take, Token, TopicError, Unavailable,
 };
 use polylogue_types::PartitionId;
@@ -51,7 +51,8 @@ pub(crate) enum Waits {
     Deleted(Token, u64),
     Found(Token, Then),
     Purged(Token),
-    Attached(Token, ChannelRef, Consume, Arc<QueueEntry>),
+    /// With how long it may take to acknowledge.
+    Attached(Token, ChannelRef, Consume, Arc<QueueEntry>, Option<u64>),
     PullAttached(Token, ChannelRef, PartitionId, bool),
     Taken(Token),
     /// An auto-delete queue that may have lost its last consumer.
@@ -282,7 +283,7 @@ impl Connection {
     fn cancel(&mut self, channel: ChannelRef, consumer: ConsumerRef) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         let Some(cancelled) = open.consumers.remove(&consumer) else { return };
-        open.held.retain(|(of, _)| *of != consumer);
+        open.held.retain(|(of, ..)| *of != consumer);
         open.cancelled.insert(consumer, cancelled.id);
         self.tell(Request::Stop(cancelled.id));
         self.left(cancelled.entry);
@@ -290,6 +291,7 @@ impl Connection {
 
     /// A consumer has left a queue, which may go with it.
     fn left(&mut self, entry: Arc<QueueEntry>) {
+        entry.used(self.now);
         if entry.queue.auto_delete
             && let Some(partition) = entry.partition(self.catalog.as_ref())
         {
@@ -328,8 +330,8 @@ impl Connection {
                 let purged = purged.unwrap_or(0);
                 self.reply(token, amqp::Reply::Count(u32::try_from(purged).unwrap_or(u32::MAX)));
             }
-            (Waits::Attached(token, channel, consume, entry), Reply::Attach(attached)) => {
-                self.attached(token, channel, consume, entry, attached);
+            (Waits::Attached(token, channel, consume, entry, ack_ms_max), Reply::Attach(attached)) => {
+                self.attached(token, channel, consume, entry, ack_ms_max, attached);
             }
             (Waits::PullAttached(token, channel, queue, no_ack), Reply::Attach(attached)) => {
                 self.pull_attached(token, channel, queue, no_ack, attached);
@@ -339,6 +341,9 @@ impl Connection {
                     let message = delivery_of(taken.deliveries.pop()?)?;
                     Some(Box::new((message, u32::try_from(taken.ready).unwrap_or(u32::MAX))))
                 });
+                if message.is_some() {
+                    self.acks_expected(self.ack_ms_max(None));
+                }
                 self.reply(token, amqp::Reply::Message(message));
             }
             (Waits::Lonely(entry), Reply::DescribeQueues(counts)) => {
@@ -433,6 +438,9 @@ impl Connection {
     /// A declared queue is answered once its topic is there.
     fn look_for_topic(&mut self, token: Token, queue: Arc<Queue>, looks: u32) {
         let entry = self.directory.queue(queue.id);
+        if let Some(entry) = &entry {
+            entry.used(self.now);
+        }
         if let Some(partition) = entry.as_ref().and_then(|entry| entry.partition(self.catalog.as_ref())) {
             return self.ask(Request::DescribeQueues(vec![partition]), Waits::Counts(token));
         }
@@ -472,6 +480,9 @@ impl Connection {
         let Some((partition, entry)) = there else {
             return self.reply(token, amqp::Reply::Refused(unavailable(Unavailable::Busy)));
         };
+        if !matches!(then, Then::Purge) {
+            entry.used(self.now);
+        }
         match then {
             Then::Purge => self.ask(Request::Purge(partition), Waits::Purged(token)),
             Then::Get { channel, no_ack } => {
@@ -514,12 +525,14 @@ impl Connection {
             priority,
             prefetch: if consume.no_ack { 0 } else { consume.deliveries_max },
             credit: Some(WINDOW_MESSAGES),
+            window_bytes: self.settings.consumer_window_bytes,
             settles: consume.no_ack,
             exclusive: consume.exclusive,
             ..ConsumerSpec::default()
         };
         let attach = Attach { queue: partition, consumer };
-        self.ask(Request::Attach(attach), Waits::Attached(token, channel, consume, entry));
+        let ack_ms_max = self.ack_ms_max(settings.timeout_ms.or(entry.settings.consumer_timeout_ms));
+        self.ask(Request::Attach(attach), Waits::Attached(token, channel, consume, entry, ack_ms_max));
     }
 
     fn attached(
@@ -528,13 +541,15 @@ impl Connection {
         channel: ChannelRef,
         consume: Consume,
         entry: Arc<QueueEntry>,
+        ack_ms_max: Option<u64>,
         attached: Result<ConsumerId, AttachError>,
     ) {
         let queue = Named { kind: Kind::Queue, name: entry.queue.name.as_bytes(), vhost: self.vhost_name.as_bytes() };
         let why = match attached {
             Ok(id) => {
                 let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(id)) };
-                open.consumers.insert(consume.consumer, Consumer { id, entry, no_ack: consume.no_ack, owed: 0 });
+                let consumer = Consumer { id, entry, no_ack: consume.no_ack, ack_ms_max, owed: Credit::default() };
+                open.consumers.insert(consume.consumer, consumer);
                 self.consumers.insert(id, (channel, consume.consumer));
                 return self.reply(token, amqp::Reply::Done);
             }

@@ -10,7 +10,7 @@ use crate::operation::Waits;
 use bytestring::ByteString;
 use polylogue_amqp::refusal::{Kind, Named, Refusal};
 use polylogue_amqp::request::{self as amqp, ChannelRef, ConsumerRef, Publish, REPLY_PREFIX};
-use polylogue_api::{ConsumerId, Direct, DirectAddress, Request, Token};
+use polylogue_api::{ConsumerId, Credit, Direct, DirectAddress, Request, Token};
 
 /// What takes a channel's replies.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Replies {
     pub(crate) consumer: ConsumerRef,
     pub(crate) id: ConsumerId,
     /// Replies that came since it was given credit last.
-    pub(crate) owed: u64,
+    pub(crate) owed: Credit,
 }
 
 /// What follows the prefix in an address.
@@ -50,7 +50,7 @@ impl Connection {
         address: DirectAddress,
     ) {
         let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(address.consumer)) };
-        open.replies = Some(Replies { consumer, id: address.consumer, owed: 0 });
+        open.replies = Some(Replies { consumer, id: address.consumer, owed: Credit::default() });
         self.consumers.insert(address.consumer, (channel, consumer));
         self.reply(token, amqp::Reply::ReplyAddress(suffix(address).into()));
     }

@@ -81,7 +81,7 @@ pub enum Request {
     /// A consumer gets no more messages, and keeps those that it holds until it is detached. No reply.
     Stop(ConsumerId),
     /// A consumer may get so many more messages. No reply.
-    Credit(ConsumerId, u64),
+    Credit(ConsumerId, Credit),
     /// Settle, return or keep messages that were handed out.
     Settle(SettleRequest),
     /// Messages for a consumer at once, whatever its credit.

@@ -146,6 +146,8 @@ pub struct ConsumerSpec {
     pub prefetch_bytes: u64,
     /// Messages that it may get before it is given more credit; `Some(0)` for one that only takes.
     pub credit: Option<u64>,
+    /// Bytes that it may get before it is given credit for them, unless one message has more; 0 for any number.
+    pub window_bytes: u64,
     /// How long it holds messages; `None`: until it settles or returns them, or leaves. Milliseconds.
     pub lease_ms: Option<u64>,
     /// Messages are settled when they are handed out.
@@ -174,6 +176,15 @@ pub enum AttachError {
     Unavailable(crate::Unavailable),
 }
 
+/// What a consumer may get beyond what it got before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Credit {
+    /// Messages.
+    pub messages: u64,
+    /// What they took of its window ([`Delivery::weight`]). Bytes.
+    pub bytes: u64,
+}
+
 /// Messages that are handed out: all of one entry, or some of them.
 #[derive(Clone, Debug)]
 pub struct Delivery {
@@ -187,6 +198,8 @@ pub struct Delivery {
     pub count: u32,
     /// What is shown to settle them; of no meaning after a restart.
     pub lease: u64,
+    /// What they take of the consumer's window ([`ConsumerSpec::window_bytes`]), to be given back by [`crate::Request::Credit`]. Bytes.
+    pub weight: u64,
     /// They were handed out before, or may have been.
     pub redelivered: bool,
     /// Times that each of them came back.

@@ -38,6 +38,8 @@ pub struct ShardStatus {
     pub partitions: usize,
     /// Readers that wait for something new.
     pub watches: usize,
+    /// Messages on their way to consumers of queues that have not taken them. Bytes.
+    pub window_bytes: u64,
     /// Proposals without an outcome.
     pub proposals_open: u64,
     /// The journal's counters; none for a memory shard.
@@ -108,6 +110,7 @@ impl Broker {
                 writer_lost: state.lost,
                 partitions: state.partitions.len(),
                 watches: state.watches.len(),
+                window_bytes: state.queues.window_bytes(),
                 proposals_open: state.next_ticket.saturating_sub(state.settled),
                 journal,
                 store,

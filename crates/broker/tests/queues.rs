@@ -227,7 +227,7 @@ fn credit_takes_and_purges() {
     node.publish((0..8).map(|i| message(&[queue], &format!("m{i}"))).collect());
     let consumer = node.attach(queue, ConsumerSpec { credit: Some(1), ..ConsumerSpec::default() }).unwrap();
     assert_eq!(texts(&node.delivered()), ["m0"]);
-    node.start(Request::Credit(consumer, 2));
+    node.start(Request::Credit(consumer, Credit { messages: 2, bytes: 0 }));
     assert_eq!(texts(&node.delivered()), ["m1", "m2"]);
     let taken = node.ask(Request::Take(Take { queue, consumer, messages_max: 2 }));
     let Reply::Take(Ok(taken)) = taken else { panic!("{taken:?}") };
@@ -444,7 +444,7 @@ fn what_is_sent_without_a_queue_reaches_its_consumer_now_or_never() {
     assert_eq!(send(DirectAddress { secret: to.secret ^ 1, ..to }, Some(1)), (false, 0), "somebody guesses");
     assert_eq!(send(to, Some(5 << 20)), (true, 1), "one may be large");
     assert_eq!(send(to, Some(1)), (false, 0), "nobody has taken it yet");
-    node.start(Request::Credit(to.consumer, 1));
+    node.start(Request::Credit(to.consumer, Credit { messages: 1, bytes: 0 }));
     for _ in 0..1_000 {
         let message = Direct { to, bytes: Some(Bytes::from_static(b"x")) };
         let Reply::SendDirect(there) = node.ask_now(Request::SendDirect(vec![message])) else { panic!("no answer") };
@@ -456,4 +456,20 @@ fn what_is_sent_without_a_queue_reaches_its_consumer_now_or_never() {
     node.broker.session_gone(gone);
     let message = Direct { to, bytes: None };
     assert!(matches!(node.ask_now(Request::SendDirect(vec![message])), Reply::SendDirect(there) if there == [false]));
+}
+
+#[test]
+fn a_consumer_that_does_not_read_gets_no_more_bytes_than_its_window() {
+    let world = SimWorld::new(18);
+    let mut node = Node::open(&world, |_| {});
+    let queue = node.queue("q", QueueSettings { early: true, ..QueueSettings::default() });
+    let window = ConsumerSpec { credit: Some(1_000), window_bytes: 10, settles: true, ..ConsumerSpec::default() };
+    let consumer = node.attach(queue, window).unwrap();
+    node.publish((0..5).map(|i| message(&[queue], &format!("four{i}"))).collect());
+    let got = node.delivered();
+    assert_eq!(got.iter().map(|d| d.weight).collect::<Vec<_>>(), [5, 5]);
+    node.start(Request::Credit(consumer, Credit { messages: 1, bytes: got[0].weight }));
+    assert_eq!(texts(&node.delivered()), ["four2"]);
+    node.start(Request::Credit(consumer, Credit { messages: 2, bytes: 10 }));
+    assert_eq!(texts(&node.delivered()), ["four3", "four4"]);
 }

@@ -519,6 +519,12 @@ impl Queue {
         }
     }
 
+    /// Bytes that consumers got and have not taken, by their windows.
+    #[must_use]
+    pub fn window_bytes(&self) -> u64 {
+        self.consumers.iter().fold(0, |bytes, (_, consumer)| consumer.window_used.saturating_add(bytes))
+    }
+
     /// What the queue takes in memory, estimated from the sizes of its parts. Bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

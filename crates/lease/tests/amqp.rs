@@ -369,3 +369,23 @@ fn dead_letters_are_told_as_far_as_there_is_room_for_them() {
     assert_eq!(told(9, 25), []);
     assert!(world.queue.has_dead());
 }
+
+#[test]
+fn a_window_of_bytes_is_given_back_as_it_was_taken() {
+    let mut world = World::new(amqp());
+    let config = ConsumerConfig { permits: Some(100), window_bytes: 50, settles: true, ..ConsumerConfig::default() };
+    let one = world.consumer(1, config);
+    for bytes in [20, 20, 20, 70, 1] {
+        world.message(Entry { bytes, count: 1, ..Entry::default() });
+    }
+    let granted = |world: &mut World, more: u64, bytes| {
+        world.queue.add_permits(one, more, bytes).unwrap();
+        world.grant().iter().map(|grant| (grant.first_offset, grant.count, grant.bytes)).collect::<Vec<_>>()
+    };
+    assert_eq!(granted(&mut world, 0, 0), [(0, 2, 20)], "a third one has no room");
+    assert_eq!(granted(&mut world, 1, 20), [(2, 1, 20)]);
+    assert_eq!(granted(&mut world, 1, 20), [], "what is larger than the window goes alone");
+    assert_eq!(granted(&mut world, 1, 20), [(3, 1, 70)]);
+    assert_eq!(granted(&mut world, 0, 0), []);
+    assert_eq!(granted(&mut world, 1, 70), [(4, 1, 1)]);
+}

@@ -4,9 +4,9 @@
 //! one; the binary itself is [`cli::main`].
 
 pub mod api;
+mod chores;
 pub mod cli;
 pub mod client;
-mod dead_letters;
 pub mod handle;
 pub mod http;
 pub mod net;

@@ -8,7 +8,7 @@ mod descriptors;
 mod threads;
 
 use crate::api::ListenerStatus;
-use crate::dead_letters::{self, DeadMetrics};
+use crate::chores;
 use crate::handle::BrokerHandle;
 use crate::http::{self, App, Entrance, HttpLimits, Ready};
 use crate::net::amqp::AmqpAccept;
@@ -16,7 +16,7 @@ use crate::net::kafka::{KafkaAccept, KafkaShared};
 use crate::net::{AnswerGauge, Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, accept_loop};
 use crate::options::address::{HostPort, Protocol};
 use crate::options::{ListenerConfig, ServerConfig, Setting};
-use polylogue_amqp_gateway::{AmqpMachine, DeadLetters, Directory};
+use polylogue_amqp_gateway::{AmqpMachine, Directory};
 use polylogue_amqp_model::Limits;
 use polylogue_api::{MachineId, StateMachine};
 use polylogue_broker::{Broker, BrokerConfig, ErrorKind};
@@ -149,8 +149,7 @@ fn open_and_serve(
     let started = broker.start().map_err(|e| StartError(e.to_string()));
     let handle: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
     if started.is_ok() {
-        let dead = DeadLetters::new(directory.clone(), handle.catalog());
-        runtime.spawn(dead_letters::run(handle.clone(), dead, DeadMetrics::register(&mut front.registry)));
+        chores::start(runtime.handle(), &handle, &directory, &mut front.registry);
     }
     let accept = AmqpAccept::new(Arc::default(), directory, handle.clone(), env.rng.next_u64());
     let opened = Opened { broker: handle, live, amqp: Arc::new(accept) };

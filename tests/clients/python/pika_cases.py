@@ -1,5 +1,6 @@
 """Cases of AMQP 0-9-1 with pika: HOST:PORT of the amqp listener, and names of cases. See ../README.md."""
 
+import socket
 import sys
 import time
 import traceback
@@ -374,6 +375,61 @@ def reaches(channel, key):
         return True
     except UnroutableError:
         return False
+
+
+def is_there(connection, queue):
+    channel = connection.channel()
+    try:
+        channel.queue_declare(queue, passive=True)
+        channel.close()
+        return True
+    except ChannelClosedByBroker:
+        return False
+
+
+@case
+def queues_that_go_by_themselves(connection):
+    channel = connection.channel()
+    unused, used = fresh("unused"), fresh("used")
+    for queue in (unused, used):
+        channel.queue_declare(queue, arguments={"x-expires": 300})
+    channel.basic_consume(used, print)
+    end = time.monotonic() + 1
+    until("the time is over", lambda: connection.process_data_events(0.02) or time.monotonic() > end)
+    assert not is_there(connection, unused)
+    assert is_there(connection, used), "somebody consumes it"
+    channel.close()
+    end = time.monotonic() + 1
+    until("the time is over", lambda: connection.process_data_events(0.02) or time.monotonic() > end)
+    assert not is_there(connection, used)
+    # A connection that dies without a word takes the last consumer with it.
+    auto = fresh("auto")
+    dying = connect()
+    consumer = dying.channel()
+    consumer.queue_declare(auto, auto_delete=True)
+    consumer.basic_consume(auto, print)
+    assert is_there(connection, auto)
+    dying._impl._transport._sock.shutdown(socket.SHUT_RDWR)
+    until("the queue goes with its consumer", lambda: not is_there(connection, auto))
+
+
+@case
+def late_acknowledgement(connection):
+    channel = connection.channel()
+    queue = fresh("late")
+    arguments = {"x-queue-type": "quorum", "x-consumer-timeout": 500}
+    channel.queue_declare(queue, durable=True, arguments=arguments)
+    channel.confirm_delivery()
+    channel.basic_publish("", queue, b"x")
+    got = []
+    channel.basic_consume(queue, lambda _, method, __, body: got.append(body))
+    text = "delivery acknowledgement on channel 1 timed out. Timeout value used: 500 ms."
+    refused(406, text, channel.start_consuming)
+    assert got == [b"x"]
+    channel = connection.channel()
+    [(method, _, _)] = take(channel, queue, 1)
+    assert method.redelivered
+    channel.queue_delete(queue)
 
 
 @case

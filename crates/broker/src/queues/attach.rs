@@ -6,7 +6,7 @@ use crate::queues::host::Recipient;
 use crate::queues::pump::lease_ms;
 use crate::shard::Shard;
 use crate::sink::{Origin, SessionId};
-use polylogue_api::{Attach, AttachError, ConsumerId, ConsumerSpec, Event, Reply, SettleError, Unavailable};
+use polylogue_api::{Attach, AttachError, ConsumerId, ConsumerSpec, Credit, Event, Reply, SettleError, Unavailable};
 use polylogue_lease::{ConsumerConfig, LeaseError, Return};
 use polylogue_types::{Map, PartitionId};
 use std::sync::Arc;
@@ -61,6 +61,7 @@ fn consumer_config(spec: &ConsumerSpec) -> ConsumerConfig {
         prefetch: spec.prefetch,
         prefetch_bytes: spec.prefetch_bytes,
         permits: spec.credit,
+        window_bytes: spec.window_bytes,
         lease_ms: spec.lease_ms,
         settles: spec.settles,
         exclusive: spec.exclusive,
@@ -184,16 +185,16 @@ impl Inner {
         }
     }
 
-    pub(crate) fn credit(&self, session: SessionId, consumer: ConsumerId, more: u64) {
+    pub(crate) fn credit(&self, session: SessionId, consumer: ConsumerId, more: Credit) {
         let Some(queue) = self.consumers.lock().queue(consumer.0, session) else {
-            return self.directs.lock().credit(consumer, session, more);
+            return self.directs.lock().credit(consumer, session, more.messages);
         };
         let Some(shard) = self.partition_shard(queue) else { return };
         {
             let mut state = shard.state.lock();
             if let Some(host) = state.queues.hosts.get_mut(&queue) {
                 // One that went with its writer comes back without what it had.
-                let _ = host.lease.add_permits(polylogue_lease::ConsumerId(consumer.0), more);
+                let _ = host.lease.add_permits(polylogue_lease::ConsumerId(consumer.0), more.messages, more.bytes);
             }
             state.queues.touch(queue);
         }

@@ -12,7 +12,7 @@ use polylogue_api::{DeadFate, DeadMessage, DeadOutcome, DeadReason, Event};
 use polylogue_lease::Reason;
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::store::{EntryAt, Lookup};
-use polylogue_types::{Map, Offset, PartitionId};
+use polylogue_types::{Map, Offset, PartitionId, Set};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use std::sync::Arc;
 const QUEUE_MESSAGES_MAX: u64 = 256;
 /// Of all queues together.
 const MESSAGES_MAX: u64 = 4_096;
-/// Their bytes, but for one message.
-const BYTES_MAX: u64 = 32 << 20;
+/// Their bytes, but for one message: they are not to fill the log's queue for everybody.
+const BYTES_MAX: u64 = 4 << 20;
 /// Bytes that one queue tells of at once, but for one message.
-const BATCH_BYTES_MAX: u64 = 4 << 20;
+const BATCH_BYTES_MAX: u64 = 1 << 20;
 /// When dead messages that the disk did not give are read again. Milliseconds.
 const READ_AGAIN_MS: u64 = 1_000;
 
@@ -35,8 +35,9 @@ pub(crate) struct Mover {
     told: Map<(PartitionId, u64), u64>,
     of_queue: Map<PartitionId, u64>,
     bytes: u64,
-    /// Queues that found no room, each once.
+    /// Queues that found no room, each once, in the order in which they came.
     waiting: VecDeque<PartitionId>,
+    waits: Set<PartitionId>,
 }
 
 /// Messages of a queue that are dead, on their way to whoever moves them.
@@ -59,10 +60,19 @@ impl Mover {
             return Some((sink.clone(), messages, bytes));
         }
         // One that has messages on their way is looked at when they are answered.
-        if of_queue > 0 && !self.waiting.contains(&queue) {
+        if of_queue > 0 && self.waits.insert(queue) {
             self.waiting.push_back(queue);
         }
         None
+    }
+
+    /// The queues whose turn it is after so many messages were answered.
+    fn take_waiting(&mut self, answered: usize) -> Vec<PartitionId> {
+        // When nothing is on its way any more nobody else would look at the others.
+        let count = if self.told.is_empty() { self.waiting.len() } else { answered.min(self.waiting.len()) };
+        let queues: Vec<_> = self.waiting.drain(..count).collect();
+        queues.iter().for_each(|queue| _ = self.waits.remove(queue));
+        queues
     }
 
     fn note(&mut self, queue: PartitionId, offset: u64, bytes: u64) {
@@ -237,7 +247,7 @@ impl Inner {
                 None => _ = self.mover.lock().answered(outcome.queue, outcome.offset.0),
             }
         }
-        let waiting = std::mem::take(&mut self.mover.lock().waiting);
+        let waiting = self.mover.lock().take_waiting(outcomes.len());
         for queue in waiting {
             if let Some(shard) = self.partition_shard(queue) {
                 shard.state.lock().queues.touch(queue);

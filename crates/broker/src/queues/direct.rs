@@ -90,6 +90,7 @@ impl Directs {
             first: at,
             count: 1,
             lease: 0,
+            weight: 0,
             redelivered: false,
             returned: 0,
             failed: 0,

@@ -326,6 +326,11 @@ impl Queues {
         }
     }
 
+    /// Bytes on their way to consumers that have not taken them, by their windows.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        self.hosts.values().map(|host| host.lease.window_bytes()).sum()
+    }
+
     /// Whether there is something to hand out, to record or to answer.
     pub(crate) fn has_work(&self) -> bool {
         !self.due.is_empty() || !self.answered.is_empty()

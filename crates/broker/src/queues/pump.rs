@@ -38,13 +38,14 @@ struct Wanted {
 
 impl Wanted {
     fn delivery(&self, queue: PartitionId, entry: u64, bytes: Bytes) -> Delivery {
-        let Grant { consumer, tally, redelivered, lease, .. } = self.grant;
+        let Grant { consumer, tally, redelivered, lease, bytes: bytes_each, .. } = self.grant;
         Delivery {
             consumer: ConsumerId(consumer.0),
             queue,
             first: Offset(self.offset),
             count: 1,
             lease: lease.0,
+            weight: u64::from(bytes_each),
             redelivered,
             returned: tally.returned,
             failed: tally.failed,
@@ -245,6 +246,8 @@ impl Shard {
     fn give_back(&self, queue: PartitionId, wanted: &Wanted, gone: bool) {
         let mut state = self.state.lock();
         let Some(host) = state.queues.hosts.get_mut(&queue) else { return };
+        // What nobody receives gives nothing back.
+        let _ = host.lease.add_permits(wanted.grant.consumer, 1, u64::from(wanted.grant.bytes));
         // It may have come back by itself meanwhile.
         let _ = if gone {
             host.lease.settle(wanted.offset, 1, By::Anyone, 0)

@@ -68,6 +68,11 @@ fn figures(broker: &Broker) -> Vec<Figure> {
     all.gauge("disk_full", "Whether messages are refused for want of disk space", u64::from(broker.is_disk_full()));
     for shard in &shards {
         all.gauge("watches", "Readers that wait for new messages", shard.watches as u64);
+        all.gauge(
+            "consumer_window_bytes",
+            "Bytes of messages that consumers of queues were handed and have not taken",
+            shard.window_bytes,
+        );
         all.gauge("proposals_open", "Writes whose outcome is not known yet", shard.proposals_open);
         all.gauge("writers_lost", "Journals whose writer was lost", u64::from(shard.writer_lost));
         if let Some(journal) = &shard.journal {
