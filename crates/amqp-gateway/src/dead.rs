@@ -34,6 +34,8 @@ use std::sync::Arc;
 const RETRY_MS_MIN: u64 = 50;
 /// The longest wait between two tries. Milliseconds.
 const RETRY_MS_MAX: u64 = 5_000;
+/// Queues to which a message that must not get lost is published one by one, at the most; with more of them a queue may get it twice.
+const SEPARATE_MAX: usize = 16;
 /// Messages that are in some of their queues and not in others, at the most: of more it is forgotten which have them.
 const PARTIAL_MAX: usize = 10_000;
 
@@ -192,7 +194,7 @@ impl DeadLetters {
             messages.push(PublishMessage { queues, ..message.clone() });
             moving.open += 1;
         };
-        if moving.sure {
+        if moving.sure && message.queues.len() <= SEPARATE_MAX {
             message.queues.iter().for_each(|target| publish(vec![*target]));
         } else if !message.queues.is_empty() {
             publish(message.queues.clone());

@@ -3,11 +3,17 @@
 use crate::connection::Connection;
 use crate::directory::QueueEntry;
 use crate::message::{Stored, open};
-use polylogue_amqp::codec::ShortStr;
+use bytes::Bytes;
+use polylogue_amqp::codec::{BasicProperties, ShortStr, Table, TableBuilder, Value};
 use polylogue_amqp::request::{self as amqp, ChannelRef, ConsumerRef, NO_CONSUMER, Place, Run, Verdict};
+use polylogue_amqp_model::QueueKind;
 use polylogue_api::{ConsumerId, Credit, Delivery, Holder, Request, Settle, SettleRequest, Settlement};
 use polylogue_types::{Offset, PartitionId};
 use std::sync::Arc;
+
+/// How often a message failed, and how often it came back: headers of messages of quorum queues that come again.
+const DELIVERY_COUNT: &str = "x-delivery-count";
+const ACQUIRED_COUNT: &str = "x-acquired-count";
 
 /// Messages that a consumer may have on their way to its socket.
 pub(crate) const WINDOW_MESSAGES: u64 = 1_000;
@@ -32,9 +38,24 @@ struct Outgoing {
     weight: u64,
 }
 
+/// The properties of a message that comes again, with how often it did: quorum queues tell their consumers.
+fn with_counts(properties: &Bytes, delivery: &Delivery) -> Option<Bytes> {
+    let mut basic = BasicProperties::decode(properties).ok()?;
+    let headers = basic.headers.take().unwrap_or(Table::EMPTY).without(DELIVERY_COUNT).without(ACQUIRED_COUNT);
+    let counts = TableBuilder::new()
+        .with(ACQUIRED_COUNT, Value::I64(delivery.returned.into()))
+        .with(DELIVERY_COUNT, Value::I64(delivery.failed.into()))
+        .build();
+    basic.headers = Table::new([&headers.raw()[..], counts.raw()].concat().into()).ok();
+    Some(basic.encode())
+}
+
 /// A delivery in the words of the session. `None` for what is no message of AMQP.
-pub(crate) fn delivery_of(delivery: Delivery) -> Option<amqp::Delivery> {
-    let Stored { exchange, routing_key, properties, body, .. } = open(&delivery.bytes)?;
+pub(crate) fn delivery_of(delivery: Delivery, kind: Option<QueueKind>) -> Option<amqp::Delivery> {
+    let Stored { exchange, routing_key, mut properties, body, .. } = open(&delivery.bytes)?;
+    if kind == Some(QueueKind::Quorum) && delivery.returned > 0 {
+        properties = with_counts(&properties, &delivery).unwrap_or(properties);
+    }
     Some(amqp::Delivery {
         place: Place { queue: delivery.queue.0, at: delivery.first.0 },
         redelivered: delivery.redelivered,
@@ -53,7 +74,9 @@ impl Connection {
             let Some((channel, consumer)) = self.consumers.get(&delivery.consumer).copied() else { continue };
             let (queue, first, by) = (delivery.queue, delivery.first, Holder::Consumer(delivery.consumer));
             let weight = delivery.weight;
-            let Some(message) = delivery_of(delivery) else {
+            let open = self.channels.get(&channel).and_then(|open| open.consumers.get(&consumer));
+            let kind = open.map(|consumer| consumer.entry.queue.kind);
+            let Some(message) = delivery_of(delivery, kind) else {
                 // Nobody could read it, this time or another.
                 self.settle_quietly(Settlement { queue, first, count: 1, by, how: Settle::Accept });
                 self.owe(channel, consumer, Credit { messages: 1, bytes: weight });

@@ -53,8 +53,8 @@ pub(crate) enum Waits {
     Purged(Token),
     /// With how long it may take to acknowledge.
     Attached(Token, ChannelRef, Consume, Arc<QueueEntry>, Option<u64>),
-    PullAttached(Token, ChannelRef, PartitionId, bool),
-    Taken(Token),
+    PullAttached(Token, ChannelRef, PartitionId, bool, QueueKind),
+    Taken(Token, QueueKind),
     /// An auto-delete queue that may have lost its last consumer.
     Lonely(Arc<QueueEntry>),
     CommitPublished(Token, ChannelRef, Vec<(amqp::Verdict, Vec<amqp::Run>)>),
@@ -333,12 +333,12 @@ impl Connection {
             (Waits::Attached(token, channel, consume, entry, ack_ms_max), Reply::Attach(attached)) => {
                 self.attached(token, channel, consume, entry, ack_ms_max, attached);
             }
-            (Waits::PullAttached(token, channel, queue, no_ack), Reply::Attach(attached)) => {
-                self.pull_attached(token, channel, queue, no_ack, attached);
+            (Waits::PullAttached(token, channel, queue, no_ack, kind), Reply::Attach(attached)) => {
+                self.pull_attached(token, channel, queue, no_ack, kind, attached);
             }
-            (Waits::Taken(token), Reply::Take(taken)) => {
+            (Waits::Taken(token, kind), Reply::Take(taken)) => {
                 let message = taken.ok().and_then(|mut taken| {
-                    let message = delivery_of(taken.deliveries.pop()?)?;
+                    let message = delivery_of(taken.deliveries.pop()?, Some(kind))?;
                     Some(Box::new((message, u32::try_from(taken.ready).unwrap_or(u32::MAX))))
                 });
                 if message.is_some() {
@@ -420,7 +420,7 @@ impl Connection {
             | Waits::Purged(token)
             | Waits::Attached(token, ..)
             | Waits::PullAttached(token, ..)
-            | Waits::Taken(token)
+            | Waits::Taken(token, _)
             | Waits::CommitPublished(token, ..)
             | Waits::Replies(token, ..)
             | Waits::ReplyLooked(token, _)
@@ -488,11 +488,14 @@ impl Connection {
             Then::Get { channel, no_ack } => {
                 let known = self.channels.get(&channel).and_then(|open| open.pulls.get(&(partition, no_ack)).copied());
                 match known {
-                    Some(consumer) => self.take(token, partition, consumer),
+                    Some(consumer) => self.take(token, partition, consumer, queue.kind),
                     None => {
                         let consumer = ConsumerSpec { credit: Some(0), settles: no_ack, ..ConsumerSpec::default() };
                         let attach = Attach { queue: partition, consumer };
-                        self.ask(Request::Attach(attach), Waits::PullAttached(token, channel, partition, no_ack));
+                        self.ask(
+                            Request::Attach(attach),
+                            Waits::PullAttached(token, channel, partition, no_ack, queue.kind),
+                        );
                     }
                 }
             }
@@ -566,6 +569,7 @@ impl Connection {
         channel: ChannelRef,
         queue: PartitionId,
         no_ack: bool,
+        kind: QueueKind,
         attached: Result<ConsumerId, AttachError>,
     ) {
         match attached {
@@ -573,15 +577,15 @@ impl Connection {
                 let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(id)) };
                 open.pulls.insert((queue, no_ack), id);
                 self.consumers.insert(id, (channel, NO_CONSUMER));
-                self.take(token, queue, id);
+                self.take(token, queue, id, kind);
             }
             Err(AttachError::Unavailable(why)) => self.reply(token, amqp::Reply::Refused(unavailable(why))),
             Err(_) => self.reply(token, amqp::Reply::Message(None)),
         }
     }
 
-    fn take(&mut self, token: Token, queue: PartitionId, consumer: ConsumerId) {
-        self.ask(Request::Take(Take { queue, consumer, messages_max: 1 }), Waits::Taken(token));
+    fn take(&mut self, token: Token, queue: PartitionId, consumer: ConsumerId, kind: QueueKind) {
+        self.ask(Request::Take(Take { queue, consumer, messages_max: 1 }), Waits::Taken(token, kind));
     }
 
     fn commit_settles(

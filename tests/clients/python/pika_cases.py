@@ -260,13 +260,15 @@ def delivery_limit(connection):
     }
     channel.queue_declare(work, durable=True, arguments=arguments)
     channel.basic_publish("", work, b"poison")
-    for _ in range(3):
-        method, _, body = channel.basic_get(work)
+    for failed in range(3):
+        method, properties, body = channel.basic_get(work)
         assert body == b"poison"
+        assert (properties.headers or {}).get("x-delivery-count", 0) == failed, properties
         channel.basic_reject(method.delivery_tag, requeue=True)
     assert channel.basic_get(work) == (None, None, None), "two redeliveries and no more"
     [(_, properties, _)] = take(channel, grave, 1)
     assert (death(properties)["reason"], death(properties)["queue"]) == ("delivery_limit", work)
+    assert "x-delivery-count" not in properties.headers, "it never failed in this queue"
     for queue in (work, grave):
         channel.queue_delete(queue)
 
