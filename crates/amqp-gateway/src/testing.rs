@@ -43,6 +43,9 @@ impl Catalog for Topics {
     fn settings_scopes(&self) -> Vec<SettingsScope> {
         Vec::new()
     }
+    fn version(&self) -> u64 {
+        0
+    }
 }
 
 fn partition(queue: QueueId) -> PartitionId {

@@ -48,6 +48,10 @@ pub enum Request {
     Watch(WatchRequest),
     /// Forget a watch. No reply, and no event afterwards.
     Unwatch(Token),
+    /// Ask which partitions of a followed set have changed.
+    Follow(FollowRequest),
+    /// Forget a followed set, by its number. No reply.
+    Unfollow(u64),
     /// Find offsets by position or time.
     FindOffsets(Vec<FindOffset>),
     /// Where leader epochs end (KIP-101, KIP-320).
@@ -109,6 +113,8 @@ pub enum Reply {
     Append(Vec<Result<Appended, AppendError>>),
     /// To [`Request::Read`]: one result a part, in the same order.
     Read(Vec<Result<ReadData, ReadError>>),
+    /// To [`Request::Follow`]: what went past its high watermark or log start, or is gone, since this was asked last. Comes at once.
+    Follow(Vec<PartitionId>),
     /// To [`Request::FindOffsets`]: in the same order.
     FindOffsets(Vec<Result<FoundOffset, ReadError>>),
     /// To [`Request::EpochEnds`]: in the same order.
@@ -154,7 +160,7 @@ pub enum Reply {
 /// What the broker says unasked (or, for a watch, later).
 #[derive(Debug)]
 pub enum Event {
-    /// A watched partition went past the offset that the watcher had seen, or is gone.
+    /// A watched partition went past the offset that the watcher had seen, or is gone, or something changed in a watched set.
     Changed(Token),
     /// Messages for consumers of this session, in the order of each queue.
     Deliver(Vec<Delivery>),

@@ -138,6 +138,21 @@ pub enum ReadError {
 pub struct WatchRequest {
     /// Partitions and the high watermark that the watcher has seen of each.
     pub seen: Vec<(PartitionId, Offset)>,
+    /// A set that the session follows: something of it has changed since it was asked last.
+    pub followed: Option<u64>,
+}
+
+/// See [`crate::Request::Follow`]. Whoever reads thousands of partitions, of which few change between two reads, follows them
+/// instead of looking at each.
+#[derive(Clone, Debug, Default)]
+pub struct FollowRequest {
+    /// Names the set among those of the session, which chooses it. The first request of that number begins it.
+    pub set: u64,
+    /// Belong to the set from now on; one that does already stays as it is. One that is not there is not taken in, and counts as
+    /// changed.
+    pub add: Vec<PartitionId>,
+    /// Belong to it no longer.
+    pub remove: Vec<PartitionId>,
 }
 
 /// One question for an offset.

@@ -17,8 +17,8 @@ use crate::tuning::Tunables;
 use parking_lot::{Condvar, Mutex, RwLock};
 use polylogue_api::machine::Command;
 use polylogue_api::{
-    AppendEntry, AppendError, AppendRequest, Catalog, CreateTopics, EpochEnd, EpochEndQuery, MachineId, Now, ReadError,
-    Reply, Request, Token, TopicError, Unavailable, WatchRequest,
+    AppendEntry, AppendError, AppendRequest, Catalog, CreateTopics, EpochEnd, EpochEndQuery, FollowRequest, MachineId,
+    Now, ReadError, Reply, Request, Token, TopicError, Unavailable, WatchRequest,
 };
 use polylogue_env::{Env, JoinTask};
 use polylogue_meta::{MetaCommand, SharedCatalog};
@@ -106,6 +106,8 @@ impl Broker {
             Request::Read(request) => Inner::read(&self.inner, origin, request),
             Request::Watch(request) => self.inner.watch(origin, request),
             Request::Unwatch(watched) => self.inner.unwatch(session, watched),
+            Request::Follow(request) => self.inner.follow(origin, &request),
+            Request::Unfollow(set) => self.inner.unfollow(session, set),
             Request::FindOffsets(queries) => Inner::find_offsets(&self.inner, origin, queries),
             Request::EpochEnds(queries) => {
                 let ends = queries.iter().map(|q| self.inner.epoch_end(*q)).collect();
@@ -169,8 +171,9 @@ impl Broker {
         inner.mover.lock().gone(session);
         inner.directs.lock().gone(session);
         for shard in inner.all_shards() {
-            let ShardState { watches, partitions, .. } = &mut *shard.state.lock();
+            let ShardState { watches, follows, partitions, .. } = &mut *shard.state.lock();
             watches.remove_session(partitions, session.0);
+            follows.remove_session(partitions, session.0);
         }
         let mut outbox = Outbox::new();
         if let Ok(shard) = inner.shard(inner.meta_shard) {
@@ -360,12 +363,14 @@ impl Inner {
     fn watch(&self, origin: Origin, request: WatchRequest) {
         // Partitions of several shards: the watch is registered in each, and the first event ends it for the session,
         // which then unwatches. One watcher may so hear twice; sessions ignore tokens that they have forgotten.
-        let waits = self.watched_by_shard(request.seen).is_some_and(|by_shard| {
-            by_shard.into_iter().all(|(shard, seen)| {
-                let ShardState { watches, partitions, .. } = &mut *shard.state.lock();
-                watches.add(partitions, origin.clone(), seen)
-            })
-        });
+        let followed = |set: u64| self.wait_for_set(&origin, set);
+        let waits = request.followed.is_none_or(followed)
+            && self.watched_by_shard(request.seen).is_some_and(|by_shard| {
+                by_shard.into_iter().all(|(shard, seen)| {
+                    let ShardState { watches, partitions, .. } = &mut *shard.state.lock();
+                    watches.add(partitions, origin.clone(), seen)
+                })
+            });
         if !waits {
             self.unwatch(origin.session, origin.token);
             origin.sink.event(polylogue_api::Event::Changed(origin.token));
@@ -393,8 +398,51 @@ impl Inner {
 
     fn unwatch(&self, session: SessionId, token: Token) {
         for shard in self.all_shards() {
-            let ShardState { watches, partitions, .. } = &mut *shard.state.lock();
+            let ShardState { watches, follows, partitions, .. } = &mut *shard.state.lock();
             watches.remove(partitions, (session.0, token));
+            follows.unwatch((session.0, token));
+        }
+    }
+
+    /// Tells of the next change in a followed set, unless there has been one.
+    fn wait_for_set(&self, origin: &Origin, set: u64) -> bool {
+        let waits = |shard: &Arc<Shard>| shard.state.lock().follows.wait((origin.session.0, set), origin.clone());
+        self.all_shards().iter().all(waits)
+    }
+
+    /// Changes a followed set, and tells what has changed in it.
+    fn follow(&self, origin: Origin, request: &FollowRequest) {
+        let key = (origin.session.0, request.set);
+        let mut changed = Vec::new();
+        let mut by_shard: Vec<(Arc<Shard>, Vec<PartitionId>)> = Vec::new();
+        if !request.add.is_empty() {
+            let routes = self.routes.read();
+            for add in &request.add {
+                let Some(shard) = routes.get(add) else {
+                    changed.push(*add);
+                    continue;
+                };
+                match by_shard.iter_mut().find(|(other, _)| Arc::ptr_eq(other, shard)) {
+                    Some((_, part)) => part.push(*add),
+                    None => by_shard.push((shard.clone(), vec![*add])),
+                }
+            }
+        }
+        for shard in self.all_shards() {
+            let ShardState { follows, partitions, .. } = &mut *shard.state.lock();
+            // one that was found anew may be in both
+            follows.leave(partitions, key, &request.remove);
+            let add = by_shard.iter().find(|(other, _)| Arc::ptr_eq(other, &shard));
+            add.into_iter().for_each(|(_, add)| follows.add(partitions, key, add));
+            follows.take(partitions, key, &mut changed);
+        }
+        origin.reply(Reply::Follow(changed));
+    }
+
+    fn unfollow(&self, session: SessionId, set: u64) {
+        for shard in self.all_shards() {
+            let ShardState { follows, partitions, .. } = &mut *shard.state.lock();
+            follows.remove(partitions, (session.0, set));
         }
     }
 

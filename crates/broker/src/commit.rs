@@ -134,7 +134,7 @@ impl Inner {
         }
         // A frame has its entries by partition, the broker's own first; what is said of a message comes after the message.
         for entry in frame.entries.iter().filter(|entry| entry.envelope.partition == BROKER_PARTITION) {
-            apply_record(store, state, &frame.native(entry))
+            apply_record(store, state, &frame.native(entry), fired)
                 .map_err(|e| format!("shard {shard} index {}: {e}", frame.index))?;
         }
         if frame.kind == Kind::SegmentCut
@@ -271,8 +271,9 @@ impl Inner {
         for (id, _) in topic.placement() {
             let Some(shard) = self.routes.write().remove(&id) else { continue };
             let mut state = shard.state.lock();
-            let ShardState { partitions, watches, removed, .. } = &mut *state;
-            if let Some(gone) = partitions.remove(&id) {
+            let ShardState { partitions, watches, follows, removed, .. } = &mut *state;
+            if let Some(mut gone) = partitions.remove(&id) {
+                follows.gone(&mut gone, &mut fired);
                 watches.gone(partitions, gone, &mut fired);
             }
             removed.push(id);
@@ -289,7 +290,7 @@ impl Inner {
 }
 
 /// Applies a record of the broker itself.
-fn apply_record(store: &ShardStore, state: &mut ShardState, record: &Bytes) -> Result<(), String> {
+fn apply_record(store: &ShardStore, state: &mut ShardState, record: &Bytes, fired: &mut Fired) -> Result<(), String> {
     let (partition, first) = match BrokerRecord::decode(record).map_err(|e| e.to_string())? {
         BrokerRecord::LogStart { partition, offset } => (partition, Some(offset)),
         BrokerRecord::Queue { partition, record } => {
@@ -302,6 +303,7 @@ fn apply_record(store: &ShardStore, state: &mut ShardState, record: &Bytes) -> R
     if let Some((p, first)) = state.partitions.get_mut(&partition).zip(first) {
         p.trim(first);
         let log_start = p.log_start;
+        state.follows.changed(p, fired);
         store.trim(partition, log_start);
     }
     Ok(())

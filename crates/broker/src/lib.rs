@@ -22,6 +22,7 @@ mod commit;
 mod config;
 mod datadir;
 mod error;
+mod follow;
 mod machines;
 mod names;
 mod open;

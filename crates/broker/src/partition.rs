@@ -1,5 +1,6 @@
 //! One partition's tail and applied state.
 
+use crate::follow::Followers;
 use crate::producers::Producers;
 use crate::watch::Watchers;
 use polylogue_api::TopicConfig;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 /// (`LeaderEpochFileCache.endOffsetFor`).
 const EPOCHS_MAX: usize = 64;
 
-/// Tail: `next_*` and the unapplied end of `producers`. Soft: `watchers`. Applied: everything else. Tail and applied meet at
+/// Tail: `next_*` and the unapplied end of `producers`. Soft: `watchers`, `followers`. Applied: everything else. Tail and applied meet at
 /// `high_watermark`: everything below is committed.
 #[derive(Debug)]
 pub(crate) struct Partition {
@@ -36,6 +37,7 @@ pub(crate) struct Partition {
     pub(crate) gap_allowed: bool,
     // soft
     pub(crate) watchers: Watchers,
+    pub(crate) followers: Followers,
 }
 
 impl Partition {
@@ -54,6 +56,7 @@ impl Partition {
             dirty: false,
             gap_allowed: false,
             watchers: Watchers::default(),
+            followers: Followers::default(),
         }
     }
 

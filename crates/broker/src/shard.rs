@@ -4,6 +4,7 @@
 //! under the state lock, because the order in which offsets are given out must be the order in the log, and it
 //! never blocks.
 
+use crate::follow::Follows;
 use crate::partition::Partition;
 use crate::pending::{PendingAppend, PendingPublish, PendingTrim};
 use crate::producers::{NewBatch, Verdict};
@@ -67,6 +68,7 @@ pub(crate) struct ShardState {
     pub(crate) partitions: Map<PartitionId, Partition>,
     pub(crate) queues: Queues,
     pub(crate) watches: Watches,
+    pub(crate) follows: Follows,
     pub(crate) parked: VecDeque<(u64, Parked)>,
     pub(crate) next_ticket: u64,
     /// All tickets below this one have their outcome.
@@ -287,6 +289,7 @@ impl Shard {
             partition.next_offset = partition.high_watermark;
             partition.next_ordinal = partition.applied_ordinal;
         }
+        state.follows.changed(partition, fired);
         let due = partition.watchers.take_passed(partition.high_watermark);
         state.watches.fire(&mut state.partitions, due, fired);
         Ok(())

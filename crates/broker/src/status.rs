@@ -40,6 +40,8 @@ pub struct ShardStatus {
     pub watches: usize,
     /// Messages on their way to consumers of queues that have not taken them. Bytes.
     pub window_bytes: u64,
+    /// Partitions that readers of many follow, counted once for each of these.
+    pub followed: usize,
     /// Proposals without an outcome.
     pub proposals_open: u64,
     /// The journal's counters; none for a memory shard.
@@ -111,6 +113,7 @@ impl Broker {
                 partitions: state.partitions.len(),
                 watches: state.watches.len(),
                 window_bytes: state.queues.window_bytes(),
+                followed: state.follows.len(),
                 proposals_open: state.next_ticket.saturating_sub(state.settled),
                 journal,
                 store,

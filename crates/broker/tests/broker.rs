@@ -93,12 +93,12 @@ fn a_watch_fires_when_its_partition_grows_and_not_before() {
     let world = SimWorld::new(5);
     let mut node = Node::open(&world, |_| {});
     let a = node.create("t", 1, TopicConfig::default()).partitions[0].id;
-    let watch = node.start(Request::Watch(WatchRequest { seen: vec![(a, Offset(0))] }));
+    let watch = node.start(Request::Watch(WatchRequest { seen: vec![(a, Offset(0))], followed: None }));
     node.drive();
     assert!(node.client.events.lock().is_empty());
     node.append(entry(a, "x")).unwrap();
     assert_eq!(*node.client.events.lock(), [watch]);
-    let late = node.start(Request::Watch(WatchRequest { seen: vec![(a, Offset(0))] }));
+    let late = node.start(Request::Watch(WatchRequest { seen: vec![(a, Offset(0))], followed: None }));
     assert_eq!(*node.client.events.lock(), [watch, late], "what has happened already is told at once");
 }
 

@@ -107,7 +107,7 @@ fn a_watch_over_shards_fires_for_each_of_them_and_is_called_off_in_all() {
     let watches = |node: &Node| node.broker.shards().iter().map(|shard| shard.watches).sum::<usize>();
     let seen = |high_watermark: u64| {
         let seen = |(number, id): (usize, &PartitionId)| (*id, Offset(if number == 7 { high_watermark } else { 0 }));
-        Request::Watch(WatchRequest { seen: all.iter().enumerate().map(seen).collect() })
+        Request::Watch(WatchRequest { seen: all.iter().enumerate().map(seen).collect(), followed: None })
     };
     let late = node.start(seen(0));
     assert_eq!(*node.client.events.lock(), [late], "number 7 is past it");
@@ -131,12 +131,59 @@ fn who_watches_a_topic_that_is_deleted_is_told_once() {
     let mut node = Node::open(&world, |_| {});
     let all = mixed(&mut node, &[]);
     let disk: Vec<_> = all.iter().step_by(2).map(|id| (*id, Offset(0))).collect();
-    let watch = node.start(Request::Watch(WatchRequest { seen: disk.clone() }));
+    let watch = node.start(Request::Watch(WatchRequest { seen: disk.clone(), followed: None }));
     let delete = DeleteTopics { topics: vec![TopicRef::Name("disk".into())] };
     let Reply::DeleteTopics(results) = node.ask(Request::DeleteTopics(delete)) else { panic!() };
     assert!(results[0].is_ok());
     assert_eq!(*node.client.events.lock(), [watch]);
-    let late = node.start(Request::Watch(WatchRequest { seen: disk }));
+    let late = node.start(Request::Watch(WatchRequest { seen: disk, followed: None }));
     assert_eq!(*node.client.events.lock(), [watch, late]);
     assert_eq!(node.broker.shards().iter().map(|shard| shard.watches).sum::<usize>(), 0);
+}
+
+#[test]
+fn a_followed_set_tells_what_changed_over_shards() {
+    let world = SimWorld::new(5);
+    let mut node = Node::open(&world, |_| {});
+    let all = mixed(&mut node, &[]);
+    let followed = |node: &Node| node.broker.shards().iter().map(|shard| shard.followed).sum::<usize>();
+    let follow = |node: &mut Node, add: &[PartitionId], remove: &[PartitionId]| {
+        let request = FollowRequest { set: 9, add: add.to_vec(), remove: remove.to_vec() };
+        let Reply::Follow(mut changed) = node.ask(Request::Follow(request)) else { panic!() };
+        changed.sort_unstable();
+        changed
+    };
+    let wait = || Request::Watch(WatchRequest { seen: Vec::new(), followed: Some(9) });
+    let missing = PartitionId(77_000);
+    assert_eq!(follow(&mut node, &[all[400], all[401], missing], &[]), [missing]);
+    assert_eq!(followed(&node), 2);
+    let first = node.start(wait());
+    node.append(entry(all[402], "not followed")).unwrap();
+    assert!(node.client.events.lock().is_empty());
+    node.append(entry(all[400], "x")).unwrap();
+    assert_eq!(*node.client.events.lock(), [first]);
+    node.append(entry(all[401], "x")).unwrap();
+    node.append(entry(all[400], "x")).unwrap();
+    node.start(Request::Unwatch(first));
+    let mut changed = [all[400], all[401]];
+    changed.sort_unstable();
+    assert_eq!(follow(&mut node, &[all[400]], &[]), changed);
+    // what changed between the question and the watch is not lost
+    node.append(entry(all[401], "y")).unwrap();
+    let second = node.start(wait());
+    assert!(node.client.events.lock().contains(&second));
+    node.start(Request::Unwatch(second));
+    assert_eq!(follow(&mut node, &[], &[all[401]]), [all[401]]);
+    node.append(entry(all[401], "y")).unwrap();
+    assert_eq!(follow(&mut node, &[], &[]), []);
+    // a new log start and a deletion are changes too
+    let trim = vec![TrimPartition { partition: all[400], first: None }];
+    let Reply::TrimPartitions(_) = node.ask(Request::TrimPartitions(trim)) else { panic!() };
+    assert_eq!(follow(&mut node, &[], &[]), [all[400]]);
+    let last = node.start(wait());
+    node.ask(Request::DeleteTopics(DeleteTopics { topics: vec![TopicRef::Name("disk".into())] }));
+    assert!(node.client.events.lock().contains(&last));
+    assert_eq!((follow(&mut node, &[], &[]), followed(&node)), (vec![all[400]], 0));
+    node.start(Request::Unfollow(9));
+    assert_eq!(follow(&mut node, &[], &[]), []);
 }

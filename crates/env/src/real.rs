@@ -1,7 +1,10 @@
 //! The real operating system, through the C library.
 
+mod freeing;
+
 use crate::error::annotate;
 use crate::{Clock, DIRECT_BYTES, DirLock, Disk, DiskFile, Fatal, JoinTask, OpenMode, Rng, Tasks, sys};
+use freeing::Freeing;
 use polylogue_types::{RangeSource, TimestampMs};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -23,13 +26,22 @@ const STAT_BLOCK_BYTES: u64 = 512;
 
 /// The file system of this machine.
 #[derive(Debug, Default)]
-pub struct RealDisk {}
+pub struct RealDisk {
+    freeing: Arc<Freeing>,
+}
+
+impl RealDisk {
+    fn file(&self, file: File, path: &Path) -> Arc<dyn DiskFile> {
+        self.freeing.opened(&file);
+        Arc::new(RealFile { file, path: path.to_owned(), once: OnceLock::new(), freeing: self.freeing.clone() })
+    }
+}
 
 impl Disk for RealDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         if mode == OpenMode::Direct {
             let file = open_direct(path).map_err(|e| on_path(e, "open", path))?;
-            return Ok(Arc::new(RealFile { file, path: path.to_owned(), once: OnceLock::new() }));
+            return Ok(self.file(file, path));
         }
         let mut options = OpenOptions::new();
         options.read(true);
@@ -45,7 +57,7 @@ impl Disk for RealDisk {
             OpenMode::Read | OpenMode::Direct => "open",
         };
         let file = options.open(path).map_err(|e| on_path(e, what, path))?;
-        Ok(Arc::new(RealFile { file, path: path.to_owned(), once: OnceLock::new() }))
+        Ok(self.file(file, path))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -60,6 +72,8 @@ impl Disk for RealDisk {
 
     #[allow(clippy::disallowed_methods, reason = "this is what Disk::remove stands for")]
     fn remove(&self, path: &Path) -> io::Result<()> {
+        // Dropped when the name is gone: who closes the last handle frees the file.
+        let _last = self.open(path, OpenMode::Read);
         std::fs::remove_file(path).map_err(|e| on_path(e, "remove", path))
     }
 
@@ -160,6 +174,13 @@ struct RealFile {
     path: PathBuf,
     /// Reads past the page cache; made when it is wanted, `None` inside where there is no such thing.
     once: OnceLock<Option<File>>,
+    freeing: Arc<Freeing>,
+}
+
+impl Drop for RealFile {
+    fn drop(&mut self) {
+        self.freeing.closing(&self.file);
+    }
 }
 
 impl RealFile {
@@ -209,7 +230,16 @@ impl DiskFile for RealFile {
         if len == 0 {
             return Ok(true);
         }
-        sys::punch(&self.file, position, len).map_err(|e| self.say(e, &format!("free {len} bytes at {position} of")))
+        let end = position.saturating_add(len);
+        // In one transaction it would hold up the writes to other files.
+        for at in (position..end).step_by(freeing::STEP_BYTES as usize) {
+            let step = (end - at).min(freeing::STEP_BYTES);
+            let say = |e| self.say(e, &format!("free {step} bytes at {at} of"));
+            if !sys::punch(&self.file, at, step).map_err(say)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

@@ -52,6 +52,10 @@ impl Catalog for One {
     fn settings_scopes(&self) -> Vec<polylogue_api::SettingsScope> {
         Vec::new()
     }
+
+    fn version(&self) -> u64 {
+        0
+    }
 }
 
 const TOPIC_ID: TopicId = TopicId([7; 16]);

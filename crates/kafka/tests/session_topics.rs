@@ -584,6 +584,9 @@ fn names_that_may_collide_are_looked_for_once() {
         fn settings_scopes(&self) -> Vec<polylogue_api::SettingsScope> {
             Vec::new()
         }
+        fn version(&self) -> u64 {
+            0
+        }
     }
     let names: Vec<String> = (0..1_000).map(|n| format!("a.{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

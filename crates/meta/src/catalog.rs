@@ -6,6 +6,7 @@ use polylogue_api::{Catalog, ClusterInfo, Settings, SettingsScope, TopicInfo};
 use polylogue_types::{Map, ShardId, Term, TopicId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Topics and settings as applied. Readers take a read lock for the time of one look-up and get a shared snapshot.
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub struct SharedCatalog {
     cluster: ClusterInfo,
     topics: RwLock<Topics>,
     settings: RwLock<BTreeMap<SettingsScope, Arc<Settings>>>,
+    /// Changes of `topics`. Grows after what it counts can be seen.
+    version: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -26,7 +29,7 @@ impl SharedCatalog {
     /// An empty one.
     #[must_use]
     pub fn new(cluster: ClusterInfo) -> SharedCatalog {
-        SharedCatalog { cluster, topics: RwLock::default(), settings: RwLock::default() }
+        SharedCatalog { cluster, topics: RwLock::default(), settings: RwLock::default(), version: AtomicU64::new(0) }
     }
 
     /// Shows a topic, or its new state. `term_of` tells a shard's current term, from which leader epochs follow.
@@ -35,6 +38,7 @@ impl SharedCatalog {
         let mut topics = self.topics.write();
         topics.by_name.insert(info.name.clone(), info.clone());
         topics.by_id.insert(info.id, info);
+        self.version.fetch_add(1, Ordering::Release);
     }
 
     /// Shows a scope's document; an empty one is none.
@@ -56,6 +60,7 @@ impl SharedCatalog {
                 topics.by_name.remove(&info.name);
             }
         }
+        self.version.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -82,5 +87,9 @@ impl Catalog for SharedCatalog {
 
     fn settings_scopes(&self) -> Vec<SettingsScope> {
         self.settings.read().keys().cloned().collect()
+    }
+
+    fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 }

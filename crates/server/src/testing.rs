@@ -156,4 +156,8 @@ impl Catalog for FakeCatalog {
     fn settings_scopes(&self) -> Vec<polylogue_api::SettingsScope> {
         Vec::new()
     }
+
+    fn version(&self) -> u64 {
+        0
+    }
 }

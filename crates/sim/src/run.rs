@@ -189,6 +189,7 @@ impl World {
         config.store.merge_bytes = 192 << 10;
         config.store.tail_cache_bytes = 32 << 10;
         config.store.adopt_run_bytes_min = 512;
+        config.store.adopt_stretch_bytes_min = 8 << 10;
         config.disk_reserve_bytes = 0;
         config
     }

@@ -7,6 +7,9 @@
 //!                                       └──▶ time is up ──▶ answer
 //! ```
 //!
+//! A fetch of a session with many partitions looks at those only that may have something to say ([`super::fetch_looks`]): each Read
+//! comes after a Follow, by which the broker tells what has changed, and it waits for the next change in the session.
+//!
 //! Where the client says of which epoch its last message is (KIP-595), each Read comes after an EpochEnds, which tells
 //! whether the log went another way since.
 //!
@@ -14,14 +17,15 @@
 
 use super::errors;
 use super::fetch_response::{self, Data};
-use super::fetch_session::{FetchSession, SessionRef, SessionTopic, Want};
+use super::fetch_session::{Cached, FetchSession, SessionRef, SessionTopic, Want};
 use super::topics::{Lookup, check_epoch, owned, partition_of};
 use super::turns::Place;
 use super::work::{Pending, Step, WaitsFor, Work};
 use crate::codec::fetch::{EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, FetchTopic};
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{
-    EpochEnd, EpochEndQuery, ReadData, ReadError, ReadPart, ReadRequest, Reply, Request, TopicInfo, WatchRequest,
+    EpochEnd, EpochEndQuery, FollowRequest, ReadData, ReadError, ReadPart, ReadRequest, Reply, Request, TopicInfo,
+    WatchRequest,
 };
 use polylogue_types::{Offset, PartitionId, TopicId};
 
@@ -40,7 +44,7 @@ const WAIT_MS_MAX: u64 = 5 * 60 * 1_000;
 const REST_MS: u64 = 5;
 
 /// A topic in the response.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct RowTopic {
     pub(super) name: StrBytes,
     pub(super) id: TopicId,
@@ -102,6 +106,8 @@ pub(super) enum Session {
 /// What a fetch waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
+    /// It asks which partitions have changed.
+    Following,
     /// Epochs are compared before it reads.
     Comparing,
     Reading,
@@ -124,6 +130,10 @@ pub(super) struct Fetching {
     knows_epochs: bool,
     /// Whether clients should hear at once of what is wrong. An unknown topic can wait: its client would only ask again.
     urgent: bool,
+    /// It comes from a follower, which there are none of.
+    follower: bool,
+    /// It looks at what is due in its session, and not at all of it.
+    looks_at_due: bool,
     stage: Stage,
     /// When it read last, and how much that was.
     read_ms: u64,
@@ -149,16 +159,26 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         deadline_ms: work.now.monotonic_ms.saturating_add(wait_ms),
         knows_epochs: false,
         urgent: false,
+        follower: request.replica_id >= 0 || request.replica_state.replica_id >= 0,
+        looks_at_due: false,
         stage: Stage::Reading,
         read_ms: 0,
         read_bytes: 0,
     };
-    if let Err(error) = fetching.collect(work, &request) {
+    let collected = fetching.collect(work, &request);
+    for ended in work.fetch_sessions.take_unfollowed() {
+        work.ask(Request::Unfollow(set_of(ended)));
+    }
+    if let Err(error) = collected {
         return Ok(refuse(work, error));
     }
-    let follower = request.replica_id >= 0 || request.replica_state.replica_id >= 0;
-    fetching.resolve(work, follower);
-    Ok(Box::new(fetching).compare(work))
+    fetching.resolve(work);
+    Ok(Box::new(fetching).look(work))
+}
+
+/// What the broker is told as the name of a session's followed set.
+fn set_of(session_id: i32) -> u64 {
+    u64::from(session_id.unsigned_abs())
 }
 
 /// An error of the whole, without partitions.
@@ -198,6 +218,8 @@ impl Fetching {
             self.rows_of_request(request, |_| true);
             return Ok(());
         }
+        // before anything is found in the catalog
+        let version = work.catalog.version();
         let session = work.fetch_sessions.go_on(at, by_id, work.now.monotonic_ms)?;
         update(session, request, by_id);
         if session.len() == 0 {
@@ -206,7 +228,12 @@ impl Fetching {
             self.rows_of_request(request, |_| true);
             return Ok(());
         }
-        self.rows_of_session(session);
+        self.looks_at_due = session.looks_at_due(version);
+        if self.looks_at_due {
+            self.rows_of_session(session.due());
+        } else {
+            self.rows_of_session(session.iter());
+        }
         // answered once, and not remembered
         self.rows_of_request(request, |topic| SessionTopic::new(&topic.topic, topic.topic_id, by_id).is_none());
         self.session = Session::GoOn(at.id);
@@ -222,10 +249,10 @@ impl Fetching {
         }
     }
 
-    fn rows_of_session(&mut self, session: &FetchSession) {
-        self.rows.reserve(session.len());
+    fn rows_of_session<'s>(&mut self, partitions: impl Iterator<Item = (Place, &'s Cached)>) {
+        self.rows.reserve(partitions.size_hint().0);
         let mut last: Option<&SessionTopic> = None;
-        for (place, cached) in session.iter() {
+        for (place, cached) in partitions {
             if last != Some(&cached.topic) {
                 self.topics.push(match &cached.topic {
                     SessionTopic::Id(id) => RowTopic { name: StrBytes::new(), id: *id },
@@ -273,7 +300,8 @@ impl Row {
 
 impl Fetching {
     /// Finds the partitions, and holds what the client knows of them against what is so.
-    fn resolve(&mut self, work: &Work<'_>, follower: bool) {
+    fn resolve(&mut self, work: &Work<'_>) {
+        let follower = self.follower;
         let Fetching { topics, rows, knows_epochs, urgent, .. } = self;
         let by_id = work.head.version >= BY_ID_FROM;
         let mut lookup = Lookup::new(work.catalog);
@@ -289,6 +317,44 @@ impl Fetching {
                 }
             }
         }
+    }
+
+    /// Looks at the partitions; where that is at those that are due, it asks first which these are.
+    fn look(mut self: Box<Self>, work: &mut Work<'_>) -> Step {
+        let Some((id, session)) = self.followed(work) else { return self.compare(work) };
+        let followed = self.rows.iter().filter_map(|row| Some((row.place?, row.read?)));
+        let add = followed.filter(|(place, partition)| session.follow(*place, *partition));
+        let add = add.map(|(_, partition)| partition).collect();
+        let request = FollowRequest { set: set_of(id), add, remove: session.take_left() };
+        self.stage = Stage::Following;
+        Step::Wait(work.ask(Request::Follow(request)), self)
+    }
+
+    /// The session whose due partitions it looks at.
+    fn followed<'w>(&self, work: &'w mut Work<'_>) -> Option<(i32, &'w mut FetchSession)> {
+        match self.session {
+            Session::GoOn(id) if self.looks_at_due => Some((id, work.fetch_sessions.get_mut(id)?)),
+            _ => None,
+        }
+    }
+
+    /// Takes in which partitions have changed: those that were due before still are.
+    fn take_changed(&mut self, work: &mut Work<'_>, changed: &[PartitionId]) {
+        let Some((_, session)) = self.followed(work) else { return };
+        let more = changed.iter().fold(false, |more, partition| session.changed(*partition) | more);
+        if !more {
+            return;
+        }
+        let (topics, rows) = (std::mem::take(&mut self.topics), std::mem::take(&mut self.rows));
+        self.rows_of_session(session.due());
+        // those that are not in the session
+        for (topic, row) in
+            rows.into_iter().filter(|row| row.place.is_none()).filter_map(|row| Some((topics.get(row.topic)?, row)))
+        {
+            self.topics.push(topic.clone());
+            self.rows.push(Row { topic: self.topics.len() - 1, ..row });
+        }
+        self.resolve(work);
     }
 
     /// Asks where the epochs end that the client knows, and reads then; at once where it knows none.
@@ -342,6 +408,12 @@ impl Fetching {
         let mut parts = Vec::with_capacity(self.rows.len());
         parts.extend(self.rows.iter().filter_map(part));
         if parts.is_empty() {
+            self.read_bytes = 0;
+            // of the partitions that are not due none has anything to say yet
+            let waits = self.looks_at_due && !self.urgent && self.bytes_min > 0;
+            if waits && work.now.monotonic_ms < self.deadline_ms {
+                return self.watch(work);
+            }
             return fetch_response::answer(*self, work, Data::default());
         }
         self.stage = Stage::Reading;
@@ -351,11 +423,15 @@ impl Fetching {
 
     /// Waits until one of the partitions changes.
     fn watch(mut self: Box<Self>, work: &mut Work<'_>) -> Step {
+        let followed = self.followed(work).map(|(id, _)| set_of(id));
         let mark = |row: &Row| Some((row.read?, Offset(u64::try_from(row.high_watermark).unwrap_or(0))));
-        let mut seen = Vec::with_capacity(self.rows.len());
-        seen.extend(self.rows.iter().filter_map(mark));
+        let mut seen = Vec::new();
+        if followed.is_none() {
+            seen.reserve_exact(self.rows.len());
+            seen.extend(self.rows.iter().filter_map(mark));
+        }
         self.stage = Stage::Watching;
-        Step::Wait(work.ask(Request::Watch(WatchRequest { seen })), self)
+        Step::Wait(work.ask(Request::Watch(WatchRequest { seen, followed })), self)
     }
 
     /// Takes what was read into the rows; gives the messages, and whether one of the reads failed. `None` when these are not
@@ -403,6 +479,10 @@ type ReadResult = Result<ReadData, ReadError>;
 impl Pending for Fetching {
     fn on_reply(mut self: Box<Self>, work: &mut Work<'_>, reply: Reply) -> Step {
         let results = match (self.stage, reply) {
+            (Stage::Following, Reply::Follow(changed)) => {
+                self.take_changed(work, &changed);
+                return self.compare(work);
+            }
             (Stage::Comparing, Reply::EpochEnds(ends)) => {
                 return if self.take_epochs(ends, work.head.version >= BY_ID_FROM) {
                     self.read(work)
@@ -429,12 +509,12 @@ impl Pending for Fetching {
             self.stage = Stage::Resting(rested_ms);
             return Step::Wait(work.token(), self);
         }
-        self.compare(work)
+        self.look(work)
     }
 
     fn deadline_ms(&self) -> Option<u64> {
         match self.stage {
-            Stage::Comparing | Stage::Reading => None,
+            Stage::Following | Stage::Comparing | Stage::Reading => None,
             Stage::Watching => Some(self.deadline_ms),
             Stage::Resting(until_ms) => Some(until_ms.min(self.deadline_ms)),
         }
@@ -446,12 +526,12 @@ impl Pending for Fetching {
         if self.stage == Stage::Watching && self.read_bytes == 0 {
             return fetch_response::answer(*self, work, Data::default());
         }
-        self.compare(work)
+        self.look(work)
     }
 
     fn waits_for(&self) -> WaitsFor {
         match self.stage {
-            Stage::Comparing | Stage::Reading => WaitsFor::Reply,
+            Stage::Following | Stage::Comparing | Stage::Reading => WaitsFor::Reply,
             Stage::Watching => WaitsFor::Watch,
             Stage::Resting(_) => WaitsFor::Time,
         }

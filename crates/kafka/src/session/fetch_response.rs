@@ -121,6 +121,8 @@ fn tell(session: Option<&mut FetchSession>, row: &Row, has_messages: bool) -> bo
     if has_messages {
         session.move_to_end(place);
     }
+    let at_end = row.diverging.is_none() && row.read.is_some() && row.want.offset >= row.high_watermark;
+    session.looked(place, at_end, failed);
     failed || changed || row.diverging.is_some() || has_messages
 }
 

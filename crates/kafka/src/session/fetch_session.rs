@@ -14,11 +14,12 @@
 //! names everything once more, as after an eviction in Kafka. What all connections together may hold is bounded by the
 //! [`FetchBudget`]; beyond that, requests are answered without a session, which is legal and only costs bandwidth.
 
+use super::fetch_looks::{FOLLOWED_PARTITIONS_MIN, Looks};
 use super::topics::NAME_BYTES_MAX;
 use super::turns::{Place, Turns};
 use crate::codec::ErrorCode;
 use crate::settings::KafkaSettings;
-use polylogue_types::TopicId;
+use polylogue_types::{PartitionId, TopicId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -117,6 +118,10 @@ pub(super) struct Cached {
     /// What the client was told last; -1 when it has to be told anew.
     pub(super) high_watermark: i64,
     pub(super) log_start: i64,
+    /// Rises from partition to partition in the order of their turns.
+    turn: u64,
+    /// What the broker follows for it.
+    followed: Option<PartitionId>,
 }
 
 /// What a client wants of a partition.
@@ -142,6 +147,8 @@ pub(super) struct FetchSession {
     /// In the order in which they are fetched. One that returned something moves to the end, so that each gets its turn.
     partitions: Turns<Cached>,
     places: BTreeMap<(SessionTopic, i32), Place>,
+    next_turn: u64,
+    looks: Looks,
 }
 
 impl FetchSession {
@@ -164,28 +171,91 @@ impl FetchSession {
 
     /// Adds a partition, or changes what is wanted of it.
     pub(super) fn put(&mut self, topic: SessionTopic, partition: i32, want: Want) -> Place {
-        let FetchSession { partitions, places, .. } = self;
-        let place = *places
-            .entry((topic.clone(), partition))
-            .or_insert_with(|| partitions.push(Cached { topic, partition, want, high_watermark: -1, log_start: -1 }));
+        let FetchSession { partitions, places, next_turn, looks, .. } = self;
+        let place = *places.entry((topic.clone(), partition)).or_insert_with(|| {
+            *next_turn += 1;
+            let turn = *next_turn;
+            partitions.push(Cached { topic, partition, want, high_watermark: -1, log_start: -1, turn, followed: None })
+        });
         if let Some(cached) = partitions.get_mut(place) {
             cached.want = want;
+            looks.mark(cached.turn, place);
         }
         place
     }
 
     pub(super) fn forget(&mut self, topic: &SessionTopic, partition: i32) {
         let Some(place) = self.places.remove(&(topic.clone(), partition)) else { return };
-        self.partitions.remove(place);
+        if let Some(gone) = self.partitions.remove(place) {
+            self.looks.clear(gone.turn);
+            gone.followed.into_iter().for_each(|partition| self.looks.leave(partition));
+        }
         // another one may have its place now
         if let Some(moved) = self.partitions.get(place) {
+            self.looks.moved_place(moved.turn, moved.followed, place);
             self.places.insert((moved.topic.clone(), moved.partition), place);
         }
     }
 
     /// Puts a partition behind all others.
     pub(super) fn move_to_end(&mut self, place: Place) {
+        self.next_turn += 1;
+        if let Some(cached) = self.partitions.get_mut(place) {
+            self.looks.moved_turn(cached.turn, self.next_turn);
+            cached.turn = self.next_turn;
+        }
         self.partitions.move_to_end(place);
+    }
+
+    /// Whether a fetch need not look at all partitions, but only at those that are due. `version` is that of the catalog in which
+    /// they are going to be found.
+    pub(super) fn looks_at_due(&mut self, version: u64) -> bool {
+        if !self.looks.follows() && self.len() < FOLLOWED_PARTITIONS_MIN {
+            return false;
+        }
+        if self.looks.begin(version) {
+            self.looks.all_due(self.partitions.iter().map(|(place, cached)| (cached.turn, place)));
+        }
+        true
+    }
+
+    /// The partitions that are due, in the order of their turns.
+    pub(super) fn due(&self) -> impl Iterator<Item = (Place, &Cached)> {
+        self.looks.due().filter_map(|place| Some((place, self.partitions.get(place)?)))
+    }
+
+    /// A fetch looks at what the broker calls `partition`. Whether the broker has to be asked to follow it.
+    pub(super) fn follow(&mut self, place: Place, partition: PartitionId) -> bool {
+        let Some(cached) = self.partitions.get_mut(place) else { return false };
+        let before = cached.followed.replace(partition);
+        if before == Some(partition) {
+            return false;
+        }
+        before.into_iter().for_each(|other| self.looks.leave(other));
+        self.looks.follow(partition, place);
+        true
+    }
+
+    /// What the broker need not follow any more.
+    pub(super) fn take_left(&mut self) -> Vec<PartitionId> {
+        self.looks.take_left()
+    }
+
+    /// The broker says that a partition has changed. Whether a fetch has to look at one more by that.
+    pub(super) fn changed(&mut self, partition: PartitionId) -> bool {
+        let Some(place) = self.looks.place(partition) else { return false };
+        self.partitions.get(place).is_some_and(|cached| self.looks.mark(cached.turn, place))
+    }
+
+    /// A fetch has looked at a partition, and its client is told what it saw: it is at its end, so that there is nothing to see
+    /// until the broker says so; or something was wrong, and it is to be found and followed anew; or there is more to read.
+    pub(super) fn looked(&mut self, place: Place, at_end: bool, failed: bool) {
+        let Some(cached) = self.partitions.get_mut(place) else { return };
+        if failed {
+            cached.followed.take().into_iter().for_each(|partition| self.looks.leave(partition));
+        } else if at_end {
+            self.looks.clear(cached.turn);
+        }
     }
 }
 
@@ -224,16 +294,32 @@ pub(super) struct FetchSessions {
     budget: Arc<FetchBudget>,
     connection_id: u64,
     begun: u32,
+    /// Ended ones whose partitions the broker still follows.
+    unfollow: Vec<i32>,
 }
 
 impl FetchSessions {
     pub(super) fn new(connection_id: u64, budget: Arc<FetchBudget>) -> FetchSessions {
-        FetchSessions { sessions: Vec::new(), budget, connection_id, begun: 0 }
+        FetchSessions { sessions: Vec::new(), budget, connection_id, begun: 0, unfollow: Vec::new() }
     }
 
     /// Ends a session, if there is one of that id.
     pub(super) fn end(&mut self, id: i32) {
-        self.sessions.retain(|session| session.id != id);
+        if let Some(at) = self.sessions.iter().position(|session| session.id == id) {
+            self.end_at(at);
+        }
+    }
+
+    fn end_at(&mut self, at: usize) {
+        let ended = self.sessions.remove(at);
+        if ended.looks.follows() {
+            self.unfollow.push(ended.id);
+        }
+    }
+
+    /// Sessions that have ended, and whose partitions the broker need not follow any more.
+    pub(super) fn take_unfollowed(&mut self) -> Vec<i32> {
+        std::mem::take(&mut self.unfollow)
     }
 
     /// Begins a session for so many partitions; `None` when there is no room for one.
@@ -247,7 +333,7 @@ impl FetchSessions {
         if self.sessions.len() >= SESSIONS_PER_CONNECTION_MAX {
             // the one that was not used for the longest time
             let (oldest, _) = self.sessions.iter().enumerate().min_by_key(|(_, session)| session.used_ms)?;
-            self.sessions.remove(oldest);
+            self.end_at(oldest);
         }
         let mut lease = Lease::take(&self.budget, settings)?;
         if !lease.resize(partitions, settings) {
@@ -263,6 +349,8 @@ impl FetchSessions {
             lease,
             partitions: Turns::new(),
             places: BTreeMap::new(),
+            next_turn: 0,
+            looks: Looks::default(),
         });
         self.sessions.last_mut()
     }

@@ -37,6 +37,7 @@ mod describe_topic_partitions;
 mod errors;
 mod features;
 mod fetch;
+mod fetch_looks;
 mod fetch_response;
 mod fetch_session;
 mod find_coordinator;
@@ -310,7 +311,7 @@ impl Session {
         self.next_frame
     }
 
-    /// The next thing to ask the broker. Each token but those of `Watch` and `Unwatch` wants its reply.
+    /// The next thing to ask the broker. Each token but those of `Watch`, `Unwatch` and `Unfollow` wants its reply.
     pub fn poll_request(&mut self) -> Option<(Token, Request)> {
         self.requests.pop_front()
     }

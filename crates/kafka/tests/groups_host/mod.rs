@@ -64,6 +64,10 @@ impl Catalog for Topics {
     fn settings_scopes(&self) -> Vec<polylogue_api::SettingsScope> {
         Vec::new()
     }
+
+    fn version(&self) -> u64 {
+        0
+    }
 }
 
 /// What a caller was told.

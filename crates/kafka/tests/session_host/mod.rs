@@ -26,7 +26,7 @@ pub const EPOCH: i32 = 3;
 pub const START_MS: i64 = 1_700_000_000_000;
 
 #[derive(Debug, Default)]
-pub struct Topics(BTreeMap<String, Arc<TopicInfo>>, pub BTreeMap<SettingsScope, Settings>);
+pub struct Topics(BTreeMap<String, Arc<TopicInfo>>, pub BTreeMap<SettingsScope, Settings>, u64);
 
 impl Catalog for Topics {
     fn topic(&self, name: &str) -> Option<Arc<TopicInfo>> {
@@ -52,6 +52,10 @@ impl Catalog for Topics {
     fn settings_scopes(&self) -> Vec<SettingsScope> {
         self.1.keys().cloned().collect()
     }
+
+    fn version(&self) -> u64 {
+        self.2
+    }
 }
 
 impl Topics {
@@ -67,11 +71,13 @@ impl Topics {
             config: Arc::new(config),
         });
         self.0.insert(name.to_owned(), Arc::clone(&topic));
+        self.2 += 1;
         topic
     }
 
     pub fn remove(&mut self, name: &str) {
         self.0.remove(name);
+        self.2 += 1;
     }
 }
 

@@ -46,6 +46,11 @@ pub struct StoreConfig {
     pub direct_io: bool,
     /// Average length of the runs of a journal file from which the file becomes a segment as it is. Bytes.
     pub adopt_run_bytes_min: u64,
+    /// A journal file of shorter runs, which are no shorter than half of `index_interval_bytes`, becomes a segment as it is too where
+    /// so much of one partition stands together on average: nothing would be gained by sorting it. Bytes.
+    pub adopt_stretch_bytes_min: u64,
+    /// Memory of the rows of segments that were journal files. Above it, files of short runs are merged. Bytes.
+    pub adopt_rows_bytes_max: usize,
     /// Share of a segment that must be dead before the rest is written anew, where blocks cannot be given back singly.
     /// Percent.
     pub rewrite_dead_percent: u8,
@@ -73,6 +78,8 @@ impl Default for StoreConfig {
             merge_step_bytes: 256 << 10,
             direct_io: true,
             adopt_run_bytes_min: 256 << 10,
+            adopt_stretch_bytes_min: 4 << 20,
+            adopt_rows_bytes_max: 32 << 20,
             rewrite_dead_percent: 33,
             unreadable_ms_max: 60_000,
             compact_segments: 8,

@@ -14,7 +14,7 @@ use crate::frame::codec::{self, HEADERS_BYTES, Parsed};
 use crate::frame::header::{LOCAL_BYTES, LocalHeader, ReplicatedHeader, u32_at};
 use crate::frame::{EntryRef, Frame};
 use bytes::Bytes;
-use polylogue_types::{FileRange, Index, RangeSource, TimestampMs};
+use polylogue_types::{FileRange, Index, PartitionId, RangeSource, TimestampMs};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -43,8 +43,20 @@ pub(super) struct JournalFile {
     /// Runs that somebody may still want.
     pub(super) live_runs: u64,
     pub(super) live_bytes: u64,
+    /// How often a run was of another partition than the one before it.
+    pub(super) stretches: u64,
+    last_partition: Option<PartitionId>,
     /// Runs that share their bytes with others: they cannot be given back one by one.
     pub(super) shared: bool,
+}
+
+impl JournalFile {
+    /// Counts a run that somebody may want.
+    pub(super) fn add_run(&mut self, partition: PartitionId, bytes: u64) {
+        self.live_runs += 1;
+        self.live_bytes += bytes;
+        self.stretches += u64::from(self.last_partition.replace(partition) != Some(partition));
+    }
 }
 
 /// The frames from the last merge on.
@@ -93,6 +105,8 @@ impl Frames {
                         last_time: frame.time_ms,
                         live_runs: 0,
                         live_bytes: 0,
+                        stretches: 0,
+                        last_partition: None,
                         shared: false,
                     });
                 }

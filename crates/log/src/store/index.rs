@@ -310,8 +310,7 @@ impl State {
         partition.runs.push_back(run);
         self.journal_runs += 1;
         if let Some(file) = self.frames.file_mut(run.slot) {
-            file.live_runs += 1;
-            file.live_bytes += u64::from(run.len);
+            file.add_run(id, u64::from(run.len));
         }
     }
 

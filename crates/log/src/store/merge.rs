@@ -22,12 +22,13 @@ mod adopt;
 mod sorted;
 mod switch;
 
-use super::index::{State, seconds};
+use super::config::StoreConfig;
+use super::index::{RunRow, State, seconds};
 use super::manifest::{NamedSegment, flushed};
 use super::open::still_lost;
 use super::registry::{Bits, Segment};
-use super::segment::SegmentName;
 use super::segment::writer::{Finished, FlushError, SegmentWriter};
+use super::segment::{SegmentKind, SegmentName};
 use super::shared::Shared;
 use super::{ShardStore, invalid};
 use crate::error::{Error, ErrorKind, Result};
@@ -353,17 +354,20 @@ impl ShardStore {
             return Err(Error::new(ErrorKind::OutOfRange, format!("frame {upto} was not applied yet")));
         }
         let first = state.merged_upto.map_or(Index(0), Index::next);
-        let adoptable = |f: &&SealedFile| {
+        let mut adopted_rows = adopted_rows(&state);
+        let adoptable = |f: &SealedFile, rows: u64| {
             let inside = f.indexes.is_some_and(|(a, b)| a >= first && b <= upto && Some(b) <= covered);
-            inside && self.is_adoptable(&state, f)
+            if inside { self.adoptable(&state, f, rows) } else { None }
         };
         let above = |f: &&SealedFile| f.indexes.is_some_and(|(_, last)| last >= first);
         let files: Vec<&SealedFile> = sealed.iter().filter(above).collect();
-        let adopted: Vec<SealedFile> = files.iter().copied().take_while(adoptable).cloned().collect();
+        let one_more =
+            |f: &&SealedFile| adoptable(f, adopted_rows).inspect(|rows| adopted_rows += rows).map(|_| (*f).clone());
+        let adopted: Vec<SealedFile> = files.iter().map_while(one_more).collect();
         let (upto, work) = match adopted.last().and_then(|f| f.indexes) {
             Some((_, last)) => (last, Work::Adopt(AdoptWork::new(adopted))),
             None => {
-                let next = files.iter().copied().find(adoptable).and_then(|f| f.indexes);
+                let next = files.iter().find(|f| adoptable(f, adopted_rows).is_some()).and_then(|f| f.indexes);
                 let upto = next.map_or(upto, |(start, _)| upto.min(Index(start.0.saturating_sub(1))));
                 let bytes = state.frames.live_bytes_upto(upto);
                 if bytes > room {
@@ -388,11 +392,24 @@ impl ShardStore {
         Ok(Some(plan))
     }
 
-    fn is_adoptable(&self, state: &State, sealed: &SealedFile) -> bool {
-        let Some(file) = state.frames.files().find(|f| f.sequence == sealed.sequence) else { return false };
-        let long_runs =
-            file.live_runs > 0 && file.live_bytes / file.live_runs >= self.shared.config.adopt_run_bytes_min;
-        long_runs && !file.shared && file.live_bytes * 2 >= sealed.end && sealed.end <= u64::from(u32::MAX)
+    /// How many rows a file makes if it becomes a segment as it is, beside so many that there are by others; `None` if it is better
+    /// merged.
+    fn adoptable(&self, state: &State, sealed: &SealedFile, adopted_rows: u64) -> Option<u64> {
+        let StoreConfig {
+            adopt_run_bytes_min,
+            adopt_stretch_bytes_min,
+            adopt_rows_bytes_max,
+            index_interval_bytes,
+            ..
+        } = self.shared.config;
+        let file = state.frames.files().find(|f| f.sequence == sealed.sequence)?;
+        let average = |of: u64| file.live_bytes.checked_div(of).unwrap_or(0);
+        let long_runs = average(file.live_runs) >= adopt_run_bytes_min;
+        let in_order = average(file.live_runs) >= u64::from(index_interval_bytes / 2)
+            && average(file.stretches) >= adopt_stretch_bytes_min
+            && adopted_rows + file.live_runs <= (adopt_rows_bytes_max / size_of::<RunRow>()) as u64;
+        let fits = file.live_bytes * 2 >= sealed.end && sealed.end <= u64::from(u32::MAX);
+        ((long_runs || in_order) && !file.shared && fits).then_some(file.live_runs)
     }
 
     /// Does a bounded piece of a merge: about `merge_step_bytes` are read and written. Blocks on the disk. Readers
@@ -434,6 +451,12 @@ impl ShardStore {
     pub fn release_journal(&self, journal: &dyn SealedJournal) -> Result<()> {
         self.shared.covered_upto().map_or(Ok(()), |upto| journal.release(upto))
     }
+}
+
+/// Rows of segments that were journal files.
+fn adopted_rows(state: &State) -> u64 {
+    let adopted = state.segments.iter().filter(|(_, s)| s.name.kind == SegmentKind::Adopted);
+    adopted.map(|(_, s)| u64::from(s.live_rows)).sum()
 }
 
 /// What counts of a sealed file that can be merged and released.

@@ -73,6 +73,11 @@ fn figures(broker: &Broker) -> Vec<Figure> {
             "Bytes of messages that consumers of queues were handed and have not taken",
             shard.window_bytes,
         );
+        all.gauge(
+            "followed",
+            "Partitions that readers of many want to know of when they change",
+            shard.followed as u64,
+        );
         all.gauge("proposals_open", "Writes whose outcome is not known yet", shard.proposals_open);
         all.gauge("writers_lost", "Journals whose writer was lost", u64::from(shard.writer_lost));
         if let Some(journal) = &shard.journal {

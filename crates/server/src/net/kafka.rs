@@ -46,6 +46,10 @@ impl Catalog for WithoutQueues {
     fn settings_scopes(&self) -> Vec<SettingsScope> {
         self.0.settings_scopes()
     }
+
+    fn version(&self) -> u64 {
+        self.0.version()
+    }
 }
 
 /// What all connections of Kafka clients share.

@@ -407,6 +407,30 @@ fn a_file_of_long_runs_becomes_a_segment_as_it_is() {
     assert!(crate::store::check_segments(&rig.world.env(), &dir()).unwrap().is_empty());
 }
 
+/// With default batching one partition was written twice, and slower than the journal could have been.
+#[test]
+fn a_file_of_one_partition_becomes_a_segment_whatever_its_runs_up_to_a_bound() {
+    let rows = |rows: usize| rows * size_of::<crate::store::index::RunRow>();
+    for (partitions, rows_max, adopted) in [(1, 40, 20_000), (1, 10, 10_000), (1, 9, 0), (2, 40, 0)] {
+        let config = StoreConfig { adopt_stretch_bytes_min: 5_000, adopt_rows_bytes_max: rows(rows_max), ..small() };
+        let mut rig = Rig::new(1, config, 64 << 10);
+        for file in 0..2 {
+            for i in file * 10..file * 10 + 10 {
+                rig.write(&[opaque(1 + i % partitions, i, i, 1, 5, 1000)]);
+            }
+            rig.journal.seal();
+        }
+        rig.checkpoint();
+        let report = rig.merge(rig.journal.last_index());
+        assert_eq!(report.adopted, adopted, "{partitions} partitions, {rows_max} rows");
+        for life in 0..2 {
+            let bytes: usize = (1..=partitions).map(|p| rig.read_all(p, p - 1, 3000).unwrap().1.len()).sum();
+            assert_eq!(bytes, 20_000, "life {life}");
+            rig.reopen(false);
+        }
+    }
+}
+
 #[test]
 fn retention_is_proposed_and_not_done() {
     let rig = Rig::new(1, small(), 1 << 20);

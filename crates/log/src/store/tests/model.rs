@@ -60,6 +60,8 @@ impl World {
             index_cache_bytes: pick(&[0, 4 << 10]),
             merge_step_bytes: pick(&[300, 4 << 10, 64 << 10]),
             adopt_run_bytes_min: pick(&[300, 1 << 30]) as u64,
+            adopt_stretch_bytes_min: pick(&[1000, 1 << 30]) as u64,
+            adopt_rows_bytes_max: pick(&[0, 2000, 1 << 20]),
             open_segments_max: pick(&[1, 8]),
             compact_segments: pick(&[2, 3]),
             ..small()

@@ -283,6 +283,7 @@ pub(super) fn small() -> StoreConfig {
         journal_keep_bytes_max: 1 << 20,
         merge_step_bytes: 4 << 10,
         adopt_run_bytes_min: 1 << 30,
+        adopt_stretch_bytes_min: 1 << 30,
         ..StoreConfig::default()
     }
 }

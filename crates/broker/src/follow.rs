@@ -1,0 +1,289 @@
+//! Sets of partitions of which sessions want to know what changes: what a consumer of thousands of partitions asks instead of
+//! looking at each of them.
+//!
+//! ```text
+//!   partition changes ──▶ marked for each set that has it ──▶ the set's list ──▶ asked for: handed over, marks taken away
+//!                          (a second change: it is marked)         └──▶ a watch of the set fires, once
+//! ```
+//!
+//! Soft state. A partition is in the list once, however often it changes, so that a list is never longer than its set.
+
+use crate::partition::Partition;
+use crate::sink::Origin;
+use crate::watch::Fired;
+use polylogue_types::{Map, PartitionId, Set};
+
+/// Names a set inside one table.
+type SetId = u64;
+
+/// The sets that a partition is in. They are kept with it, so that whoever has found the partition need not look for them.
+#[derive(Debug, Default)]
+pub(crate) struct Followers {
+    // A partition has few consumers, so that a vector beats a map.
+    sets: Vec<Follower>,
+}
+
+#[derive(Debug)]
+struct Follower {
+    set: SetId,
+    /// It is in the set's list.
+    marked: bool,
+}
+
+impl Followers {
+    fn get_mut(&mut self, set: SetId) -> Option<&mut Follower> {
+        self.sets.iter_mut().find(|follower| follower.set == set)
+    }
+
+    fn leave(&mut self, set: SetId) {
+        self.sets.retain(|follower| follower.set != set);
+        if self.sets.is_empty() {
+            self.sets = Vec::new();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Followed {
+    /// The session, and what it calls the set.
+    key: (u64, u64),
+    members: Set<PartitionId>,
+    changed: Vec<PartitionId>,
+    /// Who is to be told of the next change.
+    waits: Option<Origin>,
+}
+
+/// The sets of one shard; the partitions that are handed in are always its own.
+#[derive(Debug, Default)]
+pub(crate) struct Follows {
+    next: SetId,
+    by_id: Map<SetId, Followed>,
+    by_key: Map<(u64, u64), SetId>,
+}
+
+/// The partitions of a shard.
+type Partitions = Map<PartitionId, Partition>;
+
+impl Follows {
+    /// Takes partitions into a set.
+    pub(crate) fn add(&mut self, partitions: &mut Partitions, key: (u64, u64), add: &[PartitionId]) {
+        let next = &mut self.next;
+        let id = *self.by_key.entry(key).or_insert_with(|| {
+            *next += 1;
+            *next
+        });
+        let new = || Followed { key, members: Set::default(), changed: Vec::new(), waits: None };
+        let set = self.by_id.entry(id).or_insert_with(new);
+        for new in add {
+            match partitions.get_mut(new) {
+                Some(partition) if set.members.insert(*new) => {
+                    partition.followers.sets.push(Follower { set: id, marked: false });
+                }
+                Some(_) => {}
+                None => set.changed.push(*new),
+            }
+        }
+    }
+
+    /// Takes partitions out of a set, as far as they are in it.
+    pub(crate) fn leave(&mut self, partitions: &mut Partitions, key: (u64, u64), leave: &[PartitionId]) {
+        let Some(id) = self.by_key.get(&key) else { return };
+        let Some(set) = self.by_id.get_mut(id) else { return };
+        for gone in leave {
+            if set.members.remove(gone)
+                && let Some(partition) = partitions.get_mut(gone)
+            {
+                partition.followers.leave(*id);
+            }
+        }
+    }
+
+    /// Hands over what changed in a set since this was asked last. Nothing where the set has no part in this shard.
+    pub(crate) fn take(&mut self, partitions: &mut Partitions, key: (u64, u64), into: &mut Vec<PartitionId>) {
+        let Some(id) = self.by_key.get(&key) else { return };
+        let Some(set) = self.by_id.get_mut(id) else { return };
+        for changed in &set.changed {
+            if let Some(follower) = partitions.get_mut(changed).and_then(|partition| partition.followers.get_mut(*id)) {
+                follower.marked = false;
+            }
+        }
+        if into.is_empty() {
+            *into = std::mem::take(&mut set.changed);
+        } else {
+            into.append(&mut set.changed);
+        }
+    }
+
+    /// Tells `origin` of the next change in a set. False when there has been one already; then it is not told.
+    pub(crate) fn wait(&mut self, key: (u64, u64), origin: Origin) -> bool {
+        let Some(set) = self.by_key.get(&key).and_then(|id| self.by_id.get_mut(id)) else { return true };
+        let waits = set.changed.is_empty();
+        if waits {
+            set.waits = Some(origin);
+        }
+        waits
+    }
+
+    /// Forgets the watch of that origin.
+    pub(crate) fn unwatch(&mut self, key: (u64, u64)) {
+        for set in self.by_id.values_mut().filter(|set| set.key.0 == key.0) {
+            set.waits.take_if(|origin| origin.key() == key);
+        }
+    }
+
+    /// A partition has changed.
+    pub(crate) fn changed(&mut self, partition: &mut Partition, fired: &mut Fired) {
+        for follower in partition.followers.sets.iter_mut().filter(|follower| !follower.marked) {
+            if let Some(set) = self.by_id.get_mut(&follower.set) {
+                follower.marked = true;
+                set.changed.push(partition.id);
+                fired.extend(set.waits.take());
+            }
+        }
+    }
+
+    /// The partition is gone: it has changed for the last time.
+    pub(crate) fn gone(&mut self, gone: &mut Partition, fired: &mut Fired) {
+        self.changed(gone, fired);
+        for follower in &gone.followers.sets {
+            if let Some(set) = self.by_id.get_mut(&follower.set) {
+                set.members.remove(&gone.id);
+            }
+        }
+    }
+
+    /// Forgets a set.
+    pub(crate) fn remove(&mut self, partitions: &mut Partitions, key: (u64, u64)) {
+        let Some(id) = self.by_key.remove(&key) else { return };
+        let Some(set) = self.by_id.remove(&id) else { return };
+        for member in &set.members {
+            if let Some(partition) = partitions.get_mut(member) {
+                partition.followers.leave(id);
+            }
+        }
+    }
+
+    /// Forgets all sets of a session.
+    pub(crate) fn remove_session(&mut self, partitions: &mut Partitions, session: u64) {
+        let keys: Vec<_> = self.by_key.keys().filter(|key| key.0 == session).copied().collect();
+        for key in keys {
+            self.remove(partitions, key);
+        }
+    }
+
+    /// Partitions that are followed, counted once for each set.
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.values().map(|set| set.members.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::testing::Recorder;
+    use polylogue_types::Offset;
+    use std::sync::Arc;
+
+    const P: PartitionId = PartitionId(2000);
+    const Q: PartitionId = PartitionId(2001);
+    const NOT_THERE: PartitionId = PartitionId(2002);
+    const SET: (u64, u64) = (1, 40);
+    const OTHER: (u64, u64) = (2, 40);
+
+    /// A shard's sets and its partitions P and Q.
+    struct Rig {
+        follows: Follows,
+        partitions: Partitions,
+    }
+
+    impl Rig {
+        fn new() -> Rig {
+            let partitions = [P, Q].map(|id| (id, Partition::new(id, Arc::default(), 0, Offset(0))));
+            Rig { follows: Follows::default(), partitions: partitions.into_iter().collect() }
+        }
+
+        fn add(&mut self, key: (u64, u64), add: &[PartitionId]) {
+            self.follows.add(&mut self.partitions, key, add);
+        }
+
+        /// The sessions that are told.
+        fn changed(&mut self, partition: PartitionId) -> Vec<u64> {
+            let mut fired = Fired::new();
+            self.follows.changed(self.partitions.get_mut(&partition).unwrap(), &mut fired);
+            fired.iter().map(|origin| origin.key().0).collect()
+        }
+
+        fn take(&mut self, key: (u64, u64)) -> Vec<PartitionId> {
+            let mut changed = Vec::new();
+            self.follows.take(&mut self.partitions, key, &mut changed);
+            changed
+        }
+
+        fn followers(&self) -> [usize; 2] {
+            [P, Q].map(|id| self.partitions.get(&id).map_or(0, |partition| partition.followers.sets.len()))
+        }
+    }
+
+    #[test]
+    fn what_changes_is_told_once_to_each_set() {
+        let mut rig = Rig::new();
+        rig.add(SET, &[P, Q]);
+        rig.add(OTHER, &[Q, Q]);
+        assert_eq!(rig.followers(), [1, 2], "named twice it is in the set once");
+        assert_eq!(rig.take(SET), [], "being taken in is no change");
+        for changed in [Q, P, Q] {
+            assert_eq!(rig.changed(changed), []);
+        }
+        assert_eq!(rig.take(SET), [Q, P]);
+        assert_eq!(rig.take(SET), []);
+        assert_eq!(rig.changed(Q), []);
+        assert_eq!((rig.take(SET), rig.take(OTHER)), (vec![Q], vec![Q]));
+        rig.follows.leave(&mut rig.partitions, SET, &[Q, NOT_THERE]);
+        rig.changed(Q);
+        assert_eq!((rig.take(SET), rig.followers()), (vec![], [1, 1]));
+    }
+
+    #[test]
+    fn a_watch_of_a_set_fires_once_and_at_the_first_change() {
+        let mut rig = Rig::new();
+        rig.add(SET, &[P, Q]);
+        assert!(rig.follows.wait(SET, Recorder::origin(1, 7)));
+        assert_eq!(rig.changed(Q), [1]);
+        assert_eq!(rig.changed(P), []);
+        assert!(!rig.follows.wait(SET, Recorder::origin(1, 8)), "there is something to ask for");
+        assert_eq!(rig.take(SET), [Q, P]);
+        assert!(rig.follows.wait(SET, Recorder::origin(1, 8)));
+        rig.follows.unwatch((1, 7));
+        assert_eq!(rig.changed(P), [1], "another watch was called off");
+        rig.take(SET);
+        assert!(rig.follows.wait(SET, Recorder::origin(1, 9)));
+        rig.follows.unwatch((1, 9));
+        assert_eq!(rig.changed(P), []);
+    }
+
+    #[test]
+    fn what_is_not_there_or_goes_has_changed() {
+        let mut rig = Rig::new();
+        rig.add(SET, &[P, NOT_THERE]);
+        assert_eq!(rig.take(SET), [NOT_THERE]);
+        assert!(rig.follows.wait(SET, Recorder::origin(1, 7)));
+        let mut fired = Fired::new();
+        rig.follows.gone(&mut rig.partitions.remove(&P).unwrap(), &mut fired);
+        assert_eq!((fired.len(), rig.take(SET), rig.follows.len()), (1, vec![P], 0));
+    }
+
+    #[test]
+    fn a_set_and_a_session_leave_nothing_behind() {
+        let mut rig = Rig::new();
+        for set in 0..3 {
+            rig.add((1, set), &[P, Q]);
+        }
+        rig.add(OTHER, &[P]);
+        rig.follows.remove(&mut rig.partitions, (1, 2));
+        assert_eq!((rig.followers(), rig.follows.len()), ([3, 2], 5));
+        rig.follows.remove_session(&mut rig.partitions, 1);
+        assert_eq!((rig.followers(), rig.follows.len()), ([1, 0], 1));
+        rig.follows.remove(&mut rig.partitions, OTHER);
+        assert!(rig.follows.by_id.is_empty() && rig.follows.by_key.is_empty());
+    }
+}
