@@ -5,6 +5,7 @@ use crate::directory::Directory;
 use crate::machine::{AmqpAsk, owner};
 use crate::operation::Waits;
 use crate::publish::{Batch, UNANSWERED_BYTES_MAX};
+use crate::replies::Replies;
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 use polylogue_amqp::request::{self as amqp, ChannelRef, ConsumerRef};
@@ -29,14 +30,16 @@ pub(crate) struct Channel {
     pub(crate) unsettled: u64,
     /// Consumers that were cancelled: they hold what they had.
     pub(crate) cancelled: Map<ConsumerRef, ConsumerId>,
-    /// Deliveries that wait for room under `qos`.
-    pub(crate) held: VecDeque<(ConsumerRef, amqp::Delivery)>,
+    /// Deliveries that wait for room under `qos`, with their weights.
+    pub(crate) held: VecDeque<(ConsumerRef, amqp::Delivery, u64)>,
+    pub(crate) replies: Option<Replies>,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) session: Session,
+    pub(crate) settings: Arc<AmqpSettings>,
     pub(crate) id: u64,
     /// The client is on this machine.
     pub(crate) is_local: bool,
@@ -50,6 +53,8 @@ pub struct Connection {
     pub(crate) waiting: Map<Token, Waits>,
     /// What is looked at again, and when. Monotonic milliseconds.
     pub(crate) later: VecDeque<(u64, Waits)>,
+    /// No acknowledgement is late before. Monotonic milliseconds.
+    pub(crate) acks_due_ms: Option<u64>,
     pub(crate) batch: Batch,
     pub(crate) scratch: Scratch,
     /// Exchanges that the user may publish to, by rights of this number.
@@ -74,7 +79,9 @@ impl Connection {
         now: Now,
     ) -> Connection {
         Connection {
-            session: Session::new(settings, seed, now.monotonic_ms),
+            session: Session::new(settings.clone(), seed, now.monotonic_ms),
+            settings,
+            acks_due_ms: None,
             id,
             is_local,
             directory,
@@ -129,7 +136,7 @@ impl Connection {
         match event {
             Event::Deliver(deliveries) => self.deliver(deliveries),
             Event::Detached(consumer) => self.detached(consumer),
-            Event::Changed(_) => {}
+            Event::Changed(_) | Event::Dead(_) => {}
         }
         self.serve();
     }
@@ -149,13 +156,16 @@ impl Connection {
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         let later = self.later.iter().map(|(at, _)| *at).min();
-        [self.session.next_deadline_ms(), later].into_iter().flatten().min()
+        [self.session.next_deadline_ms(), later, self.acks_due_ms].into_iter().flatten().min()
     }
 
     /// A deadline may have passed.
     pub fn on_deadline(&mut self, now: Now) {
         self.now = now;
         self.session.on_deadline(now.monotonic_ms);
+        if self.acks_due_ms.is_some_and(|at| at <= now.monotonic_ms) {
+            self.look_for_late_acks();
+        }
         for (at, waits) in std::mem::take(&mut self.later) {
             if at <= now.monotonic_ms {
                 self.again(waits);
@@ -178,6 +188,9 @@ impl Connection {
             return None;
         }
         self.closed = true;
+        let queues: Vec<_> = self.channels.values().flat_map(|open| open.consumers.values()).collect();
+        queues.iter().for_each(|consumer| consumer.entry.used(self.now));
+        self.directory.left_alone(queues.iter().map(|consumer| consumer.entry.queue.id));
         let who = Who { user: None, owner: owner(self.id) };
         let gone = AmqpAsk::Do(who, Box::new(Command::OwnerGone(owner(self.id))));
         self.next_token += 1;
@@ -236,46 +249,16 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::machine::AmqpMachine;
+    use crate::testing::Topics;
     use polylogue_amqp::request::Credentials;
     use polylogue_amqp_model::Limits;
-    use polylogue_api::{ClusterInfo, Settings, SettingsScope, TopicInfo};
-    use polylogue_types::{NodeId, TopicId};
-
-    /// No topics.
-    #[derive(Debug)]
-    struct Empty;
-
-    impl Catalog for Empty {
-        fn topic(&self, _: &str) -> Option<Arc<TopicInfo>> {
-            None
-        }
-        fn topic_by_id(&self, _: TopicId) -> Option<Arc<TopicInfo>> {
-            None
-        }
-        fn topics(&self) -> Vec<Arc<TopicInfo>> {
-            Vec::new()
-        }
-        fn cluster(&self) -> ClusterInfo {
-            ClusterInfo { cluster_id: "c".into(), node: NodeId(1) }
-        }
-        fn settings(&self, _: &SettingsScope) -> Arc<Settings> {
-            Arc::default()
-        }
-        fn settings_scopes(&self) -> Vec<SettingsScope> {
-            Vec::new()
-        }
-
-        fn version(&self) -> u64 {
-            0
-        }
-    }
 
     /// A publisher that was faster than the disk filled the log's queue, and everybody's writes were refused.
     #[test]
     fn a_publisher_with_too_much_on_its_way_is_not_read_until_some_of_it_is_there() {
         let directory = AmqpMachine::new(Limits::default()).directory();
         let now = Now::default();
-        let mut connection = Connection::new(Arc::default(), directory, Arc::new(Empty), 7, true, 1, now);
+        let mut connection = Connection::new(Arc::default(), directory, Arc::new(Topics), 7, true, 1, now);
         connection.publish_counted(Vec::new(), Vec::new(), UNANSWERED_BYTES_MAX - 1);
         assert!(connection.wants_input());
         connection.publish_counted(Vec::new(), Vec::new(), 1);
@@ -292,7 +275,7 @@ mod tests {
         for (user, is_local, asked) in [("guest", true, true), ("guest", false, false), ("other", false, true)] {
             let now = Now::default();
             let mut connection =
-                Connection::new(Arc::default(), directory.clone(), Arc::new(Empty), 7, is_local, 1, now);
+                Connection::new(Arc::default(), directory.clone(), Arc::new(Topics), 7, is_local, 1, now);
             let credentials = Credentials::Password { user: user.into(), password: "guest".into() };
             connection.begin(1, amqp::Request::Authenticate(credentials));
             assert_eq!(connection.poll_request().is_some(), asked, "{user}, local: {is_local}");

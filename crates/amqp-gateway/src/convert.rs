@@ -4,7 +4,7 @@ use bytestring::ByteString;
 use polylogue_amqp::codec::{Properties, ShortStr, Table, Value};
 use polylogue_amqp::refusal::{Code, Refusal};
 use polylogue_amqp_model::{
-    Code as ModelCode, Overflow as ModelOverflow, QueueKind, QueueSettings, Refused, decode_table,
+    Code as ModelCode, Overflow as ModelOverflow, Queue, QueueKind, QueueSettings, Refused, decode_table,
 };
 use polylogue_api::{Backoff, ConsumerMode, Durability, Overflow, QueueSettings as Engine, TopicConfig, Unavailable};
 use polylogue_router::{Argument, MessageView, Property, ValueRef};
@@ -46,16 +46,19 @@ pub(crate) fn unavailable(why: Unavailable) -> Refusal {
 }
 
 /// The settings of a queue's topic.
-pub(crate) fn topic_config(durable: bool, settings: &QueueSettings) -> TopicConfig {
+pub(crate) fn topic_config(queue: &Queue, settings: &QueueSettings) -> TopicConfig {
+    let durable = queue.durable && queue.owner.is_none();
     let classic = settings.kind == QueueKind::Classic;
-    let queue = Engine {
+    let engine = Engine {
         mode: match (settings.single_active_consumer, settings.kind) {
             (false, _) => ConsumerMode::Competing,
             (true, QueueKind::Quorum) => ConsumerMode::Preempting,
             (true, _) => ConsumerMode::SingleActive,
         },
         early: classic,
-        failures_max: settings.delivery_limit.map(|limit| u16::try_from(limit).unwrap_or(u16::MAX)),
+        dead_letters: settings.dead_letter_exchange.is_some(),
+        // So many failures are allowed, and the next one is one too many (`rabbit_fifo:return_one`).
+        failures_max: settings.delivery_limit.map(|limit| u16::try_from(limit).unwrap_or(u16::MAX).saturating_add(1)),
         retry: settings
             .delayed_retry
             .map_or(Backoff::None, |retry| Backoff::Linear { step_ms: retry.min_ms, max_ms: retry.max_ms }),
@@ -69,7 +72,7 @@ pub(crate) fn topic_config(durable: bool, settings: &QueueSettings) -> TopicConf
         durability: if durable { Durability::Sync } else { Durability::Async },
         retention_ms: settings.retention_ms,
         max_message_bytes: usize::MAX,
-        queue: Some(queue),
+        queue: Some(engine),
         ..TopicConfig::default()
     }
 }

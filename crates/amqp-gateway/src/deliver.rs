@@ -3,11 +3,17 @@
 use crate::connection::Connection;
 use crate::directory::QueueEntry;
 use crate::message::{Stored, open};
-use polylogue_amqp::codec::ShortStr;
+use bytes::Bytes;
+use polylogue_amqp::codec::{BasicProperties, ShortStr, Table, TableBuilder, Value};
 use polylogue_amqp::request::{self as amqp, ChannelRef, ConsumerRef, NO_CONSUMER, Place, Run, Verdict};
-use polylogue_api::{ConsumerId, Delivery, Holder, Request, Settle, SettleRequest, Settlement};
+use polylogue_amqp_model::QueueKind;
+use polylogue_api::{ConsumerId, Credit, Delivery, Holder, Request, Settle, SettleRequest, Settlement};
 use polylogue_types::{Offset, PartitionId};
 use std::sync::Arc;
+
+/// How often a message failed, and how often it came back: headers of messages of quorum queues that come again.
+const DELIVERY_COUNT: &str = "x-delivery-count";
+const ACQUIRED_COUNT: &str = "x-acquired-count";
 
 /// Messages that a consumer may have on their way to its socket.
 pub(crate) const WINDOW_MESSAGES: u64 = 1_000;
@@ -18,13 +24,38 @@ pub(crate) struct Consumer {
     pub(crate) id: ConsumerId,
     pub(crate) entry: Arc<QueueEntry>,
     pub(crate) no_ack: bool,
-    /// Messages that came since it was given credit last.
-    pub(crate) owed: u64,
+    /// How long it may take to acknowledge; `None` for ever. Milliseconds.
+    pub(crate) ack_ms_max: Option<u64>,
+    /// What came since it was given credit last.
+    pub(crate) owed: Credit,
+}
+
+/// Deliveries of one consumer that go out together, and what they weigh.
+struct Outgoing {
+    channel: ChannelRef,
+    consumer: ConsumerRef,
+    deliveries: Vec<amqp::Delivery>,
+    weight: u64,
+}
+
+/// The properties of a message that comes again, with how often it did: quorum queues tell their consumers.
+fn with_counts(properties: &Bytes, delivery: &Delivery) -> Option<Bytes> {
+    let mut basic = BasicProperties::decode(properties).ok()?;
+    let headers = basic.headers.take().unwrap_or(Table::EMPTY).without(DELIVERY_COUNT).without(ACQUIRED_COUNT);
+    let counts = TableBuilder::new()
+        .with(ACQUIRED_COUNT, Value::I64(delivery.returned.into()))
+        .with(DELIVERY_COUNT, Value::I64(delivery.failed.into()))
+        .build();
+    basic.headers = Table::new([&headers.raw()[..], counts.raw()].concat().into()).ok();
+    Some(basic.encode())
 }
 
 /// A delivery in the words of the session. `None` for what is no message of AMQP.
-pub(crate) fn delivery_of(delivery: Delivery) -> Option<amqp::Delivery> {
-    let Stored { exchange, routing_key, properties, body } = open(&delivery.bytes)?;
+pub(crate) fn delivery_of(delivery: Delivery, kind: Option<QueueKind>) -> Option<amqp::Delivery> {
+    let Stored { exchange, routing_key, mut properties, body, .. } = open(&delivery.bytes)?;
+    if kind == Some(QueueKind::Quorum) && delivery.returned > 0 {
+        properties = with_counts(&properties, &delivery).unwrap_or(properties);
+    }
     Some(amqp::Delivery {
         place: Place { queue: delivery.queue.0, at: delivery.first.0 },
         redelivered: delivery.redelivered,
@@ -38,25 +69,32 @@ pub(crate) fn delivery_of(delivery: Delivery) -> Option<amqp::Delivery> {
 impl Connection {
     /// Messages came for consumers.
     pub(crate) fn deliver(&mut self, deliveries: Vec<Delivery>) {
-        let mut run: Option<(ChannelRef, ConsumerRef, Vec<amqp::Delivery>)> = None;
+        let mut run: Option<Outgoing> = None;
         for delivery in deliveries {
             let Some((channel, consumer)) = self.consumers.get(&delivery.consumer).copied() else { continue };
             let (queue, first, by) = (delivery.queue, delivery.first, Holder::Consumer(delivery.consumer));
-            let Some(message) = delivery_of(delivery) else {
+            let weight = delivery.weight;
+            let open = self.channels.get(&channel).and_then(|open| open.consumers.get(&consumer));
+            let kind = open.map(|consumer| consumer.entry.queue.kind);
+            let Some(message) = delivery_of(delivery, kind) else {
                 // Nobody could read it, this time or another.
                 self.settle_quietly(Settlement { queue, first, count: 1, by, how: Settle::Accept });
+                self.owe(channel, consumer, Credit { messages: 1, bytes: weight });
                 continue;
             };
             if !self.has_room(channel, consumer) {
                 let Some(open) = self.channels.get_mut(&channel) else { continue };
-                open.held.push_back((consumer, message));
+                open.held.push_back((consumer, message, weight));
                 continue;
             }
             match &mut run {
-                Some((same, of, messages)) if (*same, *of) == (channel, consumer) => messages.push(message),
+                Some(out) if (out.channel, out.consumer) == (channel, consumer) => {
+                    out.deliveries.push(message);
+                    out.weight += weight;
+                }
                 _ => {
                     self.hand_out(run.take());
-                    run = Some((channel, consumer, vec![message]));
+                    run = Some(Outgoing { channel, consumer, deliveries: vec![message], weight });
                 }
             }
         }
@@ -77,25 +115,36 @@ impl Connection {
         true
     }
 
-    fn hand_out(&mut self, run: Option<(ChannelRef, ConsumerRef, Vec<amqp::Delivery>)>) {
-        let Some((channel, consumer, deliveries)) = run else { return };
-        let open = self.channels.get_mut(&channel).and_then(|open| open.consumers.get_mut(&consumer));
-        if let Some(open) = open {
-            open.owed += deliveries.len() as u64;
-        }
+    fn hand_out(&mut self, out: Option<Outgoing>) {
+        let Some(Outgoing { channel, consumer, deliveries, weight }) = out else { return };
+        self.owe(channel, consumer, Credit { messages: deliveries.len() as u64, bytes: weight });
+        let open = self.channels.get(&channel).and_then(|open| open.consumers.get(&consumer));
+        self.acks_expected(open.filter(|consumer| !consumer.no_ack).and_then(|consumer| consumer.ack_ms_max));
         self.event(amqp::Event::Deliver { channel, consumer, deliveries });
+    }
+
+    /// Notes what a consumer is to be given back once it is written.
+    fn owe(&mut self, channel: ChannelRef, consumer: ConsumerRef, more: Credit) {
+        let Some(open) = self.channels.get_mut(&channel) else { return };
+        let replies = open.replies.as_mut().filter(|replies| replies.consumer == consumer);
+        let owed = open.consumers.get_mut(&consumer).map(|open| &mut open.owed);
+        if let Some(owed) = owed.or(replies.map(|replies| &mut replies.owed)) {
+            owed.messages += more.messages;
+            owed.bytes += more.bytes;
+        }
     }
 
     /// Deliveries that waited for room go on.
     pub(crate) fn release_held(&mut self, channel: ChannelRef) {
-        while let Some((consumer, message)) = self.channels.get_mut(&channel).and_then(|open| open.held.pop_front()) {
+        let next = |one: &mut Connection| one.channels.get_mut(&channel)?.held.pop_front();
+        while let Some((consumer, message, weight)) = next(self) {
             if !self.has_room(channel, consumer) {
                 if let Some(open) = self.channels.get_mut(&channel) {
-                    open.held.push_front((consumer, message));
+                    open.held.push_front((consumer, message, weight));
                 }
                 return;
             }
-            self.hand_out(Some((channel, consumer, vec![message])));
+            self.hand_out(Some(Outgoing { channel, consumer, deliveries: vec![message], weight }));
         }
     }
 
@@ -106,8 +155,11 @@ impl Connection {
             if !self.session.may_deliver(*channel) {
                 continue;
             }
-            for consumer in open.consumers.values_mut().filter(|consumer| consumer.owed > 0) {
+            for consumer in open.consumers.values_mut().filter(|consumer| consumer.owed.messages > 0) {
                 credits.push((consumer.id, std::mem::take(&mut consumer.owed)));
+            }
+            if let Some(replies) = open.replies.as_mut().filter(|replies| replies.owed.messages > 0) {
+                credits.push((replies.id, std::mem::take(&mut replies.owed)));
             }
         }
         for (consumer, more) in credits {

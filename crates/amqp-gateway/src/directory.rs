@@ -1,13 +1,14 @@
 //! What every connection knows of the declared world without asking: how to route, and which partition a queue is.
 
 use arc_swap::ArcSwap;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use polylogue_amqp_model::{Queue, QueueSettings, World};
-use polylogue_api::Catalog;
+use polylogue_api::{Catalog, Now};
 use polylogue_router::{QueueId, SharedRouter};
 use polylogue_types::{Map, PartitionId};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 
 /// What topics of queues are called begins like this.
 pub(crate) const TOPIC_PREFIX: &str = "__amqp_queue_";
@@ -30,11 +31,23 @@ pub(crate) struct QueueEntry {
     /// What holds for it, policies included.
     pub(crate) settings: QueueSettings,
     partition: OnceLock<PartitionId>,
+    /// When somebody last had to do with it, by monotonic time; 0 for nobody knows. Milliseconds.
+    used_ms: Arc<AtomicU64>,
 }
 
 impl QueueEntry {
     pub(crate) fn new(queue: Arc<Queue>, settings: QueueSettings) -> QueueEntry {
-        QueueEntry { queue, settings, partition: OnceLock::new() }
+        QueueEntry { queue, settings, partition: OnceLock::new(), used_ms: Arc::default() }
+    }
+
+    /// Somebody declares it, takes a message, consumes, or has just left it.
+    pub(crate) fn used(&self, now: Now) {
+        self.used_ms.store(now.monotonic_ms.max(1), Ordering::Relaxed);
+    }
+
+    /// When that was, by monotonic time. `None` before the first time. Milliseconds.
+    pub(crate) fn used_ms(&self) -> Option<u64> {
+        Some(self.used_ms.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
 
     /// Its partition, once its topic is there.
@@ -57,11 +70,58 @@ pub struct Directory {
     world: ArcSwap<World>,
     /// Grows when somebody may do something else than before.
     rights: AtomicU64,
+    idle: Mutex<News>,
+}
+
+/// What [`crate::IdleQueues`] has not heard yet.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    /// Queues for which another `expires` may hold than before.
+    pub(crate) changed: Vec<QueueId>,
+    /// Queues whose consumers left with their connection, perhaps the last ones.
+    pub(crate) left: Vec<QueueId>,
+    /// Wakes it.
+    waker: Option<Waker>,
 }
 
 impl Directory {
     pub(crate) fn new(router: Arc<SharedRouter>) -> Directory {
-        Directory { router, queues: RwLock::default(), world: ArcSwap::default(), rights: AtomicU64::new(0) }
+        Directory {
+            router,
+            queues: RwLock::default(),
+            world: ArcSwap::default(),
+            rights: AtomicU64::new(0),
+            idle: Mutex::default(),
+        }
+    }
+
+    /// Who is woken when [`crate::IdleQueues`] has something to look at.
+    pub fn wake_for_idle_queues(&self, waker: Waker) {
+        self.idle.lock().waker = Some(waker);
+    }
+
+    /// What came since the last call.
+    pub(crate) fn take_news(&self) -> News {
+        let mut news = self.idle.lock();
+        News { changed: std::mem::take(&mut news.changed), left: std::mem::take(&mut news.left), waker: None }
+    }
+
+    fn tell(&self, tell: impl FnOnce(&mut News)) {
+        let mut news = self.idle.lock();
+        tell(&mut news);
+        let waker = news.waker.clone();
+        drop(news);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Consumers of these queues have gone with their connection.
+    pub(crate) fn left_alone(&self, queues: impl Iterator<Item = QueueId>) {
+        let queues: Vec<_> = queues.collect();
+        if !queues.is_empty() {
+            self.tell(|news| news.left.extend(queues));
+        }
     }
 
     pub(crate) fn router(&self) -> &SharedRouter {
@@ -72,13 +132,27 @@ impl Directory {
         self.queues.read().get(&id).cloned()
     }
 
+    pub(crate) fn queues(&self) -> Vec<Arc<QueueEntry>> {
+        self.queues.read().values().cloned().collect()
+    }
+
     pub(crate) fn set(&self, queue: Arc<Queue>, settings: QueueSettings) {
         let mut queues = self.queues.write();
-        let entry = QueueEntry::new(queue, settings);
-        if let Some(partition) = queues.get(&entry.queue.id).and_then(|before| before.partition.get().copied()) {
-            let _ = entry.partition.set(partition);
+        let mut entry = QueueEntry::new(queue, settings);
+        let mut expires = entry.settings.expires_ms.is_some();
+        if let Some(before) = queues.get(&entry.queue.id) {
+            if let Some(partition) = before.partition.get() {
+                let _ = entry.partition.set(*partition);
+            }
+            entry.used_ms = before.used_ms.clone();
+            expires |= before.settings.expires_ms.is_some();
         }
-        queues.insert(entry.queue.id, Arc::new(entry));
+        let id = entry.queue.id;
+        queues.insert(id, Arc::new(entry));
+        drop(queues);
+        if expires {
+            self.tell(|news| news.changed.push(id));
+        }
     }
 
     pub(crate) fn remove(&self, id: QueueId) {

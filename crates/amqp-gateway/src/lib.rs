@@ -12,18 +12,28 @@
 //! A queue is the one partition of a topic of its own ([`topic_of`]), made after the queue is declared and before that is answered, and
 //! deleted after it; a start deletes what is left of queues that are gone.
 //!
-//! **Not there yet**, refused with 540 or as said: streams, direct reply-to, delayed exchanges beyond a delivery time set at publish, and
-//! dead-lettering: what is rejected, expired or dropped is settled.
+//! What dies in a queue is moved by [`DeadLetters`], of which there is one for the broker.
+//!
+//! **Not there yet**, refused with 540 or as said: streams, delayed exchanges beyond a delivery time set at publish.
 
+mod acks;
 mod connection;
 mod convert;
+mod dead;
 mod deliver;
 mod directory;
+mod idle;
 mod machine;
 mod message;
 mod operation;
 mod publish;
+mod replies;
+mod route;
+#[cfg(test)]
+mod testing;
 
 pub use connection::Connection;
+pub use dead::{DeadCounts, DeadLetters};
 pub use directory::{Directory, topic_of};
+pub use idle::IdleQueues;
 pub use machine::{AmqpAnswer, AmqpAsk, AmqpMachine};

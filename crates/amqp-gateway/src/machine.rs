@@ -1,5 +1,6 @@
 //! The declared world, hosted by the broker.
 
+use crate::convert::topic_config;
 use crate::directory::{Directory, queue_of, topic_of};
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -8,10 +9,11 @@ use polylogue_amqp_model::{
     Reply, SALT_BYTES,
 };
 use polylogue_api::machine::Command as Boxed;
-use polylogue_api::{Caller, Context, Effects, Proposal, StateMachine, TopicInfo};
-use polylogue_router::VhostId;
+use polylogue_api::{Caller, Catalog, ConfigChange, Context, Effects, Proposal, StateMachine, TopicChange, TopicInfo};
+use polylogue_router::{QueueId, VhostId};
 use polylogue_types::TimestampMs;
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Users of RabbitMQ with this tag may publish in others' names.
@@ -82,6 +84,8 @@ pub struct AmqpMachine {
     /// It was proposed, and nobody knows yet whether it is there.
     starting: bool,
     rights_changed: bool,
+    /// Queues whose topics may have other settings than hold for them.
+    unchecked: BTreeSet<QueueId>,
     /// Replay is over: connections come.
     ready: bool,
 }
@@ -100,6 +104,7 @@ impl AmqpMachine {
             start_ms: 0,
             starting: false,
             rights_changed: false,
+            unchecked: BTreeSet::new(),
             ready: false,
         }
     }
@@ -161,7 +166,9 @@ impl AmqpMachine {
 
     fn learn(&mut self, event: Event) {
         match event {
-            Event::QueueDeclared(queue, effective) | Event::QueueChanged(queue, effective) => {
+            Event::QueueDeclared(queue, effective) => self.directory.set(queue, effective.settings),
+            Event::QueueChanged(queue, effective) => {
+                self.unchecked.insert(queue.id);
                 self.directory.set(queue, effective.settings);
             }
             Event::QueueDeleted(queue, _) => {
@@ -237,6 +244,7 @@ impl StateMachine for AmqpMachine {
             let settings = self.model.world().effective(queue).settings;
             self.directory.set(queue.clone(), settings);
         }
+        self.unchecked = self.model.world().queues().map(|queue| queue.id).collect();
         self.dead_topics.clear();
         self.rights_changed = false;
         self.directory.rights_changed(self.model.world().clone());
@@ -245,6 +253,8 @@ impl StateMachine for AmqpMachine {
 
     fn on_writer_lost(&mut self, context: &Context<'_>, _: &mut Effects) {
         self.model.on_writer_lost();
+        // What was to be changed may have been lost.
+        self.unchecked = self.model.world().queues().map(|queue| queue.id).collect();
         if self.starting {
             self.begin(context, START_RETRY_MS);
         }
@@ -274,6 +284,24 @@ impl StateMachine for AmqpMachine {
         std::mem::take(&mut self.dead_topics)
     }
 
+    fn take_topic_changes(&mut self, catalog: &dyn Catalog) -> Vec<TopicChange> {
+        let mut changes = Vec::new();
+        for id in std::mem::take(&mut self.unchecked) {
+            let Some(entry) = self.directory.queue(id) else { continue };
+            let Some(topic) = catalog.topic(&topic_of(id)) else {
+                // It is being made, perhaps of what held before.
+                self.unchecked.insert(id);
+                continue;
+            };
+            let config = topic_config(&entry.queue, &entry.settings);
+            if *topic.config != config {
+                let config = Some(ConfigChange { expected: topic.config.raw.clone(), config });
+                changes.push(TopicChange { topic: topic.id, config, partitions: None });
+            }
+        }
+        changes
+    }
+
     fn take_changed_chunks(&mut self) -> Vec<(Bytes, Option<Bytes>)> {
         self.model.take_changed_chunks()
     }
@@ -295,4 +323,44 @@ impl StateMachine for AmqpMachine {
 pub(crate) fn owner(connection: u64) -> OwnerId {
     // 0 is nobody's.
     OwnerId(connection.saturating_add(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Topics, World};
+    use polylogue_amqp_model::{ApplyTo, PolicySpec};
+    use serde_json::json;
+
+    /// What was declared before was never told of a policy that came later.
+    #[test]
+    fn a_policy_reaches_queues_that_are_there() {
+        let mut world = World::new();
+        let [mine, other] = ["mine", "other"].map(|name| world.queue(name, json!({"x-max-length": 10})));
+        assert_eq!(world.machine.take_topic_changes(&Topics).len(), 0);
+        let serde_json::Value::Object(definition) =
+            json!({"max-length": 5, "overflow": "reject-publish", "dead-letter-exchange": "dlx"})
+        else {
+            panic!("no definition")
+        };
+        let policy = PolicySpec {
+            name: "p".into(),
+            pattern: "^mine$".into(),
+            apply_to: ApplyTo::Queues,
+            priority: 0,
+            operator: false,
+            definition,
+        };
+        world.act(Command::SetPolicy("/".into(), policy));
+        let changes = world.machine.take_topic_changes(&Topics);
+        let [TopicChange { config: Some(change), .. }] = &changes[..] else { panic!("{changes:?}") };
+        let queue = change.config.queue.as_ref().expect("a queue");
+        assert_eq!((queue.length_max, queue.overflow), (Some(5), polylogue_api::Overflow::Reject));
+        assert!(queue.dead_letters);
+        assert_eq!(world.machine.take_topic_changes(&Topics).len(), 0, "asked for once");
+        assert_ne!(mine, other);
+        let mut effects = Effects::default();
+        world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
+        assert_eq!(world.machine.take_topic_changes(&Topics).len(), 2, "the topics of this world never change");
+    }
 }

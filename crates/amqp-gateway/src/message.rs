@@ -1,10 +1,13 @@
 //! A message as it is stored: the native bytes of [`Form::AmqpMessage`](polylogue_record::envelope::Form).
 //!
 //! ```text
-//!   u8 version = 1
+//!   u8 version               1 plain, 2 with what only the broker sees of it
 //!   u8 length, exchange      the exchange that it was published to
 //!   u8 length, routing key
 //!   u32 length, properties   flags and properties, as they go over the wire
+//!   version 2:
+//!     u16 count, count times u8 length, key      the keys of BCC
+//!     u32 length, history    how it died (`Deaths::encode`); empty for one that never did
 //!   the rest: body
 //! ```
 //!
@@ -12,7 +15,8 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-const VERSION: u8 = 1;
+const PLAIN: u8 = 1;
+const WITH_HIDDEN: u8 = 2;
 
 /// A stored message, taken apart. All parts share its memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,21 +24,57 @@ pub(crate) struct Stored {
     pub(crate) exchange: Bytes,
     pub(crate) routing_key: Bytes,
     pub(crate) properties: Bytes,
+    pub(crate) hidden: Hidden,
     pub(crate) body: Bytes,
 }
 
-/// Puts a message together. Names longer than AMQP's 255 bytes cannot come from a session and are cut.
-pub(crate) fn store(exchange: &[u8], routing_key: &[u8], properties: &[u8], body: &[Bytes]) -> Bytes {
-    let [exchange, routing_key] = [exchange, routing_key].map(|name| name.get(..255).unwrap_or(name));
-    let len = 7 + exchange.len() + routing_key.len() + properties.len() + body.iter().map(Bytes::len).sum::<usize>();
-    let mut out = BytesMut::with_capacity(len);
-    out.put_u8(VERSION);
-    for name in [exchange, routing_key] {
-        out.put_u8(name.len() as u8);
-        out.put_slice(name);
+/// What only the broker sees of a message.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Hidden {
+    /// The keys of BCC.
+    pub(crate) bcc: Vec<Bytes>,
+    /// How it died; empty for one that never did.
+    pub(crate) history: Bytes,
+}
+
+impl Hidden {
+    fn len(&self) -> usize {
+        6 + self.bcc.iter().map(|key| 1 + key.len()).sum::<usize>() + self.history.len()
     }
+
+    fn put(&self, out: &mut BytesMut) {
+        let bcc = self.bcc.get(..usize::from(u16::MAX)).unwrap_or(&self.bcc);
+        out.put_u16(bcc.len() as u16);
+        bcc.iter().for_each(|key| put_short(key, out));
+        out.put_u32(self.history.len() as u32);
+        out.put_slice(&self.history);
+    }
+}
+
+fn put_short(text: &[u8], out: &mut BytesMut) {
+    let text = text.get(..255).unwrap_or(text);
+    out.put_u8(text.len() as u8);
+    out.put_slice(text);
+}
+
+/// Puts a message together. Names longer than AMQP's 255 bytes cannot come from a session and are cut.
+pub(crate) fn store(
+    exchange: &[u8],
+    routing_key: &[u8],
+    properties: &[u8],
+    hidden: Option<&Hidden>,
+    body: &[Bytes],
+) -> Bytes {
+    let len = 7 + exchange.len() + routing_key.len() + properties.len() + body.iter().map(Bytes::len).sum::<usize>();
+    let mut out = BytesMut::with_capacity(len + hidden.map_or(0, Hidden::len));
+    out.put_u8(if hidden.is_some() { WITH_HIDDEN } else { PLAIN });
+    put_short(exchange, &mut out);
+    put_short(routing_key, &mut out);
     out.put_u32(properties.len() as u32);
     out.put_slice(properties);
+    if let Some(hidden) = hidden {
+        hidden.put(&mut out);
+    }
     body.iter().for_each(|piece| out.put_slice(piece));
     out.freeze()
 }
@@ -48,7 +88,8 @@ pub(crate) fn open(stored: &Bytes) -> Option<Stored> {
         at = end;
         part
     };
-    if take(1)?.first() != Some(&VERSION) {
+    let version = *take(1)?.first()?;
+    if version != PLAIN && version != WITH_HIDDEN {
         return None;
     }
     let len = usize::from(*take(1)?.first()?);
@@ -57,7 +98,17 @@ pub(crate) fn open(stored: &Bytes) -> Option<Stored> {
     let routing_key = take(len)?;
     let len = u32::from_be_bytes(*take(4)?.first_chunk()?) as usize;
     let properties = take(len)?;
-    Some(Stored { exchange, routing_key, properties, body: stored.slice(at..) })
+    let mut hidden = Hidden::default();
+    if version == WITH_HIDDEN {
+        let count = u16::from_be_bytes(*take(2)?.first_chunk()?);
+        for _ in 0..count {
+            let len = usize::from(*take(1)?.first()?);
+            hidden.bcc.push(take(len)?);
+        }
+        let len = u32::from_be_bytes(*take(4)?.first_chunk()?) as usize;
+        hidden.history = take(len)?;
+    }
+    Some(Stored { exchange, routing_key, properties, hidden, body: stored.slice(at..) })
 }
 
 #[cfg(test)]
@@ -67,17 +118,22 @@ mod tests {
     #[test]
     fn a_message_comes_back_in_its_parts() {
         let body = [Bytes::from_static(b"in two "), Bytes::from_static(b"pieces")];
-        let stored = store(b"amq.topic", b"a.b", b"\0\0", &body);
-        let expected = Stored {
-            exchange: Bytes::from_static(b"amq.topic"),
-            routing_key: Bytes::from_static(b"a.b"),
-            properties: Bytes::from_static(b"\0\0"),
-            body: Bytes::from_static(b"in two pieces"),
-        };
-        assert_eq!(open(&stored), Some(expected));
-        for len in 0..stored.len() - b"in two pieces".len() {
-            assert_eq!(open(&stored.slice(..len)), None, "{len} bytes of it");
+        let bcc = vec![Bytes::from_static(b"blind"), Bytes::new()];
+        let hidden = Hidden { bcc, history: Bytes::from_static(b"died") };
+        for hidden in [None, Some(Hidden::default()), Some(hidden)] {
+            let stored = store(b"amq.topic", b"a.b", b"\0\0", hidden.as_ref(), &body);
+            let expected = Stored {
+                exchange: Bytes::from_static(b"amq.topic"),
+                routing_key: Bytes::from_static(b"a.b"),
+                properties: Bytes::from_static(b"\0\0"),
+                hidden: hidden.unwrap_or_default(),
+                body: Bytes::from_static(b"in two pieces"),
+            };
+            assert_eq!(open(&stored), Some(expected));
+            for len in 0..stored.len() - b"in two pieces".len() {
+                assert_eq!(open(&stored.slice(..len)), None, "{len} bytes of it");
+            }
         }
-        assert_eq!(open(&Bytes::from_static(b"\x02\0\0\0\0\0\0")), None, "another version");
+        assert_eq!(open(&Bytes::from_static(b"\x03\0\0\0\0\0\0")), None, "another version");
     }
 }

@@ -5,6 +5,7 @@ use crate::convert::{arguments, name, refusal, topic_config, unavailable};
 use crate::deliver::{Consumer, WINDOW_MESSAGES, delivery_of};
 use crate::directory::{QueueEntry, topic_of};
 use crate::machine::{AmqpAnswer, AmqpAsk, FIRST_USER};
+use crate::replies::address_of;
 use bytestring::ByteString;
 use polylogue_amqp::codec::ShortStr;
 use polylogue_amqp::refusal::{Kind, Named, Refusal};
@@ -14,7 +15,7 @@ use polylogue_amqp_model::{
     Reply as Said, Resource, To,
 };
 use polylogue_api::{
-    Ack, Attach, AttachError, ConsumerId, ConsumerSpec, CreateTopics, NewTopic, PublishError, PublishRequest,
+    Ack, Attach, AttachError, ConsumerId, ConsumerSpec, CreateTopics, Credit, NewTopic, PublishError, PublishRequest,
     QueueCounts, Reply, Request, SettleRequest, Take, Token, TopicError, Unavailable,
 };
 use polylogue_types::PartitionId;
@@ -50,13 +51,18 @@ pub(crate) enum Waits {
     Deleted(Token, u64),
     Found(Token, Then),
     Purged(Token),
-    Attached(Token, ChannelRef, Consume, Arc<QueueEntry>),
-    PullAttached(Token, ChannelRef, PartitionId, bool),
-    Taken(Token),
+    /// With how long it may take to acknowledge.
+    Attached(Token, ChannelRef, Consume, Arc<QueueEntry>, Option<u64>),
+    PullAttached(Token, ChannelRef, PartitionId, bool, QueueKind),
+    Taken(Token, QueueKind),
     /// An auto-delete queue that may have lost its last consumer.
     Lonely(Arc<QueueEntry>),
     CommitPublished(Token, ChannelRef, Vec<(amqp::Verdict, Vec<amqp::Run>)>),
     CommitSettled(Token),
+    /// An address for replies.
+    Replies(Token, ChannelRef, ConsumerRef),
+    ReplySent(ChannelRef, Box<amqp::Publish>),
+    ReplyLooked(Token, ByteString),
 }
 
 impl Connection {
@@ -71,7 +77,8 @@ impl Connection {
                 }
                 return self.release_held(channel);
             }
-            amqp::Request::CloseReplies(..) => return,
+            amqp::Request::CloseReplies(channel, _) => return self.close_replies(channel),
+            amqp::Request::OpenReplies(channel, consumer) => return self.open_replies(token, channel, consumer),
             amqp::Request::OpenChannel(channel) => {
                 self.channels.insert(channel, Channel::default());
                 Ok(Some(amqp::Reply::Done))
@@ -105,7 +112,6 @@ impl Connection {
                 Ok(Some(amqp::Reply::Done))
             }
             amqp::Request::Get { channel, queue, no_ack } => self.find(token, &queue, Then::Get { channel, no_ack }),
-            amqp::Request::OpenReplies(..) => Err(Refusal::not_implemented("direct reply-to")),
             amqp::Request::Commit { channel, publishes, settled } => self.commit(token, channel, &publishes, settled),
         };
         match begun {
@@ -137,9 +143,14 @@ impl Connection {
     }
 
     fn declare_queue(&mut self, token: Token, declare: amqp::DeclareQueue) -> Result<Option<amqp::Reply>, Refusal> {
+        let name = name(&declare.name)?;
+        if let Some(to) = address_of(name.as_bytes()) {
+            self.look_for_replies(token, name, to);
+            return Ok(None);
+        }
         let command = DeclareQueue {
             vhost: self.vhost,
-            name: name(&declare.name)?,
+            name,
             server_named: declare.server_named,
             passive: declare.passive,
             durable: declare.durable,
@@ -221,18 +232,30 @@ impl Connection {
         publishes: &[amqp::Publish],
         settled: Vec<(amqp::Verdict, Vec<amqp::Run>)>,
     ) -> Result<Option<amqp::Reply>, Refusal> {
-        let messages = publishes.iter().map(|publish| self.message_of(publish)).collect::<Result<Vec<_>, _>>()?;
-        for (publish, message) in publishes.iter().zip(&messages) {
+        let mut messages = Vec::with_capacity(publishes.len());
+        let mut replies = Vec::new();
+        for publish in publishes {
+            match address_of(&publish.routing_key).filter(|_| publish.exchange.is_empty()) {
+                Some(to) => replies.push((publish, to)),
+                None => messages.push((publish, self.message_of(publish)?)),
+            }
+        }
+        for (publish, to) in replies {
+            self.send_reply(channel, publish.clone(), to);
+        }
+        for (publish, message) in &messages {
             if publish.mandatory && message.queues.is_empty() {
                 self.return_message(channel, publish);
             }
         }
+        let messages = messages.into_iter().map(|(_, message)| message).collect();
         let request = PublishRequest { messages, ack: Ack::Committed };
         self.ask(Request::Publish(request), Waits::CommitPublished(token, channel, settled));
         Ok(None)
     }
 
     fn close_channel(&mut self, channel: ChannelRef) {
+        self.close_replies(channel);
         let Some(open) = self.channels.remove(&channel) else { return };
         let consumers = open.consumers.into_values().map(|consumer| (consumer.id, Some(consumer.entry)));
         let others = open.pulls.into_values().chain(open.cancelled.into_values()).map(|id| (id, None));
@@ -260,7 +283,7 @@ impl Connection {
     fn cancel(&mut self, channel: ChannelRef, consumer: ConsumerRef) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         let Some(cancelled) = open.consumers.remove(&consumer) else { return };
-        open.held.retain(|(of, _)| *of != consumer);
+        open.held.retain(|(of, ..)| *of != consumer);
         open.cancelled.insert(consumer, cancelled.id);
         self.tell(Request::Stop(cancelled.id));
         self.left(cancelled.entry);
@@ -268,6 +291,7 @@ impl Connection {
 
     /// A consumer has left a queue, which may go with it.
     fn left(&mut self, entry: Arc<QueueEntry>) {
+        entry.used(self.now);
         if entry.queue.auto_delete
             && let Some(partition) = entry.partition(self.catalog.as_ref())
         {
@@ -306,17 +330,20 @@ impl Connection {
                 let purged = purged.unwrap_or(0);
                 self.reply(token, amqp::Reply::Count(u32::try_from(purged).unwrap_or(u32::MAX)));
             }
-            (Waits::Attached(token, channel, consume, entry), Reply::Attach(attached)) => {
-                self.attached(token, channel, consume, entry, attached);
+            (Waits::Attached(token, channel, consume, entry, ack_ms_max), Reply::Attach(attached)) => {
+                self.attached(token, channel, consume, entry, ack_ms_max, attached);
             }
-            (Waits::PullAttached(token, channel, queue, no_ack), Reply::Attach(attached)) => {
-                self.pull_attached(token, channel, queue, no_ack, attached);
+            (Waits::PullAttached(token, channel, queue, no_ack, kind), Reply::Attach(attached)) => {
+                self.pull_attached(token, channel, queue, no_ack, kind, attached);
             }
-            (Waits::Taken(token), Reply::Take(taken)) => {
+            (Waits::Taken(token, kind), Reply::Take(taken)) => {
                 let message = taken.ok().and_then(|mut taken| {
-                    let message = delivery_of(taken.deliveries.pop()?)?;
+                    let message = delivery_of(taken.deliveries.pop()?, Some(kind))?;
                     Some(Box::new((message, u32::try_from(taken.ready).unwrap_or(u32::MAX))))
                 });
+                if message.is_some() {
+                    self.acks_expected(self.ack_ms_max(None));
+                }
                 self.reply(token, amqp::Reply::Message(message));
             }
             (Waits::Lonely(entry), Reply::DescribeQueues(counts)) => {
@@ -331,6 +358,15 @@ impl Connection {
                 self.commit_settles(token, channel, &settled, &results);
             }
             (Waits::CommitSettled(token), Reply::Settle(_)) => self.reply(token, amqp::Reply::Done),
+            (Waits::Replies(token, channel, consumer), Reply::AttachDirect(address)) => {
+                self.replies_open(token, channel, consumer, address);
+            }
+            (Waits::ReplySent(channel, publish), Reply::SendDirect(there)) => {
+                self.reply_sent(channel, &publish, there.first() == Some(&true));
+            }
+            (Waits::ReplyLooked(token, name), Reply::SendDirect(there)) => {
+                self.replies_looked(token, &name, there.first() == Some(&true));
+            }
             (waits, _) => self.refuse(waits, Refusal::internal("the broker said something else than was asked")),
         }
     }
@@ -365,7 +401,7 @@ impl Connection {
     /// Says no to whoever waits.
     fn refuse(&mut self, waits: Waits, why: Refusal) {
         match waits {
-            Waits::Nothing | Waits::Lonely(_) => {}
+            Waits::Nothing | Waits::Lonely(_) | Waits::ReplySent(..) => {}
             Waits::Confirms(numbers, bytes) => {
                 self.batch.unanswered_bytes -= bytes;
                 for (channel, seq) in numbers {
@@ -384,8 +420,10 @@ impl Connection {
             | Waits::Purged(token)
             | Waits::Attached(token, ..)
             | Waits::PullAttached(token, ..)
-            | Waits::Taken(token)
+            | Waits::Taken(token, _)
             | Waits::CommitPublished(token, ..)
+            | Waits::Replies(token, ..)
+            | Waits::ReplyLooked(token, _)
             | Waits::CommitSettled(token) => self.reply(token, amqp::Reply::Refused(why)),
         }
     }
@@ -400,6 +438,9 @@ impl Connection {
     /// A declared queue is answered once its topic is there.
     fn look_for_topic(&mut self, token: Token, queue: Arc<Queue>, looks: u32) {
         let entry = self.directory.queue(queue.id);
+        if let Some(entry) = &entry {
+            entry.used(self.now);
+        }
         if let Some(partition) = entry.as_ref().and_then(|entry| entry.partition(self.catalog.as_ref())) {
             return self.ask(Request::DescribeQueues(vec![partition]), Waits::Counts(token));
         }
@@ -414,7 +455,7 @@ impl Connection {
         }
         // A queue that went while it was declared has no entry any more; what is made for it is found at the next start.
         let Some(entry) = entry else { return self.reply(token, amqp::Reply::Queue { messages: 0, consumers: 0 }) };
-        let config = topic_config(queue.durable && queue.owner.is_none(), &entry.settings);
+        let config = topic_config(&queue, &entry.settings);
         let topic = NewTopic { name: topic_of(queue.id), partitions: 1, config, internal: true };
         let create = CreateTopics { topics: vec![topic], validate_only: false };
         self.ask(Request::CreateTopics(create), Waits::Topic(token, queue, looks + 1));
@@ -439,16 +480,22 @@ impl Connection {
         let Some((partition, entry)) = there else {
             return self.reply(token, amqp::Reply::Refused(unavailable(Unavailable::Busy)));
         };
+        if !matches!(then, Then::Purge) {
+            entry.used(self.now);
+        }
         match then {
             Then::Purge => self.ask(Request::Purge(partition), Waits::Purged(token)),
             Then::Get { channel, no_ack } => {
                 let known = self.channels.get(&channel).and_then(|open| open.pulls.get(&(partition, no_ack)).copied());
                 match known {
-                    Some(consumer) => self.take(token, partition, consumer),
+                    Some(consumer) => self.take(token, partition, consumer, queue.kind),
                     None => {
                         let consumer = ConsumerSpec { credit: Some(0), settles: no_ack, ..ConsumerSpec::default() };
                         let attach = Attach { queue: partition, consumer };
-                        self.ask(Request::Attach(attach), Waits::PullAttached(token, channel, partition, no_ack));
+                        self.ask(
+                            Request::Attach(attach),
+                            Waits::PullAttached(token, channel, partition, no_ack, queue.kind),
+                        );
                     }
                 }
             }
@@ -481,12 +528,14 @@ impl Connection {
             priority,
             prefetch: if consume.no_ack { 0 } else { consume.deliveries_max },
             credit: Some(WINDOW_MESSAGES),
+            window_bytes: self.settings.consumer_window_bytes,
             settles: consume.no_ack,
             exclusive: consume.exclusive,
             ..ConsumerSpec::default()
         };
         let attach = Attach { queue: partition, consumer };
-        self.ask(Request::Attach(attach), Waits::Attached(token, channel, consume, entry));
+        let ack_ms_max = self.ack_ms_max(settings.timeout_ms.or(entry.settings.consumer_timeout_ms));
+        self.ask(Request::Attach(attach), Waits::Attached(token, channel, consume, entry, ack_ms_max));
     }
 
     fn attached(
@@ -495,13 +544,15 @@ impl Connection {
         channel: ChannelRef,
         consume: Consume,
         entry: Arc<QueueEntry>,
+        ack_ms_max: Option<u64>,
         attached: Result<ConsumerId, AttachError>,
     ) {
         let queue = Named { kind: Kind::Queue, name: entry.queue.name.as_bytes(), vhost: self.vhost_name.as_bytes() };
         let why = match attached {
             Ok(id) => {
                 let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(id)) };
-                open.consumers.insert(consume.consumer, Consumer { id, entry, no_ack: consume.no_ack, owed: 0 });
+                let consumer = Consumer { id, entry, no_ack: consume.no_ack, ack_ms_max, owed: Credit::default() };
+                open.consumers.insert(consume.consumer, consumer);
                 self.consumers.insert(id, (channel, consume.consumer));
                 return self.reply(token, amqp::Reply::Done);
             }
@@ -518,6 +569,7 @@ impl Connection {
         channel: ChannelRef,
         queue: PartitionId,
         no_ack: bool,
+        kind: QueueKind,
         attached: Result<ConsumerId, AttachError>,
     ) {
         match attached {
@@ -525,15 +577,15 @@ impl Connection {
                 let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(id)) };
                 open.pulls.insert((queue, no_ack), id);
                 self.consumers.insert(id, (channel, NO_CONSUMER));
-                self.take(token, queue, id);
+                self.take(token, queue, id, kind);
             }
             Err(AttachError::Unavailable(why)) => self.reply(token, amqp::Reply::Refused(unavailable(why))),
             Err(_) => self.reply(token, amqp::Reply::Message(None)),
         }
     }
 
-    fn take(&mut self, token: Token, queue: PartitionId, consumer: ConsumerId) {
-        self.ask(Request::Take(Take { queue, consumer, messages_max: 1 }), Waits::Taken(token));
+    fn take(&mut self, token: Token, queue: PartitionId, consumer: ConsumerId, kind: QueueKind) {
+        self.ask(Request::Take(Take { queue, consumer, messages_max: 1 }), Waits::Taken(token, kind));
     }
 
     fn commit_settles(

@@ -2,24 +2,20 @@
 
 use crate::connection::Connection;
 use crate::convert::View;
-use crate::message::store;
+use crate::message::{Hidden, store};
 use crate::operation::Waits;
+use crate::replies::address_of;
+use crate::route::{Sent, reach};
 use bytes::Bytes;
 use polylogue_amqp::codec::MethodId;
 use polylogue_amqp::refusal::{Kind, Named, Refusal};
 use polylogue_amqp::request::{self as amqp, ChannelRef, Publish};
-use polylogue_amqp_model::{Access, QueueKind, Resource};
-use polylogue_api::{Ack, PUBLISH_MESSAGES_MAX, PublishError, PublishMessage, PublishRequest, Request, Target};
-use polylogue_record::envelope::{EntryFlags, Form};
-use polylogue_router::{Entry, Message};
-use polylogue_types::TimestampMs;
+use polylogue_amqp_model::{Access, Resource};
+use polylogue_api::{Ack, PUBLISH_MESSAGES_MAX, PublishError, PublishMessage, PublishRequest, Request};
+use polylogue_router::Entry;
 
 /// `basic.publish`: class 60, method 40.
-const PUBLISH: MethodId = MethodId { class: 60, method: 40 };
-/// The delivery mode that asks for a message to outlive a restart.
-const PERSISTENT: u8 = 2;
-/// The highest priority without any; higher ones of a quorum queue count as high (RabbitMQ 4.0).
-const QUORUM_NORMAL_MAX: u8 = 4;
+pub(crate) const PUBLISH: MethodId = MethodId { class: 60, method: 40 };
 /// Bytes of messages that go to the broker in one request, unless one alone is larger.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
@@ -54,6 +50,11 @@ struct Routed {
 impl Connection {
     /// Takes a message. Refused, its channel goes.
     pub(crate) fn publish(&mut self, channel: ChannelRef, publish: Publish) {
+        if publish.exchange.is_empty()
+            && let Some(to) = address_of(&publish.routing_key)
+        {
+            return self.send_reply(channel, publish, to);
+        }
         let routed = match self.route(&publish) {
             Ok(routed) => routed,
             Err(refusal) => {
@@ -166,46 +167,27 @@ impl Connection {
         let more = publish.cc.iter().chain(&publish.bcc).map(Bytes::as_ref);
         let keys: Vec<&[u8]> = std::iter::once(publish.routing_key.as_ref()).chain(more).collect();
         let view = View::new(&publish.properties);
-        let random = self.now.wall_ms as u64 ^ self.id.rotate_left(32);
-        let message = Message { keys: &keys, view: &view, random, released: false };
-        let mut scratch = std::mem::take(&mut self.scratch);
         let now_ms = self.now.wall_ms;
-        let outcome = routes.route(entry, message, &mut scratch);
-        let mut is_routed = outcome.is_routed();
-        let mut queues = Vec::with_capacity(outcome.queues.len());
-        for routed in outcome.queues {
-            queues.extend(self.target(routed.queue, publish, now_ms));
-        }
-        let delays: Vec<_> = outcome.delayed.to_vec();
-        let mut deliver_at = None;
-        for delayed in delays {
-            // Where it goes once its time has come is settled now; it waits in the queues.
-            let Some(entry) = routes.entry_by_id(delayed.exchange) else { continue };
-            let released = Message { released: true, ..message };
-            let outcome = routes.route(entry, released, &mut scratch);
-            deliver_at = Some(now_ms.saturating_add_unsigned(delayed.delay_ms));
-            for routed in outcome.queues {
-                let target = self.target(routed.queue, publish, now_ms);
-                queues.extend(target.filter(|target| queues.iter().all(|one: &Target| one.queue != target.queue)));
-            }
-        }
-        is_routed &= !queues.is_empty();
-        self.scratch = scratch;
-        let transient = publish.properties.delivery_mode != Some(PERSISTENT);
-        let message = PublishMessage {
-            queues,
-            form: Form::AmqpMessage,
-            flags: EntryFlags::NONE.with_if(transient, EntryFlags::TRANSIENT),
-            bytes: store(exchange, publish.routing_key.as_ref(), publish.properties.raw(), publish.body.pieces()),
-            timestamp: now_ms,
-            key_hash: None,
-            deliver_at,
+        let sent = Sent {
+            keys: &keys,
+            view: &view,
+            random: now_ms as u64 ^ self.id.rotate_left(32),
+            expiration_ms: publish.expiration_ms,
+            priority: publish.properties.priority,
+            now_ms,
         };
-        Ok(Routed { message, is_routed })
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let reached = reach(&directory, self.catalog.as_ref(), &routes, entry, &sent, &|_| true, &mut scratch);
+        self.scratch = scratch;
+        let hidden = (!publish.bcc.is_empty()).then(|| Hidden { bcc: publish.bcc.clone(), ..Hidden::default() });
+        let (raw, body) = (publish.properties.raw(), publish.body.pieces());
+        let bytes = store(exchange, publish.routing_key.as_ref(), raw, hidden.as_ref(), body);
+        let is_routed = reached.is_routed;
+        Ok(Routed { message: reached.message(bytes, publish.properties.delivery_mode, now_ms), is_routed })
     }
 
     /// That the user may publish there.
-    fn check_publish(&mut self, publish: &Publish) -> Result<(), Refusal> {
+    pub(crate) fn check_publish(&mut self, publish: &Publish) -> Result<(), Refusal> {
         let rights = self.directory.rights();
         if self.allowed.0 != rights {
             self.allowed = (rights, polylogue_types::Map::default());
@@ -223,20 +205,6 @@ impl Connection {
             checked.map_err(crate::convert::refusal)?;
         }
         Ok(())
-    }
-
-    /// How a message stands in a queue. `None` for a queue that is going.
-    fn target(&self, queue: polylogue_router::QueueId, publish: &Publish, now_ms: TimestampMs) -> Option<Target> {
-        let entry = self.directory.queue(queue)?;
-        let partition = entry.partition(self.catalog.as_ref())?;
-        let lives_ms = [publish.expiration_ms, entry.settings.message_ttl_ms].into_iter().flatten().min();
-        let priority = publish.properties.priority.unwrap_or(0);
-        let priority = match entry.settings.kind {
-            QueueKind::Quorum => Some(u8::from(priority > QUORUM_NORMAL_MAX)),
-            _ => entry.settings.max_priority.map(|max| priority.min(max)),
-        };
-        let expires_at = lives_ms.map(|ms| now_ms.saturating_add_unsigned(ms));
-        Some(Target { queue: partition, priority: priority.filter(|p| *p > 0), expires_at })
     }
 }
 

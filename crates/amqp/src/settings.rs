@@ -66,6 +66,11 @@ pub struct AmqpSettings {
     pub consumers_per_channel_max: usize,
     /// Deliveries of a channel that wait for their acknowledgement; no more are made beyond. RabbitMQ has no such limit.
     pub unacked_per_channel_max: usize,
+    /// What a consumer may have on its way to its socket, unless one message has more. Bytes.
+    pub consumer_window_bytes: u64,
+    /// How long a delivery may wait for its acknowledgement where neither queue nor consumer says it (`consumer_timeout`); then its channel is
+    /// closed. 0 for ever. Milliseconds.
+    pub ack_ms_max: u64,
     /// Publishes in one transaction. RabbitMQ has no such limit.
     pub tx_messages_max: usize,
     /// The bytes of the publishes in one transaction. RabbitMQ has no such limit. Bytes.
@@ -98,6 +103,8 @@ impl Default for AmqpSettings {
             assembling_bytes_max: 128 << 20,
             consumers_per_channel_max: 65_536,
             unacked_per_channel_max: 1 << 18,
+            consumer_window_bytes: 4 << 20,
+            ack_ms_max: 30 * 60_000,
             tx_messages_max: 65_536,
             tx_bytes_max: 64 << 20,
             tx_settled_max: 1 << 18,

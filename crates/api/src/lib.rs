@@ -85,7 +85,7 @@ pub enum Request {
     /// A consumer gets no more messages, and keeps those that it holds until it is detached. No reply.
     Stop(ConsumerId),
     /// A consumer may get so many more messages. No reply.
-    Credit(ConsumerId, u64),
+    Credit(ConsumerId, Credit),
     /// Settle, return or keep messages that were handed out.
     Settle(SettleRequest),
     /// Messages for a consumer at once, whatever its credit.
@@ -94,6 +94,15 @@ pub enum Request {
     Purge(PartitionId),
     /// What queues hold.
     DescribeQueues(Vec<PartitionId>),
+    /// This session moves dead messages from now on, in place of whichever did: they come as [`Event::Dead`]. No reply.
+    MoveDead,
+    /// What became of dead messages that came. No reply.
+    DeadMoved(Vec<DeadOutcome>),
+    /// A consumer without a queue comes: what is sent to it comes as [`Event::Deliver`], is settled by that, and is not in the log. It
+    /// leaves by [`Request::Detach`]; [`Request::Credit`] says how many messages it has taken.
+    AttachDirect,
+    /// Messages for consumers without a queue: each reaches its consumer now or never.
+    SendDirect(Vec<Direct>),
 }
 
 /// What the broker answers.
@@ -142,6 +151,10 @@ pub enum Reply {
     Purge(Result<u64, SettleError>),
     /// To [`Request::DescribeQueues`]: in the same order; `None` for what is no queue.
     DescribeQueues(Vec<Option<QueueCounts>>),
+    /// To [`Request::AttachDirect`].
+    AttachDirect(DirectAddress),
+    /// To [`Request::SendDirect`]: in the same order, whether the consumer is there and had room for it.
+    SendDirect(Vec<bool>),
 }
 
 /// What the broker says unasked (or, for a watch, later).
@@ -153,6 +166,9 @@ pub enum Event {
     Deliver(Vec<Delivery>),
     /// A consumer gets no more: its queue is gone.
     Detached(ConsumerId),
+    /// Dead messages for the session that moves them, in the order of each queue. Each is answered once in [`Request::DeadMoved`], or told
+    /// to another session when this one is gone.
+    Dead(Vec<DeadMessage>),
 }
 
 /// Why nothing could be done just now. The request may have taken effect when `Unknown`.

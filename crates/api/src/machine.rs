@@ -4,7 +4,7 @@
 //! record. *Soft* state (members waiting, heartbeats) may change in `handle` and may vanish at a crash. A reply
 //! that tells of a change is parked with the record until that is committed: see [`Proposal`].
 
-use crate::{Catalog, Now, TopicInfo, Unavailable};
+use crate::{Catalog, Now, TopicChange, TopicInfo, Unavailable};
 use bytes::Bytes;
 use polylogue_types::TimestampMs;
 use std::any::Any;
@@ -94,6 +94,12 @@ pub trait StateMachine: Send + Debug {
 
     /// Topics that nobody needs any more, by what was applied since the last call; the host deletes them.
     fn take_dead_topics(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Changes of topics that follow from what was applied since the last call; the host makes them. One that is lost with its writer is
+    /// asked for again after [`StateMachine::on_writer_lost`].
+    fn take_topic_changes(&mut self, _: &dyn Catalog) -> Vec<TopicChange> {
         Vec::new()
     }
 

@@ -146,6 +146,8 @@ pub struct ConsumerSpec {
     pub prefetch_bytes: u64,
     /// Messages that it may get before it is given more credit; `Some(0)` for one that only takes.
     pub credit: Option<u64>,
+    /// Bytes that it may get before it is given credit for them, unless one message has more; 0 for any number.
+    pub window_bytes: u64,
     /// How long it holds messages; `None`: until it settles or returns them, or leaves. Milliseconds.
     pub lease_ms: Option<u64>,
     /// Messages are settled when they are handed out.
@@ -174,6 +176,15 @@ pub enum AttachError {
     Unavailable(crate::Unavailable),
 }
 
+/// What a consumer may get beyond what it got before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Credit {
+    /// Messages.
+    pub messages: u64,
+    /// What they took of its window ([`Delivery::weight`]). Bytes.
+    pub bytes: u64,
+}
+
 /// Messages that are handed out: all of one entry, or some of them.
 #[derive(Clone, Debug)]
 pub struct Delivery {
@@ -187,6 +198,8 @@ pub struct Delivery {
     pub count: u32,
     /// What is shown to settle them; of no meaning after a restart.
     pub lease: u64,
+    /// What they take of the consumer's window ([`ConsumerSpec::window_bytes`]), to be given back by [`crate::Request::Credit`]. Bytes.
+    pub weight: u64,
     /// They were handed out before, or may have been.
     pub redelivered: bool,
     /// Times that each of them came back.
@@ -261,6 +274,24 @@ pub enum SettleError {
     Unavailable(crate::Unavailable),
 }
 
+/// Where a consumer without a queue is reached; only who was told can know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirectAddress {
+    /// The consumer.
+    pub consumer: ConsumerId,
+    /// What nobody can guess.
+    pub secret: u128,
+}
+
+/// A message for a consumer without a queue.
+#[derive(Clone, Debug)]
+pub struct Direct {
+    /// To whom.
+    pub to: DirectAddress,
+    /// The message, in the form that the consumer's session knows. `None` only asks whether the consumer is there.
+    pub bytes: Option<Bytes>,
+}
+
 /// See [`crate::Request::Take`].
 #[derive(Clone, Copy, Debug)]
 pub struct Take {
@@ -309,6 +340,26 @@ pub struct DeadMessage {
     pub reason: DeadReason,
     /// The entry as it is stored.
     pub bytes: Bytes,
+}
+
+/// What became of a message of [`crate::Event::Dead`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeadOutcome {
+    /// The queue where it died.
+    pub queue: PartitionId,
+    /// Its offset.
+    pub offset: Offset,
+    /// What became of it.
+    pub how: DeadFate,
+}
+
+/// What became of a dead message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeadFate {
+    /// It is where it belongs, durably, or belongs nowhere: its queue is done with it.
+    Moved,
+    /// It could not be moved: it is told again, no sooner than after this time, and no other one of its queue before. Milliseconds.
+    Later(u64),
 }
 
 /// Why a message is dead.

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::machines::{Expects, Machines, Outbox, context};
 use crate::open::shard_of_class;
 use crate::pending::PendingAppend;
-use crate::queues::Consumers;
+use crate::queues::{Consumers, Directs, Mover};
 use crate::readers::Readers;
 use crate::shard::{AppendTerms, Parked, Shard, ShardState};
 use crate::sink::{Origin, ReplySink, SessionId};
@@ -60,6 +60,9 @@ pub(crate) struct Inner {
     pub(crate) stopping: AtomicBool,
     /// Where consumers of queues are.
     pub(crate) consumers: Mutex<Consumers>,
+    /// Who moves dead messages, and those on their way. Taken after a shard's state.
+    pub(crate) mover: Mutex<Mover>,
+    pub(crate) directs: Mutex<Directs>,
     /// Wakes the timer thread when a machine's deadline may have become earlier.
     pub(crate) timer: (Mutex<bool>, Condvar),
     /// Wakes the worker thread.
@@ -154,6 +157,10 @@ impl Broker {
             Request::Take(take) => self.inner.take(origin, take),
             Request::Purge(queue) => self.inner.purge(origin, queue),
             Request::DescribeQueues(queues) => origin.reply(Reply::DescribeQueues(self.inner.queue_counts(&queues))),
+            Request::AttachDirect => self.inner.attach_direct(origin),
+            Request::SendDirect(messages) => self.inner.send_direct(origin, &messages),
+            Request::MoveDead => self.inner.move_dead(&origin),
+            Request::DeadMoved(outcomes) => self.inner.dead_moved(session, &outcomes),
         }
     }
 
@@ -161,6 +168,8 @@ impl Broker {
     pub fn session_gone(&self, session: SessionId) {
         let inner = &self.inner;
         inner.detach_session(session);
+        inner.mover.lock().gone(session);
+        inner.directs.lock().gone(session);
         for shard in inner.all_shards() {
             let ShardState { watches, follows, partitions, .. } = &mut *shard.state.lock();
             watches.remove_session(partitions, session.0);

@@ -176,6 +176,8 @@ impl Inner {
         }
         let dead = machines.take_dead_topics();
         machines.tell(dead, &context, shard, outbox);
+        let changes = machines.take_topic_changes(self.catalog.as_ref());
+        machines.tell(changes, &context, shard, outbox);
         if !deleted.is_empty() {
             for id in machines.ids().into_iter().filter(|id| *id != MachineId::Meta) {
                 let mut effects = Effects::default();
@@ -215,6 +217,11 @@ impl Inner {
     fn topic_changed(&self, topic: &Arc<TopicMeta>) {
         self.configure(topic);
         self.topic_placed(topic);
+        if topic.config().queue.is_some() {
+            // Other limits may let messages go.
+            let shards = topic.placement().filter_map(|(id, _)| self.partition_shard(id));
+            shards.for_each(|shard| self.pump(&shard));
+        }
     }
 
     /// Gives the topic's partitions what holds for it.

@@ -9,8 +9,8 @@ use crate::sink::Origin;
 use bytes::Bytes;
 use polylogue_api::machine::Command;
 use polylogue_api::{
-    AlterError, Caller, Catalog, Context, DeleteTopics, Effects, MachineId, MachineReply, Now, Reply, StateMachine,
-    TopicError, TopicRef, Unavailable,
+    AlterError, AlterTopics, Caller, Catalog, Context, DeleteTopics, Effects, MachineId, MachineReply, Now, Reply,
+    StateMachine, TopicError, TopicRef, Unavailable,
 };
 use polylogue_log::Frame;
 use polylogue_meta::{
@@ -106,6 +106,17 @@ impl Machines {
         }
         let delete = DeleteTopics { topics: topics.into_iter().map(TopicRef::Name).collect() };
         vec![(MachineId::Meta, Box::new(MetaCommand::DeleteTopics(delete)))]
+    }
+
+    /// Commands to change topics as machines want them.
+    pub(crate) fn take_topic_changes(&mut self, catalog: &dyn Catalog) -> Vec<(MachineId, Command)> {
+        let machines = self.others.values_mut();
+        let changes: Vec<_> = machines.flat_map(|machine| machine.take_topic_changes(catalog)).collect();
+        if changes.is_empty() {
+            return Vec::new();
+        }
+        let alter = AlterTopics { changes, validate_only: false };
+        vec![(MachineId::Meta, Box::new(MetaCommand::AlterTopics(alter)))]
     }
 
     /// Tells machines something of which nobody waits for the reply.
@@ -207,6 +218,8 @@ impl Machines {
             }
             self.carry_out(id, effects, shard, outbox);
         }
+        let changes = self.take_topic_changes(context.catalog);
+        self.tell(changes, context, shard, outbox);
     }
 
     /// The earliest deadline of all machines.
@@ -217,6 +230,7 @@ impl Machines {
     /// The writer was lost: tails are derived from applied state again. What the machines want done is to be carried out
     /// once there is a writer.
     pub(crate) fn writer_lost(&mut self, context: &Context<'_>) -> Vec<(MachineId, Effects)> {
+        let ids = self.ids();
         let lost = |id| {
             let mut effects = Effects::default();
             if let Some(machine) = self.get_mut(id) {
@@ -224,7 +238,6 @@ impl Machines {
             }
             (id, effects)
         };
-        let ids = [MachineId::Meta, MachineId::KafkaGroups];
         ids.into_iter().map(lost).collect()
     }
 }

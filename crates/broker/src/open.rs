@@ -95,6 +95,8 @@ impl Broker {
             tunables: Tunables::new(&config),
             stopping: AtomicBool::new(false),
             consumers: Mutex::default(),
+            mover: Mutex::default(),
+            directs: Mutex::default(),
             timer: (Mutex::new(false), Condvar::new()),
             background: (Mutex::new(false), Condvar::new()),
             threads: Mutex::default(),

@@ -6,6 +6,7 @@
 //!   settle ──> lease engine (tail) ──record, one a queue and flush──> journal ──commit──> lease engine: apply
 //!                                                                                         │
 //!   consumers <── deliveries <── bodies from the tail cache or the disk <── grants <── pump
+//!   mover <────── dead messages <────────────/      publishes them elsewhere, and says so: settled
 //! ```
 //!
 //! Applied: what became of messages, by records and entries alone. Tail: what was proposed of it. Soft: consumers and what they hold; they
@@ -13,11 +14,15 @@
 //! a consumer gets comes in order.
 
 mod attach;
+mod dead;
+mod direct;
 mod host;
 mod publish;
 mod pump;
 mod settle;
 
 pub(crate) use attach::Consumers;
+pub(crate) use dead::Mover;
+pub(crate) use direct::Directs;
 pub(crate) use host::{QueueHost, Queues, lease_entry};
 pub(crate) use pump::lease_ms;

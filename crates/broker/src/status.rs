@@ -38,6 +38,8 @@ pub struct ShardStatus {
     pub partitions: usize,
     /// Readers that wait for something new.
     pub watches: usize,
+    /// Messages on their way to consumers of queues that have not taken them. Bytes.
+    pub window_bytes: u64,
     /// Partitions that readers of many follow, counted once for each of these.
     pub followed: usize,
     /// Proposals without an outcome.
@@ -110,6 +112,7 @@ impl Broker {
                 writer_lost: state.lost,
                 partitions: state.partitions.len(),
                 watches: state.watches.len(),
+                window_bytes: state.queues.window_bytes(),
                 followed: state.follows.len(),
                 proposals_open: state.next_ticket.saturating_sub(state.settled),
                 journal,

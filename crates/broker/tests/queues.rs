@@ -206,10 +206,13 @@ fn a_full_queue_refuses_or_drops_as_it_was_told() {
     let mut node = Node::open(&world, |_| {});
     let limited = QueueSettings { length_max: Some(2), ..QueueSettings::default() };
     let refuses = node.queue("refuses", QueueSettings { overflow: Overflow::Reject, ..limited.clone() });
-    let drops = node.queue("drops", limited);
+    let drops = node.queue("drops", limited.clone());
     for (i, expected) in [Ok(()), Ok(()), Err(PublishError::QueueFull)].into_iter().enumerate() {
         assert_eq!(node.publish(vec![message(&[refuses, drops], &format!("m{i}"))]), [expected]);
     }
+    let together = node.queue("together", QueueSettings { overflow: Overflow::Reject, ..limited.clone() });
+    let results = node.publish((0..4).map(|i| message(&[together], &format!("m{i}"))).collect());
+    assert_eq!(results, [Ok(()), Ok(()), Err(PublishError::QueueFull), Err(PublishError::QueueFull)]);
     node.attach(drops, ConsumerSpec::default()).unwrap();
     assert_eq!(texts(&node.delivered()), ["m1", "m2"]);
     node.attach(refuses, ConsumerSpec::default()).unwrap();
@@ -224,7 +227,7 @@ fn credit_takes_and_purges() {
     node.publish((0..8).map(|i| message(&[queue], &format!("m{i}"))).collect());
     let consumer = node.attach(queue, ConsumerSpec { credit: Some(1), ..ConsumerSpec::default() }).unwrap();
     assert_eq!(texts(&node.delivered()), ["m0"]);
-    node.start(Request::Credit(consumer, 2));
+    node.start(Request::Credit(consumer, Credit { messages: 2, bytes: 0 }));
     assert_eq!(texts(&node.delivered()), ["m1", "m2"]);
     let taken = node.ask(Request::Take(Take { queue, consumer, messages_max: 2 }));
     let Reply::Take(Ok(taken)) = taken else { panic!("{taken:?}") };
@@ -287,4 +290,208 @@ fn what_is_handed_out_early_behind_an_old_message_is_not_lost() {
     let mut node = Node::open(&world, |_| {});
     node.attach(queue, ConsumerSpec::default()).unwrap();
     assert_eq!(texts(&node.delivered()), ["old", "new"]);
+}
+
+/// What came of dead messages since it was asked last: offsets, reasons and bodies.
+fn told(node: &Node) -> Vec<(u64, DeadReason, String)> {
+    node.drive();
+    let dead = std::mem::take(&mut *node.client.dead.lock());
+    dead.into_iter().map(|d| (d.offset.0, d.reason, String::from_utf8(d.bytes.to_vec()).unwrap())).collect()
+}
+
+fn answer(node: &mut Node, queue: PartitionId, offsets: &[u64], how: DeadFate) {
+    let outcomes = offsets.iter().map(|at| DeadOutcome { queue, offset: Offset(*at), how }).collect();
+    node.start(Request::DeadMoved(outcomes));
+    node.drive();
+}
+
+#[test]
+fn a_dead_message_is_kept_until_it_is_said_to_be_moved_over_a_crash_as_well() {
+    let world = SimWorld::new(11);
+    let mut node = Node::open(&world, |_| {});
+    let queue = node.queue("q", QueueSettings { dead_letters: true, ..QueueSettings::default() });
+    node.publish(["a", "b", "c"].map(|text| message(&[queue], text)).to_vec());
+    node.attach(queue, ConsumerSpec::default()).unwrap();
+    let got = node.delivered();
+    node.settle(&got[..2], Settle::Reject);
+    assert_eq!((told(&node), node.counts(queue).dead), (vec![], 2), "nobody is there who moves them");
+    node.start(Request::MoveDead);
+    let expected = [(0, DeadReason::Rejected, "a".to_owned()), (1, DeadReason::Rejected, "b".to_owned())];
+    assert_eq!(told(&node), expected);
+    assert_eq!(told(&node), [], "once");
+    answer(&mut node, queue, &[1], DeadFate::Moved);
+    node.settle(&got[2..], Settle::Accept);
+    assert_eq!(node.counts(queue), QueueCounts { dead: 1, consumers: 1, ..QueueCounts::default() });
+    drop(node);
+    world.crash();
+    let mut node = Node::open(&world, |_| {});
+    assert_eq!(node.counts(queue).dead, 1);
+    node.start(Request::MoveDead);
+    assert_eq!(told(&node), expected[..1]);
+    answer(&mut node, queue, &[0], DeadFate::Moved);
+    assert_eq!(node.counts(queue), QueueCounts::default());
+    // Nobody waits for the record: it goes with the next one.
+    node.publish(vec![message(&[queue], "d")]);
+    assert_eq!(node.broker.partition_status(queue).unwrap().log_start, Offset(3));
+}
+
+#[test]
+fn what_expires_fails_too_often_or_is_too_much_is_dead_for_that_reason() {
+    let world = SimWorld::new(12);
+    let mut node = Node::open(&world, |_| {});
+    node.start(Request::MoveDead);
+    let dead = QueueSettings { dead_letters: true, ..QueueSettings::default() };
+    let expires = node.queue("expires", dead.clone());
+    let mut short = message(&[expires], "short");
+    short.queues[0].expires_at = Some(node.broker.now().wall_ms + 100);
+    node.publish(vec![short]);
+    assert_eq!(told(&node), []);
+    world.clock.advance_ms(200);
+    assert_eq!(told(&node), [(0, DeadReason::Expired, "short".to_owned())]);
+    let limited = node.queue("limited", QueueSettings { length_max: Some(1), early: true, ..dead.clone() });
+    node.publish(vec![message(&[limited], "one")]);
+    node.start(Request::Publish(PublishRequest { messages: vec![message(&[limited], "two")], ack: Ack::Committed }));
+    assert_eq!(node.client.dead.lock().len(), 0, "nothing dies before what takes its place is committed");
+    assert_eq!(told(&node), [(0, DeadReason::MaxLength, "one".to_owned())]);
+    let failing = node.queue("failing", QueueSettings { failures_max: Some(2), ..dead });
+    node.publish(vec![message(&[failing], "poison")]);
+    node.attach(failing, ConsumerSpec::default()).unwrap();
+    for _ in 0..2 {
+        let got = node.delivered();
+        node.settle(&got, Settle::Return { counts: true, delay_ms: 0 });
+    }
+    assert_eq!(told(&node), [(0, DeadReason::DeliveryLimit, "poison".to_owned())]);
+}
+
+#[test]
+fn what_could_not_be_moved_is_told_again_after_its_time_and_by_another_session_at_once() {
+    let world = SimWorld::new(13);
+    let mut node = Node::open(&world, |_| {});
+    node.start(Request::MoveDead);
+    let settings = QueueSettings { dead_letters: true, length_max: Some(0), ..QueueSettings::default() };
+    let queue = node.queue("q", settings);
+    node.publish(vec![message(&[queue], "a"), message(&[queue], "b")]);
+    assert_eq!(told(&node).len(), 2);
+    answer(&mut node, queue, &[0], DeadFate::Later(500));
+    assert_eq!(told(&node), []);
+    node.publish(vec![message(&[queue], "c")]);
+    assert_eq!(told(&node), [], "not before the first one");
+    world.clock.advance_ms(600);
+    let texts: Vec<_> = told(&node).into_iter().map(|(_, _, text)| text).collect();
+    assert_eq!(texts, ["a", "c"], "the second one is still on its way");
+    let gone = std::mem::replace(&mut node.session, node.broker.new_session());
+    node.broker.session_gone(gone);
+    node.start(Request::MoveDead);
+    assert_eq!(told(&node).len(), 3);
+}
+
+#[test]
+fn dead_messages_on_their_way_are_bounded_and_all_of_them_get_their_turn() {
+    let world = SimWorld::new(14);
+    let mut node = Node::open(&world, |_| {});
+    node.start(Request::MoveDead);
+    let settings = QueueSettings { dead_letters: true, length_max: Some(0), ..QueueSettings::default() };
+    let queues: Vec<_> = (0..20).map(|i| node.queue(&format!("q{i}"), settings.clone())).collect();
+    for queue in &queues {
+        node.publish((0..300).map(|i| message(&[*queue], &format!("{i}"))).collect());
+    }
+    let mut moved = 0;
+    let mut first = true;
+    loop {
+        node.drive();
+        let dead = std::mem::take(&mut *node.client.dead.lock());
+        assert!(dead.len() <= 4_096);
+        assert!(!std::mem::take(&mut first) || dead.len() == 4_096, "{}", dead.len());
+        if dead.is_empty() {
+            break;
+        }
+        moved += dead.len();
+        let outcomes = dead.iter().map(|d| DeadOutcome { queue: d.queue, offset: d.offset, how: DeadFate::Moved });
+        node.start(Request::DeadMoved(outcomes.collect()));
+    }
+    assert_eq!(moved, 20 * 300);
+    assert!(queues.iter().all(|queue| node.counts(*queue) == QueueCounts::default()));
+}
+
+#[test]
+fn a_queue_may_go_while_its_dead_messages_are_on_their_way() {
+    let world = SimWorld::new(15);
+    let mut node = Node::open(&world, |_| {});
+    node.start(Request::MoveDead);
+    let settings = QueueSettings { dead_letters: true, length_max: Some(1), ..QueueSettings::default() };
+    let queue = node.queue("q", settings);
+    node.publish(["a", "b", "c"].map(|text| message(&[queue], text)).to_vec());
+    assert_eq!(told(&node).len(), 2);
+    assert!(matches!(node.ask(Request::Purge(queue)), Reply::Purge(Ok(1))), "what is dead is no message of the queue");
+    assert_eq!(node.counts(queue).dead, 2);
+    node.ask(Request::DeleteTopics(DeleteTopics { topics: vec![TopicRef::Name("q".into())] }));
+    answer(&mut node, queue, &[0], DeadFate::Moved);
+    answer(&mut node, queue, &[1], DeadFate::Later(10));
+}
+
+#[test]
+fn other_limits_hold_from_when_they_are_committed() {
+    let world = SimWorld::new(16);
+    let mut node = Node::open(&world, |_| {});
+    let config = |queue| TopicConfig { queue: Some(queue), retention_ms: None, ..TopicConfig::default() };
+    let topic = node.create("q", 1, config(QueueSettings::default()));
+    let queue = topic.partitions[0].id;
+    node.publish((0..4).map(|i| message(&[queue], &format!("m{i}"))).collect());
+    let limited = QueueSettings { length_max: Some(2), dead_letters: true, ..QueueSettings::default() };
+    let change = ConfigChange { expected: topic.config.raw.clone(), config: config(limited) };
+    let changes = vec![TopicChange { topic: topic.id, config: Some(change), partitions: None }];
+    let altered = node.ask(Request::AlterTopics(AlterTopics { changes, validate_only: false }));
+    assert!(matches!(altered, Reply::AlterTopics(results) if results == [Ok(())]));
+    assert_eq!(node.counts(queue), QueueCounts { ready: 2, dead: 2, ready_bytes: 4, ..QueueCounts::default() });
+    drop(node);
+    world.crash();
+    let mut node = Node::open(&world, |_| {});
+    node.publish(vec![message(&[queue], "m4")]);
+    assert_eq!((node.counts(queue).ready, node.counts(queue).dead), (2, 3), "after a start as well");
+}
+
+#[test]
+fn what_is_sent_without_a_queue_reaches_its_consumer_now_or_never() {
+    let world = SimWorld::new(17);
+    let mut node = Node::open(&world, |_| {});
+    let Reply::AttachDirect(to) = node.ask_now(Request::AttachDirect) else { panic!("no address") };
+    let mut send = |to, bytes: Option<usize>| {
+        let message = Direct { to, bytes: bytes.map(|len| Bytes::from(vec![7; len])) };
+        let reply = node.ask_now(Request::SendDirect(vec![message]));
+        let got = std::mem::take(&mut *node.client.delivered.lock()).len();
+        let Reply::SendDirect(there) = reply else { panic!("{reply:?}") };
+        (there[0], got)
+    };
+    assert_eq!(send(to, None), (true, 0), "only asked");
+    assert_eq!(send(DirectAddress { secret: to.secret ^ 1, ..to }, Some(1)), (false, 0), "somebody guesses");
+    assert_eq!(send(to, Some(5 << 20)), (true, 1), "one may be large");
+    assert_eq!(send(to, Some(1)), (false, 0), "nobody has taken it yet");
+    node.start(Request::Credit(to.consumer, Credit { messages: 1, bytes: 0 }));
+    for _ in 0..1_000 {
+        let message = Direct { to, bytes: Some(Bytes::from_static(b"x")) };
+        let Reply::SendDirect(there) = node.ask_now(Request::SendDirect(vec![message])) else { panic!("no answer") };
+        assert_eq!(there, [true]);
+    }
+    let message = Direct { to, bytes: Some(Bytes::from_static(b"x")) };
+    assert!(matches!(node.ask_now(Request::SendDirect(vec![message])), Reply::SendDirect(there) if there == [false]));
+    let gone = std::mem::replace(&mut node.session, node.broker.new_session());
+    node.broker.session_gone(gone);
+    let message = Direct { to, bytes: None };
+    assert!(matches!(node.ask_now(Request::SendDirect(vec![message])), Reply::SendDirect(there) if there == [false]));
+}
+
+#[test]
+fn a_consumer_that_does_not_read_gets_no_more_bytes_than_its_window() {
+    let world = SimWorld::new(18);
+    let mut node = Node::open(&world, |_| {});
+    let queue = node.queue("q", QueueSettings { early: true, ..QueueSettings::default() });
+    let window = ConsumerSpec { credit: Some(1_000), window_bytes: 10, settles: true, ..ConsumerSpec::default() };
+    let consumer = node.attach(queue, window).unwrap();
+    node.publish((0..5).map(|i| message(&[queue], &format!("four{i}"))).collect());
+    let got = node.delivered();
+    assert_eq!(got.iter().map(|d| d.weight).collect::<Vec<_>>(), [5, 5]);
+    node.start(Request::Credit(consumer, Credit { messages: 1, bytes: got[0].weight }));
+    assert_eq!(texts(&node.delivered()), ["four2"]);
+    node.start(Request::Credit(consumer, Credit { messages: 2, bytes: 10 }));
+    assert_eq!(texts(&node.delivered()), ["four3", "four4"]);
 }

@@ -39,14 +39,13 @@ pub struct DeadLetter {
     pub first_offset: u64,
     /// How many messages, one after the other.
     pub count: u64,
+    /// All of them together; 0 where bytes are not counted.
+    pub bytes: u64,
     /// Why.
     pub reason: Reason,
     /// What each of them has behind it.
     pub tally: Tally,
 }
-
-/// Ranges of one [`DeadLetter`] are cut to so many messages.
-const DEAD_LETTER_MESSAGES_MAX: u64 = 1 << 10;
 
 impl Queue {
     /// That all these messages are held by who speaks.
@@ -355,25 +354,52 @@ impl Queue {
         self.applied.head.floor.min(first(&self.pending)).min(first(&self.sent))
     }
 
-    /// Tells which messages are to be moved to where dead ones go, at most so many ranges. Each is told once, until
-    /// [`Queue::dead_lettered`] or [`Queue::dead_letter_failed`], or a new writer.
-    pub fn take_dead_letters(&mut self, ranges_max: usize, out: &mut Vec<DeadLetter>) {
-        let mut left = ranges_max;
+    /// Whether any message is dead, told or not.
+    #[must_use]
+    pub fn has_dead(&self) -> bool {
+        !self.dead.is_empty()
+    }
+
+    /// Tells which messages are to be moved to where dead ones go, at most so many, and no more bytes unless one message alone has more.
+    /// Each is told once, until [`Queue::dead_lettered`] or [`Queue::dead_letter_failed`], or a new writer.
+    pub fn take_dead_letters(&mut self, messages_max: u64, bytes_max: u64, out: &mut Vec<DeadLetter>) {
+        let (mut messages_left, mut bytes_left) = (messages_max, bytes_max);
         let mut at = 0;
-        while left > 0 {
+        let mut first = true;
+        while messages_left > 0 {
             let Some(run) = self.dead.first_in(&(at..self.applied.head.end)) else { return };
             at = run.end;
             if run.value.moving {
                 continue;
             }
-            let limit = run.end.min(run.start + DEAD_LETTER_MESSAGES_MAX);
-            let (end, mark) = self.mark_run(run.start, limit);
-            let (first_offset, count) = (run.start, end - run.start);
-            out.push(DeadLetter { first_offset, count, reason: run.value.reason, tally: mark.tally });
+            let (end, mark) = self.mark_run(run.start, run.end.min(run.start.saturating_add(messages_left)));
+            let (first_offset, end) =
+                (run.start, self.end_of_bytes(run.start..end, bytes_left).max(run.start + u64::from(first)));
+            let count = end - first_offset;
+            if count == 0 {
+                return;
+            }
+            let bytes = self.bytes_of(&(first_offset..end));
+            out.push(DeadLetter { first_offset, count, bytes, reason: run.value.reason, tally: mark.tally });
             self.dead.set(first_offset..end, Dead { moving: true, ..run.value });
-            at = end;
-            left -= 1;
+            (messages_left, bytes_left) = (messages_left - count, bytes_left.saturating_sub(bytes));
+            (at, first) = (end, false);
         }
+    }
+
+    /// Up to where messages of a range have no more than so many bytes together.
+    fn end_of_bytes(&self, range: Range<u64>, bytes_max: u64) -> u64 {
+        let (mut at, mut left) = (range.start, bytes_max);
+        while at < range.end {
+            let (end, class) = self.applied.class_run(at, range.end);
+            let fit = left.checked_div(class.weigh(1)).unwrap_or(u64::MAX);
+            if fit < end - at {
+                return at + fit;
+            }
+            left = left.saturating_sub(class.weigh(end - at));
+            at = end;
+        }
+        range.end
     }
 
     /// Dead messages were moved: they are settled. What is not dead is passed over.

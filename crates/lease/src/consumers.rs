@@ -28,6 +28,8 @@ pub struct ConsumerConfig {
     pub prefetch_bytes: u64,
     /// Messages that it may get before it is given more permits; `None` for any number. A consumer that only pulls has none.
     pub permits: Option<u64>,
+    /// Bytes that it may get before it is given permits for them, unless one message has more; 0 for any number.
+    pub window_bytes: u64,
     /// How long it holds messages before they are handed out again; `None`: until it returns them or leaves. Milliseconds.
     pub lease_ms: Option<u64>,
     /// Messages are settled when they are handed out.
@@ -55,6 +57,8 @@ pub(crate) struct Consumer {
     pub(crate) lease: u64,
     pub(crate) held: u64,
     pub(crate) held_bytes: u64,
+    /// Bytes of its window that are used.
+    pub(crate) window_used: u64,
     /// It keeps what it has and gets no more.
     pub(crate) stopped: bool,
     /// It is in its level's ring.
@@ -64,10 +68,12 @@ pub(crate) struct Consumer {
 
 impl Consumer {
     pub(crate) fn room(&self) -> Room {
-        let ConsumerConfig { prefetch, prefetch_bytes, permits, .. } = self.config;
+        let ConsumerConfig { prefetch, prefetch_bytes, permits, window_bytes, .. } = self.config;
         let limit = |max: u64, held: u64| if max == 0 { u64::MAX } else { max.saturating_sub(held) };
         let messages = limit(u64::from(prefetch), self.held).min(permits.unwrap_or(u64::MAX));
-        Room { messages, bytes: limit(prefetch_bytes, self.held_bytes), any_one: self.held == 0 }
+        let bytes = limit(prefetch_bytes, self.held_bytes).min(limit(window_bytes, self.window_used));
+        let any_one = (prefetch_bytes == 0 || self.held == 0) && (window_bytes == 0 || self.window_used == 0);
+        Room { messages, bytes, any_one }
     }
 
     /// It may get messages, as far as its own limits go.
@@ -146,8 +152,9 @@ impl Consumers {
             }
             self.slots.push(None);
         }
-        let (held, held_bytes, stopped, queued, joined) = (0, 0, false, false, self.joined);
-        self.slots[slot] = Some(Consumer { id, config, lease, held, held_bytes, stopped, queued, joined });
+        let (held, held_bytes, window_used, stopped, queued, joined) = (0, 0, 0, false, false, self.joined);
+        let consumer = Consumer { id, config, lease, held, held_bytes, window_used, stopped, queued, joined };
+        self.slots[slot] = Some(consumer);
         self.joined += 1;
         let slot = slot as u32;
         self.by_id.insert(id, slot);

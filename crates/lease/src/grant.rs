@@ -23,6 +23,8 @@ pub struct Grant {
     pub first_offset: u64,
     /// How many messages, one after the other.
     pub count: u32,
+    /// The bytes of each of them, as its consumer's window counts them; 0 where bytes are not counted.
+    pub bytes: u32,
     /// What each of them has behind it. This attempt is number `returned + 1`.
     pub tally: Tally,
     /// They were handed out before, or may have been before a crash.
@@ -87,15 +89,16 @@ impl Queue {
         Some(self.consumers.get(self.consumers.active()?)?.id)
     }
 
-    /// A consumer may get so many more messages.
+    /// A consumer may get so many more messages, and has room for so many more bytes in its window. One that may get any number goes on
+    /// so.
     ///
     /// # Errors
     /// When there is no such consumer.
-    pub fn add_permits(&mut self, id: ConsumerId, permits: u64) -> Result<(), LeaseError> {
+    pub fn add_permits(&mut self, id: ConsumerId, permits: u64, bytes: u64) -> Result<(), LeaseError> {
         let slot = self.consumers.slot(id)?;
         if let Some(consumer) = self.consumers.get_mut(slot) {
-            let before = consumer.config.permits.unwrap_or(0);
-            consumer.config.permits = Some(before.saturating_add(permits));
+            consumer.config.permits = consumer.config.permits.map(|before| before.saturating_add(permits));
+            consumer.window_used = consumer.window_used.saturating_sub(bytes);
         }
         self.consumers.queue_up(slot, self.config.mode);
         Ok(())
@@ -276,7 +279,7 @@ impl Queue {
             count += ready.len();
             range.start = ready.end;
             self.unready(lane, &ready.range(), class);
-            self.tell(to, ready.range(), out);
+            self.tell(to, ready.range(), class.bytes, out);
             if to.settles {
                 self.record_settled(ready.range());
                 continue;
@@ -290,6 +293,9 @@ impl Queue {
         let bytes = class.weigh(count);
         if let Some(consumer) = self.consumers.get_mut(to.held.slot) {
             consumer.config.permits = consumer.config.permits.map(|permits| permits.saturating_sub(count));
+            if consumer.config.window_bytes > 0 {
+                consumer.window_used = consumer.window_used.saturating_add(bytes);
+            }
             if !to.settles {
                 consumer.held += count;
                 consumer.held_bytes = consumer.held_bytes.wrapping_add(bytes);
@@ -305,7 +311,7 @@ impl Queue {
     }
 
     /// Adds messages to what is handed out, together with those before them where nothing is different.
-    fn tell(&self, to: &To, range: Range<u64>, out: &mut Vec<Grant>) {
+    fn tell(&self, to: &To, range: Range<u64>, bytes: u32, out: &mut Vec<Grant>) {
         let mut at = range.start;
         while at < range.end {
             let mut limit = range.end.min(at + u64::from(GRANT_MESSAGES_MAX));
@@ -313,7 +319,7 @@ impl Queue {
                 limit = limit.min(self.doubtful_to);
             }
             let (end, mark) = self.mark_run(at, limit);
-            let grant = self.grant_of(to, at, (end - at) as u32, &mark);
+            let grant = Grant { bytes, ..self.grant_of(to, at, (end - at) as u32, &mark) };
             match out.last_mut() {
                 Some(last) if last.joins(&grant) => last.count += grant.count,
                 _ => out.push(grant),
@@ -327,6 +333,7 @@ impl Queue {
             consumer: to.id,
             first_offset,
             count,
+            bytes: 0,
             tally: mark.tally,
             redelivered: mark.tally.returned > 0 || first_offset < self.doubtful_to,
             lease: LeaseId(to.held.lease),

@@ -164,6 +164,9 @@ impl Queue {
         let wanted = Config { mode, key_order, whole_entries, track_bytes, ..(*config).clone() };
         // Queues of one kind share what they do.
         self.config = if wanted == *config { config } else { Arc::new(wanted) };
+        if self.writer {
+            self.keep_length();
+        }
     }
 
     /// What it does.
@@ -480,6 +483,12 @@ impl Queue {
         self.applied.head.end
     }
 
+    /// The end of what was proposed, as far as the queue was told.
+    #[must_use]
+    pub fn proposed_end(&self) -> u64 {
+        self.end
+    }
+
     /// Whether it is committed that a message is settled.
     #[must_use]
     pub fn is_settled(&self, offset: u64) -> bool {
@@ -508,6 +517,12 @@ impl Queue {
             ready_bytes: self.ready_bytes,
             held_bytes: self.held_bytes,
         }
+    }
+
+    /// Bytes that consumers got and have not taken, by their windows.
+    #[must_use]
+    pub fn window_bytes(&self) -> u64 {
+        self.consumers.iter().fold(0, |bytes, (_, consumer)| consumer.window_used.saturating_add(bytes))
     }
 
     /// What the queue takes in memory, estimated from the sizes of its parts. Bytes.

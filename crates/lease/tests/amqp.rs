@@ -92,7 +92,7 @@ fn a_message_that_fails_too_often_is_dead() {
     }
     assert_eq!(offsets(&world.grant()), [1]);
     let tally = Tally { returned: 2, failed: 2 };
-    let letter = DeadLetter { first_offset: 0, count: 1, reason: Reason::DeliveryLimit, tally };
+    let letter = DeadLetter { first_offset: 0, count: 1, bytes: 0, reason: Reason::DeliveryLimit, tally };
     assert_eq!(dead(&mut world.queue), [letter]);
     assert_eq!(dead(&mut world.queue), []);
     world.commit();
@@ -348,4 +348,44 @@ fn delayed_retries_wait_longer_each_time() {
     world.commit();
     world.crash();
     assert_eq!(world.counts().ready, 2);
+}
+
+#[test]
+fn dead_letters_are_told_as_far_as_there_is_room_for_them() {
+    let mut world = World::new(Config { length_max: Some(0), ..amqp() });
+    for bytes in [10, 10, 10, 100, 10] {
+        world.message(Entry { bytes, count: 1, ..Entry::default() });
+    }
+    let mut told = |messages, bytes| {
+        let mut letters = Vec::new();
+        world.queue.take_dead_letters(messages, bytes, &mut letters);
+        letters.iter().map(|letter| (letter.first_offset, letter.count, letter.bytes)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(0, 1_000), []);
+    assert_eq!(told(1, 1_000), [(0, 1, 10)]);
+    assert_eq!(told(9, 25), [(1, 2, 20)], "no room for the large one");
+    assert_eq!(told(9, 25), [(3, 1, 100)], "alone it goes all the same");
+    assert_eq!(told(9, 25), [(4, 1, 10)]);
+    assert_eq!(told(9, 25), []);
+    assert!(world.queue.has_dead());
+}
+
+#[test]
+fn a_window_of_bytes_is_given_back_as_it_was_taken() {
+    let mut world = World::new(amqp());
+    let config = ConsumerConfig { permits: Some(100), window_bytes: 50, settles: true, ..ConsumerConfig::default() };
+    let one = world.consumer(1, config);
+    for bytes in [20, 20, 20, 70, 1] {
+        world.message(Entry { bytes, count: 1, ..Entry::default() });
+    }
+    let granted = |world: &mut World, more: u64, bytes| {
+        world.queue.add_permits(one, more, bytes).unwrap();
+        world.grant().iter().map(|grant| (grant.first_offset, grant.count, grant.bytes)).collect::<Vec<_>>()
+    };
+    assert_eq!(granted(&mut world, 0, 0), [(0, 2, 20)], "a third one has no room");
+    assert_eq!(granted(&mut world, 1, 20), [(2, 1, 20)]);
+    assert_eq!(granted(&mut world, 1, 20), [], "what is larger than the window goes alone");
+    assert_eq!(granted(&mut world, 1, 20), [(3, 1, 70)]);
+    assert_eq!(granted(&mut world, 0, 0), []);
+    assert_eq!(granted(&mut world, 1, 70), [(4, 1, 1)]);
 }

@@ -561,7 +561,7 @@ impl World {
 
     fn tell_dead(&mut self, count: usize) {
         let mut letters = Vec::new();
-        self.queue.take_dead_letters(count, &mut letters);
+        self.queue.take_dead_letters(count as u64, u64::MAX, &mut letters);
         for letter in letters {
             for offset in letter.first_offset..letter.first_offset + letter.count {
                 let message = self.messages.get_mut(&offset).unwrap();

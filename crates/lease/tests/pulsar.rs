@@ -36,7 +36,7 @@ fn permits_count_messages_and_a_batch_is_not_split() {
         let one = world.consumer(1, flow(1));
         assert_eq!(offsets(&world.grant()), (0..u64::from(size)).collect::<Vec<_>>());
         assert_eq!(world.grant(), []);
-        world.queue.add_permits(one, u64::from(size) + 1).unwrap();
+        world.queue.add_permits(one, u64::from(size) + 1, 0).unwrap();
         // So many fit: one batch, and another one for what is left over.
         let given = count_of(&world.grant());
         assert_eq!(given, if size == 1 { 2 } else { 2 * u64::from(size) });

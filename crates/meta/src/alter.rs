@@ -123,7 +123,12 @@ impl MetaMachine {
         }
         let pending = self.tail.altering.topics.contains_key(&id);
         // What changes nothing needs no record, unless it has to wait for one.
-        let changes = |config: &TopicConfig| config.raw != current.settings || config.durability != durability;
+        // What a queue is has no names under which it was set.
+        let recorded = &topic.record().config;
+        let other_queue = |config: &TopicConfig| config.queue.is_some() && config != recorded;
+        let changes = |config: &TopicConfig| {
+            config.raw != current.settings || config.durability != durability || other_queue(config)
+        };
         if let Some(change) = change.config.as_ref().filter(|c| pending || changes(&c.config)) {
             current.settings.clone_from(&change.config.raw);
             records.push(MetaRecord::TopicConfigured(id, change.config.clone()));

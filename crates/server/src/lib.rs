@@ -4,6 +4,7 @@
 //! one; the binary itself is [`cli::main`].
 
 pub mod api;
+mod chores;
 pub mod cli;
 pub mod client;
 pub mod handle;

@@ -8,6 +8,7 @@ mod descriptors;
 mod threads;
 
 use crate::api::ListenerStatus;
+use crate::chores;
 use crate::handle::BrokerHandle;
 use crate::http::{self, App, Entrance, HttpLimits, Ready};
 use crate::net::amqp::AmqpAccept;
@@ -147,6 +148,9 @@ fn open_and_serve(
     }
     let started = broker.start().map_err(|e| StartError(e.to_string()));
     let handle: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
+    if started.is_ok() {
+        chores::start(runtime.handle(), &handle, &directory, &mut front.registry);
+    }
     let accept = AmqpAccept::new(Arc::default(), directory, handle.clone(), env.rng.next_u64());
     let opened = Opened { broker: handle, live, amqp: Arc::new(accept) };
     let result = started.and_then(|()| serve(config, front, bound, opened, runtime, signals));

@@ -150,7 +150,7 @@ fn python_kafka_python() {
 #[test]
 fn python_pika() {
     if let Some(said) = program("pika", &[]) {
-        assert!(names(&said, "ok ").len() >= 9, "pika ran fewer cases than there are:\n{said}");
+        assert!(names(&said, "ok ").len() >= 16, "pika ran fewer cases than there are:\n{said}");
     }
 }
 

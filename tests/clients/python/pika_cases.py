@@ -1,5 +1,6 @@
 """Cases of AMQP 0-9-1 with pika: HOST:PORT of the amqp listener, and names of cases. See ../README.md."""
 
+import socket
 import sys
 import time
 import traceback
@@ -201,6 +202,236 @@ def expires(connection):
     channel.basic_publish("", queue, b"later")
     until("the first message expires", lambda: ready(channel, queue) == 1)
     assert channel.basic_get(queue)[2] == b"later"
+
+
+def death(properties, at=0):
+    return properties.headers["x-death"][at]
+
+
+@case
+def dead_letters(connection):
+    channel = connection.channel()
+    channel.confirm_delivery()
+    work, grave, exchange = fresh("work"), fresh("grave"), fresh("dlx")
+    channel.exchange_declare(exchange, "direct")
+    channel.queue_declare(grave)
+    channel.queue_bind(grave, exchange, work)
+    arguments = {"x-dead-letter-exchange": exchange, "x-max-length": 2}
+    channel.queue_declare(work, arguments=arguments)
+    sent_at = int(time.time())
+    for body in (b"dropped", b"rejected", b"expired"):
+        expiration = "50" if body == b"expired" else None
+        properties = pika.BasicProperties(expiration=expiration, headers={"mine": 1}, content_type="text/plain")
+        channel.basic_publish("", work, body, properties)
+    method, _, body = channel.basic_get(work)
+    assert body == b"rejected", "the first one had to make room"
+    channel.basic_reject(method.delivery_tag, requeue=False)
+    got = {body: (method, properties) for method, properties, body in take(channel, grave, 3)}
+    for body, reason in ((b"dropped", "maxlen"), (b"rejected", "rejected"), (b"expired", "expired")):
+        method, properties = got[body]
+        assert (method.exchange, method.routing_key, method.redelivered) == (exchange, work, False), method
+        assert (properties.expiration, properties.content_type) == (None, "text/plain"), properties
+        headers = properties.headers
+        assert headers["mine"] == 1
+        for which in ("first", "last"):
+            named = [headers[f"x-{which}-death-{field}"] for field in ("reason", "queue", "exchange")]
+            assert named == [reason, work, ""], headers
+        died = death(properties)
+        assert died["time"].timestamp() >= sent_at if hasattr(died["time"], "timestamp") else died["time"] >= sent_at
+        del died["time"]
+        expected = {"count": 1, "reason": reason, "queue": work, "exchange": "", "routing-keys": [work]}
+        if reason == "expired":
+            expected["original-expiration"] = "50"
+        assert died == expected, died
+    channel.queue_delete(work)
+
+
+@case
+def delivery_limit(connection):
+    channel = connection.channel()
+    channel.confirm_delivery()
+    work, grave = fresh("poison"), fresh("grave")
+    channel.queue_declare(grave, durable=True)
+    arguments = {
+        "x-queue-type": "quorum",
+        "x-delivery-limit": 2,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": grave,
+    }
+    channel.queue_declare(work, durable=True, arguments=arguments)
+    channel.basic_publish("", work, b"poison")
+    for failed in range(3):
+        method, properties, body = channel.basic_get(work)
+        assert body == b"poison"
+        assert (properties.headers or {}).get("x-delivery-count", 0) == failed, properties
+        channel.basic_reject(method.delivery_tag, requeue=True)
+    assert channel.basic_get(work) == (None, None, None), "two redeliveries and no more"
+    [(_, properties, _)] = take(channel, grave, 1)
+    assert (death(properties)["reason"], death(properties)["queue"]) == ("delivery_limit", work)
+    assert "x-delivery-count" not in properties.headers, "it never failed in this queue"
+    for queue in (work, grave):
+        channel.queue_delete(queue)
+
+
+@case
+def retry_later(connection):
+    """A rejected message waits in a queue of its own and comes back to be tried again."""
+    channel = connection.channel()
+    channel.confirm_delivery()
+    work, wait = fresh("work"), fresh("wait")
+    channel.queue_declare(work, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": wait})
+    back = {"x-message-ttl": 50, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": work}
+    channel.queue_declare(wait, arguments=back)
+    channel.basic_publish("", work, b"again", pika.BasicProperties(delivery_mode=2))
+    tries = []
+    for method, properties, body in channel.consume(work, inactivity_timeout=WAIT_S):
+        assert body == b"again", "it never came back"
+        tries.append([(d["queue"], d["reason"], d["count"]) for d in (properties.headers or {}).get("x-death", [])])
+        if len(tries) == 3:
+            channel.basic_ack(method.delivery_tag)
+            channel.cancel()
+            break
+        channel.basic_nack(method.delivery_tag, requeue=False)
+    deaths = [[(wait, "expired", n), (work, "rejected", n)] for n in (1, 2)]
+    assert tries == [[], *deaths], tries
+    # Nobody rejects it on this way round: it is dropped in the end and not moved for ever.
+    one, two = fresh("one"), fresh("two")
+    for queue, other in ((one, two), (two, one)):
+        arguments = {"x-message-ttl": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": other}
+        channel.queue_declare(queue, arguments=arguments)
+    channel.basic_publish("", one, b"round")
+    time.sleep(QUIET_S)
+    assert [ready(channel, queue) for queue in (one, two)] == [0, 0]
+
+
+@case
+def dead_letters_at_least_once(connection):
+    """What the next queue has no room for stays where it was until there is some."""
+    channel = connection.channel()
+    channel.confirm_delivery()
+    work, grave = fresh("work"), fresh("small")
+    channel.queue_declare(grave, durable=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    arguments = {
+        "x-queue-type": "quorum",
+        "x-overflow": "reject-publish",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": grave,
+        "x-message-ttl": 1,
+    }
+    channel.queue_declare(work, durable=True, arguments=arguments)
+    sent = [b"%d" % i for i in range(5)]
+    for body in sent:
+        channel.basic_publish("", work, body)
+    got = []
+    while len(got) < len(sent):
+        until("the next one comes", lambda: ready(channel, grave) == 1)
+        got.append(channel.basic_get(grave, auto_ack=True)[2])
+    assert sorted(got) == sent, got
+    assert channel.basic_get(grave) == (None, None, None)
+    for queue in (work, grave):
+        channel.queue_delete(queue)
+
+
+@case
+def replies(connection):
+    """Remote calls with answers that go past all queues."""
+    requests = fresh("rpc")
+    with_server = connect()
+    server = with_server.channel()
+    server.queue_declare(requests)
+
+    def answer(channel, method, properties, body):
+        channel.basic_publish("", properties.reply_to, body.upper(), pika.BasicProperties(correlation_id=properties.correlation_id))
+        channel.basic_ack(method.delivery_tag)
+
+    server.basic_consume(requests, answer)
+    client = connection.channel()
+    got = []
+    pseudo = "amq.rabbitmq.reply-to"
+    client.basic_consume(pseudo, lambda _, method, properties, body: got.append((method, properties, body)), auto_ack=True)
+    for i in range(50):
+        properties = pika.BasicProperties(reply_to=pseudo, correlation_id=str(i))
+        client.basic_publish("", requests, b"call %d" % i, properties)
+    until("all are answered", lambda: with_server.process_data_events(0.01) or connection.process_data_events(0.01) or len(got) == 50)
+    assert [(properties.correlation_id, body) for _, properties, body in got] == [(str(i), b"CALL %d" % i) for i in range(50)]
+    address = got[0][0].routing_key
+    assert address.startswith(pseudo + ".") and got[0][0].exchange == "", got[0]
+    assert server.queue_declare(address, passive=True).method.consumer_count == 1
+    client.close()
+    server.confirm_delivery()
+    until("the address is gone", lambda: not reaches(server, address))
+    refused(404, "NOT_FOUND - no queue", lambda: server.queue_declare(address, passive=True))
+    client = connection.channel()
+    refused(406, "fast reply consumer does not exist", lambda: (
+        client.basic_publish("", requests, b"", pika.BasicProperties(reply_to=pseudo)), ready(client, requests)))
+    client = connection.channel()
+    refused(406, "reply consumer cannot acknowledge", lambda: client.basic_consume(pseudo, print))
+    connection.channel().queue_delete(requests)
+    with_server.close()
+
+
+def reaches(channel, key):
+    try:
+        channel.basic_publish("", key, b"x", mandatory=True)
+        return True
+    except UnroutableError:
+        return False
+
+
+def is_there(connection, queue):
+    channel = connection.channel()
+    try:
+        channel.queue_declare(queue, passive=True)
+        channel.close()
+        return True
+    except ChannelClosedByBroker:
+        return False
+
+
+@case
+def queues_that_go_by_themselves(connection):
+    channel = connection.channel()
+    unused, used = fresh("unused"), fresh("used")
+    for queue in (unused, used):
+        channel.queue_declare(queue, arguments={"x-expires": 300})
+    channel.basic_consume(used, print)
+    end = time.monotonic() + 1
+    until("the time is over", lambda: connection.process_data_events(0.02) or time.monotonic() > end)
+    assert not is_there(connection, unused)
+    assert is_there(connection, used), "somebody consumes it"
+    channel.close()
+    end = time.monotonic() + 1
+    until("the time is over", lambda: connection.process_data_events(0.02) or time.monotonic() > end)
+    assert not is_there(connection, used)
+    # A connection that dies without a word takes the last consumer with it.
+    auto = fresh("auto")
+    dying = connect()
+    consumer = dying.channel()
+    consumer.queue_declare(auto, auto_delete=True)
+    consumer.basic_consume(auto, print)
+    assert is_there(connection, auto)
+    dying._impl._transport._sock.shutdown(socket.SHUT_RDWR)
+    until("the queue goes with its consumer", lambda: not is_there(connection, auto))
+
+
+@case
+def late_acknowledgement(connection):
+    channel = connection.channel()
+    queue = fresh("late")
+    arguments = {"x-queue-type": "quorum", "x-consumer-timeout": 500}
+    channel.queue_declare(queue, durable=True, arguments=arguments)
+    channel.confirm_delivery()
+    channel.basic_publish("", queue, b"x")
+    got = []
+    channel.basic_consume(queue, lambda _, method, __, body: got.append(body))
+    text = "delivery acknowledgement on channel 1 timed out. Timeout value used: 500 ms."
+    refused(406, text, channel.start_consuming)
+    assert got == [b"x"]
+    channel = connection.channel()
+    [(method, _, _)] = take(channel, queue, 1)
+    assert method.redelivered
+    channel.queue_delete(queue)
 
 
 @case

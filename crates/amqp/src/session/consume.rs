@@ -147,7 +147,7 @@ impl Channel {
             core.answer(self.me, false, BasicGetEmpty::default());
             return;
         };
-        let delivery_tag = self.number(&delivery, NO_CONSUMER, no_ack);
+        let delivery_tag = self.number(core.now_ms, &delivery, NO_CONSUMER, no_ack);
         let Delivery { redelivered, exchange, routing_key, properties, payload, .. } = delivery;
         let get_ok = BasicGetOk { delivery_tag, redelivered, exchange, routing_key, message_count };
         core.answer(self.me, false, get_ok);
@@ -155,11 +155,11 @@ impl Channel {
     }
 
     /// The tag of a delivery, which waits for its acknowledgement unless none is wanted.
-    fn number(&mut self, delivery: &Delivery, consumer: ConsumerRef, no_ack: bool) -> u64 {
+    fn number(&mut self, now_ms: u64, delivery: &Delivery, consumer: ConsumerRef, no_ack: bool) -> u64 {
         let tag = self.next_tag;
         self.next_tag += 1;
         if !no_ack {
-            self.unacked.push(Unacked::new(tag, delivery.place, consumer));
+            self.unacked.push(Unacked::new(tag, delivery.place, consumer, now_ms));
         }
         tag
     }
@@ -181,7 +181,7 @@ impl Channel {
         };
         let (tag, no_ack) = (consumer.tag.clone(), consumer.no_ack);
         for delivery in &deliveries {
-            let number = self.number(delivery, at, no_ack);
+            let number = self.number(core.now_ms, delivery, at, no_ack);
             send(core, self.me.number, &tag, number, delivery);
         }
     }

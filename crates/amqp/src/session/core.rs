@@ -64,6 +64,8 @@ pub(super) struct Core {
     pub(super) news: Vec<u16>,
     next_token: Token,
     next_consumer: u32,
+    /// As of the last reply or event. Milliseconds.
+    pub(super) now_ms: u64,
 }
 
 impl Core {
@@ -81,6 +83,7 @@ impl Core {
             news: Vec::new(),
             next_token: 0,
             next_consumer: NO_CONSUMERS,
+            now_ms: 0,
         }
     }
 

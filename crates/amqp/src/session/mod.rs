@@ -44,7 +44,7 @@ use self::channel::{Channel, Life};
 use self::core::Core;
 use crate::codec::{ConnectionUpdateSecret, MethodId};
 use crate::refusal::Refusal;
-use crate::request::{ChannelRef, Event, Reply, Request};
+use crate::request::{ChannelRef, ConsumerRef, Event, Reply, Request};
 use crate::settings::AmqpSettings;
 use bytes::{Bytes, BytesMut};
 use close::Closing;
@@ -139,6 +139,7 @@ impl Session {
 
     /// The broker's answer. One that nobody waits for any more is dropped.
     pub fn on_reply(&mut self, token: Token, reply: Reply, now_ms: u64) {
+        self.core.now_ms = now_ms;
         match Core::channel_of(token) {
             0 => self.on_connection_reply(token, reply, now_ms),
             number => self.on_channel_reply(number, token, reply, now_ms),
@@ -159,6 +160,7 @@ impl Session {
 
     /// What the broker says unasked. Events for a channel that is gone are dropped.
     pub fn on_event(&mut self, event: Event, now_ms: u64) {
+        self.core.now_ms = now_ms;
         match event {
             Event::Deliver { channel, consumer, deliveries } => {
                 if let Some((open, core)) = self.open_channel(channel) {
@@ -308,6 +310,15 @@ impl Session {
         self.channels.get(&channel.number).is_some_and(|open| {
             open.me == channel && open.life == Life::Open && open.unacked.len() < settings.unacked_per_channel_max
         }) && self.core.output.len() < settings.output_bytes_max
+    }
+
+    /// Of the deliveries on this channel that are not settled the oldest: whose it is, and when it was made, or a quarter of a second
+    /// after at the most. Milliseconds.
+    #[must_use]
+    pub fn oldest_unacked(&self, channel: ChannelRef) -> Option<(ConsumerRef, u64)> {
+        let channel = self.channels.get(&channel.number).filter(|open| open.me == channel)?;
+        let oldest = channel.unacked.oldest()?;
+        Some((oldest.consumer, oldest.made_ms()))
     }
 
     /// How many deliveries on this channel are not settled.

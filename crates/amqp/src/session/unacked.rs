@@ -12,13 +12,28 @@ pub(super) struct Unacked {
     pub(super) place: Place,
     /// Who got it.
     pub(super) consumer: ConsumerRef,
-    /// Cleared when it is settled out of its turn: it goes when all before it have gone.
-    live: bool,
+    /// When it was made, in steps of [`STEP_MS`], and [`LIVE`].
+    made: u32,
 }
 
+/// The lowest bit of [`Unacked::made`]. Cleared when it is settled out of its turn: it goes when all before it have gone.
+const LIVE: u32 = 1;
+/// How exactly it is kept when a delivery was made: 31 bits last for 17 years. Milliseconds.
+const STEP_MS: u64 = 1 << 8;
+
 impl Unacked {
-    pub(super) fn new(tag: u64, place: Place, consumer: ConsumerRef) -> Unacked {
-        Unacked { tag, place, consumer, live: true }
+    /// One that is made now.
+    pub(super) fn new(tag: u64, place: Place, consumer: ConsumerRef, now_ms: u64) -> Unacked {
+        Unacked { tag, place, consumer, made: (now_ms.div_ceil(STEP_MS) as u32) << 1 | LIVE }
+    }
+
+    fn is_live(&self) -> bool {
+        self.made & LIVE != 0
+    }
+
+    /// When it was made, or up to a step after. Milliseconds.
+    pub(super) fn made_ms(&self) -> u64 {
+        u64::from(self.made >> 1) * STEP_MS
     }
 }
 
@@ -37,6 +52,11 @@ impl Deliveries {
         self.live
     }
 
+    /// The oldest one.
+    pub(super) fn oldest(&self) -> Option<&Unacked> {
+        self.entries.front()
+    }
+
     /// One more; its tag is above all others.
     pub(super) fn push(&mut self, delivery: Unacked) {
         self.entries.push_back(delivery);
@@ -50,21 +70,21 @@ impl Deliveries {
             Some(front) if front.tag == tag => 0,
             _ => self.entries.binary_search_by_key(&tag, |entry| entry.tag).ok()?,
         };
-        self.entries.get(at).filter(|entry| entry.live).map(|_| at)
+        self.entries.get(at).filter(|entry| entry.is_live()).map(|_| at)
     }
 
     /// Takes one out.
     pub(super) fn take(&mut self, tag: u64) -> Option<Unacked> {
         let at = self.find(tag)?;
         let entry = self.entries.get_mut(at)?;
-        entry.live = false;
-        let taken = Unacked { live: true, ..*entry };
+        let taken = *entry;
+        entry.made &= !LIVE;
         self.live -= 1;
-        while self.entries.front().is_some_and(|entry| !entry.live) {
+        while self.entries.front().is_some_and(|entry| !entry.is_live()) {
             self.entries.pop_front();
         }
         if self.entries.len() > 2 * self.live + SETTLED_SLACK {
-            self.entries.retain(|entry| entry.live);
+            self.entries.retain(Unacked::is_live);
         }
         Some(taken)
     }
@@ -72,11 +92,11 @@ impl Deliveries {
     /// Hands all up to this one to `each`, in their order; all there are for tag 0. `None` when it is not among them.
     pub(super) fn take_upto(&mut self, tag: u64, mut each: impl FnMut(Unacked)) -> Option<()> {
         let count = if tag == 0 { self.entries.len() } else { self.find(tag)? + 1 };
-        for entry in self.entries.drain(..count).filter(|entry| entry.live) {
+        for entry in self.entries.drain(..count).filter(Unacked::is_live) {
             self.live -= 1;
             each(entry);
         }
-        while self.entries.front().is_some_and(|entry| !entry.live) {
+        while self.entries.front().is_some_and(|entry| !entry.is_live()) {
             self.entries.pop_front();
         }
         Some(())
@@ -84,7 +104,7 @@ impl Deliveries {
 
     /// Puts back what was taken.
     pub(super) fn put_back(&mut self, taken: impl IntoIterator<Item = Unacked>) {
-        self.entries.retain(|entry| entry.live);
+        self.entries.retain(Unacked::is_live);
         self.entries.extend(taken);
         self.live = self.entries.len();
         self.entries.make_contiguous().sort_unstable_by_key(|entry| entry.tag);
@@ -110,7 +130,19 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn delivery(tag: u64) -> Unacked {
-        Unacked::new(tag, Place { queue: 1, at: tag }, ConsumerRef(1))
+        Unacked::new(tag, Place { queue: 1, at: tag }, ConsumerRef(1), tag * 1_000)
+    }
+
+    #[test]
+    fn a_delivery_knows_when_it_was_made() {
+        assert_eq!(size_of::<Unacked>(), 32);
+        let mut deliveries = Deliveries::default();
+        (1..=3).for_each(|tag| deliveries.push(delivery(tag)));
+        deliveries.take(1);
+        let made_ms = deliveries.oldest().map(Unacked::made_ms);
+        assert!(made_ms.is_some_and(|at| (2_000..=2_256).contains(&at)), "{made_ms:?}");
+        let _ = deliveries.take_upto(0, |_| ());
+        assert_eq!(deliveries.oldest(), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::queues::host::Recipient;
 use crate::queues::pump::lease_ms;
 use crate::shard::Shard;
 use crate::sink::{Origin, SessionId};
-use polylogue_api::{Attach, AttachError, ConsumerId, ConsumerSpec, Event, Reply, SettleError, Unavailable};
+use polylogue_api::{Attach, AttachError, ConsumerId, ConsumerSpec, Credit, Event, Reply, SettleError, Unavailable};
 use polylogue_lease::{ConsumerConfig, LeaseError, Return};
 use polylogue_types::{Map, PartitionId};
 use std::sync::Arc;
@@ -20,11 +20,17 @@ pub(crate) struct Consumers {
 }
 
 impl Consumers {
-    fn add(&mut self, queue: PartitionId, session: SessionId) -> u64 {
+    /// A number that no other consumer has.
+    pub(crate) fn next(&mut self) -> u64 {
         self.last += 1;
-        self.queues.insert(self.last, (queue, session));
-        self.of.entry(session).or_default().push(self.last);
         self.last
+    }
+
+    fn add(&mut self, queue: PartitionId, session: SessionId) -> u64 {
+        let id = self.next();
+        self.queues.insert(id, (queue, session));
+        self.of.entry(session).or_default().push(id);
+        id
     }
 
     /// The queue of a consumer, if it is this session's.
@@ -55,6 +61,7 @@ fn consumer_config(spec: &ConsumerSpec) -> ConsumerConfig {
         prefetch: spec.prefetch,
         prefetch_bytes: spec.prefetch_bytes,
         permits: spec.credit,
+        window_bytes: spec.window_bytes,
         lease_ms: spec.lease_ms,
         settles: spec.settles,
         exclusive: spec.exclusive,
@@ -110,8 +117,9 @@ impl Inner {
             }
             queue
         };
-        if let Some(queue) = queue {
-            self.leave(&[(consumer.0, queue)]);
+        match queue {
+            Some(queue) => self.leave(&[(consumer.0, queue)]),
+            None => self.directs.lock().remove(consumer, session),
         }
     }
 
@@ -177,14 +185,16 @@ impl Inner {
         }
     }
 
-    pub(crate) fn credit(&self, session: SessionId, consumer: ConsumerId, more: u64) {
-        let Some(queue) = self.consumers.lock().queue(consumer.0, session) else { return };
+    pub(crate) fn credit(&self, session: SessionId, consumer: ConsumerId, more: Credit) {
+        let Some(queue) = self.consumers.lock().queue(consumer.0, session) else {
+            return self.directs.lock().credit(consumer, session, more.messages);
+        };
         let Some(shard) = self.partition_shard(queue) else { return };
         {
             let mut state = shard.state.lock();
             if let Some(host) = state.queues.hosts.get_mut(&queue) {
                 // One that went with its writer comes back without what it had.
-                let _ = host.lease.add_permits(polylogue_lease::ConsumerId(consumer.0), more);
+                let _ = host.lease.add_permits(polylogue_lease::ConsumerId(consumer.0), more.messages, more.bytes);
             }
             state.queues.touch(queue);
         }

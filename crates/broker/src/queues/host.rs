@@ -72,6 +72,10 @@ pub(crate) struct QueueHost {
     pub(crate) early: VecDeque<EarlyBody>,
     /// What [`Queues::deadlines`] has of it. Wall time, milliseconds.
     deadline_ms: Option<u64>,
+    /// A thread tells of dead messages.
+    pub(crate) burying: bool,
+    /// Dead messages could not be moved: none is told of before. Wall time, milliseconds.
+    pub(crate) bury_ms: Option<u64>,
 }
 
 /// What the lease engine is told of a queue's settings.
@@ -136,6 +140,8 @@ impl QueueHost {
             changed: true,
             early: VecDeque::new(),
             deadline_ms: None,
+            burying: false,
+            bury_ms: None,
         }
     }
 
@@ -210,6 +216,7 @@ impl QueueHost {
     fn take_writer(&mut self, now_ms: u64, seed: u64) -> Vec<Waiter> {
         self.lease.become_writer(now_ms, seed);
         self.early.clear();
+        self.bury_ms = None;
         (self.recorded, self.applied) = (0, 0);
         let mut recipients: Vec<_> = self.recipients.iter().collect();
         recipients.sort_by_key(|(id, _)| **id);
@@ -237,14 +244,15 @@ impl QueueHost {
         }
     }
 
-    /// Whether it refuses a message.
-    pub(crate) fn is_full(&self, bytes: usize) -> bool {
+    /// Whether it refuses a message that would be at this offset. What is on its way counts as ready; its bytes do not count before it is
+    /// there.
+    pub(crate) fn is_full(&self, next: Offset, bytes: usize) -> bool {
         let QueueSettings { length_max, bytes_max, .. } = self.settings;
         if self.settings.overflow != polylogue_api::Overflow::Reject || (length_max.is_none() && bytes_max.is_none()) {
             return false;
         }
         let counts = self.lease.counts();
-        let ready = counts.ready + counts.uncommitted;
+        let ready = counts.ready + counts.uncommitted + next.0.saturating_sub(self.lease.proposed_end());
         length_max.is_some_and(|max| ready >= max)
             || bytes_max.is_some_and(|max| counts.ready_bytes.saturating_add(bytes as u64) > max)
     }
@@ -318,6 +326,11 @@ impl Queues {
         }
     }
 
+    /// Bytes on their way to consumers that have not taken them, by their windows.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        self.hosts.values().map(|host| host.lease.window_bytes()).sum()
+    }
+
     /// Whether there is something to hand out, to record or to answer.
     pub(crate) fn has_work(&self) -> bool {
         !self.due.is_empty() || !self.answered.is_empty()
@@ -335,7 +348,8 @@ impl Queues {
     /// Notes when a queue is to be looked at next.
     pub(crate) fn schedule(&mut self, id: PartitionId) {
         let Some(host) = self.hosts.get_mut(&id) else { return };
-        let next = host.lease.next_deadline_ms().filter(|_| host.lease.is_writer());
+        let next = host.lease.next_deadline_ms().into_iter().chain(host.bury_ms).min();
+        let next = next.filter(|_| host.lease.is_writer());
         if next != host.deadline_ms {
             if let Some(before) = host.deadline_ms.take() {
                 self.deadlines.remove(&(before, id));

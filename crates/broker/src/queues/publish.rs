@@ -168,7 +168,7 @@ impl Shard {
                 outcome.errors.push((position, if state.lost { lost } else { PublishError::UnknownQueue }));
                 continue;
             };
-            if host.is_full(message.bytes.len()) {
+            if host.is_full(partition.next_offset, message.bytes.len()) {
                 outcome.errors.push((position, PublishError::QueueFull));
                 continue;
             }

@@ -38,13 +38,14 @@ struct Wanted {
 
 impl Wanted {
     fn delivery(&self, queue: PartitionId, entry: u64, bytes: Bytes) -> Delivery {
-        let Grant { consumer, tally, redelivered, lease, .. } = self.grant;
+        let Grant { consumer, tally, redelivered, lease, bytes: bytes_each, .. } = self.grant;
         Delivery {
             consumer: ConsumerId(consumer.0),
             queue,
             first: Offset(self.offset),
             count: 1,
             lease: lease.0,
+            weight: u64::from(bytes_each),
             redelivered,
             returned: tally.returned,
             failed: tally.failed,
@@ -68,11 +69,14 @@ impl Inner {
             waiter.answer(error);
         }
         loop {
-            let handing = {
+            let (handing, burying) = {
                 let mut state = shard.state.lock();
                 let Some(id) = state.queues.next_due() else { break };
-                self.look_at_queue(shard, &mut state, id)
+                (self.look_at_queue(shard, &mut state, id), self.look_at_dead(&mut state, id))
             };
+            if let Some(burying) = burying {
+                self.bury(shard, burying);
+            }
             if let Some(handing) = handing {
                 self.hand_over(shard, handing);
             }
@@ -249,6 +253,8 @@ impl Shard {
         let committed = state.partitions.get(&queue).is_some_and(|p| wanted.offset < p.high_watermark.0);
         let gone = gone && committed;
         let Some(host) = state.queues.hosts.get_mut(&queue) else { return };
+        // What nobody receives gives nothing back.
+        let _ = host.lease.add_permits(wanted.grant.consumer, 1, u64::from(wanted.grant.bytes));
         // It may have come back by itself meanwhile.
         let _ = if gone {
             host.lease.settle(wanted.offset, 1, By::Anyone, 0)

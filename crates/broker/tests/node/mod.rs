@@ -21,6 +21,7 @@ pub struct Client {
     pub events: Mutex<Vec<Token>>,
     pub delivered: Mutex<Vec<Delivery>>,
     pub detached: Mutex<Vec<ConsumerId>>,
+    pub dead: Mutex<Vec<DeadMessage>>,
 }
 
 impl ReplySink for Client {
@@ -33,6 +34,7 @@ impl ReplySink for Client {
             Event::Changed(token) => self.events.lock().push(token),
             Event::Deliver(deliveries) => self.delivered.lock().extend(deliveries),
             Event::Detached(consumer) => self.detached.lock().push(consumer),
+            Event::Dead(messages) => self.dead.lock().extend(messages),
         }
     }
 }

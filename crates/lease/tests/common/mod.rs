@@ -166,7 +166,7 @@ pub(crate) fn counted() -> Return {
 
 pub(crate) fn dead(queue: &mut Queue) -> Vec<DeadLetter> {
     let mut out = Vec::new();
-    queue.take_dead_letters(usize::MAX, &mut out);
+    queue.take_dead_letters(u64::MAX, u64::MAX, &mut out);
     out
 }
 

@@ -69,6 +69,11 @@ fn figures(broker: &Broker) -> Vec<Figure> {
     for shard in &shards {
         all.gauge("watches", "Readers that wait for new messages", shard.watches as u64);
         all.gauge(
+            "consumer_window_bytes",
+            "Bytes of messages that consumers of queues were handed and have not taken",
+            shard.window_bytes,
+        );
+        all.gauge(
             "followed",
             "Partitions that readers of many want to know of when they change",
             shard.followed as u64,

@@ -1,0 +1,218 @@
+//! Queues that nobody uses: those with `expires` go after their time, those with `auto_delete` when their last consumer went with its
+//! connection. Sans-IO, for the whole broker.
+//!
+//! A queue is used when it is declared, when somebody takes a message or consumes. Its time counts from when that was last, and anew
+//! from a start. What is in it goes with it, and nowhere else.
+
+use crate::directory::{Directory, QueueEntry};
+use crate::machine::AmqpAsk;
+use polylogue_amqp_model::{Caller as Who, Command, Gone};
+use polylogue_api::{Catalog, MachineId, Now, Reply, Request, Token};
+use polylogue_router::QueueId;
+use polylogue_types::Map;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// When it is looked whether a connection's consumers have left, one time after the other: the broker hears of a connection's end a
+/// moment later. Milliseconds.
+const LOOKS_MS: [u64; 4] = [5, 50, 250, 1_000];
+
+/// A queue that was asked about.
+#[derive(Debug)]
+struct Asked {
+    entry: Arc<QueueEntry>,
+    why: Gone,
+    /// The look that it is, of [`LOOKS_MS`].
+    look: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct IdleQueues {
+    directory: Arc<Directory>,
+    catalog: Arc<dyn Catalog>,
+    /// When each queue that expires may do so, at the earliest. Monotonic milliseconds.
+    due: BTreeSet<(u64, QueueId)>,
+    due_of: Map<QueueId, u64>,
+    /// Queues that lost consumers: when to look, and which look it is. Monotonic milliseconds.
+    left: BTreeSet<(u64, QueueId, usize)>,
+    waiting: Map<Token, Vec<Asked>>,
+    requests: VecDeque<(Token, Request)>,
+    next_token: Token,
+}
+
+impl IdleQueues {
+    /// One that has heard of nothing yet; [`IdleQueues::on_deadline`] tells it.
+    #[must_use]
+    pub fn new(directory: Arc<Directory>, catalog: Arc<dyn Catalog>) -> IdleQueues {
+        IdleQueues {
+            directory,
+            catalog,
+            due: BTreeSet::new(),
+            due_of: Map::default(),
+            left: BTreeSet::new(),
+            waiting: Map::default(),
+            requests: VecDeque::new(),
+            next_token: 0,
+        }
+    }
+
+    /// The next thing to ask the broker.
+    pub fn poll_request(&mut self) -> Option<(Token, Request)> {
+        self.requests.pop_front()
+    }
+
+    /// When [`IdleQueues::on_deadline`] wants to be called; and whenever the directory wakes somebody. Monotonic milliseconds.
+    #[must_use]
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        let due = self.due.first().map(|(at, _)| *at);
+        due.into_iter().chain(self.left.first().map(|(at, ..)| *at)).min()
+    }
+
+    /// A deadline may have passed, or there is news in the directory.
+    pub fn on_deadline(&mut self, now: Now) {
+        let news = self.directory.take_news();
+        for id in news.changed {
+            self.schedule(id, now);
+        }
+        for id in news.left {
+            self.left.insert((now.monotonic_ms + LOOKS_MS[0], id, 0));
+        }
+        let mut asked = Vec::new();
+        while let Some((at, id)) = self.due.first().copied().filter(|(at, _)| *at <= now.monotonic_ms) {
+            self.due.remove(&(at, id));
+            self.due_of.remove(&id);
+            // It may have been used meanwhile.
+            if self.schedule(id, now) {
+                continue;
+            }
+            asked.extend(self.directory.queue(id).map(|entry| Asked { entry, why: Gone::Expired, look: 0 }));
+        }
+        while let Some((at, id, look)) = self.left.first().copied().filter(|(at, ..)| *at <= now.monotonic_ms) {
+            self.left.remove(&(at, id, look));
+            let entry = self.directory.queue(id).filter(|entry| entry.queue.auto_delete);
+            asked.extend(entry.map(|entry| Asked { entry, why: Gone::AutoDelete, look }));
+        }
+        self.ask(asked);
+    }
+
+    /// The broker's answer.
+    pub fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
+        let (Some(asked), Reply::DescribeQueues(counts)) = (self.waiting.remove(&token), reply) else { return };
+        for (Asked { entry, why, look }, counts) in asked.into_iter().zip(counts) {
+            let id = entry.queue.id;
+            if counts.is_some_and(|counts| counts.consumers == 0) {
+                if why == Gone::AutoDelete || !self.schedule(id, now) {
+                    let remove = AmqpAsk::Do(Who::broker(), Box::new(Command::RemoveQueue(id, why)));
+                    self.request(Request::Machine(MachineId::Amqp, Box::new(remove)));
+                }
+            } else if why == Gone::AutoDelete {
+                if let Some(wait_ms) = LOOKS_MS.get(look + 1) {
+                    self.left.insert((now.monotonic_ms + wait_ms, id, look + 1));
+                }
+            } else {
+                // In use, or not there yet: its time begins anew.
+                entry.used(now);
+                self.schedule(id, now);
+            }
+        }
+    }
+
+    fn request(&mut self, request: Request) -> Token {
+        self.next_token += 1;
+        self.requests.push_back((self.next_token, request));
+        self.next_token
+    }
+
+    fn ask(&mut self, asked: Vec<Asked>) {
+        let found = asked.into_iter().filter_map(|one| Some((one.entry.partition(self.catalog.as_ref())?, one)));
+        let (queues, asked): (Vec<_>, Vec<_>) = found.unzip();
+        if !queues.is_empty() {
+            let token = self.request(Request::DescribeQueues(queues));
+            self.waiting.insert(token, asked);
+        }
+    }
+
+    /// Notes when a queue may expire at the earliest. Whether that is still to come, or never.
+    fn schedule(&mut self, id: QueueId, now: Now) -> bool {
+        if let Some(before) = self.due_of.remove(&id) {
+            self.due.remove(&(before, id));
+        }
+        let Some(entry) = self.directory.queue(id) else { return true };
+        let Some(expires_ms) = entry.settings.expires_ms else { return true };
+        if entry.used_ms().is_none() {
+            entry.used(now);
+        }
+        let at = entry.used_ms().unwrap_or(now.monotonic_ms).saturating_add(expires_ms);
+        if at <= now.monotonic_ms {
+            return false;
+        }
+        self.due.insert((at, id));
+        self.due_of.insert(id, at);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Topics, World};
+    use polylogue_api::QueueCounts;
+    use serde_json::json;
+
+    fn at(monotonic_ms: u64) -> Now {
+        Now { monotonic_ms, wall_ms: 0 }
+    }
+
+    fn counted(idle: &mut IdleQueues, consumers: u64, now: Now) -> Option<(Token, Request)> {
+        let Some((token, Request::DescribeQueues(queues))) = idle.poll_request() else { panic!("nothing is asked") };
+        assert_eq!(queues.len(), 1);
+        let counts = QueueCounts { consumers, ..QueueCounts::default() };
+        idle.on_reply(token, Reply::DescribeQueues(vec![Some(counts)]), now);
+        idle.poll_request()
+    }
+
+    #[test]
+    fn a_queue_expires_when_nobody_has_used_it_for_its_time() {
+        let mut world = World::new();
+        world.queue("stays", json!({}));
+        world.queue("goes", json!({"x-expires": 1_000}));
+        let mut idle = IdleQueues::new(world.directory.clone(), Arc::new(Topics));
+        idle.on_deadline(at(500));
+        assert_eq!(idle.next_deadline_ms(), Some(1_500));
+        let id = world.directory.router().load().queue(world.vhost, b"goes").expect("declared");
+        let entry = world.directory.queue(id).expect("declared");
+        entry.used(at(900));
+        idle.on_deadline(at(1_500));
+        assert_eq!((idle.next_deadline_ms(), idle.poll_request().is_none()), (Some(1_900), true), "it was used");
+        idle.on_deadline(at(1_900));
+        assert!(counted(&mut idle, 1, at(1_950)).is_none(), "somebody consumes it");
+        assert_eq!(idle.next_deadline_ms(), Some(2_950));
+        idle.on_deadline(at(2_950));
+        assert!(matches!(counted(&mut idle, 0, at(2_950)), Some((_, Request::Machine(MachineId::Amqp, _)))));
+        world.act(Command::RemoveQueue(id, Gone::Expired));
+        idle.on_deadline(at(9_999));
+        assert_eq!((idle.next_deadline_ms(), idle.poll_request().is_none()), (None, true));
+    }
+
+    #[test]
+    fn an_auto_delete_queue_goes_when_its_last_consumer_went_with_its_connection() {
+        let mut world = World::new();
+        let declare = polylogue_amqp_model::DeclareQueue {
+            vhost: world.vhost,
+            name: "auto".into(),
+            auto_delete: true,
+            ..polylogue_amqp_model::DeclareQueue::default()
+        };
+        world.act(Command::DeclareQueue(declare));
+        let id = world.directory.router().load().queue(world.vhost, b"auto").expect("declared");
+        let mut idle = IdleQueues::new(world.directory.clone(), Arc::new(Topics));
+        world.directory.left_alone([id].into_iter());
+        idle.on_deadline(at(100));
+        idle.on_deadline(at(100 + LOOKS_MS[0]));
+        assert!(counted(&mut idle, 1, at(110)).is_none(), "the broker has not heard of it, or somebody else is there");
+        idle.on_deadline(at(110 + LOOKS_MS[1]));
+        assert!(matches!(counted(&mut idle, 0, at(170)), Some((_, Request::Machine(MachineId::Amqp, _)))));
+        assert_eq!(idle.next_deadline_ms(), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! A declared world without a broker: what is proposed is committed at once, and each queue has its topic.
+
+use crate::directory::{Directory, queue_of, topic_of};
+use crate::machine::{AmqpAsk, AmqpMachine};
+use bytes::Bytes;
+use polylogue_amqp_model::{Caller as Who, Command, DeclareQueue, Limits, arguments_of_json};
+use polylogue_api::{
+    Caller, Catalog, ClusterInfo, Context, Effects, Now, PartitionInfo, Settings, SettingsScope, StateMachine,
+    TopicConfig, TopicInfo,
+};
+use polylogue_router::{QueueId, VhostId};
+use polylogue_types::{NodeId, PartitionId, TopicId};
+use std::sync::Arc;
+
+/// Each queue's topic is there, its one partition 1,000 more than the queue.
+#[derive(Debug)]
+pub(crate) struct Topics;
+
+impl Catalog for Topics {
+    fn topic(&self, name: &str) -> Option<Arc<TopicInfo>> {
+        let queue = queue_of(name)?;
+        let partition = PartitionInfo { id: partition(queue), leader_epoch: 0 };
+        Some(Arc::new(TopicInfo {
+            name: name.into(),
+            id: TopicId([0; 16]),
+            internal: true,
+            partitions: vec![partition],
+            config: Arc::new(TopicConfig::default()),
+        }))
+    }
+    fn topic_by_id(&self, _: TopicId) -> Option<Arc<TopicInfo>> {
+        None
+    }
+    fn topics(&self) -> Vec<Arc<TopicInfo>> {
+        Vec::new()
+    }
+    fn cluster(&self) -> ClusterInfo {
+        ClusterInfo { cluster_id: "c".into(), node: NodeId(1) }
+    }
+    fn settings(&self, _: &SettingsScope) -> Arc<Settings> {
+        Arc::default()
+    }
+    fn settings_scopes(&self) -> Vec<SettingsScope> {
+        Vec::new()
+    }
+    fn version(&self) -> u64 {
+        0
+    }
+}
+
+fn partition(queue: QueueId) -> PartitionId {
+    PartitionId(1_000 + queue.0)
+}
+
+/// A machine that is its own log.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) machine: AmqpMachine,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) vhost: VhostId,
+}
+
+impl World {
+    pub(crate) fn new() -> World {
+        let mut machine = AmqpMachine::new(Limits::default());
+        machine.on_ready(&context());
+        let directory = machine.directory();
+        let mut effects = Effects::default();
+        machine.on_deadline(&context(), &mut effects);
+        let mut world = World { machine, directory, vhost: VhostId(0) };
+        world.commit(effects);
+        world.vhost = world.machine.model().world().vhosts().next().expect("the first one").id;
+        world
+    }
+
+    fn commit(&mut self, effects: Effects) {
+        for proposal in effects.proposals {
+            self.machine.apply(&proposal.record, 0).expect("it can be read");
+        }
+    }
+
+    pub(crate) fn act(&mut self, command: Command) {
+        let mut effects = Effects::default();
+        let ask = AmqpAsk::Do(Who::broker(), Box::new(command));
+        self.machine.handle(&context(), Caller(1), Box::new(ask), &mut effects);
+        assert!(effects.replies.is_empty(), "refused: {:?}", effects.replies);
+        self.commit(effects);
+    }
+
+    /// A durable queue.
+    pub(crate) fn queue(&mut self, name: &str, arguments: serde_json::Value) -> PartitionId {
+        let serde_json::Value::Object(arguments) = arguments else { panic!("no arguments") };
+        let declare = DeclareQueue {
+            vhost: self.vhost,
+            name: name.into(),
+            durable: true,
+            arguments: arguments_of_json(&arguments).expect("arguments"),
+            ..DeclareQueue::default()
+        };
+        self.act(Command::DeclareQueue(declare));
+        let id = self.directory.router().load().queue(self.vhost, name.as_bytes()).expect("declared");
+        assert_eq!(queue_of(&topic_of(id)), Some(id));
+        partition(id)
+    }
+}
+
+pub(crate) fn context() -> Context<'static> {
+    Context { now: Now::default(), catalog: &Topics, random: 7 }
+}
+
+/// A body in one piece.
+pub(crate) fn body(text: &str) -> [Bytes; 1] {
+    [Bytes::copy_from_slice(text.as_bytes())]
+}

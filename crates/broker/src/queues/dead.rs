@@ -1,0 +1,288 @@
+//! Dead messages on their way out of a queue: told to the session that moves them, settled when it says that they are there.
+//!
+//! That a message is dead is a record; that somebody was told of it is not. So whoever moves them may go at any time: the next one is
+//! told anew, and what had been moved already is moved once more.
+
+use crate::broker::Inner;
+use crate::queues::pump::lease_ms;
+use crate::shard::{Shard, ShardState};
+use crate::sink::{Origin, ReplySink, SessionId};
+use bytes::Bytes;
+use polylogue_api::{DeadFate, DeadMessage, DeadOutcome, DeadReason, Event};
+use polylogue_lease::Reason;
+use polylogue_log::ErrorKind as LogErrorKind;
+use polylogue_log::store::{EntryAt, Lookup};
+use polylogue_types::{Map, Offset, PartitionId, Set};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Dead messages of one queue that are told and not answered, at the most.
+const QUEUE_MESSAGES_MAX: u64 = 256;
+/// Of all queues together.
+const MESSAGES_MAX: u64 = 4_096;
+/// Their bytes, but for one message: they are not to fill the log's queue for everybody.
+const BYTES_MAX: u64 = 4 << 20;
+/// Bytes that one queue tells of at once, but for one message.
+const BATCH_BYTES_MAX: u64 = 1 << 20;
+/// When dead messages that the disk did not give are read again. Milliseconds.
+const READ_AGAIN_MS: u64 = 1_000;
+
+/// The session that moves dead messages, and what it was told and has not answered.
+#[derive(Debug, Default)]
+pub(crate) struct Mover {
+    session: Option<(SessionId, Arc<dyn ReplySink>)>,
+    /// What each message counts for. Bytes.
+    told: Map<(PartitionId, u64), u64>,
+    of_queue: Map<PartitionId, u64>,
+    bytes: u64,
+    /// Queues that found no room, each once, in the order in which they came.
+    waiting: VecDeque<PartitionId>,
+    waits: Set<PartitionId>,
+}
+
+/// Messages of a queue that are dead, on their way to whoever moves them.
+pub(crate) struct Burying {
+    queue: PartitionId,
+    sink: Arc<dyn ReplySink>,
+    /// What is left to read, in order.
+    unread: VecDeque<(u64, Reason)>,
+    ready: Vec<DeadMessage>,
+}
+
+impl Mover {
+    /// How many more messages and bytes of a queue may be told now. A queue without room hears of it when there is some.
+    fn room(&mut self, queue: PartitionId) -> Option<(Arc<dyn ReplySink>, u64, u64)> {
+        let (_, sink) = self.session.as_ref()?;
+        let of_queue = QUEUE_MESSAGES_MAX.saturating_sub(self.of_queue.get(&queue).copied().unwrap_or(0));
+        let messages = of_queue.min(MESSAGES_MAX.saturating_sub(self.told.len() as u64));
+        let bytes = BYTES_MAX.saturating_sub(self.bytes).min(BATCH_BYTES_MAX);
+        if messages > 0 && bytes > 0 {
+            return Some((sink.clone(), messages, bytes));
+        }
+        // One that has messages on their way is looked at when they are answered.
+        if of_queue > 0 && self.waits.insert(queue) {
+            self.waiting.push_back(queue);
+        }
+        None
+    }
+
+    /// The queues whose turn it is after so many messages were answered.
+    fn take_waiting(&mut self, answered: usize) -> Vec<PartitionId> {
+        // When nothing is on its way any more nobody else would look at the others.
+        let count = if self.told.is_empty() { self.waiting.len() } else { answered.min(self.waiting.len()) };
+        let queues: Vec<_> = self.waiting.drain(..count).collect();
+        queues.iter().for_each(|queue| _ = self.waits.remove(queue));
+        queues
+    }
+
+    fn note(&mut self, queue: PartitionId, offset: u64, bytes: u64) {
+        match self.told.insert((queue, offset), bytes) {
+            None => *self.of_queue.entry(queue).or_default() += 1,
+            Some(before) => self.bytes -= before,
+        }
+        self.bytes += bytes;
+    }
+
+    /// A message was answered; whether it was told.
+    fn answered(&mut self, queue: PartitionId, offset: u64) -> bool {
+        let Some(bytes) = self.told.remove(&(queue, offset)) else { return false };
+        self.bytes -= bytes;
+        if let Some(count) = self.of_queue.get_mut(&queue) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_queue.remove(&queue);
+            }
+        }
+        true
+    }
+
+    /// A session is gone, which may be the one that moves.
+    pub(crate) fn gone(&mut self, session: SessionId) {
+        if self.session.as_ref().is_some_and(|(mover, _)| *mover == session) {
+            *self = Mover::default();
+        }
+    }
+}
+
+fn dead_reason(reason: Reason) -> DeadReason {
+    match reason {
+        Reason::Rejected => DeadReason::Rejected,
+        Reason::DeliveryLimit => DeadReason::DeliveryLimit,
+        Reason::Expired => DeadReason::Expired,
+        Reason::MaxLength => DeadReason::MaxLength,
+    }
+}
+
+impl Burying {
+    fn took(&mut self, bytes: Option<Bytes>) {
+        let Some((offset, reason)) = self.unread.pop_front() else { return };
+        let reason = dead_reason(reason);
+        self.ready.extend(bytes.map(|bytes| DeadMessage { queue: self.queue, offset: Offset(offset), reason, bytes }));
+    }
+
+    /// Reads as far as memory has it, and tells whether something is left.
+    fn read_in_memory(&mut self, shard: &Shard) -> bool {
+        while let Some((offset, _)) = self.unread.front() {
+            match shard.store.entry_at(self.queue, Offset(*offset)) {
+                Ok(Lookup::Ready(EntryAt { bytes, .. })) => self.took(Some(bytes)),
+                Ok(Lookup::NeedsIo(_)) | Err(_) => return true,
+            }
+        }
+        false
+    }
+
+    /// Reads the rest. What cannot be read is lost, unless the disk may give it another time.
+    fn read_all(&mut self, inner: &Inner, shard: &Shard) {
+        while let Some((offset, _)) = self.unread.front().copied() {
+            let read = match shard.store.entry_at(self.queue, Offset(offset)).and_then(Lookup::wait) {
+                Ok(EntryAt { bytes, .. }) => Some(bytes),
+                Err(e) => {
+                    let what = format!("dead message {offset} of queue {}: {e}", self.queue);
+                    inner.gauges.background_failed("dead-lettering", &what);
+                    let gone = matches!(e.kind, LogErrorKind::Damaged | LogErrorKind::OutOfRange);
+                    let how = if gone { DeadFate::Moved } else { DeadFate::Later(READ_AGAIN_MS) };
+                    inner.dead_answered(shard, &DeadOutcome { queue: self.queue, offset: Offset(offset), how });
+                    None
+                }
+            };
+            self.took(read);
+        }
+    }
+
+    fn send(&mut self) {
+        if !self.ready.is_empty() {
+            self.sink.event(Event::Dead(std::mem::take(&mut self.ready)));
+        }
+    }
+}
+
+impl Inner {
+    /// Takes what of a queue is dead and to be moved, as far as there is room for it.
+    pub(crate) fn look_at_dead(&self, state: &mut ShardState, queue: PartitionId) -> Option<Burying> {
+        let host = state.queues.hosts.get_mut(&queue).filter(|host| host.lease.has_dead() && !host.burying)?;
+        if let Some(at_ms) = host.bury_ms {
+            if at_ms > lease_ms(self.env.clock.now_ms()) {
+                return None;
+            }
+            host.bury_ms = None;
+            state.queues.schedule(queue);
+        }
+        let host = state.queues.hosts.get_mut(&queue)?;
+        let mut mover = self.mover.lock();
+        let (sink, messages_max, bytes_max) = mover.room(queue)?;
+        let mut letters = Vec::new();
+        host.lease.take_dead_letters(messages_max, bytes_max, &mut letters);
+        let mut unread = VecDeque::new();
+        for letter in letters {
+            let bytes = letter.bytes / letter.count.max(1);
+            for offset in letter.first_offset..letter.first_offset + letter.count {
+                mover.note(queue, offset, bytes);
+                unread.push_back((offset, letter.reason));
+            }
+        }
+        if unread.is_empty() {
+            return None;
+        }
+        host.burying = true;
+        Some(Burying { queue, sink, unread, ready: Vec::new() })
+    }
+
+    /// Reads bodies of dead messages and tells of them; from a reader's thread where the disk is needed.
+    pub(crate) fn bury(&self, shard: &Arc<Shard>, mut burying: Burying) {
+        let unread = burying.read_in_memory(shard);
+        burying.send();
+        if !unread {
+            return buried(shard, burying.queue);
+        }
+        let Some(inner) = self.this.upgrade() else { return };
+        let there = shard.clone();
+        let job = Box::new(move || {
+            burying.read_all(&inner, &there);
+            burying.send();
+            buried(&there, burying.queue);
+            inner.pump(&there);
+        });
+        if let Err(job) = self.readers.submit(job) {
+            job();
+        }
+    }
+
+    /// A session moves dead messages from now on: it is told of all there are.
+    pub(crate) fn move_dead(&self, origin: &Origin) {
+        *self.mover.lock() = Mover { session: Some((origin.session, origin.sink.clone())), ..Mover::default() };
+        for shard in self.all_shards() {
+            let mut state = shard.state.lock();
+            let dead: Vec<_> =
+                state.queues.hosts.iter().filter(|(_, host)| host.lease.has_dead()).map(|(id, _)| *id).collect();
+            for queue in dead {
+                if let Some(host) = state.queues.hosts.get_mut(&queue) {
+                    host.lease.dead_letter_failed(0, u64::MAX);
+                    host.bury_ms = None;
+                }
+                state.queues.touch(queue);
+            }
+            drop(state);
+            self.pump(&shard);
+        }
+    }
+
+    /// What became of dead messages. What another session says than the one that moves them is of no matter.
+    pub(crate) fn dead_moved(&self, session: SessionId, outcomes: &[DeadOutcome]) {
+        if self.mover.lock().session.as_ref().is_none_or(|(mover, _)| *mover != session) {
+            return;
+        }
+        let mut shards: Vec<Arc<Shard>> = Vec::new();
+        let note = |shards: &mut Vec<Arc<Shard>>, shard: Arc<Shard>| {
+            if !shards.iter().any(|known| known.id == shard.id) {
+                shards.push(shard);
+            }
+        };
+        for outcome in outcomes {
+            match self.partition_shard(outcome.queue) {
+                Some(shard) => {
+                    self.dead_answered(&shard, outcome);
+                    note(&mut shards, shard);
+                }
+                // It went with its queue.
+                None => _ = self.mover.lock().answered(outcome.queue, outcome.offset.0),
+            }
+        }
+        let waiting = self.mover.lock().take_waiting(outcomes.len());
+        for queue in waiting {
+            if let Some(shard) = self.partition_shard(queue) {
+                shard.state.lock().queues.touch(queue);
+                note(&mut shards, shard);
+            }
+        }
+        for shard in shards {
+            self.pump(&shard);
+        }
+    }
+
+    fn dead_answered(&self, shard: &Shard, outcome: &DeadOutcome) {
+        let DeadOutcome { queue, offset, how } = *outcome;
+        let mut state = shard.state.lock();
+        if !self.mover.lock().answered(queue, offset.0) {
+            return;
+        }
+        let Some(host) = state.queues.hosts.get_mut(&queue) else { return };
+        match how {
+            // Nobody waits: a lost writer tells of it again.
+            DeadFate::Moved => _ = host.lease.dead_lettered(offset.0, 1),
+            DeadFate::Later(ms) => {
+                host.lease.dead_letter_failed(offset.0, 1);
+                host.bury_ms = Some(lease_ms(self.env.clock.now_ms()).saturating_add(ms));
+            }
+        }
+        state.queues.touch(queue);
+    }
+}
+
+/// A queue's dead messages are on their way: more of them may be looked for.
+fn buried(shard: &Shard, queue: PartitionId) {
+    let mut state = shard.state.lock();
+    if let Some(host) = state.queues.hosts.get_mut(&queue) {
+        host.burying = false;
+    }
+    state.queues.touch(queue);
+}

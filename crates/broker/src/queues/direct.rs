@@ -1,0 +1,123 @@
+//! Messages from one session to another without a queue, for answers that nobody wants to find later.
+//!
+//! Nothing of it is in the log: a message reaches its consumer now or never. What is on its way to a consumer is bounded; the consumer
+//! makes room by giving credit.
+
+use crate::broker::Inner;
+use crate::sink::{Origin, ReplySink, SessionId};
+use polylogue_api::{ConsumerId, Delivery, Direct, DirectAddress, Event, Reply};
+use polylogue_types::{Map, Offset, PartitionId};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Messages on their way to one consumer, at the most.
+const MESSAGES_MAX: usize = 1_000;
+/// Their bytes, but for one message.
+const BYTES_MAX: usize = 4 << 20;
+
+/// A consumer without a queue.
+#[derive(Debug)]
+struct Recipient {
+    session: SessionId,
+    sink: Arc<dyn ReplySink>,
+    secret: u128,
+    /// The bytes of each message on its way.
+    sizes: VecDeque<usize>,
+    bytes: usize,
+    sent: u64,
+}
+
+/// All consumers without a queue.
+#[derive(Debug, Default)]
+pub(crate) struct Directs {
+    all: Map<u64, Recipient>,
+    of: Map<SessionId, Vec<u64>>,
+}
+
+impl Directs {
+    fn add(&mut self, id: u64, origin: &Origin, secret: u128) {
+        let (session, sink) = (origin.session, origin.sink.clone());
+        self.all.insert(id, Recipient { session, sink, secret, sizes: VecDeque::new(), bytes: 0, sent: 0 });
+        self.of.entry(session).or_default().push(id);
+    }
+
+    /// A consumer has gone, if it was this session's.
+    pub(crate) fn remove(&mut self, id: ConsumerId, session: SessionId) {
+        if self.all.get(&id.0).is_none_or(|recipient| recipient.session != session) {
+            return;
+        }
+        self.all.remove(&id.0);
+        if let Some(of) = self.of.get_mut(&session) {
+            of.retain(|other| *other != id.0);
+            if of.is_empty() {
+                self.of.remove(&session);
+            }
+        }
+    }
+
+    pub(crate) fn gone(&mut self, session: SessionId) {
+        for id in self.of.remove(&session).unwrap_or_default() {
+            self.all.remove(&id);
+        }
+    }
+
+    /// A consumer has taken so many messages.
+    pub(crate) fn credit(&mut self, id: ConsumerId, session: SessionId, more: u64) {
+        let recipient = self.all.get_mut(&id.0).filter(|recipient| recipient.session == session);
+        let Some(recipient) = recipient else { return };
+        for _ in 0..more {
+            let Some(bytes) = recipient.sizes.pop_front() else { break };
+            recipient.bytes -= bytes;
+        }
+    }
+
+    /// Where a message goes; `None` when nobody is there or too much is on its way.
+    fn take(&mut self, message: &Direct) -> Option<(Arc<dyn ReplySink>, Option<Delivery>)> {
+        let DirectAddress { consumer, secret } = message.to;
+        let recipient = self.all.get_mut(&consumer.0).filter(|recipient| recipient.secret == secret)?;
+        let Some(bytes) = message.bytes.clone() else { return Some((recipient.sink.clone(), None)) };
+        let full = recipient.sizes.len() >= MESSAGES_MAX || recipient.bytes.saturating_add(bytes.len()) > BYTES_MAX;
+        if full && !recipient.sizes.is_empty() {
+            return None;
+        }
+        recipient.sizes.push_back(bytes.len());
+        recipient.bytes += bytes.len();
+        let at = Offset(recipient.sent);
+        recipient.sent += 1;
+        let delivery = Delivery {
+            consumer,
+            queue: PartitionId(0),
+            first: at,
+            count: 1,
+            lease: 0,
+            weight: 0,
+            redelivered: false,
+            returned: 0,
+            failed: 0,
+            entry: at,
+            bytes,
+        };
+        Some((recipient.sink.clone(), Some(delivery)))
+    }
+}
+
+impl Inner {
+    pub(crate) fn attach_direct(&self, origin: Origin) {
+        let consumer = self.consumers.lock().next();
+        let secret = u128::from(self.env.rng.next_u64()) << 64 | u128::from(self.env.rng.next_u64());
+        self.directs.lock().add(consumer, &origin, secret);
+        origin.reply(Reply::AttachDirect(DirectAddress { consumer: ConsumerId(consumer), secret }));
+    }
+
+    pub(crate) fn send_direct(&self, origin: Origin, messages: &[Direct]) {
+        let mut there = Vec::with_capacity(messages.len());
+        for message in messages {
+            let taken = self.directs.lock().take(message);
+            there.push(taken.is_some());
+            if let Some((sink, Some(delivery))) = taken {
+                sink.event(Event::Deliver(vec![delivery]));
+            }
+        }
+        origin.reply(Reply::SendDirect(there));
+    }
+}

@@ -1,0 +1,164 @@
+//! What the broker does for its queues by itself, whoever is connected.
+
+use crate::handle::{BrokerHandle, ReplySink};
+use crate::net::mailbox::{Mail, Mailbox};
+use polylogue_amqp_gateway::{DeadCounts, DeadLetters, Directory, IdleQueues};
+use polylogue_api::{Event, Now, Reply, Request, Token};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Something sans-IO that asks the broker, and is no connection.
+pub(crate) trait Chore: Send + 'static {
+    /// The next thing to ask the broker.
+    fn poll_request(&mut self) -> Option<(Token, Request)>;
+
+    /// The broker's answer.
+    fn on_reply(&mut self, token: Token, reply: Reply, now: Now);
+
+    /// What the broker says.
+    fn on_event(&mut self, _: Event, _: Now) {}
+
+    /// When [`Chore::on_deadline`] wants to be called. Monotonic milliseconds.
+    fn next_deadline_ms(&self) -> Option<u64> {
+        None
+    }
+
+    /// A deadline may have passed, or somebody has knocked.
+    fn on_deadline(&mut self, _: Now) {}
+}
+
+/// What became of dead messages since the start.
+#[derive(Clone, Debug, Default)]
+struct DeadMetrics {
+    moved: Counter,
+    dropped: Counter,
+    retried: Counter,
+}
+
+impl DeadMetrics {
+    /// Counters that the registry knows.
+    fn register(registry: &mut Registry) -> DeadMetrics {
+        let metrics = DeadMetrics::default();
+        for (name, help, counter) in [
+            ("dead_letters_moved", "Dead messages that are in another queue now", &metrics.moved),
+            (
+                "dead_letters_dropped",
+                "Dead messages with no exchange or queue to go to, or only full ones, or that went round",
+                &metrics.dropped,
+            ),
+            ("dead_letters_retried", "Tries to move a dead message that have to be made again", &metrics.retried),
+        ] {
+            registry.register(name, help, counter.clone());
+        }
+        metrics
+    }
+
+    fn count(&self, counts: DeadCounts) {
+        let DeadCounts { moved, dropped, retried } = counts;
+        for (counter, more) in [(&self.moved, moved), (&self.dropped, dropped), (&self.retried, retried)] {
+            counter.inc_by(more);
+        }
+    }
+}
+
+/// Moves dead messages, and counts them.
+struct Moving(DeadLetters, DeadMetrics);
+
+impl Chore for Moving {
+    fn poll_request(&mut self) -> Option<(Token, Request)> {
+        self.0.poll_request()
+    }
+
+    fn on_reply(&mut self, token: Token, reply: Reply, _: Now) {
+        self.0.on_reply(token, reply);
+        self.1.count(self.0.take_counts());
+    }
+
+    fn on_event(&mut self, event: Event, now: Now) {
+        self.0.on_event(event, now);
+        self.1.count(self.0.take_counts());
+    }
+}
+
+impl Chore for IdleQueues {
+    fn poll_request(&mut self) -> Option<(Token, Request)> {
+        IdleQueues::poll_request(self)
+    }
+
+    fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
+        IdleQueues::on_reply(self, token, reply, now);
+    }
+
+    fn next_deadline_ms(&self) -> Option<u64> {
+        IdleQueues::next_deadline_ms(self)
+    }
+
+    fn on_deadline(&mut self, now: Now) {
+        IdleQueues::on_deadline(self, now);
+    }
+}
+
+/// Wakes a chore.
+#[derive(Default)]
+struct Knock(Notify);
+
+impl Wake for Knock {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+/// Starts all chores of AMQP's queues. They end with the runtime.
+pub(crate) fn start(
+    runtime: &tokio::runtime::Handle,
+    broker: &Arc<dyn BrokerHandle>,
+    directory: &Arc<Directory>,
+    registry: &mut Registry,
+) {
+    let dead = Moving(DeadLetters::new(directory.clone(), broker.catalog()), DeadMetrics::register(registry));
+    runtime.spawn(run(broker.clone(), dead, Arc::default()));
+    let knock: Arc<Knock> = Arc::default();
+    directory.wake_for_idle_queues(Waker::from(knock.clone()));
+    // What it has not heard yet.
+    knock.0.notify_one();
+    runtime.spawn(run(broker.clone(), IdleQueues::new(directory.clone(), broker.catalog()), knock));
+}
+
+/// Between a chore and the broker. Never ends.
+async fn run(broker: Arc<dyn BrokerHandle>, mut chore: impl Chore, knock: Arc<Knock>) {
+    let mailbox = Arc::new(Mailbox::default());
+    let sink: Arc<dyn ReplySink> = mailbox.clone();
+    let session = broker.new_session();
+    let mut mail = VecDeque::new();
+    loop {
+        while let Some((token, request)) = chore.poll_request() {
+            broker.submit(&sink, session, token, request);
+        }
+        let wait_ms = chore.next_deadline_ms().map(|at| at.saturating_sub(broker.now().monotonic_ms));
+        let sleep = async {
+            match wait_ms {
+                Some(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = mailbox.arrived() => {}
+            () = knock.0.notified() => chore.on_deadline(broker.now()),
+            () = sleep => chore.on_deadline(broker.now()),
+        }
+        mailbox.take(&mut mail);
+        for one in mail.drain(..) {
+            match one {
+                Mail::Reply(token, reply) => chore.on_reply(token, reply, broker.now()),
+                Mail::Event(event) => chore.on_event(event, broker.now()),
+                // Of connections only.
+                Mail::Permit(_) | Mail::Stop => {}
+            }
+        }
+    }
+}
