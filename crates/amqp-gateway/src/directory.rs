@@ -1,5 +1,6 @@
 //! What every connection knows of the declared world without asking: how to route, and which partition a queue is.
 
+use crate::presence::{Clients, Presence};
 use arc_swap::ArcSwap;
 use parking_lot::RwLock;
 use polylogue_amqp_model::{Queue, QueueSettings, World};
@@ -57,11 +58,28 @@ pub struct Directory {
     world: ArcSwap<World>,
     /// Grows when somebody may do something else than before.
     rights: AtomicU64,
+    clients: Arc<Clients>,
 }
 
 impl Directory {
     pub(crate) fn new(router: Arc<SharedRouter>) -> Directory {
-        Directory { router, queues: RwLock::default(), world: ArcSwap::default(), rights: AtomicU64::new(0) }
+        Directory {
+            router,
+            queues: RwLock::default(),
+            world: ArcSwap::default(),
+            rights: AtomicU64::new(0),
+            clients: Arc::default(),
+        }
+    }
+
+    /// Who is connected, in the order in which they came.
+    #[must_use]
+    pub fn clients(&self) -> Vec<Arc<Presence>> {
+        self.clients.all()
+    }
+
+    pub(crate) fn books(&self) -> Arc<Clients> {
+        self.clients.clone()
     }
 
     pub(crate) fn router(&self) -> &SharedRouter {

@@ -1,7 +1,7 @@
 //! Between an AMQP session and the broker: what a client declares, publishes and consumes becomes topics, entries and leases.
 //!
 //! Layer 4, sans-IO. [`AmqpMachine`] is the declared world as a state machine that the broker hosts; [`Directory`] is what every connection
-//! routes by; [`Connection`] is one client.
+//! routes by; [`Connection`] is one client, [`Principal`] a user of the management API.
 //!
 //! ```text
 //!   bytes <──> amqp::Session <── request::{Request, Reply, Event} ──> Connection ── api::{Request, Reply, Event} ──> broker
@@ -20,10 +20,14 @@ mod convert;
 mod deliver;
 mod directory;
 mod machine;
+mod management;
 mod message;
 mod operation;
+mod presence;
 mod publish;
 
 pub use connection::Connection;
 pub use directory::{Directory, topic_of};
-pub use machine::{AmqpAnswer, AmqpAsk, AmqpMachine};
+pub use machine::{AmqpAnswer, AmqpAsk, AmqpMachine, FIRST_USER};
+pub use management::{MANAGEMENT_CHANNEL, Principal, Said, View, managed, view};
+pub use presence::{Ends, Presence, ShownChannel, ShownConsumer};

@@ -1,6 +1,7 @@
 //! The declared world, hosted by the broker.
 
 use crate::directory::{Directory, queue_of, topic_of};
+use crate::management::View;
 use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp_model::{
@@ -17,7 +18,7 @@ use std::sync::Arc;
 /// Users of RabbitMQ with this tag may publish in others' names.
 const IMPERSONATOR: &str = "impersonator";
 /// The user that there is at first, with its name as password.
-pub(crate) const FIRST_USER: &str = "guest";
+pub const FIRST_USER: &str = "guest";
 /// When what a start asks for is tried again after it could not be proposed. Milliseconds.
 const START_RETRY_MS: u64 = 100;
 
@@ -51,6 +52,8 @@ pub enum AmqpAsk {
         /// For what.
         access: Access,
     },
+    /// All that is declared. Answered by [`AmqpAnswer::View`].
+    View,
 }
 
 /// What it answers.
@@ -64,6 +67,8 @@ pub enum AmqpAnswer {
     Done(Reply),
     /// The queue.
     Queue(Arc<Queue>),
+    /// All that is declared and committed.
+    View(Arc<View>),
     /// It is not to be.
     Refused(Refused),
     /// Name or password are wrong. Clients are not told which.
@@ -84,6 +89,8 @@ pub struct AmqpMachine {
     rights_changed: bool,
     /// Replay is over: connections come.
     ready: bool,
+    /// What is committed, for those who look, as long as nothing changes.
+    view: Option<Arc<View>>,
 }
 
 impl AmqpMachine {
@@ -101,6 +108,7 @@ impl AmqpMachine {
             starting: false,
             rights_changed: false,
             ready: false,
+            view: None,
         }
     }
 
@@ -126,6 +134,13 @@ impl AmqpMachine {
         }
     }
 
+    /// What is committed. Copied once for each change that somebody looks at.
+    fn view(&mut self) -> Arc<View> {
+        let model = &self.model;
+        let view = || Arc::new(View { world: model.world().clone(), routes: model.routes().clone() });
+        self.view.get_or_insert_with(view).clone()
+    }
+
     fn judge(&mut self, ask: AmqpAsk) -> AmqpAnswer {
         let refused = AmqpAnswer::Refused;
         match ask {
@@ -137,6 +152,7 @@ impl AmqpMachine {
                 let queue = self.model.queue_for(&who, vhost, &name, access);
                 queue.map_or_else(refused, |queue| AmqpAnswer::Queue(queue.clone()))
             }
+            AmqpAsk::View => AmqpAnswer::View(self.view()),
             // Changes are planned, see `handle`.
             AmqpAsk::Do(..) => AmqpAnswer::Done(Reply::Done),
         }
@@ -216,6 +232,7 @@ impl StateMachine for AmqpMachine {
 
     fn apply(&mut self, record: &[u8], _: TimestampMs) -> Result<(), String> {
         let events = self.model.apply(record)?;
+        self.view = None;
         if !self.ready {
             // `on_ready` tells it as a whole.
             return Ok(());
@@ -231,6 +248,7 @@ impl StateMachine for AmqpMachine {
 
     fn on_ready(&mut self, context: &Context<'_>) {
         self.ready = true;
+        self.view = None;
         self.model.on_ready();
         self.model.publish();
         for queue in self.model.world().queues() {

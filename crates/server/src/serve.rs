@@ -15,11 +15,13 @@ use crate::net::kafka::{KafkaAccept, KafkaShared};
 use crate::net::{AnswerGauge, Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, accept_loop};
 use crate::options::address::{HostPort, Protocol};
 use crate::options::{ListenerConfig, ServerConfig, Setting};
+use crate::rabbitmq_http::{self, Management};
+use polylogue_amqp::settings::AmqpSettings;
 use polylogue_amqp_gateway::{AmqpMachine, Directory};
 use polylogue_amqp_model::Limits;
 use polylogue_api::{MachineId, StateMachine};
 use polylogue_broker::{Broker, BrokerConfig, ErrorKind};
-use polylogue_env::Env;
+use polylogue_env::{Env, Rng};
 use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::groups::KafkaGroups;
 use polylogue_log::store::StoreConfig;
@@ -88,7 +90,8 @@ pub fn run(config: &ServerConfig, settings: Vec<Setting>, json: bool) -> Result<
     let mut bound = config.listeners.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
     let statuses = bound.iter().map(Bound::status).collect();
     let lines = bound.iter().map(|one| line(one, json)).collect();
-    let http_bound: Vec<Bound> = bound.extract_if(.., |one| one.config.protocol == Protocol::Http).collect();
+    let mut take = |protocol| -> Vec<Bound> { bound.extract_if(.., |one| one.config.protocol == protocol).collect() };
+    let (http_bound, management_bound) = (take(Protocol::Http), take(Protocol::RabbitmqHttp));
     let env = Env::real();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.enable_all().thread_name("pl-net");
@@ -109,10 +112,18 @@ pub fn run(config: &ServerConfig, settings: Vec<Setting>, json: bool) -> Result<
     };
     let entrance = Arc::new(Entrance::new(limits, metrics.clone()));
     let listeners = http_bound.into_iter().map(|one| one.listener).collect();
-    let http = HttpThread::start(&env, listeners, entrance.clone())?;
-    let mut front = Front { settings, statuses, lines, json, registry, metrics, entrance, http };
+    let http = HttpThread::start(&env, "pl-http", listeners, entrance.clone())?;
+    let management =
+        Arc::new(Entrance::named(Protocol::RabbitmqHttp.name(), limits, metrics.clone(), rabbitmq_http::starting()));
+    let listeners: Vec<_> = management_bound.into_iter().map(|one| one.listener).collect();
+    let management_http = match listeners.is_empty() {
+        true => None,
+        false => Some(HttpThread::start(&env, "pl-rabbit-http", listeners, management.clone())?),
+    };
+    let mut front =
+        Front { settings, statuses, lines, json, registry, metrics, entrance, http, management, management_http };
     let result = open_and_serve(&env, config, &mut front, bound, &runtime, signals);
-    front.http.stop();
+    front.stop();
     runtime.shutdown_background();
     result
 }
@@ -127,6 +138,19 @@ struct Front {
     metrics: NetMetrics,
     entrance: Arc<Entrance>,
     http: HttpThread,
+    management: Arc<Entrance>,
+    /// Only where somebody asked for it.
+    management_http: Option<HttpThread>,
+}
+
+impl Front {
+    /// Nobody asks any more.
+    fn stop(&mut self) {
+        self.http.stop();
+        if let Some(http) = &mut self.management_http {
+            http.stop();
+        }
+    }
 }
 
 fn open_and_serve(
@@ -147,11 +171,13 @@ fn open_and_serve(
     }
     let started = broker.start().map_err(|e| StartError(e.to_string()));
     let handle: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
-    let accept = AmqpAccept::new(Arc::default(), directory, handle.clone(), env.rng.next_u64());
-    let opened = Opened { broker: handle, live, amqp: Arc::new(accept) };
+    let amqp_settings: Arc<AmqpSettings> = Arc::default();
+    let secret = env.rng.next_u64();
+    let accept = AmqpAccept::new(amqp_settings.clone(), directory.clone(), handle.clone(), secret);
+    let rng = env.rng.clone();
+    let opened = Opened { broker: handle, live, amqp: Arc::new(accept), amqp_settings, directory, rng };
     let result = started.and_then(|()| serve(config, front, bound, opened, runtime, signals));
-    // Nobody asks any more.
-    front.http.stop();
+    front.stop();
     // Whatever happened: what was acknowledged is flushed, and the next start is quick.
     broker.shutdown();
     result
@@ -230,6 +256,9 @@ struct Opened {
     broker: Arc<dyn BrokerHandle>,
     live: Arc<LiveSettings>,
     amqp: Arc<AmqpAccept>,
+    amqp_settings: Arc<AmqpSettings>,
+    directory: Arc<Directory>,
+    rng: Arc<dyn Rng>,
 }
 
 /// Everything between the broker's start and its end.
@@ -241,7 +270,7 @@ fn serve(
     runtime: &tokio::runtime::Runtime,
     signals: threads::Signals,
 ) -> Result<(), StartError> {
-    let Opened { broker, live, amqp } = opened;
+    let Opened { broker, live, amqp, amqp_settings, directory, rng } = opened;
     let net = Arc::new(Shared {
         broker: broker.clone(),
         lanes: Lanes::new(config.inflight_bytes_max, config.connections_max),
@@ -261,6 +290,9 @@ fn serve(
         registry: std::mem::take(&mut front.registry),
         ready: Ready::default(),
     });
+    let listeners = app.listeners.clone();
+    let management = Management::new(app.broker.clone(), directory, amqp_settings, net.clone(), listeners, rng);
+    front.management.open_with(rabbitmq_http::router(Arc::new(management)));
     front.entrance.open(app.clone());
     let (stop, stopped) = watch::channel(false);
     let gate = Gate::new(Arc::new(AtomicUsize::new(0)), config.connections_max).with_bounds(move |address| {
@@ -303,7 +335,7 @@ fn line(bound: &Bound, json: bool) -> String {
     }
     let (protocol, at) = (bound.config.protocol.name(), bound.at);
     match (bound.config.protocol, bound.advertised()) {
-        (Protocol::Http | Protocol::Amqp, _) => format!("{protocol} listening on {at}"),
+        (Protocol::Http | Protocol::Amqp | Protocol::RabbitmqHttp, _) => format!("{protocol} listening on {at}"),
         (Protocol::Kafka, Some(told)) => format!("{protocol} listening on {at} (advertised as {told})"),
         (Protocol::Kafka, None) => {
             format!("{protocol} listening on {at} (advertised as the address at which a client arrives)")
