@@ -72,10 +72,23 @@ impl Directory {
         }
     }
 
+    /// Whether the declared world has begun: the first user is there, or others are.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        let world = self.world();
+        world.users().len() > 0 || world.vhosts().len() > 0
+    }
+
     /// Who is connected, in the order in which they came.
     #[must_use]
     pub fn clients(&self) -> Vec<Arc<Presence>> {
         self.clients.all()
+    }
+
+    /// Who has a queue alone, if anybody does and is shown.
+    #[must_use]
+    pub fn owner_of(&self, queue: &Queue) -> Option<Arc<Presence>> {
+        self.clients.one(queue.owner?.0.checked_sub(1)?)
     }
 
     pub(crate) fn books(&self) -> Arc<Clients> {

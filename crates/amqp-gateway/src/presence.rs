@@ -94,6 +94,10 @@ impl Presence {
 pub(crate) struct Clients(RwLock<Map<u64, Arc<Presence>>>);
 
 impl Clients {
+    pub(crate) fn one(&self, id: u64) -> Option<Arc<Presence>> {
+        self.0.read().get(&id).cloned()
+    }
+
     /// In the order in which they came.
     pub(crate) fn all(&self) -> Vec<Arc<Presence>> {
         let mut all: Vec<_> = self.0.read().values().cloned().collect();

@@ -27,6 +27,7 @@ mod permissions;
 mod policies;
 mod queues;
 mod shapes;
+mod still;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -175,17 +176,9 @@ async fn dispatch(
     }
     let body = Body::parse(bytes)?;
     match *first {
-        "overview"
-        | "version"
-        | "whoami"
-        | "nodes"
-        | "cluster-name"
-        | "extensions"
-        | "feature-flags"
-        | "deprecated-features"
-        | "auth"
-        | "rebalance"
-        | "reset" => overview::serve(call, path, &body).await,
+        "overview" | "version" | "whoami" | "nodes" | "cluster-name" => overview::serve(call, path, &body).await,
+        "extensions" | "feature-flags" | "deprecated-features" | "auth" | "rebalance" => still::serve(call, path),
+        "reset" | "federation-links" | "shovels" => still::serve(call, path),
         "health" | "healthchecks" | "aliveness-test" => health::serve(call, path).await,
         "vhosts" => vhosts::serve(call, rest, &body).await,
         "users" => users::serve(call, rest, &body).await,

@@ -40,6 +40,11 @@ use tokio::sync::watch;
 /// Connections that may wait to be accepted; the system may allow fewer.
 const LISTEN_BACKLOG: i32 = 4_096;
 
+/// How soon the first user is looked for again.
+const FIRST_USER_LOOK: Duration = Duration::from_millis(1);
+/// How often.
+const FIRST_USER_LOOKS_MAX: u32 = 2_000;
+
 /// Why a server did not start, in one line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StartError(pub String);
@@ -261,6 +266,18 @@ struct Opened {
     rng: Arc<dyn Rng>,
 }
 
+/// Waits until the first user is there, so that whoever hears that the server is ready can log in. Not for long: a full disk
+/// keeps nobody from what is there.
+async fn begun(directory: &Directory) {
+    for _ in 0..FIRST_USER_LOOKS_MAX {
+        if directory.has_begun() {
+            return;
+        }
+        tokio::time::sleep(FIRST_USER_LOOK).await;
+    }
+    tracing::warn!("the first user of RabbitMQ's clients is not there yet");
+}
+
 /// Everything between the broker's start and its end.
 fn serve(
     config: &ServerConfig,
@@ -271,6 +288,7 @@ fn serve(
     signals: threads::Signals,
 ) -> Result<(), StartError> {
     let Opened { broker, live, amqp, amqp_settings, directory, rng } = opened;
+    runtime.block_on(begun(&directory));
     let net = Arc::new(Shared {
         broker: broker.clone(),
         lanes: Lanes::new(config.inflight_bytes_max, config.connections_max),

@@ -12,6 +12,7 @@ use polylogue_amqp_gateway::MANAGEMENT_CHANNEL;
 use polylogue_amqp_model::Vhost;
 use polylogue_router::{Binding, Destination, Exchange};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What lists of bindings are sorted by.
@@ -122,7 +123,8 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
 }
 
 fn all(call: &Call<'_>, which: impl Fn(&Vhost) -> bool) -> Vec<Value> {
-    let vhosts: Vec<_> = call.view.world.vhosts().filter(|vhost| which(vhost)).map(|vhost| vhost.id).collect();
+    let vhosts = call.view.world.vhosts().filter(|vhost| which(vhost));
+    let vhosts: BTreeSet<_> = vhosts.map(|vhost| vhost.id).collect();
     let queues = call.view.world.queues().filter(|queue| vhosts.contains(&queue.vhost));
     let mut all: Vec<Value> = queues.map(|queue| shapes::default_binding(call, queue)).collect();
     let bindings = call.view.routes.bindings();

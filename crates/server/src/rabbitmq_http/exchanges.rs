@@ -11,6 +11,7 @@ use polylogue_amqp_gateway::MANAGEMENT_CHANNEL;
 use polylogue_amqp_model::Vhost;
 use polylogue_router::Exchange;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The name that paths have for the default exchange.
@@ -80,7 +81,8 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
 }
 
 fn list(call: &Call<'_>, which: impl Fn(&Vhost) -> bool) -> Vec<Value> {
-    let vhosts: Vec<_> = call.view.world.vhosts().filter(|vhost| which(vhost)).map(|vhost| vhost.id).collect();
+    let vhosts = call.view.world.vhosts().filter(|vhost| which(vhost));
+    let vhosts: BTreeSet<_> = vhosts.map(|vhost| vhost.id).collect();
     let mut all: Vec<Value> = vhosts.iter().map(|id| shapes::default_exchange(call, *id)).collect();
     let exchanges = call.view.routes.exchanges();
     let exchanges = exchanges.iter().filter(|exchange| vhosts.contains(&exchange.vhost));

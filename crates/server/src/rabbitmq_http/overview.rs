@@ -1,4 +1,4 @@
-//! The server as a whole: overview, nodes, names, and what only has to be there.
+//! The server as a whole: overview, nodes, names.
 
 use super::answer::Answer;
 use super::body::Body;
@@ -7,7 +7,7 @@ use super::error::Failure;
 use super::shapes::{shown, sum, totals};
 use super::{Verb, ask};
 use bytestring::ByteString;
-use polylogue_amqp_model::{Command, Hashing, PasswordHash, Queue};
+use polylogue_amqp_model::{Command, Queue};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -35,6 +35,15 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
             call.monitor()?;
             if *name == call.app.node() { Ok(Answer::One(node(call))) } else { Err(Failure::not_found()) }
         }
+        // As RabbitMQ says it of a node that it knows nothing of.
+        (Verb::Get, ["nodes", name, "memory"] | ["nodes", name, "memory", "relative"]) => {
+            call.monitor()?;
+            if *name == call.app.node() {
+                Ok(Answer::One(json!({"memory": "not_available"})))
+            } else {
+                Err(Failure::not_found())
+            }
+        }
         (Verb::Get, ["cluster-name"]) => Ok(Answer::One(json!({"name": cluster_name(call)}))),
         (Verb::Put, ["cluster-name"]) => {
             call.admin()?;
@@ -42,36 +51,8 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
             ask::put(call.app, Command::SetGlobalParameter(CLUSTER_NAME.into(), name)).await?;
             Ok(Answer::Done)
         }
-        (Verb::Get, ["extensions"]) => Ok(Answer::One(json!([{"javascript": "dispatcher.js"}]))),
-        (Verb::Get, ["feature-flags" | "deprecated-features"] | ["deprecated-features", "used"]) => {
-            call.admin()?;
-            Ok(Answer::List(Vec::new(), &["name"]))
-        }
-        (Verb::Get, ["auth"]) => Ok(Answer::One(json!({"oauth_enabled": false}))),
-        (Verb::Get, ["auth", "attempts", _] | ["auth", "attempts", _, "source"]) => {
-            call.monitor()?;
-            Ok(Answer::One(json!([])))
-        }
-        (Verb::Delete, ["auth", "attempts", _] | ["auth", "attempts", _, "source"]) => {
-            call.admin()?;
-            Ok(Answer::Done)
-        }
-        (Verb::Get, ["auth", "hash_password", password]) => {
-            call.admin()?;
-            let mut salt = [0; polylogue_amqp_model::SALT_BYTES];
-            call.app.rng.fill(&mut salt);
-            let hash = PasswordHash::of(Hashing::Sha256, salt, password.as_bytes());
-            Ok(Answer::One(json!({"ok": hash.to_base64()})))
-        }
-        // There is one node, and nothing is sampled: it is as it should be.
-        (Verb::Post, ["rebalance", "queues"]) | (Verb::Delete, ["reset"] | ["reset", _]) => {
-            call.admin()?;
-            Ok(Answer::Done)
-        }
         (_, ["cluster-name"]) => Err(Failure::method_not_allowed("HEAD, GET, PUT, OPTIONS")),
-        (_, ["overview" | "version" | "whoami" | "nodes" | "extensions" | "feature-flags" | "auth"]) => {
-            Err(Failure::method_not_allowed(LOOK))
-        }
+        (_, ["overview" | "version" | "whoami" | "nodes"]) => Err(Failure::method_not_allowed(LOOK)),
         _ => Err(Failure::not_found()),
     }
 }
@@ -110,7 +91,7 @@ async fn overview(call: &Call<'_>) -> Result<Answer, Failure> {
         "cluster_name": cluster_name(call),
         "cluster_tags": {},
         "node_tags": {},
-        "erlang_version": "27.0",
+        "erlang_version": settings.platform,
         "erlang_full_version": settings.platform,
         "release_series_support_status": "supported",
         "disable_stats": false,
@@ -118,7 +99,7 @@ async fn overview(call: &Call<'_>) -> Result<Answer, Failure> {
         "enable_queue_totals": true,
         "message_stats": {},
         "churn_rates": {},
-        "queue_totals": totals(&sum),
+        "queue_totals": totals(call, &sum),
         "object_totals": {
             "channels": clients.iter().map(|client| client.channel_count()).sum::<usize>(),
             "connections": clients.len(),

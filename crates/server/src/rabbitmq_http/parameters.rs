@@ -62,27 +62,40 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
     }
 }
 
+/// The name of the cluster.
+const CLUSTER_NAME: &str = "cluster_name";
+/// The id that a cluster gets when it is made.
+const CLUSTER_ID: &str = "internal_cluster_id";
+
+/// The value of what is there without anybody having set it.
+fn own_value(call: &Call<'_>, name: &str) -> Option<String> {
+    match name {
+        CLUSTER_NAME => Some(super::overview::cluster_name(call)),
+        CLUSTER_ID => Some(format!("rabbitmq-cluster-id-{}", call.app.broker.catalog().cluster().cluster_id)),
+        _ => None,
+    }
+}
+
 pub(super) async fn serve_global(call: &Call<'_>, path: &[&str], body: &Body) -> Result<Answer, Failure> {
     call.policymaker()?;
     let world = &call.view.world;
     let shape = |name: &str, value: &Json| json!({"name": name, "value": value.value()});
     match (call.verb, path) {
         (Verb::Get, []) => {
-            // It is always there, whether somebody set it or not.
-            let cluster = json!({"name": "cluster_name", "value": super::overview::cluster_name(call)});
-            let others = world.globals().filter(|(name, _)| *name != "cluster_name");
-            let all = others.map(|(name, value)| shape(name, value)).chain([cluster]);
+            // These are always there, whether somebody set them or not.
+            let own = [CLUSTER_NAME, CLUSTER_ID].map(|name| json!({"name": name, "value": own_value(call, name)}));
+            let others = world.globals().filter(|(name, _)| own_value(call, name).is_none());
+            let all = others.map(|(name, value)| shape(name, value)).chain(own);
             Ok(Answer::List(all.collect(), &["name"]))
         }
         (verb, [name]) => {
             let name = ByteString::from(*name);
             let known = world.global(&name);
             match verb {
-                Verb::Get if name == "cluster_name" => {
-                    let value = super::overview::cluster_name(call);
-                    Ok(Answer::One(json!({"name": "cluster_name", "value": value})))
-                }
-                Verb::Get => Ok(Answer::One(shape(&name, known.ok_or_else(Failure::not_found)?))),
+                Verb::Get => match own_value(call, &name) {
+                    Some(value) => Ok(Answer::One(json!({"name": &*name, "value": value}))),
+                    None => Ok(Answer::One(shape(&name, known.ok_or_else(Failure::not_found)?))),
+                },
                 Verb::Put => {
                     let value = body.get("value").cloned().ok_or_else(|| Failure::missing_keys(&["value"]))?;
                     Ok(Answer::put(ask::put(call.app, Command::SetGlobalParameter(name, value)).await?))

@@ -106,12 +106,11 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
 }
 
 async fn one(call: &Call<'_>, queue: &Arc<Queue>) -> Result<Answer, Failure> {
-    let shape = shapes::queue(call, queue);
     if call.query.is_true("disable_stats") {
-        return Ok(Answer::One(shape));
+        return Ok(Answer::One(shapes::queue(call, queue)));
     }
     let counts = ask::counts(call.app, std::slice::from_ref(queue)).await?;
-    let mut shape = shapes::counted_queue(shape, &counts.first().copied().unwrap_or_default());
+    let mut shape = shapes::counted_queue(call, queue, &counts.first().copied().unwrap_or_default());
     let consumers = clients::consumers(call, |of, _| of == queue.id);
     if let Value::Object(shape) = &mut shape {
         shape.insert("consumer_details".to_owned(), Value::Array(consumers));
@@ -139,7 +138,7 @@ async fn listed(call: &Call<'_>, which: impl Fn(&Queue) -> bool) -> Result<Answe
     }
     let Some(paging) = paging.filter(|_| !sorts) else {
         let counts = ask::counts(call.app, &queues).await?;
-        let shape = |(queue, counts)| shapes::counted_queue(shapes::queue(call, queue), counts);
+        let shape = |(queue, counts)| shapes::counted_queue(call, queue, counts);
         return Ok(Answer::Paged(queues.iter().map(|queue| &**queue).zip(&counts).map(shape).collect()));
     };
     // The page is found by names alone, and filled then.
@@ -164,7 +163,7 @@ async fn filled(call: &Call<'_>, items: Vec<Value>, mut about: Map<String, Value
     let queues = items.iter().filter_map(|item| call.view.world.queue(id(item)?).cloned());
     let queues: Vec<Arc<Queue>> = queues.collect();
     let counts = ask::counts(call.app, &queues).await?;
-    let shape = |(queue, counts): (&Arc<Queue>, _)| shapes::counted_queue(shapes::queue(call, queue), counts);
+    let shape = |(queue, counts): (&Arc<Queue>, _)| shapes::counted_queue(call, queue, counts);
     let items = queues.iter().zip(&counts).map(shape).collect();
     about.insert("items".to_owned(), list::columns(Value::Array(items), &call.query));
     Ok(Answer::Whole(Value::Object(about)))

@@ -21,22 +21,26 @@ pub(super) fn with(mut object: Value, fields: Value) -> Value {
     object
 }
 
-/// A rate that nobody measures.
-fn no_rate() -> Value {
-    json!({"rate": 0.0})
+/// How a number changes, which nobody measures. Whoever asks for samples gets the only one that there is: now.
+fn details(call: &Call<'_>, now: u64) -> Value {
+    if call.query.get("lengths_age").is_none() {
+        return json!({"rate": 0.0});
+    }
+    let sample = json!({"sample": now, "timestamp": call.app.broker.now().wall_ms});
+    json!({"rate": 0.0, "avg_rate": 0.0, "avg": now, "samples": [sample]})
 }
 
 /// Message counts as queues, virtual hosts and the overview show them.
-pub(super) fn totals(counts: &QueueCounts) -> Value {
+pub(super) fn totals(call: &Call<'_>, counts: &QueueCounts) -> Value {
     let ready = counts.ready + counts.delayed;
     let held = counts.held + counts.dead;
     json!({
         "messages": ready + held,
-        "messages_details": no_rate(),
+        "messages_details": details(call, ready + held),
         "messages_ready": ready,
-        "messages_ready_details": no_rate(),
+        "messages_ready_details": details(call, ready),
         "messages_unacknowledged": held,
-        "messages_unacknowledged_details": no_rate(),
+        "messages_unacknowledged_details": details(call, held),
     })
 }
 
@@ -70,17 +74,15 @@ pub(super) fn queue(call: &Call<'_>, queue: &Queue) -> Value {
         "operator_policy": effective.operator_policy.as_deref().map(String::from),
         "effective_policy_definition": effective.definition,
     });
-    if let (Some(owner), Value::Object(shape)) = (queue.owner, &mut shape) {
-        let clients = call.app.directory.clients();
-        let owner = clients.iter().find(|client| client.id.checked_add(1) == Some(owner.0));
-        shape.extend(owner.map(|owner| ("owner_pid_details".to_owned(), connection_details(owner))));
+    if let (Some(owner), Value::Object(shape)) = (call.app.directory.owner_of(queue), &mut shape) {
+        shape.insert("owner_pid_details".to_owned(), connection_details(&owner));
     }
     shape
 }
 
 /// A queue with what it holds.
-pub(super) fn counted_queue(shape: Value, counts: &QueueCounts) -> Value {
-    let shape = with(shape, totals(counts));
+pub(super) fn counted_queue(call: &Call<'_>, queue: &Queue, counts: &QueueCounts) -> Value {
+    let shape = with(self::queue(call, queue), totals(call, counts));
     with(
         shape,
         json!({
@@ -239,7 +241,7 @@ pub(super) fn vhost(call: &Call<'_>, vhost: &Vhost, counts: Option<&QueueCounts>
         "cluster_state": { call.app.node(): "running" },
     });
     match counts {
-        Some(counts) => with(shape, totals(counts)),
+        Some(counts) => with(shape, totals(call, counts)),
         None => shape,
     }
 }

@@ -8,7 +8,9 @@ use super::{Verb, ask, clients, permissions, shapes};
 use bytestring::ByteString;
 use polylogue_amqp_model::{Command, Json, PutVhost, QueueKind, Vhost};
 use polylogue_api::QueueCounts;
+use polylogue_router::VhostId;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result<Answer, Failure> {
@@ -64,13 +66,16 @@ async fn list(call: &Call<'_>) -> Result<Answer, Failure> {
 
 /// What the queues of virtual hosts hold together.
 async fn counted(call: &Call<'_>, vhosts: &[Arc<Vhost>]) -> Result<Vec<QueueCounts>, Failure> {
-    let mut all = Vec::with_capacity(vhosts.len());
-    for vhost in vhosts {
-        let queues = call.view.world.queues().filter(|queue| queue.vhost == vhost.id);
-        let queues: Vec<_> = queues.cloned().collect();
-        all.push(shapes::sum(ask::counts(call.app, &queues).await?.iter()));
+    let mut by_vhost: BTreeMap<VhostId, QueueCounts> =
+        vhosts.iter().map(|vhost| (vhost.id, QueueCounts::default())).collect();
+    let queues = call.view.world.queues().filter(|queue| by_vhost.contains_key(&queue.vhost));
+    let queues: Vec<_> = queues.cloned().collect();
+    for (queue, counts) in queues.iter().zip(ask::counts(call.app, &queues).await?) {
+        if let Some(sum) = by_vhost.get_mut(&queue.vhost) {
+            *sum = shapes::sum([*sum, counts].iter());
+        }
     }
-    Ok(all)
+    Ok(vhosts.iter().map(|vhost| by_vhost.get(&vhost.id).copied().unwrap_or_default()).collect())
 }
 
 async fn put(call: &Call<'_>, name: ByteString, body: &Body) -> Result<Answer, Failure> {

@@ -26,7 +26,16 @@ fn the_server_says_who_it_and_who_one_is() {
     assert_eq!(server.put("cluster-name", &json!({"name": "mine"})), 204);
     assert_eq!(server.get("cluster-name"), json!({"name": "mine"}));
     assert_eq!(server.get("version"), "4.2.0");
-    for path in ["extensions", "feature-flags", "deprecated-features", "auth", "auth/attempts/x"] {
+    for path in [
+        "extensions",
+        "feature-flags",
+        "deprecated-features",
+        "auth",
+        "auth/attempts/x",
+        "shovels",
+        "federation-links/%2F",
+        "global-parameters/internal_cluster_id",
+    ] {
         server.get(path);
     }
     let hash = server.get("auth/hash_password/secret");
@@ -152,6 +161,8 @@ fn queues_are_declared_counted_and_deleted() {
     assert!(server.get("queues/%2F/b?disable_stats=true").get("messages").is_none());
     assert!(server.get("queues?disable_stats=true")[0].get("messages").is_none());
     assert_eq!(server.get("queues?disable_stats=true&enable_queue_totals=true")[0]["messages"], 0);
+    let samples = server.get("queues/%2F/b?lengths_age=60&lengths_incr=5")["messages_details"]["samples"].clone();
+    assert_eq!(samples[0]["sample"], 0);
     assert_eq!(server.delete("queues/%2F/b?if-unused=true&if-empty=true"), 204);
     assert_eq!(server.delete("queues/%2F/b"), 404);
     assert_eq!(names(&server.get("queues")), ["q/1"]);
@@ -250,7 +261,7 @@ fn parameters_and_limits_are_kept() {
     assert_eq!(server.delete("parameters/shovel/%2F/s"), 404);
     assert_eq!(server.put("global-parameters/g", &json!({"value": [1]})), 201);
     assert_eq!(server.get("global-parameters/g"), json!({"name": "g", "value": [1]}));
-    assert_eq!(names(&server.get("global-parameters")), ["cluster_name", "g"]);
+    assert_eq!(names(&server.get("global-parameters")), ["cluster_name", "g", "internal_cluster_id"]);
     assert_eq!(server.delete("global-parameters/g"), 204);
     assert_eq!(server.put("vhost-limits/%2F/max-queues", &json!({"value": 1})), 204);
     assert_eq!(server.get("vhost-limits"), json!([{"vhost": "/", "value": {"max-queues": 1}}]));
