@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A queue is the one partition of a topic of its own ([`topic_of`]), made after the queue is declared and before that is answered, and
-//! deleted after it; a start deletes what is left of queues that are gone.
+//! deleted after it; a start deletes what is left of queues that are gone, and the server has what is missing made before it serves
+//! ([`Directory::missing_topics`]).
 //!
 //! **Not there yet**, refused with 540 or as said: streams, direct reply-to, delayed exchanges beyond a delivery time set at publish, and
 //! dead-lettering: what is rejected, expired or dropped is settled.

@@ -5,10 +5,10 @@ use crate::convert::{arguments, name, refusal, topic_config, unavailable};
 use crate::deliver::{Consumer, WINDOW_MESSAGES, delivery_of};
 use crate::directory::{QueueEntry, topic_of};
 use crate::machine::{AmqpAnswer, AmqpAsk, FIRST_USER};
-use crate::presence::{Entry, ShownConsumer};
+use crate::presence::{Entry, SHOWN_ARGUMENTS_BYTES_MAX, ShownConsumer};
 use bytes::Bytes;
 use bytestring::ByteString;
-use polylogue_amqp::codec::ShortStr;
+use polylogue_amqp::codec::{ShortStr, Table};
 use polylogue_amqp::refusal::{Kind, Named, Refusal};
 use polylogue_amqp::request::{self as amqp, ChannelRef, Consume, ConsumerRef, Credentials, NO_CONSUMER};
 use polylogue_amqp_model::{
@@ -69,7 +69,10 @@ fn shown_consumer(consume: &Consume, queue: QueueId) -> ShownConsumer {
         ack_required: !consume.no_ack,
         exclusive: consume.exclusive,
         prefetch: consume.prefetch,
-        arguments: consume.arguments.to_owned_bytes(),
+        arguments: match consume.arguments.raw().len() {
+            0..=SHOWN_ARGUMENTS_BYTES_MAX => consume.arguments.to_owned_bytes(),
+            _ => Table::EMPTY,
+        },
     }
 }
 

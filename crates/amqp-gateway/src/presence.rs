@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+/// What is kept of a consumer's arguments; longer ones are not shown. Bytes.
+pub(crate) const SHOWN_ARGUMENTS_BYTES_MAX: usize = 1 << 10;
+
 /// The two ends of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ends {
@@ -44,7 +47,7 @@ pub struct ShownConsumer {
     pub exclusive: bool,
     /// Its prefetch; 0 for none.
     pub prefetch: u16,
-    /// Its arguments.
+    /// Its arguments; none where they are long.
     pub arguments: Table,
 }
 

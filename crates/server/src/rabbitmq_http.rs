@@ -39,10 +39,12 @@ use crate::handle::BrokerHandle;
 use crate::net::Shared;
 use answer::Answer;
 use axum::Router;
+use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use body::Body;
+use bytes::Bytes;
 use call::Call;
 use error::Failure;
 use polylogue_amqp::settings::AmqpSettings;
@@ -52,12 +54,15 @@ use polylogue_env::Rng;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use target::Query;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// The largest body of a request that brings no definitions: a message of the largest size in base64 fits. Bytes.
 const BODY_BYTES_MAX: usize = 24 << 20;
 /// What all bodies together may have; further ones wait. Bytes.
 const BODIES_BYTES_MAX: usize = 64 << 20;
+
+/// Bodies of this length need no room of those: there are no more of them than connections. Bytes.
+const FREE_BYTES: usize = 64 << 10;
 
 /// What the handlers see.
 #[derive(Debug)]
@@ -107,6 +112,15 @@ pub fn router(management: Arc<Management>) -> Router {
     Router::new().fallback(serve).with_state(management)
 }
 
+/// Makes the topics of queues that have none: the server ended between their declaration and that. What is published to
+/// them is lost until then, so that nobody may be served before.
+///
+/// # Errors
+/// Why that is not possible now.
+pub async fn make_topics(management: &Management) -> Result<(), String> {
+    ask::make_topics(management).await.map_err(|failure| failure.reason)
+}
+
 /// What is served before there is a broker.
 pub fn starting() -> Router {
     Router::new().fallback(|| async { Failure::starting() })
@@ -144,23 +158,41 @@ async fn answer(app: &Management, request: Request) -> Result<Response, Failure>
     let from = request.extensions().get::<From>().map(|from| from.0);
     let call = Call::open(app, request.headers(), from, verb, query).await?;
     let (parts, body) = request.into_parts();
-    let max = if path.first() == Some(&"definitions") { DEFINITIONS_BYTES_MAX } else { BODY_BYTES_MAX };
-    let said = parts.headers.get(axum::http::header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse().ok());
+    let max = match path.first() {
+        Some(&"definitions" | &"all-configuration") => DEFINITIONS_BYTES_MAX,
+        _ => BODY_BYTES_MAX,
+    };
     let (body, room) = match verb {
-        Verb::Get => (bytes::Bytes::new(), None),
-        _ => {
-            if said.is_some_and(|len: usize| len > max) {
-                return Err(Failure::too_large());
-            }
-            // What comes in pieces may have any length up to the longest.
-            let room = app.bodies.acquire_many(said.unwrap_or(max) as u32).await;
-            let body = axum::body::to_bytes(body, said.unwrap_or(max)).await.map_err(|_| Failure::too_large())?;
-            (body, Some(room))
-        }
+        Verb::Get => (Bytes::new(), None),
+        _ => read(app, body, max).await?,
     };
     let answer = dispatch(&call, &path, &parts.headers, &body).await;
     drop(room);
     answer?.into_response(&call)
+}
+
+/// Reads a body, with room for it among those of all requests as long as it is needed.
+async fn read(
+    app: &Management,
+    body: axum::body::Body,
+    max: usize,
+) -> Result<(Bytes, Option<SemaphorePermit<'_>>), Failure> {
+    // What comes in pieces may have any length up to the longest.
+    let len = body.size_hint().upper().map_or(max, |len| usize::try_from(len).unwrap_or(usize::MAX));
+    if len > max {
+        return Err(Failure::too_large());
+    }
+    let room = match len {
+        0..=FREE_BYTES => None,
+        // The semaphore is never closed.
+        _ => app.bodies.acquire_many(len as u32).await.ok(),
+    };
+    let bytes = axum::body::to_bytes(body, len).await.map_err(|_| Failure::too_large())?;
+    let mut room = room;
+    if let Some(room) = &mut room {
+        drop(room.split(len - bytes.len()));
+    }
+    Ok((bytes, room))
 }
 
 /// One subject a file: the first part of the path says which.

@@ -310,6 +310,9 @@ fn serve(
     });
     let listeners = app.listeners.clone();
     let management = Management::new(app.broker.clone(), directory, amqp_settings, net.clone(), listeners, rng);
+    if let Err(why) = runtime.block_on(rabbitmq_http::make_topics(&management)) {
+        tracing::warn!("some queues cannot be used until they are declared again: {why}");
+    }
     front.management.open_with(rabbitmq_http::router(Arc::new(management)));
     front.entrance.open(app.clone());
     let (stop, stopped) = watch::channel(false);

@@ -61,6 +61,21 @@ fn an_export_of_rabbitmq_is_imported_unchanged_and_its_queues_work() {
     );
 }
 
+/// A queue without a topic takes nothing, and messages to it are confirmed all the same.
+#[test]
+fn queues_whose_topics_were_never_made_get_them_at_a_start() {
+    let server = Server::start();
+    let definitions = polylogue_amqp_model::Definitions::parse(exported().to_string().as_bytes(), None).unwrap();
+    server.change(polylogue_amqp_model::Command::Import(Box::new(definitions)));
+    server.put("permissions/shop/guest", &json!({"configure": ".*", "write": ".*", "read": ".*"}));
+    let message = json!({"properties": {}, "routing_key": "orders", "payload": "x", "payload_encoding": "string"});
+    let publish = || server.post("exchanges/shop/amq.default/publish", &message).body;
+    assert_eq!(publish(), json!({"routed": false}));
+    server.make_topics();
+    assert_eq!(publish(), json!({"routed": true}));
+    assert_eq!(server.get("queues/shop/orders")["messages"], 1);
+}
+
 #[test]
 fn one_virtual_host_goes_into_another() {
     let server = Server::start();

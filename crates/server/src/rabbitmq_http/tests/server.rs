@@ -144,6 +144,16 @@ impl Server {
         Server { broker, directory, management: Arc::new(management), runtime, _world: world }
     }
 
+    /// Makes a change, and nothing of what should follow it.
+    pub(super) fn change(&self, command: polylogue_amqp_model::Command) {
+        self.runtime.block_on(crate::rabbitmq_http::ask::change(&self.management, command)).unwrap();
+    }
+
+    /// What a start does.
+    pub(super) fn make_topics(&self) {
+        self.runtime.block_on(crate::rabbitmq_http::make_topics(&self.management)).unwrap();
+    }
+
     /// A request of anybody from anywhere.
     pub(super) fn send(&self, request: HttpRequest<Body>, from: SocketAddr) -> Answered {
         let mut request = request;
