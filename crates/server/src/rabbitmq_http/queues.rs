@@ -18,6 +18,9 @@ use std::sync::Arc;
 const DECLARED: [&str; 10] =
     ["name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments", "node", "state", "policy"];
 
+/// Fields that a page can be found by without looking further at each queue.
+const FINDS: [&str; 6] = ["name", "vhost", "type", "durable", "auto_delete", "exclusive"];
+
 /// A queue that is there.
 pub(super) fn find<'c>(call: &'c Call<'_>, vhost: &Vhost, name: &str) -> Result<&'c Arc<Queue>, Failure> {
     let id = call.view.routes.queue(vhost.id, name.as_bytes()).map(|queue| queue.id);
@@ -120,10 +123,10 @@ async fn one(call: &Call<'_>, queue: &Arc<Queue>) -> Result<Answer, Failure> {
     Ok(Answer::One(shape))
 }
 
-/// Whether everything that a query sorts by, or wants to see, is known without asking what queues hold.
-fn needs_counts(call: &Call<'_>, parameter: &str) -> bool {
+/// Whether a parameter names a field that is not among these.
+fn names_other(call: &Call<'_>, parameter: &str, known: &[&str]) -> bool {
     let names = call.query.get(parameter);
-    names.is_some_and(|names| names.split(',').any(|name| !name.is_empty() && !DECLARED.contains(&name)))
+    names.is_some_and(|names| names.split(',').any(|name| !name.is_empty() && !known.contains(&name)))
 }
 
 /// Queues are counted only as far as they are shown: a page of them, where nobody sorts by what they hold.
@@ -131,23 +134,27 @@ async fn listed(call: &Call<'_>, which: impl Fn(&Queue) -> bool) -> Result<Answe
     let queues: Vec<Arc<Queue>> = call.view.world.queues().filter(|queue| which(queue)).cloned().collect();
     let disabled = call.query.is_true("disable_stats") && !call.query.is_true("enable_queue_totals");
     let paging = list::Paging::of(&call.query)?;
-    let sorts = needs_counts(call, "sort");
-    let shows = call.query.get("columns").is_none() || needs_counts(call, "columns");
+    let sorts = names_other(call, "sort", &DECLARED);
+    let shows = call.query.get("columns").is_none() || names_other(call, "columns", &DECLARED);
     if disabled || !(sorts || shows) {
         return Ok(Answer::Paged(queues.iter().map(|queue| shapes::queue(call, queue)).collect()));
     }
-    let Some(paging) = paging.filter(|_| !sorts) else {
+    let Some(paging) = paging.filter(|_| !names_other(call, "sort", &FINDS)) else {
         let counts = ask::counts(call.app, &queues).await?;
         let shape = |(queue, counts)| shapes::counted_queue(call, queue, counts);
         return Ok(Answer::Paged(queues.iter().map(|queue| &**queue).zip(&counts).map(shape).collect()));
     };
-    // The page is found by names alone, and filled then.
+    // The page is found by little, and filled then.
     let key = |queue: &Arc<Queue>| {
-        let mut shape = shapes::queue(call, queue);
-        if let Value::Object(shape) = &mut shape {
-            shape.insert(ID.to_owned(), Value::from(queue.id.0));
-        }
-        shape
+        serde_json::json!({
+            "name": &*queue.name,
+            "vhost": call.vhost_name(queue.vhost),
+            "type": queue.kind.name(),
+            "durable": queue.durable,
+            "auto_delete": queue.auto_delete,
+            "exclusive": queue.owner.is_some(),
+            ID: queue.id.0,
+        })
     };
     let mut items: Vec<Value> = queues.iter().map(key).collect();
     list::sort(&mut items, BY_NAME, &call.query);

@@ -175,8 +175,14 @@ fn pages_of_queues_are_counted_only_as_far_as_they_are_shown() {
     for at in 0..5 {
         server.put(&format!("queues/%2F/q{at}"), &json!({"durable": true}));
     }
-    for sort in ["", "&sort=messages&sort_reverse=true", "&sort=name", "&columns=name,messages", "&disable_stats=true"]
-    {
+    for sort in [
+        "",
+        "&sort=messages&sort_reverse=true",
+        "&sort=name",
+        "&sort=policy",
+        "&columns=name,messages",
+        "&disable_stats=true",
+    ] {
         let page = server.get(&format!("queues?page=2&page_size=2&name=q{sort}"));
         let about =
             json!({"page": 2, "page_size": 2, "page_count": 3, "item_count": 2, "filtered_count": 5, "total_count": 5});
