@@ -23,23 +23,27 @@ finish() {
 }
 trap finish EXIT
 
-# A test suite that names the address localhost:9092 gets a loopback of its own, where that port is free and nobody else's:
-# run.sh runs itself again in a network namespace, once what needs the network is built.
+# own_loopback [PORT...]: a test suite that names the address localhost:9092 gets a loopback of its own, where that port is free and
+# nobody else's: run.sh runs itself again in a network namespace, once what needs the network is built. PORT is kafka_port=9092
+# (which holds without any), amqp_port=5672, management_port=15672.
 own_loopback() {
     need unshare "util-linux"
     need ip "iproute2"
     finish
     trap - EXIT
-    kafka_port=9092 exec unshare --map-root-user --net bash -c 'ip link set lo up && exec "$0"' "$here/run.sh"
+    exec env "${@:-kafka_port=9092}" unshare --map-root-user --net bash -c 'ip link set lo up && exec "$0"' "$here/run.sh"
 }
 
 # start_broker SETTING...: starts a broker with these settings on the loopback, on free ports, or where own_loopback says, and sets
-# `bootstrap`.
+# `bootstrap`; with `rabbitmq=yes` it has RabbitMQ's listeners, too, and `amqp` and `management` are set.
 start_broker() {
     local binary=${POLYLOGUE_BIN:-$root/target/release/polylogue} arguments=() setting lines=$work/broker.lines
     for setting in kafka.group.initial.rebalance.delay.ms=0 "$@"; do
         arguments+=(--set "$setting")
     done
+    if [ "${rabbitmq:-}" = yes ]; then
+        arguments+=(--listen "amqp=127.0.0.1:${amqp_port:-0}" --listen "rabbitmq-http=127.0.0.1:${management_port:-0}")
+    fi
     [ -x "$binary" ] || { echo "no broker at $binary (run: make build)" >&2; exit 2; }
     mkfifo "$lines"
     # The broker refuses variables that start with its name and that it does not know.
@@ -52,6 +56,8 @@ start_broker() {
     while read -r line <&3; do
         case $line in
         "kafka listening on "*) bootstrap=$(echo "$line" | cut -d ' ' -f 4) ;;
+        "amqp listening on "*) amqp=${line##* } ;;
+        "rabbitmq-http listening on "*) management=${line##* } ;;
         *ready*) return ;;
         esac
     done

@@ -3,11 +3,14 @@
 use crate::deliver::Consumer;
 use crate::directory::Directory;
 use crate::machine::{AmqpAsk, owner};
+use crate::management::Said;
 use crate::operation::Waits;
+use crate::presence::{Ends, Entry};
 use crate::publish::{Batch, UNANSWERED_BYTES_MAX};
 use crate::replies::Replies;
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
+use polylogue_amqp::refusal::Refusal;
 use polylogue_amqp::request::{self as amqp, ChannelRef, ConsumerRef};
 use polylogue_amqp::session::Session;
 use polylogue_amqp::settings::AmqpSettings;
@@ -63,6 +66,12 @@ pub struct Connection {
     next_token: Token,
     pub(crate) now: Now,
     closed: bool,
+    /// Where the connection comes from, where that is to be shown.
+    pub(crate) ends: Option<Ends>,
+    /// What listings show of it, once it is in a virtual host.
+    pub(crate) shown: Option<Entry>,
+    /// What a session would be told, where there is none behind this connection.
+    pub(crate) said: Option<VecDeque<Said>>,
 }
 
 impl Connection {
@@ -100,7 +109,23 @@ impl Connection {
             next_token: 0,
             now,
             closed: false,
+            ends: None,
+            shown: None,
+            said: None,
         }
+    }
+
+    /// The same connection, shown in listings as one between these ends.
+    #[must_use]
+    pub fn between(self, ends: Ends) -> Connection {
+        Connection { ends: Some(ends), ..self }
+    }
+
+    /// Somebody wants it to end: the client is told so, and why.
+    pub fn end(&mut self, why: &str, now: Now) {
+        self.now = now;
+        self.event(amqp::Event::CloseConnection(Refusal::forced(why)));
+        self.serve();
     }
 
     /// Takes whole frames from `input` and leaves the rest there.
@@ -237,11 +262,17 @@ impl Connection {
     }
 
     pub(crate) fn reply(&mut self, token: Token, reply: amqp::Reply) {
-        self.session.on_reply(token, reply, self.now.monotonic_ms);
+        match &mut self.said {
+            Some(said) => said.push_back(Said::Reply(reply)),
+            None => self.session.on_reply(token, reply, self.now.monotonic_ms),
+        }
     }
 
     pub(crate) fn event(&mut self, event: amqp::Event) {
-        self.session.on_event(event, self.now.monotonic_ms);
+        match &mut self.said {
+            Some(said) => said.push_back(Said::Event(event)),
+            None => self.session.on_event(event, self.now.monotonic_ms),
+        }
     }
 }
 

@@ -216,6 +216,7 @@ impl Connection {
         open.cancelled.remove(&consumer);
         open.pulls.retain(|_, pull| *pull != id);
         if open.consumers.remove(&consumer).is_some() {
+            self.show(|shown| shown.cancelled(channel, consumer));
             self.event(amqp::Event::Cancelled { channel, consumer });
         }
     }

@@ -1,5 +1,6 @@
 //! What every connection knows of the declared world without asking: how to route, and which partition a queue is.
 
+use crate::presence::{Clients, Presence};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 use polylogue_amqp_model::{Queue, QueueSettings, World};
@@ -70,6 +71,7 @@ pub struct Directory {
     world: ArcSwap<World>,
     /// Grows when somebody may do something else than before.
     rights: AtomicU64,
+    clients: Arc<Clients>,
     idle: Mutex<News>,
 }
 
@@ -91,6 +93,7 @@ impl Directory {
             queues: RwLock::default(),
             world: ArcSwap::default(),
             rights: AtomicU64::new(0),
+            clients: Arc::default(),
             idle: Mutex::default(),
         }
     }
@@ -122,6 +125,29 @@ impl Directory {
         if !queues.is_empty() {
             self.tell(|news| news.left.extend(queues));
         }
+    }
+
+    /// Whether the declared world has begun: the first user is there, or others are.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        let world = self.world();
+        world.users().len() > 0 || world.vhosts().len() > 0
+    }
+
+    /// Who is connected, in the order in which they came.
+    #[must_use]
+    pub fn clients(&self) -> Vec<Arc<Presence>> {
+        self.clients.all()
+    }
+
+    /// Who has a queue alone, if anybody does and is shown.
+    #[must_use]
+    pub fn owner_of(&self, queue: &Queue) -> Option<Arc<Presence>> {
+        self.clients.one(queue.owner?.0.checked_sub(1)?)
+    }
+
+    pub(crate) fn books(&self) -> Arc<Clients> {
+        self.clients.clone()
     }
 
     pub(crate) fn router(&self) -> &SharedRouter {

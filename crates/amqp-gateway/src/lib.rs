@@ -1,7 +1,7 @@
 //! Between an AMQP session and the broker: what a client declares, publishes and consumes becomes topics, entries and leases.
 //!
 //! Layer 4, sans-IO. [`AmqpMachine`] is the declared world as a state machine that the broker hosts; [`Directory`] is what every connection
-//! routes by; [`Connection`] is one client.
+//! routes by; [`Connection`] is one client, [`Principal`] a user of the management API.
 //!
 //! ```text
 //!   bytes <──> amqp::Session <── request::{Request, Reply, Event} ──> Connection ── api::{Request, Reply, Event} ──> broker
@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A queue is the one partition of a topic of its own ([`topic_of`]), made after the queue is declared and before that is answered, and
-//! deleted after it; a start deletes what is left of queues that are gone.
+//! deleted after it; a start deletes what is left of queues that are gone, and the server has what is missing made before it serves
+//! ([`Directory::missing_topics`]).
 //!
 //! What dies in a queue is moved by [`DeadLetters`], of which there is one for the broker.
 //!
@@ -24,8 +25,10 @@ mod deliver;
 mod directory;
 mod idle;
 mod machine;
+mod management;
 mod message;
 mod operation;
+mod presence;
 mod publish;
 mod replies;
 mod route;
@@ -36,4 +39,6 @@ pub use connection::Connection;
 pub use dead::{DeadCounts, DeadLetters};
 pub use directory::{Directory, topic_of};
 pub use idle::IdleQueues;
-pub use machine::{AmqpAnswer, AmqpAsk, AmqpMachine};
+pub use machine::{AmqpAnswer, AmqpAsk, AmqpMachine, FIRST_USER};
+pub use management::{MANAGEMENT_CHANNEL, Principal, Said, View, managed, view};
+pub use presence::{Ends, Presence, ShownChannel, ShownConsumer};

@@ -2,6 +2,7 @@
 
 use crate::convert::topic_config;
 use crate::directory::{Directory, queue_of, topic_of};
+use crate::management::View;
 use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp_model::{
@@ -19,7 +20,7 @@ use std::sync::Arc;
 /// Users of RabbitMQ with this tag may publish in others' names.
 const IMPERSONATOR: &str = "impersonator";
 /// The user that there is at first, with its name as password.
-pub(crate) const FIRST_USER: &str = "guest";
+pub const FIRST_USER: &str = "guest";
 /// When what a start asks for is tried again after it could not be proposed. Milliseconds.
 const START_RETRY_MS: u64 = 100;
 
@@ -53,6 +54,8 @@ pub enum AmqpAsk {
         /// For what.
         access: Access,
     },
+    /// All that is declared. Answered by [`AmqpAnswer::View`].
+    View,
 }
 
 /// What it answers.
@@ -66,6 +69,8 @@ pub enum AmqpAnswer {
     Done(Reply),
     /// The queue.
     Queue(Arc<Queue>),
+    /// All that is declared and committed.
+    View(Arc<View>),
     /// It is not to be.
     Refused(Refused),
     /// Name or password are wrong. Clients are not told which.
@@ -88,6 +93,8 @@ pub struct AmqpMachine {
     unchecked: BTreeSet<QueueId>,
     /// Replay is over: connections come.
     ready: bool,
+    /// What is committed, for those who look, as long as nothing changes.
+    view: Option<Arc<View>>,
 }
 
 impl AmqpMachine {
@@ -106,6 +113,7 @@ impl AmqpMachine {
             rights_changed: false,
             unchecked: BTreeSet::new(),
             ready: false,
+            view: None,
         }
     }
 
@@ -131,6 +139,13 @@ impl AmqpMachine {
         }
     }
 
+    /// What is committed. Copied once for each change that somebody looks at.
+    fn view(&mut self) -> Arc<View> {
+        let model = &self.model;
+        let view = || Arc::new(View { world: model.world().clone(), routes: model.routes().clone() });
+        self.view.get_or_insert_with(view).clone()
+    }
+
     fn judge(&mut self, ask: AmqpAsk) -> AmqpAnswer {
         let refused = AmqpAnswer::Refused;
         match ask {
@@ -142,6 +157,7 @@ impl AmqpMachine {
                 let queue = self.model.queue_for(&who, vhost, &name, access);
                 queue.map_or_else(refused, |queue| AmqpAnswer::Queue(queue.clone()))
             }
+            AmqpAsk::View => AmqpAnswer::View(self.view()),
             // Changes are planned, see `handle`.
             AmqpAsk::Do(..) => AmqpAnswer::Done(Reply::Done),
         }
@@ -223,6 +239,7 @@ impl StateMachine for AmqpMachine {
 
     fn apply(&mut self, record: &[u8], _: TimestampMs) -> Result<(), String> {
         let events = self.model.apply(record)?;
+        self.view = None;
         if !self.ready {
             // `on_ready` tells it as a whole.
             return Ok(());
@@ -238,6 +255,7 @@ impl StateMachine for AmqpMachine {
 
     fn on_ready(&mut self, context: &Context<'_>) {
         self.ready = true;
+        self.view = None;
         self.model.on_ready();
         self.model.publish();
         for queue in self.model.world().queues() {

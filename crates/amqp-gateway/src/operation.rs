@@ -5,9 +5,11 @@ use crate::convert::{arguments, name, refusal, topic_config, unavailable};
 use crate::deliver::{Consumer, WINDOW_MESSAGES, delivery_of};
 use crate::directory::{QueueEntry, topic_of};
 use crate::machine::{AmqpAnswer, AmqpAsk, FIRST_USER};
+use crate::presence::{Entry, SHOWN_ARGUMENTS_BYTES_MAX, ShownConsumer};
 use crate::replies::address_of;
+use bytes::Bytes;
 use bytestring::ByteString;
-use polylogue_amqp::codec::ShortStr;
+use polylogue_amqp::codec::{ShortStr, Table};
 use polylogue_amqp::refusal::{Kind, Named, Refusal};
 use polylogue_amqp::request::{self as amqp, ChannelRef, Consume, ConsumerRef, Credentials, NO_CONSUMER};
 use polylogue_amqp_model::{
@@ -18,6 +20,7 @@ use polylogue_api::{
     Ack, Attach, AttachError, ConsumerId, ConsumerSpec, CreateTopics, Credit, NewTopic, PublishError, PublishRequest,
     QueueCounts, Reply, Request, SettleRequest, Take, Token, TopicError, Unavailable,
 };
+use polylogue_router::QueueId;
 use polylogue_types::PartitionId;
 use std::sync::Arc;
 
@@ -65,6 +68,20 @@ pub(crate) enum Waits {
     ReplyLooked(Token, ByteString),
 }
 
+fn shown_consumer(consume: &Consume, queue: QueueId) -> ShownConsumer {
+    ShownConsumer {
+        tag: Bytes::copy_from_slice(consume.tag.bytes()),
+        queue,
+        ack_required: !consume.no_ack,
+        exclusive: consume.exclusive,
+        prefetch: consume.prefetch,
+        arguments: match consume.arguments.raw().len() {
+            0..=SHOWN_ARGUMENTS_BYTES_MAX => consume.arguments.to_owned_bytes(),
+            _ => Table::EMPTY,
+        },
+    }
+}
+
 impl Connection {
     /// A request of the session.
     pub(crate) fn begin(&mut self, token: Token, request: amqp::Request) {
@@ -75,12 +92,14 @@ impl Connection {
                 if let Some(open) = self.channels.get_mut(&channel) {
                     open.qos = count;
                 }
+                self.show(|shown| shown.prefetch(channel, count));
                 return self.release_held(channel);
             }
             amqp::Request::CloseReplies(channel, _) => return self.close_replies(channel),
             amqp::Request::OpenReplies(channel, consumer) => return self.open_replies(token, channel, consumer),
             amqp::Request::OpenChannel(channel) => {
                 self.channels.insert(channel, Channel::default());
+                self.show(|shown| shown.opened(channel));
                 Ok(Some(amqp::Reply::Done))
             }
             amqp::Request::CloseChannel(channel) => {
@@ -199,6 +218,21 @@ impl Connection {
         Ok(None)
     }
 
+    /// The connection is in a virtual host: listings show it from now on.
+    fn appear(&mut self) {
+        let Some(ends) = self.ends else { return };
+        let says = self.session.take_client_properties();
+        let (books, user) = (self.directory.books(), self.user.clone());
+        self.shown = Some(Entry::new(books, self.id, ends, user, self.vhost, says, self.now.wall_ms));
+    }
+
+    /// Changes what listings show of it.
+    pub(crate) fn show(&self, change: impl FnOnce(&Entry)) {
+        if let Some(shown) = &self.shown {
+            change(shown);
+        }
+    }
+
     /// Looks for a queue to take something out of.
     fn find(&mut self, token: Token, queue: &ShortStr, then: Then) -> Result<Option<amqp::Reply>, Refusal> {
         let ask = AmqpAsk::Queue { who: self.who(), vhost: self.vhost, name: name(queue)?, access: Access::Read };
@@ -257,6 +291,7 @@ impl Connection {
     fn close_channel(&mut self, channel: ChannelRef) {
         self.close_replies(channel);
         let Some(open) = self.channels.remove(&channel) else { return };
+        self.show(|shown| shown.closed(channel));
         let consumers = open.consumers.into_values().map(|consumer| (consumer.id, Some(consumer.entry)));
         let others = open.pulls.into_values().chain(open.cancelled.into_values()).map(|id| (id, None));
         for (id, entry) in consumers.chain(others) {
@@ -285,6 +320,7 @@ impl Connection {
         let Some(cancelled) = open.consumers.remove(&consumer) else { return };
         open.held.retain(|(of, ..)| *of != consumer);
         open.cancelled.insert(consumer, cancelled.id);
+        self.show(|shown| shown.cancelled(channel, consumer));
         self.tell(Request::Stop(cancelled.id));
         self.left(cancelled.entry);
     }
@@ -382,6 +418,7 @@ impl Connection {
             (Waits::Login(token), _) => self.reply(token, amqp::Reply::Refused(Refusal::login_refused("PLAIN"))),
             (Waits::Vhost(token, vhost), AmqpAnswer::Vhost(id)) => {
                 (self.vhost, self.vhost_name) = (id, vhost);
+                self.appear();
                 self.reply(token, amqp::Reply::Done);
             }
             (Waits::Nothing, _) => {}
@@ -551,8 +588,10 @@ impl Connection {
         let why = match attached {
             Ok(id) => {
                 let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(id)) };
+                let shown = shown_consumer(&consume, entry.queue.id);
                 let consumer = Consumer { id, entry, no_ack: consume.no_ack, ack_ms_max, owed: Credit::default() };
                 open.consumers.insert(consume.consumer, consumer);
+                self.show(|all| all.consumes(channel, consume.consumer, shown));
                 self.consumers.insert(id, (channel, consume.consumer));
                 return self.reply(token, amqp::Reply::Done);
             }

@@ -50,7 +50,7 @@ pub use policy::{ApplyTo, Policy, PolicySpec, merged};
 pub use queue::{Gone, OwnerId, Queue, QueueKind, REPLY_TO, RESERVED_PREFIX, check_exclusive};
 pub use settings::{DELIVERY_LIMIT, DeadLetterStrategy, DelayedRetry, Effective, Overflow, QueueSettings, RetryOn};
 pub use table::{
-    DEPTH_MAX, TableError, arguments_of_json, decode_array, decode_table, encode_array, encode_table,
+    DEPTH_MAX, TableError, arguments_digest, arguments_of_json, decode_array, decode_table, encode_array, encode_table,
     json_of_arguments, type_name,
 };
 pub use vhost::{DEFAULT_VHOST, PREDECLARED, Vhost, VhostLimit};

@@ -12,8 +12,9 @@
 //! Source: the AMQP 0-9-1 specification (4.2.1) with RabbitMQ's errata. RabbitMQ knows no `U`.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
+use md5::{Digest, Md5};
 use polylogue_router::{Argument, Value};
 use serde_json::{Map, Number};
 
@@ -83,6 +84,13 @@ pub fn encode_table(fields: &[Argument]) -> Bytes {
         encode_value(field.tag, &field.value, &mut out);
     }
     Bytes::from(out)
+}
+
+/// A digest of arguments, 22 letters and digits: tools name bindings by it. The same for the same arguments, in one version of
+/// polylogue and the next; nothing else is promised.
+#[must_use]
+pub fn arguments_digest(fields: &[Argument]) -> String {
+    URL_SAFE_NO_PAD.encode(Md5::digest(encode_table(fields)))
 }
 
 /// Writes an array's content.

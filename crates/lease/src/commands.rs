@@ -88,6 +88,12 @@ impl Queue {
         first_offset..first_offset.saturating_add(count)
     }
 
+    /// Whether a message is held under that lease.
+    #[must_use]
+    pub fn holds(&self, offset: u64, lease: LeaseId) -> bool {
+        self.held.at(offset).is_some_and(|run| run.value.lease == lease.0)
+    }
+
     /// Messages are done with: acknowledged, or refused where nobody wants to know. All of them or none.
     ///
     /// # Errors

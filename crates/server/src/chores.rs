@@ -157,7 +157,7 @@ async fn run(broker: Arc<dyn BrokerHandle>, mut chore: impl Chore, knock: Arc<Kn
                 Mail::Reply(token, reply) => chore.on_reply(token, reply, broker.now()),
                 Mail::Event(event) => chore.on_event(event, broker.now()),
                 // Of connections only.
-                Mail::Permit(_) | Mail::Stop => {}
+                Mail::Permit(_) | Mail::End(_) | Mail::Fetched | Mail::Stop => {}
             }
         }
     }

@@ -19,6 +19,7 @@ mod status;
 mod tests;
 mod topics;
 
+pub(crate) use ask::Visit;
 pub(crate) use metrics::registry;
 pub use serve::{Entrance, HttpLimits, serve};
 
@@ -72,7 +73,7 @@ impl Ready {
 }
 
 /// What is served before there is a broker.
-fn starting() -> Router {
+pub fn starting() -> Router {
     Router::new()
         .route("/healthz", get(status::healthz))
         .route("/readyz", get(status::not_ready))
@@ -80,7 +81,7 @@ fn starting() -> Router {
 }
 
 /// All paths.
-fn router(app: Arc<App>) -> Router {
+pub fn router(app: Arc<App>) -> Router {
     let api = Router::new()
         .route("/status", get(status::status))
         .route("/config", get(status::config))

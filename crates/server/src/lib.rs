@@ -11,6 +11,7 @@ pub mod handle;
 pub mod http;
 pub mod net;
 pub mod options;
+pub mod rabbitmq_http;
 pub mod serve;
 #[cfg(test)]
 mod testing;

@@ -16,11 +16,13 @@ use crate::net::kafka::{KafkaAccept, KafkaShared};
 use crate::net::{AnswerGauge, Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, accept_loop};
 use crate::options::address::{HostPort, Protocol};
 use crate::options::{ListenerConfig, ServerConfig, Setting};
+use crate::rabbitmq_http::{self, Management};
+use polylogue_amqp::settings::AmqpSettings;
 use polylogue_amqp_gateway::{AmqpMachine, Directory};
 use polylogue_amqp_model::Limits;
 use polylogue_api::{MachineId, StateMachine};
 use polylogue_broker::{Broker, BrokerConfig, ErrorKind};
-use polylogue_env::Env;
+use polylogue_env::{Env, Rng};
 use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::groups::KafkaGroups;
 use polylogue_log::store::StoreConfig;
@@ -38,6 +40,11 @@ use tokio::sync::watch;
 
 /// Connections that may wait to be accepted; the system may allow fewer.
 const LISTEN_BACKLOG: i32 = 4_096;
+
+/// How soon the first user is looked for again.
+const FIRST_USER_LOOK: Duration = Duration::from_millis(1);
+/// How often.
+const FIRST_USER_LOOKS_MAX: u32 = 2_000;
 
 /// Why a server did not start, in one line.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,7 +96,8 @@ pub fn run(config: &ServerConfig, settings: Vec<Setting>, json: bool) -> Result<
     let mut bound = config.listeners.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
     let statuses = bound.iter().map(Bound::status).collect();
     let lines = bound.iter().map(|one| line(one, json)).collect();
-    let http_bound: Vec<Bound> = bound.extract_if(.., |one| one.config.protocol == Protocol::Http).collect();
+    let mut take = |protocol| -> Vec<Bound> { bound.extract_if(.., |one| one.config.protocol == protocol).collect() };
+    let (http_bound, management_bound) = (take(Protocol::Http), take(Protocol::RabbitmqHttp));
     let env = Env::real();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.enable_all().thread_name("pl-net");
@@ -110,10 +118,18 @@ pub fn run(config: &ServerConfig, settings: Vec<Setting>, json: bool) -> Result<
     };
     let entrance = Arc::new(Entrance::new(limits, metrics.clone()));
     let listeners = http_bound.into_iter().map(|one| one.listener).collect();
-    let http = HttpThread::start(&env, listeners, entrance.clone())?;
-    let mut front = Front { settings, statuses, lines, json, registry, metrics, entrance, http };
+    let http = HttpThread::start(&env, "pl-http", listeners, entrance.clone())?;
+    let management =
+        Arc::new(Entrance::named(Protocol::RabbitmqHttp.name(), limits, metrics.clone(), rabbitmq_http::starting()));
+    let listeners: Vec<_> = management_bound.into_iter().map(|one| one.listener).collect();
+    let management_http = match listeners.is_empty() {
+        true => None,
+        false => Some(HttpThread::start(&env, "pl-rabbit-http", listeners, management.clone())?),
+    };
+    let mut front =
+        Front { settings, statuses, lines, json, registry, metrics, entrance, http, management, management_http };
     let result = open_and_serve(&env, config, &mut front, bound, &runtime, signals);
-    front.http.stop();
+    front.stop();
     runtime.shutdown_background();
     result
 }
@@ -128,6 +144,19 @@ struct Front {
     metrics: NetMetrics,
     entrance: Arc<Entrance>,
     http: HttpThread,
+    management: Arc<Entrance>,
+    /// Only where somebody asked for it.
+    management_http: Option<HttpThread>,
+}
+
+impl Front {
+    /// Nobody asks any more.
+    fn stop(&mut self) {
+        self.http.stop();
+        if let Some(http) = &mut self.management_http {
+            http.stop();
+        }
+    }
 }
 
 fn open_and_serve(
@@ -151,11 +180,13 @@ fn open_and_serve(
     if started.is_ok() {
         chores::start(runtime.handle(), &handle, &directory, &mut front.registry);
     }
-    let accept = AmqpAccept::new(Arc::default(), directory, handle.clone(), env.rng.next_u64());
-    let opened = Opened { broker: handle, live, amqp: Arc::new(accept) };
+    let amqp_settings: Arc<AmqpSettings> = Arc::default();
+    let secret = env.rng.next_u64();
+    let accept = AmqpAccept::new(amqp_settings.clone(), directory.clone(), handle.clone(), secret);
+    let rng = env.rng.clone();
+    let opened = Opened { broker: handle, live, amqp: Arc::new(accept), amqp_settings, directory, rng };
     let result = started.and_then(|()| serve(config, front, bound, opened, runtime, signals));
-    // Nobody asks any more.
-    front.http.stop();
+    front.stop();
     // Whatever happened: what was acknowledged is flushed, and the next start is quick.
     broker.shutdown();
     result
@@ -234,6 +265,21 @@ struct Opened {
     broker: Arc<dyn BrokerHandle>,
     live: Arc<LiveSettings>,
     amqp: Arc<AmqpAccept>,
+    amqp_settings: Arc<AmqpSettings>,
+    directory: Arc<Directory>,
+    rng: Arc<dyn Rng>,
+}
+
+/// Waits until the first user is there, so that whoever hears that the server is ready can log in. Not for long: a full disk
+/// keeps nobody from what is there.
+async fn begun(directory: &Directory) {
+    for _ in 0..FIRST_USER_LOOKS_MAX {
+        if directory.has_begun() {
+            return;
+        }
+        tokio::time::sleep(FIRST_USER_LOOK).await;
+    }
+    tracing::warn!("the first user of RabbitMQ's clients is not there yet");
 }
 
 /// Everything between the broker's start and its end.
@@ -245,7 +291,8 @@ fn serve(
     runtime: &tokio::runtime::Runtime,
     signals: threads::Signals,
 ) -> Result<(), StartError> {
-    let Opened { broker, live, amqp } = opened;
+    let Opened { broker, live, amqp, amqp_settings, directory, rng } = opened;
+    runtime.block_on(begun(&directory));
     let net = Arc::new(Shared {
         broker: broker.clone(),
         lanes: Lanes::new(config.inflight_bytes_max, config.connections_max),
@@ -265,6 +312,12 @@ fn serve(
         registry: std::mem::take(&mut front.registry),
         ready: Ready::default(),
     });
+    let listeners = app.listeners.clone();
+    let management = Management::new(app.broker.clone(), directory, amqp_settings, net.clone(), listeners, rng);
+    if let Err(why) = runtime.block_on(rabbitmq_http::make_topics(&management)) {
+        tracing::warn!("some queues cannot be used until they are declared again: {why}");
+    }
+    front.management.open_with(rabbitmq_http::router(Arc::new(management)));
     front.entrance.open(app.clone());
     let (stop, stopped) = watch::channel(false);
     let gate = Gate::new(Arc::new(AtomicUsize::new(0)), config.connections_max).with_bounds(move |address| {
@@ -307,7 +360,7 @@ fn line(bound: &Bound, json: bool) -> String {
     }
     let (protocol, at) = (bound.config.protocol.name(), bound.at);
     match (bound.config.protocol, bound.advertised()) {
-        (Protocol::Http | Protocol::Amqp, _) => format!("{protocol} listening on {at}"),
+        (Protocol::Http | Protocol::Amqp | Protocol::RabbitmqHttp, _) => format!("{protocol} listening on {at}"),
         (Protocol::Kafka, Some(told)) => format!("{protocol} listening on {at} (advertised as {told})"),
         (Protocol::Kafka, None) => {
             format!("{protocol} listening on {at} (advertised as the address at which a client arrives)")

@@ -319,7 +319,10 @@ fn take_mail(consumer: &mut Consumer, known: &mut BTreeMap<String, Known>, oracl
         match known.get(&text) {
             None => oracle.violation(format!("{name}: {text:?} was never sent there")),
             Some(known) if known.settled => {
-                oracle.violation(format!("{name}: {text:?} was settled and is handed out again at {}, damaged {}", delivery.first, oracle.damaged));
+                oracle.violation(format!(
+                    "{name}: {text:?} was settled and is handed out again at {}, damaged {}",
+                    delivery.first, oracle.damaged
+                ));
             }
             Some(_) => {}
         }

@@ -34,6 +34,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "amqp",
             "amqp-model",
             "amqp-gateway",
+            "router",
             "replicate",
             "meta",
             "broker",

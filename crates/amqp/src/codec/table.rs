@@ -249,6 +249,12 @@ impl Table {
         &self.0
     }
 
+    /// The same in memory of its own.
+    #[must_use]
+    pub fn to_owned_bytes(&self) -> Table {
+        Table(Bytes::copy_from_slice(&self.0))
+    }
+
     /// Whether it has no field.
     #[must_use]
     pub fn is_empty(&self) -> bool {

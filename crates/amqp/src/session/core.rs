@@ -3,7 +3,7 @@
 use super::names::Names;
 use super::output::Output;
 use super::unacked::add_to_runs;
-use crate::codec::{BasicReturn, ConnectionBlocked, ConnectionUnblocked, Method, ShortStr};
+use crate::codec::{BasicReturn, ConnectionBlocked, ConnectionUnblocked, Method, ShortStr, Table};
 use crate::refusal::{Code, Kind, Named};
 use crate::request::{ChannelRef, ConsumerRef, Payload, Place, Request, Run, Verdict};
 use crate::settings::AmqpSettings;
@@ -30,6 +30,8 @@ pub(super) struct Peer {
     pub(super) impersonator: bool,
     pub(super) vhost: ShortStr,
     pub(super) can: Capabilities,
+    /// What it said of itself, until somebody takes it.
+    pub(super) client_properties: Table,
 }
 
 /// Whether publishers have to wait.

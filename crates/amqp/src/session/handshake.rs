@@ -6,9 +6,9 @@
 //!   stage   Header Starting Authenticating Tuning Opening OpeningVhost   Open                   Ending          Closed
 //! ```
 
-use super::Session;
 use super::close::{CloseReason, Closing};
 use super::core::Capabilities;
+use super::{CLIENT_PROPERTIES_BYTES_MAX, Session};
 use crate::codec::*;
 use crate::refusal::{Code, Refusal};
 use crate::request::{Credentials, Reply, Request};
@@ -246,6 +246,9 @@ impl Session {
     fn on_start_ok(&mut self, start_ok: ConnectionStartOk) -> Result<(), Refusal> {
         let ConnectionStartOk { client_properties, mechanism: name, response, .. } = start_ok;
         self.core.peer.can = capabilities(&client_properties);
+        if client_properties.raw().len() <= CLIENT_PROPERTIES_BYTES_MAX {
+            self.core.peer.client_properties = client_properties.to_owned_bytes();
+        }
         let known = [Mechanism::Plain, Mechanism::AmqPlain, Mechanism::External];
         let mechanism = known.into_iter().find(|known| known.name().as_bytes() == &name[..]);
         let mechanism = mechanism.ok_or_else(|| Refusal::unknown_mechanism(&name))?;

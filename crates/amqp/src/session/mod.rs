@@ -39,10 +39,11 @@ mod tx;
 mod unacked;
 
 pub use close::CloseReason;
+pub use publish::Said;
 
 use self::channel::{Channel, Life};
 use self::core::Core;
-use crate::codec::{ConnectionUpdateSecret, MethodId};
+use crate::codec::{ConnectionUpdateSecret, MethodId, Table};
 use crate::refusal::Refusal;
 use crate::request::{ChannelRef, ConsumerRef, Event, Reply, Request};
 use crate::settings::AmqpSettings;
@@ -67,6 +68,9 @@ struct Clock {
     /// Nothing was read for a while, because nothing was wanted: the client's silence begins when that ends.
     deaf: bool,
 }
+
+/// What is kept of what a client says of itself. Bytes.
+pub const CLIENT_PROPERTIES_BYTES_MAX: usize = 4 << 10;
 
 /// One connection of an AMQP client. See the [module](self) for how it is used.
 #[derive(Debug)]
@@ -103,6 +107,12 @@ impl Session {
             channel_max,
             clock,
         }
+    }
+
+    /// What the client said of itself when it logged in, once: a copy of its own, empty where it was longer than
+    /// [`CLIENT_PROPERTIES_BYTES_MAX`]. For listings.
+    pub fn take_client_properties(&mut self) -> Table {
+        std::mem::take(&mut self.core.peer.client_properties)
     }
 
     /// Takes whole frames from `input` as long as they can be used, and leaves the rest there.

@@ -128,15 +128,9 @@ impl Channel {
     fn on_message(&mut self, core: &mut Core, publish: BasicPublish, raw: Bytes, body: Body) -> Result<(), Refusal> {
         let properties = Properties::new(raw).map_err(|error| Refusal::bad_properties(&error))?;
         let properties = self.with_reply_address(properties)?;
-        let expiration_ms = match properties.text(Property::Expiration) {
-            Some(expiration) => Some(expiration_ms(&expiration)?),
-            None => None,
-        };
-        let (properties, cc, bcc) = carbon_copies(properties)?;
-        check_user_id(core, &properties)?;
         let BasicPublish { exchange, routing_key, mandatory, .. } = publish;
-        let mut publish =
-            Publish { seq: None, exchange, routing_key, mandatory, properties, expiration_ms, cc, bcc, body };
+        let said = Said { exchange, routing_key, mandatory, properties, body };
+        let mut publish = Publish::judged(said, &core.peer.user, core.peer.impersonator)?;
         match &mut self.mode {
             Mode::Plain => {}
             Mode::Confirm(confirms) => publish.seq = Some(confirms.number()),
@@ -159,12 +153,42 @@ impl Channel {
     }
 }
 
+/// A message as a client says it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Said {
+    /// The exchange; empty for the default one.
+    pub exchange: ShortStr,
+    /// The routing key.
+    pub routing_key: ShortStr,
+    /// Whether it comes back when it reaches no queue.
+    pub mandatory: bool,
+    /// Its properties.
+    pub properties: Properties,
+    /// Its body.
+    pub body: Body,
+}
+
+impl Publish {
+    /// A message to publish, without a number; judged by what it says of itself, and by who says it.
+    ///
+    /// # Errors
+    /// 406 for an expiration that is none, a `CC` or `BCC` that is no array, and a `user_id` that is another user's.
+    pub fn judged(said: Said, user: &[u8], impersonator: bool) -> Result<Publish, Refusal> {
+        let Said { exchange, routing_key, mandatory, properties, body } = said;
+        let expiration_ms = match properties.text(Property::Expiration) {
+            Some(expiration) => Some(expiration_ms(&expiration)?),
+            None => None,
+        };
+        let (properties, cc, bcc) = carbon_copies(properties)?;
+        check_user_id(user, impersonator, &properties)?;
+        Ok(Publish { seq: None, exchange, routing_key, mandatory, properties, expiration_ms, cc, bcc, body })
+    }
+}
+
 /// Nobody publishes in another's name, but those who may.
-fn check_user_id(core: &Core, properties: &Properties) -> Result<(), Refusal> {
+fn check_user_id(user: &[u8], impersonator: bool, properties: &Properties) -> Result<(), Refusal> {
     match properties.text(Property::UserId) {
-        Some(claimed) if claimed[..] != core.peer.user[..] && !core.peer.impersonator => {
-            Err(Refusal::user_id(&claimed, &core.peer.user))
-        }
+        Some(claimed) if claimed[..] != *user && !impersonator => Err(Refusal::user_id(&claimed, user)),
         _ => Ok(()),
     }
 }

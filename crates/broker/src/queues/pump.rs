@@ -8,7 +8,7 @@ use crate::shard::{Shard, ShardState};
 use crate::sink::ReplySink;
 use bytes::Bytes;
 use polylogue_api::{ConsumerId, Delivery, Event};
-use polylogue_lease::{By, Grant, Return};
+use polylogue_lease::{By, Grant, LeaseId, Return};
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::journal::Urgency;
 use polylogue_log::store::{EntryAt, Lookup};
@@ -25,7 +25,15 @@ pub(crate) struct Handing {
     queue: PartitionId,
     /// What is left to read, in order.
     grants: VecDeque<Wanted>,
-    ready: Vec<(Arc<dyn ReplySink>, Delivery)>,
+    ready: Vec<Ready>,
+}
+
+/// A message with its body.
+struct Ready {
+    sink: Arc<dyn ReplySink>,
+    delivery: Delivery,
+    /// It was settled when it was handed out: nobody holds it.
+    settled: bool,
 }
 
 /// One message that was handed out.
@@ -113,6 +121,7 @@ impl Inner {
         let shard_there = shard.clone();
         let job = Box::new(move || {
             handing.read_all(&inner, &shard_there);
+            handing.drop_stale(&shard_there);
             handing.send();
             inner.handed_over(&shard_there, handing.queue);
             inner.pump(&shard_there);
@@ -185,7 +194,7 @@ impl Handing {
 
     /// What was read.
     pub(crate) fn take_ready(&mut self) -> Vec<Delivery> {
-        std::mem::take(&mut self.ready).into_iter().map(|(_, delivery)| delivery).collect()
+        std::mem::take(&mut self.ready).into_iter().map(|ready| ready.delivery).collect()
     }
 
     /// Reads as far as memory has it, and tells whether something is left.
@@ -228,17 +237,32 @@ impl Handing {
         let Some(wanted) = self.grants.pop_front() else { return };
         if let Some((entry, bytes)) = found {
             let delivery = wanted.delivery(self.queue, entry, bytes);
-            self.ready.push((wanted.recipient.sink, delivery));
+            let settled = wanted.recipient.config.settles;
+            self.ready.push(Ready { sink: wanted.recipient.sink, delivery, settled });
         }
+    }
+
+    /// Drops what went back while it was read, and may have been handed to another and settled since.
+    pub(crate) fn drop_stale(&mut self, shard: &Shard) {
+        let mut state = shard.state.lock();
+        let Some(host) = state.queues.hosts.get_mut(&self.queue) else { return self.ready.clear() };
+        self.ready.retain(|Ready { delivery, settled, .. }| {
+            let keeps = *settled || host.lease.holds(delivery.first.0, LeaseId(delivery.lease));
+            if !keeps {
+                // What nobody receives takes no credit.
+                let _ = host.lease.add_permits(polylogue_lease::ConsumerId(delivery.consumer.0), 1, delivery.weight);
+            }
+            keeps
+        });
     }
 
     /// Sends what was read: to each session what follows one another in one event.
     fn send(&mut self) {
         let mut ready = std::mem::take(&mut self.ready).into_iter().peekable();
-        while let Some((sink, delivery)) = ready.next() {
+        while let Some(Ready { sink, delivery, .. }) = ready.next() {
             let mut deliveries = vec![delivery];
-            while let Some((_, delivery)) = ready.next_if(|(other, _)| Arc::ptr_eq(other, &sink)) {
-                deliveries.push(delivery);
+            while let Some(next) = ready.next_if(|next| Arc::ptr_eq(&next.sink, &sink)) {
+                deliveries.push(next.delivery);
             }
             sink.event(Event::Deliver(deliveries));
         }
@@ -255,11 +279,12 @@ impl Shard {
         let Some(host) = state.queues.hosts.get_mut(&queue) else { return };
         // What nobody receives gives nothing back.
         let _ = host.lease.add_permits(wanted.grant.consumer, 1, u64::from(wanted.grant.bytes));
-        // It may have come back by itself meanwhile.
+        // It may have come back by itself meanwhile, and another one may hold it now.
+        let by = By::Lease(wanted.grant.lease);
         let _ = if gone {
-            host.lease.settle(wanted.offset, 1, By::Anyone, 0)
+            host.lease.settle(wanted.offset, 1, by, 0)
         } else {
-            host.lease.release(wanted.offset, 1, By::Anyone, Return::default(), 0)
+            host.lease.release(wanted.offset, 1, by, Return::default(), 0)
         };
         state.queues.touch(queue);
     }

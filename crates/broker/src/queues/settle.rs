@@ -128,6 +128,7 @@ impl Inner {
                     let there = shard.clone();
                     let job = Box::new(move || {
                         handing.read_all(&inner, &there);
+                        handing.drop_stale(&there);
                         origin.reply(Reply::Take(Ok(Taken { deliveries: handing.take_ready(), ready })));
                         inner.pump(&there);
                     });

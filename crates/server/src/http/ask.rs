@@ -2,12 +2,12 @@
 
 use super::App;
 use super::error::Failure;
-use crate::handle::{ReplySink, SessionId};
+use crate::handle::{BrokerHandle, ReplySink, SessionId};
 use crate::net::kafka::KafkaConnection;
 use crate::net::mailbox::{Mail, Mailbox};
 use crate::net::protocol::Protocol;
 use bytes::{Bytes, BytesMut};
-use polylogue_api::{MachineId, Reply, Request};
+use polylogue_api::{MachineId, Reply, Request, Token};
 use polylogue_kafka::codec::frame::{LENGTH_BYTES, decode_response_header, encode_request};
 use polylogue_kafka::codec::{self, Message};
 use polylogue_kafka::groups::command::{GroupCommand, GroupReply};
@@ -20,20 +20,26 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A session of the broker for one request of ours, ended however the request ends.
-struct Visit<'a> {
-    app: &'a App,
-    id: SessionId,
+pub(crate) struct Visit<'a> {
+    broker: &'a Arc<dyn BrokerHandle>,
+    pub(crate) id: SessionId,
     mailbox: Arc<Mailbox>,
     sink: Arc<dyn ReplySink>,
 }
 
 impl<'a> Visit<'a> {
-    fn new(app: &'a App) -> Visit<'a> {
+    pub(crate) fn new(broker: &'a Arc<dyn BrokerHandle>) -> Visit<'a> {
         let mailbox = Arc::new(Mailbox::default());
-        Visit { app, id: app.broker.new_session(), sink: mailbox.clone(), mailbox }
+        Visit { broker, id: broker.new_session(), sink: mailbox.clone(), mailbox }
     }
 
-    async fn mail(&self) -> VecDeque<Mail> {
+    /// Asks the broker.
+    pub(crate) fn submit(&self, token: Token, request: Request) {
+        self.broker.submit(&self.sink, self.id, token, request);
+    }
+
+    /// What has come, at least something.
+    pub(crate) async fn mail(&self) -> VecDeque<Mail> {
         let mut mail = VecDeque::new();
         self.mailbox.arrived().await;
         self.mailbox.take(&mut mail);
@@ -43,7 +49,7 @@ impl<'a> Visit<'a> {
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
-        self.app.broker.session_gone(self.id);
+        self.broker.session_gone(self.id);
     }
 }
 
@@ -57,9 +63,8 @@ async fn in_time<T>(answer: impl Future<Output = Result<T, Failure>>) -> Result<
 /// Asks the group coordinator.
 pub(super) async fn groups(app: &App, command: GroupCommand) -> Result<GroupReply, Failure> {
     in_time(async {
-        let visit = Visit::new(app);
-        let request = Request::Machine(MachineId::KafkaGroups, Box::new(command));
-        app.broker.submit(&visit.sink, visit.id, 0, request);
+        let visit = Visit::new(&app.broker);
+        visit.submit(0, Request::Machine(MachineId::KafkaGroups, Box::new(command)));
         loop {
             for mail in visit.mail().await {
                 if let Mail::Reply(_, Reply::Machine(reply)) = mail {
@@ -83,7 +88,7 @@ pub(super) async fn kafka<R: codec::Request>(app: &App, version: i16, request: &
             input.extend_from_slice(&bytes);
         }
     }
-    let visit = Visit::new(app);
+    let visit = Visit::new(&app.broker);
     let session = app.kafka.session_for_ourselves(visit.id.0);
     let frame = in_time(answer(&visit, session, input)).await?;
     let unreadable = |e: codec::DecodeError| Failure::internal(e.to_string());
@@ -94,12 +99,12 @@ pub(super) async fn kafka<R: codec::Request>(app: &App, version: i16, request: &
 
 /// Pumps one request through a session.
 async fn answer(visit: &Visit<'_>, mut session: KafkaConnection, mut input: BytesMut) -> Result<Bytes, Failure> {
-    let broker = &visit.app.broker;
+    let broker = visit.broker;
     session.on_bytes(&mut input, broker.now());
     let mut out = Vec::new();
     loop {
         while let Some((token, request)) = session.poll_request() {
-            broker.submit(&visit.sink, visit.id, token, request);
+            visit.submit(token, request);
         }
         session.poll_output(&mut out);
         if !out.is_empty() {
@@ -117,7 +122,7 @@ async fn answer(visit: &Visit<'_>, mut session: KafkaConnection, mut input: Byte
             match mail {
                 Mail::Reply(token, reply) => session.on_reply(token, reply, broker.now()),
                 Mail::Event(event) => session.on_event(event, broker.now()),
-                Mail::Permit(_) | Mail::Stop => {}
+                Mail::Permit(_) | Mail::Stop | Mail::End(_) => {}
             }
         }
     }

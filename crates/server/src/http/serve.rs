@@ -3,6 +3,7 @@
 use super::error::Failure;
 use super::{App, router, starting};
 use crate::net::{Gate, NetMetrics, pause, stopped};
+use crate::rabbitmq_http::From;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{Next, from_fn};
@@ -12,14 +13,13 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-/// The name in metrics and logs.
-const NAME: &str = "http";
 /// How long the head of a connection's first request may take to arrive: whoever connects has something to say.
 const FIRST_HEAD_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the head of a further request may take to arrive, and how long a connection may stay open without one.
@@ -45,6 +45,8 @@ pub struct HttpLimits {
 /// What the http listeners share. It answers before there is a broker: that the process lives, and that it is not ready.
 #[derive(Debug)]
 pub struct Entrance {
+    /// The name in metrics and logs.
+    name: &'static str,
     limits: HttpLimits,
     places: Arc<Semaphore>,
     gate: Gate,
@@ -59,21 +61,33 @@ impl Entrance {
     /// For these bounds. Connections are counted in `metrics`.
     #[must_use]
     pub fn new(limits: HttpLimits, metrics: NetMetrics) -> Entrance {
+        Entrance::named("http", limits, metrics, starting())
+    }
+
+    /// For these bounds, and for a protocol of this name, which answers so as long as there is no broker.
+    #[must_use]
+    pub fn named(name: &'static str, limits: HttpLimits, metrics: NetMetrics, starting: Router) -> Entrance {
         let gate = Gate::new(Arc::default(), usize::MAX);
         Entrance {
+            name,
             limits,
             places: Arc::new(Semaphore::new(limits.connections_max.min(Semaphore::MAX_PERMITS))),
             gate: gate.with_bounds(move |_| (usize::MAX, limits.connections_per_ip_max)),
             metrics,
-            starting: starting(),
+            starting,
             all: OnceLock::new(),
         }
     }
 
     /// There is a broker: from now on all paths are served.
     pub fn open(&self, app: Arc<App>) {
+        self.open_with(router(app));
+    }
+
+    /// As [`Entrance::open`], with paths of one's own.
+    pub fn open_with(&self, all: Router) {
         let body_limit = DefaultBodyLimit::max(self.limits.body_bytes_max);
-        self.all.get_or_init(|| router(app).layer(body_limit).layer(from_fn(in_time)));
+        self.all.get_or_init(|| all.layer(body_limit).layer(from_fn(in_time)));
     }
 
     fn router(&self) -> Router {
@@ -93,7 +107,7 @@ pub async fn serve(listener: TcpListener, entrance: Arc<Entrance>, mut stop: wat
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                pause(&error, NAME, &mut failing).await;
+                pause(&error, entrance.name, &mut failing).await;
                 continue;
             }
         };
@@ -101,7 +115,7 @@ pub async fn serve(listener: TcpListener, entrance: Arc<Entrance>, mut stop: wat
         let of_address = match entrance.gate.enter(peer.ip()) {
             Ok(place) => place,
             Err(refusal) => {
-                entrance.metrics.refused(NAME, refusal.name());
+                entrance.metrics.refused(entrance.name, refusal.name());
                 continue;
             }
         };
@@ -113,19 +127,20 @@ pub async fn serve(listener: TcpListener, entrance: Arc<Entrance>, mut stop: wat
         };
         let entrance = entrance.clone();
         tokio::spawn(async move {
-            let counted = entrance.metrics.count(NAME);
-            counted.close(attend(stream, entrance).await);
+            let counted = entrance.metrics.count(entrance.name);
+            counted.close(attend(stream, peer, entrance).await);
             drop((place, of_address));
         });
     }
 }
 
 /// Serves one connection, and says why it ended.
-async fn attend(stream: TcpStream, entrance: Arc<Entrance>) -> &'static str {
+async fn attend(stream: TcpStream, peer: SocketAddr, entrance: Arc<Entrance>) -> &'static str {
     let spoke = Arc::new(AtomicBool::new(false));
     let service = {
         let spoke = spoke.clone();
-        service_fn(move |request: hyper::Request<Incoming>| {
+        service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(From(peer));
             spoke.store(true, Ordering::Relaxed);
             TowerToHyperService::new(entrance.router()).call(request)
         })

@@ -5,7 +5,7 @@ use super::protocol::{Frame, NoFrame, Protocol, Room};
 use crate::handle::BrokerHandle;
 use bytes::BytesMut;
 use polylogue_amqp::settings::AmqpSettings;
-use polylogue_amqp_gateway::{Connection, Directory};
+use polylogue_amqp_gateway::{Connection, Directory, Ends};
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
 use polylogue_types::Chunk;
 use std::net::SocketAddr;
@@ -49,12 +49,13 @@ impl Accept for AmqpAccept {
         "amqp"
     }
 
-    fn session(&self, id: u64, _: SocketAddr, peer: SocketAddr) -> AmqpConnection {
+    fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr) -> AmqpConnection {
         let seed = u128::from(self.secret) << 64 | u128::from(id);
         let now = self.broker.now();
         let (directory, catalog) = (self.directory.clone(), self.catalog.clone());
         let is_local = peer.ip().to_canonical().is_loopback();
         let inner = Connection::new(self.settings.clone(), directory, catalog, id, is_local, seed, now);
+        let inner = inner.between(Ends { peer, local });
         AmqpConnection { inner, frame_bytes_max: self.settings.frame_bytes_max as usize, took: false, now }
     }
 }
@@ -147,6 +148,12 @@ impl Protocol for AmqpConnection {
 
     fn close_reason(&self) -> Option<String> {
         self.inner.close_reason()
+    }
+
+    fn end(&mut self, why: &str, now: Now) -> bool {
+        self.now = now;
+        self.inner.end(why, now);
+        true
     }
 
     fn on_closed(&mut self) -> Option<(Token, Request)> {

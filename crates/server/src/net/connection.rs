@@ -297,6 +297,11 @@ impl<P: Protocol> Connection<P> {
                 Mail::Event(event) => self.session.on_event(event, now),
                 Mail::Permit(permit) => self.input.on_permit(permit, now),
                 Mail::Stop => self.stopping = true,
+                Mail::End(why) => {
+                    if !self.session.end(&why, now) {
+                        self.stopping = true;
+                    }
+                }
             }
         }
     }

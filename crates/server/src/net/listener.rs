@@ -67,7 +67,7 @@ impl Connections {
         self.len() == 0
     }
 
-    fn add(&self, id: u64, mailbox: &Arc<Mailbox>) {
+    pub(crate) fn add(&self, id: u64, mailbox: &Arc<Mailbox>) {
         let mut open = self.open.lock();
         open.mailboxes.insert(id, Arc::downgrade(mailbox));
         if open.stopping {
@@ -80,6 +80,14 @@ impl Connections {
         open.mailboxes.remove(&id);
         if open.mailboxes.is_empty() {
             self.all_gone.notify_waiters();
+        }
+    }
+
+    /// Ends one, for this reason. One that is not there is not missed.
+    pub fn end(&self, id: u64, why: &str) {
+        let mailbox = self.open.lock().mailboxes.get(&id).and_then(Weak::upgrade);
+        if let Some(mailbox) = mailbox {
+            mailbox.put(Mail::End(why.to_owned()));
         }
     }
 

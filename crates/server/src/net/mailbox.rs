@@ -17,11 +17,14 @@ pub(crate) enum Mail {
     Permit(Permit),
     /// The server stops: finish what is in work and close.
     Stop,
+    /// An operator ends the connection: the client is told so in these words.
+    End(String),
 }
 
 /// A connection's mailbox. Any thread may put something in, and only one task takes it out.
 ///
-/// Bounded by what the connection asked for: a reply for each request, an event for each watch, one permit, one stop.
+/// Bounded by what the connection asked for: a reply for each request, an event for each watch, one permit, one stop;
+/// and by how often operators end it.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     mail: Mutex<VecDeque<Mail>>,

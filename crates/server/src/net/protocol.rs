@@ -80,6 +80,11 @@ pub trait Protocol: Send + fmt::Debug + 'static {
     /// Why the connection is to be closed now, in a few words.
     fn close_reason(&self) -> Option<String>;
 
+    /// An operator ends the connection. Whether the client is told so first; else it is closed like one of a server that stops.
+    fn end(&mut self, _why: &str, _now: Now) -> bool {
+        false
+    }
+
     /// The connection is over: a last thing to tell the broker, whose answer nobody waits for.
     fn on_closed(&mut self) -> Option<(Token, Request)> {
         None

@@ -11,11 +11,13 @@ pub enum Protocol {
     Amqp,
     /// polylogue's own API, metrics and health.
     Http,
+    /// RabbitMQ's management HTTP API.
+    RabbitmqHttp,
 }
 
 impl Protocol {
     /// All that there are.
-    pub const ALL: [Protocol; 3] = [Protocol::Kafka, Protocol::Amqp, Protocol::Http];
+    pub const ALL: [Protocol; 4] = [Protocol::Kafka, Protocol::Amqp, Protocol::Http, Protocol::RabbitmqHttp];
 
     /// Its name in options.
     #[must_use]
@@ -24,6 +26,7 @@ impl Protocol {
             Protocol::Kafka => "kafka",
             Protocol::Amqp => "amqp",
             Protocol::Http => "http",
+            Protocol::RabbitmqHttp => "rabbitmq-http",
         }
     }
 }
@@ -128,6 +131,6 @@ mod tests {
             assert!(error.starts_with("expected PROTOCOL=HOST:PORT"), "{text}: {error}");
         }
         let error = ProtocolAddress::parse("mqtt=a:1").unwrap_err();
-        assert_eq!(error, "there is no protocol \"mqtt\"; known are kafka, amqp, http");
+        assert_eq!(error, "there is no protocol \"mqtt\"; known are kafka, amqp, http, rabbitmq-http");
     }
 }

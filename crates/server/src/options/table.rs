@@ -76,8 +76,8 @@ pub(super) const LISTEN: OptionDef = server(
     "listen",
     OptionKind::Addresses,
     "kafka=127.0.0.1:9092,http=127.0.0.1:9600",
-    "Where each protocol listens: PROTOCOL=HOST:PORT, several with commas between or as a list. Protocols are kafka and \
-     http. Port 0 takes a free port and prints it. Given on the command line it replaces the whole list.",
+    "Where each protocol listens: PROTOCOL=HOST:PORT, several with commas between or as a list. Protocols are kafka, http, \
+     amqp (RabbitMQ's AMQP 0-9-1) and rabbitmq-http (its management API). Port 0 takes a free port and prints it. Given on the command line it replaces the whole list.",
 );
 pub(super) const ADVERTISE: OptionDef = server(
     "advertise",
@@ -91,7 +91,7 @@ pub(super) const CONNECTIONS_MAX: OptionDef = server(
     "connections_max",
     OptionKind::Count { min: 1, max: 1_000_000 },
     "10000",
-    "Connections of clients at a time over all listeners but http; further ones are closed at once.",
+    "Connections of clients at a time over all listeners but http and rabbitmq-http; further ones are closed at once.",
 );
 pub(super) const CONNECTION_REQUESTS_MAX: OptionDef = server(
     "connection_requests_max",
@@ -134,7 +134,7 @@ pub(super) const HTTP_CONNECTIONS_MAX: OptionDef = server(
     "http_connections_max",
     OptionKind::Count { min: 1, max: 100_000 },
     "128",
-    "Connections to all http listeners at a time; further ones wait. One that says nothing for 5 seconds is closed.",
+    "Connections to all http listeners at a time, and as many to all of rabbitmq-http; further ones wait. One that says nothing for 5 seconds is closed.",
 );
 pub(super) const HTTP_CONNECTIONS_PER_IP_MAX: OptionDef = server(
     "http_connections_per_ip_max",
@@ -146,7 +146,7 @@ pub(super) const HTTP_BODY_BYTES_MAX: OptionDef = server(
     "http_body_bytes_max",
     OptionKind::Bytes { min: KIB, max: GIB },
     "1MiB",
-    "The largest body of a request to the http listener.",
+    "The largest body of a request to the http listener. Those of rabbitmq-http may have 24 MiB, definitions 32 MiB.",
 );
 pub(super) const SHUTDOWN_MS_MAX: OptionDef = server(
     "shutdown_ms_max",

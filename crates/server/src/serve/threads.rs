@@ -45,7 +45,7 @@ impl Signals {
     }
 }
 
-/// The thread on which everything of http runs.
+/// A thread on which everything of an http protocol runs.
 pub(super) struct HttpThread {
     task: Option<Box<dyn JoinTask>>,
     stop: watch::Sender<bool>,
@@ -55,6 +55,7 @@ impl HttpThread {
     /// Serves on all of `listeners` until [`HttpThread::stop`].
     pub(super) fn start(
         env: &Env,
+        name: &str,
         listeners: Vec<TcpListener>,
         entrance: Arc<Entrance>,
     ) -> Result<HttpThread, StartError> {
@@ -76,7 +77,7 @@ impl HttpThread {
             // What is in work is given up: nothing that it could still do is lost by that.
             runtime.shutdown_background();
         };
-        let task = env.tasks.spawn("pl-http", Box::new(body)).map_err(fail)?;
+        let task = env.tasks.spawn(name, Box::new(body)).map_err(fail)?;
         Ok(HttpThread { task: Some(task), stop })
     }
 

@@ -1,0 +1,152 @@
+//! A user of the management API: asks for what a connection asks for, with the same rights, in the same way.
+//!
+//! ```text
+//!   server ── request::Request ──▶ Principal ── api::Request ──▶ broker
+//!   server ◀── Said ────────────── Principal ◀── api::Reply ────┘
+//! ```
+//!
+//! A [`Principal`] is a [`Connection`] without a wire: what a session would be told is given out instead. Changes that no AMQP client can
+//! ask for (users, policies, definitions) are [`AmqpAsk::Do`] without a user: who may is judged before, by tags. What is looked at is
+//! a [`View`].
+
+use crate::connection::{Channel, Connection};
+use crate::convert::topic_config;
+use crate::directory::{Directory, topic_of};
+use crate::machine::AmqpAsk;
+use bytestring::ByteString;
+use polylogue_amqp::request::{self as amqp, ChannelRef};
+use polylogue_amqp_model::{Caller, Command, OwnerId, QueueSettings, World};
+use polylogue_api::{Catalog, Event, MachineId, NewTopic, Now, Reply, Request, Token};
+use polylogue_router::{Definitions, QueueId, VhostId};
+use polylogue_types::PartitionId;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The channel of a principal, on which everything is asked.
+pub const MANAGEMENT_CHANNEL: ChannelRef = ChannelRef { number: 1, life: 1 };
+/// Topics that are made in one request.
+const TOPICS_PER_REQUEST: usize = 1_000;
+
+/// The declared world at one moment: what is committed.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// Virtual hosts, users, queues, policies and so on.
+    pub world: World,
+    /// Exchanges and bindings.
+    pub routes: Definitions,
+}
+
+/// What a principal is told.
+#[derive(Debug)]
+pub enum Said {
+    /// The answer to what was asked.
+    Reply(amqp::Reply),
+    /// What became of a message, or that the channel would be closed.
+    Event(amqp::Event),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Principal {
+    inner: Connection,
+}
+
+impl Principal {
+    /// A user in a virtual host, both of which are there; `id` is a session of the broker's own.
+    #[must_use]
+    pub fn new(
+        directory: Arc<Directory>,
+        catalog: Arc<dyn Catalog>,
+        id: u64,
+        user: ByteString,
+        vhost: (VhostId, ByteString),
+        now: Now,
+    ) -> Principal {
+        let mut inner = Connection::new(Arc::default(), directory, catalog, id, true, 0, now);
+        inner.user = user;
+        (inner.vhost, inner.vhost_name) = vhost;
+        inner.channels.insert(MANAGEMENT_CHANNEL, Channel::default());
+        inner.said = Some(VecDeque::new());
+        Principal { inner }
+    }
+
+    /// Asks for something. What wants an answer gets one [`Said::Reply`], in order; a message that is published with a number
+    /// gets its outcome.
+    pub fn ask(&mut self, request: amqp::Request) {
+        self.inner.begin(0, request);
+        self.inner.flush_batch();
+    }
+
+    /// The next thing to ask the broker.
+    pub fn poll_request(&mut self) -> Option<(Token, Request)> {
+        self.inner.poll_request()
+    }
+
+    /// The broker's answer.
+    pub fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
+        self.inner.on_reply(token, reply, now);
+    }
+
+    /// What the broker says later.
+    pub fn on_event(&mut self, event: Event, now: Now) {
+        self.inner.on_event(event, now);
+    }
+
+    /// When [`Principal::on_deadline`] wants to be called. Monotonic milliseconds.
+    #[must_use]
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        self.inner.later.iter().map(|(at, _)| *at).min()
+    }
+
+    /// A deadline may have passed.
+    pub fn on_deadline(&mut self, now: Now) {
+        self.inner.on_deadline(now);
+    }
+
+    /// The next thing that is said.
+    pub fn poll_said(&mut self) -> Option<Said> {
+        self.inner.said.as_mut()?.pop_front()
+    }
+}
+
+/// The change that a manager asks for, who may do so.
+#[must_use]
+pub fn managed(command: Command) -> Request {
+    let who = Caller { user: None, owner: OwnerId(0) };
+    Request::Machine(MachineId::Amqp, Box::new(AmqpAsk::Do(who, Box::new(command))))
+}
+
+/// Asks for a [`View`].
+#[must_use]
+pub fn view() -> Request {
+    Request::Machine(MachineId::Amqp, Box::new(AmqpAsk::View))
+}
+
+impl Directory {
+    /// The partition of a queue, once its topic is there.
+    #[must_use]
+    pub fn partition(&self, queue: QueueId, catalog: &dyn Catalog) -> Option<PartitionId> {
+        self.queue(queue)?.partition(catalog)
+    }
+
+    /// What holds for a queue, policies included.
+    #[must_use]
+    pub fn settings(&self, queue: QueueId) -> Option<QueueSettings> {
+        Some(self.queue(queue)?.settings.clone())
+    }
+
+    /// The topics that queues still need: after definitions were imported, whose queues nobody declares one by one. At most
+    /// so many as one request should make.
+    #[must_use]
+    pub fn missing_topics(&self, view: &View, catalog: &dyn Catalog) -> Vec<NewTopic> {
+        let missing = view.world.queues().filter_map(|queue| {
+            let entry = self.queue(queue.id)?;
+            if entry.partition(catalog).is_some() {
+                return None;
+            }
+            let config = topic_config(queue, &entry.settings);
+            Some(NewTopic { name: topic_of(queue.id), partitions: 1, config, internal: true })
+        });
+        missing.take(TOPICS_PER_REQUEST).collect()
+    }
+}

@@ -1,0 +1,233 @@
+//! RabbitMQ's management HTTP API, for its tools and client libraries. docs/protocols/rabbitmq-http.md lists what there is.
+//!
+//! ```text
+//!   request ── target (path, query) ── call (who, what is declared) ── one file a subject ── answer
+//!                                                        │  changes of a user in a virtual host: gateway::Principal
+//!                                                        └─ changes of users, policies, ...: gateway::managed
+//! ```
+//!
+//! Who asks is known before a body is read. Bodies of all requests together are bounded. It runs on a thread of its own.
+
+mod answer;
+mod ask;
+mod bindings;
+mod body;
+mod call;
+mod clients;
+mod definitions;
+mod error;
+mod exchanges;
+mod health;
+mod limits;
+mod list;
+mod messages;
+mod overview;
+mod parameters;
+mod permissions;
+mod policies;
+mod queues;
+mod shapes;
+mod still;
+mod target;
+#[cfg(test)]
+mod tests;
+mod users;
+mod vhosts;
+
+use crate::api::ListenerStatus;
+use crate::handle::BrokerHandle;
+use crate::net::Shared;
+use answer::Answer;
+use axum::Router;
+use axum::body::HttpBody;
+use axum::extract::{Request, State};
+use axum::http::Method;
+use axum::response::{IntoResponse, Response};
+use body::Body;
+use bytes::Bytes;
+use call::Call;
+use error::Failure;
+use polylogue_amqp::settings::AmqpSettings;
+use polylogue_amqp_gateway::Directory;
+use polylogue_amqp_model::DEFINITIONS_BYTES_MAX;
+use polylogue_env::Rng;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use target::Query;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// The largest body of a request that brings no definitions: a message of the largest size in base64 fits. Bytes.
+const BODY_BYTES_MAX: usize = 24 << 20;
+/// What all bodies together may have; further ones wait. Bytes.
+const BODIES_BYTES_MAX: usize = 64 << 20;
+
+/// Bodies of this length need no room of those: there are no more of them than connections. Bytes.
+const FREE_BYTES: usize = 64 << 10;
+
+/// What the handlers see.
+#[derive(Debug)]
+pub struct Management {
+    /// The broker.
+    pub broker: Arc<dyn BrokerHandle>,
+    /// Queues and connections.
+    pub directory: Arc<Directory>,
+    /// What clients are told of the server.
+    pub settings: Arc<AmqpSettings>,
+    /// The connections of clients.
+    pub net: Arc<Shared>,
+    /// Where it listens.
+    pub listeners: Vec<ListenerStatus>,
+    /// Where salts come from.
+    pub rng: Arc<dyn Rng>,
+    /// Bytes that bodies may still take.
+    bodies: Semaphore,
+}
+
+impl Management {
+    /// For this broker.
+    #[must_use]
+    pub fn new(
+        broker: Arc<dyn BrokerHandle>,
+        directory: Arc<Directory>,
+        settings: Arc<AmqpSettings>,
+        net: Arc<Shared>,
+        listeners: Vec<ListenerStatus>,
+        rng: Arc<dyn Rng>,
+    ) -> Management {
+        Management { broker, directory, settings, net, listeners, rng, bodies: Semaphore::new(BODIES_BYTES_MAX) }
+    }
+
+    /// The node as clients know it.
+    fn node(&self) -> String {
+        format!("polylogue@{}", self.broker.catalog().cluster().node.0)
+    }
+}
+
+/// From where a request comes.
+#[derive(Clone, Copy, Debug)]
+pub struct From(pub SocketAddr);
+
+/// All paths.
+pub fn router(management: Arc<Management>) -> Router {
+    Router::new().fallback(serve).with_state(management)
+}
+
+/// Makes the topics of queues that have none: the server ended between their declaration and that. What is published to
+/// them is lost until then, so that nobody may be served before.
+///
+/// # Errors
+/// Why that is not possible now.
+pub async fn make_topics(management: &Management) -> Result<(), String> {
+    ask::make_topics(management).await.map_err(|failure| failure.reason)
+}
+
+/// What is served before there is a broker.
+pub fn starting() -> Router {
+    Router::new().fallback(|| async { Failure::starting() })
+}
+
+async fn serve(State(app): State<Arc<Management>>, request: Request) -> Response {
+    match answer(&app, request).await {
+        Ok(response) => response,
+        Err(failure) => failure.into_response(),
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verb {
+    Get,
+    Put,
+    Post,
+    Delete,
+}
+
+async fn answer(app: &Management, request: Request) -> Result<Response, Failure> {
+    let verb = match *request.method() {
+        Method::GET | Method::HEAD => Verb::Get,
+        Method::PUT => Verb::Put,
+        Method::POST => Verb::Post,
+        Method::DELETE => Verb::Delete,
+        Method::OPTIONS => return Ok(axum::http::StatusCode::OK.into_response()),
+        _ => return Err(Failure::method_not_allowed("HEAD, GET, PUT, POST, DELETE, OPTIONS")),
+    };
+    let path = target::segments(request.uri().path()).map_err(|_| Failure::not_found())?;
+    let query = Query::parse(request.uri().query().unwrap_or_default());
+    let query = query.map_err(|_| Failure::bad("the query cannot be read"))?;
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    let from = request.extensions().get::<From>().map(|from| from.0);
+    let call = Call::open(app, request.headers(), from, verb, query).await?;
+    let (parts, body) = request.into_parts();
+    let max = match path.first() {
+        Some(&"definitions" | &"all-configuration") => DEFINITIONS_BYTES_MAX,
+        _ => BODY_BYTES_MAX,
+    };
+    let (body, room) = match verb {
+        Verb::Get => (Bytes::new(), None),
+        _ => read(app, body, max).await?,
+    };
+    let answer = dispatch(&call, &path, &parts.headers, &body).await;
+    drop(room);
+    answer?.into_response(&call)
+}
+
+/// Reads a body, with room for it among those of all requests as long as it is needed.
+async fn read(
+    app: &Management,
+    body: axum::body::Body,
+    max: usize,
+) -> Result<(Bytes, Option<SemaphorePermit<'_>>), Failure> {
+    // What comes in pieces may have any length up to the longest.
+    let len = body.size_hint().upper().map_or(max, |len| usize::try_from(len).unwrap_or(usize::MAX));
+    if len > max {
+        return Err(Failure::too_large());
+    }
+    let room = match len {
+        0..=FREE_BYTES => None,
+        // The semaphore is never closed.
+        _ => app.bodies.acquire_many(len as u32).await.ok(),
+    };
+    let bytes = axum::body::to_bytes(body, len).await.map_err(|_| Failure::too_large())?;
+    let mut room = room;
+    if let Some(room) = &mut room {
+        drop(room.split(len - bytes.len()));
+    }
+    Ok((bytes, room))
+}
+
+/// One subject a file: the first part of the path says which.
+async fn dispatch(
+    call: &Call<'_>,
+    path: &[&str],
+    headers: &axum::http::HeaderMap,
+    bytes: &[u8],
+) -> Result<Answer, Failure> {
+    let Some((first, rest)) = path.split_first() else { return Err(Failure::not_found()) };
+    if matches!(*first, "definitions" | "all-configuration") {
+        return definitions::serve(call, rest, headers, bytes).await;
+    }
+    let body = Body::parse(bytes)?;
+    match *first {
+        "overview" | "version" | "whoami" | "nodes" | "cluster-name" => overview::serve(call, path, &body).await,
+        "extensions" | "feature-flags" | "deprecated-features" | "auth" | "rebalance" => still::serve(call, path),
+        "reset" | "federation-links" | "shovels" => still::serve(call, path),
+        "health" | "healthchecks" | "aliveness-test" => health::serve(call, path).await,
+        "vhosts" => vhosts::serve(call, rest, &body).await,
+        "users" => users::serve(call, rest, &body).await,
+        "permissions" => permissions::serve(call, rest, &body).await,
+        "topic-permissions" => permissions::serve_topics(call, rest, &body).await,
+        "exchanges" => exchanges::serve(call, rest, &body).await,
+        "queues" => queues::serve(call, rest, &body).await,
+        "bindings" => bindings::serve(call, rest, &body).await,
+        "policies" => policies::serve(call, rest, &body, false).await,
+        "operator-policies" => policies::serve(call, rest, &body, true).await,
+        "parameters" => parameters::serve(call, rest, &body).await,
+        "global-parameters" => parameters::serve_global(call, rest, &body).await,
+        "vhost-limits" => limits::serve_vhosts(call, rest, &body).await,
+        "user-limits" => limits::serve_users(call, rest, &body).await,
+        "connections" => clients::serve_connections(call, rest, headers).await,
+        "channels" => clients::serve_channels(call, rest),
+        "consumers" => clients::serve_consumers(call, rest),
+        _ => Err(Failure::not_found()),
+    }
+}

@@ -1,0 +1,157 @@
+//! One request: who asks, what is declared, and what the user may see of it.
+//!
+//! | tag | may |
+//! |---|---|
+//! | `management` | what AMQP would allow, in virtual hosts with permissions |
+//! | `policymaker` | also policies and parameters there |
+//! | `monitoring` | also see all virtual hosts, connections and nodes |
+//! | `administrator` | everything |
+
+use super::ask;
+use super::error::Failure;
+use super::target::Query;
+use super::{Management, Verb};
+use axum::http::{HeaderMap, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use polylogue_amqp_gateway::{FIRST_USER, View};
+use polylogue_amqp_model::{User, Vhost};
+use polylogue_router::VhostId;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+const ADMINISTRATOR: &str = "administrator";
+const MONITORING: &str = "monitoring";
+const POLICYMAKER: &str = "policymaker";
+const MANAGEMENT: &str = "management";
+
+/// See the module.
+pub(super) struct Call<'a> {
+    pub(super) app: &'a Management,
+    pub(super) verb: Verb,
+    pub(super) query: Query,
+    /// What was declared when the request came.
+    pub(super) view: Arc<View>,
+    pub(super) user: Arc<User>,
+}
+
+/// Name and password of basic authentication.
+fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, encoded) = value.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = STANDARD.decode(encoded.trim()).ok()?;
+    let colon = decoded.iter().position(|byte| *byte == b':')?;
+    let (name, password) = decoded.split_at(colon);
+    Some((String::from_utf8(name.to_vec()).ok()?, password.get(1..)?.to_vec()))
+}
+
+impl<'a> Call<'a> {
+    /// Finds out who asks.
+    ///
+    /// # Errors
+    /// 401
+    pub(super) async fn open(
+        app: &'a Management,
+        headers: &HeaderMap,
+        from: Option<SocketAddr>,
+        verb: Verb,
+        query: Query,
+    ) -> Result<Call<'a>, Failure> {
+        let (name, password) = credentials(headers).ok_or_else(Failure::not_logged_in)?;
+        let view = ask::view(app).await?;
+        let user = view.world.user(&name).filter(|user| user.password.verify(&password)).cloned();
+        let user = user.ok_or_else(Failure::not_logged_in)?;
+        // As on AMQP: everybody knows this password.
+        if name == FIRST_USER && from.is_some_and(|from| !from.ip().to_canonical().is_loopback()) {
+            return Err(Failure::not_authorised("User can only log in via localhost"));
+        }
+        let call = Call { app, verb, query, view, user };
+        if !call.has_any(&[ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT]) {
+            return Err(Failure::not_authorised("Not management user"));
+        }
+        Ok(call)
+    }
+
+    fn has_any(&self, tags: &[&str]) -> bool {
+        tags.iter().any(|tag| self.user.has_tag(tag))
+    }
+
+    pub(super) fn is_admin(&self) -> bool {
+        self.has_any(&[ADMINISTRATOR])
+    }
+
+    pub(super) fn is_monitor(&self) -> bool {
+        self.has_any(&[ADMINISTRATOR, MONITORING])
+    }
+
+    /// 401 for whoever is no administrator.
+    pub(super) fn admin(&self) -> Result<(), Failure> {
+        if self.is_admin() { Ok(()) } else { Err(Failure::not_authorised("Not administrator user")) }
+    }
+
+    /// 401 for whoever may not look at everything.
+    pub(super) fn monitor(&self) -> Result<(), Failure> {
+        if self.is_monitor() { Ok(()) } else { Err(Failure::not_authorised("Not monitor user")) }
+    }
+
+    /// 401 for whoever makes no policies anywhere.
+    pub(super) fn policymaker(&self) -> Result<(), Failure> {
+        match self.has_any(&[ADMINISTRATOR, POLICYMAKER]) {
+            true => Ok(()),
+            false => Err(Failure::not_authorised("User not authorised to access object")),
+        }
+    }
+
+    /// A virtual host that the user may be in.
+    ///
+    /// # Errors
+    /// 404 when it is not there, 401 when the user may not.
+    pub(super) fn vhost(&self, name: &str) -> Result<&Arc<Vhost>, Failure> {
+        let vhost = self.view.world.vhost_named(name).ok_or_else(Failure::not_found)?;
+        match self.is_admin() || self.has_permission(vhost.id) {
+            true => Ok(vhost),
+            false => Err(Failure::not_authorised("User not authorised to access virtual host")),
+        }
+    }
+
+    /// A virtual host that the user may see.
+    ///
+    /// # Errors
+    /// As [`Call::vhost`].
+    pub(super) fn visible_vhost(&self, name: &str) -> Result<&Arc<Vhost>, Failure> {
+        match self.is_monitor() {
+            true => self.view.world.vhost_named(name).ok_or_else(Failure::not_found),
+            false => self.vhost(name),
+        }
+    }
+
+    /// A virtual host whose policies the user makes.
+    ///
+    /// # Errors
+    /// As [`Call::vhost`].
+    pub(super) fn policed_vhost(&self, name: &str) -> Result<&Arc<Vhost>, Failure> {
+        self.policymaker()?;
+        self.vhost(name)
+    }
+
+    pub(super) fn has_permission(&self, vhost: VhostId) -> bool {
+        self.view.world.permission(vhost, &self.user.name).is_some()
+    }
+
+    /// Whether lists over all virtual hosts show this one: administrators see all of them.
+    pub(super) fn lists(&self, vhost: VhostId) -> bool {
+        self.is_admin() || self.has_permission(vhost)
+    }
+
+    /// Whether the user learns that it is there, and what happens in it.
+    pub(super) fn sees(&self, vhost: VhostId) -> bool {
+        self.is_monitor() || self.has_permission(vhost)
+    }
+
+    pub(super) fn vhost_name(&self, id: VhostId) -> &str {
+        self.view.world.vhost_name(id)
+    }
+}

@@ -1,0 +1,187 @@
+//! The server as a whole: overview, nodes, names.
+
+use super::answer::Answer;
+use super::body::Body;
+use super::call::Call;
+use super::error::Failure;
+use super::shapes::{shown, sum, totals};
+use super::{Verb, ask};
+use bytestring::ByteString;
+use polylogue_amqp_model::{Command, Queue};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The global parameter that holds the cluster's name.
+const CLUSTER_NAME: &str = "cluster_name";
+/// The methods of what can only be looked at.
+pub(super) const LOOK: &str = "HEAD, GET, OPTIONS";
+/// The types of exchanges that there are.
+const EXCHANGE_TYPES: [&str; 7] =
+    ["direct", "fanout", "headers", "topic", "x-consistent-hash", "x-delayed-message", "x-local-random"];
+
+pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result<Answer, Failure> {
+    match (call.verb, path) {
+        (Verb::Get, ["overview"]) => overview(call).await,
+        (Verb::Get, ["version"]) => Ok(Answer::One(Value::from(call.app.settings.version.clone()))),
+        (Verb::Get, ["whoami"]) => {
+            let tags = super::shapes::texts(&call.user.tags);
+            Ok(Answer::One(json!({"name": &*call.user.name, "tags": tags})))
+        }
+        (Verb::Get, ["nodes"]) => {
+            call.monitor()?;
+            Ok(Answer::List(vec![node(call)], &["name"]))
+        }
+        (Verb::Get, ["nodes", name]) => {
+            call.monitor()?;
+            if *name == call.app.node() { Ok(Answer::One(node(call))) } else { Err(Failure::not_found()) }
+        }
+        // As RabbitMQ says it of a node that it knows nothing of.
+        (Verb::Get, ["nodes", name, "memory"] | ["nodes", name, "memory", "relative"]) => {
+            call.monitor()?;
+            if *name == call.app.node() {
+                Ok(Answer::One(json!({"memory": "not_available"})))
+            } else {
+                Err(Failure::not_found())
+            }
+        }
+        (Verb::Get, ["cluster-name"]) => Ok(Answer::One(json!({"name": cluster_name(call)}))),
+        (Verb::Put, ["cluster-name"]) => {
+            call.admin()?;
+            let name = Value::from(String::from(&*body.required("name")?));
+            ask::put(call.app, Command::SetGlobalParameter(CLUSTER_NAME.into(), name)).await?;
+            Ok(Answer::Done)
+        }
+        (_, ["cluster-name"]) => Err(Failure::method_not_allowed("HEAD, GET, PUT, OPTIONS")),
+        (_, ["overview" | "version" | "whoami" | "nodes"]) => Err(Failure::method_not_allowed(LOOK)),
+        _ => Err(Failure::not_found()),
+    }
+}
+
+/// The name that the cluster was given.
+pub(super) fn cluster_name(call: &Call<'_>) -> String {
+    let set = call.view.world.global(&ByteString::from_static(CLUSTER_NAME));
+    let set = set.and_then(|json| json.value().as_str().map(str::to_owned));
+    set.unwrap_or_else(|| call.app.settings.cluster_name.clone())
+}
+
+/// The queues that the user sees the numbers of.
+pub(super) fn seen_queues(call: &Call<'_>) -> Vec<Arc<Queue>> {
+    call.view.world.queues().filter(|queue| call.sees(queue.vhost)).cloned().collect()
+}
+
+async fn overview(call: &Call<'_>) -> Result<Answer, Failure> {
+    let queues = seen_queues(call);
+    let counts = if call.query.is_true("disable_stats") { Vec::new() } else { ask::counts(call.app, &queues).await? };
+    let sum = sum(counts.iter());
+    let view = &call.view;
+    let default_exchanges = view.world.vhosts().filter(|vhost| call.sees(vhost.id)).count();
+    let exchanges = view.routes.exchanges().iter().filter(|exchange| call.sees(exchange.vhost)).count();
+    let clients = call.app.directory.clients();
+    let clients: Vec<_> = clients.iter().filter(|client| call.sees(client.vhost)).collect();
+    let settings = &call.app.settings;
+    let version = &settings.version;
+    let mut shape = json!({
+        "management_version": version,
+        "rates_mode": "none",
+        "sample_retention_policies": {"global": [], "basic": [], "detailed": []},
+        "exchange_types": EXCHANGE_TYPES.map(|name| json!({"name": name, "description": name, "enabled": true})),
+        "product_version": version,
+        "product_name": settings.product,
+        "rabbitmq_version": version,
+        "cluster_name": cluster_name(call),
+        "cluster_tags": {},
+        "node_tags": {},
+        "erlang_version": settings.platform,
+        "erlang_full_version": settings.platform,
+        "release_series_support_status": "supported",
+        "disable_stats": false,
+        "is_op_policy_updating_enabled": true,
+        "enable_queue_totals": true,
+        "message_stats": {},
+        "churn_rates": {},
+        "queue_totals": totals(call, &sum),
+        "object_totals": {
+            "channels": clients.iter().map(|client| client.channel_count()).sum::<usize>(),
+            "connections": clients.len(),
+            "consumers": sum.consumers,
+            "exchanges": exchanges + default_exchanges,
+            "queues": queues.len(),
+        },
+        "statistics_db_event_queue": 0,
+        "node": call.app.node(),
+        "listeners": [],
+        "contexts": [],
+    });
+    if let (true, Value::Object(shape)) = (call.is_monitor(), &mut shape) {
+        shape.insert("listeners".to_owned(), listeners(call).into_iter().map(|(listener, _)| listener).collect());
+    }
+    Ok(Answer::One(shape))
+}
+
+/// The names that RabbitMQ's listeners have, for those that there are.
+fn protocol(ours: &str) -> &str {
+    match ours {
+        "rabbitmq-http" => "http",
+        "http" => "http/polylogue",
+        other => other,
+    }
+}
+
+/// Where it listens, and at which port.
+pub(super) fn listeners(call: &Call<'_>) -> Vec<(Value, (String, u16))> {
+    let one = |listener: &crate::api::ListenerStatus| {
+        let at: std::net::SocketAddr = listener.bound.parse().ok()?;
+        let name = protocol(&listener.protocol).to_owned();
+        let shape = json!({
+            "node": call.app.node(),
+            "protocol": name,
+            "ip_address": at.ip().to_string(),
+            "port": at.port(),
+            "socket_opts": {},
+        });
+        Some((shape, (name, at.port())))
+    };
+    call.app.listeners.iter().filter_map(one).collect()
+}
+
+fn node(call: &Call<'_>) -> Value {
+    let status = call.app.broker.status();
+    let exchange_types = EXCHANGE_TYPES.map(|name| json!({"name": name, "description": name, "enabled": true}));
+    let mechanisms = call.app.settings.mechanisms.iter();
+    let mechanisms: Vec<Value> =
+        mechanisms.map(|m| json!({"name": m.name(), "description": m.name(), "enabled": true})).collect();
+    json!({
+        "name": call.app.node(),
+        "type": "disc",
+        "running": true,
+        "being_drained": false,
+        "uptime": call.app.broker.now().monotonic_ms,
+        "os_pid": std::process::id().to_string(),
+        "rates_mode": "none",
+        "mem_used": 0,
+        "mem_limit": 0,
+        "mem_alarm": false,
+        "disk_free": 0,
+        "disk_free_limit": 0,
+        "disk_free_alarm": status.refuses_writes.is_some(),
+        "fd_used": 0,
+        "fd_total": 0,
+        "sockets_used": call.app.net.connections.len(),
+        "sockets_total": 0,
+        "proc_used": 0,
+        "proc_total": 0,
+        "run_queue": 0,
+        "processors": 1,
+        "net_ticktime": 60,
+        "enabled_plugins": ["rabbitmq_management"],
+        "applications": [],
+        "partitions": [],
+        "cluster_links": [],
+        "auth_mechanisms": mechanisms,
+        "exchange_types": exchange_types,
+        "contexts": [],
+        "log_files": [],
+        "config_files": [],
+        "db_dir": shown(b""),
+    })
+}

@@ -1,0 +1,114 @@
+//! Parameters of plugins, and global ones: kept, shown, and without a meaning of their own.
+
+use super::answer::Answer;
+use super::body::Body;
+use super::call::Call;
+use super::error::Failure;
+use super::{Verb, ask};
+use bytestring::ByteString;
+use polylogue_amqp_model::{Command, Json};
+use polylogue_router::VhostId;
+use serde_json::{Value, json};
+
+/// What lists of parameters are sorted by.
+const ORDER: &[&str] = &["vhost", "component", "name"];
+
+fn shape(call: &Call<'_>, vhost: VhostId, component: &str, name: &str, value: &Json) -> Value {
+    json!({"vhost": call.vhost_name(vhost), "component": component, "name": name, "value": value.value()})
+}
+
+fn listed(call: &Call<'_>, which: impl Fn(VhostId, &str) -> bool) -> Answer {
+    let all = call.view.world.parameters();
+    let all = all.filter(|(vhost, component, ..)| call.lists(*vhost) && which(*vhost, component));
+    Answer::List(all.map(|(vhost, component, name, value)| shape(call, vhost, component, name, value)).collect(), ORDER)
+}
+
+pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result<Answer, Failure> {
+    call.policymaker()?;
+    match (call.verb, path) {
+        (Verb::Get, []) => Ok(listed(call, |_, _| true)),
+        (Verb::Get, [wanted]) => Ok(listed(call, |_, component| component == *wanted)),
+        (Verb::Get, [wanted, vhost]) => {
+            let vhost = call.vhost(vhost)?.id;
+            Ok(listed(call, |of, component| of == vhost && component == *wanted))
+        }
+        (verb, [component, vhost, name]) => {
+            let host = call.policed_vhost(vhost)?.id;
+            let (component, name) = (ByteString::from(*component), ByteString::from(*name));
+            let known = call.view.world.parameter(host, &component, &name);
+            match verb {
+                Verb::Get => {
+                    let known = known.ok_or_else(Failure::not_found)?;
+                    Ok(Answer::One(shape(call, host, &component, &name, known)))
+                }
+                Verb::Put => {
+                    if &*component == "operator_policy" {
+                        call.admin()?;
+                    }
+                    let value = body.get("value").cloned().ok_or_else(|| Failure::missing_keys(&["value"]))?;
+                    let command = Command::SetParameter((*vhost).into(), component, name, value);
+                    Ok(Answer::put(ask::put(call.app, command).await?))
+                }
+                Verb::Delete => {
+                    known.ok_or_else(Failure::not_found)?;
+                    ask::change(call.app, Command::ClearParameter((*vhost).into(), component, name)).await?;
+                    Ok(Answer::Done)
+                }
+                Verb::Post => Err(Failure::method_not_allowed("HEAD, GET, PUT, DELETE, OPTIONS")),
+            }
+        }
+        (_, [] | [_] | [_, _]) => Err(Failure::method_not_allowed("HEAD, GET, OPTIONS")),
+        _ => Err(Failure::not_found()),
+    }
+}
+
+/// The name of the cluster.
+const CLUSTER_NAME: &str = "cluster_name";
+/// The id that a cluster gets when it is made.
+const CLUSTER_ID: &str = "internal_cluster_id";
+
+/// The value of what is there without anybody having set it.
+fn own_value(call: &Call<'_>, name: &str) -> Option<String> {
+    match name {
+        CLUSTER_NAME => Some(super::overview::cluster_name(call)),
+        CLUSTER_ID => Some(format!("rabbitmq-cluster-id-{}", call.app.broker.catalog().cluster().cluster_id)),
+        _ => None,
+    }
+}
+
+pub(super) async fn serve_global(call: &Call<'_>, path: &[&str], body: &Body) -> Result<Answer, Failure> {
+    call.policymaker()?;
+    let world = &call.view.world;
+    let shape = |name: &str, value: &Json| json!({"name": name, "value": value.value()});
+    match (call.verb, path) {
+        (Verb::Get, []) => {
+            // These are always there, whether somebody set them or not.
+            let own = [CLUSTER_NAME, CLUSTER_ID].map(|name| json!({"name": name, "value": own_value(call, name)}));
+            let others = world.globals().filter(|(name, _)| own_value(call, name).is_none());
+            let all = others.map(|(name, value)| shape(name, value)).chain(own);
+            Ok(Answer::List(all.collect(), &["name"]))
+        }
+        (verb, [name]) => {
+            let name = ByteString::from(*name);
+            let known = world.global(&name);
+            match verb {
+                Verb::Get => match own_value(call, &name) {
+                    Some(value) => Ok(Answer::One(json!({"name": &*name, "value": value}))),
+                    None => Ok(Answer::One(shape(&name, known.ok_or_else(Failure::not_found)?))),
+                },
+                Verb::Put => {
+                    let value = body.get("value").cloned().ok_or_else(|| Failure::missing_keys(&["value"]))?;
+                    Ok(Answer::put(ask::put(call.app, Command::SetGlobalParameter(name, value)).await?))
+                }
+                Verb::Delete => {
+                    known.ok_or_else(Failure::not_found)?;
+                    ask::change(call.app, Command::ClearGlobalParameter(name)).await?;
+                    Ok(Answer::Done)
+                }
+                Verb::Post => Err(Failure::method_not_allowed("HEAD, GET, PUT, DELETE, OPTIONS")),
+            }
+        }
+        (_, []) => Err(Failure::method_not_allowed("HEAD, GET, OPTIONS")),
+        _ => Err(Failure::not_found()),
+    }
+}

@@ -1,0 +1,122 @@
+//! Permissions, and those for topics. Only administrators see them.
+
+use super::answer::Answer;
+use super::body::Body;
+use super::call::Call;
+use super::error::Failure;
+use super::{Verb, ask};
+use bytestring::ByteString;
+use polylogue_amqp_model::Command;
+use polylogue_router::VhostId;
+use serde_json::{Value, json};
+
+/// What lists of permissions are sorted by.
+pub(super) const ORDER: &[&str] = &["vhost", "user", "exchange"];
+
+/// The permissions that `which` takes, by virtual host and user.
+pub(super) fn all(call: &Call<'_>, which: impl Fn(VhostId, &str) -> bool) -> Vec<Value> {
+    let all = call.view.world.permissions().filter(|(vhost, user, _)| which(*vhost, user));
+    let shape =
+        |(vhost, user, permission): (VhostId, &ByteString, &std::sync::Arc<polylogue_amqp_model::Permission>)| {
+            json!({
+                "user": &**user,
+                "vhost": call.vhost_name(vhost),
+                "configure": &**permission.configure.text(),
+                "write": &**permission.write.text(),
+                "read": &**permission.read.text(),
+            })
+        };
+    all.map(shape).collect()
+}
+
+/// As [`all`], for topics.
+pub(super) fn all_topics(call: &Call<'_>, which: impl Fn(VhostId, &str) -> bool) -> Vec<Value> {
+    let all = call.view.world.topic_permissions().filter(|(vhost, user, ..)| which(*vhost, user));
+    let shape = |(vhost, user, exchange, permission): (
+        VhostId,
+        &ByteString,
+        &ByteString,
+        &std::sync::Arc<polylogue_amqp_model::TopicPermission>,
+    )| {
+        json!({
+            "user": &**user,
+            "vhost": call.vhost_name(vhost),
+            "exchange": &**exchange,
+            "write": &**permission.write.text(),
+            "read": &**permission.read.text(),
+        })
+    };
+    all.map(shape).collect()
+}
+
+/// That a permission can be set there.
+fn ends(call: &Call<'_>, vhost: &str, user: &str) -> Result<VhostId, Failure> {
+    let world = &call.view.world;
+    match (world.vhost_named(vhost), world.user(user)) {
+        (Some(vhost), Some(_)) => Ok(vhost.id),
+        _ => Err(Failure::bad("vhost_or_user_not_found")),
+    }
+}
+
+pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result<Answer, Failure> {
+    call.admin()?;
+    match (call.verb, path) {
+        (Verb::Get, []) => Ok(Answer::List(all(call, |_, _| true), ORDER)),
+        (Verb::Get, [vhost, user]) => {
+            let vhost = call.vhost(vhost)?.id;
+            let found = all(call, |of, name| of == vhost && name == *user).pop();
+            found.map(Answer::One).ok_or_else(Failure::not_found)
+        }
+        (Verb::Put, [vhost, user]) => {
+            ends(call, vhost, user)?;
+            body.require(&["configure", "write", "read"])?;
+            let patterns = [body.required("configure")?, body.required("write")?, body.required("read")?];
+            let command = Command::SetPermission((*user).into(), (*vhost).into(), patterns);
+            Ok(Answer::put(ask::put(call.app, command).await?))
+        }
+        (Verb::Delete, [vhost, user]) => {
+            let id = call.vhost(vhost)?.id;
+            call.view.world.permission(id, user).ok_or_else(Failure::not_found)?;
+            ask::change(call.app, Command::ClearPermission((*user).into(), (*vhost).into())).await?;
+            Ok(Answer::Done)
+        }
+        (_, []) => Err(Failure::method_not_allowed("HEAD, GET, OPTIONS")),
+        (_, [_, _]) => Err(Failure::method_not_allowed("HEAD, GET, PUT, DELETE, OPTIONS")),
+        _ => Err(Failure::not_found()),
+    }
+}
+
+pub(super) async fn serve_topics(call: &Call<'_>, path: &[&str], body: &Body) -> Result<Answer, Failure> {
+    call.admin()?;
+    let found = |vhost: &str, user: &str| {
+        let vhost = call.vhost(vhost)?.id;
+        let found = all_topics(call, |of, name| of == vhost && name == user);
+        if found.is_empty() { Err(Failure::not_found()) } else { Ok(found) }
+    };
+    match (call.verb, path) {
+        (Verb::Get, []) => Ok(Answer::List(all_topics(call, |_, _| true), ORDER)),
+        (Verb::Get, [vhost, user]) => Ok(Answer::List(found(vhost, user)?, ORDER)),
+        (Verb::Put, [vhost, user]) => {
+            ends(call, vhost, user)?;
+            body.require(&["exchange", "write", "read"])?;
+            let patterns = [body.required("write")?, body.required("read")?];
+            let exchange = body.required("exchange")?;
+            let command = Command::SetTopicPermission((*user).into(), (*vhost).into(), exchange, patterns);
+            Ok(Answer::put(ask::put(call.app, command).await?))
+        }
+        (Verb::Delete, [vhost, user]) => {
+            found(vhost, user)?;
+            ask::change(call.app, Command::ClearTopicPermission((*user).into(), (*vhost).into(), None)).await?;
+            Ok(Answer::Done)
+        }
+        (Verb::Delete, [vhost, user, exchange]) => {
+            found(vhost, user)?;
+            let exchange = Some((*exchange).into());
+            ask::change(call.app, Command::ClearTopicPermission((*user).into(), (*vhost).into(), exchange)).await?;
+            Ok(Answer::Done)
+        }
+        (_, []) => Err(Failure::method_not_allowed("HEAD, GET, OPTIONS")),
+        (_, [_, _]) => Err(Failure::method_not_allowed("HEAD, GET, PUT, DELETE, OPTIONS")),
+        _ => Err(Failure::not_found()),
+    }
+}

@@ -1,0 +1,259 @@
+//! What things look like.
+
+use super::call::Call;
+use super::target::encode;
+use polylogue_amqp_gateway::View;
+use polylogue_amqp_model::{Policy, Queue, User, Vhost, arguments_digest, json_of_arguments};
+use polylogue_api::QueueCounts;
+use polylogue_router::{Argument, Binding, Destination, Exchange, VhostId};
+use serde_json::{Map, Value, json};
+
+/// A name on the wire as text.
+pub(super) fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// Adds fields to an object.
+pub(super) fn with(mut object: Value, fields: Value) -> Value {
+    if let (Value::Object(object), Value::Object(fields)) = (&mut object, fields) {
+        object.extend(fields);
+    }
+    object
+}
+
+/// How a number changes, which nobody measures. Whoever asks for samples gets the only one that there is: now.
+fn details(call: &Call<'_>, now: u64) -> Value {
+    if call.query.get("lengths_age").is_none() {
+        return json!({"rate": 0.0});
+    }
+    let sample = json!({"sample": now, "timestamp": call.app.broker.now().wall_ms});
+    json!({"rate": 0.0, "avg_rate": 0.0, "avg": now, "samples": [sample]})
+}
+
+/// Message counts as queues, virtual hosts and the overview show them.
+pub(super) fn totals(call: &Call<'_>, counts: &QueueCounts) -> Value {
+    let ready = counts.ready + counts.delayed;
+    let held = counts.held + counts.dead;
+    json!({
+        "messages": ready + held,
+        "messages_details": details(call, ready + held),
+        "messages_ready": ready,
+        "messages_ready_details": details(call, ready),
+        "messages_unacknowledged": held,
+        "messages_unacknowledged_details": details(call, held),
+    })
+}
+
+/// Adds counts up.
+pub(super) fn sum<'c>(all: impl Iterator<Item = &'c QueueCounts>) -> QueueCounts {
+    all.fold(QueueCounts::default(), |sum, one| QueueCounts {
+        ready: sum.ready + one.ready,
+        held: sum.held + one.held,
+        delayed: sum.delayed + one.delayed,
+        dead: sum.dead + one.dead,
+        consumers: sum.consumers + one.consumers,
+        ready_bytes: sum.ready_bytes + one.ready_bytes,
+    })
+}
+
+/// A queue as declared, and what holds for it.
+pub(super) fn queue(call: &Call<'_>, queue: &Queue) -> Value {
+    let effective = call.view.world.effective(queue);
+    let node = call.app.node();
+    let mut shape = json!({
+        "name": &*queue.name,
+        "vhost": call.vhost_name(queue.vhost),
+        "type": queue.kind.name(),
+        "durable": queue.durable,
+        "auto_delete": queue.auto_delete,
+        "exclusive": queue.owner.is_some(),
+        "arguments": json_of_arguments(&queue.arguments),
+        "node": node,
+        "state": "running",
+        "policy": effective.policy.as_deref().map(String::from),
+        "operator_policy": effective.operator_policy.as_deref().map(String::from),
+        "effective_policy_definition": effective.definition,
+    });
+    if let (Some(owner), Value::Object(shape)) = (call.app.directory.owner_of(queue), &mut shape) {
+        shape.insert("owner_pid_details".to_owned(), connection_details(&owner));
+    }
+    shape
+}
+
+/// A queue with what it holds.
+pub(super) fn counted_queue(call: &Call<'_>, queue: &Queue, counts: &QueueCounts) -> Value {
+    let shape = with(self::queue(call, queue), totals(call, counts));
+    with(
+        shape,
+        json!({
+            "consumers": counts.consumers,
+            "consumer_capacity": 0,
+            "consumer_utilisation": 0,
+            "message_bytes": counts.ready_bytes,
+            "message_bytes_ready": counts.ready_bytes,
+            "message_bytes_unacknowledged": 0,
+            "message_bytes_persistent": counts.ready_bytes,
+            "message_bytes_ram": 0,
+            "messages_ram": 0,
+            "messages_persistent": counts.ready,
+            "memory": 0,
+            "exclusive_consumer_tag": null,
+            "single_active_consumer_tag": null,
+            "head_message_timestamp": null,
+            "storage_version": 2,
+        }),
+    )
+}
+
+/// Where a connection is, beside other things.
+pub(super) fn connection_details(client: &polylogue_amqp_gateway::Presence) -> Value {
+    json!({
+        "name": client.ends.name(),
+        "peer_host": client.ends.peer.ip().to_canonical().to_string(),
+        "peer_port": client.ends.peer.port(),
+        "user": &*client.user,
+    })
+}
+
+/// The exchange that every virtual host has and nobody declared.
+pub(super) fn default_exchange(call: &Call<'_>, vhost: VhostId) -> Value {
+    json!({
+        "name": "",
+        "vhost": call.vhost_name(vhost),
+        "type": "direct",
+        "durable": true,
+        "auto_delete": false,
+        "internal": false,
+        "arguments": {},
+        "user_who_performed_action": "rmq-internal",
+    })
+}
+
+/// An exchange as declared.
+pub(super) fn exchange(call: &Call<'_>, exchange: &Exchange) -> Value {
+    let name = shown(&exchange.name);
+    let [policy, _] = call.view.world.matching(exchange.vhost, None, &name);
+    let mut shape = json!({
+        "name": name,
+        "vhost": call.vhost_name(exchange.vhost),
+        "type": exchange.kind.name(),
+        "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": json_of_arguments(&exchange.arguments),
+        "user_who_performed_action": "rmq-internal",
+    });
+    if let (Some(policy), Value::Object(shape)) = (policy, &mut shape) {
+        shape.insert("policy".to_owned(), Value::from(&*policy.name));
+    }
+    shape
+}
+
+/// What tells a binding from others between the same ends: its key, and a digest of its arguments.
+pub(super) fn properties_key(key: &str, arguments: &[Argument]) -> String {
+    match (key.is_empty(), arguments.is_empty()) {
+        (true, true) => "~".to_owned(),
+        (_, true) => encode(key),
+        (_, false) => format!("{}~{}", encode(key), arguments_digest(arguments)),
+    }
+}
+
+/// A binding.
+pub(super) fn binding(call: &Call<'_>, binding: &Binding) -> Option<Value> {
+    let routes = &call.view.routes;
+    let source = routes.exchange_by_id(binding.source)?;
+    let (kind, destination) = match binding.destination {
+        Destination::Queue(id) => ("queue", routes.queue_by_id(id)?.name.clone()),
+        Destination::Exchange(id) => ("exchange", routes.exchange_by_id(id)?.name.clone()),
+    };
+    let key = shown(&binding.key);
+    Some(json!({
+        "source": shown(&source.name),
+        "vhost": call.vhost_name(source.vhost),
+        "destination": shown(&destination),
+        "destination_type": kind,
+        "properties_key": properties_key(&key, &binding.arguments),
+        "routing_key": key,
+        "arguments": json_of_arguments(&binding.arguments),
+    }))
+}
+
+/// The binding that every queue has to the default exchange.
+pub(super) fn default_binding(call: &Call<'_>, queue: &Queue) -> Value {
+    json!({
+        "source": "",
+        "vhost": call.vhost_name(queue.vhost),
+        "destination": &*queue.name,
+        "destination_type": "queue",
+        "routing_key": &*queue.name,
+        "arguments": {},
+        "properties_key": properties_key(&queue.name, &[]),
+    })
+}
+
+/// A limit or two, where they are set.
+fn set_only(limits: &[(&str, Option<u64>)]) -> Value {
+    let set = limits.iter().filter_map(|(name, value)| Some(((*name).to_owned(), Value::from((*value)?))));
+    Value::Object(set.collect())
+}
+
+/// The limits of a user.
+pub(super) fn user_limits(user: &User) -> Value {
+    set_only(&[("max-connections", user.connections_max), ("max-channels", user.channels_max)])
+}
+
+/// The limits of a virtual host.
+pub(super) fn vhost_limits(vhost: &Vhost) -> Value {
+    set_only(&[("max-connections", vhost.connections_max), ("max-queues", vhost.queues_max)])
+}
+
+/// Texts as an array.
+pub(super) fn texts(texts: &[bytestring::ByteString]) -> Value {
+    texts.iter().map(|text| Value::from(&**text)).collect()
+}
+
+/// A user, without the password itself.
+pub(super) fn user(user: &User) -> Value {
+    json!({
+        "name": &*user.name,
+        "password_hash": user.password.to_base64(),
+        "hashing_algorithm": user.password.hashing.name(),
+        "tags": texts(&user.tags),
+        "limits": user_limits(user),
+    })
+}
+
+/// A virtual host.
+pub(super) fn vhost(call: &Call<'_>, vhost: &Vhost, counts: Option<&QueueCounts>) -> Value {
+    let mut metadata = if let Value::Object(map) = vhost.metadata.value() { map } else { Map::new() };
+    let kind = vhost.default_queue_type.map_or("classic", |kind| kind.name());
+    metadata.insert("description".to_owned(), Value::from(&*vhost.description));
+    metadata.insert("tags".to_owned(), texts(&vhost.tags));
+    metadata.insert("default_queue_type".to_owned(), Value::from(kind));
+    let shape = json!({
+        "name": &*vhost.name,
+        "description": &*vhost.description,
+        "tags": texts(&vhost.tags),
+        "default_queue_type": kind,
+        "metadata": metadata,
+        "tracing": vhost.tracing,
+        "protected_from_deletion": false,
+        "cluster_state": { call.app.node(): "running" },
+    });
+    match counts {
+        Some(counts) => with(shape, totals(call, counts)),
+        None => shape,
+    }
+}
+
+/// A policy or an operator policy.
+pub(super) fn policy(view: &View, policy: &Policy) -> Value {
+    json!({
+        "vhost": view.world.vhost_name(policy.vhost),
+        "name": &*policy.name,
+        "pattern": &**policy.pattern.text(),
+        "apply-to": policy.apply_to.name(),
+        "priority": policy.priority,
+        "definition": policy.keys(),
+    })
+}

@@ -1,0 +1,11 @@
+//! The API against a broker in memory, whose work is done while it is asked.
+
+mod access;
+mod clients;
+mod definitions;
+mod errors;
+mod messages;
+mod objects;
+mod server;
+
+use server::{Server, json_of};

@@ -1,0 +1,119 @@
+//! Who may do what.
+
+use super::Server;
+use axum::body::Body;
+use axum::http::Request as HttpRequest;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+
+/// A server with a user for each tag, of which none may do anything in `other`.
+fn server() -> Server {
+    let server = Server::start();
+    server.put("vhosts/other", &json!({}));
+    server.put("queues/other/hidden", &json!({}));
+    for tag in ["management", "policymaker", "monitoring", "administrator", "nobody"] {
+        server.put(&format!("users/{tag}"), &json!({"password": tag, "tags": tag}));
+        server.put(&format!("permissions/%2F/{tag}"), &json!({"configure": "^own", "write": ".*", "read": ".*"}));
+    }
+    server
+}
+
+#[test]
+fn nobody_gets_in_without_a_login_and_a_tag() {
+    let server = server();
+    let local = SocketAddr::from(([127, 0, 0, 1], 1));
+    let plain = |login: Option<&str>, from| {
+        let request = HttpRequest::builder().uri("/api/whoami");
+        let request = if let Some(login) = login { request.header("authorization", login) } else { request };
+        server.send(request.body(Body::empty()).unwrap(), from)
+    };
+    for login in
+        [None, Some("Basic"), Some("Basic !"), Some("Bearer x"), Some("Basic Z3Vlc3Q="), Some("Basic Z3Vlc3Q6eA==")]
+    {
+        let refused = plain(login, local);
+        assert_eq!(refused.failure(), (401, "not_authorized", "Login failed"), "{login:?}");
+        assert_eq!(refused.header("www-authenticate"), Some("Basic realm=\"RabbitMQ Management\""));
+    }
+    let guest = Some("Basic Z3Vlc3Q6Z3Vlc3Q=");
+    assert_eq!(plain(guest, local).status, 200);
+    assert_eq!(plain(guest, "[::ffff:127.0.0.1]:5".parse().unwrap()).status, 200);
+    let refused = plain(guest, SocketAddr::from(([10, 0, 0, 1], 1)));
+    assert_eq!(refused.failure(), (401, "not_authorised", "User can only log in via localhost"));
+    let refused = server.ask_as("nobody", "GET", "whoami", &Value::Null);
+    assert_eq!(refused.failure(), (401, "not_authorised", "Not management user"));
+}
+
+#[test]
+fn each_tag_opens_what_it_is_for() {
+    let server = server();
+    let status = |user: &str, method: &str, path: &str| {
+        let body = json!({"pattern": "x", "definition": {"max-length": 1}, "value": 1, "tags": ""});
+        server.ask_as(user, method, path, &if method == "GET" { Value::Null } else { body }).status
+    };
+    // management, policymaker, monitoring, administrator
+    for (method, path, expected) in [
+        ("GET", "overview", [200, 200, 200, 200]),
+        ("GET", "queues/%2F", [200, 200, 200, 200]),
+        ("GET", "queues/other", [401, 401, 200, 200]),
+        ("GET", "queues/other/hidden", [401, 401, 200, 200]),
+        ("GET", "vhosts/other", [401, 401, 200, 200]),
+        ("DELETE", "queues/other/none", [401, 401, 401, 404]),
+        ("GET", "nodes", [401, 401, 200, 200]),
+        ("GET", "health/checks/alarms", [401, 401, 200, 200]),
+        ("GET", "users", [401, 401, 401, 200]),
+        ("GET", "permissions", [401, 401, 401, 200]),
+        ("GET", "definitions", [401, 401, 401, 200]),
+        ("GET", "definitions/%2F", [401, 200, 401, 200]),
+        ("POST", "definitions/%2F", [401, 401, 401, 204]),
+        ("GET", "parameters", [401, 200, 401, 200]),
+        ("PUT", "policies/%2F/p", [401, 201, 401, 204]),
+        ("PUT", "policies/other/p", [401, 401, 401, 201]),
+        ("PUT", "operator-policies/%2F/p", [401, 401, 401, 201]),
+        ("PUT", "parameters/operator_policy/%2F/q", [401, 401, 401, 400]),
+        ("PUT", "global-parameters/g", [401, 201, 401, 204]),
+        ("PUT", "vhosts/new", [401, 401, 401, 201]),
+        ("PUT", "vhost-limits/%2F/max-queues", [401, 401, 401, 204]),
+        ("DELETE", "users/none", [401, 401, 401, 404]),
+        ("GET", "feature-flags", [401, 401, 401, 200]),
+    ] {
+        for (user, expected) in ["management", "policymaker", "monitoring", "administrator"].into_iter().zip(expected) {
+            assert_eq!(status(user, method, path), expected, "{user} {method} {path}");
+        }
+    }
+}
+
+#[test]
+fn lists_show_what_one_may_see() {
+    let server = server();
+    server.put("queues/%2F/mine", &json!({}));
+    let count = |user: &str, path: &str| server.ask_as(user, "GET", path, &Value::Null).body.as_array().unwrap().len();
+    for (path, expected) in [("queues", [1, 1, 1, 2]), ("vhosts", [1, 1, 2, 2]), ("exchanges", [7, 7, 7, 14])] {
+        for (user, expected) in ["management", "policymaker", "monitoring", "administrator"].into_iter().zip(expected) {
+            assert_eq!(count(user, path), expected, "{user} {path}");
+        }
+    }
+    let total =
+        |user: &str| server.ask_as(user, "GET", "overview", &Value::Null).body["object_totals"]["queues"].clone();
+    assert_eq!((total("management"), total("monitoring")), (json!(1), json!(2)));
+}
+
+#[test]
+fn declarations_go_by_permissions_in_the_virtual_host() {
+    let server = server();
+    let put = |user: &str, path: &str| server.ask_as(user, "PUT", path, &json!({"durable": true}));
+    assert_eq!(put("management", "queues/%2F/own").status, 201);
+    assert_eq!(put("management", "queues/%2F/foreign").failure(), (401, "not_authorised", "Access refused."));
+    assert_eq!(put("management", "exchanges/%2F/foreign").status, 401);
+    // an administrator without permissions sees everything, and changes nothing
+    let refused = put("administrator", "queues/other/own");
+    assert_eq!(refused.failure(), (401, "not_authorised", "Access refused."));
+    server.put("permissions/%2F/management", &json!({"configure": ".*", "write": "^$", "read": "^$"}));
+    let get = json!({"ackmode": "ack_requeue_true", "count": 1, "encoding": "auto"});
+    let refused = server.ask_as("management", "POST", "queues/%2F/own/get", &get);
+    let reason = "ACCESS_REFUSED - read access to queue 'own' in vhost '/' refused for user 'management'";
+    assert_eq!(refused.failure(), (401, "not_authorised", reason));
+    let message = json!({"properties": {}, "routing_key": "own", "payload": "x", "payload_encoding": "string"});
+    let refused = server.ask_as("management", "POST", "exchanges/%2F/amq.default/publish", &message);
+    let reason = "ACCESS_REFUSED - write access to exchange 'amq.default' in vhost '/' refused for user 'management'";
+    assert_eq!(refused.failure(), (401, "not_authorised", reason));
+}

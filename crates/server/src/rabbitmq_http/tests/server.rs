@@ -1,0 +1,207 @@
+//! A broker on a simulated disk, and requests to the API without a socket.
+
+use crate::handle::{BrokerHandle, BrokerStatus, PartitionStatus, ReplySink, SessionId};
+use crate::net::{AnswerGauge, Connections, Lanes, NetMetrics, OutputGauge, Shared};
+use crate::rabbitmq_http::{From, Management, router};
+use axum::body::Body;
+use axum::http::{HeaderMap, Request as HttpRequest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use polylogue_amqp_gateway::{AmqpMachine, Directory};
+use polylogue_amqp_model::Limits;
+use polylogue_api::{Catalog, MachineId, Now, Request, StateMachine, Token};
+use polylogue_broker::{Broker, BrokerConfig};
+use polylogue_env::Env;
+use polylogue_env::sim::SimWorld;
+use polylogue_replicate::Work;
+use polylogue_types::PartitionId;
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// A broker that does its work when it is asked.
+#[derive(Debug)]
+struct Stepped(Broker);
+
+impl Stepped {
+    fn drive(&self) {
+        self.0.tick();
+        loop {
+            let mut did = self.0.log_step(Work::Write);
+            did |= self.0.log_step(Work::Flush);
+            did |= self.0.read_step();
+            did |= self.0.background_step();
+            if !did {
+                return;
+            }
+        }
+    }
+}
+
+impl BrokerHandle for Stepped {
+    fn new_session(&self) -> SessionId {
+        self.0.new_session()
+    }
+
+    fn submit(&self, from: &Arc<dyn ReplySink>, session: SessionId, token: Token, request: Request) {
+        self.0.submit(from, session, token, request);
+        self.drive();
+    }
+
+    fn session_gone(&self, session: SessionId) {
+        self.0.session_gone(session);
+    }
+
+    fn catalog(&self) -> Arc<dyn Catalog> {
+        self.0.catalog()
+    }
+
+    fn now(&self) -> Now {
+        self.0.now()
+    }
+
+    fn partition_status(&self, id: PartitionId) -> Option<PartitionStatus> {
+        self.0.partition_status(id)
+    }
+
+    fn status(&self) -> BrokerStatus {
+        BrokerStatus::default()
+    }
+}
+
+/// What was answered.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) status: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Value,
+}
+
+impl Answered {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// Status, `error` and `reason`.
+    pub(super) fn failure(&self) -> (u16, &str, &str) {
+        let text = |key: &str| self.body.get(key).and_then(Value::as_str).unwrap_or_default();
+        (self.status, text("error"), text("reason"))
+    }
+}
+
+/// The fields of an object that are named.
+pub(super) fn json_of(value: &Value, fields: &[&str]) -> Value {
+    let one = |field: &&str| ((*field).to_owned(), value.get(*field).cloned().unwrap_or(Value::Null));
+    Value::Object(fields.iter().map(one).collect())
+}
+
+/// The API and the broker behind it.
+pub(super) struct Server {
+    pub(super) broker: Arc<dyn BrokerHandle>,
+    pub(super) directory: Arc<Directory>,
+    pub(super) management: Arc<Management>,
+    runtime: tokio::runtime::Runtime,
+    _world: SimWorld,
+}
+
+impl Server {
+    pub(super) fn start() -> Server {
+        let world = SimWorld::new(7);
+        let env: Env = world.env();
+        let mut config = BrokerConfig::new("/data".into());
+        config.journal_file_bytes = 1 << 20;
+        config.disk_reserve_bytes = 0;
+        let machine = AmqpMachine::new(Limits::default());
+        let directory = machine.directory();
+        let machine: Box<dyn StateMachine> = Box::new(machine);
+        let broker = Broker::open(env.clone(), config, BTreeMap::from([(MachineId::Amqp, machine)])).unwrap();
+        let broker = Stepped(broker);
+        // The first user and virtual host are there once the broker has had time.
+        broker.drive();
+        let broker: Arc<dyn BrokerHandle> = Arc::new(broker);
+        let net = Arc::new(Shared {
+            broker: broker.clone(),
+            lanes: Lanes::new(1 << 20, 8),
+            output: OutputGauge::new(1 << 20),
+            answers: AnswerGauge::new(1 << 20),
+            write_stall_ms_max: 1_000,
+            metrics: NetMetrics::register(&mut Registry::default(), &["amqp"]),
+            connections: Connections::default(),
+        });
+        let listener = |protocol: &str, bound: &str| crate::api::ListenerStatus {
+            protocol: protocol.to_owned(),
+            bound: bound.to_owned(),
+            advertised: None,
+        };
+        let listeners = vec![listener("amqp", "127.0.0.1:5672"), listener("rabbitmq-http", "127.0.0.1:15672")];
+        let rng = env.rng.clone();
+        let management = Management::new(broker.clone(), directory.clone(), Arc::default(), net, listeners, rng);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Server { broker, directory, management: Arc::new(management), runtime, _world: world }
+    }
+
+    /// Makes a change, and nothing of what should follow it.
+    pub(super) fn change(&self, command: polylogue_amqp_model::Command) {
+        self.runtime.block_on(crate::rabbitmq_http::ask::change(&self.management, command)).unwrap();
+    }
+
+    /// What a start does.
+    pub(super) fn make_topics(&self) {
+        self.runtime.block_on(crate::rabbitmq_http::make_topics(&self.management)).unwrap();
+    }
+
+    /// A request of anybody from anywhere.
+    pub(super) fn send(&self, request: HttpRequest<Body>, from: SocketAddr) -> Answered {
+        let mut request = request;
+        request.extensions_mut().insert(From(from));
+        self.runtime.block_on(async {
+            let service = TowerToHyperService::new(router(self.management.clone()));
+            let response = service.call(request).await.unwrap();
+            let (head, body) = response.into_parts();
+            let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+            let body = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() };
+            Answered { status: head.status.as_u16(), headers: head.headers, body }
+        })
+    }
+
+    /// A request of a user whose password is the name.
+    pub(super) fn ask_as(&self, user: &str, method: &str, path: &str, body: &Value) -> Answered {
+        let login = format!("Basic {}", STANDARD.encode(format!("{user}:{user}")));
+        let request = HttpRequest::builder().method(method).uri(format!("/api/{path}")).header("authorization", login);
+        let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+        self.send(request.body(body).unwrap(), SocketAddr::from(([127, 0, 0, 1], 50_000)))
+    }
+
+    /// A request of the first user.
+    pub(super) fn ask(&self, method: &str, path: &str, body: &Value) -> Answered {
+        self.ask_as("guest", method, path, body)
+    }
+
+    /// What is at a path, which must be there.
+    pub(super) fn get(&self, path: &str) -> Value {
+        let answered = self.ask("GET", path, &Value::Null);
+        assert_eq!(answered.status, 200, "{path}: {answered:?}");
+        answered.body
+    }
+
+    /// Puts something there; gives the status, which must be one of success.
+    pub(super) fn put(&self, path: &str, body: &Value) -> u16 {
+        let answered = self.ask("PUT", path, body);
+        assert!(answered.status < 300, "{path}: {answered:?}");
+        answered.status
+    }
+
+    pub(super) fn post(&self, path: &str, body: &Value) -> Answered {
+        let answered = self.ask("POST", path, body);
+        assert!(answered.status < 300, "{path}: {answered:?}");
+        answered
+    }
+
+    pub(super) fn delete(&self, path: &str) -> u16 {
+        self.ask("DELETE", path, &Value::Null).status
+    }
+}
