@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Reads that may wait for a thread; beyond it the caller is told to come back. A session has at most one read in
-/// work, so that this is a bound on sessions that read cold data at the same time.
+/// work, and one response whose bytes are fetched, so that this is a bound on sessions that read cold data at the same time.
 pub(crate) const READS_WAITING_MAX: usize = 16_384;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -33,7 +33,7 @@ pub(crate) struct Readers {
 
 impl fmt::Debug for Readers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Readers").field("waiting", &self.shared.queue.lock().jobs.len()).finish_non_exhaustive()
+        f.debug_struct("Readers").field("waiting", &self.waiting()).finish_non_exhaustive()
     }
 }
 
@@ -58,6 +58,11 @@ impl Readers {
         drop(queue);
         self.shared.wake.notify_one();
         Ok(())
+    }
+
+    /// Jobs that wait for a thread.
+    pub(crate) fn waiting(&self) -> usize {
+        self.shared.queue.lock().jobs.len()
     }
 
     /// Runs one waiting job on the caller's thread.

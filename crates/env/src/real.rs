@@ -21,6 +21,10 @@ const BEHIND_NICE: i32 = 5;
 /// `st_blocks` counts these, whatever the file system's own block is. Bytes.
 const STAT_BLOCK_BYTES: u64 = 512;
 
+/// What is asked of the disk at a time by [`RangeSource::fetch`]. Beside reads of 128 KiB, 200 MB of them a second, writes of a
+/// journal took what they take alone; beside those of a MiB and more several times that (docs/performance.md). Bytes.
+const FETCH_PIECE_BYTES: u64 = 128 << 10;
+
 /// The file system of this machine.
 #[derive(Debug, Default)]
 pub struct RealDisk {}
@@ -140,6 +144,45 @@ fn read_pages(direct: &File, into: &mut [u8], position: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether all pages of a range are in the page cache. Where the system cannot be asked for all of them the last one stands for
+/// the others; where it cannot be asked at all, they are taken to be there.
+fn is_cached(file: &File, position: u64, len: u32) -> bool {
+    static PAGE_BYTES: OnceLock<u64> = OnceLock::new();
+    let Some(last) = len.checked_sub(1).map(|rest| position.saturating_add(u64::from(rest))) else { return true };
+    match sys::cached_pages(file, position, len) {
+        Ok(found) => {
+            let page = *PAGE_BYTES.get_or_init(sys::page_bytes);
+            found > last / page - position / page
+        }
+        Err(_) => !matches!(sys::read_at_once(file, last), Err(e) if e.kind() == io::ErrorKind::WouldBlock),
+    }
+}
+
+/// Brings a range into the page cache, piece by piece: one is waited for while the next one is on its way. The system's own
+/// reading ahead asks for much more at a time (8 MiB where that is how the disk is set up), and everybody's writes wait behind it.
+fn fetch_pages(file: &File, position: u64, len: u32) -> io::Result<()> {
+    let end = position.saturating_add(u64::from(len));
+    // Pieces begin at multiples of their length, so that ranges that follow each other do not ask for the same one twice.
+    let piece = |at: u64| (at / FETCH_PIECE_BYTES + 1).saturating_mul(FETCH_PIECE_BYTES).min(end);
+    let begin = |from: u64| sys::begin_reading(file, from, u32::try_from(piece(from) - from).unwrap_or(u32::MAX));
+    let mut at = position;
+    if at < end {
+        begin(at);
+    }
+    while at < end {
+        let next = piece(at);
+        if next < end {
+            begin(next);
+        }
+        // Pages of a piece come together: the last one is there when all are.
+        if file.read_at(&mut [0], next - 1)? == 0 {
+            break;
+        }
+        at = next;
+    }
+    Ok(())
+}
+
 /// "cannot open /x/y: Permission denied (os error 13)".
 fn on_path(error: io::Error, what: &str, path: &Path) -> io::Error {
     annotate(error, format!("cannot {what} {}", path.display()))
@@ -180,6 +223,14 @@ impl RangeSource for RealFile {
         };
         let len = into.len();
         read_pages(direct, into, position).map_err(|e| self.say(e, &format!("read {len} bytes at {position} of")))
+    }
+
+    fn is_in_memory(&self, position: u64, len: u32) -> bool {
+        is_cached(&self.file, position, len)
+    }
+
+    fn fetch(&self, position: u64, len: u32) -> io::Result<()> {
+        fetch_pages(&self.file, position, len).map_err(|e| self.say(e, &format!("read {len} bytes at {position} of")))
     }
 
     fn raw_fd(&self) -> Option<i32> {
@@ -325,5 +376,29 @@ impl Fatal for ExitOnFatal {
 
     fn is_fatal(&self) -> bool {
         self.called.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the system can say what is in its page cache, it has to be understood. A file that was only made longer is not there.
+    #[test]
+    fn what_was_never_read_is_not_in_memory() {
+        let path = std::env::temp_dir().join(format!("polylogue-cached-{}", std::process::id()));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        RealDisk::default().remove(&path).unwrap();
+        file.set_len(2 << 20).unwrap();
+        let page = sys::page_bytes();
+        file.write_all_at(&[1], 10 * page).unwrap();
+        if sys::cached_pages(&file, 0, 1).is_err() {
+            return;
+        }
+        let is_cached = |position, len| is_cached(&file, position, len);
+        assert!(is_cached(10 * page, page as u32) && is_cached(11 * page - 1, 1));
+        assert!(!is_cached(10 * page, page as u32 + 1) && !is_cached(10 * page - 1, 2));
+        assert!(!is_cached(0, 1) && !is_cached(1 << 20, 1 << 20));
+        assert!(is_cached(0, 0), "nothing is always there");
     }
 }

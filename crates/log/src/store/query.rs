@@ -21,6 +21,8 @@ use std::sync::Arc;
 
 /// Pieces in which blocks are read to be verified. Bytes, unless one block alone is larger.
 const VERIFY_PIECE_BYTES: usize = 1 << 20;
+/// The least that is fetched from the disk: small entries are read one after the other, and not each of them is to wait. Bytes.
+const FETCH_BYTES_MIN: u32 = 32 << 10;
 /// A guard: no question needs this many pieces from the disk.
 const LOADS_PER_QUESTION_MAX: usize = 4096;
 
@@ -475,9 +477,16 @@ impl Shared {
     }
 }
 
-/// Reads a range. Its length comes from verified indexes.
+/// Reads a range. Its length comes from verified indexes. What is not in memory is fetched before in pieces that the journal's
+/// writes get past; the system's own reading ahead would take much at a time.
 pub(super) fn read(range: &FileRange) -> Result<Bytes> {
-    read_by(range, |into, position| range.source.read_exact_at(into, position))
+    read_by(range, |into, position| {
+        if !range.source.is_in_memory(position, range.len) {
+            // What goes wrong here goes wrong again below, and is said there.
+            let _ = range.source.fetch(position, range.len.max(FETCH_BYTES_MIN));
+        }
+        range.source.read_exact_at(into, position)
+    })
 }
 
 /// As [`read`], of what goes elsewhere now: readers will not find it here again.

@@ -15,13 +15,15 @@ pub(crate) enum Mail {
     Event(Event),
     /// The memory that was asked for.
     Permit(Permit),
+    /// The bytes of files that were to be fetched are in memory, or will not be.
+    Fetched,
     /// The server stops: finish what is in work and close.
     Stop,
 }
 
 /// A connection's mailbox. Any thread may put something in, and only one task takes it out.
 ///
-/// Bounded by what the connection asked for: a reply for each request, an event for each watch, one permit, one stop.
+/// Bounded by what the connection asked for: a reply for each request, an event for each watch, one permit, one fetch, one stop.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     mail: Mutex<VecDeque<Mail>>,
