@@ -73,12 +73,14 @@ impl Readers {
 
     /// Ends the threads; jobs that wait are dropped.
     pub(crate) fn stop(&self) {
-        {
+        let waiting = {
             let mut queue = self.shared.queue.lock();
             queue.stopped = true;
-            queue.jobs.clear();
-        }
+            std::mem::take(&mut queue.jobs)
+        };
         self.shared.wake.notify_all();
+        // A job may say when it is dropped: not under the lock.
+        drop(waiting);
         for thread in std::mem::take(&mut *self.threads.lock()) {
             thread.join();
         }

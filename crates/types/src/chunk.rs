@@ -31,7 +31,7 @@ pub trait RangeSource: Send + Sync + fmt::Debug {
     }
 
     /// Waits until these bytes have been brought into memory, where they stay as long as the system has room. The disk is asked
-    /// for small pieces, few at a time, so that whatever else it has to do gets its turn in between. What lies behind the end
+    /// for small pieces, one at a time, so that whatever else it has to do gets its turn in between. What lies behind the end
     /// of the file is no error, and nothing is done where there is nothing to wait for.
     ///
     /// # Errors

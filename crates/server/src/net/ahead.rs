@@ -66,7 +66,7 @@ impl Ahead {
     }
 
     /// The ranges to be fetched next, in the order in which they are sent; none when nothing is needed or enough is on its way.
-    pub(super) fn to_fetch<'a>(&mut self, chunks: impl IntoIterator<Item = &'a Chunk>) -> Vec<FileRange> {
+    pub(super) fn next_fetch<'a>(&mut self, chunks: impl IntoIterator<Item = &'a Chunk>) -> Vec<FileRange> {
         if !self.cold || self.asked > 0 || self.ready > FETCH_BYTES {
             return Vec::new();
         }
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(ahead.ready(first(&chunks)), STEP);
         ahead.on_sent(STEP - 1);
         assert_eq!(ahead.ready(first(&chunks)), 1, "the rest of the step");
-        assert!(ahead.to_fetch(&chunks).is_empty());
+        assert!(ahead.next_fetch(&chunks).is_empty());
     }
 
     #[test]
@@ -201,21 +201,21 @@ mod tests {
         let (_, chunks) = file(0, &[100, FETCH_BYTES, 5 * FETCH_BYTES]);
         let mut ahead = Ahead::default();
         assert_eq!(ahead.ready(first(&chunks)), 0);
-        let ranges = ahead.to_fetch(&chunks);
+        let ranges = ahead.next_fetch(&chunks);
         assert_eq!(places(&ranges), [(0, 100), (100, FETCH_BYTES - 100)]);
-        assert!(ahead.to_fetch(&chunks).is_empty(), "one at a time");
+        assert!(ahead.next_fetch(&chunks).is_empty(), "one at a time");
         assert_eq!(ahead.ready(first(&chunks)), 0, "it is not there yet");
         ahead.on_fetched();
         assert_eq!(ahead.ready(first(&chunks)), FETCH_BYTES, "is not asked about again");
-        let next = ahead.to_fetch(&chunks);
+        let next = ahead.next_fetch(&chunks);
         assert_eq!(places(&next), [(FETCH_BYTES, 100), (FETCH_BYTES + 100, FETCH_BYTES - 100)]);
         ahead.on_fetched();
-        assert!(ahead.to_fetch(&chunks).is_empty(), "twice as much is enough");
+        assert!(ahead.next_fetch(&chunks).is_empty(), "twice as much is enough");
         ahead.on_sent(FETCH_BYTES);
-        assert_eq!(places(&ahead.to_fetch(&chunks[2..])), [(100 + FETCH_BYTES, FETCH_BYTES)]);
+        assert_eq!(places(&ahead.next_fetch(&chunks[2..])), [(100 + FETCH_BYTES, FETCH_BYTES)]);
         ahead.on_end();
         ahead.on_fetched();
-        assert!(ahead.to_fetch(&chunks).is_empty(), "a new response is asked about first");
+        assert!(ahead.next_fetch(&chunks).is_empty(), "a new response is asked about first");
     }
 
     #[test]
@@ -223,10 +223,10 @@ mod tests {
         let (source, chunks) = file(0, &[5 * FETCH_BYTES]);
         let mut ahead = Ahead::default();
         ahead.ready(first(&chunks));
-        assert_eq!(ahead.to_fetch(&chunks).len(), 1);
+        assert_eq!(ahead.next_fetch(&chunks).len(), 1);
         ahead.on_fetched();
         *source.0.lock() = u64::MAX;
-        assert!(ahead.to_fetch(&chunks).is_empty());
+        assert!(ahead.next_fetch(&chunks).is_empty());
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
         let (_, chunks) = file(0, &[1; 1_000]);
         let mut ahead = Ahead::default();
         ahead.ready(first(&chunks));
-        assert_eq!(ahead.to_fetch(&chunks).len(), FETCH_RANGES_MAX);
+        assert_eq!(ahead.next_fetch(&chunks).len(), FETCH_RANGES_MAX);
         ahead.on_fetched();
         assert_eq!(ahead.ready(first(&chunks)), FETCH_RANGES_MAX);
         ahead.on_blocked();

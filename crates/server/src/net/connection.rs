@@ -383,7 +383,7 @@ impl<P: Protocol> Connection<P> {
 
     /// Has what is to be sent next, and lies on the disk, brought into memory on a reader's thread.
     fn fetch(&mut self) {
-        let ranges = self.output.to_fetch();
+        let ranges = self.output.next_fetch();
         if ranges.is_empty() {
             return;
         }

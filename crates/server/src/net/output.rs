@@ -183,8 +183,8 @@ impl Output {
     }
 
     /// What is to be fetched from the disk now; the caller says [`Output::on_fetched`] when that has been tried.
-    pub(super) fn to_fetch(&mut self) -> Vec<FileRange> {
-        self.ahead.to_fetch(&self.chunks)
+    pub(super) fn next_fetch(&mut self) -> Vec<FileRange> {
+        self.ahead.next_fetch(&self.chunks)
     }
 
     /// What was to be fetched is in memory, or will not be. Whether it was waited for.
