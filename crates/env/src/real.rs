@@ -34,7 +34,7 @@ impl Disk for RealDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         if mode == OpenMode::Direct {
             let file = open_direct(path).map_err(|e| on_path(e, "open", path))?;
-            return Ok(Arc::new(RealFile { file, path: path.to_owned(), once: OnceLock::new() }));
+            return Ok(Arc::new(RealFile::new(file, path)));
         }
         let mut options = OpenOptions::new();
         options.read(true);
@@ -50,7 +50,7 @@ impl Disk for RealDisk {
             OpenMode::Read | OpenMode::Direct => "open",
         };
         let file = options.open(path).map_err(|e| on_path(e, what, path))?;
-        Ok(Arc::new(RealFile { file, path: path.to_owned(), once: OnceLock::new() }))
+        Ok(Arc::new(RealFile::new(file, path)))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -145,18 +145,13 @@ fn read_pages(direct: &File, into: &mut [u8], position: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether all pages of a range are in the page cache. Where the system cannot be asked for all of them the last one stands for
-/// the others; where it cannot be asked at all, they are taken to be there.
-fn is_cached(file: &File, position: u64, len: u32) -> bool {
+/// Whether all pages of a range are in the page cache. `None` where the system cannot be asked for all of them.
+fn is_cached(file: &File, position: u64, len: u32) -> Option<bool> {
     static PAGE_BYTES: OnceLock<u64> = OnceLock::new();
-    let Some(last) = len.checked_sub(1).map(|rest| position.saturating_add(u64::from(rest))) else { return true };
-    match sys::cached_pages(file, position, len) {
-        Ok(found) => {
-            let page = *PAGE_BYTES.get_or_init(sys::page_bytes);
-            found > last / page - position / page
-        }
-        Err(_) => !matches!(sys::read_at_once(file, last), Err(e) if e.kind() == io::ErrorKind::WouldBlock),
-    }
+    let Some(rest) = len.checked_sub(1) else { return Some(true) };
+    let found = sys::cached_pages(file, position, len).ok()?;
+    let page = *PAGE_BYTES.get_or_init(sys::page_bytes);
+    Some(found > position.saturating_add(u64::from(rest)) / page - position / page)
 }
 
 /// Brings a range into the page cache, one piece after the other. The system's own reading ahead asks for much more at a time (8 MiB
@@ -197,9 +192,15 @@ struct RealFile {
     path: PathBuf,
     /// Reads past the page cache; made when it is wanted, `None` inside where there is no such thing.
     once: OnceLock<Option<File>>,
+    /// The system does not show which of its pages are in the page cache.
+    hidden: AtomicBool,
 }
 
 impl RealFile {
+    fn new(file: File, path: &Path) -> RealFile {
+        RealFile { file, path: path.to_owned(), once: OnceLock::new(), hidden: AtomicBool::new(false) }
+    }
+
     fn say(&self, error: io::Error, what: &str) -> io::Error {
         on_path(error, what, &self.path)
     }
@@ -220,11 +221,22 @@ impl RangeSource for RealFile {
     }
 
     fn is_in_memory(&self, position: u64, len: u32) -> bool {
-        is_cached(&self.file, position, len)
+        let shown = if self.hidden.load(Ordering::Relaxed) { None } else { is_cached(&self.file, position, len) };
+        shown.unwrap_or_else(|| {
+            // The last page stands for the others; where nothing can be asked at all, all are taken to be there.
+            let last = position.saturating_add(u64::from(len)).saturating_sub(1);
+            !matches!(sys::read_at_once(&self.file, last), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+        })
     }
 
     fn fetch(&self, position: u64, len: u32) -> io::Result<()> {
-        fetch_pages(&self.file, position, len).map_err(|e| self.say(e, &format!("read {len} bytes at {position} of")))
+        fetch_pages(&self.file, position, len)
+            .map_err(|e| self.say(e, &format!("read {len} bytes at {position} of")))?;
+        // Files of an overlay have their pages elsewhere: none is shown here, now or ever.
+        if len > 0 && matches!(sys::cached_pages(&self.file, position, len), Ok(0)) {
+            self.hidden.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn raw_fd(&self) -> Option<i32> {
@@ -386,13 +398,17 @@ mod tests {
         file.set_len(2 << 20).unwrap();
         let page = sys::page_bytes();
         file.write_all_at(&[1], 10 * page).unwrap();
-        if sys::cached_pages(&file, 0, 1).is_err() {
+        if sys::cached_pages(&file, 10 * page, 1).unwrap_or(0) == 0 {
             return;
         }
-        let is_cached = |position, len| is_cached(&file, position, len);
+        let file = RealFile::new(file, &path);
+        let is_cached = |position, len| file.is_in_memory(position, len);
         assert!(is_cached(10 * page, page as u32) && is_cached(11 * page - 1, 1));
         assert!(!is_cached(10 * page, page as u32 + 1) && !is_cached(10 * page - 1, 2));
         assert!(!is_cached(0, 1) && !is_cached(1 << 20, 1 << 20));
         assert!(is_cached(0, 0), "nothing is always there");
+        // As with a file of an overlay, nothing shows after this was fetched.
+        file.fetch(2 << 20, 1).unwrap();
+        assert!(file.hidden.load(Ordering::Relaxed) && is_cached(10 * page, 1), "it is asked for in another way");
     }
 }
