@@ -502,3 +502,42 @@ fn read_by(range: &FileRange, by: impl FnOnce(&mut [u8], u64) -> std::io::Result
     })?;
     Ok(Bytes::from(bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+    use std::io;
+
+    /// A file of zeros, in memory as far as it was fetched.
+    #[derive(Debug, Default)]
+    struct OnDisk(Mutex<Vec<Range<u64>>>);
+
+    impl RangeSource for OnDisk {
+        fn read_exact_at(&self, into: &mut [u8], position: u64) -> io::Result<()> {
+            assert!(self.is_in_memory(position, into.len() as u32), "the system would read ahead");
+            Ok(())
+        }
+
+        fn is_in_memory(&self, position: u64, len: u32) -> bool {
+            self.0.lock().iter().any(|range| range.start <= position && position + u64::from(len) <= range.end)
+        }
+
+        fn fetch(&self, position: u64, len: u32) -> io::Result<()> {
+            self.0.lock().push(position..position + u64::from(len));
+            Ok(())
+        }
+
+        fn raw_fd(&self) -> Option<i32> {
+            None
+        }
+    }
+
+    #[test]
+    fn what_is_read_is_fetched_before_and_small_reads_bring_their_neighbours() {
+        let source = Arc::new(OnDisk::default());
+        let read = |position, len| read(&FileRange { source: source.clone(), position, len }).unwrap().len();
+        assert_eq!((read(1_000, 10), read(1_010, 1_000), read(1, 1_000_000)), (10, 1_000, 1_000_000));
+        assert_eq!(*source.0.lock(), [1_000..1_000 + u64::from(FETCH_BYTES_MIN), 1..1_000_001]);
+    }
+}
