@@ -26,8 +26,9 @@ const STAT_BLOCK_BYTES: u64 = 512;
 /// what the system reads ahead (docs/performance.md). Bytes.
 const FETCH_PIECE_BYTES: u64 = 128 << 10;
 
-/// When nothing was written for so long, nobody is there whom a read could hold up. Milliseconds.
-const QUIET_MS: u64 = 1_000;
+/// Where less is written in a second and the one before, hardly anybody is there whom a read could hold up: a broker that only serves
+/// readers still writes its own marks now and then. Writes.
+const QUIET_WRITES: u64 = 30;
 
 /// The file system of this machine.
 #[derive(Debug, Default)]
@@ -35,25 +36,37 @@ pub struct RealDisk {
     writes: Arc<Writes>,
 }
 
-/// When something was written last, to any file of a disk.
+/// How much is written at present, to all files of a disk. Threads that come at the same time may count a write too few.
 #[derive(Debug, Default)]
 struct Writes {
     clock: RealClock,
-    /// Milliseconds of `clock`.
-    last_ms: AtomicU64,
+    /// The second in which the last write was, of `clock`.
+    second: AtomicU64,
+    /// Writes in it.
+    count: AtomicU64,
+    /// Writes in the second before.
+    before: AtomicU64,
 }
 
 impl Writes {
-    fn now_ms(&self) -> u64 {
-        self.clock.monotonic_ns() / 1_000_000
-    }
-
     fn note(&self) {
-        self.last_ms.store(self.now_ms(), Ordering::Relaxed);
+        let second = self.clock.monotonic_ns() / 1_000_000_000;
+        let last = self.second.load(Ordering::Relaxed);
+        if second > last && self.second.swap(second, Ordering::Relaxed) == last {
+            let count = self.count.swap(0, Ordering::Relaxed);
+            self.before.store(if second == last + 1 { count } else { 0 }, Ordering::Relaxed);
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn are_quiet(&self) -> bool {
-        self.now_ms().saturating_sub(self.last_ms.load(Ordering::Relaxed)) >= QUIET_MS
+    fn are_quiet(&self, second: u64) -> bool {
+        let count = self.count.load(Ordering::Relaxed);
+        let lately = match second.saturating_sub(self.second.load(Ordering::Relaxed)) {
+            0 => count + self.before.load(Ordering::Relaxed),
+            1 => count,
+            _ => 0,
+        };
+        lately < QUIET_WRITES
     }
 }
 
@@ -183,7 +196,7 @@ fn is_cached(file: &File, position: u64, len: u32) -> Option<bool> {
 
 /// Brings a range into the page cache, one piece after the other. The system's own reading ahead asks for much more at a time (8 MiB
 /// where that is how the disk is set up), and everybody's writes wait behind it; so it is passed by as long as somebody writes. When
-/// nobody does it is the better way: it makes larger pages, which cost less to bring in and to send.
+/// hardly anybody does it is the better way: it makes larger pages, which cost less to bring in and to send.
 fn fetch_pages(file: &File, position: u64, len: u32, gently: bool) -> io::Result<()> {
     let end = position.saturating_add(u64::from(len));
     let mut passed = if gently { Vec::new() } else { vec![0; (FETCH_PIECE_BYTES as usize).min(len as usize)] };
@@ -268,7 +281,7 @@ impl RangeSource for RealFile {
     }
 
     fn fetch(&self, position: u64, len: u32) -> io::Result<()> {
-        let gently = !self.writes.are_quiet();
+        let gently = !self.writes.are_quiet(self.writes.clock.monotonic_ns() / 1_000_000_000);
         fetch_pages(&self.file, position, len, gently)
             .map_err(|e| self.say(e, &format!("read {len} bytes at {position} of")))?;
         // Files of an overlay have their pages elsewhere: none is shown here, now or ever.
@@ -292,7 +305,6 @@ impl DiskFile for RealFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.writes.note();
         self.file.sync_data().map_err(|e| self.say(e, "flush"))
     }
 
@@ -458,13 +470,16 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_quiet_when_nothing_was_written_for_a_while() {
+    fn a_disk_is_quiet_when_little_is_written() {
         let writes = Writes::default();
-        writes.note();
-        assert!(!writes.are_quiet());
-        let since = std::time::Duration::from_millis(QUIET_MS);
-        let Some(start) = writes.clock.start.checked_sub(since) else { return };
-        let later = Writes { clock: RealClock { start }, last_ms: AtomicU64::new(0) };
-        assert!(later.are_quiet());
+        let second = || writes.second.load(Ordering::Relaxed);
+        for _ in 1..QUIET_WRITES {
+            writes.note();
+        }
+        assert!(writes.are_quiet(second()));
+        for _ in 0..2 * QUIET_WRITES {
+            writes.note();
+        }
+        assert!(!writes.are_quiet(second()) && !writes.are_quiet(second() + 1) && writes.are_quiet(second() + 2));
     }
 }
