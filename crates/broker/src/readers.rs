@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Reads that may wait for a thread; beyond it the caller is told to come back. A session has at most one read in
-/// work, so that this is a bound on sessions that read cold data at the same time.
+/// work, and one response whose bytes are fetched, so that this is a bound on sessions that read cold data at the same time.
 pub(crate) const READS_WAITING_MAX: usize = 16_384;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -33,7 +33,7 @@ pub(crate) struct Readers {
 
 impl fmt::Debug for Readers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Readers").field("waiting", &self.shared.queue.lock().jobs.len()).finish_non_exhaustive()
+        f.debug_struct("Readers").field("waiting", &self.waiting()).finish_non_exhaustive()
     }
 }
 
@@ -60,6 +60,11 @@ impl Readers {
         Ok(())
     }
 
+    /// Jobs that wait for a thread.
+    pub(crate) fn waiting(&self) -> usize {
+        self.shared.queue.lock().jobs.len()
+    }
+
     /// Runs one waiting job on the caller's thread.
     pub(crate) fn step(&self) -> bool {
         let job = self.shared.queue.lock().jobs.pop_front();
@@ -68,12 +73,14 @@ impl Readers {
 
     /// Ends the threads; jobs that wait are dropped.
     pub(crate) fn stop(&self) {
-        {
+        let waiting = {
             let mut queue = self.shared.queue.lock();
             queue.stopped = true;
-            queue.jobs.clear();
-        }
+            std::mem::take(&mut queue.jobs)
+        };
         self.shared.wake.notify_all();
+        // A job may say when it is dropped: not under the lock.
+        drop(waiting);
         for thread in std::mem::take(&mut *self.threads.lock()) {
             thread.join();
         }

@@ -1,7 +1,7 @@
 //! Reading committed entries and finding offsets. What is in memory or in verified parts of files is answered on the
 //! caller's thread; what needs the disk goes to the readers.
 
-use crate::broker::Inner;
+use crate::broker::{Broker, Inner};
 use crate::open::is_own;
 use crate::partition::Partition;
 use crate::shard::Shard;
@@ -140,6 +140,20 @@ fn read_error(kind: LogErrorKind, log_start: Offset, high_watermark: Offset) -> 
         // Trimmed between the look at the bounds and the read.
         LogErrorKind::OutOfRange => ReadError::OutOfRange { log_start, high_watermark },
         _ => ReadError::Storage,
+    }
+}
+
+impl Broker {
+    /// Has `job` run by a thread that may wait for the disk. Never blocks. Whether it will be run: it is dropped when too many reads
+    /// wait already or the broker ends, which may also happen later.
+    pub fn run_reader(&self, job: Box<dyn FnOnce() + Send>) -> bool {
+        self.inner.readers.submit(job).is_ok()
+    }
+
+    /// Reads and other jobs that wait for a thread that may wait for the disk.
+    #[must_use]
+    pub fn reads_waiting(&self) -> usize {
+        self.inner.readers.waiting()
     }
 }
 

@@ -77,6 +77,68 @@ pub(crate) fn free_bytes(path: &Path) -> io::Result<u64> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
+/// The number of `cachestat`, for which C libraries have no function yet; the same on these machines.
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+const CACHESTAT: libc::c_long = 451;
+
+/// `struct cachestat_range`: bytes of a file.
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+#[repr(C)]
+struct CacheRange {
+    position: u64,
+    len: u64,
+}
+
+/// `struct cachestat`: how many pages of the range are in the page cache, and four numbers about these.
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+#[repr(C)]
+#[derive(Default)]
+struct CacheFound {
+    cached: u64,
+    others: [u64; 4],
+}
+
+/// Pages of a range of at least one byte that are in the page cache, those that are being read included. An error where the
+/// system cannot say (Linux before 6.5) or is not allowed to.
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+pub(crate) fn cached_pages(file: &File, position: u64, len: u32) -> io::Result<u64> {
+    let range = CacheRange { position, len: u64::from(len) };
+    let mut found = CacheFound::default();
+    // SAFETY: both structures are laid out as the kernel's, are locals of ours and live until the call returns; the descriptor is
+    // open for as long as `file` is borrowed. No fault is to be injected here: the call moves no bytes.
+    retry(|| unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut found, 0) })?;
+    Ok(found.cached)
+}
+
+/// As above, of a machine whose number for it is not known here.
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))))]
+pub(crate) fn cached_pages(_file: &File, _position: u64, _len: u32) -> io::Result<u64> {
+    Err(io::Error::from_raw_os_error(libc::ENOSYS))
+}
+
+/// Reads a byte if that takes no waiting: `WouldBlock` when it lies on the disk.
+pub(crate) fn read_at_once(file: &File, position: u64) -> io::Result<()> {
+    let position = offset(position)?;
+    let mut byte = 0_u8;
+    let into = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // SAFETY: one piece of memory of one byte, a local of ours that lives until the call returns.
+    retry(|| unsafe { libc::preadv2(file.as_raw_fd(), &raw const into, 1, position, libc::RWF_NOWAIT) }).map(drop)
+}
+
+/// Begins to read a range into the page cache and does not wait for it. Only advice: a system that does not take it reads later.
+pub(crate) fn begin_reading(file: &File, position: u64, len: u32) {
+    let (Ok(position), Ok(len)) = (offset(position), offset(u64::from(len))) else { return };
+    // SAFETY: the call takes numbers, and the descriptor is open for as long as `file` is borrowed.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), position, len, libc::POSIX_FADV_WILLNEED) };
+}
+
+/// What a page of the page cache holds. Bytes.
+pub(crate) fn page_bytes() -> u64 {
+    // SAFETY: the call takes a number and reads a constant of the process.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(bytes).unwrap_or_default().max(512)
+}
+
 /// Sends up to `len` bytes of `in_fd`, from `position` on, to `out_fd` without passing them through this process.
 /// Returns how many went; 0 means that the file ends at `position`. `in_fd`'s own position is not used.
 ///

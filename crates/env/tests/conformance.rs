@@ -148,6 +148,23 @@ fn reading_once_gives_the_same_bytes() {
     });
 }
 
+#[test]
+fn fetching_changes_no_byte_and_knows_no_end() {
+    on_each("fetch", |disk, base| {
+        let bytes: Vec<u8> = (0..600_000_u32).map(|n| (n % 251) as u8).collect();
+        let file = create(disk, &base.join("x"), &bytes).as_range_source();
+        for (position, len) in [(0, 0), (0, 1), (5, 300_000), (131_072, 131_072), (599_999, 1), (599_999, 900_000)] {
+            file.fetch(position, len).unwrap();
+            let len = len.min(600_000 - position as u32);
+            assert!(file.is_in_memory(position, len), "{len} bytes at {position} were just written");
+            let mut found = vec![0; len as usize];
+            file.read_exact_at(&mut found, position).unwrap();
+            assert!(found == bytes[position as usize..][..len as usize]);
+        }
+        file.fetch(1 << 40, 1).unwrap();
+    });
+}
+
 /// What stands in the page cache must not hide what was written past it.
 #[test]
 fn direct_writes_are_seen_by_readers_that_have_read_before() {

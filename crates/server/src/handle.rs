@@ -20,6 +20,10 @@ pub trait BrokerHandle: Send + Sync + Debug {
     /// Takes a request and never blocks. `from` is answered exactly once under `token`, perhaps before this returns.
     fn submit(&self, from: &Arc<dyn ReplySink>, session: SessionId, token: Token, request: Request);
 
+    /// Has a job run by a thread that may wait for the disk. Never blocks. Whether it will be run: it is dropped when too many
+    /// wait already, or later when the broker ends.
+    fn run_reader(&self, job: Box<dyn FnOnce() + Send>) -> bool;
+
     /// The session has ended: nobody waits for its answers any more.
     fn session_gone(&self, session: SessionId);
 

@@ -5,6 +5,7 @@
 //!               │
 //!   socket ──▶ input ──▶ Lanes (memory permit) ──▶ session ──▶ broker
 //!   socket ◀── output ◀─────────────────────────── session ◀── mailbox ◀── replies, events, permits
+//!                 └──────▶ ahead: what lies on the disk ──▶ readers' threads ──▶ mailbox
 //! ```
 //!
 //! One task serves one connection and does nothing that could block another one. What a connection may cost:
@@ -22,6 +23,7 @@
 //! that only waits within [some seconds](admission). Else its connection is closed.
 
 mod admission;
+mod ahead;
 pub mod amqp;
 mod answers;
 mod connection;

@@ -6,7 +6,7 @@ use polylogue_api::{Catalog, ClusterInfo, Now, Reply, Request, Token, TopicInfo}
 use polylogue_env::Env;
 use polylogue_types::{NodeId, PartitionId, TopicId};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A request that waits for the test to answer it.
 pub(crate) struct Asked {
@@ -32,6 +32,10 @@ pub(crate) struct FakeBroker {
     sessions: AtomicU64,
     asked: Mutex<Vec<Asked>>,
     arrived: Condvar,
+    /// Jobs for readers, which wait for the test to run or drop them.
+    pub(crate) jobs: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+    /// Jobs for readers are refused.
+    pub(crate) refuses_jobs: AtomicBool,
     pub(crate) gone: Mutex<Vec<SessionId>>,
     answer: Answer,
     pub(crate) topics: Arc<FakeCatalog>,
@@ -52,6 +56,8 @@ impl FakeBroker {
             sessions: AtomicU64::new(1),
             asked: Mutex::default(),
             arrived: Condvar::new(),
+            jobs: Mutex::default(),
+            refuses_jobs: AtomicBool::new(false),
             gone: Mutex::default(),
             answer: Box::new(answer),
             topics: Arc::default(),
@@ -103,6 +109,14 @@ impl BrokerHandle for FakeBroker {
                 self.arrived.notify_all();
             }
         }
+    }
+
+    fn run_reader(&self, job: Box<dyn FnOnce() + Send>) -> bool {
+        let takes = !self.refuses_jobs.load(Ordering::Relaxed);
+        if takes {
+            self.jobs.lock().push(job);
+        }
+        takes
     }
 
     fn session_gone(&self, session: SessionId) {

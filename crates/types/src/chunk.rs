@@ -25,6 +25,21 @@ pub trait RangeSource: Send + Sync + fmt::Debug {
         self.read_exact_at(into, position)
     }
 
+    /// Whether these bytes can be had without waiting for the disk, as far as the system says: where it says nothing, they can.
+    fn is_in_memory(&self, _position: u64, _len: u32) -> bool {
+        true
+    }
+
+    /// Waits until these bytes have been brought into memory, where they stay as long as the system has room. The disk is asked
+    /// for small pieces, one at a time, so that whatever else it has to do gets its turn in between. What lies behind the end
+    /// of the file is no error, and nothing is done where there is nothing to wait for.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn fetch(&self, _position: u64, _len: u32) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The descriptor to `sendfile` from, where there is one. A simulated file has none.
     fn raw_fd(&self) -> Option<i32>;
 }

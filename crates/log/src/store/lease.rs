@@ -52,6 +52,14 @@ impl RangeSource for LeasedFile {
         self.file.read_once_at(into, position)
     }
 
+    fn is_in_memory(&self, position: u64, len: u32) -> bool {
+        self.file.is_in_memory(position, len)
+    }
+
+    fn fetch(&self, position: u64, len: u32) -> io::Result<()> {
+        self.file.fetch(position, len)
+    }
+
     fn raw_fd(&self) -> Option<i32> {
         self.file.raw_fd()
     }

@@ -21,6 +21,8 @@ use std::sync::Arc;
 
 /// Pieces in which blocks are read to be verified. Bytes, unless one block alone is larger.
 const VERIFY_PIECE_BYTES: usize = 1 << 20;
+/// The least that is fetched from the disk: small entries are read one after the other, and not each of them is to wait. Bytes.
+const FETCH_BYTES_MIN: u32 = 32 << 10;
 /// A guard: no question needs this many pieces from the disk.
 const LOADS_PER_QUESTION_MAX: usize = 4096;
 
@@ -475,9 +477,16 @@ impl Shared {
     }
 }
 
-/// Reads a range. Its length comes from verified indexes.
+/// Reads a range. Its length comes from verified indexes. What is not in memory is fetched before in pieces that the journal's
+/// writes get past; the system's own reading ahead would take much at a time.
 pub(super) fn read(range: &FileRange) -> Result<Bytes> {
-    read_by(range, |into, position| range.source.read_exact_at(into, position))
+    read_by(range, |into, position| {
+        if !range.source.is_in_memory(position, range.len) {
+            // What goes wrong here goes wrong again below, and is said there.
+            let _ = range.source.fetch(position, range.len.max(FETCH_BYTES_MIN));
+        }
+        range.source.read_exact_at(into, position)
+    })
 }
 
 /// As [`read`], of what goes elsewhere now: readers will not find it here again.
@@ -492,4 +501,43 @@ fn read_by(range: &FileRange, by: impl FnOnce(&mut [u8], u64) -> std::io::Result
         Error { kind, context: format!("cannot read {} bytes at {}", range.len, range.position), source: Some(e) }
     })?;
     Ok(Bytes::from(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+    use std::io;
+
+    /// A file of zeros, in memory as far as it was fetched.
+    #[derive(Debug, Default)]
+    struct OnDisk(Mutex<Vec<Range<u64>>>);
+
+    impl RangeSource for OnDisk {
+        fn read_exact_at(&self, into: &mut [u8], position: u64) -> io::Result<()> {
+            assert!(self.is_in_memory(position, into.len() as u32), "the system would read ahead");
+            Ok(())
+        }
+
+        fn is_in_memory(&self, position: u64, len: u32) -> bool {
+            self.0.lock().iter().any(|range| range.start <= position && position + u64::from(len) <= range.end)
+        }
+
+        fn fetch(&self, position: u64, len: u32) -> io::Result<()> {
+            self.0.lock().push(position..position + u64::from(len));
+            Ok(())
+        }
+
+        fn raw_fd(&self) -> Option<i32> {
+            None
+        }
+    }
+
+    #[test]
+    fn what_is_read_is_fetched_before_and_small_reads_bring_their_neighbours() {
+        let source = Arc::new(OnDisk::default());
+        let read = |position, len| read(&FileRange { source: source.clone(), position, len }).unwrap().len();
+        assert_eq!((read(1_000, 10), read(1_010, 1_000), read(1, 1_000_000)), (10, 1_000, 1_000_000));
+        assert_eq!(*source.0.lock(), [1_000..1_000 + u64::from(FETCH_BYTES_MIN), 1..1_000_001]);
+    }
 }

@@ -15,6 +15,10 @@ impl BrokerHandle for Broker {
         Broker::submit(self, from, session, token, request);
     }
 
+    fn run_reader(&self, job: Box<dyn FnOnce() + Send>) -> bool {
+        Broker::run_reader(self, job)
+    }
+
     fn session_gone(&self, session: SessionId) {
         Broker::session_gone(self, session);
     }
@@ -66,6 +70,7 @@ fn figures(broker: &Broker) -> Vec<Figure> {
     let shards = broker.shards();
     all.gauge("shards", "Journals", shards.len() as u64);
     all.gauge("disk_full", "Whether messages are refused for want of disk space", u64::from(broker.is_disk_full()));
+    all.gauge("reads_waiting", "Reads that wait for a thread", broker.reads_waiting() as u64);
     for shard in &shards {
         all.gauge("watches", "Readers that wait for new messages", shard.watches as u64);
         all.gauge(

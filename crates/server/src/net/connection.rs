@@ -1,6 +1,7 @@
 //! The task of one connection.
 
 use super::admission::Held;
+use super::ahead::Fetch;
 use super::answers::Answers;
 use super::input::{Input, Read};
 use super::listener::Shared;
@@ -215,6 +216,7 @@ impl<P: Protocol> Connection<P> {
             self.open_mail(now);
             if !self.output.is_empty() {
                 written = self.write(now)?;
+                self.fetch();
             }
             if !self.output.is_empty() || !self.take_output(now) {
                 break;
@@ -239,7 +241,9 @@ impl<P: Protocol> Connection<P> {
             }
         } else {
             let Shared { output: gauge, lanes, .. } = &*self.shared;
-            let stalled_ms = now.monotonic_ms.saturating_sub(self.progress_ms);
+            // Who waits for our disk is not to blame.
+            let since_ms = if self.output.waits_for_disk() { now.monotonic_ms } else { self.progress_ms };
+            let stalled_ms = now.monotonic_ms.saturating_sub(since_ms);
             let pressed = stalled_ms >= PRESSURE_STALL_MS && (gauge.is_high() || self.answers.is_in_the_way());
             if stalled_ms >= self.shared.write_stall_ms_max || pressed {
                 return Err(Cause::Stalled);
@@ -269,6 +273,7 @@ impl<P: Protocol> Connection<P> {
         let mut deadline_ms = self.session.next_deadline_ms(now).unwrap_or(u64::MAX);
         if !self.output.is_empty() {
             let stalled = self.progress_ms.saturating_add(self.shared.write_stall_ms_max);
+            let stalled = if written == Written::Disk { u64::MAX } else { stalled };
             deadline_ms = deadline_ms.min(stalled).min(now_ms + PRESSURE_CHECK_MS);
         }
         let waits_for_long = || self.permits.iter().filter(|held| !held.is_payload());
@@ -280,7 +285,7 @@ impl<P: Protocol> Connection<P> {
         }
         Waits {
             to_read: !self.stopping && self.session.wants_input(now) && self.input.wants_bytes(),
-            to_write: !self.output.is_empty(),
+            to_write: !self.output.is_empty() && written != Written::Disk,
             to_yield: written == Written::Turn,
             deadline_ms,
         }
@@ -296,6 +301,11 @@ impl<P: Protocol> Connection<P> {
                 }
                 Mail::Event(event) => self.session.on_event(event, now),
                 Mail::Permit(permit) => self.input.on_permit(permit, now),
+                Mail::Fetched => {
+                    if self.output.on_fetched(now.monotonic_ms) {
+                        self.progress_ms = now.monotonic_ms;
+                    }
+                }
                 Mail::Stop => self.stopping = true,
                 Mail::End(why) => {
                     if !self.session.end(&why, now) {
@@ -376,9 +386,23 @@ impl<P: Protocol> Connection<P> {
         true
     }
 
+    /// Has what is to be sent next, and lies on the disk, brought into memory on a reader's thread.
+    fn fetch(&mut self) {
+        let ranges = self.output.next_fetch();
+        if ranges.is_empty() {
+            return;
+        }
+        let fetch = Fetch::new(ranges, &self.mailbox);
+        // One that is refused says at once that it has ended: then the bytes are sent as they are, and this thread waits for them.
+        match self.shared.broker.run_reader(Box::new(move || fetch.run())) {
+            true => self.metrics.fetches.inc(),
+            false => self.metrics.fetches_refused.inc(),
+        };
+    }
+
     fn write(&mut self, now: Now) -> Result<Written, Cause> {
         let before = self.output.total();
-        let written = self.output.write(&self.stream).map_err(|e| {
+        let written = self.output.write(&self.stream, now.monotonic_ms).map_err(|e| {
             if e.kind() == io::ErrorKind::UnexpectedEof {
                 tracing::error!(error = %e, "a response ends early");
             }

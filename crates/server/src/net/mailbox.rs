@@ -15,6 +15,8 @@ pub(crate) enum Mail {
     Event(Event),
     /// The memory that was asked for.
     Permit(Permit),
+    /// The bytes of files that were to be fetched are in memory, or will not be.
+    Fetched,
     /// The server stops: finish what is in work and close.
     Stop,
     /// An operator ends the connection: the client is told so in these words.
@@ -23,7 +25,7 @@ pub(crate) enum Mail {
 
 /// A connection's mailbox. Any thread may put something in, and only one task takes it out.
 ///
-/// Bounded by what the connection asked for: a reply for each request, an event for each watch, one permit, one stop;
+/// Bounded by what the connection asked for: a reply for each request, an event for each watch, one permit, one fetch, one stop;
 /// and by how often operators end it.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {

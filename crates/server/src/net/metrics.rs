@@ -31,6 +31,8 @@ pub struct NetMetrics {
     frames: Family<ProtocolLabel, Counter>,
     reads_held_back: Family<ProtocolLabel, Counter>,
     answers_held_back: Family<ProtocolLabel, Counter>,
+    fetches: Family<ProtocolLabel, Counter>,
+    fetches_refused: Family<ProtocolLabel, Counter>,
 }
 
 /// A connection that is counted as open until [`Counted::close`].
@@ -49,6 +51,8 @@ pub(super) struct ConnectionMetrics {
     pub(super) frames: Counter,
     pub(super) reads_held_back: Counter,
     pub(super) answers_held_back: Counter,
+    pub(super) fetches: Counter,
+    pub(super) fetches_refused: Counter,
 }
 
 impl NetMetrics {
@@ -61,7 +65,8 @@ impl NetMetrics {
             drop(metrics.open.get_or_create(&label));
             let counters = [&metrics.received, &metrics.sent, &metrics.frames];
             let held_back = [&metrics.reads_held_back, &metrics.answers_held_back];
-            for counter in counters.into_iter().chain(held_back).chain([&metrics.accepted]) {
+            let fetches = [&metrics.fetches, &metrics.fetches_refused];
+            for counter in counters.into_iter().chain(held_back).chain(fetches).chain([&metrics.accepted]) {
                 drop(counter.get_or_create(&label));
             }
         }
@@ -81,6 +86,16 @@ impl NetMetrics {
             "answers_held_back",
             "Requests with answers that may be long that waited for room for these",
             metrics.answers_held_back.clone(),
+        );
+        registry.register(
+            "response_fetches",
+            "Pieces of responses that were fetched from the disk before they could be sent",
+            metrics.fetches.clone(),
+        );
+        registry.register(
+            "response_fetches_refused",
+            "Pieces of responses that were not fetched because too many reads waited already",
+            metrics.fetches_refused.clone(),
         );
         metrics
     }
@@ -107,6 +122,8 @@ impl NetMetrics {
             frames: self.frames.get_or_create(&label).clone(),
             reads_held_back: self.reads_held_back.get_or_create(&label).clone(),
             answers_held_back: self.answers_held_back.get_or_create(&label).clone(),
+            fetches: self.fetches.get_or_create(&label).clone(),
+            fetches_refused: self.fetches_refused.get_or_create(&label).clone(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The sending half of a connection: chunks go out, from memory or straight from files.
 
 use super::admission::Held;
+use super::ahead::Ahead;
 use bytes::{Buf, Bytes};
 use polylogue_types::{Chunk, FileRange};
 use std::collections::VecDeque;
@@ -13,8 +14,8 @@ use tokio::net::TcpStream;
 
 /// Pieces that one system call takes.
 const SLICES_MAX: usize = 64;
-/// What one system call takes out of a file, so that a cold file does not hold the thread for long. Bytes.
-const FILE_STEP_BYTES: usize = 256 << 10;
+/// What one system call takes out of a file, so that a client that takes all there is does not hold the thread for long. Bytes.
+pub(super) const FILE_STEP_BYTES: usize = 256 << 10;
 /// What a connection writes before others get their turn. Bytes.
 const TURN_BYTES: usize = 1 << 20;
 
@@ -112,6 +113,8 @@ pub(super) enum Written {
     Blocked,
     /// There is more to write, and it is others' turn.
     Turn,
+    /// What comes next lies on the disk and is being fetched.
+    Disk,
 }
 
 /// The sending half.
@@ -127,11 +130,24 @@ pub(super) struct Output {
     total: u64,
     /// When these chunks came, and the total then. Monotonic milliseconds.
     began: (u64, u64),
+    /// How much of the files among the chunks is in memory.
+    ahead: Ahead,
+    /// Since when only the disk is waited for. Monotonic milliseconds.
+    disk_since_ms: Option<u64>,
 }
 
 impl Output {
     pub(super) fn new(gauge: OutputGauge) -> Output {
-        Output { chunks: VecDeque::new(), counted: 0, gauge, permits: Vec::new(), total: 0, began: (0, 0) }
+        Output {
+            chunks: VecDeque::new(),
+            counted: 0,
+            gauge,
+            permits: Vec::new(),
+            total: 0,
+            began: (0, 0),
+            ahead: Ahead::default(),
+            disk_since_ms: None,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -155,8 +171,29 @@ impl Output {
     /// Whether what waits is taken so slowly that nobody has to be held up by it.
     pub(super) fn is_slow(&self, now_ms: u64) -> bool {
         let (began_ms, before) = self.began;
+        // Nor by one who waits for our disk.
+        let now_ms = self.disk_since_ms.unwrap_or(now_ms);
         let patience_ms = TAKE_MS + (self.total - before) / TAKE_BYTES_PER_MS;
         !self.is_empty() && now_ms.saturating_sub(began_ms) > patience_ms
+    }
+
+    /// Whether the peer would take more, and the disk has not given it yet.
+    pub(super) fn waits_for_disk(&self) -> bool {
+        self.disk_since_ms.is_some()
+    }
+
+    /// What is to be fetched from the disk now; the caller says [`Output::on_fetched`] when that has been tried.
+    pub(super) fn next_fetch(&mut self) -> Vec<FileRange> {
+        self.ahead.next_fetch(&self.chunks)
+    }
+
+    /// What was to be fetched is in memory, or will not be. Whether it was waited for.
+    pub(super) fn on_fetched(&mut self, now_ms: u64) -> bool {
+        self.ahead.on_fetched();
+        let Some(since_ms) = self.disk_since_ms.take() else { return false };
+        // The peer had nothing to take meanwhile.
+        self.began.0 += now_ms.saturating_sub(since_ms);
+        true
     }
 
     /// Takes responses to be written, with the memory of the requests they answer.
@@ -175,7 +212,7 @@ impl Output {
     }
 
     /// Writes until the peer takes no more, everything is out, or it is others' turn.
-    pub(super) fn write(&mut self, stream: &TcpStream) -> io::Result<Written> {
+    pub(super) fn write(&mut self, stream: &TcpStream, now_ms: u64) -> io::Result<Written> {
         let mut left = TURN_BYTES;
         while let Some(front) = self.chunks.front() {
             if left == 0 {
@@ -183,13 +220,20 @@ impl Output {
             }
             let result = match front {
                 Chunk::Bytes(_) => self.write_memory(stream),
-                Chunk::File(range) => match range.source.raw_fd() {
-                    Some(fd) => write_file(stream, fd, range),
-                    None => {
-                        self.load_front()?;
-                        continue;
+                Chunk::File(range) => {
+                    let ready = self.ahead.ready(range);
+                    match range.source.raw_fd() {
+                        _ if ready == 0 => {
+                            self.disk_since_ms.get_or_insert(now_ms);
+                            return Ok(Written::Disk);
+                        }
+                        Some(fd) => write_file(stream, fd, range, ready),
+                        None => {
+                            self.load_front(ready)?;
+                            continue;
+                        }
                     }
-                },
+                }
             };
             match result {
                 Ok(written) => {
@@ -197,13 +241,17 @@ impl Output {
                     self.total += written as u64;
                     left = left.saturating_sub(written);
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Written::Blocked),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.ahead.on_blocked();
+                    return Ok(Written::Blocked);
+                }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
             }
         }
         self.permits.clear();
         self.chunks.shrink_to(KEPT_CHUNKS);
+        self.ahead.on_end();
         Ok(Written::All)
     }
 
@@ -222,12 +270,13 @@ impl Output {
     }
 
     /// A simulated file has no descriptor: a step of it is read into memory.
-    fn load_front(&mut self) -> io::Result<()> {
+    fn load_front(&mut self, ready: usize) -> io::Result<()> {
         let Some(Chunk::File(range)) = self.chunks.front_mut() else { return Ok(()) };
-        let len = (range.len as usize).min(FILE_STEP_BYTES);
+        let len = (range.len as usize).min(FILE_STEP_BYTES).min(ready);
         let mut buffer = vec![0; len];
         range.source.read_exact_at(&mut buffer, range.position)?;
         forward(range, len);
+        self.ahead.on_sent(len);
         if range.len == 0 {
             self.chunks.pop_front();
         }
@@ -248,7 +297,10 @@ impl Output {
                     self.counted = self.counted.saturating_sub(step);
                     self.gauge.sub(step);
                 }
-                Chunk::File(range) => forward(range, step),
+                Chunk::File(range) => {
+                    forward(range, step);
+                    self.ahead.on_sent(step);
+                }
             }
             if step == len {
                 self.chunks.pop_front();
@@ -282,8 +334,8 @@ fn forward(range: &mut FileRange, bytes: usize) {
     range.len = range.len.saturating_sub(u32::try_from(bytes).unwrap_or(u32::MAX));
 }
 
-fn write_file(stream: &TcpStream, fd: i32, range: &FileRange) -> io::Result<usize> {
-    let len = (range.len as usize).min(FILE_STEP_BYTES);
+fn write_file(stream: &TcpStream, fd: i32, range: &FileRange, ready: usize) -> io::Result<usize> {
+    let len = (range.len as usize).min(FILE_STEP_BYTES).min(ready);
     let sent =
         stream.try_io(Interest::WRITABLE, || polylogue_env::send_file(stream.as_raw_fd(), fd, range.position, len))?;
     if sent == 0 {

@@ -1,6 +1,7 @@
 //! The pump over real sockets, with a protocol and a broker made for it.
 
 mod bounds;
+mod cold;
 mod toy;
 
 use super::admission::Lanes;

@@ -71,6 +71,10 @@ impl BrokerHandle for Stepped {
     fn status(&self) -> BrokerStatus {
         BrokerStatus::default()
     }
+
+    fn run_reader(&self, job: Box<dyn FnOnce() + Send>) -> bool {
+        self.0.run_reader(job)
+    }
 }
 
 /// What was answered.
