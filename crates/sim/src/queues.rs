@@ -22,6 +22,7 @@ use polylogue_record::envelope::{EntryFlags, Form};
 use polylogue_types::PartitionId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The queues: one that waits for the flush before it hands out, one that does not, and one with a consumer at a time.
 const NAMES: [&str; 3] = ["q-late", "q-early", "q-single"];
@@ -36,24 +37,36 @@ struct Known {
     confirmed: bool,
     /// Somebody asked to settle it, and may not have been answered.
     settling: bool,
-    settled: bool,
+    /// When that was answered.
+    settled: Option<u64>,
 }
 
-/// What a session is told.
-#[derive(Debug, Default)]
+/// Counts what sessions are told, over all of them: what was on its way to one before another one was told something is no wrong.
+type Order = Arc<AtomicU64>;
+
+/// What a session is told, and when.
+#[derive(Debug)]
 struct Mail {
-    replies: Mutex<Vec<(Token, Reply)>>,
-    deliveries: Mutex<Vec<Delivery>>,
+    order: Order,
+    replies: Mutex<Vec<(u64, Token, Reply)>>,
+    deliveries: Mutex<Vec<(u64, Delivery)>>,
+}
+
+impl Mail {
+    fn now(&self) -> u64 {
+        self.order.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
 impl ReplySink for Mail {
     fn reply(&self, token: Token, reply: Reply) {
-        self.replies.lock().push((token, reply));
+        self.replies.lock().push((self.now(), token, reply));
     }
 
     fn event(&self, event: Event) {
         if let Event::Deliver(deliveries) = event {
-            self.deliveries.lock().extend(deliveries);
+            let now = self.now();
+            self.deliveries.lock().extend(deliveries.into_iter().map(|delivery| (now, delivery)));
         }
     }
 }
@@ -67,8 +80,9 @@ struct Session {
 }
 
 impl Session {
-    fn new(broker: &Broker) -> Session {
-        Session { mail: Arc::default(), id: broker.new_session(), next_token: 0 }
+    fn new(broker: &Broker, order: &Order) -> Session {
+        let mail = Mail { order: order.clone(), replies: Mutex::default(), deliveries: Mutex::default() };
+        Session { mail: Arc::new(mail), id: broker.new_session(), next_token: 0 }
     }
 
     fn ask(&mut self, broker: &Broker, request: Request) -> Token {
@@ -78,11 +92,11 @@ impl Session {
         self.next_token
     }
 
-    fn replies(&self) -> Vec<(Token, Reply)> {
+    fn replies(&self) -> Vec<(u64, Token, Reply)> {
         std::mem::take(&mut *self.mail.replies.lock())
     }
 
-    fn deliveries(&self) -> Vec<Delivery> {
+    fn deliveries(&self) -> Vec<(u64, Delivery)> {
         std::mem::take(&mut *self.mail.deliveries.lock())
     }
 }
@@ -123,6 +137,7 @@ pub struct Queues {
     known: Vec<BTreeMap<String, Known>>,
     publisher: Publisher,
     consumers: Vec<Consumer>,
+    order: Order,
     /// Requests sent.
     pub operations: u64,
     /// Settlements that were answered.
@@ -137,6 +152,7 @@ impl Default for Queues {
             known: vec![BTreeMap::new(); NAMES.len()],
             publisher: Publisher::default(),
             consumers: consumers.collect(),
+            order: Order::default(),
             operations: 0,
             settled: 0,
         }
@@ -186,9 +202,9 @@ impl Queues {
     }
 
     fn publish(&mut self, broker: &Broker, rng: &SimRng) {
-        let Queues { ids, known, publisher, operations, .. } = self;
-        let session = publisher.session.get_or_insert_with(|| Session::new(broker));
-        for (token, reply) in session.replies() {
+        let Queues { ids, known, publisher, order, operations, .. } = self;
+        let session = publisher.session.get_or_insert_with(|| Session::new(broker, order));
+        for (_, token, reply) in session.replies() {
             let (Some(messages), Reply::Publish(results)) = (publisher.open.remove(&token), reply) else { continue };
             for ((text, queues), result) in messages.into_iter().zip(results) {
                 for queue in queues.into_iter().filter(|_| result.is_ok()) {
@@ -229,11 +245,11 @@ impl Queues {
     }
 
     fn consume(&mut self, at: usize, broker: &Broker, rng: &SimRng, oracle: &mut Oracle) {
-        let Queues { ids, known, consumers, operations, settled, .. } = self;
+        let Queues { ids, known, consumers, order, operations, settled, .. } = self;
         let Some(consumer) = consumers.get_mut(at) else { return };
         let (Some(known), Some(queue)) = (known.get_mut(consumer.queue), ids.get(consumer.queue)) else { return };
         *settled += take_mail(consumer, known, oracle);
-        let session = consumer.session.get_or_insert_with(|| Session::new(broker));
+        let session = consumer.session.get_or_insert_with(|| Session::new(broker, order));
         if consumer.id.is_none() {
             if !std::mem::replace(&mut consumer.attaching, true) {
                 let spec = ConsumerSpec { prefetch: 1 + rng.below(8) as u32, ..ConsumerSpec::default() };
@@ -275,7 +291,7 @@ impl Queues {
         for (queue, known) in self.known.iter_mut().enumerate() {
             let Some(id) = self.ids.get(queue) else { continue };
             let mut consumer = Consumer::new(queue);
-            let session = consumer.session.insert(Session::new(broker));
+            let session = consumer.session.insert(Session::new(broker, &self.order));
             session.ask(broker, Request::Attach(Attach { queue: *id, consumer: ConsumerSpec::default() }));
             drain(broker);
             take_mail(&mut consumer, known, oracle);
@@ -301,24 +317,24 @@ fn take_mail(consumer: &mut Consumer, known: &mut BTreeMap<String, Known>, oracl
     let Some(session) = &consumer.session else { return 0 };
     let name = NAMES.get(consumer.queue).copied().unwrap_or_default();
     let mut answered = 0;
-    for (token, reply) in session.replies() {
+    for (now, token, reply) in session.replies() {
         match reply {
             Reply::Attach(result) => (consumer.id, consumer.attaching) = (result.ok(), false),
             Reply::Settle(results) => {
                 let texts = consumer.open.remove(&token).unwrap_or_default();
                 for (text, _) in texts.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
                     answered += 1;
-                    known.get_mut(text).into_iter().for_each(|known| known.settled = true);
+                    known.get_mut(text).into_iter().for_each(|known| known.settled = Some(now));
                 }
             }
             _ => {}
         }
     }
-    for delivery in session.deliveries() {
+    for (now, delivery) in session.deliveries() {
         let text = String::from_utf8_lossy(&delivery.bytes).into_owned();
         match known.get(&text) {
             None => oracle.violation(format!("{name}: {text:?} was never sent there")),
-            Some(known) if known.settled => {
+            Some(known) if known.settled.is_some_and(|settled| settled < now) => {
                 oracle.violation(format!(
                     "{name}: {text:?} was settled and is handed out again at {}, damaged {}",
                     delivery.first, oracle.damaged
