@@ -335,10 +335,7 @@ fn take_mail(consumer: &mut Consumer, known: &mut BTreeMap<String, Known>, oracl
         match known.get(&text) {
             None => oracle.violation(format!("{name}: {text:?} was never sent there")),
             Some(known) if known.settled.is_some_and(|settled| settled < now) => {
-                oracle.violation(format!(
-                    "{name}: {text:?} was settled and is handed out again at {}, damaged {}",
-                    delivery.first, oracle.damaged
-                ));
+                oracle.violation(format!("{name}: {text:?} was settled and is handed out again at {}", delivery.first));
             }
             Some(_) => {}
         }
