@@ -6,8 +6,9 @@ use polylogue_amqp::refusal::{Code, Refusal};
 use polylogue_amqp_model::{
     Code as ModelCode, Overflow as ModelOverflow, Queue, QueueKind, QueueSettings, Refused, decode_table,
 };
-use polylogue_api::{Backoff, ConsumerMode, Durability, Overflow, QueueSettings as Engine, TopicConfig, Unavailable};
+use polylogue_api::{ConsumerMode, Durability, Overflow, QueueSettings as Engine, TopicConfig, Unavailable};
 use polylogue_router::{Argument, MessageView, Property, ValueRef};
+use polylogue_types::Backoff;
 
 /// A name as the declared world has it. What is not UTF-8 cannot be a name there.
 pub(crate) fn name(short: &ShortStr) -> Result<ByteString, Refusal> {
@@ -59,9 +60,7 @@ pub(crate) fn topic_config(queue: &Queue, settings: &QueueSettings) -> TopicConf
         dead_letters: settings.dead_letter_exchange.is_some(),
         // So many failures are allowed, and the next one is one too many (`rabbit_fifo:return_one`).
         failures_max: settings.delivery_limit.map(|limit| u16::try_from(limit).unwrap_or(u16::MAX).saturating_add(1)),
-        retry: settings
-            .delayed_retry
-            .map_or(Backoff::None, |retry| Backoff::Linear { step_ms: retry.min_ms, max_ms: retry.max_ms }),
+        retry: settings.delayed_retry.map(|retry| Backoff::Linear { step_ms: retry.min_ms, max_ms: retry.max_ms }),
         length_max: settings.max_length,
         bytes_max: settings.max_length_bytes,
         overflow: if settings.overflow == ModelOverflow::DropHead { Overflow::DropHead } else { Overflow::Reject },

@@ -45,7 +45,7 @@ use crate::queue::{Gone, OwnerId, Queue, QueueKind};
 use crate::vhost::Vhost;
 use bytes::Bytes;
 use bytestring::ByteString;
-use polylogue_router::{Argument, QueueId, Value, VhostId};
+use polylogue_router::{QueueId, VhostId, decode_arguments, encode_arguments};
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use std::sync::Arc;
 
@@ -419,44 +419,4 @@ fn decode_queue(r: &mut BinReader<'_>) -> Result<Queue, BinError> {
         arguments: decode_arguments(r)?,
         declared_by: text(r, "who declared a queue")?,
     })
-}
-
-fn encode_arguments(arguments: &[Argument], w: &mut BinWriter) {
-    w.u32(arguments.len() as u32);
-    for argument in arguments {
-        w.bytes(&argument.name).u8(argument.tag);
-        match &argument.value {
-            Value::Void => w.u8(0),
-            Value::Bool(v) => w.u8(1).u8(u8::from(*v)),
-            Value::Int(v) => w.u8(2).i64(*v),
-            Value::Float(v) => w.u8(3).u64(v.to_bits()),
-            Value::Decimal(digits, v) => w.u8(4).u8(*digits).i32(*v),
-            Value::Timestamp(v) => w.u8(5).u64(*v),
-            Value::Bytes(v) => w.u8(6).bytes(v),
-            Value::Nested(tag, v) => w.u8(7).u8(*tag).bytes(v),
-        };
-    }
-}
-
-fn decode_arguments(r: &mut BinReader<'_>) -> Result<Vec<Argument>, BinError> {
-    let count = r.count(6, "arguments")?;
-    let mut arguments = Vec::with_capacity(count);
-    let copy = Bytes::copy_from_slice;
-    for _ in 0..count {
-        let name = copy(r.bytes("name of an argument")?);
-        let tag = r.u8("type of an argument")?;
-        let value = match r.u8("kind of value")? {
-            0 => Value::Void,
-            1 => Value::Bool(r.u8("bool")? != 0),
-            2 => Value::Int(r.i64("integer")?),
-            3 => Value::Float(f64::from_bits(r.u64("float")?)),
-            4 => Value::Decimal(r.u8("digits of a decimal")?, r.i32("decimal")?),
-            5 => Value::Timestamp(r.u64("timestamp")?),
-            6 => Value::Bytes(copy(r.bytes("bytes")?)),
-            7 => Value::Nested(r.u8("array or table")?, copy(r.bytes("array or table")?)),
-            _ => return Err(BinError { field: "kind of value" }),
-        };
-        arguments.push(Argument { name, tag, value });
-    }
-    Ok(arguments)
 }

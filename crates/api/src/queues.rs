@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use polylogue_record::envelope::{EntryFlags, Form};
-use polylogue_types::{Offset, PartitionId, TimestampMs};
+use polylogue_types::{Backoff, Offset, PartitionId, TimestampMs};
 
 /// Messages of one publish at the most.
 pub const PUBLISH_MESSAGES_MAX: usize = 10_000;
@@ -32,28 +32,6 @@ pub enum Overflow {
     Reject,
 }
 
-/// How long a message waits that comes back. Milliseconds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Backoff {
-    /// Not at all.
-    #[default]
-    None,
-    /// Longer with each return.
-    Linear {
-        /// The first wait, and what each further one adds.
-        step_ms: u64,
-        /// The longest one.
-        max_ms: u64,
-    },
-    /// Twice as long with each return.
-    Exponential {
-        /// The first wait.
-        first_ms: u64,
-        /// The longest one.
-        max_ms: u64,
-    },
-}
-
 /// What makes a partition a queue. The mode, the order of keys and whether entries are kept whole never change.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QueueSettings {
@@ -69,8 +47,8 @@ pub struct QueueSettings {
     pub dead_letters: bool,
     /// A message that failed so often is dead.
     pub failures_max: Option<u16>,
-    /// How long a message waits whose lease ran out.
-    pub retry: Backoff,
+    /// How long a message waits that comes back; `None`: not at all.
+    pub retry: Option<Backoff>,
     /// Messages that are ready, at the most.
     pub length_max: Option<u64>,
     /// Their bytes, at the most.

@@ -413,27 +413,15 @@ impl Inner {
     /// Changes a followed set, and tells what has changed in it.
     fn follow(&self, origin: Origin, request: &FollowRequest) {
         let key = (origin.session.0, request.set);
-        let mut changed = Vec::new();
-        let mut by_shard: Vec<(Arc<Shard>, Vec<PartitionId>)> = Vec::new();
-        if !request.add.is_empty() {
+        let mut changed: Vec<PartitionId> = {
             let routes = self.routes.read();
-            for add in &request.add {
-                let Some(shard) = routes.get(add) else {
-                    changed.push(*add);
-                    continue;
-                };
-                match by_shard.iter_mut().find(|(other, _)| Arc::ptr_eq(other, shard)) {
-                    Some((_, part)) => part.push(*add),
-                    None => by_shard.push((shard.clone(), vec![*add])),
-                }
-            }
-        }
+            request.add.iter().filter(|partition| !routes.contains_key(*partition)).copied().collect()
+        };
         for shard in self.all_shards() {
             let ShardState { follows, partitions, .. } = &mut *shard.state.lock();
             // one that was found anew may be in both
             follows.leave(partitions, key, &request.remove);
-            let add = by_shard.iter().find(|(other, _)| Arc::ptr_eq(other, &shard));
-            add.into_iter().for_each(|(_, add)| follows.add(partitions, key, add));
+            follows.add(partitions, key, &request.add);
             follows.take(partitions, key, &mut changed);
         }
         origin.reply(Reply::Follow(changed));

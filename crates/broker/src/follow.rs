@@ -12,6 +12,7 @@ use crate::partition::Partition;
 use crate::sink::Origin;
 use crate::watch::Fired;
 use polylogue_types::{Map, PartitionId, Set};
+use std::collections::BTreeMap;
 
 /// Names a set inside one table.
 type SetId = u64;
@@ -45,8 +46,6 @@ impl Followers {
 
 #[derive(Debug)]
 struct Followed {
-    /// The session, and what it calls the set.
-    key: (u64, u64),
     members: Set<PartitionId>,
     changed: Vec<PartitionId>,
     /// Who is to be told of the next change.
@@ -58,29 +57,28 @@ struct Followed {
 pub(crate) struct Follows {
     next: SetId,
     by_id: Map<SetId, Followed>,
-    by_key: Map<(u64, u64), SetId>,
+    /// In order, so that those of a session are found at once.
+    by_key: BTreeMap<(u64, u64), SetId>,
+    /// The sets that are waited for, by who waits: the session and its token.
+    waiting: Map<(u64, u64), SetId>,
 }
 
 /// The partitions of a shard.
 type Partitions = Map<PartitionId, Partition>;
 
 impl Follows {
-    /// Takes partitions into a set.
+    /// Takes those of the partitions that are here into a set.
     pub(crate) fn add(&mut self, partitions: &mut Partitions, key: (u64, u64), add: &[PartitionId]) {
-        let next = &mut self.next;
-        let id = *self.by_key.entry(key).or_insert_with(|| {
-            *next += 1;
-            *next
-        });
-        let new = || Followed { key, members: Set::default(), changed: Vec::new(), waits: None };
-        let set = self.by_id.entry(id).or_insert_with(new);
+        let Follows { next, by_id, by_key, .. } = self;
         for new in add {
-            match partitions.get_mut(new) {
-                Some(partition) if set.members.insert(*new) => {
-                    partition.followers.sets.push(Follower { set: id, marked: false });
-                }
-                Some(_) => {}
-                None => set.changed.push(*new),
+            let Some(partition) = partitions.get_mut(new) else { continue };
+            let id = *by_key.entry(key).or_insert_with(|| {
+                *next += 1;
+                *next
+            });
+            let begin = || Followed { members: Set::default(), changed: Vec::new(), waits: None };
+            if by_id.entry(id).or_insert_with(begin).members.insert(*new) {
+                partition.followers.sets.push(Follower { set: id, marked: false });
             }
         }
     }
@@ -116,18 +114,23 @@ impl Follows {
 
     /// Tells `origin` of the next change in a set. False when there has been one already; then it is not told.
     pub(crate) fn wait(&mut self, key: (u64, u64), origin: Origin) -> bool {
-        let Some(set) = self.by_key.get(&key).and_then(|id| self.by_id.get_mut(id)) else { return true };
+        let Some((id, set)) = self.by_key.get(&key).and_then(|id| Some((*id, self.by_id.get_mut(id)?))) else {
+            return true;
+        };
         let waits = set.changed.is_empty();
         if waits {
-            set.waits = Some(origin);
+            self.waiting.insert(origin.key(), id);
+            if let Some(before) = set.waits.replace(origin) {
+                self.waiting.remove(&before.key());
+            }
         }
         waits
     }
 
     /// Forgets the watch of that origin.
     pub(crate) fn unwatch(&mut self, key: (u64, u64)) {
-        for set in self.by_id.values_mut().filter(|set| set.key.0 == key.0) {
-            set.waits.take_if(|origin| origin.key() == key);
+        if let Some(set) = self.waiting.remove(&key).and_then(|id| self.by_id.get_mut(&id)) {
+            set.waits = None;
         }
     }
 
@@ -137,7 +140,10 @@ impl Follows {
             if let Some(set) = self.by_id.get_mut(&follower.set) {
                 follower.marked = true;
                 set.changed.push(partition.id);
-                fired.extend(set.waits.take());
+                if let Some(origin) = set.waits.take() {
+                    self.waiting.remove(&origin.key());
+                    fired.push(origin);
+                }
             }
         }
     }
@@ -156,6 +162,9 @@ impl Follows {
     pub(crate) fn remove(&mut self, partitions: &mut Partitions, key: (u64, u64)) {
         let Some(id) = self.by_key.remove(&key) else { return };
         let Some(set) = self.by_id.remove(&id) else { return };
+        if let Some(origin) = set.waits {
+            self.waiting.remove(&origin.key());
+        }
         for member in &set.members {
             if let Some(partition) = partitions.get_mut(member) {
                 partition.followers.leave(id);
@@ -165,7 +174,7 @@ impl Follows {
 
     /// Forgets all sets of a session.
     pub(crate) fn remove_session(&mut self, partitions: &mut Partitions, session: u64) {
-        let keys: Vec<_> = self.by_key.keys().filter(|key| key.0 == session).copied().collect();
+        let keys: Vec<_> = self.by_key.range((session, 0)..=(session, u64::MAX)).map(|(key, _)| *key).collect();
         for key in keys {
             self.remove(partitions, key);
         }
@@ -262,10 +271,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_goes_has_changed() {
+    fn what_goes_has_changed_and_what_is_not_there_is_not_taken_in() {
         let mut rig = Rig::new();
+        rig.add(OTHER, &[NOT_THERE]);
+        assert!(rig.follows.by_key.is_empty());
         rig.add(SET, &[P, NOT_THERE]);
-        assert_eq!(rig.take(SET), [NOT_THERE]);
+        assert_eq!(rig.take(SET), []);
         assert!(rig.follows.wait(SET, Recorder::origin(1, 7)));
         let mut fired = Fired::new();
         rig.follows.gone(&mut rig.partitions.remove(&P).unwrap(), &mut fired);
@@ -277,6 +288,7 @@ mod tests {
         let mut rig = Rig::new();
         for set in 0..3 {
             rig.add((1, set), &[P, Q]);
+            assert!(rig.follows.wait((1, set), Recorder::origin(1, set + 7)));
         }
         rig.add(OTHER, &[P]);
         rig.follows.remove(&mut rig.partitions, (1, 2));
@@ -284,6 +296,7 @@ mod tests {
         rig.follows.remove_session(&mut rig.partitions, 1);
         assert_eq!((rig.followers(), rig.follows.len()), ([1, 0], 1));
         rig.follows.remove(&mut rig.partitions, OTHER);
-        assert!(rig.follows.by_id.is_empty() && rig.follows.by_key.is_empty());
+        let Follows { by_id, by_key, waiting, .. } = &rig.follows;
+        assert!(by_id.is_empty() && by_key.is_empty() && waiting.is_empty());
     }
 }

@@ -26,3 +26,13 @@ pub(crate) use dead::Mover;
 pub(crate) use direct::Directs;
 pub(crate) use host::{QueueHost, Queues, lease_entry};
 pub(crate) use pump::lease_ms;
+
+use crate::shard::Shard;
+use std::sync::Arc;
+
+/// Adds a shard to those that are to be pumped afterwards, unless it is among them.
+pub(crate) fn note_shard(shards: &mut Vec<Arc<Shard>>, shard: Arc<Shard>) {
+    if !shards.iter().any(|known| known.id == shard.id) {
+        shards.push(shard);
+    }
+}

@@ -1,5 +1,7 @@
 //! What a queue does, as its protocol wants it.
 
+use polylogue_types::Backoff;
+
 /// Who of the consumers gets messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
@@ -26,19 +28,7 @@ pub enum Delay {
     /// So long. Milliseconds.
     For(u64),
     /// Longer with each return.
-    Linear {
-        /// The first wait, and what each further one adds. Milliseconds.
-        step_ms: u64,
-        /// The longest wait. Milliseconds.
-        max_ms: u64,
-    },
-    /// Twice as long with each return.
-    Exponential {
-        /// The first wait. Milliseconds.
-        first_ms: u64,
-        /// The longest wait. Milliseconds.
-        max_ms: u64,
-    },
+    Backoff(Backoff),
 }
 
 impl Delay {
@@ -49,11 +39,7 @@ impl Delay {
             Delay::None => 0,
             Delay::Until(until_ms) => return until_ms,
             Delay::For(ms) => ms,
-            Delay::Linear { step_ms, max_ms } => step_ms.saturating_mul(u64::from(returned)).min(max_ms),
-            Delay::Exponential { first_ms, max_ms } => {
-                let factor = 1u64.checked_shl(u32::from(returned.saturating_sub(1))).unwrap_or(u64::MAX);
-                first_ms.saturating_mul(factor).min(max_ms)
-            }
+            Delay::Backoff(backoff) => backoff.delay_ms(u32::from(returned)),
         };
         now_ms.saturating_add(wait)
     }
@@ -126,12 +112,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_to_their_limit_and_not_beyond() {
-        let linear = Delay::Linear { step_ms: 100, max_ms: 350 };
-        assert_eq!([0, 1, 2, 3, 4, u16::MAX].map(|n| linear.until_ms(1000, n)), [1000, 1100, 1200, 1300, 1350, 1350]);
-        let exponential = Delay::Exponential { first_ms: 100, max_ms: 1000 };
-        let waits = [1, 2, 3, 4, 5, 64, 65, u16::MAX].map(|n| exponential.until_ms(0, n));
-        assert_eq!(waits, [100, 200, 400, 800, 1000, 1000, 1000, 1000]);
+    fn a_wait_is_added_to_the_time() {
+        let linear = Delay::Backoff(Backoff::Linear { step_ms: 100, max_ms: 350 });
+        assert_eq!([0, 1, 4, u16::MAX].map(|n| linear.until_ms(1000, n)), [1000, 1100, 1350, 1350]);
         assert_eq!(Delay::For(7).until_ms(u64::MAX - 1, 1), u64::MAX);
         assert_eq!((Delay::None.until_ms(5, 9), Delay::Until(3).until_ms(5, 9)), (5, 3));
     }

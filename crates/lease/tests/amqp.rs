@@ -6,6 +6,7 @@ mod common;
 
 use common::*;
 use polylogue_lease::*;
+use polylogue_types::Backoff;
 
 fn amqp() -> Config {
     Config { mark_handed: true, dead_letter: true, track_bytes: true, ..Config::default() }
@@ -334,7 +335,7 @@ fn delayed_retries_wait_longer_each_time() {
     let mut world = World::new(amqp());
     let one = world.prefetch(1, 1);
     world.append(2);
-    let delay = Delay::Linear { step_ms: 100, max_ms: 150 };
+    let delay = Delay::Backoff(Backoff::Linear { step_ms: 100, max_ms: 150 });
     for wait in [100, 150, 150] {
         assert_eq!(offsets(&world.grant()), [0]);
         let _ = world.queue.release(0, 1, By::Consumer(one), Return { counts: true, delay }, world.now).unwrap();

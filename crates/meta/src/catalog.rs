@@ -14,7 +14,7 @@ pub struct SharedCatalog {
     cluster: ClusterInfo,
     topics: RwLock<Topics>,
     settings: RwLock<BTreeMap<SettingsScope, Arc<Settings>>>,
-    /// Changes of `topics`. Grows after what it counts can be seen.
+    /// Changes of topics that are no queues. Grows under the lock of `topics`, with what it counts.
     version: AtomicU64,
 }
 
@@ -37,8 +37,9 @@ impl SharedCatalog {
         let info = topic.info(term_of);
         let mut topics = self.topics.write();
         topics.by_name.insert(info.name.clone(), info.clone());
+        let is_log = info.config.queue.is_none();
         topics.by_id.insert(info.id, info);
-        self.version.fetch_add(1, Ordering::Release);
+        self.version.fetch_add(u64::from(is_log), Ordering::Release);
     }
 
     /// Shows a scope's document; an empty one is none.
@@ -59,8 +60,8 @@ impl SharedCatalog {
             if topics.by_name.get(&info.name).is_some_and(|now| now.id == id) {
                 topics.by_name.remove(&info.name);
             }
+            self.version.fetch_add(u64::from(info.config.queue.is_none()), Ordering::Release);
         }
-        self.version.fetch_add(1, Ordering::Release);
     }
 }
 

@@ -1,7 +1,8 @@
 //! What makes a topic's partitions queues, as it stands in records: see the drawing in [`crate::record`].
 
 use crate::record::optional;
-use polylogue_api::{Backoff, ConsumerMode, Overflow, QueueSettings};
+use polylogue_api::{ConsumerMode, Overflow, QueueSettings};
+use polylogue_types::Backoff;
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 
 const KEY_ORDER: u8 = 1;
@@ -30,9 +31,9 @@ pub(crate) fn encode_queue(q: &QueueSettings, w: &mut BinWriter) {
     ];
     let flags = flags.iter().filter(|(set, _)| *set).fold(0, |all, (_, flag)| all | flag);
     let (backoff, first, longest_ms) = match q.retry {
-        Backoff::None => (0, 0, 0),
-        Backoff::Linear { step_ms, max_ms } => (1, step_ms, max_ms),
-        Backoff::Exponential { first_ms, max_ms } => (2, first_ms, max_ms),
+        None => (0, 0, 0),
+        Some(Backoff::Linear { step_ms, max_ms }) => (1, step_ms, max_ms),
+        Some(Backoff::Exponential { first_ms, max_ms }) => (2, first_ms, max_ms),
     };
     w.u8(mode).u8(overflow).u8(flags).i64(optional(q.failures_max.map(u64::from)));
     w.i64(optional(q.length_max)).i64(optional(q.bytes_max)).u8(backoff).u64(first).u64(longest_ms);
@@ -63,9 +64,9 @@ pub(crate) fn decode_queue(r: &mut BinReader<'_>) -> Result<QueueSettings, BinEr
     let bytes_max = u64::try_from(r.i64("queue bytes")?).ok();
     let (backoff, first, longest_ms) = (r.u8("queue back-off")?, r.u64("queue back-off")?, r.u64("queue back-off")?);
     let retry = match backoff {
-        0 => Backoff::None,
-        1 => Backoff::Linear { step_ms: first, max_ms: longest_ms },
-        2 => Backoff::Exponential { first_ms: first, max_ms: longest_ms },
+        0 => None,
+        1 => Some(Backoff::Linear { step_ms: first, max_ms: longest_ms }),
+        2 => Some(Backoff::Exponential { first_ms: first, max_ms: longest_ms }),
         _ => return Err(BinError { field: "queue back-off" }),
     };
     Ok(QueueSettings {

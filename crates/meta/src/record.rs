@@ -283,7 +283,8 @@ fn decode_config(r: &mut BinReader<'_>) -> Result<TopicConfig, BinError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use polylogue_api::{Backoff, ConsumerMode, Overflow, QueueSettings};
+    use polylogue_api::{ConsumerMode, Overflow, QueueSettings};
+    use polylogue_types::Backoff;
 
     fn config() -> TopicConfig {
         TopicConfig {
@@ -301,7 +302,7 @@ mod tests {
             key_order: true,
             early: true,
             failures_max: Some(20),
-            retry: Backoff::Linear { step_ms: 10, max_ms: 1_000 },
+            retry: Some(Backoff::Linear { step_ms: 10, max_ms: 1_000 }),
             bytes_max: Some(7),
             overflow: Overflow::Reject,
             ..QueueSettings::default()

@@ -40,4 +40,4 @@ pub use snapshot::{
     Bare, DELAY_HEADER, DELAY_MS_MAX, Delayed, Entry, Message, MessageView, Outcome, Routed, Scratch, SharedRouter,
     Snapshot,
 };
-pub use value::{Argument, Value, ValueRef, lookup, sorted};
+pub use value::{Argument, Value, ValueRef, decode_arguments, encode_arguments, lookup, sorted};

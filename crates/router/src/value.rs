@@ -185,7 +185,12 @@ pub(crate) fn size(arguments: &[Argument]) -> usize {
     arguments.iter().map(one).sum()
 }
 
-pub(crate) fn encode_arguments(arguments: &[Argument], w: &mut BinWriter) {
+/// Writes arguments as records have them.
+///
+/// ```text
+///   count u32 | for each: name (length and bytes) | type u8, as on the wire | kind u8 | value
+/// ```
+pub fn encode_arguments(arguments: &[Argument], w: &mut BinWriter) {
     w.u32(arguments.len() as u32);
     for argument in arguments {
         w.bytes(&argument.name).u8(argument.tag);
@@ -193,7 +198,11 @@ pub(crate) fn encode_arguments(arguments: &[Argument], w: &mut BinWriter) {
     }
 }
 
-pub(crate) fn decode_arguments(r: &mut BinReader<'_>) -> Result<Vec<Argument>, BinError> {
+/// Reads what [`encode_arguments`] has written.
+///
+/// # Errors
+/// The field that is cut or unknown.
+pub fn decode_arguments(r: &mut BinReader<'_>) -> Result<Vec<Argument>, BinError> {
     let count = r.count(6, "arguments")?;
     let mut arguments = Vec::with_capacity(count);
     for _ in 0..count {

@@ -23,13 +23,11 @@
 //! whatever order parts are read. Time never goes back: [`Timers::due`] goes by the latest time it has seen, of frames and
 //! of callers. Nothing is handed out twice before [`Timers::reset_tail`], and nothing is forgotten before its removal is applied.
 
-mod backoff;
 mod bucket;
 mod codec;
 mod id;
 mod timers;
 
-pub use backoff::Backoff;
 pub use bucket::{PART_OPS_MAX, PARTS_MAX};
 pub use codec::record;
 pub use id::{DEADLINE_MS_MAX, Kind, TimerId, TimerKey, TimerOp};

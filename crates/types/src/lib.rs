@@ -2,12 +2,14 @@
 //!
 //! Layer 0: no I/O, no async, no clock. Nothing here knows a protocol.
 
+pub mod backoff;
 pub mod bin;
 pub mod chunk;
 pub mod collections;
 pub mod ids;
 pub mod limits;
 
+pub use backoff::Backoff;
 pub use chunk::{Chunk, FileRange, RangeSource};
 pub use collections::{Map, Set};
 pub use ids::*;

@@ -1,9 +1,9 @@
 //! Consumers that come and go.
 
 use crate::broker::Inner;
-use crate::queues::QueueHost;
 use crate::queues::host::Recipient;
 use crate::queues::pump::lease_ms;
+use crate::queues::{QueueHost, note_shard};
 use crate::shard::Shard;
 use crate::sink::{Origin, SessionId};
 use polylogue_api::{Attach, AttachError, ConsumerId, ConsumerSpec, Credit, Event, Reply, SettleError, Unavailable};
@@ -161,9 +161,7 @@ impl Inner {
             }
             state.queues.touch(*queue);
             drop(state);
-            if !shards.iter().any(|known| known.id == shard.id) {
-                shards.push(shard);
-            }
+            note_shard(&mut shards, shard);
         }
         for shard in shards {
             self.pump(&shard);

@@ -4,6 +4,7 @@
 //! told anew, and what had been moved already is moved once more.
 
 use crate::broker::Inner;
+use crate::queues::note_shard;
 use crate::queues::pump::lease_ms;
 use crate::shard::{Shard, ShardState};
 use crate::sink::{Origin, ReplySink, SessionId};
@@ -232,16 +233,11 @@ impl Inner {
             return;
         }
         let mut shards: Vec<Arc<Shard>> = Vec::new();
-        let note = |shards: &mut Vec<Arc<Shard>>, shard: Arc<Shard>| {
-            if !shards.iter().any(|known| known.id == shard.id) {
-                shards.push(shard);
-            }
-        };
         for outcome in outcomes {
             match self.partition_shard(outcome.queue) {
                 Some(shard) => {
                     self.dead_answered(&shard, outcome);
-                    note(&mut shards, shard);
+                    note_shard(&mut shards, shard);
                 }
                 // It went with its queue.
                 None => _ = self.mover.lock().answered(outcome.queue, outcome.offset.0),
@@ -251,7 +247,7 @@ impl Inner {
         for queue in waiting {
             if let Some(shard) = self.partition_shard(queue) {
                 shard.state.lock().queues.touch(queue);
-                note(&mut shards, shard);
+                note_shard(&mut shards, shard);
             }
         }
         for shard in shards {

@@ -3,7 +3,7 @@
 use crate::pending::PendingSettle;
 use crate::sink::{Origin, ReplySink};
 use bytes::Bytes;
-use polylogue_api::{Backoff, ConsumerMode, QueueCounts, QueueSettings, Reply, SettleError, Unavailable};
+use polylogue_api::{ConsumerMode, QueueCounts, QueueSettings, Reply, SettleError, Unavailable};
 use polylogue_lease::{Config, ConsumerConfig, Delay, Entry, LeaseError, Mode, Queue};
 use polylogue_record::envelope::Envelope;
 use polylogue_types::{Map, Offset, PartitionId};
@@ -92,11 +92,7 @@ fn lease_config(settings: &QueueSettings) -> Config {
         mark_handed: true,
         dead_letter: settings.dead_letters,
         failures_max: settings.failures_max,
-        retry: match settings.retry {
-            Backoff::None => Delay::None,
-            Backoff::Linear { step_ms, max_ms } => Delay::Linear { step_ms, max_ms },
-            Backoff::Exponential { first_ms, max_ms } => Delay::Exponential { first_ms, max_ms },
-        },
+        retry: settings.retry.map_or(Delay::None, Delay::Backoff),
         length_max: settings.length_max,
         bytes_max: settings.bytes_max,
         expiry_grain_ms: EXPIRY_GRAIN_MS,

@@ -2,9 +2,9 @@
 
 use crate::broker::Inner;
 use crate::pending::{Pending, PendingSettle};
-use crate::queues::QueueHost;
 use crate::queues::host::Waiter;
 use crate::queues::pump::{Handing, lease_ms};
+use crate::queues::{QueueHost, note_shard};
 use crate::shard::Shard;
 use crate::sink::Origin;
 use polylogue_api::{
@@ -68,9 +68,7 @@ impl Inner {
             if let Err(why) = done {
                 pending.set(position, Err(why));
             }
-            if !shards.iter().any(|known| known.id == shard.id) {
-                shards.push(shard);
-            }
+            note_shard(&mut shards, shard);
         }
         pending.part_done(&[], None);
         for shard in shards {

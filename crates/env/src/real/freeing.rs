@@ -8,7 +8,8 @@
 //!   remove ──▶ no name any more ──▶ last handle dropped ──▶ waiting ──▶ 1 MiB shorter, pause, ... ──▶ closed
 //! ```
 //!
-//! After a crash, and when the process ends meanwhile, the system frees the rest.
+//! Only this process is asked whether it has the file open: another one that does sees it get shorter. A file that has another name
+//! (a hard link) is left as it is. After a crash, and when the process ends meanwhile, the system frees the rest.
 
 use crate::sys;
 use parking_lot::Mutex;

@@ -5,16 +5,16 @@
 pub enum Backoff {
     /// `step_ms` times the attempts (RabbitMQ's delayed retry), at most `max_ms`.
     Linear {
-        /// The first wait, and what each further attempt adds.
+        /// The first wait, and what each further attempt adds. Milliseconds.
         step_ms: u64,
-        /// The longest wait.
+        /// The longest wait. Milliseconds.
         max_ms: u64,
     },
     /// `first_ms`, then twice as long each time, at most `max_ms`.
     Exponential {
-        /// The first wait.
+        /// The first wait. Milliseconds.
         first_ms: u64,
-        /// The longest wait.
+        /// The longest wait. Milliseconds.
         max_ms: u64,
     },
 }
@@ -33,17 +33,6 @@ impl Backoff {
                 first_ms.saturating_mul(factor).min(max_ms)
             }
         }
-    }
-
-    /// As [`Backoff::delay_ms`], shortened by up to `percent` (100 at most) of it, after a random number: so that what failed together
-    /// does not come back together.
-    #[must_use]
-    pub fn jittered_ms(self, attempts: u32, percent: u8, random: u64) -> u64 {
-        let delay = self.delay_ms(attempts);
-        let most = u128::from(delay) * u128::from(percent.min(100)) / 100;
-        // The random number as a share of the whole range: no division, no bias to speak of.
-        let less = (u128::from(random) * (most + 1)) >> 64;
-        delay - u64::try_from(less).unwrap_or(delay)
     }
 }
 
@@ -64,16 +53,5 @@ mod tests {
         assert_eq!(endless.delay_ms(64), u64::MAX);
         assert_eq!(Backoff::Linear { step_ms: u64::MAX, max_ms: u64::MAX }.delay_ms(9), u64::MAX);
         assert_eq!(Backoff::Exponential { first_ms: 0, max_ms: 5 }.delay_ms(9), 0);
-    }
-
-    #[test]
-    fn jitter_shortens_by_no_more_than_its_share() {
-        let fixed = Backoff::Linear { step_ms: 1000, max_ms: 1000 };
-        assert_eq!(fixed.jittered_ms(1, 0, u64::MAX), 1000);
-        assert_eq!(fixed.jittered_ms(1, 20, 0), 1000);
-        assert_eq!(fixed.jittered_ms(1, 20, u64::MAX), 800);
-        assert_eq!(fixed.jittered_ms(1, 255, u64::MAX), 0);
-        let endless = Backoff::Exponential { first_ms: u64::MAX, max_ms: u64::MAX };
-        assert_eq!(endless.jittered_ms(7, 100, u64::MAX), 0);
     }
 }
