@@ -166,6 +166,9 @@ impl Connection {
         }
         let more = publish.cc.iter().chain(&publish.bcc).map(Bytes::as_ref);
         let keys: Vec<&[u8]> = std::iter::once(publish.routing_key.as_ref()).chain(more).collect();
+        if matches!(entry, Entry::Exchange(found) if found.kind == polylogue_router::Kind::Topic) {
+            self.check_topics(exchange, &keys)?;
+        }
         let view = View::new(&publish.properties);
         let now_ms = self.now.wall_ms;
         let sent = Sent {
@@ -199,10 +202,18 @@ impl Connection {
             checked.map_err(crate::convert::refusal)?;
             self.allowed.1.insert(Bytes::copy_from_slice(publish.exchange.as_ref()), ());
         }
-        if world.topic_permission(self.vhost, &self.user, &name).is_some() {
-            let key = crate::convert::name(&publish.routing_key)?;
-            let checked = world.check_topic(&self.user, self.vhost, Access::Write, &name, &key, None);
-            checked.map_err(crate::convert::refusal)?;
+        Ok(())
+    }
+
+    /// That the user may publish with these keys, those of CC and BCC too, to a topic exchange.
+    fn check_topics(&self, exchange: &[u8], keys: &[&[u8]]) -> Result<(), Refusal> {
+        let text = |bytes| std::str::from_utf8(bytes).map_err(|_| Refusal::malformed_utf8());
+        let (name, world) = (text(exchange)?, self.directory.world());
+        if world.topic_permission(self.vhost, &self.user, name).is_some() {
+            for key in keys {
+                let checked = world.check_topic(&self.user, self.vhost, Access::Write, name, text(key)?, None);
+                checked.map_err(crate::convert::refusal)?;
+            }
         }
         Ok(())
     }
@@ -213,5 +224,56 @@ fn joined(body: &amqp::Body) -> Bytes {
     match body {
         amqp::Body::One(piece) => piece.clone(),
         amqp::Body::Many(pieces) => pieces.concat().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Topics, World};
+    use polylogue_amqp::codec::Properties;
+    use polylogue_amqp_model::{Command, PutUser};
+    use polylogue_api::Now;
+    use std::sync::Arc;
+
+    fn publish(exchange: &str, key: &str, cc: &[&'static str], bcc: &[&'static str]) -> Publish {
+        let more = |keys: &[&'static str]| keys.iter().map(|key| Bytes::from_static(key.as_bytes())).collect();
+        Publish {
+            seq: None,
+            exchange: exchange.to_owned().into(),
+            routing_key: key.to_owned().into(),
+            mandatory: false,
+            properties: Properties::none(),
+            expiration_ms: None,
+            cc: more(cc),
+            bcc: more(bcc),
+            body: amqp::Body::One(Bytes::new()),
+        }
+    }
+
+    /// Copies went past the permissions of a topic exchange; and those of other types, which have none, were held to them.
+    #[test]
+    fn topic_permissions_hold_for_keys_of_copies_and_at_topic_exchanges_only() {
+        let mut world = World::new();
+        world.act(Command::PutUser(PutUser { name: "ann".into(), password: None, tags: Vec::new() }));
+        world.act(Command::SetPermission("ann".into(), "/".into(), [".*"; 3].map(Into::into)));
+        for exchange in ["amq.topic", "amq.direct"] {
+            let patterns = ["^mine\\.".into(), ".*".into()];
+            world.act(Command::SetTopicPermission("ann".into(), "/".into(), exchange.into(), patterns));
+        }
+        let directory = world.directory.clone();
+        let mut connection = Connection::new(Arc::default(), directory, Arc::new(Topics), 7, true, 1, Now::default());
+        (connection.user, connection.vhost) = ("ann".into(), world.vhost);
+        for (exchange, key, cc, bcc, is_allowed) in [
+            ("amq.topic", "mine.x", &[][..], &[][..], true),
+            ("amq.topic", "mine.x", &["mine.y"], &["mine.z"], true),
+            ("amq.topic", "other.x", &[], &[], false),
+            ("amq.topic", "mine.x", &["other.y"], &[], false),
+            ("amq.topic", "mine.x", &[], &["mine.y", "other.y"], false),
+            ("amq.direct", "other.x", &["other.y"], &[], true),
+        ] {
+            let outcome = connection.message_of(&publish(exchange, key, cc, bcc)).map(drop);
+            assert_eq!(outcome.is_ok(), is_allowed, "{exchange} {key} {cc:?} {bcc:?}: {outcome:?}");
+        }
     }
 }

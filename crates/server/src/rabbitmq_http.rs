@@ -127,10 +127,14 @@ pub fn starting() -> Router {
 }
 
 async fn serve(State(app): State<Arc<Management>>, request: Request) -> Response {
-    match answer(&app, request).await {
-        Ok(response) => response,
-        Err(failure) => failure.into_response(),
-    }
+    let answered = if matches!(*request.method(), Method::GET | Method::HEAD) {
+        answer(&app, request).await
+    } else {
+        // A change is brought to its end even when nobody waits for it any more: what was declared must be made.
+        let doing = tokio::spawn(async move { answer(&app, request).await });
+        doing.await.unwrap_or_else(|_| Err(Failure::internal("the server stops")))
+    };
+    answered.unwrap_or_else(IntoResponse::into_response)
 }
 
 /// What is asked for.

@@ -3,16 +3,21 @@
 //! ```text
 //!   message:  sent ──▶ confirmed ──▶ handed out ──▶ settling ──▶ settled
 //!                 └ unknown at a crash              └ unknown at a crash: settled, or handed out again
+//!   refused:  settled where it was, and by then promised to the queue of the dead
 //! ```
 //!
 //! What is confirmed and was never settled by anybody is there at the end. What is settled, and its consumer was told so, is never
-//! handed out again. Nothing is handed out that nobody sent, or in a queue that it was not sent to.
+//! handed out again. What is refused, and its consumer was told so, is in the queue of the dead at the end: once at least, and once
+//! only when nobody had to move it a second time. Nothing is handed out that nobody sent, or in a queue that it was not sent to.
 
+mod mover;
+
+use self::mover::Mover;
 use crate::oracle::Oracle;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use polylogue_api::{
-    Ack, Attach, ConsumerId, ConsumerMode, ConsumerSpec, CreateTopics, Delivery, Event, Holder, NewTopic,
+    Ack, Attach, ConsumerId, ConsumerMode, ConsumerSpec, CreateTopics, DeadMessage, Delivery, Event, Holder, NewTopic,
     PublishMessage, PublishRequest, QueueSettings, Reply, Request, Settle, SettleRequest, Settlement, Target, Token,
     TopicConfig,
 };
@@ -24,8 +29,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The queues: one that waits for the flush before it hands out, one that does not, and one with a consumer at a time.
-const NAMES: [&str; 3] = ["q-late", "q-early", "q-single"];
+/// The queues: one that waits for the flush before it hands out, one that does not, one with a consumer at a time, and the one where
+/// those go that were refused.
+const NAMES: [&str; 4] = ["q-late", "q-early", "q-single", "q-dead"];
+/// The queues that publishers send to.
+const PUBLISHED: usize = 3;
+/// The queue whose refused messages are moved.
+const DYING: usize = 0;
+/// Where they are moved.
+const DEAD: usize = 3;
 /// Consumers of each.
 const CONSUMERS: usize = 2;
 /// Publishes that one publisher has on the way.
@@ -34,12 +46,19 @@ const INFLIGHT_MAX: usize = 4;
 /// What is known of a message in one queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
+    /// How often it was sent: more than once only where dead ones go.
+    sent: u32,
     confirmed: bool,
     /// Somebody asked to settle it, and may not have been answered.
     settling: bool,
-    /// When that was answered.
+    /// Somebody asked to refuse it.
+    dying: bool,
+    /// When it was answered that it is settled or refused.
     settled: Option<u64>,
 }
+
+/// What is known of the messages of a queue, by their texts.
+type Messages = BTreeMap<String, Known>;
 
 /// Counts what sessions are told, over all of them: what was on its way to one before another one was told something is no wrong.
 type Order = Arc<AtomicU64>;
@@ -50,6 +69,7 @@ struct Mail {
     order: Order,
     replies: Mutex<Vec<(u64, Token, Reply)>>,
     deliveries: Mutex<Vec<(u64, Delivery)>>,
+    dead: Mutex<Vec<DeadMessage>>,
 }
 
 impl Mail {
@@ -64,9 +84,13 @@ impl ReplySink for Mail {
     }
 
     fn event(&self, event: Event) {
-        if let Event::Deliver(deliveries) = event {
-            let now = self.now();
-            self.deliveries.lock().extend(deliveries.into_iter().map(|delivery| (now, delivery)));
+        match event {
+            Event::Deliver(deliveries) => {
+                let now = self.now();
+                self.deliveries.lock().extend(deliveries.into_iter().map(|delivery| (now, delivery)));
+            }
+            Event::Dead(dead) => self.dead.lock().extend(dead),
+            _ => {}
         }
     }
 }
@@ -81,7 +105,12 @@ struct Session {
 
 impl Session {
     fn new(broker: &Broker, order: &Order) -> Session {
-        let mail = Mail { order: order.clone(), replies: Mutex::default(), deliveries: Mutex::default() };
+        let mail = Mail {
+            order: order.clone(),
+            replies: Mutex::default(),
+            deliveries: Mutex::default(),
+            dead: Mutex::default(),
+        };
         Session { mail: Arc::new(mail), id: broker.new_session(), next_token: 0 }
     }
 
@@ -116,8 +145,8 @@ struct Consumer {
     id: Option<ConsumerId>,
     attaching: bool,
     held: Vec<(Delivery, String)>,
-    /// Texts that are being settled under a token.
-    open: BTreeMap<Token, Vec<String>>,
+    /// Texts that are being settled or refused under a token.
+    open: BTreeMap<Token, (Settle, Vec<String>)>,
 }
 
 impl Consumer {
@@ -134,8 +163,9 @@ impl Consumer {
 #[derive(Debug)]
 pub struct Queues {
     ids: Vec<PartitionId>,
-    known: Vec<BTreeMap<String, Known>>,
+    known: Vec<Messages>,
     publisher: Publisher,
+    mover: Mover,
     consumers: Vec<Consumer>,
     order: Order,
     /// Requests sent.
@@ -149,8 +179,9 @@ impl Default for Queues {
         let consumers = (0..NAMES.len()).flat_map(|queue| (0..CONSUMERS).map(move |_| Consumer::new(queue)));
         Queues {
             ids: Vec::new(),
-            known: vec![BTreeMap::new(); NAMES.len()],
+            known: vec![Messages::new(); NAMES.len()],
             publisher: Publisher::default(),
+            mover: Mover::default(),
             consumers: consumers.collect(),
             order: Order::default(),
             operations: 0,
@@ -164,6 +195,7 @@ pub fn create() -> Request {
     let settings = |name: &str| QueueSettings {
         early: name == "q-early",
         mode: if name == "q-single" { ConsumerMode::SingleActive } else { ConsumerMode::Competing },
+        dead_letters: NAMES.get(DYING) == Some(&name),
         ..QueueSettings::default()
     };
     let new = |name: &str| {
@@ -176,12 +208,13 @@ pub fn create() -> Request {
 impl Queues {
     /// How many actors there are to choose from.
     pub fn actors(&self) -> usize {
-        1 + self.consumers.len()
+        2 + self.consumers.len()
     }
 
     /// The node is gone: whatever was on its way has an unknown end.
     pub fn lost_connections(&mut self) {
         self.publisher = Publisher { next: self.publisher.next, ..Publisher::default() };
+        self.mover = Mover::default();
         self.consumers.iter_mut().for_each(Consumer::lost);
     }
 
@@ -195,9 +228,11 @@ impl Queues {
                 return;
             }
         }
-        match at.checked_sub(1) {
-            None => self.publish(broker, rng),
-            Some(at) => self.consume(at, broker, rng, oracle),
+        match at {
+            0 => self.publish(broker, rng),
+            1 if rng.below(40) == 0 => self.mover.vanish(broker),
+            1 => self.operations += self.move_dead(broker, oracle),
+            _ => self.consume(at - 2, broker, rng, oracle),
         }
     }
 
@@ -222,20 +257,13 @@ impl Queues {
             publisher.next += 1;
             let text = format!("m{}", publisher.next);
             // one of them, or all
-            let which = rng.below(NAMES.len() as u64 + 1) as usize;
-            let queues: Vec<usize> = (0..NAMES.len()).filter(|queue| which == *queue || which == NAMES.len()).collect();
+            let which = rng.below(PUBLISHED as u64 + 1) as usize;
+            let queues: Vec<usize> = (0..PUBLISHED).filter(|queue| which == *queue || which == PUBLISHED).collect();
             let target = |queue: &usize| Some(Target { queue: *ids.get(*queue)?, priority: None, expires_at: None });
-            messages.push(PublishMessage {
-                queues: queues.iter().filter_map(target).collect(),
-                form: Form::AmqpMessage,
-                flags: EntryFlags::NONE,
-                bytes: Bytes::from(text.clone()),
-                timestamp: -1,
-                key_hash: None,
-                deliver_at: None,
-            });
+            messages.push(message(queues.iter().filter_map(target).collect(), Bytes::from(text.clone())));
             for queue in &queues {
-                known.get_mut(*queue).and_then(|known| known.insert(text.clone(), Known::default()));
+                let sent = Known { sent: 1, ..Known::default() };
+                known.get_mut(*queue).and_then(|known| known.insert(text.clone(), sent));
             }
             sent.push((text, queues));
         }
@@ -247,7 +275,7 @@ impl Queues {
     fn consume(&mut self, at: usize, broker: &Broker, rng: &SimRng, oracle: &mut Oracle) {
         let Queues { ids, known, consumers, order, operations, settled, .. } = self;
         let Some(consumer) = consumers.get_mut(at) else { return };
-        let (Some(known), Some(queue)) = (known.get_mut(consumer.queue), ids.get(consumer.queue)) else { return };
+        let Some(queue) = ids.get(consumer.queue) else { return };
         *settled += take_mail(consumer, known, oracle);
         let session = consumer.session.get_or_insert_with(|| Session::new(broker, order));
         if consumer.id.is_none() {
@@ -264,43 +292,69 @@ impl Queues {
                 consumer.lost();
             }
             1..30 if !consumer.held.is_empty() => {
-                let how = if rng.below(5) == 0 { Settle::Return { counts: true, delay_ms: 0 } } else { Settle::Accept };
+                let how = match rng.below(5) {
+                    0 => Settle::Return { counts: true, delay_ms: 0 },
+                    1 if consumer.queue == DYING => Settle::Reject,
+                    _ => Settle::Accept,
+                };
                 let count = 1 + rng.below(consumer.held.len() as u64) as usize;
                 let from = rng.below((consumer.held.len() - count + 1) as u64) as usize;
                 let (mut settlements, mut texts) = (Vec::new(), Vec::new());
                 for (delivery, text) in consumer.held.drain(from..from + count) {
                     let Delivery { queue, first, count, lease, .. } = delivery;
                     settlements.push(Settlement { queue, first, count, by: Holder::Lease(lease), how });
-                    if how == Settle::Accept {
-                        known.get_mut(&text).into_iter().for_each(|known| known.settling = true);
+                    if matches!(how, Settle::Accept | Settle::Reject)
+                        && let Some(known) = known.get_mut(consumer.queue).and_then(|known| known.get_mut(&text))
+                    {
+                        known.settling = true;
+                        known.dying |= how == Settle::Reject;
                         texts.push(text);
                     }
                 }
                 *operations += 1;
                 let token = session.ask(broker, Request::Settle(SettleRequest { settlements, wait: true }));
-                consumer.open.insert(token, texts);
+                consumer.open.insert(token, (how, texts));
             }
             _ => {}
         }
+    }
+
+    /// Messages that were refused and moved.
+    pub fn moved(&self) -> u64 {
+        self.known.get(DEAD).map_or(0, |known| known.values().filter(|known| known.confirmed).count() as u64)
+    }
+
+    /// The mover does what there is to do; how many requests that were.
+    fn move_dead(&mut self, broker: &Broker, oracle: &mut Oracle) -> u64 {
+        let (Some(to), [dying, .., dead]) = (self.ids.get(DEAD), self.known.as_mut_slice()) else { return 0 };
+        self.mover.turn(broker, &self.order, *to, (dying, dead), oracle)
     }
 
     /// Everything has settled and nothing goes wrong any more: whoever was promised something gets it. `drain` lets the broker come
     /// to its end.
     pub fn finish(&mut self, broker: &Broker, oracle: &mut Oracle, drain: &dyn Fn(&Broker)) {
         self.lost_connections();
-        for (queue, known) in self.known.iter_mut().enumerate() {
-            let Some(id) = self.ids.get(queue) else { continue };
+        self.mover.attach(broker, &self.order);
+        drain(broker);
+        while self.move_dead(broker, oracle) > 0 {
+            drain(broker);
+        }
+        for (queue, id) in self.ids.iter().enumerate() {
             let mut consumer = Consumer::new(queue);
             let session = consumer.session.insert(Session::new(broker, &self.order));
             session.ask(broker, Request::Attach(Attach { queue: *id, consumer: ConsumerSpec::default() }));
             drain(broker);
-            take_mail(&mut consumer, known, oracle);
+            take_mail(&mut consumer, &mut self.known, oracle);
             if consumer.id.is_none() {
                 oracle.violation(format!("nobody can consume from {}", NAMES[queue]));
             }
-            let there: BTreeSet<&str> = consumer.held.iter().map(|(_, text)| text.as_str()).collect();
-            if there.len() < consumer.held.len() {
-                oracle.violation(format!("{}: a message was handed out twice to one consumer", NAMES[queue]));
+            let Some(known) = self.known.get(queue) else { continue };
+            let mut there = BTreeSet::new();
+            let twice = |text: &&str| known.get(*text).is_none_or(|known| known.sent < 2);
+            for text in consumer.held.iter().map(|(_, text)| text.as_str()).filter(|text| !there.insert(*text)) {
+                if twice(&text) {
+                    oracle.violation(format!("{}: {text} was handed out twice to one consumer", NAMES[queue]));
+                }
             }
             let lost = known.iter().filter(|(_, known)| known.confirmed && !known.settling);
             let lost: Vec<_> = lost.filter(|(text, _)| !there.contains(text.as_str())).map(|(text, _)| text).collect();
@@ -312,8 +366,21 @@ impl Queues {
     }
 }
 
+/// A message of this text for these queues.
+fn message(queues: Vec<Target>, bytes: Bytes) -> PublishMessage {
+    PublishMessage {
+        queues,
+        form: Form::AmqpMessage,
+        flags: EntryFlags::NONE,
+        bytes,
+        timestamp: -1,
+        key_hash: None,
+        deliver_at: None,
+    }
+}
+
 /// Takes what a consumer was told; how many settlements were answered.
-fn take_mail(consumer: &mut Consumer, known: &mut BTreeMap<String, Known>, oracle: &mut Oracle) -> u64 {
+fn take_mail(consumer: &mut Consumer, known: &mut [Messages], oracle: &mut Oracle) -> u64 {
     let Some(session) = &consumer.session else { return 0 };
     let name = NAMES.get(consumer.queue).copied().unwrap_or_default();
     let mut answered = 0;
@@ -321,20 +388,26 @@ fn take_mail(consumer: &mut Consumer, known: &mut BTreeMap<String, Known>, oracl
         match reply {
             Reply::Attach(result) => (consumer.id, consumer.attaching) = (result.ok(), false),
             Reply::Settle(results) => {
-                let texts = consumer.open.remove(&token).unwrap_or_default();
+                let Some((how, texts)) = consumer.open.remove(&token) else { continue };
                 for (text, _) in texts.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
                     answered += 1;
-                    known.get_mut(text).into_iter().for_each(|known| known.settled = Some(now));
+                    let here = known.get_mut(consumer.queue).and_then(|known| known.get_mut(text));
+                    here.into_iter().for_each(|known| known.settled = Some(now));
+                    if how == Settle::Reject {
+                        let there = known.get_mut(DEAD).map(|known| known.entry(text.clone()).or_default());
+                        there.into_iter().for_each(|known| known.confirmed = true);
+                    }
                 }
             }
             _ => {}
         }
     }
+    let Some(known) = known.get(consumer.queue) else { return answered };
     for (now, delivery) in session.deliveries() {
         let text = String::from_utf8_lossy(&delivery.bytes).into_owned();
         match known.get(&text) {
             None => oracle.violation(format!("{name}: {text:?} was never sent there")),
-            Some(known) if known.settled.is_some_and(|settled| settled < now) => {
+            Some(known) if known.sent < 2 && known.settled.is_some_and(|settled| settled < now) => {
                 oracle.violation(format!("{name}: {text:?} was settled and is handed out again at {}", delivery.first));
             }
             Some(_) => {}

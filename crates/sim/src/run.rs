@@ -29,6 +29,8 @@ pub struct Settings {
     pub changes_min: u64,
     /// Messages of queues that were settled and whose consumers were told so, at least.
     pub settled_min: u64,
+    /// Messages that were refused and are in the queue of the dead, at least.
+    pub moved_min: u64,
     /// Crashes, at least.
     pub crashes_min: u64,
     /// Faults of the disk (refused operations, failed flushes, power cuts, flipped bits), at least.
@@ -43,6 +45,7 @@ impl Default for Settings {
             operations_min: 2_000,
             changes_min: 50,
             settled_min: 50,
+            moved_min: 5,
             crashes_min: 1,
             faults_min: 3,
             steps_max: 400_000,
@@ -65,6 +68,8 @@ pub struct Report {
     pub changes: u64,
     /// Messages of queues that were settled.
     pub settled: u64,
+    /// Messages that were refused and are in the queue of the dead.
+    pub moved: u64,
     /// Lives of the node that ended without warning.
     pub crashes: u64,
     /// Faults that struck.
@@ -79,13 +84,14 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "seed {}: {} operations, {} acknowledged, {} read, {} changes, {} settled, {} crashes, {} faults, hash {:016x}",
+            "seed {}: {} operations, {} acknowledged, {} read, {} changes, {} settled, {} moved, {} crashes, {} faults, hash {:016x}",
             self.seed,
             self.operations,
             self.acknowledged,
             self.read,
             self.changes,
             self.settled,
+            self.moved,
             self.crashes,
             self.faults,
             self.hash
@@ -141,6 +147,7 @@ pub fn run(seed: u64, settings: Settings) -> Report {
         read: world.oracle.read,
         changes: world.oracle.changes,
         settled: world.queues.settled,
+        moved: world.queues.moved(),
         crashes: world.crashes,
         faults,
         hash: world.sim.disk.trace_hash() ^ world.oracle.acknowledged.rotate_left(17) ^ world.oracle.read,
@@ -151,6 +158,7 @@ pub fn run(seed: u64, settings: Settings) -> Report {
         ("operations", report.operations, settings.operations_min),
         ("changes", world.oracle.changes.min(world.oracle.looks), settings.changes_min),
         ("settled messages", report.settled, settings.settled_min),
+        ("moved messages", report.moved, settings.moved_min),
         ("crashes", report.crashes, settings.crashes_min),
         ("faults", report.faults, settings.faults_min),
     ];

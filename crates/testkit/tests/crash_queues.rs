@@ -1,5 +1,5 @@
-//! `kill -9` under load of queues, on the real binary: what was confirmed is delivered until it is acknowledged, and what was
-//! acknowledged is not delivered again.
+//! `kill -9` under load of queues, on the real binary: what was confirmed is delivered until it is acknowledged or refused, what was
+//! acknowledged is not delivered again, and what was refused is in the queue of the dead, with an `x-death` that says so.
 //!
 //! `POLYLOGUE_QUEUE_KILLS` says how many kills; `POLYLOGUE_SEED` repeats what was drawn (the moments of the kills it does not).
 
@@ -8,9 +8,9 @@
 
 mod common;
 
-use common::amqp::{Amqp, Came};
+use common::amqp::{Amqp, Came, Message};
 use common::{Place, amount, seed};
-use polylogue_amqp::codec::Method;
+use polylogue_amqp::codec::{Method, Value};
 use polylogue_env::sim::SimRng;
 use polylogue_testkit::{Result, Server, wait_until};
 use std::collections::BTreeMap;
@@ -27,8 +27,10 @@ const SETTINGS: &[&str] = &[
     "log.merge_bytes=4MiB",
     "log.disk_reserve_bytes=16MiB",
 ];
-/// The queues; the second one is a quorum queue.
+/// The queues that are published to; the second one is a quorum queue.
 const QUEUES: [&str; 2] = ["classic", "quorum"];
+/// Where their dead messages go.
+const DEAD: &str = "dead";
 /// Confirms and acknowledgements between a start and a kill, at the most.
 const LIFE_STEPS_MAX: u64 = 3_000;
 /// A life in which less than this happens in that time is a failure of its own. Seconds.
@@ -47,6 +49,12 @@ struct Known {
     confirmed: bool,
     /// When its acknowledgement was sent.
     acked: Option<Instant>,
+    /// When its refusal for good was sent.
+    refused: Option<Instant>,
+    /// How often it was given back so that it counts, and when last.
+    given_back: (i64, Option<Instant>),
+    /// It was in the queue of the dead.
+    buried: bool,
 }
 
 /// What was promised over all lives.
@@ -62,22 +70,77 @@ struct Oracle {
 }
 
 impl Oracle {
-    fn delivered(&mut self, queue: usize, number: u64) {
+    /// `failed` is the message's `x-delivery-count`.
+    fn delivered(&mut self, queue: usize, number: u64, failed: i64) {
         let killed = self.killed;
         let Some(known) = self.messages.get_mut(&(queue, number)) else {
             self.wrong.push(format!("{}: nobody sent {number}", QUEUES[queue]));
             return;
         };
         let lost = |acked: Instant| killed.is_none_or(|killed| killed.saturating_duration_since(acked) > ACK_LOST);
-        if let Some(acked) = known.acked.filter(|acked| lost(*acked)) {
+        if let Some(acked) = known.acked.or(known.refused).filter(|acked| lost(*acked)) {
             let ms = killed.map(|killed| killed.saturating_duration_since(acked).as_millis());
             self.wrong.push(format!(
-                "{}: {number} was acknowledged {ms:?} ms before the kill and comes again",
+                "{}: {number} was acknowledged or refused {ms:?} ms before the kill and comes again",
                 QUEUES[queue]
             ));
         }
-        known.acked = None;
+        let (times, last) = known.given_back;
+        if failed < times && last.is_some_and(lost) {
+            self.wrong.push(format!("{}: {number} was given back {times} times and says {failed}", QUEUES[queue]));
+        }
+        (known.acked, known.refused, known.given_back.0) = (None, None, failed);
     }
+
+    /// A message came from the queue of the dead, with the first entry of its `x-death`.
+    fn buried(&mut self, number: u64, death: &Death) {
+        let Some(queue) = QUEUES.iter().position(|queue| *queue == death.queue) else {
+            return self.wrong.push(format!("{number} died in {death:?}"));
+        };
+        let Some(known) = self.messages.get_mut(&(queue, number)) else {
+            return self.wrong.push(format!("{}: nobody sent {number}, and it is dead", QUEUES[queue]));
+        };
+        let reasons = if queue == 0 { &["rejected"][..] } else { &["rejected", "delivery_limit"] };
+        let refused = known.refused.is_some() || known.buried || death.reason != "rejected";
+        if !reasons.contains(&death.reason.as_str()) || !refused || death.entries != 1 || death.count != 1 {
+            self.wrong.push(format!("{}: {number}: {known:?} is dead as {death:?}", QUEUES[queue]));
+        }
+        known.buried = true;
+    }
+}
+
+/// What `x-death` says.
+#[derive(Debug, Default)]
+struct Death {
+    entries: usize,
+    queue: String,
+    reason: String,
+    count: i64,
+}
+
+impl Death {
+    fn of(message: &Message) -> Result<Death> {
+        let headers = message.headers()?;
+        let deaths = headers.get("x-death").ok_or("a dead message without x-death")?;
+        let mut death = Death { entries: deaths.elements().count(), ..Death::default() };
+        for (_, first) in deaths.elements().take(1) {
+            for field in first.fields() {
+                let text = || String::from_utf8_lossy(field.value.as_longstr().unwrap_or_default()).into_owned();
+                match field.name {
+                    b"queue" => death.queue = text(),
+                    b"reason" => death.reason = text(),
+                    b"count" => death.count = field.value.as_i64().unwrap_or_default(),
+                    _ => {}
+                }
+            }
+        }
+        Ok(death)
+    }
+}
+
+/// How often a message says that it failed.
+fn failed(message: &Message) -> Result<i64> {
+    Ok(message.headers()?.get("x-delivery-count").as_ref().and_then(Value::as_i64).unwrap_or_default())
 }
 
 fn number_of(body: &[u8]) -> Result<u64> {
@@ -121,28 +184,42 @@ fn publish_until(to: SocketAddr, queue: usize, seed: u64, oracle: &Mutex<Oracle>
     Ok(())
 }
 
-/// Consumes and acknowledges most of what comes until `stop`, or until the server goes.
+/// Consumes until `stop`, or until the server goes: acknowledges most of what comes, refuses some for good, gives some back.
 fn consume_until(to: SocketAddr, queue: usize, seed: u64, oracle: &Mutex<Oracle>, stop: &AtomicBool) -> Result<()> {
     let rng = SimRng::derive(seed, "consumer");
     let mut amqp = Amqp::connect(to)?;
     amqp.consume(QUEUES[queue], 200)?;
     let mut held = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        let Some(Came::Message { tag, body }) = amqp.wait(Duration::from_millis(100))? else { continue };
-        let number = number_of(&body)?;
-        oracle.lock().unwrap().delivered(queue, number);
-        held.push((tag, number));
+        let Some(Came::Message(message)) = amqp.wait(Duration::from_millis(100))? else { continue };
+        let number = number_of(&message.body)?;
+        oracle.lock().unwrap().delivered(queue, number, failed(&message)?);
+        held.push((message.tag, number));
         if held.len() < 20 {
             continue;
         }
         // Holes: most of them, in any order, and some much later.
         while held.len() > 5 {
             let (tag, number) = held.swap_remove(rng.below(held.len() as u64) as usize);
-            amqp.ack(tag);
             let mut oracle = oracle.lock().unwrap();
             oracle.steps += 1;
             // Noted before it is sent: it may count as sent too early, never too late.
-            oracle.messages.get_mut(&(queue, number)).unwrap().acked = Some(Instant::now());
+            let (known, now) = (oracle.messages.get_mut(&(queue, number)).unwrap(), Some(Instant::now()));
+            match rng.below(10) {
+                0 => {
+                    amqp.reject(tag, false);
+                    known.refused = now;
+                }
+                1 => {
+                    amqp.reject(tag, true);
+                    // Only quorum queues count.
+                    known.given_back = (known.given_back.0 + i64::from(queue == 1), now);
+                }
+                _ => {
+                    amqp.ack(tag);
+                    known.acked = now;
+                }
+            }
         }
         amqp.flush()?;
     }
@@ -185,28 +262,46 @@ fn live(server: Server, oracle: &Mutex<Oracle>, steps: u64, seed: u64) -> Result
     })
 }
 
-/// Takes all that is in the queues, without acknowledging it: it stays.
+/// Takes what is in a queue until nothing comes any more.
+fn take_all(server: &Server, queue: &str, mut take: impl FnMut(&mut Amqp, Message) -> Result<()>) -> Result<()> {
+    let mut amqp = Amqp::connect(amqp(server)?)?;
+    amqp.consume(queue, 0)?;
+    while let Some(came) = amqp.wait(QUIET)? {
+        let Came::Message(message) = came else { return Err(format!("{queue}: {came:?}")) };
+        take(&mut amqp, message)?;
+    }
+    amqp.flush()
+}
+
+/// Takes all that is in the queues, without acknowledging it: it stays. What is dead is acknowledged.
 fn verify(server: &Server, oracle: &mut Oracle) -> Result<()> {
+    let mut there: [BTreeMap<u64, u32>; QUEUES.len()] = Default::default();
     for (queue, name) in QUEUES.iter().enumerate() {
-        let mut amqp = Amqp::connect(amqp(server)?)?;
-        amqp.consume(name, 0)?;
-        let mut there = BTreeMap::new();
-        while let Some(came) = amqp.wait(QUIET)? {
-            let Came::Message { body, .. } = came else { return Err(format!("{name}: {came:?}")) };
-            let number = number_of(&body)?;
-            oracle.delivered(queue, number);
-            *there.entry(number).or_insert(0) += 1;
-        }
+        take_all(server, name, |_, message| {
+            let number = number_of(&message.body)?;
+            oracle.delivered(queue, number, failed(&message)?);
+            *there[queue].entry(number).or_insert(0) += 1;
+            Ok(())
+        })?;
+    }
+    take_all(server, DEAD, |amqp, message| {
+        amqp.ack(message.tag);
+        oracle.buried(number_of(&message.body)?, &Death::of(&message)?);
+        Ok(())
+    })?;
+    for (queue, name) in QUEUES.iter().enumerate() {
+        let there = &there[queue];
         oracle
             .wrong
             .extend(there.iter().filter(|(_, times)| **times > 1).map(|(n, _)| format!("{name}: {n} is there twice")));
         let known = oracle.messages.range((queue, 0)..(queue + 1, 0));
         // One whose acknowledgement is lost comes again, and is not acknowledged any more.
         let lost = known
-            .filter(|((_, number), known)| known.confirmed && known.acked.is_none() && !there.contains_key(number));
+            .filter(|(_, known)| known.confirmed && known.acked.is_none() && !known.buried)
+            .filter(|((_, number), _)| !there.contains_key(number));
         let lost: Vec<u64> = lost.map(|((_, number), _)| *number).collect();
         if !lost.is_empty() {
-            oracle.wrong.push(format!("{name}: confirmed, not acknowledged and gone: {lost:?}"));
+            oracle.wrong.push(format!("{name}: confirmed, not acknowledged, not dead and gone: {lost:?}"));
         }
     }
     // What was not confirmed and is not there will never come: it must not be waited for.
@@ -223,7 +318,11 @@ fn kill_9_loses_no_confirmed_message_and_brings_no_acknowledged_one_back() {
     let (oracle, rng) = (Mutex::new(Oracle::default()), SimRng::derive(seed, "kills"));
     let mut server = place.start(serve(&place)).unwrap();
     let mut declaring = Amqp::connect(amqp(&server).unwrap()).unwrap();
-    QUEUES.iter().for_each(|queue| declaring.declare(queue, *queue == "quorum").unwrap());
+    declaring.declare(DEAD, &[]).unwrap();
+    for name in QUEUES {
+        let dead = [("x-dead-letter-exchange", ""), ("x-dead-letter-routing-key", DEAD)];
+        declaring.declare(name, &[&dead[..], &[("x-queue-type", name)]].concat()).unwrap();
+    }
     for nth in 1..=kills {
         let what = format!("POLYLOGUE_SEED={seed}, kill {nth} of {kills}");
         let steps = 1 + rng.below(LIFE_STEPS_MAX);
@@ -234,5 +333,7 @@ fn kill_9_loses_no_confirmed_message_and_brings_no_acknowledged_one_back() {
     let oracle = oracle.into_inner().unwrap();
     let acked = oracle.messages.values().filter(|known| known.acked.is_some()).count();
     assert!(acked as u64 >= kills, "too little was acknowledged to mean anything: {acked} messages");
+    let buried = oracle.messages.values().filter(|known| known.buried).count();
+    assert!(buried > 0, "nothing was refused, of {acked} messages that were acknowledged");
     server.terminate().unwrap();
 }

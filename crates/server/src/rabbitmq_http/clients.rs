@@ -190,11 +190,17 @@ pub(super) fn serve_consumers(call: &Call<'_>, path: &[&str]) -> Result<Answer, 
     if call.verb != Verb::Get {
         return Err(Failure::method_not_allowed("HEAD, GET, OPTIONS"));
     }
+    // Those of others, with their addresses, are for who may monitor.
+    let shows = |client: &Presence| call.is_monitor() || client.user == call.user.name;
     match path {
-        [] => Ok(Answer::List(consumers(call, |_, client| call.lists(client.vhost)), &["consumer_tag"])),
+        [] => {
+            let all = consumers(call, |_, client| shows(client) && call.lists(client.vhost));
+            Ok(Answer::List(all, &["consumer_tag"]))
+        }
         [vhost] => {
             let vhost = call.visible_vhost(vhost)?.id;
-            Ok(Answer::List(consumers(call, |_, client| client.vhost == vhost), &["consumer_tag"]))
+            let all = consumers(call, |_, client| shows(client) && client.vhost == vhost);
+            Ok(Answer::List(all, &["consumer_tag"]))
         }
         _ => Err(Failure::not_found()),
     }

@@ -90,14 +90,25 @@ fn rank(value: &Value) -> u8 {
     }
 }
 
+/// The name of the atom that a value is in Erlang.
+fn atom(value: &Value) -> &'static str {
+    match value {
+        Value::Bool(false) => "false",
+        Value::Bool(true) => "true",
+        _ => "null",
+    }
+}
+
+/// A total order, whatever the values: sorting by another one may end the process.
 fn order(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
-        (Value::Number(a), Value::Number(b)) => match (a.as_i64(), b.as_i64()) {
-            (Some(a), Some(b)) => a.cmp(&b),
-            _ => a.as_f64().partial_cmp(&b.as_f64()).unwrap_or(Ordering::Equal),
-        },
+        (Value::Number(a), Value::Number(b)) => {
+            let (near_a, near_b) = (a.as_f64().unwrap_or_default(), b.as_f64().unwrap_or_default());
+            // Integers that are one number as floats are told apart after that, and not before.
+            near_a.total_cmp(&near_b).then_with(|| a.as_i128().cmp(&b.as_i128()))
+        }
         (Value::String(a), Value::String(b)) => a.cmp(b),
-        (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+        (Value::Bool(_) | Value::Null, Value::Bool(_) | Value::Null) => atom(a).cmp(atom(b)),
         _ => rank(a).cmp(&rank(b)),
     }
 }
@@ -193,6 +204,35 @@ mod tests {
             json!({"name": "a", "vhost": "/", "messages": 10, "stats": {"rate": 1.5}}),
             json!({"name": "C", "vhost": "/"}),
         ]
+    }
+
+    /// Three values of which each was below the next, in a circle: sorting by such an order may panic.
+    #[test]
+    fn any_values_are_in_one_order() {
+        let values = [
+            json!(9_007_199_254_740_993_i64),
+            json!(9_007_199_254_740_992.0),
+            json!(9_007_199_254_740_992_i64),
+            json!(u64::MAX),
+            json!(-0.0),
+            json!(0),
+            json!(true),
+            json!(false),
+            json!(null),
+            json!("x"),
+            json!([]),
+            json!({}),
+        ];
+        let count = values.len();
+        for at in 0..count.pow(3) {
+            let [a, b, c] = [at / count / count, at / count % count, at % count].map(|at| &values[at]);
+            assert_eq!(order(a, b), order(b, a).reverse(), "{a} {b}");
+            if order(a, b) != Ordering::Greater && order(b, c) != Ordering::Greater {
+                assert_ne!(order(a, c), Ordering::Greater, "{a} {b} {c}");
+                let equal = order(a, b) == Ordering::Equal && order(b, c) == Ordering::Equal;
+                assert_eq!(order(a, c) == Ordering::Equal, equal, "{a} {b} {c}");
+            }
+        }
     }
 
     #[test]

@@ -232,7 +232,7 @@ pub(super) async fn serve_get(call: &Call<'_>, vhost: &Vhost, queue: &str, body:
         let Some((delivery, left)) = get(&mut asker, &name, verdict.is_none()).await? else { break };
         places.push(delivery.place);
         let payload = payload_of(&delivery)?;
-        bytes += payload.len().min(truncate.unwrap_or(usize::MAX));
+        bytes += payload.len().min(truncate.unwrap_or(usize::MAX)) + delivery.properties.len();
         got.push(shown_message(&delivery, &payload, left, truncate, base64));
         if bytes >= GET_BYTES_MAX {
             break;

@@ -36,15 +36,16 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
             let host = call.policed_vhost(vhost)?.id;
             let (component, name) = (ByteString::from(*component), ByteString::from(*name));
             let known = call.view.world.parameter(host, &component, &name);
+            // What has an endpoint of its own is not changed here with less.
+            if verb != Verb::Get && matches!(&*component, "operator_policy" | "vhost-limits") {
+                call.admin()?;
+            }
             match verb {
                 Verb::Get => {
                     let known = known.ok_or_else(Failure::not_found)?;
                     Ok(Answer::One(shape(call, host, &component, &name, known)))
                 }
                 Verb::Put => {
-                    if &*component == "operator_policy" {
-                        call.admin()?;
-                    }
                     let value = body.get("value").cloned().ok_or_else(|| Failure::missing_keys(&["value"]))?;
                     let command = Command::SetParameter((*vhost).into(), component, name, value);
                     Ok(Answer::put(ask::put(call.app, command).await?))

@@ -16,7 +16,33 @@ const ANSWER_SECS: u64 = 60;
 #[derive(Debug)]
 pub(crate) enum Came {
     Method(Method),
-    Message { tag: u64, body: Bytes },
+    Message(Message),
+}
+
+/// A message that came.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) tag: u64,
+    /// Flags and properties as they came.
+    properties: Bytes,
+    pub(crate) body: Bytes,
+}
+
+impl Message {
+    /// The headers; nothing when there are none.
+    pub(crate) fn headers(&self) -> Result<Table> {
+        let properties = Properties::new(self.properties.clone()).map_err(|e| e.to_string())?;
+        Ok(properties.headers().unwrap_or_else(|| TableBuilder::new().build()))
+    }
+}
+
+/// A delivery whose body has not come as a whole.
+#[derive(Debug)]
+struct Arriving {
+    tag: u64,
+    /// The length of its body, and its properties, once they are known.
+    header: Option<(u64, Bytes)>,
+    body: BytesMut,
 }
 
 /// See the module.
@@ -25,8 +51,7 @@ pub(crate) struct Amqp {
     stream: TcpStream,
     input: BytesMut,
     output: BytesMut,
-    /// A delivery whose body has not come as a whole: its tag, and the length of its body once that is known.
-    message: Option<(u64, Option<u64>, BytesMut)>,
+    message: Option<Arriving>,
 }
 
 fn failed(what: &str) -> impl Fn(std::io::Error) -> String + '_ {
@@ -73,11 +98,11 @@ impl Amqp {
         }
     }
 
-    /// Declares a durable queue.
-    pub(crate) fn declare(&mut self, queue: &str, quorum: bool) -> Result<()> {
-        let arguments = TableBuilder::new();
-        let arguments = if quorum { arguments.with_text("x-queue-type", "quorum") } else { arguments };
-        let (queue, arguments) = (queue.to_owned().into(), arguments.build());
+    /// Declares a durable queue, with arguments that are texts.
+    pub(crate) fn declare(&mut self, queue: &str, arguments: &[(&str, &str)]) -> Result<()> {
+        let table = TableBuilder::new();
+        let table = arguments.iter().fold(table, |table, (name, text)| table.with_text(name, text));
+        let (queue, arguments) = (queue.to_owned().into(), table.build());
         self.put(CHANNEL, QueueDeclare { queue, durable: true, arguments, ..Default::default() });
         self.answer(|m| matches!(m, Method::QueueDeclareOk(_))).map(drop)
     }
@@ -111,6 +136,11 @@ impl Amqp {
         self.put(CHANNEL, BasicAck { delivery_tag, multiple: false });
     }
 
+    /// Puts a refusal of a message, which goes back to its place or is dead; [`Amqp::flush`] sends it.
+    pub(crate) fn reject(&mut self, delivery_tag: u64, requeue: bool) {
+        self.put(CHANNEL, BasicReject { delivery_tag, requeue });
+    }
+
     /// What comes next; `None` when nothing does in that time.
     pub(crate) fn wait(&mut self, time: Duration) -> Result<Option<Came>> {
         loop {
@@ -142,24 +172,25 @@ impl Amqp {
                 FrameKind::Heartbeat => {}
                 FrameKind::Method => match Method::decode(&payload).map_err(|e| e.to_string())? {
                     Method::BasicDeliver(d) => {
-                        self.message = Some((d.delivery_tag, None, BytesMut::new()));
+                        self.message = Some(Arriving { tag: d.delivery_tag, header: None, body: BytesMut::new() });
                     }
                     other => return Ok(Some(Came::Method(other))),
                 },
                 FrameKind::Header => {
                     let header = ContentHeader::read(Reader::new(&payload)).map_err(|e| e.to_string())?;
-                    if let Some((_, size, _)) = &mut self.message {
-                        *size = Some(header.body_size);
+                    if let Some(arriving) = &mut self.message {
+                        arriving.header = Some((header.body_size, header.properties));
                     }
                 }
                 FrameKind::Body => {
-                    self.message.as_mut().ok_or("a body without a delivery")?.2.extend_from_slice(&payload);
+                    self.message.as_mut().ok_or("a body without a delivery")?.body.extend_from_slice(&payload);
                 }
             }
-            if let Some((tag, _, body)) =
-                self.message.take_if(|(_, size, body)| size.is_some_and(|size| body.len() as u64 >= size))
+            let whole = |size: u64, body: &BytesMut| body.len() as u64 >= size;
+            if let Some(Arriving { tag, header: Some((_, properties)), body }) =
+                self.message.take_if(|m| m.header.as_ref().is_some_and(|(size, _)| whole(*size, &m.body)))
             {
-                return Ok(Some(Came::Message { tag, body: body.freeze() }));
+                return Ok(Some(Came::Message(Message { tag, properties, body: body.freeze() })));
             }
         }
     }

@@ -73,6 +73,8 @@ fn each_tag_opens_what_it_is_for() {
         ("PUT", "global-parameters/g", [401, 201, 401, 204]),
         ("PUT", "vhosts/new", [401, 401, 401, 201]),
         ("PUT", "vhost-limits/%2F/max-queues", [401, 401, 401, 204]),
+        ("PUT", "parameters/vhost-limits/%2F/limits", [401, 401, 401, 400]),
+        ("DELETE", "parameters/vhost-limits/%2F/limits", [401, 401, 401, 404]),
         ("DELETE", "users/none", [401, 401, 401, 404]),
         ("GET", "feature-flags", [401, 401, 401, 200]),
     ] {

@@ -133,6 +133,11 @@ fn a_client_is_shown_with_its_channels_and_consumers_until_it_is_gone() {
         json!({"consumer_tag": "tag", "queue": {"name": "q", "vhost": "/"}, "ack_required": false, "exclusive": false});
     assert_eq!(json_of(&consumers[0], &["consumer_tag", "queue", "ack_required", "exclusive"]), expected);
     assert_eq!(server.get("consumers/%2F"), consumers);
+    server.put("users/other", &json!({"password": "other", "tags": "management"}));
+    server.put("permissions/%2F/other", &json!({"configure": ".*", "write": ".*", "read": ".*"}));
+    for path in ["consumers", "consumers/%2F"] {
+        assert_eq!(server.ask_as("other", "GET", path, &Value::Null).body, json!([]), "{path}");
+    }
     let queue = server.get("queues/%2F/q");
     assert_eq!(
         (queue["consumers"].as_u64(), queue["consumer_details"][0]["consumer_tag"].as_str()),

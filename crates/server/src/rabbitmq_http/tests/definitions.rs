@@ -37,6 +37,18 @@ fn exported() -> Value {
     })
 }
 
+/// Queues of an import whose client hung up had no topics: what was published to them was confirmed and gone.
+#[test]
+fn an_import_is_done_to_its_end_when_its_client_hangs_up() {
+    let server = Server::start();
+    server.ask_and_hang_up("POST", "definitions", &exported());
+    server.get("queues/shop/orders");
+    server.put("permissions/shop/guest", &json!({"configure": ".*", "write": ".*", "read": ".*"}));
+    let message = json!({"properties": {}, "routing_key": "order.1", "payload": "x", "payload_encoding": "string"});
+    assert_eq!(server.post("exchanges/shop/events/publish", &message).body, json!({"routed": true}));
+    assert_eq!(server.get("queues/shop/orders")["messages"], 1, "its topic is there");
+}
+
 #[test]
 fn an_export_of_rabbitmq_is_imported_unchanged_and_its_queues_work() {
     let server = Server::start();

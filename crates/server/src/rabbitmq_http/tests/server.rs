@@ -20,7 +20,7 @@ use polylogue_types::PartitionId;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 /// A broker that does its work when it is asked.
@@ -103,6 +103,16 @@ pub(super) fn json_of(value: &Value, fields: &[&str]) -> Value {
     Value::Object(fields.iter().map(one).collect())
 }
 
+/// Where requests come from.
+const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 50_000);
+
+fn request(user: &str, method: &str, path: &str, body: &Value) -> HttpRequest<Body> {
+    let login = format!("Basic {}", STANDARD.encode(format!("{user}:{user}")));
+    let request = HttpRequest::builder().method(method).uri(format!("/api/{path}")).header("authorization", login);
+    let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+    request.body(body).unwrap()
+}
+
 /// The API and the broker behind it.
 pub(super) struct Server {
     pub(super) broker: Arc<dyn BrokerHandle>,
@@ -174,10 +184,25 @@ impl Server {
 
     /// A request of a user whose password is the name.
     pub(super) fn ask_as(&self, user: &str, method: &str, path: &str, body: &Value) -> Answered {
-        let login = format!("Basic {}", STANDARD.encode(format!("{user}:{user}")));
-        let request = HttpRequest::builder().method(method).uri(format!("/api/{path}")).header("authorization", login);
-        let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
-        self.send(request.body(body).unwrap(), SocketAddr::from(([127, 0, 0, 1], 50_000)))
+        self.send(request(user, method, path, body), LOCAL)
+    }
+
+    /// A request of the first user, who hangs up as soon as it is sent, and what comes of it.
+    pub(super) fn ask_and_hang_up(&self, method: &str, path: &str, body: &Value) {
+        let mut request = request("guest", method, path, body);
+        request.extensions_mut().insert(From(LOCAL));
+        self.runtime.block_on(async {
+            let service = TowerToHyperService::new(router(self.management.clone()));
+            tokio::select! {
+                biased;
+                response = service.call(request) => panic!("it was done at once: {:?}", response.unwrap().status()),
+                () = std::future::ready(()) => {}
+            }
+            // What goes on without the client has its turns.
+            for _ in 0..1_000 {
+                tokio::task::yield_now().await;
+            }
+        });
     }
 
     /// A request of the first user.

@@ -1,0 +1,83 @@
+//! Whoever moves dead messages: it is told of them, publishes them to the queue of the dead, and says so when that is confirmed. It may
+//! vanish at any time; the next one is told anew.
+
+use super::{Messages, Order, Session, message};
+use crate::oracle::Oracle;
+use polylogue_api::{
+    Ack, DeadFate, DeadMessage, DeadOutcome, DeadReason, PublishRequest, Reply, Request, Target, Token,
+};
+use polylogue_broker::Broker;
+use polylogue_types::PartitionId;
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Mover {
+    session: Option<Session>,
+    /// What is on its way to the queue of the dead under a token.
+    open: BTreeMap<Token, Vec<(DeadMessage, String)>>,
+}
+
+impl Mover {
+    /// It goes, and nobody hears of what was on its way.
+    pub(super) fn vanish(&mut self, broker: &Broker) {
+        if let Some(session) = std::mem::take(self).session {
+            broker.session_gone(session.id);
+        }
+    }
+
+    /// Makes sure that there is one.
+    pub(super) fn attach(&mut self, broker: &Broker, order: &Order) -> &mut Session {
+        self.session.get_or_insert_with(|| {
+            let mut session = Session::new(broker, order);
+            session.ask(broker, Request::MoveDead);
+            session
+        })
+    }
+
+    /// Says what was moved, and moves what it was told of since; how many requests that were. `known` is of the queue where messages
+    /// die, and of the one where the dead go.
+    pub(super) fn turn(
+        &mut self,
+        broker: &Broker,
+        order: &Order,
+        to: PartitionId,
+        known: (&Messages, &mut Messages),
+        oracle: &mut Oracle,
+    ) -> u64 {
+        let (dying, dead) = known;
+        self.attach(broker, order);
+        let Mover { session: Some(session), open } = self else { return 0 };
+        let mut outcomes = Vec::new();
+        for (_, token, reply) in session.replies() {
+            let (Some(messages), Reply::Publish(results)) = (open.remove(&token), reply) else { continue };
+            for ((DeadMessage { queue, offset, .. }, text), result) in messages.into_iter().zip(results) {
+                let how = if result.is_ok() { DeadFate::Moved } else { DeadFate::Later(5) };
+                outcomes.push(DeadOutcome { queue, offset, how });
+                dead.get_mut(&text).into_iter().for_each(|known| known.confirmed |= result.is_ok());
+            }
+        }
+        let mut requests = 0;
+        if !outcomes.is_empty() {
+            requests += 1;
+            session.ask(broker, Request::DeadMoved(outcomes));
+        }
+        let told = std::mem::take(&mut *session.mail.dead.lock());
+        if told.is_empty() {
+            return requests;
+        }
+        let (mut messages, mut sent) = (Vec::new(), Vec::new());
+        for told in told {
+            let text = String::from_utf8_lossy(&told.bytes).into_owned();
+            if !dying.get(&text).is_some_and(|known| known.dying) || told.reason != DeadReason::Rejected {
+                oracle.violation(format!("{text:?} is dead for {:?}, and nobody refused it", told.reason));
+            }
+            dead.entry(text.clone()).or_default().sent += 1;
+            messages.push(message(vec![Target { queue: to, priority: None, expires_at: None }], told.bytes.clone()));
+            sent.push((told, text));
+        }
+        let token = session.ask(broker, Request::Publish(PublishRequest { messages, ack: Ack::Committed }));
+        open.insert(token, sent);
+        requests + 1
+    }
+}
