@@ -51,6 +51,8 @@ struct Known {
     acked: Option<Instant>,
     /// When its refusal for good was sent.
     refused: Option<Instant>,
+    /// It was refused once: a refusal that is lost with a kill may have moved it already.
+    may_be_dead: bool,
     /// How often it was given back so that it counts, and when last.
     given_back: (i64, Option<Instant>),
     /// It was in the queue of the dead.
@@ -101,7 +103,7 @@ impl Oracle {
             return self.wrong.push(format!("{}: nobody sent {number}, and it is dead", QUEUES[queue]));
         };
         let reasons = if queue == 0 { &["rejected"][..] } else { &["rejected", "delivery_limit"] };
-        let refused = known.refused.is_some() || known.buried || death.reason != "rejected";
+        let refused = known.may_be_dead || death.reason != "rejected";
         if !reasons.contains(&death.reason.as_str()) || !refused || death.entries != 1 || death.count != 1 {
             self.wrong.push(format!("{}: {number}: {known:?} is dead as {death:?}", QUEUES[queue]));
         }
@@ -208,7 +210,7 @@ fn consume_until(to: SocketAddr, queue: usize, seed: u64, oracle: &Mutex<Oracle>
             match rng.below(10) {
                 0 => {
                     amqp.reject(tag, false);
-                    known.refused = now;
+                    (known.refused, known.may_be_dead) = (now, true);
                 }
                 1 => {
                     amqp.reject(tag, true);
