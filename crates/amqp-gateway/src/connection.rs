@@ -299,6 +299,17 @@ mod tests {
         assert!(connection.wants_input());
     }
 
+    /// RabbitMQ asks only those of its backends whose logins expire, and its own does not. Here each new secret was refused.
+    #[test]
+    fn a_login_that_does_not_expire_needs_no_new_secret() {
+        let directory = AmqpMachine::new(Limits::default()).directory();
+        let mut connection = Connection::new(Arc::default(), directory, Arc::new(Topics), 7, true, 1, Now::default());
+        connection.said = Some(VecDeque::new());
+        connection.begin(1, amqp::Request::UpdateSecret("new".into()));
+        let said = connection.said.take().expect("no session");
+        assert!(matches!(said.front(), Some(Said::Reply(amqp::Reply::Done))), "{said:?}");
+    }
+
     /// Everybody knows the first user's password.
     #[test]
     fn the_first_user_logs_in_from_this_machine_only() {

@@ -354,7 +354,9 @@ impl Letter {
     fn message(&self, reached: Reached, now: Now) -> PublishMessage {
         let body = std::slice::from_ref(&self.body);
         let key = self.keys.first().map_or(&b""[..], Bytes::as_ref);
-        let bytes = store(&self.exchange, key, self.properties.raw(), Some(&self.hidden), body);
+        let delayed = reached.properties(&self.properties);
+        let raw = delayed.as_ref().unwrap_or(&self.properties).raw();
+        let bytes = store(&self.exchange, key, raw, Some(&self.hidden), body);
         reached.message(bytes, self.properties.delivery_mode, now.wall_ms)
     }
 }
@@ -366,6 +368,7 @@ mod tests {
     use polylogue_amqp::codec::{TableBuilder, Value};
     use polylogue_amqp_model::{Bind, Command, DeclareExchange, To};
     use polylogue_api::Unavailable;
+    use polylogue_router::Argument;
     use serde_json::json;
 
     const NOW: Now = Now { wall_ms: 1_700_000_000_123, monotonic_ms: 5 };
@@ -565,6 +568,42 @@ mod tests {
         world.act(Command::Bind(Bind { vhost: world.vhost, source, to, key, arguments: vec![] }));
         let (_, messages) = published(&mut letters, vec![dead(nowhere[1], 0, DeadReason::Rejected, plain("k"))]);
         assert_eq!(queues(&messages[0]), [targets[0]], "the exchange has come");
+    }
+
+    /// cloudamqp/lavinmq#748: dead letters did not get on through an exchange that delays them.
+    #[test]
+    fn a_dead_message_is_delayed_once() {
+        let mut world = World::new();
+        let work = world.queue("work", json!({"x-dead-letter-exchange": "later"}));
+        let delayed = Argument {
+            name: "x-delayed-type".into(),
+            tag: b'S',
+            value: polylogue_router::Value::Bytes(Bytes::from_static(b"fanout")),
+        };
+        let (kind, arguments) = ("x-delayed-message".into(), vec![delayed]);
+        let (vhost, name) = (world.vhost, "later".into());
+        world.act(Command::DeclareExchange(DeclareExchange {
+            vhost,
+            name,
+            kind,
+            arguments,
+            ..DeclareExchange::default()
+        }));
+        let to = To::Queue("work".into());
+        let (source, key) = ("later".into(), "".into());
+        world.act(Command::Bind(Bind { vhost, source, to, key, arguments: vec![] }));
+        let mut letters = letters(&world);
+        let headers = Some(TableBuilder::new().with("x-delay", Value::I64(5_000)).build());
+        let basic = BasicProperties { headers, ..BasicProperties::default() };
+        let bytes = store(b"", b"work", &basic.encode(), None, &body("x"));
+        let (_, messages) = published(&mut letters, vec![dead(work, 0, DeadReason::Rejected, bytes)]);
+        assert_eq!((queues(&messages[0]), messages[0].deliver_at), (vec![work], Some(NOW.wall_ms + 5_000)));
+        let stored = open(&messages[0].bytes).expect("a message");
+        let headers = Properties::new(stored.properties).expect("properties").headers().expect("headers");
+        assert_eq!(headers.get("x-delay"), Some(Value::I64(-5_000)), "as RabbitMQ shows it");
+        let again = dead(work, 1, DeadReason::Rejected, messages[0].bytes.clone());
+        let (_, messages) = published(&mut letters, vec![again]);
+        assert_eq!((queues(&messages[0]), messages[0].deliver_at), (vec![work], None));
     }
 
     #[test]

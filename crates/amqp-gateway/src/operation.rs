@@ -109,7 +109,8 @@ impl Connection {
             amqp::Request::CloseConnection => self.close_all(token),
             amqp::Request::Authenticate(credentials) => self.login(token, credentials),
             amqp::Request::OpenVhost(vhost) => self.open_vhost(token, &vhost),
-            amqp::Request::UpdateSecret(_) => Err(Refusal::secret_refused()),
+            // No password expires: as with RabbitMQ's own users, whatever is sent is fine.
+            amqp::Request::UpdateSecret(_) => Ok(Some(amqp::Reply::Done)),
             amqp::Request::DeclareQueue(_, declare) => self.declare_queue(token, declare),
             amqp::Request::DeleteQueue { queue, if_unused, if_empty, .. } => {
                 self.delete_queue(token, &queue, if_unused, if_empty)
@@ -634,7 +635,7 @@ impl Connection {
         settled: &[(amqp::Verdict, Vec<amqp::Run>)],
         results: &[Result<(), PublishError>],
     ) {
-        if results.iter().any(Result::is_err) {
+        if !results.iter().copied().all(crate::publish::arrived) {
             return self.reply(token, amqp::Reply::Refused(Refusal::partial_tx()));
         }
         let mut settlements = Vec::new();

@@ -41,6 +41,12 @@ fn bytes_of(messages: &[PublishMessage]) -> usize {
     messages.iter().map(|message| message.bytes.len()).sum()
 }
 
+/// Whether a message is wherever it can be. A queue that was deleted while the message was on its way is none of those: RabbitMQ confirms,
+/// too, what went with its queue.
+pub(crate) fn arrived(result: Result<(), PublishError>) -> bool {
+    matches!(result, Ok(()) | Err(PublishError::UnknownQueue))
+}
+
 /// Where a message goes, as far as its exchange was found.
 struct Routed {
     message: PublishMessage,
@@ -131,11 +137,11 @@ impl Connection {
     pub(crate) fn confirmed(&mut self, numbers: &[(ChannelRef, u64)], results: &[Result<(), PublishError>]) {
         let mut at = 0;
         while let Some((channel, first)) = numbers.get(at).copied() {
-            let is_there = results.get(at).is_some_and(Result::is_ok);
+            let is_there = results.get(at).copied().is_some_and(arrived);
             let mut last = first;
             at += 1;
             while numbers.get(at) == Some(&(channel, last + 1))
-                && results.get(at).is_some_and(Result::is_ok) == is_there
+                && results.get(at).copied().is_some_and(arrived) == is_there
             {
                 last += 1;
                 at += 1;
@@ -183,7 +189,8 @@ impl Connection {
         let reached = reach(&directory, self.catalog.as_ref(), &routes, entry, &sent, &|_| true, &mut scratch);
         self.scratch = scratch;
         let hidden = (!publish.bcc.is_empty()).then(|| Hidden { bcc: publish.bcc.clone(), ..Hidden::default() });
-        let (raw, body) = (publish.properties.raw(), publish.body.pieces());
+        let delayed = reached.properties(&publish.properties);
+        let (raw, body) = (delayed.as_ref().unwrap_or(&publish.properties).raw(), publish.body.pieces());
         let bytes = store(exchange, publish.routing_key.as_ref(), raw, hidden.as_ref(), body);
         let is_routed = reached.is_routed;
         Ok(Routed { message: reached.message(bytes, publish.properties.delivery_mode, now_ms), is_routed })
@@ -230,23 +237,26 @@ fn joined(body: &amqp::Body) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::management::Said;
     use crate::testing::{Topics, World};
-    use polylogue_amqp::codec::Properties;
+    use polylogue_amqp::codec::{Properties, ShortStr};
     use polylogue_amqp_model::{Command, PutUser};
-    use polylogue_api::Now;
+    use polylogue_api::{Now, Reply, Unavailable};
+    use serde_json::json;
     use std::sync::Arc;
 
-    fn publish(exchange: &str, key: &str, cc: &[&'static str], bcc: &[&'static str]) -> Publish {
-        let more = |keys: &[&'static str]| keys.iter().map(|key| Bytes::from_static(key.as_bytes())).collect();
+    const CHANNEL: ChannelRef = ChannelRef { number: 1, life: 1 };
+
+    fn publish(seq: u64) -> Publish {
         Publish {
-            seq: None,
-            exchange: exchange.to_owned().into(),
-            routing_key: key.to_owned().into(),
+            seq: Some(seq),
+            exchange: ShortStr::EMPTY,
+            routing_key: ShortStr::from_static("q"),
             mandatory: false,
             properties: Properties::none(),
             expiration_ms: None,
-            cc: more(cc),
-            bcc: more(bcc),
+            cc: Vec::new(),
+            bcc: Vec::new(),
             body: amqp::Body::One(Bytes::new()),
         }
     }
@@ -272,8 +282,41 @@ mod tests {
             ("amq.topic", "mine.x", &[], &["mine.y", "other.y"], false),
             ("amq.direct", "other.x", &["other.y"], &[], true),
         ] {
-            let outcome = connection.message_of(&publish(exchange, key, cc, bcc)).map(drop);
+            let more = |keys: &[&'static str]| keys.iter().map(|key| Bytes::from_static(key.as_bytes())).collect();
+            let (exchange_name, routing_key) = (exchange.to_owned().into(), key.to_owned().into());
+            let publish = Publish { exchange: exchange_name, routing_key, cc: more(cc), bcc: more(bcc), ..publish(1) };
+            let outcome = connection.message_of(&publish).map(drop);
             assert_eq!(outcome.is_ok(), is_allowed, "{exchange} {key} {cc:?} {bcc:?}: {outcome:?}");
         }
+    }
+
+    /// Elsewhere a message to a queue that was just being deleted was an error of the server (cloudamqp/lavinmq), and here it was refused.
+    #[test]
+    fn a_message_that_goes_with_its_queue_is_confirmed() {
+        let mut world = World::new();
+        world.queue("q", json!({}));
+        let now = Now::default();
+        let mut connection =
+            Connection::new(Arc::default(), world.directory.clone(), Arc::new(Topics), 7, true, 1, now);
+        (connection.user, connection.vhost, connection.vhost_name) = ("guest".into(), world.vhost, "/".into());
+        connection.said = Some(std::collections::VecDeque::new());
+        (1..=4).for_each(|seq| connection.publish(CHANNEL, publish(seq)));
+        connection.flush_batch();
+        let (token, request) = connection.poll_request().expect("it is published");
+        assert!(matches!(request, Request::Publish(request) if request.messages.len() == 4));
+        let refused = [PublishError::QueueFull, PublishError::Unavailable(Unavailable::StorageFull)].map(Err);
+        let results = [Ok(()), Err(PublishError::UnknownQueue)].into_iter().chain(refused).collect();
+        connection.on_reply(token, Reply::Publish(results), now);
+        let said: Vec<_> = connection.said.take().expect("no session").into();
+        assert!(
+            matches!(
+                said[..],
+                [
+                    Said::Event(amqp::Event::Confirmed { first: 1, last: 2, .. }),
+                    Said::Event(amqp::Event::Rejected { first: 3, last: 4, .. })
+                ]
+            ),
+            "{said:?}"
+        );
     }
 }

@@ -3,10 +3,11 @@
 use crate::convert::View;
 use crate::directory::{Directory, QueueEntry};
 use bytes::Bytes;
-use polylogue_amqp_model::QueueKind;
+use polylogue_amqp::codec::{BasicProperties, Properties, Table};
+use polylogue_amqp_model::{QueueKind, decode_table, encode_table};
 use polylogue_api::{Catalog, PublishMessage, Target};
 use polylogue_record::envelope::{EntryFlags, Form};
-use polylogue_router::{Entry, Message, QueueId, Scratch, Snapshot};
+use polylogue_router::{DELAY_HEADER, Entry, Message, QueueId, Scratch, Snapshot, Value};
 use polylogue_types::TimestampMs;
 
 /// The delivery mode that asks for a message to outlive a restart.
@@ -36,6 +37,12 @@ pub(crate) struct Reached {
 }
 
 impl Reached {
+    /// The properties with which a delayed message is delivered, where they are others: a delay that was kept to is negative in its
+    /// header, as RabbitMQ's delayed exchange has it. The next one that the message comes to, as a dead one, keeps it no more.
+    pub(crate) fn properties(&self, properties: &Properties) -> Option<Properties> {
+        self.deliver_at.and_then(|_| turned(properties))
+    }
+
     /// The message on its way to these queues.
     pub(crate) fn message(self, bytes: Bytes, delivery_mode: Option<u8>, now_ms: TimestampMs) -> PublishMessage {
         let transient = delivery_mode != Some(PERSISTENT);
@@ -49,6 +56,24 @@ impl Reached {
             deliver_at: self.deliver_at,
         }
     }
+}
+
+/// See [`Reached::properties`]. `None` where there are no headers.
+fn turned(properties: &Properties) -> Option<Properties> {
+    let mut basic = BasicProperties::decode(properties.raw()).ok()?;
+    let mut headers = decode_table(basic.headers.take()?.raw()).ok()?;
+    for header in headers.iter_mut().filter(|header| header.name == DELAY_HEADER) {
+        match &mut header.value {
+            Value::Int(ms) => *ms = -*ms,
+            Value::Float(ms) => *ms = -*ms,
+            _ => continue,
+        }
+        if matches!(header.tag, b'B' | b'u' | b'i') {
+            header.tag = b'l';
+        }
+    }
+    basic.headers = Table::new(encode_table(&headers)).ok();
+    Some(Properties::from(&basic))
 }
 
 /// Finds the queues of a message that comes to an exchange, those that are `wanted`.

@@ -308,8 +308,25 @@ fn the_client_closes() {
     let request = host.answer(Reply::Done);
     assert!(matches!(request, Request::CloseConnection));
     assert_eq!(host.methods(), [ConnectionCloseOk {}.into()]);
-    assert_eq!(host.session.close_reason(), Some(&CloseReason::Client));
     assert_eq!(host.session.channel_count(), 0);
+    // The socket was closed here, on what amqplib still had on its way, and it never read the answer.
+    host.publish(1, to_queue("q"), &BasicProperties::default(), b"late");
+    assert!(host.said().is_empty() && host.requests().is_empty());
+    host.pass(29_999);
+    assert_eq!(host.session.close_reason(), None);
+    host.pass(1);
+    assert_eq!(host.session.close_reason(), Some(&CloseReason::Client));
+}
+
+#[test]
+fn who_has_closed_the_connection_does_not_hold_up_the_servers_end() {
+    let (mut host, _) = Host::open();
+    host.send(0, ConnectionClose { reply_code: 200, ..Default::default() });
+    host.answer(Reply::Done);
+    host.said();
+    host.event(Event::CloseConnection(Refusal::forced("broker is shutting down")));
+    assert!(host.said().is_empty());
+    assert_eq!(host.session.close_reason(), Some(&CloseReason::Client));
 }
 
 #[test]

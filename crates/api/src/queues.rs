@@ -98,10 +98,10 @@ pub struct PublishRequest {
     pub ack: crate::Ack,
 }
 
-/// Why a message did not reach all of its queues. It may be in some of them.
+/// Why a message did not reach all of its queues. It may be in some of them. Of several reasons it is the last one of these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PublishError {
-    /// A queue of it is gone.
+    /// A queue of it is gone. It is in all the others.
     UnknownQueue,
     /// A queue of it is full and refuses ([`Overflow::Reject`]).
     QueueFull,

@@ -200,6 +200,7 @@ fn what_a_session_held_goes_to_others_when_it_is_gone() {
     assert_eq!((texts(&got), got[0].redelivered), (vec!["x".to_owned()], true));
 }
 
+/// cloudamqp/lavinmq#1958: a queue that refuses was missed where a message went to others as well.
 #[test]
 fn a_full_queue_refuses_or_drops_as_it_was_told() {
     let world = SimWorld::new(7);
@@ -268,6 +269,25 @@ fn a_deleted_queue_lets_its_consumers_know() {
     assert_eq!(*node.client.detached.lock(), [consumer]);
     assert_eq!(node.publish(vec![message(&[queue], "x")]), [Err(PublishError::UnknownQueue)]);
     assert!(matches!(node.attach(queue, ConsumerSpec::default()), Err(AttachError::UnknownQueue)));
+}
+
+/// That one of a message's queues was gone hid that another one refused it, where it came later in the message.
+#[test]
+fn a_queue_that_is_gone_hides_nothing() {
+    let world = SimWorld::new(10);
+    let mut node = Node::open(&world, |_| {});
+    let full = QueueSettings { length_max: Some(0), overflow: Overflow::Reject, ..QueueSettings::default() };
+    let (gone, full) = (node.queue("gone", QueueSettings::default()), node.queue("full", full));
+    let there = node.queue("there", QueueSettings::default());
+    node.ask(Request::DeleteTopics(DeleteTopics { topics: vec![TopicRef::Name("gone".into())] }));
+    for (queues, expected) in [
+        ([full, gone, there], PublishError::QueueFull),
+        ([gone, there, full], PublishError::QueueFull),
+        ([there, gone, gone], PublishError::UnknownQueue),
+    ] {
+        assert_eq!(node.publish(vec![message(&queues, "m")]), [Err(expected)]);
+    }
+    assert_eq!(node.counts(there).ready, 3);
 }
 
 /// Behind a message that had to be read from the disk, one that was not flushed yet was looked for on the disk as well, was not found,

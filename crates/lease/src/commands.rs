@@ -296,13 +296,13 @@ impl Queue {
         Ok(messages)
     }
 
-    /// Everything committed that nobody holds and that is not dead is done with. Returns how many messages that were.
+    /// Everything that nobody holds and that is not dead is done with, also what is not committed yet. Returns how many messages that were.
     ///
     /// # Errors
     /// When there is no writer.
     pub fn purge(&mut self) -> Result<Done, LeaseError> {
         self.check_writer()?;
-        let all = self.lowest()..self.applied.head.end;
+        let all = self.lowest()..self.end;
         let mut messages = 0;
         for lane in 0..self.lanes.len() {
             while let Some(run) = self.lanes.get(lane).and_then(|lane| lane.ready.first_in(&all)) {

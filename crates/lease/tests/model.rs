@@ -589,7 +589,8 @@ impl World {
     fn purge(&mut self) {
         let done = self.queue.purge().unwrap();
         let open = |message: &Message| {
-            message.committed && !message.now.settled && message.now.dead.is_none() && message.held.is_none()
+            let seen = message.committed || self.early;
+            seen && !message.now.settled && message.now.dead.is_none() && message.held.is_none()
         };
         let open: Vec<u64> =
             self.messages.iter().filter(|(_, message)| open(message)).map(|(offset, _)| *offset).collect();

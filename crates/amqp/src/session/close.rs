@@ -44,20 +44,14 @@ impl fmt::Display for CloseReason {
     }
 }
 
-/// A connection that the server has closed, until the client has said that it knows.
+/// A connection that is closed: by the server, until the client has said that it knows; or by the client, until its socket is closed.
 #[derive(Debug)]
 pub(super) struct Closing {
     /// How long that is waited for. Monotonic milliseconds.
     pub(super) until_ms: u64,
-    refusal: Refusal,
-    /// Where frames begin is not known any more: nothing that comes is looked at.
+    pub(super) reason: CloseReason,
+    /// Where frames begin is not known any more, or they mean nothing: what comes is not looked at.
     pub(super) lost: bool,
-}
-
-impl Closing {
-    pub(super) fn reason(&self) -> CloseReason {
-        CloseReason::Refused(self.refusal.clone())
-    }
 }
 
 impl Session {
@@ -77,6 +71,10 @@ impl Session {
     /// The server closes the connection.
     pub(super) fn close(&mut self, method: MethodId, refusal: Refusal, now_ms: u64) {
         if self.stage.is_over() {
+            // The client has the last word already.
+            if matches!(&self.stage, Stage::Closing(closing) if closing.reason == CloseReason::Client) {
+                self.stage = Stage::Closed(CloseReason::Client);
+            }
             return;
         }
         self.tell_news();
@@ -90,13 +88,24 @@ impl Session {
         self.tell_broker_of_end();
         self.channels.clear();
         self.core.assembling_bytes = 0;
+        self.stage = Stage::Closing(self.closing(CloseReason::Refused(refusal), now_ms));
+    }
+
+    fn closing(&self, reason: CloseReason, now_ms: u64) -> Closing {
         // no longer than the client has to be heard from anyway
         let max = self.core.settings.closing_ms_max;
         let wait = match self.clock.heartbeat_ms {
             0 => max,
             heartbeat => heartbeat.min(max),
         };
-        self.stage = Stage::Closing(Closing { until_ms: now_ms.saturating_add(wait), refusal, lost: false });
+        Closing { until_ms: now_ms.saturating_add(wait), reason, lost: false }
+    }
+
+    /// The broker is done with a connection that the client has closed. The client closes the socket, as with RabbitMQ: what it still
+    /// had on its way is read and dropped, or its system would throw away the answer.
+    pub(super) fn client_is_done(&mut self, now_ms: u64) {
+        self.say(crate::codec::ConnectionCloseOk {});
+        self.stage = Stage::Closing(Closing { lost: true, ..self.closing(CloseReason::Client, now_ms) });
     }
 
     /// As [`Session::close`], and whatever the client sends from now on makes no sense.
@@ -130,7 +139,7 @@ impl Session {
         if id == crate::codec::ConnectionCloseOk::ID
             && let Stage::Closing(closing) = &self.stage
         {
-            self.stage = Stage::Closed(closing.reason());
+            self.stage = Stage::Closed(closing.reason.clone());
         }
     }
 

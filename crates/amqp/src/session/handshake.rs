@@ -1,9 +1,9 @@
 //! From the first byte to an open connection, and the methods of channel 0.
 //!
 //! ```text
-//!   client  header      start_ok                tune_ok  open               (channels)          close
+//!   client  header      start_ok                tune_ok  open               (channels)          close                   end
 //!   server       start            [broker] tune                [broker] open_ok                        [broker] close_ok
-//!   stage   Header Starting Authenticating Tuning Opening OpeningVhost   Open                   Ending          Closed
+//!   stage   Header Starting Authenticating Tuning Opening OpeningVhost   Open                   Ending          Closing  Closed
 //! ```
 
 use super::close::{CloseReason, Closing};
@@ -35,7 +35,7 @@ pub(super) enum Stage {
     Open { secret: Option<Token> },
     /// The client has closed it; the broker is told.
     Ending { token: Token },
-    /// The server has closed it.
+    /// It is closed, and its end is waited for.
     Closing(Closing),
     /// A login was refused, and the client cannot be told: it waits.
     Silent { until_ms: u64 },
@@ -298,10 +298,7 @@ impl Session {
                 self.say(ConnectionOpenOk::default());
             }
             // it is over anyway
-            (Answered::End, _) => {
-                self.say(ConnectionCloseOk {});
-                self.stage = Stage::Closed(CloseReason::Client);
-            }
+            (Answered::End, _) => self.client_is_done(now_ms),
             (Answered::Login(_), Reply::Refused(refusal)) => self.close(ConnectionStartOk::ID, refusal, now_ms),
             (Answered::Vhost, Reply::Refused(refusal)) => self.close(ConnectionOpen::ID, refusal, now_ms),
             (Answered::Login(_) | Answered::Vhost, _) => {

@@ -278,7 +278,7 @@ impl Session {
             Stage::Closed(_) => {}
             Stage::Closing(closing) => {
                 if closing.until_ms <= now_ms {
-                    self.stage = Stage::Closed(closing.reason());
+                    self.stage = Stage::Closed(closing.reason.clone());
                 }
             }
             Stage::Silent { until_ms } => {

@@ -65,7 +65,7 @@ impl Inner {
         for ((i, (shard, part)), state) in parts.iter().enumerate().zip(&mut states) {
             let outcome = shard.publish(state, part, &request);
             for (position, error) in outcome.errors {
-                set(&mut results, position, Err(error));
+                note(&mut results, position, error);
             }
             waits.extend(outcome.waits.map(|(ticket, positions)| (i, ticket, positions)));
             early.extend(outcome.early.then_some(i));
@@ -101,7 +101,7 @@ impl Inner {
         for (position, message) in (0u32..).zip(messages) {
             for target in &message.queues {
                 let Some(shard) = routes.get(&target.queue) else {
-                    set(results, position, Err(PublishError::UnknownQueue));
+                    note(results, position, PublishError::UnknownQueue);
                     continue;
                 };
                 let at = parts.iter().position(|(other, _)| other.id == shard.id).unwrap_or_else(|| {
@@ -120,9 +120,16 @@ impl Inner {
     }
 }
 
-fn set<T>(results: &mut [T], position: u32, result: T) {
-    if let Some(slot) = results.get_mut(position as usize) {
-        *slot = result;
+/// Notes what kept a message from one of its queues: of several reasons the one that counts most.
+fn note(results: &mut [Result<(), PublishError>], position: u32, error: PublishError) {
+    let weight = |error| match error {
+        PublishError::UnknownQueue => 0,
+        PublishError::QueueFull => 1,
+        PublishError::Unavailable(_) => 2,
+    };
+    let Some(slot) = results.get_mut(position as usize) else { return };
+    if slot.err().is_none_or(|before| weight(before) < weight(error)) {
+        *slot = Err(error);
     }
 }
 

@@ -5,6 +5,7 @@ mod clients;
 mod definitions;
 mod errors;
 mod messages;
+mod mistakes;
 mod objects;
 mod server;
 

@@ -43,6 +43,7 @@ fn nobody_gets_in_without_a_login_and_a_tag() {
     assert_eq!(refused.failure(), (401, "not_authorised", "Not management user"));
 }
 
+/// cloudamqp/lavinmq#1686, #1687: some paths were open to more tags than RabbitMQ has for them.
 #[test]
 fn each_tag_opens_what_it_is_for() {
     let server = server();

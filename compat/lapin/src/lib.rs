@@ -1,0 +1,1 @@
+//! Nothing: the tests are in the package that Cargo.toml names.
