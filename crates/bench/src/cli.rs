@@ -9,6 +9,7 @@ use crate::error::{BenchError, Context, Result};
 use crate::install::{java_worker, librdkafka_worker, programs};
 use crate::latency::Latency;
 use crate::matrix::Scale;
+use crate::null::amqp::Faults;
 use crate::null::{NullBroker, NullSpec};
 use crate::peers::install_kafka;
 use crate::peers::rabbitmq::install_rabbitmq;
@@ -219,6 +220,9 @@ enum PeersCommand {
 struct NullArgs {
     #[arg(long, default_value = "127.0.0.1:9092")]
     listen: SocketAddr,
+    /// Speak AMQP, not Kafka's protocol; then nothing below counts
+    #[arg(long)]
+    amqp: bool,
     /// Partitions of every topic
     #[arg(long, default_value_t = 1)]
     partitions: u32,
@@ -298,8 +302,11 @@ fn null(args: &NullArgs) -> Result<()> {
     let stall_ms = args.stall_ms.first().copied().zip(args.stall_ms.get(1).copied());
     let spec =
         NullSpec { listen: args.listen, partitions: args.partitions, message_bytes: args.message_bytes, stall_ms };
-    let broker = NullBroker::start(spec)?;
-    say(&format!("listening on {}", broker.address()))?;
+    let address = match args.amqp {
+        true => crate::null::amqp::start(args.listen, Faults::default())?,
+        false => NullBroker::start(spec)?.address(),
+    };
+    say(&format!("listening on {address}"))?;
     // Signals end the process as they do by default: there is nothing to clean up.
     loop {
         std::thread::park();

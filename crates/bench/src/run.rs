@@ -170,8 +170,8 @@ impl OneSide<'_> {
             producers: 1,
             producer_base: MEASURED_PRODUCER,
             consumers: 1,
-            // The null broker keeps nothing that could be read.
-            groups: if self.target == Target::Null { 0 } else { load.groups },
+            // The null broker keeps nothing that could be read; messages for queues it passes on.
+            groups: if self.target == Target::Null && load.queue.is_none() { 0 } else { load.groups },
             message_bytes: load.message_bytes,
             rate: load.rate,
             messages: 0,

@@ -152,6 +152,9 @@ impl Running {
                 let mut command = Command::new(&programs.bench);
                 command.args(["null", "--listen", "127.0.0.1:0", "--partitions", &partitions.to_string()]);
                 command.args(["--message-bytes", &message_bytes.to_string()]);
+                if protocol == Protocol::Amqp {
+                    command.arg("--amqp");
+                }
                 talking("the null broker", command, &log, "listening on ", None, interrupt)
             }
             Target::PolylogueSync | Target::PolylogueAsync => {
