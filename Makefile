@@ -9,7 +9,7 @@ VERSUS ?=
 CARGO ?= cargo
 RELEASE := target/release
 
-.PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat crash sim fuzz mutants versus-kafka hot-paths codegen clean
+.PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat crash sim fuzz mutants versus-kafka versus-rabbitmq hot-paths codegen clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -78,6 +78,11 @@ versus-kafka: build ## Measure beside Apache Kafka, same client, in turns (VERSU
 	$(RELEASE)/polylogue-bench peers install
 	$(RELEASE)/polylogue-bench peers workers
 	$(RELEASE)/polylogue-bench versus $(VERSUS)
+
+versus-rabbitmq: build ## Measure queues beside RabbitMQ, likewise (VERSUS as above)
+	$(CARGO) build --release --locked -p polylogue-bench
+	$(RELEASE)/polylogue-bench peers install rabbitmq
+	$(RELEASE)/polylogue-bench versus rabbitmq $(VERSUS)
 
 hot-paths: ## Count the instructions and allocations of the hot paths (needs valgrind)
 	$(CARGO) build --release --locked -p polylogue-bench --example hot_paths --example hot_paths_heap

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   raw driver           one thread for each role: its processor time over the time of its run
+//!   AMQP driver          the same, and both roles at the same time: two threads
 //!   librdkafka, Java     two for each role, that of the application and that of the network, as far as there are cores
 //!   perf-test            another program's process: /proc/PID/task/TID/stat, the thread that did most
 //! ```
@@ -24,7 +25,7 @@ const START_S: f64 = 2.0;
 pub fn threads(driver: Driver) -> Option<usize> {
     match driver {
         Driver::Raw => Some(1),
-        Driver::Librdkafka | Driver::Java => Some(2),
+        Driver::Amqp | Driver::Librdkafka | Driver::Java => Some(2),
         Driver::PerfTest => None,
     }
 }

@@ -1,5 +1,7 @@
 //! What the command line looks like, and what it does.
 
+use crate::amqp::load::{QueueKind, QueueLoad};
+use crate::amqp::{Amqp, wire};
 use crate::bare::{sendfile_loop, write_loop};
 use crate::contract::{From, Spec};
 use crate::drive::{Driver, drive};
@@ -7,14 +9,16 @@ use crate::error::{BenchError, Context, Result};
 use crate::install::{java_worker, librdkafka_worker, programs};
 use crate::latency::Latency;
 use crate::matrix::Scale;
+use crate::null::amqp::Faults;
 use crate::null::{NullBroker, NullSpec};
 use crate::peers::install_kafka;
+use crate::peers::rabbitmq::install_rabbitmq;
 use crate::process::{Folder, Interrupt};
 use crate::progress::Progress;
 use crate::report::{latest, markdown};
 use crate::results::read;
-use crate::target::{Programs, Running, Target};
-use crate::versus::{Plan, versus};
+use crate::target::{Programs, Protocol, Running, Target};
+use crate::versus::{Peer, Plan, versus};
 use crate::wire::Wire;
 use crate::worker::{Raw, work};
 use clap::{Args, Parser, Subcommand};
@@ -72,17 +76,20 @@ enum Command {
     Bare(BareArgs),
     /// Turn result lines into a Markdown table
     Report(ReportArgs),
-    /// Be the raw driver: the worker's side of the contract, on standard input and output
+    /// Be the raw or the AMQP driver: the worker's side of the contract, on standard input and output
     #[command(hide = true)]
-    Worker,
+    Worker {
+        /// raw or amqp
+        driver: Driver,
+    },
 }
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// polylogue-sync, polylogue-async, kafka, kafka-fsync, null, or HOST:PORT
+    /// polylogue-sync, polylogue-async, kafka, kafka-fsync, rabbitmq, null, or HOST:PORT
     #[arg(long, default_value = "polylogue-sync")]
     target: Target,
-    /// raw, librdkafka or java
+    /// raw, librdkafka or java; amqp for queues
     #[arg(long, default_value = "raw")]
     client: Driver,
     /// The topic; it is created
@@ -118,12 +125,45 @@ struct RunArgs {
     /// Batches of a request of the raw driver
     #[arg(long, default_value_t = 1)]
     batches_per_request: u32,
+    /// Unanswered requests of a producer; messages without a confirm with the client amqp
     #[arg(long, default_value_t = 5)]
     in_flight: u32,
+    #[command(flatten)]
+    queues: QueueArgs,
+}
+
+/// With the client amqp, which takes partitions for queues.
+#[derive(Debug, Args)]
+struct QueueArgs {
+    /// The type of the queues: classic or quorum
+    #[arg(long, value_name = "TYPE", default_value = "classic")]
+    queue: QueueKind,
+    /// Queues are not durable and messages not persistent
+    #[arg(long)]
+    transient: bool,
+    /// Want no confirms
+    #[arg(long)]
+    no_confirms: bool,
+    /// Messages that a consumer may hold; 0: any number
+    #[arg(long, value_name = "COUNT", default_value_t = 500)]
+    prefetch: u16,
+    /// Messages acknowledged at once; 0: automatic acknowledgement
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    ack_every: u32,
+}
+
+impl QueueArgs {
+    fn load(&self) -> QueueLoad {
+        let (durable, confirms) = (!self.transient, !self.no_confirms);
+        QueueLoad { kind: self.queue, durable, confirms, prefetch: self.prefetch, ack_every: self.ack_every }
+    }
 }
 
 #[derive(Debug, Args)]
 struct VersusArgs {
+    /// Whom to compare with
+    #[arg(value_enum, default_value_t = Peer::Kafka)]
+    peer: Peer,
     /// A smoke run: every cell in seconds; its figures mean nothing
     #[arg(long)]
     quick: bool,
@@ -154,20 +194,24 @@ struct VersusArgs {
     /// List the cells and their sides, and run nothing
     #[arg(long)]
     plan: bool,
-    /// Where result lines are appended [default: benches/results/versus-kafka.jsonl of the checkout; a smoke run's go to the build folder]
+    /// Where result lines are appended [default: benches/results/versus-PEER.jsonl of the checkout; a smoke run's go to the build folder]
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum PeersCommand {
-    /// Fetch Kafka by Maven
-    Install,
+    /// Fetch peers: Kafka by Maven, RabbitMQ by apt-get; nothing is installed into the system
+    Install {
+        /// Which
+        #[arg(value_enum, default_values_t = [Peer::Kafka])]
+        peers: Vec<Peer>,
+    },
     /// Build the workers in other languages
     Workers,
     /// Run a peer in the foreground until SIGINT or SIGTERM, with its data in a folder that is removed at the end
     Run {
-        /// kafka or kafka-fsync
+        /// kafka, kafka-fsync or rabbitmq
         target: Target,
     },
 }
@@ -176,6 +220,9 @@ enum PeersCommand {
 struct NullArgs {
     #[arg(long, default_value = "127.0.0.1:9092")]
     listen: SocketAddr,
+    /// Speak AMQP, not Kafka's protocol; then nothing below counts
+    #[arg(long)]
+    amqp: bool,
     /// Partitions of every topic
     #[arg(long, default_value_t = 1)]
     partitions: u32,
@@ -232,7 +279,8 @@ impl Cli {
     /// When it cannot be done, or a run does not count.
     pub fn execute(self) -> Result<()> {
         match self.command {
-            Command::Worker => work::<Raw>(stdin().lock(), stdout().lock()),
+            Command::Worker { driver: Driver::Amqp } => work::<Amqp>(stdin().lock(), stdout().lock()),
+            Command::Worker { .. } => work::<Raw>(stdin().lock(), stdout().lock()),
             Command::Null(args) => null(&args),
             Command::Bare(args) => bare(&args, &self.places, self.json),
             Command::Report(args) => {
@@ -241,7 +289,7 @@ impl Cli {
             }
             Command::Peers(command) => peers(command, &self.places),
             Command::Run(args) => run(&args, &self.places, self.json),
-            Command::Versus(args) => versus_kafka(args, &self.places, self.json),
+            Command::Versus(args) => compare(args, &self.places, self.json),
         }
     }
 }
@@ -254,8 +302,11 @@ fn null(args: &NullArgs) -> Result<()> {
     let stall_ms = args.stall_ms.first().copied().zip(args.stall_ms.get(1).copied());
     let spec =
         NullSpec { listen: args.listen, partitions: args.partitions, message_bytes: args.message_bytes, stall_ms };
-    let broker = NullBroker::start(spec)?;
-    say(&format!("listening on {}", broker.address()))?;
+    let address = match args.amqp {
+        true => crate::null::amqp::start(args.listen, Faults::default())?,
+        false => NullBroker::start(spec)?.address(),
+    };
+    say(&format!("listening on {address}"))?;
     // Signals end the process as they do by default: there is nothing to clean up.
     loop {
         std::thread::park();
@@ -291,7 +342,10 @@ fn tell_bare(name: &str, batch_bytes: usize, bare: &crate::bare::Bare, json: boo
 fn peers(command: PeersCommand, places: &Places) -> Result<()> {
     let programs = places.programs()?;
     match command {
-        PeersCommand::Install => install_kafka(&programs.kafka),
+        PeersCommand::Install { peers } => peers.into_iter().try_for_each(|peer| match peer {
+            Peer::Kafka => install_kafka(&programs.kafka),
+            Peer::Rabbitmq => install_rabbitmq(&programs.rabbitmq),
+        }),
         PeersCommand::Workers => {
             let sources = places.root.join("crates/bench/workers");
             java_worker(&sources.join("java"), &programs.java)?;
@@ -301,7 +355,8 @@ fn peers(command: PeersCommand, places: &Places) -> Result<()> {
         PeersCommand::Run { target } => {
             let interrupt = Interrupt::listen()?;
             let place = Folder::create(&places.build.join("bench/peer"))?;
-            let mut running = Running::start(&target, &programs, place.path(), (1, 1_024), &interrupt)?;
+            let protocol = if target == Target::Rabbitmq { Protocol::Amqp } else { Protocol::Kafka };
+            let mut running = Running::start(&target, &programs, place.path(), protocol, (1, 1_024), &interrupt)?;
             say(&format!("{target} listening on {}", running.bootstrap()))?;
             while !interrupt.is_set() {
                 running.check()?;
@@ -312,12 +367,13 @@ fn peers(command: PeersCommand, places: &Places) -> Result<()> {
     }
 }
 
-fn versus_kafka(args: VersusArgs, places: &Places, json: bool) -> Result<()> {
+fn compare(args: VersusArgs, places: &Places, json: bool) -> Result<()> {
     let kept = match args.quick {
         true => places.build.join("bench/quick.jsonl"),
-        false => places.root.join("benches/results/versus-kafka.jsonl"),
+        false => places.root.join(format!("benches/results/versus-{}.jsonl", args.peer.name())),
     };
     let plan = Plan {
+        peer: args.peer,
         scale: args.scale()?,
         rounds: args.rounds.unwrap_or(if args.quick { 1 } else { 5 }),
         only: args.only,
@@ -357,8 +413,13 @@ fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
     let programs = places.programs()?;
     let place = Folder::create(&places.build.join("bench/run"))?;
     let canned = (args.partitions, args.message_bytes);
-    let running = Running::start(&args.target, &programs, place.path(), canned, &interrupt)?;
-    Wire::connect(running.bootstrap())?.create_topic(&args.topic, args.partitions, &[])?;
+    let queues = (args.client == Driver::Amqp).then(|| args.queues.load());
+    let protocol = if queues.is_some() { Protocol::Amqp } else { Protocol::Kafka };
+    let running = Running::start(&args.target, &programs, place.path(), protocol, canned, &interrupt)?;
+    match queues {
+        Some(load) => drop(wire::declare_all(running.bootstrap(), &args.topic, args.partitions, load)?),
+        None => Wire::connect(running.bootstrap())?.create_topic(&args.topic, args.partitions, &[])?,
+    }
     let spec = Spec {
         bootstrap: running.bootstrap().to_owned(),
         topic: args.topic.clone(),
@@ -380,6 +441,7 @@ fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
         expect: 0,
         read_bytes_per_s_max: 0,
         verify: true,
+        queues,
     };
     let mut progress = Progress::new();
     let told = drive(args.client, &[spec], &programs, place.path(), &interrupt, &mut |second| progress.second(second))?;

@@ -27,6 +27,7 @@
 //! A producer stays with a partition until it has written `batch_bytes` to it, then goes on to the next: what Kafka's producer
 //! does with messages without a key (KIP-794). The raw driver goes on after each batch, so it touches more partitions.
 
+use crate::amqp::load::QueueLoad;
 use crate::error::{BenchError, Context, Result};
 use serde::{Deserialize, Serialize};
 
@@ -90,6 +91,10 @@ pub struct Spec {
     pub read_bytes_per_s_max: u64,
     /// Whether what is read is verified. Off only against a broker that answers with canned messages.
     pub verify: bool,
+    /// For the AMQP driver: partitions are queues, and `in_flight` counts messages that are not confirmed. Other drivers are not
+    /// told of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queues: Option<QueueLoad>,
 }
 
 impl Spec {
@@ -300,6 +305,7 @@ mod tests {
             expect: 0,
             read_bytes_per_s_max: 0,
             verify: true,
+            queues: None,
         }
     }
 }

@@ -26,6 +26,8 @@ const CLIENT_JVM: [&str; 4] = ["-Xms512m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxG
 pub enum Driver {
     /// Pre-encoded requests: as little client as can be.
     Raw,
+    /// The AMQP driver: pre-encoded messages, likewise.
+    Amqp,
     /// librdkafka, native.
     Librdkafka,
     /// The official Java client.
@@ -40,6 +42,7 @@ impl Driver {
     pub fn name(self) -> &'static str {
         match self {
             Driver::Raw => "raw",
+            Driver::Amqp => "amqp",
             Driver::Librdkafka => "librdkafka",
             Driver::Java => "java",
             Driver::PerfTest => "perf-test",
@@ -49,7 +52,7 @@ impl Driver {
     /// Whether it is a program of the machine's own instructions: one that a JVM does not stop now and then.
     #[must_use]
     pub fn is_native(self) -> bool {
-        matches!(self, Driver::Raw | Driver::Librdkafka)
+        matches!(self, Driver::Raw | Driver::Amqp | Driver::Librdkafka)
     }
 
     /// The command of the worker.
@@ -58,9 +61,9 @@ impl Driver {
     /// When this client is no worker.
     fn command(self, programs: &Programs) -> Result<Command> {
         match self {
-            Driver::Raw => {
+            Driver::Raw | Driver::Amqp => {
                 let mut command = Command::new(&programs.bench);
-                command.arg("worker");
+                command.args(["worker", self.name()]);
                 Ok(command)
             }
             Driver::Librdkafka => Ok(Command::new(&programs.librdkafka)),
@@ -88,9 +91,9 @@ impl FromStr for Driver {
     type Err = BenchError;
 
     fn from_str(text: &str) -> Result<Driver> {
-        let all = [Driver::Raw, Driver::Librdkafka, Driver::Java, Driver::PerfTest];
+        let all = [Driver::Raw, Driver::Amqp, Driver::Librdkafka, Driver::Java, Driver::PerfTest];
         let named = all.into_iter().find(|driver| driver.name() == text);
-        named.ok_or_else(|| BenchError::new(format!("{text} is no client: raw, librdkafka, java or perf-test")))
+        named.ok_or_else(|| BenchError::new(format!("{text} is no client: raw, amqp, librdkafka, java or perf-test")))
     }
 }
 

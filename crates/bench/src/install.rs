@@ -51,6 +51,7 @@ pub fn programs(root: &Path, build: &Path, polylogue: Option<PathBuf>) -> Result
     Ok(Programs {
         polylogue: absolute(polylogue.unwrap_or_else(|| root.join("target/release/polylogue")))?,
         kafka: absolute(build.join("peers/kafka"))?,
+        rabbitmq: absolute(build.join("peers/rabbitmq"))?,
         bench,
         librdkafka: absolute(build.join("workers/librdkafka/release/polylogue-bench-librdkafka"))?,
         java: absolute(build.join("workers/java"))?,

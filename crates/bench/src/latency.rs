@@ -82,6 +82,12 @@ impl Latency {
         (self.count() > 0).then(|| self.0.mean())
     }
 
+    /// The median, however few samples there are; `None` without any. Nanoseconds.
+    #[must_use]
+    pub fn median(&self) -> Option<u64> {
+        (self.count() > 0).then(|| self.0.value_at_quantile(0.5))
+    }
+
     /// The percentile, in nanoseconds; `None` when fewer than [`SAMPLES_BEYOND_MIN`] samples lie beyond it.
     #[must_use]
     pub fn percentile(&self, percentile: f64) -> Option<u64> {

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!                          cli
-//!            versus ----> run ------> target    a fresh broker: polylogue, Kafka (peers), null, or one that is there
+//!            versus ----> run ------> target    a fresh broker: polylogue, Kafka, RabbitMQ (peers), null, or one that is there
 //!              |           |   \----> sample    its processor time, memory, files, device bytes
 //!       steps, matrix      |
-//!    (order; the cells)  drive ----> worker processes, one contract: raw driver (worker), librdkafka, Java; perf (Kafka's own tool)
+//!    (order; the cells)  drive ----> worker processes, one contract: raw driver (worker), amqp, librdkafka, Java; perf (Kafka's own tool)
 //!              |
 //!           results ----> report     JSON lines to Markdown         bare    the machine's own limits
 //! ```
@@ -23,6 +23,7 @@
     reason = "a benchmark is a program of its own: it is never simulated, and measures with the real clock on real files"
 )]
 
+pub mod amqp;
 pub mod bare;
 pub mod busy;
 pub mod cli;

@@ -1,4 +1,5 @@
-//! The matrix: which cells there are, what each runs on its sides, and how each is called.
+//! The matrix: which cells there are, what each runs on its sides, and how each is called. Here those beside Kafka; [`queues`] has those
+//! beside RabbitMQ.
 //!
 //! ```text
 //!   cell   latency/rate=10000/partitions=100/client=raw
@@ -6,6 +7,9 @@
 //!            round 2:   null   kafka   polylogue-sync        the other way round: A B B A, against drift
 //! ```
 
+pub mod queues;
+
+use crate::amqp::load::QueueLoad;
 use crate::drive::Driver;
 use crate::error::{BenchError, Result};
 use crate::target::Target;
@@ -62,6 +66,10 @@ pub enum Kind {
     Size,
     /// Latency while somebody reads old messages from the disk.
     Cold,
+    /// Memory of connections that do nothing.
+    Connections,
+    /// How long a start takes that finds many queues.
+    Start,
     /// The machine's bare loops.
     Bare,
 }
@@ -76,6 +84,8 @@ impl Kind {
             Kind::Latency => "latency",
             Kind::Size => "size",
             Kind::Cold => "cold",
+            Kind::Connections => "connections",
+            Kind::Start => "start",
             Kind::Bare => "bare",
         }
     }
@@ -108,6 +118,10 @@ pub struct Load {
     pub backlog: u64,
     /// See `backlog`.
     pub cold_bytes_per_s: u64,
+    /// For queues: how messages go through them; partitions are queues then.
+    pub queue: Option<QueueLoad>,
+    /// Connections that do nothing.
+    pub connections: u32,
 }
 
 /// One side of a comparison.
@@ -196,6 +210,8 @@ impl Scale {
             in_flight: 5,
             backlog: 0,
             cold_bytes_per_s: 0,
+            queue: None,
+            connections: 0,
         }
     }
 }
@@ -208,7 +224,7 @@ fn cell(kind: Kind, driver: Driver, rest: &str, sides: Vec<Side>) -> Cell {
     Cell { name: format!("{}/{rest}/client={driver}", kind.name()), kind, driver, sides }
 }
 
-/// All cells, in the order in which they run.
+/// All cells beside Kafka, in the order in which they run.
 #[must_use]
 pub fn cells(scale: Scale) -> Vec<Cell> {
     let mut cells = vec![Cell { name: "bare".to_owned(), kind: Kind::Bare, driver: Driver::Raw, sides: Vec::new() }];

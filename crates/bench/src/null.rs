@@ -1,7 +1,9 @@
 //! A broker that answers everything at once and keeps nothing: what a client reaches against it is the client's own floor.
 //!
 //! It says that every topic exists with as many partitions as were ever asked for, takes every write, and answers a fetch with one
-//! canned batch, whose base offset is the offset that was asked for.
+//! canned batch, whose base offset is the offset that was asked for. [`amqp`] is the same for queues.
+
+pub mod amqp;
 
 use crate::clock::{MS_NS, monotonic_ns};
 use crate::error::{BenchError, Context, Result};

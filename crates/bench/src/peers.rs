@@ -1,4 +1,7 @@
-//! Apache Kafka from its Maven packages: installed into a folder, started on the loopback with its data in a folder of its own.
+//! Brokers of others. Here: Apache Kafka from its Maven packages, installed into a folder, started on the loopback with its data in a
+//! folder of its own.
+
+pub mod rabbitmq;
 
 use crate::error::{BenchError, Context, Result};
 use std::fmt::Write;

@@ -1,5 +1,6 @@
 //! Result lines: one JSON object for each side of each round of a cell.
 
+use crate::amqp::load::QueueLoad;
 use crate::error::{BenchError, Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -55,6 +56,9 @@ pub struct Conditions {
     /// What was measured of it. Milliseconds.
     #[serde(default)]
     pub window_ms: u64,
+    /// How messages went through queues; partitions are queues then, and `in_flight` counts messages without a confirm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueLoad>,
 }
 
 /// What happened second by second; the same place in each list is the same second, of the client's and of the sampler's clock.
@@ -123,6 +127,7 @@ impl ResultLine {
             messages: 0,
             warmup_ms: 0,
             window_ms: 0,
+            queue: None,
         };
         ResultLine {
             run: "r".to_owned(),

@@ -8,6 +8,10 @@
 //! Processor time is counted from an idle broker to an idle broker, so that what a run leaves to be done in the background is
 //! its own.
 
+mod queues;
+
+use crate::amqp;
+use crate::amqp::load::{QueueKind, QueueLoad};
 use crate::clock::seconds;
 use crate::contract::{Done, From, Second, Spec};
 use crate::drive::{Driver, Told, drive};
@@ -18,7 +22,7 @@ use crate::perf;
 use crate::process::{Folder, Interrupt};
 use crate::results::{Conditions, ResultLine, Series};
 use crate::sample::{Machine, Sample, Sampler, wait_idle};
-use crate::target::{Programs, Running, Target};
+use crate::target::{Programs, Protocol, Running, Target};
 use crate::wire::Wire;
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
@@ -40,6 +44,8 @@ const IDLE_SHARE_MIN: f64 = 0.3;
 const COLD_SHARE_MIN: f64 = 0.8;
 /// A throughput run has lasted when this share of its bytes is past polylogue's segment writer.
 const SEGMENT_SHARE_MIN: f64 = 0.5;
+/// Up to this rate the median of the few messages is told, under a name of its own. Messages a second.
+const MEDIAN_RATE_MAX: u64 = 100;
 /// What percentiles are called and which they are.
 const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
 const MILLION: f64 = 1e6;
@@ -96,16 +102,37 @@ pub fn run(
     let load = side.load;
     line.conditions = Some(conditions(driver, side));
     let canned = (load.partitions, load.message_bytes);
-    let running = Running::start(&side.target, around.programs, place.path(), canned, around.interrupt)?;
-    Wire::connect(running.bootstrap())?.create_topic(TOPIC, load.partitions, &[])?;
+    let protocol = if load.queue.is_some() { Protocol::Amqp } else { Protocol::Kafka };
+    let running = Running::start(&side.target, around.programs, place.path(), protocol, canned, around.interrupt)?;
+    match load.queue {
+        Some(queue) => amqp::wire::declare_all(running.bootstrap(), TOPIC, load.partitions, queue).map(drop)?,
+        None => Wire::connect(running.bootstrap())?.create_topic(TOPIC, load.partitions, &[])?,
+    }
     let target = side.target.clone();
     let mut side = OneSide { kind, driver, load, target, around, place, running, line, each_second };
     match kind {
+        Kind::Throughput if load.queue.is_some() => side.through_queues(),
+        Kind::Connections => side.connections(),
+        Kind::Start => side.start_again(),
         Kind::Cost | Kind::Throughput => side.by_count(),
         Kind::Latency | Kind::Size | Kind::Cold => side.by_time(),
         Kind::Bare => Err(BenchError::new("the bare loops have no broker")),
     }?;
     side.running.check()
+}
+
+/// When a broker acknowledges what goes into such a queue, and when it hands it out.
+fn durability(target: &Target, queue: QueueLoad) -> &'static str {
+    match (target, queue.kind, queue.confirms) {
+        (_, _, false) => "never: nothing is confirmed",
+        (Target::PolylogueSync, QueueKind::Classic, _) => "flushed; a waiting consumer has it before",
+        (Target::PolylogueSync, QueueKind::Quorum, _) => "flushed; consumers have it after",
+        (Target::Rabbitmq, QueueKind::Classic, _) => {
+            "written and flushed, or acknowledged by a consumer before that; a waiting consumer has it before"
+        }
+        (Target::Rabbitmq, QueueKind::Quorum, _) => "flushed (Raft log of one node); consumers have it after",
+        _ => target.durability(),
+    }
 }
 
 /// What a line says that a side was measured under.
@@ -114,9 +141,12 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
     let (load, batching) = (side.load, side.load.batching);
     Conditions {
         target: side.target.name(),
-        durability: side.target.durability().to_owned(),
+        durability: load.queue.map_or(side.target.durability(), |queue| durability(&side.target, queue)).to_owned(),
         client: driver.name().to_owned(),
-        batching: format!("{} bytes, linger {} ms", batching.bytes, batching.linger_us / 1_000),
+        batching: match load.queue {
+            Some(_) => "one by one".to_owned(),
+            None => format!("{} bytes, linger {} ms", batching.bytes, batching.linger_us / 1_000),
+        },
         in_flight: load.in_flight,
         message_bytes: load.message_bytes,
         partitions: load.partitions,
@@ -126,6 +156,7 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
         messages: load.messages,
         warmup_ms: load.warmup_ms,
         window_ms: load.window_ms,
+        queue: load.queue,
     }
 }
 
@@ -139,8 +170,8 @@ impl OneSide<'_> {
             producers: 1,
             producer_base: MEASURED_PRODUCER,
             consumers: 1,
-            // The null broker keeps nothing that could be read.
-            groups: if self.target == Target::Null { 0 } else { load.groups },
+            // The null broker keeps nothing that could be read; messages for queues it passes on.
+            groups: if self.target == Target::Null && load.queue.is_none() { 0 } else { load.groups },
             message_bytes: load.message_bytes,
             rate: load.rate,
             messages: 0,
@@ -154,6 +185,7 @@ impl OneSide<'_> {
             expect: 0,
             read_bytes_per_s_max: 0,
             verify: true,
+            queues: load.queue,
         }
     }
 
@@ -215,8 +247,11 @@ impl OneSide<'_> {
     /// The broker when its background work is done; `None` for a broker of somebody else.
     fn idle(&mut self) -> Result<Option<Sample>> {
         self.around.interrupt.check()?;
-        let Some(pid) = self.running.pid() else { return Ok(None) };
-        let (sample, idle) = wait_idle(pid)?;
+        let pids = self.running.pids();
+        if pids.is_empty() {
+            return Ok(None);
+        }
+        let (sample, idle) = wait_idle(&pids)?;
         if !idle {
             self.fail(format!("the broker was not idle after {} s", crate::sample::IDLE_S_MAX));
         }
@@ -326,7 +361,8 @@ impl OneSide<'_> {
             specs.push(Spec { read_bytes_per_s_max: load.cold_bytes_per_s, warmup_ms, window_ms, ..self.reading(0) });
         }
         let before = self.idle()?;
-        let sampler = self.running.pid().map(Sampler::start).transpose()?;
+        let pids = self.running.pids();
+        let sampler = (!pids.is_empty()).then(|| Sampler::start(pids)).transpose()?;
         let machine = Machine::take()?;
         let told = self.drive(&specs);
         let idle = machine_idle(&machine)?;
@@ -349,6 +385,9 @@ impl OneSide<'_> {
         let publish = Latency::from_text(&live.done.publish)?;
         let end_to_end = Latency::from_text(&live.done.end_to_end)?;
         for (what, latency) in [("publish", &publish), ("end_to_end", &end_to_end)] {
+            if let Some(ns) = latency.median().filter(|_| load.rate > 0 && load.rate <= MEDIAN_RATE_MAX) {
+                self.figure(&format!("{what}_median_ms"), seconds(ns) * 1e3);
+            }
             for (name, percentile) in PERCENTILES {
                 if let Some(ns) = latency.percentile(percentile) {
                     self.figure(&format!("{what}_{name}_ms"), seconds(ns) * 1e3);

@@ -5,6 +5,7 @@
 //!   /proc/PID/status     RssAnon, RssFile                            cheap: smaps_rollup walks all pages and would be noticed
 //!   /proc/PID/io         read_bytes, write_bytes                     what went to and came from the device
 //!   /proc/PID/fd         open files
+//!   /proc/PID/task/*/children    helpers of a broker of several processes: all are counted together
 //!   /proc/stat           how much of the machine was idle
 //! ```
 
@@ -87,6 +88,40 @@ impl Sample {
             write_bytes: field(&io, "write_bytes").unwrap_or(0),
         })
     }
+
+    /// Looks at all processes of a broker. The first one must be there; a helper may have gone.
+    ///
+    /// # Errors
+    /// When the first one is gone or belongs to somebody else.
+    pub fn take_all(pids: &[u32]) -> Result<Sample> {
+        let (first, helpers) = pids.split_first().ok_or_else(|| BenchError::new("no process to look at"))?;
+        let mut sum = Sample::take(*first)?;
+        for helper in helpers.iter().filter_map(|pid| Sample::take(*pid).ok()) {
+            sum.cpu_s += helper.cpu_s;
+            sum.anonymous_bytes += helper.anonymous_bytes;
+            sum.file_bytes += helper.file_bytes;
+            sum.files += helper.files;
+            sum.threads += helper.threads;
+            sum.read_bytes += helper.read_bytes;
+            sum.write_bytes += helper.write_bytes;
+        }
+        Ok(sum)
+    }
+}
+
+/// A process and all that it has started, and they.
+#[must_use]
+pub fn family(pid: u32) -> Vec<u32> {
+    let mut all = vec![pid];
+    let mut next = 0;
+    while let Some(parent) = all.get(next) {
+        for task in fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten() {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            all.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+        }
+        next += 1;
+    }
+    all
 }
 
 /// How much processor time the machine had and how much of it was idle, in ticks since it was started.
@@ -119,16 +154,16 @@ impl Machine {
     }
 }
 
-/// Waits until a process has been idle for a second, and gives the sample then; after [`IDLE_S_MAX`] the one there is, and `false`.
+/// Waits until all processes of a broker have been idle for a second, and gives the sample then; after [`IDLE_S_MAX`] the one there is, and `false`.
 ///
 /// # Errors
-/// When the process has gone.
-pub fn wait_idle(pid: u32) -> Result<(Sample, bool)> {
+/// When the first process has gone.
+pub fn wait_idle(pids: &[u32]) -> Result<(Sample, bool)> {
     let end = monotonic_ns().saturating_add(IDLE_S_MAX * SECOND_NS);
-    let mut before = Sample::take(pid)?;
+    let mut before = Sample::take_all(pids)?;
     loop {
         std::thread::sleep(EVERY);
-        let now = Sample::take(pid)?;
+        let now = Sample::take_all(pids)?;
         if now.cpu_s - before.cpu_s <= IDLE_SHARE * (now.at_s - before.at_s) {
             return Ok((now, true));
         }
@@ -147,13 +182,13 @@ pub struct Sampler<T> {
 }
 
 impl Sampler<Sample> {
-    /// Begins with a process; the samples' seconds count from now on.
+    /// Begins with the processes of a broker; the samples' seconds count from now on.
     ///
     /// # Errors
     /// When there is no thread to be had.
-    pub fn start(pid: u32) -> Result<Sampler<Sample>> {
+    pub fn start(pids: Vec<u32>) -> Result<Sampler<Sample>> {
         let begin = seconds(monotonic_ns());
-        Sampler::looking(move || Sample::take(pid).map(|sample| Sample { at_s: sample.at_s - begin, ..sample }))
+        Sampler::looking(move || Sample::take_all(&pids).map(|sample| Sample { at_s: sample.at_s - begin, ..sample }))
     }
 }
 
@@ -241,8 +276,30 @@ mod tests {
     #[test]
     fn an_idle_process_is_seen_to_be_idle() {
         let mut child = std::process::Command::new("sleep").arg("30").spawn().expect("sleep starts");
-        let idle = wait_idle(child.id());
+        let idle = wait_idle(&[child.id()]);
         child.kill().and_then(|()| child.wait()).expect("it ends");
         assert!(idle.expect("it was there").1);
+    }
+
+    #[test]
+    fn helpers_of_a_process_are_counted_with_it() {
+        let mut shell = std::process::Command::new("sh");
+        let mut child = shell.args(["-c", "sleep 30 & sleep 30 & wait"]).spawn().expect("a shell starts");
+        let pids = loop {
+            let pids = family(child.id());
+            if pids.len() == 3 {
+                break pids;
+            }
+            std::thread::yield_now();
+        };
+        let alone = Sample::take(child.id()).expect("it is there");
+        let all = Sample::take_all(&pids).expect("it is there");
+        for pid in pids.iter().skip(1) {
+            let pid = i32::try_from(*pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it ends");
+        }
+        child.wait().expect("it ends");
+        assert_eq!((alone.threads, all.threads), (1, 3));
+        assert!(all.anonymous_bytes > alone.anonymous_bytes);
     }
 }

@@ -4,7 +4,7 @@ use crate::bare::{Bare, paced_flush, sendfile_loop, write_loop};
 use crate::clock::seconds;
 use crate::contract::Second;
 use crate::error::Result;
-use crate::matrix::{Cell, Scale, Side, cells};
+use crate::matrix::{Cell, Scale, Side, cells, queues};
 use crate::process::{Folder, Interrupt};
 use crate::progress::Progress;
 use crate::results::{ResultLine, Stamped, append, read};
@@ -27,9 +27,31 @@ const PACED_S: u64 = 20;
 /// How long the machine is left alone between two sides, after what is dirty has been flushed.
 const SETTLE: Duration = Duration::from_secs(3);
 
+/// Whom polylogue is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Peer {
+    /// Apache Kafka: logs.
+    Kafka,
+    /// RabbitMQ: queues.
+    Rabbitmq,
+}
+
+impl Peer {
+    /// The name in files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Peer::Kafka => "kafka",
+            Peer::Rabbitmq => "rabbitmq",
+        }
+    }
+}
+
 /// What is to be run.
 #[derive(Debug)]
 pub struct Plan {
+    /// The cells.
+    pub peer: Peer,
     /// How long and how large runs are.
     pub scale: Scale,
     /// Rounds of every cell.
@@ -50,7 +72,10 @@ impl Plan {
     /// The cells that it has, without the sides that are left out.
     #[must_use]
     pub fn cells(&self) -> Vec<Cell> {
-        let mut cells = cells(self.scale);
+        let mut cells = match self.peer {
+            Peer::Kafka => cells(self.scale),
+            Peer::Rabbitmq => queues::cells(self.scale),
+        };
         cells.retain(|cell| self.only.is_empty() || self.only.iter().any(|part| cell.name.contains(part.as_str())));
         cells.iter_mut().for_each(|cell| cell.sides.retain(|side| !self.without.contains(&side.target)));
         cells

@@ -237,6 +237,7 @@ mod tests {
             expect: 0,
             read_bytes_per_s_max: 0,
             verify: true,
+            queues: None,
         }
     }
 

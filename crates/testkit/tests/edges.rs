@@ -41,7 +41,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("sim", &["types", "env", "record", "api", "log", "kafka", "replicate", "meta", "broker"]),
-    ("bench", &["types", "env", "record", "kafka"]),
+    ("bench", &["types", "env", "record", "kafka", "amqp"]),
     ("bench-librdkafka", &["bench"]),
     ("testkit", &[]),
     ("faultfs", &["faultfs-undo", "faultfs-preload", "env"]),

@@ -7,10 +7,14 @@
 //!                               cost/partitions=100 polylogue-sync    -              not measured
 //! ```
 //!
-//! Cells come from the [`crate::matrix`], so that what was not measured is seen to be missing.
+//! Cells come from the [`crate::matrix`], so that what was not measured is seen to be missing. The comparison with RabbitMQ has rows of
+//! its own ([`queues`]); which one it is, the lines tell.
+
+mod queues;
 
 use super::sides::{Sides, above_null};
 use super::stats::{PAIRS_MIN, median, number};
+use crate::drive::Driver;
 use crate::matrix::{Cell, Kind, Scale, cells};
 use crate::results::ResultLine;
 use crate::steps::MACHINE;
@@ -80,6 +84,8 @@ enum Wanted {
     AtLeast(f64),
     /// More in every pair.
     Ahead,
+    /// Less in every pair.
+    Lower,
 }
 
 /// What was measured, by cell.
@@ -105,6 +111,7 @@ impl Found<'_> {
             Wanted::AtMost(limit) => (ratio / limit, ratio <= limit),
             Wanted::AtLeast(limit) => (limit / ratio, ratio >= limit),
             Wanted::Ahead => (1.0 / ratio, pairs.iter().all(|(ours, theirs)| ours > theirs)),
+            Wanted::Lower => (ratio, pairs.iter().all(|(ours, theirs)| ours < theirs)),
         };
         let bound = figure == RATE && self.is_bound(cell, ours, figure);
         Some(Measured { text: format!("{} times", number(ratio)), part, held, rounds: pairs.len(), bound })
@@ -128,11 +135,19 @@ pub fn write(text: &mut String, by_cell: &[(&str, Vec<&ResultLine>)]) {
     let full = |lines: &[&ResultLine]| lines.iter().all(|line| !line.quick);
     let found = by_cell.iter().filter(|(_, lines)| full(lines)).map(|(cell, lines)| (*cell, Sides::of(lines)));
     text.push_str("## What was wanted\n\n| requirement | measured (median) | wanted | |\n|---|---|---|---|\n");
-    for requirement in requirements(&Found(found.collect())) {
+    let found = Found(found.collect());
+    let rows = if is_of_queues(by_cell) { queues::requirements(&found) } else { requirements(&found) };
+    for requirement in rows {
         let (name, wanted) = (&requirement.name, &requirement.wanted);
         let _ = writeln!(text, "| {name} | {} | {wanted} | {} |", requirement.measured(), requirement.outcome());
     }
     text.push_str("\n## Cells\n\n");
+}
+
+/// Whether lines are those of the comparison with RabbitMQ.
+fn is_of_queues(by_cell: &[(&str, Vec<&ResultLine>)]) -> bool {
+    let client = format!("client={}", Driver::Amqp);
+    by_cell.iter().any(|(cell, _)| cell.ends_with(&client))
 }
 
 fn requirements(found: &Found<'_>) -> Vec<Requirement> {

@@ -31,11 +31,13 @@ fn told<'a>(cell: &str, of_cell: &[&'a ResultLine]) -> Vec<&'a str> {
             CLIENT_BUSY,
             "fetch_client_busy",
         ],
-        "throughput" => &["produce_per_s", "produce_cpu_s_per_million", CLIENT_BUSY],
+        "throughput" => &["produce_per_s", "fetch_per_s", "produce_cpu_s_per_million", CLIENT_BUSY],
         "latency" | "cold" => &[
+            "publish_median_ms",
             "publish_p50_ms",
             "publish_p99_ms",
             "publish_p99.9_ms",
+            "end_to_end_median_ms",
             "end_to_end_p50_ms",
             "end_to_end_p99_ms",
             "end_to_end_p99.9_ms",
@@ -98,6 +100,17 @@ fn told_conditions(c: &Conditions) -> String {
         (0, window) => format!("; warm-up {}, window {}", time(c.warmup_ms), time(window)),
         (messages, _) => format!("; warm-up {} messages, {} measured", count(c.warm_messages), count(messages)),
     };
+    if let Some(queue) = c.queue {
+        return format!(
+            "{} confirms when {}; client {}, {} without a confirm at most; {} bytes, {rate}, {} {queue}{extent}",
+            c.target,
+            c.durability,
+            c.client,
+            count(c.in_flight.into()),
+            c.message_bytes,
+            c.partitions
+        );
+    }
     format!(
         "{} acknowledges when {}; client {}, {}, {} in flight; {} bytes, {rate}, {} partitions, {} groups{extent}",
         c.target, c.durability, c.client, c.batching, c.in_flight, c.message_bytes, c.partitions, c.groups

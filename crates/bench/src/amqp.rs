@@ -1,0 +1,165 @@
+//! The AMQP driver: as little client as there can be, so that what is measured is the broker; the same for every broker.
+//!
+//! ```text
+//!   thread "bench-produce"                                thread "bench-read"
+//!   schedule -> template, stamped -> socket               socket -> deliveries -> stamps verified, ages taken
+//!          <- confirms -> latencies                       -> acknowledgements, so many at once
+//! ```
+//!
+//! A message goes as three frames in one buffer: method, header, body.
+//!
+//! ```text
+//!   +------------------------------+----------------------------+-------------------------------+
+//!   | basic.publish "" queue name  | header: size, delivery mode | body: stamp, filler           |
+//!   +------------------------------+----------------------------+-------------------------------+
+//!                                                                       ^ written for each message
+//! ```
+//!
+//! [`load`] is what queues are measured under; [`wire`] prepares a connection; [`input`] cuts frames; [`publisher`] and
+//! [`consumer`] are the two halves; [`template`] is a message that can be sent again and again.
+
+pub mod consumer;
+pub mod input;
+pub mod load;
+pub mod publisher;
+pub mod template;
+pub mod wire;
+
+use crate::contract::Spec;
+use crate::error::{BenchError, Result};
+use crate::raw::producer::Produced;
+use crate::raw::reader::ReadOut;
+use crate::raw::{Shared, Tally, Times};
+use crate::worker::Client;
+use consumer::Consumers;
+use load::QueueLoad;
+use publisher::Publishers;
+
+/// The AMQP driver as a worker.
+#[derive(Debug)]
+pub struct Amqp;
+
+impl Client for Amqp {
+    type Producers = Publishers;
+    type Readers = Consumers;
+
+    fn producers(spec: &Spec) -> Result<Publishers> {
+        Publishers::connect(spec)
+    }
+
+    fn readers(spec: &Spec) -> Result<Consumers> {
+        Consumers::connect(spec)
+    }
+
+    fn produce(producers: Publishers, times: Times, shared: &Shared, tally: &mut Tally) -> Produced {
+        producers.run(times, shared, tally)
+    }
+
+    fn read(readers: Consumers, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
+        readers.run(times, shared, tally)
+    }
+}
+
+/// What a spec says of queues.
+///
+/// # Errors
+/// When it says nothing: it is for another driver.
+pub fn queues(spec: &Spec) -> Result<QueueLoad> {
+    spec.queues.ok_or_else(|| BenchError::new(format!("the spec for topic {} says nothing of queues", spec.topic)))
+}
+
+/// The name of the queue of this number: what a partition is to Kafka's drivers.
+#[must_use]
+pub fn queue_name(topic: &str, number: u32) -> String {
+    format!("{topic}-{number}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{MS_NS, unix_ns};
+    use crate::contract::{Done, From, Line, Start};
+    use crate::latency::Latency;
+    use crate::null::amqp::{Faults, start};
+    use crate::worker::work;
+    use load::QueueKind;
+
+    const LOAD: QueueLoad =
+        QueueLoad { kind: QueueKind::Classic, durable: true, confirms: true, prefetch: 50, ack_every: 10 };
+
+    fn done(faults: Faults, change: impl FnOnce(&mut Spec)) -> Done {
+        let server = start(([127, 0, 0, 1], 0).into(), faults).expect("it starts");
+        let mut spec = Spec {
+            bootstrap: server.to_string(),
+            topic: "measured".to_owned(),
+            partitions: 3,
+            producers: 1,
+            producer_base: 4,
+            consumers: 1,
+            groups: 1,
+            message_bytes: 1_024,
+            rate: 0,
+            messages: 5_000,
+            warmup_ms: 0,
+            window_ms: 20_000,
+            batch_bytes: 1,
+            linger_us: 0,
+            batches_per_request: 1,
+            in_flight: 100,
+            from: From::End,
+            expect: 0,
+            read_bytes_per_s_max: 0,
+            verify: true,
+            queues: Some(LOAD),
+        };
+        change(&mut spec);
+        let begin = Start { start_ns: unix_ns() + 20 * MS_NS };
+        let told = [serde_json::to_string(&spec), serde_json::to_string(&begin)].map(|text| text.expect("JSON"));
+        let mut output = Vec::new();
+        work::<Amqp>(told.map(|line| line + "\n").concat().as_bytes(), &mut output).expect("it works");
+        let text = String::from_utf8(output).expect("text");
+        let Some(Ok(Line::Done(done))) = text.lines().last().map(Line::parse) else { panic!("no end: {text}") };
+        *done
+    }
+
+    #[test]
+    fn all_that_is_published_is_confirmed_and_consumed_in_order() {
+        let done = done(Faults::default(), |_| ());
+        assert_eq!((done.sent, done.acked, done.received, done.error), (5_000, 5_000, 5_000, None));
+        assert_eq!((done.lost, done.duplicated, done.out_of_order), (0, 0, 0));
+        assert_eq!(done.read_bytes, 5_000 * 1_024);
+        let ages = Latency::from_text(&done.end_to_end).expect("a histogram");
+        assert_eq!(ages.count(), 5_000);
+    }
+
+    #[test]
+    fn bodies_of_several_frames_and_messages_that_nobody_confirms_go_through() {
+        let weak = QueueLoad { confirms: false, ack_every: 0, prefetch: 0, ..LOAD };
+        let done = done(Faults::default(), |spec| {
+            (spec.message_bytes, spec.messages, spec.queues) = (300_000, 50, Some(weak));
+        });
+        assert_eq!((done.acked, done.received, done.lost, done.error), (50, 50, 0, None));
+        let confirms = Latency::from_text(&done.publish).expect("a histogram");
+        assert_eq!(confirms.count(), 0, "there was nothing to wait for");
+    }
+
+    #[test]
+    fn a_rate_is_kept() {
+        let done = done(Faults::default(), |spec| (spec.rate, spec.messages, spec.window_ms) = (2_000, 0, 500));
+        assert_eq!((done.acked, done.received, done.lost, done.error), (1_000, 1_000, 0, None));
+        assert!((0.4..2.0).contains(&done.publish_s), "{}", done.publish_s);
+    }
+
+    #[test]
+    fn what_a_broker_doubles_is_found() {
+        let done = done(Faults { double: 1_000, ..Faults::default() }, |_| ());
+        assert!(done.duplicated >= 4, "{done:?}");
+    }
+
+    /// As many are doubled, so that the run ends and is not waited for.
+    #[test]
+    fn what_a_broker_loses_is_found() {
+        let done = done(Faults { lose: 999, double: 998 }, |_| ());
+        assert_eq!(done.lost, 5, "{done:?}");
+    }
+}
