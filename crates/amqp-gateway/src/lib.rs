@@ -13,6 +13,8 @@
 //! deleted after it; a start deletes what is left of queues that are gone, and the server has what is missing made before it serves
 //! ([`Directory::missing_topics`]).
 //!
+//! Clients of other protocols read queues as topics: [`QueuesAsTopics`], [`MessagesAsRecords`].
+//!
 //! What dies in a queue is moved by [`DeadLetters`], of which there is one for the broker.
 //!
 //! **Not there yet**, refused with 540 or as said: streams, delayed exchanges beyond a delivery time set at publish.
@@ -34,6 +36,7 @@ mod replies;
 mod route;
 #[cfg(test)]
 mod testing;
+mod topics;
 
 pub use connection::Connection;
 pub use dead::{DeadCounts, DeadLetters};
@@ -42,3 +45,4 @@ pub use idle::IdleQueues;
 pub use machine::{AmqpAnswer, AmqpAsk, AmqpMachine, FIRST_USER};
 pub use management::{MANAGEMENT_CHANNEL, Principal, Said, View, managed, view};
 pub use presence::{Ends, Presence, ShownChannel, ShownConsumer};
+pub use topics::{MessagesAsRecords, QueuesAsTopics};

@@ -80,8 +80,12 @@ impl World {
     }
 
     pub(crate) fn act(&mut self, command: Command) {
+        self.act_as(Who::broker(), command);
+    }
+
+    pub(crate) fn act_as(&mut self, who: Who, command: Command) {
         let mut effects = Effects::default();
-        let ask = AmqpAsk::Do(Who::broker(), Box::new(command));
+        let ask = AmqpAsk::Do(who, Box::new(command));
         self.machine.handle(&context(), Caller(1), Box::new(ask), &mut effects);
         assert!(effects.replies.is_empty(), "refused: {:?}", effects.replies);
         self.commit(effects);

@@ -53,6 +53,10 @@ pub trait Catalog: Send + Sync + Debug {
     fn settings(&self, scope: &SettingsScope) -> Arc<Settings>;
     /// All scopes of which there is a document.
     fn settings_scopes(&self) -> Vec<SettingsScope>;
+    /// Whether topics may not be made by that name, because it is kept for queues that are read as topics.
+    fn is_reserved(&self, _name: &str) -> bool {
+        false
+    }
     /// Grows with every change of what [`Catalog::topic`] and [`Catalog::topic_by_id`] give of topics that are no queues: queues come and
     /// go by the thousand, and those who read logs have nothing to look at by that. Whoever keeps what was given asks for this
     /// first, and looks again when it has grown.

@@ -12,6 +12,7 @@ pub mod partitions;
 pub mod queues;
 pub mod settings;
 pub mod topics;
+pub mod view;
 
 pub use catalog::{Catalog, ClusterInfo, PartitionInfo, TopicInfo};
 pub use config::{Cleanup, Compression, Durability, TimestampKind, TopicConfig};
@@ -21,6 +22,7 @@ pub use partitions::*;
 pub use queues::*;
 pub use settings::*;
 pub use topics::*;
+pub use view::{LogView, StoredMessage};
 
 use polylogue_types::{Offset, PartitionId, TimestampMs};
 

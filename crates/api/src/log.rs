@@ -109,7 +109,7 @@ pub struct ReadRequest {
 /// What was read of one part.
 #[derive(Clone, Debug)]
 pub struct ReadData {
-    /// Whole entries, as stored; empty when nothing is there yet.
+    /// Whole entries, as stored, those of queues as their [`crate::LogView`] shows them; empty when nothing is there yet.
     pub chunks: Vec<Chunk>,
     /// The offset after the last committed message.
     pub high_watermark: Offset,

@@ -9,13 +9,13 @@ use crate::machines::{Outbox, context};
 use crate::partition::Partition;
 use crate::queues::lease_ms;
 use crate::record::{BROKER_PARTITION, BrokerRecord};
-use crate::shard::Shard;
+use crate::shard::{Shard, ShardState};
 use polylogue_api::Durability;
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::journal::Journal;
 use polylogue_log::store::{MergePlan, MergeProgress, Retention, retention_class};
 use polylogue_replicate::Work;
-use polylogue_types::{Map, PartitionId, ShardId, Term};
+use polylogue_types::{Map, Offset, PartitionId, ShardId, Term};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -375,6 +375,7 @@ impl Inner {
             return;
         }
         let mut state = shard.state.lock();
+        keep_unsettled(&state, &mut trims);
         for (partition, offset) in trims.into_iter().take(TRIMS_PER_LOOK_MAX) {
             // What is refused now is found again at the next look.
             let record = BrokerRecord::LogStart { partition, offset };
@@ -564,6 +565,15 @@ fn class_of(shard: &Shard, id: PartitionId) -> u8 {
     // What is gone, and what machines keep only until their next checkpoint, is the shortest-lived of all.
     let Some(partition) = state.partitions.get(&id).filter(|p| !crate::open::is_own(p.id)) else { return 0 };
     retention_class(partition.config.retention_ms)
+}
+
+/// Of a queue only what is settled may go, however old it is.
+fn keep_unsettled(state: &ShardState, trims: &mut Vec<(PartitionId, Offset)>) {
+    trims.retain_mut(|(id, first)| {
+        let Some(host) = state.queues.hosts.get(id) else { return true };
+        *first = (*first).min(Offset(host.lease.floor()));
+        state.partitions.get(id).is_some_and(|p| p.log_start < *first)
+    });
 }
 
 /// How often a partition is looked at, in milliseconds: as often as it is configured, but sooner where messages live only

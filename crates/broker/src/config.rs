@@ -1,6 +1,6 @@
 //! The broker's own settings and bounds.
 
-use polylogue_api::{AsRecorded, ConfigResolver};
+use polylogue_api::{AsRecorded, ConfigResolver, LogView};
 use polylogue_log::store::StoreConfig;
 use polylogue_types::{NodeId, limits};
 use std::path::PathBuf;
@@ -48,6 +48,8 @@ pub struct BrokerConfig {
     pub store: StoreConfig,
     /// What makes of recorded settings what holds.
     pub resolver: Arc<dyn ConfigResolver>,
+    /// How those who read by offset see the messages of queues; `None`: as they are stored.
+    pub view: Option<Arc<dyn LogView>>,
 }
 
 impl BrokerConfig {
@@ -74,6 +76,7 @@ impl BrokerConfig {
             reader_threads: 2,
             store: StoreConfig::default(),
             resolver: Arc::new(AsRecorded),
+            view: None,
         }
     }
 }

@@ -20,6 +20,7 @@ mod host;
 mod publish;
 mod pump;
 mod settle;
+pub(crate) mod view;
 
 pub(crate) use attach::Consumers;
 pub(crate) use dead::Mover;

@@ -4,14 +4,15 @@
 use crate::broker::{Broker, Inner};
 use crate::open::is_own;
 use crate::partition::Partition;
+use crate::queues::view;
 use crate::shard::Shard;
 use crate::sink::Origin;
 use bytes::Bytes;
 use polylogue_api::{
-    Durability, FindOffset, FoundOffset, OffsetSpec, ReadData, ReadError, ReadPart, ReadRequest, Reply,
+    Durability, FindOffset, FoundOffset, LogView, OffsetSpec, ReadData, ReadError, ReadPart, ReadRequest, Reply,
 };
 use polylogue_log::ErrorKind as LogErrorKind;
-use polylogue_log::store::{Lookup, ReadResult};
+use polylogue_log::store::{IoPlan, Lookup, ReadResult};
 use polylogue_types::{Offset, PartitionId};
 use std::sync::Arc;
 
@@ -61,6 +62,8 @@ impl Bounds {
 struct Reading {
     request: ReadRequest,
     results: Vec<Result<ReadData, ReadError>>,
+    /// Which of those with news are queues that are shown otherwise than they are stored. Rising.
+    queues: Vec<usize>,
     next: usize,
     bytes_left: usize,
     found_any: bool,
@@ -72,18 +75,52 @@ struct News {
     part: ReadPart,
     bytes_max: usize,
     at_least_one: bool,
+    /// The end of what is committed, for a queue that is shown otherwise than it is stored.
+    queue_upto: Option<Offset>,
+}
+
+/// What the store says.
+enum Answer {
+    Ready(polylogue_log::Result<ReadResult>),
+    /// It takes a thread that may wait.
+    Later(Task),
+}
+
+/// What a thread does that may wait.
+enum Task {
+    Store(IoPlan<ReadResult>),
+    Queue(News, Offset, Arc<dyn LogView>),
 }
 
 impl News {
-    fn read(&self) -> polylogue_log::Result<Lookup<ReadResult>> {
-        self.shard.store.read(self.part.partition, self.part.offset, self.bytes_max, self.at_least_one)
+    fn read(self, view: Option<&Arc<dyn LogView>>) -> Answer {
+        if let Some((upto, view)) = self.queue_upto.zip(view) {
+            return Answer::Later(Task::Queue(self, upto, view.clone()));
+        }
+        match self.shard.store.read(self.part.partition, self.part.offset, self.bytes_max, self.at_least_one) {
+            Ok(Lookup::Ready(read)) => Answer::Ready(Ok(read)),
+            Ok(Lookup::NeedsIo(plan)) => Answer::Later(Task::Store(plan)),
+            Err(e) => Answer::Ready(Err(e)),
+        }
+    }
+}
+
+impl Task {
+    fn run(self) -> polylogue_log::Result<ReadResult> {
+        match self {
+            Task::Store(plan) => plan.run(),
+            Task::Queue(News { shard, part, bytes_max, at_least_one, .. }, upto, view) => {
+                view::read(&shard.store, view.as_ref(), part, upto, bytes_max, at_least_one)
+            }
+        }
     }
 }
 
 impl Reading {
     fn new(request: ReadRequest) -> Reading {
         let results = Vec::with_capacity(request.parts.len());
-        Reading { bytes_left: request.bytes_max as usize, results, next: 0, found_any: false, request }
+        let queues = Vec::new();
+        Reading { bytes_left: request.bytes_max as usize, results, queues, next: 0, found_any: false, request }
     }
 
     /// The next of the parts looked at for which there is something to ask the store.
@@ -132,6 +169,14 @@ impl Reading {
     /// What was looked at before a wait for the disk is old.
     fn forget_looks(&mut self) {
         self.results.truncate(self.next);
+        let next = self.next;
+        self.queues.retain(|at| *at < next);
+    }
+
+    /// Of the next part, where it is a queue that is shown otherwise than it is stored: the end of what is committed.
+    fn queue_upto(&self) -> Option<Offset> {
+        self.queues.binary_search(&self.next).ok()?;
+        self.results.get(self.next)?.as_ref().ok().map(|data| data.high_watermark)
     }
 }
 
@@ -169,13 +214,12 @@ impl Inner {
     pub(crate) fn read(inner: &Arc<Inner>, origin: Origin, request: ReadRequest) {
         let mut reading = Reading::new(request);
         while let Some(news) = inner.next_news(&mut reading) {
-            match news.read() {
-                Ok(Lookup::Ready(read)) => reading.take(Ok(read)),
-                Err(e) => reading.take(Err(e)),
-                Ok(Lookup::NeedsIo(plan)) => {
+            match news.read(inner.config.view.as_ref()) {
+                Answer::Ready(answer) => reading.take(answer),
+                Answer::Later(task) => {
                     let later = inner.clone();
                     let job = Box::new(move || {
-                        reading.take(plan.run());
+                        reading.take(task.run());
                         reading.forget_looks();
                         later.finish_reading(reading, origin);
                     });
@@ -190,16 +234,15 @@ impl Inner {
         origin.reply(Reply::Read(reading.results));
     }
 
-    /// The rest of a read that had to go to the disk, on a reader's thread.
+    /// The rest of a read that had to wait, on a reader's thread.
     fn finish_reading(&self, mut reading: Reading, origin: Origin) {
         while let Some(news) = self.next_news(&mut reading) {
-            match news.read() {
-                Ok(Lookup::NeedsIo(plan)) => {
-                    reading.take(plan.run());
+            match news.read(self.config.view.as_ref()) {
+                Answer::Later(task) => {
+                    reading.take(task.run());
                     reading.forget_looks();
                 }
-                Ok(Lookup::Ready(read)) => reading.take(Ok(read)),
-                Err(e) => reading.take(Err(e)),
+                Answer::Ready(answer) => reading.take(answer),
             }
         }
         origin.reply(Reply::Read(reading.results));
@@ -210,7 +253,10 @@ impl Inner {
         loop {
             while let Some((part, bytes_max, at_least_one)) = reading.next_with_news() {
                 match self.partition_shard(part.partition) {
-                    Some(shard) => return Some(News { shard, part, bytes_max, at_least_one }),
+                    Some(shard) => {
+                        let queue_upto = reading.queue_upto();
+                        return Some(News { shard, part, bytes_max, at_least_one, queue_upto });
+                    }
                     // Deleted since the look at it.
                     None => reading.gone(),
                 }
@@ -224,7 +270,8 @@ impl Inner {
 
     /// Looks at the next parts, at least at one.
     fn look(&self, reading: &mut Reading) {
-        let Reading { request, results, .. } = reading;
+        let Reading { request, results, queues, .. } = reading;
+        let has_view = self.config.view.is_some();
         let mut parts = request.parts.iter().skip(results.len()).take(PARTS_PER_LOCK_MAX).peekable();
         while let Some(first) = parts.next() {
             let Some(shard) = self.partition_shard(first.partition) else {
@@ -232,14 +279,19 @@ impl Inner {
                 continue;
             };
             let state = shard.state.lock();
-            let look = |part: &ReadPart| {
+            let mut look = |part: &ReadPart, at: usize| {
                 let partition = state.partitions.get(&part.partition).filter(|partition| !is_own(partition.id))?;
-                Some(Bounds::of(&shard, partition).look(part.offset))
+                let bounds = Bounds::of(&shard, partition);
+                // Asked only where there is news: most of what is looked at has none.
+                if part.offset < bounds.high_watermark && has_view && partition.config.queue.is_some() {
+                    queues.push(at);
+                }
+                Some(bounds.look(part.offset))
             };
-            results.push(look(first).unwrap_or(Err(ReadError::UnknownPartition)));
+            results.push(look(first, results.len()).unwrap_or(Err(ReadError::UnknownPartition)));
             // What a shard holds for clients is routed to it: the next ones are found here, as long as they are in this shard,
             // without asking for the route of each.
-            while let Some(result) = parts.peek().and_then(|part| look(part)) {
+            while let Some(result) = parts.peek().and_then(|part| look(part, results.len())) {
                 results.push(result);
                 parts.next();
             }
@@ -280,11 +332,20 @@ impl Inner {
         let Some(location) = location else {
             return Ok(FoundOffset { offset: None, leader_epoch: -1, entry: None });
         };
-        let entry: Bytes =
-            shard.store.entry_at(query.partition, location.base).and_then(Lookup::wait).map_err(failed)?.bytes;
+        let entry = shard.store.entry_at(query.partition, location.base).and_then(Lookup::wait).map_err(failed)?;
+        let bytes: Bytes = match self.view_of(&shard, query.partition) {
+            Some(view) => view::batch_of(view.as_ref(), query.partition, &entry).map_err(failed)?,
+            None => entry.bytes,
+        };
         let mut found = Inner::at_position(&shard, query.partition, location.base);
-        found.entry = Some(entry);
+        found.entry = Some(bytes);
         Ok(found)
+    }
+
+    /// How the messages of a partition are shown, if not as they are stored.
+    fn view_of(&self, shard: &Shard, partition: PartitionId) -> Option<&Arc<dyn LogView>> {
+        let is_queue = || shard.state.lock().partitions.get(&partition).is_some_and(|p| p.config.queue.is_some());
+        self.config.view.as_ref().filter(|_| is_queue())
     }
 
     fn at_position(shard: &Shard, partition: PartitionId, offset: Offset) -> FoundOffset {

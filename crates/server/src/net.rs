@@ -28,6 +28,7 @@ pub mod amqp;
 mod answers;
 mod connection;
 mod gate;
+pub mod groups;
 mod input;
 pub mod kafka;
 mod listener;

@@ -12,13 +12,14 @@ use crate::chores;
 use crate::handle::BrokerHandle;
 use crate::http::{self, App, Entrance, HttpLimits, Ready};
 use crate::net::amqp::AmqpAccept;
+use crate::net::groups::SeesQueues;
 use crate::net::kafka::{KafkaAccept, KafkaShared};
 use crate::net::{AnswerGauge, Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, accept_loop};
 use crate::options::address::{HostPort, Protocol};
 use crate::options::{ListenerConfig, ServerConfig, Setting};
 use crate::rabbitmq_http::{self, Management};
 use polylogue_amqp::settings::AmqpSettings;
-use polylogue_amqp_gateway::{AmqpMachine, Directory};
+use polylogue_amqp_gateway::{AmqpMachine, Directory, MessagesAsRecords};
 use polylogue_amqp_model::Limits;
 use polylogue_api::{MachineId, StateMachine};
 use polylogue_broker::{Broker, BrokerConfig, ErrorKind};
@@ -239,12 +240,14 @@ fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<(Br
             ..StoreConfig::default()
         },
         resolver: live,
+        view: Some(Arc::new(MessagesAsRecords)),
         node: config.kafka.node_id.map(NodeId),
         ..BrokerConfig::new(config.data.clone())
     };
-    let groups: Box<dyn StateMachine> = Box::new(KafkaGroups::new((&config.kafka.groups).into()));
     let declared = AmqpMachine::new(Limits::default());
     let directory = declared.directory();
+    let groups = KafkaGroups::new((&config.kafka.groups).into());
+    let groups: Box<dyn StateMachine> = Box::new(SeesQueues::new(groups, directory.clone()));
     let declared: Box<dyn StateMachine> = Box::new(declared);
     let machines = BTreeMap::from([(MachineId::KafkaGroups, groups), (MachineId::Amqp, declared)]);
     let opened = Broker::open(env.clone(), broker, machines);
@@ -302,7 +305,7 @@ fn serve(
         metrics: front.metrics.clone(),
         connections: Connections::default(),
     });
-    let kafka = Arc::new(KafkaShared::new(live.clone(), broker.clone()));
+    let kafka = Arc::new(KafkaShared::new(live.clone(), broker.clone(), directory.clone()));
     let app = Arc::new(App {
         broker,
         kafka: kafka.clone(),

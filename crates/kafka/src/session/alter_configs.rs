@@ -7,7 +7,7 @@
 
 use super::errors;
 use super::resources::{BROKER, CLIENT_METRICS, GROUP, SetFor, TOPIC, broker_name, layers_of};
-use super::topics::invalid_name;
+use super::topics::{QUEUE_REFUSED, invalid_name, is_queue};
 use super::work::{Pending, Step, Work};
 use crate::codec::alter_configs as legacy;
 use crate::codec::incremental_alter_configs as incremental;
@@ -279,6 +279,9 @@ fn found_topic(work: &Work<'_>, row: &Row) -> Result<State, Refusal> {
         return Err((ErrorCode::InvalidTopicException, text.into()));
     }
     if let Some(topic) = work.catalog.topic(name) {
+        if is_queue(&topic) {
+            return Err((ErrorCode::InvalidTopicException, StrBytes::from_static(QUEUE_REFUSED)));
+        }
         let set = topic.config.raw.clone();
         return Ok(State::Topic { topic, set });
     }

@@ -2,7 +2,7 @@
 //! `ReplicationControlManager.createPartitions`), for a cluster of this one node.
 
 use super::errors::{self, with_message};
-use super::topics::node_id;
+use super::topics::{QUEUE_REFUSED, is_queue, node_id};
 use super::work::{Pending, Step, Work};
 use crate::codec::create_partitions::{
     CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic,
@@ -57,6 +57,9 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         let mut row =
             CreatePartitionsTopicResult { name, error_message: None, ..CreatePartitionsTopicResult::default() };
         match work.catalog.topic(&wanted.name) {
+            Some(topic) if is_queue(&topic) => {
+                refuse(&mut row, (ErrorCode::InvalidTopicException, StrBytes::from_static(QUEUE_REFUSED)));
+            }
             Some(topic) => {
                 let from = u32::try_from(topic.partitions.len()).unwrap_or(u32::MAX);
                 growing.push(Growing { row: response.results.len(), id: topic.id, from, wanted });

@@ -102,6 +102,10 @@ fn new_topic(work: &Work<'_>, topic: &CreatableTopic, collisions: &Collisions) -
         let text = format!("Creation of internal topic {name} is prohibited.");
         return Err((ErrorCode::InvalidRequest, text.into()));
     }
+    if work.catalog.is_reserved(name) {
+        let text = format!("Topic names that begin like '{name}' are kept for queues that are read as topics.");
+        return Err((ErrorCode::InvalidTopicException, text.into()));
+    }
     if let Some(other) = collisions.with(name) {
         let text = format!("Topic '{name}' collides with existing topic: {}", other.name);
         return Err((ErrorCode::InvalidTopicException, text.into()));

@@ -1,7 +1,7 @@
 //! DeleteTopics, by name or by id. The rules are those of Kafka's controller (`ControllerApis.deleteTopics`).
 
 use super::errors::{self, with_message};
-use super::topics::owned;
+use super::topics::{QUEUE_REFUSED, is_queue, owned};
 use super::work::{Pending, Step, Work};
 use crate::codec::delete_topics::{DeletableTopicResult, DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse};
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
@@ -68,6 +68,7 @@ fn choose(work: &Work<'_>, states: Vec<DeleteTopicState>) -> Chosen {
     for (id, times) in ids {
         match work.catalog.topic_by_id(id) {
             _ if times > 1 => chosen.invalid(None, id, "Duplicate topic id."),
+            Some(topic) if is_queue(&topic) => chosen.queue(Some(owned(&topic.name)), id),
             Some(topic) => _ = chosen.topics.insert(id, owned(&topic.name)),
             None => chosen.unknown(None, id, ErrorCode::UnknownTopicId),
         }
@@ -75,6 +76,7 @@ fn choose(work: &Work<'_>, states: Vec<DeleteTopicState>) -> Chosen {
     for (name, times) in names {
         match work.catalog.topic(&name) {
             _ if times > 1 => chosen.invalid(Some(name), TopicId::ZERO, "Duplicate topic name."),
+            Some(topic) if is_queue(&topic) => chosen.queue(Some(name), topic.id),
             Some(topic) => match chosen.topics.entry(topic.id) {
                 Entry::Vacant(free) => _ = free.insert(name),
                 Entry::Occupied(taken) => {
@@ -92,6 +94,11 @@ fn choose(work: &Work<'_>, states: Vec<DeleteTopicState>) -> Chosen {
 impl Chosen {
     fn invalid(&mut self, name: Option<StrBytes>, id: TopicId, text: &'static str) {
         self.responses.push(row(name, id, ErrorCode::InvalidRequest, Some(StrBytes::from_static(text))));
+    }
+
+    fn queue(&mut self, name: Option<StrBytes>, id: TopicId) {
+        let text = Some(StrBytes::from_static(QUEUE_REFUSED));
+        self.responses.push(row(name, id, ErrorCode::InvalidTopicException, text));
     }
 
     fn unknown(&mut self, name: Option<StrBytes>, id: TopicId, error: ErrorCode) {

@@ -89,8 +89,9 @@ fn each_once<T: Ord + Clone>(items: impl Iterator<Item = T>) -> Vec<T> {
 /// again.
 fn missing(work: &Work<'_>, asked: &Asked) -> Vec<StrBytes> {
     let Asked::Names(names) = asked else { return Vec::new() };
+    let reserved = |name: &str| is_reserved(name) || work.catalog.is_reserved(name);
     let creatable =
-        |name: &&StrBytes| work.catalog.topic(name).is_none() && !is_reserved(name) && invalid_name(name).is_none();
+        |name: &&StrBytes| work.catalog.topic(name).is_none() && !reserved(name) && invalid_name(name).is_none();
     let mut missing: Vec<StrBytes> = names.iter().filter(creatable).cloned().collect();
     let collisions = Collisions::of(missing.iter().map(|name| &**name), work.catalog);
     missing.retain(|name| collisions.with(name).is_none());

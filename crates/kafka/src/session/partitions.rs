@@ -1,7 +1,7 @@
 //! DeleteRecords, DescribeLogDirs and DescribeProducers: what concerns the stored messages of partitions.
 
 use super::errors;
-use super::topics::{Lookup, invalid_name, owned, partition_of};
+use super::topics::{Lookup, invalid_name, is_queue, owned, partition_of};
 use super::work::{Pending, Step, Work};
 use crate::codec::delete_records::{
     DeleteRecordsPartition, DeleteRecordsPartitionResult, DeleteRecordsRequest, DeleteRecordsResponse,
@@ -65,6 +65,10 @@ pub(super) fn start_delete_records(work: &mut Work<'_>, body: &mut Reader) -> Re
 fn trim(lookup: &mut Lookup<'_>, name: &str, wanted: &DeleteRecordsPartition) -> Result<TrimPartition, ErrorCode> {
     let topic = lookup.topic(name, TopicId::ZERO).ok_or(ErrorCode::UnknownTopicOrPartition)?;
     let partition = partition_of(topic, wanted.partition_index)?.id;
+    if is_queue(topic) {
+        // there is no room for words; as for a topic that keeps everything
+        return Err(ErrorCode::PolicyViolation);
+    }
     let cleanup = topic.config.cleanup;
     if cleanup.compact && !cleanup.delete {
         return Err(ErrorCode::PolicyViolation);

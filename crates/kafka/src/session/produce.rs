@@ -3,7 +3,7 @@
 use super::close::CloseReason;
 use super::errors;
 use super::produce_batch::{Budget, Ready, Refused, is_transactional, prepare};
-use super::topics::{Lookup, node_id, partition_of};
+use super::topics::{Lookup, QUEUE_REFUSED, is_queue, node_id, partition_of};
 use super::work::{Pending, Step, Work};
 use crate::codec::produce::{
     LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
@@ -183,6 +183,12 @@ impl<'w, 'a> Intake<'w, 'a> {
         if topic.internal {
             return Err(Refused {
                 message: StrBytes::from_static("Clients may not write to internal topics."),
+                ..Refused::plain(ErrorCode::InvalidTopicException)
+            });
+        }
+        if is_queue(topic) {
+            return Err(Refused {
+                message: StrBytes::from_static(QUEUE_REFUSED),
                 ..Refused::plain(ErrorCode::InvalidTopicException)
             });
         }

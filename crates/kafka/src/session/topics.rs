@@ -22,6 +22,14 @@ pub(super) fn is_reserved(name: &str) -> bool {
     INTERNAL_NAMES.contains(&name)
 }
 
+/// What a client is told that would write to a queue, or change or delete it.
+pub(super) const QUEUE_REFUSED: &str = "This topic is a queue: Kafka clients may read it. It is written to, changed and deleted by the protocol that it belongs to.";
+
+/// Whether the topic is a queue that is shown as a topic.
+pub(super) fn is_queue(topic: &TopicInfo) -> bool {
+    topic.config.queue.is_some()
+}
+
 /// What is wrong with the name, in Kafka's words (`Topic.validate`).
 pub(super) fn invalid_name(name: &str) -> Option<String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');

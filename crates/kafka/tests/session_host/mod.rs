@@ -41,6 +41,10 @@ impl Catalog for Topics {
         self.0.values().cloned().collect()
     }
 
+    fn is_reserved(&self, name: &str) -> bool {
+        name.starts_with("kept-")
+    }
+
     fn cluster(&self) -> ClusterInfo {
         ClusterInfo { cluster_id: Arc::from("polylogue-test"), node: NodeId(NODE as u64) }
     }

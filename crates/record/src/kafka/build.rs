@@ -107,11 +107,16 @@ impl BatchBuilder {
     /// # Errors
     /// [`BatchError::TooLarge`] when the batch would be longer than a batch can be; it is then as before.
     pub fn push(&mut self, record: &NewRecord<'_>) -> Result<(), BatchError> {
-        let first = self.is_empty();
-        let base_timestamp = if first { record.timestamp } else { self.header.base_timestamp };
-        let timestamp_delta = record.timestamp.wrapping_sub(base_timestamp);
-        let offset_delta = self.header.record_count;
-        let len = body_len(record, timestamp_delta, offset_delta);
+        self.push_at(self.header.last_offset_delta.saturating_add(1), record)
+    }
+
+    /// Appends a record whose offset is so much above that of the batch, where it lies behind the one before: offsets between the
+    /// two are left out, as compaction leaves them out. One that does not lie behind it comes right after it.
+    ///
+    /// # Errors
+    /// As [`BatchBuilder::push`].
+    pub fn push_at(&mut self, offset_delta: i32, record: &NewRecord<'_>) -> Result<(), BatchError> {
+        let Place { offset_delta, base_timestamp, timestamp_delta, len } = self.place(offset_delta, record);
         let size = self.out.len().saturating_add(len).saturating_add(varint::len(wide(len)));
         if i32::try_from(size).is_err() {
             return Err(BatchError::TooLarge { size, limit: i32::MAX as usize });
@@ -124,6 +129,21 @@ impl BatchBuilder {
         varint::put(&mut self.out, wide(len));
         put_body(&mut self.out, record, timestamp_delta, offset_delta);
         Ok(())
+    }
+
+    /// What [`BatchBuilder::uncompressed_bytes`] would be with this record appended by [`BatchBuilder::push_at`].
+    #[must_use]
+    pub fn bytes_with(&self, offset_delta: i32, record: &NewRecord<'_>) -> usize {
+        let len = self.place(offset_delta, record).len;
+        self.out.len().saturating_add(len).saturating_add(varint::len(wide(len)))
+    }
+
+    fn place(&self, offset_delta: i32, record: &NewRecord<'_>) -> Place {
+        let base_timestamp = if self.is_empty() { record.timestamp } else { self.header.base_timestamp };
+        let timestamp_delta = record.timestamp.wrapping_sub(base_timestamp);
+        let offset_delta = offset_delta.max(self.header.last_offset_delta.saturating_add(1));
+        let len = body_len(record, timestamp_delta, offset_delta);
+        Place { offset_delta, base_timestamp, timestamp_delta, len }
     }
 
     /// How many records there are.
@@ -171,6 +191,15 @@ impl BatchBuilder {
         self.header.max_timestamp = now;
         self.build()
     }
+}
+
+/// Where a record would stand in a batch.
+struct Place {
+    offset_delta: i32,
+    base_timestamp: TimestampMs,
+    timestamp_delta: i64,
+    /// Its bytes after its length.
+    len: usize,
 }
 
 fn wide(len: usize) -> i64 {

@@ -206,6 +206,22 @@ fn what_is_no_batch_ends_the_iteration_with_an_error() {
 }
 
 #[test]
+fn the_builder_leaves_gaps_where_it_is_told_to() {
+    let mut builder = BatchBuilder::new().base(100, 0);
+    for (delta, value) in [(0, b"a"), (5, b"b"), (3, b"c"), (9, b"d")] {
+        let record = NewRecord { timestamp: 7, value: Some(value), ..NewRecord::default() };
+        let size = builder.bytes_with(delta, &record);
+        builder.push_at(delta, &record).unwrap();
+        assert_eq!(builder.uncompressed_bytes(), size);
+    }
+    let batch = builder.build().unwrap();
+    let header = BatchHeader::parse(&batch).unwrap();
+    assert_eq!((header.last_offset_delta, header.record_count), (9, 4));
+    let offsets: Vec<_> = records(&batch, 1 << 10).unwrap().map(|record| record.unwrap().offset).collect();
+    assert_eq!(offsets, [100, 105, 106, 109], "one that does not lie behind the last comes right after it");
+}
+
+#[test]
 fn the_builder_sets_what_it_is_told() {
     let mut builder = BatchBuilder::new().producer(5, 6, 7).transactional().control().base(8, 9);
     push_all(&mut builder, &[Sample { timestamp: 3, key: Some(vec![1]), value: None, headers: Vec::new() }]);

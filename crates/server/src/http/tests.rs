@@ -9,6 +9,8 @@ use crate::net::{AnswerGauge, Connections, Lanes, NetMetrics, OutputGauge, Share
 use crate::options::Resolved;
 use crate::testing::{FakeBroker, FakeCatalog};
 use bytes::Bytes;
+use polylogue_amqp_gateway::AmqpMachine;
+use polylogue_amqp_model::Limits;
 use polylogue_api::{
     CreatedTopic, DeletedTopic, FindOffset, FoundOffset, OffsetSpec, PartitionInfo, Reply, Request, TopicConfig,
     TopicError, TopicInfo, TopicRef,
@@ -208,8 +210,9 @@ impl Server {
             metrics: NetMetrics::register(&mut registry, &["kafka"]),
             connections: Connections::default(),
         };
+        let live = Arc::new(LiveSettings::new(KafkaSettings::default()));
         let app = Arc::new(App {
-            kafka: Arc::new(KafkaShared::new(Arc::new(LiveSettings::new(KafkaSettings::default())), broker.clone())),
+            kafka: Arc::new(KafkaShared::new(live, broker.clone(), AmqpMachine::new(Limits::default()).directory())),
             broker,
             net: Arc::new(net),
             settings: Resolved::default().settings(),

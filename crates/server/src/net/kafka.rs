@@ -5,52 +5,17 @@ use super::protocol::{Frame, NoFrame, Protocol, Room};
 use crate::handle::BrokerHandle;
 use crate::options::address::HostPort;
 use bytes::BytesMut;
-use polylogue_api::{Catalog, ClusterInfo, Event, Now, Reply, Request, Settings, SettingsScope, Token, TopicInfo};
+use polylogue_amqp_gateway::{Directory, QueuesAsTopics};
+use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
 use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::session::{self, FetchBudget, Listener, NextFrame, Session, SessionContext, SessionInit};
-use polylogue_types::{Chunk, TopicId};
+use polylogue_types::Chunk;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Of what a list may take in memory, one in this many parts is left once it is read: the decoded request is gone, and what
 /// waits is a row for each partition and the frame that their names lie in.
 const WAITING_PART: usize = 4;
-
-/// Topics as Kafka's clients see them: those whose entries are no record batches are not there.
-#[derive(Debug)]
-struct WithoutQueues(Arc<dyn Catalog>);
-
-impl Catalog for WithoutQueues {
-    fn topic(&self, name: &str) -> Option<Arc<TopicInfo>> {
-        self.0.topic(name).filter(|topic| topic.config.queue.is_none())
-    }
-
-    fn topic_by_id(&self, id: TopicId) -> Option<Arc<TopicInfo>> {
-        self.0.topic_by_id(id).filter(|topic| topic.config.queue.is_none())
-    }
-
-    fn topics(&self) -> Vec<Arc<TopicInfo>> {
-        let mut topics = self.0.topics();
-        topics.retain(|topic| topic.config.queue.is_none());
-        topics
-    }
-
-    fn cluster(&self) -> ClusterInfo {
-        self.0.cluster()
-    }
-
-    fn settings(&self, scope: &SettingsScope) -> Arc<Settings> {
-        self.0.settings(scope)
-    }
-
-    fn settings_scopes(&self) -> Vec<SettingsScope> {
-        self.0.settings_scopes()
-    }
-
-    fn version(&self) -> u64 {
-        self.0.version()
-    }
-}
 
 /// What all connections of Kafka clients share.
 #[derive(Debug)]
@@ -62,10 +27,10 @@ pub struct KafkaShared {
 }
 
 impl KafkaShared {
-    /// For this broker, under these settings.
+    /// For this broker, under these settings; `queues` are topics to its clients.
     #[must_use]
-    pub fn new(live: Arc<LiveSettings>, broker: Arc<dyn BrokerHandle>) -> KafkaShared {
-        let catalog = Arc::new(WithoutQueues(broker.catalog()));
+    pub fn new(live: Arc<LiveSettings>, broker: Arc<dyn BrokerHandle>, queues: Arc<Directory>) -> KafkaShared {
+        let catalog = Arc::new(QueuesAsTopics::new(broker.catalog(), queues));
         KafkaShared { live, catalog, broker, fetch_budget: Arc::default() }
     }
 
@@ -223,30 +188,5 @@ fn warn_of_compaction(request: &Request) {
             becomes.for_each(|change| warn(&change.topic.to_string()));
         }
         _ => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::FakeCatalog;
-    use polylogue_api::{QueueSettings, TopicConfig};
-
-    /// A consumer that read a queue by a pattern was sent what is no record batch.
-    #[test]
-    fn queues_are_not_there_for_kafka_s_clients() {
-        let inner = FakeCatalog::default();
-        for (name, queue) in [("orders", None), ("queue", Some(QueueSettings::default()))] {
-            let config = Arc::new(TopicConfig { queue, ..TopicConfig::default() });
-            let id = TopicId::from_random([name.len() as u8; 16]);
-            let topic = TopicInfo { name: name.into(), id, internal: false, partitions: Vec::new(), config };
-            inner.0.lock().push(Arc::new(topic));
-        }
-        let hidden = inner.topic("queue").map(|topic| topic.id);
-        let shown = WithoutQueues(Arc::new(inner));
-        let names: Vec<_> = shown.topics().iter().map(|topic| topic.name.to_string()).collect();
-        assert_eq!(names, ["orders"]);
-        assert!(shown.topic("orders").is_some() && shown.topic("queue").is_none());
-        assert!(hidden.is_some_and(|id| shown.topic_by_id(id).is_none()));
     }
 }

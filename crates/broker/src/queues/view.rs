@@ -1,0 +1,150 @@
+//! Queues as those see them who read by offset: their messages as record batches, made when they are read.
+//!
+//! ```text
+//!   entries    5      6      9      | 10 ...            what is between two messages takes no offset of this queue any more
+//!   epochs     2      2      2      |  3 ...
+//!   batches   (base 5: 5, 6, 9)     | (base 10: ...     one for each run of messages of one leader epoch
+//! ```
+//!
+//! Nothing of this happens for partitions that are no queues. It is always done by a reader's thread: making batches takes time, and
+//! the next entry may be on the disk.
+
+use polylogue_api::{LogView, ReadPart, StoredMessage};
+use polylogue_log::store::{EntryAt, EntryLocation, Lookup, ReadResult, ShardStore};
+use polylogue_log::{Error, ErrorKind, Result};
+use polylogue_record::kafka::{BatchBuilder, NewRecord};
+use polylogue_types::{Chunk, Offset, PartitionId};
+
+/// Bytes of batches that one look at a queue makes at the most, unless its first message has more: the rest is for the next fetch.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// What became of a message that was to go into a batch.
+enum Added {
+    Yes,
+    Full,
+    /// It is no message, or too long for a batch.
+    Unreadable,
+}
+
+/// A batch that is being made.
+struct Open {
+    builder: BatchBuilder,
+    base: Offset,
+    epoch: u32,
+}
+
+impl Open {
+    fn new(at: &EntryLocation) -> Open {
+        let base = i64::try_from(at.base.0).unwrap_or(i64::MAX);
+        // As with Kafka's own partitions: an epoch never gets near the sign.
+        let builder = BatchBuilder::new().base(base, at.leader_epoch as i32);
+        Open { builder, base: at.base, epoch: at.leader_epoch }
+    }
+
+    /// How far above the batch a message is. `None` for one of another epoch, or one that is too far.
+    fn delta(&self, at: &EntryLocation) -> Option<i32> {
+        let delta = at.base.0.checked_sub(self.base.0).filter(|_| at.leader_epoch == self.epoch);
+        delta.and_then(|delta| i32::try_from(delta).ok())
+    }
+}
+
+/// Batches of a queue, in the order of its messages.
+struct Batches<'v> {
+    view: &'v dyn LogView,
+    bytes_max: usize,
+    at_least_one: bool,
+    chunks: Vec<Chunk>,
+    bytes: usize,
+    open: Option<Open>,
+}
+
+impl<'v> Batches<'v> {
+    fn new(view: &'v dyn LogView, bytes_max: usize, at_least_one: bool) -> Batches<'v> {
+        Batches { view, bytes_max, at_least_one, chunks: Vec::new(), bytes: 0, open: None }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.chunks.is_empty() && self.open.as_ref().is_none_or(|open| open.builder.is_empty())
+    }
+
+    fn add(&mut self, entry: &EntryAt) -> Result<Added> {
+        let EntryAt { location, form, bytes, .. } = entry;
+        if self.open.as_ref().is_some_and(|open| open.delta(location).is_none()) {
+            self.seal()?;
+        }
+        let first = self.is_empty();
+        let Batches { view, bytes_max, at_least_one, bytes: before, open, .. } = self;
+        let open = open.get_or_insert_with(|| Open::new(location));
+        let delta = open.delta(location).unwrap_or(0);
+        let mut added = Added::Unreadable;
+        let message = StoredMessage { form: *form, timestamp: location.max_timestamp, bytes };
+        view.record(message, &mut |record: &NewRecord<'_>| {
+            let fits = *before + open.builder.bytes_with(delta, record) <= *bytes_max || (first && *at_least_one);
+            added = match fits.then(|| open.builder.push_at(delta, record)) {
+                Some(Ok(())) => Added::Yes,
+                Some(Err(_)) => Added::Unreadable,
+                None => Added::Full,
+            };
+        });
+        Ok(added)
+    }
+
+    /// Ends the batch that is being made.
+    fn seal(&mut self) -> Result<()> {
+        let Some(open) = self.open.take().filter(|open| !open.builder.is_empty()) else { return Ok(()) };
+        let built = open.builder.build().map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
+        self.bytes += built.len();
+        self.chunks.push(built.into());
+        Ok(())
+    }
+}
+
+fn unreadable(partition: PartitionId, at: &EntryLocation) -> Error {
+    Error::new(ErrorKind::Damaged, format!("offset {} of queue {partition} is no message", at.base))
+}
+
+/// Reads messages of a queue as batches, from the one at the part's offset (or the next) on and below `upto`; waits for the disk.
+///
+/// # Errors
+/// As [`ShardStore::entry_at`]; `Damaged` for a message that nobody can read.
+pub(crate) fn read(
+    store: &ShardStore,
+    view: &dyn LogView,
+    part: ReadPart,
+    upto: Offset,
+    bytes_max: usize,
+    at_least_one: bool,
+) -> Result<ReadResult> {
+    let mut batches = Batches::new(view, bytes_max.min(BATCH_BYTES_MAX), at_least_one);
+    let mut next = part.offset;
+    while next < upto {
+        let entry = match store.entry_at(part.partition, next).and_then(Lookup::wait) {
+            Ok(entry) => entry,
+            Err(e) if batches.is_empty() => return Err(e),
+            // The next read begins there, and is told what is wrong.
+            Err(_) => break,
+        };
+        match batches.add(&entry)? {
+            Added::Yes => next = entry.location.end,
+            Added::Unreadable if batches.is_empty() => return Err(unreadable(part.partition, &entry.location)),
+            Added::Full | Added::Unreadable => break,
+        }
+    }
+    batches.seal()?;
+    let bytes = batches.bytes as u64;
+    Ok(ReadResult { chunks: batches.chunks, start: part.offset, next, bytes, more: next < upto })
+}
+
+/// One message of a queue as a batch.
+///
+/// # Errors
+/// `Damaged` for one that nobody can read.
+pub(crate) fn batch_of(view: &dyn LogView, partition: PartitionId, entry: &EntryAt) -> Result<bytes::Bytes> {
+    let mut batches = Batches::new(view, 0, true);
+    batches.add(entry)?;
+    batches.seal()?;
+    match batches.chunks.pop() {
+        Some(Chunk::Bytes(batch)) => Ok(batch),
+        _ => Err(unreadable(partition, &entry.location)),
+    }
+}

@@ -1,0 +1,88 @@
+//! Kafka's groups, which read queues too.
+
+use bytes::Bytes;
+use polylogue_amqp_gateway::{Directory, QueuesAsTopics};
+use polylogue_api::machine::Command;
+use polylogue_api::{Caller, Catalog, Context, Effects, StateMachine, TopicChange, TopicInfo};
+use polylogue_types::TimestampMs;
+use std::any::Any;
+use std::sync::Arc;
+
+/// A machine to which queues are topics, as they are to the clients that it speaks with: it commits by the names that they know.
+#[derive(Debug)]
+pub struct SeesQueues<M> {
+    machine: M,
+    queues: Arc<Directory>,
+}
+
+impl<M: StateMachine> SeesQueues<M> {
+    /// This machine, with the queues of that directory.
+    #[must_use]
+    pub fn new(machine: M, queues: Arc<Directory>) -> SeesQueues<M> {
+        SeesQueues { machine, queues }
+    }
+
+    /// Has the machine do something that looks at topics.
+    fn seeing<R>(&mut self, context: &Context<'_>, act: impl FnOnce(&mut M, &Context<'_>) -> R) -> R {
+        let catalog = QueuesAsTopics::new(context.catalog, self.queues.clone());
+        act(&mut self.machine, &Context { catalog: &catalog, ..*context })
+    }
+}
+
+impl<M: StateMachine + 'static> StateMachine for SeesQueues<M> {
+    fn handle(&mut self, context: &Context<'_>, caller: Caller, command: Command, effects: &mut Effects) {
+        self.seeing(context, |machine, context| machine.handle(context, caller, command, effects));
+    }
+
+    fn on_gone(&mut self, context: &Context<'_>, caller: Caller, effects: &mut Effects) {
+        self.seeing(context, |machine, context| machine.on_gone(context, caller, effects));
+    }
+
+    fn apply(&mut self, record: &[u8], time_ms: TimestampMs) -> Result<(), String> {
+        self.machine.apply(record, time_ms)
+    }
+
+    fn on_ready(&mut self, context: &Context<'_>) {
+        self.seeing(context, StateMachine::on_ready);
+    }
+
+    fn on_writer_lost(&mut self, context: &Context<'_>, effects: &mut Effects) {
+        self.seeing(context, |machine, context| machine.on_writer_lost(context, effects));
+    }
+
+    fn next_deadline_ms(&self) -> Option<u64> {
+        self.machine.next_deadline_ms()
+    }
+
+    fn on_deadline(&mut self, context: &Context<'_>, effects: &mut Effects) {
+        self.seeing(context, |machine, context| machine.on_deadline(context, effects));
+    }
+
+    fn on_topics_deleted(&mut self, context: &Context<'_>, topics: &[Arc<TopicInfo>], effects: &mut Effects) {
+        self.seeing(context, |machine, context| machine.on_topics_deleted(context, topics, effects));
+    }
+
+    fn take_dead_topics(&mut self) -> Vec<String> {
+        self.machine.take_dead_topics()
+    }
+
+    fn take_topic_changes(&mut self, catalog: &dyn Catalog) -> Vec<TopicChange> {
+        self.machine.take_topic_changes(catalog)
+    }
+
+    fn take_changed_chunks(&mut self) -> Vec<(Bytes, Option<Bytes>)> {
+        self.machine.take_changed_chunks()
+    }
+
+    fn change_all_chunks(&mut self) {
+        self.machine.change_all_chunks();
+    }
+
+    fn load_chunk(&mut self, id: &[u8], chunk: Bytes) -> Result<(), String> {
+        self.machine.load_chunk(id, chunk)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self.machine.as_any()
+    }
+}
