@@ -53,7 +53,7 @@ impl Wire {
         };
         wire.say(0, start_ok)?;
         wire.expect("connection.tune", |method| matches!(method, Method::ConnectionTune(_)))?;
-        wire.say(0, ConnectionTuneOk { channel_max: 0, frame_max: FRAME_BYTES_MAX as u32, heartbeat: 0 })?;
+        wire.say(0, ConnectionTuneOk { channel_max: CHANNEL, frame_max: FRAME_BYTES_MAX as u32, heartbeat: 0 })?;
         wire.say(0, ConnectionOpen { virtual_host: "/".into(), ..ConnectionOpen::default() })?;
         wire.expect("connection.open_ok", |method| matches!(method, Method::ConnectionOpenOk(_)))?;
         Ok(wire)
