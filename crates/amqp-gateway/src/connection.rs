@@ -58,6 +58,8 @@ pub struct Connection {
     pub(crate) later: VecDeque<(u64, Waits)>,
     /// No acknowledgement is late before. Monotonic milliseconds.
     pub(crate) acks_due_ms: Option<u64>,
+    /// A channel could not be given credit because it has had as many deliveries as it may.
+    pub(crate) is_starved: bool,
     pub(crate) batch: Batch,
     pub(crate) scratch: Scratch,
     /// Exchanges that the user may publish to, by rights of this number.
@@ -102,6 +104,7 @@ impl Connection {
             consumers: Map::default(),
             waiting: Map::default(),
             later: VecDeque::new(),
+            is_starved: false,
             batch: Batch::default(),
             scratch: Scratch::default(),
             allowed: (0, Map::default()),

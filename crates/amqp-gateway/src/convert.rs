@@ -6,7 +6,9 @@ use polylogue_amqp::refusal::{Code, Refusal};
 use polylogue_amqp_model::{
     Code as ModelCode, Overflow as ModelOverflow, Queue, QueueKind, QueueSettings, Refused, decode_table,
 };
-use polylogue_api::{ConsumerMode, Durability, Overflow, QueueSettings as Engine, TopicConfig, Unavailable};
+use polylogue_api::{
+    ConsumerMode, Durability, Overflow, QueueSettings as Engine, SettleError, TopicConfig, Unavailable,
+};
 use polylogue_router::{Argument, MessageView, Property, ValueRef};
 use polylogue_types::Backoff;
 
@@ -40,10 +42,22 @@ pub(crate) fn unavailable(why: Unavailable) -> Refusal {
     let text = match why {
         Unavailable::StorageFull => "no room on the disk",
         Unavailable::Unknown => "the outcome is not known",
-        Unavailable::NotCommitted | Unavailable::Busy => "the broker is busy, try again",
+        // It passes: only the channel goes.
+        Unavailable::NotCommitted | Unavailable::Busy => {
+            return Refusal::new(Code::PreconditionFailed, "the broker is busy, try again");
+        }
         Unavailable::Stopping => return Refusal::forced("broker is shutting down"),
     };
     Refusal::internal(text)
+}
+
+/// What is refused because it could not be done with messages of a queue.
+pub(crate) fn unsettled(why: SettleError) -> Refusal {
+    match why {
+        SettleError::Unavailable(why) => unavailable(why),
+        SettleError::UnknownQueue => Refusal::new(Code::NotFound, "the queue was deleted meanwhile"),
+        SettleError::NotHeld => Refusal::internal("the consumer is not there any more"),
+    }
 }
 
 /// The settings of a queue's topic.

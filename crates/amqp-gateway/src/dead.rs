@@ -25,7 +25,7 @@ use polylogue_api::{
     PublishRequest, Reply, Request, Token,
 };
 use polylogue_router::Scratch;
-use polylogue_types::{Map, Offset, PartitionId};
+use polylogue_types::{Map, Offset, PartitionId, Set};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,6 +38,10 @@ const RETRY_MS_MAX: u64 = 5_000;
 const SEPARATE_MAX: usize = 16;
 /// Messages that are in some of their queues and not in others, at the most: of more it is forgotten which have them.
 const PARTIAL_MAX: usize = 10_000;
+/// Queues that are known to be gone, at the most; then all are forgotten.
+const GONE_MAX: usize = 10_000;
+/// From so many queues that wait on it is looked whether some are gone.
+const WAITS_LOOK_MIN: usize = 64;
 
 /// What became of dead messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -88,8 +92,12 @@ pub struct DeadLetters {
     scratch: Scratch,
     /// Queues by their partitions, as far as they were asked for.
     queues: Map<PartitionId, Arc<QueueEntry>>,
+    /// Partitions without a queue: it went before its dead messages did.
+    gone: Set<PartitionId>,
     /// How long each queue waits whose messages could not be moved. Milliseconds.
     waits_ms: Map<PartitionId, u64>,
+    /// With so many of them it is looked for some that are gone.
+    waits_look: usize,
     /// Queues that have a message already of which others do not.
     partial: Map<(PartitionId, Offset), Vec<PartitionId>>,
     counts: DeadCounts,
@@ -108,7 +116,9 @@ impl DeadLetters {
             next_token: 0,
             scratch: Scratch::default(),
             queues: Map::default(),
+            gone: Set::default(),
             waits_ms: Map::default(),
+            waits_look: WAITS_LOOK_MIN,
             partial: Map::default(),
             counts: DeadCounts::default(),
         }
@@ -220,6 +230,10 @@ impl DeadLetters {
         for moving in batch.moving.iter().filter(|moving| !moving.again) {
             self.waits_ms.remove(&moving.queue);
         }
+        if self.waits_ms.len() + self.partial.len() >= self.waits_look {
+            self.look_for_queues();
+            self.waits_look = (2 * (self.waits_ms.len() + self.partial.len())).max(WAITS_LOOK_MIN);
+        }
         // A queue waits once for all of its messages.
         let mut waits = Map::default();
         let outcomes = batch.moving.into_iter().map(|moving| self.outcome(&moving, &mut waits)).collect();
@@ -256,13 +270,28 @@ impl DeadLetters {
         if let Some(entry) = known.and_then(|id| self.directory.queue(id)) {
             return Some(entry);
         }
+        // Partitions are never used again.
+        if known.is_none() && !self.gone.contains(&partition) {
+            self.look_for_queues();
+        }
+        let found = self.queues.get(&partition).filter(|_| known.is_none()).cloned();
+        if found.is_none() && self.gone.insert(partition) && self.gone.len() > GONE_MAX {
+            self.gone.clear();
+        }
+        found
+    }
+
+    /// Learns which queues there are, and forgets what concerns others.
+    fn look_for_queues(&mut self) {
         self.queues.clear();
         for entry in self.directory.queues() {
             if let Some(partition) = entry.partition(self.catalog.as_ref()) {
                 self.queues.insert(partition, entry);
             }
         }
-        self.queues.get(&partition).cloned()
+        let DeadLetters { queues, waits_ms, partial, .. } = self;
+        waits_ms.retain(|queue, _| queues.contains_key(queue));
+        partial.retain(|(queue, _), _| queues.contains_key(queue));
     }
 
     /// The message as it goes on, with its queues, and whether it would go round. `None` when it cannot be read or there is no
@@ -401,6 +430,29 @@ mod tests {
             Some((_, Request::DeadMoved(outcomes))) => outcomes.iter().map(|outcome| outcome.how).collect(),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// All queues were looked through for each of its messages, and what was kept of it stayed for ever.
+    #[test]
+    fn a_queue_that_is_gone_is_looked_for_once_and_forgotten() {
+        let mut world = World::new();
+        let work = world.queue("work", json!({"x-dead-letter-exchange": "nowhere"}));
+        let mut letters = letters(&world);
+        letters.waits_ms.insert(work, RETRY_MS_MIN);
+        letters.partial.insert((work, Offset(1)), Vec::new());
+        let id = world.directory.router().load().queue(world.vhost, b"work").expect("declared");
+        world.act(Command::RemoveQueue(id, polylogue_amqp_model::Gone::Expired));
+        for partition in [work, PartitionId(9)] {
+            letters.on_event(Event::Dead(vec![dead(partition, 3, DeadReason::Expired, plain("work"))]), NOW);
+            assert_eq!(answered(&mut letters), [DeadFate::Moved], "nobody wants it");
+            assert!(letters.gone.contains(&partition));
+        }
+        assert_eq!((letters.waits_ms.len(), letters.partial.len()), (0, 0));
+        let back = world.queue("back", json!({}));
+        letters.queues.insert(PartitionId(9), world.directory.queues().remove(0));
+        letters.queues.clear();
+        assert!(letters.queue(PartitionId(9)).is_none() && letters.queues.is_empty(), "it was looked for again");
+        assert!(letters.queue(back).is_some());
     }
 
     fn queues(message: &PublishMessage) -> Vec<PartitionId> {

@@ -18,6 +18,9 @@ const ACQUIRED_COUNT: &str = "x-acquired-count";
 /// Messages that a consumer may have on their way to its socket.
 pub(crate) const WINDOW_MESSAGES: u64 = 1_000;
 
+/// Bits of a place's queue that hold the life of its writer.
+const LIFE_BITS: u32 = 16;
+
 /// A consumer of a channel.
 #[derive(Debug)]
 pub(crate) struct Consumer {
@@ -50,6 +53,23 @@ fn with_counts(properties: &Bytes, delivery: &Delivery) -> Option<Bytes> {
     Some(basic.encode())
 }
 
+/// How a session names a delivery: what comes back with a settlement.
+///
+/// ```text
+///   queue: | u48 partition | u16 life of the queue's writer |      at: offset
+/// ```
+///
+/// Without the life an acknowledgement could settle another message: when a writer is lost the offsets of what it handed out early are
+/// given out again.
+fn place_of(delivery: &Delivery) -> Place {
+    Place { queue: delivery.queue.0 << LIFE_BITS | u64::from(delivery.life), at: delivery.first.0 }
+}
+
+/// The queue of a place, and the life of its writer.
+fn queue_of(place: Place) -> (PartitionId, u16) {
+    (PartitionId(place.queue >> LIFE_BITS), place.queue as u16)
+}
+
 /// A delivery in the words of the session. `None` for what is no message of AMQP.
 pub(crate) fn delivery_of(delivery: Delivery, kind: Option<QueueKind>) -> Option<amqp::Delivery> {
     let Stored { exchange, routing_key, mut properties, body, .. } = open(&delivery.bytes)?;
@@ -57,7 +77,7 @@ pub(crate) fn delivery_of(delivery: Delivery, kind: Option<QueueKind>) -> Option
         properties = with_counts(&properties, &delivery).unwrap_or(properties);
     }
     Some(amqp::Delivery {
-        place: Place { queue: delivery.queue.0, at: delivery.first.0 },
+        place: place_of(&delivery),
         redelivered: delivery.redelivered,
         exchange: ShortStr::new(exchange)?,
         routing_key: ShortStr::new(routing_key)?,
@@ -72,13 +92,21 @@ impl Connection {
         let mut run: Option<Outgoing> = None;
         for delivery in deliveries {
             let Some((channel, consumer)) = self.consumers.get(&delivery.consumer).copied() else { continue };
-            let (queue, first, by) = (delivery.queue, delivery.first, Holder::Consumer(delivery.consumer));
+            let (queue, first, by) =
+                (delivery.queue, delivery.first, Holder::Consumer(delivery.consumer, delivery.life));
             let weight = delivery.weight;
-            let open = self.channels.get(&channel).and_then(|open| open.consumers.get(&consumer));
+            let open = self.channels.get(&channel);
+            if open.is_some_and(|open| open.cancelled.contains_key(&consumer)) {
+                // It was on its way when the consumer was cancelled.
+                let how = Settle::Return { counts: false, delay_ms: 0 };
+                self.settle_quietly(vec![Settlement { queue, first, count: 1, by, how }]);
+                continue;
+            }
+            let open = open.and_then(|open| open.consumers.get(&consumer));
             let kind = open.map(|consumer| consumer.entry.queue.kind);
             let Some(message) = delivery_of(delivery, kind) else {
                 // Nobody could read it, this time or another.
-                self.settle_quietly(Settlement { queue, first, count: 1, by, how: Settle::Accept });
+                self.settle_quietly(vec![Settlement { queue, first, count: 1, by, how: Settle::Accept }]);
                 self.owe(channel, consumer, Credit { messages: 1, bytes: weight });
                 continue;
             };
@@ -148,11 +176,13 @@ impl Connection {
         }
     }
 
-    /// What was written makes room for more.
+    /// What was written makes room for more, and so does what is settled where a channel has had as much as it may.
     pub(crate) fn give_credit(&mut self) {
         let mut credits = Vec::new();
+        self.is_starved = false;
         for (channel, open) in &mut self.channels {
             if !self.session.may_deliver(*channel) {
+                self.is_starved = true;
                 continue;
             }
             for consumer in open.consumers.values_mut().filter(|consumer| consumer.owed.messages > 0) {
@@ -178,7 +208,7 @@ impl Connection {
         let Some(open) = self.channels.get_mut(&channel) else { return Vec::new() };
         let mut settlements = Vec::with_capacity(runs.len());
         for run in runs {
-            let queue = PartitionId(run.first.queue);
+            let (queue, life) = queue_of(run.first);
             let id = if run.consumer == NO_CONSUMER {
                 open.pulls.get(&(queue, false)).copied()
             } else {
@@ -189,7 +219,7 @@ impl Connection {
             let id = id.or_else(|| open.cancelled.get(&run.consumer).copied());
             let Some(id) = id else { continue };
             let count = u32::try_from(run.count).unwrap_or(u32::MAX);
-            let by = Holder::Consumer(id);
+            let by = Holder::Consumer(id, life);
             settlements.push(Settlement { queue, first: Offset(run.first.at), count, by, how });
         }
         settlements
@@ -202,10 +232,31 @@ impl Connection {
             self.ask(Request::Settle(SettleRequest { settlements, wait: false }), crate::operation::Waits::Nothing);
         }
         self.release_held(channel);
+        if self.is_starved {
+            self.give_credit();
+        }
     }
 
-    fn settle_quietly(&mut self, settlement: Settlement) {
-        let request = SettleRequest { settlements: vec![settlement], wait: false };
+    /// A consumer was cancelled: what waited for room goes back, as what is on its way will.
+    pub(crate) fn return_held(&mut self, channel: ChannelRef, consumer: ConsumerRef, id: ConsumerId) {
+        let Some(open) = self.channels.get_mut(&channel) else { return };
+        let how = Settle::Return { counts: false, delay_ms: 0 };
+        let mut back = Vec::new();
+        open.held.retain(|(of, message, _)| {
+            if *of == consumer {
+                let (queue, life) = queue_of(message.place);
+                let first = Offset(message.place.at);
+                back.push(Settlement { queue, first, count: 1, by: Holder::Consumer(id, life), how });
+            }
+            *of != consumer
+        });
+        if !back.is_empty() {
+            self.settle_quietly(back);
+        }
+    }
+
+    fn settle_quietly(&mut self, settlements: Vec<Settlement>) {
+        let request = SettleRequest { settlements, wait: false };
         self.ask(Request::Settle(request), crate::operation::Waits::Nothing);
     }
 
@@ -219,5 +270,153 @@ impl Connection {
             self.show(|shown| shown.cancelled(channel, consumer));
             self.event(amqp::Event::Cancelled { channel, consumer });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Channel;
+    use crate::machine::AmqpMachine;
+    use crate::management::Said;
+    use crate::message::store;
+    use crate::operation::Waits;
+    use crate::testing::{Topics, World};
+    use polylogue_amqp_model::Limits;
+    use polylogue_api::{Now, Reply, SettleError, Unavailable};
+    use serde_json::json;
+    use std::collections::VecDeque;
+
+    const CHANNEL: ChannelRef = ChannelRef { number: 1, life: 1 };
+    const QUEUE: PartitionId = PartitionId(7);
+
+    /// A connection without a wire, whose channel has consumers of a queue: number 1 is consumer 11 of the broker, and so on.
+    fn connection(consumers: u32) -> Connection {
+        let mut world = World::new();
+        world.queue("q", json!({}));
+        let id = world.directory.router().load().queue(world.vhost, b"q").expect("declared");
+        let entry = world.directory.queue(id).expect("declared");
+        let directory = AmqpMachine::new(Limits::default()).directory();
+        let mut connection = Connection::new(Arc::default(), directory, Arc::new(Topics), 7, true, 1, Now::default());
+        connection.said = Some(VecDeque::new());
+        let mut open = Channel::default();
+        for number in 1..=consumers {
+            let (id, entry) = (ConsumerId(10 + u64::from(number)), entry.clone());
+            let consumer = Consumer { id, entry, no_ack: false, ack_ms_max: None, owed: Credit::default() };
+            open.consumers.insert(ConsumerRef(number), consumer);
+            connection.consumers.insert(id, (CHANNEL, ConsumerRef(number)));
+        }
+        connection.channels.insert(CHANNEL, open);
+        connection
+    }
+
+    fn delivery(consumer: u64, at: u64) -> Delivery {
+        Delivery {
+            consumer: ConsumerId(consumer),
+            queue: QUEUE,
+            first: Offset(at),
+            count: 1,
+            lease: 5,
+            life: 3,
+            weight: 1,
+            redelivered: false,
+            returned: 0,
+            failed: 0,
+            entry: Offset(at),
+            bytes: store(b"", b"q", &[0, 0], None, &[Bytes::from_static(b"x")]),
+        }
+    }
+
+    /// The places of what the client was given since the last call.
+    fn given(connection: &mut Connection) -> Vec<Place> {
+        let mut places = Vec::new();
+        for said in connection.said.as_mut().expect("no wire").drain(..) {
+            if let Said::Event(amqp::Event::Deliver { deliveries, .. }) = said {
+                places.extend(deliveries.iter().map(|delivery| delivery.place));
+            }
+        }
+        places
+    }
+
+    fn settled(connection: &mut Connection) -> Vec<Settlement> {
+        let requests = std::iter::from_fn(|| connection.poll_request());
+        let settled = requests.filter_map(|(_, request)| match request {
+            Request::Settle(SettleRequest { settlements, .. }) => Some(settlements),
+            _ => None,
+        });
+        settled.flatten().collect()
+    }
+
+    fn run(consumer: u32, first: Place) -> Run {
+        Run { consumer: ConsumerRef(consumer), first, count: 1 }
+    }
+
+    /// An acknowledgement from before its queue had a new writer settled the message that got the same offset.
+    #[test]
+    fn a_settlement_names_the_life_in_which_the_message_was_handed_out() {
+        let mut connection = connection(1);
+        connection.deliver(vec![delivery(11, 40)]);
+        let places = given(&mut connection);
+        connection.settle(CHANNEL, Verdict::Ack, &[run(1, places[0])]);
+        let by = Holder::Consumer(ConsumerId(11), 3);
+        let expected = Settlement { queue: QUEUE, first: Offset(40), count: 1, by, how: Settle::Accept };
+        assert_eq!(settled(&mut connection), [expected]);
+    }
+
+    /// What waited for room stayed with a consumer that was not there any more.
+    #[test]
+    fn what_waits_for_room_goes_back_when_its_consumer_is_cancelled() {
+        let mut connection = connection(2);
+        connection.channels.get_mut(&CHANNEL).expect("open").qos = 1;
+        connection.deliver(vec![delivery(11, 1), delivery(11, 2), delivery(12, 3), delivery(11, 4)]);
+        assert_eq!(given(&mut connection).len(), 1);
+        connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
+        let back: Vec<_> = settled(&mut connection).iter().map(|one| (one.first.0, one.how)).collect();
+        let how = Settle::Return { counts: false, delay_ms: 0 };
+        assert_eq!(back, [(2, how), (4, how)]);
+    }
+
+    /// It came back by way of the session, and made room that it had never taken.
+    #[test]
+    fn what_meets_a_cancelled_consumer_goes_back_and_makes_no_room() {
+        let mut connection = connection(2);
+        connection.channels.get_mut(&CHANNEL).expect("open").qos = 1;
+        connection.deliver(vec![delivery(11, 1)]);
+        let first = given(&mut connection);
+        connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
+        connection.deliver(vec![delivery(11, 2), delivery(12, 3)]);
+        assert_eq!(given(&mut connection), [], "one is not settled");
+        assert_eq!(settled(&mut connection).iter().map(|one| one.first.0).collect::<Vec<_>>(), [2]);
+        connection.settle(CHANNEL, Verdict::Ack, &[run(1, first[0])]);
+        assert_eq!(given(&mut connection).iter().map(|place| place.at).collect::<Vec<_>>(), [3]);
+    }
+
+    fn refused(connection: &mut Connection) -> Option<u16> {
+        match connection.said.as_mut().expect("no wire").pop_front() {
+            Some(Said::Reply(amqp::Reply::Refused(why))) => Some(why.code.number()),
+            _ => None,
+        }
+    }
+
+    /// The client was told that it was done, or that nothing was there; and a broker that was busy closed its connection.
+    #[test]
+    fn what_could_not_be_done_is_no_success() {
+        let busy = SettleError::Unavailable(Unavailable::Busy);
+        let gone = polylogue_api::AttachError::Unavailable(Unavailable::NotCommitted);
+        let cases = [
+            (Waits::Purged(1), Reply::Purge(Err(busy))),
+            (Waits::CommitSettled(1), Reply::Settle(vec![Ok(()), Err(busy)])),
+            (Waits::Taken(1, QueueKind::Classic), Reply::Take(Err(busy))),
+            (Waits::PullAttached(1, CHANNEL, QUEUE, false, QueueKind::Classic), Reply::Attach(Err(gone))),
+        ];
+        for (waits, reply) in cases {
+            let mut connection = connection(0);
+            let what = format!("{reply:?}");
+            connection.resume(waits, reply);
+            assert_eq!(refused(&mut connection), Some(406), "{what}");
+        }
+        let mut connection = connection(0);
+        connection.resume(Waits::CommitSettled(1), Reply::Settle(vec![Err(SettleError::NotHeld)]));
+        assert_eq!(refused(&mut connection), None, "somebody else has it");
     }
 }

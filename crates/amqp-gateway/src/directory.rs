@@ -3,7 +3,7 @@
 use crate::presence::{Clients, Presence};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
-use polylogue_amqp_model::{Queue, QueueSettings, World};
+use polylogue_amqp_model::{OwnerId, Queue, QueueSettings, World};
 use polylogue_api::{Catalog, Now};
 use polylogue_router::{QueueId, SharedRouter};
 use polylogue_types::{Map, PartitionId};
@@ -144,6 +144,11 @@ impl Directory {
     #[must_use]
     pub fn owner_of(&self, queue: &Queue) -> Option<Arc<Presence>> {
         self.clients.one(queue.owner?.0.checked_sub(1)?)
+    }
+
+    /// Whether the owner of exclusive queues is there.
+    pub(crate) fn is_connected(&self, owner: OwnerId) -> bool {
+        owner.0.checked_sub(1).is_some_and(|id| self.clients.one(id).is_some())
     }
 
     pub(crate) fn books(&self) -> Arc<Clients> {

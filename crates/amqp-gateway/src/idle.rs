@@ -16,6 +16,8 @@ use std::sync::Arc;
 /// When it is looked whether a connection's consumers have left, one time after the other: the broker hears of a connection's end a
 /// moment later. Milliseconds.
 const LOOKS_MS: [u64; 4] = [5, 50, 250, 1_000];
+/// When a queue that could not be removed is looked at again. Milliseconds.
+const AGAIN_MS: u64 = 1_000;
 
 /// A queue that was asked about.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub struct IdleQueues {
     /// Queues that lost consumers: when to look, and which look it is. Monotonic milliseconds.
     left: BTreeSet<(u64, QueueId, usize)>,
     waiting: Map<Token, Vec<Asked>>,
+    /// Queues that are to go.
+    removing: Map<Token, (QueueId, Gone)>,
     requests: VecDeque<(Token, Request)>,
     next_token: Token,
 }
@@ -52,6 +56,7 @@ impl IdleQueues {
             due_of: Map::default(),
             left: BTreeSet::new(),
             waiting: Map::default(),
+            removing: Map::default(),
             requests: VecDeque::new(),
             next_token: 0,
         }
@@ -93,28 +98,50 @@ impl IdleQueues {
             let entry = self.directory.queue(id).filter(|entry| entry.queue.auto_delete);
             asked.extend(entry.map(|entry| Asked { entry, why: Gone::AutoDelete, look }));
         }
-        self.ask(asked);
+        self.ask(asked, now);
     }
 
     /// The broker's answer.
     pub fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
-        let (Some(asked), Reply::DescribeQueues(counts)) = (self.waiting.remove(&token), reply) else { return };
-        for (Asked { entry, why, look }, counts) in asked.into_iter().zip(counts) {
-            let id = entry.queue.id;
-            if counts.is_some_and(|counts| counts.consumers == 0) {
-                if why == Gone::AutoDelete || !self.schedule(id, now) {
-                    let remove = AmqpAsk::Do(Who::broker(), Box::new(Command::RemoveQueue(id, why)));
-                    self.request(Request::Machine(MachineId::Amqp, Box::new(remove)));
-                }
-            } else if why == Gone::AutoDelete {
-                if let Some(wait_ms) = LOOKS_MS.get(look + 1) {
-                    self.left.insert((now.monotonic_ms + wait_ms, id, look + 1));
-                }
-            } else {
-                // In use, or not there yet: its time begins anew.
-                entry.used(now);
-                self.schedule(id, now);
+        let counts = match (reply, self.removing.remove(&token)) {
+            (Reply::Machine(Err(_)), Some((id, why))) => return self.remove_later(id, why, now),
+            (Reply::DescribeQueues(counts), _) => counts,
+            _ => return,
+        };
+        for (one, counts) in self.waiting.remove(&token).into_iter().flatten().zip(counts) {
+            let (id, why) = (one.entry.queue.id, one.why);
+            if counts.is_none_or(|counts| counts.consumers > 0) {
+                self.stays(&one, now);
+            } else if why == Gone::AutoDelete || !self.schedule(id, now) {
+                let remove = AmqpAsk::Do(Who::broker(), Box::new(Command::RemoveQueue(id, why)));
+                let token = self.request(Request::Machine(MachineId::Amqp, Box::new(remove)));
+                self.removing.insert(token, (id, why));
             }
+        }
+    }
+
+    /// A queue is in use, or not there yet.
+    fn stays(&mut self, Asked { entry, why, look }: &Asked, now: Now) {
+        let id = entry.queue.id;
+        if *why == Gone::AutoDelete {
+            if let Some(wait_ms) = LOOKS_MS.get(look + 1) {
+                self.left.insert((now.monotonic_ms + wait_ms, id, look + 1));
+            }
+        } else {
+            // Its time begins anew.
+            entry.used(now);
+            self.schedule(id, now);
+        }
+    }
+
+    /// The broker could not remove a queue: a disk may be full, or a writer be lost.
+    fn remove_later(&mut self, id: QueueId, why: Gone, now: Now) {
+        let at = now.monotonic_ms + AGAIN_MS;
+        if why == Gone::AutoDelete {
+            self.left.insert((at, id, LOOKS_MS.len() - 1));
+        } else if self.directory.queue(id).is_some() {
+            self.due.insert((at, id));
+            self.due_of.insert(id, at);
         }
     }
 
@@ -124,9 +151,18 @@ impl IdleQueues {
         self.next_token
     }
 
-    fn ask(&mut self, asked: Vec<Asked>) {
-        let found = asked.into_iter().filter_map(|one| Some((one.entry.partition(self.catalog.as_ref())?, one)));
-        let (queues, asked): (Vec<_>, Vec<_>) = found.unzip();
+    fn ask(&mut self, all: Vec<Asked>, now: Now) {
+        let (mut queues, mut asked) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
+        for one in all {
+            match one.entry.partition(self.catalog.as_ref()) {
+                Some(queue) => {
+                    queues.push(queue);
+                    asked.push(one);
+                }
+                // Its topic is being made.
+                None => self.stays(&one, now),
+            }
+        }
         if !queues.is_empty() {
             let token = self.request(Request::DescribeQueues(queues));
             self.waiting.insert(token, asked);
@@ -156,8 +192,8 @@ impl IdleQueues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Topics, World};
-    use polylogue_api::QueueCounts;
+    use crate::testing::{NoTopics, Topics, World};
+    use polylogue_api::{QueueCounts, Unavailable};
     use serde_json::json;
 
     fn at(monotonic_ms: u64) -> Now {
@@ -190,6 +226,11 @@ mod tests {
         assert_eq!(idle.next_deadline_ms(), Some(2_950));
         idle.on_deadline(at(2_950));
         assert!(matches!(counted(&mut idle, 0, at(2_950)), Some((_, Request::Machine(MachineId::Amqp, _)))));
+        // A broker that could not do it is asked again.
+        idle.on_reply(idle.next_token, Reply::Machine(Err(Unavailable::Busy)), at(2_960));
+        assert_eq!(idle.next_deadline_ms(), Some(2_960 + AGAIN_MS));
+        idle.on_deadline(at(4_000));
+        assert!(matches!(counted(&mut idle, 0, at(4_000)), Some((_, Request::Machine(MachineId::Amqp, _)))));
         world.act(Command::RemoveQueue(id, Gone::Expired));
         idle.on_deadline(at(9_999));
         assert_eq!((idle.next_deadline_ms(), idle.poll_request().is_none()), (None, true));
@@ -214,5 +255,16 @@ mod tests {
         idle.on_deadline(at(110 + LOOKS_MS[1]));
         assert!(matches!(counted(&mut idle, 0, at(170)), Some((_, Request::Machine(MachineId::Amqp, _)))));
         assert_eq!(idle.next_deadline_ms(), None);
+    }
+
+    /// It was never looked at again.
+    #[test]
+    fn a_queue_whose_topic_is_still_being_made_expires_later() {
+        let mut world = World::new();
+        world.queue("q", json!({"x-expires": 1_000}));
+        let mut idle = IdleQueues::new(world.directory.clone(), Arc::new(NoTopics));
+        idle.on_deadline(at(500));
+        idle.on_deadline(at(1_500));
+        assert_eq!((idle.next_deadline_ms(), idle.poll_request().is_none()), (Some(2_500), true));
     }
 }

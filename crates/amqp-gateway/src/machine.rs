@@ -274,8 +274,13 @@ impl StateMachine for AmqpMachine {
         // What was to be changed may have been lost.
         self.unchecked = self.model.world().queues().map(|queue| queue.id).collect();
         if self.starting {
-            self.begin(context, START_RETRY_MS);
+            return self.begin(context, START_RETRY_MS);
         }
+        // That their owners are gone may have been lost as well.
+        let owners: BTreeSet<_> = self.model.world().queues().filter_map(|queue| queue.owner).collect();
+        let gone = owners.into_iter().filter(|owner| !self.directory.is_connected(*owner));
+        self.start.extend(gone.map(Command::OwnerGone));
+        self.start_ms = context.now.monotonic_ms + START_RETRY_MS;
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {
@@ -348,6 +353,7 @@ mod tests {
     use super::*;
     use crate::testing::{Topics, World};
     use polylogue_amqp_model::{ApplyTo, PolicySpec};
+    use polylogue_api::Now;
     use serde_json::json;
 
     /// What was declared before was never told of a policy that came later.
@@ -380,5 +386,30 @@ mod tests {
         let mut effects = Effects::default();
         world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
         assert_eq!(world.machine.take_topic_changes(&Topics).len(), 2, "the topics of this world never change");
+    }
+
+    /// An exclusive queue stayed for ever when the record that its connection is gone was lost.
+    #[test]
+    fn what_belongs_to_connections_that_are_gone_goes_with_the_next_writer() {
+        let mut world = World::new();
+        let declare = polylogue_amqp_model::DeclareQueue {
+            vhost: world.vhost,
+            name: "mine".into(),
+            exclusive: true,
+            ..polylogue_amqp_model::DeclareQueue::default()
+        };
+        let who = Who { user: None, owner: owner(3) };
+        let ask = || Box::new(AmqpAsk::Do(who.clone(), Box::new(Command::DeclareQueue(declare.clone()))));
+        let mut effects = Effects::default();
+        world.machine.handle(&crate::testing::context(), Caller(1), ask(), &mut effects);
+        world.commit(effects);
+        assert_eq!((world.directory.queues().len(), world.machine.next_deadline_ms()), (1, None));
+        world.machine.on_writer_lost(&crate::testing::context(), &mut Effects::default());
+        assert_eq!(world.machine.next_deadline_ms(), Some(START_RETRY_MS));
+        let later = Context { now: Now { monotonic_ms: START_RETRY_MS, wall_ms: 0 }, ..crate::testing::context() };
+        let mut effects = Effects::default();
+        world.machine.on_deadline(&later, &mut effects);
+        world.commit(effects);
+        assert_eq!(world.directory.queues().len(), 0);
     }
 }

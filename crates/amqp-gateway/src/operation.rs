@@ -1,7 +1,7 @@
 //! What a session asks for, step by step until it is answered.
 
 use crate::connection::{Channel, Connection};
-use crate::convert::{arguments, name, refusal, topic_config, unavailable};
+use crate::convert::{arguments, name, refusal, topic_config, unavailable, unsettled};
 use crate::deliver::{Consumer, WINDOW_MESSAGES, delivery_of};
 use crate::directory::{QueueEntry, topic_of};
 use crate::machine::{AmqpAnswer, AmqpAsk, FIRST_USER};
@@ -18,7 +18,7 @@ use polylogue_amqp_model::{
 };
 use polylogue_api::{
     Ack, Attach, AttachError, ConsumerId, ConsumerSpec, CreateTopics, Credit, NewTopic, PublishError, PublishRequest,
-    QueueCounts, Reply, Request, SettleRequest, Take, Token, TopicError, Unavailable,
+    QueueCounts, Reply, Request, SettleError, SettleRequest, Take, Taken, Token, TopicError, Unavailable,
 };
 use polylogue_router::QueueId;
 use polylogue_types::PartitionId;
@@ -319,10 +319,10 @@ impl Connection {
     fn cancel(&mut self, channel: ChannelRef, consumer: ConsumerRef) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         let Some(cancelled) = open.consumers.remove(&consumer) else { return };
-        open.held.retain(|(of, ..)| *of != consumer);
         open.cancelled.insert(consumer, cancelled.id);
         self.show(|shown| shown.cancelled(channel, consumer));
         self.tell(Request::Stop(cancelled.id));
+        self.return_held(channel, consumer, cancelled.id);
         self.left(cancelled.entry);
     }
 
@@ -363,26 +363,14 @@ impl Connection {
                 let counts = counts.into_iter().flatten().next().unwrap_or_default();
                 self.delete(token, queue, if_unused, if_empty, counts);
             }
-            (Waits::Purged(token), Reply::Purge(purged)) => {
-                let purged = purged.unwrap_or(0);
-                self.reply(token, amqp::Reply::Count(u32::try_from(purged).unwrap_or(u32::MAX)));
-            }
+            (Waits::Purged(token), Reply::Purge(purged)) => self.purged(token, purged),
             (Waits::Attached(token, channel, consume, entry, ack_ms_max), Reply::Attach(attached)) => {
                 self.attached(token, channel, consume, entry, ack_ms_max, attached);
             }
             (Waits::PullAttached(token, channel, queue, no_ack, kind), Reply::Attach(attached)) => {
                 self.pull_attached(token, channel, queue, no_ack, kind, attached);
             }
-            (Waits::Taken(token, kind), Reply::Take(taken)) => {
-                let message = taken.ok().and_then(|mut taken| {
-                    let message = delivery_of(taken.deliveries.pop()?, Some(kind))?;
-                    Some(Box::new((message, u32::try_from(taken.ready).unwrap_or(u32::MAX))))
-                });
-                if message.is_some() {
-                    self.acks_expected(self.ack_ms_max(None));
-                }
-                self.reply(token, amqp::Reply::Message(message));
-            }
+            (Waits::Taken(token, kind), Reply::Take(taken)) => self.taken(token, kind, taken),
             (Waits::Lonely(entry), Reply::DescribeQueues(counts)) => {
                 let lonely = counts.into_iter().flatten().next().is_some_and(|counts| counts.consumers == 0);
                 if lonely {
@@ -394,7 +382,7 @@ impl Connection {
             (Waits::CommitPublished(token, channel, settled), Reply::Publish(results)) => {
                 self.commit_settles(token, channel, &settled, &results);
             }
-            (Waits::CommitSettled(token), Reply::Settle(_)) => self.reply(token, amqp::Reply::Done),
+            (Waits::CommitSettled(token), Reply::Settle(results)) => self.commit_settled(token, &results),
             (Waits::Replies(token, channel, consumer), Reply::AttachDirect(address)) => {
                 self.replies_open(token, channel, consumer, address);
             }
@@ -561,10 +549,17 @@ impl Connection {
             Ok(settings) => settings,
             Err(why) => return self.reply(token, refused(why)),
         };
+        let shared = self.channels.get(&channel).map_or(0, |open| open.qos);
+        if shared > 0 && entry.queue.kind == QueueKind::Quorum {
+            let queue = Named { kind: Kind::Queue, name: entry.queue.name.as_bytes(), vhost: vhost_name.as_bytes() };
+            return self.reply(token, refused(Refusal::no_global_qos(queue)));
+        }
+        // It must not hold what others could have: what the channel has no room for waits in the queue.
+        let shared_max = if shared > 0 { u32::from(shared) } else { u32::MAX };
         let priority = settings.priority.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
         let consumer = ConsumerSpec {
             priority,
-            prefetch: if consume.no_ack { 0 } else { consume.deliveries_max },
+            prefetch: if consume.no_ack { 0 } else { consume.deliveries_max.min(shared_max) },
             credit: Some(WINDOW_MESSAGES),
             window_bytes: self.settings.consumer_window_bytes,
             settles: consume.no_ack,
@@ -620,12 +615,42 @@ impl Connection {
                 self.take(token, queue, id, kind);
             }
             Err(AttachError::Unavailable(why)) => self.reply(token, amqp::Reply::Refused(unavailable(why))),
-            Err(_) => self.reply(token, amqp::Reply::Message(None)),
+            Err(_) => self.reply(token, amqp::Reply::Refused(unsettled(SettleError::UnknownQueue))),
         }
     }
 
     fn take(&mut self, token: Token, queue: PartitionId, consumer: ConsumerId, kind: QueueKind) {
         self.ask(Request::Take(Take { queue, consumer, messages_max: 1 }), Waits::Taken(token, kind));
+    }
+
+    fn purged(&mut self, token: Token, purged: Result<u64, SettleError>) {
+        let reply = match purged {
+            Ok(count) => amqp::Reply::Count(u32::try_from(count).unwrap_or(u32::MAX)),
+            Err(why) => amqp::Reply::Refused(unsettled(why)),
+        };
+        self.reply(token, reply);
+    }
+
+    fn taken(&mut self, token: Token, kind: QueueKind, taken: Result<Taken, SettleError>) {
+        let Taken { mut deliveries, ready } = match taken {
+            Ok(taken) => taken,
+            Err(why) => return self.reply(token, amqp::Reply::Refused(unsettled(why))),
+        };
+        let message = deliveries.pop().and_then(|delivery| delivery_of(delivery, Some(kind)));
+        if message.is_some() {
+            self.acks_expected(self.ack_ms_max(None));
+        }
+        let ready = u32::try_from(ready).unwrap_or(u32::MAX);
+        self.reply(token, amqp::Reply::Message(message.map(|message| Box::new((message, ready)))));
+    }
+
+    fn commit_settled(&mut self, token: Token, results: &[Result<(), SettleError>]) {
+        // What is not held any more is nobody's loss: its queue is gone, or it goes to others.
+        let failed = results.iter().find_map(|result| match result {
+            Err(SettleError::Unavailable(why)) => Some(unavailable(*why)),
+            _ => None,
+        });
+        self.reply(token, failed.map_or(amqp::Reply::Done, amqp::Reply::Refused));
     }
 
     fn commit_settles(

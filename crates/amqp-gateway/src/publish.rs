@@ -24,6 +24,10 @@ pub(crate) const UNANSWERED_BYTES_MAX: usize = 4 << 20;
 /// Messages of which nobody waits to hear are waited for all the same after so many bytes: what is on its way has to be known. Bytes.
 const UNCOUNTED_BYTES_MAX: usize = 1 << 20;
 
+/// What each request counts as besides its messages: it is a proposal at least, and the log's queue holds only so many of them for
+/// everybody. A connection has 1,024 on their way at the most. Bytes.
+const REQUEST_BYTES: usize = 4 << 10;
+
 /// Messages on their way to the broker, those that somebody waits for and the others: each in the order in which they came.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
@@ -37,8 +41,9 @@ pub(crate) struct Batch {
     uncounted_bytes: usize,
 }
 
+/// What messages of one request count as on their way. Bytes.
 fn bytes_of(messages: &[PublishMessage]) -> usize {
-    messages.iter().map(|message| message.bytes.len()).sum()
+    REQUEST_BYTES + messages.iter().map(|message| message.bytes.len()).sum::<usize>()
 }
 
 /// Whether a message is wherever it can be. A queue that was deleted while the message was on its way is none of those: RabbitMQ confirms,

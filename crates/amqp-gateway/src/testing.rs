@@ -48,6 +48,34 @@ impl Catalog for Topics {
     }
 }
 
+/// No queue has a topic yet.
+#[derive(Debug)]
+pub(crate) struct NoTopics;
+
+impl Catalog for NoTopics {
+    fn topic(&self, _: &str) -> Option<Arc<TopicInfo>> {
+        None
+    }
+    fn topic_by_id(&self, id: TopicId) -> Option<Arc<TopicInfo>> {
+        Topics.topic_by_id(id)
+    }
+    fn topics(&self) -> Vec<Arc<TopicInfo>> {
+        Topics.topics()
+    }
+    fn cluster(&self) -> ClusterInfo {
+        Topics.cluster()
+    }
+    fn settings(&self, scope: &SettingsScope) -> Arc<Settings> {
+        Topics.settings(scope)
+    }
+    fn settings_scopes(&self) -> Vec<SettingsScope> {
+        Topics.settings_scopes()
+    }
+    fn version(&self) -> u64 {
+        0
+    }
+}
+
 fn partition(queue: QueueId) -> PartitionId {
     PartitionId(1_000 + queue.0)
 }
@@ -73,7 +101,7 @@ impl World {
         world
     }
 
-    fn commit(&mut self, effects: Effects) {
+    pub(crate) fn commit(&mut self, effects: Effects) {
         for proposal in effects.proposals {
             self.machine.apply(&proposal.record, 0).expect("it can be read");
         }

@@ -564,6 +564,12 @@ impl Refusal {
         Refusal::new(Code::AccessRefused, format!("{queue} in exclusive use"))
     }
 
+    /// A prefetch for all consumers of a channel together holds on a channel that is to consume a quorum queue.
+    #[must_use]
+    pub fn no_global_qos(queue: Named<'_>) -> Refusal {
+        Refusal::new(Code::NotImplemented, format!("{queue} does not support global qos"))
+    }
+
     /// It is to be deleted when unused and is used.
     #[must_use]
     pub fn in_use(what: Named<'_>) -> Refusal {

@@ -176,6 +176,9 @@ pub struct Delivery {
     pub count: u32,
     /// What is shown to settle them; of no meaning after a restart.
     pub lease: u64,
+    /// In which life of the queue's writer they were handed out. In another one a consumer of the same number holds nothing of it, and an
+    /// offset may be another message's.
+    pub life: u16,
     /// What they take of the consumer's window ([`ConsumerSpec::window_bytes`]), to be given back by [`crate::Request::Credit`]. Bytes.
     pub weight: u64,
     /// They were handed out before, or may have been.
@@ -213,8 +216,8 @@ pub enum Settle {
 pub enum Holder {
     /// That of whoever shows the lease under which they were handed out ([`Delivery::lease`]).
     Lease(u64),
-    /// That of the consumer that holds them.
-    Consumer(ConsumerId),
+    /// That of the consumer that holds them, in that life of the queue's writer ([`Delivery::life`]).
+    Consumer(ConsumerId, u16),
 }
 
 /// Some messages, and what becomes of them.

@@ -20,7 +20,7 @@ use polylogue_log::journal::{CommitSink, Outcome};
 use polylogue_log::store::ShardStore;
 use polylogue_log::{Frame, Kind};
 use polylogue_meta::{MetaEvent, TopicMeta};
-use polylogue_types::{Index, ShardId};
+use polylogue_types::{Index, Offset, ShardId};
 use std::sync::{Arc, Weak};
 
 /// A shard's receiver of committed frames. The broker is not there yet while a shard is being opened.
@@ -115,9 +115,13 @@ impl Inner {
                 if let Some(partition) = state.partitions.get_mut(&range.partition) {
                     partition.lose(Some(range.end));
                 }
+                if let Some(host) = state.queues.hosts.get_mut(&range.partition) {
+                    host.lose(Some(range.end));
+                }
             }
             if !lost.complete {
                 state.partitions.values_mut().for_each(|partition| partition.lose(None));
+                state.queues.hosts.values_mut().for_each(|host| host.lose(None));
             }
         }
         for entry in &frame.entries {
@@ -295,6 +299,13 @@ fn apply_record(store: &ShardStore, state: &mut ShardState, record: &Bytes, fire
         BrokerRecord::LogStart { partition, offset } => (partition, Some(offset)),
         BrokerRecord::Queue { partition, record } => {
             let first = state.queues.apply(partition, &record).map_err(|e| e.to_string())?;
+            let end = state.queues.hosts.get(&partition).map(|host| Offset(host.lease.committed_end()));
+            if let Some((p, end)) = state.partitions.get_mut(&partition).zip(end)
+                && p.high_watermark < end
+            {
+                // The record tells of messages that are among the lost ones.
+                p.lose(Some(end));
+            }
             let log_start = state.partitions.get(&partition).map(|p| p.log_start);
             state.queues.touch(partition);
             (partition, first.filter(|first| log_start < Some(*first)))

@@ -208,6 +208,8 @@ impl Shard {
                     LogErrorKind::StorageFull => Unavailable::StorageFull,
                     LogErrorKind::Busy => Unavailable::Busy,
                     LogErrorKind::Stopped => Unavailable::Stopping,
+                    // Too large for a frame: nothing is wrong with the writer.
+                    LogErrorKind::Invalid => Unavailable::NotCommitted,
                     _ => {
                         state.lost = true;
                         Unavailable::NotCommitted

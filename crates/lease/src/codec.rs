@@ -97,6 +97,15 @@ impl<'a> RecordReader<'a> {
         let value = decode_mark(&mut self.r)?;
         Ok(Some(Run { start, end, value }))
     }
+
+    /// The offset behind all that it speaks of; 0 for nothing.
+    pub(crate) fn end(mut self) -> Result<u64, LeaseError> {
+        let mut end = self.handed_to.unwrap_or(0);
+        while let Some(run) = self.next()? {
+            end = end.max(run.end);
+        }
+        Ok(end)
+    }
 }
 
 fn encode_run<V>(run: &Run<V>, before: &mut u64, w: &mut BinWriter) {

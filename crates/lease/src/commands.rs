@@ -255,7 +255,7 @@ impl Queue {
     pub fn release_all(&mut self, id: ConsumerId, how: Return, now_ms: u64) -> Result<u64, LeaseError> {
         let slot = self.consumers.slot(id)?;
         let mut messages = 0;
-        let mut at = 0;
+        let mut at = self.consumers.get(slot).map_or(0, |consumer| consumer.held_from);
         while self.consumers.get(slot).is_some_and(|consumer| consumer.held > 0) {
             let Some(run) = self.held.from(at) else { break };
             at = run.end;

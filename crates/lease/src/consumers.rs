@@ -34,8 +34,10 @@ pub struct ConsumerConfig {
     pub lease_ms: Option<u64>,
     /// Messages are settled when they are handed out.
     pub settles: bool,
-    /// There may be no other consumer.
+    /// There may be no other consumer. Those that only pull do not count.
     pub exclusive: bool,
+    /// It only asks for messages ([`crate::Queue::acquire`]) and waits for none: it is never the active one, and in nobody's way.
+    pub pulls: bool,
     /// The first and the last hash of ranges of keys that it gets, with key order; without any it takes part in all.
     pub hashes: Vec<(u32, u32)>,
 }
@@ -56,6 +58,8 @@ pub(crate) struct Consumer {
     /// What its leases without deadline are known by. Another one after anything of it came back.
     pub(crate) lease: u64,
     pub(crate) held: u64,
+    /// It holds nothing before this offset.
+    pub(crate) held_from: u64,
     pub(crate) held_bytes: u64,
     /// Bytes of its window that are used.
     pub(crate) window_used: u64,
@@ -141,8 +145,9 @@ impl Consumers {
         if self.by_id.contains_key(&id) {
             return Err(LeaseError::ConsumerExists(id));
         }
-        let alone = mode == Mode::Exclusive || config.exclusive || self.iter().any(|(_, other)| other.config.exclusive);
-        if alone && !self.by_id.is_empty() {
+        let others = || self.iter().filter(|(_, other)| !other.config.pulls);
+        let alone = mode == Mode::Exclusive || config.exclusive || others().any(|(_, other)| other.config.exclusive);
+        if alone && !config.pulls && others().next().is_some() {
             return Err(LeaseError::Exclusive);
         }
         let slot = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
@@ -152,8 +157,10 @@ impl Consumers {
             }
             self.slots.push(None);
         }
-        let (held, held_bytes, window_used, stopped, queued, joined) = (0, 0, 0, false, false, self.joined);
-        let consumer = Consumer { id, config, lease, held, held_bytes, window_used, stopped, queued, joined };
+        let (held, held_from, held_bytes, window_used) = (0, u64::MAX, 0, 0);
+        let (stopped, queued, joined) = (false, false, self.joined);
+        let consumer =
+            Consumer { id, config, lease, held, held_from, held_bytes, window_used, stopped, queued, joined };
         self.slots[slot] = Some(consumer);
         self.joined += 1;
         let slot = slot as u32;
@@ -185,7 +192,7 @@ impl Consumers {
         }
         let order =
             |consumer: &Consumer| (std::cmp::Reverse(consumer.config.priority), consumer.config.rank, consumer.joined);
-        let candidates = self.iter().filter(|(_, consumer)| !consumer.stopped);
+        let candidates = self.iter().filter(|(_, consumer)| !consumer.stopped && !consumer.config.pulls);
         self.active = candidates.min_by_key(|(_, consumer)| order(consumer)).map(|(slot, _)| slot);
         if let Some(slot) = self.active {
             self.queue_up(slot, mode);

@@ -297,6 +297,10 @@ impl Queue {
                 consumer.window_used = consumer.window_used.saturating_add(bytes);
             }
             if !to.settles {
+                if consumer.held == 0 {
+                    consumer.held_from = first;
+                }
+                consumer.held_from = consumer.held_from.min(first);
                 consumer.held += count;
                 consumer.held_bytes = consumer.held_bytes.wrapping_add(bytes);
             }

@@ -96,6 +96,8 @@ pub struct Queue {
     recorded_handed_to: u64,
     waited: bool,
     writer: bool,
+    /// Entries may be missing that records speak of.
+    lossy: bool,
     /// The end of what is proposed. At or behind the committed one.
     pub(crate) end: u64,
     // Soft state. Each message that is not settled is in one of these places: ready, held, delayed or dead.
@@ -138,6 +140,7 @@ impl Queue {
             recorded_handed_to: 0,
             waited: false,
             writer: false,
+            lossy: false,
             lanes: Vec::new(),
             held: Runs::default(),
             delayed: Runs::default(),
@@ -320,6 +323,24 @@ impl Queue {
         }
     }
 
+    /// Messages before `end` that are not known were lost to damage: nobody waits for them any more. `None`: nobody knows which; until there
+    /// is a writer, what records say of messages that are not known is taken for true.
+    pub fn lose(&mut self, end: Option<u64>) {
+        match end {
+            Some(end) => self.extend_lost(end),
+            None => self.lossy = true,
+        }
+    }
+
+    fn extend_lost(&mut self, end: u64) {
+        let from = self.applied.head.end;
+        if from < end && end <= OFFSET_MAX {
+            self.set_applied(from..end, Mark::SETTLED);
+            self.applied.set_end(end);
+            self.end = self.end.max(end);
+        }
+    }
+
     /// What was proposed from this offset on will not be committed.
     ///
     /// # Errors
@@ -349,6 +370,9 @@ impl Queue {
     /// What cannot be in it; nothing is changed then.
     pub fn apply(&mut self, record: &[u8]) -> Result<u64, LeaseError> {
         let mut reader = RecordReader::new(record)?;
+        if self.lossy {
+            self.extend_lost(reader.end()?);
+        }
         self.applied.check(reader)?;
         if self.writer {
             if self.acknowledged == self.taken {

@@ -73,6 +73,8 @@ impl Queue {
         let mut messages_over = messages.saturating_sub(length_max.unwrap_or(u64::MAX));
         let mut bytes_over = match bytes_max {
             None => 0,
+            // What is not committed is only summed where it matters.
+            Some(max) if self.ready_bytes <= max => 0,
             Some(max) => self.ready_bytes.saturating_sub(self.bytes_ready_in(&behind)).saturating_sub(max),
         };
         while messages_over > 0 || bytes_over > 0 {

@@ -441,3 +441,21 @@ fn a_window_of_bytes_is_given_back_as_it_was_taken() {
     assert_eq!(granted(&mut world, 0, 0), []);
     assert_eq!(granted(&mut world, 1, 70), [(4, 1, 1)]);
 }
+
+/// A consumer that only pulled was made the active one, and nobody got anything until it left; and nobody could consume alone.
+#[test]
+fn a_consumer_that_only_pulls_is_in_nobodys_way() {
+    let pulls = || ConsumerConfig { permits: Some(0), pulls: true, ..ConsumerConfig::default() };
+    let mut world = World::new(Config { mode: Mode::SingleActive { preempts: false }, ..amqp() });
+    world.consumer(1, pulls());
+    world.append(2);
+    let two = world.prefetch(2, 1);
+    assert_eq!((world.queue.active_consumer(), pairs(&world.grant())), (Some(two), vec![(2, 0)]));
+    let alone = || ConsumerConfig { exclusive: true, ..ConsumerConfig::default() };
+    let mut world = World::new(amqp());
+    world.consumer(1, pulls());
+    world.consumer(2, alone());
+    world.consumer(3, pulls());
+    assert_eq!(world.queue.add_consumer(ConsumerId(4), alone()), Err(LeaseError::Exclusive));
+    assert_eq!(world.queue.add_consumer(ConsumerId(4), ConsumerConfig::default()), Err(LeaseError::Exclusive));
+}

@@ -58,12 +58,13 @@ impl Consumers {
 fn consumer_config(spec: &ConsumerSpec) -> ConsumerConfig {
     ConsumerConfig {
         priority: spec.priority,
-        prefetch: spec.prefetch,
-        prefetch_bytes: spec.prefetch_bytes,
+        // One that settles by receiving has no limit of what it holds, see `Recipient::settles`.
+        prefetch: if spec.settles { 0 } else { spec.prefetch },
+        prefetch_bytes: if spec.settles { 0 } else { spec.prefetch_bytes },
         permits: spec.credit,
+        pulls: spec.credit == Some(0),
         window_bytes: spec.window_bytes,
         lease_ms: spec.lease_ms,
-        settles: spec.settles,
         exclusive: spec.exclusive,
         ..ConsumerConfig::default()
     }
@@ -86,25 +87,38 @@ impl Inner {
         let id = self.consumers.lock().add(attach.queue, origin.session);
         let attached = {
             let mut state = shard.state.lock();
-            let added = match state.queues.hosts.get_mut(&attach.queue) {
+            match state.queues.hosts.get_mut(&attach.queue) {
                 None => Err(AttachError::UnknownQueue),
                 Some(host) => match host.lease.add_consumer(polylogue_lease::ConsumerId(id), config.clone()) {
                     Err(e) => Err(attach_error(&e)),
                     Ok(()) => {
-                        let recipient = Recipient { sink: origin.sink.clone(), config, stopped: false };
+                        let (sink, settles) = (origin.sink.clone(), attach.consumer.settles);
+                        let recipient = Recipient { sink, config, settles, stopped: false };
                         host.recipients.insert(id, recipient);
+                        host.attaching += 1;
                         Ok(())
                     }
                 },
-            };
-            state.queues.touch(attach.queue);
-            added
+            }
         };
-        if attached.is_err() {
+        if let Err(why) = attached {
             self.consumers.lock().remove(id);
+            return origin.reply(Reply::Attach(Err(why)));
         }
-        // Whoever hears of messages has to know the consumer before.
-        origin.reply(Reply::Attach(attached.map(|()| ConsumerId(id))));
+        // Whoever hears of messages has to know the consumer before: also of those that another thread finds meanwhile.
+        let sink = origin.sink.clone();
+        origin.reply(Reply::Attach(Ok(ConsumerId(id))));
+        let is_there = {
+            let mut state = shard.state.lock();
+            let host = state.queues.hosts.get_mut(&attach.queue);
+            let is_there = host.map(|host| host.attaching -= 1).is_some();
+            state.queues.touch(attach.queue);
+            is_there
+        };
+        if !is_there {
+            // It went meanwhile, and was said to be gone before it was said to be there.
+            sink.event(Event::Detached(ConsumerId(id)));
+        }
         self.pump(&shard);
     }
 

@@ -5,7 +5,7 @@
 
 use crate::broker::Inner;
 use crate::queues::note_shard;
-use crate::queues::pump::lease_ms;
+use crate::queues::pump::{READ_AGAIN_MS, lease_ms};
 use crate::shard::{Shard, ShardState};
 use crate::sink::{Origin, ReplySink, SessionId};
 use bytes::Bytes;
@@ -25,8 +25,6 @@ const MESSAGES_MAX: u64 = 4_096;
 const BYTES_MAX: u64 = 4 << 20;
 /// Bytes that one queue tells of at once, but for one message.
 const BATCH_BYTES_MAX: u64 = 1 << 20;
-/// When dead messages that the disk did not give are read again. Milliseconds.
-const READ_AGAIN_MS: u64 = 1_000;
 
 /// The session that moves dead messages, and what it was told and has not answered.
 #[derive(Debug, Default)]
@@ -132,8 +130,9 @@ impl Burying {
         false
     }
 
-    /// Reads the rest. What cannot be read is lost, unless the disk may give it another time.
-    fn read_all(&mut self, inner: &Inner, shard: &Shard) {
+    /// Reads the rest. What cannot be read is lost, unless the disk may give it another time. Tells how many that were.
+    fn read_all(&mut self, inner: &Inner, shard: &Shard) -> usize {
+        let mut failed = 0;
         while let Some((offset, _)) = self.unread.front().copied() {
             let read = match shard.store.entry_at(self.queue, Offset(offset)).and_then(Lookup::wait) {
                 Ok(EntryAt { bytes, .. }) => Some(bytes),
@@ -143,11 +142,13 @@ impl Burying {
                     let gone = matches!(e.kind, LogErrorKind::Damaged | LogErrorKind::OutOfRange);
                     let how = if gone { DeadFate::Moved } else { DeadFate::Later(READ_AGAIN_MS) };
                     inner.dead_answered(shard, &DeadOutcome { queue: self.queue, offset: Offset(offset), how });
+                    failed += 1;
                     None
                 }
             };
             self.took(read);
         }
+        failed
     }
 
     fn send(&mut self) {
@@ -160,7 +161,8 @@ impl Burying {
 impl Inner {
     /// Takes what of a queue is dead and to be moved, as far as there is room for it.
     pub(crate) fn look_at_dead(&self, state: &mut ShardState, queue: PartitionId) -> Option<Burying> {
-        let host = state.queues.hosts.get_mut(&queue).filter(|host| host.lease.has_dead() && !host.burying)?;
+        let host = state.queues.hosts.get_mut(&queue)?;
+        // Also where there is nothing to tell of now: the timer would wake up for it again and again.
         if let Some(at_ms) = host.bury_ms {
             if at_ms > lease_ms(self.env.clock.now_ms()) {
                 return None;
@@ -168,7 +170,7 @@ impl Inner {
             host.bury_ms = None;
             state.queues.schedule(queue);
         }
-        let host = state.queues.hosts.get_mut(&queue)?;
+        let host = state.queues.hosts.get_mut(&queue).filter(|host| host.lease.has_dead() && !host.burying)?;
         let mut mover = self.mover.lock();
         let (sink, messages_max, bytes_max) = mover.room(queue)?;
         let mut letters = Vec::new();
@@ -195,17 +197,29 @@ impl Inner {
         if !unread {
             return buried(shard, burying.queue);
         }
-        let Some(inner) = self.this.upgrade() else { return };
-        let there = shard.clone();
-        let job = Box::new(move || {
-            burying.read_all(&inner, &there);
+        self.read_and_pump(shard, move |inner, shard| {
+            let failed = burying.read_all(inner, shard);
             burying.send();
-            buried(&there, burying.queue);
-            inner.pump(&there);
+            buried(shard, burying.queue);
+            if failed > 0 {
+                // What failed makes room, perhaps for queues of other shards: the timer looks at them.
+                inner.wake_waiting(failed);
+                inner.deadlines_changed();
+            }
         });
-        if let Err(job) = self.readers.submit(job) {
-            job();
+    }
+
+    /// So many messages were answered: queues that waited for room are to be looked at. Gives their shards.
+    fn wake_waiting(&self, answered: usize) -> Vec<Arc<Shard>> {
+        let mut shards = Vec::new();
+        let waiting = self.mover.lock().take_waiting(answered);
+        for queue in waiting {
+            if let Some(shard) = self.partition_shard(queue) {
+                shard.state.lock().queues.touch(queue);
+                note_shard(&mut shards, shard);
+            }
         }
+        shards
     }
 
     /// A session moves dead messages from now on: it is told of all there are.
@@ -243,12 +257,8 @@ impl Inner {
                 None => _ = self.mover.lock().answered(outcome.queue, outcome.offset.0),
             }
         }
-        let waiting = self.mover.lock().take_waiting(outcomes.len());
-        for queue in waiting {
-            if let Some(shard) = self.partition_shard(queue) {
-                shard.state.lock().queues.touch(queue);
-                note_shard(&mut shards, shard);
-            }
+        for shard in self.wake_waiting(outcomes.len()) {
+            note_shard(&mut shards, shard);
         }
         for shard in shards {
             self.pump(&shard);

@@ -92,6 +92,7 @@ impl Directs {
             lease: 0,
             weight: 0,
             redelivered: false,
+            life: 0,
             returned: 0,
             failed: 0,
             entry: at,

@@ -3,7 +3,7 @@
 use crate::pending::PendingSettle;
 use crate::sink::{Origin, ReplySink};
 use bytes::Bytes;
-use polylogue_api::{ConsumerMode, QueueCounts, QueueSettings, Reply, SettleError, Unavailable};
+use polylogue_api::{ConsumerMode, Overflow, QueueCounts, QueueSettings, Reply, SettleError, Unavailable};
 use polylogue_lease::{Config, ConsumerConfig, Delay, Entry, LeaseError, Mode, Queue};
 use polylogue_record::envelope::Envelope;
 use polylogue_types::{Map, Offset, PartitionId};
@@ -19,6 +19,9 @@ pub(crate) struct Recipient {
     pub(crate) sink: Arc<dyn ReplySink>,
     /// As it came, with the limits that hold now: for coming back when the writer is taken anew.
     pub(crate) config: ConsumerConfig,
+    /// Messages are settled by being sent to it. It holds them until they are read: what is settled may be taken from the log, and then
+    /// nobody could read it any more.
+    pub(crate) settles: bool,
     /// It gets no more messages.
     pub(crate) stopped: bool,
 }
@@ -56,6 +59,8 @@ pub(crate) struct QueueHost {
     pub(crate) lease: Queue,
     pub(crate) settings: QueueSettings,
     pub(crate) recipients: Map<u64, Recipient>,
+    /// How often it has had a new writer. Wraps around.
+    pub(crate) life: u16,
     /// By the number of the record that each waits for.
     pub(crate) waiting: VecDeque<(u64, Waiter)>,
     /// The number of the last record that was proposed, and of the last that was applied.
@@ -64,6 +69,8 @@ pub(crate) struct QueueHost {
     /// A thread hands out messages; another one that finds some leaves a note.
     pub(crate) pumping: bool,
     pub(crate) again: bool,
+    /// Consumers that are there and have not heard of it: nothing is handed out before.
+    pub(crate) attaching: u32,
     /// It is in [`Queues::due`].
     queued: bool,
     /// Applied state changed since the last checkpoint.
@@ -80,6 +87,8 @@ pub(crate) struct QueueHost {
 
 /// What the lease engine is told of a queue's settings.
 fn lease_config(settings: &QueueSettings) -> Config {
+    // One that refuses when it is full never drops what it took: what comes back to it may make it longer than it should be.
+    let drops = settings.overflow == Overflow::DropHead;
     Config {
         mode: match settings.mode {
             ConsumerMode::Competing => Mode::Competing,
@@ -93,8 +102,8 @@ fn lease_config(settings: &QueueSettings) -> Config {
         dead_letter: settings.dead_letters,
         failures_max: settings.failures_max,
         retry: settings.retry.map_or(Delay::None, Delay::Backoff),
-        length_max: settings.length_max,
-        bytes_max: settings.bytes_max,
+        length_max: settings.length_max.filter(|_| drops),
+        bytes_max: settings.bytes_max.filter(|_| drops),
         expiry_grain_ms: EXPIRY_GRAIN_MS,
         ..Config::default()
     }
@@ -127,11 +136,13 @@ impl QueueHost {
             lease,
             settings: settings.clone(),
             recipients: Map::default(),
+            life: 0,
             waiting: VecDeque::new(),
             recorded: 0,
             applied: 0,
             pumping: false,
             again: false,
+            attaching: 0,
             queued: false,
             changed: true,
             early: VecDeque::new(),
@@ -197,6 +208,12 @@ impl QueueHost {
         self.waiting.push_back((record, Waiter::Settle(pending.clone(), vec![position])));
     }
 
+    /// Messages up to this offset were lost to damage (`None`: nobody knows which).
+    pub(crate) fn lose(&mut self, end: Option<Offset>) {
+        self.lease.lose(end.map(|end| end.0));
+        self.changed = true;
+    }
+
     /// A record of this queue is committed. Gives who waited for it.
     fn apply(&mut self, record: &[u8], answered: &mut Vec<(Waiter, Option<SettleError>)>) -> Result<(), LeaseError> {
         let applied = self.lease.apply(record)?;
@@ -211,6 +228,7 @@ impl QueueHost {
     /// There is a new writer: what was proposed is void, consumers begin anew. Gives who waited for what is void.
     fn take_writer(&mut self, now_ms: u64, seed: u64) -> Vec<Waiter> {
         self.lease.become_writer(now_ms, seed);
+        self.life = self.life.wrapping_add(1);
         self.early.clear();
         self.bury_ms = None;
         (self.recorded, self.applied) = (0, 0);
@@ -234,8 +252,7 @@ impl QueueHost {
             held: counts.held,
             delayed: counts.delayed,
             dead: counts.dead,
-            consumers: self.recipients.values().filter(|one| !one.stopped && one.config.permits != Some(0)).count()
-                as u64,
+            consumers: self.recipients.values().filter(|one| !one.stopped && !one.config.pulls).count() as u64,
             ready_bytes: counts.ready_bytes,
         }
     }
@@ -244,7 +261,7 @@ impl QueueHost {
     /// there.
     pub(crate) fn is_full(&self, next: Offset, bytes: usize) -> bool {
         let QueueSettings { length_max, bytes_max, .. } = self.settings;
-        if self.settings.overflow != polylogue_api::Overflow::Reject || (length_max.is_none() && bytes_max.is_none()) {
+        if self.settings.overflow != Overflow::Reject || (length_max.is_none() && bytes_max.is_none()) {
             return false;
         }
         let counts = self.lease.counts();

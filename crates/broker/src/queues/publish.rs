@@ -13,7 +13,8 @@ use polylogue_types::limits;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes of messages from which on the rest of a request goes into another proposal: one with references is one frame, however large.
+/// Bytes of messages and envelopes from which on the rest of a request goes into another proposal: one with references is one frame,
+/// however large.
 const PROPOSAL_BYTES_MAX: usize = limits::FRAME_BYTES_MAX / 2;
 
 /// Messages with the queues of one shard: position in the request, queues.
@@ -140,13 +141,9 @@ impl Shard {
         let mut planned = Planned::default();
         let mut waiting = Vec::new();
         for (position, targets) in part {
-            let Some(message) = request.messages.get(*position as usize) else { continue };
-            self.plan_message(state, *position, targets, message, &mut planned, &mut outcome);
+            self.plan_message(state, *position, targets, request, &mut planned, &mut outcome);
             if planned.of.last() == Some(position) {
                 waiting.push(*position);
-            }
-            if planned.bytes >= PROPOSAL_BYTES_MAX {
-                self.propose_messages(state, std::mem::take(&mut planned), request, &mut outcome);
             }
         }
         self.propose_messages(state, planned, request, &mut outcome);
@@ -156,18 +153,24 @@ impl Shard {
         outcome
     }
 
-    /// Drafts for a message: the body with the first queue, references to it with the others.
+    /// Drafts for a message: the body with the first queue, references to it with the others. What is planned is proposed when it is a
+    /// proposal's worth: one that goes to very many queues has its body in several.
     fn plan_message(
         &self,
         state: &mut ShardState,
         position: u32,
         targets: &[Target],
-        message: &PublishMessage,
+        request: &PublishRequest,
         planned: &mut Planned,
         outcome: &mut PublishOutcome,
     ) {
+        let Some(message) = request.messages.get(position as usize) else { return };
         let mut body = None;
         for target in targets {
+            if planned.bytes >= PROPOSAL_BYTES_MAX {
+                self.propose_messages(state, std::mem::take(planned), request, outcome);
+                body = None;
+            }
             let queue = &target.queue;
             let host = state.queues.hosts.get(queue).filter(|_| !state.lost);
             let Some((partition, host)) = state.partitions.get_mut(queue).zip(host) else {
@@ -208,6 +211,7 @@ impl Shard {
                     message.bytes.clone()
                 }
             };
+            planned.bytes += envelope.encoded_len();
             planned.drafts.push(Draft::new(envelope, bytes));
             planned.of.push(position);
         }

@@ -8,17 +8,19 @@ use crate::shard::{Shard, ShardState};
 use crate::sink::ReplySink;
 use bytes::Bytes;
 use polylogue_api::{ConsumerId, Delivery, Event};
-use polylogue_lease::{By, Grant, LeaseId, Return};
+use polylogue_lease::{By, Delay, Grant, LeaseId, Return};
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::journal::Urgency;
 use polylogue_log::store::{EntryAt, Lookup};
 use polylogue_types::{Offset, PartitionId, TimestampMs};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Messages that one look at a queue hands out at the most; then others have their turn.
 const GRANT_MESSAGES_MAX: u64 = 256;
+/// When messages that the disk did not give are read again. Milliseconds.
+pub(crate) const READ_AGAIN_MS: u64 = 1_000;
 
 /// Messages of a queue on their way to sessions. Whoever has it is the only one that pumps the queue.
 pub(crate) struct Handing {
@@ -32,8 +34,8 @@ pub(crate) struct Handing {
 struct Ready {
     sink: Arc<dyn ReplySink>,
     delivery: Delivery,
-    /// It was settled when it was handed out: nobody holds it.
-    settled: bool,
+    /// It is settled by being sent.
+    settles: bool,
 }
 
 /// One message that was handed out.
@@ -41,6 +43,7 @@ struct Wanted {
     recipient: Recipient,
     grant: Grant,
     offset: u64,
+    life: u16,
     early: Option<(u64, Bytes)>,
 }
 
@@ -53,6 +56,7 @@ impl Wanted {
             first: Offset(self.offset),
             count: 1,
             lease: lease.0,
+            life: self.life,
             weight: u64::from(bytes_each),
             redelivered,
             returned: tally.returned,
@@ -96,7 +100,7 @@ impl Inner {
     fn look_at_queue(&self, shard: &Shard, state: &mut ShardState, id: PartitionId) -> Option<Handing> {
         let now_ms = lease_ms(self.env.clock.now_ms());
         let host = state.queues.hosts.get_mut(&id)?;
-        if host.pumping {
+        if host.pumping || host.attaching > 0 {
             host.again = true;
             return None;
         }
@@ -113,20 +117,34 @@ impl Inner {
     /// Reads bodies and sends them; from a reader's thread where the disk is needed.
     fn hand_over(&self, shard: &Arc<Shard>, mut handing: Handing) {
         let unread = handing.read_in_memory(shard);
+        handing.settle_read(shard);
         handing.send();
         if !unread {
             return self.handed_over(shard, handing.queue);
         }
-        let Some(inner) = self.this.upgrade() else { return };
-        let shard_there = shard.clone();
-        let job = Box::new(move || {
-            handing.read_all(&inner, &shard_there);
-            handing.drop_stale(&shard_there);
+        self.read_and_pump(shard, move |inner, shard| {
+            handing.read_all(inner, shard);
+            handing.drop_stale(shard);
+            handing.settle_read(shard);
             handing.send();
-            inner.handed_over(&shard_there, handing.queue);
-            inner.pump(&shard_there);
+            inner.handed_over(shard, handing.queue);
+        });
+    }
+
+    /// Does on a reader's thread what needs the disk, and pumps the shard after it. Where readers take no more it is done here, and the
+    /// caller pumps: it may be pumping already, and would go as deep as there are queues to be read.
+    pub(crate) fn read_and_pump(&self, shard: &Arc<Shard>, work: impl FnOnce(&Inner, &Arc<Shard>) + Send + 'static) {
+        let Some(inner) = self.this.upgrade() else { return };
+        let is_reader = Arc::new(AtomicBool::new(true));
+        let (shard, pumps) = (shard.clone(), is_reader.clone());
+        let job = Box::new(move || {
+            work(&inner, &shard);
+            if pumps.load(Ordering::Relaxed) {
+                inner.pump(&shard);
+            }
         });
         if let Err(job) = self.readers.submit(job) {
+            is_reader.store(false, Ordering::Relaxed);
             job();
         }
     }
@@ -145,8 +163,12 @@ impl Inner {
 
     /// Wakes the timer when a queue wants to be looked at sooner than the timer knows.
     fn wake_for_queues(&self, shard: &Shard) {
-        let next = shard.state.lock().queues.next_deadline_ms();
-        if shard.queues_due(next) {
+        let sooner = {
+            // Under the lock: what another thread found later must not be overwritten.
+            let state = shard.state.lock();
+            shard.queues_due(state.queues.next_deadline_ms())
+        };
+        if sooner {
             self.deadlines_changed();
         }
     }
@@ -159,7 +181,7 @@ impl Inner {
         now.monotonic_ms.saturating_add(wait_ms)
     }
 
-    /// Lets time pass for the queues of all shards.
+    /// Lets time pass for the queues of all shards, and looks at those that somebody left to the timer.
     pub(crate) fn run_queue_deadlines(&self) {
         let now_ms = lease_ms(self.env.clock.now_ms());
         for shard in self.all_shards() {
@@ -169,7 +191,9 @@ impl Inner {
                 if due {
                     state.queues.on_deadline(now_ms);
                 }
-                due
+                // The queue that the timer was to wake up for may have gone.
+                shard.queues_due(state.queues.next_deadline_ms());
+                due || state.queues.has_work()
             };
             if due {
                 self.pump(&shard);
@@ -186,7 +210,8 @@ impl Handing {
             let Some(recipient) = host.recipients.get(&grant.consumer.0) else { continue };
             for offset in grant.first_offset..grant.first_offset + u64::from(grant.count) {
                 let early = host.early_body(offset);
-                wanted.push_back(Wanted { recipient: recipient.clone(), grant: *grant, offset, early });
+                let (recipient, life) = (recipient.clone(), host.life);
+                wanted.push_back(Wanted { recipient, grant: *grant, offset, life, early });
             }
         }
         Handing { queue, grants: wanted, ready: Vec::new() }
@@ -225,7 +250,7 @@ impl Handing {
                     let what = format!("message {} of queue {}: {e}", wanted.offset, self.queue);
                     inner.gauges.background_failed("delivery", &what);
                     let gone = matches!(e.kind, LogErrorKind::Damaged | LogErrorKind::OutOfRange);
-                    shard.give_back(self.queue, wanted, gone);
+                    shard.give_back(self.queue, wanted, gone, lease_ms(inner.env.clock.now_ms()));
                     None
                 }
             };
@@ -237,8 +262,8 @@ impl Handing {
         let Some(wanted) = self.grants.pop_front() else { return };
         if let Some((entry, bytes)) = found {
             let delivery = wanted.delivery(self.queue, entry, bytes);
-            let settled = wanted.recipient.config.settles;
-            self.ready.push(Ready { sink: wanted.recipient.sink, delivery, settled });
+            let settles = wanted.recipient.settles;
+            self.ready.push(Ready { sink: wanted.recipient.sink, delivery, settles });
         }
     }
 
@@ -246,14 +271,51 @@ impl Handing {
     pub(crate) fn drop_stale(&mut self, shard: &Shard) {
         let mut state = shard.state.lock();
         let Some(host) = state.queues.hosts.get_mut(&self.queue) else { return self.ready.clear() };
-        self.ready.retain(|Ready { delivery, settled, .. }| {
-            let keeps = *settled || host.lease.holds(delivery.first.0, LeaseId(delivery.lease));
+        self.ready.retain(|Ready { delivery, .. }| {
+            let keeps = host.lease.holds(delivery.first.0, LeaseId(delivery.lease));
             if !keeps {
-                // What nobody receives takes no credit.
-                let _ = host.lease.add_permits(polylogue_lease::ConsumerId(delivery.consumer.0), 1, delivery.weight);
+                give_credit_back(host, delivery);
             }
             keeps
         });
+    }
+
+    /// Settles what is settled by being sent, now that it is read, and drops what went back meanwhile.
+    pub(crate) fn settle_read(&mut self, shard: &Shard) {
+        if !self.ready.iter().any(|ready| ready.settles) {
+            return;
+        }
+        let mut state = shard.state.lock();
+        let Some(host) = state.queues.hosts.get_mut(&self.queue) else { return self.ready.clear() };
+        let mut kept = Vec::with_capacity(self.ready.len());
+        let mut ready = std::mem::take(&mut self.ready).into_iter().peekable();
+        while let Some(first) = ready.next() {
+            let Ready { settles, delivery: Delivery { first: Offset(offset), lease, .. }, .. } = first;
+            let start = kept.len();
+            kept.push(first);
+            if !settles {
+                continue;
+            }
+            let follows = |count: usize, next: &Ready| {
+                next.settles && next.delivery.lease == lease && next.delivery.first.0 == offset + count as u64
+            };
+            while let Some(next) = ready.next_if(|next| follows(kept.len() - start, next)) {
+                kept.push(next);
+            }
+            let (count, by) = ((kept.len() - start) as u64, By::Lease(LeaseId(lease)));
+            if host.lease.settle(offset, count, by, 0).is_err() {
+                let run = kept.split_off(start);
+                kept.extend(run.into_iter().filter(|one| {
+                    let is_settled = host.lease.settle(one.delivery.first.0, 1, by, 0).is_ok();
+                    if !is_settled {
+                        give_credit_back(host, &one.delivery);
+                    }
+                    is_settled
+                }));
+            }
+        }
+        self.ready = kept;
+        state.queues.touch(self.queue);
     }
 
     /// Sends what was read: to each session what follows one another in one event.
@@ -269,9 +331,14 @@ impl Handing {
     }
 }
 
+/// What nobody receives takes no credit.
+fn give_credit_back(host: &mut QueueHost, delivery: &Delivery) {
+    let _ = host.lease.add_permits(polylogue_lease::ConsumerId(delivery.consumer.0), 1, delivery.weight);
+}
+
 impl Shard {
-    /// A message that cannot be read: it is `gone` for good and settled, or goes back to its place.
-    fn give_back(&self, queue: PartitionId, wanted: &Wanted, gone: bool) {
+    /// A message that cannot be read: it is `gone` for good and settled, or goes back to its place for a while.
+    fn give_back(&self, queue: PartitionId, wanted: &Wanted, gone: bool, now_ms: u64) {
         let mut state = self.state.lock();
         // What is not committed yet is not in the store, and is not gone for that.
         let committed = state.partitions.get(&queue).is_some_and(|p| wanted.offset < p.high_watermark.0);
@@ -282,9 +349,10 @@ impl Shard {
         // It may have come back by itself meanwhile, and another one may hold it now.
         let by = By::Lease(wanted.grant.lease);
         let _ = if gone {
-            host.lease.settle(wanted.offset, 1, by, 0)
+            host.lease.settle(wanted.offset, 1, by, now_ms)
         } else {
-            host.lease.release(wanted.offset, 1, by, Return::default(), 0)
+            let how = Return { delay: Delay::For(READ_AGAIN_MS), ..Return::default() };
+            host.lease.release(wanted.offset, 1, by, how, now_ms)
         };
         state.queues.touch(queue);
     }

@@ -10,7 +10,7 @@ use crate::sink::Origin;
 use polylogue_api::{
     Holder, QueueCounts, Reply, Settle, SettleError, SettleRequest, Settlement, Take, Taken, Unavailable,
 };
-use polylogue_lease::{Acquire, By, Delay, Done, LeaseError, LeaseId, Queue, Return};
+use polylogue_lease::{Acquire, By, Delay, Done, LeaseError, LeaseId, Refusal, Return};
 use polylogue_types::PartitionId;
 use std::sync::Arc;
 
@@ -22,11 +22,13 @@ fn settle_error(error: &LeaseError) -> SettleError {
 }
 
 /// Does one thing, and tells which record it goes into.
-fn settle_one(queue: &mut Queue, what: &Settlement, now_ms: u64) -> Result<Option<u64>, LeaseError> {
+fn settle_one(host: &mut QueueHost, what: &Settlement, now_ms: u64) -> Result<Option<u64>, LeaseError> {
+    let queue = &mut host.lease;
     let Settlement { first, count, by, how, .. } = *what;
     let by = match by {
         Holder::Lease(lease) => By::Lease(LeaseId(lease)),
-        Holder::Consumer(consumer) => By::Consumer(polylogue_lease::ConsumerId(consumer.0)),
+        Holder::Consumer(consumer, life) if life == host.life => By::Consumer(polylogue_lease::ConsumerId(consumer.0)),
+        Holder::Consumer(..) => return Err(LeaseError::Refused { offset: first.0, why: Refusal::Stale }),
     };
     let (first, count) = (first.0, u64::from(count));
     let Done { record, .. } = match how {
@@ -57,7 +59,7 @@ impl Inner {
             let mut state = shard.state.lock();
             let done = match state.queues.hosts.get_mut(&what.queue) {
                 None => Err(SettleError::UnknownQueue),
-                Some(host) => settle_one(&mut host.lease, what, now_ms).map_err(|e| settle_error(&e)).map(|record| {
+                Some(host) => settle_one(host, what, now_ms).map_err(|e| settle_error(&e)).map(|record| {
                     if let Some(record) = record.filter(|_| request.wait) {
                         host.wait_for(record, &pending, position);
                     }
@@ -121,18 +123,15 @@ impl Inner {
             Ok((mut handing, ready)) => {
                 let unread = handing.read_in_memory(&shard);
                 if !unread {
+                    handing.settle_read(&shard);
                     origin.reply(Reply::Take(Ok(Taken { deliveries: handing.take_ready(), ready })));
-                } else if let Some(inner) = self.this.upgrade() {
-                    let there = shard.clone();
-                    let job = Box::new(move || {
-                        handing.read_all(&inner, &there);
-                        handing.drop_stale(&there);
+                } else {
+                    self.read_and_pump(&shard, move |inner, shard| {
+                        handing.read_all(inner, shard);
+                        handing.drop_stale(shard);
+                        handing.settle_read(shard);
                         origin.reply(Reply::Take(Ok(Taken { deliveries: handing.take_ready(), ready })));
-                        inner.pump(&there);
                     });
-                    if let Err(job) = self.readers.submit(job) {
-                        job();
-                    }
                 }
             }
         }
