@@ -244,7 +244,8 @@ impl QueueHost {
     /// there.
     pub(crate) fn is_full(&self, next: Offset, bytes: usize) -> bool {
         let QueueSettings { length_max, bytes_max, .. } = self.settings;
-        if self.settings.overflow != polylogue_api::Overflow::Reject || (length_max.is_none() && bytes_max.is_none()) {
+        if self.settings.overflow == polylogue_api::Overflow::DropHead || (length_max.is_none() && bytes_max.is_none())
+        {
             return false;
         }
         let counts = self.lease.counts();
