@@ -10,6 +10,7 @@ use crate::publish::{Batch, UNANSWERED_BYTES_MAX};
 use crate::replies::Replies;
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
+use polylogue_amqp::codec::ShortStr;
 use polylogue_amqp::refusal::Refusal;
 use polylogue_amqp::request::{self as amqp, ChannelRef, ConsumerRef};
 use polylogue_amqp::session::Session;
@@ -20,6 +21,9 @@ use polylogue_router::{Scratch, VhostId};
 use polylogue_types::{Chunk, Map, PartitionId};
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// The reason of `connection.blocked` (`rabbit_reader:format_blocked_by`).
+const LOW_ON_DISK: &str = "low on disk";
 
 /// A channel as the broker sees it.
 #[derive(Debug, Default)]
@@ -72,6 +76,8 @@ pub struct Connection {
     pub(crate) ends: Option<Ends>,
     /// What listings show of it, once it is in a virtual host.
     pub(crate) shown: Option<Entry>,
+    /// The session knows that publishers are to wait.
+    blocked: bool,
     /// What a session would be told, where there is none behind this connection.
     pub(crate) said: Option<VecDeque<Said>>,
 }
@@ -114,6 +120,7 @@ impl Connection {
             closed: false,
             ends: None,
             shown: None,
+            blocked: false,
             said: None,
         }
     }
@@ -129,6 +136,24 @@ impl Connection {
         self.now = now;
         self.event(amqp::Event::CloseConnection(Refusal::forced(why)));
         self.serve();
+    }
+
+    /// Publishers are to wait for room on the disk, or no longer.
+    pub fn on_alarm(&mut self, now: Now) {
+        self.now = now;
+        self.look_at_alarm();
+        self.serve();
+    }
+
+    /// Tells the session when it is to hold back what its client publishes.
+    pub(crate) fn look_at_alarm(&mut self) {
+        let alarm = self.directory.alarm();
+        if std::mem::replace(&mut self.blocked, alarm) != alarm {
+            self.event(match alarm {
+                true => amqp::Event::Blocked(ShortStr::from_static(LOW_ON_DISK)),
+                false => amqp::Event::Unblocked,
+            });
+        }
     }
 
     /// Takes whole frames from `input` and leaves the rest there.
@@ -283,7 +308,7 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::machine::AmqpMachine;
-    use crate::testing::Topics;
+    use crate::testing::{Topics, World};
     use polylogue_amqp::request::Credentials;
     use polylogue_amqp_model::Limits;
 
@@ -325,5 +350,91 @@ mod tests {
             connection.begin(1, amqp::Request::Authenticate(credentials));
             assert_eq!(connection.poll_request().is_some(), asked, "{user}, local: {is_local}");
         }
+    }
+
+    fn refused(connection: &mut Connection) -> Option<String> {
+        match connection.said.as_mut().expect("no session").pop_front() {
+            Some(Said::Reply(amqp::Reply::Refused(why))) => Some(why.reply_text().to_string()),
+            Some(Said::Reply(amqp::Reply::Done)) => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A connection whose user is known and whose virtual host is to be opened.
+    fn arriving(world: &World, id: u64, settings: AmqpSettings) -> Connection {
+        let at = std::net::SocketAddr::from(([127, 0, 0, 1], 5672));
+        let ends = Ends { peer: at, local: at };
+        let (directory, topics) = (world.directory.clone(), Arc::new(Topics));
+        let connection = Connection::new(Arc::new(settings), directory, topics, id, true, 1, Now::default());
+        let said = Some(VecDeque::new());
+        Connection { user: "guest".into(), said, ..connection.between(ends) }
+    }
+
+    fn open_vhost(world: &World, connection: &mut Connection) -> Option<String> {
+        let answer = crate::machine::AmqpAnswer::Vhost(world.vhost);
+        connection.resume(Waits::Vhost(1, "/".into()), Reply::Machine(Ok(Box::new(answer))));
+        refused(connection)
+    }
+
+    fn open_channel(connection: &mut Connection, number: u16) -> Option<String> {
+        connection.begin(1, amqp::Request::OpenChannel(ChannelRef { number, life: 1 }));
+        refused(connection)
+    }
+
+    #[test]
+    fn limits_of_virtual_hosts_users_and_the_node_hold_for_who_comes() {
+        use polylogue_amqp_model::{UserLimit, VhostLimit};
+        let mut world = World::new();
+        world.act(Command::SetVhostLimit("/".into(), VhostLimit::Connections, Some(2)));
+        let settings = AmqpSettings { channels_max: 4, ..AmqpSettings::default() };
+        let mut open = Vec::new();
+        for id in 0..2 {
+            let mut connection = arriving(&world, id, settings.clone());
+            assert_eq!(open_vhost(&world, &mut connection), None);
+            open.push(connection);
+        }
+        let mut third = arriving(&world, 3, settings.clone());
+        let why = "NOT_ALLOWED - access to vhost '/' refused for user 'guest': connection limit (2) is reached";
+        assert_eq!(open_vhost(&world, &mut third).as_deref(), Some(why));
+        world.act(Command::SetVhostLimit("/".into(), VhostLimit::Connections, Some(-1)));
+        world.act(Command::SetUserLimit("guest".into(), UserLimit::Connections, Some(2)));
+        let why = "NOT_ALLOWED - Connection refused for user 'guest': user connection limit (2) is reached";
+        assert_eq!(open_vhost(&world, &mut third).as_deref(), Some(why));
+        drop(open.pop());
+        assert_eq!(open_vhost(&world, &mut third), None, "one has gone");
+        world.act(Command::SetUserLimit("guest".into(), UserLimit::Channels, Some(2)));
+        assert_eq!((open_channel(&mut third, 1), open_channel(&mut open[0], 1)), (None, None));
+        let why =
+            "NOT_ALLOWED - number of channels opened for user 'guest' has reached the maximum allowed user limit of 2";
+        assert_eq!(open_channel(&mut third, 2).as_deref(), Some(why));
+        world.act(Command::SetUserLimit("guest".into(), UserLimit::Channels, None));
+        assert_eq!((open_channel(&mut third, 2), open_channel(&mut third, 3)), (None, None));
+        let why =
+            "NOT_ALLOWED - number of channels opened on node 'polylogue@1' has reached the maximum allowed limit of 4";
+        assert_eq!(open_channel(&mut third, 4).as_deref(), Some(why));
+        third.begin(1, amqp::Request::CloseChannel(ChannelRef { number: 3, life: 1 }));
+        assert_eq!((refused(&mut third), open_channel(&mut third, 4)), (None, None));
+    }
+
+    #[test]
+    fn who_is_connected_and_who_comes_hears_that_the_disk_is_short_of_room_once() {
+        let world = World::new();
+        let mut connection = arriving(&world, 1, AmqpSettings::default());
+        assert_eq!(open_vhost(&world, &mut connection), None);
+        let events = |connection: &mut Connection| {
+            let said = connection.said.as_mut().expect("no session").drain(..);
+            said.map(|said| format!("{said:?}")).collect::<Vec<_>>()
+        };
+        assert!(world.directory.set_alarm(true) && !world.directory.set_alarm(true));
+        connection.on_alarm(Now::default());
+        connection.on_alarm(Now::default());
+        let said = events(&mut connection);
+        assert!(said.len() == 1 && said[0].contains("Blocked"), "{said:?}");
+        let mut late = arriving(&world, 2, AmqpSettings::default());
+        assert_eq!(open_vhost(&world, &mut late), None);
+        assert_eq!(events(&mut late).len(), 1);
+        world.directory.set_alarm(false);
+        connection.on_alarm(Now::default());
+        assert_eq!(events(&mut connection), ["Event(Unblocked)"]);
     }
 }

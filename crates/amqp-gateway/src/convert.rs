@@ -77,7 +77,11 @@ pub(crate) fn topic_config(queue: &Queue, settings: &QueueSettings) -> TopicConf
         retry: settings.delayed_retry.map(|retry| Backoff::Linear { step_ms: retry.min_ms, max_ms: retry.max_ms }),
         length_max: settings.max_length,
         bytes_max: settings.max_length_bytes,
-        overflow: if settings.overflow == ModelOverflow::DropHead { Overflow::DropHead } else { Overflow::Reject },
+        overflow: match settings.overflow {
+            ModelOverflow::DropHead => Overflow::DropHead,
+            ModelOverflow::RejectPublish => Overflow::Reject,
+            ModelOverflow::RejectPublishDeadLetter => Overflow::RejectDead,
+        },
         keeps_settled: settings.retention_ms.is_some(),
         ..Engine::default()
     };

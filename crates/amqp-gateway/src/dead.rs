@@ -649,13 +649,13 @@ mod tests {
         let basic = BasicProperties { headers, ..BasicProperties::default() };
         let bytes = store(b"", b"work", &basic.encode(), None, &body("x"));
         let (_, messages) = published(&mut letters, vec![dead(work, 0, DeadReason::Rejected, bytes)]);
-        assert_eq!((queues(&messages[0]), messages[0].deliver_at), (vec![work], Some(NOW.wall_ms + 5_000)));
+        assert_eq!((queues(&messages[0]), messages[0].queues[0].deliver_at), (vec![work], Some(NOW.wall_ms + 5_000)));
         let stored = open(&messages[0].bytes).expect("a message");
         let headers = Properties::new(stored.properties).expect("properties").headers().expect("headers");
         assert_eq!(headers.get("x-delay"), Some(Value::I64(-5_000)), "as RabbitMQ shows it");
         let again = dead(work, 1, DeadReason::Rejected, messages[0].bytes.clone());
         let (_, messages) = published(&mut letters, vec![again]);
-        assert_eq!((queues(&messages[0]), messages[0].deliver_at), (vec![work], None));
+        assert_eq!((queues(&messages[0]), messages[0].queues[0].deliver_at), (vec![work], None));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use polylogue_amqp_model::{OwnerId, Queue, QueueSettings, World};
 use polylogue_api::{Catalog, Now};
 use polylogue_router::{QueueId, SharedRouter};
 use polylogue_types::{Map, PartitionId};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
@@ -73,6 +73,8 @@ pub struct Directory {
     rights: AtomicU64,
     clients: Arc<Clients>,
     idle: Mutex<News>,
+    /// Publishers are to wait for room on the disk.
+    alarm: AtomicBool,
 }
 
 /// What [`crate::IdleQueues`] has not heard yet.
@@ -95,7 +97,19 @@ impl Directory {
             rights: AtomicU64::new(0),
             clients: Arc::default(),
             idle: Mutex::default(),
+            alarm: AtomicBool::new(false),
         }
+    }
+
+    /// Publishers are to wait for room on the disk, or no longer; each connection is told by [`crate::Connection::on_alarm`]. Whether that
+    /// is news.
+    pub fn set_alarm(&self, on: bool) -> bool {
+        self.alarm.swap(on, Ordering::AcqRel) != on
+    }
+
+    /// Whether publishers are to wait.
+    pub(crate) fn alarm(&self) -> bool {
+        self.alarm.load(Ordering::Acquire)
     }
 
     /// Who is woken when [`crate::IdleQueues`] has something to look at.
@@ -138,6 +152,12 @@ impl Directory {
     #[must_use]
     pub fn clients(&self) -> Vec<Arc<Presence>> {
         self.clients.all()
+    }
+
+    /// How many are connected, and their channels.
+    #[must_use]
+    pub fn client_counts(&self) -> (u64, u64) {
+        self.clients.count()
     }
 
     /// Who has a queue alone, if anybody does and is shown.

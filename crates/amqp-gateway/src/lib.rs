@@ -17,7 +17,7 @@
 //!
 //! What dies in a queue is moved by [`DeadLetters`], of which there is one for the broker.
 //!
-//! **Not there yet**, refused with 540 or as said: streams, delayed exchanges beyond a delivery time set at publish.
+//! **Not there yet**, refused with 540 or as said: streams.
 
 mod acks;
 mod connection;

@@ -5,7 +5,7 @@ use crate::convert::{arguments, name, refusal, topic_config, unavailable, unsett
 use crate::deliver::{Consumer, WINDOW_MESSAGES, delivery_of};
 use crate::directory::{QueueEntry, topic_of};
 use crate::machine::{AmqpAnswer, AmqpAsk, FIRST_USER};
-use crate::presence::{Entry, SHOWN_ARGUMENTS_BYTES_MAX, ShownConsumer};
+use crate::presence::{Entry, Full, Newcomer, SHOWN_ARGUMENTS_BYTES_MAX, ShownConsumer};
 use crate::replies::address_of;
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -97,11 +97,7 @@ impl Connection {
             }
             amqp::Request::CloseReplies(channel, _) => return self.close_replies(channel),
             amqp::Request::OpenReplies(channel, consumer) => return self.open_replies(token, channel, consumer),
-            amqp::Request::OpenChannel(channel) => {
-                self.channels.insert(channel, Channel::default());
-                self.show(|shown| shown.opened(channel));
-                Ok(Some(amqp::Reply::Done))
-            }
+            amqp::Request::OpenChannel(channel) => self.open_channel(channel).map(|()| Some(amqp::Reply::Done)),
             amqp::Request::CloseChannel(channel) => {
                 self.close_channel(channel);
                 Ok(Some(amqp::Reply::Done))
@@ -219,12 +215,34 @@ impl Connection {
         Ok(None)
     }
 
-    /// The connection is in a virtual host: listings show it from now on.
-    fn appear(&mut self) {
-        let Some(ends) = self.ends else { return };
-        let says = self.session.take_client_properties();
-        let (books, user) = (self.directory.books(), self.user.clone());
-        self.shown = Some(Entry::new(books, self.id, ends, user, self.vhost, says, self.now.wall_ms));
+    /// The connection is in a virtual host, if that and the user may have one more: listings show it from now on.
+    fn appear(&mut self) -> Result<(), Refusal> {
+        let Some(ends) = self.ends else { return Ok(()) };
+        let who = Newcomer {
+            id: self.id,
+            ends,
+            user: self.user.clone(),
+            vhost: self.vhost,
+            client_properties: self.session.take_client_properties(),
+            since_ms: self.now.wall_ms,
+        };
+        let world = self.directory.world();
+        let check = |in_vhost, of_user| world.check_connections(&self.user, self.vhost, in_vhost, of_user);
+        self.shown = Some(Entry::new(self.directory.books(), who, check).map_err(refusal)?);
+        Ok(())
+    }
+
+    fn open_channel(&mut self, channel: ChannelRef) -> Result<(), Refusal> {
+        if let Some(shown) = &self.shown {
+            let user_max = self.directory.world().user(&self.user).and_then(|user| user.channels_max);
+            let opened = shown.opened(channel, user_max, self.settings.channels_max);
+            opened.map_err(|full| match full {
+                Full::User(max) => Refusal::too_many_channels_of_user(&self.user, max),
+                Full::Node(max) => Refusal::too_many_channels_of_node(self.catalog.cluster().node.0, max),
+            })?;
+        }
+        self.channels.insert(channel, Channel::default());
+        Ok(())
     }
 
     /// Changes what listings show of it.
@@ -407,8 +425,11 @@ impl Connection {
             (Waits::Login(token), _) => self.reply(token, amqp::Reply::Refused(Refusal::login_refused("PLAIN"))),
             (Waits::Vhost(token, vhost), AmqpAnswer::Vhost(id)) => {
                 (self.vhost, self.vhost_name) = (id, vhost);
-                self.appear();
+                if let Err(why) = self.appear() {
+                    return self.reply(token, amqp::Reply::Refused(why));
+                }
                 self.reply(token, amqp::Reply::Done);
+                self.look_at_alarm();
             }
             (Waits::Nothing, _) => {}
             (waits, AmqpAnswer::Refused(why)) => self.refuse(waits, refusal(why)),

@@ -1,7 +1,7 @@
 //! Who is connected: what listings show of connections, their channels and consumers.
 //!
 //! Soft state. An entry is there from the moment a client is in a virtual host until its connection is dropped. It changes with
-//! channels and consumers, never with a message.
+//! channels and consumers, never with a message. The limits of virtual hosts and users are held against what is put down here.
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -13,6 +13,7 @@ use polylogue_types::{Map, TimestampMs};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What is kept of a consumer's arguments; longer ones are not shown. Bytes.
 pub(crate) const SHOWN_ARGUMENTS_BYTES_MAX: usize = 1 << 10;
@@ -92,21 +93,63 @@ impl Presence {
     }
 }
 
+/// Why there may be no more channels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Full {
+    /// The user has so many.
+    User(u64),
+    /// So many are open on all connections.
+    Node(u64),
+}
+
+/// What a user has open.
+#[derive(Debug, Default)]
+struct Tally {
+    connections: u64,
+    channels: Arc<AtomicU64>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    by_id: Map<u64, Arc<Presence>>,
+    users: Map<ByteString, Tally>,
+    vhosts: Map<VhostId, u64>,
+}
+
 /// All that are there.
 #[derive(Debug, Default)]
-pub(crate) struct Clients(RwLock<Map<u64, Arc<Presence>>>);
+pub(crate) struct Clients {
+    open: RwLock<Open>,
+    channels: AtomicU64,
+}
 
 impl Clients {
     pub(crate) fn one(&self, id: u64) -> Option<Arc<Presence>> {
-        self.0.read().get(&id).cloned()
+        self.open.read().by_id.get(&id).cloned()
     }
 
     /// In the order in which they came.
     pub(crate) fn all(&self) -> Vec<Arc<Presence>> {
-        let mut all: Vec<_> = self.0.read().values().cloned().collect();
+        let mut all: Vec<_> = self.open.read().by_id.values().cloned().collect();
         all.sort_unstable_by_key(|presence| presence.id);
         all
     }
+
+    /// Connections, and their channels.
+    pub(crate) fn count(&self) -> (u64, u64) {
+        (self.open.read().by_id.len() as u64, self.channels.load(Ordering::Relaxed))
+    }
+}
+
+/// Who comes.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    pub(crate) id: u64,
+    pub(crate) ends: Ends,
+    pub(crate) user: ByteString,
+    pub(crate) vhost: VhostId,
+    pub(crate) client_properties: Table,
+    pub(crate) since_ms: TimestampMs,
 }
 
 /// An entry, which goes with the connection.
@@ -114,30 +157,60 @@ impl Clients {
 pub(crate) struct Entry {
     presence: Arc<Presence>,
     of: Arc<Clients>,
+    /// Channels of all connections of the user.
+    of_user: Arc<AtomicU64>,
+}
+
+/// Counts one more, unless there are enough.
+fn up_to(count: &AtomicU64, max: u64) -> bool {
+    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < max).then_some(n + 1)).is_ok()
 }
 
 impl Entry {
-    pub(crate) fn new(
+    /// Puts down who comes, if `check` agrees with how many there are in the virtual host and of the user already.
+    pub(crate) fn new<E>(
         of: Arc<Clients>,
-        id: u64,
-        ends: Ends,
-        user: ByteString,
-        vhost: VhostId,
-        client_properties: Table,
-        since_ms: TimestampMs,
-    ) -> Entry {
+        who: Newcomer,
+        check: impl FnOnce(u64, u64) -> Result<(), E>,
+    ) -> Result<Entry, E> {
+        let Newcomer { id, ends, user, vhost, client_properties, since_ms } = who;
+        let mut open = of.open.write();
+        let in_vhost = open.vhosts.get(&vhost).copied().unwrap_or(0);
+        check(in_vhost, open.users.get(&user).map_or(0, |tally| tally.connections))?;
+        *open.vhosts.entry(vhost).or_default() += 1;
+        let tally = open.users.entry(user.clone()).or_default();
+        tally.connections += 1;
+        let of_user = tally.channels.clone();
         let channels = Mutex::default();
         let presence = Arc::new(Presence { id, ends, user, vhost, client_properties, since_ms, channels });
-        of.0.write().insert(id, presence.clone());
-        Entry { presence, of }
+        open.by_id.insert(id, presence.clone());
+        drop(open);
+        Ok(Entry { presence, of, of_user })
     }
 
-    pub(crate) fn opened(&self, channel: ChannelRef) {
+    /// One more channel, if user and node may have it.
+    pub(crate) fn opened(&self, channel: ChannelRef, user_max: Option<u64>, node_max: u64) -> Result<(), Full> {
+        let user_max = user_max.unwrap_or(u64::MAX);
+        if !up_to(&self.of_user, user_max) {
+            return Err(Full::User(user_max));
+        }
+        if !up_to(&self.of.channels, node_max) {
+            self.of_user.fetch_sub(1, Ordering::Relaxed);
+            return Err(Full::Node(node_max));
+        }
         self.presence.channels.lock().insert(channel.number, ShownChannel::default());
+        Ok(())
     }
 
     pub(crate) fn closed(&self, channel: ChannelRef) {
-        self.presence.channels.lock().remove(&channel.number);
+        if self.presence.channels.lock().remove(&channel.number).is_some() {
+            self.fewer_channels(1);
+        }
+    }
+
+    fn fewer_channels(&self, count: u64) {
+        self.of_user.fetch_sub(count, Ordering::Relaxed);
+        self.of.channels.fetch_sub(count, Ordering::Relaxed);
     }
 
     pub(crate) fn prefetch(&self, channel: ChannelRef, count: u16) {
@@ -161,6 +234,64 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.of.0.write().remove(&self.presence.id);
+        self.fewer_channels(self.presence.channel_count() as u64);
+        let Presence { id, user, vhost, .. } = &*self.presence;
+        let mut open = self.of.open.write();
+        open.by_id.remove(id);
+        if let Some(tally) = open.users.get_mut(user) {
+            tally.connections -= 1;
+            if tally.connections == 0 {
+                open.users.remove(user);
+            }
+        }
+        if let Some(count) = open.vhosts.get_mut(vhost) {
+            *count -= 1;
+            if *count == 0 {
+                open.vhosts.remove(vhost);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn come(clients: &Arc<Clients>, id: u64, user: &'static str, vhost: u32) -> Result<Entry, (u64, u64)> {
+        let at = SocketAddr::from(([127, 0, 0, 1], 1));
+        let who = Newcomer {
+            id,
+            ends: Ends { peer: at, local: at },
+            user: user.into(),
+            vhost: VhostId(vhost),
+            client_properties: Table::EMPTY,
+            since_ms: 0,
+        };
+        let enough = |in_vhost, of_user| if in_vhost + of_user < 3 { Ok(()) } else { Err((in_vhost, of_user)) };
+        Entry::new(clients.clone(), who, enough)
+    }
+
+    #[test]
+    fn connections_and_channels_are_counted_while_they_are_there() {
+        let clients: Arc<Clients> = Arc::default();
+        let one = come(&clients, 1, "a", 1).expect("the first one");
+        let two = come(&clients, 2, "a", 2).expect("another one of the user");
+        assert_eq!(come(&clients, 3, "a", 1).unwrap_err(), (1, 2));
+        let other = come(&clients, 4, "b", 1).expect("another user");
+        let channel = |number| ChannelRef { number, life: 1 };
+        assert_eq!(one.opened(channel(1), Some(2), 3), Ok(()));
+        assert_eq!(two.opened(channel(1), Some(2), 3), Ok(()));
+        assert_eq!(two.opened(channel(2), Some(2), 3), Err(Full::User(2)), "on both connections together");
+        assert_eq!(other.opened(channel(1), None, 3), Ok(()));
+        assert_eq!(other.opened(channel(2), None, 3), Err(Full::Node(3)));
+        assert_eq!(clients.count(), (3, 3));
+        one.closed(channel(1));
+        one.closed(channel(1));
+        assert_eq!(two.opened(channel(2), Some(2), 3), Ok(()), "there is room again");
+        drop((one, two));
+        assert_eq!(clients.count(), (1, 1));
+        drop(other);
+        let open = clients.open.read();
+        assert_eq!((open.users.len(), open.vhosts.len()), (0, 0), "who is gone is forgotten");
     }
 }

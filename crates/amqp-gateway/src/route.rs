@@ -31,8 +31,8 @@ pub(crate) struct Sent<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Reached {
     pub(crate) queues: Vec<Target>,
-    /// Somebody keeps it until then.
-    pub(crate) deliver_at: Option<TimestampMs>,
+    /// Some of them keep it for a while.
+    pub(crate) is_delayed: bool,
     pub(crate) is_routed: bool,
 }
 
@@ -40,7 +40,7 @@ impl Reached {
     /// The properties with which a delayed message is delivered, where they are others: a delay that was kept to is negative in its
     /// header, as RabbitMQ's delayed exchange has it. The next one that the message comes to, as a dead one, keeps it no more.
     pub(crate) fn properties(&self, properties: &Properties) -> Option<Properties> {
-        self.deliver_at.and_then(|_| turned(properties))
+        if self.is_delayed { turned(properties) } else { None }
     }
 
     /// The message on its way to these queues.
@@ -53,7 +53,6 @@ impl Reached {
             bytes,
             timestamp: now_ms,
             key_hash: None,
-            deliver_at: self.deliver_at,
         }
     }
 }
@@ -93,19 +92,23 @@ pub(crate) fn reach(
     let found = |id: QueueId| directory.queue(id).filter(|entry| wanted(entry))?.target(catalog, sent);
     queues.extend(outcome.queues.iter().filter_map(|routed| found(routed.queue)));
     let delays: Vec<_> = outcome.delayed.to_vec();
-    let mut deliver_at = None;
+    let is_delayed = !delays.is_empty();
     for delayed in delays {
         // Where it goes once its time has come is settled now; it waits in the queues.
         let Some(entry) = routes.entry_by_id(delayed.exchange) else { continue };
         let outcome = routes.route(entry, Message { released: true, ..message }, scratch);
-        deliver_at = Some(sent.now_ms.saturating_add_unsigned(delayed.delay_ms));
+        let deliver_at = sent.now_ms.saturating_add_unsigned(delayed.delay_ms);
+        // Its time to live begins when it gets there.
+        let then = Sent { now_ms: deliver_at, ..*sent };
+        let found = |id: QueueId| directory.queue(id).filter(|entry| wanted(entry))?.target(catalog, &then);
         for target in outcome.queues.iter().filter_map(|routed| found(routed.queue)) {
+            let target = Target { deliver_at: Some(deliver_at), ..target };
             if queues.iter().all(|other: &Target| other.queue != target.queue) {
                 queues.push(target);
             }
         }
     }
-    Reached { is_routed: is_routed && !queues.is_empty(), queues, deliver_at }
+    Reached { is_routed: is_routed && !queues.is_empty(), queues, is_delayed }
 }
 
 impl QueueEntry {
@@ -119,6 +122,80 @@ impl QueueEntry {
             _ => self.settings.max_priority.map(|max| priority.min(max)),
         };
         let expires_at = lives_ms.map(|ms| sent.now_ms.saturating_add_unsigned(ms));
-        Some(Target { queue: partition, priority: priority.filter(|p| *p > 0), expires_at })
+        Some(Target { queue: partition, priority: priority.filter(|p| *p > 0), expires_at, deliver_at: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Topics, World};
+    use polylogue_amqp::codec::{TableBuilder, Value};
+    use polylogue_amqp_model::{Bind, Command, DeclareExchange, To, arguments_of_json};
+    use serde_json::json;
+
+    const NOW_MS: TimestampMs = 1_000_000;
+
+    fn declare(world: &mut World, name: &str, kind: &str, arguments: &serde_json::Value) {
+        let declare = DeclareExchange {
+            vhost: world.vhost,
+            name: name.into(),
+            kind: kind.into(),
+            arguments: arguments_of_json(arguments.as_object().expect("an object")).expect("arguments"),
+            ..DeclareExchange::default()
+        };
+        world.act(Command::DeclareExchange(declare));
+    }
+
+    fn bind(world: &mut World, source: &str, to: To) {
+        let bind = Bind { vhost: world.vhost, source: source.into(), to, key: "k".into(), arguments: Vec::new() };
+        world.act(Command::Bind(bind));
+    }
+
+    fn properties(delay: Value<'_>) -> Properties {
+        let headers = TableBuilder::new().with_text("a", "1").with("x-delay", delay).with_text("z", "2").build();
+        Properties::from(&BasicProperties { headers: Some(headers), ..BasicProperties::default() })
+    }
+
+    fn routed(world: &World, exchange: &str, properties: &Properties) -> Reached {
+        let routes = world.directory.router().load();
+        let entry = routes.entry(world.vhost, exchange.as_bytes()).expect("an exchange");
+        let view = View::new(properties);
+        let sent = Sent { keys: &[b"k"], view: &view, random: 1, expiration_ms: None, priority: None, now_ms: NOW_MS };
+        reach(&world.directory, &Topics, &routes, entry, &sent, &|_| true, &mut Scratch::default())
+    }
+
+    #[test]
+    fn a_delayed_message_waits_in_its_queues_and_its_header_is_negative_afterwards() {
+        let mut world = World::new();
+        let late = world.queue("late", json!({"x-message-ttl": 50}));
+        let at_once = world.queue("at once", json!({}));
+        declare(&mut world, "d", "x-delayed-message", &json!({"x-delayed-type": "direct"}));
+        bind(&mut world, "d", To::Queue("late".into()));
+        declare(&mut world, "both", "fanout", &json!({}));
+        bind(&mut world, "both", To::Queue("at once".into()));
+        bind(&mut world, "both", To::Exchange("d".into()));
+        let asked = properties(Value::I32(5_000));
+        let reached = routed(&world, "both", &asked);
+        assert!(reached.is_delayed && reached.is_routed);
+        let mut times: Vec<_> = reached.queues.iter().map(|t| (t.queue, t.deliver_at, t.expires_at)).collect();
+        times.sort_unstable();
+        let then = NOW_MS + 5_000;
+        let mut expected = [(late, Some(then), Some(then + 50)), (at_once, None, None)];
+        expected.sort_unstable();
+        assert_eq!(times, expected, "each queue for itself; its time to live begins when it is there");
+
+        let delays = [(Value::I32(5_000), Value::I32(-5_000)), (Value::I64(5_000), Value::I64(-5_000))];
+        for (delay, negative) in delays.into_iter().chain([(Value::F64(5_000.5), Value::F64(-5_000.5))]) {
+            let asked = properties(delay);
+            let after = routed(&world, "d", &asked).properties(&asked).expect("others");
+            let basic = BasicProperties::decode(after.raw()).expect("properties");
+            let headers = basic.headers.expect("headers");
+            let fields: Vec<_> = headers.fields().map(|field| (field.name, field.value)).collect();
+            let expected = [(&b"a"[..], Value::LongStr(b"1")), (b"x-delay", negative), (b"z", Value::LongStr(b"2"))];
+            assert_eq!(fields, expected);
+            let again = routed(&world, "d", &after);
+            assert!(!again.is_delayed && again.queues[0].deliver_at.is_none(), "it is not kept again");
+        }
     }
 }

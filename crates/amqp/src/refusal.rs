@@ -345,6 +345,23 @@ impl Refusal {
         Refusal::new(Code::NotAllowed, text)
     }
 
+    /// More channels than the user may have, on all connections together.
+    #[must_use]
+    pub fn too_many_channels_of_user(user: &str, max: u64) -> Refusal {
+        let text =
+            format!("number of channels opened for user '{user}' has reached the maximum allowed user limit of {max}");
+        Refusal::new(Code::NotAllowed, text)
+    }
+
+    /// More channels than all connections of a node may have together.
+    #[must_use]
+    pub fn too_many_channels_of_node(node: u64, max: u64) -> Refusal {
+        let text = format!(
+            "number of channels opened on node 'polylogue@{node}' has reached the maximum allowed limit of {max}"
+        );
+        Refusal::new(Code::NotAllowed, text)
+    }
+
     /// A new secret that is not taken.
     #[must_use]
     pub fn secret_refused() -> Refusal {

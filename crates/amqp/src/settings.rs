@@ -43,6 +43,8 @@ pub struct AmqpSettings {
     pub mechanisms: Vec<Mechanism>,
     /// The most channels of a connection (`channel_max`); 0 for as many as there are numbers.
     pub channel_max: u16,
+    /// The most channels of all connections together (`channel_max_per_node`, which RabbitMQ leaves open).
+    pub channels_max: u64,
     /// The largest frame, all of it (`frame_max`). Bytes.
     pub frame_bytes_max: u32,
     /// The smallest `frame_max` that a client may ask for. RabbitMQ 4.1 and later want 8192, which shut clients out. Bytes.
@@ -92,6 +94,7 @@ impl Default for AmqpSettings {
             cluster_name: "polylogue".into(),
             mechanisms: vec![Mechanism::Plain, Mechanism::AmqPlain],
             channel_max: 2047,
+            channels_max: 200_000,
             frame_bytes_max: 131_072,
             frame_bytes_max_min: 4096,
             initial_frame_bytes_max: 8192,

@@ -30,6 +30,8 @@ pub enum Overflow {
     DropHead,
     /// They are refused.
     Reject,
+    /// They are refused, and told to whoever moves dead messages ([`DeadMessage::refused`]).
+    RejectDead,
 }
 
 /// What makes a partition a queue. The mode, the order of keys and whether entries are kept whole never change.
@@ -68,6 +70,8 @@ pub struct Target {
     pub priority: Option<u8>,
     /// Nobody wants it from then on. Wall time.
     pub expires_at: Option<TimestampMs>,
+    /// Nobody gets it before. Wall time.
+    pub deliver_at: Option<TimestampMs>,
 }
 
 /// A message for any number of queues. Its bytes are stored once for each shard that has one of them.
@@ -85,8 +89,6 @@ pub struct PublishMessage {
     pub timestamp: TimestampMs,
     /// The hash that orders and spreads it.
     pub key_hash: Option<u32>,
-    /// Nobody gets it before. Wall time.
-    pub deliver_at: Option<TimestampMs>,
 }
 
 /// See [`crate::Request::Publish`].
@@ -103,7 +105,7 @@ pub struct PublishRequest {
 pub enum PublishError {
     /// A queue of it is gone. It is in all the others.
     UnknownQueue,
-    /// A queue of it is full and refuses ([`Overflow::Reject`]).
+    /// A queue of it is full and refuses ([`Overflow::Reject`], [`Overflow::RejectDead`]).
     QueueFull,
     /// See [`crate::Unavailable`]; it may be there after `Unknown`.
     Unavailable(crate::Unavailable),
@@ -315,12 +317,29 @@ pub struct QueueCounts {
 pub struct DeadMessage {
     /// The queue where it died.
     pub queue: PartitionId,
-    /// Its offset.
+    /// Its offset; see [`DeadMessage::refused`].
     pub offset: Offset,
     /// Why it is dead.
     pub reason: DeadReason,
     /// The entry as it is stored.
     pub bytes: Bytes,
+}
+
+/// No message has an offset from here on: they run to 2^63 - 1.
+const REFUSED_FROM: u64 = 1 << 63;
+
+impl DeadMessage {
+    /// What stands for the offset of the `nth` message that a queue refused: it never was there, and is told once.
+    #[must_use]
+    pub fn refused(nth: u64) -> Offset {
+        Offset(REFUSED_FROM | nth)
+    }
+
+    /// Whether a message of this offset was refused.
+    #[must_use]
+    pub fn was_refused(offset: Offset) -> bool {
+        offset.0 >= REFUSED_FROM
+    }
 }
 
 /// What became of a message of [`crate::Event::Dead`].

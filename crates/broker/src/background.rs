@@ -177,6 +177,7 @@ impl Broker {
         for thread in std::mem::take(&mut *inner.threads.lock()) {
             thread.join();
         }
+        inner.refuse_held();
         inner.readers.stop();
         for shard in inner.all_shards() {
             shard.log.shutdown();
@@ -272,15 +273,6 @@ impl Inner {
         machines.tell(dead, &context, &shard, &mut outbox);
         drop(machines);
         self.send(outbox);
-    }
-
-    /// Enters and leaves the disk-full state.
-    fn check_room(&self) {
-        let free = self.env.disk.free_bytes(&self.data.path).ok();
-        self.free_bytes.set(free);
-        // Not knowing is no reason to refuse: the journal meets a full disk by itself.
-        let full = free.is_some_and(|free| free < self.config.disk_reserve_bytes);
-        self.disk_full.store(full, Ordering::Relaxed);
     }
 
     /// A shard whose writer was lost (a full disk) gets a new one as soon as everything before is settled.

@@ -10,6 +10,7 @@ use crate::open::shard_of_class;
 use crate::pending::PendingAppend;
 use crate::queues::{Consumers, Directs, Mover};
 use crate::readers::Readers;
+use crate::room::{Alarm, HeldPublishes};
 use crate::shard::{AppendTerms, Parked, Shard, ShardState};
 use crate::sink::{Origin, ReplySink, SessionId};
 use crate::status::Gauges;
@@ -55,6 +56,8 @@ pub(crate) struct Inner {
     pub(crate) gauges: Gauges,
     pub(crate) next_session: AtomicU64,
     pub(crate) disk_full: AtomicBool,
+    pub(crate) alarm: Alarm,
+    pub(crate) held: HeldPublishes,
     pub(crate) free_bytes: FreeBytes,
     pub(crate) tunables: Tunables,
     pub(crate) stopping: AtomicBool,
@@ -187,12 +190,6 @@ impl Broker {
     pub fn with_machine<R>(&self, id: MachineId, look: impl FnOnce(&dyn std::any::Any) -> R) -> Option<R> {
         let mut machines = self.inner.machines.lock();
         machines.get_mut(id).map(|machine| look(machine.as_any()))
-    }
-
-    /// Whether payload is refused for want of room on the disk.
-    #[must_use]
-    pub fn is_disk_full(&self) -> bool {
-        self.inner.disk_full.load(Ordering::Relaxed)
     }
 }
 

@@ -23,6 +23,8 @@ pub struct BrokerConfig {
     pub checkpoint_bytes_max: u64,
     /// Free disk space under which payload is refused. Bytes.
     pub disk_reserve_bytes: u64,
+    /// Free disk space under which publishers to queues are told to wait; without effect below `disk_reserve_bytes`. Bytes.
+    pub disk_free_limit_bytes: u64,
     /// The longest that an acknowledged record of an `async` shard stays unflushed. Milliseconds.
     pub async_flush_ms_max: u64,
     /// The longest that a record nobody waits for stays unflushed. Milliseconds.
@@ -64,6 +66,7 @@ impl BrokerConfig {
             journal_direct: true,
             checkpoint_bytes_max: limits::CHECKPOINT_BYTES_MAX,
             disk_reserve_bytes: limits::DISK_RESERVE_BYTES,
+            disk_free_limit_bytes: limits::DISK_FREE_LIMIT_BYTES,
             async_flush_ms_max: limits::ASYNC_FLUSH_MS_MAX,
             lazy_flush_ms_max: limits::LAZY_FLUSH_MS_MAX,
             retention_check_ms: 300_000,

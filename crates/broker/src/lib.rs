@@ -33,6 +33,7 @@ mod queues;
 mod readers;
 mod reads;
 mod record;
+mod room;
 mod shard;
 mod sink;
 mod status;

@@ -91,6 +91,8 @@ impl Broker {
             gauges: Gauges::default(),
             next_session: AtomicU64::new(1),
             disk_full: AtomicBool::new(false),
+            alarm: Default::default(),
+            held: Default::default(),
             free_bytes: FreeBytes::default(),
             tunables: Tunables::new(&config),
             stopping: AtomicBool::new(false),

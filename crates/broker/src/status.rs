@@ -7,6 +7,7 @@ use polylogue_log::journal::Stats as JournalStats;
 use polylogue_log::store::StoreStats;
 use polylogue_types::{Offset, PartitionId, ShardId, Term};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One partition at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,6 +65,7 @@ pub struct Failure {
 pub(crate) struct Gauges {
     failures: Mutex<BTreeMap<&'static str, Failure>>,
     lost_segments: Mutex<Vec<String>>,
+    refused_dropped: AtomicU64,
 }
 
 impl Gauges {
@@ -72,6 +74,11 @@ impl Gauges {
         let failure = failures.entry(what).or_default();
         failure.count += 1;
         why.clone_into(&mut failure.last);
+    }
+
+    /// Messages that full queues refused go nowhere.
+    pub(crate) fn refused_dropped(&self, count: u64) {
+        self.refused_dropped.fetch_add(count, Ordering::Relaxed);
     }
 
     /// A shard was opened without segments that cannot be read.
@@ -126,6 +133,12 @@ impl Broker {
     #[must_use]
     pub fn lost_segments(&self) -> Vec<String> {
         self.inner.gauges.lost_segments.lock().clone()
+    }
+
+    /// Messages that full queues refused and that were to be dead-lettered, and were not: too many were on their way.
+    #[must_use]
+    pub fn refused_dropped(&self) -> u64 {
+        self.inner.gauges.refused_dropped.load(Ordering::Relaxed)
     }
 
     /// Background work that failed, by what it was.

@@ -21,13 +21,15 @@ use std::sync::{Arc, Weak};
 
 fn message(queues: &[PartitionId], text: &str) -> PublishMessage {
     PublishMessage {
-        queues: queues.iter().map(|queue| Target { queue: *queue, priority: None, expires_at: None }).collect(),
+        queues: queues
+            .iter()
+            .map(|queue| Target { queue: *queue, priority: None, expires_at: None, deliver_at: None })
+            .collect(),
         form: Form::AmqpMessage,
         flags: EntryFlags::NONE,
         bytes: Bytes::copy_from_slice(text.as_bytes()),
         timestamp: -1,
         key_hash: None,
-        deliver_at: None,
     }
 }
 

@@ -41,13 +41,12 @@ fn queue(node: &mut Node, name: &str, settings: QueueSettings, retention_ms: Opt
 /// Publishes texts; each with its own time.
 fn publish(node: &mut Node, queue: PartitionId, texts: &[(&str, i64, Option<u8>)]) {
     let message = |(text, timestamp, priority): &(&str, i64, Option<u8>)| PublishMessage {
-        queues: vec![Target { queue, priority: *priority, expires_at: None }],
+        queues: vec![Target { queue, priority: *priority, expires_at: None, deliver_at: None }],
         form: Form::AmqpMessage,
         flags: EntryFlags::NONE,
         bytes: Bytes::copy_from_slice(text.as_bytes()),
         timestamp: *timestamp,
         key_hash: None,
-        deliver_at: None,
     };
     let messages = texts.iter().map(message).collect();
     match node.ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed })) {

@@ -12,15 +12,18 @@ use polylogue_record::envelope::{EntryFlags, Form};
 use polylogue_replicate::Work;
 use polylogue_types::{Offset, PartitionId};
 
+fn target(queue: PartitionId) -> Target {
+    Target { queue, priority: None, expires_at: None, deliver_at: None }
+}
+
 fn message(queues: &[PartitionId], text: &str) -> PublishMessage {
     PublishMessage {
-        queues: queues.iter().map(|queue| Target { queue: *queue, priority: None, expires_at: None }).collect(),
+        queues: queues.iter().map(|queue| target(*queue)).collect(),
         form: Form::AmqpMessage,
         flags: EntryFlags::NONE,
         bytes: Bytes::copy_from_slice(text.as_bytes()),
         timestamp: -1,
         key_hash: None,
-        deliver_at: None,
     }
 }
 
@@ -220,6 +223,46 @@ fn a_full_queue_refuses_or_drops_as_it_was_told() {
     assert_eq!(texts(&node.delivered()), ["m0", "m1"]);
 }
 
+/// `reject-publish-dlx`: who publishes hears that it is refused, and it is dead all the same.
+#[test]
+fn what_a_full_queue_refuses_may_be_dead_and_never_was_there() {
+    let world = SimWorld::new(17);
+    let mut node = Node::open(&world, |_| {});
+    let full = Err(PublishError::QueueFull);
+    let settings = QueueSettings {
+        length_max: Some(1),
+        overflow: Overflow::RejectDead,
+        dead_letters: true,
+        ..QueueSettings::default()
+    };
+    let queue = node.queue("q", settings.clone());
+    let without = node.queue("without", QueueSettings { dead_letters: false, ..settings });
+    let both = ["a", "b"].map(|text| message(&[queue, without], text)).to_vec();
+    assert_eq!(node.publish(both), [Ok(()), full]);
+    assert_eq!(node.broker.refused_dropped(), 1, "nobody is there who moves them");
+    node.start(Request::MoveDead);
+    assert_eq!(node.publish(["c", "d"].map(|text| message(&[queue], text)).to_vec()), [full; 2]);
+    let letters = std::mem::take(&mut *node.client.dead.lock());
+    let said: Vec<_> = letters.iter().map(|d| (d.queue, d.reason, &d.bytes[..])).collect();
+    assert_eq!(said, [(queue, DeadReason::MaxLength, &b"c"[..]), (queue, DeadReason::MaxLength, b"d")]);
+    assert!(letters.iter().all(|letter| DeadMessage::was_refused(letter.offset)));
+    let offsets: Vec<_> = letters.iter().map(|letter| letter.offset.0).collect();
+    answer(&mut node, queue, &offsets, DeadFate::Later(1));
+    world.clock.advance_ms(10);
+    assert_eq!(told(&node), [], "nobody keeps them");
+    let counts = node.counts(queue);
+    assert_eq!((counts.ready, counts.dead), (1, 0));
+    // What is on its way has a bound, and room comes back with the answers.
+    let many = |n: usize| (0..n).map(|_| message(&[queue], "m")).collect::<Vec<_>>();
+    node.publish(many(10_000));
+    node.publish(many(3));
+    let letters = std::mem::take(&mut *node.client.dead.lock());
+    assert_eq!((letters.len(), node.broker.refused_dropped()), (10_000, 4));
+    answer(&mut node, queue, &[letters[0].offset.0], DeadFate::Moved);
+    node.publish(many(2));
+    assert_eq!((node.client.dead.lock().len(), node.broker.refused_dropped()), (1, 5));
+}
+
 #[test]
 fn credit_takes_and_purges() {
     let world = SimWorld::new(8);
@@ -247,7 +290,8 @@ fn messages_expire_and_wait_by_the_clock() {
     let now = node.broker.now().wall_ms;
     let mut short = message(&[queue], "short");
     short.queues[0].expires_at = Some(now + 100);
-    let later = PublishMessage { deliver_at: Some(now + 1_000), ..message(&[queue], "later") };
+    let mut later = message(&[queue], "later");
+    later.queues[0].deliver_at = Some(now + 1_000);
     node.publish(vec![short, later]);
     assert_eq!((node.counts(queue).ready, node.counts(queue).delayed), (1, 1));
     world.clock.advance_ms(200);
@@ -256,6 +300,26 @@ fn messages_expire_and_wait_by_the_clock() {
     node.attach(queue, ConsumerSpec::default()).unwrap();
     assert_eq!(node.delivered().len(), 0);
     world.clock.advance_ms(1_000);
+    assert_eq!(texts(&node.delivered()), ["later"]);
+}
+
+#[test]
+fn a_delay_goes_on_over_a_crash() {
+    let world = SimWorld::new(18);
+    let mut node = Node::open(&world, |_| {});
+    let queue = node.queue("q", QueueSettings::default());
+    let mut later = message(&[queue], "later");
+    later.queues[0].deliver_at = Some(node.broker.now().wall_ms + 10_000);
+    node.publish(vec![later, message(&[queue], "now")]);
+    drop(node);
+    world.crash();
+    let mut node = Node::open(&world, |_| {});
+    assert_eq!((node.counts(queue).ready, node.counts(queue).delayed), (1, 1));
+    node.attach(queue, ConsumerSpec::default()).unwrap();
+    assert_eq!(texts(&node.delivered()), ["now"]);
+    world.clock.advance_ms(9_000);
+    assert_eq!(texts(&node.delivered()), [""; 0]);
+    world.clock.advance_ms(1_100);
     assert_eq!(texts(&node.delivered()), ["later"]);
 }
 

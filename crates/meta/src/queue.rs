@@ -21,6 +21,7 @@ pub(crate) fn encode_queue(q: &QueueSettings, w: &mut BinWriter) {
     let overflow = match q.overflow {
         Overflow::DropHead => 0,
         Overflow::Reject => 1,
+        Overflow::RejectDead => 2,
     };
     let flags = [
         (q.key_order, KEY_ORDER),
@@ -49,6 +50,7 @@ pub(crate) fn decode_queue(r: &mut BinReader<'_>) -> Result<QueueSettings, BinEr
     let overflow = match r.u8("queue overflow")? {
         0 => Overflow::DropHead,
         1 => Overflow::Reject,
+        2 => Overflow::RejectDead,
         _ => return Err(BinError { field: "queue overflow" }),
     };
     let flags = r.u8("queue flags")?;

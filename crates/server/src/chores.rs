@@ -1,10 +1,14 @@
 //! What the broker does for its queues by itself, whoever is connected.
 
 use crate::handle::{BrokerHandle, ReplySink};
+use crate::net::Shared;
 use crate::net::mailbox::{Mail, Mailbox};
 use polylogue_amqp_gateway::{DeadCounts, DeadLetters, Directory, IdleQueues};
 use polylogue_api::{Event, Now, Reply, Request, Token};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -113,6 +117,24 @@ impl Wake for Knock {
     }
 }
 
+/// Who is connected, when somebody asks.
+#[derive(Debug)]
+struct Census(Arc<Directory>);
+
+impl Collector for Census {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let (connections, channels) = self.0.client_counts();
+        for (name, help, count) in [
+            ("amqp_connections", "Connections of AMQP clients in a virtual host", connections),
+            ("amqp_channels", "Channels of AMQP clients", channels),
+        ] {
+            let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        Ok(())
+    }
+}
+
 /// Starts all chores of AMQP's queues. They end with the runtime.
 pub(crate) fn start(
     runtime: &tokio::runtime::Handle,
@@ -122,11 +144,33 @@ pub(crate) fn start(
 ) {
     let dead = Moving(DeadLetters::new(directory.clone(), broker.catalog()), DeadMetrics::register(registry));
     runtime.spawn(run(broker.clone(), dead, Arc::default()));
+    registry.register_collector(Box::new(Census(directory.clone())));
     let knock: Arc<Knock> = Arc::default();
     directory.wake_for_idle_queues(Waker::from(knock.clone()));
     // What it has not heard yet.
     knock.0.notify_one();
     runtime.spawn(run(broker.clone(), IdleQueues::new(directory.clone(), broker.catalog()), knock));
+}
+
+/// Tells all connections when the disk is short of room, and when it is no longer. Ends with the runtime.
+pub(crate) fn watch_alarm(
+    runtime: &tokio::runtime::Handle,
+    broker: Arc<dyn BrokerHandle>,
+    directory: Arc<Directory>,
+    net: Arc<Shared>,
+) {
+    let knock: Arc<Knock> = Arc::default();
+    broker.wake_for_alarm(Waker::from(knock.clone()));
+    // What it has not heard yet.
+    knock.0.notify_one();
+    runtime.spawn(async move {
+        loop {
+            knock.0.notified().await;
+            if directory.set_alarm(broker.is_disk_alarm()) {
+                net.connections.alarm();
+            }
+        }
+    });
 }
 
 /// Between a chore and the broker. Never ends.
@@ -157,7 +201,7 @@ async fn run(broker: Arc<dyn BrokerHandle>, mut chore: impl Chore, knock: Arc<Kn
                 Mail::Reply(token, reply) => chore.on_reply(token, reply, broker.now()),
                 Mail::Event(event) => chore.on_event(event, broker.now()),
                 // Of connections only.
-                Mail::Permit(_) | Mail::End(_) | Mail::Fetched | Mail::Stop => {}
+                Mail::Permit(_) | Mail::End(_) | Mail::Fetched | Mail::Alarm | Mail::Stop => {}
             }
         }
     }

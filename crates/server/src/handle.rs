@@ -11,6 +11,7 @@ use polylogue_api::{Catalog, Now, Request, Token};
 use polylogue_types::PartitionId;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::task::Waker;
 
 /// A broker that can be asked.
 pub trait BrokerHandle: Send + Sync + Debug {
@@ -38,6 +39,12 @@ pub trait BrokerHandle: Send + Sync + Debug {
 
     /// What the broker says of itself.
     fn status(&self) -> BrokerStatus;
+
+    /// Whether publishers to queues are to wait for room on the disk.
+    fn is_disk_alarm(&self) -> bool;
+
+    /// Who is woken when [`BrokerHandle::is_disk_alarm`] says something else than before; one at a time.
+    fn wake_for_alarm(&self, waker: Waker);
 }
 
 /// A broker's state in numbers, for people and for metrics.
@@ -45,6 +52,10 @@ pub trait BrokerHandle: Send + Sync + Debug {
 pub struct BrokerStatus {
     /// Why messages are refused, if they are.
     pub refuses_writes: Option<String>,
+    /// Why publishers to queues are to wait, if they are.
+    pub disk_alarm: Option<String>,
+    /// Free bytes of the data directory's file system, where that is known.
+    pub disk_free_bytes: Option<u64>,
     /// Numbers with their names and meanings.
     pub figures: Vec<Figure>,
 }

@@ -221,6 +221,7 @@ fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<(Br
         journal_direct: log.journal_direct,
         checkpoint_bytes_max: log.checkpoint_bytes_max,
         disk_reserve_bytes: log.disk_reserve_bytes,
+        disk_free_limit_bytes: log.disk_free_limit_bytes,
         async_flush_ms_max: log.async_flush_ms_max,
         lazy_flush_ms_max: log.lazy_flush_ms_max,
         retention_check_ms: config.kafka.log.retention_check_ms,
@@ -305,6 +306,7 @@ fn serve(
         metrics: front.metrics.clone(),
         connections: Connections::default(),
     });
+    chores::watch_alarm(runtime.handle(), broker.clone(), directory.clone(), net.clone());
     let kafka = Arc::new(KafkaShared::new(live.clone(), broker.clone(), directory.clone()));
     let app = Arc::new(App {
         broker,

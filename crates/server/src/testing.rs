@@ -7,6 +7,7 @@ use polylogue_env::Env;
 use polylogue_types::{NodeId, PartitionId, TopicId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Waker;
 
 /// A request that waits for the test to answer it.
 pub(crate) struct Asked {
@@ -140,6 +141,12 @@ impl BrokerHandle for FakeBroker {
     fn status(&self) -> BrokerStatus {
         self.status.lock().clone()
     }
+
+    fn is_disk_alarm(&self) -> bool {
+        self.status.lock().disk_alarm.is_some()
+    }
+
+    fn wake_for_alarm(&self, _: Waker) {}
 }
 
 /// Topics that the test puts there.

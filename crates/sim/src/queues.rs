@@ -259,7 +259,9 @@ impl Queues {
             // one of them, or all
             let which = rng.below(PUBLISHED as u64 + 1) as usize;
             let queues: Vec<usize> = (0..PUBLISHED).filter(|queue| which == *queue || which == PUBLISHED).collect();
-            let target = |queue: &usize| Some(Target { queue: *ids.get(*queue)?, priority: None, expires_at: None });
+            let target = |queue: &usize| {
+                Some(Target { queue: *ids.get(*queue)?, priority: None, expires_at: None, deliver_at: None })
+            };
             messages.push(message(queues.iter().filter_map(target).collect(), Bytes::from(text.clone())));
             for queue in &queues {
                 let sent = Known { sent: 1, ..Known::default() };
@@ -368,15 +370,7 @@ impl Queues {
 
 /// A message of this text for these queues.
 fn message(queues: Vec<Target>, bytes: Bytes) -> PublishMessage {
-    PublishMessage {
-        queues,
-        form: Form::AmqpMessage,
-        flags: EntryFlags::NONE,
-        bytes,
-        timestamp: -1,
-        key_hash: None,
-        deliver_at: None,
-    }
+    PublishMessage { queues, form: Form::AmqpMessage, flags: EntryFlags::NONE, bytes, timestamp: -1, key_hash: None }
 }
 
 /// Takes what a consumer was told; how many settlements were answered.

@@ -7,7 +7,7 @@ import traceback
 import uuid
 
 import pika
-from pika.exceptions import ChannelClosedByBroker, ProbableAuthenticationError, UnroutableError
+from pika.exceptions import ChannelClosedByBroker, NackError, ProbableAuthenticationError, UnroutableError
 
 WAIT_S = 60
 QUIET_S = 0.5
@@ -432,6 +432,53 @@ def late_acknowledgement(connection):
     [(method, _, _)] = take(channel, queue, 1)
     assert method.redelivered
     channel.queue_delete(queue)
+
+
+@case
+def refused_and_dead(connection):
+    channel = connection.channel()
+    queue, grave = fresh("full"), fresh("grave")
+    channel.queue_declare(grave, durable=True)
+    arguments = {"x-max-length": 1, "x-overflow": "reject-publish-dlx"}
+    arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": grave}
+    channel.queue_declare(queue, durable=True, arguments=arguments)
+    channel.confirm_delivery()
+    channel.basic_publish("", queue, b"fits")
+    try:
+        channel.basic_publish("", queue, b"too much", pika.BasicProperties(delivery_mode=2))
+        raise AssertionError("a full queue took a message")
+    except NackError:
+        pass
+    [(_, properties, body)] = take(channel, grave, 1)
+    assert body == b"too much"
+    entry = death(properties)
+    assert (entry["reason"], entry["queue"], entry["count"]) == ("maxlen", queue, 1), entry
+    assert ready(channel, queue) == 1
+    channel.queue_delete(queue)
+    channel.queue_delete(grave)
+
+
+@case
+def delayed(connection):
+    channel = connection.channel()
+    exchange, queue = fresh("delays"), fresh("delayed")
+    arguments = {"x-delayed-type": "topic"}
+    channel.exchange_declare(exchange, "x-delayed-message", durable=True, arguments=arguments)
+    channel.queue_declare(queue, durable=True)
+    channel.queue_bind(queue, exchange, "a.#")
+    channel.confirm_delivery()
+    began = time.monotonic()
+    channel.basic_publish(exchange, "a.b", b"later", pika.BasicProperties(headers={"x-delay": 400}, delivery_mode=2))
+    channel.basic_publish(exchange, "a", b"now", mandatory=True)
+    [(_, _, first), (_, properties, second)] = take(channel, queue, 2)
+    took = time.monotonic() - began
+    assert (first, second, properties.headers) == (b"now", b"later", {"x-delay": -400}), (first, second, properties.headers)
+    assert took >= 0.4, took
+    channel.queue_delete(queue)
+    channel.exchange_delete(exchange)
+    wrong = {"x-delayed-type": "nonsense"}
+    text = "Invalid argument, 'x-delayed-type' must be an existing exchange type"
+    refused(406, text, lambda: channel.exchange_declare(fresh("x"), "x-delayed-message", arguments=wrong))
 
 
 @case

@@ -25,6 +25,10 @@ const MESSAGES_MAX: u64 = 4_096;
 const BYTES_MAX: u64 = 4 << 20;
 /// Bytes that one queue tells of at once, but for one message.
 const BATCH_BYTES_MAX: u64 = 1 << 20;
+/// Messages that full queues refused, told and not answered, at the most; more are dropped: their publishers were told that they are refused.
+const REFUSED_MAX: usize = 10_000;
+/// Their bytes.
+const REFUSED_BYTES_MAX: u64 = 16 << 20;
 
 /// The session that moves dead messages, and what it was told and has not answered.
 #[derive(Debug, Default)]
@@ -37,6 +41,29 @@ pub(crate) struct Mover {
     /// Queues that found no room, each once, in the order in which they came.
     waiting: VecDeque<PartitionId>,
     waits: Set<PartitionId>,
+    refused: Refused,
+}
+
+/// Messages that full queues refused, on their way. They have a bound of their own: nobody keeps them until there is room.
+#[derive(Debug, Default)]
+struct Refused {
+    /// What each counts for, by its number. Bytes.
+    told: Map<u64, u64>,
+    bytes: u64,
+    next: u64,
+}
+
+impl Refused {
+    /// A number for one more, if there is room.
+    fn take(&mut self, bytes: u64) -> Option<u64> {
+        if self.told.len() >= REFUSED_MAX || self.bytes.saturating_add(bytes) > REFUSED_BYTES_MAX {
+            return None;
+        }
+        self.next += 1;
+        self.told.insert(self.next, bytes);
+        self.bytes += bytes;
+        Some(self.next)
+    }
 }
 
 /// Messages of a queue that are dead, on their way to whoever moves them.
@@ -80,6 +107,12 @@ impl Mover {
             Some(before) => self.bytes -= before,
         }
         self.bytes += bytes;
+    }
+
+    /// One that was refused was answered: it is forgotten.
+    fn refused_answered(&mut self, offset: Offset) {
+        let number = offset.0 ^ DeadMessage::refused(0).0;
+        self.refused.bytes -= self.refused.told.remove(&number).unwrap_or(0);
     }
 
     /// A message was answered; whether it was told.
@@ -248,6 +281,10 @@ impl Inner {
         }
         let mut shards: Vec<Arc<Shard>> = Vec::new();
         for outcome in outcomes {
+            if DeadMessage::was_refused(outcome.offset) {
+                self.mover.lock().refused_answered(outcome.offset);
+                continue;
+            }
             match self.partition_shard(outcome.queue) {
                 Some(shard) => {
                     self.dead_answered(&shard, outcome);
@@ -262,6 +299,28 @@ impl Inner {
         }
         for shard in shards {
             self.pump(&shard);
+        }
+    }
+
+    /// Tells of messages that full queues refused. What there is no room for, or nobody to tell of, is dropped.
+    pub(crate) fn bury_refused(&self, refused: Vec<(PartitionId, Bytes)>) {
+        let mut mover = self.mover.lock();
+        let sink = mover.session.as_ref().map(|(_, sink)| sink.clone());
+        let mut letters = Vec::with_capacity(refused.len());
+        let mut dropped = 0;
+        for (queue, bytes) in refused {
+            match sink.as_ref().and_then(|_| mover.refused.take(bytes.len() as u64)) {
+                Some(number) => {
+                    let offset = DeadMessage::refused(number);
+                    letters.push(DeadMessage { queue, offset, reason: DeadReason::MaxLength, bytes });
+                }
+                None => dropped += 1,
+            }
+        }
+        drop(mover);
+        self.gauges.refused_dropped(dropped);
+        if let Some(sink) = sink.filter(|_| !letters.is_empty()) {
+            sink.event(Event::Dead(letters));
         }
     }
 

@@ -261,7 +261,7 @@ impl QueueHost {
     /// there.
     pub(crate) fn is_full(&self, next: Offset, bytes: usize) -> bool {
         let QueueSettings { length_max, bytes_max, .. } = self.settings;
-        if self.settings.overflow != Overflow::Reject || (length_max.is_none() && bytes_max.is_none()) {
+        if self.settings.overflow == Overflow::DropHead || (length_max.is_none() && bytes_max.is_none()) {
             return false;
         }
         let counts = self.lease.counts();

@@ -3,13 +3,17 @@
 use crate::broker::Inner;
 use crate::pending::{Pending, PendingPublish};
 use crate::queues::host::lease_entry;
+use crate::room::refuse;
 use crate::shard::{Parked, Shard, ShardState};
 use crate::sink::Origin;
-use polylogue_api::{Ack, Durability, PublishError, PublishMessage, PublishRequest, Reply, Target, Unavailable};
+use bytes::Bytes;
+use polylogue_api::{
+    Ack, Durability, Overflow, PublishError, PublishMessage, PublishRequest, QueueSettings, Reply, Target, Unavailable,
+};
 use polylogue_log::journal::{self, Draft, Proposal, Urgency};
 use polylogue_record::crc;
 use polylogue_record::envelope::{Body, Envelope};
-use polylogue_types::limits;
+use polylogue_types::{PartitionId, limits};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -28,6 +32,8 @@ struct PublishOutcome {
     waits: Option<(u64, Vec<u32>)>,
     /// Messages may be handed out already.
     early: bool,
+    /// What full queues refused that is to be told to whoever moves dead messages.
+    refused: Vec<(PartitionId, Bytes)>,
 }
 
 /// Drafts on their way, with the queue and the message of each.
@@ -47,22 +53,38 @@ impl Default for Planned {
 
 impl Inner {
     pub(crate) fn publish(&self, origin: Origin, request: PublishRequest) {
-        let mut results: Vec<Result<(), PublishError>> = vec![Ok(()); request.messages.len()];
-        let refused = match (self.stopping.load(Ordering::Relaxed), self.disk_full.load(Ordering::Relaxed)) {
-            (true, _) => Some(Unavailable::Stopping),
-            (_, true) => Some(Unavailable::StorageFull),
-            _ => None,
-        };
-        if let Some(why) = refused {
-            results.fill(Err(PublishError::Unavailable(why)));
-            return origin.reply(Reply::Publish(results));
+        if self.stopping.load(Ordering::Relaxed) {
+            return refuse(origin, &request, Unavailable::Stopping);
         }
+        let lacks_room = match self.must_wait() {
+            true => Some((origin, request)),
+            false => self.try_publish(origin, request).err().map(|back| *back),
+        };
+        if let Some((origin, request)) = lacks_room {
+            self.hold(origin, request);
+        }
+    }
+
+    /// Publishes, unless there is no room for it.
+    ///
+    /// # Errors
+    /// What was to be published, when nothing of it was for want of room.
+    pub(crate) fn try_publish(
+        &self,
+        origin: Origin,
+        request: PublishRequest,
+    ) -> Result<(), Box<(Origin, PublishRequest)>> {
+        let mut results: Vec<Result<(), PublishError>> = vec![Ok(()); request.messages.len()];
         let parts = self.publish_parts(&request.messages, &mut results);
+        if parts.iter().any(|(shard, _)| shard.lacks_room()) {
+            return Err(Box::new((origin, request)));
+        }
         // Every shard's state stays locked until its part is parked, so that no part can be done before the request knows how many
         // there are. The shards come in one order, always.
         let mut states: Vec<_> = parts.iter().map(|(shard, _)| shard.state.lock()).collect();
         let mut waits = Vec::new();
         let mut early = Vec::new();
+        let mut refused = Vec::new();
         for ((i, (shard, part)), state) in parts.iter().enumerate().zip(&mut states) {
             let outcome = shard.publish(state, part, &request);
             for (position, error) in outcome.errors {
@@ -70,8 +92,13 @@ impl Inner {
             }
             waits.extend(outcome.waits.map(|(ticket, positions)| (i, ticket, positions)));
             early.extend(outcome.early.then_some(i));
+            refused.extend(outcome.refused);
         }
-        let answer = if waits.is_empty() {
+        let full = Err(PublishError::Unavailable(Unavailable::StorageFull));
+        let answer = if waits.is_empty() && early.is_empty() && results.contains(&full) && !results.contains(&Ok(())) {
+            drop(states);
+            return Err(Box::new((origin, request)));
+        } else if waits.is_empty() {
             Some((origin, results))
         } else {
             let pending: Arc<PendingPublish> = Arc::new(Pending::new(origin, results, waits.len()));
@@ -83,12 +110,16 @@ impl Inner {
             None
         };
         drop(states);
+        if !refused.is_empty() {
+            self.bury_refused(refused);
+        }
         if let Some((origin, results)) = answer {
             origin.reply(Reply::Publish(results));
         }
         for (shard, _) in early.iter().filter_map(|i| parts.get(*i)) {
             self.pump(shard);
         }
+        Ok(())
     }
 
     /// The messages by the shards of their queues, in the order of the shards' ids.
@@ -180,6 +211,10 @@ impl Shard {
             };
             if host.is_full(partition.next_offset, message.bytes.len()) {
                 outcome.errors.push((position, PublishError::QueueFull));
+                let QueueSettings { overflow, dead_letters, .. } = host.settings;
+                if dead_letters && overflow == Overflow::RejectDead {
+                    outcome.refused.push((*queue, message.bytes.clone()));
+                }
                 continue;
             }
             let mut envelope = Envelope::new(*queue, message.form);
@@ -192,7 +227,7 @@ impl Shard {
             envelope.priority = target.priority;
             envelope.key_hash = message.key_hash;
             envelope.expires_at = target.expires_at;
-            envelope.deliver_at = message.deliver_at;
+            envelope.deliver_at = target.deliver_at;
             partition.next_offset = envelope.next_offset();
             partition.next_ordinal.0 += 1;
             if partition.config.durability == Durability::Sync {
@@ -201,7 +236,7 @@ impl Shard {
             let bytes = match body {
                 Some(entry) => {
                     envelope.body = Body::Ref { entry };
-                    bytes::Bytes::new()
+                    Bytes::new()
                 }
                 None => {
                     let len = message.bytes.len() as u32;

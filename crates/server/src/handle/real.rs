@@ -5,6 +5,7 @@ use polylogue_api::{Catalog, Now, Request, Token};
 use polylogue_broker::{Broker, PartitionStatus, ReplySink, SessionId};
 use polylogue_types::PartitionId;
 use std::sync::Arc;
+use std::task::Waker;
 
 impl BrokerHandle for Broker {
     fn new_session(&self) -> SessionId {
@@ -40,7 +41,18 @@ impl BrokerHandle for Broker {
             "less disk space is free than log.disk_reserve_bytes; make room, or shorten the retention of topics"
                 .to_owned()
         });
-        BrokerStatus { refuses_writes, figures: figures(self) }
+        let disk_alarm = Broker::is_disk_alarm(self).then(|| {
+            "less disk space is free than log.disk_free_limit_bytes, or a journal got no file; make room".to_owned()
+        });
+        BrokerStatus { refuses_writes, disk_alarm, disk_free_bytes: self.free_bytes(), figures: figures(self) }
+    }
+
+    fn is_disk_alarm(&self) -> bool {
+        Broker::is_disk_alarm(self)
+    }
+
+    fn wake_for_alarm(&self, waker: Waker) {
+        Broker::wake_for_alarm(self, waker);
     }
 }
 
@@ -70,6 +82,10 @@ fn figures(broker: &Broker) -> Vec<Figure> {
     let shards = broker.shards();
     all.gauge("shards", "Journals", shards.len() as u64);
     all.gauge("disk_full", "Whether messages are refused for want of disk space", u64::from(broker.is_disk_full()));
+    let alarm = u64::from(broker.is_disk_alarm());
+    all.gauge("disk_alarm", "Whether publishers to queues are to wait for want of disk space", alarm);
+    let held = broker.publishes_held_bytes();
+    all.gauge("publishes_held_bytes", "Bytes of messages to queues that wait for disk space", held);
     all.gauge("reads_waiting", "Reads that wait for a thread", broker.reads_waiting() as u64);
     for shard in &shards {
         all.gauge("watches", "Readers that wait for new messages", shard.watches as u64);
@@ -113,6 +129,11 @@ fn figures(broker: &Broker) -> Vec<Figure> {
         all.counter("store_read_file_bytes", "Bytes of messages read from files", store.read_file_bytes);
         all.counter("store_merged_bytes", "Bytes written by merges", store.merged_bytes);
     }
+    all.counter(
+        "dead_letters_refused_dropped",
+        "Messages refused by full queues with reject-publish-dlx that were not dead-lettered: too many were on their way",
+        broker.refused_dropped(),
+    );
     let failures: u64 = broker.failures().values().map(|failure| failure.count).sum();
     all.counter("background_failures", "Background work that failed", failures);
     all.0

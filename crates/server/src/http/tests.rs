@@ -193,6 +193,8 @@ impl Server {
         let broker = FakeBroker::with_topics(answer);
         *broker.status.lock() = BrokerStatus {
             refuses_writes: None,
+            disk_alarm: None,
+            disk_free_bytes: None,
             figures: vec![Figure {
                 name: "journal_flushes".into(),
                 help: "Flushes".into(),

@@ -156,6 +156,11 @@ impl Protocol for AmqpConnection {
         true
     }
 
+    fn on_alarm(&mut self, now: Now) {
+        self.now = now;
+        self.inner.on_alarm(now);
+    }
+
     fn on_closed(&mut self) -> Option<(Token, Request)> {
         self.inner.on_closed()
     }

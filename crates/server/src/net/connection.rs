@@ -306,6 +306,7 @@ impl<P: Protocol> Connection<P> {
                         self.progress_ms = now.monotonic_ms;
                     }
                 }
+                Mail::Alarm => self.session.on_alarm(now),
                 Mail::Stop => self.stopping = true,
                 Mail::End(why) => {
                     if !self.session.end(&why, now) {

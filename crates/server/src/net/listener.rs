@@ -91,6 +91,13 @@ impl Connections {
         }
     }
 
+    /// Tells all connections that publishers are to wait, or no longer.
+    pub fn alarm(&self) {
+        for mailbox in self.open.lock().mailboxes.values().filter_map(Weak::upgrade) {
+            mailbox.put(Mail::Alarm);
+        }
+    }
+
     /// Tells all connections to finish what is in work and to close; ends when they have.
     pub async fn stop(&self) {
         let gone = self.all_gone.notified();

@@ -19,6 +19,8 @@ pub(crate) enum Mail {
     Fetched,
     /// The server stops: finish what is in work and close.
     Stop,
+    /// Publishers are to wait, or no longer: the session knows where to look.
+    Alarm,
     /// An operator ends the connection: the client is told so in these words.
     End(String),
 }
@@ -26,7 +28,7 @@ pub(crate) enum Mail {
 /// A connection's mailbox. Any thread may put something in, and only one task takes it out.
 ///
 /// Bounded by what the connection asked for: a reply for each request, an event for each watch, one permit, one fetch, one stop;
-/// and by how often operators end it.
+/// and by how often operators end it and the disk is short of room.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     mail: Mutex<VecDeque<Mail>>,

@@ -85,6 +85,9 @@ pub trait Protocol: Send + fmt::Debug + 'static {
         false
     }
 
+    /// Publishers are to wait, or no longer.
+    fn on_alarm(&mut self, _now: Now) {}
+
     /// The connection is over: a last thing to tell the broker, whose answer nobody waits for.
     fn on_closed(&mut self) -> Option<(Token, Request)> {
         None

@@ -34,6 +34,8 @@ pub struct LogConfig {
     pub checkpoint_bytes_max: u64,
     /// Free disk space under which messages are refused. Bytes.
     pub disk_reserve_bytes: u64,
+    /// Free disk space under which publishers to queues wait. Bytes.
+    pub disk_free_limit_bytes: u64,
     /// How long an acknowledged `async` message stays unflushed. Milliseconds.
     pub async_flush_ms_max: u64,
     /// How long a record that nobody waits for stays unflushed. Milliseconds.
@@ -161,6 +163,7 @@ fn log(r: &Resolved) -> LogConfig {
         journal_direct: r.value(&t::JOURNAL_IO) == "direct",
         checkpoint_bytes_max: r.number(&t::CHECKPOINT_BYTES_MAX),
         disk_reserve_bytes: r.number(&t::DISK_RESERVE_BYTES),
+        disk_free_limit_bytes: r.number(&t::DISK_FREE_LIMIT_BYTES),
         async_flush_ms_max: r.number(&t::ASYNC_FLUSH_MS_MAX),
         lazy_flush_ms_max: r.number(&t::LAZY_FLUSH_MS_MAX),
         partitions_max: r.number(&t::PARTITIONS_MAX),

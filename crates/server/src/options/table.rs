@@ -202,6 +202,13 @@ pub(super) const DISK_RESERVE_BYTES: OptionDef = log(
     "256MiB",
     "When less disk space than this is free, messages are refused; reading, commits and deletes go on.",
 );
+pub(super) const DISK_FREE_LIMIT_BYTES: OptionDef = log(
+    "disk_free_limit_bytes",
+    OptionKind::Bytes { min: 16 * MIB, max: TIB },
+    "512MiB",
+    "When less disk space than this is free, publishers of RabbitMQ's clients are told to wait (connection.blocked). It has no effect \
+     below disk_reserve_bytes.",
+);
 pub(super) const ASYNC_FLUSH_MS_MAX: OptionDef = log(
     "async_flush_ms_max",
     OptionKind::Millis { min: 1, max: DAY_MS },
@@ -284,6 +291,7 @@ pub const OPTIONS: &[&OptionDef] = &[
     &JOURNAL_IO,
     &CHECKPOINT_BYTES_MAX,
     &DISK_RESERVE_BYTES,
+    &DISK_FREE_LIMIT_BYTES,
     &ASYNC_FLUSH_MS_MAX,
     &LAZY_FLUSH_MS_MAX,
     &PARTITIONS_MAX,
@@ -302,6 +310,7 @@ const _: () = assert!(limits::INFLIGHT_BYTES_MAX == 256 << 20);
 const _: () = assert!(limits::JOURNAL_FILE_BYTES == 64 << 20);
 const _: () = assert!(limits::CHECKPOINT_BYTES_MAX == 64 << 20);
 const _: () = assert!(limits::DISK_RESERVE_BYTES == 256 << 20);
+const _: () = assert!(limits::DISK_FREE_LIMIT_BYTES == 512 << 20);
 const _: () = assert!(limits::TAIL_CACHE_BYTES == 64 << 20);
 const _: () = assert!(limits::ASYNC_FLUSH_MS_MAX == 1_000);
 const _: () = assert!(limits::LAZY_FLUSH_MS_MAX == 10);

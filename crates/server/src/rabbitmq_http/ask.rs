@@ -178,7 +178,7 @@ impl<'a> Asker<'a> {
                     match mail {
                         Mail::Reply(token, reply) => self.principal.on_reply(token, reply, now),
                         Mail::Event(event) => self.principal.on_event(event, now),
-                        Mail::Permit(_) | Mail::Fetched | Mail::Stop | Mail::End(_) => {}
+                        Mail::Permit(_) | Mail::Fetched | Mail::Alarm | Mail::Stop | Mail::End(_) => {}
                     }
                 }
                 self.principal.on_deadline(now);

@@ -33,7 +33,7 @@ fn check(call: &Call<'_>, path: &[&str]) -> Result<Answer, Failure> {
     match path {
         ["alarms" | "local-alarms"] => {
             call.monitor()?;
-            match call.app.broker.status().refuses_writes {
+            match call.app.broker.status().disk_alarm {
                 None => healthy(call),
                 Some(why) => {
                     let alarm = json!([{"node": call.app.node(), "resource": "disk", "reason": why}]);

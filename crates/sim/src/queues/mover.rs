@@ -73,7 +73,10 @@ impl Mover {
                 oracle.violation(format!("{text:?} is dead for {:?}, and nobody refused it", told.reason));
             }
             dead.entry(text.clone()).or_default().sent += 1;
-            messages.push(message(vec![Target { queue: to, priority: None, expires_at: None }], told.bytes.clone()));
+            messages.push(message(
+                vec![Target { queue: to, priority: None, expires_at: None, deliver_at: None }],
+                told.bytes.clone(),
+            ));
             sent.push((told, text));
         }
         let token = session.ask(broker, Request::Publish(PublishRequest { messages, ack: Ack::Committed }));

@@ -68,7 +68,9 @@ impl Amqp {
         amqp.flush()?;
         amqp.answer(|m| matches!(m, Method::ConnectionStart(_)))?;
         let (mechanism, response) = ("PLAIN".into(), Bytes::from_static(b"\0guest\0guest"));
-        amqp.put(0, ConnectionStartOk { mechanism, response, locale: "en_US".into(), ..Default::default() });
+        let can = TableBuilder::new().with("connection.blocked", Value::Bool(true)).build();
+        let client_properties = TableBuilder::new().with_table("capabilities", &can).build();
+        amqp.put(0, ConnectionStartOk { client_properties, mechanism, response, locale: "en_US".into() });
         amqp.answer(|m| matches!(m, Method::ConnectionTune(_)))?;
         amqp.put(0, ConnectionTuneOk { channel_max: 1, frame_max: 131_072, heartbeat: 0 });
         amqp.put(0, ConnectionOpen { virtual_host: "/".into(), ..Default::default() });

@@ -310,3 +310,20 @@ fn checks_say_whether_all_is_well() {
     assert_eq!(server.get("aliveness-test/%2F"), json!({"status": "ok"}), "a second time");
     assert_eq!(server.get("healthchecks/node"), json!({"status": "ok"}));
 }
+
+#[test]
+fn a_disk_without_room_is_an_alarm() {
+    let server = Server::start();
+    assert_eq!(server.get("nodes")[0]["disk_free_alarm"], false);
+    server.leave_free(1_000);
+    for path in ["alarms", "local-alarms"] {
+        let failed = server.ask("GET", &format!("health/checks/{path}"), &Value::Null);
+        assert_eq!((failed.status, failed.body["status"].as_str()), (503, Some("failed")), "{path}");
+        assert_eq!(failed.body["reason"], "There are alarms in effect in the cluster");
+        assert_eq!(failed.body["alarms"][0]["resource"], "disk");
+    }
+    let node = &server.get("nodes")[0];
+    assert_eq!((&node["disk_free_alarm"], &node["disk_free"]), (&json!(true), &json!(1_000)));
+    server.leave_free(100 << 20);
+    assert_eq!(server.get("health/checks/alarms")["status"], "ok");
+}

@@ -13,15 +13,17 @@ use polylogue_amqp_gateway::{AmqpMachine, Directory};
 use polylogue_amqp_model::Limits;
 use polylogue_api::{Catalog, MachineId, Now, Request, StateMachine, Token};
 use polylogue_broker::{Broker, BrokerConfig};
-use polylogue_env::Env;
 use polylogue_env::sim::SimWorld;
+use polylogue_env::{Disk as _, Env};
 use polylogue_replicate::Work;
 use polylogue_types::PartitionId;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
+use std::task::Waker;
 
 /// A broker that does its work when it is asked.
 #[derive(Debug)]
@@ -69,7 +71,15 @@ impl BrokerHandle for Stepped {
     }
 
     fn status(&self) -> BrokerStatus {
-        BrokerStatus::default()
+        self.0.status()
+    }
+
+    fn is_disk_alarm(&self) -> bool {
+        self.0.is_disk_alarm()
+    }
+
+    fn wake_for_alarm(&self, waker: Waker) {
+        self.0.wake_for_alarm(waker);
     }
 
     fn run_reader(&self, job: Box<dyn FnOnce() + Send>) -> bool {
@@ -119,7 +129,7 @@ pub(super) struct Server {
     pub(super) directory: Arc<Directory>,
     pub(super) management: Arc<Management>,
     runtime: tokio::runtime::Runtime,
-    _world: SimWorld,
+    world: SimWorld,
 }
 
 impl Server {
@@ -129,6 +139,7 @@ impl Server {
         let mut config = BrokerConfig::new("/data".into());
         config.journal_file_bytes = 1 << 20;
         config.disk_reserve_bytes = 0;
+        config.disk_free_limit_bytes = 1 << 20;
         let machine = AmqpMachine::new(Limits::default());
         let directory = machine.directory();
         let machine: Box<dyn StateMachine> = Box::new(machine);
@@ -155,12 +166,21 @@ impl Server {
         let rng = env.rng.clone();
         let management = Management::new(broker.clone(), directory.clone(), Arc::default(), net, listeners, rng);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Server { broker, directory, management: Arc::new(management), runtime, _world: world }
+        Server { broker, directory, management: Arc::new(management), runtime, world }
     }
 
     /// Makes a change, and nothing of what should follow it.
     pub(super) fn change(&self, command: polylogue_amqp_model::Command) {
         self.runtime.block_on(crate::rabbitmq_http::ask::change(&self.management, command)).unwrap();
+    }
+
+    /// Leaves so many bytes free on the disk, and lets the broker see it.
+    pub(super) fn leave_free(&self, bytes: u64) {
+        const PLENTY: u64 = 1 << 40;
+        self.world.disk.set_capacity(PLENTY);
+        let free = self.world.disk.free_bytes(Path::new("/data")).unwrap();
+        self.world.disk.set_capacity(PLENTY - free + bytes);
+        self.world.clock.advance_ms(1_000);
     }
 
     /// What a start does.

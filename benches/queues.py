@@ -1,0 +1,402 @@
+"""Queues in trouble: what they cost, and what the others notice.
+
+    queues.py target/release/polylogue [CASE ...]
+
+Cases, all of them unless some are named:
+
+    backlog      BACKLOG messages of 100 bytes in a queue that nobody consumes
+    never-acks   a consumer that takes messages and acknowledges none
+    queues       QUEUES durable queues: declared, a message in each, killed, started again
+    hot          a queue at full speed beside COLD others
+    connections  CONNECTIONS connections with a channel each, then with a consumer each
+
+Each case prints JSON lines: rates, memory of the broker, and latencies of a probe on a queue of its own (a publisher that waits for its confirm
+and a consumer that acknowledges, 200 messages a second). BACKLOG, QUEUES, COLD, CONNECTIONS and SECONDS are variables of the environment.
+Speaks AMQP 0-9-1 over bare sockets with frames that are encoded before, so that no client library is what is measured.
+"""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import select
+import shutil
+import signal
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+BACKLOG = int(os.environ.get("BACKLOG", "10000000"))
+QUEUES = int(os.environ.get("QUEUES", "10000"))
+COLD = int(os.environ.get("COLD", "1000"))
+CONNECTIONS = int(os.environ.get("CONNECTIONS", "2000"))
+SECONDS = float(os.environ.get("SECONDS", "10"))
+BODY = b"x" * 100
+# Messages that are sent at once, and such batches on their way.
+BATCH = 1000
+BATCHES_MAX = 20
+
+
+def short(text):
+    raw = text.encode()
+    return bytes([len(raw)]) + raw
+
+
+def method(channel, number, arguments):
+    payload = struct.pack(">HH", *number) + arguments
+    return struct.pack(">BHI", 1, channel, len(payload)) + payload + b"\xce"
+
+
+def publish(queue, body):
+    """A persistent message for a queue."""
+    header = struct.pack(">HHQHB", 60, 0, len(body), 1 << 12, 2)
+    frames = method(1, (60, 40), struct.pack(">H", 0) + short("") + short(queue) + b"\0")
+    frames += struct.pack(">BHI", 2, 1, len(header)) + header + b"\xce"
+    return frames + struct.pack(">BHI", 3, 1, len(body)) + body + b"\xce"
+
+
+class Amqp:
+    """A connection with one channel."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.input = bytearray()
+        self.socket.sendall(b"AMQP\0\0\x09\x01")
+        self.expect((10, 10))
+        start = struct.pack(">I", 0) + short("PLAIN") + struct.pack(">I", 12) + b"\0guest\0guest" + short("en_US")
+        self.socket.sendall(method(0, (10, 11), start))
+        self.expect((10, 30))
+        self.socket.sendall(method(0, (10, 31), struct.pack(">HIH", 2047, 131072, 0)))
+        self.ask(0, (10, 40), short("/") + short("") + b"\0")
+        self.ask(1, (20, 10), short(""))
+
+    def read(self):
+        data = self.socket.recv(1 << 20)
+        assert data, "the broker closed the connection"
+        self.input += data
+
+    def frame(self):
+        """Type and payload of the next frame; None as long as it is not there."""
+        if len(self.input) < 7:
+            return None
+        kind, _, size = struct.unpack_from(">BHI", self.input)
+        if len(self.input) < size + 8:
+            return None
+        payload = bytes(self.input[7 : 7 + size])
+        del self.input[: size + 8]
+        return kind, payload
+
+    def expect(self, number):
+        while True:
+            frame = self.frame()
+            if frame is None:
+                self.read()
+                continue
+            got = struct.unpack_from(">HH", frame[1])
+            assert got == number, f"{got} instead of {number}: {frame[1]}"
+            return frame[1]
+
+    def ask(self, channel, number, arguments, answers=1):
+        """Asks and waits for the answer, whose number is the next one."""
+        self.socket.sendall(method(channel, number, arguments))
+        return self.expect((number[0], number[1] + answers))
+
+    def declare(self, queue):
+        self.ask(1, (50, 10), declaration(queue))
+
+    def confirms(self):
+        self.ask(1, (85, 10), b"\0")
+
+    def consume(self, queue, no_ack=False, prefetch=0):
+        self.ask(1, (60, 10), struct.pack(">IH", 0, prefetch) + b"\0")
+        arguments = struct.pack(">H", 0) + short(queue) + short("c") + bytes([2 if no_ack else 0]) + struct.pack(">I", 0)
+        self.ask(1, (60, 20), arguments)
+
+
+def declaration(queue):
+    return struct.pack(">H", 0) + short(queue) + bytes([2]) + struct.pack(">I", 0)
+
+
+class Broker:
+    def __init__(self, binary, place):
+        self.binary, self.place = binary, place
+        self.start()
+
+    def start(self):
+        began = time.perf_counter()
+        listen = [part for name in ("amqp", "http") for part in ("--listen", f"{name}=127.0.0.1:0")]
+        command = [self.binary, "serve", "--data", f"{self.place}/d", *listen]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        for line in self.process.stdout:
+            if line.startswith("amqp listening on "):
+                self.port = int(line.split()[3].rsplit(":", 1)[1])
+            if line.startswith("polylogue ready"):
+                self.ready_s = time.perf_counter() - began
+                return
+        raise SystemExit("the broker did not start")
+
+    def status(self, field):
+        with open(f"/proc/{self.process.pid}/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith(field))
+
+    def rss_mib(self):
+        return round(self.status("VmRSS") / 1024, 1)
+
+    def cpu_s(self):
+        with open(f"/proc/{self.process.pid}/stat") as stat:
+            fields = stat.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def end(self, how):
+        self.process.send_signal(how)
+        self.process.wait(120)
+
+    def restart(self, how):
+        self.end(how)
+        self.start()
+        return round(self.ready_s, 3)
+
+
+@contextlib.contextmanager
+def broker(binary):
+    place = tempfile.mkdtemp(dir=os.environ.get("BENCH_DIR"))
+    running = Broker(binary, place)
+    try:
+        yield running
+    finally:
+        running.end(signal.SIGKILL)
+        shutil.rmtree(place)
+
+
+def say(case, state, **figures):
+    print(json.dumps({"bench": "queues", "case": case, "state": state, **figures}), flush=True)
+
+
+def percentiles(samples, name):
+    samples = sorted(samples)
+    at = lambda share: round(samples[min(len(samples) - 1, int(len(samples) * share))] * 1000, 3)
+    return {f"{name}_p50_ms": at(0.5), f"{name}_p99_ms": at(0.99), f"{name}_max_ms": at(1.0)}
+
+
+def probe(port, seconds, queues=("probe",), rate=200):
+    """Latencies of messages sent one by one to these queues in turn: until the confirm, and until the delivery."""
+    sender, taker = Amqp(port), Amqp(port)
+    for queue in queues:
+        sender.declare(queue)
+    sender.confirms()
+    for queue in queues:
+        arguments = struct.pack(">H", 0) + short(queue) + short(queue) + bytes([0]) + struct.pack(">I", 0)
+        taker.ask(1, (60, 20), arguments)
+    messages = [publish(queue, BODY) for queue in queues]
+    confirmed, delivered = [], []
+    next_at = time.perf_counter()
+    for turn in range(int(seconds * rate)):
+        next_at += 1 / rate
+        time.sleep(max(0, next_at - time.perf_counter()))
+        sent = time.perf_counter()
+        sender.socket.sendall(messages[turn % len(messages)])
+        waits = {sender.socket: "confirm", taker.socket: "delivery"}
+        while waits:
+            for ready in select.select(list(waits), [], [], 60)[0]:
+                client = sender if ready is sender.socket else taker
+                client.read()
+                took = time.perf_counter() - sent
+                while frame := client.frame():
+                    kind, payload = frame
+                    if kind == 3:
+                        delivered.append(took)
+                        waits.pop(ready, None)
+                    elif kind == 1 and struct.unpack_from(">HH", payload) == (60, 80):
+                        confirmed.append(took)
+                        waits.pop(ready, None)
+                    elif kind == 1:
+                        tag_at = 5 + payload[4]
+                        tag = payload[tag_at : tag_at + 8]
+                        taker.socket.sendall(method(1, (60, 80), tag + b"\0"))
+    return {**percentiles(confirmed, "confirm"), **percentiles(delivered, "delivery")}
+
+
+class Flood:
+    """Publishes as fast as confirms allow."""
+
+    def __init__(self, port, queue):
+        self.amqp = Amqp(port)
+        self.amqp.declare(queue)
+        self.amqp.confirms()
+        self.batch = publish(queue, BODY) * BATCH
+        self.sent = self.confirmed = 0
+
+    def step(self):
+        self.amqp.socket.sendall(self.batch)
+        self.sent += BATCH
+        self.settle(BATCHES_MAX * BATCH)
+
+    def settle(self, open_max=0):
+        while self.sent - self.confirmed > open_max:
+            frame = self.amqp.frame()
+            if frame is None:
+                self.amqp.read()
+                continue
+            number = struct.unpack_from(">HH", frame[1])
+            assert number == (60, 80), frame
+            tag, multiple = struct.unpack_from(">QB", frame[1], 4)
+            self.confirmed = max(self.confirmed, tag) if multiple else self.confirmed + 1
+
+
+def fill(port, queue, count, each=None):
+    """So many messages; `each` hears how many there are, a hundred times."""
+    flood = Flood(port, queue)
+    while flood.sent < count:
+        flood.step()
+        if each and flood.sent % max(BATCH, count // 100) < BATCH:
+            each(flood.sent)
+    flood.settle()
+
+
+def at_full_speed(port, queue, consume, stop, rate):
+    """A publisher and perhaps a consumer, in a process of their own."""
+    taker = multiprocessing.Process(target=drain, args=(port, queue), daemon=True) if consume else None
+    flood = Flood(port, queue)
+    if taker:
+        taker.start()
+    began = time.perf_counter()
+    while not stop.is_set():
+        flood.step()
+    rate.value = flood.confirmed / (time.perf_counter() - began)
+    if taker:
+        taker.kill()
+
+
+def drain(port, queue):
+    """Takes messages and looks at none."""
+    amqp = Amqp(port)
+    amqp.consume(queue, no_ack=True)
+    while amqp.socket.recv(1 << 20):
+        pass
+
+
+@contextlib.contextmanager
+def beside(port, queue, consume):
+    stop, rate = multiprocessing.Event(), multiprocessing.Value("d", 0)
+    process = multiprocessing.Process(target=at_full_speed, args=(port, queue, consume, stop, rate))
+    process.start()
+    time.sleep(1)
+    yield rate
+    stop.set()
+    process.join(60)
+
+
+def backlog(binary):
+    with broker(binary) as running:
+        say("backlog", "empty", rss_mib=running.rss_mib(), **probe(running.port, SECONDS))
+        memory, cpu = [], running.cpu_s()
+        began = time.perf_counter()
+        process = multiprocessing.Process(target=fill, args=(running.port, "backlog", BACKLOG))
+        process.start()
+        during = []
+        while process.is_alive():
+            during.append(probe(running.port, min(SECONDS, 5)))
+            memory.append(running.rss_mib())
+        took = time.perf_counter() - began
+        worst = {key: max(one[key] for one in during) for key in during[0]}
+        typical = {f"median_of_{key}": round(statistics.median(one[key] for one in during), 3) for key in during[0]}
+        say("backlog", "filling", messages=BACKLOG, per_s=round(BACKLOG / took), rss_mib_max=max(memory),
+            broker_cpu_s_per_million=round((running.cpu_s() - cpu) * 1e6 / BACKLOG, 2), **worst, **typical)
+        say("backlog", "full", messages=BACKLOG, rss_mib=running.rss_mib(), **probe(running.port, SECONDS))
+        say("backlog", "after a kill", ready_s=running.restart(signal.SIGKILL), rss_mib=running.rss_mib(),
+            **probe(running.port, SECONDS))
+        took = time.perf_counter()
+        amqp, left = Amqp(running.port), 200_000
+        amqp.consume("backlog", no_ack=True)
+        while left > 0:
+            amqp.read()
+            while frame := amqp.frame():
+                left -= frame[0] == 3
+        say("backlog", "reading the oldest", per_s=round(200_000 / (time.perf_counter() - took)), rss_mib=running.rss_mib())
+
+
+def never_acks(binary):
+    with broker(binary) as running:
+        taker = Amqp(running.port)
+        taker.declare("stuck")
+        taker.consume("stuck")
+        before = running.rss_mib()
+        fill(running.port, "stuck", 1_000_000)
+        held = 0
+        taker.socket.settimeout(3)
+        with contextlib.suppress(TimeoutError):
+            while True:
+                taker.read()
+                while frame := taker.frame():
+                    held += frame[0] == 3
+        say("never-acks", "1 million published", held=held, rss_mib_before=before, rss_mib=running.rss_mib(),
+            **probe(running.port, SECONDS))
+        with beside(running.port, "stuck", consume=False) as rate:
+            figures = probe(running.port, SECONDS)
+            rss = running.rss_mib()
+        say("never-acks", "its queue filling on", per_s=round(rate.value), rss_mib=rss, **figures)
+
+
+def queues(binary):
+    with broker(binary) as running:
+        before, amqp = running.rss_mib(), Amqp(running.port)
+        names = [f"queue-{i}" for i in range(QUEUES)]
+        began = time.perf_counter()
+        for name in names:
+            amqp.declare(name)
+        declared = time.perf_counter() - began
+        say("queues", "declared", queues=QUEUES, per_s=round(QUEUES / declared), rss_mib_before=before, rss_mib=running.rss_mib())
+        amqp.confirms()
+        began = time.perf_counter()
+        for at in range(0, QUEUES, BATCH):
+            amqp.socket.sendall(b"".join(publish(name, BODY) for name in names[at : at + BATCH]))
+        confirmed = 0
+        while confirmed < QUEUES:
+            tag, multiple = struct.unpack_from(">QB", amqp.expect((60, 80)), 4)
+            confirmed = max(confirmed, tag) if multiple else confirmed + 1
+        took = time.perf_counter() - began
+        say("queues", "a message in each", per_s=round(QUEUES / took), rss_mib=running.rss_mib(), **probe(running.port, SECONDS))
+        for how, name in ((signal.SIGKILL, "after a kill"), (signal.SIGTERM, "after a stop")):
+            say("queues", name, queues=QUEUES, ready_s=running.restart(how), rss_mib=running.rss_mib(), **probe(running.port, 2))
+
+
+def hot(binary):
+    with broker(binary) as running:
+        names = tuple(f"cold-{i}" for i in range(COLD))
+        say("hot", "the cold ones alone", cold=COLD, **probe(running.port, SECONDS, names))
+        with beside(running.port, "hot", consume=True) as rate:
+            figures = probe(running.port, SECONDS, names)
+        say("hot", "beside the hot one", cold=COLD, hot_per_s=round(rate.value), rss_mib=running.rss_mib(), **figures)
+
+
+def connections(binary):
+    with broker(binary) as running:
+        warm = [Amqp(running.port) for _ in range(50)]
+        before = running.status("VmRSS")
+        began = time.perf_counter()
+        many = [Amqp(running.port) for _ in range(CONNECTIONS)]
+        took = time.perf_counter() - began
+        time.sleep(1)
+        kib = (running.status("VmRSS") - before) / CONNECTIONS
+        say("connections", "with a channel", connections=CONNECTIONS, per_s=round(CONNECTIONS / took), kib_each=round(kib, 2))
+        for i, amqp in enumerate(many):
+            amqp.declare(f"c{i}")
+        declared = running.status("VmRSS")
+        for i, amqp in enumerate(many):
+            amqp.consume(f"c{i}", prefetch=10)
+        time.sleep(1)
+        kib = (running.status("VmRSS") - declared) / CONNECTIONS
+        say("connections", "with a consumer, beside that", kib_each=round(kib, 2), **probe(running.port, 2))
+        del warm
+
+
+CASES = {"backlog": backlog, "never-acks": never_acks, "queues": queues, "hot": hot, "connections": connections}
+
+if __name__ == "__main__":
+    for case in sys.argv[2:] or CASES:
+        CASES[case](sys.argv[1])

@@ -1,0 +1,172 @@
+//! Room on the disk: when messages are refused, when publishers are to wait, and what waits for room already.
+//!
+//! ```text
+//!   free space   ─────────────────────────────────────────────────────────────────────────▶ 0
+//!                                disk_free_limit_bytes        disk_reserve_bytes
+//!   alarm        off            │ on                          │ on
+//!   publishes    written        │ written, if they come       │ held, up to a bound
+//!   appends      written        │ written                     │ refused
+//!   the rest     goes on        │ goes on                     │ goes on, from the journals' reserve
+//! ```
+//!
+//! A journal that got no file counts as a full disk too. A publisher of messages to queues is told to stop at the alarm; what it had on
+//! its way waits here, in the order in which it came, until there is room. So nothing is lost of what a client believes to be under way.
+
+use crate::broker::{Broker, Inner};
+use crate::shard::Shard;
+use crate::sink::Origin;
+use parking_lot::Mutex;
+use polylogue_api::{PublishError, PublishRequest, Reply, Unavailable};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
+
+/// What publishes that wait for room may hold in memory; more are refused. Bytes.
+const HELD_BYTES_MAX: usize = 64 << 20;
+
+/// The alarm, and who wants to know when it changes.
+#[derive(Debug, Default)]
+pub(crate) struct Alarm {
+    on: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+/// Publishes that wait for room.
+#[derive(Debug, Default)]
+pub(crate) struct HeldPublishes {
+    /// Some wait, or are being tried: whoever comes waits behind them. Changes under the lock of `queue`.
+    any: AtomicBool,
+    queue: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    requests: VecDeque<(Origin, PublishRequest)>,
+    bytes: usize,
+}
+
+fn bytes_of(request: &PublishRequest) -> usize {
+    request.messages.iter().map(|message| message.bytes.len()).sum()
+}
+
+/// Nothing of a publish is written.
+pub(crate) fn refuse(origin: Origin, request: &PublishRequest, why: Unavailable) {
+    let results = vec![Err(PublishError::Unavailable(why)); request.messages.len()];
+    origin.reply(Reply::Publish(results));
+}
+
+impl Shard {
+    /// Whether its journal got no file for what comes.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.journal_room().full)
+    }
+}
+
+impl Broker {
+    /// Whether payload is refused for want of room on the disk.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        self.inner.disk_full.load(Ordering::Relaxed)
+    }
+
+    /// Whether publishers to queues are to wait, because the disk is full or nearly so.
+    #[must_use]
+    pub fn is_disk_alarm(&self) -> bool {
+        self.inner.alarm.on.load(Ordering::Acquire)
+    }
+
+    /// Free bytes of the data directory's file system when it was last looked at.
+    #[must_use]
+    pub fn free_bytes(&self) -> Option<u64> {
+        self.inner.free_bytes.get()
+    }
+
+    /// Bytes of messages that wait for room on the disk.
+    #[must_use]
+    pub fn publishes_held_bytes(&self) -> u64 {
+        self.inner.held.queue.lock().bytes as u64
+    }
+
+    /// Who is woken when [`Broker::is_disk_alarm`] says something else than before; one at a time.
+    pub fn wake_for_alarm(&self, waker: Waker) {
+        *self.inner.alarm.waker.lock() = Some(waker);
+    }
+}
+
+impl Inner {
+    /// Looks at the disk: enters and leaves the states of the drawing above.
+    pub(crate) fn check_room(&self) {
+        let free = self.env.disk.free_bytes(&self.data.path).ok();
+        self.free_bytes.set(free);
+        // Not knowing is no reason to refuse: the journal meets a full disk by itself.
+        let below = |bytes: u64| free.is_some_and(|free| free < bytes);
+        let full = below(self.config.disk_reserve_bytes);
+        self.disk_full.store(full, Ordering::Relaxed);
+        let lacks_room = full || self.all_shards().iter().any(|shard| shard.lacks_room());
+        if !lacks_room {
+            self.release_held();
+        }
+        let held = self.held.any.load(Ordering::Acquire);
+        self.set_alarm(lacks_room || held || below(self.config.disk_free_limit_bytes));
+    }
+
+    fn set_alarm(&self, on: bool) {
+        if self.alarm.on.swap(on, Ordering::AcqRel) != on {
+            let waker = self.alarm.waker.lock().clone();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Whether a publish has to wait: there is no room, or others wait.
+    pub(crate) fn must_wait(&self) -> bool {
+        self.disk_full.load(Ordering::Relaxed) || self.held.any.load(Ordering::Acquire)
+    }
+
+    /// Keeps a publish until there is room.
+    pub(crate) fn hold(&self, origin: Origin, request: PublishRequest) {
+        let bytes = bytes_of(&request);
+        let mut held = self.held.queue.lock();
+        let stopping = self.stopping.load(Ordering::Acquire);
+        if stopping || held.bytes.saturating_add(bytes) > HELD_BYTES_MAX {
+            drop(held);
+            let why = if stopping { Unavailable::Stopping } else { Unavailable::StorageFull };
+            return refuse(origin, &request, why);
+        }
+        held.bytes += bytes;
+        held.requests.push_back((origin, request));
+        self.held.any.store(true, Ordering::Release);
+        drop(held);
+        self.set_alarm(true);
+    }
+
+    /// There may be room again: tries what waits, in order, until one has to wait on.
+    fn release_held(&self) {
+        loop {
+            let (origin, request) = {
+                let mut held = self.held.queue.lock();
+                let Some(next) = held.requests.pop_front() else {
+                    self.held.any.store(false, Ordering::Release);
+                    return;
+                };
+                next
+            };
+            let bytes = bytes_of(&request);
+            let back = self.try_publish(origin, request).err();
+            let mut held = self.held.queue.lock();
+            match back {
+                Some(back) => return held.requests.push_front(*back),
+                None => held.bytes -= bytes,
+            }
+        }
+    }
+
+    /// The broker stops: what waits is not written.
+    pub(crate) fn refuse_held(&self) {
+        let held = std::mem::take(&mut *self.held.queue.lock());
+        for (origin, request) in held.requests {
+            refuse(origin, &request, Unavailable::Stopping);
+        }
+    }
+}
