@@ -7,7 +7,7 @@ use polylogue_amqp_model::{Queue, QueueSettings, World};
 use polylogue_api::{Catalog, Now};
 use polylogue_router::{QueueId, SharedRouter};
 use polylogue_types::{Map, PartitionId};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
@@ -73,6 +73,8 @@ pub struct Directory {
     rights: AtomicU64,
     clients: Arc<Clients>,
     idle: Mutex<News>,
+    /// What a start has to do is done.
+    begun: AtomicBool,
 }
 
 /// What [`crate::IdleQueues`] has not heard yet.
@@ -95,6 +97,7 @@ impl Directory {
             rights: AtomicU64::new(0),
             clients: Arc::default(),
             idle: Mutex::default(),
+            begun: AtomicBool::new(false),
         }
     }
 
@@ -127,11 +130,14 @@ impl Directory {
         }
     }
 
-    /// Whether the declared world has begun: the first user is there, or others are.
+    /// Whether the declared world has begun: the first user is there, or others are, and what does not outlive a start is gone.
     #[must_use]
     pub fn has_begun(&self) -> bool {
-        let world = self.world();
-        world.users().len() > 0 || world.vhosts().len() > 0
+        self.begun.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_begun(&self) {
+        self.begun.store(true, Ordering::Release);
     }
 
     /// Who is connected, in the order in which they came.

@@ -521,6 +521,9 @@ impl Connection {
         if !matches!(then, Then::Purge) {
             entry.used(self.now);
         }
+        if let Some(why) = self.unsupported(&then, &entry) {
+            return self.reply(token, amqp::Reply::Refused(why));
+        }
         match then {
             Then::Purge => self.ask(Request::Purge(partition), Waits::Purged(token)),
             Then::Get { channel, no_ack } => {
@@ -538,6 +541,21 @@ impl Connection {
                 }
             }
             Then::Consume(channel, consume) => self.consume(token, channel, consume, partition, entry),
+        }
+    }
+
+    /// What the queue's type does not do, though its clients may.
+    fn unsupported(&self, then: &Then, entry: &QueueEntry) -> Option<Refusal> {
+        let queue = Named { kind: Kind::Queue, name: entry.queue.name.as_bytes(), vhost: self.vhost_name.as_bytes() };
+        let is_quorum = entry.queue.kind == QueueKind::Quorum;
+        match then {
+            Then::Get { .. } if is_quorum && entry.settings.single_active_consumer && !self.is_operator => {
+                Some(Refusal::get_with_single_active_consumer(queue))
+            }
+            Then::Consume(channel, _) if is_quorum && self.channels.get(channel).is_some_and(|open| open.qos > 0) => {
+                Some(Refusal::global_qos(queue))
+            }
+            _ => None,
         }
     }
 

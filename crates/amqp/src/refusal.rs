@@ -564,6 +564,22 @@ impl Refusal {
         Refusal::new(Code::AccessRefused, format!("{queue} in exclusive use"))
     }
 
+    /// One message is wanted of a quorum queue that has a single active consumer.
+    #[must_use]
+    pub fn get_with_single_active_consumer(queue: Named<'_>) -> Refusal {
+        let text = format!(
+            "cannot obtain access to locked {queue}. basic.get operations are not supported by quorum queues with single \
+             active consumer"
+        );
+        Refusal::new(Code::ResourceLocked, text)
+    }
+
+    /// The consumers of a channel have one prefetch together, and the queue counts each for itself.
+    #[must_use]
+    pub fn global_qos(queue: Named<'_>) -> Refusal {
+        Refusal::new(Code::NotImplemented, format!("{queue} does not support global qos"))
+    }
+
     /// It is to be deleted when unused and is used.
     #[must_use]
     pub fn in_use(what: Named<'_>) -> Refusal {

@@ -9,6 +9,8 @@ use crate::net::{AnswerGauge, Connections, Lanes, NetMetrics, OutputGauge, Share
 use crate::options::Resolved;
 use crate::testing::{FakeBroker, FakeCatalog};
 use bytes::Bytes;
+use polylogue_amqp_gateway::AmqpMachine;
+use polylogue_amqp_model::Limits;
 use polylogue_api::{
     CreatedTopic, DeletedTopic, FindOffset, FoundOffset, OffsetSpec, PartitionInfo, Reply, Request, TopicConfig,
     TopicError, TopicInfo, TopicRef,
@@ -211,6 +213,7 @@ impl Server {
         let app = Arc::new(App {
             kafka: Arc::new(KafkaShared::new(Arc::new(LiveSettings::new(KafkaSettings::default())), broker.clone())),
             broker,
+            directory: AmqpMachine::new(Limits::default()).directory(),
             net: Arc::new(net),
             settings: Resolved::default().settings(),
             listeners: Vec::new(),
