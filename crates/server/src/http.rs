@@ -34,7 +34,10 @@ use crate::net::Shared;
 use crate::net::kafka::KafkaShared;
 use crate::options::Setting;
 use axum::Router;
-use axum::http::Uri;
+use axum::extract::Request;
+use axum::http::{Method, Uri};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use error::Failure;
 use polylogue_amqp_gateway::Directory;
@@ -88,6 +91,16 @@ pub fn starting() -> Router {
         .fallback(|| async { Failure::starting() })
 }
 
+/// A change is brought to its end even when nobody waits for it any more: what was declared must be made, and what was moved
+/// must leave.
+async fn to_its_end(request: Request, next: Next) -> Response {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return next.run(request).await;
+    }
+    let stops = |_| Failure::internal("the server stops".to_owned()).into_response();
+    tokio::spawn(next.run(request)).await.unwrap_or_else(stops)
+}
+
 /// All paths.
 pub fn router(app: Arc<App>) -> Router {
     let api = Router::new()
@@ -110,7 +123,8 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/vhosts/{vhost}/exchanges", get(exchanges::list).post(exchanges::declare))
         .route("/vhosts/{vhost}/exchanges/{name}", delete(exchanges::delete))
         .route("/vhosts/{vhost}/bindings", get(bindings::list).post(bindings::add))
-        .route("/vhosts/{vhost}/bindings/delete", post(bindings::delete));
+        .route("/vhosts/{vhost}/bindings/delete", post(bindings::delete))
+        .layer(from_fn(to_its_end));
     Router::new()
         .route("/healthz", get(status::healthz))
         .route("/readyz", get(status::readyz))

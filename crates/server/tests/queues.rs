@@ -8,6 +8,7 @@ use common::{Server, TempDir, done, polylogue};
 use polylogue_amqp::codec::*;
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::process::Stdio;
 
@@ -297,6 +298,33 @@ fn a_move_that_is_interrupted_ends_in_good_order() {
     assert_eq!((left, holds(&server, "to")), ((5_000 - moved, 0), (moved, 0)));
     let interrupted = told["interrupted"].as_bool().unwrap();
     assert_eq!((output.status.code(), moved < 5_000), (Some(i32::from(interrupted)), interrupted));
+}
+
+/// A message is in the one queue or in the other, or in both for a crash at the wrong moment.
+#[test]
+fn a_server_that_dies_while_it_moves_loses_nothing() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.0, &LISTEN);
+    for queue in ["from", "to"] {
+        server.ok(&["queue", "declare", queue]);
+    }
+    let numbers: Vec<String> = (0..5_000).map(|n| n.to_string()).collect();
+    publish(amqp(&server), "", "from", &numbers.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut moving = server.command(&["queue", "move", "from", "--to", "to"]);
+    let mut moving = moving.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while holds(&server, "to").0 == 0 {}
+    server.stop(Signal::KILL);
+    moving.wait().unwrap();
+    let server = Server::start(&dir.0, &LISTEN);
+    let mut found = BTreeSet::new();
+    for queue in ["from", "to"] {
+        while holds(&server, queue).0 > 0 {
+            let got = json(&server.ok(&["queue", "get", queue, "-n", "1000", "--remove", "--json"]));
+            let all = got["messages"].as_array().unwrap();
+            found.extend(all.iter().map(|message| message["body"].as_str().unwrap().to_owned()));
+        }
+    }
+    assert_eq!(found, numbers.into_iter().collect());
 }
 
 #[test]

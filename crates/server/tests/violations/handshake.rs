@@ -144,11 +144,6 @@ const OPEN: &[Case] = &[
         "connection 504 10.40 CHANNEL_ERROR - unexpected method in connection state running",
     ),
     (
-        "a secret that is not taken",
-        |c| c.say(0, ConnectionUpdateSecret { new_secret: "x".into(), reason: "y".into() }),
-        "connection 530 10.70 NOT_ALLOWED - New secret was refused by one of the backends",
-    ),
-    (
         "a channel's method on channel 0",
         |c| c.say(0, queue("q")),
         "connection 504 50.10 CHANNEL_ERROR - unexpected method in connection state running",
