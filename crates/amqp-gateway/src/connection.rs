@@ -53,6 +53,8 @@ pub struct Connection {
     pub(crate) directory: Arc<Directory>,
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) user: ByteString,
+    /// Nobody in particular, who may do everything: the operator of this broker.
+    pub(crate) is_operator: bool,
     pub(crate) vhost: VhostId,
     pub(crate) vhost_name: ByteString,
     pub(crate) channels: Map<ChannelRef, Channel>,
@@ -104,6 +106,7 @@ impl Connection {
             directory,
             catalog,
             user: ByteString::new(),
+            is_operator: false,
             vhost: VhostId(0),
             vhost_name: ByteString::new(),
             channels: Map::default(),
@@ -286,7 +289,7 @@ impl Connection {
     }
 
     pub(crate) fn who(&self) -> Who {
-        Who { user: Some(self.user.clone()), owner: owner(self.id) }
+        Who { user: (!self.is_operator).then(|| self.user.clone()), owner: owner(self.id) }
     }
 
     pub(crate) fn reply(&mut self, token: Token, reply: amqp::Reply) {

@@ -75,6 +75,8 @@ pub struct Directory {
     idle: Mutex<News>,
     /// Publishers are to wait for room on the disk.
     alarm: AtomicBool,
+    /// What a start has to do is done.
+    begun: AtomicBool,
 }
 
 /// What [`crate::IdleQueues`] has not heard yet.
@@ -98,6 +100,7 @@ impl Directory {
             clients: Arc::default(),
             idle: Mutex::default(),
             alarm: AtomicBool::new(false),
+            begun: AtomicBool::new(false),
         }
     }
 
@@ -141,11 +144,14 @@ impl Directory {
         }
     }
 
-    /// Whether the declared world has begun: the first user is there, or others are.
+    /// Whether the declared world has begun: the first user is there, or others are, and what does not outlive a start is gone.
     #[must_use]
     pub fn has_begun(&self) -> bool {
-        let world = self.world();
-        world.users().len() > 0 || world.vhosts().len() > 0
+        self.begun.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_begun(&self) {
+        self.begun.store(true, Ordering::Release);
     }
 
     /// Who is connected, in the order in which they came.

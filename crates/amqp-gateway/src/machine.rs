@@ -86,8 +86,8 @@ pub struct AmqpMachine {
     /// What is to be proposed once the machine runs, and when.
     start: Vec<Command>,
     start_ms: u64,
-    /// It was proposed, and nobody knows yet whether it is there.
-    starting: bool,
+    /// How many records of it were proposed of which nobody knows yet whether they are there.
+    starting: usize,
     rights_changed: bool,
     /// Queues whose topics may have other settings than hold for them.
     unchecked: BTreeSet<QueueId>,
@@ -109,7 +109,7 @@ impl AmqpMachine {
             dead_topics: Vec::new(),
             start: Vec::new(),
             start_ms: 0,
-            starting: false,
+            starting: 0,
             rights_changed: false,
             unchecked: BTreeSet::new(),
             ready: false,
@@ -249,7 +249,13 @@ impl StateMachine for AmqpMachine {
         if std::mem::take(&mut self.rights_changed) {
             self.directory.rights_changed(self.model.world().clone());
         }
-        self.starting = false;
+        // Nobody else asks for anything before.
+        if self.starting > 0 {
+            self.starting -= 1;
+            if self.starting == 0 {
+                self.directory.set_begun();
+            }
+        }
         Ok(())
     }
 
@@ -273,7 +279,7 @@ impl StateMachine for AmqpMachine {
         self.model.on_writer_lost();
         // What was to be changed may have been lost.
         self.unchecked = self.model.world().queues().map(|queue| queue.id).collect();
-        if self.starting {
+        if self.starting > 0 {
             return self.begin(context, START_RETRY_MS);
         }
         // That their owners are gone may have been lost as well.
@@ -298,7 +304,10 @@ impl StateMachine for AmqpMachine {
         for command in std::mem::take(&mut self.start) {
             self.plan(&Who::broker(), &command, context.random, None, effects);
         }
-        self.starting = !effects.proposals.is_empty();
+        self.starting = effects.proposals.len();
+        if self.starting == 0 {
+            self.directory.set_begun();
+        }
     }
 
     fn on_topics_deleted(&mut self, _: &Context<'_>, _: &[Arc<TopicInfo>], _: &mut Effects) {}
@@ -355,6 +364,35 @@ mod tests {
     use polylogue_amqp_model::{ApplyTo, PolicySpec};
     use polylogue_api::Now;
     use serde_json::json;
+
+    /// Clients could find a queue that was not durable for a moment after a start.
+    #[test]
+    fn it_has_begun_when_what_a_start_takes_away_is_gone() {
+        let mut world = World::new();
+        assert!(world.directory.has_begun());
+        let transient = polylogue_amqp_model::DeclareQueue {
+            vhost: world.vhost,
+            name: "brief".into(),
+            ..polylogue_amqp_model::DeclareQueue::default()
+        };
+        world.act(Command::DeclareQueue(transient));
+        // The same records in a machine of another life.
+        let mut again = AmqpMachine::new(Limits::default());
+        world.machine.change_all_chunks();
+        for (id, chunk) in world.machine.take_changed_chunks() {
+            again.load_chunk(&id, chunk.expect("it is there")).expect("it is read");
+        }
+        again.on_ready(&crate::testing::context());
+        let directory = again.directory();
+        let mut effects = Effects::default();
+        again.on_deadline(&crate::testing::context(), &mut effects);
+        assert!(!effects.proposals.is_empty() && !directory.has_begun());
+        for proposal in effects.proposals {
+            again.apply(&proposal.record, 0).expect("it can be read");
+        }
+        assert!(directory.has_begun());
+        assert_eq!(again.model().world().queues().len(), 0);
+    }
 
     /// What was declared before was never told of a policy that came later.
     #[test]

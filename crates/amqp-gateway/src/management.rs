@@ -70,6 +70,20 @@ impl Principal {
         Principal { inner }
     }
 
+    /// Whoever runs this broker, in a virtual host that is there: may do everything, with all types of queues.
+    #[must_use]
+    pub fn operator(
+        directory: Arc<Directory>,
+        catalog: Arc<dyn Catalog>,
+        id: u64,
+        vhost: (VhostId, ByteString),
+        now: Now,
+    ) -> Principal {
+        let mut operator = Principal::new(directory, catalog, id, ByteString::new(), vhost, now);
+        operator.inner.is_operator = true;
+        operator
+    }
+
     /// Asks for something. What wants an answer gets one [`Said::Reply`], in order; a message that is published with a number
     /// gets its outcome.
     pub fn ask(&mut self, request: amqp::Request) {

@@ -530,6 +530,9 @@ impl Connection {
         if !matches!(then, Then::Purge) {
             entry.used(self.now);
         }
+        if let Some(why) = self.unsupported(&then, &entry) {
+            return self.reply(token, amqp::Reply::Refused(why));
+        }
         match then {
             Then::Purge => self.ask(Request::Purge(partition), Waits::Purged(token)),
             Then::Get { channel, no_ack } => {
@@ -547,6 +550,21 @@ impl Connection {
                 }
             }
             Then::Consume(channel, consume) => self.consume(token, channel, consume, partition, entry),
+        }
+    }
+
+    /// What the queue's type does not do, though its clients may.
+    fn unsupported(&self, then: &Then, entry: &QueueEntry) -> Option<Refusal> {
+        let queue = Named { kind: Kind::Queue, name: entry.queue.name.as_bytes(), vhost: self.vhost_name.as_bytes() };
+        let is_quorum = entry.queue.kind == QueueKind::Quorum;
+        match then {
+            Then::Get { .. } if is_quorum && entry.settings.single_active_consumer && !self.is_operator => {
+                Some(Refusal::get_with_single_active_consumer(queue))
+            }
+            Then::Consume(channel, _) if is_quorum && self.channels.get(channel).is_some_and(|open| open.qos > 0) => {
+                Some(Refusal::global_qos(queue))
+            }
+            _ => None,
         }
     }
 
@@ -571,10 +589,6 @@ impl Connection {
             Err(why) => return self.reply(token, refused(why)),
         };
         let shared = self.channels.get(&channel).map_or(0, |open| open.qos);
-        if shared > 0 && entry.queue.kind == QueueKind::Quorum {
-            let queue = Named { kind: Kind::Queue, name: entry.queue.name.as_bytes(), vhost: vhost_name.as_bytes() };
-            return self.reply(token, refused(Refusal::no_global_qos(queue)));
-        }
         // It must not hold what others could have: what the channel has no room for waits in the queue.
         let shared_max = if shared > 0 { u32::from(shared) } else { u32::MAX };
         let priority = settings.priority.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;

@@ -40,7 +40,7 @@ pub use command::{
 };
 pub use consume::{ConsumerSettings, FILTERS_MAX, StreamOffset};
 pub use death::{DEATHS_MAX, Death, Deaths, Died, Reason};
-pub use definitions::{DEFINITIONS_BYTES_MAX, Definitions, Product, export};
+pub use definitions::{DEFINITIONS_BYTES_MAX, Definitions, Product, export, permission_item, topic_permission_item};
 pub use error::{Code, Named, REPLY_TEXT_BYTES_MAX, Refused, Resource};
 pub use json::{JSON_BYTES_MAX, Json};
 pub use machine::{Model, Plan};

@@ -581,9 +581,19 @@ impl Refusal {
         Refusal::new(Code::AccessRefused, format!("{queue} in exclusive use"))
     }
 
-    /// A prefetch for all consumers of a channel together holds on a channel that is to consume a quorum queue.
+    /// One message is wanted of a quorum queue that has a single active consumer.
     #[must_use]
-    pub fn no_global_qos(queue: Named<'_>) -> Refusal {
+    pub fn get_with_single_active_consumer(queue: Named<'_>) -> Refusal {
+        let text = format!(
+            "cannot obtain access to locked {queue}. basic.get operations are not supported by quorum queues with single \
+             active consumer"
+        );
+        Refusal::new(Code::ResourceLocked, text)
+    }
+
+    /// The consumers of a channel have one prefetch together, and the queue counts each for itself.
+    #[must_use]
+    pub fn global_qos(queue: Named<'_>) -> Refusal {
         Refusal::new(Code::NotImplemented, format!("{queue} does not support global qos"))
     }
 

@@ -1,6 +1,7 @@
 //! The shapes of `/api/v1`: what the http listener writes and the command line reads. docs/http-api.md describes them
 //! for others. Fields may be added; none changes its meaning within `v1`.
 
+pub mod queues;
 mod reset;
 pub mod settings;
 

@@ -6,9 +6,12 @@ mod completions;
 mod config;
 mod consume;
 mod groups;
+mod moving;
 mod output;
 mod pairs;
 mod produce;
+mod queues;
+mod routing;
 mod settings;
 mod time;
 mod topics;
@@ -104,6 +107,10 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Group(GroupCommand::Describe(args)) => groups::describe(&args, &out),
         Command::Group(GroupCommand::Reset(args)) => groups::reset(&args, &out),
         Command::Group(GroupCommand::Delete(args)) => groups::delete(&args, &out),
+        Command::Queue(command) => queues::run(&command, &out),
+        Command::Exchange(command) => routing::exchanges(&command, &out),
+        Command::Binding(command) => routing::bindings(&command, &out),
+        Command::Vhost(command) => routing::vhosts(&command, &out),
         Command::Produce(args) => produce::run(&args, &out),
         Command::Consume(args) => consume::run(&args, &out),
         Command::Check(args) => check::check(&args, &out),

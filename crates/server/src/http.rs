@@ -9,15 +9,20 @@
 //! | `/api/v1/...` | see [`crate::api`] |
 
 mod ask;
+mod bindings;
 mod error;
+mod exchanges;
 mod groups;
 mod metrics;
+mod moving;
+mod queues;
 mod serve;
 mod settings;
 mod status;
 #[cfg(test)]
 mod tests;
 mod topics;
+mod vhosts;
 
 pub(crate) use ask::Visit;
 pub(crate) use metrics::registry;
@@ -29,9 +34,13 @@ use crate::net::Shared;
 use crate::net::kafka::KafkaShared;
 use crate::options::Setting;
 use axum::Router;
-use axum::http::Uri;
-use axum::routing::{get, post};
+use axum::extract::Request;
+use axum::http::{Method, Uri};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
 use error::Failure;
+use polylogue_amqp_gateway::Directory;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,6 +52,8 @@ pub struct App {
     pub broker: Arc<dyn BrokerHandle>,
     /// The Kafka protocol, whose rules for topics are everyone's.
     pub kafka: Arc<KafkaShared>,
+    /// What is declared for RabbitMQ's clients.
+    pub directory: Arc<Directory>,
     /// The connections of clients.
     pub net: Arc<Shared>,
     /// The options that hold.
@@ -80,6 +91,16 @@ pub fn starting() -> Router {
         .fallback(|| async { Failure::starting() })
 }
 
+/// A change is brought to its end even when nobody waits for it any more: what was declared must be made, and what was moved
+/// must leave.
+async fn to_its_end(request: Request, next: Next) -> Response {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return next.run(request).await;
+    }
+    let stops = |_| Failure::internal("the server stops".to_owned()).into_response();
+    tokio::spawn(next.run(request)).await.unwrap_or_else(stops)
+}
+
 /// All paths.
 pub fn router(app: Arc<App>) -> Router {
     let api = Router::new()
@@ -91,7 +112,19 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/settings/{scope}/{name}", get(settings::of_named).patch(settings::change_named))
         .route("/groups", get(groups::list))
         .route("/groups/{name}", get(groups::describe).delete(groups::delete))
-        .route("/groups/{name}/reset", post(groups::reset));
+        .route("/groups/{name}/reset", post(groups::reset))
+        .route("/vhosts", get(vhosts::list).post(vhosts::create))
+        .route("/vhosts/{vhost}", delete(vhosts::delete))
+        .route("/vhosts/{vhost}/queues", get(queues::list).post(queues::declare))
+        .route("/vhosts/{vhost}/queues/{name}", get(queues::describe).delete(queues::delete))
+        .route("/vhosts/{vhost}/queues/{name}/messages", delete(queues::purge))
+        .route("/vhosts/{vhost}/queues/{name}/get", post(queues::get))
+        .route("/vhosts/{vhost}/queues/{name}/move", post(moving::serve))
+        .route("/vhosts/{vhost}/exchanges", get(exchanges::list).post(exchanges::declare))
+        .route("/vhosts/{vhost}/exchanges/{name}", delete(exchanges::delete))
+        .route("/vhosts/{vhost}/bindings", get(bindings::list).post(bindings::add))
+        .route("/vhosts/{vhost}/bindings/delete", post(bindings::delete))
+        .layer(from_fn(to_its_end));
     Router::new()
         .route("/healthz", get(status::healthz))
         .route("/readyz", get(status::readyz))

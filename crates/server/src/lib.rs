@@ -7,6 +7,7 @@ pub mod api;
 mod chores;
 pub mod cli;
 pub mod client;
+mod declared;
 pub mod handle;
 pub mod http;
 pub mod net;

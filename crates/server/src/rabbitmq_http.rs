@@ -34,6 +34,8 @@ mod tests;
 mod users;
 mod vhosts;
 
+pub(crate) use messages::shown_properties;
+
 use crate::api::ListenerStatus;
 use crate::handle::BrokerHandle;
 use crate::net::Shared;

@@ -311,6 +311,7 @@ fn serve(
     let app = Arc::new(App {
         broker,
         kafka: kafka.clone(),
+        directory: directory.clone(),
         net: net.clone(),
         settings: std::mem::take(&mut front.settings),
         listeners: std::mem::take(&mut front.statuses),

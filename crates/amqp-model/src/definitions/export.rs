@@ -3,6 +3,7 @@
 //! As with RabbitMQ, what cannot be declared again is left out: exclusive queues, internal exchanges, the default exchange and those
 //! whose names begin with `amq.`, global parameters whose names begin with `internal`.
 
+use crate::access::{Permission, TopicPermission};
 use crate::plan::{OPERATOR_POLICY, VHOST_LIMITS};
 use crate::policy::Policy;
 use crate::queue::{Queue, RESERVED_PREFIX};
@@ -102,29 +103,45 @@ fn of_all(world: &World, product: &Product, root: &mut Map<String, Value>) {
     });
     root.insert("users".to_owned(), users.collect());
     root.insert("vhosts".to_owned(), world.vhosts().map(|vhost| vhost_item(vhost)).collect());
-    let permissions = world.permissions().map(|(vhost, user, permission)| {
-        json!({
-            "user": &**user,
-            "vhost": world.vhost_name(vhost),
-            "configure": &**permission.configure.text(),
-            "write": &**permission.write.text(),
-            "read": &**permission.read.text(),
-        })
-    });
+    let permissions =
+        world.permissions().map(|(vhost, user, permission)| permission_item(world, vhost, user, permission));
     root.insert("permissions".to_owned(), permissions.collect());
-    let topics = world.topic_permissions().map(|(vhost, user, exchange, permission)| {
-        json!({
-            "user": &**user,
-            "vhost": world.vhost_name(vhost),
-            "exchange": &**exchange,
-            "write": &**permission.write.text(),
-            "read": &**permission.read.text(),
-        })
-    });
+    let topics = world.topic_permissions();
+    let topics = topics.map(|(vhost, user, exchange, one)| topic_permission_item(world, vhost, user, exchange, one));
     root.insert("topic_permissions".to_owned(), topics.collect());
     let globals = world.globals().filter(|(name, _)| !name.starts_with("internal"));
     let globals = globals.map(|(name, value)| json!({"name": &**name, "value": value.value()}));
     root.insert("global_parameters".to_owned(), globals.collect());
+}
+
+/// What a user may do in a virtual host, as definitions and the management API show it.
+#[must_use]
+pub fn permission_item(world: &World, vhost: VhostId, user: &str, permission: &Permission) -> Value {
+    json!({
+        "user": user,
+        "vhost": world.vhost_name(vhost),
+        "configure": &**permission.configure.text(),
+        "write": &**permission.write.text(),
+        "read": &**permission.read.text(),
+    })
+}
+
+/// What a user may do at a topic exchange, as definitions and the management API show it.
+#[must_use]
+pub fn topic_permission_item(
+    world: &World,
+    vhost: VhostId,
+    user: &str,
+    exchange: &str,
+    permission: &TopicPermission,
+) -> Value {
+    json!({
+        "user": user,
+        "vhost": world.vhost_name(vhost),
+        "exchange": exchange,
+        "write": &**permission.write.text(),
+        "read": &**permission.read.text(),
+    })
 }
 
 fn texts(texts: &[bytestring::ByteString]) -> Value {

@@ -3,7 +3,7 @@
 mod export;
 mod import;
 
-pub use export::{Product, export};
+pub use export::{Product, export, permission_item, topic_permission_item};
 pub(crate) use import::import;
 
 use crate::error::Refused;

@@ -26,8 +26,11 @@ pub(super) fn declare(draft: &mut Draft<'_>, caller: &Caller, declare: &DeclareQ
     }
     let mut arguments = declare.arguments.clone();
     augment(draft, declare, &mut arguments);
+    if name.is_empty() || declare.server_named {
+        may_be_server_named(&arguments, &host)?;
+    }
     let name = match (name.is_empty(), declare.server_named) {
-        (true, _) => server_name(draft, &arguments, &host)?,
+        (true, _) => server_name(draft, &arguments),
         (false, true) => name,
         (false, false) => client_name(name)?,
     };
@@ -123,21 +126,27 @@ fn client_name(name: ByteString) -> Result<ByteString, Refused> {
     Ok(name)
 }
 
-/// A name that nobody guesses: 128 random bits behind `amq.gen-`, or behind the prefix that the client asks for.
-fn server_name(draft: &Draft<'_>, arguments: &[Argument], host: &str) -> Result<ByteString, Refused> {
+/// That a queue of the type that the arguments name may have a name that the server gives.
+fn may_be_server_named(arguments: &[Argument], host: &str) -> Result<(), Refused> {
     let named = Named { kind: Resource::Queue, name: "", vhost: host };
-    let kind = kind_named(arguments, &named)?.unwrap_or(QueueKind::Classic);
-    if kind != QueueKind::Classic {
-        let module = kind.module();
-        return Err(Refused::precondition(format!("Cannot declare a server-named queue for type {module}")));
+    match kind_named(arguments, &named)?.unwrap_or(QueueKind::Classic) {
+        QueueKind::Classic => Ok(()),
+        kind => {
+            let text = format!("Cannot declare a server-named queue for type {}", kind.module());
+            Err(Refused::precondition(text))
+        }
     }
+}
+
+/// A name that nobody guesses: 128 random bits behind `amq.gen-`, or behind the prefix that the client asks for.
+fn server_name(draft: &Draft<'_>, arguments: &[Argument]) -> ByteString {
     let prefix = lookup(arguments, b"x-name-prefix").and_then(|a| a.value.bytes());
     let prefix = prefix.and_then(|bytes| ByteString::try_from(bytes.clone()).ok());
     let usable = |prefix: &ByteString| {
         (1..=NAME_PREFIX_BYTES_MAX).contains(&prefix.len()) && !prefix.starts_with(RESERVED_PREFIX)
     };
     let prefix = prefix.filter(usable).map_or_else(|| "amq.gen".into(), |prefix| stripped(&prefix));
-    Ok(format!("{prefix}-{}", URL_SAFE_NO_PAD.encode(draft.random)).into())
+    format!("{prefix}-{}", URL_SAFE_NO_PAD.encode(draft.random)).into()
 }
 
 pub(super) fn check_user(

@@ -155,6 +155,12 @@ fn the_brokers_refusals_are_in_rabbitmqs_words() {
             "403 ACCESS_REFUSED - cannot publish to internal exchange 'x' in vhost '/'",
         ),
         (Refusal::exclusive_use(queue()), "403 ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use"),
+        (
+            Refusal::get_with_single_active_consumer(queue()),
+            "405 RESOURCE_LOCKED - cannot obtain access to locked queue 'q' in vhost '/'. basic.get operations are not supported by \
+             quorum queues with single active consumer",
+        ),
+        (Refusal::global_qos(queue()), "540 NOT_IMPLEMENTED - queue 'q' in vhost '/' does not support global qos"),
         (Refusal::in_use(queue()), "406 PRECONDITION_FAILED - queue 'q' in vhost '/' in use"),
         (Refusal::not_empty(queue()), "406 PRECONDITION_FAILED - queue 'q' in vhost '/' not empty"),
         (

@@ -44,6 +44,9 @@ impl fmt::Display for CloseReason {
     }
 }
 
+/// How long a client has to read why, when what it sends makes no sense any more: it cannot say that it knows. Milliseconds.
+const OUT_OF_STEP_MS: u64 = 3_000;
+
 /// A connection that is closed: by the server, until the client has said that it knows; or by the client, until its socket is closed.
 #[derive(Debug)]
 pub(super) struct Closing {
@@ -113,6 +116,7 @@ impl Session {
         self.close(MethodId::NONE, refusal, now_ms);
         if let Stage::Closing(closing) = &mut self.stage {
             closing.lost = true;
+            closing.until_ms = closing.until_ms.min(now_ms.saturating_add(OUT_OF_STEP_MS));
         }
     }
 

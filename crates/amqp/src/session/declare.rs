@@ -9,10 +9,19 @@ use crate::request::{Binding, DeclareExchange, DeclareQueue, REPLY_PREFIX, REPLY
 
 /// What the names of the system begin with.
 const SYSTEM_PREFIX: &[u8] = b"amq.";
+/// The longest `x-name-prefix`. Bytes.
+const NAME_PREFIX_BYTES_MAX: usize = 64;
 
 /// The exchange without a name takes part in nothing.
 fn not_default(exchange: &ShortStr) -> Result<(), Refusal> {
     if exchange.is_empty() { Err(Refusal::default_exchange()) } else { Ok(()) }
+}
+
+/// What a client wants names to begin with that the server gives: the argument `x-name-prefix`, where it can be.
+fn wanted_prefix(arguments: &Table) -> Option<String> {
+    let prefix = std::str::from_utf8(arguments.get("x-name-prefix")?.as_longstr()?).ok()?.replace(['\r', '\n'], "");
+    let usable = (1..=NAME_PREFIX_BYTES_MAX).contains(&prefix.len()) && !prefix.as_bytes().starts_with(SYSTEM_PREFIX);
+    usable.then_some(prefix)
 }
 
 impl Channel {
@@ -67,7 +76,10 @@ impl Channel {
             return Err(Refusal::reserved_name(Kind::Queue, &name));
         }
         let server_named = name.is_empty() && !passive;
-        let name = if server_named { core.names.make("amq.gen") } else { name };
+        let name = match server_named {
+            true => core.names.make(&wanted_prefix(&arguments).unwrap_or_else(|| "amq.gen".into())),
+            false => name,
+        };
         let passive = passive || is_reply;
         let wanted = DeclareQueue { name, server_named, passive, durable, exclusive, auto_delete, arguments };
         self.declare(core, wanted, nowait);

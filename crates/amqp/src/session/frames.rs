@@ -220,19 +220,23 @@ impl Session {
             return true;
         }
         let core = &mut self.core;
+        // To blame is the message that is interrupted, or that a frame is a part of; nothing where there is none.
+        let begun = if channel.assembling.is_some() { BasicPublish::ID } else { MethodId::NONE };
         let (outcome, id) = match kind {
-            FrameKind::Method => {
-                let id = frame.method_id().unwrap_or_default();
-                let method = channel.expects_method().and_then(|()| frame.method());
-                (method.and_then(|method| channel.on_method(core, method)), id)
-            }
+            FrameKind::Method => match channel.expects_method() {
+                Err(refusal) => (Err(refusal), begun),
+                Ok(()) => {
+                    let id = frame.method_id().unwrap_or_default();
+                    (frame.method().and_then(|method| channel.on_method(core, method)), id)
+                }
+            },
             FrameKind::Header => {
                 let header = ContentHeader::read(frame.reader()).map_err(|error| Refusal::bad_properties(&error));
-                (header.and_then(|header| channel.on_header(core, header)), BasicPublish::ID)
+                (header.and_then(|header| channel.on_header(core, header)), begun)
             }
             FrameKind::Body => {
                 let body = frame.whole.slice(frame.from..frame.to);
-                (channel.on_body(core, body), BasicPublish::ID)
+                (channel.on_body(core, body), begun)
             }
             FrameKind::Heartbeat => return true,
         };

@@ -2,9 +2,15 @@
 
 mod config;
 mod groups;
+mod queues;
 
 pub(super) use config::{AlterArgs, ConfigArgs, ConfigCommand, GetArgs, ScopeArgs, SetArgs};
 pub(super) use groups::{GroupCommand, ResetArgs};
+pub(super) use queues::{
+    BindingArgs, BindingCommand, CreateVhostArgs, DeclareExchangeArgs, DeclareQueueArgs, DeleteExchangesArgs,
+    DeleteQueuesArgs, ExchangeCommand, GetArgs as GetMessagesArgs, InVhostArgs, MoveArgs, QueueCommand, RedriveArgs,
+    VhostArgs, VhostCommand,
+};
 
 use crate::options::address::{HostPort, ProtocolAddress};
 use crate::options::{BOOTSTRAP_VARIABLE, SERVER_VARIABLE};
@@ -33,6 +39,18 @@ pub(super) enum Command {
     /// List, describe, reset and delete consumer groups
     #[command(subcommand)]
     Group(GroupCommand),
+    /// List, declare, look into, purge, move and delete queues
+    #[command(subcommand)]
+    Queue(QueueCommand),
+    /// List, declare and delete exchanges
+    #[command(subcommand)]
+    Exchange(ExchangeCommand),
+    /// List, add and delete bindings of exchanges
+    #[command(subcommand)]
+    Binding(BindingCommand),
+    /// List, create and delete virtual hosts of RabbitMQ's clients
+    #[command(subcommand)]
+    Vhost(VhostCommand),
     /// Write messages to a topic, one a line
     Produce(ProduceArgs),
     /// Read messages of a topic as they come

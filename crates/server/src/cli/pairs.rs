@@ -1,6 +1,7 @@
 //! `NAME=VALUE` on the command line.
 
 use super::Failure;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// The pairs that were given under an argument of that name.
@@ -12,4 +13,10 @@ pub(super) fn pairs(given: &[String], argument: &str) -> Result<BTreeMap<String,
         pairs.insert(name.trim().to_owned(), value.to_owned());
     }
     Ok(pairs)
+}
+
+/// As [`pairs`], of arguments as RabbitMQ has them: a value is JSON, or else a text as it stands there.
+pub(super) fn arguments(given: &[String]) -> Result<Map<String, Value>, Failure> {
+    let value = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
+    Ok(pairs(given, "--argument ")?.into_iter().map(|(name, text)| (name, value(text))).collect())
 }

@@ -45,6 +45,25 @@ impl HttpClient {
         self.read(self.agent.post(self.url(path)).header("content-type", "application/json").send(body))
     }
 
+    /// `POST` with a JSON body; what the answer has is not looked at.
+    ///
+    /// # Errors
+    /// As [`HttpClient::get`].
+    pub fn tell<B: Serialize>(&self, path: &str, body: &B) -> Result<(), ClientError> {
+        let body = serde_json::to_string(body).map_err(|e| ClientError::new("invalid_request", e.to_string()))?;
+        let answer = self.agent.post(self.url(path)).header("content-type", "application/json").send(body);
+        let (status, text) = self.text(answer)?;
+        if status < 300 { Ok(()) } else { Err(self.refused(status, &text)) }
+    }
+
+    /// `DELETE`; the answer has a body.
+    ///
+    /// # Errors
+    /// As [`HttpClient::get`].
+    pub fn take<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.read(self.agent.delete(self.url(path)).call())
+    }
+
     /// `PATCH` with a JSON body; the answer has none.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Asking the broker from a handler.
 
 use super::App;
-use super::error::Failure;
+use super::error::{Failure, NO_ANSWER};
 use crate::handle::{BrokerHandle, ReplySink, SessionId};
 use crate::net::kafka::KafkaConnection;
 use crate::net::mailbox::{Mail, Mailbox};
@@ -56,7 +56,7 @@ impl Drop for Visit<'_> {
 async fn in_time<T>(answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     match tokio::time::timeout(PATIENCE, answer).await {
         Ok(result) => result,
-        Err(_) => Err(Failure::timeout("the broker did not answer in time; whether it took effect is not known")),
+        Err(_) => Err(Failure::timeout(NO_ANSWER)),
     }
 }
 

@@ -1,12 +1,18 @@
 //! Answers that are not successes.
 
 use crate::api::{ErrorBody, ErrorObject};
+use crate::declared::Fault;
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use polylogue_amqp::refusal::Code as AmqpCode;
+use polylogue_amqp_model::Code as ModelCode;
 use polylogue_api::Unavailable;
 use polylogue_kafka::codec::ErrorCode;
+
+/// What is said when an answer does not come.
+pub(super) const NO_ANSWER: &str = "the broker did not answer in time; whether it took effect is not known";
 
 /// A request that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,6 +33,18 @@ impl Failure {
 
     pub(super) fn unknown_topic(name: &str) -> Failure {
         Failure::new(StatusCode::NOT_FOUND, "unknown_topic", format!("there is no topic {name}"))
+    }
+
+    pub(super) fn unknown_vhost(name: &str) -> Failure {
+        Failure::new(StatusCode::NOT_FOUND, "unknown_vhost", format!("there is no virtual host {name}"))
+    }
+
+    pub(super) fn unknown_queue(name: &str) -> Failure {
+        Failure::new(StatusCode::NOT_FOUND, "unknown_queue", format!("there is no queue {name}"))
+    }
+
+    pub(super) fn unknown_exchange(name: &str) -> Failure {
+        Failure::new(StatusCode::NOT_FOUND, "unknown_exchange", format!("there is no exchange {name}"))
     }
 
     pub(super) fn unknown_group(name: &str) -> Failure {
@@ -69,6 +87,19 @@ impl Failure {
         Failure::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", text.to_owned())
     }
 
+    /// What is refused to an operator who declares, deletes or looks into something.
+    pub(super) fn refused(code: AmqpCode, text: &str) -> Failure {
+        let (status, name) = match code {
+            AmqpCode::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+            AmqpCode::AccessRefused => (StatusCode::FORBIDDEN, "forbidden"),
+            AmqpCode::ResourceLocked => (StatusCode::CONFLICT, "locked"),
+            AmqpCode::PreconditionFailed => (StatusCode::CONFLICT, "precondition_failed"),
+            AmqpCode::InternalError => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            _ => (StatusCode::BAD_REQUEST, "invalid_request"),
+        };
+        Failure::new(status, name, text.to_owned())
+    }
+
     /// What a Kafka error means here. `None` for no error.
     pub(super) fn of_kafka(code: i16, message: Option<&str>) -> Option<Failure> {
         let error = match ErrorCode::from_code(code) {
@@ -94,6 +125,23 @@ impl Failure {
         };
         let message = message.filter(|text| !text.is_empty()).unwrap_or(error.message());
         Some(Failure::new(status, name, message.to_owned()))
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Failure {
+        match fault {
+            Fault::Unavailable(why) => Failure::unavailable(why),
+            Fault::Timeout => Failure::timeout(NO_ANSWER),
+            Fault::Internal(why) => Failure::internal(why),
+            Fault::Refused(why) => match why.code {
+                ModelCode::NotFound => Failure::not_found(why.text),
+                ModelCode::AccessRefused => Failure::refused(AmqpCode::AccessRefused, &why.text),
+                ModelCode::PreconditionFailed => Failure::refused(AmqpCode::PreconditionFailed, &why.text),
+                ModelCode::ResourceLocked => Failure::refused(AmqpCode::ResourceLocked, &why.text),
+                ModelCode::BadRequest | ModelCode::NotAllowed | ModelCode::NotImplemented => Failure::invalid(why.text),
+            },
+        }
     }
 }
 

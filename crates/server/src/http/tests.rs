@@ -216,6 +216,7 @@ impl Server {
         let app = Arc::new(App {
             kafka: Arc::new(KafkaShared::new(live, broker.clone(), AmqpMachine::new(Limits::default()).directory())),
             broker,
+            directory: AmqpMachine::new(Limits::default()).directory(),
             net: Arc::new(net),
             settings: Resolved::default().settings(),
             listeners: Vec::new(),

@@ -17,6 +17,8 @@ const HEAD_BYTES: usize = 7;
 const END_BYTES: usize = 1;
 /// `AMQP` and four numbers: what a client says first. Bytes.
 const PROTOCOL_HEADER_BYTES: usize = 8;
+/// By how much a frame may be too large: clients forget what is around it. Bytes.
+const OVERLOOKED_BYTES: usize = HEAD_BYTES + END_BYTES;
 
 /// An AMQP listener.
 #[derive(Debug)]
@@ -56,7 +58,8 @@ impl Accept for AmqpAccept {
         let is_local = peer.ip().to_canonical().is_loopback();
         let inner = Connection::new(self.settings.clone(), directory, catalog, id, is_local, seed, now);
         let inner = inner.between(Ends { peer, local });
-        AmqpConnection { inner, frame_bytes_max: self.settings.frame_bytes_max as usize, took: false, now }
+        let frame_bytes_max = self.settings.frame_bytes_max as usize + OVERLOOKED_BYTES;
+        AmqpConnection { inner, frame_bytes_max, greeted: false, took: false, now }
     }
 }
 
@@ -65,6 +68,8 @@ impl Accept for AmqpAccept {
 pub struct AmqpConnection {
     inner: Connection,
     frame_bytes_max: usize,
+    /// The protocol header was taken: frames follow.
+    greeted: bool,
     /// Frames were taken since the last output.
     took: bool,
     now: Now,
@@ -72,19 +77,17 @@ pub struct AmqpConnection {
 
 /// How long the frame is that `input` begins with; `None` as long as nobody knows.
 fn frame_len(input: &[u8], frame_bytes_max: usize) -> Result<Option<usize>, NoFrame> {
-    if input.first() == Some(&b'A') {
-        return Ok(Some(PROTOCOL_HEADER_BYTES));
-    }
     let Some(head) = input.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
     let size = u32::from_be_bytes([head[3], head[4], head[5], head[6]]) as usize;
     let len = HEAD_BYTES + size + END_BYTES;
-    if len > frame_bytes_max.max(PROTOCOL_HEADER_BYTES) { Err(NoFrame) } else { Ok(Some(len)) }
+    if len > frame_bytes_max { Err(NoFrame) } else { Ok(Some(len)) }
 }
 
 impl Protocol for AmqpConnection {
     /// All whole frames that are there count as one, so that what came together is written together.
     fn next_frame(&self, input: &[u8]) -> Result<Option<Frame>, NoFrame> {
-        let mut len = 0;
+        // What a client says first has one length, whatever it is that it says.
+        let mut len = if self.greeted { 0 } else { PROTOCOL_HEADER_BYTES };
         while let Some(rest) = input.get(len..).filter(|rest| !rest.is_empty()) {
             match frame_len(rest, self.frame_bytes_max) {
                 Ok(Some(more)) if more <= rest.len() || len == 0 => len += more,
@@ -101,6 +104,7 @@ impl Protocol for AmqpConnection {
         self.inner.on_bytes(input, now);
         // A piece of a frame stays where it is, and has ended nothing.
         self.took |= input.len() < before;
+        self.greeted |= self.took;
     }
 
     fn wants_input(&self, _: Now) -> bool {
@@ -174,7 +178,6 @@ mod tests {
     fn frames_end_where_they_say() {
         let heartbeat = [8, 0, 0, 0, 0, 0, 0, 0xce];
         assert_eq!(frame_len(&heartbeat, 4_096), Ok(Some(8)));
-        assert_eq!(frame_len(b"AMQP\0\0\x09\x01", 4_096), Ok(Some(8)));
         assert_eq!(frame_len(&heartbeat[..6], 4_096), Ok(None));
         assert_eq!(frame_len(&[1, 0, 1, 0xff, 0, 0, 0], 4_096), Err(NoFrame));
     }

@@ -5,6 +5,7 @@ use super::ask::Asker;
 use super::body::Body;
 use super::call::Call;
 use super::error::Failure;
+use crate::declared::payload_of;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -144,7 +145,7 @@ fn properties(map: &Map<String, Value>) -> Result<BasicProperties, Failure> {
 }
 
 /// Properties as JSON; only those that are there.
-fn shown_properties(raw: &Bytes) -> Value {
+pub(crate) fn shown_properties(raw: &Bytes) -> Map<String, Value> {
     let basic = BasicProperties::decode(raw).unwrap_or_default();
     let mut map = Map::new();
     let texts = [
@@ -174,7 +175,7 @@ fn shown_properties(raw: &Bytes) -> Value {
         let fields = decode_table(headers.raw()).unwrap_or_default();
         map.insert("headers".to_owned(), json_of_arguments(&fields));
     }
-    Value::Object(map)
+    map
 }
 
 /// Gets one message; `None` when none is ready.
@@ -247,15 +248,6 @@ pub(super) async fn serve_get(call: &Call<'_>, vhost: &Vhost, queue: &str, body:
         }
     }
     Ok(Answer::One(Value::Array(got)))
-}
-
-fn payload_of(delivery: &Delivery) -> Result<Bytes, Failure> {
-    let mut whole = Vec::with_capacity(delivery.payload.len());
-    for piece in delivery.payload.pieces() {
-        let piece = piece.to_bytes().map_err(|error| Failure::internal(&error.to_string()))?;
-        whole.extend_from_slice(&piece);
-    }
-    Ok(Bytes::from(whole))
 }
 
 fn shown_message(delivery: &Delivery, payload: &[u8], left: u32, truncate: Option<usize>, base64: bool) -> Value {

@@ -5,48 +5,25 @@ use super::body::Body;
 use super::call::Call;
 use super::error::Failure;
 use super::{Verb, ask};
-use bytestring::ByteString;
-use polylogue_amqp_model::Command;
+use polylogue_amqp_model::{Command, permission_item, topic_permission_item};
 use polylogue_router::VhostId;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// What lists of permissions are sorted by.
 pub(super) const ORDER: &[&str] = &["vhost", "user", "exchange"];
 
 /// The permissions that `which` takes, by virtual host and user.
 pub(super) fn all(call: &Call<'_>, which: impl Fn(VhostId, &str) -> bool) -> Vec<Value> {
-    let all = call.view.world.permissions().filter(|(vhost, user, _)| which(*vhost, user));
-    let shape =
-        |(vhost, user, permission): (VhostId, &ByteString, &std::sync::Arc<polylogue_amqp_model::Permission>)| {
-            json!({
-                "user": &**user,
-                "vhost": call.vhost_name(vhost),
-                "configure": &**permission.configure.text(),
-                "write": &**permission.write.text(),
-                "read": &**permission.read.text(),
-            })
-        };
-    all.map(shape).collect()
+    let world = &call.view.world;
+    let all = world.permissions().filter(|(vhost, user, _)| which(*vhost, user));
+    all.map(|(vhost, user, permission)| permission_item(world, vhost, user, permission)).collect()
 }
 
 /// As [`all`], for topics.
 pub(super) fn all_topics(call: &Call<'_>, which: impl Fn(VhostId, &str) -> bool) -> Vec<Value> {
-    let all = call.view.world.topic_permissions().filter(|(vhost, user, ..)| which(*vhost, user));
-    let shape = |(vhost, user, exchange, permission): (
-        VhostId,
-        &ByteString,
-        &ByteString,
-        &std::sync::Arc<polylogue_amqp_model::TopicPermission>,
-    )| {
-        json!({
-            "user": &**user,
-            "vhost": call.vhost_name(vhost),
-            "exchange": &**exchange,
-            "write": &**permission.write.text(),
-            "read": &**permission.read.text(),
-        })
-    };
-    all.map(shape).collect()
+    let world = &call.view.world;
+    let all = world.topic_permissions().filter(|(vhost, user, ..)| which(*vhost, user));
+    all.map(|(vhost, user, exchange, one)| topic_permission_item(world, vhost, user, exchange, one)).collect()
 }
 
 /// That a permission can be set there.

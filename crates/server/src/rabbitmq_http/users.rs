@@ -5,6 +5,7 @@ use super::body::Body;
 use super::call::Call;
 use super::error::Failure;
 use super::{Verb, ask, permissions, shapes};
+use crate::declared::end_connections;
 use bytestring::ByteString;
 use polylogue_amqp_model::{Command, Hashing, PasswordHash, PutUser, SALT_BYTES};
 use serde_json::Value;
@@ -25,8 +26,7 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
         (Verb::Put, [name]) => put(call, (*name).into(), body).await,
         (Verb::Delete, [name]) => {
             there(name)?;
-            ask::change(call.app, Command::DeleteUsers(vec![(*name).into()])).await?;
-            Ok(Answer::Done)
+            delete(call, vec![(*name).into()]).await
         }
         (Verb::Get, [name, "permissions"]) => {
             there(name)?;
@@ -46,7 +46,16 @@ async fn bulk_delete(call: &Call<'_>, body: &Body) -> Result<Answer, Failure> {
     let Some(Value::Array(users)) = body.get("users") else { return Err(Failure::missing_keys(&["users"])) };
     let names: Option<Vec<ByteString>> = users.iter().map(|name| name.as_str().map(Into::into)).collect();
     let names = names.ok_or_else(|| Failure::bad("users should be strings"))?;
-    ask::change(call.app, Command::DeleteUsers(names)).await?;
+    delete(call, names).await
+}
+
+/// Deletes users. Their connections are told, as RabbitMQ tells them.
+async fn delete(call: &Call<'_>, names: Vec<ByteString>) -> Result<Answer, Failure> {
+    ask::change(call.app, Command::DeleteUsers(names.clone())).await?;
+    for name in names {
+        let why = format!("user '{name}' is deleted");
+        end_connections(&call.app.directory, &call.app.net, |client| client.user == name, &why);
+    }
     Ok(Answer::Done)
 }
 

@@ -5,6 +5,7 @@ use super::body::Body;
 use super::call::Call;
 use super::error::Failure;
 use super::{Verb, ask, clients, permissions, shapes};
+use crate::declared;
 use bytestring::ByteString;
 use polylogue_amqp_model::{Command, Json, PutVhost, QueueKind, Vhost};
 use polylogue_api::QueueCounts;
@@ -24,7 +25,7 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
         (Verb::Put, [name]) => put(call, (*name).into(), body).await,
         (Verb::Delete, [name]) => {
             call.admin()?;
-            ask::change(call.app, Command::DeleteVhost((*name).into())).await?;
+            declared::delete_vhost(&call.app.broker, &call.app.directory, &call.app.net, name).await?;
             Ok(Answer::Done)
         }
         (Verb::Get, [name, "permissions"]) => {

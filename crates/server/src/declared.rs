@@ -1,0 +1,241 @@
+//! Asking the broker about RabbitMQ's declared world, for both http listeners.
+
+use crate::handle::BrokerHandle;
+use crate::http::Visit;
+use crate::net::Shared;
+use crate::net::mailbox::Mail;
+use bytes::Bytes;
+use polylogue_amqp::request::{self as amqp, Delivery};
+use polylogue_amqp_gateway::{AmqpAnswer, Directory, Presence, Principal, Said, View, managed};
+use polylogue_amqp_model::{Command, Queue, Refused, Reply as Changed};
+use polylogue_api::{Catalog, CreateTopics, Now, QueueCounts, Reply, Request, TopicError, Unavailable};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a handler waits for the broker.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Queues that are counted in one request.
+const COUNTED_MAX: usize = 1_000;
+
+/// Why something was not done.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The declared world says no.
+    Refused(Refused),
+    /// The broker cannot.
+    Unavailable(Unavailable),
+    /// No answer in time: whether it took effect is not known.
+    Timeout,
+    /// The broker does not answer as it should.
+    Internal(String),
+}
+
+async fn in_time<T>(answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    match tokio::time::timeout(PATIENCE, answer).await {
+        Ok(result) => result,
+        Err(_) => Err(Fault::Timeout),
+    }
+}
+
+fn something_else() -> Fault {
+    Fault::Internal("the broker said something else than was asked".to_owned())
+}
+
+/// Asks one thing.
+async fn one(broker: &Arc<dyn BrokerHandle>, request: Request) -> Result<Reply, Fault> {
+    in_time(async {
+        let visit = Visit::new(broker);
+        visit.submit(0, request);
+        loop {
+            for mail in visit.mail().await {
+                if let Mail::Reply(_, reply) = mail {
+                    return Ok(reply);
+                }
+            }
+        }
+    })
+    .await
+}
+
+async fn world(broker: &Arc<dyn BrokerHandle>, request: Request) -> Result<AmqpAnswer, Fault> {
+    match one(broker, request).await? {
+        Reply::Machine(Ok(answer)) => match answer.downcast::<AmqpAnswer>() {
+            Ok(answer) => Ok(*answer),
+            Err(_) => Err(something_else()),
+        },
+        Reply::Machine(Err(why)) => Err(Fault::Unavailable(why)),
+        _ => Err(something_else()),
+    }
+}
+
+/// What is declared now.
+pub(crate) async fn view(broker: &Arc<dyn BrokerHandle>) -> Result<Arc<View>, Fault> {
+    match world(broker, polylogue_amqp_gateway::view()).await? {
+        AmqpAnswer::View(view) => Ok(view),
+        _ => Err(something_else()),
+    }
+}
+
+/// Makes a change that only managers make.
+pub(crate) async fn change(broker: &Arc<dyn BrokerHandle>, command: Command) -> Result<Changed, Fault> {
+    match world(broker, managed(command)).await? {
+        AmqpAnswer::Done(reply) => Ok(reply),
+        AmqpAnswer::Refused(why) => Err(Fault::Refused(why)),
+        _ => Err(something_else()),
+    }
+}
+
+/// What queues hold, in the same order; nothing for those whose topic is on its way.
+pub(crate) async fn counts(
+    broker: &Arc<dyn BrokerHandle>,
+    directory: &Directory,
+    queues: &[Arc<Queue>],
+) -> Result<Vec<QueueCounts>, Fault> {
+    let catalog = broker.catalog();
+    let mut all = vec![QueueCounts::default(); queues.len()];
+    let there: Vec<_> = queues
+        .iter()
+        .enumerate()
+        .filter_map(|(at, queue)| Some((at, directory.partition(queue.id, catalog.as_ref())?)))
+        .collect();
+    for some in there.chunks(COUNTED_MAX) {
+        let partitions = some.iter().map(|(_, partition)| *partition).collect();
+        let Reply::DescribeQueues(counts) = one(broker, Request::DescribeQueues(partitions)).await? else {
+            return Err(something_else());
+        };
+        for ((at, _), counts) in some.iter().zip(counts) {
+            if let (Some(slot), Some(counts)) = (all.get_mut(*at), counts) {
+                *slot = counts;
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Makes the topics of queues that nobody declared one by one.
+pub(crate) async fn make_topics(broker: &Arc<dyn BrokerHandle>, directory: &Directory) -> Result<(), Fault> {
+    let catalog = broker.catalog();
+    let view = view(broker).await?;
+    loop {
+        let topics = directory.missing_topics(&view, catalog.as_ref());
+        if topics.is_empty() {
+            return Ok(());
+        }
+        let create = CreateTopics { topics, validate_only: false };
+        let Reply::CreateTopics(made) = one(broker, Request::CreateTopics(create)).await? else {
+            return Err(something_else());
+        };
+        for made in made {
+            match made {
+                // Somebody who declares the queue makes it, too.
+                Ok(_) | Err(TopicError::Exists) => {}
+                Err(TopicError::Unavailable(why)) => return Err(Fault::Unavailable(why)),
+                Err(other) => return Err(Fault::Internal(format!("a queue's topic cannot be made: {other:?}"))),
+            }
+        }
+    }
+}
+
+/// Deletes a virtual host. Its connections are told, as RabbitMQ tells them.
+pub(crate) async fn delete_vhost(
+    broker: &Arc<dyn BrokerHandle>,
+    directory: &Directory,
+    net: &Shared,
+    name: &str,
+) -> Result<(), Fault> {
+    let id = view(broker).await?.world.vhost_named(name).map(|vhost| vhost.id);
+    change(broker, Command::DeleteVhost(name.into())).await?;
+    end_connections(directory, net, |client| Some(client.vhost) == id, &format!("vhost '{name}' is deleted"));
+    Ok(())
+}
+
+/// Ends the connections that `which` takes.
+pub(crate) fn end_connections(directory: &Directory, net: &Shared, which: impl Fn(&Presence) -> bool, why: &str) {
+    let clients = directory.clients();
+    clients.iter().filter(|client| which(client)).for_each(|client| net.connections.end(client.id, why));
+}
+
+/// The body of a message in one piece.
+pub(crate) fn payload_of(delivery: &Delivery) -> Result<Bytes, Fault> {
+    let mut whole = Vec::with_capacity(delivery.payload.len());
+    for piece in delivery.payload.pieces() {
+        let piece = piece.to_bytes().map_err(|error| Fault::Internal(error.to_string()))?;
+        whole.extend_from_slice(&piece);
+    }
+    Ok(Bytes::from(whole))
+}
+
+/// Somebody in a virtual host, who asks for what a connection would ask for.
+pub(crate) struct Asker<'a> {
+    visit: Visit<'a>,
+    broker: &'a Arc<dyn BrokerHandle>,
+    principal: Principal,
+}
+
+impl<'a> Asker<'a> {
+    /// `who` makes the principal of a session's id.
+    pub(crate) fn new(
+        broker: &'a Arc<dyn BrokerHandle>,
+        who: impl FnOnce(Arc<dyn Catalog>, u64, Now) -> Principal,
+    ) -> Asker<'a> {
+        let visit = Visit::new(broker);
+        let principal = who(broker.catalog(), visit.id.0, broker.now());
+        Asker { visit, broker, principal }
+    }
+
+    /// Asks for something that nobody answers.
+    pub(crate) fn tell(&mut self, request: amqp::Request) {
+        self.principal.ask(request);
+        self.submit();
+    }
+
+    fn submit(&mut self) {
+        while let Some((token, request)) = self.principal.poll_request() {
+            self.visit.submit(token, request);
+        }
+    }
+
+    /// What is said already.
+    pub(crate) fn said_already(&mut self) -> Option<Said> {
+        self.principal.poll_said()
+    }
+
+    /// The next thing that is said.
+    pub(crate) async fn said(&mut self) -> Result<Said, Fault> {
+        in_time(async {
+            loop {
+                self.submit();
+                if let Some(said) = self.principal.poll_said() {
+                    return Ok(said);
+                }
+                let wait = self
+                    .principal
+                    .next_deadline_ms()
+                    .map(|at| Duration::from_millis(at.saturating_sub(self.broker.now().monotonic_ms)));
+                let mail = match wait {
+                    None => self.visit.mail().await,
+                    Some(wait) => tokio::time::timeout(wait, self.visit.mail()).await.unwrap_or_default(),
+                };
+                let now = self.broker.now();
+                for mail in mail {
+                    match mail {
+                        Mail::Reply(token, reply) => self.principal.on_reply(token, reply, now),
+                        Mail::Event(event) => self.principal.on_event(event, now),
+                        Mail::Permit(_) | Mail::Fetched | Mail::Alarm | Mail::Stop | Mail::End(_) => {}
+                    }
+                }
+                self.principal.on_deadline(now);
+            }
+        })
+        .await
+    }
+
+    /// Asks for something, and waits for the answer.
+    pub(crate) async fn ask(&mut self, request: amqp::Request) -> Result<amqp::Reply, Fault> {
+        self.tell(request);
+        match self.said().await? {
+            Said::Reply(reply) => Ok(reply),
+            Said::Event(_) => Err(something_else()),
+        }
+    }
+}

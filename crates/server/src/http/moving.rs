@@ -1,0 +1,228 @@
+//! `POST /api/v1/vhosts/VHOST/queues/NAME/move`: messages of one queue go into another.
+//!
+//! A message leaves its queue when it is on the disk in all queues that it reaches. A crash in between moves it once more, and none is
+//! lost. What could not go where it should stays, at its place.
+
+use super::App;
+use super::error::Failure;
+use super::queues::{settle, take};
+use super::vhosts::{Within, short};
+use crate::api::queues::{MoveMessages, MoveTo, Moved};
+use crate::declared::{Asker, payload_of};
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Path, State};
+use polylogue_amqp::codec::{Properties, ShortStr};
+use polylogue_amqp::request::{self as amqp, Body, Delivery, Place, Publish, Verdict};
+use polylogue_amqp::session::Said as Published;
+use polylogue_amqp_gateway::{MANAGEMENT_CHANNEL, Said};
+use std::sync::Arc;
+
+/// Messages that one request moves at the most.
+const MOVED_MAX: u32 = 1_000;
+/// Messages that one request passes over at the most.
+const SKIPPED_MAX: u32 = 10_000;
+/// Bytes of bodies that one request moves, unless one message alone has more.
+const MOVED_BYTES_MAX: usize = 16 << 20;
+/// The queue in which a message died first.
+const FIRST_DEATH_QUEUE: &str = "x-first-death-queue";
+
+/// Where messages go, once it is known that it is there.
+enum Target {
+    Queue(ShortStr),
+    Exchange(ShortStr, Option<ShortStr>),
+    FirstDeath,
+}
+
+fn target(within: &Within, from: &str, to: Option<&MoveTo>) -> Result<Target, Failure> {
+    let Some(MoveTo { queue, exchange, routing_key }) = to else { return Ok(Target::FirstDeath) };
+    match (queue, exchange, routing_key) {
+        (Some(queue), None, None) => {
+            within.queue(queue)?;
+            match queue == from {
+                true => Err(Failure::invalid(format!("{queue} is the queue that the messages are in"))),
+                false => Ok(Target::Queue(short(queue)?)),
+            }
+        }
+        (None, Some(exchange), key) => {
+            let there = within.view.routes.exchange(within.vhost.id, exchange.as_bytes()).is_some();
+            match there {
+                true => Ok(Target::Exchange(short(exchange)?, key.as_deref().map(short).transpose()?)),
+                false => Err(Failure::unknown_exchange(exchange)),
+            }
+        }
+        _ => Err(Failure::invalid("to is a queue, or an exchange with or without a routing_key".to_owned())),
+    }
+}
+
+/// Exchange and routing key for a message; why there are none.
+fn way(
+    within: &Within,
+    from: &str,
+    target: &Target,
+    properties: &Properties,
+    own: &ShortStr,
+) -> Result<[ShortStr; 2], String> {
+    match target {
+        Target::Queue(queue) => Ok([ShortStr::EMPTY, queue.clone()]),
+        Target::Exchange(exchange, key) => Ok([exchange.clone(), key.clone().unwrap_or_else(|| own.clone())]),
+        Target::FirstDeath => {
+            let headers = properties.headers();
+            let named = headers.as_ref().and_then(|headers| headers.get(FIRST_DEATH_QUEUE)?.as_longstr());
+            let name = named.and_then(|name| std::str::from_utf8(name).ok());
+            let name = name.ok_or_else(|| format!("it has no header {FIRST_DEATH_QUEUE}: it did not die"))?;
+            if name == from {
+                return Err("it died in this queue".to_owned());
+            }
+            within.queue(name).map_err(|_| format!("the queue {name}, in which it died, is not there any more"))?;
+            let key = short(name).map_err(|_| format!("{name} is no name of a queue"))?;
+            Ok([ShortStr::EMPTY, key])
+        }
+    }
+}
+
+/// The message as it is published again: to where it goes now, and not to its copies' keys.
+fn again(
+    delivery: &Delivery,
+    [exchange, routing_key]: [ShortStr; 2],
+    properties: Properties,
+) -> Result<Publish, String> {
+    let body = payload_of(delivery).map_err(|_| "it cannot be read".to_owned())?;
+    let said = Published { exchange, routing_key, mandatory: true, properties, body: Body::One(body) };
+    let publish = Publish::judged(said, b"", true).map_err(|why| why.text)?;
+    Ok(Publish { cc: Vec::new(), bcc: Vec::new(), ..publish })
+}
+
+/// What became of each message, by its number from 1.
+struct Outcomes {
+    of: Vec<Option<Result<(), String>>>,
+    open: usize,
+    returned: bool,
+}
+
+impl Outcomes {
+    fn set(&mut self, number: usize, outcome: Result<(), String>) {
+        if let Some(slot @ None) = number.checked_sub(1).and_then(|at| self.of.get_mut(at)) {
+            *slot = Some(outcome);
+            self.open -= 1;
+        }
+    }
+
+    /// `last` is the number of the message that was published last.
+    fn on_said(&mut self, said: Said, last: usize) {
+        let numbers = |first: u64, to: u64| first as usize..=to as usize;
+        match said {
+            // It comes right before what became of the message.
+            Said::Event(amqp::Event::Return { .. }) => self.returned = true,
+            Said::Event(amqp::Event::Confirmed { first, last: to, .. }) => {
+                let returned = std::mem::take(&mut self.returned);
+                let outcome = || if returned { Err("no queue takes it there".to_owned()) } else { Ok(()) };
+                numbers(first, to).for_each(|number| self.set(number, outcome()));
+            }
+            Said::Event(amqp::Event::Rejected { first, last: to, .. }) => {
+                numbers(first, to)
+                    .for_each(|number| self.set(number, Err("a queue refuses it: it is full".to_owned())));
+            }
+            Said::Event(amqp::Event::CloseChannel { refusal, .. }) => self.set(last, Err(refusal.text)),
+            Said::Event(_) | Said::Reply(_) => {}
+        }
+    }
+}
+
+/// Publishes all of them, and waits until it is known what became of each.
+async fn publish(
+    asker: &mut Asker<'_>,
+    messages: Vec<Result<Publish, String>>,
+) -> Result<Vec<Result<(), String>>, Failure> {
+    let count = messages.len();
+    let mut outcomes = Outcomes { of: (0..count).map(|_| None).collect(), open: count, returned: false };
+    for (at, message) in messages.into_iter().enumerate() {
+        match message {
+            Err(why) => outcomes.set(at + 1, Err(why)),
+            Ok(message) => {
+                let message = Publish { seq: Some(at as u64 + 1), ..message };
+                asker.tell(amqp::Request::Publish(MANAGEMENT_CHANNEL, message));
+                while let Some(said) = asker.said_already() {
+                    outcomes.on_said(said, at + 1);
+                }
+            }
+        }
+    }
+    while outcomes.open > 0 {
+        outcomes.on_said(asker.said().await?, 0);
+    }
+    Ok(outcomes.of.into_iter().flatten().collect())
+}
+
+pub(super) async fn serve(
+    State(app): State<Arc<App>>,
+    Path((vhost, name)): Path<(String, String)>,
+    body: Result<Json<MoveMessages>, JsonRejection>,
+) -> Result<Json<Moved>, Failure> {
+    let Json(wanted) = body?;
+    if !(1..=MOVED_MAX).contains(&wanted.limit) {
+        return Err(Failure::invalid(format!("limit is {}, and must be from 1 to {MOVED_MAX}", wanted.limit)));
+    }
+    if wanted.skip > SKIPPED_MAX {
+        return Err(Failure::invalid(format!("skip is {}, and must be at most {SKIPPED_MAX}", wanted.skip)));
+    }
+    let within = Within::of(&app, &vhost).await?;
+    within.queue(&name)?;
+    let target = target(&within, &name, wanted.to.as_ref())?;
+    let mut asker = within.operator(&app);
+    let mut stay: Vec<Place> = Vec::new();
+    let moved = pieces(&within, &mut asker, &name, &target, &wanted, &mut stay).await;
+    // Whatever happened: what is still here was not tried by a consumer.
+    settle(&mut asker, &stay, Verdict::Requeue);
+    moved.map(Json)
+}
+
+/// Moves; what is to go back is in `stay` then.
+async fn pieces(
+    within: &Within,
+    asker: &mut Asker<'_>,
+    name: &str,
+    target: &Target,
+    wanted: &MoveMessages,
+    stay: &mut Vec<Place>,
+) -> Result<Moved, Failure> {
+    let queue = short(name)?;
+    let mut answer = Moved { moved: 0, stay: 0, why: None, done: true };
+    for _ in 0..wanted.skip {
+        let Some(delivery) = take(asker, &queue).await? else { return Ok(answer) };
+        stay.push(delivery.place);
+    }
+    let (mut places, mut messages, mut bytes) = (Vec::new(), Vec::new(), 0);
+    answer.done = false;
+    while messages.len() < wanted.limit as usize && bytes < MOVED_BYTES_MAX {
+        let Some(delivery) = take(asker, &queue).await? else {
+            answer.done = true;
+            break;
+        };
+        places.push(delivery.place);
+        stay.push(delivery.place);
+        bytes += delivery.payload.len();
+        let properties = Properties::new(delivery.properties.clone()).map_err(|e| e.to_string());
+        messages.push(properties.and_then(|properties| {
+            let way = way(within, name, target, &properties, &delivery.routing_key)?;
+            again(&delivery, way, properties)
+        }));
+    }
+    let outcomes = publish(asker, messages).await?;
+    let mut gone = Vec::with_capacity(places.len());
+    for (place, outcome) in places.into_iter().zip(outcomes) {
+        match outcome {
+            Ok(()) => gone.push(place),
+            Err(why) => {
+                answer.stay += 1;
+                answer.why.get_or_insert(why);
+            }
+        }
+    }
+    // Priorities hand them out in another order than that of their places.
+    gone.sort_unstable();
+    stay.retain(|place| gone.binary_search(place).is_err());
+    answer.moved = gone.len() as u64;
+    settle(asker, &gone, Verdict::Ack);
+    Ok(answer)
+}
