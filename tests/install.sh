@@ -39,7 +39,7 @@ packages() {
 have() {
     case $1 in
     cc) command -v cc >/dev/null && command -v make >/dev/null ;;
-    python) python3 -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 9))' 2>/dev/null ;;
+    python) python3 -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ;;
     jdk) [ "$(javac -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p')" -ge 17 ] 2>/dev/null ;;
     maven) command -v mvn >/dev/null ;;
     # From 1.21 on, it fetches the version that go.mod asks for by itself.
@@ -77,14 +77,14 @@ build)
 all)
     rm -f "$skipped"
     build
-    client python "Python 3.9 or later with venv" python3 python3-venv
+    client python "Python 3.11 or later with venv" python3 python3-venv
     client jdk "a JDK, 17 or later" openjdk-17-jdk-headless
     client maven "Maven" maven
     client go "Go 1.21 or later" golang-go
     client node "Node.js 18 or later with npm" nodejs npm
     ;;
 python)
-    client python "Python 3.9 or later with venv" python3 python3-venv
+    client python "Python 3.11 or later with venv" python3 python3-venv
     have python
     ;;
 report)

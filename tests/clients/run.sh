@@ -13,7 +13,7 @@ need() { command -v "$1" >/dev/null || { echo "missing: $1 ($2)" >&2; exit 3; };
 
 # python_program FILE: a program of tests/clients/python, in the environment that they share.
 python_program() {
-    need python3 "Python 3.9 or later"
+    need python3 "Python 3.11 or later"
     if [ ! -x "$build/python/bin/python" ] || ! cmp -s "$here/python/requirements.txt" "$build/python/requirements.txt"; then
         python3 -m venv "$build/python" || { echo "missing: python3-venv" >&2; exit 3; }
         "$build/python/bin/pip" install -q --disable-pip-version-check -r "$here/python/requirements.txt"
@@ -57,8 +57,8 @@ java_program() {
         mvn -q -B -f "$from/pom.xml" dependency:copy-dependencies -DoutputDirectory="$to/lib" >&2
         cp "$from/pom.xml" "$to/pom.xml"
     fi
-    if [ "$from/$2.java" -nt "$to/$2.class" ]; then
-        javac -cp "$to/lib/*" -d "$to" "$from/$2.java"
+    if [ ! -f "$to/$2.class" ] || [ -n "$(find "$from" -name '*.java' -newer "$to/$2.class")" ]; then
+        javac -cp "$to/lib/*" -sourcepath "$from" -d "$to" "$from/$2.java"
     fi
     exec java -Xmx256m -cp "$to/lib/*:$to" "$2" "$bootstrap" "${cases[@]}"
 }
@@ -68,12 +68,18 @@ python) python_program cases.py ;;
 aiokafka) python_program aiokafka_cases.py ;;
 kafka-python) python_program kafka_python.py ;;
 pika) python_program pika_cases.py ;;
+py-amqp) python_program amqp_cases.py ;;
+celery) python_program celery_cases.py ;;
+aio-pika) python_program aio_pika_cases.py ;;
 go) go_program ./franzgo ;;
 sarama) go_program ./sarama ;;
 kafka-go) go_program ./kafkago ;;
 kafkajs) node_program kafkajs.mjs ;;
 platformatic) node_program platformatic.mjs ;;
 java) java_program java Cases ;;
+java-amqp) java_program java-amqp Client ;;
+spring-amqp) java_program java-amqp Spring ;;
+perf-test) java_program java-amqp Perf ;;
 tools) java_program tools Tools ;;
 rust)
     need cargo "a Rust toolchain"
@@ -81,7 +87,7 @@ rust)
     exec "$build/rust/debug/client-cases" "$bootstrap" "${cases[@]}"
     ;;
 *)
-    echo "no such client: $client (python, aiokafka, kafka-python, pika, java, go, sarama, kafka-go, kafkajs, platformatic, rust, tools)" >&2
+    echo "no such client: $client (python, aiokafka, kafka-python, pika, py-amqp, celery, aio-pika, java, java-amqp, spring-amqp, perf-test, go, sarama, kafka-go, kafkajs, platformatic, rust, tools)" >&2
     exit 2
     ;;
 esac

@@ -24,7 +24,7 @@ const CLIENT_SECS: u64 = 1800;
 /// What `make test` runs with a client: produce, consume, and a group.
 const SMOKE: &[&str] = &["smoke", "group"];
 /// Clients that speak AMQP; their cases are their own.
-const AMQP: &[&str] = &["pika"];
+const AMQP: &[&str] = &["pika", "py-amqp", "celery", "aio-pika", "java-amqp", "spring-amqp", "perf-test"];
 /// One client at a time: several share what is installed for them, and some cases wait for seconds.
 static ONE: Mutex<()> = Mutex::new(());
 
@@ -75,6 +75,16 @@ fn run(client: &str, cases: &[&str]) {
     if cases.is_empty() {
         complete(client, &said);
     }
+}
+
+/// The same of a client that speaks AMQP: what passed is what was asked for, or else all that the README lists.
+fn run_amqp(client: &str, cases: &[&str]) {
+    let cases = if all() { &[] } else { cases };
+    let Some(said) = program(client, cases) else { return };
+    let listed = table("| AMQP client | cases |");
+    let of = listed.iter().find(|(of, _)| of == client).map_or("", |(_, of)| of.as_str());
+    let wanted = if cases.is_empty() { of.split(", ").collect() } else { BTreeSet::from_iter(cases.iter().copied()) };
+    assert_eq!(names(&said, "ok "), wanted, "what {client} passed, and the list in tests/clients/README.md");
 }
 
 /// Runs these cases of a client's program, or all where there are none, against a broker of its own. Gives what it said, or
@@ -149,9 +159,37 @@ fn python_kafka_python() {
 /// All cases of AMQP: they take seconds.
 #[test]
 fn python_pika() {
-    if let Some(said) = program("pika", &[]) {
-        assert!(names(&said, "ok ").len() >= 16, "pika ran fewer cases than there are:\n{said}");
-    }
+    run_amqp("pika", &[]);
+}
+
+#[test]
+fn python_py_amqp() {
+    run_amqp("py-amqp", &["smoke", "confirms", "returns", "logins"]);
+}
+
+#[test]
+fn python_celery() {
+    run_amqp("celery", &["smoke", "retry", "eta", "chords"]);
+}
+
+#[test]
+fn python_aio_pika() {
+    run_amqp("aio-pika", &["smoke", "topics", "calls", "comes_back"]);
+}
+
+#[test]
+fn java_amqp_client() {
+    run_amqp("java-amqp", &["smoke", "confirms", "exclusive", "recovery"]);
+}
+
+#[test]
+fn java_spring_amqp() {
+    run_amqp("spring-amqp", &["smoke", "replies", "simple_container", "retries"]);
+}
+
+#[test]
+fn java_perf_test() {
+    run_amqp("perf-test", &["smoke"]);
 }
 
 #[test]
