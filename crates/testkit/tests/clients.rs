@@ -24,7 +24,7 @@ const CLIENT_SECS: u64 = 1800;
 /// What `make test` runs with a client: produce, consume, and a group.
 const SMOKE: &[&str] = &["smoke", "group"];
 /// Clients that speak AMQP; their cases are their own.
-const AMQP: &[&str] = &["pika"];
+const AMQP: &[&str] = &["pika", "amqp091-go", "amqplib", "lapin"];
 /// One client at a time: several share what is installed for them, and some cases wait for seconds.
 static ONE: Mutex<()> = Mutex::new(());
 
@@ -152,6 +152,30 @@ fn python_pika() {
     if let Some(said) = program("pika", &[]) {
         assert!(names(&said, "ok ").len() >= 16, "pika ran fewer cases than there are:\n{said}");
     }
+}
+
+/// The cases of AMQP that several clients share, all of them: they take seconds.
+fn run_amqp(client: &str) {
+    let Some(said) = program(client, &[]) else { return };
+    let passed = names(&said, "ok ");
+    for (case, _) in table("| AMQP case |") {
+        assert!(passed.contains(case.as_str()), "{client}: the case {case} did not pass:\n{said}");
+    }
+}
+
+#[test]
+fn go_amqp091() {
+    run_amqp("amqp091-go");
+}
+
+#[test]
+fn node_amqplib() {
+    run_amqp("amqplib");
+}
+
+#[test]
+fn rust_lapin() {
+    run_amqp("lapin");
 }
 
 #[test]
