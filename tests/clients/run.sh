@@ -63,6 +63,13 @@ java_program() {
     exec java -Xmx256m -cp "$to/lib/*:$to" "$2" "$bootstrap" "${cases[@]}"
 }
 
+# rust_program NAME: a program of the package tests/clients/rust.
+rust_program() {
+    need cargo "a Rust toolchain"
+    CARGO_TARGET_DIR=$build/rust cargo build -q --locked --manifest-path "$here/rust/Cargo.toml" --bin "$1" >&2
+    exec "$build/rust/debug/$1" "$bootstrap" "${cases[@]}"
+}
+
 case $client in
 python) python_program cases.py ;;
 aiokafka) python_program aiokafka_cases.py ;;
@@ -74,20 +81,19 @@ aio-pika) python_program aio_pika_cases.py ;;
 go) go_program ./franzgo ;;
 sarama) go_program ./sarama ;;
 kafka-go) go_program ./kafkago ;;
+amqp091-go) go_program ./amqp091 ;;
 kafkajs) node_program kafkajs.mjs ;;
 platformatic) node_program platformatic.mjs ;;
+amqplib) node_program amqplib.mjs ;;
 java) java_program java Cases ;;
 java-amqp) java_program java-amqp Client ;;
 spring-amqp) java_program java-amqp Spring ;;
 perf-test) java_program java-amqp Perf ;;
 tools) java_program tools Tools ;;
-rust)
-    need cargo "a Rust toolchain"
-    CARGO_TARGET_DIR=$build/rust cargo build -q --locked --manifest-path "$here/rust/Cargo.toml" >&2
-    exec "$build/rust/debug/client-cases" "$bootstrap" "${cases[@]}"
-    ;;
+rust) rust_program client-cases ;;
+lapin) rust_program lapin-cases ;;
 *)
-    echo "no such client: $client (python, aiokafka, kafka-python, pika, py-amqp, celery, aio-pika, java, java-amqp, spring-amqp, perf-test, go, sarama, kafka-go, kafkajs, platformatic, rust, tools)" >&2
+    echo "no such client: $client (python, aiokafka, kafka-python, pika, py-amqp, celery, aio-pika, java, java-amqp, spring-amqp, perf-test, go, sarama, kafka-go, amqp091-go, kafkajs, platformatic, amqplib, rust, lapin, tools)" >&2
     exit 2
     ;;
 esac

@@ -24,7 +24,18 @@ const CLIENT_SECS: u64 = 1800;
 /// What `make test` runs with a client: produce, consume, and a group.
 const SMOKE: &[&str] = &["smoke", "group"];
 /// Clients that speak AMQP; their cases are their own.
-const AMQP: &[&str] = &["pika", "py-amqp", "celery", "aio-pika", "java-amqp", "spring-amqp", "perf-test"];
+const AMQP: &[&str] = &[
+    "pika",
+    "py-amqp",
+    "celery",
+    "aio-pika",
+    "java-amqp",
+    "spring-amqp",
+    "perf-test",
+    "amqp091-go",
+    "amqplib",
+    "lapin",
+];
 /// One client at a time: several share what is installed for them, and some cases wait for seconds.
 static ONE: Mutex<()> = Mutex::new(());
 
@@ -190,6 +201,21 @@ fn java_spring_amqp() {
 #[test]
 fn java_perf_test() {
     run_amqp("perf-test", &["smoke"]);
+}
+
+#[test]
+fn go_amqp091() {
+    run_amqp("amqp091-go", &[]);
+}
+
+#[test]
+fn node_amqplib() {
+    run_amqp("amqplib", &[]);
+}
+
+#[test]
+fn rust_lapin() {
+    run_amqp("lapin", &[]);
 }
 
 #[test]
