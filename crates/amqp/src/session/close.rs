@@ -53,7 +53,7 @@ pub(super) struct Closing {
     /// How long that is waited for. Monotonic milliseconds.
     pub(super) until_ms: u64,
     pub(super) reason: CloseReason,
-    /// Where frames begin is not known any more, or they mean nothing: what comes is not looked at.
+    /// Where frames begin is not known any more: nothing that comes is looked at.
     pub(super) lost: bool,
 }
 
@@ -108,7 +108,7 @@ impl Session {
     /// had on its way is read and dropped, or its system would throw away the answer.
     pub(super) fn client_is_done(&mut self, now_ms: u64) {
         self.say(crate::codec::ConnectionCloseOk {});
-        self.stage = Stage::Closing(Closing { lost: true, ..self.closing(CloseReason::Client, now_ms) });
+        self.stage = Stage::Closing(self.closing(CloseReason::Client, now_ms));
     }
 
     /// As [`Session::close`], and whatever the client sends from now on makes no sense.
@@ -135,15 +135,13 @@ impl Session {
         }
     }
 
-    /// A method on a connection that the server has closed.
+    /// A method on a connection that is closed.
     pub(super) fn on_method_while_closing(&mut self, id: MethodId) {
-        if id == ConnectionClose::ID {
+        let Stage::Closing(Closing { reason: reason @ CloseReason::Refused(_), .. }) = &self.stage else { return };
+        if id == crate::codec::ConnectionCloseOk::ID {
+            self.stage = Stage::Closed(reason.clone());
+        } else if id == ConnectionClose::ID {
             self.say(crate::codec::ConnectionCloseOk {});
-        }
-        if id == crate::codec::ConnectionCloseOk::ID
-            && let Stage::Closing(closing) = &self.stage
-        {
-            self.stage = Stage::Closed(closing.reason.clone());
         }
     }
 
