@@ -76,7 +76,7 @@ impl Mover {
             messages.push(message(vec![Target { queue: to, priority: None, expires_at: None }], told.bytes.clone()));
             sent.push((told, text));
         }
-        let token = session.ask(broker, Request::Publish(PublishRequest { messages, ack: Ack::Committed }));
+        let token = session.ask(broker, Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));
         open.insert(token, sent);
         requests + 1
     }
