@@ -172,7 +172,7 @@ impl DeadLetters {
         if messages.is_empty() {
             return self.published(batch, &[]);
         }
-        let token = self.request(Request::Publish(PublishRequest { messages, ack: Ack::Committed }));
+        let token = self.request(Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));
         self.waiting.insert(token, batch);
     }
 

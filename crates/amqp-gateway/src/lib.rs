@@ -30,6 +30,7 @@ mod machine;
 mod management;
 mod message;
 mod operation;
+mod pace;
 mod presence;
 mod publish;
 mod replies;

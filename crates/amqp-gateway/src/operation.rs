@@ -302,7 +302,7 @@ impl Connection {
             }
         }
         let messages = messages.into_iter().map(|(_, message)| message).collect();
-        let request = PublishRequest { messages, ack: Ack::Committed };
+        let request = PublishRequest { messages, ack: Ack::Committed, patient: false };
         self.ask(Request::Publish(request), Waits::CommitPublished(token, channel, settled));
         Ok(None)
     }
@@ -359,7 +359,7 @@ impl Connection {
         match (waits, reply) {
             (Waits::Nothing, _) => {}
             (Waits::Confirms(numbers, bytes), Reply::Publish(results)) => {
-                self.batch.unanswered_bytes -= bytes;
+                self.publish_answered(bytes);
                 self.confirmed(&numbers, &results);
             }
             (waits, Reply::Machine(Ok(answer))) => match answer.downcast::<AmqpAnswer>() {
@@ -450,7 +450,7 @@ impl Connection {
         match waits {
             Waits::Nothing | Waits::Lonely(_) | Waits::ReplySent(..) => {}
             Waits::Confirms(numbers, bytes) => {
-                self.batch.unanswered_bytes -= bytes;
+                self.publish_answered(bytes);
                 for (channel, seq) in numbers {
                     self.event(amqp::Event::Rejected { channel, first: seq, last: seq });
                 }

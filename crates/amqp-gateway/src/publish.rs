@@ -4,6 +4,7 @@ use crate::connection::Connection;
 use crate::convert::View;
 use crate::message::{Hidden, store};
 use crate::operation::Waits;
+use crate::pace::Pace;
 use crate::replies::address_of;
 use crate::route::{Sent, reach};
 use bytes::Bytes;
@@ -39,6 +40,7 @@ pub(crate) struct Batch {
     pub(crate) unanswered_bytes: usize,
     /// Bytes of messages that nobody waited for, since the last request that somebody did.
     uncounted_bytes: usize,
+    pace: Pace,
 }
 
 /// What messages of one request count as on their way. Bytes.
@@ -113,7 +115,8 @@ impl Connection {
             let messages = std::mem::take(&mut self.batch.others);
             self.batch.uncounted_bytes += bytes_of(&messages);
             if self.batch.uncounted_bytes < UNCOUNTED_BYTES_MAX {
-                self.ask(Request::Publish(PublishRequest { messages, ack: Ack::None }), Waits::Nothing);
+                let request = PublishRequest { messages, ack: Ack::None, patient: false };
+                self.ask(Request::Publish(request), Waits::Nothing);
             } else {
                 let bytes = std::mem::take(&mut self.batch.uncounted_bytes);
                 self.publish_counted(messages, Vec::new(), bytes);
@@ -134,8 +137,15 @@ impl Connection {
         bytes: usize,
     ) {
         self.batch.unanswered_bytes += bytes;
-        let request = PublishRequest { messages, ack: Ack::Committed };
+        let patient = self.batch.pace.ask();
+        let request = PublishRequest { messages, ack: Ack::Committed, patient };
         self.ask(Request::Publish(request), Waits::Confirms(numbers, bytes));
+    }
+
+    /// So many bytes have their answer.
+    pub(crate) fn publish_answered(&mut self, bytes: usize) {
+        self.batch.unanswered_bytes -= bytes;
+        self.batch.pace.answered();
     }
 
     /// Messages that somebody waited for have their outcome.

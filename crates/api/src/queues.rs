@@ -98,6 +98,9 @@ pub struct PublishRequest {
     pub messages: Vec<PublishMessage>,
     /// When to answer.
     pub ack: crate::Ack,
+    /// Who waits for the answer has more on its way and loses nothing by a millisecond: it is flushed with what comes until then, as long as
+    /// consumers get it before ([`QueueSettings::early`]).
+    pub patient: bool,
 }
 
 /// Why a message did not reach all of its queues. It may be in some of them. Of several reasons it is the last one of these.

@@ -427,7 +427,7 @@ fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
         producers: args.producers,
         producer_base: 0,
         consumers: args.consumers,
-        groups: if args.target == Target::Null { 0 } else { args.groups },
+        groups: if args.target == Target::Null && queues.is_none() { 0 } else { args.groups },
         message_bytes: args.message_bytes,
         rate: args.rate,
         messages: args.messages,

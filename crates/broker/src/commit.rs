@@ -4,8 +4,7 @@
 //! found; a reply leaves only after the state that it tells of is applied.
 
 use crate::broker::Inner;
-use crate::machines::{Outbox, context};
-use crate::open::is_own;
+use crate::machines::{Outbox, context, machine_of};
 use crate::pending::{PendingAppend, PendingPublish, PendingTrim};
 use crate::queues::{lease_entry, lease_ms};
 use crate::record::{BROKER_PARTITION, BrokerRecord};
@@ -78,7 +77,9 @@ impl Inner {
             }
             (settle(&mut state, outcomes), state.queues.has_work())
         };
-        let for_machines = |frame: &Arc<Frame>| frame.entries.iter().any(|e| is_own(e.envelope.partition));
+        // What became of messages of queues, in nearly every frame of a busy one, is none of the machines' business.
+        let for_machines =
+            |frame: &Arc<Frame>| frame.entries.iter().any(|e| machine_of(e.envelope.partition).is_some());
         if shard.id == self.meta_shard && (!due.machine.is_empty() || frames.iter().any(for_machines)) {
             self.apply_machines(shard, frames, due.machine, &mut outbox);
         }

@@ -29,7 +29,8 @@ pub(crate) fn partition_of(machine: MachineId) -> PartitionId {
     }
 }
 
-fn machine_of(partition: PartitionId) -> Option<MachineId> {
+/// The machine whose records are under this partition.
+pub(crate) fn machine_of(partition: PartitionId) -> Option<MachineId> {
     [MachineId::Meta, MachineId::KafkaGroups, MachineId::Amqp].into_iter().find(|m| partition_of(*m) == partition)
 }
 

@@ -52,7 +52,7 @@ impl Queueing for Node {
     }
 
     fn publish(&mut self, messages: Vec<PublishMessage>) -> Vec<Result<(), PublishError>> {
-        match self.ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed })) {
+        match self.ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false })) {
             Reply::Publish(results) => results,
             other => panic!("{other:?}"),
         }
@@ -157,7 +157,7 @@ fn nobody_gets_a_message_before_it_is_flushed_unless_the_queue_is_like_that() {
         let mut node = Node::open(&world, |_| {});
         let queue = node.queue("q", QueueSettings { early, ..QueueSettings::default() });
         node.attach(queue, ConsumerSpec::default()).unwrap();
-        let request = PublishRequest { messages: vec![message(&[queue], "x")], ack: Ack::Committed };
+        let request = PublishRequest { messages: vec![message(&[queue], "x")], ack: Ack::Committed, patient: false };
         let token = node.start(Request::Publish(request));
         node.broker.log_step(Work::Write);
         let there = node.client.delivered.lock().len();
@@ -178,7 +178,11 @@ fn a_message_that_was_handed_out_early_and_never_committed_is_void() {
     let mut node = Node::open(&world, |_| {});
     let queue = node.queue("q", QueueSettings { early: true, ..QueueSettings::default() });
     node.attach(queue, ConsumerSpec::default()).unwrap();
-    node.start(Request::Publish(PublishRequest { messages: vec![message(&[queue], "x")], ack: Ack::Committed }));
+    node.start(Request::Publish(PublishRequest {
+        messages: vec![message(&[queue], "x")],
+        ack: Ack::Committed,
+        patient: false,
+    }));
     let early = node.client.delivered.lock().clone();
     assert_eq!(early.len(), 1);
     drop(node);
@@ -362,7 +366,7 @@ fn what_is_handed_out_early_behind_an_old_message_is_not_lost() {
     let mut node = Node::open(&world, |config| config.store.tail_cache_bytes = 0);
     let queue = node.queue("q", QueueSettings { early: true, ..QueueSettings::default() });
     assert_eq!(node.publish(vec![message(&[queue], "old")]), [Ok(())]);
-    let publish = PublishRequest { messages: vec![message(&[queue], "new")], ack: Ack::Committed };
+    let publish = PublishRequest { messages: vec![message(&[queue], "new")], ack: Ack::Committed, patient: false };
     let confirm = node.start(Request::Publish(publish));
     node.start(Request::Attach(Attach { queue, consumer: ConsumerSpec::default() }));
     while node.broker.read_step() {}
@@ -434,7 +438,11 @@ fn what_expires_fails_too_often_or_is_too_much_is_dead_for_that_reason() {
     assert_eq!(told(&node), [(0, DeadReason::Expired, "short".to_owned())]);
     let limited = node.queue("limited", QueueSettings { length_max: Some(1), early: true, ..dead.clone() });
     node.publish(vec![message(&[limited], "one")]);
-    node.start(Request::Publish(PublishRequest { messages: vec![message(&[limited], "two")], ack: Ack::Committed }));
+    node.start(Request::Publish(PublishRequest {
+        messages: vec![message(&[limited], "two")],
+        ack: Ack::Committed,
+        patient: false,
+    }));
     assert_eq!(node.client.dead.lock().len(), 0, "nothing dies before what takes its place is committed");
     assert_eq!(told(&node), [(0, DeadReason::MaxLength, "one".to_owned())]);
     let failing = node.queue("failing", QueueSettings { failures_max: Some(2), ..dead });

@@ -100,3 +100,21 @@ fn outcomes_keep_the_order_of_proposals() {
         assert_eq!(tickets(&node), [0, 1, 2, 3, 4, 5], "nothing is held any more");
     }
 }
+
+/// What may wait for company goes with it, and is flushed as soon as it is written.
+#[test]
+fn what_may_wait_is_written_with_what_comes_and_flushed_at_once() {
+    let world = SimWorld::new(9);
+    let node = start(&world, Durability::Sync);
+    let flushes = node.journal.stats().flushes;
+    propose(&node, 0, Durability::Sync, Urgency::Soon);
+    propose(&node, 1, Durability::Sync, Urgency::Soon);
+    assert!(!node.journal.write_step(), "it waits");
+    world.clock.advance_ms(1);
+    assert!(node.journal.write_step() && node.journal.flush_step());
+    assert_eq!((tickets(&node), node.journal.stats().flushes), (vec![0, 1], flushes + 1));
+    propose(&node, 2, Durability::Sync, Urgency::Soon);
+    propose(&node, 3, Durability::Sync, Urgency::Urgent);
+    assert!(node.journal.write_step() && node.journal.flush_step(), "it does not wait longer than somebody else");
+    assert_eq!((tickets(&node), node.journal.stats().flushes), (vec![0, 1, 2, 3], flushes + 2));
+}

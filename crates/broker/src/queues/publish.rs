@@ -263,7 +263,13 @@ impl Shard {
         if drafts.is_empty() {
             return;
         }
-        let urgency = if request.ack == Ack::None { Urgency::Lazy } else { Urgency::Urgent };
+        let is_early =
+            |draft: &Draft| state.queues.hosts.get(&draft.envelope.partition).is_some_and(|host| host.settings.early);
+        let urgency = match request.ack {
+            Ack::None => Urgency::Lazy,
+            _ if request.patient && drafts.iter().all(is_early) => Urgency::Soon,
+            _ => Urgency::Urgent,
+        };
         let class = (self.class != Durability::Memory).then_some(class);
         let entries: Vec<_> = drafts.iter().map(|draft| draft.envelope.clone()).collect();
         match self.propose(state, Proposal { urgency, class, ..Proposal::data(state.term, 0, drafts) }) {

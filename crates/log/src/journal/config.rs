@@ -63,7 +63,7 @@ pub struct Config {
     pub flush_bytes_max: u64,
     /// A group is flushed when so much time has passed since its first frame, even if more is queued. Microseconds.
     pub flush_us_max: u64,
-    /// The longest that a lazy proposal stays unwritten. Microseconds.
+    /// The longest that a proposal which may wait stays unwritten. Microseconds.
     pub lazy_write_us_max: u64,
     /// The longest that a lazy proposal stays unflushed. Milliseconds.
     pub lazy_flush_ms_max: u64,

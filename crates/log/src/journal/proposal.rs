@@ -62,6 +62,11 @@ impl Draft {
 pub enum Urgency {
     /// It is written at once, and flushed at once where its commit needs a flush.
     Urgent,
+    /// It is written with whatever is written next, or a little later by itself ([`Config::lazy_write_us_max`]), and then flushed at once
+    /// where its commit needs a flush: for somebody who waits, and has more on its way.
+    ///
+    /// [`Config::lazy_write_us_max`]: super::Config::lazy_write_us_max
+    Soon,
     /// It is written soon and flushed with whatever is flushed next, or a little later by itself.
     Lazy,
 }

@@ -63,7 +63,7 @@ struct State {
     bytes: usize,
     /// Something in the queue starts a flush.
     urgent: bool,
-    /// When the first of the queued proposals came, if it is lazy.
+    /// When the first of the queued proposals came, if it may wait.
     lazy_since_ns: u64,
     /// The term whose proposals are taken.
     epoch: Option<Term>,

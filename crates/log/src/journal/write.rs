@@ -159,7 +159,7 @@ impl Inner {
                 }
             }
             for item in &items[..count] {
-                if item.proposal.urgency == Urgency::Urgent && self.class_of(item) == Durability::Sync {
+                if item.proposal.urgency != Urgency::Lazy && self.class_of(item) == Durability::Sync {
                     w.group.demand = w.group.demand.max(Demand::Commit);
                 }
                 w.group.outcomes.push((item.proposal.ticket, Outcome::Committed(index)));
