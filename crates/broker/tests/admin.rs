@@ -189,7 +189,8 @@ fn another_durability_holds_for_what_is_appended_from_then_on() {
     assert_eq!((held("quick"), held("safe")), (Durability::Sync, Durability::Async));
     node.append(entry(q, "b")).unwrap();
     // Written and not flushed: enough for the one, not for the other.
-    let append = |p| Request::Append(AppendRequest { entries: vec![entry(p, "c")], ack: Ack::Committed });
+    let append =
+        |p| Request::Append(AppendRequest { entries: vec![entry(p, "c")], ack: Ack::Committed, patient: false });
     let tokens = [append(q), append(s)].map(|request| node.start(request));
     node.broker.log_step(Work::Write);
     let answered = tokens.map(|token| node.client.replies.lock().contains_key(&token));
@@ -352,7 +353,11 @@ fn what_partitions_hold_is_told() {
     for i in 0..3 {
         node.append(stamped(a, "xy", i)).unwrap();
     }
-    let token = node.start(Request::Append(AppendRequest { entries: vec![stamped(a, "z", 3)], ack: Ack::Committed }));
+    let token = node.start(Request::Append(AppendRequest {
+        entries: vec![stamped(a, "z", 3)],
+        ack: Ack::Committed,
+        patient: false,
+    }));
     let Reply::DescribePartitions(sizes) = node.ask_now(Request::DescribePartitions(vec![a, PartitionId(7)])) else {
         panic!()
     };

@@ -42,7 +42,7 @@ fn queue(node: &mut Node, name: &str, settings: QueueSettings) -> PartitionId {
 }
 
 fn publish(node: &mut Node, messages: Vec<PublishMessage>) -> Vec<Result<(), PublishError>> {
-    match node.ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed })) {
+    match node.ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false })) {
         Reply::Publish(results) => results,
         other => panic!("{other:?}"),
     }
@@ -207,7 +207,7 @@ fn references_count_in_what_goes_into_one_proposal() {
     let queues: Vec<_> = (0..100).map(|i| queue(&mut node, &format!("q{i}"), QueueSettings::default())).collect();
     let before = node.broker.shards()[0].proposals_open;
     let messages = (0..200).map(|i| message(&queues, &format!("{i}"))).collect();
-    let token = node.start(Request::Publish(PublishRequest { messages, ack: Ack::Committed }));
+    let token = node.start(Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));
     // 20,000 entries of 64 bytes at the least.
     let proposals = node.broker.shards()[0].proposals_open - before;
     assert!((3..=5).contains(&proposals), "{proposals}");

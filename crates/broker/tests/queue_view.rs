@@ -49,7 +49,7 @@ fn publish(node: &mut Node, queue: PartitionId, texts: &[(&str, i64, Option<u8>)
         key_hash: None,
     };
     let messages = texts.iter().map(message).collect();
-    match node.ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed })) {
+    match node.ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false })) {
         Reply::Publish(results) => assert!(results.iter().all(Result::is_ok)),
         other => panic!("{other:?}"),
     }

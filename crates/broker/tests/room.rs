@@ -59,7 +59,7 @@ fn publish(queue: PartitionId, body: Bytes) -> Request {
         timestamp: -1,
         key_hash: None,
     };
-    Request::Publish(PublishRequest { messages: vec![message], ack: Ack::Committed })
+    Request::Publish(PublishRequest { messages: vec![message], ack: Ack::Committed, patient: false })
 }
 
 fn results(reply: Option<Reply>) -> Option<Vec<Result<(), PublishError>>> {

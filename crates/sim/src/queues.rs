@@ -270,7 +270,8 @@ impl Queues {
             sent.push((text, queues));
         }
         *operations += 1;
-        let token = session.ask(broker, Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));
+        let token =
+            session.ask(broker, Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));
         publisher.open.insert(token, sent);
     }
 

@@ -79,7 +79,8 @@ impl Mover {
             ));
             sent.push((told, text));
         }
-        let token = session.ask(broker, Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));
+        let token =
+            session.ask(broker, Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));
         open.insert(token, sent);
         requests + 1
     }
