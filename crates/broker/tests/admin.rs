@@ -189,8 +189,7 @@ fn another_durability_holds_for_what_is_appended_from_then_on() {
     assert_eq!((held("quick"), held("safe")), (Durability::Sync, Durability::Async));
     node.append(entry(q, "b")).unwrap();
     // Written and not flushed: enough for the one, not for the other.
-    let append =
-        |p| Request::Append(AppendRequest { entries: vec![entry(p, "c")], ack: Ack::Committed, patient: false });
+    let append = |p| Request::Append(AppendRequest { entries: vec![entry(p, "c")], ack: Ack::Committed });
     let tokens = [append(q), append(s)].map(|request| node.start(request));
     node.broker.log_step(Work::Write);
     let answered = tokens.map(|token| node.client.replies.lock().contains_key(&token));
@@ -353,11 +352,7 @@ fn what_partitions_hold_is_told() {
     for i in 0..3 {
         node.append(stamped(a, "xy", i)).unwrap();
     }
-    let token = node.start(Request::Append(AppendRequest {
-        entries: vec![stamped(a, "z", 3)],
-        ack: Ack::Committed,
-        patient: false,
-    }));
+    let token = node.start(Request::Append(AppendRequest { entries: vec![stamped(a, "z", 3)], ack: Ack::Committed }));
     let Reply::DescribePartitions(sizes) = node.ask_now(Request::DescribePartitions(vec![a, PartitionId(7)])) else {
         panic!()
     };

@@ -74,11 +74,7 @@ fn a_duplicate_of_what_is_not_committed_yet_waits_for_it() {
     let mut node = Node::open(&world, |_| {});
     let a = node.create("t", 1, TopicConfig::default()).partitions[0].id;
     let request = |node: &mut Node| {
-        node.start(Request::Append(AppendRequest {
-            entries: vec![stamped(a, "x", 0)],
-            ack: Ack::Committed,
-            patient: false,
-        }))
+        node.start(Request::Append(AppendRequest { entries: vec![stamped(a, "x", 0)], ack: Ack::Committed }))
     };
     let first = request(&mut node);
     let second = request(&mut node);
@@ -232,7 +228,7 @@ fn a_reader_ahead_of_the_high_watermark_is_not_out_of_range() {
     let world = SimWorld::new(11);
     let mut node = Node::open(&world, |_| {});
     let a = node.create("t", 1, TopicConfig::default()).partitions[0].id;
-    node.start(Request::Append(AppendRequest { entries: vec![entry(a, "x")], ack: Ack::Committed, patient: false }));
+    node.start(Request::Append(AppendRequest { entries: vec![entry(a, "x")], ack: Ack::Committed }));
     let mut at = |offset| {
         let part = ReadPart { partition: a, offset: Offset(offset), bytes_max: 1 << 20 };
         let read = ReadRequest { parts: vec![part], bytes_max: 1 << 20, at_least_one: true };
@@ -260,11 +256,7 @@ fn entries_on_their_way_when_their_topic_is_deleted_leave_nothing() {
         if in_flight {
             // Its entry comes in a later frame.
             node.broker.log_step(Work::Write);
-            node.start(Request::Append(AppendRequest {
-                entries: vec![entry(a, "y")],
-                ack: Ack::Committed,
-                patient: false,
-            }));
+            node.start(Request::Append(AppendRequest { entries: vec![entry(a, "y")], ack: Ack::Committed }));
         }
         node.drive();
         left.push(node.broker.shards()[0].store.partitions);

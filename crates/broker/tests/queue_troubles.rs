@@ -186,7 +186,7 @@ fn dead_messages_to_be_tried_again_do_not_keep_the_timer_awake_while_others_are_
     publish(&mut node, vec![message(&[queue], "a")]);
     node.drive();
     assert_eq!(node.client.dead.lock().len(), 1);
-    let request = PublishRequest { messages: vec![message(&[queue], "b")], ack: Ack::Committed };
+    let request = PublishRequest { messages: vec![message(&[queue], "b")], ack: Ack::Committed, patient: false };
     node.start(Request::Publish(request));
     log_only(&node);
     let outcome = DeadOutcome { queue, offset: Offset(0), how: DeadFate::Later(50) };
@@ -294,7 +294,7 @@ fn a_consumer_is_told_that_it_is_there_before_anything_else() {
         );
         go();
         let queue = broker.catalog().topic("q").unwrap().partitions[0].id;
-        let request = PublishRequest { messages: vec![message(&[queue], "x")], ack: Ack::Committed };
+        let request = PublishRequest { messages: vec![message(&[queue], "x")], ack: Ack::Committed, patient: false };
         broker.submit(&sink, session, 2, Request::Publish(request));
         let slow = Arc::new(Slow { broker: Arc::downgrade(&broker), told: Mutex::default(), delete });
         let other: Arc<dyn ReplySink> = slow.clone();

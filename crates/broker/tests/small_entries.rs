@@ -25,9 +25,7 @@ fn the_index_over_the_journal_keeps_its_bound_before_a_file_is_full() {
     for _ in 0..300 {
         // Each request is a frame, so that no two entries of a partition share a run.
         let entries = topic.partitions.iter().map(|p| entry(p.id, "x")).collect();
-        let Reply::Append(results) =
-            node.ask(Request::Append(AppendRequest { entries, ack: Ack::Committed, patient: false }))
-        else {
+        let Reply::Append(results) = node.ask(Request::Append(AppendRequest { entries, ack: Ack::Committed })) else {
             panic!("no answer to an append")
         };
         assert!(results.iter().all(Result::is_ok), "{results:?}");
