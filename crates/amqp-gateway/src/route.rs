@@ -117,7 +117,7 @@ impl QueueEntry {
         let partition = self.partition(catalog)?;
         if self.settings.kind == QueueKind::Stream {
             // What is in a stream stays as long as the stream keeps it, and where it is.
-            return Some(Target { queue: partition, priority: None, expires_at: None });
+            return Some(Target { queue: partition, priority: None, expires_at: None, deliver_at: None });
         }
         let lives_ms = [sent.expiration_ms, self.settings.message_ttl_ms].into_iter().flatten().min();
         let priority = sent.priority.unwrap_or(0);

@@ -163,15 +163,14 @@ fn a_reader_of_a_stream_passes_over_damage() {
     let line = |i: u64| format!("{i:08}{}", "x".repeat(4 << 10));
     for i in 0..200 {
         let message = PublishMessage {
-            queues: vec![Target { queue: stream, priority: None, expires_at: None }],
+            queues: vec![Target { queue: stream, priority: None, expires_at: None, deliver_at: None }],
             form: Form::AmqpMessage,
             flags: EntryFlags::NONE,
             bytes: Bytes::from(line(i)),
             timestamp: -1,
             key_hash: None,
-            deliver_at: None,
         };
-        node.ask(Request::Publish(PublishRequest { messages: vec![message], ack: Ack::Committed }));
+        node.ask(Request::Publish(PublishRequest { messages: vec![message], ack: Ack::Committed, patient: false }));
         node.broker.background_step();
         node.drive();
     }

@@ -15,13 +15,15 @@ use std::sync::Arc;
 
 fn message(queues: &[PartitionId], text: &str, timestamp: TimestampMs) -> PublishMessage {
     PublishMessage {
-        queues: queues.iter().map(|queue| Target { queue: *queue, priority: None, expires_at: None }).collect(),
+        queues: queues
+            .iter()
+            .map(|queue| Target { queue: *queue, priority: None, expires_at: None, deliver_at: None })
+            .collect(),
         form: Form::AmqpMessage,
         flags: EntryFlags::NONE,
         bytes: Bytes::copy_from_slice(text.as_bytes()),
         timestamp,
         key_hash: None,
-        deliver_at: None,
     }
 }
 
@@ -64,7 +66,7 @@ impl Streaming for Node {
     }
 
     fn publish(&mut self, messages: Vec<PublishMessage>) -> Vec<Result<(), PublishError>> {
-        match self.ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed })) {
+        match self.ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false })) {
             Reply::Publish(results) => results,
             other => panic!("{other:?}"),
         }
@@ -230,7 +232,7 @@ fn nobody_reads_what_is_not_on_the_disk_and_offsets_outlive_a_crash() {
     let mut node = Node::open(&world, |_| {});
     let stream = node.stream("s");
     node.attach(all(stream)).unwrap();
-    let request = PublishRequest { messages: vec![message(&[stream], "m0", -1)], ack: Ack::Committed };
+    let request = PublishRequest { messages: vec![message(&[stream], "m0", -1)], ack: Ack::Committed, patient: false };
     node.start(Request::Publish(request));
     node.broker.log_step(Work::Write);
     assert_eq!(node.client.delivered.lock().len(), 0, "written and not flushed");
@@ -292,6 +294,7 @@ fn a_reader_goes_on_with_the_oldest_there_is_when_retention_took_the_rest() {
         node.start(Request::Publish(PublishRequest {
             messages: vec![message(&[stream], &format!("m{i}"), -1)],
             ack: Ack::None,
+            patient: false,
         }));
         while node.broker.log_step(Work::Write) | node.broker.log_step(Work::Flush) {}
     });

@@ -2,7 +2,7 @@
 
 use crate::broker::Inner;
 use crate::pending::{Pending, PendingPublish};
-use crate::queues::host::lease_entry;
+use crate::queues::host::{QueueHost, lease_entry};
 use crate::room::refuse;
 use crate::shard::{Parked, Shard, ShardState};
 use crate::sink::Origin;
@@ -209,8 +209,8 @@ impl Shard {
                 outcome.errors.push((position, if state.lost { lost } else { PublishError::UnknownQueue }));
                 continue;
             };
-            let host = state.queues.hosts.get(queue);
-            if host.is_some_and(|host| host.is_full(partition.next_offset, message.bytes.len())) {
+            let full = |host: &&QueueHost| host.is_full(partition.next_offset, message.bytes.len());
+            if let Some(host) = state.queues.hosts.get(queue).filter(full) {
                 outcome.errors.push((position, PublishError::QueueFull));
                 let QueueSettings { overflow, dead_letters, .. } = host.settings;
                 if dead_letters && overflow == Overflow::RejectDead {
