@@ -60,8 +60,23 @@ pub(crate) fn unsettled(why: SettleError) -> Refusal {
     }
 }
 
+/// The settings of a stream's topic: it keeps what its retention keeps, and nothing is settled. Segments are the log's own affair, and
+/// filters need no room.
+fn stream_config(settings: &QueueSettings) -> TopicConfig {
+    TopicConfig {
+        retention_ms: settings.max_age_ms.into_iter().chain(settings.retention_ms).min(),
+        retention_bytes: settings.max_length_bytes,
+        max_message_bytes: usize::MAX,
+        queue: Some(Engine { mode: ConsumerMode::Readers, ..Engine::default() }),
+        ..TopicConfig::default()
+    }
+}
+
 /// The settings of a queue's topic.
 pub(crate) fn topic_config(queue: &Queue, settings: &QueueSettings) -> TopicConfig {
+    if settings.kind == QueueKind::Stream {
+        return stream_config(settings);
+    }
     let durable = queue.durable && queue.owner.is_none();
     let classic = settings.kind == QueueKind::Classic;
     let engine = Engine {

@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::directory::QueueEntry;
 use crate::message::{Stored, open};
+use crate::stream::Stamps;
 use bytes::Bytes;
 use polylogue_amqp::codec::{BasicProperties, ShortStr, Table, TableBuilder, Value};
 use polylogue_amqp::request::{self as amqp, ChannelRef, ConsumerRef, NO_CONSUMER, Place, Run, Verdict};
@@ -71,13 +72,13 @@ fn queue_of(place: Place) -> (PartitionId, u16) {
 }
 
 /// A delivery in the words of the session. `None` for what is no message of AMQP.
-pub(crate) fn delivery_of(delivery: Delivery, kind: Option<QueueKind>) -> Option<amqp::Delivery> {
+pub(crate) fn delivery_of(delivery: &Delivery, kind: Option<QueueKind>) -> Option<amqp::Delivery> {
     let Stored { exchange, routing_key, mut properties, body, .. } = open(&delivery.bytes)?;
     if kind == Some(QueueKind::Quorum) && delivery.returned > 0 {
-        properties = with_counts(&properties, &delivery).unwrap_or(properties);
+        properties = with_counts(&properties, delivery).unwrap_or(properties);
     }
     Some(amqp::Delivery {
-        place: place_of(&delivery),
+        place: place_of(delivery),
         redelivered: delivery.redelivered,
         exchange: ShortStr::new(exchange)?,
         routing_key: ShortStr::new(routing_key)?,
@@ -90,7 +91,10 @@ impl Connection {
     /// Messages came for consumers.
     pub(crate) fn deliver(&mut self, deliveries: Vec<Delivery>) {
         let mut run: Option<Outgoing> = None;
+        let mut stamps = Stamps::default();
+        let mut left = deliveries.len();
         for delivery in deliveries {
+            left -= 1;
             let Some((channel, consumer)) = self.consumers.get(&delivery.consumer).copied() else { continue };
             let (queue, first, by) =
                 (delivery.queue, delivery.first, Holder::Consumer(delivery.consumer, delivery.life));
@@ -104,7 +108,14 @@ impl Connection {
             }
             let open = open.and_then(|open| open.consumers.get(&consumer));
             let kind = open.map(|consumer| consumer.entry.queue.kind);
-            let Some(message) = delivery_of(delivery, kind) else {
+            let message = delivery_of(&delivery, kind).and_then(|message| match kind {
+                Some(QueueKind::Stream) => {
+                    let properties = stamps.stamp(&message.properties, first, left)?;
+                    Some(amqp::Delivery { properties, ..message })
+                }
+                _ => Some(message),
+            });
+            let Some(message) = message else {
                 // Nobody could read it, this time or another.
                 self.settle_quietly(vec![Settlement { queue, first, count: 1, by, how: Settle::Accept }]);
                 self.owe(channel, consumer, Credit { messages: 1, bytes: weight });

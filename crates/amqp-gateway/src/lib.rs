@@ -17,7 +17,6 @@
 //!
 //! What dies in a queue is moved by [`DeadLetters`], of which there is one for the broker.
 //!
-//! **Not there yet**, refused with 540 or as said: streams.
 
 mod acks;
 mod connection;
@@ -34,6 +33,7 @@ mod presence;
 mod publish;
 mod replies;
 mod route;
+mod stream;
 #[cfg(test)]
 mod testing;
 mod topics;

@@ -7,6 +7,7 @@ use crate::directory::{QueueEntry, topic_of};
 use crate::machine::{AmqpAnswer, AmqpAsk, FIRST_USER};
 use crate::presence::{Entry, Full, Newcomer, SHOWN_ARGUMENTS_BYTES_MAX, ShownConsumer};
 use crate::replies::address_of;
+use crate::stream;
 use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp::codec::{ShortStr, Table};
@@ -17,8 +18,9 @@ use polylogue_amqp_model::{
     Reply as Said, Resource, To,
 };
 use polylogue_api::{
-    Ack, Attach, AttachError, ConsumerId, ConsumerSpec, CreateTopics, Credit, NewTopic, PublishError, PublishRequest,
-    QueueCounts, Reply, Request, SettleError, SettleRequest, Take, Taken, Token, TopicError, Unavailable,
+    Ack, Attach, AttachError, AttachReader, ConsumerId, ConsumerSpec, CreateTopics, Credit, NewTopic, PublishError,
+    PublishRequest, QueueCounts, Reply, Request, SettleError, SettleRequest, Take, Taken, Token, TopicError,
+    Unavailable,
 };
 use polylogue_router::QueueId;
 use polylogue_types::PartitionId;
@@ -555,9 +557,12 @@ impl Connection {
 
     /// What the queue's type does not do, though its clients may.
     fn unsupported(&self, then: &Then, entry: &QueueEntry) -> Option<Refusal> {
-        let queue = Named { kind: Kind::Queue, name: entry.queue.name.as_bytes(), vhost: self.vhost_name.as_bytes() };
+        let queue = self.named(entry);
         let is_quorum = entry.queue.kind == QueueKind::Quorum;
+        let is_stream = entry.queue.kind == QueueKind::Stream;
         match then {
+            Then::Get { .. } if is_stream => Some(Refusal::not_for_streams("basic.get", queue)),
+            Then::Purge if is_stream => Some(Refusal::not_for_streams("queue.purge", queue)),
             Then::Get { .. } if is_quorum && entry.settings.single_active_consumer && !self.is_operator => {
                 Some(Refusal::get_with_single_active_consumer(queue))
             }
@@ -566,6 +571,11 @@ impl Connection {
             }
             _ => None,
         }
+    }
+
+    /// A queue of this virtual host as texts name it.
+    fn named<'a>(&'a self, entry: &'a QueueEntry) -> Named<'a> {
+        Named { kind: Kind::Queue, name: entry.queue.name.as_bytes(), vhost: self.vhost_name.as_bytes() }
     }
 
     fn consume(
@@ -577,9 +587,6 @@ impl Connection {
         entry: Arc<QueueEntry>,
     ) {
         let refused = |why| amqp::Reply::Refused(why);
-        if entry.queue.kind == QueueKind::Stream {
-            return self.reply(token, refused(Refusal::not_implemented("consuming streams")));
-        }
         let vhost_name = self.vhost_name.clone();
         let named = polylogue_amqp_model::Named { kind: Resource::Queue, name: &entry.queue.name, vhost: &vhost_name };
         let settings = arguments(&consume.arguments)
@@ -588,7 +595,21 @@ impl Connection {
             Ok(settings) => settings,
             Err(why) => return self.reply(token, refused(why)),
         };
+        let ack_ms_max = self.ack_ms_max(settings.timeout_ms.or(entry.settings.consumer_timeout_ms));
         let shared = self.channels.get(&channel).map_or(0, |open| open.qos);
+        if entry.queue.kind == QueueKind::Stream {
+            if let Err(why) = stream::check(&consume, shared, self.named(&entry)) {
+                return self.reply(token, refused(why));
+            }
+            let attach = AttachReader {
+                prefetch: consume.deliveries_max,
+                credit: Some(WINDOW_MESSAGES),
+                window_bytes: self.settings.consumer_window_bytes,
+                ..stream::reader(partition, settings, self.now.wall_ms)
+            };
+            let waits = Waits::Attached(token, channel, consume, entry, ack_ms_max);
+            return self.ask(Request::AttachReader(attach), waits);
+        }
         // It must not hold what others could have: what the channel has no room for waits in the queue.
         let shared_max = if shared > 0 { u32::from(shared) } else { u32::MAX };
         let priority = settings.priority.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
@@ -602,7 +623,6 @@ impl Connection {
             ..ConsumerSpec::default()
         };
         let attach = Attach { queue: partition, consumer };
-        let ack_ms_max = self.ack_ms_max(settings.timeout_ms.or(entry.settings.consumer_timeout_ms));
         self.ask(Request::Attach(attach), Waits::Attached(token, channel, consume, entry, ack_ms_max));
     }
 
@@ -615,7 +635,6 @@ impl Connection {
         ack_ms_max: Option<u64>,
         attached: Result<ConsumerId, AttachError>,
     ) {
-        let queue = Named { kind: Kind::Queue, name: entry.queue.name.as_bytes(), vhost: self.vhost_name.as_bytes() };
         let why = match attached {
             Ok(id) => {
                 let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(id)) };
@@ -626,8 +645,8 @@ impl Connection {
                 self.consumers.insert(id, (channel, consume.consumer));
                 return self.reply(token, amqp::Reply::Done);
             }
-            Err(AttachError::UnknownQueue) => Refusal::missing(queue),
-            Err(AttachError::Exclusive) => Refusal::exclusive_use(queue),
+            Err(AttachError::UnknownQueue) => Refusal::missing(self.named(&entry)),
+            Err(AttachError::Exclusive) => Refusal::exclusive_use(self.named(&entry)),
             Err(AttachError::Unavailable(why)) => unavailable(why),
         };
         self.reply(token, amqp::Reply::Refused(why));
@@ -671,7 +690,7 @@ impl Connection {
             Ok(taken) => taken,
             Err(why) => return self.reply(token, amqp::Reply::Refused(unsettled(why))),
         };
-        let message = deliveries.pop().and_then(|delivery| delivery_of(delivery, Some(kind)));
+        let message = deliveries.pop().and_then(|delivery| delivery_of(&delivery, Some(kind)));
         if message.is_some() {
             self.acks_expected(self.ack_ms_max(None));
         }

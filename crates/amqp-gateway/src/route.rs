@@ -115,6 +115,10 @@ impl QueueEntry {
     /// How a message stands in the queue. `None` for a queue that is going.
     fn target(&self, catalog: &dyn Catalog, sent: &Sent<'_>) -> Option<Target> {
         let partition = self.partition(catalog)?;
+        if self.settings.kind == QueueKind::Stream {
+            // What is in a stream stays as long as the stream keeps it, and where it is.
+            return Some(Target { queue: partition, priority: None, expires_at: None, deliver_at: None });
+        }
         let lives_ms = [sent.expiration_ms, self.settings.message_ttl_ms].into_iter().flatten().min();
         let priority = sent.priority.unwrap_or(0);
         let priority = match self.settings.kind {

@@ -45,7 +45,22 @@ fn arguments_are_refused_in_rabbitmqs_words() {
         let text = refusal(&mut live, queue_with("q", json!({"x-queue-type": kind, name: value})));
         assert_eq!(text, format!("PRECONDITION_FAILED - invalid arg '{name}' for queue 'q' in vhost '/': {why}"));
     }
+    for (name, value, text) in [
+        ("x-stream-filter-size-bytes", 15_i64, "Invalid value for x-stream-filter-size-bytes"),
+        ("x-stream-filter-size-bytes", 256, "Invalid value for x-stream-filter-size-bytes"),
+        (
+            "x-stream-max-segment-size-bytes",
+            3_000_000_001_i64,
+            "Exceeded max value for x-stream-max-segment-size-bytes",
+        ),
+    ] {
+        let refused = refusal(&mut live, queue_with("q", json!({"x-queue-type": "stream", name: value})));
+        assert_eq!(refused, format!("PRECONDITION_FAILED - {text}"));
+    }
     assert_eq!(live.model.world().queues().len(), 0);
+    let most = json!({"x-queue-type": "stream", "x-stream-filter-size-bytes": 255, "x-stream-max-segment-size-bytes": 3_000_000_000_i64,
+                      "x-initial-cluster-size": 3, "x-queue-leader-locator": "balanced", "x-max-age": "7D", "x-max-length-bytes": 0});
+    live.declare(queue_with("q", most));
 }
 
 #[test]
@@ -230,6 +245,10 @@ fn deleting_minds_its_flags_and_never_what_is_not_there() {
         assert_eq!(live.refusal(&Caller::broker(), Command::DeleteQueue(command)), text);
     }
     assert!(matches!(live.run(Command::DeleteQueue(busy)), Ok(Reply::Deleted(Some(_)))));
+    // A stream goes whatever is said of it.
+    live.declare(queue_with("stream", json!({"x-queue-type": "stream"})));
+    let said = DeleteQueue { consumers: 1, messages: 1, if_unused: true, if_empty: true, ..delete("stream") };
+    assert!(matches!(live.run(Command::DeleteQueue(said)), Ok(Reply::Deleted(Some(_)))));
     assert_eq!(live.run(Command::DeleteQueue(delete("q"))), Ok(Reply::Deleted(None)));
 }
 

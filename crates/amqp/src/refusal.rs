@@ -392,6 +392,25 @@ impl Refusal {
         Refusal::new(Code::NotImplemented, format!("prefetch_size!=0 ({size})"))
     }
 
+    /// A consumer of a stream on a channel without a prefetch.
+    #[must_use]
+    pub fn stream_without_prefetch(queue: Named<'_>) -> Refusal {
+        let text = format!("consumer prefetch count is not set for stream {queue}");
+        Refusal::new(Code::PreconditionFailed, text)
+    }
+
+    /// A consumer of a stream that does not acknowledge.
+    #[must_use]
+    pub fn stream_without_acks(queue: Named<'_>) -> Refusal {
+        Refusal::new(Code::NotImplemented, format!("automatic acknowledgement not supported by stream {queue}"))
+    }
+
+    /// What a stream has not: `basic.get`, `queue.purge`.
+    #[must_use]
+    pub fn not_for_streams(method: &str, queue: Named<'_>) -> Refusal {
+        Refusal::new(Code::NotImplemented, format!("{method} not supported by stream queues {queue}"))
+    }
+
     /// A delivery tag that nothing waits under.
     #[must_use]
     pub fn unknown_delivery_tag(tag: u64) -> Refusal {

@@ -82,6 +82,9 @@ pub enum Request {
     Publish(PublishRequest),
     /// A consumer comes to a queue. What it gets comes as [`Event::Deliver`].
     Attach(Attach),
+    /// A reader comes to a stream: a consumer that gets all messages from a place of its own, as [`Event::Deliver`]. It leaves, stops and
+    /// gets credit as others do. Answered by [`Reply::Attach`].
+    AttachReader(AttachReader),
     /// A consumer leaves: what it holds goes back. No reply, and no delivery afterwards but what is on its way.
     Detach(ConsumerId),
     /// A consumer gets no more messages, and keeps those that it holds until it is detached. No reply.
@@ -143,7 +146,7 @@ pub enum Reply {
     Machine(MachineReply),
     /// To [`Request::Publish`]: in the same order. Comes when all of them are committed, or at once for [`Ack::None`].
     Publish(Vec<Result<(), PublishError>>),
-    /// To [`Request::Attach`].
+    /// To [`Request::Attach`] and [`Request::AttachReader`].
     Attach(Result<ConsumerId, AttachError>),
     /// To [`Request::Settle`]: in the same order.
     Settle(Vec<Result<(), SettleError>>),

@@ -6,6 +6,8 @@
 use bytes::Bytes;
 use polylogue_record::envelope::{EntryFlags, Form};
 use polylogue_types::{Backoff, Offset, PartitionId, TimestampMs};
+use std::fmt;
+use std::sync::Arc;
 
 /// Messages of one publish at the most.
 pub const PUBLISH_MESSAGES_MAX: usize = 10_000;
@@ -20,6 +22,9 @@ pub enum ConsumerMode {
     SingleActive,
     /// One at a time; a better one takes over at once.
     Preempting,
+    /// All of them get all messages, each from a place of its own ([`crate::Request::AttachReader`]): a stream. Nothing is settled, and
+    /// what goes is up to the topic's retention; of the other settings of a queue none applies.
+    Readers,
 }
 
 /// What happens to messages that a queue has no room for.
@@ -143,6 +148,45 @@ pub struct Attach {
     pub queue: PartitionId,
     /// Who comes.
     pub consumer: ConsumerSpec,
+}
+
+/// Where a reader of a stream begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReadFrom {
+    /// At the oldest message there is.
+    First,
+    /// At the newest message there is.
+    Last,
+    /// After what is there.
+    #[default]
+    Next,
+    /// At this offset, or at the next one there is: nothing below it comes, even if it is not written yet.
+    Offset(Offset),
+    /// At the first message that was made at this time or later; after what is there when there is none.
+    Time(TimestampMs),
+}
+
+/// Which entries somebody wants, by what their protocol knows of them.
+pub trait EntryFilter: Send + Sync + fmt::Debug {
+    /// Whether this entry is wanted; its native bytes. Called on the broker's threads, which must not wait for it.
+    fn wants(&self, entry: &Bytes) -> bool;
+}
+
+/// See [`crate::Request::AttachReader`].
+#[derive(Clone, Debug)]
+pub struct AttachReader {
+    /// The stream.
+    pub queue: PartitionId,
+    /// Where it begins.
+    pub from: ReadFrom,
+    /// Entries that it wants; `None` for all.
+    pub filter: Option<Arc<dyn EntryFilter>>,
+    /// Messages that it holds at the most; 0 for any number. Settling them makes room, however they are settled.
+    pub prefetch: u32,
+    /// Messages that it may get before it is given more credit; `None` for any number.
+    pub credit: Option<u64>,
+    /// Bytes that it may get before it is given credit for them, unless one message has more; 0 for any number.
+    pub window_bytes: u64,
 }
 
 /// Why a consumer cannot come.
@@ -298,7 +342,7 @@ pub struct Taken {
 /// What a queue holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueCounts {
-    /// Ready messages.
+    /// Ready messages; in a stream, all that there are.
     pub ready: u64,
     /// Held by consumers.
     pub held: u64,

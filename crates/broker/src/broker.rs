@@ -153,6 +153,7 @@ impl Broker {
             Request::Machine(id, command) => self.inner.command(id, origin, Expects::Machine, command),
             Request::Publish(request) => self.inner.publish(origin, request),
             Request::Attach(attach) => self.inner.attach(origin, &attach),
+            Request::AttachReader(attach) => self.inner.attach_reader(origin, &attach),
             Request::Detach(consumer) => self.inner.detach(session, consumer),
             Request::Stop(consumer) => self.inner.stop_consumer(session, consumer),
             Request::Credit(consumer, more) => self.inner.credit(session, consumer, more),

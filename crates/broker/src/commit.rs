@@ -7,7 +7,7 @@ use crate::broker::Inner;
 use crate::machines::{Outbox, context};
 use crate::open::is_own;
 use crate::pending::{PendingAppend, PendingPublish, PendingTrim};
-use crate::queues::{lease_entry, lease_ms};
+use crate::queues::lease_ms;
 use crate::record::{BROKER_PARTITION, BrokerRecord};
 use crate::shard::{Parked, Shard, ShardState};
 use crate::watch::{self, Fired};
@@ -130,11 +130,8 @@ impl Inner {
                 store.drop_partition(entry.envelope.partition);
             }
             Shard::apply_entry(state, &entry.envelope, frame.time_ms, replay, fired)?;
-            if let Some(host) = state.queues.hosts.get_mut(&entry.envelope.partition) {
-                let bytes = (entry.native.end - entry.native.start) as usize;
-                host.appended(&lease_entry(&entry.envelope, bytes)).map_err(|e| e.to_string())?;
-                state.queues.touch(entry.envelope.partition);
-            }
+            let bytes = (entry.native.end - entry.native.start) as usize;
+            state.queues.appended(&entry.envelope, bytes).map_err(|e| e.to_string())?;
         }
         // A frame has its entries by partition, the broker's own first; what is said of a message comes after the message.
         for entry in frame.entries.iter().filter(|entry| entry.envelope.partition == BROKER_PARTITION) {
@@ -282,10 +279,14 @@ impl Inner {
             }
             removed.push(id);
             let queue = state.queues.remove(id);
+            let stream = state.queues.streams.remove(&id);
             drop(state);
             shard.store.drop_partition(id);
             if let Some(queue) = queue {
                 self.queue_gone(queue);
+            }
+            if let Some(stream) = stream {
+                self.stream_gone(stream);
             }
         }
         watch::deliver(fired);

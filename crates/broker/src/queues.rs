@@ -9,6 +9,8 @@
 //!   mover <────── dead messages <────────────/      publishes them elsewhere, and says so: settled
 //! ```
 //!
+//! A stream is a queue without a lease engine ([`stream`]): its consumers read the log, each from a place of its own, with the same credit.
+//!
 //! Applied: what became of messages, by records and entries alone. Tail: what was proposed of it. Soft: consumers and what they hold; they
 //! come back by themselves when a writer is taken anew, with nothing in their hands. A queue is pumped by one thread at a time, so that what
 //! a consumer gets comes in order.
@@ -19,13 +21,15 @@ mod direct;
 mod host;
 mod publish;
 mod pump;
+mod read;
 mod settle;
+mod stream;
 pub(crate) mod view;
 
 pub(crate) use attach::Consumers;
 pub(crate) use dead::Mover;
 pub(crate) use direct::Directs;
-pub(crate) use host::{QueueHost, Queues, lease_entry};
+pub(crate) use host::{QueueHost, Queues};
 pub(crate) use pump::lease_ms;
 
 use crate::shard::Shard;

@@ -4,10 +4,12 @@
 
 mod node;
 
+use bytes::Bytes;
 use node::{Node, entry};
-use polylogue_api::{ReadError, TopicConfig};
+use polylogue_api::*;
 use polylogue_env::Disk;
 use polylogue_env::sim::SimWorld;
+use polylogue_record::envelope::{EntryFlags, Form};
 use polylogue_types::{Offset, PartitionId};
 use std::path::{Path, PathBuf};
 
@@ -149,4 +151,47 @@ fn damage_that_a_checkpoint_covers_costs_the_offsets_it_took() {
         drop(node);
         world.crash();
     }
+}
+
+/// A reader of a stream does not stop at damage, and nothing that is still there is kept from it.
+#[test]
+fn a_reader_of_a_stream_passes_over_damage() {
+    let world = SimWorld::new(3);
+    let mut node = open(&world, 1 << 30);
+    let queue = Some(QueueSettings { mode: ConsumerMode::Readers, ..QueueSettings::default() });
+    let stream = node.create("s", 1, TopicConfig { queue, ..TopicConfig::default() }).partitions[0].id;
+    let line = |i: u64| format!("{i:08}{}", "x".repeat(4 << 10));
+    for i in 0..200 {
+        let message = PublishMessage {
+            queues: vec![Target { queue: stream, priority: None, expires_at: None, deliver_at: None }],
+            form: Form::AmqpMessage,
+            flags: EntryFlags::NONE,
+            bytes: Bytes::from(line(i)),
+            timestamp: -1,
+            key_hash: None,
+        };
+        node.ask(Request::Publish(PublishRequest { messages: vec![message], ack: Ack::Committed }));
+        node.broker.background_step();
+        node.drive();
+    }
+    drop(node);
+    world.crash();
+    let first = files(&world, "journal").remove(0);
+    let size = 600 << 10;
+    for byte in [size / 3, size / 2] {
+        for bit in 0..64 {
+            world.disk.flip_bit(&first, byte + 64 * bit, 1).unwrap();
+        }
+    }
+    let mut node = open(&world, 1 << 30);
+    let attach =
+        AttachReader { queue: stream, from: ReadFrom::First, filter: None, prefetch: 0, credit: None, window_bytes: 0 };
+    node.ask(Request::AttachReader(attach));
+    let got = std::mem::take(&mut *node.client.delivered.lock());
+    assert!((185..200).contains(&got.len()), "{}", got.len());
+    assert!(got.is_sorted_by(|a, b| a.first < b.first) && got.last().unwrap().first == Offset(199));
+    for delivery in &got {
+        assert!(delivery.bytes == line(delivery.first.0), "offset {}", delivery.first);
+    }
+    assert!(node.broker.failures().contains_key("delivery"), "{:?}", node.broker.failures());
 }

@@ -70,7 +70,7 @@ use crate::checkpoint::CheckpointStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::Frame;
 use index::Partition;
-use lookup::{EntryQuery, MaxTimeQuery, TimeQuery};
+use lookup::{EntriesQuery, EntryQuery, MaxTimeQuery, TimeQuery, Wanted};
 use polylogue_types::{Index, Offset, PartitionId, TimestampMs};
 use read::ReadQuery;
 use shared::Shared;
@@ -181,6 +181,28 @@ impl ShardStore {
     /// `OutOfRange` below the first offset or at the end; `Damaged`.
     pub fn entry_at(&self, partition: PartitionId, offset: Offset) -> Result<Lookup<EntryAt>> {
         self.shared.ask(EntryQuery { partition, offset })
+    }
+
+    /// Entries that follow one another, the first of which is that of [`ShardStore::entry_at`]: at least one, at most `entries_max`, and
+    /// none that makes them larger than `bytes_max` together. There may be more behind the last one: one answer comes from one place.
+    ///
+    /// # Errors
+    /// As [`ShardStore::entry_at`].
+    pub fn entries_from(
+        &self,
+        partition: PartitionId,
+        offset: Offset,
+        entries_max: usize,
+        bytes_max: usize,
+    ) -> Result<Lookup<Vec<EntryAt>>> {
+        self.shared.ask(EntriesQuery(Wanted { partition, offset, entries_max, bytes_max }))
+    }
+
+    /// Where the damage ends in which an offset lies; `None` for one that is in none, as far as it is known.
+    #[must_use]
+    pub fn damaged_until(&self, partition: PartitionId, offset: Offset) -> Option<Offset> {
+        let fence = self.shared.state.lock().next_fence(partition, offset);
+        fence.filter(|(base, _)| *base <= offset).map(|(_, end)| end)
     }
 
     /// The first entry, in the order of offsets, whose highest timestamp is at or after `time`.

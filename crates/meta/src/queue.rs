@@ -17,6 +17,7 @@ pub(crate) fn encode_queue(q: &QueueSettings, w: &mut BinWriter) {
         ConsumerMode::Competing => 0,
         ConsumerMode::SingleActive => 1,
         ConsumerMode::Preempting => 2,
+        ConsumerMode::Readers => 3,
     };
     let overflow = match q.overflow {
         Overflow::DropHead => 0,
@@ -45,6 +46,7 @@ pub(crate) fn decode_queue(r: &mut BinReader<'_>) -> Result<QueueSettings, BinEr
         0 => ConsumerMode::Competing,
         1 => ConsumerMode::SingleActive,
         2 => ConsumerMode::Preempting,
+        3 => ConsumerMode::Readers,
         _ => return Err(BinError { field: "queue mode" }),
     };
     let overflow = match r.u8("queue overflow")? {

@@ -21,7 +21,7 @@
 //! config   u8 version = 1 (2: a queue), u8 durability, i64 retention ms (-1 none), i64 retention bytes (-1 none),
 //!          u64 max message bytes, u8 timestamp kind, u64 before ms, u64 after ms, u8 codec, i32 level,
 //!          u8 cleanup (1 delete, 2 compact), values; of version 2 also: queue
-//! queue    u8 mode (0 competing, 1 single active, 2 preempting), u8 overflow (0 drop head, 1 reject, 2 reject dead),
+//! queue    u8 mode (0 competing, 1 single active, 2 preempting, 3 readers), u8 overflow (0 drop head, 1 reject, 2 reject dead),
 //!          u8 flags (1 key order, 2 whole entries, 4 early, 8 dead letters, 16 keeps settled),
 //!          i64 failures (-1 none), i64 length (-1 none), i64 bytes (-1 none),
 //!          u8 back-off (0 none, 1 linear, 2 exponential), u64 its first number, u64 its longest ms
@@ -309,6 +309,11 @@ mod tests {
         }
     }
 
+    fn stream() -> TopicConfig {
+        let queue = QueueSettings { mode: ConsumerMode::Readers, ..QueueSettings::default() };
+        TopicConfig { queue: Some(queue), retention_ms: Some(3_600_000), retention_bytes: Some(1 << 30), ..config() }
+    }
+
     fn partition() -> PartitionRecord {
         PartitionRecord { id: PartitionId(1024), shard: ShardId(1), epoch_base: 3, opened_term: Term(9) }
     }
@@ -328,6 +333,7 @@ mod tests {
             MetaRecord::ProducerIds { end: 4000 },
             MetaRecord::TopicConfigured(TopicId([7; 16]), config()),
             MetaRecord::TopicConfigured(TopicId([7; 16]), TopicConfig { queue: Some(queue()), ..config() }),
+            MetaRecord::TopicConfigured(TopicId([7; 16]), stream()),
             MetaRecord::PartitionsAdded(TopicId([7; 16]), vec![partition(), partition()]),
             MetaRecord::Settings(SettingsScope::Cluster, values.clone()),
             MetaRecord::Settings(SettingsScope::Node(NodeId(4)), Settings::new()),

@@ -5,9 +5,16 @@ import sys
 import time
 import traceback
 import uuid
+from datetime import datetime, timezone
 
 import pika
-from pika.exceptions import ChannelClosedByBroker, NackError, ProbableAuthenticationError, UnroutableError
+from pika.exceptions import (
+    ChannelClosedByBroker,
+    ConnectionClosedByBroker,
+    NackError,
+    ProbableAuthenticationError,
+    UnroutableError,
+)
 
 WAIT_S = 60
 QUIET_S = 0.5
@@ -55,10 +62,18 @@ def until(what, check):
 def refused(code, text, act):
     try:
         act()
-    except ChannelClosedByBroker as closed:
+    except (ChannelClosedByBroker, ConnectionClosedByBroker) as closed:
         assert closed.reply_code == code and text in closed.reply_text, closed
         return
     raise AssertionError(f"not refused: {code} {text}")
+
+
+def refused_to(code, text, act):
+    """As `refused`, of what costs a connection: of its own."""
+    connection = connect()
+    refused(code, text, lambda: act(connection.channel()))
+    if connection.is_open:
+        connection.close()
 
 
 @case
@@ -431,6 +446,142 @@ def late_acknowledgement(connection):
     channel = connection.channel()
     [(method, _, _)] = take(channel, queue, 1)
     assert method.redelivered
+    channel.queue_delete(queue)
+
+
+def stream(channel, **arguments):
+    queue = fresh("stream")
+    arguments = {"x-" + name.replace("_", "-"): value for name, value in arguments.items()}
+    channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "stream", **arguments})
+    return queue
+
+
+def read(connection, queue, count, prefetch=10, settle=None, **arguments):
+    """So many messages of a stream: their offsets and bodies."""
+    channel = connection.channel()
+    channel.basic_qos(prefetch_count=prefetch)
+    settle = settle or (lambda method: channel.basic_ack(method.delivery_tag))
+    arguments = {"x-stream-" + name.replace("_", "-"): value for name, value in arguments.items()}
+    got = []
+
+    def take_one(_, method, properties, body):
+        assert not method.redelivered
+        got.append((properties.headers["x-stream-offset"], body))
+        settle(method)
+
+    channel.basic_consume(queue, take_one, arguments=arguments)
+    until(f"{count} messages come", lambda: connection.process_data_events(0.02) or len(got) >= count)
+    connection.process_data_events(QUIET_S)
+    channel.close()
+    return got
+
+
+@case
+def streams(connection):
+    """Everybody reads all there is, from a place of his own, as often as he likes."""
+    channel = connection.channel()
+    channel.confirm_delivery()
+    before = time.time()
+    queue = stream(channel, max_age="1Y", max_length_bytes=1 << 30, stream_max_segment_size_bytes=1_000_000)
+    exchange = fresh("exchange")
+    channel.exchange_declare(exchange, "fanout")
+    channel.queue_bind(queue, exchange)
+    sent = [(i, b"m%d" % i) for i in range(50)]
+    for i, body in sent:
+        # A header that came with it from another stream does not survive.
+        headers = {"n": i, "x-stream-offset": 1 << 40} if i % 2 else None
+        properties = pika.BasicProperties(delivery_mode=2, priority=9, expiration="0", headers=headers)
+        channel.basic_publish(exchange, "k", body, properties, mandatory=True)
+    assert ready(channel, queue) == len(sent)
+    assert read(connection, queue, 50, offset="first") == sent
+    assert read(connection, queue, 50, prefetch=1, offset="first") == sent, "one after the other"
+    assert read(connection, queue, 50, offset=0) == sent
+    assert read(connection, queue, 10, offset=40) == sent[40:]
+    assert read(connection, queue, 1, offset="last") == sent[49:]
+    assert read(connection, queue, 50, offset="1h") == sent, "what came in the last hour"
+    assert read(connection, queue, 50, offset=datetime.fromtimestamp(before - 5, timezone.utc)) == sent
+    assert read(connection, queue, 0, offset=datetime.fromtimestamp(before + 3600, timezone.utc)) == []
+    assert read(connection, queue, 0) == [], "the next one, unless told otherwise"
+    never = lambda method: None
+    assert read(connection, queue, 3, prefetch=3, settle=never, offset="first") == sent[:3], "no more than the prefetch"
+    assert ready(channel, queue) == len(sent), "nothing went"
+    # Those who wait get what comes.
+    got = []
+    waiting = connection.channel()
+    waiting.basic_qos(prefetch_count=2)
+
+    def rejects(_, method, properties, body):
+        got.append((properties.headers["x-stream-offset"], body))
+        waiting.basic_nack(method.delivery_tag, requeue=len(got) % 2 == 0)
+
+    tag = waiting.basic_consume(queue, rejects)
+    for i in range(50, 60):
+        channel.basic_publish("", queue, b"m%d" % i)
+    until("what is new comes", lambda: connection.process_data_events(0.02) or len(got) == 10)
+    assert got == [(i, b"m%d" % i) for i in range(50, 60)], "a nack makes room, and the message does not come again"
+    assert channel.queue_declare(queue, passive=True).method.consumer_count == 1
+    waiting.basic_cancel(tag)
+    # A consumer is no reason to keep a stream, with RabbitMQ neither.
+    waiting.basic_consume(queue, rejects)
+    channel.queue_delete(queue, if_unused=True, if_empty=True)
+    refused(404, "NOT_FOUND", lambda: ready(channel, queue))
+
+
+@case
+def stream_filters(connection):
+    channel = connection.channel()
+    channel.confirm_delivery()
+    queue = stream(channel, stream_filter_size_bytes=32)
+    values = ["de", "fr", None, "it"] * 100
+    for value in values:
+        headers = {"x-stream-filter-value": value} if value else {}
+        channel.basic_publish("", queue, b"x", pika.BasicProperties(headers=headers))
+    at = lambda *wanted: [(i, b"x") for i, value in enumerate(values) if value in wanted]
+    assert read(connection, queue, 100, prefetch=1, offset="first", filter="de") == at("de")
+    assert read(connection, queue, 200, offset="first", filter=["de", "it"]) == at("de", "it")
+    assert read(connection, queue, 200, offset="first", filter="fr", match_unfiltered=True) == at("fr", None)
+    assert read(connection, queue, 0, offset="first", filter="es") == []
+    assert read(connection, queue, 400, offset="first") == [(i, b"x") for i in range(400)]
+    channel.queue_delete(queue)
+
+
+@case
+def stream_refusals(connection):
+    channel = connection.channel()
+    queue = stream(channel)
+    name = f"queue '{queue}' in vhost '/'"
+
+    def consume(channel, prefetch=1, global_qos=False, auto_ack=False, **arguments):
+        channel.basic_qos(prefetch_count=prefetch, global_qos=global_qos)
+        if global_qos:
+            channel.basic_qos(prefetch_count=1)
+            channel.basic_qos(prefetch_count=prefetch, global_qos=True)
+        arguments = {"x-stream-" + key: value for key, value in arguments.items()}
+        channel.basic_consume(queue, lambda *_: None, auto_ack=auto_ack, arguments=arguments)
+
+    declare = lambda **wrong: lambda channel: stream(channel, **wrong)
+    other = {"durable": True, "arguments": {"x-queue-type": "stream"}}
+    for code, text, act in (
+        (406, f"consumer prefetch count is not set for stream {name}", lambda c: consume(c, prefetch=0)),
+        (540, f"automatic acknowledgement not supported by stream {name}", lambda c: consume(c, auto_ack=True)),
+        (540, f"{name} does not support global qos", lambda c: consume(c, global_qos=True)),
+        (540, f"basic.get not supported by stream queues {name}", lambda c: c.basic_get(queue)),
+        (540, f"queue.purge not supported by stream queues {name}", lambda c: c.queue_purge(queue)),
+        (406, "{invalid_stream_offset_arg,{longstr,<<\"soon\">>}}", lambda c: consume(c, offset="soon")),
+        (406, "{invalid_stream_offset_arg,{longstr,<<\"1d\">>}}", lambda c: consume(c, offset="1d")),
+        (406, "invalid arg 'x-stream-filter'", lambda c: consume(c, filter=7)),
+        (406, "invalid property 'non-durable'", lambda c: c.queue_declare(fresh("s"), arguments=other["arguments"])),
+        (406, "invalid property 'auto-delete'", lambda c: c.queue_declare(fresh("s"), auto_delete=True, **other)),
+        (406, "invalid property 'exclusive-owner'", lambda c: c.queue_declare(fresh("s"), exclusive=True, **other)),
+        (406, "Cannot declare a server-named queue for type rabbit_stream_queue", lambda c: c.queue_declare("", **other)),
+        (406, "invalid_max_age", declare(max_age="1w")),
+        (406, "Invalid value for x-stream-filter-size-bytes", declare(stream_filter_size_bytes=15)),
+        (406, "Exceeded max value for x-stream-max-segment-size-bytes", declare(stream_max_segment_size_bytes=4 << 30)),
+        (406, "of queue type rabbit_stream_queue", declare(message_ttl=1000)),
+        (406, "of queue type rabbit_stream_queue", declare(single_active_consumer=True)),
+        (406, "inequivalent arg 'x-queue-type'", lambda c: c.queue_declare(queue, durable=True)),
+    ):
+        refused_to(code, text, act)
     channel.queue_delete(queue)
 
 

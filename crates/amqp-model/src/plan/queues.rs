@@ -210,10 +210,12 @@ pub(super) fn delete(draft: &mut Draft<'_>, caller: &Caller, delete: &DeleteQueu
             ),
         ));
     }
-    if delete.if_unused && delete.consumers > 0 {
+    // Streams do not look at these flags (`rabbit_stream_queue:delete`).
+    let looks = queue.kind != QueueKind::Stream;
+    if looks && delete.if_unused && delete.consumers > 0 {
         return Err(Refused::precondition(format!("{named} in use")));
     }
-    if delete.if_empty && delete.messages > 0 {
+    if looks && delete.if_empty && delete.messages > 0 {
         return Err(Refused::precondition(format!("{named} not empty")));
     }
     remove(draft, queue.id, Gone::Asked);

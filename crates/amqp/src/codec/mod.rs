@@ -24,7 +24,7 @@ pub use frame::{
     PROTOCOL_HEADER, body_prefix, encode_header, encode_heartbeat, encode_method,
 };
 pub use methods::*;
-pub use properties::{BasicProperties, Properties, Property};
+pub use properties::{BasicProperties, Properties, Property, put_with_header};
 pub use table::{Field, TABLE_DEPTH_MAX, Table, TableBuilder, Value};
 pub use wire::{Reader, ShortStr, Writer};
 

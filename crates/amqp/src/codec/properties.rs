@@ -6,8 +6,9 @@
 //!   bit 15 of the flags is content_type, bit 2 cluster_id; bits 1 and 0 are never set
 //! ```
 
-use super::{DecodeError, Reader, ShortStr, Table, Writer};
-use bytes::{Bytes, BytesMut};
+use super::table::put_field;
+use super::{DecodeError, Reader, ShortStr, Table, Value, Writer};
+use bytes::{BufMut, Bytes, BytesMut};
 
 /// Which property; the number is that of its flag.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -245,6 +246,39 @@ impl Properties {
     }
 }
 
+/// Writes flags and properties as they came with one more header, in the place of one of that name, to the end of `out`. The others keep
+/// their bytes and their order.
+///
+/// # Errors
+/// What is wrong with them; nothing is written then.
+pub fn put_with_header(raw: &Bytes, name: &str, value: Value<'_>, out: &mut BytesMut) -> Result<(), DecodeError> {
+    let mut r = Reader::new(raw);
+    let flags = r.short()?;
+    let from = r.position();
+    for property in IN_ORDER.into_iter().take_while(|property| *property != Property::Headers) {
+        if flags & property.flag() != 0 {
+            skip(&mut r, property)?;
+        }
+    }
+    let before = raw.get(from..r.position()).unwrap_or_default();
+    let mut headers = if flags & Property::Headers.flag() != 0 { r.table()? } else { Table::EMPTY };
+    if headers.get(name).is_some() {
+        headers = headers.without(name);
+    }
+    out.put_u16(flags | Property::Headers.flag());
+    out.put_slice(before);
+    let size_at = out.len();
+    out.put_u32(0);
+    out.put_slice(headers.raw());
+    put_field(out, name, value);
+    let size = (out.len() - size_at - 4) as u32;
+    if let Some(at) = out.get_mut(size_at..size_at + 4) {
+        at.copy_from_slice(&size.to_be_bytes());
+    }
+    out.put_slice(raw.get(r.position()..).unwrap_or_default());
+    Ok(())
+}
+
 impl From<&BasicProperties> for Properties {
     fn from(basic: &BasicProperties) -> Properties {
         Properties::new(basic.encode()).unwrap_or_else(|_| Properties::none())
@@ -275,6 +309,43 @@ mod tests {
         assert_eq!(properties.text(Property::UserId), None);
         assert_eq!(properties.text(Property::Timestamp), None);
         assert_eq!(properties.to_basic(), basic);
+    }
+
+    #[test]
+    fn one_more_header_takes_its_place_and_the_rest_stays() {
+        let none = BasicProperties::default();
+        let others = BasicProperties {
+            content_type: Some("text/plain".into()),
+            content_encoding: Some("gzip".into()),
+            delivery_mode: Some(2),
+            app_id: Some("a".into()),
+            ..BasicProperties::default()
+        };
+        let table = |at: &[(&str, i64)]| {
+            let builder = super::super::TableBuilder::new();
+            Some(at.iter().fold(builder, |table, (name, at)| table.with(name, Value::I64(*at))).build())
+        };
+        for basic in [none, others] {
+            for (headers, expected) in [
+                (None, table(&[("at", 7)])),
+                (table(&[]), table(&[("at", 7)])),
+                (table(&[("k", 1), ("l", 2)]), table(&[("k", 1), ("l", 2), ("at", 7)])),
+                (table(&[("k", 1), ("at", 6), ("l", 2)]), table(&[("k", 1), ("l", 2), ("at", 7)])),
+            ] {
+                let raw = BasicProperties { headers, ..basic.clone() }.encode();
+                let mut out = BytesMut::from(&b"before"[..]);
+                put_with_header(&raw, "at", Value::I64(7), &mut out).unwrap();
+                let written = Bytes::copy_from_slice(&out[6..]);
+                let wanted = BasicProperties { headers: expected, ..basic.clone() };
+                assert_eq!(BasicProperties::decode(&written), Ok(wanted));
+                for len in 0..raw.len() {
+                    // Only what stands before the headers, and they, are looked at.
+                    let mut out = BytesMut::new();
+                    let cut = put_with_header(&raw.slice(..len), "at", Value::I64(7), &mut out);
+                    assert!(cut.is_ok() || out.is_empty());
+                }
+            }
+        }
     }
 
     #[test]

@@ -315,17 +315,10 @@ impl TableBuilder {
         TableBuilder::default()
     }
 
-    fn name(&mut self, name: &[u8]) {
-        let name = name.get(..255).unwrap_or(name);
-        self.out.put_u8(name.len() as u8);
-        self.out.put_slice(name);
-    }
-
     /// A value under the letter of its type; [`Value::I64`] is written as `l`.
     #[must_use]
     pub fn with(mut self, name: &str, value: Value<'_>) -> TableBuilder {
-        self.name(name.as_bytes());
-        put_value(&mut self.out, value);
+        put_field(&mut self.out, name, value);
         self
     }
 
@@ -356,6 +349,14 @@ impl TableBuilder {
     pub fn build(self) -> Table {
         Table(self.out.freeze())
     }
+}
+
+/// A name, cut to 255 bytes, and its value.
+pub(super) fn put_field(out: &mut BytesMut, name: &str, value: Value<'_>) {
+    let name = name.as_bytes().get(..255).unwrap_or(name.as_bytes());
+    out.put_u8(name.len() as u8);
+    out.put_slice(name);
+    put_value(out, value);
 }
 
 fn put_long(out: &mut BytesMut, tag: u8, bytes: &[u8]) {

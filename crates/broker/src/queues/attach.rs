@@ -3,6 +3,7 @@
 use crate::broker::Inner;
 use crate::queues::host::Recipient;
 use crate::queues::pump::lease_ms;
+use crate::queues::stream::StreamHost;
 use crate::queues::{QueueHost, note_shard};
 use crate::shard::Shard;
 use crate::sink::{Origin, SessionId};
@@ -26,7 +27,7 @@ impl Consumers {
         self.last
     }
 
-    fn add(&mut self, queue: PartitionId, session: SessionId) -> u64 {
+    pub(crate) fn add(&mut self, queue: PartitionId, session: SessionId) -> u64 {
         let id = self.next();
         self.queues.insert(id, (queue, session));
         self.of.entry(session).or_default().push(id);
@@ -149,6 +150,8 @@ impl Inner {
                 if let Some(recipient) = host.recipients.get_mut(&consumer.0) {
                     recipient.stopped = true;
                 }
+            } else if let Some(reader) = state.queues.reader(queue, consumer.0) {
+                reader.stopped = true;
             }
             state.queues.touch(queue);
         }
@@ -172,6 +175,8 @@ impl Inner {
                 // It may have gone with the writer before.
                 let back = Return { counts: true, ..Return::default() };
                 let _ = host.lease.remove_consumer(polylogue_lease::ConsumerId(*consumer), back, now_ms);
+            } else if let Some(host) = state.queues.streams.get_mut(queue) {
+                host.readers.remove(consumer);
             }
             state.queues.touch(*queue);
             drop(state);
@@ -197,6 +202,16 @@ impl Inner {
         }
     }
 
+    /// A stream is gone: its readers hear of it.
+    pub(crate) fn stream_gone(&self, stream: StreamHost) {
+        let mut consumers = self.consumers.lock();
+        stream.readers.keys().for_each(|reader| consumers.remove(*reader));
+        drop(consumers);
+        for (id, reader) in stream.readers {
+            reader.sink.event(Event::Detached(ConsumerId(id)));
+        }
+    }
+
     pub(crate) fn credit(&self, session: SessionId, consumer: ConsumerId, more: Credit) {
         let Some(queue) = self.consumers.lock().queue(consumer.0, session) else {
             return self.directs.lock().credit(consumer, session, more.messages);
@@ -207,6 +222,8 @@ impl Inner {
             if let Some(host) = state.queues.hosts.get_mut(&queue) {
                 // One that went with its writer comes back without what it had.
                 let _ = host.lease.add_permits(polylogue_lease::ConsumerId(consumer.0), more.messages, more.bytes);
+            } else if let Some(reader) = state.queues.reader(queue, consumer.0) {
+                reader.credit(more);
             }
             state.queues.touch(queue);
         }

@@ -1,6 +1,7 @@
 //! One queue of a shard: its lease engine, its consumers, and who waits for what.
 
 use crate::pending::PendingSettle;
+use crate::queues::stream::{Reader, StreamHost};
 use crate::sink::{Origin, ReplySink};
 use bytes::Bytes;
 use polylogue_api::{ConsumerMode, Overflow, QueueCounts, QueueSettings, Reply, SettleError, Unavailable};
@@ -91,7 +92,8 @@ fn lease_config(settings: &QueueSettings) -> Config {
     let drops = settings.overflow == Overflow::DropHead;
     Config {
         mode: match settings.mode {
-            ConsumerMode::Competing => Mode::Competing,
+            // Who reads a stream is no consumer of an engine (`Queues::place`).
+            ConsumerMode::Competing | ConsumerMode::Readers => Mode::Competing,
             ConsumerMode::SingleActive => Mode::SingleActive { preempts: false },
             ConsumerMode::Preempting => Mode::SingleActive { preempts: true },
         },
@@ -275,6 +277,7 @@ impl QueueHost {
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     pub(crate) hosts: Map<PartitionId, QueueHost>,
+    pub(crate) streams: Map<PartitionId, StreamHost>,
     /// Queues in which something may be handed out or recorded.
     due: VecDeque<PartitionId>,
     /// When each queue that waits for a time wants to be looked at. Wall time, milliseconds.
@@ -288,9 +291,36 @@ pub(crate) struct Queues {
 impl Queues {
     /// A partition is there: a queue, where its topic says so. Whether it is one and was none before.
     pub(crate) fn place(&mut self, id: PartitionId, settings: Option<&QueueSettings>, first: Offset) -> bool {
-        let Some(settings) = settings.filter(|_| !self.hosts.contains_key(&id)) else { return false };
+        let Some(settings) = settings.filter(|_| !self.contains(id)) else { return false };
+        if settings.mode == ConsumerMode::Readers {
+            // There is nothing but its log.
+            self.streams.insert(id, StreamHost::default());
+            return false;
+        }
         self.hosts.insert(id, QueueHost::new(settings, first));
         true
+    }
+
+    /// Whether a partition is a queue or a stream.
+    pub(crate) fn contains(&self, id: PartitionId) -> bool {
+        self.hosts.contains_key(&id) || self.streams.contains_key(&id)
+    }
+
+    /// A reader of a stream.
+    pub(crate) fn reader(&mut self, stream: PartitionId, reader: u64) -> Option<&mut Reader> {
+        self.streams.get_mut(&stream)?.readers.get_mut(&reader)
+    }
+
+    /// An entry is committed.
+    pub(crate) fn appended(&mut self, envelope: &Envelope, bytes: usize) -> Result<(), LeaseError> {
+        let id = envelope.partition;
+        if let Some(host) = self.hosts.get_mut(&id) {
+            host.appended(&lease_entry(envelope, bytes))?;
+            self.touch(id);
+        } else if self.streams.get(&id).is_some_and(|host| !host.readers.is_empty()) {
+            self.touch(id);
+        }
+        Ok(())
     }
 
     /// Other settings hold for a queue.
@@ -331,17 +361,24 @@ impl Queues {
 
     /// There may be something to do for a queue.
     pub(crate) fn touch(&mut self, id: PartitionId) {
-        if let Some(host) = self.hosts.get_mut(&id)
-            && !host.queued
+        if let Some(queued) = self.queued(id)
+            && !std::mem::replace(queued, true)
         {
-            host.queued = true;
             self.due.push_back(id);
+        }
+    }
+
+    fn queued(&mut self, id: PartitionId) -> Option<&mut bool> {
+        match self.hosts.get_mut(&id) {
+            Some(host) => Some(&mut host.queued),
+            None => self.streams.get_mut(&id).map(|host| &mut host.queued),
         }
     }
 
     /// Bytes on their way to consumers that have not taken them, by their windows.
     pub(crate) fn window_bytes(&self) -> u64 {
-        self.hosts.values().map(|host| host.lease.window_bytes()).sum()
+        let queues: u64 = self.hosts.values().map(|host| host.lease.window_bytes()).sum();
+        queues + self.streams.values().map(StreamHost::window_bytes).sum::<u64>()
     }
 
     /// Whether there is something to hand out, to record or to answer.
@@ -352,8 +389,8 @@ impl Queues {
     /// The next queue to look at.
     pub(crate) fn next_due(&mut self) -> Option<PartitionId> {
         let id = self.due.pop_front()?;
-        if let Some(host) = self.hosts.get_mut(&id) {
-            host.queued = false;
+        if let Some(queued) = self.queued(id) {
+            *queued = false;
         }
         Some(id)
     }

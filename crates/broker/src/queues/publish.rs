@@ -203,13 +203,14 @@ impl Shard {
                 body = None;
             }
             let queue = &target.queue;
-            let host = state.queues.hosts.get(queue).filter(|_| !state.lost);
-            let Some((partition, host)) = state.partitions.get_mut(queue).zip(host) else {
+            let is_queue = !state.lost && state.queues.contains(*queue);
+            let Some(partition) = state.partitions.get_mut(queue).filter(|_| is_queue) else {
                 let lost = PublishError::Unavailable(Unavailable::NotCommitted);
                 outcome.errors.push((position, if state.lost { lost } else { PublishError::UnknownQueue }));
                 continue;
             };
-            if host.is_full(partition.next_offset, message.bytes.len()) {
+            let host = state.queues.hosts.get(queue);
+            if let Some(host) = host.filter(|host| host.is_full(partition.next_offset, message.bytes.len())) {
                 outcome.errors.push((position, PublishError::QueueFull));
                 let QueueSettings { overflow, dead_letters, .. } = host.settings;
                 if dead_letters && overflow == Overflow::RejectDead {

@@ -81,11 +81,12 @@ impl Inner {
             waiter.answer(error);
         }
         loop {
-            let (handing, burying) = {
+            let (handing, burying, turns) = {
                 let mut state = shard.state.lock();
                 let Some(id) = state.queues.next_due() else { break };
-                (self.look_at_queue(shard, &mut state, id), self.look_at_dead(&mut state, id))
+                (self.look_at_queue(shard, &mut state, id), self.look_at_dead(&mut state, id), state.turns(id))
             };
+            self.take_turns(shard, turns);
             if let Some(burying) = burying {
                 self.bury(shard, burying);
             }

@@ -4,7 +4,7 @@ use crate::broker::Inner;
 use crate::pending::{Pending, PendingSettle};
 use crate::queues::host::Waiter;
 use crate::queues::pump::{Handing, lease_ms};
-use crate::queues::{QueueHost, note_shard};
+use crate::queues::{QueueHost, Queues, note_shard};
 use crate::shard::Shard;
 use crate::sink::Origin;
 use polylogue_api::{
@@ -46,6 +46,17 @@ fn settle_one(host: &mut QueueHost, what: &Settlement, now_ms: u64) -> Result<Op
     Ok(record)
 }
 
+/// In a stream a message is done with as soon as it is read: its reader has room for others, whatever is said of it.
+fn settle_in_stream(queues: &mut Queues, what: &Settlement) -> Result<(), SettleError> {
+    if !queues.streams.contains_key(&what.queue) {
+        return Err(SettleError::UnknownQueue);
+    }
+    let Holder::Consumer(consumer, _) = what.by else { return Err(SettleError::NotHeld) };
+    let reader = queues.reader(what.queue, consumer.0).ok_or(SettleError::NotHeld)?;
+    reader.settled(what.count);
+    Ok(())
+}
+
 impl Inner {
     pub(crate) fn settle(&self, origin: Origin, request: &SettleRequest) {
         let now_ms = lease_ms(self.env.clock.now_ms());
@@ -58,7 +69,7 @@ impl Inner {
             };
             let mut state = shard.state.lock();
             let done = match state.queues.hosts.get_mut(&what.queue) {
-                None => Err(SettleError::UnknownQueue),
+                None => settle_in_stream(&mut state.queues, what),
                 Some(host) => settle_one(host, what, now_ms).map_err(|e| settle_error(&e)).map(|record| {
                     if let Some(record) = record.filter(|_| request.wait) {
                         host.wait_for(record, &pending, position);
@@ -142,7 +153,15 @@ impl Inner {
         let counts = |queue: &PartitionId| {
             let shard = self.partition_shard(*queue)?;
             let state = shard.state.lock();
-            state.queues.hosts.get(queue).map(QueueHost::counts)
+            if let Some(host) = state.queues.hosts.get(queue) {
+                return Some(host.counts());
+            }
+            let consumers = state.queues.streams.get(queue)?.consumers();
+            let there = state.there(*queue);
+            drop(state);
+            let ready_bytes = shard.store.partition_stats(*queue).map_or(0, |stats| stats.bytes);
+            let ready = there.end.0.saturating_sub(there.start.0);
+            Some(QueueCounts { ready, consumers, ready_bytes, ..QueueCounts::default() })
         };
         queues.iter().map(counts).collect()
     }

@@ -61,34 +61,117 @@ impl Query for EntryQuery {
     type Out = EntryAt;
 
     fn attempt(&mut self, view: &View<'_>) -> Result<Step<EntryAt>> {
-        step(self.find(view))
+        let wanted = Wanted { partition: self.partition, offset: self.offset, entries_max: 1, bytes_max: 0 };
+        let mut found = None;
+        let looked = wanted.find(view, &mut |entry| found = Some(entry));
+        step(looked.and_then(|()| found.ok_or_else(|| wanted.misfit().into())))
     }
 }
 
-impl EntryQuery {
-    fn find(&self, view: &View<'_>) -> Attempt<EntryAt> {
-        let absent = || {
-            let what = format!("partition {} has no entry at offset {} or after it", self.partition, self.offset);
-            Error::new(ErrorKind::OutOfRange, what)
-        };
+/// See [`super::ShardStore::entries_from`].
+#[derive(Debug)]
+pub(super) struct EntriesQuery(pub(super) Wanted);
+
+impl Query for EntriesQuery {
+    type Out = Vec<EntryAt>;
+
+    fn attempt(&mut self, view: &View<'_>) -> Result<Step<Vec<EntryAt>>> {
+        let mut found = Vec::new();
+        let entries = self.0.find(view, &mut |entry| found.push(entry));
+        step(entries.and_then(|()| if found.is_empty() { Err(self.0.misfit().into()) } else { Ok(found) }))
+    }
+}
+
+/// Entries that stand one after the other, the first of which has an offset or is the next one after it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) partition: PartitionId,
+    pub(super) offset: Offset,
+    pub(super) entries_max: usize,
+    /// Their bytes, unless the first one alone has more.
+    pub(super) bytes_max: usize,
+}
+
+/// Entries of a block or of a run, and their bytes in one piece.
+struct Stretch<'a> {
+    form: Form,
+    spans: &'a [Span],
+    envelopes: &'a [Envelope],
+    bytes: Bytes,
+}
+
+impl Stretch<'_> {
+    fn each(&self, take: &mut dyn FnMut(EntryAt)) {
+        let start = self.spans.first().map_or(0, |span| span.position);
+        for (number, span) in self.spans.iter().enumerate() {
+            let from = (span.position - start) as usize;
+            take(EntryAt {
+                location: EntryLocation::from(span),
+                form: self.form,
+                envelope: self.envelopes.get(number).cloned(),
+                bytes: self.bytes.slice(from..from + span.len as usize),
+            });
+        }
+    }
+}
+
+/// Where the bytes of spans are, from the first to the last of them.
+fn extent(spans: &[Span]) -> Option<(u32, u32)> {
+    let (first, last) = (spans.first()?, spans.last()?);
+    Some((first.position, last.position + last.len - first.position))
+}
+
+impl Wanted {
+    fn absent(&self) -> Error {
+        let what = format!("partition {} has no entry at offset {} or after it", self.partition, self.offset);
+        Error::new(ErrorKind::OutOfRange, what)
+    }
+
+    fn misfit(&self) -> Error {
+        let what = format!("the index of partition {} does not fit its entries", self.partition);
+        Error::new(ErrorKind::Damaged, what)
+    }
+
+    fn find(&self, view: &View<'_>, take: &mut dyn FnMut(EntryAt)) -> Attempt<()> {
+        let absent = || self.absent();
         let partition = view.state.partition(self.partition).ok_or_else(absent)?;
         check_range(self.partition, partition, self.offset)?;
         view.refuse_fenced(self.partition, self.offset..self.offset.plus(1))?;
         let rows = &partition.rows;
-        let found = match rows.get(rows.partition_point(|r| r.end <= self.offset)) {
-            Some(row) => self.in_row(view, row)?,
+        match rows.get(rows.partition_point(|r| r.end <= self.offset)) {
+            Some(row) => self.in_row(view, row, take),
             None => {
                 let at = partition.runs.partition_point(|r| r.end() <= self.offset);
-                self.in_run(view, partition.runs.get(at).ok_or_else(absent)?)?
+                self.in_run(view, partition.runs.get(at).ok_or_else(absent)?, take)
             }
-        };
-        Ok(found.ok_or_else(|| {
-            let what = format!("the index of partition {} does not fit its entries", self.partition);
-            Error::new(ErrorKind::Damaged, what)
-        })?)
+        }
     }
 
-    fn in_row(&self, view: &View<'_>, row: &RunRow) -> Attempt<Option<EntryAt>> {
+    /// How many of these entries are taken, at least one: each with its length, and whether it stands right behind the one before.
+    fn count(&self, view: &View<'_>, entries: impl Iterator<Item = (Offset, u32, bool)>) -> usize {
+        let fenced = view.state.next_fence(self.partition, self.offset).map(|(base, _)| base);
+        let mut bytes = 0usize;
+        let taken = entries.take(self.entries_max.max(1)).enumerate().take_while(|(number, (base, len, follows))| {
+            bytes = bytes.saturating_add(*len as usize);
+            *number == 0 || (*follows && bytes <= self.bytes_max && fenced.is_none_or(|fence| *base < fence))
+        });
+        taken.count()
+    }
+
+    /// The spans that are taken of those from `number` on.
+    fn some<'s>(&self, view: &View<'_>, spans: &'s [Span], number: usize) -> &'s [Span] {
+        let spans = spans.get(number..).unwrap_or_default();
+        let mut end = spans.first().map_or(0, |span| span.position);
+        let entries = spans.iter().map(|span| {
+            let follows = span.position == end;
+            end = span.position.wrapping_add(span.len);
+            (span.base, span.len, follows)
+        });
+        let count = self.count(view, entries);
+        spans.get(..count).unwrap_or_default()
+    }
+
+    fn in_row(&self, view: &View<'_>, row: &RunRow, take: &mut dyn FnMut(EntryAt)) -> Attempt<()> {
         let offset = self.offset.max(row.base);
         view.refuse_fenced(self.partition, offset..offset.plus(1))?;
         let sparse = view.sparse(self.partition, row)?;
@@ -105,33 +188,42 @@ impl EntryQuery {
         let source = view.handle(row.segment)?;
         let block = sparse.index.blocks.get(at).map_or(0, |b| b.position);
         let number = entries.find(offset);
-        let Some(span) = entries.spans.get(number) else { return Ok(None) };
-        let position = u64::from(row.position) + u64::from(block) + u64::from(span.position);
-        let bytes = view.verified(self.partition, row, at, FileRange { source, position, len: span.len })?;
-        let (location, envelope) = (EntryLocation::from(span), entries.envelopes.get(number).cloned());
-        Ok(Some(EntryAt { location, form: row.form, envelope, bytes }))
+        let spans = self.some(view, &entries.spans, number);
+        let Some((start, len)) = extent(spans) else { return Ok(()) };
+        let position = u64::from(row.position) + u64::from(block) + u64::from(start);
+        let bytes = view.verified(self.partition, row, at, FileRange { source, position, len })?;
+        let envelopes = entries.envelopes.get(number..).unwrap_or_default();
+        Stretch { form: row.form, spans, envelopes, bytes }.each(take);
+        Ok(())
     }
 
-    fn in_run(&self, view: &View<'_>, run: &JournalRun) -> Attempt<Option<EntryAt>> {
+    fn in_run(&self, view: &View<'_>, run: &JournalRun, take: &mut dyn FnMut(EntryAt)) -> Attempt<()> {
         if let Some(frame) = view.state.frames.tail(run.slot) {
             let first = run.entry as usize;
             let entries = frame.entries.get(first..first + usize::from(run.entries)).unwrap_or_default();
-            let entry = entries.get(entries.partition_point(|e| e.envelope.next_offset() <= self.offset));
-            return Ok(entry.map(|e| EntryAt {
-                location: EntryLocation::from(&Span::of(&e.envelope, 0, 0)),
-                form: run.form,
-                envelope: Some(e.envelope.clone()),
-                bytes: frame.native(e),
-            }));
+            let at = entries.partition_point(|e| e.envelope.next_offset() <= self.offset);
+            let entries = entries.get(at..).unwrap_or_default();
+            let known = entries.iter().map(|e| (e.envelope.base_offset, e.native.end - e.native.start, true));
+            for e in entries.iter().take(self.count(view, known)) {
+                take(EntryAt {
+                    location: EntryLocation::from(&Span::of(&e.envelope, 0, 0)),
+                    form: run.form,
+                    envelope: Some(e.envelope.clone()),
+                    bytes: frame.native(e),
+                });
+            }
+            return Ok(());
         }
         view.refuse_fenced(self.partition, run.base..run.end())?;
         let entries = view.run_entries(self.partition, run)?;
         let number = entries.find(self.offset);
-        let Some(span) = entries.spans.get(number) else { return Ok(None) };
-        let start = run.position + span.position;
-        let bytes = view.bytes(view.frame_range(run, Some(start..start + span.len))?)?;
-        let (location, envelope) = (EntryLocation::from(span), entries.envelopes.get(number).cloned());
-        Ok(Some(EntryAt { location, form: run.form, envelope, bytes }))
+        let spans = self.some(view, &entries.spans, number);
+        let Some((start, len)) = extent(spans) else { return Ok(()) };
+        let start = run.position + start;
+        let bytes = view.bytes(view.frame_range(run, Some(start..start + len))?)?;
+        let envelopes = entries.envelopes.get(number..).unwrap_or_default();
+        Stretch { form: run.form, spans, envelopes, bytes }.each(take);
+        Ok(())
     }
 }
 

@@ -12,20 +12,26 @@ use polylogue_types::{Chunk, Index, Offset, PartitionId};
 
 const P: PartitionId = PartitionId(1);
 
-/// Ten batches of ten messages and 300 bytes each, one a frame, with timestamps that jump.
-fn ten(rig: &Rig, make: fn(u64, u64, u64, u32, i64, usize) -> Entry) -> Vec<Entry> {
+type Make = fn(u64, u64, u64, u32, i64, usize) -> Entry;
+
+fn ten(rig: &Rig, make: Make) -> Vec<Entry> {
+    ten_in_frames(rig, make, 1)
+}
+
+/// Ten batches of ten messages and 300 bytes each, so many a frame, with timestamps that jump.
+fn ten_in_frames(rig: &Rig, make: Make, a_frame: usize) -> Vec<Entry> {
     let times = [100, 300, 200, 500, 400, 400, 900, 100, 950, 800];
     let entries: Vec<Entry> = (0..10).map(|i| make(1, i, i * 10, 10, times[i as usize], 239)).collect();
-    entries.iter().for_each(|e| {
-        rig.write(std::slice::from_ref(e));
+    entries.chunks(a_frame).for_each(|entries| {
+        rig.write(entries);
     });
     entries
 }
 
 /// The three places that entries can be in: memory, journal file, segment.
-fn everywhere(make: fn(u64, u64, u64, u32, i64, usize) -> Entry, check: impl Fn(&Rig, &[Entry], &str)) {
+fn everywhere(make: Make, a_frame: usize, check: impl Fn(&Rig, &[Entry], &str)) {
     let rig = Rig::new(1, StoreConfig { tail_cache_bytes: 1 << 20, ..small() }, 1 << 20);
-    let entries = ten(&rig, make);
+    let entries = ten_in_frames(&rig, make, a_frame);
     check(&rig, &entries, "in memory");
     rig.store.set_tail_cache_bytes(0);
     assert_eq!(rig.store.stats().tail_bytes, 0);
@@ -41,8 +47,8 @@ fn everywhere(make: fn(u64, u64, u64, u32, i64, usize) -> Entry, check: impl Fn(
 }
 
 fn both(check: impl Fn(&Rig, &[Entry], &str)) {
-    everywhere(kafka, &check);
-    everywhere(opaque, &check);
+    everywhere(kafka, 1, &check);
+    everywhere(opaque, 1, &check);
 }
 
 #[test]
@@ -83,6 +89,34 @@ fn bounds_are_kept_and_at_least_one_entry_comes() {
         assert_eq!(rig.store.read(P, Offset(101), 1000, true).unwrap_err().kind, ErrorKind::OutOfRange, "{place}");
         assert_eq!(rig.store.entry_at(P, Offset(100)).unwrap_err().kind, ErrorKind::OutOfRange, "{place}");
     });
+}
+
+#[test]
+fn entries_come_one_after_the_other_within_bounds_and_at_least_one() {
+    let check = |rig: &Rig, entries: &[Entry], place: &str| {
+        let size = entries[0].1.len();
+        for (entries_max, bytes_max) in [(1, usize::MAX), (0, 0), (3, usize::MAX), (100, 2 * size), (100, usize::MAX)] {
+            let most = entries_max.min(bytes_max / size).max(1);
+            let (mut at, mut got, mut largest) = (15, Vec::new(), 0);
+            while at < 100 {
+                let some = rig.store.entries_from(P, Offset(at), entries_max, bytes_max).unwrap().wait().unwrap();
+                assert!((1..=most).contains(&some.len()), "{place}, {entries_max}, {bytes_max}: {}", some.len());
+                largest = largest.max(some.len());
+                at = some.last().unwrap().location.end.0;
+                got.extend(some);
+            }
+            assert!(got.len() == 9 && got[0].location.base == Offset(10), "{place}, {entries_max}, {bytes_max}");
+            for (entry, (envelope, bytes)) in got.iter().zip(&entries[1..]) {
+                let known = entry.envelope.as_ref().is_none_or(|known| known == envelope);
+                assert!(known && entry.bytes == bytes, "{place}, {entries_max}, {bytes_max}");
+            }
+            assert_eq!(largest > 1, most > 1, "{place}, {entries_max}, {bytes_max}");
+        }
+        let end = rig.store.entries_from(P, Offset(100), 10, 1000);
+        assert_eq!(end.unwrap_err().kind, ErrorKind::OutOfRange, "{place}");
+    };
+    everywhere(kafka, 5, check);
+    everywhere(opaque, 5, check);
 }
 
 #[test]

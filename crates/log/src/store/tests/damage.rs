@@ -44,12 +44,8 @@ fn survivors(rig: &Rig, partition: u64, end: u64) -> Vec<u64> {
             }
             Err(e) => {
                 assert_eq!(e.kind, ErrorKind::Damaged, "{e}");
-                let fence = rig
-                    .store
-                    .fenced()
-                    .into_iter()
-                    .find(|f| f.partition.0 == partition && f.base.0 <= at && f.end.0 > at);
-                at = fence.expect("damage without a fence").end.0;
+                let end = rig.store.damaged_until(PartitionId(partition), Offset(at));
+                at = end.expect("damage without a fence").0;
             }
         }
     }

@@ -1,0 +1,176 @@
+//! Readers of streams that come, and what they get: straight from the log, by the ordinary way of reading it.
+
+use crate::broker::Inner;
+use crate::queues::stream::{Found, Reader, Turn};
+use crate::shard::{Shard, ShardState};
+use crate::sink::Origin;
+use polylogue_api::{AttachError, AttachReader, ConsumerId, Event, ReadFrom, Reply};
+use polylogue_log::ErrorKind as LogErrorKind;
+use polylogue_log::store::{EntryAt, Lookup};
+use polylogue_types::{Offset, PartitionId, TimestampMs};
+use std::ops::Range;
+use std::sync::Arc;
+
+impl ShardState {
+    /// The offsets that there are in a stream.
+    pub(crate) fn there(&self, stream: PartitionId) -> Range<Offset> {
+        self.partitions.get(&stream).map_or(Offset(0)..Offset(0), |p| p.log_start..p.high_watermark)
+    }
+
+    /// The turns that readers of a stream may take now; none for what is no stream.
+    pub(crate) fn turns(&mut self, stream: PartitionId) -> Vec<Turn> {
+        let ShardState { partitions, queues, .. } = self;
+        let Some(host) = queues.streams.get_mut(&stream) else { return Vec::new() };
+        let there = partitions.get(&stream).map(|partition| partition.log_start..partition.high_watermark);
+        there.map(|there| host.turns(stream, &there)).unwrap_or_default()
+    }
+}
+
+impl Inner {
+    pub(crate) fn attach_reader(&self, origin: Origin, attach: &AttachReader) {
+        let queue = attach.queue;
+        let Some(shard) = self.partition_shard(queue) else {
+            return origin.reply(Reply::Attach(Err(AttachError::UnknownQueue)));
+        };
+        let id = self.consumers.lock().add(queue, origin.session);
+        // It is there at once, without a place, so that it goes with its session whenever that goes.
+        let is_stream = {
+            let mut state = shard.state.lock();
+            let host = state.queues.streams.get_mut(&queue);
+            host.map(|host| host.readers.insert(id, Reader::new(origin.sink.clone(), attach))).is_some()
+        };
+        if !is_stream {
+            self.consumers.lock().remove(id);
+            return origin.reply(Reply::Attach(Err(AttachError::UnknownQueue)));
+        }
+        let ReadFrom::Time(time) = attach.from else {
+            return self.begin_reading(origin, &shard, (queue, id), attach.from);
+        };
+        let Some(inner) = self.this.upgrade() else { return };
+        let job = Box::new(move || {
+            let from = inner.begin_at_time(&shard, queue, time);
+            inner.begin_reading(origin, &shard, (queue, id), from);
+        });
+        if let Err(job) = self.readers.submit(job) {
+            job();
+        }
+    }
+
+    /// The place of a reader that begins at a time. Asks the disk.
+    fn begin_at_time(&self, shard: &Shard, queue: PartitionId, time: TimestampMs) -> ReadFrom {
+        match shard.store.find_by_time(queue, time).and_then(Lookup::wait) {
+            Ok(Some(entry)) => ReadFrom::Offset(entry.base),
+            Ok(None) => ReadFrom::Next,
+            Err(e) => {
+                self.gauges.background_failed("delivery", &format!("the time {time} in stream {queue}: {e}"));
+                // It may be anywhere: rather too much than too little.
+                ReadFrom::First
+            }
+        }
+    }
+
+    /// Gives a reader its place.
+    fn begin_reading(&self, origin: Origin, shard: &Arc<Shard>, (queue, id): (PartitionId, u64), from: ReadFrom) {
+        let begun = {
+            let mut state = shard.state.lock();
+            let there = state.there(queue);
+            let offset = match from {
+                ReadFrom::First => there.start,
+                ReadFrom::Last => Offset(there.end.0.saturating_sub(1)).max(there.start),
+                ReadFrom::Next | ReadFrom::Time(_) => there.end,
+                ReadFrom::Offset(offset) => offset,
+            };
+            state.queues.reader(queue, id).map(|reader| reader.begin_at(offset)).is_some()
+        };
+        // Whoever hears of messages has to know the consumer before.
+        let attached = if begun { Ok(ConsumerId(id)) } else { Err(AttachError::UnknownQueue) };
+        origin.reply(Reply::Attach(attached));
+        self.turn_is_over(shard, queue, id);
+        self.pump(shard);
+    }
+
+    /// Has readers read. Call it without holding a lock.
+    pub(crate) fn take_turns(&self, shard: &Arc<Shard>, turns: Vec<Turn>) {
+        for turn in turns {
+            match shard.store.entries_from(turn.stream, turn.offsets.start, turn.entries_max, turn.bytes_max) {
+                Ok(Lookup::Ready(entries)) => self.turn_taken(shard, &turn, Ok(entries)),
+                Err(e) => self.turn_taken(shard, &turn, Err(e)),
+                Ok(Lookup::NeedsIo(plan)) => {
+                    let Some(inner) = self.this.upgrade() else { return };
+                    let there = shard.clone();
+                    let job = Box::new(move || {
+                        inner.turn_taken(&there, &turn, plan.run());
+                        inner.pump(&there);
+                    });
+                    if let Err(job) = self.readers.submit(job) {
+                        job();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Something was read for a reader: it gets what it wants of it, and others may read for it again.
+    fn turn_taken(&self, shard: &Shard, turn: &Turn, read: polylogue_log::Result<Vec<EntryAt>>) {
+        let found = match read {
+            Ok(entries) => turn.take(entries),
+            Err(e) => match self.behind(shard, turn, &e) {
+                Some(next) => Found::nothing(next),
+                None => return self.end_reader(shard, turn),
+            },
+        };
+        let taken = {
+            let mut state = shard.state.lock();
+            let reader = state.queues.reader(turn.stream, turn.reader);
+            reader.map(|reader| (reader.takes(found), reader.sink.clone()))
+        };
+        if let Some((deliveries, sink)) = taken
+            && !deliveries.is_empty()
+        {
+            sink.event(Event::Deliver(deliveries));
+        }
+        self.turn_is_over(shard, turn.stream, turn.reader);
+    }
+
+    fn turn_is_over(&self, shard: &Shard, stream: PartitionId, reader: u64) {
+        let mut state = shard.state.lock();
+        if let Some(reader) = state.queues.reader(stream, reader) {
+            reader.turn_is_over();
+        }
+        state.queues.touch(stream);
+    }
+
+    /// Where a reader goes on when what it wanted is gone for good; `None` when the disk may give it another time.
+    fn behind(&self, shard: &Shard, turn: &Turn, error: &polylogue_log::Error) -> Option<Offset> {
+        let at = turn.offsets.start;
+        match error.kind {
+            LogErrorKind::OutOfRange => {
+                // It was trimmed since the look at it.
+                let first = shard.store.partition_stats(turn.stream).map(|stats| stats.first);
+                Some(first.unwrap_or_default().max(at.plus(1)))
+            }
+            LogErrorKind::Damaged => {
+                self.gauges.background_failed("delivery", &format!("message {at} of stream {}: {error}", turn.stream));
+                let end = shard.store.damaged_until(turn.stream, at);
+                Some(end.unwrap_or_default().max(at.plus(1)))
+            }
+            _ => {
+                self.gauges.background_failed("delivery", &format!("message {at} of stream {}: {error}", turn.stream));
+                None
+            }
+        }
+    }
+
+    /// A reader cannot go on: it hears of that, and may come again.
+    fn end_reader(&self, shard: &Shard, turn: &Turn) {
+        let gone = {
+            let mut state = shard.state.lock();
+            let host = state.queues.streams.get_mut(&turn.stream);
+            host.and_then(|host| host.readers.remove(&turn.reader))
+        };
+        if let Some(reader) = gone {
+            self.consumers.lock().remove(turn.reader);
+            reader.sink.event(Event::Detached(ConsumerId(turn.reader)));
+        }
+    }
+}
