@@ -278,7 +278,7 @@ const QUEUES: &[Case] = &[
             let stream = text("x-queue-type", "stream");
             c.say(1, queue_of("x", stream.with("x-stream-filter-size-bytes", Value::I32(15))));
         },
-        "channel 406 50.10 PRECONDITION_FAILED - invalid arg 'x-stream-filter-size-bytes' for queue 'x' in vhost '/': ...",
+        "channel 406 50.10 PRECONDITION_FAILED - Invalid value for x-stream-filter-size-bytes",
     ),
     (
         "an age that is none",
