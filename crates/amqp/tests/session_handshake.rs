@@ -4,7 +4,7 @@
 
 mod session_host;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use polylogue_amqp::codec::*;
 use polylogue_amqp::refusal::{Code, Refusal};
 use polylogue_amqp::request::{Credentials, Event, Reply, Request};
@@ -312,6 +312,13 @@ fn the_client_closes() {
     // The socket was closed here, on what amqplib still had on its way, and it never read the answer.
     host.publish(1, to_queue("q"), &BasicProperties::default(), b"late");
     assert!(host.said().is_empty() && host.requests().is_empty());
+    // A piece of a frame stays where it is: whoever reads the socket has to know where the next one begins.
+    let mut piece = BytesMut::from(&b"\x03\0\x01\0\0\0\x09lat"[..]);
+    host.session.on_bytes(&mut piece, host.now_ms);
+    assert_eq!(piece.len(), 10);
+    piece.extend_from_slice(b"e body\xce");
+    host.session.on_bytes(&mut piece, host.now_ms);
+    assert_eq!((piece.len(), host.session.close_reason()), (0, None));
     host.pass(29_999);
     assert_eq!(host.session.close_reason(), None);
     host.pass(1);
