@@ -137,7 +137,7 @@ impl Connection {
         bytes: usize,
     ) {
         self.batch.unanswered_bytes += bytes;
-        let patient = self.batch.pace.ask();
+        let patient = self.batch.pace.ask(messages.len());
         let request = PublishRequest { messages, ack: Ack::Committed, patient };
         self.ask(Request::Publish(request), Waits::Confirms(numbers, bytes));
     }
