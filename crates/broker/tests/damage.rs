@@ -161,7 +161,7 @@ fn a_reader_of_a_stream_passes_over_damage() {
     let queue = Some(QueueSettings { mode: ConsumerMode::Readers, ..QueueSettings::default() });
     let stream = node.create("s", 1, TopicConfig { queue, ..TopicConfig::default() }).partitions[0].id;
     let line = |i: u64| format!("{i:08}{}", "x".repeat(4 << 10));
-    for i in 0..200 {
+    for i in 0..400 {
         let message = PublishMessage {
             queues: vec![Target { queue: stream, priority: None, expires_at: None, deliver_at: None }],
             form: Form::AmqpMessage,
@@ -188,8 +188,8 @@ fn a_reader_of_a_stream_passes_over_damage() {
         AttachReader { queue: stream, from: ReadFrom::First, filter: None, prefetch: 0, credit: None, window_bytes: 0 };
     node.ask(Request::AttachReader(attach));
     let got = std::mem::take(&mut *node.client.delivered.lock());
-    assert!((185..200).contains(&got.len()), "{}", got.len());
-    assert!(got.is_sorted_by(|a, b| a.first < b.first) && got.last().unwrap().first == Offset(199));
+    assert!((385..400).contains(&got.len()), "{}", got.len());
+    assert!(got.is_sorted_by(|a, b| a.first < b.first) && got.last().unwrap().first == Offset(399));
     for delivery in &got {
         assert!(delivery.bytes == line(delivery.first.0), "offset {}", delivery.first);
     }

@@ -293,7 +293,7 @@ fn a_reader_goes_on_with_the_oldest_there_is_when_retention_took_the_rest() {
     (4..30).for_each(|i| {
         node.start(Request::Publish(PublishRequest {
             messages: vec![message(&[stream], &format!("m{i}"), -1)],
-            ack: Ack::None,
+            ack: Ack::Committed,
             patient: false,
         }));
         while node.broker.log_step(Work::Write) | node.broker.log_step(Work::Flush) {}
