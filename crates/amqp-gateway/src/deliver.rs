@@ -288,12 +288,11 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::connection::Channel;
-    use crate::machine::AmqpMachine;
+    use crate::machine::AmqpAnswer;
     use crate::management::Said;
     use crate::message::store;
-    use crate::operation::Waits;
+    use crate::operation::{Then, Waits};
     use crate::testing::{Topics, World};
-    use polylogue_amqp_model::Limits;
     use polylogue_api::{Now, Reply, SettleError, Unavailable};
     use serde_json::json;
     use std::collections::VecDeque;
@@ -303,11 +302,15 @@ mod tests {
 
     /// A connection without a wire, whose channel has consumers of a queue: number 1 is consumer 11 of the broker, and so on.
     fn connection(consumers: u32) -> Connection {
+        connection_to(consumers, "classic")
+    }
+
+    fn connection_to(consumers: u32, kind: &str) -> Connection {
         let mut world = World::new();
-        world.queue("q", json!({}));
+        world.queue("q", json!({ "x-queue-type": kind }));
         let id = world.directory.router().load().queue(world.vhost, b"q").expect("declared");
         let entry = world.directory.queue(id).expect("declared");
-        let directory = AmqpMachine::new(Limits::default()).directory();
+        let directory = world.directory.clone();
         let mut connection = Connection::new(Arc::default(), directory, Arc::new(Topics), 7, true, 1, Now::default());
         connection.said = Some(VecDeque::new());
         let mut open = Channel::default();
@@ -429,5 +432,32 @@ mod tests {
         let mut connection = connection(0);
         connection.resume(Waits::CommitSettled(1), Reply::Settle(vec![Err(SettleError::NotHeld)]));
         assert_eq!(refused(&mut connection), None, "somebody else has it");
+    }
+
+    /// It took up to 1,000 messages that others could have had; of a quorum queue all of them counted as failed when it left.
+    #[test]
+    fn a_prefetch_for_the_whole_channel_limits_what_a_consumer_holds() {
+        for (kind, prefetch, code) in [("classic", Some(2), None), ("quorum", None, Some(540))] {
+            let mut connection = connection_to(0, kind);
+            connection.channels.get_mut(&CHANNEL).expect("open").qos = 2;
+            let consume = amqp::Consume {
+                consumer: ConsumerRef(1),
+                queue: String::from("q").into(),
+                tag: String::from("t").into(),
+                no_ack: false,
+                exclusive: false,
+                deliveries_max: 100,
+                prefetch: 0,
+                arguments: Table::EMPTY,
+            };
+            let queue = connection.directory.queues()[0].queue.clone();
+            let answer = Reply::Machine(Ok(Box::new(AmqpAnswer::Queue(queue))));
+            connection.resume(Waits::Found(1, Then::Consume(CHANNEL, consume)), answer);
+            let asked = match connection.poll_request() {
+                Some((_, Request::Attach(attach))) => Some(attach.consumer.prefetch),
+                _ => None,
+            };
+            assert_eq!((asked, refused(&mut connection)), (prefetch, code), "{kind}");
+        }
     }
 }

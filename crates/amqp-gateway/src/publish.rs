@@ -337,4 +337,25 @@ mod tests {
             "{said:?}"
         );
     }
+
+    /// One publisher of tiny messages on a slow disk filled the log's queue, and everybody's messages were refused.
+    #[test]
+    fn requests_on_their_way_are_bounded_however_small() {
+        let directory = World::new().directory;
+        let mut connection = Connection::new(Arc::default(), directory, Arc::new(Topics), 7, true, 1, Now::default());
+        let message = PublishMessage {
+            queues: Vec::new(),
+            form: polylogue_record::envelope::Form::AmqpMessage,
+            flags: polylogue_record::envelope::EntryFlags::NONE,
+            bytes: Bytes::from_static(b"x"),
+            timestamp: -1,
+            key_hash: None,
+            deliver_at: None,
+        };
+        for seq in 0..1_024 {
+            connection.batch.confirmed = (vec![message.clone()], vec![(CHANNEL, seq)]);
+            connection.flush_batch();
+        }
+        assert!(!connection.wants_input());
+    }
 }

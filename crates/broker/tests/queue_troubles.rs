@@ -198,6 +198,27 @@ fn dead_messages_to_be_tried_again_do_not_keep_the_timer_awake_while_others_are_
     assert_eq!(node.client.dead.lock().len(), 3, "both are told, the first one again");
 }
 
+/// What the disk did not give made room of which nobody heard.
+#[test]
+fn dead_messages_that_cannot_be_read_make_room_for_those_of_other_queues() {
+    let world = SimWorld::new(12);
+    let mut node = cold(&world);
+    let settings = QueueSettings { dead_letters: true, length_max: Some(0), ..QueueSettings::default() };
+    let queues: Vec<_> = (0..17).map(|i| queue(&mut node, &format!("q{i}"), settings.clone())).collect();
+    publish(&mut node, (0..256).map(|i| message(&queues, &format!("{i}"))).collect());
+    node.start(Request::MoveDead);
+    world.disk.inject(Fault::from(FaultOp::Read, 1, FaultKind::Io));
+    node.broker.read_step();
+    world.disk.clear_faults();
+    node.drive();
+    let mut told = [0; 17];
+    for dead in node.client.dead.lock().iter() {
+        told[queues.iter().position(|queue| *queue == dead.queue).unwrap()] += 1;
+    }
+    told.sort_unstable();
+    assert_eq!((told[0], &told[1..]), (0, &[256; 16][..]), "the first one waits a second");
+}
+
 /// One publisher whose messages went to very many queues made a proposal that no frame holds: the shard lost its writer, and everybody's
 /// messages on their way were refused.
 #[test]

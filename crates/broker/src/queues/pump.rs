@@ -375,3 +375,59 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::sink::testing::Recorder;
+    use crate::{Broker, BrokerConfig, ReplySink};
+    use bytes::Bytes;
+    use polylogue_api::*;
+    use polylogue_env::sim::SimWorld;
+    use polylogue_record::envelope::{EntryFlags, Form};
+    use polylogue_replicate::Work;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    const QUEUES: usize = 2_000;
+
+    /// Where readers took no more, each queue that was to be read was pumped by the one before it, and the stack had an end.
+    #[test]
+    fn many_queues_are_read_one_after_the_other_where_readers_take_no_more() {
+        let world = SimWorld::new(1);
+        let mut config = BrokerConfig::new("/data".into());
+        config.disk_reserve_bytes = 0;
+        config.store.tail_cache_bytes = 0;
+        let broker = Broker::open(world.env(), config, BTreeMap::new()).unwrap();
+        let recorder = Arc::new(Recorder::default());
+        let sink: Arc<dyn ReplySink> = recorder.clone();
+        let session = broker.new_session();
+        let ask = |request| {
+            broker.submit(&sink, session, 1, request);
+            while broker.log_step(Work::Write) | broker.log_step(Work::Flush) {}
+        };
+        let config =
+            TopicConfig { queue: Some(QueueSettings::default()), retention_ms: None, ..TopicConfig::default() };
+        let name = |i: usize| format!("q{i}");
+        let topic = |i| NewTopic { name: name(i), partitions: 1, config: config.clone(), internal: false };
+        ask(Request::CreateTopics(CreateTopics { topics: (0..QUEUES).map(topic).collect(), validate_only: false }));
+        let id = |i| broker.catalog().topic(&name(i)).unwrap().partitions[0].id;
+        let queues: Vec<_> = (0..QUEUES).map(id).collect();
+        let message = PublishMessage {
+            queues: queues.iter().map(|queue| Target { queue: *queue, priority: None, expires_at: None }).collect(),
+            form: Form::AmqpMessage,
+            flags: EntryFlags::NONE,
+            bytes: Bytes::from_static(b"x"),
+            timestamp: -1,
+            key_hash: None,
+            deliver_at: Some(broker.now().wall_ms + 1_000),
+        };
+        ask(Request::Publish(PublishRequest { messages: vec![message], ack: Ack::Committed }));
+        for queue in queues {
+            ask(Request::Attach(Attach { queue, consumer: ConsumerSpec::default() }));
+        }
+        broker.inner.readers.stop();
+        world.clock.advance_ms(2_000);
+        broker.tick();
+        assert_eq!(recorder.events.lock().len(), QUEUES);
+    }
+}
