@@ -194,26 +194,29 @@ def probe(port, seconds, queues=("probe",), rate=200):
         taker.ask(1, (60, 20), arguments)
     messages = [publish(queue, BODY) for queue in queues]
     confirmed, delivered = [], []
+    poll = select.poll()
+    for client in (sender, taker):
+        poll.register(client.socket, select.POLLIN)
     next_at = time.perf_counter()
     for turn in range(int(seconds * rate)):
         next_at += 1 / rate
         time.sleep(max(0, next_at - time.perf_counter()))
         sent = time.perf_counter()
         sender.socket.sendall(messages[turn % len(messages)])
-        waits = {sender.socket: "confirm", taker.socket: "delivery"}
+        waits = {sender.socket.fileno(), taker.socket.fileno()}
         while waits:
-            for ready in select.select(list(waits), [], [], 60)[0]:
-                client = sender if ready is sender.socket else taker
+            for ready, _ in poll.poll(60_000):
+                client = sender if ready == sender.socket.fileno() else taker
                 client.read()
                 took = time.perf_counter() - sent
                 while frame := client.frame():
                     kind, payload = frame
                     if kind == 3:
                         delivered.append(took)
-                        waits.pop(ready, None)
+                        waits.discard(ready)
                     elif kind == 1 and struct.unpack_from(">HH", payload) == (60, 80):
                         confirmed.append(took)
-                        waits.pop(ready, None)
+                        waits.discard(ready)
                     elif kind == 1:
                         tag_at = 5 + payload[4]
                         tag = payload[tag_at : tag_at + 8]
@@ -346,11 +349,16 @@ def queues(binary):
     with broker(binary) as running:
         before, amqp = running.rss_mib(), Amqp(running.port)
         names = [f"queue-{i}" for i in range(QUEUES)]
-        began = time.perf_counter()
-        for name in names:
+        began, cpu, tenths = time.perf_counter(), running.cpu_s(), []
+        for at, name in enumerate(names):
+            if at % (QUEUES // 10) == 0:
+                tenths.append(time.perf_counter())
             amqp.declare(name)
-        declared = time.perf_counter() - began
-        say("queues", "declared", queues=QUEUES, per_s=round(QUEUES / declared), rss_mib_before=before, rss_mib=running.rss_mib())
+        declared = time.perf_counter()
+        tenth = QUEUES // 10
+        say("queues", "declared", queues=QUEUES, per_s=round(QUEUES / (declared - began)),
+            per_s_first_tenth=round(tenth / (tenths[1] - tenths[0])), per_s_last_tenth=round(tenth / (declared - tenths[9])),
+            broker_cpu_us_each=round((running.cpu_s() - cpu) * 1e6 / QUEUES), rss_mib_before=before, rss_mib=running.rss_mib())
         amqp.confirms()
         began = time.perf_counter()
         for at in range(0, QUEUES, BATCH):

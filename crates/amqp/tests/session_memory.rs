@@ -32,6 +32,15 @@ fn a_new_connection_costs_itself() {
     assert!(size_of::<Session>() <= 1024, "{} bytes", size_of::<Session>());
 }
 
+/// RabbitMQ takes about 100 KB for one: a buffer that was used once must not be kept.
+#[test]
+fn an_open_connection_that_is_silent_keeps_little() {
+    let mut open = None;
+    let cost = measure(|| open = Some(Host::open()));
+    assert!(cost.bytes_current <= 8 << 10, "{} bytes", cost.bytes_current);
+    drop(open);
+}
+
 #[test]
 fn publishes_are_not_copied_and_not_allocated_for() {
     let (mut host, _) = Host::open();

@@ -11,17 +11,29 @@ use polylogue_types::{Chunk, FileRange};
 /// A part of a body up to this is copied beside its frame: that is cheaper than a piece of its own. Bytes.
 const COPY_BYTES_MAX: usize = 1024;
 
-/// What a buffer grows by. Bytes.
-const BUFFER_BYTES: usize = 16 << 10;
+/// What a buffer grows by at first, and where little is said: what a silent connection keeps. Bytes.
+const BUFFER_BYTES_MIN: usize = 1 << 10;
+/// What it grows by at the most. Bytes.
+const BUFFER_BYTES_MAX: usize = 16 << 10;
+/// A buffer of which a taking has used less than this part is too large.
+const BUFFER_USED_MIN: usize = 8;
 
 /// What waits to be written.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Output {
     ready: Vec<Chunk>,
     /// What comes after `ready`.
     buffer: BytesMut,
+    /// What it grows by. Bytes.
+    step: usize,
     /// All of both. Bytes.
     len: usize,
+}
+
+impl Default for Output {
+    fn default() -> Output {
+        Output { ready: Vec::new(), buffer: BytesMut::new(), step: BUFFER_BYTES_MIN, len: 0 }
+    }
 }
 
 impl Output {
@@ -37,7 +49,10 @@ impl Output {
     /// Lets `write` write to the end.
     fn write(&mut self, write: impl FnOnce(&mut BytesMut)) {
         if self.buffer.capacity() - self.buffer.len() < 512 {
-            self.buffer.reserve(BUFFER_BYTES);
+            if self.len >= self.step {
+                self.step = (self.step * 2).min(BUFFER_BYTES_MAX);
+            }
+            self.buffer.reserve(self.step);
         }
         let before = self.buffer.len();
         write(&mut self.buffer);
@@ -147,9 +162,38 @@ impl Output {
     /// Moves all that waits to the end of `out`; whether there was anything.
     pub(super) fn take(&mut self, out: &mut Vec<Chunk>) -> bool {
         self.close_buffer();
+        if self.len < self.step / BUFFER_USED_MIN && self.step > BUFFER_BYTES_MIN {
+            // What is left of it would keep all of it.
+            self.step /= 2;
+            self.buffer = BytesMut::new();
+        }
         self.len = 0;
         let some = !self.ready.is_empty();
         out.append(&mut self.ready);
         some
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_grows_with_what_is_said_and_goes_when_little_is() {
+        let (mut output, mut out) = (Output::default(), Vec::new());
+        output.heartbeat();
+        assert!(output.take(&mut out) && output.buffer.capacity() <= BUFFER_BYTES_MIN);
+        for _ in 0..10_000 {
+            output.heartbeat();
+        }
+        output.take(&mut out);
+        assert_eq!(output.step, BUFFER_BYTES_MAX);
+        for _ in 0..8 {
+            out.clear();
+            output.heartbeat();
+            output.take(&mut out);
+        }
+        assert_eq!(output.step, BUFFER_BYTES_MIN);
+        assert!(output.buffer.capacity() <= 2 * BUFFER_BYTES_MIN, "{}", output.buffer.capacity());
     }
 }
