@@ -75,6 +75,7 @@ python) python_program cases.py ;;
 aiokafka) python_program aiokafka_cases.py ;;
 kafka-python) python_program kafka_python.py ;;
 pika) python_program pika_cases.py ;;
+mapping) python_program mapping_cases.py ;;
 py-amqp) python_program amqp_cases.py ;;
 celery) python_program celery_cases.py ;;
 aio-pika) python_program aio_pika_cases.py ;;
@@ -93,7 +94,7 @@ tools) java_program tools Tools ;;
 rust) rust_program client-cases ;;
 lapin) rust_program lapin-cases ;;
 *)
-    echo "no such client: $client (python, aiokafka, kafka-python, pika, py-amqp, celery, aio-pika, java, java-amqp, spring-amqp, perf-test, go, sarama, kafka-go, amqp091-go, kafkajs, platformatic, amqplib, rust, lapin, tools)" >&2
+    echo "no such client: $client (python, aiokafka, kafka-python, pika, mapping, py-amqp, celery, aio-pika, java, java-amqp, spring-amqp, perf-test, go, sarama, kafka-go, amqp091-go, kafkajs, platformatic, amqplib, rust, lapin, tools)" >&2
     exit 2
     ;;
 esac

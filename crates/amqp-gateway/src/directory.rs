@@ -7,6 +7,7 @@ use polylogue_amqp_model::{OwnerId, Queue, QueueSettings, World};
 use polylogue_api::{Catalog, Now};
 use polylogue_router::{QueueId, SharedRouter};
 use polylogue_types::{Map, PartitionId};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -77,6 +78,7 @@ pub struct Directory {
     alarm: AtomicBool,
     /// What a start has to do is done.
     begun: AtomicBool,
+    to_topics: Mutex<(BTreeSet<QueueId>, Option<Waker>)>,
 }
 
 /// What [`crate::IdleQueues`] has not heard yet.
@@ -101,6 +103,7 @@ impl Directory {
             idle: Mutex::default(),
             alarm: AtomicBool::new(false),
             begun: AtomicBool::new(false),
+            to_topics: Mutex::default(),
         }
     }
 
@@ -124,6 +127,26 @@ impl Directory {
     pub(crate) fn take_news(&self) -> News {
         let mut news = self.idle.lock();
         News { changed: std::mem::take(&mut news.changed), left: std::mem::take(&mut news.left), waker: None }
+    }
+
+    /// Who is woken when [`crate::ToTopics`] has something to look at.
+    pub fn wake_for_topics(&self, waker: Waker) {
+        self.to_topics.lock().1 = Some(waker);
+    }
+
+    /// Queues that go on to a topic and were declared or changed since the last call.
+    pub(crate) fn take_to_topics(&self) -> BTreeSet<QueueId> {
+        std::mem::take(&mut self.to_topics.lock().0)
+    }
+
+    fn goes_to_topic(&self, id: QueueId) {
+        let mut to_topics = self.to_topics.lock();
+        to_topics.0.insert(id);
+        let waker = to_topics.1.clone();
+        drop(to_topics);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 
     fn tell(&self, tell: impl FnOnce(&mut News)) {
@@ -205,8 +228,12 @@ impl Directory {
             expires |= before.settings.expires_ms.is_some();
         }
         let id = entry.queue.id;
+        let goes_on = entry.settings.topic.is_some();
         queues.insert(id, Arc::new(entry));
         drop(queues);
+        if goes_on {
+            self.goes_to_topic(id);
+        }
         if expires {
             self.tell(|news| news.changed.push(id));
         }

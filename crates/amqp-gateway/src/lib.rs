@@ -15,6 +15,8 @@
 //!
 //! Clients of other protocols read queues as topics: [`QueuesAsTopics`], [`MessagesAsRecords`].
 //!
+//! What reaches a queue that goes on to a topic is appended there by [`ToTopics`], of which there is one for the broker.
+//!
 //! What dies in a queue is moved by [`DeadLetters`], of which there is one for the broker.
 //!
 
@@ -37,6 +39,7 @@ mod route;
 mod stream;
 #[cfg(test)]
 mod testing;
+mod to_topics;
 mod topics;
 
 pub use connection::Connection;
@@ -46,4 +49,5 @@ pub use idle::IdleQueues;
 pub use machine::{AmqpAnswer, AmqpAsk, AmqpMachine, FIRST_USER};
 pub use management::{MANAGEMENT_CHANNEL, Principal, Said, View, managed, view};
 pub use presence::{Ends, Presence, ShownChannel, ShownConsumer};
+pub use to_topics::{ToTopics, TopicCounts};
 pub use topics::{MessagesAsRecords, QueuesAsTopics};

@@ -13,6 +13,8 @@ use polylogue_router::{Argument, Value, lookup};
 pub const PRIORITY_MAX: i64 = 255;
 /// How long a settled message stays readable as a topic. Milliseconds. Ours, for queues of any type.
 pub const RETENTION_ARGUMENT: &str = "x-polylogue-retention-ms";
+/// The topic to which a queue's messages go on. Ours.
+pub const TOPIC_ARGUMENT: &str = "x-polylogue-topic";
 
 const SEGMENT_BYTES: &str = "x-stream-max-segment-size-bytes";
 /// The largest that it may say.
@@ -93,6 +95,7 @@ const RULES: &[(&str, u8, Rule)] = &[
     ("x-delayed-retry-min", QUORUM, Rule::NotNegative),
     ("x-delayed-retry-max", QUORUM, Rule::NotNegative),
     (RETENTION_ARGUMENT, ALL, Rule::NotNegative),
+    (TOPIC_ARGUMENT, QUEUES, Rule::Text),
 ];
 
 /// The arguments that a type of queue knows.

@@ -34,7 +34,7 @@ mod vhost;
 mod world;
 
 pub use access::{Access, Permission, TopicPermission, User, UserLimit};
-pub use arguments::{PRIORITY_MAX, RETENTION_ARGUMENT, duration_ms};
+pub use arguments::{PRIORITY_MAX, RETENTION_ARGUMENT, TOPIC_ARGUMENT, duration_ms};
 pub use command::{
     Bind, Caller, Command, DeclareExchange, DeclareQueue, DeleteQueue, Event, Limits, PutUser, PutVhost, Reply, To,
 };

@@ -2,7 +2,7 @@
 //!
 //! Numeric limits are the lowest of argument, policy and operator policy. For everything else the argument goes first.
 
-use crate::arguments::{RETENTION_ARGUMENT, bool_of, duration_ms, integer_of, text_of};
+use crate::arguments::{RETENTION_ARGUMENT, TOPIC_ARGUMENT, bool_of, duration_ms, integer_of, text_of};
 use crate::queue::{Queue, QueueKind};
 use bytestring::ByteString;
 use polylogue_router::{Argument, lookup};
@@ -94,6 +94,8 @@ pub struct QueueSettings {
     pub delayed_retry: Option<DelayedRetry>,
     /// Settled messages stay readable as a topic so long.
     pub retention_ms: Option<u64>,
+    /// Messages go on to this topic.
+    pub topic: Option<ByteString>,
 }
 
 /// The two places where a key may be.
@@ -178,6 +180,10 @@ impl QueueSettings {
                 let argument = argument.and_then(|a| integer_of(a).ok());
                 let policy = || policy.get("polylogue-retention-ms").and_then(Value::as_i64);
                 argument.or_else(policy).and_then(|value| u64::try_from(value).ok())
+            },
+            topic: {
+                let argument = lookup(&queue.arguments, TOPIC_ARGUMENT.as_bytes());
+                argument.and_then(|a| text_of(a).ok()).map(ByteString::from)
             },
         }
     }

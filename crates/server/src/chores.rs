@@ -3,7 +3,7 @@
 use crate::handle::{BrokerHandle, ReplySink};
 use crate::net::Shared;
 use crate::net::mailbox::{Mail, Mailbox};
-use polylogue_amqp_gateway::{DeadCounts, DeadLetters, Directory, IdleQueues};
+use polylogue_amqp_gateway::{DeadCounts, DeadLetters, Directory, IdleQueues, ToTopics, TopicCounts};
 use polylogue_api::{Event, Now, Reply, Request, Token};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -107,6 +107,52 @@ impl Chore for IdleQueues {
     }
 }
 
+/// Appends messages of queues to topics, and counts them.
+struct Appending {
+    queues: ToTopics,
+    appended: Counter,
+    retried: Counter,
+}
+
+impl Appending {
+    /// With counters that the registry knows.
+    fn new(queues: ToTopics, registry: &mut Registry) -> Appending {
+        let appending = Appending { queues, appended: Counter::default(), retried: Counter::default() };
+        for (name, help, counter) in [
+            ("queue_to_topic_appended", "Messages of queues that are in a topic now", &appending.appended),
+            ("queue_to_topic_retried", "Tries to append a message that have to be made again", &appending.retried),
+        ] {
+            registry.register(name, help, counter.clone());
+        }
+        appending
+    }
+}
+
+impl Chore for Appending {
+    fn poll_request(&mut self) -> Option<(Token, Request)> {
+        self.queues.poll_request()
+    }
+
+    fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
+        self.queues.on_reply(token, reply, now);
+        let TopicCounts { appended, retried } = self.queues.take_counts();
+        self.appended.inc_by(appended);
+        self.retried.inc_by(retried);
+    }
+
+    fn on_event(&mut self, event: Event, now: Now) {
+        self.queues.on_event(event, now);
+    }
+
+    fn next_deadline_ms(&self) -> Option<u64> {
+        self.queues.next_deadline_ms()
+    }
+
+    fn on_deadline(&mut self, now: Now) {
+        self.queues.on_deadline(now);
+    }
+}
+
 /// Wakes a chore.
 #[derive(Default)]
 struct Knock(Notify);
@@ -150,6 +196,11 @@ pub(crate) fn start(
     // What it has not heard yet.
     knock.0.notify_one();
     runtime.spawn(run(broker.clone(), IdleQueues::new(directory.clone(), broker.catalog()), knock));
+    let knock: Arc<Knock> = Arc::default();
+    directory.wake_for_topics(Waker::from(knock.clone()));
+    knock.0.notify_one();
+    let to_topics = Appending::new(ToTopics::new(directory.clone(), broker.catalog()), registry);
+    runtime.spawn(run(broker.clone(), to_topics, knock));
 }
 
 /// Tells all connections when the disk is short of room, and when it is no longer. Ends with the runtime.

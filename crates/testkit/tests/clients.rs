@@ -36,6 +36,8 @@ const AMQP: &[&str] = &[
     "amqplib",
     "lapin",
 ];
+/// Cases of a client of each protocol together.
+const BOTH: &str = "mapping";
 /// One client at a time: several share what is installed for them, and some cases wait for seconds.
 static ONE: Mutex<()> = Mutex::new(());
 
@@ -106,10 +108,15 @@ fn program(client: &str, cases: &[&str]) -> Option<String> {
     let mut serve = place.serve(&[]);
     serve.args(["--listen", "amqp=127.0.0.1:0"]);
     let server = place.start(serve).unwrap();
-    let address = if AMQP.contains(&client) { server.amqp().unwrap() } else { server.kafka() };
+    let (kafka, amqp) = (server.kafka(), server.amqp().unwrap());
+    let address = match client {
+        BOTH => format!("{kafka},{amqp}"),
+        _ if AMQP.contains(&client) => amqp.to_string(),
+        _ => kafka.to_string(),
+    };
     let [output, errors] = ["output", "errors"].map(|name| place.root.join(name));
     let mut command = Command::new("bash");
-    command.arg(root().join("tests/clients/run.sh")).arg(client).arg(address.to_string());
+    command.arg(root().join("tests/clients/run.sh")).arg(client).arg(address);
     command
         .args(cases)
         .stdin(Stdio::null())
@@ -216,6 +223,13 @@ fn node_amqplib() {
 #[test]
 fn rust_lapin() {
     run_amqp("lapin", &[]);
+}
+
+#[test]
+fn python_mapping() {
+    if let Some(said) = program(BOTH, &[]) {
+        assert!(names(&said, "ok ").len() >= 9, "fewer cases ran than there are:\n{said}");
+    }
 }
 
 #[test]

@@ -1,0 +1,376 @@
+"""Queues read as topics, with pika and confluent-kafka: KAFKA,AMQP (HOST:PORT each), and names of cases. See ../README.md."""
+
+import sys
+import time
+import traceback
+import uuid
+
+import pika
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+WAIT_S = 60
+CASES = {}
+KAFKA, AMQP = (sys.argv[1] + ",").split(",")[:2]
+
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+def fresh(prefix):
+    return f"{prefix}-{uuid.uuid4()}"
+
+
+def until(what, check):
+    end = time.monotonic() + WAIT_S
+    while not check():
+        assert time.monotonic() < end, f"never happened: {what}"
+        time.sleep(0.02)
+
+
+def connect():
+    host, port = AMQP.rsplit(":", 1)
+    return pika.BlockingConnection(pika.ConnectionParameters(host, int(port)))
+
+
+def declare(channel, arguments=None, name=None):
+    """A durable queue, and its topic."""
+    queue = name or fresh("mapped")
+    channel.queue_declare(queue, durable=True, arguments=arguments or {})
+    return queue, "amqp-queue." + queue.replace("_", "__")
+
+
+def publish(channel, queue, bodies, **properties):
+    for body in bodies:
+        channel.basic_publish("", queue, body, pika.BasicProperties(delivery_mode=2, **properties))
+
+
+def ready(channel, queue):
+    return channel.queue_declare(queue, passive=True).method.message_count
+
+
+def consumer(group=None, **settings):
+    base = {
+        "bootstrap.servers": KAFKA,
+        "group.id": group or fresh("g"),
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+    return Consumer({**base, **{k.replace("_", "."): v for k, v in settings.items()}})
+
+
+def poll(reader, count):
+    messages, end = [], time.monotonic() + WAIT_S
+    while len(messages) < count:
+        assert time.monotonic() < end, f"only {len(messages)} of {count} messages came"
+        message = reader.poll(0.5)
+        if message is not None:
+            assert not message.error(), message.error()
+            messages.append(message)
+    return messages
+
+
+def read(topic, count, offset=OFFSET_BEGINNING, **settings):
+    reader = consumer(**settings)
+    reader.assign([TopicPartition(topic, 0, offset)])
+    try:
+        return poll(reader, count)
+    finally:
+        reader.close()
+
+
+def bounds(topic):
+    reader = consumer()
+    try:
+        return reader.get_watermark_offsets(TopicPartition(topic, 0), WAIT_S)
+    finally:
+        reader.close()
+
+
+def values(messages):
+    return [(message.offset(), message.value()) for message in messages]
+
+
+def get(channel, queue):
+    method, _, body = channel.basic_get(queue)
+    assert method is not None, "no message"
+    return method.delivery_tag, body
+
+
+@case
+def read_a_queue(channel):
+    queue, topic = declare(channel)
+    exchange = fresh("exchange")
+    channel.exchange_declare(exchange, "topic")
+    channel.queue_bind(queue, exchange, "orders.#")
+    before_ms = int(time.time() * 1000)
+    properties = pika.BasicProperties(
+        content_type="text/plain",
+        delivery_mode=2,
+        priority=3,
+        correlation_id="c-1",
+        timestamp=99,
+        headers={"text": "v", "number": -5, "yes": True, "none": None, "list": [1, "two"], "table": {"k": "v"}},
+    )
+    channel.basic_publish(exchange, "orders.eu", b"hello", properties)
+    publish(channel, queue, [b"m%d" % i for i in range(1, 20)])
+    first, *rest = read(topic, 20)
+    assert (first.offset(), first.key(), first.value()) == (0, b"orders.eu", b"hello")
+    assert first.headers() == [
+        ("amqp.exchange", exchange.encode()),
+        ("amqp.content-type", b"text/plain"),
+        ("amqp.correlation-id", b"c-1"),
+        ("amqp.delivery-mode", b"2"),
+        ("amqp.priority", b"3"),
+        ("amqp.timestamp", b"99"),
+        ("text", b"v"),
+        ("number", b"-5"),
+        ("yes", b"true"),
+        ("none", None),
+        ("list", b'[1,"two"]'),
+        ("table", b'{"k":"v"}'),
+    ], first.headers()
+    assert before_ms <= first.timestamp()[1] <= int(time.time() * 1000), first.timestamp()
+    assert values(rest) == [(i, b"m%d" % i) for i in range(1, 20)]
+    assert {message.key() for message in rest} == {queue.encode()}
+    assert dict(rest[0].headers())["amqp.exchange"] == b""
+    assert values(read(topic, 5, 15)) == [(i, b"m%d" % i) for i in range(15, 20)]
+    assert bounds(topic) == (0, 20)
+    reader = consumer()
+    [found] = reader.offsets_for_times([TopicPartition(topic, 0, before_ms)], WAIT_S)
+    assert found.offset == 0, found
+    [found] = reader.offsets_for_times([TopicPartition(topic, 0, rest[-1].timestamp()[1])], WAIT_S)
+    assert 0 < found.offset <= 19, found
+    reader.close()
+    assert ready(channel, queue) == 20, "reading it takes nothing out of it"
+
+
+@case
+def undisturbed(channel):
+    """Offsets are publish order, whatever priority says and whatever becomes of messages."""
+    queue, topic = declare(channel, {"x-max-priority": 9})
+    for priority, body in ((1, b"a"), (9, b"b"), (5, b"c")):
+        publish(channel, queue, [body], priority=priority)
+    expected = [(0, b"a"), (1, b"b"), (2, b"c")]
+    assert values(read(topic, 3)) == expected
+    tag, body = get(channel, queue)
+    assert body == b"b", "the highest priority first"
+    channel.basic_nack(tag, requeue=True)
+    assert values(read(topic, 3)) == expected
+    tag, body = get(channel, queue)
+    channel.basic_ack(tag)
+    assert ready(channel, queue) == 2
+    assert values(read(topic, 3)) == expected, "what is settled above the oldest that is not may still be read"
+    for body in (b"c", b"a"):
+        tag, got = get(channel, queue)
+        assert got == body
+        channel.basic_ack(tag)
+    until("the log starts behind what is settled", lambda: bounds(topic) == (3, 3))
+    channel.basic_publish("", queue, b"short", pika.BasicProperties(expiration="50"))
+    publish(channel, queue, [b"next"])
+    assert values(read(topic, 1, 4)) == [(4, b"next")]
+    until("the first expires", lambda: bounds(topic) == (4, 5))
+    tag, body = get(channel, queue)
+    assert body == b"next"
+    channel.basic_ack(tag)
+
+
+@case
+def retention(channel):
+    queue, topic = declare(channel, {"x-polylogue-retention-ms": 3_600_000})
+    publish(channel, queue, [b"m%d" % i for i in range(10)])
+    for i in range(10):
+        tag, body = get(channel, queue)
+        assert body == b"m%d" % i
+        channel.basic_ack(tag)
+    assert ready(channel, queue) == 0
+    assert values(read(topic, 10)) == [(i, b"m%d" % i) for i in range(10)]
+    try:
+        channel.queue_declare(fresh("q"), arguments={"x-polylogue-retention-ms": -1})
+        raise AssertionError("a negative time was taken")
+    except pika.exceptions.ChannelClosedByBroker as closed:
+        assert closed.reply_code == 406 and "x-polylogue-retention-ms" in closed.reply_text, closed
+
+
+@case
+def group(channel):
+    queue, topic = declare(channel)
+    publish(channel, queue, [b"m%d" % i for i in range(10)])
+    name = fresh("group")
+    for start, count in ((0, 4), (4, 6)):
+        member = consumer(name)
+        member.subscribe([topic])
+        got = poll(member, count)[:count]
+        assert values(got) == [(i, b"m%d" % i) for i in range(start, start + count)]
+        member.commit(offsets=[TopicPartition(topic, 0, start + count)], asynchronous=False)
+        member.close()
+    member = consumer(name)
+    [committed] = member.committed([TopicPartition(topic, 0)], WAIT_S)
+    assert committed.offset == 10
+    channel.queue_delete(queue)
+    channel.queue_declare(queue, durable=True)
+    until("offsets go with their queue", lambda: member.committed([TopicPartition(topic, 0)], WAIT_S)[0].offset < 0)
+    member.close()
+
+
+@case
+def follow(channel):
+    """Consumers that wait, of one queue and of many, get what is published then."""
+    queues = [declare(channel) for _ in range(20)]
+    for some in (queues[:1], queues):
+        reader = consumer()
+        reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for _, topic in some])
+        for turn in range(3):
+            assert reader.poll(0.2) is None
+            for queue, _ in some:
+                publish(channel, queue, [b"%d" % turn])
+            got = poll(reader, len(some))
+            assert {message.topic() for message in got} == {topic for _, topic in some}
+            assert {message.value() for message in got} == {b"%d" % turn}
+        reader.close()
+        for queue, _ in some:
+            while channel.basic_get(queue, auto_ack=True)[0] is not None:
+                pass
+        until("the logs start anew", lambda: all(low == high for low, high in (bounds(t) for _, t in some)))
+
+
+@case
+def many(channel):
+    """More than a fetch takes, in pieces, while half of it is consumed."""
+    queue, topic = declare(channel)
+    bodies = [b"%d" % i + b"." * 500 for i in range(1_000)]
+    publish(channel, queue, bodies)
+    until("all are there", lambda: bounds(topic) == (0, 1_000))
+    small = {"max_partition_fetch_bytes": 4_096, "check_crcs": True}
+    assert values(read(topic, 1_000, **small)) == list(enumerate(bodies))
+    got = 0
+    for method, _, body in channel.consume(queue, inactivity_timeout=WAIT_S):
+        assert body == bodies[got]
+        got += 1
+        if got == 500:
+            channel.basic_ack(method.delivery_tag, multiple=True)
+            channel.cancel()
+            break
+    until("half of it is gone", lambda: bounds(topic) == (500, 1_000))
+    assert values(read(topic, 500)) == list(enumerate(bodies))[500:]
+
+
+def fails(code, futures):
+    for future in futures.values():
+        try:
+            future.result(WAIT_S)
+        except KafkaException as e:
+            assert e.args[0].code() == code, e
+            continue
+        raise AssertionError(f"not refused: {list(futures)}")
+
+
+@case
+def refused(channel):
+    queue, topic = declare(channel)
+    failed = []
+    producer = Producer({"bootstrap.servers": KAFKA})
+    producer.produce(topic, b"x", on_delivery=lambda error, _: failed.append(error))
+    assert producer.flush(WAIT_S) == 0
+    assert [error.code() for error in failed] == [KafkaError.TOPIC_EXCEPTION], failed
+    admin = AdminClient({"bootstrap.servers": KAFKA})
+    fails(KafkaError.TOPIC_EXCEPTION, admin.delete_topics([topic]))
+    fails(KafkaError.TOPIC_EXCEPTION, admin.create_partitions([NewPartitions(topic, 2)]))
+    fails(KafkaError.TOPIC_EXCEPTION, admin.create_topics([NewTopic(f"amqp-queue.{fresh('new')}", 1, 1)]))
+    fails(KafkaError.TOPIC_ALREADY_EXISTS, admin.create_topics([NewTopic(topic, 1, 1)]))
+    entry = ConfigEntry("retention.ms", "1", incremental_operation=AlterConfigOpType.SET)
+    setting = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    fails(KafkaError.TOPIC_EXCEPTION, admin.incremental_alter_configs([setting]))
+    fails(KafkaError.POLICY_VIOLATION, admin.delete_records([TopicPartition(topic, 0, -1)]))
+    assert ready(channel, queue) == 0
+
+
+@case
+def to_topic(channel):
+    """An exchange bound to a topic of Kafka: what is published is there, by key, also what came before the topic."""
+    admin = AdminClient({"bootstrap.servers": KAFKA})
+    topic, exchange = fresh("orders"), fresh("sales")
+    queue, _ = declare(channel, {"x-polylogue-topic": topic})
+    channel.exchange_declare(exchange, "topic", durable=True)
+    channel.queue_bind(queue, exchange, "order.#")
+    early = pika.BasicProperties(delivery_mode=2, headers={"n": 0})
+    channel.basic_publish(exchange, "order.early", b"early", early)
+    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(WAIT_S)
+    for i in range(300):
+        channel.basic_publish(exchange, f"order.{i % 7}", b"%d" % i)
+    channel.basic_publish(exchange, "other", b"not bound")
+    reader = consumer()
+    reader.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(3)])
+    got = poll(reader, 301)
+    reader.close()
+    by_key = {}
+    for message in got:
+        by_key.setdefault(message.key(), []).append(message)
+    [first] = by_key.pop(b"order.early")
+    assert (first.value(), dict(first.headers())["n"]) == (b"early", b"0")
+    assert {len({message.partition() for message in messages}) for messages in by_key.values()} == {1}
+    for k in range(7):
+        key = f"order.{k}".encode()
+        assert [message.value() for message in by_key[key]] == [b"%d" % i for i in range(k, 300, 7)], key
+    until("the queue is empty", lambda: ready(channel, queue) == 0)
+    own = connect()
+    try:
+        own.channel().basic_consume(queue, print)
+        raise AssertionError("a second consumer was taken")
+    except pika.exceptions.ChannelClosedByBroker as closed:
+        assert closed.reply_code == 403, closed
+    own.close()
+    channel.queue_delete(queue)
+
+
+@case
+def names(channel):
+    queue, topic = declare(channel, name=f"a_b.c:{uuid.uuid4()}")
+    topic = topic.replace(":", "_3a")
+    publish(channel, queue, [b"x"])
+    assert values(read(topic, 1)) == [(0, b"x")]
+    own = channel.queue_declare("", exclusive=True).method.queue
+    listed = consumer().list_topics(timeout=WAIT_S).topics
+    assert topic in listed and not any(own in name or name.startswith("__amqp") for name in listed), list(listed)
+    long, _ = declare(channel, name="n" * 255)
+    publish(channel, long, [b"long"])
+    listed = consumer().list_topics(timeout=WAIT_S).topics
+    [topic] = [name for name in listed if name.startswith("amqp-queue-id.")]
+    assert values(read(topic, 1)) == [(0, b"long")]
+    channel.queue_delete(long)
+
+
+def main():
+    if sys.argv[1:] == ["--list"]:
+        print("\n".join(CASES))
+        return
+    failed = 0
+    for name in sys.argv[2:] or CASES:
+        connection = connect()
+        try:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            CASES[name](channel)
+            print(f"ok {name}", flush=True)
+        except Exception as error:  # any failure is one of the case
+            failed += 1
+            traceback.print_exc()
+            print(f"FAIL {name}: {error!r}", flush=True)
+        finally:
+            if connection.is_open:
+                connection.close()
+    sys.exit(failed > 0)
+
+
+main()
