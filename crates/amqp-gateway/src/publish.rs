@@ -350,7 +350,6 @@ mod tests {
             bytes: Bytes::from_static(b"x"),
             timestamp: -1,
             key_hash: None,
-            deliver_at: None,
         };
         for seq in 0..1_024 {
             connection.batch.confirmed = (vec![message.clone()], vec![(CHANNEL, seq)]);

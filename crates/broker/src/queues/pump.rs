@@ -412,16 +412,22 @@ mod tests {
         ask(Request::CreateTopics(CreateTopics { topics: (0..QUEUES).map(topic).collect(), validate_only: false }));
         let id = |i| broker.catalog().topic(&name(i)).unwrap().partitions[0].id;
         let queues: Vec<_> = (0..QUEUES).map(id).collect();
+        let deliver_at = Some(broker.now().wall_ms + 1_000);
+        let target = |queue: &polylogue_types::PartitionId| Target {
+            queue: *queue,
+            priority: None,
+            expires_at: None,
+            deliver_at,
+        };
         let message = PublishMessage {
-            queues: queues.iter().map(|queue| Target { queue: *queue, priority: None, expires_at: None }).collect(),
+            queues: queues.iter().map(target).collect(),
             form: Form::AmqpMessage,
             flags: EntryFlags::NONE,
             bytes: Bytes::from_static(b"x"),
             timestamp: -1,
             key_hash: None,
-            deliver_at: Some(broker.now().wall_ms + 1_000),
         };
-        ask(Request::Publish(PublishRequest { messages: vec![message], ack: Ack::Committed }));
+        ask(Request::Publish(PublishRequest { messages: vec![message], ack: Ack::Committed, patient: false }));
         for queue in queues {
             ask(Request::Attach(Attach { queue, consumer: ConsumerSpec::default() }));
         }
