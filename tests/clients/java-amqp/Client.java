@@ -179,8 +179,9 @@ public final class Client {
             for (int i = 0; i < 20; i++) publish(other, queue, "" + i);
             ready(other, queue, 20);
             BlockingQueue<Delivery> one = new LinkedBlockingQueue<>(), two = new LinkedBlockingQueue<>();
-            channel.basicQos(5, true);
+            // In this order: a prefetch for each consumer lifts the one for all together.
             channel.basicQos(3, false);
+            channel.basicQos(5, true);
             channel.basicConsume(queue, false, (tag, delivery) -> one.add(delivery), tag -> {});
             channel.basicConsume(queue, false, (tag, delivery) -> two.add(delivery), tag -> {});
             ready(other, queue, 15);

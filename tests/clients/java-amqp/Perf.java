@@ -32,7 +32,7 @@ public final class Perf {
         String name = Shared.fresh("perf");
         List<String> command = new ArrayList<>(List.of(
             new File(System.getProperty("java.home"), "bin/java").getPath(), "-Xmx256m", "-cp", System.getProperty("java.class.path"),
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "com.rabbitmq.perf.PerfTest", "-h", "amqp://" + Shared.host + ":" + Shared.port,
+            "com.rabbitmq.perf.PerfTest", "-h", "amqp://" + Shared.host + ":" + Shared.port,
             "-x", "" + pairs, "-y", "" + pairs, "-C", "" + messages, "-D", "" + messages, "-st", "30", "-ad", "false",
             "--queue-pattern", name + "-%d", "--queue-pattern-from", "1", "--queue-pattern-to", "" + queues));
         command.addAll(List.of(options));

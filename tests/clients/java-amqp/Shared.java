@@ -1,6 +1,9 @@
+import ch.qos.logback.classic.Level;
+import ch.qos.logback.classic.Logger;
 import java.nio.charset.StandardCharsets;
 import java.util.*;
 import java.util.concurrent.Callable;
+import org.slf4j.LoggerFactory;
 
 /** What the programs of AMQP clients in Java share. See ../README.md. */
 final class Shared {
@@ -56,6 +59,8 @@ final class Shared {
         port = Integer.parseInt(arguments[0].substring(colon + 1));
         List<String> names = new ArrayList<>(List.of(arguments).subList(1, arguments.length));
         if (names.isEmpty()) names.addAll(CASES.keySet());
+        // The log comes with PerfTest.
+        ((Logger) LoggerFactory.getLogger(Logger.ROOT_LOGGER_NAME)).setLevel(Level.WARN);
         int failed = 0;
         for (String name : names) {
             try {

@@ -63,6 +63,11 @@ public final class Spring {
         return container;
     }
 
+    /** A queue of this connection alone, which stays while it is not consumed. */
+    static String own(RabbitAdmin admin) {
+        return admin.declareQueue(QueueBuilder.nonDurable(Shared.fresh("own")).exclusive().build());
+    }
+
     interface Containers {
         AbstractMessageListenerContainer of(ConnectionFactory factory);
     }
@@ -83,22 +88,22 @@ public final class Spring {
 
     static void smoke() throws Exception {
         with(factory(), (factory, admin, template) -> {
-            Queue queue = admin.declareQueue();
+            String queue = own(admin);
             for (int i = 0; i < 50; i++) {
                 int n = i;
-                template.convertAndSend("", queue.getName(), "m" + i, message -> {
+                template.convertAndSend("", queue, "m" + i, message -> {
                     message.getMessageProperties().setHeader("n", n);
                     return message;
                 });
             }
             for (int i = 0; i < 50; i++) {
-                Message got = template.receive(queue.getName(), Shared.WAIT_MS);
+                Message got = template.receive(queue, Shared.WAIT_MS);
                 Shared.same("m" + i, new String(got.getBody()), "body");
                 Shared.same(i, got.getMessageProperties().getHeader("n"), "header");
             }
-            template.convertAndSend("", queue.getName(), Map.of("key", List.of(1, 2, 3)).toString());
-            Shared.same("{key=[1, 2, 3]}", template.receiveAndConvert(queue.getName(), Shared.WAIT_MS), "converted");
-            Shared.same(null, template.receive(queue.getName()), "an empty queue");
+            template.convertAndSend("", queue, Map.of("key", List.of(1, 2, 3)).toString());
+            Shared.same("{key=[1, 2, 3]}", template.receiveAndConvert(queue, Shared.WAIT_MS), "converted");
+            Shared.same(null, template.receive(queue), "an empty queue");
         });
     }
 
@@ -140,7 +145,7 @@ public final class Spring {
         correlated.setPublisherReturns(true);
         with(correlated, (factory, admin, template) -> {
             template.setMandatory(true);
-            String queue = admin.declareQueue().getName();
+            String queue = own(admin);
             List<CorrelationData> sent = new ArrayList<>();
             for (int i = 0; i < 100; i++) {
                 CorrelationData of = new CorrelationData("" + i);
@@ -160,7 +165,7 @@ public final class Spring {
         CachingConnectionFactory simple = factory();
         simple.setPublisherConfirmType(CachingConnectionFactory.ConfirmType.SIMPLE);
         with(simple, (factory, admin, template) -> {
-            String queue = admin.declareQueue().getName();
+            String queue = own(admin);
             boolean all = template.invoke(operations -> {
                 for (int i = 0; i < 100; i++) operations.convertAndSend("", queue, "m" + i);
                 return operations.waitForConfirms(Shared.WAIT_MS);
@@ -172,7 +177,7 @@ public final class Spring {
     /** A listener that answers, and who asks it by direct reply-to, which is what a template does by itself. */
     static void replies() throws Exception {
         with(factory(), (factory, admin, template) -> {
-            String queue = admin.declareQueue().getName();
+            String queue = own(admin);
             MessageListenerAdapter answering = new MessageListenerAdapter(new Object() {
                 public String handleMessage(String asked) {
                     return asked.toUpperCase();
@@ -197,7 +202,7 @@ public final class Spring {
     /** The same with a queue for the answers. */
     static void replyQueue() throws Exception {
         with(factory(), (factory, admin, template) -> {
-            String queue = admin.declareQueue().getName();
+            String queue = own(admin);
             template.setUseTemporaryReplyQueues(true);
             template.setReplyTimeout(Shared.WAIT_MS);
             listening(direct(factory), queue, new MessageListenerAdapter(new Object() {
@@ -247,7 +252,7 @@ public final class Spring {
                         Map<String, ?> death = dead.getMessageProperties().getXDeathHeader().get(0);
                         Shared.same("rejected " + work, death.get("reason") + " " + death.get("queue"), "death");
                     } else {
-                        Shared.check(dead.getMessageProperties().getHeader("x-exception-stacktrace") != null, "no stack trace");
+                        Shared.check(dead.getMessageProperties().getHeader("x-exception-stacktrace") != null, "no stack trace: " + dead);
                     }
                 });
             }
@@ -259,7 +264,7 @@ public final class Spring {
     /** A listener that fails has its message again, marked, until it tells the container to give it up. */
     static void requeue() throws Exception {
         with(factory(), (factory, admin, template) -> {
-            String queue = admin.declareQueue().getName();
+            String queue = own(admin);
             List<Boolean> seen = Collections.synchronizedList(new ArrayList<>());
             listening(direct(factory), queue, (message, channel) -> {
                 seen.add(message.getMessageProperties().isRedelivered());
@@ -277,7 +282,7 @@ public final class Spring {
 
     static void batches() throws Exception {
         with(factory(), (factory, admin, template) -> {
-            String queue = admin.declareQueue().getName();
+            String queue = own(admin);
             SimpleMessageListenerContainer container = new SimpleMessageListenerContainer(factory);
             container.setConsumerBatchEnabled(true);
             container.setBatchSize(10);
@@ -298,7 +303,7 @@ public final class Spring {
 
     static void transactions() throws Exception {
         with(factory(), (factory, admin, template) -> {
-            String from = admin.declareQueue().getName(), to = admin.declareQueue().getName();
+            String from = own(admin), to = own(admin);
             template.setChannelTransacted(true);
             AtomicInteger attempts = new AtomicInteger();
             SimpleMessageListenerContainer container = simple(factory);
