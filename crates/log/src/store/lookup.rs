@@ -1,8 +1,8 @@
 //! Finding single entries: by offset, by time, the one with the highest time.
 
 use super::config::RUNS_PER_LOCK_MAX;
-use super::index::{JournalRun, Partition, RunRow};
-use super::query::{Attempt, Query, Step, View, step};
+use super::index::{JournalRun, Partition, RunRow, VERIFIED};
+use super::query::{Attempt, Need, Query, Step, View, step};
 use super::read::{Spans, check_range, run_spans};
 use super::segment::Span;
 use crate::error::{Error, ErrorKind, Result};
@@ -215,6 +215,10 @@ impl Wanted {
             return Ok(());
         }
         view.refuse_fenced(self.partition, run.base..run.end())?;
+        if run.marks & VERIFIED == 0 {
+            let range = view.frame_range(run, Some(run.position..run.position + run.len))?;
+            return Err(Need::VerifyRun { partition: self.partition, run: *run, range }.into());
+        }
         let entries = view.run_entries(self.partition, run)?;
         let number = entries.find(self.offset);
         let spans = self.some(view, &entries.spans, number);
