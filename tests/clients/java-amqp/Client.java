@@ -184,11 +184,10 @@ public final class Client {
             channel.basicQos(5, true);
             channel.basicConsume(queue, false, (tag, delivery) -> one.add(delivery), tag -> {});
             channel.basicConsume(queue, false, (tag, delivery) -> two.add(delivery), tag -> {});
-            ready(other, queue, 15);
             Shared.until("five come", () -> one.size() + two.size() == 5);
             Shared.check(one.size() <= 3 && two.size() <= 3, "a consumer has more than its own prefetch");
             channel.basicAck(0, true);
-            ready(other, queue, 10);
+            Shared.until("five more come", () -> one.size() + two.size() == 10);
         }
     }
 

@@ -14,10 +14,10 @@ public final class Perf {
     static {
         Shared.CASES.put("smoke", () -> run(1, 1, 2000, "-c", "100", "-q", "100", "-f", "persistent"));
         Shared.CASES.put("automatic_acks", () -> run(1, 1, 20_000, "-a"));
-        Shared.CASES.put("transient", () -> run(2, 1, 20_000, "-s", "1000", "-q", "200", "-A", "50"));
-        Shared.CASES.put("confirms", () -> run(2, 1, 20_000, "-c", "200", "-q", "200", "-A", "10", "-f", "persistent", "-s", "200"));
+        Shared.CASES.put("transient", () -> run(2, 2, 20_000, "-s", "1000", "-q", "200", "-A", "50"));
+        Shared.CASES.put("confirms", () -> run(2, 2, 20_000, "-c", "200", "-q", "200", "-A", "10", "-f", "persistent", "-s", "200"));
         Shared.CASES.put("many_queues", () -> run(10, 10, 5000, "-c", "50", "-q", "20", "-f", "persistent"));
-        Shared.CASES.put("quorum_queue", () -> run(2, 1, 10_000, "-c", "100", "-q", "100", "-qq"));
+        Shared.CASES.put("quorum_queue", () -> run(2, 2, 10_000, "-c", "100", "-q", "100", "-qq"));
         Shared.CASES.put("topic", () -> run(1, 1, 10_000, "-c", "100", "-q", "100", "-t", "topic", "-e", Shared.fresh("topic")));
         Shared.CASES.put("polling", () -> run(1, 1, 1000, "-po"));
         Shared.CASES.put("transactions", () -> run(1, 1, 2000, "-m", "10", "-n", "10", "-q", "100"));
@@ -27,7 +27,10 @@ public final class Perf {
 
     private Perf() {}
 
-    /** So many producers with so many messages each, and as many consumers, which must receive all, over so many queues. */
+    /**
+     * So many producers with so many messages each, and as many consumers, over as many queues: a consumer that has its number keeps
+     * what it was sent beyond it, so that two at one queue might wait for ever.
+     */
     static void run(int pairs, int queues, int messages, String... options) throws Exception {
         String name = Shared.fresh("perf");
         List<String> command = new ArrayList<>(List.of(

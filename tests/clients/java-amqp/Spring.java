@@ -252,7 +252,7 @@ public final class Spring {
                         Map<String, ?> death = dead.getMessageProperties().getXDeathHeader().get(0);
                         Shared.same("rejected " + work, death.get("reason") + " " + death.get("queue"), "death");
                     } else {
-                        Shared.check(dead.getMessageProperties().getHeader("x-exception-stacktrace") != null, "no stack trace: " + dead);
+                        Shared.same("on purpose", dead.getMessageProperties().getHeader("x-exception-message"), "why it failed, in " + dead);
                     }
                 });
             }
