@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::directory::QueueEntry;
 use crate::message::{Stored, open};
+use crate::operation::Waits;
 use crate::stream::Stamps;
 use bytes::Bytes;
 use polylogue_amqp::codec::{BasicProperties, ShortStr, Table, TableBuilder, Value};
@@ -277,6 +278,14 @@ impl Connection {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         open.cancelled.remove(&consumer);
         open.pulls.retain(|_, pull| *pull != id);
+        let stops = |waits: &Waits| matches!(waits, Waits::Stopped(_, _, _, of) if *of == id);
+        let stopping = self.waiting.iter().find_map(|(at, waits)| stops(waits).then_some(*at));
+        if let Some(Waits::Stopped(token, ..)) = stopping.and_then(|at| self.waiting.remove(&at)) {
+            // It was to go anyway, and nobody else will say so.
+            open.consumers.remove(&consumer);
+            self.show(|shown| shown.cancelled(channel, consumer));
+            return self.reply(token, amqp::Reply::Done);
+        }
         if open.consumers.remove(&consumer).is_some() {
             self.show(|shown| shown.cancelled(channel, consumer));
             self.event(amqp::Event::Cancelled { channel, consumer });
@@ -377,6 +386,35 @@ mod tests {
         assert_eq!(settled(&mut connection), [expected]);
     }
 
+    /// The broker says that a consumer gets no more.
+    fn stopped(connection: &mut Connection) {
+        let stops =
+            std::iter::from_fn(|| connection.poll_request()).find(|(_, asked)| matches!(asked, Request::Stop(_)));
+        let (token, _) = stops.expect("it is to stop");
+        connection.on_reply(token, Reply::Stopped, Now::default());
+    }
+
+    fn is_done(connection: &mut Connection) -> bool {
+        matches!(connection.said.as_mut().expect("no wire").pop_front(), Some(Said::Reply(amqp::Reply::Done)))
+    }
+
+    /// What was on its way to a consumer without acknowledgement was settled by that, and thrown away.
+    #[test]
+    fn what_is_on_its_way_to_a_consumer_comes_before_its_cancellation_is_answered() {
+        for is_deleted in [false, true] {
+            let mut connection = connection(1);
+            connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
+            connection.deliver(vec![delivery(11, 1)]);
+            assert_eq!(given(&mut connection).len(), 1);
+            match is_deleted {
+                true => connection.detached(ConsumerId(11)),
+                false => stopped(&mut connection),
+            }
+            assert!(is_done(&mut connection));
+            assert!(connection.channels[&CHANNEL].consumers.is_empty());
+        }
+    }
+
     /// What waited for room stayed with a consumer that was not there any more.
     #[test]
     fn what_waits_for_room_goes_back_when_its_consumer_is_cancelled() {
@@ -385,6 +423,7 @@ mod tests {
         connection.deliver(vec![delivery(11, 1), delivery(11, 2), delivery(12, 3), delivery(11, 4)]);
         assert_eq!(given(&mut connection).len(), 1);
         connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
+        stopped(&mut connection);
         let back: Vec<_> = settled(&mut connection).iter().map(|one| (one.first.0, one.how)).collect();
         let how = Settle::Return { counts: false, delay_ms: 0 };
         assert_eq!(back, [(2, how), (4, how)]);
@@ -398,6 +437,7 @@ mod tests {
         connection.deliver(vec![delivery(11, 1)]);
         let first = given(&mut connection);
         connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
+        stopped(&mut connection);
         connection.deliver(vec![delivery(11, 2), delivery(12, 3)]);
         assert_eq!(given(&mut connection), [], "one is not settled");
         assert_eq!(settled(&mut connection).iter().map(|one| one.first.0).collect::<Vec<_>>(), [2]);

@@ -60,6 +60,8 @@ pub(crate) enum Waits {
     Attached(Token, ChannelRef, Consume, Arc<QueueEntry>, Option<u64>),
     PullAttached(Token, ChannelRef, PartitionId, bool, QueueKind),
     Taken(Token, QueueKind),
+    /// A consumer that is cancelled when it has what was on its way to it.
+    Stopped(Token, ChannelRef, ConsumerRef, ConsumerId),
     /// An auto-delete queue that may have lost its last consumer.
     Lonely(Arc<QueueEntry>),
     CommitPublished(Token, ChannelRef, Vec<(amqp::Verdict, Vec<amqp::Run>)>),
@@ -125,10 +127,7 @@ impl Connection {
                 let queue = consume.queue.clone();
                 self.find(token, &queue, Then::Consume(channel, consume))
             }
-            amqp::Request::Cancel(channel, consumer) => {
-                self.cancel(channel, consumer);
-                Ok(Some(amqp::Reply::Done))
-            }
+            amqp::Request::Cancel(channel, consumer) => Ok(self.stop(token, channel, consumer)),
             amqp::Request::Get { channel, queue, no_ack } => self.find(token, &queue, Then::Get { channel, no_ack }),
             amqp::Request::Commit { channel, publishes, settled } => self.commit(token, channel, &publishes, settled),
         };
@@ -336,12 +335,19 @@ impl Connection {
         }
     }
 
+    /// A consumer gets no more. What is on its way to it is sent to the client first: without acknowledgement it is settled by that.
+    fn stop(&mut self, token: Token, channel: ChannelRef, consumer: ConsumerRef) -> Option<amqp::Reply> {
+        let known = self.channels.get(&channel).and_then(|open| open.consumers.get(&consumer));
+        let Some(id) = known.map(|known| known.id) else { return Some(amqp::Reply::Done) };
+        self.ask(Request::Stop(id), Waits::Stopped(token, channel, consumer, id));
+        None
+    }
+
     fn cancel(&mut self, channel: ChannelRef, consumer: ConsumerRef) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         let Some(cancelled) = open.consumers.remove(&consumer) else { return };
         open.cancelled.insert(consumer, cancelled.id);
         self.show(|shown| shown.cancelled(channel, consumer));
-        self.tell(Request::Stop(cancelled.id));
         self.return_held(channel, consumer, cancelled.id);
         self.left(cancelled.entry);
     }
@@ -360,6 +366,10 @@ impl Connection {
     pub(crate) fn resume(&mut self, waits: Waits, reply: Reply) {
         match (waits, reply) {
             (Waits::Nothing, _) => {}
+            (Waits::Stopped(token, channel, consumer, _), Reply::Stopped) => {
+                self.cancel(channel, consumer);
+                self.reply(token, amqp::Reply::Done);
+            }
             (Waits::Confirms(numbers, bytes), Reply::Publish(results)) => {
                 self.publish_answered(bytes);
                 self.confirmed(&numbers, &results);
@@ -470,6 +480,7 @@ impl Connection {
             | Waits::Attached(token, ..)
             | Waits::PullAttached(token, ..)
             | Waits::Taken(token, _)
+            | Waits::Stopped(token, ..)
             | Waits::CommitPublished(token, ..)
             | Waits::Replies(token, ..)
             | Waits::ReplyLooked(token, _)

@@ -87,7 +87,8 @@ pub enum Request {
     AttachReader(AttachReader),
     /// A consumer leaves: what it holds goes back. No reply, and no delivery afterwards but what is on its way.
     Detach(ConsumerId),
-    /// A consumer gets no more messages, and keeps those that it holds until it is detached. No reply.
+    /// A consumer gets no more messages, and keeps those that it holds until it is detached. Answered when what was on its way to it is
+    /// sent; not at all when its queue goes before ([`Event::Detached`]).
     Stop(ConsumerId),
     /// A consumer may get so many more messages. No reply.
     Credit(ConsumerId, Credit),
@@ -120,6 +121,8 @@ pub enum Reply {
     Read(Vec<Result<ReadData, ReadError>>),
     /// To [`Request::Follow`]: what went past its high watermark or log start, or is gone, since this was asked last. Comes at once.
     Follow(Vec<PartitionId>),
+    /// To [`Request::Stop`].
+    Stopped,
     /// To [`Request::FindOffsets`]: in the same order.
     FindOffsets(Vec<Result<FoundOffset, ReadError>>),
     /// To [`Request::EpochEnds`]: in the same order.

@@ -155,7 +155,7 @@ impl Broker {
             Request::Attach(attach) => self.inner.attach(origin, &attach),
             Request::AttachReader(attach) => self.inner.attach_reader(origin, &attach),
             Request::Detach(consumer) => self.inner.detach(session, consumer),
-            Request::Stop(consumer) => self.inner.stop_consumer(session, consumer),
+            Request::Stop(consumer) => self.inner.stop_consumer(origin, consumer),
             Request::Credit(consumer, more) => self.inner.credit(session, consumer, more),
             Request::Settle(request) => self.inner.settle(origin, &request),
             Request::Take(take) => self.inner.take(origin, take),

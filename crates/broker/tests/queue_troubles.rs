@@ -95,19 +95,26 @@ fn cold(world: &SimWorld) -> Node {
 fn what_is_settled_by_being_sent_stays_in_the_log_until_it_is_read() {
     let world = SimWorld::new(1);
     let mut node = cold(&world);
-    let queue = queue(&mut node, "q", QueueSettings::default());
+    let [queue, other] = ["q", "other"].map(|name| queue(&mut node, name, QueueSettings::default()));
     publish(&mut node, (0..300).map(|i| message(&[queue], &format!("m{i}"))).collect());
     drop(node);
     world.crash();
     let mut node = cold(&world);
     let consumer = attach(&mut node, queue, ConsumerSpec { credit: Some(0), settles: true, ..ConsumerSpec::default() });
     let take = node.start(Request::Take(Take { queue, consumer, messages_max: 2 }));
+    // A record for which nobody waits is committed with what somebody waits for.
+    let something = || {
+        let messages = vec![message(&[other], "something")];
+        Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false })
+    };
+    node.start(something());
     log_only(&node);
     node.drive();
     let taken = node.client.replies.lock().remove(&take);
     let Some(Reply::Take(Ok(taken))) = taken else { panic!("{taken:?}") };
     assert_eq!(texts(&taken.deliveries), ["m0", "m1"]);
     attach(&mut node, queue, ConsumerSpec { settles: true, ..ConsumerSpec::default() });
+    node.start(something());
     log_only(&node);
     assert_eq!(delivered(&node).len(), 0, "nothing is read yet");
     node.drive();
@@ -135,6 +142,23 @@ fn what_is_not_read_yet_when_its_consumer_goes_is_for_others() {
     attach(&mut node, queue, ConsumerSpec { settles: true, ..ConsumerSpec::default() });
     node.drive();
     assert_eq!(texts(&delivered(&node)), ["x"]);
+}
+
+/// A consumer that settles by being sent was cancelled while a message was on its way to it: the message was settled, and nobody had it.
+#[test]
+fn who_stops_is_told_so_when_what_was_on_its_way_is_sent() {
+    let world = SimWorld::new(2);
+    let mut node = Node::open(&world, |config| config.store.tail_cache_bytes = 0);
+    let queue = queue(&mut node, "q", QueueSettings::default());
+    publish(&mut node, vec![message(&[queue], "x")]);
+    let consumer = attach(&mut node, queue, ConsumerSpec { settles: true, ..ConsumerSpec::default() });
+    let stop = node.start(Request::Stop(consumer));
+    assert!(!node.client.replies.lock().contains_key(&stop), "its message is being read");
+    node.drive();
+    assert_eq!(texts(&delivered(&node)), ["x"]);
+    assert!(matches!(node.client.replies.lock().remove(&stop), Some(Reply::Stopped)));
+    let again = node.start(Request::Stop(consumer));
+    assert!(matches!(node.client.replies.lock().remove(&again), Some(Reply::Stopped)), "nothing is on its way");
 }
 
 /// What came back made it longer than its limit, and confirmed messages were dropped from its head.

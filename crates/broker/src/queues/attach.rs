@@ -139,9 +139,11 @@ impl Inner {
     }
 
     /// A consumer gets no more, and keeps what it has.
-    pub(crate) fn stop_consumer(&self, session: SessionId, consumer: ConsumerId) {
-        let Some(queue) = self.consumers.lock().queue(consumer.0, session) else { return };
-        let Some(shard) = self.partition_shard(queue) else { return };
+    pub(crate) fn stop_consumer(&self, origin: Origin, consumer: ConsumerId) {
+        let queue = self.consumers.lock().queue(consumer.0, origin.session);
+        let found = queue.and_then(|queue| Some((queue, self.partition_shard(queue)?)));
+        let Some((queue, shard)) = found else { return origin.reply(Reply::Stopped) };
+        let mut stopped = Some(origin);
         {
             let mut state = shard.state.lock();
             if let Some(host) = state.queues.hosts.get_mut(&queue) {
@@ -150,10 +152,17 @@ impl Inner {
                 if let Some(recipient) = host.recipients.get_mut(&consumer.0) {
                     recipient.stopped = true;
                 }
+                if host.pumping {
+                    // It may be among those that are handed something now, which may be settled by that.
+                    host.stops.extend(stopped.take());
+                }
             } else if let Some(reader) = state.queues.reader(queue, consumer.0) {
                 reader.stopped = true;
             }
             state.queues.touch(queue);
+        }
+        if let Some(origin) = stopped {
+            origin.reply(Reply::Stopped);
         }
         self.pump(&shard);
     }

@@ -69,6 +69,8 @@ pub(crate) struct QueueHost {
     applied: u64,
     /// A thread hands out messages; another one that finds some leaves a note.
     pub(crate) pumping: bool,
+    /// Consumers that are stopped, and are told so when it is done.
+    pub(crate) stops: Vec<Origin>,
     pub(crate) again: bool,
     /// Consumers that are there and have not heard of it: nothing is handed out before.
     pub(crate) attaching: u32,
@@ -143,6 +145,7 @@ impl QueueHost {
             recorded: 0,
             applied: 0,
             pumping: false,
+            stops: Vec::new(),
             again: false,
             attaching: 0,
             queued: false,

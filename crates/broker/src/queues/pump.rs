@@ -7,7 +7,7 @@ use crate::record::{BROKER_PARTITION, BrokerRecord};
 use crate::shard::{Shard, ShardState};
 use crate::sink::ReplySink;
 use bytes::Bytes;
-use polylogue_api::{ConsumerId, Delivery, Event};
+use polylogue_api::{ConsumerId, Delivery, Event, Reply};
 use polylogue_lease::{By, Delay, Grant, LeaseId, Return};
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::journal::Urgency;
@@ -152,13 +152,20 @@ impl Inner {
 
     /// A queue's messages are on their way: others may pump it again.
     fn handed_over(&self, shard: &Shard, queue: PartitionId) {
-        let mut state = shard.state.lock();
-        let again = state.queues.hosts.get_mut(&queue).is_some_and(|host| {
-            host.pumping = false;
-            std::mem::take(&mut host.again)
-        });
-        if again {
-            state.queues.touch(queue);
+        let mut stops = Vec::new();
+        {
+            let mut state = shard.state.lock();
+            let again = state.queues.hosts.get_mut(&queue).is_some_and(|host| {
+                host.pumping = false;
+                stops = std::mem::take(&mut host.stops);
+                std::mem::take(&mut host.again)
+            });
+            if again {
+                state.queues.touch(queue);
+            }
+        }
+        for origin in stops {
+            origin.reply(Reply::Stopped);
         }
     }
 
