@@ -1,6 +1,6 @@
 //! One connection of an AMQP client: the session, its channels as the broker sees them, and what they wait for.
 
-use crate::deliver::Consumer;
+use crate::deliver::{Cancelled, Consumer};
 use crate::directory::Directory;
 use crate::machine::{AmqpAsk, owner};
 use crate::management::Said;
@@ -35,8 +35,8 @@ pub(crate) struct Channel {
     pub(crate) qos: u16,
     /// Those that do, without what was got one by one.
     pub(crate) unsettled: u64,
-    /// Consumers that were cancelled: they hold what they had.
-    pub(crate) cancelled: Map<ConsumerRef, ConsumerId>,
+    /// Consumers that were cancelled, as long as the client has something to settle for them.
+    pub(crate) cancelled: Map<ConsumerRef, Cancelled>,
     /// Deliveries that wait for room under `qos`, with their weights.
     pub(crate) held: VecDeque<(ConsumerRef, amqp::Delivery, u64)>,
     pub(crate) replies: Option<Replies>,

@@ -33,6 +33,15 @@ pub(crate) struct Consumer {
     pub(crate) ack_ms_max: Option<u64>,
     /// What came since it was given credit last.
     pub(crate) owed: Credit,
+    /// Deliveries that the client has to settle.
+    pub(crate) unsettled: u64,
+}
+
+/// A consumer that was cancelled, and what the client still has to settle of it.
+#[derive(Debug)]
+pub(crate) struct Cancelled {
+    pub(crate) id: ConsumerId,
+    pub(crate) unsettled: u64,
 }
 
 /// Deliveries of one consumer that go out together, and what they weigh.
@@ -152,6 +161,7 @@ impl Connection {
             return false;
         }
         open.unsettled += 1;
+        consumer.unsettled += 1;
         true
     }
 
@@ -225,10 +235,16 @@ impl Connection {
                 open.pulls.get(&(queue, false)).copied()
             } else {
                 open.unsettled = open.unsettled.saturating_sub(run.count);
-                open.consumers.get(&run.consumer).map(|consumer| consumer.id)
+                // A consumer that was cancelled keeps what it has under the same number.
+                let known = match open.consumers.get_mut(&run.consumer) {
+                    Some(one) => Some((one.id, &mut one.unsettled)),
+                    None => open.cancelled.get_mut(&run.consumer).map(|one| (one.id, &mut one.unsettled)),
+                };
+                known.map(|(id, unsettled)| {
+                    *unsettled = unsettled.saturating_sub(run.count);
+                    id
+                })
             };
-            // A consumer that was cancelled keeps what it has under the same number.
-            let id = id.or_else(|| open.cancelled.get(&run.consumer).copied());
             let Some(id) = id else { continue };
             let count = u32::try_from(run.count).unwrap_or(u32::MAX);
             let by = Holder::Consumer(id, life);
@@ -243,9 +259,23 @@ impl Connection {
         if !settlements.is_empty() {
             self.ask(Request::Settle(SettleRequest { settlements, wait: false }), crate::operation::Waits::Nothing);
         }
+        self.let_go(channel, runs);
         self.release_held(channel);
         if self.is_starved {
             self.give_credit();
+        }
+    }
+
+    /// Cancelled consumers of which everything is settled now are no more.
+    pub(crate) fn let_go(&mut self, channel: ChannelRef, settled: &[Run]) {
+        for run in settled {
+            let Some(open) = self.channels.get_mut(&channel) else { return };
+            if open.cancelled.get(&run.consumer).is_some_and(|one| one.unsettled == 0)
+                && let Some(one) = open.cancelled.remove(&run.consumer)
+            {
+                self.consumers.remove(&one.id);
+                self.tell(Request::Detach(one.id));
+            }
         }
     }
 
@@ -325,7 +355,8 @@ mod tests {
         let mut open = Channel::default();
         for number in 1..=consumers {
             let (id, entry) = (ConsumerId(10 + u64::from(number)), entry.clone());
-            let consumer = Consumer { id, entry, no_ack: false, ack_ms_max: None, owed: Credit::default() };
+            let consumer =
+                Consumer { id, entry, no_ack: false, ack_ms_max: None, owed: Credit::default(), unsettled: 0 };
             open.consumers.insert(ConsumerRef(number), consumer);
             connection.consumers.insert(id, (CHANNEL, ConsumerRef(number)));
         }
@@ -443,6 +474,34 @@ mod tests {
         assert_eq!(settled(&mut connection).iter().map(|one| one.first.0).collect::<Vec<_>>(), [2]);
         connection.settle(CHANNEL, Verdict::Ack, &[run(1, first[0])]);
         assert_eq!(given(&mut connection).iter().map(|place| place.at).collect::<Vec<_>>(), [3]);
+    }
+
+    fn detaches(connection: &mut Connection) -> Vec<u64> {
+        let mut gone = Vec::new();
+        while let Some((_, request)) = connection.poll_request() {
+            if let Request::Detach(id) = request {
+                gone.push(id.0);
+            }
+        }
+        gone
+    }
+
+    /// Each consumer that was cancelled stayed until its channel was closed.
+    #[test]
+    fn a_cancelled_consumer_goes_when_all_of_it_is_settled() {
+        let mut connection = connection(2);
+        connection.deliver(vec![delivery(11, 1), delivery(11, 2)]);
+        let there = given(&mut connection);
+        for number in [1, 2] {
+            connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(number)));
+            stopped(&mut connection);
+        }
+        assert_eq!(detaches(&mut connection), [12], "it has nothing to settle");
+        connection.settle(CHANNEL, Verdict::Ack, &[run(1, there[0])]);
+        assert!(detaches(&mut connection).is_empty());
+        connection.settle(CHANNEL, Verdict::Requeue, &[run(1, there[1])]);
+        assert_eq!(detaches(&mut connection), [11]);
+        assert!(connection.consumers.is_empty() && connection.channels[&CHANNEL].cancelled.is_empty());
     }
 
     fn refused(connection: &mut Connection) -> Option<u16> {

@@ -279,9 +279,10 @@ impl StateMachine for AmqpMachine {
         self.model.on_writer_lost();
         // What was to be changed may have been lost.
         self.unchecked = self.model.world().queues().map(|queue| queue.id).collect();
-        if self.starting > 0 {
+        if !self.directory.has_begun() {
             return self.begin(context, START_RETRY_MS);
         }
+        self.starting = 0;
         // That their owners are gone may have been lost as well.
         let owners: BTreeSet<_> = self.model.world().queues().filter_map(|queue| queue.owner).collect();
         let gone = owners.into_iter().filter(|owner| !self.directory.is_connected(*owner));
@@ -392,6 +393,37 @@ mod tests {
         }
         assert!(directory.has_begun());
         assert_eq!(again.model().world().queues().len(), 0);
+    }
+
+    /// When the writer was lost twice, the second time was taken for a start: the transient queues of connected clients were gone.
+    #[test]
+    fn a_writer_that_is_lost_again_and_again_takes_nothing_from_those_that_are_connected() {
+        let mut world = World::new();
+        let declare = |name: &str, exclusive| polylogue_amqp_model::DeclareQueue {
+            vhost: world.vhost,
+            name: name.into(),
+            exclusive,
+            ..polylogue_amqp_model::DeclareQueue::default()
+        };
+        let [brief, left_behind] = [declare("brief", false), declare("left behind", true)];
+        world.act(Command::DeclareQueue(brief));
+        world.act_as(Who { owner: owner(9), ..Who::broker() }, Command::DeclareQueue(left_behind));
+        let context =
+            Context { now: Now { monotonic_ms: START_RETRY_MS, ..Now::default() }, ..crate::testing::context() };
+        for _ in 0..3 {
+            let mut effects = Effects::default();
+            world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
+            world.machine.on_deadline(&context, &mut effects);
+            assert_eq!(effects.proposals.len(), 1, "the queue of whoever is gone; what is proposed is lost again");
+        }
+        let mut effects = Effects::default();
+        world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
+        world.machine.on_deadline(&context, &mut effects);
+        for proposal in effects.proposals {
+            world.machine.apply(&proposal.record, 0).expect("it can be read");
+        }
+        let left: Vec<_> = world.machine.model().world().queues().map(|queue| queue.name.to_string()).collect();
+        assert_eq!(left, ["brief"]);
     }
 
     /// What was declared before was never told of a policy that came later.

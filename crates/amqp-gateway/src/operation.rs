@@ -2,7 +2,7 @@
 
 use crate::connection::{Channel, Connection};
 use crate::convert::{arguments, name, refusal, topic_config, unavailable, unsettled};
-use crate::deliver::{Consumer, WINDOW_MESSAGES, delivery_of};
+use crate::deliver::{Cancelled, Consumer, WINDOW_MESSAGES, delivery_of};
 use crate::directory::{QueueEntry, topic_of};
 use crate::machine::{AmqpAnswer, AmqpAsk, FIRST_USER};
 use crate::presence::{Entry, Full, Newcomer, SHOWN_ARGUMENTS_BYTES_MAX, ShownConsumer};
@@ -313,7 +313,8 @@ impl Connection {
         let Some(open) = self.channels.remove(&channel) else { return };
         self.show(|shown| shown.closed(channel));
         let consumers = open.consumers.into_values().map(|consumer| (consumer.id, Some(consumer.entry)));
-        let others = open.pulls.into_values().chain(open.cancelled.into_values()).map(|id| (id, None));
+        let others =
+            open.pulls.into_values().chain(open.cancelled.into_values().map(|one| one.id)).map(|id| (id, None));
         for (id, entry) in consumers.chain(others) {
             self.consumers.remove(&id);
             self.tell(Request::Detach(id));
@@ -346,10 +347,18 @@ impl Connection {
     fn cancel(&mut self, channel: ChannelRef, consumer: ConsumerRef) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         let Some(cancelled) = open.consumers.remove(&consumer) else { return };
-        open.cancelled.insert(consumer, cancelled.id);
+        let Consumer { id, unsettled, entry, .. } = cancelled;
+        if unsettled > 0 {
+            open.cancelled.insert(consumer, Cancelled { id, unsettled });
+        }
         self.show(|shown| shown.cancelled(channel, consumer));
-        self.return_held(channel, consumer, cancelled.id);
-        self.left(cancelled.entry);
+        self.return_held(channel, consumer, id);
+        if unsettled == 0 {
+            // Nothing will ever be said of it again.
+            self.consumers.remove(&id);
+            self.tell(Request::Detach(id));
+        }
+        self.left(entry);
     }
 
     /// A consumer has left a queue, which may go with it.
@@ -572,6 +581,10 @@ impl Connection {
         let is_quorum = entry.queue.kind == QueueKind::Quorum;
         let is_stream = entry.queue.kind == QueueKind::Stream;
         match then {
+            // What is in it goes to its topic, by nobody else.
+            Then::Get { .. } | Then::Consume(..) if entry.settings.topic.is_some() => {
+                Some(Refusal::exclusive_use(queue))
+            }
             Then::Get { .. } if is_stream => Some(Refusal::not_for_streams("basic.get", queue)),
             Then::Purge if is_stream => Some(Refusal::not_for_streams("queue.purge", queue)),
             Then::Get { .. } if is_quorum && entry.settings.single_active_consumer && !self.is_operator => {
@@ -650,7 +663,8 @@ impl Connection {
             Ok(id) => {
                 let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(id)) };
                 let shown = shown_consumer(&consume, entry.queue.id);
-                let consumer = Consumer { id, entry, no_ack: consume.no_ack, ack_ms_max, owed: Credit::default() };
+                let no_ack = consume.no_ack;
+                let consumer = Consumer { id, entry, no_ack, ack_ms_max, owed: Credit::default(), unsettled: 0 };
                 open.consumers.insert(consume.consumer, consumer);
                 self.show(|all| all.consumes(channel, consume.consumer, shown));
                 self.consumers.insert(id, (channel, consume.consumer));
@@ -733,6 +747,9 @@ impl Connection {
             settlements.extend(self.settlements(channel, *verdict, runs));
         }
         self.ask(Request::Settle(SettleRequest { settlements, wait: true }), Waits::CommitSettled(token));
+        for (_, runs) in settled {
+            self.let_go(channel, runs);
+        }
         self.release_held(channel);
     }
 }

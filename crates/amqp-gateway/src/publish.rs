@@ -45,7 +45,7 @@ pub(crate) struct Batch {
 
 /// What messages of one request count as on their way. Bytes.
 fn bytes_of(messages: &[PublishMessage]) -> usize {
-    REQUEST_BYTES + messages.iter().map(|message| message.bytes.len()).sum::<usize>()
+    REQUEST_BYTES + messages.iter().map(PublishMessage::weight_bytes).sum::<usize>()
 }
 
 /// Whether a message is wherever it can be. A queue that was deleted while the message was on its way is none of those: RabbitMQ confirms,
@@ -83,7 +83,7 @@ impl Connection {
             }
             return;
         }
-        self.batch.bytes += routed.message.bytes.len();
+        self.batch.bytes += routed.message.weight_bytes();
         match publish.seq {
             Some(seq) => {
                 self.batch.confirmed.0.push(routed.message);
@@ -185,15 +185,23 @@ impl Connection {
         {
             return Err(Refusal::internal_exchange(missing));
         }
-        let more = publish.cc.iter().chain(&publish.bcc).map(Bytes::as_ref);
-        let keys: Vec<&[u8]> = std::iter::once(publish.routing_key.as_ref()).chain(more).collect();
+        let first = publish.routing_key.as_ref();
+        let (one, many);
+        let keys: &[&[u8]] = if publish.cc.is_empty() && publish.bcc.is_empty() {
+            one = [first];
+            &one
+        } else {
+            let more = publish.cc.iter().chain(&publish.bcc).map(Bytes::as_ref);
+            many = std::iter::once(first).chain(more).collect::<Vec<_>>();
+            &many
+        };
         if matches!(entry, Entry::Exchange(found) if found.kind == polylogue_router::Kind::Topic) {
-            self.check_topics(exchange, &keys)?;
+            self.check_topics(exchange, keys)?;
         }
         let view = View::new(&publish.properties);
         let now_ms = self.now.wall_ms;
         let sent = Sent {
-            keys: &keys,
+            keys,
             view: &view,
             random: now_ms as u64 ^ self.id.rotate_left(32),
             expiration_ms: publish.expiration_ms,

@@ -8,7 +8,7 @@ use polylogue_amqp_model::{QueueKind, decode_table, encode_table};
 use polylogue_api::{Catalog, PublishMessage, Target};
 use polylogue_record::envelope::{EntryFlags, Form};
 use polylogue_router::{DELAY_HEADER, Entry, Message, QueueId, Scratch, Snapshot, Value};
-use polylogue_types::TimestampMs;
+use polylogue_types::{Map, PartitionId, TimestampMs};
 
 /// The delivery mode that asks for a message to outlive a restart.
 const PERSISTENT: u8 = 2;
@@ -63,8 +63,9 @@ fn turned(properties: &Properties) -> Option<Properties> {
     let mut headers = decode_table(basic.headers.take()?.raw()).ok()?;
     for header in headers.iter_mut().filter(|header| header.name == DELAY_HEADER) {
         match &mut header.value {
-            Value::Int(ms) => *ms = -*ms,
+            Value::Int(ms) => *ms = ms.saturating_neg(),
             Value::Float(ms) => *ms = -*ms,
+            Value::Bytes(text) if !text.starts_with(b"-") => *text = [b"-", &text[..]].concat().into(),
             _ => continue,
         }
         if matches!(header.tag, b'B' | b'u' | b'i') {
@@ -88,10 +89,16 @@ pub(crate) fn reach(
     let message = Message { keys: sent.keys, view: sent.view, random: sent.random, released: false };
     let outcome = routes.route(entry, message, scratch);
     let is_routed = outcome.is_routed();
+    // One exchange reaches a queue once; several may reach it several times.
+    let several = !outcome.queues.is_empty() || outcome.delayed.len() > 1;
     let mut queues = Vec::with_capacity(outcome.queues.len());
     let found = |id: QueueId| directory.queue(id).filter(|entry| wanted(entry))?.target(catalog, sent);
     queues.extend(outcome.queues.iter().filter_map(|routed| found(routed.queue)));
     let delays: Vec<_> = outcome.delayed.to_vec();
+    let mut there: Map<PartitionId, ()> = Map::default();
+    if several && !delays.is_empty() {
+        there.extend(queues.iter().map(|target: &Target| (target.queue, ())));
+    }
     let is_delayed = !delays.is_empty();
     for delayed in delays {
         // Where it goes once its time has come is settled now; it waits in the queues.
@@ -103,7 +110,7 @@ pub(crate) fn reach(
         let found = |id: QueueId| directory.queue(id).filter(|entry| wanted(entry))?.target(catalog, &then);
         for target in outcome.queues.iter().filter_map(|routed| found(routed.queue)) {
             let target = Target { deliver_at: Some(deliver_at), ..target };
-            if queues.iter().all(|other: &Target| other.queue != target.queue) {
+            if !several || there.insert(target.queue, ()).is_none() {
                 queues.push(target);
             }
         }
@@ -201,5 +208,39 @@ mod tests {
             let again = routed(&world, "d", &after);
             assert!(!again.is_delayed && again.queues[0].deliver_at.is_none(), "it is not kept again");
         }
+    }
+
+    /// A delay in text was kept to again by the next exchange, and one that is a number and has no negative ended the process.
+    #[test]
+    fn a_delay_of_any_kind_is_kept_to_once() {
+        let mut world = World::new();
+        world.queue("late", json!({}));
+        declare(&mut world, "d", "x-delayed-message", &json!({"x-delayed-type": "direct"}));
+        bind(&mut world, "d", To::Queue("late".into()));
+        let asked = properties(Value::LongStr(b"5000"));
+        let reached = routed(&world, "d", &asked);
+        assert!(reached.is_delayed);
+        let after = reached.properties(&asked).expect("others");
+        assert!(!routed(&world, "d", &after).is_delayed);
+        let headers =
+            TableBuilder::new().with("x-delay", Value::I64(i64::MIN)).with("x-delay", Value::I32(5_000)).build();
+        let asked = Properties::from(&BasicProperties { headers: Some(headers), ..BasicProperties::default() });
+        let after = routed(&world, "d", &asked).properties(&asked).expect("others");
+        assert!(!routed(&world, "d", &after).is_delayed);
+    }
+
+    /// Each queue was looked for among all that came before it.
+    #[test]
+    fn several_delayed_exchanges_reach_a_queue_once() {
+        let mut world = World::new();
+        let late = world.queue("late", json!({}));
+        declare(&mut world, "all", "fanout", &json!({}));
+        for name in ["one", "other"] {
+            declare(&mut world, name, "x-delayed-message", &json!({"x-delayed-type": "fanout"}));
+            bind(&mut world, name, To::Queue("late".into()));
+            bind(&mut world, "all", To::Exchange(name.into()));
+        }
+        let reached = routed(&world, "all", &properties(Value::I32(5_000)));
+        assert_eq!(reached.queues.iter().map(|target| target.queue).collect::<Vec<_>>(), [late]);
     }
 }

@@ -96,6 +96,14 @@ pub struct PublishMessage {
     pub key_hash: Option<u32>,
 }
 
+impl PublishMessage {
+    /// What it takes in memory while it is on its way, with its queues: many small ones to many queues are much. Bytes.
+    #[must_use]
+    pub fn weight_bytes(&self) -> usize {
+        size_of::<PublishMessage>() + self.bytes.len() + self.queues.len() * size_of::<Target>()
+    }
+}
+
 /// See [`crate::Request::Publish`].
 #[derive(Clone, Debug)]
 pub struct PublishRequest {

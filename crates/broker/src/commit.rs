@@ -287,7 +287,7 @@ impl Inner {
                 self.queue_gone(queue);
             }
             if let Some(stream) = stream {
-                self.stream_gone(stream);
+                self.stream_gone(&stream);
             }
         }
         watch::deliver(fired);

@@ -16,7 +16,7 @@ use crate::broker::{Broker, Inner};
 use crate::shard::Shard;
 use crate::sink::Origin;
 use parking_lot::Mutex;
-use polylogue_api::{PublishError, PublishRequest, Reply, Unavailable};
+use polylogue_api::{PublishError, PublishMessage, PublishRequest, Reply, Unavailable};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
@@ -46,7 +46,7 @@ struct Held {
 }
 
 fn bytes_of(request: &PublishRequest) -> usize {
-    request.messages.iter().map(|message| message.bytes.len()).sum()
+    request.messages.iter().map(PublishMessage::weight_bytes).sum()
 }
 
 /// Nothing of a publish is written.
@@ -81,7 +81,7 @@ impl Broker {
         self.inner.free_bytes.get()
     }
 
-    /// Bytes of messages that wait for room on the disk.
+    /// What messages that wait for room on the disk take in memory, in bytes.
     #[must_use]
     pub fn publishes_held_bytes(&self) -> u64 {
         self.inner.held.queue.lock().bytes as u64

@@ -4,34 +4,18 @@
 
 mod node;
 
-use bytes::Bytes;
-use node::Node;
+use node::{Node, message, texts};
 use parking_lot::Mutex;
 use polylogue_api::*;
 use polylogue_broker::{Broker, BrokerConfig, ReplySink};
 use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimWorld};
 use polylogue_env::{Disk, OpenMode};
 use polylogue_log::check::repair;
-use polylogue_record::envelope::{EntryFlags, Form};
 use polylogue_replicate::Work;
 use polylogue_types::{Offset, PartitionId};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
-
-fn message(queues: &[PartitionId], text: &str) -> PublishMessage {
-    PublishMessage {
-        queues: queues
-            .iter()
-            .map(|queue| Target { queue: *queue, priority: None, expires_at: None, deliver_at: None })
-            .collect(),
-        form: Form::AmqpMessage,
-        flags: EntryFlags::NONE,
-        bytes: Bytes::copy_from_slice(text.as_bytes()),
-        timestamp: -1,
-        key_hash: None,
-    }
-}
 
 fn config(settings: QueueSettings) -> TopicConfig {
     TopicConfig { queue: Some(settings), retention_ms: None, ..TopicConfig::default() }
@@ -72,10 +56,6 @@ fn counts(node: &mut Node, queue: PartitionId) -> QueueCounts {
 
 fn delivered(node: &Node) -> Vec<Delivery> {
     std::mem::take(&mut *node.client.delivered.lock())
-}
-
-fn texts(deliveries: &[Delivery]) -> Vec<String> {
-    deliveries.iter().map(|d| String::from_utf8(d.bytes.to_vec()).unwrap()).collect()
 }
 
 /// The journal goes on and the readers do not.

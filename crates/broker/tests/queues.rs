@@ -5,31 +5,11 @@
 mod node;
 
 use bytes::Bytes;
-use node::Node;
+use node::{Node, message, texts};
 use polylogue_api::*;
 use polylogue_env::sim::SimWorld;
-use polylogue_record::envelope::{EntryFlags, Form};
 use polylogue_replicate::Work;
 use polylogue_types::{Offset, PartitionId};
-
-fn target(queue: PartitionId) -> Target {
-    Target { queue, priority: None, expires_at: None, deliver_at: None }
-}
-
-fn message(queues: &[PartitionId], text: &str) -> PublishMessage {
-    PublishMessage {
-        queues: queues.iter().map(|queue| target(*queue)).collect(),
-        form: Form::AmqpMessage,
-        flags: EntryFlags::NONE,
-        bytes: Bytes::copy_from_slice(text.as_bytes()),
-        timestamp: -1,
-        key_hash: None,
-    }
-}
-
-fn texts(deliveries: &[Delivery]) -> Vec<String> {
-    deliveries.iter().map(|d| String::from_utf8(d.bytes.to_vec()).unwrap()).collect()
-}
 
 /// A node with queues.
 trait Queueing {

@@ -5,30 +5,15 @@
 mod node;
 
 use bytes::Bytes;
-use node::Node;
+use node::{Node, texts};
 use polylogue_api::*;
 use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimWorld};
-use polylogue_record::envelope::{EntryFlags, Form};
 use polylogue_replicate::Work;
 use polylogue_types::{Offset, PartitionId, TimestampMs};
 use std::sync::Arc;
 
 fn message(queues: &[PartitionId], text: &str, timestamp: TimestampMs) -> PublishMessage {
-    PublishMessage {
-        queues: queues
-            .iter()
-            .map(|queue| Target { queue: *queue, priority: None, expires_at: None, deliver_at: None })
-            .collect(),
-        form: Form::AmqpMessage,
-        flags: EntryFlags::NONE,
-        bytes: Bytes::copy_from_slice(text.as_bytes()),
-        timestamp,
-        key_hash: None,
-    }
-}
-
-fn texts(deliveries: &[Delivery]) -> Vec<String> {
-    deliveries.iter().map(|d| String::from_utf8(d.bytes.to_vec()).unwrap()).collect()
+    PublishMessage { timestamp, ..node::message(queues, text) }
 }
 
 fn offsets(deliveries: &[Delivery]) -> Vec<u64> {
@@ -192,6 +177,46 @@ fn a_reader_gets_no_more_than_its_credit_and_its_window() {
     node.start(Request::Credit(reader, Credit { messages: 0, bytes: 22 }));
     assert_eq!(node.delivered().len(), 0, "it was stopped");
     assert_eq!(node.counts(large).consumers, 0);
+}
+
+/// The window was empty when a look ended that had found it too full: nobody would have given room any more, and the reader stood for good.
+#[test]
+fn room_that_comes_while_a_reader_is_at_the_disk_is_seen() {
+    let world = SimWorld::new(12);
+    let mut node = Node::open(&world, |config| config.store.tail_cache_bytes = 0);
+    let stream = node.stream("s");
+    node.publish((0..3).map(|_| message(&[stream], "abc", -1)).collect());
+    let reader = node.attach(AttachReader { window_bytes: 5, prefetch: 1, ..all(stream) }).unwrap();
+    let got = node.delivered();
+    assert_eq!(offsets(&got), [0]);
+    let by = Holder::Consumer(reader, got[0].life);
+    let settlement = Settlement { queue: stream, first: Offset(0), count: 1, by, how: Settle::Accept };
+    // It looks with two bytes of room, and all of it comes before it has looked.
+    node.start(Request::Settle(SettleRequest { settlements: vec![settlement], wait: false }));
+    node.start(Request::Credit(reader, Credit { messages: 0, bytes: 3 }));
+    assert_eq!(offsets(&node.delivered()), [1]);
+}
+
+/// Each settlement looked at all readers of a stream; one that waits is looked at when something happens to it or to its stream.
+#[test]
+fn readers_that_wait_go_on_when_there_is_more() {
+    let world = SimWorld::new(13);
+    let mut node = Node::open(&world, |_| {});
+    let stream = node.stream("s");
+    let waiting = node.attach(all(stream)).unwrap();
+    let full = node.attach(AttachReader { prefetch: 1, ..all(stream) }).unwrap();
+    for i in 0..3 {
+        node.write(stream, i..i + 1);
+        let got = node.delivered();
+        let (mine, others): (Vec<_>, Vec<_>) = got.into_iter().partition(|d| d.consumer == waiting);
+        assert_eq!(offsets(&mine), [i]);
+        let expected: &[u64] = if i == 0 { &[0] } else { &[] };
+        assert_eq!((offsets(&others), node.counts(stream).consumers), (expected.to_vec(), 2), "{full:?}");
+    }
+    let by = Holder::Consumer(full, 0);
+    let settlement = Settlement { queue: stream, first: Offset(0), count: 1, by, how: Settle::Accept };
+    node.ask(Request::Settle(SettleRequest { settlements: vec![settlement], wait: true }));
+    assert_eq!(offsets(&node.delivered()), [1]);
 }
 
 /// Wants what begins with a letter.

@@ -145,7 +145,8 @@ impl Consumers {
         if self.by_id.contains_key(&id) {
             return Err(LeaseError::ConsumerExists(id));
         }
-        let others = || self.iter().filter(|(_, other)| !other.config.pulls);
+        // One that was stopped keeps what it has, and the queue is free for others.
+        let others = || self.iter().filter(|(_, other)| !other.config.pulls && !other.stopped);
         let alone = mode == Mode::Exclusive || config.exclusive || others().any(|(_, other)| other.config.exclusive);
         if alone && !config.pulls && others().next().is_some() {
             return Err(LeaseError::Exclusive);

@@ -202,6 +202,20 @@ fn exclusive_is_exclusive() {
     assert_eq!(world.queue.add_consumer(ConsumerId(3), ConsumerConfig::default()), Err(LeaseError::Exclusive));
 }
 
+/// A consumer that was cancelled stays as long as its channel: it kept everybody else from a queue that it had alone.
+#[test]
+fn a_stopped_consumer_keeps_nobody_from_a_queue() {
+    let mut world = World::new(amqp());
+    let exclusive = ConsumerConfig { exclusive: true, ..ConsumerConfig::default() };
+    world.consumer(1, exclusive.clone());
+    world.queue.stop_consumer(ConsumerId(1)).unwrap();
+    world.consumer(2, ConsumerConfig::default());
+    assert_eq!(world.queue.add_consumer(ConsumerId(3), exclusive.clone()), Err(LeaseError::Exclusive));
+    world.queue.stop_consumer(ConsumerId(2)).unwrap();
+    world.consumer(3, exclusive);
+    assert_eq!(world.queue.add_consumer(ConsumerId(4), ConsumerConfig::default()), Err(LeaseError::Exclusive));
+}
+
 #[test]
 fn higher_priorities_first_also_of_what_came_back() {
     let mut world = World::new(amqp());

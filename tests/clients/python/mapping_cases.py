@@ -302,6 +302,15 @@ def to_topic(channel):
     admin = AdminClient({"bootstrap.servers": KAFKA})
     topic, exchange = fresh("orders"), fresh("sales")
     queue, _ = declare(channel, {"x-polylogue-topic": topic})
+    # Nobody else takes what is for the topic, also while there is none.
+    for take in (lambda other: other.basic_consume(queue, print), lambda other: other.basic_get(queue)):
+        own = connect()
+        try:
+            take(own.channel())
+            raise AssertionError("a second consumer was taken")
+        except pika.exceptions.ChannelClosedByBroker as closed:
+            assert closed.reply_code == 403, closed
+        own.close()
     channel.exchange_declare(exchange, "topic", durable=True)
     channel.queue_bind(queue, exchange, "order.#")
     early = pika.BasicProperties(delivery_mode=2, headers={"n": 0})
@@ -324,13 +333,6 @@ def to_topic(channel):
         key = f"order.{k}".encode()
         assert [message.value() for message in by_key[key]] == [b"%d" % i for i in range(k, 300, 7)], key
     until("the queue is empty", lambda: ready(channel, queue) == 0)
-    own = connect()
-    try:
-        own.channel().basic_consume(queue, print)
-        raise AssertionError("a second consumer was taken")
-    except pika.exceptions.ChannelClosedByBroker as closed:
-        assert closed.reply_code == 403, closed
-    own.close()
     channel.queue_delete(queue)
 
 

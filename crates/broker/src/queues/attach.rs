@@ -185,7 +185,7 @@ impl Inner {
                 let back = Return { counts: true, ..Return::default() };
                 let _ = host.lease.remove_consumer(polylogue_lease::ConsumerId(*consumer), back, now_ms);
             } else if let Some(host) = state.queues.streams.get_mut(queue) {
-                host.readers.remove(consumer);
+                host.remove(*consumer);
             }
             state.queues.touch(*queue);
             drop(state);
@@ -212,12 +212,12 @@ impl Inner {
     }
 
     /// A stream is gone: its readers hear of it.
-    pub(crate) fn stream_gone(&self, stream: StreamHost) {
+    pub(crate) fn stream_gone(&self, stream: &StreamHost) {
         let mut consumers = self.consumers.lock();
-        stream.readers.keys().for_each(|reader| consumers.remove(*reader));
+        stream.readers().for_each(|(reader, _)| consumers.remove(*reader));
         drop(consumers);
-        for (id, reader) in stream.readers {
-            reader.sink.event(Event::Detached(ConsumerId(id)));
+        for (id, reader) in stream.readers() {
+            reader.sink.event(Event::Detached(ConsumerId(*id)));
         }
     }
 

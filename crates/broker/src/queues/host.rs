@@ -311,7 +311,7 @@ impl Queues {
 
     /// A reader of a stream.
     pub(crate) fn reader(&mut self, stream: PartitionId, reader: u64) -> Option<&mut Reader> {
-        self.streams.get_mut(&stream)?.readers.get_mut(&reader)
+        self.streams.get_mut(&stream)?.reader(reader)
     }
 
     /// An entry is committed.
@@ -320,7 +320,7 @@ impl Queues {
         if let Some(host) = self.hosts.get_mut(&id) {
             host.appended(&lease_entry(envelope, bytes))?;
             self.touch(id);
-        } else if self.streams.get(&id).is_some_and(|host| !host.readers.is_empty()) {
+        } else if self.streams.get(&id).is_some_and(|host| !host.is_empty()) {
             self.touch(id);
         }
         Ok(())

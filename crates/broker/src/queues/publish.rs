@@ -5,10 +5,11 @@ use crate::pending::{Pending, PendingPublish};
 use crate::queues::host::{QueueHost, lease_entry};
 use crate::room::refuse;
 use crate::shard::{Parked, Shard, ShardState};
-use crate::sink::Origin;
+use crate::sink::{Origin, ReplySink, SessionId};
 use bytes::Bytes;
 use polylogue_api::{
-    Ack, Durability, Overflow, PublishError, PublishMessage, PublishRequest, QueueSettings, Reply, Target, Unavailable,
+    Ack, Durability, Event, Overflow, PublishError, PublishMessage, PublishRequest, QueueSettings, Reply, Target,
+    Token, Unavailable,
 };
 use polylogue_log::journal::{self, Draft, Proposal, Urgency};
 use polylogue_record::crc;
@@ -21,8 +22,8 @@ use std::sync::atomic::Ordering;
 /// however large.
 const PROPOSAL_BYTES_MAX: usize = limits::FRAME_BYTES_MAX / 2;
 
-/// Messages with the queues of one shard: position in the request, queues.
-type Part = Vec<(u32, Vec<Target>)>;
+/// Messages with the queues of one shard: position in the request and queue, those of a message together.
+type Part = Vec<(u32, Target)>;
 
 /// What came of a shard's part of a request.
 #[derive(Debug, Default)]
@@ -30,6 +31,8 @@ struct PublishOutcome {
     errors: Vec<(u32, PublishError)>,
     /// The ticket to wait for, and the positions that wait.
     waits: Option<(u64, Vec<u32>)>,
+    /// Something is on its way to the log, if only parts of messages: their positions.
+    proposed: Vec<u32>,
     /// Messages may be handed out already.
     early: bool,
     /// What full queues refused that is to be told to whoever moves dead messages.
@@ -49,6 +52,55 @@ impl Default for Planned {
     fn default() -> Planned {
         Planned { drafts: Vec::new(), of: Vec::new(), bytes: 0, class: journal::Durability::Async }
     }
+}
+
+/// What of a request found no room while the rest of it did: it waits for room, and the request for it.
+struct Left {
+    request: PublishRequest,
+    positions: Vec<u32>,
+}
+
+impl Left {
+    /// The messages of which nothing is on its way, for want of room. They count as written until it is known.
+    fn take(request: &PublishRequest, results: &mut [Result<(), PublishError>], proposed: &[u32]) -> Option<Left> {
+        const FULL: Result<(), PublishError> = Err(PublishError::Unavailable(Unavailable::StorageFull));
+        let (mut messages, mut positions) = (Vec::new(), Vec::new());
+        for ((position, message), result) in (0u32..).zip(&request.messages).zip(results) {
+            if *result == FULL && !proposed.contains(&position) {
+                *result = Ok(());
+                messages.push(message.clone());
+                positions.push(position);
+            }
+        }
+        let request = PublishRequest { messages, ..*request };
+        (!positions.is_empty()).then_some(Left { request, positions })
+    }
+
+    /// As a part of the request that it is of.
+    fn of(self, whole: &Arc<PendingPublish>, session: SessionId) -> (Origin, PublishRequest) {
+        let rest = Rest { whole: whole.clone(), positions: self.positions };
+        (Origin { sink: Arc::new(rest), session, token: 0 }, self.request)
+    }
+}
+
+/// Whoever waits for the rest of a request: the request as a whole.
+#[derive(Debug)]
+struct Rest {
+    whole: Arc<PendingPublish>,
+    positions: Vec<u32>,
+}
+
+impl ReplySink for Rest {
+    fn reply(&self, _: Token, reply: Reply) {
+        if let Reply::Publish(results) = reply {
+            for (position, result) in self.positions.iter().zip(results) {
+                self.whole.set(*position, result);
+            }
+        }
+        self.whole.part_done(&[], None);
+    }
+
+    fn event(&self, _: Event) {}
 }
 
 impl Inner {
@@ -85,6 +137,7 @@ impl Inner {
         let mut waits = Vec::new();
         let mut early = Vec::new();
         let mut refused = Vec::new();
+        let mut proposed = Vec::new();
         for ((i, (shard, part)), state) in parts.iter().enumerate().zip(&mut states) {
             let outcome = shard.publish(state, part, &request);
             for (position, error) in outcome.errors {
@@ -93,15 +146,21 @@ impl Inner {
             waits.extend(outcome.waits.map(|(ticket, positions)| (i, ticket, positions)));
             early.extend(outcome.early.then_some(i));
             refused.extend(outcome.refused);
+            proposed.extend(outcome.proposed);
         }
-        let full = Err(PublishError::Unavailable(Unavailable::StorageFull));
-        let answer = if waits.is_empty() && early.is_empty() && results.contains(&full) && !results.contains(&Ok(())) {
+        let left = Left::take(&request, &mut results, &proposed);
+        if proposed.is_empty() && left.is_some() {
             drop(states);
             return Err(Box::new((origin, request)));
-        } else if waits.is_empty() {
+        }
+        let parts_open = waits.len() + usize::from(left.is_some());
+        let mut held = None;
+        let answer = if parts_open == 0 {
             Some((origin, results))
         } else {
-            let pending: Arc<PendingPublish> = Arc::new(Pending::new(origin, results, waits.len()));
+            let session = origin.session;
+            let pending: Arc<PendingPublish> = Arc::new(Pending::new(origin, results, parts_open));
+            held = left.map(|left| left.of(&pending, session));
             for (i, ticket, positions) in waits {
                 if let Some(state) = states.get_mut(i) {
                     Shard::park(state, ticket, Parked::Publish(pending.clone(), positions));
@@ -110,6 +169,9 @@ impl Inner {
             None
         };
         drop(states);
+        if let Some((origin, request)) = held {
+            self.hold(origin, request);
+        }
         if !refused.is_empty() {
             self.bury_refused(refused);
         }
@@ -141,10 +203,7 @@ impl Inner {
                     parts.len() - 1
                 });
                 let Some((_, part)) = parts.get_mut(at) else { continue };
-                match part.last_mut() {
-                    Some((last, targets)) if *last == position => targets.push(*target),
-                    _ => part.push((position, vec![*target])),
-                }
+                part.push((position, *target));
             }
         }
         parts.sort_by_key(|(shard, _)| shard.id);
@@ -170,16 +229,13 @@ impl Shard {
     fn publish(&self, state: &mut ShardState, part: &Part, request: &PublishRequest) -> PublishOutcome {
         let mut outcome = PublishOutcome::default();
         let mut planned = Planned::default();
-        let mut waiting = Vec::new();
-        for (position, targets) in part {
-            self.plan_message(state, *position, targets, request, &mut planned, &mut outcome);
-            if planned.of.last() == Some(position) {
-                waiting.push(*position);
-            }
+        for targets in part.chunk_by(|one, other| one.0 == other.0) {
+            self.plan_message(state, targets, request, &mut planned, &mut outcome);
         }
         self.propose_messages(state, planned, request, &mut outcome);
+        outcome.proposed.dedup();
         if let Some((_, positions)) = &mut outcome.waits {
-            *positions = waiting;
+            positions.clone_from(&outcome.proposed);
         }
         outcome
     }
@@ -189,15 +245,15 @@ impl Shard {
     fn plan_message(
         &self,
         state: &mut ShardState,
-        position: u32,
-        targets: &[Target],
+        targets: &[(u32, Target)],
         request: &PublishRequest,
         planned: &mut Planned,
         outcome: &mut PublishOutcome,
     ) {
-        let Some(message) = request.messages.get(position as usize) else { return };
         let mut body = None;
-        for target in targets {
+        for (position, target) in targets {
+            let position = *position;
+            let Some(message) = request.messages.get(position as usize) else { return };
             if planned.bytes >= PROPOSAL_BYTES_MAX {
                 self.propose_messages(state, std::mem::take(planned), request, outcome);
                 body = None;
@@ -278,6 +334,7 @@ impl Shard {
                 if request.ack == Ack::Committed {
                     outcome.waits = Some((ticket, Vec::new()));
                 }
+                outcome.proposed.extend_from_slice(&of);
                 for (envelope, position) in entries.iter().zip(of) {
                     let Some(message) = request.messages.get(position as usize) else { continue };
                     let Some(host) = state.queues.hosts.get_mut(&envelope.partition) else { continue };
@@ -289,5 +346,49 @@ impl Shard {
             }
             Err(why) => outcome.errors.extend(of.into_iter().map(|p| (p, PublishError::Unavailable(why)))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::testing::Recorder;
+    use polylogue_record::envelope::{EntryFlags, Form};
+
+    const FULL: Result<(), PublishError> = Err(PublishError::Unavailable(Unavailable::StorageFull));
+
+    fn request(bodies: &[&'static str]) -> PublishRequest {
+        let message = |body: &&'static str| PublishMessage {
+            queues: Vec::new(),
+            form: Form::AmqpMessage,
+            flags: EntryFlags::NONE,
+            bytes: Bytes::from_static(body.as_bytes()),
+            timestamp: -1,
+            key_hash: None,
+        };
+        PublishRequest { messages: bodies.iter().map(message).collect(), ack: Ack::Committed, patient: false }
+    }
+
+    /// When the disk became full between two proposals of a request, the rest of it was refused although nothing is to be, or the first one
+    /// was written once more with it.
+    #[test]
+    fn of_a_request_that_found_room_in_part_the_rest_waits_and_is_told_with_it() {
+        let recorder = Arc::new(Recorder::default());
+        for (last, told) in [(Ok(()), Ok(())), (FULL, FULL)] {
+            let mut results = vec![Ok(()), FULL, FULL, Err(PublishError::QueueFull)];
+            let left = Left::take(&request(&["a", "b", "c", "d"]), &mut results, &[0, 2]).expect("b is left");
+            assert_eq!(results, [Ok(()), Ok(()), FULL, Err(PublishError::QueueFull)], "a part of c is on its way");
+            let origin = Origin { sink: recorder.clone(), session: SessionId(1), token: 7 };
+            let whole: Arc<PendingPublish> = Arc::new(Pending::new(origin, results, 2));
+            let (rest, request) = left.of(&whole, SessionId(1));
+            assert_eq!(request.messages.iter().map(|message| &message.bytes[..]).collect::<Vec<_>>(), [b"b"]);
+            rest.reply(Reply::Publish(vec![last]));
+            assert!(recorder.replies.lock().is_empty(), "the first is not written yet");
+            whole.part_done(&[], None);
+            let Some((7, Reply::Publish(results))) = recorder.replies.lock().pop() else { panic!("no answer") };
+            assert_eq!(results, [Ok(()), told, FULL, Err(PublishError::QueueFull)]);
+        }
+        let mut results = vec![Ok(()), Err(PublishError::UnknownQueue)];
+        assert!(Left::take(&request(&["a", "b"]), &mut results, &[0]).is_none());
     }
 }

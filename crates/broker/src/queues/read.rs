@@ -10,6 +10,7 @@ use polylogue_log::store::{EntryAt, Lookup};
 use polylogue_types::{Offset, PartitionId, TimestampMs};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl ShardState {
     /// The offsets that there are in a stream.
@@ -37,7 +38,7 @@ impl Inner {
         let is_stream = {
             let mut state = shard.state.lock();
             let host = state.queues.streams.get_mut(&queue);
-            host.map(|host| host.readers.insert(id, Reader::new(origin.sink.clone(), attach))).is_some()
+            host.map(|host| host.insert(id, Reader::new(origin.sink.clone(), attach))).is_some()
         };
         if !is_stream {
             self.consumers.lock().remove(id);
@@ -91,20 +92,16 @@ impl Inner {
 
     /// Has readers read. Call it without holding a lock.
     pub(crate) fn take_turns(&self, shard: &Arc<Shard>, turns: Vec<Turn>) {
+        if self.stopping.load(Ordering::Relaxed) {
+            // Readers' threads take nothing more: a reader far behind would hold up the stop until it has read all there is.
+            return;
+        }
         for turn in turns {
             match shard.store.entries_from(turn.stream, turn.offsets.start, turn.entries_max, turn.bytes_max) {
                 Ok(Lookup::Ready(entries)) => self.turn_taken(shard, &turn, Ok(entries)),
                 Err(e) => self.turn_taken(shard, &turn, Err(e)),
                 Ok(Lookup::NeedsIo(plan)) => {
-                    let Some(inner) = self.this.upgrade() else { return };
-                    let there = shard.clone();
-                    let job = Box::new(move || {
-                        inner.turn_taken(&there, &turn, plan.run());
-                        inner.pump(&there);
-                    });
-                    if let Err(job) = self.readers.submit(job) {
-                        job();
-                    }
+                    self.read_and_pump(shard, move |inner, shard| inner.turn_taken(shard, &turn, plan.run()));
                 }
             }
         }
@@ -166,11 +163,81 @@ impl Inner {
         let gone = {
             let mut state = shard.state.lock();
             let host = state.queues.streams.get_mut(&turn.stream);
-            host.and_then(|host| host.readers.remove(&turn.reader))
+            host.and_then(|host| host.remove(turn.reader))
         };
         if let Some(reader) = gone {
             self.consumers.lock().remove(turn.reader);
             reader.sink.event(Event::Detached(ConsumerId(turn.reader)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::sink::testing::Recorder;
+    use crate::{Broker, BrokerConfig, ReplySink};
+    use bytes::Bytes;
+    use polylogue_api::*;
+    use polylogue_env::sim::SimWorld;
+    use polylogue_record::envelope::{EntryFlags, Form};
+    use polylogue_replicate::Work;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    const MESSAGES: usize = 20_000;
+    const STACK_BYTES: usize = 256 << 10;
+
+    /// Wants nothing.
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl EntryFilter for Nothing {
+        fn wants(&self, _: &Bytes) -> bool {
+            false
+        }
+    }
+
+    /// Where readers took no more, as at every stop, each look at a stream was made by the one before it, down to the end of the stack.
+    #[test]
+    fn a_stream_is_read_turn_by_turn_where_readers_take_no_more() {
+        let world = SimWorld::new(1);
+        let mut config = BrokerConfig::new("/data".into());
+        config.disk_reserve_bytes = 0;
+        config.store.tail_cache_bytes = 0;
+        let broker = Broker::open(world.env(), config, BTreeMap::new()).unwrap();
+        let sink: Arc<dyn ReplySink> = Arc::new(Recorder::default());
+        let session = broker.new_session();
+        let ask = |request| {
+            broker.submit(&sink, session, 1, request);
+            while broker.log_step(Work::Write) | broker.log_step(Work::Flush) {}
+        };
+        let queue = Some(QueueSettings { mode: ConsumerMode::Readers, ..QueueSettings::default() });
+        let config = TopicConfig { queue, retention_ms: None, ..TopicConfig::default() };
+        let topic = NewTopic { name: "s".into(), partitions: 1, config, internal: false };
+        ask(Request::CreateTopics(CreateTopics { topics: vec![topic], validate_only: false }));
+        let queue = broker.catalog().topic("s").unwrap().partitions[0].id;
+        let message = PublishMessage {
+            queues: vec![Target { queue, priority: None, expires_at: None, deliver_at: None }],
+            form: Form::AmqpMessage,
+            flags: EntryFlags::NONE,
+            bytes: Bytes::from_static(b"x"),
+            timestamp: -1,
+            key_hash: None,
+        };
+        for _ in 0..MESSAGES / 1_000 {
+            let messages = vec![message.clone(); 1_000];
+            ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));
+        }
+        broker.inner.readers.stop();
+        let filter: Option<Arc<dyn EntryFilter>> = Some(Arc::new(Nothing));
+        let attach = AttachReader { queue, from: ReadFrom::First, filter, prefetch: 0, credit: None, window_bytes: 0 };
+        let read = || broker.submit(&sink, session, 2, Request::AttachReader(attach));
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, read).unwrap();
+            thread.join().unwrap();
+        });
+        let shard = broker.inner.partition_shard(queue).unwrap();
+        let mut state = shard.state.lock();
+        assert!(state.turns(queue).is_empty() && !state.queues.has_work(), "it has looked at all of it");
     }
 }

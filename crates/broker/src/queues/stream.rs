@@ -12,7 +12,7 @@ use crate::sink::ReplySink;
 use polylogue_api::{AttachReader, ConsumerId, Credit, Delivery, EntryFilter};
 use polylogue_log::store::EntryAt;
 use polylogue_types::{Offset, PartitionId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -125,6 +125,11 @@ impl Reader {
         (messages > 0 && bytes > 0 && !self.full).then_some(Room { messages, bytes, empty: self.window_taken == 0 })
     }
 
+    /// It has read all there is.
+    fn is_at_end(&self, there: &Range<Offset>) -> bool {
+        self.next >= there.end
+    }
+
     /// Its turn, if it has something to read and may get something.
     fn turn(&mut self, stream: PartitionId, id: u64, there: &Range<Offset>) -> Option<Turn> {
         if self.reading || self.stopped {
@@ -132,7 +137,7 @@ impl Reader {
         }
         // What retention took while it was elsewhere is gone: it goes on with the oldest there is.
         self.next = self.next.max(there.start);
-        if self.next >= there.end {
+        if self.is_at_end(there) {
             return None;
         }
         let room = self.room()?;
@@ -157,13 +162,14 @@ impl Reader {
             return Vec::new();
         }
         self.next = found.next;
-        self.full = found.full;
         for delivery in &found.deliveries {
             let count = u64::from(delivery.count);
             self.held = self.held.saturating_add(count);
             self.permits = self.permits.map(|permits| permits.saturating_sub(count));
             self.window_taken = self.window_taken.saturating_add(delivery.weight);
         }
+        // What made no room then may have made it since. In an empty window there is room for anything, and nobody would say so again.
+        self.full = found.full && self.window_taken > 0;
         found.deliveries
     }
 }
@@ -216,19 +222,62 @@ impl Turn {
     }
 }
 
-/// The readers of a stream.
+/// The readers of a stream. Looked at are those to whom something happened: one that waits for room or for messages costs nothing.
 #[derive(Debug, Default)]
 pub(crate) struct StreamHost {
     /// In the order in which they came.
-    pub(crate) readers: BTreeMap<u64, Reader>,
+    readers: BTreeMap<u64, Reader>,
+    /// Those that may have a turn.
+    ready: BTreeSet<u64>,
+    /// Those that have read all there was up to `end`.
+    at_end: BTreeSet<u64>,
+    end: Offset,
     /// It is among those that are to be looked at.
     pub(crate) queued: bool,
 }
 
 impl StreamHost {
-    /// The turns of all readers that may read now of what is there.
+    pub(crate) fn insert(&mut self, id: u64, reader: Reader) {
+        self.readers.insert(id, reader);
+    }
+
+    /// A reader to whom something happens: it is looked at with the next look at its stream.
+    pub(crate) fn reader(&mut self, id: u64) -> Option<&mut Reader> {
+        let reader = self.readers.get_mut(&id)?;
+        self.ready.insert(id);
+        Some(reader)
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Reader> {
+        self.ready.remove(&id);
+        self.at_end.remove(&id);
+        self.readers.remove(&id)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.readers.is_empty()
+    }
+
+    pub(crate) fn readers(&self) -> impl Iterator<Item = (&u64, &Reader)> {
+        self.readers.iter()
+    }
+
+    /// The turns of the readers that may read now of what is there.
     pub(crate) fn turns(&mut self, stream: PartitionId, there: &Range<Offset>) -> Vec<Turn> {
-        self.readers.iter_mut().filter_map(|(id, reader)| reader.turn(stream, *id, there)).collect()
+        if self.end != there.end {
+            self.end = there.end;
+            self.ready.append(&mut self.at_end);
+        }
+        let mut turns = Vec::new();
+        for id in std::mem::take(&mut self.ready) {
+            let Some(reader) = self.readers.get_mut(&id) else { continue };
+            match reader.turn(stream, id, there) {
+                Some(turn) => turns.push(turn),
+                None if reader.is_at_end(there) => drop(self.at_end.insert(id)),
+                None => {}
+            }
+        }
+        turns
     }
 
     /// Those that get messages.

@@ -18,6 +18,9 @@ use polylogue_types::{Chunk, Offset, PartitionId};
 /// Bytes of batches that one look at a queue makes at the most, unless its first message has more: the rest is for the next fetch.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
+/// Messages that are looked at together.
+const LOOK_ENTRIES_MAX: usize = 256;
+
 /// What became of a message that was to go into a batch.
 enum Added {
     Yes,
@@ -106,7 +109,7 @@ fn unreadable(partition: PartitionId, at: &EntryLocation) -> Error {
 /// Reads messages of a queue as batches, from the one at the part's offset (or the next) on and below `upto`; waits for the disk.
 ///
 /// # Errors
-/// As [`ShardStore::entry_at`]; `Damaged` for a message that nobody can read.
+/// As [`ShardStore::entries_from`]; `Damaged` for a message that nobody can read.
 pub(crate) fn read(
     store: &ShardStore,
     view: &dyn LogView,
@@ -116,18 +119,26 @@ pub(crate) fn read(
     at_least_one: bool,
 ) -> Result<ReadResult> {
     let mut batches = Batches::new(view, bytes_max.min(BATCH_BYTES_MAX), at_least_one);
+    let bytes_max = batches.bytes_max;
     let mut next = part.offset;
-    while next < upto {
-        let entry = match store.entry_at(part.partition, next).and_then(Lookup::wait) {
-            Ok(entry) => entry,
+    'full: while next < upto {
+        // Many at a time: what has to be loaded to find one tells of those behind it.
+        let look = store.entries_from(part.partition, next, LOOK_ENTRIES_MAX, bytes_max);
+        let entries = match look.and_then(Lookup::wait) {
+            Ok(entries) => entries,
             Err(e) if batches.is_empty() => return Err(e),
             // The next read begins there, and is told what is wrong.
             Err(_) => break,
         };
-        match batches.add(&entry)? {
-            Added::Yes => next = entry.location.end,
-            Added::Unreadable if batches.is_empty() => return Err(unreadable(part.partition, &entry.location)),
-            Added::Full | Added::Unreadable => break,
+        for entry in entries {
+            if entry.location.base >= upto {
+                break 'full;
+            }
+            match batches.add(&entry)? {
+                Added::Yes => next = entry.location.end,
+                Added::Unreadable if batches.is_empty() => return Err(unreadable(part.partition, &entry.location)),
+                Added::Full | Added::Unreadable => break 'full,
+            }
         }
     }
     batches.seal()?;

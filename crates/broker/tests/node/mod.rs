@@ -132,6 +132,26 @@ impl Node {
     }
 }
 
+pub fn target(queue: PartitionId) -> Target {
+    Target { queue, priority: None, expires_at: None, deliver_at: None }
+}
+
+/// A message for some queues.
+pub fn message(queues: &[PartitionId], text: &str) -> PublishMessage {
+    PublishMessage {
+        queues: queues.iter().map(|queue| target(*queue)).collect(),
+        form: Form::AmqpMessage,
+        flags: EntryFlags::NONE,
+        bytes: Bytes::copy_from_slice(text.as_bytes()),
+        timestamp: -1,
+        key_hash: None,
+    }
+}
+
+pub fn texts(deliveries: &[Delivery]) -> Vec<String> {
+    deliveries.iter().map(|d| String::from_utf8(d.bytes.to_vec()).unwrap()).collect()
+}
+
 pub fn entry(partition: PartitionId, text: &str) -> AppendEntry {
     let bytes = Bytes::copy_from_slice(text.as_bytes());
     AppendEntry {
