@@ -172,7 +172,7 @@ impl ShardStore {
         max_bytes: usize,
         at_least_one: bool,
     ) -> Result<Lookup<ReadResult>> {
-        self.shared.ask(ReadQuery { partition, from, max_bytes, at_least_one })
+        self.shared.ask(ReadQuery { partition, from, max_bytes, at_least_one, found: None })
     }
 
     /// The entry that contains an offset, or the next one where it lies in a gap.

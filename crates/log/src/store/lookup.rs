@@ -347,7 +347,7 @@ impl Query for MaxTimeQuery {
             match step(self.look(view))? {
                 Step::Done(true) => {}
                 Step::Done(false) => return Ok(Step::Again),
-                Step::Need(need) | Step::Partial(_, need) => return Ok(Step::Need(need)),
+                Step::Need(need) | Step::Partial(need) => return Ok(Step::Need(need)),
                 Step::Again => return Ok(Step::Again),
             }
             let Some(time) = self.highest else { return Ok(Step::Done(None)) };

@@ -82,8 +82,11 @@ impl<T> IoPlan<T> {
             }
             need = match step {
                 Step::Done(answer) => return Ok(self.counted(answer)),
-                Step::Partial(answer, _) if loads >= LOADS_PER_READ_MAX => return Ok(self.counted(answer)),
-                Step::Partial(_, need) | Step::Need(need) => need,
+                Step::Partial(need) => match self.query.so_far().filter(|_| loads >= LOADS_PER_READ_MAX) {
+                    Some(answer) => return Ok(self.counted(answer)),
+                    None => need,
+                },
+                Step::Need(need) => need,
                 Step::Again => Need::Nothing,
             };
         }
@@ -98,8 +101,8 @@ impl<T> IoPlan<T> {
 /// How far an attempt came.
 pub(super) enum Step<T> {
     Done(T),
-    /// Something could be answered already; with the need, more could.
-    Partial(T, Need),
+    /// Something could be answered already ([`Query::so_far`]); with the need, more could.
+    Partial(Need),
     Need(Need),
     /// Nothing is missing, but the lock was held for long enough.
     Again,
@@ -110,6 +113,10 @@ pub(super) trait Query {
     type Out;
     /// Answers from memory. The lock is held: no I/O.
     fn attempt(&mut self, view: &View<'_>) -> Result<Step<Self::Out>>;
+    /// What the attempts so far have found, if that is an answer.
+    fn so_far(&self) -> Option<Self::Out> {
+        None
+    }
     /// Counts an answer that goes out.
     fn count(_answer: &Self::Out, _counters: &Counters)
     where
@@ -283,11 +290,15 @@ impl Shared {
         let loaded = Loaded::default();
         loop {
             return Ok(match self.attempt(&mut query, &loaded)? {
-                Step::Done(answer) | Step::Partial(answer, _) => {
+                Step::Done(answer) => {
                     Q::count(&answer, &self.counters);
                     Lookup::Ready(answer)
                 }
-                Step::Need(need) => {
+                Step::Partial(need) | Step::Need(need) => {
+                    if let Some(answer) = query.so_far() {
+                        Q::count(&answer, &self.counters);
+                        return Ok(Lookup::Ready(answer));
+                    }
                     let query = Box::new(query);
                     Lookup::NeedsIo(IoPlan { shared: self.clone(), query, count: Q::count, need })
                 }
@@ -397,9 +408,12 @@ impl Shared {
         let mut state = self.state.lock();
         if state.segments.verified(run.segment, run.row, block as u32, blocks.len() as u32)
             && let Some(p) = state.partitions.get_mut(&partition)
-            && let Some(r) = p.rows.iter_mut().find(|r| (r.segment, r.row) == (run.segment, run.row))
         {
-            r.marks |= VERIFIED;
+            // By its place: a partition has as many rows as its oldest journal files have frames.
+            let at = p.rows.partition_point(|r| r.end <= run.base);
+            if let Some(r) = p.rows.get_mut(at).filter(|r| (r.segment, r.row) == (run.segment, run.row)) {
+                r.marks |= VERIFIED;
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use super::segment::Span;
 use super::shared::Counters;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::EntryRef;
-use polylogue_types::{Chunk, FileRange, Offset, PartitionId};
+use polylogue_types::{Chunk, FileRange, Offset, PartitionId, RangeSource};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -33,6 +33,8 @@ pub(super) struct ReadQuery {
     pub(super) from: Offset,
     pub(super) max_bytes: usize,
     pub(super) at_least_one: bool,
+    /// What attempts before this one found: a read of many pieces does not look at all of them again for each.
+    pub(super) found: Option<ReadResult>,
 }
 
 impl Query for ReadQuery {
@@ -41,16 +43,27 @@ impl Query for ReadQuery {
     fn attempt(&mut self, view: &View<'_>) -> Result<Step<ReadResult>> {
         let empty = Partition::default();
         let partition = view.state.partition(self.partition).unwrap_or(&empty);
-        check_range(self.partition, partition, self.from)?;
+        let found = self.found.take();
+        let cursor = found.as_ref().map_or(self.from, |found| found.next);
+        match (check_range(self.partition, partition, cursor), &found) {
+            (Err(error), None) => return Err(error),
+            // It was trimmed meanwhile; the next read is told.
+            (Err(_), Some(found)) => return Ok(Step::Done(found.clone())),
+            (Ok(()), _) => {}
+        }
+        let nothing = ReadResult { chunks: Vec::new(), start: self.from, next: self.from, bytes: 0, more: false };
+        let force = self.at_least_one && found.is_none();
+        let out = found.unwrap_or(nothing);
         let mut reader = Reader {
             view,
             id: self.partition,
             partition,
-            cursor: self.from,
+            cursor,
             limit: Offset(u64::MAX),
-            left: self.max_bytes as u64,
-            force: self.at_least_one,
-            out: ReadResult { chunks: Vec::new(), start: self.from, next: self.from, bytes: 0, more: false },
+            left: (self.max_bytes as u64).saturating_sub(out.bytes),
+            force,
+            source: None,
+            out,
         };
         let filled = reader.fill();
         let mut out = reader.out;
@@ -58,9 +71,16 @@ impl Query for ReadQuery {
         match filled {
             Ok(()) => Ok(Step::Done(out)),
             Err(Pause::Need(need)) if out.chunks.is_empty() => Ok(Step::Need(need)),
-            Err(Pause::Need(need)) => Ok(Step::Partial(out, need)),
+            Err(Pause::Need(need)) => {
+                self.found = Some(out);
+                Ok(Step::Partial(need))
+            }
             Err(Pause::Error(error)) => Err(error),
         }
+    }
+
+    fn so_far(&self) -> Option<ReadResult> {
+        self.found.clone()
     }
 
     fn count(answer: &ReadResult, counters: &Counters) {
@@ -133,6 +153,8 @@ struct Reader<'a> {
     left: u64,
     /// The next entry is returned even if it does not fit.
     force: bool,
+    /// The file of the segment that was read last: that of the next row, nearly always.
+    source: Option<(u32, Arc<dyn RangeSource>)>,
     out: ReadResult,
 }
 
@@ -149,10 +171,13 @@ impl Reader<'_> {
         if self.cursor >= self.partition.last() {
             return Ok(());
         }
-        self.view.refuse_fenced(self.id, self.cursor..self.cursor.plus(1))?;
         if let Some((base, _)) = self.view.state.next_fence(self.id, self.cursor) {
+            if base <= self.cursor && !self.out.chunks.is_empty() {
+                return Ok(());
+            }
             self.limit = base;
         }
+        self.view.refuse_fenced(self.id, self.cursor..self.cursor.plus(1))?;
         let rows = &self.partition.rows;
         for row in rows.iter().skip(rows.partition_point(|r| r.end <= self.cursor)) {
             if self.step(row.base, row.end, u64::from(row.len), |reader| reader.row(row))? == Taken::Stop {
@@ -196,7 +221,7 @@ impl Reader<'_> {
     }
 
     fn row(&mut self, row: &RunRow) -> Attempt<Taken> {
-        let source = self.view.handle(row.segment)?;
+        let source = self.source(row.segment)?;
         let range = |position: u32, len| FileRange {
             source: source.clone(),
             position: u64::from(row.position) + u64::from(position),
@@ -214,6 +239,15 @@ impl Reader<'_> {
         let len = piece.bytes.end - piece.bytes.start;
         self.push(piece.base, piece.end, Chunk::File(range(piece.bytes.start, len)));
         Ok(if piece.end >= row.end { Taken::All } else { Taken::Stop })
+    }
+
+    fn source(&mut self, segment: u32) -> Attempt<Arc<dyn RangeSource>> {
+        if let Some((_, source)) = self.source.as_ref().filter(|(of, _)| *of == segment) {
+            return Ok(source.clone());
+        }
+        let source = self.view.handle(segment)?;
+        self.source = Some((segment, source.clone()));
+        Ok(source)
     }
 
     /// The part of a segment's run that is to be returned; none where the first entry does not fit.
