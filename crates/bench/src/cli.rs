@@ -1,7 +1,9 @@
 //! What the command line looks like, and what it does.
 
+use crate::amqp::consumer::Consumers;
 use crate::amqp::load::{QueueKind, QueueLoad};
-use crate::amqp::{Amqp, wire};
+use crate::amqp::publisher::Publishers;
+use crate::amqp::wire;
 use crate::bare::{sendfile_loop, write_loop};
 use crate::contract::{From, Spec};
 use crate::drive::{Driver, drive};
@@ -15,12 +17,14 @@ use crate::peers::install_kafka;
 use crate::peers::rabbitmq::install_rabbitmq;
 use crate::process::{Folder, Interrupt};
 use crate::progress::Progress;
+use crate::raw::producer::Producers;
+use crate::raw::reader::Readers;
 use crate::report::{latest, markdown};
 use crate::results::read;
 use crate::target::{Programs, Protocol, Running, Target};
 use crate::versus::{Peer, Plan, versus};
 use crate::wire::Wire;
-use crate::worker::{Raw, work};
+use crate::worker::work;
 use clap::{Args, Parser, Subcommand};
 use serde_json::json;
 use std::io::{Write, stdin, stdout};
@@ -286,8 +290,8 @@ impl Cli {
     /// When it cannot be done, or a run does not count.
     pub fn execute(self) -> Result<()> {
         match self.command {
-            Command::Worker { driver: Driver::Amqp } => work::<Amqp>(stdin().lock(), stdout().lock()),
-            Command::Worker { .. } => work::<Raw>(stdin().lock(), stdout().lock()),
+            Command::Worker { driver: Driver::Amqp } => work::<Publishers, Consumers>(stdin().lock(), stdout().lock()),
+            Command::Worker { .. } => work::<Producers, Readers>(stdin().lock(), stdout().lock()),
             Command::Null(args) => null(&args),
             Command::Bare(args) => bare(&args, &self.places, self.json),
             Command::Report(args) => {
