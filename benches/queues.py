@@ -11,11 +11,14 @@ Cases, all of them unless some are named:
     connections  CONNECTIONS connections with a channel each, then with a consumer each
 
 Each case prints JSON lines: rates, memory of the broker, and latencies of a probe on a queue of its own (a publisher that waits for its confirm
-and a consumer that acknowledges, 200 messages a second). BACKLOG, QUEUES, COLD, CONNECTIONS and SECONDS are variables of the environment.
+and a consumer that acknowledges, 200 messages a second). Latencies count from when a message was due, so that one that had to wait for the one
+before it shows that. BACKLOG, QUEUES, COLD, CONNECTIONS and SECONDS are variables of the environment. Each line says when, where and of
+which commit it is.
 Speaks AMQP 0-9-1 over bare sockets with frames that are encoded before, so that no client library is what is measured.
 """
 
 import contextlib
+import functools
 import json
 import multiprocessing
 import os
@@ -39,6 +42,8 @@ BODY = b"x" * 100
 # Messages that are sent at once, and such batches on their way.
 BATCH = 1000
 BATCHES_MAX = 20
+# How long a message of the probe may take.
+PATIENCE_S = 60
 
 
 def short(text):
@@ -173,8 +178,36 @@ def broker(binary):
         shutil.rmtree(place)
 
 
+@functools.cache
+def commit():
+    """The commit of this checkout, with a + when something was changed; results that grew change nothing."""
+    here = os.path.dirname(os.path.abspath(__file__))
+
+    def git(*arguments):
+        return subprocess.run(["git", "-C", here, *arguments], capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)benches/results")
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+@functools.cache
+def machine():
+    """As the lines of polylogue-bench tell it. Nothing here names it."""
+    with open("/proc/cpuinfo") as info:
+        models = [line.split(": ", 1)[1].strip() for line in info if line.startswith("model name")]
+    with open("/proc/meminfo") as info:
+        kib = next(int(line.split()[1]) for line in info if line.startswith("MemTotal:"))
+    processor = models[0] if models else "unknown"
+    return {"cores": len(os.sched_getaffinity(0)), "processor": processor, "memory_bytes": kib * 1024, "kernel": os.uname().release}
+
+
 def say(case, state, **figures):
-    print(json.dumps({"bench": "queues", "case": case, "state": state, **figures}), flush=True)
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    origin = {"bench": "queues", "date": date, "commit": commit(), "machine": machine()}
+    print(json.dumps({**origin, "case": case, "state": state, **figures}), flush=True)
 
 
 def percentiles(samples, name):
@@ -184,7 +217,7 @@ def percentiles(samples, name):
 
 
 def probe(port, seconds, queues=("probe",), rate=200):
-    """Latencies of messages sent one by one to these queues in turn: until the confirm, and until the delivery."""
+    """Latencies of messages sent one by one to these queues in turn: from when each was due until its confirm, and until its delivery."""
     sender, taker = Amqp(port), Amqp(port)
     for queue in queues:
         sender.declare(queue)
@@ -201,14 +234,17 @@ def probe(port, seconds, queues=("probe",), rate=200):
     for turn in range(int(seconds * rate)):
         next_at += 1 / rate
         time.sleep(max(0, next_at - time.perf_counter()))
-        sent = time.perf_counter()
         sender.socket.sendall(messages[turn % len(messages)])
         waits = {sender.socket.fileno(), taker.socket.fileno()}
+        late = time.perf_counter() + PATIENCE_S
         while waits:
-            for ready, _ in poll.poll(60_000):
+            if time.perf_counter() > late:
+                raise SystemExit(f"message {turn} of the probe got no confirm or no delivery in {PATIENCE_S} s")
+            for ready, _ in poll.poll(1_000):
                 client = sender if ready == sender.socket.fileno() else taker
                 client.read()
-                took = time.perf_counter() - sent
+                # From when it was due: what the one before it held up is waited for by this one too.
+                took = time.perf_counter() - next_at
                 while frame := client.frame():
                     kind, payload = frame
                     if kind == 3:

@@ -27,38 +27,7 @@ pub mod wire;
 
 use crate::contract::Spec;
 use crate::error::{BenchError, Result};
-use crate::raw::producer::Produced;
-use crate::raw::reader::ReadOut;
-use crate::raw::{Shared, Tally, Times};
-use crate::worker::Client;
-use consumer::Consumers;
 use load::QueueLoad;
-use publisher::Publishers;
-
-/// The AMQP driver as a worker.
-#[derive(Debug)]
-pub struct Amqp;
-
-impl Client for Amqp {
-    type Producers = Publishers;
-    type Readers = Consumers;
-
-    fn producers(spec: &Spec) -> Result<Publishers> {
-        Publishers::connect(spec)
-    }
-
-    fn readers(spec: &Spec) -> Result<Consumers> {
-        Consumers::connect(spec)
-    }
-
-    fn produce(producers: Publishers, times: Times, shared: &Shared, tally: &mut Tally) -> Produced {
-        producers.run(times, shared, tally)
-    }
-
-    fn read(readers: Consumers, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
-        readers.run(times, shared, tally)
-    }
-}
 
 /// What a spec says of queues.
 ///
@@ -82,7 +51,9 @@ mod tests {
     use crate::latency::Latency;
     use crate::null::amqp::{Faults, start};
     use crate::worker::work;
+    use consumer::Consumers;
     use load::QueueKind;
+    use publisher::Publishers;
 
     const LOAD: QueueLoad =
         QueueLoad { kind: QueueKind::Classic, durable: true, confirms: true, prefetch: 50, ack_every: 10 };
@@ -116,7 +87,7 @@ mod tests {
         let begin = Start { start_ns: unix_ns() + 20 * MS_NS };
         let told = [serde_json::to_string(&spec), serde_json::to_string(&begin)].map(|text| text.expect("JSON"));
         let mut output = Vec::new();
-        work::<Amqp>(told.map(|line| line + "\n").concat().as_bytes(), &mut output).expect("it works");
+        work::<Publishers, Consumers>(told.map(|line| line + "\n").concat().as_bytes(), &mut output).expect("it works");
         let text = String::from_utf8(output).expect("text");
         let Some(Ok(Line::Done(done))) = text.lines().last().map(Line::parse) else { panic!("no end: {text}") };
         *done

@@ -1,7 +1,9 @@
 //! What the command line looks like, and what it does.
 
+use crate::amqp::consumer::Consumers;
 use crate::amqp::load::{QueueKind, QueueLoad};
-use crate::amqp::{Amqp, wire};
+use crate::amqp::publisher::Publishers;
+use crate::amqp::wire;
 use crate::bare::{sendfile_loop, write_loop};
 use crate::contract::{From, Spec};
 use crate::drive::{Driver, drive};
@@ -15,12 +17,14 @@ use crate::peers::install_kafka;
 use crate::peers::rabbitmq::install_rabbitmq;
 use crate::process::{Folder, Interrupt};
 use crate::progress::Progress;
+use crate::raw::producer::Producers;
+use crate::raw::reader::Readers;
 use crate::report::{latest, markdown};
 use crate::results::read;
 use crate::target::{Programs, Protocol, Running, Target};
 use crate::versus::{Peer, Plan, versus};
 use crate::wire::Wire;
-use crate::worker::{Raw, work};
+use crate::worker::work;
 use clap::{Args, Parser, Subcommand};
 use serde_json::json;
 use std::io::{Write, stdin, stdout};
@@ -153,9 +157,16 @@ struct QueueArgs {
 }
 
 impl QueueArgs {
-    fn load(&self) -> QueueLoad {
+    fn load(&self) -> Result<QueueLoad> {
+        let (prefetch, ack_every) = (self.prefetch, self.ack_every);
+        // The prefetch would be full before there is enough to acknowledge: the consumer's own timer would be what is measured.
+        if prefetch > 0 && ack_every > u32::from(prefetch) {
+            return Err(BenchError::new(format!(
+                "--ack-every {ack_every} is more than a consumer may hold with --prefetch {prefetch}; acknowledge at most {prefetch} at once"
+            )));
+        }
         let (durable, confirms) = (!self.transient, !self.no_confirms);
-        QueueLoad { kind: self.queue, durable, confirms, prefetch: self.prefetch, ack_every: self.ack_every }
+        Ok(QueueLoad { kind: self.queue, durable, confirms, prefetch, ack_every })
     }
 }
 
@@ -279,8 +290,8 @@ impl Cli {
     /// When it cannot be done, or a run does not count.
     pub fn execute(self) -> Result<()> {
         match self.command {
-            Command::Worker { driver: Driver::Amqp } => work::<Amqp>(stdin().lock(), stdout().lock()),
-            Command::Worker { .. } => work::<Raw>(stdin().lock(), stdout().lock()),
+            Command::Worker { driver: Driver::Amqp } => work::<Publishers, Consumers>(stdin().lock(), stdout().lock()),
+            Command::Worker { .. } => work::<Producers, Readers>(stdin().lock(), stdout().lock()),
             Command::Null(args) => null(&args),
             Command::Bare(args) => bare(&args, &self.places, self.json),
             Command::Report(args) => {
@@ -409,11 +420,11 @@ fn milliseconds(duration: Duration) -> u64 {
 }
 
 fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
+    let queues = (args.client == Driver::Amqp).then(|| args.queues.load()).transpose()?;
     let interrupt = Interrupt::listen()?;
     let programs = places.programs()?;
     let place = Folder::create(&places.build.join("bench/run"))?;
     let canned = (args.partitions, args.message_bytes);
-    let queues = (args.client == Driver::Amqp).then(|| args.queues.load());
     let protocol = if queues.is_some() { Protocol::Amqp } else { Protocol::Kafka };
     let running = Running::start(&args.target, &programs, place.path(), protocol, canned, &interrupt)?;
     match queues {
@@ -476,6 +487,25 @@ mod tests {
             return Err("another command".to_owned());
         };
         args.scale().map_err(|e| e.to_string())
+    }
+
+    fn load(arguments: &[&str]) -> std::result::Result<(u16, u32), String> {
+        let line = ["polylogue-bench", "run", "--client", "amqp"].iter().chain(arguments);
+        let Command::Run(args) = Cli::try_parse_from(line).map_err(|e| e.to_string())?.command else {
+            return Err("another command".to_owned());
+        };
+        args.queues.load().map(|load| (load.prefetch, load.ack_every)).map_err(|e| e.to_string())
+    }
+
+    /// It would be acknowledged by the consumer's timer only, and that is what would be measured.
+    #[test]
+    fn a_consumer_may_hold_what_it_acknowledges_at_once() {
+        let told = load(&["--prefetch", "50"]).expect_err("100 are acknowledged at once unless told otherwise");
+        assert!(told.contains("--ack-every 100") && told.contains("--prefetch 50"), "{told}");
+        assert_eq!(load(&[]), Ok((500, 100)));
+        assert_eq!(load(&["--prefetch", "50", "--ack-every", "50"]), Ok((50, 50)));
+        assert_eq!(load(&["--prefetch", "0", "--ack-every", "1000"]), Ok((0, 1_000)), "no limit");
+        assert_eq!(load(&["--prefetch", "1", "--ack-every", "0"]), Ok((1, 0)), "automatic acknowledgement");
     }
 
     #[test]

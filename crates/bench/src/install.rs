@@ -1,10 +1,10 @@
 //! Fetching and building what is not part of the workspace: Kafka, and the workers in other languages.
 
-use crate::error::{BenchError, Context, Result};
-use crate::peers::copy_dependencies;
+use crate::error::{Context, Result};
+use crate::peers::{copy_dependencies, succeed};
 use crate::target::Programs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Builds the Java worker into the folder `to`: its jars from Maven, its class by javac.
 ///
@@ -19,7 +19,7 @@ pub fn java_worker(source: &Path, to: &Path) -> Result<()> {
     let mut command = Command::new("javac");
     command.arg("-cp").arg(format!("{}/*", jars.display())).arg("-d").arg(&classes);
     command.args(["Worker.java", "Verifier.java"].map(|name| source.join(name)));
-    succeed(command, "javac; install a JDK of version 17 or later")
+    succeed(&mut command, "install a JDK of version 17 or later").map(drop)
 }
 
 /// Builds the librdkafka worker, with the librdkafka that its crate brings along, into the folder `to`.
@@ -30,15 +30,7 @@ pub fn librdkafka_worker(source: &Path, to: &Path) -> Result<()> {
     let mut command = Command::new("cargo");
     command.args(["build", "--release", "--locked", "--quiet"]);
     command.arg("--manifest-path").arg(source.join("Cargo.toml")).arg("--target-dir").arg(to);
-    succeed(command, "cargo")
-}
-
-fn succeed(mut command: Command, what: &str) -> Result<()> {
-    let out = command.stdin(Stdio::null()).output().context(|| format!("cannot run {what}"))?;
-    if out.status.success() {
-        return Ok(());
-    }
-    Err(BenchError::new(format!("{what} fails: {}", String::from_utf8_lossy(&out.stderr))))
+    succeed(&mut command, "it builds the librdkafka worker, with a C compiler").map(drop)
 }
 
 /// Where everything is, in a checkout whose root is `root` and with what is built in `build`.

@@ -47,14 +47,23 @@ pub fn copy_dependencies(pom: &Path, to: &Path) -> Result<()> {
     let to = std::path::absolute(to).context(|| format!("where is {}", to.display()))?;
     let mut command = Command::new("mvn");
     command.arg("-q").arg("-f").arg(pom).arg("dependency:copy-dependencies");
-    command.arg(format!("-DoutputDirectory={}", to.display())).stdin(Stdio::null());
-    let out =
-        command.output().context(|| "cannot run mvn; install Maven and a JDK of version 17 or later".to_owned())?;
+    command.arg(format!("-DoutputDirectory={}", to.display()));
+    let hint = format!("to fetch what {} asks for install Maven and a JDK of version 17 or later", pom.display());
+    succeed(&mut command, &hint).map(drop)
+}
+
+/// Runs a command and gives what it says. When it fails, all that it says is told, and the hint.
+///
+/// # Errors
+/// When it cannot be run or fails.
+pub fn succeed(command: &mut Command, hint: &str) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let out = command.stdin(Stdio::null()).output().context(|| format!("cannot run {name}; {hint}"))?;
+    let [said, complained] = [&out.stdout, &out.stderr].map(|bytes| String::from_utf8_lossy(bytes).trim().to_owned());
     if out.status.success() {
-        return Ok(());
+        return Ok(said);
     }
-    let said = String::from_utf8_lossy(&out.stdout);
-    Err(BenchError::new(format!("mvn cannot fetch what {} asks for: {}", pom.display(), said.trim())))
+    Err(BenchError::new(format!("{name} fails; {hint}: {}", format!("{said}\n{complained}").trim())))
 }
 
 /// A Kafka that is to be started.
@@ -86,13 +95,7 @@ impl Kafka<'_> {
         let file = self.place.join("kafka.properties");
         std::fs::write(&file, self.properties(port, controller))
             .context(|| format!("cannot write {}", file.display()))?;
-        let run = |command: &mut Command| {
-            let out = command.stdin(Stdio::null()).output().context(|| "cannot run java".to_owned())?;
-            if out.status.success() {
-                return Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned());
-            }
-            Err(BenchError::new(format!("Kafka cannot format its storage: {}", String::from_utf8_lossy(&out.stderr))))
-        };
+        let run = |command: &mut Command| succeed(command, "Kafka formats its storage with it");
         let tool = || Kafka::java(self.jars, &["-Xmx256m"], "kafka.tools.StorageTool");
         let cluster = run(tool().arg("random-uuid"))?;
         run(tool().args(["format", "--standalone", "-t", &cluster, "-c"]).arg(&file))?;
@@ -136,6 +139,16 @@ mod tests {
         let (default, fsync) = (of(false), of(true));
         assert_eq!(format!("{default}log.flush.interval.messages=1\n"), fsync);
         assert!(default.contains("listeners=PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2\n"), "loopback only");
+    }
+
+    #[test]
+    fn all_that_a_failing_program_says_is_told() {
+        let shell = |script: &str| succeed(Command::new("sh").args(["-c", script]), "install a shell");
+        assert_eq!(shell("echo done"), Ok("done".to_owned()));
+        let told = shell("echo to the one; echo to the other >&2; false").expect_err("it fails").to_string();
+        assert_eq!(told, "sh fails; install a shell: to the one\nto the other");
+        let told = succeed(&mut Command::new("no-such-program"), "install it").expect_err("there is none").to_string();
+        assert!(told.starts_with("cannot run no-such-program; install it"), "{told}");
     }
 
     #[test]

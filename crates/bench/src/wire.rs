@@ -46,13 +46,18 @@ pub struct Wire {
     versions: BTreeMap<i16, (i16, i16)>,
 }
 
-/// Where `HOST:PORT` is.
+/// Connects to `HOST:PORT`, for questions that are answered in time; gives where it is, too.
 ///
 /// # Errors
-/// When it is nowhere.
-pub fn resolve(server: &str) -> Result<SocketAddr> {
+/// When it is nowhere, or nobody listens there.
+pub fn open(server: &str) -> Result<(SocketAddr, TcpStream)> {
     let mut found = server.to_socket_addrs().context(|| format!("{server} is no HOST:PORT that can be found"))?;
-    found.next().ok_or_else(|| BenchError::new(format!("{server} has no address")))
+    let server = found.next().ok_or_else(|| BenchError::new(format!("{server} has no address")))?;
+    let stream =
+        TcpStream::connect_timeout(&server, ANSWER_PATIENCE).context(|| format!("cannot connect to {server}"))?;
+    stream.set_nodelay(true).context(|| format!("cannot set TCP_NODELAY towards {server}"))?;
+    stream.set_read_timeout(Some(ANSWER_PATIENCE)).context(|| format!("cannot bound reads from {server}"))?;
+    Ok((server, stream))
 }
 
 impl Wire {
@@ -61,11 +66,7 @@ impl Wire {
     /// # Errors
     /// When nobody answers there, or not in Kafka's protocol.
     pub fn connect(server: &str) -> Result<Wire> {
-        let server = resolve(server)?;
-        let stream =
-            TcpStream::connect_timeout(&server, ANSWER_PATIENCE).context(|| format!("cannot connect to {server}"))?;
-        stream.set_nodelay(true).context(|| format!("cannot set TCP_NODELAY towards {server}"))?;
-        stream.set_read_timeout(Some(ANSWER_PATIENCE)).context(|| format!("cannot bound reads from {server}"))?;
+        let (server, stream) = open(server)?;
         let mut wire = Wire { server, stream, correlation: 0, versions: BTreeMap::new() };
         let ask = ApiVersionsRequest { client_software_name: CLIENT.into(), client_software_version: "1".into() };
         let answer = wire.call_at(3, &ask)?;

@@ -4,8 +4,8 @@ use crate::clock::{MS_NS, SECOND_NS, process_cpu_ns, seconds, unix_ns};
 use crate::contract::{DRAIN_MS_MAX, Done, Line, Second, Spec, Start};
 use crate::error::{BenchError, Context, Result};
 use crate::latency::Latency;
-use crate::raw::producer::{Produced, Producers};
-use crate::raw::reader::{ReadOut, Readers};
+use crate::raw::producer::Produced;
+use crate::raw::reader::ReadOut;
 use crate::raw::{Shared, Tally, Times};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -19,73 +19,46 @@ const TELL_AFTER_NS: u64 = 500 * MS_NS;
 /// How often that is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// A client that can be made to work. Each of its two halves runs on a thread of its own.
-pub trait Client {
-    /// All producers, connected.
-    type Producers: Send + 'static;
-    /// All readers, connected and placed.
-    type Readers: Send + 'static;
-
-    /// Connects the producers.
+/// All producers of a client. They work on a thread of their own.
+pub trait Produce: Sized + Send + 'static {
+    /// Connects them.
     ///
     /// # Errors
     /// When the broker is not there or refuses one.
-    fn producers(spec: &Spec) -> Result<Self::Producers>;
-
-    /// Connects the readers and finds out where they start.
-    ///
-    /// # Errors
-    /// When the broker is not there or refuses one.
-    fn readers(spec: &Spec) -> Result<Self::Readers>;
+    fn connect(spec: &Spec) -> Result<Self>;
 
     /// Sends everything and waits for every answer; what goes wrong is in what it gives.
-    fn produce(producers: Self::Producers, times: Times, shared: &Shared, tally: &mut Tally) -> Produced;
+    fn run(self, times: Times, shared: &Shared, tally: &mut Tally) -> Produced;
+}
+
+/// All readers of a client. They work on a thread of their own.
+pub trait Read: Sized + Send + 'static {
+    /// Connects them and finds out where they start.
+    ///
+    /// # Errors
+    /// When the broker is not there or refuses one.
+    fn connect(spec: &Spec) -> Result<Self>;
 
     /// Reads until all that there should be is there, or until time is up; what goes wrong is in what it gives.
-    fn read(readers: Self::Readers, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut;
+    fn run(self, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut;
 }
 
-/// The raw driver.
-#[derive(Debug)]
-pub struct Raw;
-
-impl Client for Raw {
-    type Producers = Producers;
-    type Readers = Readers;
-
-    fn producers(spec: &Spec) -> Result<Producers> {
-        Producers::connect(spec)
-    }
-
-    fn readers(spec: &Spec) -> Result<Readers> {
-        Readers::connect(spec)
-    }
-
-    fn produce(producers: Producers, times: Times, shared: &Shared, tally: &mut Tally) -> Produced {
-        producers.run(times, shared, tally)
-    }
-
-    fn read(readers: Readers, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
-        readers.run(times, shared, tally)
-    }
-}
-
-/// Does what `input` says with client `C` and tells `output` what came of it.
+/// Does what `input` says with these producers and readers, and tells `output` what came of it.
 ///
 /// # Errors
 /// When the spec is no good, the broker is not there, or nobody takes the output.
-pub fn work<C: Client>(mut input: impl BufRead, mut output: impl Write) -> Result<()> {
+pub fn work<P: Produce, R: Read>(mut input: impl BufRead, mut output: impl Write) -> Result<()> {
     let spec: Spec = read_line(&mut input, "the spec")?;
     spec.check()?;
-    let producers = (spec.producers > 0).then(|| C::producers(&spec)).transpose()?;
-    let readers = (spec.groups > 0).then(|| C::readers(&spec)).transpose()?;
+    let producers = (spec.producers > 0).then(|| P::connect(&spec)).transpose()?;
+    let readers = (spec.groups > 0).then(|| R::connect(&spec)).transpose()?;
     tell(&mut output, &Line::Ready(true))?;
     let start: Start = read_line(&mut input, "the start")?;
     let measured_ns = start.start_ns.saturating_add(spec.warmup_ms.saturating_mul(MS_NS));
     let end_ns = measured_ns.saturating_add(spec.window_ms.saturating_mul(MS_NS));
     let deadline_ns = end_ns.saturating_add(DRAIN_MS_MAX * MS_NS);
     let times = Times { start_ns: start.start_ns, measured_ns, end_ns, deadline_ns };
-    let done = run::<C>(producers, readers, times, &mut output)?;
+    let done = run(producers, readers, times, &mut output)?;
     tell(&mut output, &Line::Done(Box::new(done)))
 }
 
@@ -120,9 +93,9 @@ fn end<T: Default>(thread: Thread<T>) -> Result<(T, Latency)> {
     }
 }
 
-fn run<C: Client>(
-    producers: Option<C::Producers>,
-    readers: Option<C::Readers>,
+fn run<P: Produce, R: Read>(
+    producers: Option<P>,
+    readers: Option<R>,
     times: Times,
     output: &mut impl Write,
 ) -> Result<Done> {
@@ -132,14 +105,14 @@ fn run<C: Client>(
     let publishing = producers.map(|producers| {
         let (shared, mut tally) = (Arc::clone(&shared), Tally::new(times.start_ns, true, to.clone()));
         move || {
-            let produced = C::produce(producers, times, &shared, &mut tally);
+            let produced = producers.run(times, &shared, &mut tally);
             (produced, tally.into_latency())
         }
     });
     let reading = readers.map(|readers| {
         let (shared, mut tally) = (Arc::clone(&shared), Tally::new(times.start_ns, false, to.clone()));
         move || {
-            let read = C::read(readers, times, &shared, &mut tally);
+            let read = readers.run(times, &shared, &mut tally);
             (read, tally.into_latency())
         }
     });
@@ -208,6 +181,8 @@ mod tests {
     use super::*;
     use crate::contract::From;
     use crate::null::{NullBroker, NullSpec};
+    use crate::raw::producer::Producers;
+    use crate::raw::reader::Readers;
 
     fn null(stall_ms: Option<(u64, u64)>) -> String {
         let listen = ([127, 0, 0, 1], 0).into();
@@ -249,7 +224,7 @@ mod tests {
             serde_json::to_string(&start).expect("JSON")
         );
         let mut output = Vec::new();
-        work::<Raw>(input.as_bytes(), &mut output).expect("it works");
+        work::<Producers, Readers>(input.as_bytes(), &mut output).expect("it works");
         let text = String::from_utf8(output).expect("text");
         let lines: Vec<Line> = text.lines().map(|line| Line::parse(line).expect("a line")).collect();
         assert_eq!(lines.first(), Some(&Line::Ready(true)));

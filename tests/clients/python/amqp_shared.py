@@ -1,4 +1,4 @@
-"""What the programs of AMQP clients share but pika_cases.py: the names of cases, waiting, a way that can be cut. See ../README.md."""
+"""What the programs of AMQP clients share: the names of cases, waiting, a way that can be cut. See ../README.md."""
 
 import socket
 import sys

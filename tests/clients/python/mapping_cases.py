@@ -2,10 +2,10 @@
 
 import sys
 import time
-import traceback
 import uuid
 
 import pika
+from amqp_shared import WAIT_S, case, fresh, main, until
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -17,26 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-WAIT_S = 60
-CASES = {}
 KAFKA, AMQP = (sys.argv[1] + ",").split(",")[:2]
-
-
-
-def case(function):
-    CASES[function.__name__] = function
-    return function
-
-
-def fresh(prefix):
-    return f"{prefix}-{uuid.uuid4()}"
-
-
-def until(what, check):
-    end = time.monotonic() + WAIT_S
-    while not check():
-        assert time.monotonic() < end, f"never happened: {what}"
-        time.sleep(0.02)
 
 
 def connect():
@@ -353,26 +334,15 @@ def names(channel):
     channel.queue_delete(long)
 
 
-def main():
-    if sys.argv[1:] == ["--list"]:
-        print("\n".join(CASES))
-        return
-    failed = 0
-    for name in sys.argv[2:] or CASES:
-        connection = connect()
-        try:
-            channel = connection.channel()
-            channel.confirm_delivery()
-            CASES[name](channel)
-            print(f"ok {name}", flush=True)
-        except Exception as error:  # any failure is one of the case
-            failed += 1
-            traceback.print_exc()
-            print(f"FAIL {name}: {error!r}", flush=True)
-        finally:
-            if connection.is_open:
-                connection.close()
-    sys.exit(failed > 0)
+def run(function):
+    connection = connect()
+    try:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        function(channel)
+    finally:
+        if connection.is_open:
+            connection.close()
 
 
-main()
+main(run)

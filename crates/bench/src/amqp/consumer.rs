@@ -5,17 +5,17 @@ use crate::amqp::load::QueueLoad;
 use crate::amqp::template::CHANNEL;
 use crate::amqp::wire::{Wire, close_channel, said};
 use crate::amqp::{queue_name, queues};
-use crate::clock::{MS_NS, timespec, unix_ns, wait_until, wake_sharply};
+use crate::clock::{MS_NS, unix_ns, wait_until, wake_sharply};
 use crate::contract::Spec;
 use crate::error::{BenchError, Result};
-use crate::raw::frames::write_some;
+use crate::raw::frames::{wait_for, write_some};
 use crate::raw::reader::ReadOut;
 use crate::raw::{Shared, Tally, Times};
 use crate::stamp::Stamp;
 use crate::verify::{Findings, Verifier};
+use crate::worker::Read;
 use bytes::{Buf, Bytes, BytesMut};
 use polylogue_amqp::codec::{BasicAck, FrameKind, Method, encode_method};
-use rustix::event::{PollFd, PollFlags, poll};
 use std::net::TcpStream;
 
 /// The longest wait before the clock is looked at again. Nanoseconds.
@@ -78,12 +78,9 @@ pub struct Consumers {
     out: ReadOut,
 }
 
-impl Consumers {
+impl Read for Consumers {
     /// Connects them and has them consume. The queues are empty.
-    ///
-    /// # Errors
-    /// When the broker is not there or refuses one.
-    pub fn connect(spec: &Spec) -> Result<Consumers> {
+    fn connect(spec: &Spec) -> Result<Consumers> {
         let load = queues(spec)?;
         if spec.groups > 1 {
             return Err(BenchError::new("a queue gives each message to one consumer: there is one group"));
@@ -110,9 +107,8 @@ impl Consumers {
         Ok(Consumers { spec: spec.clone(), load, consumers, out: ReadOut::default() })
     }
 
-    /// Reads until all that there should be is there, or until time is up; then what was read is acknowledged.
-    #[must_use]
-    pub fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
+    /// What was read is acknowledged at the end.
+    fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
         wake_sharply();
         wait_until(times.start_ns);
         if let Err(e) = self.read_all(&times, shared, tally) {
@@ -127,7 +123,9 @@ impl Consumers {
         self.out.findings.add(found);
         self.out
     }
+}
 
+impl Consumers {
     fn finished(&self, now: u64, times: &Times, shared: &Shared) -> bool {
         if now > times.deadline_ns || shared.stopped() {
             return true;
@@ -165,16 +163,7 @@ impl Consumers {
 
     fn wait(&self, wake_ns: u64) -> Result<()> {
         let left = wake_ns.saturating_sub(unix_ns());
-        let interest = |consumer: &Consumer| match consumer.out.is_empty() {
-            true => PollFlags::IN,
-            false => PollFlags::IN | PollFlags::OUT,
-        };
-        let mut sockets: Vec<PollFd<'_>> =
-            self.consumers.iter().map(|consumer| PollFd::new(&consumer.stream, interest(consumer))).collect();
-        match poll(&mut sockets, Some(&timespec(left))) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(e) => Err(BenchError::new(format!("cannot wait for sockets: {e}"))),
-        }
+        wait_for(self.consumers.iter().map(|consumer| (&consumer.stream, !consumer.out.is_empty())), left)
     }
 }
 

@@ -5,17 +5,17 @@ use crate::amqp::load::QueueLoad;
 use crate::amqp::template::Template;
 use crate::amqp::wire::{Wire, said};
 use crate::amqp::{queue_name, queues};
-use crate::clock::{MS_NS, timespec, unix_ns, wait_until, wake_sharply};
+use crate::clock::{MS_NS, unix_ns, wait_until, wake_sharply};
 use crate::contract::Spec;
 use crate::error::{BenchError, Context, Result};
-use crate::raw::frames::write_some;
+use crate::raw::frames::{wait_for, write_some};
 use crate::raw::producer::Produced;
 use crate::raw::{Shared, Tally, Times};
 use crate::schedule::Schedule;
 use crate::stamp::Stamp;
+use crate::worker::Produce;
 use bytes::Bytes;
 use polylogue_amqp::codec::{FrameKind, Method};
-use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
 use std::net::TcpStream;
 
@@ -111,12 +111,8 @@ pub struct Publishers {
     produced: Produced,
 }
 
-impl Publishers {
-    /// Connects them.
-    ///
-    /// # Errors
-    /// When the broker is not there or refuses one.
-    pub fn connect(spec: &Spec) -> Result<Publishers> {
+impl Produce for Publishers {
+    fn connect(spec: &Spec) -> Result<Publishers> {
         let load = queues(spec)?;
         let mut publishers = Vec::new();
         let template = |queue| Template::new(queue_name(&spec.topic, queue), spec.message_bytes, load.durable);
@@ -149,9 +145,7 @@ impl Publishers {
         Ok(Publishers { spec: spec.clone(), load, publishers, produced: Produced::default() })
     }
 
-    /// Sends everything and waits for every confirm.
-    #[must_use]
-    pub fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> Produced {
+    fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> Produced {
         wake_sharply();
         if self.spec.rate > 0 {
             let (rate, count) = (self.spec.rate, self.spec.producers);
@@ -169,7 +163,9 @@ impl Publishers {
         shared.set_produced();
         self.produced
     }
+}
 
+impl Publishers {
     fn send_all(&mut self, times: &Times, shared: &Shared, tally: &mut Tally) -> Result<()> {
         let in_flight = if self.load.confirms { self.spec.in_flight as usize } else { usize::MAX };
         loop {
@@ -210,16 +206,7 @@ impl Publishers {
     /// Waits until a socket can be used or until `wake_ns`.
     fn wait(&self, wake_ns: u64) -> Result<()> {
         let left = wake_ns.saturating_sub(unix_ns());
-        let interest = |publisher: &Publisher| match publisher.out.is_empty() {
-            true => PollFlags::IN,
-            false => PollFlags::IN | PollFlags::OUT,
-        };
-        let mut sockets: Vec<PollFd<'_>> =
-            self.publishers.iter().map(|publisher| PollFd::new(&publisher.stream, interest(publisher))).collect();
-        match poll(&mut sockets, Some(&timespec(left))) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(e) => Err(BenchError::new(format!("cannot wait for sockets: {e}"))),
-        }
+        wait_for(self.publishers.iter().map(|publisher| (&publisher.stream, !publisher.out.is_empty())), left)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::amqp::load::{QueueKind, QueueLoad};
 use crate::amqp::queue_name;
 use crate::amqp::template::CHANNEL;
 use crate::error::{BenchError, Context, Result};
-use crate::wire::resolve;
+use crate::wire::open;
 use bytes::{Buf, Bytes, BytesMut};
 use polylogue_amqp::codec::{
     BasicConsume, BasicQos, ChannelClose, ChannelOpen, ConfirmSelect, ConnectionOpen, ConnectionStartOk,
@@ -14,10 +14,7 @@ use polylogue_amqp::codec::{
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
-/// How long an answer may take.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
 /// The first user of every broker here.
 const LOGIN: &[u8] = b"\0guest\0guest";
 /// What is read at a time. Bytes.
@@ -37,11 +34,7 @@ impl Wire {
     /// # Errors
     /// When nobody answers there, or not in AMQP.
     pub fn connect(server: &str) -> Result<Wire> {
-        let server = resolve(server)?;
-        let stream =
-            TcpStream::connect_timeout(&server, ANSWER_PATIENCE).context(|| format!("cannot connect to {server}"))?;
-        stream.set_nodelay(true).context(|| format!("cannot set TCP_NODELAY towards {server}"))?;
-        stream.set_read_timeout(Some(ANSWER_PATIENCE)).context(|| format!("cannot bound reads from {server}"))?;
+        let (server, stream) = open(server)?;
         let mut wire = Wire { server, stream, input: BytesMut::new() };
         wire.stream.write_all(&PROTOCOL_HEADER).context(|| format!("cannot send to {server}"))?;
         wire.expect("connection.start", |method| matches!(method, Method::ConnectionStart(_)))?;

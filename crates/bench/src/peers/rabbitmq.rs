@@ -9,10 +9,11 @@
 //! `epmd`, which Erlang starts as a daemon of the whole machine, is started before it as a process of its own, on a port of its
 //! own: so all that is started is ended.
 
+use super::succeed;
 use crate::error::{BenchError, Context, Result};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// The packages: the broker, and the parts of Erlang that it needs.
 const PACKAGES: [&str; 18] = [
@@ -67,15 +68,6 @@ pub fn install_rabbitmq(to: &Path) -> Result<()> {
     let said = || format!("cannot write {}", erl.display());
     std::fs::write(&erl, ERL).context(said)?;
     std::fs::set_permissions(&erl, std::fs::Permissions::from_mode(0o755)).context(said)
-}
-
-fn succeed(command: &mut Command, hint: &str) -> Result<()> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let out = command.stdin(Stdio::null()).output().context(|| format!("cannot run {name}; {hint}"))?;
-    if out.status.success() {
-        return Ok(());
-    }
-    Err(BenchError::new(format!("{name} fails; {hint}: {}", String::from_utf8_lossy(&out.stderr).trim())))
 }
 
 /// Ports of the loopback for one node.

@@ -1,9 +1,12 @@
-//! Whole answers from a socket that does not block.
+//! Sockets that do not block: whole answers from them, and waiting for several.
 
+use crate::clock::timespec;
 use crate::error::{BenchError, Context, Result};
 use crate::wire::ANSWER_BYTES_MAX;
 use bytes::{Bytes, BytesMut};
 use polylogue_kafka::codec::frame::{LENGTH_BYTES, frame_len};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
@@ -113,4 +116,17 @@ pub fn write_some(mut stream: &TcpStream, bytes: &[u8]) -> Result<usize> {
         }
     }
     Ok(written)
+}
+
+/// Waits until one of these sockets can be read, or written where that is said beside it, and at most so long.
+///
+/// # Errors
+/// When the system cannot wait for them.
+pub fn wait_for<'a>(sockets: impl Iterator<Item = (&'a TcpStream, bool)>, left_ns: u64) -> Result<()> {
+    let interest = |writes: bool| if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    let mut sockets: Vec<PollFd<'_>> = sockets.map(|(socket, writes)| PollFd::new(socket, interest(writes))).collect();
+    match poll(&mut sockets, Some(&timespec(left_ns))) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(e) => Err(BenchError::new(format!("cannot wait for sockets: {e}"))),
+    }
 }

@@ -1,17 +1,17 @@
 //! All producers of a worker, on one thread.
 
-use super::frames::{Frames, write_some};
+use super::frames::{Frames, wait_for, write_some};
 use super::template::{BatchPatch, Form, Template};
 use super::{Shared, Tally, Times};
-use crate::clock::{MS_NS, timespec, unix_ns, wake_sharply};
+use crate::clock::{MS_NS, unix_ns, wake_sharply};
 use crate::contract::Spec;
 use crate::error::{BenchError, Context, Result};
 use crate::schedule::Schedule;
 use crate::wire::{Wire, error_name};
+use crate::worker::Produce;
 use polylogue_kafka::codec::frame::decode_response_header;
 use polylogue_kafka::codec::produce::{ProduceRequest, ProduceResponse};
 use polylogue_kafka::codec::{ApiKey, Message};
-use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpStream;
@@ -76,12 +76,8 @@ pub struct Producers {
     produced: Produced,
 }
 
-impl Producers {
-    /// Connects them.
-    ///
-    /// # Errors
-    /// When the broker is not there or refuses one.
-    pub fn connect(spec: &Spec) -> Result<Producers> {
+impl Produce for Producers {
+    fn connect(spec: &Spec) -> Result<Producers> {
         let mut producers = Vec::new();
         let mut version = 0;
         for number in 0..spec.producers {
@@ -118,14 +114,7 @@ impl Producers {
         Ok(all)
     }
 
-    /// Batches in a request: each is for another partition.
-    fn batches_max(&self) -> usize {
-        self.spec.batches_per_request.min(self.spec.partitions).max(1) as usize
-    }
-
-    /// Sends everything and waits for every answer.
-    #[must_use]
-    pub fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> Produced {
+    fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> Produced {
         wake_sharply();
         if self.spec.rate > 0 {
             let (rate, count) = (self.spec.rate, self.spec.producers);
@@ -142,6 +131,13 @@ impl Producers {
         tally.tick(unix_ns(), true);
         shared.set_produced();
         self.produced
+    }
+}
+
+impl Producers {
+    /// Batches in a request: each is for another partition.
+    fn batches_max(&self) -> usize {
+        self.spec.batches_per_request.min(self.spec.partitions).max(1) as usize
     }
 
     fn send_all(&mut self, times: &Times, shared: &Shared, tally: &mut Tally) -> Result<()> {
@@ -187,16 +183,7 @@ impl Producers {
     /// Waits until a socket can be used or until `wake_ns`.
     fn wait(&self, wake_ns: u64) -> Result<()> {
         let left = wake_ns.saturating_sub(unix_ns());
-        let interest = |producer: &Producer| match producer.writing {
-            Some(_) => PollFlags::IN | PollFlags::OUT,
-            None => PollFlags::IN,
-        };
-        let mut sockets: Vec<PollFd<'_>> =
-            self.producers.iter().map(|producer| PollFd::new(&producer.stream, interest(producer))).collect();
-        match poll(&mut sockets, Some(&timespec(left))) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(e) => Err(BenchError::new(format!("cannot wait for sockets: {e}"))),
-        }
+        wait_for(self.producers.iter().map(|producer| (&producer.stream, producer.writing.is_some())), left)
     }
 }
 

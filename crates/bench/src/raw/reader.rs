@@ -1,20 +1,20 @@
 //! All readers of a worker, on one thread: long polls, with fetch sessions, so that a request names only the partitions that
 //! have moved on (KIP-227).
 
-use super::frames::{Frames, write_some};
+use super::frames::{Frames, wait_for, write_some};
 use super::{Shared, Tally, Times};
-use crate::clock::{MS_NS, SECOND_NS, timespec, unix_ns, wake_sharply};
+use crate::clock::{MS_NS, SECOND_NS, unix_ns, wake_sharply};
 use crate::contract::{From, Spec};
 use crate::error::{BenchError, Context, Result};
 use crate::stamp::Stamp;
 use crate::verify::{Findings, Verifier};
 use crate::wire::{Wire, error_name, frame};
+use crate::worker::Read;
 use bytes::Bytes;
 use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData};
 use polylogue_kafka::codec::frame::decode_response_header;
 use polylogue_kafka::codec::{ApiKey, Message, Records};
 use polylogue_record::kafka::{BatchIter, records, verify_crc};
-use rustix::event::{PollFd, PollFlags, poll};
 use std::net::TcpStream;
 
 /// What Kafka's own consumer asks for: fetch.max.wait.ms, fetch.min.bytes, fetch.max.bytes, max.partition.fetch.bytes.
@@ -69,12 +69,8 @@ pub struct Readers {
     out: ReadOut,
 }
 
-impl Readers {
-    /// Connects them and finds out where they start.
-    ///
-    /// # Errors
-    /// When the broker is not there or refuses one.
-    pub fn connect(spec: &Spec) -> Result<Readers> {
+impl Read for Readers {
+    fn connect(spec: &Spec) -> Result<Readers> {
         let mut readers = Vec::new();
         let mut version = 0;
         for group in 0..spec.groups {
@@ -107,9 +103,7 @@ impl Readers {
         Ok(Readers { spec: spec.clone(), version, readers, out: ReadOut::default() })
     }
 
-    /// Reads until all that there should be is there, or until time is up.
-    #[must_use]
-    pub fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
+    fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
         wake_sharply();
         crate::clock::wait_until(times.start_ns);
         if let Err(e) = self.read_all(&times, shared, tally) {
@@ -120,7 +114,9 @@ impl Readers {
         self.conclude(shared);
         self.out
     }
+}
 
+impl Readers {
     fn conclude(&mut self, shared: &Shared) {
         let wanted = if self.spec.verify { shared.wanted(&self.spec).unwrap_or(0) } else { 0 };
         for group in 0..self.spec.groups {
@@ -189,16 +185,7 @@ impl Readers {
             Some(until) if asleep => until.saturating_sub(now).min(WAIT_NS_MAX),
             _ => WAIT_NS_MAX,
         };
-        let interest = |reader: &Reader| match reader.writing {
-            Some(_) => PollFlags::IN | PollFlags::OUT,
-            None => PollFlags::IN,
-        };
-        let mut sockets: Vec<PollFd<'_>> =
-            self.readers.iter().map(|reader| PollFd::new(&reader.stream, interest(reader))).collect();
-        match poll(&mut sockets, Some(&timespec(left))) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(e) => Err(BenchError::new(format!("cannot wait for sockets: {e}"))),
-        }
+        wait_for(self.readers.iter().map(|reader| (&reader.stream, reader.writing.is_some())), left)
     }
 }
 

@@ -3,36 +3,10 @@
 mod cases;
 mod cluster;
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use cases::CASES;
+use cluster::Cluster;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.first().is_some_and(|first| first == "--list") {
-        cases::CASES.iter().for_each(|(name, _)| println!("{name}"));
-        return ExitCode::SUCCESS;
-    }
-    let Some((bootstrap, names)) = arguments.split_first() else {
-        eprintln!("usage: client-cases BOOTSTRAP [CASE...]");
-        return ExitCode::from(2);
-    };
-    let cluster = cluster::Cluster::new(bootstrap);
-    let wanted = cases::CASES.iter().filter(|(name, _)| names.is_empty() || names.iter().any(|n| n == name));
-    let mut failed = names.iter().filter(|n| !cases::CASES.iter().any(|(name, _)| n == name)).count();
-    for (name, case) in wanted {
-        match catch_unwind(AssertUnwindSafe(|| case(&cluster))) {
-            Ok(()) => println!("ok {name}"),
-            Err(why) => {
-                failed += 1;
-                println!("FAIL {name}: {}", text(&*why));
-            }
-        }
-    }
-    ExitCode::from(u8::from(failed > 0))
-}
-
-fn text(why: &(dyn Any + Send)) -> &str {
-    let owned = why.downcast_ref::<String>().map(String::as_str);
-    owned.or_else(|| why.downcast_ref::<&str>().copied()).unwrap_or("a panic")
+    client_cases::run("client-cases BOOTSTRAP [CASE...]", &CASES, |bootstrap, case| case(&Cluster::new(bootstrap)))
 }

@@ -20,7 +20,7 @@ use polylogue_bench::schedule::Schedule;
 use polylogue_bench::stamp::{self, STAMP_BYTES, Stamp};
 use polylogue_bench::verify::{Findings, Verifier};
 use polylogue_bench::wire::Wire;
-use polylogue_bench::worker::{Client, work};
+use polylogue_bench::worker::{self, Produce, work};
 use rdkafka::client::ClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -44,45 +44,13 @@ const WAIT_MAX: Duration = Duration::from_millis(100);
 const READ_AHEAD: usize = 100_000;
 
 fn main() -> ExitCode {
-    match work::<Librdkafka>(std::io::stdin().lock(), std::io::stdout().lock()) {
+    match work::<Producers, Readers>(std::io::stdin().lock(), std::io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             // Without a standard error there is still the exit code.
             let _ = writeln!(std::io::stderr(), "polylogue-bench-librdkafka: {e}");
             ExitCode::FAILURE
         }
-    }
-}
-
-struct Librdkafka;
-
-impl Client for Librdkafka {
-    type Producers = Producers;
-    type Readers = Readers;
-
-    fn producers(spec: &Spec) -> Result<Producers> {
-        Producers::connect(spec)
-    }
-
-    fn readers(spec: &Spec) -> Result<Readers> {
-        Readers::connect(spec)
-    }
-
-    fn produce(mut producers: Producers, times: Times, shared: &Shared, tally: &mut Tally) -> Produced {
-        if let Err(e) = producers.send_all(times, shared, tally) {
-            producers.produced.error.get_or_insert(e.to_string());
-            shared.stop();
-        }
-        producers.produced.errors = producers.produced.sent - producers.produced.acked;
-        tally.tick(unix_ns(), true);
-        shared.set_produced();
-        producers.produced
-    }
-
-    fn read(mut readers: Readers, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
-        readers.read_all(times, shared, tally);
-        tally.tick(unix_ns(), true);
-        readers.conclude(shared)
     }
 }
 
@@ -120,7 +88,7 @@ struct Producers {
     produced: Produced,
 }
 
-impl Producers {
+impl Produce for Producers {
     fn connect(spec: &Spec) -> Result<Producers> {
         let (to, deliveries) = channel();
         let mut all = Vec::new();
@@ -151,6 +119,19 @@ impl Producers {
         Ok(Producers { spec: spec.clone(), all, deliveries, produced: Produced::default() })
     }
 
+    fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> Produced {
+        if let Err(e) = self.send_all(times, shared, tally) {
+            self.produced.error.get_or_insert(e.to_string());
+            shared.stop();
+        }
+        self.produced.errors = self.produced.sent - self.produced.acked;
+        tally.tick(unix_ns(), true);
+        shared.set_produced();
+        self.produced
+    }
+}
+
+impl Producers {
     fn send_all(&mut self, times: Times, shared: &Shared, tally: &mut Tally) -> Result<()> {
         wake_sharply();
         wait_until(times.start_ns);
@@ -277,7 +258,7 @@ struct Readers {
     out: ReadOut,
 }
 
-impl Readers {
+impl worker::Read for Readers {
     fn connect(spec: &Spec) -> Result<Readers> {
         let (to, from) = sync_channel(READ_AHEAD);
         let stop = Arc::new(AtomicBool::new(false));
@@ -309,6 +290,14 @@ impl Readers {
         Ok(Readers { spec: spec.clone(), from, stop, threads, verifiers, received, out: ReadOut::default() })
     }
 
+    fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
+        self.read_all(times, shared, tally);
+        tally.tick(unix_ns(), true);
+        self.conclude(shared)
+    }
+}
+
+impl Readers {
     fn finished(&self, times: Times, shared: &Shared) -> bool {
         let now = unix_ns();
         if now > times.deadline_ns || shared.stopped() {
