@@ -144,7 +144,7 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Serves the connection until it ends.
-    pub(super) async fn run(mut self) -> Cause {
+    pub(super) async fn run(mut self: Box<Self>) -> Cause {
         let cause = self.serve().await;
         if let Some((token, request)) = self.session.on_closed() {
             self.shared.broker.submit(&self.sink, self.id, token, request);

@@ -188,7 +188,8 @@ fn start<A: Accept>(stream: TcpStream, peer: SocketAddr, accept: &Arc<A>, gate: 
     let mailbox = Arc::new(Mailbox::default());
     shared.connections.add(id.0, &mailbox);
     let metrics = shared.metrics.open(name);
-    let connection = Connection::new(stream, session, id, shared.clone(), mailbox, metrics);
+    // In one place from the start: a task that held it by value would have room for it wherever it is handed on.
+    let connection = Box::new(Connection::new(stream, session, id, shared.clone(), mailbox, metrics));
     let guard = Guard { id: id.0, shared: shared.clone(), _place: place };
     tokio::spawn(async move {
         let cause = connection.run().await;
