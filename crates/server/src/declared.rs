@@ -5,8 +5,10 @@ use crate::http::Visit;
 use crate::net::Shared;
 use crate::net::mailbox::Mail;
 use bytes::Bytes;
-use polylogue_amqp::request::{self as amqp, Delivery};
-use polylogue_amqp_gateway::{AmqpAnswer, Directory, Presence, Principal, Said, View, managed};
+use polylogue_amqp::codec::ShortStr;
+use polylogue_amqp::refusal::Refusal;
+use polylogue_amqp::request::{self as amqp, Delivery, NO_CONSUMER, Place, Run, Verdict};
+use polylogue_amqp_gateway::{AmqpAnswer, Directory, MANAGEMENT_CHANNEL, Presence, Principal, Said, View, managed};
 use polylogue_amqp_model::{Command, Queue, Refused, Reply as Changed};
 use polylogue_api::{Catalog, CreateTopics, Now, QueueCounts, Reply, Request, TopicError, Unavailable};
 use std::sync::Arc;
@@ -237,5 +239,66 @@ impl<'a> Asker<'a> {
             Said::Reply(reply) => Ok(reply),
             Said::Event(_) => Err(something_else()),
         }
+    }
+}
+
+/// Messages that one request got out of queues. However it ends, they go back to their places as if nobody had tried them, unless it
+/// has said what becomes of them: who hangs up takes nothing along.
+pub(crate) struct Got<'a> {
+    asker: Asker<'a>,
+    places: Vec<Place>,
+}
+
+fn runs(places: &[Place]) -> Vec<Run> {
+    places.iter().map(|place| Run { consumer: NO_CONSUMER, first: *place, count: 1 }).collect()
+}
+
+impl<'a> Got<'a> {
+    /// Nothing yet; `asker` gets them.
+    pub(crate) fn new(asker: Asker<'a>) -> Got<'a> {
+        Got { asker, places: Vec::new() }
+    }
+
+    /// Gets one more, and how many are ready behind it; `None` when none is ready.
+    pub(crate) async fn get(&mut self, queue: &ShortStr) -> Result<Result<Option<(Delivery, u32)>, Refusal>, Fault> {
+        let get = amqp::Request::Get { channel: MANAGEMENT_CHANNEL, queue: queue.clone(), no_ack: false };
+        match self.asker.ask(get).await? {
+            amqp::Reply::Message(message) => {
+                let message = message.map(|message| *message);
+                self.places.extend(message.as_ref().map(|(delivery, _)| delivery.place));
+                Ok(Ok(message))
+            }
+            amqp::Reply::Refused(why) => Ok(Err(why)),
+            _ => Err(something_else()),
+        }
+    }
+
+    /// Whoever gets them.
+    pub(crate) fn asker(&mut self) -> &mut Asker<'a> {
+        &mut self.asker
+    }
+
+    /// Some of them are done with.
+    pub(crate) fn acknowledge(&mut self, mut places: Vec<Place>) {
+        // Priorities hand them out in another order than that of their places.
+        places.sort_unstable();
+        let left = self.places.iter().filter(|place| places.binary_search(place).is_err()).copied().collect();
+        self.places = places;
+        self.settle(Verdict::Ack);
+        self.places = left;
+    }
+
+    /// What becomes of all of them.
+    pub(crate) fn settle(&mut self, verdict: Verdict) {
+        let places = std::mem::take(&mut self.places);
+        if !places.is_empty() {
+            self.asker.tell(amqp::Request::Settle { channel: MANAGEMENT_CHANNEL, verdict, runs: runs(&places) });
+        }
+    }
+}
+
+impl Drop for Got<'_> {
+    fn drop(&mut self) {
+        self.settle(Verdict::Requeue);
     }
 }

@@ -5,15 +5,15 @@
 
 use super::App;
 use super::error::Failure;
-use super::queues::{settle, take};
+use super::queues::take;
 use super::vhosts::{Within, short};
 use crate::api::queues::{MoveMessages, MoveTo, Moved};
-use crate::declared::{Asker, payload_of};
+use crate::declared::{Asker, Got, payload_of};
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use polylogue_amqp::codec::{Properties, ShortStr};
-use polylogue_amqp::request::{self as amqp, Body, Delivery, Place, Publish, Verdict};
+use polylogue_amqp::request::{self as amqp, Body, Delivery, Publish};
 use polylogue_amqp::session::Said as Published;
 use polylogue_amqp_gateway::{MANAGEMENT_CHANNEL, Said};
 use std::sync::Arc;
@@ -169,38 +169,33 @@ pub(super) async fn serve(
     let within = Within::of(&app, &vhost).await?;
     within.queue(&name)?;
     let target = target(&within, &name, wanted.to.as_ref())?;
-    let mut asker = within.operator(&app);
-    let mut stay: Vec<Place> = Vec::new();
-    let moved = pieces(&within, &mut asker, &name, &target, &wanted, &mut stay).await;
-    // Whatever happened: what is still here was not tried by a consumer.
-    settle(&mut asker, &stay, Verdict::Requeue);
-    moved.map(Json)
+    let mut got = Got::new(within.operator(&app));
+    pieces(&within, &mut got, &name, &target, &wanted).await.map(Json)
 }
 
-/// Moves; what is to go back is in `stay` then.
+/// Moves. What stays goes back when what was got ends.
 async fn pieces(
     within: &Within,
-    asker: &mut Asker<'_>,
+    got: &mut Got<'_>,
     name: &str,
     target: &Target,
     wanted: &MoveMessages,
-    stay: &mut Vec<Place>,
 ) -> Result<Moved, Failure> {
     let queue = short(name)?;
     let mut answer = Moved { moved: 0, stay: 0, why: None, done: true };
     for _ in 0..wanted.skip {
-        let Some(delivery) = take(asker, &queue).await? else { return Ok(answer) };
-        stay.push(delivery.place);
+        if take(got, &queue).await?.is_none() {
+            return Ok(answer);
+        }
     }
     let (mut places, mut messages, mut bytes) = (Vec::new(), Vec::new(), 0);
     answer.done = false;
     while messages.len() < wanted.limit as usize && bytes < MOVED_BYTES_MAX {
-        let Some(delivery) = take(asker, &queue).await? else {
+        let Some(delivery) = take(got, &queue).await? else {
             answer.done = true;
             break;
         };
         places.push(delivery.place);
-        stay.push(delivery.place);
         bytes += delivery.payload.len();
         let properties = Properties::new(delivery.properties.clone()).map_err(|e| e.to_string());
         messages.push(properties.and_then(|properties| {
@@ -208,7 +203,7 @@ async fn pieces(
             again(&delivery, way, properties)
         }));
     }
-    let outcomes = publish(asker, messages).await?;
+    let outcomes = publish(got.asker(), messages).await?;
     let mut gone = Vec::with_capacity(places.len());
     for (place, outcome) in places.into_iter().zip(outcomes) {
         match outcome {
@@ -219,10 +214,7 @@ async fn pieces(
             }
         }
     }
-    // Priorities hand them out in another order than that of their places.
-    gone.sort_unstable();
-    stay.retain(|place| gone.binary_search(place).is_err());
     answer.moved = gone.len() as u64;
-    settle(asker, &gone, Verdict::Ack);
+    got.acknowledge(gone);
     Ok(answer)
 }
