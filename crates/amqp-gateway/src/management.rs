@@ -84,6 +84,14 @@ impl Principal {
         operator
     }
 
+    /// The same, who keeps what does not get where it should: what is published is in all of its queues or, where one is full, in none,
+    /// and no dead letter is made of it.
+    #[must_use]
+    pub fn all_or_none(mut self) -> Principal {
+        self.inner.all_or_none = true;
+        self
+    }
+
     /// Asks for something. What wants an answer gets one [`Said::Reply`], in order; a message that is published with a number
     /// gets its outcome.
     pub fn ask(&mut self, request: amqp::Request) {

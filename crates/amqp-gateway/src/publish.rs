@@ -216,7 +216,8 @@ impl Connection {
         let (raw, body) = (delayed.as_ref().unwrap_or(&publish.properties).raw(), publish.body.pieces());
         let bytes = store(exchange, publish.routing_key.as_ref(), raw, hidden.as_ref(), body);
         let is_routed = reached.is_routed;
-        Ok(Routed { message: reached.message(bytes, publish.properties.delivery_mode, now_ms), is_routed })
+        let message = reached.message(bytes, publish.properties.delivery_mode, now_ms);
+        Ok(Routed { message: PublishMessage { all_or_none: self.all_or_none, ..message }, is_routed })
     }
 
     /// That the user may publish there.
@@ -358,6 +359,7 @@ mod tests {
             bytes: Bytes::from_static(b"x"),
             timestamp: -1,
             key_hash: None,
+            all_or_none: false,
         };
         for seq in 0..1_024 {
             connection.batch.confirmed = (vec![message.clone()], vec![(CHANNEL, seq)]);

@@ -1,5 +1,6 @@
 //! `polylogue queue`, `exchange`, `binding` and `vhost` against a running broker.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "tests of real processes")]
 
 mod common;
 
@@ -11,8 +12,11 @@ use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 const LISTEN: [&str; 2] = ["--listen", "amqp=127.0.0.1:0"];
+/// How long something may take that must come.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn amqp(server: &Server) -> SocketAddr {
     server.lines.iter().find_map(|line| line.strip_prefix("amqp listening on ")?.parse().ok()).unwrap()
@@ -63,6 +67,14 @@ fn bodies(server: &Server, queue: &str) -> Vec<String> {
     let got = json(&server.ok(&["queue", "get", queue, "-n", "1000", "--json"]));
     let all = got["messages"].as_array().unwrap();
     all.iter().map(|message| message["body"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Waits until something has become true, which it must.
+fn wait_for(what: &str, is_there: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_there() {
+        assert!(Instant::now() < deadline, "{what} does not come");
+    }
 }
 
 #[test]
@@ -237,6 +249,35 @@ fn a_queue_is_moved_to_an_exchange_as_far_as_that_goes() {
         (Some(1), &json!(1), &json!("a queue refuses it: it is full"))
     );
     assert_eq!((bodies(&server, "red"), bodies(&server, "small")), (vec!["4".into()], vec!["2".into()]));
+}
+
+/// Each try left a copy of each message where dead letters go, and one in each queue that had room.
+#[test]
+fn what_a_full_queue_refuses_stays_and_is_nowhere_else() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.0, &LISTEN);
+    for queue in ["dead", "from", "other"] {
+        server.ok(&["queue", "declare", queue]);
+    }
+    let full = ["-a", "x-max-length=0", "-a", "x-overflow=reject-publish-dlx"];
+    let to_dead = ["-a", "x-dead-letter-exchange=", "-a", "x-dead-letter-routing-key=dead"];
+    server.ok(&[&["queue", "declare", "full"][..], &full, &to_dead].concat());
+    for queue in ["full", "other"] {
+        server.ok(&["binding", "add", "amq.fanout", queue]);
+    }
+    publish(amqp(&server), "", "from", &["1", "2"]);
+    for to in [["--to", "full"], ["--to-exchange", "amq.fanout"]] {
+        for _ in 0..2 {
+            let args = [&["queue", "move", "from"][..], &to].concat();
+            refused(&server, &args, 1, "2 messages stay in queue from: a queue refuses it: it is full");
+        }
+    }
+    // What dies now comes behind whatever died before.
+    let mut client = Client::open(amqp(&server), "guest");
+    client.publish("", "full", &BasicProperties::default(), b"last");
+    wait_for("the dead letter", || bodies(&server, "dead").contains(&"last".to_owned()));
+    assert_eq!((bodies(&server, "from"), bodies(&server, "dead")), (vec!["1".into(), "2".into()], vec!["last".into()]));
+    assert_eq!(holds(&server, "other"), (0, 0));
 }
 
 #[test]

@@ -169,7 +169,7 @@ pub(super) async fn serve(
     let within = Within::of(&app, &vhost).await?;
     within.queue(&name)?;
     let target = target(&within, &name, wanted.to.as_ref())?;
-    let mut got = Got::new(within.operator(&app));
+    let mut got = Got::new(within.mover(&app));
     pieces(&within, &mut got, &name, &target, &wanted).await.map(Json)
 }
 
