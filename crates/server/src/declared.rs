@@ -197,6 +197,17 @@ impl<'a> Asker<'a> {
         }
     }
 
+    /// Publishes; the broker has it at the latest when something is waited for.
+    pub(crate) fn publish(&mut self, publish: amqp::Publish) {
+        self.principal.publish(publish);
+        self.submit();
+    }
+
+    /// Whether more may be published before something is said.
+    pub(crate) fn may_publish(&self) -> bool {
+        self.principal.may_publish()
+    }
+
     /// What is said already.
     pub(crate) fn said_already(&mut self) -> Option<Said> {
         self.principal.poll_said()
@@ -204,6 +215,7 @@ impl<'a> Asker<'a> {
 
     /// The next thing that is said.
     pub(crate) async fn said(&mut self) -> Result<Said, Fault> {
+        self.principal.flush();
         in_time(async {
             loop {
                 self.submit();
@@ -237,7 +249,7 @@ impl<'a> Asker<'a> {
         self.tell(request);
         match self.said().await? {
             Said::Reply(reply) => Ok(reply),
-            Said::Event(_) => Err(something_else()),
+            Said::Event(_) | Said::Rejected { .. } => Err(something_else()),
         }
     }
 }
@@ -278,14 +290,13 @@ impl<'a> Got<'a> {
         &mut self.asker
     }
 
-    /// Some of them are done with.
-    pub(crate) fn acknowledge(&mut self, mut places: Vec<Place>) {
+    /// Some of them are done with: once that is answered with `Done` they are gone for good.
+    pub(crate) async fn acknowledge(&mut self, mut places: Vec<Place>) -> Result<amqp::Reply, Fault> {
+        let settled = vec![(Verdict::Ack, runs(&places))];
         // Priorities hand them out in another order than that of their places.
         places.sort_unstable();
-        let left = self.places.iter().filter(|place| places.binary_search(place).is_err()).copied().collect();
-        self.places = places;
-        self.settle(Verdict::Ack);
-        self.places = left;
+        self.places.retain(|place| places.binary_search(place).is_err());
+        self.asker.ask(amqp::Request::Commit { channel: MANAGEMENT_CHANNEL, publishes: Vec::new(), settled }).await
     }
 
     /// What becomes of all of them.

@@ -62,7 +62,7 @@ pub(super) async fn publish(asker: &mut Asker<'_>, publish: Publish) -> Result<b
         match asker.said().await? {
             Said::Event(amqp::Event::Return { .. }) => routed = false,
             Said::Event(amqp::Event::Confirmed { .. }) => return Ok(routed),
-            Said::Event(amqp::Event::Rejected { .. }) => {
+            Said::Rejected { .. } => {
                 return Err(Failure::bad("rejected Unable to publish message. Check queue limits."));
             }
             Said::Event(amqp::Event::CloseChannel { refusal, .. }) => return Err(Failure::channel(&refusal)),

@@ -87,3 +87,61 @@ fn what_is_got_before_an_error_stays_and_counts_as_untried() {
     assert_eq!(bodies(&got), ["one", "two", "three"]);
     assert_eq!(got[0]["properties"]["headers"]["x-delivery-count"], 0);
 }
+
+/// One answer that did not come in time made all messages stay, those that were confirmed as well: they were there twice.
+#[test]
+fn what_is_confirmed_is_moved_although_an_answer_does_not_come() {
+    let api = Api::start();
+    for queue in ["from", "to"] {
+        api.post("queues", &json!({"name": queue}));
+    }
+    let large = "x".repeat(600 << 10);
+    let four = ["1", "2", "3", "4"].map(|number| format!("{number}{large}"));
+    api.publish("from", &four.each_ref().map(String::as_str));
+    // Two fit into a request.
+    api.0.stepped.hold(1, |request| matches!(request, Request::Publish(_)));
+    let wanted = json!({"to": {"queue": "to"}, "limit": 10});
+    let moved = api.0.in_no_time(|| api.post("queues/from/move", &wanted));
+    let why = "the broker did not answer in time: it may be there as well";
+    assert_eq!((moved.status, moved.body), (200, json!({"moved": 2, "stay": 2, "why": why, "done": true})));
+    let numbers =
+        |queue| bodies(&api.messages(queue, false)).iter().map(|body| body[..1].to_owned()).collect::<Vec<_>>();
+    assert_eq!((numbers("from"), numbers("to")), (vec!["3".to_owned(), "4".into()], vec!["1".to_owned(), "2".into()]));
+    api.0.stepped.release();
+    assert_eq!(numbers("to"), ["1", "2", "3", "4"], "it took effect later");
+}
+
+/// What a move had on its way was bounded by the move alone, and could fill the log's queue for everybody.
+#[test]
+fn a_move_has_no_more_on_its_way_than_a_connection() {
+    let api = Api::start();
+    for queue in ["from", "to"] {
+        api.post("queues", &json!({"name": queue}));
+    }
+    let large = "x".repeat(1 << 20);
+    api.publish("from", &[large.as_str(); 8]);
+    api.0.stepped.hold(0, |request| matches!(request, Request::Publish(_)));
+    let moved = api.0.in_no_time(|| api.post("queues/from/move", &json!({"to": {"queue": "to"}, "limit": 10})));
+    assert_eq!((moved.body["moved"].as_u64(), moved.body["stay"].as_u64()), (Some(0), Some(8)));
+    api.0.stepped.release();
+    assert_eq!(api.messages("to", false).len(), 4);
+}
+
+/// A message that was not taken for any reason was said to be refused by a full queue.
+#[test]
+fn a_move_says_why_a_message_stays() {
+    let api = Api::start();
+    for queue in ["from", "to"] {
+        api.post("queues", &json!({"name": queue}));
+    }
+    api.publish("from", &["1"]);
+    api.0.stepped.fail(0, |request| matches!(request, Request::Publish(_)));
+    let moved = api.post("queues/from/move", &json!({"to": {"queue": "to"}, "limit": 10}));
+    let why = "the outcome is not known: look whether it took effect";
+    assert_eq!(moved.body, json!({"moved": 0, "stay": 1, "why": why, "done": true}));
+    // What waits for room would be there later, when it was said to stay.
+    api.0.leave_free(0);
+    let moved = api.post("queues/from/move", &json!({"to": {"queue": "to"}, "limit": 10}));
+    assert_eq!((moved.status, &moved.body["error"]["message"]), (503, &json!("there is no room on the disk")));
+    assert_eq!((api.messages("from", false).len(), api.messages("to", false).len()), (1, 0));
+}
