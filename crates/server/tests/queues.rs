@@ -175,6 +175,33 @@ fn exchanges_bindings_and_virtual_hosts() {
     refused(&server, &["vhost", "delete", "shop/eu"], 1, "there is no virtual host shop/eu");
 }
 
+/// A binding of AMQP's clients whose argument has another width than the same number in JSON was said to be taken away, and stayed; and
+/// a second one was made beside it.
+#[test]
+fn a_binding_of_an_amqp_client_is_found_by_its_arguments_in_json() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.0, &LISTEN);
+    server.ok(&["queue", "declare", "q"]);
+    let mut client = Client::open(amqp(&server), "guest");
+    for level in [Value::I32(5), Value::I64(5), Value::I32(6)] {
+        let arguments = TableBuilder::new().with("level", level).build();
+        let (queue, exchange) = ("q".into(), "amq.headers".into());
+        let bound = client.ask(1, QueueBind { queue, exchange, arguments, ..Default::default() });
+        assert!(matches!(bound, Method::QueueBindOk(_)), "{bound:?}");
+    }
+    let levels = || {
+        let list = json(&server.ok(&["binding", "list", "--json"]));
+        let all = list["bindings"].as_array().unwrap();
+        all.iter().map(|one| one["arguments"]["level"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    server.ok(&["binding", "add", "amq.headers", "q", "-a", "level=6"]);
+    assert_eq!(levels(), [5, 5, 6]);
+    server.ok(&["binding", "delete", "amq.headers", "q", "-a", "level=5"]);
+    assert_eq!(levels(), [6]);
+    let again = ["binding", "delete", "amq.headers", "q", "-a", "level=5"];
+    refused(&server, &again, 1, "there is no binding from amq.headers to q with the key ''");
+}
+
 /// More than one request moves, in the order of the queue; with a limit, what is behind it stays.
 #[test]
 fn a_queue_is_moved_into_another() {
