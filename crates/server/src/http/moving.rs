@@ -15,7 +15,8 @@ use axum::extract::{Path, State};
 use polylogue_amqp::codec::{Properties, ShortStr};
 use polylogue_amqp::request::{self as amqp, Body, Delivery, Publish};
 use polylogue_amqp::session::Said as Published;
-use polylogue_amqp_gateway::Said;
+use polylogue_amqp_gateway::{Said, without_counts};
+use polylogue_amqp_model::QueueKind;
 use polylogue_api::{PublishError, Unavailable};
 use std::sync::Arc;
 
@@ -202,7 +203,7 @@ async fn pieces(
     target: &Target,
     wanted: &MoveMessages,
 ) -> Result<Moved, Failure> {
-    let queue = short(name)?;
+    let (queue, is_quorum) = (short(name)?, within.queue(name)?.kind == QueueKind::Quorum);
     let mut answer = Moved { moved: 0, stay: 0, why: None, done: true };
     for _ in 0..wanted.skip {
         if take(got, &queue).await?.is_none() {
@@ -218,7 +219,9 @@ async fn pieces(
         };
         places.push(delivery.place);
         bytes += delivery.payload.len();
-        let properties = Properties::new(delivery.properties.clone()).map_err(|e| e.to_string());
+        // How often it came counts in this queue, and is no header of the message.
+        let properties = if is_quorum { without_counts(&delivery.properties) } else { delivery.properties.clone() };
+        let properties = Properties::new(properties).map_err(|e| e.to_string());
         messages.push(properties.and_then(|properties| {
             let way = way(within, name, target, &properties, &delivery.routing_key)?;
             again(&delivery, way, properties)

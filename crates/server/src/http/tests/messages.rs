@@ -145,3 +145,25 @@ fn a_move_says_why_a_message_stays() {
     assert_eq!((moved.status, &moved.body["error"]["message"]), (503, &json!("there is no room on the disk")));
     assert_eq!((api.messages("from", false).len(), api.messages("to", false).len()), (1, 0));
 }
+
+/// How often a message came back to a quorum queue went with it to the next queue, as its own headers.
+#[test]
+fn how_often_a_message_was_looked_at_is_not_moved_with_it() {
+    let api = Api::start();
+    for (queue, kind) in [("dead", "quorum"), ("to", "classic")] {
+        api.post("queues", &json!({"name": queue, "type": kind}));
+    }
+    let headers = json!({"own": 1, "x-first-death-queue": "to"});
+    for headers in [json!({"headers": headers}), json!({"headers": {"x-first-death-queue": "to"}}), json!({})] {
+        let message =
+            json!({"properties": headers, "routing_key": "dead", "payload": "m", "payload_encoding": "string"});
+        api.0.post("exchanges/%2F/amq.default/publish", &message);
+    }
+    api.messages("dead", false);
+    assert_eq!(api.messages("dead", false)[2]["properties"]["headers"]["x-acquired-count"], 1);
+    assert_eq!(api.post("queues/dead/move", &json!({"limit": 10})).body["moved"], 2);
+    assert_eq!(api.post("queues/dead/move", &json!({"to": {"queue": "to"}, "limit": 10})).body["moved"], 1);
+    let moved = api.messages("to", false);
+    let found: Vec<_> = moved.iter().map(|message| &message["properties"]["headers"]).collect();
+    assert_eq!(found, [&headers, &json!({"x-first-death-queue": "to"}), &Value::Null]);
+}
