@@ -10,8 +10,9 @@ use polylogue_amqp::codec::*;
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
-use std::process::Stdio;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const LISTEN: [&str; 2] = ["--listen", "amqp=127.0.0.1:0"];
@@ -325,11 +326,7 @@ fn dead_letters_go_back_to_where_they_died() {
         let settled = client.ask(1, BasicQos::default());
         assert!(matches!(settled, Method::BasicQosOk(_)), "{settled:?}");
         // The next one dies after this one is there.
-        let dead = || holds(&server, "dead").0;
-        let before = ["gone", "a", "b", "a"].len() as u64;
-        while dead() == 0 || bodies(&server, "dead").last().map(String::as_str) != Some(body) {
-            assert!(dead() <= before);
-        }
+        wait_for(body, || bodies(&server, "dead").last().map(String::as_str) == Some(body));
     }
     publish(amqp(&server), "", "dead", &["alive"]);
     server.ok(&["queue", "delete", "gone"]);
@@ -346,26 +343,99 @@ fn dead_letters_go_back_to_where_they_died() {
     assert_eq!((bodies(&server, "dead"), bodies(&server, "b").len()), (vec!["alive".into()], 2));
 }
 
+/// A command that moves so many messages from one queue into another. It ends with the test.
+struct Moving {
+    child: Option<Child>,
+    bodies: Vec<String>,
+}
+
+impl Moving {
+    const COUNT: u64 = 5_000;
+
+    /// Some of them are there when it returns.
+    fn start(server: &Server) -> Moving {
+        for queue in ["from", "to"] {
+            server.ok(&["queue", "declare", queue]);
+        }
+        let bodies: Vec<String> = (0..Moving::COUNT).map(|n| n.to_string()).collect();
+        publish(amqp(server), "", "from", &bodies.iter().map(String::as_str).collect::<Vec<_>>());
+        let moving = Moving::of(&mut server.command(&["queue", "move", "from", "--to", "to", "--json"]), bodies);
+        wait_for("the first message", || holds(server, "to").0 > 0);
+        moving
+    }
+
+    fn of(command: &mut Command, bodies: Vec<String>) -> Moving {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Moving { child: Some(child), bodies }
+    }
+
+    fn interrupt(&self) {
+        let child = self.child.as_ref().unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(child), Signal::INT).unwrap();
+    }
+
+    /// Its exit code, and what it wrote.
+    fn end(mut self) -> (Option<i32>, String) {
+        let output = self.child.take().unwrap().wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    }
+}
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
 /// Ctrl-C: what was moved is told, and nothing is lost or there twice.
 #[test]
 fn a_move_that_is_interrupted_ends_in_good_order() {
     let dir = TempDir::new();
     let server = Server::start(&dir.0, &LISTEN);
-    for queue in ["from", "to"] {
-        server.ok(&["queue", "declare", queue]);
-    }
-    let numbers: Vec<String> = (0..5_000).map(|n| n.to_string()).collect();
-    publish(amqp(&server), "", "from", &numbers.iter().map(String::as_str).collect::<Vec<_>>());
-    let mut moving = server.command(&["queue", "move", "from", "--to", "to", "--json"]);
-    let moving = moving.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while holds(&server, "to").0 == 0 {}
-    rustix::process::kill_process(rustix::process::Pid::from_child(&moving), Signal::INT).unwrap();
-    let output = moving.wait_with_output().unwrap();
-    let told = json(&String::from_utf8(output.stdout).unwrap());
+    let moving = Moving::start(&server);
+    moving.interrupt();
+    let (code, told) = moving.end();
+    let told = json(&told);
     let (moved, left) = (told["moved"].as_u64().unwrap(), holds(&server, "from"));
-    assert_eq!((left, holds(&server, "to")), ((5_000 - moved, 0), (moved, 0)));
+    assert_eq!((left, holds(&server, "to")), ((Moving::COUNT - moved, 0), (moved, 0)));
     let interrupted = told["interrupted"].as_bool().unwrap();
-    assert_eq!((output.status.code(), moved < 5_000), (Some(i32::from(interrupted)), interrupted));
+    assert_eq!((code, moved < Moving::COUNT), (Some(i32::from(interrupted)), interrupted));
+}
+
+/// Ctrl-C while the last piece was under way was told as an interruption, though nothing was left.
+#[test]
+fn a_move_that_was_done_when_it_was_interrupted_was_not_interrupted() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = polylogue();
+    command.env("POLYLOGUE_SERVER", format!("http://{}", server.local_addr().unwrap()));
+    let moving = Moving::of(command.args(["queue", "move", "from", "--to", "to", "--json"]), Vec::new());
+    let answer = |body: &Json, meanwhile: &dyn Fn()| {
+        let (mut client, _) = server.accept().unwrap();
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") {
+            client.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        let text = String::from_utf8(head).unwrap().to_lowercase();
+        let len = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+        client.read_exact(&mut vec![0; len]).unwrap();
+        meanwhile();
+        let body = body.to_string();
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}",
+            body.len()
+        );
+        client.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).unwrap();
+    };
+    let queue = json!({"name": "from", "type": "classic", "durable": true, "auto_delete": false, "exclusive": false,
+        "arguments": {}, "ready": 2, "unsettled": 0, "delayed": 0, "consumers": 0});
+    answer(&queue, &|| {});
+    answer(&json!({"moved": 2, "stay": 0, "why": null, "done": false}), &|| moving.interrupt());
+    let (code, told) = moving.end();
+    assert_eq!((code, &json(&told)["interrupted"]), (Some(0), &json!(false)));
 }
 
 /// A message is in the one queue or in the other, or in both for a crash at the wrong moment.
@@ -373,16 +443,10 @@ fn a_move_that_is_interrupted_ends_in_good_order() {
 fn a_server_that_dies_while_it_moves_loses_nothing() {
     let dir = TempDir::new();
     let server = Server::start(&dir.0, &LISTEN);
-    for queue in ["from", "to"] {
-        server.ok(&["queue", "declare", queue]);
-    }
-    let numbers: Vec<String> = (0..5_000).map(|n| n.to_string()).collect();
-    publish(amqp(&server), "", "from", &numbers.iter().map(String::as_str).collect::<Vec<_>>());
-    let mut moving = server.command(&["queue", "move", "from", "--to", "to"]);
-    let mut moving = moving.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    while holds(&server, "to").0 == 0 {}
+    let moving = Moving::start(&server);
     server.stop(Signal::KILL);
-    moving.wait().unwrap();
+    let all: BTreeSet<String> = moving.bodies.iter().cloned().collect();
+    moving.end();
     let server = Server::start(&dir.0, &LISTEN);
     let mut found = BTreeSet::new();
     for queue in ["from", "to"] {
@@ -392,7 +456,7 @@ fn a_server_that_dies_while_it_moves_loses_nothing() {
             found.extend(all.iter().map(|message| message["body"].as_str().unwrap().to_owned()));
         }
     }
-    assert_eq!(found, numbers.into_iter().collect());
+    assert_eq!(found, all);
 }
 
 #[test]
