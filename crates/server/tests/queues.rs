@@ -100,6 +100,11 @@ fn queues_from_declaration_to_deletion() {
     assert_eq!(server.ok(&["queue", "get", "orders", "-n", "2", "--remove"]), "one\ntwo\n");
     let verbose = server.ok(&["queue", "get", "orders", "-v"]);
     assert_eq!(verbose, "- orders {\"delivery_mode\":2} three\n");
+    let mut client = Client::open(amqp(&server), "guest");
+    client.publish("", "brief", &BasicProperties::default(), &[0xff, 0]);
+    wait_for("the message", || holds(&server, "brief").0 == 1);
+    assert_eq!(server.ok(&["queue", "get", "brief"]), "base64 /wA=\n");
+    assert_eq!(server.ok(&["queue", "get", "brief", "-v", "--remove"]), "- brief redelivered base64 /wA=\n");
     assert_eq!(
         server.ok(&["queue", "purge", "orders", "brief"]),
         "purged 1 message of queue orders\npurged 0 messages of queue brief\n"
@@ -494,6 +499,8 @@ fn requests_that_make_no_sense_are_refused() {
         let (told, named, text) = post(path, body);
         assert_eq!((told, named.as_str()), (status, code), "{path} {body}: {text}");
     }
+    let exchange = format!("http://{}/api/v1/vhosts/%2F/exchanges/amq.direct?if_empty=true", server.http);
+    assert_eq!(agent.delete(exchange).call().unwrap().status(), 400, "an exchange is never empty");
     // A connection's own queue is nobody else's, not the operator's either.
     let mut client = Client::open(amqp(&server), "guest");
     let own = QueueDeclare { queue: "own".into(), exclusive: true, ..Default::default() };

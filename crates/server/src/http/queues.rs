@@ -26,13 +26,13 @@ const GET_MESSAGES_MAX: u32 = 1_000;
 /// Bytes of bodies that one request looks at, unless one message alone has more.
 const GET_BYTES_MAX: usize = 16 << 20;
 
-/// Under which conditions something is deleted.
+/// Under which conditions a queue is deleted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Only {
-    /// Nobody consumes it; of an exchange, nothing is bound to it.
+    /// Nobody consumes it.
     #[serde(default)]
-    pub(super) if_unused: bool,
+    if_unused: bool,
     /// It has no messages.
     #[serde(default)]
     if_empty: bool,
