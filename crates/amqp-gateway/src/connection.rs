@@ -55,6 +55,8 @@ pub struct Connection {
     pub(crate) user: ByteString,
     /// Nobody in particular, who may do everything: the operator of this broker.
     pub(crate) is_operator: bool,
+    /// What is published is in all of its queues or, where one is full, in none ([`polylogue_api::PublishMessage::all_or_none`]).
+    pub(crate) all_or_none: bool,
     pub(crate) vhost: VhostId,
     pub(crate) vhost_name: ByteString,
     pub(crate) channels: Map<ChannelRef, Channel>,
@@ -107,6 +109,7 @@ impl Connection {
             catalog,
             user: ByteString::new(),
             is_operator: false,
+            all_or_none: false,
             vhost: VhostId(0),
             vhost_name: ByteString::new(),
             channels: Map::default(),

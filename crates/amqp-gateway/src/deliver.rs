@@ -52,10 +52,22 @@ struct Outgoing {
     weight: u64,
 }
 
+fn uncounted(headers: &Table) -> Table {
+    headers.without(DELIVERY_COUNT).without(ACQUIRED_COUNT)
+}
+
+/// The properties of a message of a quorum queue as it was published, without how often it came since: for whoever sends it on.
+#[must_use]
+pub fn without_counts(properties: &Bytes) -> Bytes {
+    let Ok(mut basic) = BasicProperties::decode(properties) else { return properties.clone() };
+    basic.headers = basic.headers.map(|headers| uncounted(&headers)).filter(|headers| !headers.raw().is_empty());
+    basic.encode()
+}
+
 /// The properties of a message that comes again, with how often it did: quorum queues tell their consumers.
 fn with_counts(properties: &Bytes, delivery: &Delivery) -> Option<Bytes> {
     let mut basic = BasicProperties::decode(properties).ok()?;
-    let headers = basic.headers.take().unwrap_or(Table::EMPTY).without(DELIVERY_COUNT).without(ACQUIRED_COUNT);
+    let headers = uncounted(&basic.headers.take().unwrap_or(Table::EMPTY));
     let counts = TableBuilder::new()
         .with(ACQUIRED_COUNT, Value::I64(delivery.returned.into()))
         .with(DELIVERY_COUNT, Value::I64(delivery.failed.into()))

@@ -44,6 +44,7 @@ mod topics;
 
 pub use connection::Connection;
 pub use dead::{DeadCounts, DeadLetters};
+pub use deliver::without_counts;
 pub use directory::{Directory, topic_of};
 pub use idle::IdleQueues;
 pub use machine::{AmqpAnswer, AmqpAsk, AmqpMachine, FIRST_USER};

@@ -13,10 +13,11 @@ use crate::connection::{Channel, Connection};
 use crate::convert::topic_config;
 use crate::directory::{Directory, topic_of};
 use crate::machine::AmqpAsk;
+use crate::publish::UNANSWERED_BYTES_MAX;
 use bytestring::ByteString;
 use polylogue_amqp::request::{self as amqp, ChannelRef};
 use polylogue_amqp_model::{Caller, Command, OwnerId, QueueSettings, World};
-use polylogue_api::{Catalog, Event, MachineId, NewTopic, Now, Reply, Request, Token};
+use polylogue_api::{Catalog, Event, MachineId, NewTopic, Now, PublishError, Reply, Request, Token};
 use polylogue_router::{Definitions, QueueId, VhostId};
 use polylogue_types::PartitionId;
 use std::collections::VecDeque;
@@ -41,8 +42,17 @@ pub struct View {
 pub enum Said {
     /// The answer to what was asked.
     Reply(amqp::Reply),
-    /// What became of a message, or that the channel would be closed.
+    /// That a message arrived or came back, or that the channel would be closed.
     Event(amqp::Event),
+    /// What a session would be told with [`amqp::Event::Rejected`], and why.
+    Rejected {
+        /// The lowest number.
+        first: u64,
+        /// The highest number.
+        last: u64,
+        /// What kept all of them out.
+        why: PublishError,
+    },
 }
 
 /// See the module.
@@ -84,11 +94,35 @@ impl Principal {
         operator
     }
 
+    /// The same, who keeps what does not get where it should: what is published is in all of its queues or, where one is full, in none,
+    /// and no dead letter is made of it.
+    #[must_use]
+    pub fn all_or_none(mut self) -> Principal {
+        self.inner.all_or_none = true;
+        self
+    }
+
     /// Asks for something. What wants an answer gets one [`Said::Reply`], in order; a message that is published with a number
     /// gets its outcome.
     pub fn ask(&mut self, request: amqp::Request) {
         self.inner.begin(0, request);
         self.inner.flush_batch();
+    }
+
+    /// Publishes, together with what follows until [`Principal::flush`] as far as that fits into one request.
+    pub fn publish(&mut self, publish: amqp::Publish) {
+        self.inner.begin(0, amqp::Request::Publish(MANAGEMENT_CHANNEL, publish));
+    }
+
+    /// Hands what was published to the broker.
+    pub fn flush(&mut self) {
+        self.inner.flush_batch();
+    }
+
+    /// Whether more may be published before something is answered: what holds for every connection.
+    #[must_use]
+    pub fn may_publish(&self) -> bool {
+        self.inner.batch.unanswered_bytes < UNANSWERED_BYTES_MAX
     }
 
     /// The next thing to ask the broker.

@@ -302,6 +302,11 @@ impl Connection {
                 self.return_message(channel, publish);
             }
         }
+        if messages.is_empty() {
+            // What is only settled waits for no room on the disk.
+            self.commit_settles(token, channel, &settled, &[]);
+            return Ok(None);
+        }
         let messages = messages.into_iter().map(|(_, message)| message).collect();
         let request = PublishRequest { messages, ack: Ack::Committed, patient: false };
         self.ask(Request::Publish(request), Waits::CommitPublished(token, channel, settled));
@@ -472,9 +477,8 @@ impl Connection {
             Waits::Nothing | Waits::Lonely(_) | Waits::ReplySent(..) => {}
             Waits::Confirms(numbers, bytes) => {
                 self.publish_answered(bytes);
-                for (channel, seq) in numbers {
-                    self.event(amqp::Event::Rejected { channel, first: seq, last: seq });
-                }
+                let why = PublishError::Unavailable(Unavailable::Unknown);
+                numbers.into_iter().for_each(|(channel, seq)| self.rejected(channel, seq, seq, why));
             }
             Waits::Login(token)
             | Waits::Vhost(token, _)

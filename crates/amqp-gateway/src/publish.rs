@@ -2,6 +2,7 @@
 
 use crate::connection::Connection;
 use crate::convert::View;
+use crate::management::Said;
 use crate::message::{Hidden, store};
 use crate::operation::Waits;
 use crate::pace::Pace;
@@ -12,7 +13,7 @@ use polylogue_amqp::codec::MethodId;
 use polylogue_amqp::refusal::{Kind, Named, Refusal};
 use polylogue_amqp::request::{self as amqp, ChannelRef, Publish};
 use polylogue_amqp_model::{Access, Resource};
-use polylogue_api::{Ack, PUBLISH_MESSAGES_MAX, PublishError, PublishMessage, PublishRequest, Request};
+use polylogue_api::{Ack, PUBLISH_MESSAGES_MAX, PublishError, PublishMessage, PublishRequest, Request, Unavailable};
 use polylogue_router::Entry;
 
 /// `basic.publish`: class 60, method 40.
@@ -151,20 +152,31 @@ impl Connection {
     /// Messages that somebody waited for have their outcome.
     pub(crate) fn confirmed(&mut self, numbers: &[(ChannelRef, u64)], results: &[Result<(), PublishError>]) {
         let mut at = 0;
+        let outcome = |at: usize| match results.get(at).copied() {
+            Some(result) if arrived(result) => Ok(()),
+            Some(result) => result,
+            None => Err(PublishError::Unavailable(Unavailable::Unknown)),
+        };
         while let Some((channel, first)) = numbers.get(at).copied() {
-            let is_there = results.get(at).copied().is_some_and(arrived);
+            let result = outcome(at);
             let mut last = first;
             at += 1;
-            while numbers.get(at) == Some(&(channel, last + 1))
-                && results.get(at).copied().is_some_and(arrived) == is_there
-            {
+            while numbers.get(at) == Some(&(channel, last + 1)) && outcome(at) == result {
                 last += 1;
                 at += 1;
             }
-            self.event(match is_there {
-                true => amqp::Event::Confirmed { channel, first, last },
-                false => amqp::Event::Rejected { channel, first, last },
-            });
+            match result {
+                Ok(()) => self.event(amqp::Event::Confirmed { channel, first, last }),
+                Err(why) => self.rejected(channel, first, last, why),
+            }
+        }
+    }
+
+    /// Messages are not in all of their queues.
+    pub(crate) fn rejected(&mut self, channel: ChannelRef, first: u64, last: u64, why: PublishError) {
+        match &mut self.said {
+            Some(said) => said.push_back(Said::Rejected { first, last, why }),
+            None => self.event(amqp::Event::Rejected { channel, first, last }),
         }
     }
 
@@ -216,7 +228,8 @@ impl Connection {
         let (raw, body) = (delayed.as_ref().unwrap_or(&publish.properties).raw(), publish.body.pieces());
         let bytes = store(exchange, publish.routing_key.as_ref(), raw, hidden.as_ref(), body);
         let is_routed = reached.is_routed;
-        Ok(Routed { message: reached.message(bytes, publish.properties.delivery_mode, now_ms), is_routed })
+        let message = reached.message(bytes, publish.properties.delivery_mode, now_ms);
+        Ok(Routed { message: PublishMessage { all_or_none: self.all_or_none, ..message }, is_routed })
     }
 
     /// That the user may publish there.
@@ -263,11 +276,10 @@ fn joined(body: &amqp::Body) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::management::Said;
     use crate::testing::{Topics, World};
     use polylogue_amqp::codec::{Properties, ShortStr};
     use polylogue_amqp_model::{Command, PutUser};
-    use polylogue_api::{Now, Reply, Unavailable};
+    use polylogue_api::{Now, Reply};
     use serde_json::json;
     use std::sync::Arc;
 
@@ -339,7 +351,8 @@ mod tests {
                 said[..],
                 [
                     Said::Event(amqp::Event::Confirmed { first: 1, last: 2, .. }),
-                    Said::Event(amqp::Event::Rejected { first: 3, last: 4, .. })
+                    Said::Rejected { first: 3, last: 3, why: PublishError::QueueFull },
+                    Said::Rejected { first: 4, last: 4, why: PublishError::Unavailable(Unavailable::StorageFull) }
                 ]
             ),
             "{said:?}"
@@ -358,6 +371,7 @@ mod tests {
             bytes: Bytes::from_static(b"x"),
             timestamp: -1,
             key_hash: None,
+            all_or_none: false,
         };
         for seq in 0..1_024 {
             connection.batch.confirmed = (vec![message.clone()], vec![(CHANNEL, seq)]);

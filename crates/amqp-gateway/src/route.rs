@@ -53,6 +53,7 @@ impl Reached {
             bytes,
             timestamp: now_ms,
             key_hash: None,
+            all_or_none: false,
         }
     }
 }

@@ -94,6 +94,9 @@ pub struct PublishMessage {
     pub timestamp: TimestampMs,
     /// The hash that orders and spreads it.
     pub key_hash: Option<u32>,
+    /// Whoever publishes it keeps it until it is in all of its queues: one that is full keeps it out of the others as well, and does not
+    /// make a dead message of it.
+    pub all_or_none: bool,
 }
 
 impl PublishMessage {

@@ -169,6 +169,7 @@ fn a_reader_of_a_stream_passes_over_damage() {
             bytes: Bytes::from(line(i)),
             timestamp: -1,
             key_hash: None,
+            all_or_none: false,
         };
         node.ask(Request::Publish(PublishRequest { messages: vec![message], ack: Ack::Committed, patient: false }));
         node.broker.background_step();

@@ -47,6 +47,7 @@ fn publish(node: &mut Node, queue: PartitionId, texts: &[(&str, i64, Option<u8>)
         bytes: Bytes::copy_from_slice(text.as_bytes()),
         timestamp: *timestamp,
         key_hash: None,
+        all_or_none: false,
     };
     let messages = texts.iter().map(message).collect();
     match node.ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false })) {

@@ -319,6 +319,43 @@ fn a_deleted_queue_lets_its_consumers_know() {
     assert!(matches!(node.attach(queue, ConsumerSpec::default()), Err(AttachError::UnknownQueue)));
 }
 
+/// A message that somebody moves and keeps until it is there: each try left a copy where dead messages go, and one in each queue that had
+/// room.
+#[test]
+fn what_goes_to_all_of_its_queues_or_none_leaves_no_copies() {
+    let world = SimWorld::new(17);
+    let mut node = Node::open(&world, |_| {});
+    node.start(Request::MoveDead);
+    let full = Err(PublishError::QueueFull);
+    let settings = QueueSettings {
+        length_max: Some(2),
+        overflow: Overflow::RejectDead,
+        dead_letters: true,
+        ..QueueSettings::default()
+    };
+    let limited = node.queue("limited", settings);
+    let memory = TopicConfig {
+        queue: Some(QueueSettings::default()),
+        retention_ms: None,
+        durability: Durability::Memory,
+        ..TopicConfig::default()
+    };
+    let others = [node.queue("other", QueueSettings::default()), node.create("memory", 1, memory).partitions[0].id];
+    for (i, other) in others.into_iter().enumerate() {
+        let moved = |queues: &[PartitionId]| PublishMessage { all_or_none: true, ..message(queues, "m") };
+        let [first, second] = [moved(&[limited, other]), moved(&[other, limited])];
+        // What stands before it in the request counts.
+        let all = vec![first, moved(&[limited]), second, moved(&[other])];
+        let expected = if i == 0 { [Ok(()), Ok(()), full, Ok(())] } else { [full, full, full, Ok(())] };
+        assert_eq!(node.publish(all), expected);
+        assert_eq!((told(&node), node.counts(limited).ready), (vec![], 2));
+        assert_eq!(node.counts(other).ready, if i == 0 { 2 } else { 1 });
+    }
+    // Others publish as before.
+    assert_eq!(node.publish(vec![message(&[limited, others[0]], "m")]), [full]);
+    assert_eq!((told(&node).len(), node.counts(others[0]).ready), (1, 3));
+}
+
 /// That one of a message's queues was gone hid that another one refused it, where it came later in the message.
 #[test]
 fn a_queue_that_is_gone_hides_nothing() {

@@ -5,8 +5,10 @@ use crate::http::Visit;
 use crate::net::Shared;
 use crate::net::mailbox::Mail;
 use bytes::Bytes;
-use polylogue_amqp::request::{self as amqp, Delivery};
-use polylogue_amqp_gateway::{AmqpAnswer, Directory, Presence, Principal, Said, View, managed};
+use polylogue_amqp::codec::ShortStr;
+use polylogue_amqp::refusal::Refusal;
+use polylogue_amqp::request::{self as amqp, Delivery, NO_CONSUMER, Place, Run, Verdict};
+use polylogue_amqp_gateway::{AmqpAnswer, Directory, MANAGEMENT_CHANNEL, Presence, Principal, Said, View, managed};
 use polylogue_amqp_model::{Command, Queue, Refused, Reply as Changed};
 use polylogue_api::{Catalog, CreateTopics, Now, QueueCounts, Reply, Request, TopicError, Unavailable};
 use std::sync::Arc;
@@ -195,6 +197,17 @@ impl<'a> Asker<'a> {
         }
     }
 
+    /// Publishes; the broker has it at the latest when something is waited for.
+    pub(crate) fn publish(&mut self, publish: amqp::Publish) {
+        self.principal.publish(publish);
+        self.submit();
+    }
+
+    /// Whether more may be published before something is said.
+    pub(crate) fn may_publish(&self) -> bool {
+        self.principal.may_publish()
+    }
+
     /// What is said already.
     pub(crate) fn said_already(&mut self) -> Option<Said> {
         self.principal.poll_said()
@@ -202,6 +215,7 @@ impl<'a> Asker<'a> {
 
     /// The next thing that is said.
     pub(crate) async fn said(&mut self) -> Result<Said, Fault> {
+        self.principal.flush();
         in_time(async {
             loop {
                 self.submit();
@@ -235,7 +249,67 @@ impl<'a> Asker<'a> {
         self.tell(request);
         match self.said().await? {
             Said::Reply(reply) => Ok(reply),
-            Said::Event(_) => Err(something_else()),
+            Said::Event(_) | Said::Rejected { .. } => Err(something_else()),
         }
+    }
+}
+
+/// Messages that one request got out of queues. However it ends, they go back to their places as if nobody had tried them, unless it
+/// has said what becomes of them: who hangs up takes nothing along.
+pub(crate) struct Got<'a> {
+    asker: Asker<'a>,
+    places: Vec<Place>,
+}
+
+fn runs(places: &[Place]) -> Vec<Run> {
+    places.iter().map(|place| Run { consumer: NO_CONSUMER, first: *place, count: 1 }).collect()
+}
+
+impl<'a> Got<'a> {
+    /// Nothing yet; `asker` gets them.
+    pub(crate) fn new(asker: Asker<'a>) -> Got<'a> {
+        Got { asker, places: Vec::new() }
+    }
+
+    /// Gets one more, and how many are ready behind it; `None` when none is ready.
+    pub(crate) async fn get(&mut self, queue: &ShortStr) -> Result<Result<Option<(Delivery, u32)>, Refusal>, Fault> {
+        let get = amqp::Request::Get { channel: MANAGEMENT_CHANNEL, queue: queue.clone(), no_ack: false };
+        match self.asker.ask(get).await? {
+            amqp::Reply::Message(message) => {
+                let message = message.map(|message| *message);
+                self.places.extend(message.as_ref().map(|(delivery, _)| delivery.place));
+                Ok(Ok(message))
+            }
+            amqp::Reply::Refused(why) => Ok(Err(why)),
+            _ => Err(something_else()),
+        }
+    }
+
+    /// Whoever gets them.
+    pub(crate) fn asker(&mut self) -> &mut Asker<'a> {
+        &mut self.asker
+    }
+
+    /// Some of them are done with: once that is answered with `Done` they are gone for good.
+    pub(crate) async fn acknowledge(&mut self, mut places: Vec<Place>) -> Result<amqp::Reply, Fault> {
+        let settled = vec![(Verdict::Ack, runs(&places))];
+        // Priorities hand them out in another order than that of their places.
+        places.sort_unstable();
+        self.places.retain(|place| places.binary_search(place).is_err());
+        self.asker.ask(amqp::Request::Commit { channel: MANAGEMENT_CHANNEL, publishes: Vec::new(), settled }).await
+    }
+
+    /// What becomes of all of them.
+    pub(crate) fn settle(&mut self, verdict: Verdict) {
+        let places = std::mem::take(&mut self.places);
+        if !places.is_empty() {
+            self.asker.tell(amqp::Request::Settle { channel: MANAGEMENT_CHANNEL, verdict, runs: runs(&places) });
+        }
+    }
+}
+
+impl Drop for Got<'_> {
+    fn drop(&mut self) {
+        self.settle(Verdict::Requeue);
     }
 }

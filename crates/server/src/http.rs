@@ -92,7 +92,7 @@ pub fn starting() -> Router {
 }
 
 /// A change is brought to its end even when nobody waits for it any more: what was declared must be made, and what was moved
-/// must leave.
+/// must leave. To get messages is no such change: what nobody receives must stay.
 async fn to_its_end(request: Request, next: Next) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
@@ -118,13 +118,13 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/vhosts/{vhost}/queues", get(queues::list).post(queues::declare))
         .route("/vhosts/{vhost}/queues/{name}", get(queues::describe).delete(queues::delete))
         .route("/vhosts/{vhost}/queues/{name}/messages", delete(queues::purge))
-        .route("/vhosts/{vhost}/queues/{name}/get", post(queues::get))
         .route("/vhosts/{vhost}/queues/{name}/move", post(moving::serve))
         .route("/vhosts/{vhost}/exchanges", get(exchanges::list).post(exchanges::declare))
         .route("/vhosts/{vhost}/exchanges/{name}", delete(exchanges::delete))
         .route("/vhosts/{vhost}/bindings", get(bindings::list).post(bindings::add))
         .route("/vhosts/{vhost}/bindings/delete", post(bindings::delete))
-        .layer(from_fn(to_its_end));
+        .layer(from_fn(to_its_end))
+        .route("/vhosts/{vhost}/queues/{name}/get", post(queues::get));
     Router::new()
         .route("/healthz", get(status::healthz))
         .route("/readyz", get(status::readyz))

@@ -30,7 +30,7 @@ mod shapes;
 mod still;
 mod target;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod users;
 mod vhosts;
 
@@ -128,8 +128,17 @@ pub fn starting() -> Router {
     Router::new().fallback(|| async { Failure::starting() })
 }
 
+/// Whether a request only reads, or gets messages: what nobody receives must stay.
+fn ends_with_its_client(request: &Request) -> bool {
+    let gets = |path: Vec<String>| matches!(path.as_slice(), [first, _, _, last] if first == "queues" && last == "get");
+    match *request.method() {
+        Method::GET | Method::HEAD => true,
+        _ => target::segments(request.uri().path()).is_ok_and(gets),
+    }
+}
+
 async fn serve(State(app): State<Arc<Management>>, request: Request) -> Response {
-    let answered = if matches!(*request.method(), Method::GET | Method::HEAD) {
+    let answered = if ends_with_its_client(&request) {
         answer(&app, request).await
     } else {
         // A change is brought to its end even when nobody waits for it any more: what was declared must be made.

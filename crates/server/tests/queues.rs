@@ -1,5 +1,6 @@
 //! `polylogue queue`, `exchange`, `binding` and `vhost` against a running broker.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "tests of real processes")]
 
 mod common;
 
@@ -9,10 +10,14 @@ use polylogue_amqp::codec::*;
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
-use std::process::Stdio;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 const LISTEN: [&str; 2] = ["--listen", "amqp=127.0.0.1:0"];
+/// How long something may take that must come.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn amqp(server: &Server) -> SocketAddr {
     server.lines.iter().find_map(|line| line.strip_prefix("amqp listening on ")?.parse().ok()).unwrap()
@@ -65,6 +70,14 @@ fn bodies(server: &Server, queue: &str) -> Vec<String> {
     all.iter().map(|message| message["body"].as_str().unwrap().to_owned()).collect()
 }
 
+/// Waits until something has become true, which it must.
+fn wait_for(what: &str, is_there: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_there() {
+        assert!(Instant::now() < deadline, "{what} does not come");
+    }
+}
+
 #[test]
 fn queues_from_declaration_to_deletion() {
     let dir = TempDir::new();
@@ -87,6 +100,11 @@ fn queues_from_declaration_to_deletion() {
     assert_eq!(server.ok(&["queue", "get", "orders", "-n", "2", "--remove"]), "one\ntwo\n");
     let verbose = server.ok(&["queue", "get", "orders", "-v"]);
     assert_eq!(verbose, "- orders {\"delivery_mode\":2} three\n");
+    let mut client = Client::open(amqp(&server), "guest");
+    client.publish("", "brief", &BasicProperties::default(), &[0xff, 0]);
+    wait_for("the message", || holds(&server, "brief").0 == 1);
+    assert_eq!(server.ok(&["queue", "get", "brief"]), "base64 /wA=\n");
+    assert_eq!(server.ok(&["queue", "get", "brief", "-v", "--remove"]), "- brief redelivered base64 /wA=\n");
     assert_eq!(
         server.ok(&["queue", "purge", "orders", "brief"]),
         "purged 1 message of queue orders\npurged 0 messages of queue brief\n"
@@ -161,6 +179,33 @@ fn exchanges_bindings_and_virtual_hosts() {
     assert_eq!(within(&["binding", "list"]), "no bindings\n");
     assert_eq!(server.ok(&["vhost", "delete", "shop/eu"]), "deleted virtual host shop/eu\n");
     refused(&server, &["vhost", "delete", "shop/eu"], 1, "there is no virtual host shop/eu");
+}
+
+/// A binding of AMQP's clients whose argument has another width than the same number in JSON was said to be taken away, and stayed; and
+/// a second one was made beside it.
+#[test]
+fn a_binding_of_an_amqp_client_is_found_by_its_arguments_in_json() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.0, &LISTEN);
+    server.ok(&["queue", "declare", "q"]);
+    let mut client = Client::open(amqp(&server), "guest");
+    for level in [Value::I32(5), Value::I64(5), Value::I32(6)] {
+        let arguments = TableBuilder::new().with("level", level).build();
+        let (queue, exchange) = ("q".into(), "amq.headers".into());
+        let bound = client.ask(1, QueueBind { queue, exchange, arguments, ..Default::default() });
+        assert!(matches!(bound, Method::QueueBindOk(_)), "{bound:?}");
+    }
+    let levels = || {
+        let list = json(&server.ok(&["binding", "list", "--json"]));
+        let all = list["bindings"].as_array().unwrap();
+        all.iter().map(|one| one["arguments"]["level"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    server.ok(&["binding", "add", "amq.headers", "q", "-a", "level=6"]);
+    assert_eq!(levels(), [5, 5, 6]);
+    server.ok(&["binding", "delete", "amq.headers", "q", "-a", "level=5"]);
+    assert_eq!(levels(), [6]);
+    let again = ["binding", "delete", "amq.headers", "q", "-a", "level=5"];
+    refused(&server, &again, 1, "there is no binding from amq.headers to q with the key ''");
 }
 
 /// More than one request moves, in the order of the queue; with a limit, what is behind it stays.
@@ -239,6 +284,35 @@ fn a_queue_is_moved_to_an_exchange_as_far_as_that_goes() {
     assert_eq!((bodies(&server, "red"), bodies(&server, "small")), (vec!["4".into()], vec!["2".into()]));
 }
 
+/// Each try left a copy of each message where dead letters go, and one in each queue that had room.
+#[test]
+fn what_a_full_queue_refuses_stays_and_is_nowhere_else() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.0, &LISTEN);
+    for queue in ["dead", "from", "other"] {
+        server.ok(&["queue", "declare", queue]);
+    }
+    let full = ["-a", "x-max-length=0", "-a", "x-overflow=reject-publish-dlx"];
+    let to_dead = ["-a", "x-dead-letter-exchange=", "-a", "x-dead-letter-routing-key=dead"];
+    server.ok(&[&["queue", "declare", "full"][..], &full, &to_dead].concat());
+    for queue in ["full", "other"] {
+        server.ok(&["binding", "add", "amq.fanout", queue]);
+    }
+    publish(amqp(&server), "", "from", &["1", "2"]);
+    for to in [["--to", "full"], ["--to-exchange", "amq.fanout"]] {
+        for _ in 0..2 {
+            let args = [&["queue", "move", "from"][..], &to].concat();
+            refused(&server, &args, 1, "2 messages stay in queue from: a queue refuses it: it is full");
+        }
+    }
+    // What dies now comes behind whatever died before.
+    let mut client = Client::open(amqp(&server), "guest");
+    client.publish("", "full", &BasicProperties::default(), b"last");
+    wait_for("the dead letter", || bodies(&server, "dead").contains(&"last".to_owned()));
+    assert_eq!((bodies(&server, "from"), bodies(&server, "dead")), (vec!["1".into(), "2".into()], vec!["last".into()]));
+    assert_eq!(holds(&server, "other"), (0, 0));
+}
+
 #[test]
 fn dead_letters_go_back_to_where_they_died() {
     let dir = TempDir::new();
@@ -257,11 +331,7 @@ fn dead_letters_go_back_to_where_they_died() {
         let settled = client.ask(1, BasicQos::default());
         assert!(matches!(settled, Method::BasicQosOk(_)), "{settled:?}");
         // The next one dies after this one is there.
-        let dead = || holds(&server, "dead").0;
-        let before = ["gone", "a", "b", "a"].len() as u64;
-        while dead() == 0 || bodies(&server, "dead").last().map(String::as_str) != Some(body) {
-            assert!(dead() <= before);
-        }
+        wait_for(body, || bodies(&server, "dead").last().map(String::as_str) == Some(body));
     }
     publish(amqp(&server), "", "dead", &["alive"]);
     server.ok(&["queue", "delete", "gone"]);
@@ -278,26 +348,99 @@ fn dead_letters_go_back_to_where_they_died() {
     assert_eq!((bodies(&server, "dead"), bodies(&server, "b").len()), (vec!["alive".into()], 2));
 }
 
+/// A command that moves so many messages from one queue into another. It ends with the test.
+struct Moving {
+    child: Option<Child>,
+    bodies: Vec<String>,
+}
+
+impl Moving {
+    const COUNT: u64 = 5_000;
+
+    /// Some of them are there when it returns.
+    fn start(server: &Server) -> Moving {
+        for queue in ["from", "to"] {
+            server.ok(&["queue", "declare", queue]);
+        }
+        let bodies: Vec<String> = (0..Moving::COUNT).map(|n| n.to_string()).collect();
+        publish(amqp(server), "", "from", &bodies.iter().map(String::as_str).collect::<Vec<_>>());
+        let moving = Moving::of(&mut server.command(&["queue", "move", "from", "--to", "to", "--json"]), bodies);
+        wait_for("the first message", || holds(server, "to").0 > 0);
+        moving
+    }
+
+    fn of(command: &mut Command, bodies: Vec<String>) -> Moving {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Moving { child: Some(child), bodies }
+    }
+
+    fn interrupt(&self) {
+        let child = self.child.as_ref().unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(child), Signal::INT).unwrap();
+    }
+
+    /// Its exit code, and what it wrote.
+    fn end(mut self) -> (Option<i32>, String) {
+        let output = self.child.take().unwrap().wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    }
+}
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
 /// Ctrl-C: what was moved is told, and nothing is lost or there twice.
 #[test]
 fn a_move_that_is_interrupted_ends_in_good_order() {
     let dir = TempDir::new();
     let server = Server::start(&dir.0, &LISTEN);
-    for queue in ["from", "to"] {
-        server.ok(&["queue", "declare", queue]);
-    }
-    let numbers: Vec<String> = (0..5_000).map(|n| n.to_string()).collect();
-    publish(amqp(&server), "", "from", &numbers.iter().map(String::as_str).collect::<Vec<_>>());
-    let mut moving = server.command(&["queue", "move", "from", "--to", "to", "--json"]);
-    let moving = moving.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while holds(&server, "to").0 == 0 {}
-    rustix::process::kill_process(rustix::process::Pid::from_child(&moving), Signal::INT).unwrap();
-    let output = moving.wait_with_output().unwrap();
-    let told = json(&String::from_utf8(output.stdout).unwrap());
+    let moving = Moving::start(&server);
+    moving.interrupt();
+    let (code, told) = moving.end();
+    let told = json(&told);
     let (moved, left) = (told["moved"].as_u64().unwrap(), holds(&server, "from"));
-    assert_eq!((left, holds(&server, "to")), ((5_000 - moved, 0), (moved, 0)));
+    assert_eq!((left, holds(&server, "to")), ((Moving::COUNT - moved, 0), (moved, 0)));
     let interrupted = told["interrupted"].as_bool().unwrap();
-    assert_eq!((output.status.code(), moved < 5_000), (Some(i32::from(interrupted)), interrupted));
+    assert_eq!((code, moved < Moving::COUNT), (Some(i32::from(interrupted)), interrupted));
+}
+
+/// Ctrl-C while the last piece was under way was told as an interruption, though nothing was left.
+#[test]
+fn a_move_that_was_done_when_it_was_interrupted_was_not_interrupted() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = polylogue();
+    command.env("POLYLOGUE_SERVER", format!("http://{}", server.local_addr().unwrap()));
+    let moving = Moving::of(command.args(["queue", "move", "from", "--to", "to", "--json"]), Vec::new());
+    let answer = |body: &Json, meanwhile: &dyn Fn()| {
+        let (mut client, _) = server.accept().unwrap();
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") {
+            client.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        let text = String::from_utf8(head).unwrap().to_lowercase();
+        let len = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+        client.read_exact(&mut vec![0; len]).unwrap();
+        meanwhile();
+        let body = body.to_string();
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}",
+            body.len()
+        );
+        client.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).unwrap();
+    };
+    let queue = json!({"name": "from", "type": "classic", "durable": true, "auto_delete": false, "exclusive": false,
+        "arguments": {}, "ready": 2, "unsettled": 0, "delayed": 0, "consumers": 0});
+    answer(&queue, &|| {});
+    answer(&json!({"moved": 2, "stay": 0, "why": null, "done": false}), &|| moving.interrupt());
+    let (code, told) = moving.end();
+    assert_eq!((code, &json(&told)["interrupted"]), (Some(0), &json!(false)));
 }
 
 /// A message is in the one queue or in the other, or in both for a crash at the wrong moment.
@@ -305,16 +448,10 @@ fn a_move_that_is_interrupted_ends_in_good_order() {
 fn a_server_that_dies_while_it_moves_loses_nothing() {
     let dir = TempDir::new();
     let server = Server::start(&dir.0, &LISTEN);
-    for queue in ["from", "to"] {
-        server.ok(&["queue", "declare", queue]);
-    }
-    let numbers: Vec<String> = (0..5_000).map(|n| n.to_string()).collect();
-    publish(amqp(&server), "", "from", &numbers.iter().map(String::as_str).collect::<Vec<_>>());
-    let mut moving = server.command(&["queue", "move", "from", "--to", "to"]);
-    let mut moving = moving.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    while holds(&server, "to").0 == 0 {}
+    let moving = Moving::start(&server);
     server.stop(Signal::KILL);
-    moving.wait().unwrap();
+    let all: BTreeSet<String> = moving.bodies.iter().cloned().collect();
+    moving.end();
     let server = Server::start(&dir.0, &LISTEN);
     let mut found = BTreeSet::new();
     for queue in ["from", "to"] {
@@ -324,7 +461,7 @@ fn a_server_that_dies_while_it_moves_loses_nothing() {
             found.extend(all.iter().map(|message| message["body"].as_str().unwrap().to_owned()));
         }
     }
-    assert_eq!(found, numbers.into_iter().collect());
+    assert_eq!(found, all);
 }
 
 #[test]
@@ -362,6 +499,8 @@ fn requests_that_make_no_sense_are_refused() {
         let (told, named, text) = post(path, body);
         assert_eq!((told, named.as_str()), (status, code), "{path} {body}: {text}");
     }
+    let exchange = format!("http://{}/api/v1/vhosts/%2F/exchanges/amq.direct?if_empty=true", server.http);
+    assert_eq!(agent.delete(exchange).call().unwrap().status(), 400, "an exchange is never empty");
     // A connection's own queue is nobody else's, not the operator's either.
     let mut client = Client::open(amqp(&server), "guest");
     let own = QueueDeclare { queue: "own".into(), exclusive: true, ..Default::default() };

@@ -1,6 +1,5 @@
 //! What a client of AMQP is told when it breaks the protocol or asks for what cannot be: RabbitMQ's codes, the methods to blame and the
-//! texts, over a socket, of the real binary. One table a subject; where RabbitMQ says nothing or crashes, docs/protocols/amqp.md says what
-//! is said here.
+//! texts, over a socket, of the real binary. One table a subject.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "violations/basic.rs"]

@@ -371,7 +371,15 @@ impl Queues {
 
 /// A message of this text for these queues.
 fn message(queues: Vec<Target>, bytes: Bytes) -> PublishMessage {
-    PublishMessage { queues, form: Form::AmqpMessage, flags: EntryFlags::NONE, bytes, timestamp: -1, key_hash: None }
+    PublishMessage {
+        queues,
+        form: Form::AmqpMessage,
+        flags: EntryFlags::NONE,
+        bytes,
+        timestamp: -1,
+        key_hash: None,
+        all_or_none: false,
+    }
 }
 
 /// Takes what a consumer was told; how many settlements were answered.

@@ -7,6 +7,7 @@ use crate::room::refuse;
 use crate::shard::{Parked, Shard, ShardState};
 use crate::sink::{Origin, ReplySink, SessionId};
 use bytes::Bytes;
+use parking_lot::MutexGuard;
 use polylogue_api::{
     Ack, Durability, Event, Overflow, PublishError, PublishMessage, PublishRequest, QueueSettings, Reply, Target,
     Token, Unavailable,
@@ -14,7 +15,7 @@ use polylogue_api::{
 use polylogue_log::journal::{self, Draft, Proposal, Urgency};
 use polylogue_record::crc;
 use polylogue_record::envelope::{Body, Envelope};
-use polylogue_types::{PartitionId, limits};
+use polylogue_types::{Map, Offset, PartitionId, Set, limits};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -138,8 +139,12 @@ impl Inner {
         let mut early = Vec::new();
         let mut refused = Vec::new();
         let mut proposed = Vec::new();
+        let kept_out = kept_out(&states, &request.messages);
+        kept_out.iter().for_each(|position| note(&mut results, *position, PublishError::QueueFull));
         for ((i, (shard, part)), state) in parts.iter().enumerate().zip(&mut states) {
-            let outcome = shard.publish(state, part, &request);
+            let goes = |targets: &&[(u32, Target)]| targets.iter().all(|(position, _)| !kept_out.contains(position));
+            let messages = part.chunk_by(|one, other| one.0 == other.0).filter(goes);
+            let outcome = shard.publish(state, messages, &request);
             for (position, error) in outcome.errors {
                 note(&mut results, position, error);
             }
@@ -211,6 +216,31 @@ impl Inner {
     }
 }
 
+/// The positions of messages that go to all of their queues or to none, and have one that is full. What comes before a message in its
+/// request counts as being there.
+fn kept_out(states: &[MutexGuard<'_, ShardState>], messages: &[PublishMessage]) -> Set<u32> {
+    let mut kept_out = Set::default();
+    if !messages.iter().any(|message| message.all_or_none) {
+        return kept_out;
+    }
+    let mut before: Map<PartitionId, u64> = Map::default();
+    for (position, message) in (0u32..).zip(messages) {
+        let is_full = |queue: &PartitionId| {
+            let found =
+                states.iter().find_map(|state| Some((state.partitions.get(queue)?, state.queues.hosts.get(queue)?)));
+            let count = before.get(queue).copied().unwrap_or(0);
+            found.is_some_and(|(at, host)| host.is_full(Offset(at.next_offset.0 + count), message.bytes.len()))
+        };
+        let (full, room): (Vec<_>, Vec<_>) = message.queues.iter().map(|target| target.queue).partition(is_full);
+        if message.all_or_none && !full.is_empty() {
+            kept_out.insert(position);
+        } else {
+            room.into_iter().for_each(|queue| *before.entry(queue).or_default() += 1);
+        }
+    }
+    kept_out
+}
+
 /// Notes what kept a message from one of its queues: of several reasons the one that counts most.
 fn note(results: &mut [Result<(), PublishError>], position: u32, error: PublishError) {
     let weight = |error| match error {
@@ -226,10 +256,15 @@ fn note(results: &mut [Result<(), PublishError>], position: u32, error: PublishE
 
 impl Shard {
     /// Gives offsets to messages and hands them to the log. The caller parks what `waits` says, under the same lock.
-    fn publish(&self, state: &mut ShardState, part: &Part, request: &PublishRequest) -> PublishOutcome {
+    fn publish<'a>(
+        &self,
+        state: &mut ShardState,
+        messages: impl Iterator<Item = &'a [(u32, Target)]>,
+        request: &PublishRequest,
+    ) -> PublishOutcome {
         let mut outcome = PublishOutcome::default();
         let mut planned = Planned::default();
-        for targets in part.chunk_by(|one, other| one.0 == other.0) {
+        for targets in messages {
             self.plan_message(state, targets, request, &mut planned, &mut outcome);
         }
         self.propose_messages(state, planned, request, &mut outcome);
@@ -269,7 +304,7 @@ impl Shard {
             if let Some(host) = state.queues.hosts.get(queue).filter(full) {
                 outcome.errors.push((position, PublishError::QueueFull));
                 let QueueSettings { overflow, dead_letters, .. } = host.settings;
-                if dead_letters && overflow == Overflow::RejectDead {
+                if dead_letters && overflow == Overflow::RejectDead && !message.all_or_none {
                     outcome.refused.push((*queue, message.bytes.clone()));
                 }
                 continue;
@@ -365,6 +400,7 @@ mod tests {
             bytes: Bytes::from_static(body.as_bytes()),
             timestamp: -1,
             key_hash: None,
+            all_or_none: false,
         };
         PublishRequest { messages: bodies.iter().map(message).collect(), ack: Ack::Committed, patient: false }
     }

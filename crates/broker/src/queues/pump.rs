@@ -433,6 +433,7 @@ mod tests {
             bytes: Bytes::from_static(b"x"),
             timestamp: -1,
             key_hash: None,
+            all_or_none: false,
         };
         ask(Request::Publish(PublishRequest { messages: vec![message], ack: Ack::Committed, patient: false }));
         for queue in queues {

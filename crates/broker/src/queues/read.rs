@@ -223,6 +223,7 @@ mod tests {
             bytes: Bytes::from_static(b"x"),
             timestamp: -1,
             key_hash: None,
+            all_or_none: false,
         };
         for _ in 0..MESSAGES / 1_000 {
             let messages = vec![message.clone(); 1_000];

@@ -145,6 +145,7 @@ pub fn message(queues: &[PartitionId], text: &str) -> PublishMessage {
         bytes: Bytes::copy_from_slice(text.as_bytes()),
         timestamp: -1,
         key_hash: None,
+        all_or_none: false,
     }
 }
 

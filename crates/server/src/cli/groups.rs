@@ -9,15 +9,9 @@ use crate::client::http::{HttpClient, segment};
 
 pub(super) fn list(at: &ServerArgs, out: &Out) -> Result<(), Failure> {
     let groups: Groups = HttpClient::new(&at.server).get("/groups")?;
-    if out.json {
-        return out.value(&groups);
-    }
-    if groups.groups.is_empty() {
-        return out.line("no groups");
-    }
     let row = |g: &crate::api::GroupSummary| vec![g.group.clone(), g.state.clone(), g.protocol_type.clone()];
     let rows: Vec<_> = groups.groups.iter().map(row).collect();
-    out.table(&["GROUP", "STATE", "TYPE"], &rows)
+    out.listing(&groups, "no groups", &["GROUP", "STATE", "TYPE"], &rows)
 }
 
 pub(super) fn describe(args: &NameArgs, out: &Out) -> Result<(), Failure> {

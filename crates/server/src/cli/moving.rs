@@ -10,6 +10,7 @@ use crate::client::http::{HttpClient, segment};
 use serde_json::json;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Messages of one request.
 const PIECE: u64 = 500;
@@ -71,8 +72,8 @@ async fn pieces(
     total: u64,
     progress: &mut Progress,
 ) -> Result<(), Failure> {
-    let interrupt = tokio::signal::ctrl_c();
-    tokio::pin!(interrupt);
+    // From here on, and not from when it is waited for: else a Ctrl-C in between would end the process.
+    let mut interrupt = signal(SignalKind::interrupt())?;
     while progress.moved + progress.stay < total && !progress.interrupted {
         let limit = (total - progress.moved - progress.stay).min(PIECE);
         let wanted = MoveMessages { to: to.clone(), limit: limit as u32, skip: progress.stay.min(STAY_MAX) as u32 };
@@ -81,7 +82,7 @@ async fn pieces(
         let answer = tokio::select! {
             biased;
             answer = &mut piece => answer,
-            _ = &mut interrupt => {
+            _ = interrupt.recv() => {
                 progress.interrupted = true;
                 piece.await
             }
@@ -92,6 +93,8 @@ async fn pieces(
         progress.stay += stay;
         progress.why = progress.why.take().or(why);
         tell(progress.moved, total)?;
+        // What came too late to keep anything back was none.
+        progress.interrupted &= !done && progress.moved + progress.stay < total;
         if done || progress.stay >= STAY_MAX || moved + stay == 0 {
             break;
         }

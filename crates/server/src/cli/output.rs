@@ -54,6 +54,21 @@ impl Out {
         if self.color { format!("{color}{text}{PLAIN}") } else { text.to_owned() }
     }
 
+    /// What there is of something: `value` for programs, a table for people, or the word `empty`.
+    pub(super) fn listing<T: Serialize>(
+        self,
+        value: &T,
+        empty: &str,
+        head: &[&str],
+        rows: &[Vec<String>],
+    ) -> Result<(), Failure> {
+        match rows {
+            _ if self.json => self.value(value),
+            [] => self.line(empty),
+            rows => self.table(head, rows),
+        }
+    }
+
     /// A table with aligned columns; numbers to the right.
     pub(super) fn table(self, head: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
         let widths: Vec<usize> = head

@@ -41,18 +41,17 @@ pub(super) fn shown(arguments: &serde_json::Map<String, Value>) -> String {
 
 fn list(within: &VhostArgs, out: &Out) -> Result<(), Failure> {
     let queues: Queues = HttpClient::new(&within.at.server).get(&path(within, "queues"))?;
-    if out.json {
-        return out.value(&queues);
-    }
-    if queues.queues.is_empty() {
-        return out.line("no queues");
-    }
     let row = |q: &Queue| {
         let numbers = [q.ready, q.unsettled, q.consumers].map(|n| n.to_string());
         [vec![q.name.clone(), q.kind.clone(), yes(q.durable)], numbers.to_vec(), vec![shown(&q.arguments)]].concat()
     };
     let rows: Vec<_> = queues.queues.iter().map(row).collect();
-    out.table(&["QUEUE", "TYPE", "DURABLE", "READY", "UNSETTLED", "CONSUMERS", "ARGUMENTS"], &rows)
+    out.listing(
+        &queues,
+        "no queues",
+        &["QUEUE", "TYPE", "DURABLE", "READY", "UNSETTLED", "CONSUMERS", "ARGUMENTS"],
+        &rows,
+    )
 }
 
 fn declare(args: &DeclareQueueArgs, out: &Out) -> Result<(), Failure> {
@@ -81,22 +80,27 @@ fn get(args: &GetMessagesArgs, out: &Out) -> Result<(), Failure> {
         return out.line(&format!("nothing is ready in queue {}", args.name));
     }
     for message in &got.messages {
-        let head = if args.verbose { out.dim(&head(message)) + " " } else { String::new() };
+        let head = if args.verbose { head(message) } else { encoding(message).to_owned() };
+        let head = if head.is_empty() { head } else { out.dim(&head) + " " };
         out.line(&format!("{head}{}", message.body))?;
     }
     Ok(())
+}
+
+/// What a body is in, where it is not as it came.
+fn encoding(message: &Message) -> &'static str {
+    if message.encoding == "text" { "" } else { "base64" }
 }
 
 /// What stands in front of a body.
 fn head(message: &Message) -> String {
     let exchange = if message.exchange.is_empty() { "-" } else { &message.exchange };
     let again = if message.redelivered { " redelivered" } else { "" };
-    let encoding = if message.encoding == "text" { "" } else { " base64" };
     let properties = match message.properties.is_empty() {
         true => String::new(),
         false => format!(" {}", Value::Object(message.properties.clone())),
     };
-    format!("{exchange} {}{again}{properties}{encoding}", message.routing_key)
+    format!("{exchange} {}{again}{properties} {}", message.routing_key, encoding(message)).trim_end().to_owned()
 }
 
 /// A word for so many of something.

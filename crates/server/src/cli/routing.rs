@@ -24,14 +24,16 @@ pub(super) fn exchanges(command: &ExchangeCommand, out: &Out) -> Result<(), Fail
 
 fn list_exchanges(within: &VhostArgs, out: &Out) -> Result<(), Failure> {
     let exchanges: Exchanges = HttpClient::new(&within.at.server).get(&path(within, "exchanges"))?;
-    if out.json {
-        return out.value(&exchanges);
-    }
     let row = |x: &Exchange| {
         vec![x.name.clone(), x.kind.clone(), yes(x.durable), yes(x.internal), yes(x.auto_delete), shown(&x.arguments)]
     };
     let rows: Vec<_> = exchanges.exchanges.iter().map(row).collect();
-    out.table(&["EXCHANGE", "TYPE", "DURABLE", "INTERNAL", "AUTO-DELETE", "ARGUMENTS"], &rows)
+    out.listing(
+        &exchanges,
+        "no exchanges",
+        &["EXCHANGE", "TYPE", "DURABLE", "INTERNAL", "AUTO-DELETE", "ARGUMENTS"],
+        &rows,
+    )
 }
 
 fn declare_exchange(args: &DeclareExchangeArgs, out: &Out) -> Result<(), Failure> {
@@ -97,12 +99,6 @@ fn binding(args: &BindingArgs) -> Result<NewBinding, Failure> {
 
 fn list_bindings(within: &VhostArgs, out: &Out) -> Result<(), Failure> {
     let bindings: Bindings = HttpClient::new(&within.at.server).get(&path(within, "bindings"))?;
-    if out.json {
-        return out.value(&bindings);
-    }
-    if bindings.bindings.is_empty() {
-        return out.line("no bindings");
-    }
     let row = |b: &Binding| {
         let kind = match b.destination_type {
             DestinationType::Queue => "queue",
@@ -112,7 +108,7 @@ fn list_bindings(within: &VhostArgs, out: &Out) -> Result<(), Failure> {
         vec![from, kind.to_owned(), to, key, shown(&b.arguments)]
     };
     let rows: Vec<_> = bindings.bindings.iter().map(row).collect();
-    out.table(&["EXCHANGE", "TO", "NAME", "KEY", "ARGUMENTS"], &rows)
+    out.listing(&bindings, "no bindings", &["EXCHANGE", "TO", "NAME", "KEY", "ARGUMENTS"], &rows)
 }
 
 pub(super) fn vhosts(command: &VhostCommand, out: &Out) -> Result<(), Failure> {
@@ -134,16 +130,10 @@ pub(super) fn vhosts(command: &VhostCommand, out: &Out) -> Result<(), Failure> {
 
 fn list_vhosts(at: &ServerArgs, out: &Out) -> Result<(), Failure> {
     let vhosts: Vhosts = HttpClient::new(&at.server).get("/vhosts")?;
-    if out.json {
-        return out.value(&vhosts);
-    }
-    if vhosts.vhosts.is_empty() {
-        return out.line("no virtual hosts");
-    }
     let row =
         |v: &Vhost| vec![v.name.clone(), v.queues.to_string(), v.default_queue_type.clone(), v.description.clone()];
     let rows: Vec<_> = vhosts.vhosts.iter().map(row).collect();
-    out.table(&["VIRTUAL HOST", "QUEUES", "DEFAULT TYPE", "DESCRIPTION"], &rows)
+    out.listing(&vhosts, "no virtual hosts", &["VIRTUAL HOST", "QUEUES", "DEFAULT TYPE", "DESCRIPTION"], &rows)
 }
 
 fn create_vhost(args: &CreateVhostArgs, out: &Out) -> Result<(), Failure> {

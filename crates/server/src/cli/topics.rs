@@ -25,15 +25,9 @@ pub(super) fn create(args: &CreateArgs, out: &Out) -> Result<(), Failure> {
 
 pub(super) fn list(at: &ServerArgs, out: &Out) -> Result<(), Failure> {
     let topics: Topics = HttpClient::new(&at.server).get("/topics")?;
-    if out.json {
-        return out.value(&topics);
-    }
-    if topics.topics.is_empty() {
-        return out.line("no topics");
-    }
     let row = |t: &crate::api::TopicSummary| vec![t.name.clone(), t.partitions.to_string(), t.durability.clone()];
     let rows: Vec<_> = topics.topics.iter().map(row).collect();
-    out.table(&["TOPIC", "PARTITIONS", "DURABILITY"], &rows)
+    out.listing(&topics, "no topics", &["TOPIC", "PARTITIONS", "DURABILITY"], &rows)
 }
 
 pub(super) fn describe(args: &NameArgs, out: &Out) -> Result<(), Failure> {

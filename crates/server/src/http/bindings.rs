@@ -8,8 +8,10 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use polylogue_amqp::codec::Table;
 use polylogue_amqp::request as amqp;
 use polylogue_amqp_gateway::MANAGEMENT_CHANNEL;
+use polylogue_amqp_model::encode_table;
 use polylogue_router::{Binding, Destination};
 use std::sync::Arc;
 
@@ -31,28 +33,41 @@ fn named(within: &Within, binding: &Binding) -> Option<Shown> {
     })
 }
 
-fn all(within: &Within) -> Vec<Shown> {
+pub(super) async fn list(State(app): State<Arc<App>>, Path(vhost): Path<String>) -> Result<Json<Bindings>, Failure> {
+    let within = Within::of(&app, &vhost).await?;
     let bindings = within.view.routes.bindings();
-    let mut all: Vec<Shown> = bindings.iter().filter_map(|binding| named(within, binding)).collect();
+    let mut all: Vec<Shown> = bindings.iter().filter_map(|binding| named(&within, binding)).collect();
     all.sort_by(|a, b| {
         let key = |one: &Shown| (one.source.clone(), one.destination_type, one.destination.clone());
         key(a).cmp(&key(b)).then_with(|| a.routing_key.cmp(&b.routing_key))
     });
-    all
+    Ok(Json(Bindings { bindings: all }))
 }
 
-pub(super) async fn list(State(app): State<Arc<App>>, Path(vhost): Path<String>) -> Result<Json<Bindings>, Failure> {
-    let within = Within::of(&app, &vhost).await?;
-    Ok(Json(Bindings { bindings: all(&within) }))
+/// The bindings that are shown as this one. Those of AMQP's clients may differ in what JSON does not tell apart: the widths of numbers.
+fn find(within: &Within, wanted: &Shown) -> Vec<Arc<Binding>> {
+    let (routes, vhost) = (&within.view.routes, within.vhost.id);
+    let name = wanted.destination.as_bytes();
+    let destination = match wanted.destination_type {
+        DestinationType::Queue => routes.queue(vhost, name).map(|queue| Destination::Queue(queue.id)),
+        DestinationType::Exchange => routes.exchange(vhost, name).map(|exchange| Destination::Exchange(exchange.id)),
+    };
+    let source = routes.exchange(vhost, wanted.source.as_bytes()).map(|source| source.id);
+    let (Some(source), Some(destination)) = (source, destination) else { return Vec::new() };
+    let is_it = |one: &Arc<Binding>| {
+        one.source == source && one.key == wanted.routing_key.as_bytes() && shown(&one.arguments) == wanted.arguments
+    };
+    routes.bindings_to(destination).into_iter().filter(is_it).collect()
 }
 
-fn wanted(binding: &Shown) -> Result<amqp::Binding, Failure> {
+/// A binding as AMQP names it.
+fn asked(binding: &Shown, arguments: Table) -> Result<amqp::Binding, Failure> {
     Ok(amqp::Binding {
         source: short(&binding.source)?,
         destination: short(&binding.destination)?,
         to_exchange: binding.destination_type == DestinationType::Exchange,
         routing_key: short(&binding.routing_key)?,
-        arguments: table(&binding.arguments)?,
+        arguments,
     })
 }
 
@@ -64,9 +79,12 @@ pub(super) async fn add(
 ) -> Result<StatusCode, Failure> {
     let binding = Shown::from(body?.0);
     let within = Within::of(&app, &vhost).await?;
-    let created = !all(&within).contains(&binding);
-    within.ask(&app, amqp::Request::Bind(MANAGEMENT_CHANNEL, wanted(&binding)?)).await?;
-    Ok(if created { StatusCode::CREATED } else { StatusCode::OK })
+    if !find(&within, &binding).is_empty() {
+        return Ok(StatusCode::OK);
+    }
+    let binding = asked(&binding, table(&binding.arguments)?)?;
+    within.ask(&app, amqp::Request::Bind(MANAGEMENT_CHANNEL, binding)).await?;
+    Ok(StatusCode::CREATED)
 }
 
 pub(super) async fn delete(
@@ -76,11 +94,16 @@ pub(super) async fn delete(
 ) -> Result<StatusCode, Failure> {
     let binding = Shown::from(body?.0);
     let within = Within::of(&app, &vhost).await?;
-    if !all(&within).contains(&binding) {
+    let found = find(&within, &binding);
+    if found.is_empty() {
         let Shown { source, destination, routing_key, .. } = &binding;
         let text = format!("there is no binding from {source} to {destination} with the key '{routing_key}'");
         return Err(Failure::not_found(text));
     }
-    within.ask(&app, amqp::Request::Unbind(MANAGEMENT_CHANNEL, wanted(&binding)?)).await?;
+    for one in found {
+        // With its own arguments: two bindings are the same only if their types are.
+        let arguments = Table::new(encode_table(&one.arguments)).map_err(|e| Failure::internal(e.to_string()))?;
+        within.ask(&app, amqp::Request::Unbind(MANAGEMENT_CHANNEL, asked(&binding, arguments)?)).await?;
+    }
     Ok(StatusCode::NO_CONTENT)
 }

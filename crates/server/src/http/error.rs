@@ -14,6 +14,17 @@ use polylogue_kafka::codec::ErrorCode;
 /// What is said when an answer does not come.
 pub(super) const NO_ANSWER: &str = "the broker did not answer in time; whether it took effect is not known";
 
+/// Why something is not possible now.
+pub(super) fn text_of(why: Unavailable) -> &'static str {
+    match why {
+        Unavailable::StorageFull => "there is no room on the disk",
+        Unavailable::Unknown => "the outcome is not known: look whether it took effect",
+        Unavailable::NotCommitted => "it did not take effect: try again",
+        Unavailable::Busy => "too much is in work: try again",
+        Unavailable::Stopping => "the server is stopping",
+    }
+}
+
 /// A request that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Failure {
@@ -72,14 +83,7 @@ impl Failure {
     }
 
     pub(super) fn unavailable(why: Unavailable) -> Failure {
-        let message = match why {
-            Unavailable::StorageFull => "there is no room on the disk",
-            Unavailable::Unknown => "the outcome is not known: look whether it took effect",
-            Unavailable::NotCommitted => "it did not take effect: try again",
-            Unavailable::Busy => "too much is in work: try again",
-            Unavailable::Stopping => "the server is stopping",
-        };
-        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message.to_owned())
+        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", text_of(why).to_owned())
     }
 
     pub(super) fn starting() -> Failure {

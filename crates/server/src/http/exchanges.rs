@@ -2,7 +2,6 @@
 
 use super::App;
 use super::error::Failure;
-use super::queues::Only;
 use super::vhosts::{Within, short, shown, table};
 use crate::api::queues::{Exchange as Shown, Exchanges, NewExchange};
 use axum::Json;
@@ -11,7 +10,17 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use polylogue_amqp::request as amqp;
 use polylogue_amqp_gateway::MANAGEMENT_CHANNEL;
+use serde::Deserialize;
 use std::sync::Arc;
+
+/// Under which conditions an exchange is deleted.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Only {
+    /// Nothing is bound from it.
+    #[serde(default)]
+    if_unused: bool,
+}
 
 pub(super) async fn list(State(app): State<Arc<App>>, Path(vhost): Path<String>) -> Result<Json<Exchanges>, Failure> {
     let within = Within::of(&app, &vhost).await?;
@@ -58,7 +67,7 @@ pub(super) async fn delete(
     Path((vhost, name)): Path<(String, String)>,
     only: Result<Query<Only>, QueryRejection>,
 ) -> Result<StatusCode, Failure> {
-    let Query(Only { if_unused, .. }) = only.map_err(|e| Failure::invalid(e.body_text()))?;
+    let Query(Only { if_unused }) = only.map_err(|e| Failure::invalid(e.body_text()))?;
     let within = Within::of(&app, &vhost).await?;
     if within.view.routes.exchange(within.vhost.id, name.as_bytes()).is_none() {
         return Err(Failure::unknown_exchange(&name));

@@ -1,21 +1,23 @@
 //! `POST /api/v1/vhosts/VHOST/queues/NAME/move`: messages of one queue go into another.
 //!
-//! A message leaves its queue when it is on the disk in all queues that it reaches. A crash in between moves it once more, and none is
-//! lost. What could not go where it should stays, at its place.
+//! A message leaves its queue when it is on the disk in all queues that it reaches. A crash in between, or a broker that does not answer
+//! in time, moves it once more, and none is lost. What could not go where it should stays, at its place.
 
 use super::App;
-use super::error::Failure;
-use super::queues::{settle, take};
+use super::error::{Failure, text_of};
+use super::queues::take;
 use super::vhosts::{Within, short};
 use crate::api::queues::{MoveMessages, MoveTo, Moved};
-use crate::declared::{Asker, payload_of};
+use crate::declared::{Asker, Got, payload_of};
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use polylogue_amqp::codec::{Properties, ShortStr};
-use polylogue_amqp::request::{self as amqp, Body, Delivery, Place, Publish, Verdict};
+use polylogue_amqp::request::{self as amqp, Body, Delivery, Publish};
 use polylogue_amqp::session::Said as Published;
-use polylogue_amqp_gateway::{MANAGEMENT_CHANNEL, Said};
+use polylogue_amqp_gateway::{Said, without_counts};
+use polylogue_amqp_model::QueueKind;
+use polylogue_api::{PublishError, Unavailable};
 use std::sync::Arc;
 
 /// Messages that one request moves at the most.
@@ -93,7 +95,16 @@ fn again(
     Ok(Publish { cc: Vec::new(), bcc: Vec::new(), ..publish })
 }
 
-/// What became of each message, by its number from 1.
+/// Why a message is not in all of its queues.
+fn rejected(why: PublishError) -> String {
+    match why {
+        PublishError::QueueFull => "a queue refuses it: it is full".to_owned(),
+        PublishError::UnknownQueue => "a queue of it is gone".to_owned(),
+        PublishError::Unavailable(why) => text_of(why).to_owned(),
+    }
+}
+
+/// What became of each message, by its number from 1; `None` as long as that is not known.
 struct Outcomes {
     of: Vec<Option<Result<(), String>>>,
     open: usize,
@@ -119,29 +130,35 @@ impl Outcomes {
                 let outcome = || if returned { Err("no queue takes it there".to_owned()) } else { Ok(()) };
                 numbers(first, to).for_each(|number| self.set(number, outcome()));
             }
-            Said::Event(amqp::Event::Rejected { first, last: to, .. }) => {
-                numbers(first, to)
-                    .for_each(|number| self.set(number, Err("a queue refuses it: it is full".to_owned())));
+            Said::Rejected { first, last: to, why } => {
+                numbers(first, to).for_each(|number| self.set(number, Err(rejected(why))));
             }
             Said::Event(amqp::Event::CloseChannel { refusal, .. }) => self.set(last, Err(refusal.text)),
             Said::Event(_) | Said::Reply(_) => {}
         }
     }
+
+    /// All of them. What is not known may be there: it stays here as well.
+    fn all(self) -> Vec<Result<(), String>> {
+        let unknown = || Err("the broker did not answer in time: it may be there as well".to_owned());
+        self.of.into_iter().map(|outcome| outcome.unwrap_or_else(unknown)).collect()
+    }
 }
 
-/// Publishes all of them, and waits until it is known what became of each.
-async fn publish(
-    asker: &mut Asker<'_>,
-    messages: Vec<Result<Publish, String>>,
-) -> Result<Vec<Result<(), String>>, Failure> {
+/// Publishes all of them, no more at a time than a connection may, and waits until it is known what became of each; or for as long as the
+/// broker answers.
+async fn publish(asker: &mut Asker<'_>, messages: Vec<Result<Publish, String>>) -> Vec<Result<(), String>> {
     let count = messages.len();
     let mut outcomes = Outcomes { of: (0..count).map(|_| None).collect(), open: count, returned: false };
     for (at, message) in messages.into_iter().enumerate() {
         match message {
             Err(why) => outcomes.set(at + 1, Err(why)),
             Ok(message) => {
-                let message = Publish { seq: Some(at as u64 + 1), ..message };
-                asker.tell(amqp::Request::Publish(MANAGEMENT_CHANNEL, message));
+                while !asker.may_publish() {
+                    let Ok(said) = asker.said().await else { return outcomes.all() };
+                    outcomes.on_said(said, at);
+                }
+                asker.publish(Publish { seq: Some(at as u64 + 1), ..message });
                 while let Some(said) = asker.said_already() {
                     outcomes.on_said(said, at + 1);
                 }
@@ -149,9 +166,10 @@ async fn publish(
         }
     }
     while outcomes.open > 0 {
-        outcomes.on_said(asker.said().await?, 0);
+        let Ok(said) = asker.said().await else { break };
+        outcomes.on_said(said, count);
     }
-    Ok(outcomes.of.into_iter().flatten().collect())
+    outcomes.all()
 }
 
 pub(super) async fn serve(
@@ -169,46 +187,47 @@ pub(super) async fn serve(
     let within = Within::of(&app, &vhost).await?;
     within.queue(&name)?;
     let target = target(&within, &name, wanted.to.as_ref())?;
-    let mut asker = within.operator(&app);
-    let mut stay: Vec<Place> = Vec::new();
-    let moved = pieces(&within, &mut asker, &name, &target, &wanted, &mut stay).await;
-    // Whatever happened: what is still here was not tried by a consumer.
-    settle(&mut asker, &stay, Verdict::Requeue);
-    moved.map(Json)
+    if app.broker.is_disk_alarm() {
+        // What is published now may wait for room, and would be there once more when there is some.
+        return Err(Failure::unavailable(Unavailable::StorageFull));
+    }
+    let mut got = Got::new(within.mover(&app));
+    pieces(&within, &mut got, &name, &target, &wanted).await.map(Json)
 }
 
-/// Moves; what is to go back is in `stay` then.
+/// Moves. What stays goes back when what was got ends.
 async fn pieces(
     within: &Within,
-    asker: &mut Asker<'_>,
+    got: &mut Got<'_>,
     name: &str,
     target: &Target,
     wanted: &MoveMessages,
-    stay: &mut Vec<Place>,
 ) -> Result<Moved, Failure> {
-    let queue = short(name)?;
+    let (queue, is_quorum) = (short(name)?, within.queue(name)?.kind == QueueKind::Quorum);
     let mut answer = Moved { moved: 0, stay: 0, why: None, done: true };
     for _ in 0..wanted.skip {
-        let Some(delivery) = take(asker, &queue).await? else { return Ok(answer) };
-        stay.push(delivery.place);
+        if take(got, &queue).await?.is_none() {
+            return Ok(answer);
+        }
     }
     let (mut places, mut messages, mut bytes) = (Vec::new(), Vec::new(), 0);
     answer.done = false;
     while messages.len() < wanted.limit as usize && bytes < MOVED_BYTES_MAX {
-        let Some(delivery) = take(asker, &queue).await? else {
+        let Some(delivery) = take(got, &queue).await? else {
             answer.done = true;
             break;
         };
         places.push(delivery.place);
-        stay.push(delivery.place);
         bytes += delivery.payload.len();
-        let properties = Properties::new(delivery.properties.clone()).map_err(|e| e.to_string());
+        // How often it came counts in this queue, and is no header of the message.
+        let properties = if is_quorum { without_counts(&delivery.properties) } else { delivery.properties.clone() };
+        let properties = Properties::new(properties).map_err(|e| e.to_string());
         messages.push(properties.and_then(|properties| {
             let way = way(within, name, target, &properties, &delivery.routing_key)?;
             again(&delivery, way, properties)
         }));
     }
-    let outcomes = publish(asker, messages).await?;
+    let outcomes = publish(got.asker(), messages).await;
     let mut gone = Vec::with_capacity(places.len());
     for (place, outcome) in places.into_iter().zip(outcomes) {
         match outcome {
@@ -219,10 +238,9 @@ async fn pieces(
             }
         }
     }
-    // Priorities hand them out in another order than that of their places.
-    gone.sort_unstable();
-    stay.retain(|place| gone.binary_search(place).is_err());
     answer.moved = gone.len() as u64;
-    settle(asker, &gone, Verdict::Ack);
-    Ok(answer)
+    match got.acknowledge(gone).await? {
+        amqp::Reply::Refused(why) => Err(Failure::refused(why.code, &why.text)),
+        _ => Ok(answer),
+    }
 }

@@ -4,7 +4,7 @@ use super::App;
 use super::error::Failure;
 use super::vhosts::{Within, short, shown, table};
 use crate::api::queues::{GetMessages, Message, Messages, NewQueue, Purged, Queue as Shown, Queues};
-use crate::declared::{self, Asker, payload_of};
+use crate::declared::{self, Got, payload_of};
 use crate::rabbitmq_http::shown_properties;
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use polylogue_amqp::codec::ShortStr;
-use polylogue_amqp::request::{self as amqp, Delivery, NO_CONSUMER, Place, Run, Verdict};
+use polylogue_amqp::request::{self as amqp, Delivery, Verdict};
 use polylogue_amqp_gateway::MANAGEMENT_CHANNEL;
 use polylogue_amqp_model::Queue;
 use polylogue_api::QueueCounts;
@@ -26,13 +26,13 @@ const GET_MESSAGES_MAX: u32 = 1_000;
 /// Bytes of bodies that one request looks at, unless one message alone has more.
 const GET_BYTES_MAX: usize = 16 << 20;
 
-/// Under which conditions something is deleted.
+/// Under which conditions a queue is deleted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Only {
-    /// Nobody consumes it; of an exchange, nothing is bound to it.
+    /// Nobody consumes it.
     #[serde(default)]
-    pub(super) if_unused: bool,
+    if_unused: bool,
     /// It has no messages.
     #[serde(default)]
     if_empty: bool,
@@ -138,21 +138,10 @@ pub(super) async fn purge(
 }
 
 /// Gets one message, to be settled; `None` when none is ready.
-pub(super) async fn take(asker: &mut Asker<'_>, queue: &ShortStr) -> Result<Option<Delivery>, Failure> {
-    let get = amqp::Request::Get { channel: MANAGEMENT_CHANNEL, queue: queue.clone(), no_ack: false };
-    match asker.ask(get).await? {
-        amqp::Reply::Message(message) => Ok(message.map(|message| message.0)),
-        amqp::Reply::Refused(why) => Err(Failure::refused(why.code, &why.text)),
-        _ => Err(Failure::internal("a get was answered by something else".to_owned())),
-    }
-}
-
-/// Settles what was got.
-pub(super) fn settle(asker: &mut Asker<'_>, places: &[Place], verdict: Verdict) {
-    if !places.is_empty() {
-        let run = |place: &Place| Run { consumer: NO_CONSUMER, first: *place, count: 1 };
-        let runs = places.iter().map(run).collect();
-        asker.tell(amqp::Request::Settle { channel: MANAGEMENT_CHANNEL, verdict, runs });
+pub(super) async fn take(got: &mut Got<'_>, queue: &ShortStr) -> Result<Option<Delivery>, Failure> {
+    match got.get(queue).await? {
+        Ok(message) => Ok(message.map(|(delivery, _)| delivery)),
+        Err(why) => Err(Failure::refused(why.code, &why.text)),
     }
 }
 
@@ -167,17 +156,16 @@ pub(super) async fn get(
     }
     let within = Within::of(&app, &vhost).await?;
     within.queue(&name)?;
-    let (mut asker, queue) = (within.operator(&app), short(&name)?);
-    let (mut messages, mut places, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let (mut got, queue) = (Got::new(within.operator(&app)), short(&name)?);
+    let (mut messages, mut bytes) = (Vec::new(), 0);
     // What goes back at once would be got again.
     while messages.len() < wanted.count as usize && bytes < GET_BYTES_MAX {
-        let Some(delivery) = take(&mut asker, &queue).await? else { break };
-        places.push(delivery.place);
+        let Some(delivery) = take(&mut got, &queue).await? else { break };
         let payload = payload_of(&delivery)?;
         bytes += payload.len();
         messages.push(message(&delivery, &payload));
     }
-    settle(&mut asker, &places, if wanted.remove { Verdict::Ack } else { Verdict::Requeue });
+    got.settle(if wanted.remove { Verdict::Ack } else { Verdict::Requeue });
     Ok(Json(Messages { messages }))
 }
 

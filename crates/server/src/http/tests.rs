@@ -1,5 +1,7 @@
 //! The http listener over a real socket, with a broker that does what the test wants.
 
+mod messages;
+
 use super::metrics::registry;
 use super::{App, Entrance, HttpLimits, Ready, serve};
 use crate::api::{ErrorBody, Group, GroupReset, Groups, Options, Status, Topic, Topics};

@@ -44,6 +44,14 @@ impl Within {
         Asker::new(&app.broker, |catalog, id, now| Principal::operator(app.directory.clone(), catalog, id, vhost, now))
     }
 
+    /// The same, who moves messages: what a queue refuses stays where it is, and nowhere else.
+    pub(super) fn mover<'a>(&self, app: &'a App) -> Asker<'a> {
+        let vhost = (self.vhost.id, self.vhost.name.clone());
+        Asker::new(&app.broker, |catalog, id, now| {
+            Principal::operator(app.directory.clone(), catalog, id, vhost, now).all_or_none()
+        })
+    }
+
     /// Asks for a change, or for something to look at.
     ///
     /// # Errors

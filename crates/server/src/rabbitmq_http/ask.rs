@@ -3,7 +3,7 @@
 use super::Management;
 use super::call::Call;
 use super::error::Failure;
-use crate::declared::{self, Fault};
+use crate::declared::{self, Fault, Got};
 use polylogue_amqp::request::{self as amqp};
 use polylogue_amqp_gateway::{Principal, Said, View};
 use polylogue_amqp_model::{Command, Queue, Reply as Changed, Vhost};
@@ -74,6 +74,11 @@ impl<'a> Asker<'a> {
     /// Asks for something, and waits for the answer.
     pub(super) async fn ask(&mut self, request: amqp::Request) -> Result<amqp::Reply, Failure> {
         Ok(self.0.ask(request).await?)
+    }
+
+    /// The same, who gets messages.
+    pub(super) fn gets(self) -> Got<'a> {
+        Got::new(self.0)
     }
 
     /// Asks for a declaration or its end.

@@ -6,6 +6,7 @@ use super::call::Call;
 use super::error::Failure;
 use super::overview::{LOOK, listeners};
 use super::{Verb, messages, queues};
+use polylogue_amqp::request::Verdict;
 use serde_json::{Value, json};
 
 /// The queue that the test of a virtual host leaves behind.
@@ -94,7 +95,10 @@ async fn aliveness(call: &Call<'_>, vhost: &str) -> Result<Answer, Failure> {
     if !messages::publish(&mut asker, sent).await? {
         return Err(Failure::unhealthy("the message reached no queue", None));
     }
-    match messages::get(&mut asker, &queue, true).await? {
+    let mut got = asker.gets();
+    let came = messages::get(&mut got, &queue).await?;
+    got.settle(Verdict::Ack);
+    match came {
         Some(_) => Ok(Answer::One(json!({"status": "ok"}))),
         None => Err(Failure::unhealthy("the message did not come back", None)),
     }

@@ -5,13 +5,13 @@ use super::ask::Asker;
 use super::body::Body;
 use super::call::Call;
 use super::error::Failure;
-use crate::declared::payload_of;
+use crate::declared::{Got, payload_of};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use polylogue_amqp::codec::{BasicProperties, Properties, ShortStr, Table};
 use polylogue_amqp::refusal::Refusal;
-use polylogue_amqp::request::{self as amqp, Delivery, NO_CONSUMER, Publish, Run, Verdict};
+use polylogue_amqp::request::{self as amqp, Delivery, Publish, Verdict};
 use polylogue_amqp_gateway::{MANAGEMENT_CHANNEL, Said};
 use polylogue_amqp_model::{Vhost, arguments_of_json, decode_table, encode_table, json_of_arguments};
 use polylogue_router::Argument;
@@ -62,7 +62,7 @@ pub(super) async fn publish(asker: &mut Asker<'_>, publish: Publish) -> Result<b
         match asker.said().await? {
             Said::Event(amqp::Event::Return { .. }) => routed = false,
             Said::Event(amqp::Event::Confirmed { .. }) => return Ok(routed),
-            Said::Event(amqp::Event::Rejected { .. }) => {
+            Said::Rejected { .. } => {
                 return Err(Failure::bad("rejected Unable to publish message. Check queue limits."));
             }
             Said::Event(amqp::Event::CloseChannel { refusal, .. }) => return Err(Failure::channel(&refusal)),
@@ -178,22 +178,13 @@ pub(crate) fn shown_properties(raw: &Bytes) -> Map<String, Value> {
     map
 }
 
-/// Gets one message; `None` when none is ready.
-pub(super) async fn get(
-    asker: &mut Asker<'_>,
-    queue: &ShortStr,
-    no_ack: bool,
-) -> Result<Option<(Delivery, u32)>, Failure> {
-    let get = amqp::Request::Get { channel: MANAGEMENT_CHANNEL, queue: queue.clone(), no_ack };
-    match asker.ask(get).await? {
-        amqp::Reply::Message(message) => Ok(message.map(|message| *message)),
-        amqp::Reply::Refused(why) => Err(Failure::channel(&why)),
-        _ => Err(Failure::internal("a get was answered by something else")),
-    }
+/// Gets one message, to be settled; `None` when none is ready.
+pub(super) async fn get(got: &mut Got<'_>, queue: &ShortStr) -> Result<Option<(Delivery, u32)>, Failure> {
+    got.get(queue).await?.map_err(|why| Failure::channel(&why))
 }
 
-/// What becomes of messages that were got: `None` when they were settled by it.
-fn ackmode(body: &Body) -> Result<Option<Verdict>, Failure> {
+/// What becomes of messages that were got.
+fn ackmode(body: &Body) -> Result<Verdict, Failure> {
     let mode = match body.text("ackmode")? {
         Some(mode) => mode,
         // Before RabbitMQ 3.7.
@@ -204,10 +195,10 @@ fn ackmode(body: &Body) -> Result<Option<Verdict>, Failure> {
         None => return Err(Failure::missing_keys(&["ackmode"])),
     };
     match &*mode {
-        "ack_requeue_false" => Ok(None),
-        "ack_requeue_true" => Ok(Some(Verdict::Requeue)),
-        "reject_requeue_true" => Ok(Some(Verdict::RequeueFailed)),
-        "reject_requeue_false" => Ok(Some(Verdict::Discard)),
+        "ack_requeue_false" => Ok(Verdict::Ack),
+        "ack_requeue_true" => Ok(Verdict::Requeue),
+        "reject_requeue_true" => Ok(Verdict::RequeueFailed),
+        "reject_requeue_false" => Ok(Verdict::Discard),
         other => Err(Failure::bad(format!("unknown ackmode {other}"))),
     }
 }
@@ -226,28 +217,21 @@ pub(super) async fn serve_get(call: &Call<'_>, vhost: &Vhost, queue: &str, body:
         _ => return Err(Failure::bad("Unsupported encoding. Please use auto or base64.")),
     };
     let truncate = body.integer("truncate")?.map(|len| usize::try_from(len).unwrap_or(0));
-    let mut asker = Asker::new(call, vhost);
+    let mut got = Asker::new(call, vhost).gets();
     let name = short(queue)?;
-    let (mut got, mut places, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let (mut shown, mut bytes) = (Vec::new(), 0);
     for _ in 0..count {
-        let Some((delivery, left)) = get(&mut asker, &name, verdict.is_none()).await? else { break };
-        places.push(delivery.place);
+        let Some((delivery, left)) = get(&mut got, &name).await? else { break };
         let payload = payload_of(&delivery)?;
         bytes += payload.len().min(truncate.unwrap_or(usize::MAX)) + delivery.properties.len();
-        got.push(shown_message(&delivery, &payload, left, truncate, base64));
+        shown.push(shown_message(&delivery, &payload, left, truncate, base64));
         if bytes >= GET_BYTES_MAX {
             break;
         }
     }
-    // Only now: what goes back at once would be got again.
-    if let Some(verdict) = verdict {
-        let run = |place| Run { consumer: NO_CONSUMER, first: place, count: 1 };
-        let runs: Vec<Run> = places.into_iter().map(run).collect();
-        if !runs.is_empty() {
-            asker.tell(amqp::Request::Settle { channel: MANAGEMENT_CHANNEL, verdict, runs });
-        }
-    }
-    Ok(Answer::One(Value::Array(got)))
+    // Only now: what goes back at once would be got again, and what is acknowledged at once would be lost by an error behind it.
+    got.settle(verdict);
+    Ok(Answer::One(Value::Array(shown)))
 }
 
 fn shown_message(delivery: &Delivery, payload: &[u8], left: u32, truncate: Option<usize>, base64: bool) -> Value {

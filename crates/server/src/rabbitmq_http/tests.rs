@@ -7,6 +7,6 @@ mod errors;
 mod messages;
 mod mistakes;
 mod objects;
-mod server;
+pub(crate) mod server;
 
 use server::{Server, json_of};

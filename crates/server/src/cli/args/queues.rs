@@ -20,6 +20,7 @@ pub(in crate::cli) enum QueueCommand {
     /// Declare a queue
     Declare(DeclareQueueArgs),
     /// Show messages of a queue; they stay in it
+    #[command(after_help = "A body that is not UTF-8 comes in base64, with that word in front of it.")]
     Get(GetArgs),
     /// Delete what is ready in queues
     Purge(InVhostArgs),

@@ -1,6 +1,7 @@
 //! Publishing and getting.
 
 use super::{Server, json_of};
+use polylogue_api::Request;
 use serde_json::{Value, json};
 
 fn message(key: &str, payload: &str) -> Value {
@@ -125,4 +126,36 @@ fn messages_that_cannot_be_are_refused() {
     ] {
         assert_eq!(server.ask("POST", "queues/%2F/q/get", &body).failure(), (400, "bad_request", reason));
     }
+}
+
+/// A get went on when its client had hung up: what it took out of the queue was received by nobody.
+#[test]
+fn what_is_got_by_a_client_that_hangs_up_stays() {
+    for mode in ["ack_requeue_false", "reject_requeue_false"] {
+        let server = Server::start();
+        server.put("queues/%2F/q", &json!({"durable": true, "arguments": {"x-queue-type": "quorum"}}));
+        for text in ["one", "two", "three"] {
+            server.post("exchanges/%2F/amq.default/publish", &message("q", text));
+        }
+        server.stepped.hold(2, |request| matches!(request, Request::Take(_)));
+        server.ask_and_hang_up("POST", "queues/%2F/q/get", &get(mode, 3));
+        let got = server.post("queues/%2F/q/get", &get("ack_requeue_true", 3)).body;
+        assert_eq!(payloads(&got), ["one", "two", "three"], "{mode}");
+        let headers = json!({"x-acquired-count": 1, "x-delivery-count": 0});
+        assert_eq!(got[0]["properties"]["headers"], headers, "{mode}: nobody failed at it");
+    }
+}
+
+/// What was done with by being got was lost when a message behind it could not be.
+#[test]
+fn what_is_got_before_an_error_stays() {
+    let server = Server::start();
+    server.put("queues/%2F/q", &json!({}));
+    for text in ["one", "two", "three"] {
+        server.post("exchanges/%2F/amq.default/publish", &message("q", text));
+    }
+    server.stepped.fail(2, |request| matches!(request, Request::Take(_)));
+    assert_eq!(server.ask("POST", "queues/%2F/q/get", &get("ack_requeue_false", 3)).status, 500);
+    let got = server.post("queues/%2F/q/get", &get("ack_requeue_true", 3)).body;
+    assert_eq!(payloads(&got), ["one", "two", "three"]);
 }

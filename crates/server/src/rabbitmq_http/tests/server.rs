@@ -3,15 +3,17 @@
 use crate::handle::{BrokerHandle, BrokerStatus, PartitionStatus, ReplySink, SessionId};
 use crate::net::{AnswerGauge, Connections, Lanes, NetMetrics, OutputGauge, Shared};
 use crate::rabbitmq_http::{From, Management, router};
+use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request as HttpRequest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
 use polylogue_amqp_gateway::{AmqpMachine, Directory};
 use polylogue_amqp_model::Limits;
-use polylogue_api::{Catalog, MachineId, Now, Request, StateMachine, Token};
+use polylogue_api::{Catalog, MachineId, Now, Reply, Request, StateMachine, Token};
 use polylogue_broker::{Broker, BrokerConfig};
 use polylogue_env::sim::SimWorld;
 use polylogue_env::{Disk as _, Env};
@@ -25,11 +27,46 @@ use std::path::Path;
 use std::sync::Arc;
 use std::task::Waker;
 
+/// A request that is held back.
+type Asked = (Arc<dyn ReplySink>, SessionId, Token, Request);
+
+/// Which requests are held back.
+#[derive(Default)]
+struct Holding {
+    which: Option<fn(&Request) -> bool>,
+    /// So many of them pass before.
+    pass: usize,
+    held: Vec<Asked>,
+    /// The first one that does not pass is answered with nonsense, and then all pass.
+    fails: bool,
+}
+
 /// A broker that does its work when it is asked.
-#[derive(Debug)]
-struct Stepped(Broker);
+pub(crate) struct Stepped(Broker, Mutex<Holding>);
+
+impl std::fmt::Debug for Stepped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Stepped")
+    }
+}
 
 impl Stepped {
+    /// Requests of this kind get no answer, but for so many that come first.
+    pub(crate) fn hold(&self, pass: usize, which: fn(&Request) -> bool) {
+        *self.1.lock() = Holding { which: Some(which), pass, ..Holding::default() };
+    }
+
+    /// The next request of this kind fails, but for so many that come first.
+    pub(crate) fn fail(&self, pass: usize, which: fn(&Request) -> bool) {
+        *self.1.lock() = Holding { which: Some(which), pass, fails: true, ..Holding::default() };
+    }
+
+    /// Does what was held back, and holds back no more.
+    pub(crate) fn release(&self) {
+        let held = std::mem::take(&mut *self.1.lock()).held;
+        held.into_iter().for_each(|(from, session, token, request)| self.submit(&from, session, token, request));
+    }
+
     fn drive(&self) {
         self.0.tick();
         loop {
@@ -50,6 +87,18 @@ impl BrokerHandle for Stepped {
     }
 
     fn submit(&self, from: &Arc<dyn ReplySink>, session: SessionId, token: Token, request: Request) {
+        let mut holding = self.1.lock();
+        if holding.which.is_some_and(|which| which(&request)) {
+            match holding.pass.checked_sub(1) {
+                Some(pass) => holding.pass = pass,
+                None if holding.fails => {
+                    *holding = Holding::default();
+                    return from.reply(token, Reply::Stopped);
+                }
+                None => return holding.held.push((from.clone(), session, token, request)),
+            }
+        }
+        drop(holding);
         self.0.submit(from, session, token, request);
         self.drive();
     }
@@ -89,10 +138,10 @@ impl BrokerHandle for Stepped {
 
 /// What was answered.
 #[derive(Debug)]
-pub(super) struct Answered {
-    pub(super) status: u16,
+pub(crate) struct Answered {
+    pub(crate) status: u16,
     pub(super) headers: HeaderMap,
-    pub(super) body: Value,
+    pub(crate) body: Value,
 }
 
 impl Answered {
@@ -124,16 +173,18 @@ fn request(user: &str, method: &str, path: &str, body: &Value) -> HttpRequest<Bo
 }
 
 /// The API and the broker behind it.
-pub(super) struct Server {
-    pub(super) broker: Arc<dyn BrokerHandle>,
-    pub(super) directory: Arc<Directory>,
-    pub(super) management: Arc<Management>,
+pub(crate) struct Server {
+    pub(crate) broker: Arc<dyn BrokerHandle>,
+    /// The same.
+    pub(crate) stepped: Arc<Stepped>,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) management: Arc<Management>,
     runtime: tokio::runtime::Runtime,
     world: SimWorld,
 }
 
 impl Server {
-    pub(super) fn start() -> Server {
+    pub(crate) fn start() -> Server {
         let world = SimWorld::new(7);
         let env: Env = world.env();
         let mut config = BrokerConfig::new("/data".into());
@@ -144,10 +195,10 @@ impl Server {
         let directory = machine.directory();
         let machine: Box<dyn StateMachine> = Box::new(machine);
         let broker = Broker::open(env.clone(), config, BTreeMap::from([(MachineId::Amqp, machine)])).unwrap();
-        let broker = Stepped(broker);
+        let stepped = Arc::new(Stepped(broker, Mutex::default()));
         // The first user and virtual host are there once the broker has had time.
-        broker.drive();
-        let broker: Arc<dyn BrokerHandle> = Arc::new(broker);
+        stepped.drive();
+        let broker: Arc<dyn BrokerHandle> = stepped.clone();
         let net = Arc::new(Shared {
             broker: broker.clone(),
             lanes: Lanes::new(1 << 20, 8),
@@ -166,7 +217,7 @@ impl Server {
         let rng = env.rng.clone();
         let management = Management::new(broker.clone(), directory.clone(), Arc::default(), net, listeners, rng);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Server { broker, directory, management: Arc::new(management), runtime, world }
+        Server { broker, stepped, directory, management: Arc::new(management), runtime, world }
     }
 
     /// Makes a change, and nothing of what should follow it.
@@ -175,7 +226,7 @@ impl Server {
     }
 
     /// Leaves so many bytes free on the disk, and lets the broker see it.
-    pub(super) fn leave_free(&self, bytes: u64) {
+    pub(crate) fn leave_free(&self, bytes: u64) {
         const PLENTY: u64 = 1 << 40;
         self.world.disk.set_capacity(PLENTY);
         let free = self.world.disk.free_bytes(Path::new("/data")).unwrap();
@@ -192,9 +243,13 @@ impl Server {
     pub(super) fn send(&self, request: HttpRequest<Body>, from: SocketAddr) -> Answered {
         let mut request = request;
         request.extensions_mut().insert(From(from));
+        self.send_to(router(self.management.clone()), request)
+    }
+
+    /// A request to any API.
+    pub(crate) fn send_to(&self, router: Router, request: HttpRequest<Body>) -> Answered {
         self.runtime.block_on(async {
-            let service = TowerToHyperService::new(router(self.management.clone()));
-            let response = service.call(request).await.unwrap();
+            let response = TowerToHyperService::new(router).call(request).await.unwrap();
             let (head, body) = response.into_parts();
             let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
             let body = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() };
@@ -202,22 +257,37 @@ impl Server {
         })
     }
 
+    /// Does something whose time passes as soon as nothing else happens.
+    pub(crate) fn in_no_time<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.runtime.block_on(async { tokio::time::pause() });
+        let done = act();
+        self.runtime.block_on(async { tokio::time::resume() });
+        done
+    }
+
     /// A request of a user whose password is the name.
     pub(super) fn ask_as(&self, user: &str, method: &str, path: &str, body: &Value) -> Answered {
         self.send(request(user, method, path, body), LOCAL)
     }
 
-    /// A request of the first user, who hangs up as soon as it is sent, and what comes of it.
+    /// A request of the first user, who hangs up as soon as it is sent, and what comes of it once all that is held back
+    /// is done.
     pub(super) fn ask_and_hang_up(&self, method: &str, path: &str, body: &Value) {
         let mut request = request("guest", method, path, body);
         request.extensions_mut().insert(From(LOCAL));
+        self.send_and_hang_up(router(self.management.clone()), request);
+    }
+
+    /// The same to any API.
+    pub(crate) fn send_and_hang_up(&self, router: Router, request: HttpRequest<Body>) {
         self.runtime.block_on(async {
-            let service = TowerToHyperService::new(router(self.management.clone()));
+            let service = TowerToHyperService::new(router);
             tokio::select! {
                 biased;
                 response = service.call(request) => panic!("it was done at once: {:?}", response.unwrap().status()),
                 () = std::future::ready(()) => {}
             }
+            self.stepped.release();
             // What goes on without the client has its turns.
             for _ in 0..1_000 {
                 tokio::task::yield_now().await;
@@ -226,25 +296,25 @@ impl Server {
     }
 
     /// A request of the first user.
-    pub(super) fn ask(&self, method: &str, path: &str, body: &Value) -> Answered {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> Answered {
         self.ask_as("guest", method, path, body)
     }
 
     /// What is at a path, which must be there.
-    pub(super) fn get(&self, path: &str) -> Value {
+    pub(crate) fn get(&self, path: &str) -> Value {
         let answered = self.ask("GET", path, &Value::Null);
         assert_eq!(answered.status, 200, "{path}: {answered:?}");
         answered.body
     }
 
     /// Puts something there; gives the status, which must be one of success.
-    pub(super) fn put(&self, path: &str, body: &Value) -> u16 {
+    pub(crate) fn put(&self, path: &str, body: &Value) -> u16 {
         let answered = self.ask("PUT", path, body);
         assert!(answered.status < 300, "{path}: {answered:?}");
         answered.status
     }
 
-    pub(super) fn post(&self, path: &str, body: &Value) -> Answered {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Answered {
         let answered = self.ask("POST", path, body);
         assert!(answered.status < 300, "{path}: {answered:?}");
         answered
