@@ -235,6 +235,16 @@ impl Connection {
         self.serve();
     }
 
+    /// Nothing has come for a while: lets go of memory that is not used.
+    pub fn rest(&mut self) {
+        self.session.rest();
+        self.requests.shrink_to_fit();
+        self.waiting.shrink_to_fit();
+        self.later.shrink_to_fit();
+        self.batch.rest();
+        self.scratch = Scratch::default();
+    }
+
     /// Why the connection is to be closed now.
     #[must_use]
     pub fn close_reason(&self) -> Option<String> {

@@ -44,6 +44,15 @@ pub(crate) struct Batch {
     pace: Pace,
 }
 
+impl Batch {
+    /// Lets go of memory that is not used.
+    pub(crate) fn rest(&mut self) {
+        self.confirmed.0.shrink_to_fit();
+        self.confirmed.1.shrink_to_fit();
+        self.others.shrink_to_fit();
+    }
+}
+
 /// What messages of one request count as on their way. Bytes.
 fn bytes_of(messages: &[PublishMessage]) -> usize {
     REQUEST_BYTES + messages.iter().map(PublishMessage::weight_bytes).sum::<usize>()

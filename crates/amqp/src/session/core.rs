@@ -100,6 +100,12 @@ impl Core {
         token as u16
     }
 
+    pub(super) fn rest(&mut self) {
+        self.output.rest();
+        self.requests.shrink_to_fit();
+        self.news.shrink_to_fit();
+    }
+
     /// Asks for something of the connection.
     pub(super) fn ask(&mut self, request: Request) -> Token {
         self.flush();

@@ -109,6 +109,14 @@ impl Session {
         }
     }
 
+    /// Nothing has come for a while: lets go of memory that is not used.
+    pub fn rest(&mut self) {
+        self.core.rest();
+        if self.frames.is_empty() {
+            self.frames = Bytes::new();
+        }
+    }
+
     /// What the client said of itself when it logged in, once: a copy of its own, empty where it was longer than
     /// [`CLIENT_PROPERTIES_BYTES_MAX`]. For listings.
     pub fn take_client_properties(&mut self) -> Table {

@@ -46,6 +46,13 @@ impl Output {
         self.len == 0
     }
 
+    /// Lets go of memory that is not used.
+    pub(super) fn rest(&mut self) {
+        if self.is_empty() {
+            *self = Output::default();
+        }
+    }
+
     /// Lets `write` write to the end.
     fn write(&mut self, write: impl FnOnce(&mut BytesMut)) {
         if self.buffer.capacity() - self.buffer.len() < 512 {

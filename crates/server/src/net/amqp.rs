@@ -165,6 +165,10 @@ impl Protocol for AmqpConnection {
         self.inner.on_alarm(now);
     }
 
+    fn rest(&mut self) {
+        self.inner.rest();
+    }
+
     fn on_closed(&mut self) -> Option<(Token, Request)> {
         self.inner.on_closed()
     }

@@ -31,6 +31,8 @@ const DEFERRED_CHECK_MS: u64 = 20;
 const LINGER_MS: u64 = 500;
 /// How much is read and dropped meanwhile. KiB.
 const LINGER_READS_MAX: usize = 256;
+/// A connection that has been quiet for so long lets go of memory that it does not use. Milliseconds.
+const REST_AFTER_MS: u64 = 5_000;
 /// A timer that nobody waits for. Milliseconds.
 const FAR_MS: u64 = 24 * 3_600_000;
 
@@ -94,6 +96,10 @@ pub(super) struct Connection<P: Protocol> {
     deferred: VecDeque<(Token, Request)>,
     /// That read, once it is counted.
     held_back: Option<Token>,
+    /// Something has come since the last turn.
+    stirred: bool,
+    /// When something came last, until memory was let go. Monotonic milliseconds.
+    busy_ms: Option<u64>,
     stopping: bool,
     metrics: ConnectionMetrics,
 }
@@ -138,6 +144,8 @@ impl<P: Protocol> Connection<P> {
             progress_ms,
             deferred: VecDeque::new(),
             held_back: None,
+            stirred: true,
+            busy_ms: None,
             stopping: false,
             metrics,
         }
@@ -182,17 +190,22 @@ impl<P: Protocol> Connection<P> {
             }
             tokio::select! {
                 biased;
-                () = self.mailbox.arrived() => {}
+                () = self.mailbox.arrived() => self.stirred = true,
                 ready = self.stream.writable(), if waits.to_write => if let Err(e) = ready { return Cause::Io(e.kind()) },
                 ready = self.stream.readable(), if waits.to_read => {
                     if let Err(e) = ready {
                         return Cause::Io(e.kind());
                     }
+                    self.stirred = true;
                     if let Err(cause) = self.read() {
                         return cause;
                     }
                 }
-                () = &mut timer => armed_ms = u64::MAX,
+                () = &mut timer => {
+                    // One that has fired fires again at each look.
+                    timer.as_mut().reset(Instant::now() + Duration::from_millis(FAR_MS));
+                    armed_ms = u64::MAX;
+                }
             }
         }
     }
@@ -227,7 +240,24 @@ impl<P: Protocol> Connection<P> {
             oldest.on_read();
         }
         self.check(now)?;
+        if std::mem::take(&mut self.stirred) {
+            self.busy_ms = Some(now.monotonic_ms);
+        } else if self.busy_ms.is_some_and(|since_ms| since_ms.saturating_add(REST_AFTER_MS) <= now.monotonic_ms) {
+            self.rest();
+        }
         Ok(self.waits(written, now))
+    }
+
+    /// Many connections have nothing to say for long: they are not to keep what only made them faster when they had.
+    fn rest(&mut self) {
+        self.busy_ms = None;
+        self.session.rest();
+        self.mailbox.rest();
+        self.output.rest();
+        self.mail.shrink_to_fit();
+        self.permits.shrink_to_fit();
+        self.taken.shrink_to_fit();
+        self.deferred.shrink_to_fit();
     }
 
     /// Ends the connection when there is a reason.
@@ -271,6 +301,9 @@ impl<P: Protocol> Connection<P> {
     fn waits(&self, written: Written, now: Now) -> Waits {
         let now_ms = now.monotonic_ms;
         let mut deadline_ms = self.session.next_deadline_ms(now).unwrap_or(u64::MAX);
+        if let Some(since_ms) = self.busy_ms {
+            deadline_ms = deadline_ms.min(since_ms.saturating_add(REST_AFTER_MS));
+        }
         if !self.output.is_empty() {
             let stalled = self.progress_ms.saturating_add(self.shared.write_stall_ms_max);
             let stalled = if written == Written::Disk { u64::MAX } else { stalled };

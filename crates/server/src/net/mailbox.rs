@@ -47,6 +47,11 @@ impl Mailbox {
         }
     }
 
+    /// Lets go of memory that is not used.
+    pub(crate) fn rest(&self) {
+        self.mail.lock().shrink_to_fit();
+    }
+
     /// Moves everything that is there to the end of `into`.
     pub(crate) fn take(&self, into: &mut VecDeque<Mail>) {
         let mut mail = self.mail.lock();

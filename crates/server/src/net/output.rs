@@ -196,6 +196,12 @@ impl Output {
         true
     }
 
+    /// Lets go of memory that is not used.
+    pub(super) fn rest(&mut self) {
+        self.chunks.shrink_to_fit();
+        self.permits.shrink_to_fit();
+    }
+
     /// Takes responses to be written, with the memory of the requests they answer.
     pub(super) fn push(&mut self, chunks: &mut Vec<Chunk>, permits: impl Iterator<Item = Held>, now_ms: u64) {
         if self.is_empty() {

@@ -88,6 +88,9 @@ pub trait Protocol: Send + fmt::Debug + 'static {
     /// Publishers are to wait, or no longer.
     fn on_alarm(&mut self, _now: Now) {}
 
+    /// Nothing has come for a while: memory that is there only to be used again may go.
+    fn rest(&mut self) {}
+
     /// The connection is over: a last thing to tell the broker, whose answer nobody waits for.
     fn on_closed(&mut self) -> Option<(Token, Request)> {
         None

@@ -20,6 +20,8 @@ use toy::{FRAME_BYTES_MAX, ToyAccept, frame};
 
 const MIB: usize = 1 << 20;
 const WRITE_STALL_MS: u64 = 60_000;
+/// Longer than a connection keeps memory that it does not use.
+const QUIET_MS: u64 = 10_000;
 
 /// A listener on a free port, gone with the runtime of its test.
 struct Server {
@@ -27,6 +29,7 @@ struct Server {
     broker: Arc<FakeBroker>,
     shared: Arc<Shared>,
     stop: watch::Sender<bool>,
+    rests: Arc<AtomicUsize>,
 }
 
 /// How a test wants its server.
@@ -72,8 +75,10 @@ impl Server {
         let at = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         let gate = Gate::new(Arc::new(AtomicUsize::new(0)), wish.connections_max);
-        tokio::spawn(accept_loop(listener, Arc::new(ToyAccept { file: wish.file }), gate, shared.clone(), stopped));
-        Server { at, broker, shared, stop }
+        let rests: Arc<AtomicUsize> = Arc::default();
+        let accept = Arc::new(ToyAccept { file: wish.file, rests: rests.clone() });
+        tokio::spawn(accept_loop(listener, accept, gate, shared.clone(), stopped));
+        Server { at, broker, shared, stop, rests }
     }
 
     async fn connect(&self) -> TcpStream {
@@ -366,4 +371,24 @@ async fn a_file_that_ends_early_ends_the_connection() {
     let mut client = server.connect().await;
     send(&mut client, b"f").await;
     assert_eq!(drain(&mut client).await, 1, "the byte in front of it");
+}
+
+/// A thousand connections that had done something kept twice the memory of what they needed. And one whose timer had fired, and had nothing else to
+/// wait for, looked for it again and again, with all of a processor.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_quiet_lets_go_of_memory_once_each_time() {
+    let server = Server::start(Wish::default()).await;
+    let mut client = server.connect().await;
+    let rests = || server.rests.load(std::sync::atomic::Ordering::Relaxed);
+    for times in 1..=3 {
+        send(&mut client, b"e").await;
+        assert_eq!(receive(&mut client).await, b"e");
+        assert_eq!(rests(), times - 1, "not while it is busy");
+        // Timers run on where nobody has anything to do, and look at the broker's clock.
+        for _ in 0..3 {
+            server.broker.advance_ms(QUIET_MS);
+            tokio::time::sleep(std::time::Duration::from_millis(QUIET_MS)).await;
+        }
+        assert_eq!(rests(), times);
+    }
 }

@@ -7,6 +7,8 @@ use polylogue_api::{Event, Now, ReadRequest, Reply, Request, Token};
 use polylogue_types::{Chunk, FileRange};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The largest frame.
 pub(super) const FRAME_BYTES_MAX: usize = 11 << 20;
@@ -21,6 +23,8 @@ const MIB: usize = 1 << 20;
 pub(super) struct ToyAccept {
     /// What `f` answers.
     pub(super) file: Option<FileRange>,
+    /// How often sessions were told to rest.
+    pub(super) rests: Arc<AtomicUsize>,
 }
 
 impl Accept for ToyAccept {
@@ -184,6 +188,10 @@ impl Protocol for Toy {
     }
 
     fn on_deadline(&mut self, _now: Now) {}
+
+    fn rest(&mut self) {
+        self.accept.rests.fetch_add(1, Ordering::Relaxed);
+    }
 
     fn close_reason(&self) -> Option<String> {
         if self.slots.is_empty() { self.closing.map(str::to_owned) } else { None }
