@@ -42,6 +42,14 @@ pub(crate) struct Channel {
     pub(crate) replies: Option<Replies>,
 }
 
+impl Channel {
+    /// The broker's name for who gets messages under this number.
+    pub(crate) fn id_of(&self, consumer: ConsumerRef) -> Option<ConsumerId> {
+        let replies = self.replies.as_ref().filter(|replies| replies.consumer == consumer).map(|replies| replies.id);
+        self.consumers.get(&consumer).map(|consumer| consumer.id).or(replies)
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Connection {
@@ -68,6 +76,10 @@ pub struct Connection {
     pub(crate) acks_due_ms: Option<u64>,
     /// A channel could not be given credit because it has had as many deliveries as it may.
     pub(crate) is_starved: bool,
+    /// Consumers that are owed credit, each once.
+    pub(crate) owing: Vec<(ChannelRef, ConsumerRef)>,
+    /// When they get it, however little it is. Monotonic milliseconds.
+    pub(crate) credit_due_ms: Option<u64>,
     pub(crate) batch: Batch,
     pub(crate) scratch: Scratch,
     /// Exchanges that the user may publish to, by rights of this number.
@@ -117,6 +129,8 @@ impl Connection {
             waiting: Map::default(),
             later: VecDeque::new(),
             is_starved: false,
+            owing: Vec::new(),
+            credit_due_ms: None,
             batch: Batch::default(),
             scratch: Scratch::default(),
             allowed: (0, Map::default()),
@@ -215,13 +229,16 @@ impl Connection {
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         let later = self.later.iter().map(|(at, _)| *at).min();
-        [self.session.next_deadline_ms(), later, self.acks_due_ms].into_iter().flatten().min()
+        [self.session.next_deadline_ms(), later, self.acks_due_ms, self.credit_due_ms].into_iter().flatten().min()
     }
 
     /// A deadline may have passed.
     pub fn on_deadline(&mut self, now: Now) {
         self.now = now;
         self.session.on_deadline(now.monotonic_ms);
+        if self.credit_due_ms.is_some_and(|at| at <= now.monotonic_ms) {
+            self.give_all_credit();
+        }
         if self.acks_due_ms.is_some_and(|at| at <= now.monotonic_ms) {
             self.look_for_late_acks();
         }
@@ -241,6 +258,7 @@ impl Connection {
         self.requests.shrink_to_fit();
         self.waiting.shrink_to_fit();
         self.later.shrink_to_fit();
+        self.owing.shrink_to_fit();
         self.batch.rest();
         self.scratch = Scratch::default();
     }

@@ -19,6 +19,10 @@ const ACQUIRED_COUNT: &str = "x-acquired-count";
 
 /// Messages that a consumer may have on their way to its socket.
 pub(crate) const WINDOW_MESSAGES: u64 = 1_000;
+/// What part of its window a consumer is given back at once.
+const CREDIT_PART: u64 = 16;
+/// When it is given back less than that. A message that is larger than what is left of the window waits so long. Milliseconds.
+const CREDIT_WAIT_MS: u64 = 20;
 
 /// Bits of a place's queue that hold the life of its writer.
 const LIFE_BITS: u32 = 16;
@@ -187,13 +191,21 @@ impl Connection {
 
     /// Notes what a consumer is to be given back once it is written.
     fn owe(&mut self, channel: ChannelRef, consumer: ConsumerRef, more: Credit) {
-        let Some(open) = self.channels.get_mut(&channel) else { return };
-        let replies = open.replies.as_mut().filter(|replies| replies.consumer == consumer);
-        let owed = open.consumers.get_mut(&consumer).map(|open| &mut open.owed);
-        if let Some(owed) = owed.or(replies.map(|replies| &mut replies.owed)) {
+        if let Some(owed) = self.owed(channel, consumer) {
+            let is_new = owed.messages == 0;
             owed.messages += more.messages;
             owed.bytes += more.bytes;
+            if is_new {
+                self.owing.push((channel, consumer));
+            }
         }
+    }
+
+    fn owed(&mut self, channel: ChannelRef, consumer: ConsumerRef) -> Option<&mut Credit> {
+        let open = self.channels.get_mut(&channel)?;
+        let replies = open.replies.as_mut().filter(|replies| replies.consumer == consumer);
+        let owed = open.consumers.get_mut(&consumer).map(|open| &mut open.owed);
+        owed.or(replies.map(|replies| &mut replies.owed))
     }
 
     /// Deliveries that waited for room go on.
@@ -210,24 +222,38 @@ impl Connection {
         }
     }
 
-    /// What was written makes room for more, and so does what is settled where a channel has had as much as it may.
+    /// What was written makes room for more, and so does what is settled where a channel has had as much as it may. The broker is told when
+    /// it is a part of the window, and else a little later: most consumers would be told of each message alone.
     pub(crate) fn give_credit(&mut self) {
-        let mut credits = Vec::new();
+        let bytes_min = self.settings.consumer_window_bytes / CREDIT_PART;
+        self.give(|owed| owed.messages >= WINDOW_MESSAGES / CREDIT_PART || owed.bytes >= bytes_min);
+    }
+
+    /// Gives all consumers what they are owed.
+    pub(crate) fn give_all_credit(&mut self) {
+        self.credit_due_ms = None;
+        self.give(|_| true);
+    }
+
+    fn give(&mut self, is_enough: impl Fn(&Credit) -> bool) {
         self.is_starved = false;
-        for (channel, open) in &mut self.channels {
-            if !self.session.may_deliver(*channel) {
-                self.is_starved = true;
+        let mut is_left = false;
+        for (channel, consumer) in std::mem::take(&mut self.owing) {
+            // Where no session is behind it, nothing waits to be written.
+            let may = self.said.is_some() || self.session.may_deliver(channel);
+            let id = self.channels.get(&channel).and_then(|open| open.id_of(consumer));
+            let (Some(id), Some(owed)) = (id, self.owed(channel, consumer)) else { continue };
+            if may && is_enough(owed) {
+                let more = std::mem::take(owed);
+                self.tell(Request::Credit(id, more));
                 continue;
             }
-            for consumer in open.consumers.values_mut().filter(|consumer| consumer.owed.messages > 0) {
-                credits.push((consumer.id, std::mem::take(&mut consumer.owed)));
-            }
-            if let Some(replies) = open.replies.as_mut().filter(|replies| replies.owed.messages > 0) {
-                credits.push((replies.id, std::mem::take(&mut replies.owed)));
-            }
+            self.is_starved |= !may;
+            is_left |= may;
+            self.owing.push((channel, consumer));
         }
-        for (consumer, more) in credits {
-            self.tell(Request::Credit(consumer, more));
+        if is_left {
+            self.credit_due_ms.get_or_insert(self.now.monotonic_ms + CREDIT_WAIT_MS);
         }
     }
 
@@ -274,7 +300,7 @@ impl Connection {
         self.let_go(channel, runs);
         self.release_held(channel);
         if self.is_starved {
-            self.give_credit();
+            self.give_all_credit();
         }
     }
 
@@ -486,6 +512,37 @@ mod tests {
         assert_eq!(settled(&mut connection).iter().map(|one| one.first.0).collect::<Vec<_>>(), [2]);
         connection.settle(CHANNEL, Verdict::Ack, &[run(1, first[0])]);
         assert_eq!(given(&mut connection).iter().map(|place| place.at).collect::<Vec<_>>(), [3]);
+    }
+
+    fn credits(connection: &mut Connection) -> Vec<(u64, u64)> {
+        let requests = std::iter::from_fn(|| connection.poll_request());
+        let credits = requests.filter_map(|(_, request)| match request {
+            Request::Credit(id, more) => Some((id.0, more.messages)),
+            _ => None,
+        });
+        credits.collect()
+    }
+
+    /// The broker was told of each message alone, and each look for that went over all consumers of the connection.
+    #[test]
+    fn credit_is_given_for_many_messages_at_once_or_a_little_later() {
+        let mut connection = connection(3);
+        let part = WINDOW_MESSAGES / CREDIT_PART;
+        connection.deliver(vec![delivery(11, 1)]);
+        connection.deliver((0..part).map(|i| delivery(12, 10 + i)).collect());
+        connection.give_credit();
+        assert_eq!(credits(&mut connection), [(12, part)]);
+        connection.give_credit();
+        assert_eq!(credits(&mut connection), []);
+        assert_eq!(connection.next_deadline_ms(), Some(CREDIT_WAIT_MS));
+        connection.on_deadline(Now { monotonic_ms: CREDIT_WAIT_MS, ..Now::default() });
+        assert_eq!(credits(&mut connection), [(11, 1)]);
+        assert!(connection.owing.is_empty() && connection.credit_due_ms.is_none());
+        connection.deliver(vec![delivery(13, 1)]);
+        connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(3)));
+        stopped(&mut connection);
+        connection.give_all_credit();
+        assert_eq!(credits(&mut connection), [], "whoever is gone is owed nothing");
     }
 
     fn detaches(connection: &mut Connection) -> Vec<u64> {
