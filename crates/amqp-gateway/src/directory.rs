@@ -5,7 +5,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 use polylogue_amqp_model::{OwnerId, Queue, QueueSettings, World};
 use polylogue_api::{Catalog, Now};
-use polylogue_router::{QueueId, SharedRouter};
+use polylogue_router::{Exchange, ExchangeId, QueueId, SharedRouter, VhostId};
 use polylogue_types::{Map, PartitionId};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -79,6 +79,20 @@ pub struct Directory {
     /// What a start has to do is done.
     begun: AtomicBool,
     to_topics: Mutex<(BTreeSet<QueueId>, Option<Waker>)>,
+    /// All queues that go on to a topic.
+    going_on: RwLock<BTreeSet<QueueId>>,
+    from_topics: Mutex<(Vec<ExchangeNews>, Option<Waker>)>,
+}
+
+/// What [`crate::FromTopics`] has not heard yet.
+#[derive(Clone, Debug)]
+pub(crate) enum ExchangeNews {
+    /// An exchange that names a topic is there, and so far was read of it: partitions, and the offset that comes next.
+    Declared(Arc<Exchange>, Vec<(u64, u64)>),
+    /// It is noted where reading begins for an exchange.
+    Begun(ExchangeId, Vec<(u64, u64)>),
+    /// An exchange is gone.
+    Deleted(ExchangeId),
 }
 
 /// What [`crate::IdleQueues`] has not heard yet.
@@ -104,6 +118,8 @@ impl Directory {
             alarm: AtomicBool::new(false),
             begun: AtomicBool::new(false),
             to_topics: Mutex::default(),
+            going_on: RwLock::default(),
+            from_topics: Mutex::default(),
         }
     }
 
@@ -144,6 +160,35 @@ impl Directory {
         to_topics.0.insert(id);
         let waker = to_topics.1.clone();
         drop(to_topics);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Whether a queue of a virtual host goes on to a topic.
+    pub(crate) fn goes_on_to(&self, vhost: VhostId, topic: &str) -> bool {
+        let going_on = self.going_on.read();
+        going_on
+            .iter()
+            .filter_map(|id| self.queue(*id))
+            .any(|entry| entry.queue.vhost == vhost && entry.settings.topic.as_deref() == Some(topic))
+    }
+
+    /// Who is woken when [`crate::FromTopics`] has something to look at.
+    pub fn wake_for_exchanges(&self, waker: Waker) {
+        self.from_topics.lock().1 = Some(waker);
+    }
+
+    /// What became of exchanges that name a topic since the last call, in order.
+    pub(crate) fn take_exchange_news(&self) -> Vec<ExchangeNews> {
+        std::mem::take(&mut self.from_topics.lock().0)
+    }
+
+    pub(crate) fn tell_of_exchange(&self, news: ExchangeNews) {
+        let mut from_topics = self.from_topics.lock();
+        from_topics.0.push(news);
+        let waker = from_topics.1.clone();
+        drop(from_topics);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -232,6 +277,7 @@ impl Directory {
         queues.insert(id, Arc::new(entry));
         drop(queues);
         if goes_on {
+            self.going_on.write().insert(id);
             self.goes_to_topic(id);
         }
         if expires {
@@ -241,6 +287,7 @@ impl Directory {
 
     pub(crate) fn remove(&self, id: QueueId) {
         self.queues.write().remove(&id);
+        self.going_on.write().remove(&id);
     }
 
     /// What was judged by rights of another number is to be judged anew.

@@ -17,15 +17,20 @@
 //!
 //! What reaches a queue that goes on to a topic is appended there by [`ToTopics`], of which there is one for the broker.
 //!
+//! What Kafka's clients produce into a topic that an exchange names is published there by [`FromTopics`], of which there is one for the
+//! broker.
+//!
 //! What dies in a queue is moved by [`DeadLetters`], of which there is one for the broker.
 //!
 
 mod acks;
+mod begin;
 mod connection;
 mod convert;
 mod dead;
 mod deliver;
 mod directory;
+mod from_topics;
 mod idle;
 mod machine;
 mod management;
@@ -46,6 +51,7 @@ pub use connection::Connection;
 pub use dead::{DeadCounts, DeadLetters};
 pub use deliver::without_counts;
 pub use directory::{Directory, topic_of};
+pub use from_topics::{ExchangeCounts, FromTopics};
 pub use idle::IdleQueues;
 pub use machine::{AmqpAnswer, AmqpAsk, AmqpMachine, FIRST_USER};
 pub use management::{MANAGEMENT_CHANNEL, Principal, Said, View, managed, view};

@@ -1,17 +1,17 @@
 //! The declared world, hosted by the broker.
 
 use crate::convert::topic_config;
-use crate::directory::{Directory, queue_of, topic_of};
+use crate::directory::{Directory, ExchangeNews, queue_of, topic_of};
 use crate::management::View;
 use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp_model::{
     Access, Caller as Who, Command, Event, Hashing, Limits, Model, OwnerId, PasswordHash, PutUser, Queue, Refused,
-    Reply, SALT_BYTES,
+    Reply, SALT_BYTES, exchange_topic,
 };
 use polylogue_api::machine::Command as Boxed;
 use polylogue_api::{Caller, Catalog, ConfigChange, Context, Effects, Proposal, StateMachine, TopicChange, TopicInfo};
-use polylogue_router::{QueueId, VhostId};
+use polylogue_router::{Exchange, QueueId, RouterEvent, VhostId};
 use polylogue_types::TimestampMs;
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -196,7 +196,25 @@ impl AmqpMachine {
             | Event::PermissionsChanged(..)
             | Event::VhostSet(_)
             | Event::VhostRemoved(_) => self.rights_changed = true,
+            Event::TopicReadsBegun(exchange) => {
+                let reads = self.model.world().topic_reads(exchange).collect();
+                self.directory.tell_of_exchange(ExchangeNews::Begun(exchange, reads));
+            }
+            Event::Router(RouterEvent::ExchangeDeclared(exchange)) => self.tell_of_exchange(&exchange),
+            Event::Router(RouterEvent::ExchangeDeleted(exchange, _))
+                if exchange_topic(&exchange.arguments).is_some() =>
+            {
+                self.directory.tell_of_exchange(ExchangeNews::Deleted(exchange.id));
+            }
             _ => {}
+        }
+    }
+
+    /// Tells whoever reads topics of an exchange that names one.
+    fn tell_of_exchange(&self, exchange: &Arc<Exchange>) {
+        if exchange_topic(&exchange.arguments).is_some() {
+            let reads = self.model.world().topic_reads(exchange.id).collect();
+            self.directory.tell_of_exchange(ExchangeNews::Declared(exchange.clone(), reads));
         }
     }
 
@@ -239,7 +257,10 @@ impl StateMachine for AmqpMachine {
 
     fn apply(&mut self, record: &[u8], _: TimestampMs) -> Result<(), String> {
         let events = self.model.apply(record)?;
-        self.view = None;
+        // How far topics were read changes all the time and is nothing that anybody looks at.
+        if !events.is_empty() {
+            self.view = None;
+        }
         if !self.ready {
             // `on_ready` tells it as a whole.
             return Ok(());
@@ -268,6 +289,7 @@ impl StateMachine for AmqpMachine {
             let settings = self.model.world().effective(queue).settings;
             self.directory.set(queue.clone(), settings);
         }
+        self.model.routes().exchanges().iter().for_each(|exchange| self.tell_of_exchange(exchange));
         self.unchecked = self.model.world().queues().map(|queue| queue.id).collect();
         self.dead_topics.clear();
         self.rights_changed = false;

@@ -1,5 +1,6 @@
 //! What a session asks for, step by step until it is answered.
 
+use crate::begin::begin;
 use crate::connection::{Channel, Connection};
 use crate::convert::{arguments, name, refusal, topic_config, unavailable, unsettled};
 use crate::deliver::{Cancelled, Consumer, WINDOW_MESSAGES, delivery_of};
@@ -15,14 +16,14 @@ use polylogue_amqp::refusal::{Kind, Named, Refusal};
 use polylogue_amqp::request::{self as amqp, ChannelRef, Consume, ConsumerRef, Credentials, NO_CONSUMER};
 use polylogue_amqp_model::{
     Access, Bind, Command, ConsumerSettings, DeclareExchange, DeclareQueue, DeleteQueue, Gone, Queue, QueueKind,
-    Reply as Said, Resource, To,
+    Reply as Said, Resource, To, exchange_topic,
 };
 use polylogue_api::{
     Ack, Attach, AttachError, AttachReader, ConsumerId, ConsumerSpec, CreateTopics, Credit, NewTopic, PublishError,
     PublishRequest, QueueCounts, Reply, Request, SettleError, SettleRequest, Take, Taken, Token, TopicError,
     Unavailable,
 };
-use polylogue_router::QueueId;
+use polylogue_router::{ExchangeId, QueueId};
 use polylogue_types::PartitionId;
 use std::sync::Arc;
 
@@ -54,6 +55,10 @@ pub(crate) enum Waits {
     Counts(Token),
     DeleteCounts(Token, ByteString, bool, bool),
     Deleted(Token, u64),
+    /// An exchange that names a topic is declared.
+    Exchange(Token, ByteString),
+    /// Where the partitions of its topic end.
+    Ends(Token, ExchangeId, Vec<PartitionId>),
     Found(Token, Then),
     Purged(Token),
     /// With how long it may take to acknowledge.
@@ -194,7 +199,9 @@ impl Connection {
             internal: declare.internal,
             arguments: arguments(&declare.arguments)?,
         };
-        self.change(Command::DeclareExchange(command), Waits::Done(token));
+        let reads = !command.passive && exchange_topic(&command.arguments).is_some();
+        let waits = if reads { Waits::Exchange(token, command.name.clone()) } else { Waits::Done(token) };
+        self.change(Command::DeclareExchange(command), waits);
         Ok(None)
     }
 
@@ -407,6 +414,9 @@ impl Connection {
                 let counts = counts.into_iter().flatten().next().unwrap_or_default();
                 self.delete(token, queue, if_unused, if_empty, counts);
             }
+            (Waits::Ends(token, id, partitions), Reply::DescribePartitions(sizes)) => {
+                self.ask(begin(id, &partitions, &sizes.partitions), Waits::Done(token));
+            }
             (Waits::Purged(token), Reply::Purge(purged)) => self.purged(token, purged),
             (Waits::Attached(token, channel, consume, entry, ack_ms_max), Reply::Attach(attached)) => {
                 self.attached(token, channel, consume, entry, ack_ms_max, attached);
@@ -466,6 +476,10 @@ impl Connection {
                 self.reply(token, amqp::Reply::Count(u32::try_from(messages).unwrap_or(u32::MAX)));
             }
             (Waits::Found(token, then), AmqpAnswer::Queue(queue)) => self.found(token, then, &queue),
+            (Waits::Exchange(token, name), AmqpAnswer::Done(Said::Exchange(None))) => {
+                self.begin_reading(token, name.as_bytes());
+            }
+            (Waits::Exchange(token, _), AmqpAnswer::Done(_)) => self.reply(token, amqp::Reply::Done),
             (Waits::Done(token), AmqpAnswer::Done(_)) => self.reply(token, amqp::Reply::Done),
             (waits, _) => self.refuse(waits, Refusal::internal("the broker said something else than was asked")),
         }
@@ -488,6 +502,8 @@ impl Connection {
             | Waits::Counts(token)
             | Waits::DeleteCounts(token, ..)
             | Waits::Deleted(token, _)
+            | Waits::Exchange(token, _)
+            | Waits::Ends(token, ..)
             | Waits::Found(token, _)
             | Waits::Purged(token)
             | Waits::Attached(token, ..)

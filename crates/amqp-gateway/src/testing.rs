@@ -8,6 +8,7 @@ use polylogue_api::{
     Caller, Catalog, ClusterInfo, Context, Effects, Now, PartitionInfo, Settings, SettingsScope, StateMachine,
     TopicConfig, TopicInfo,
 };
+use polylogue_record::kafka::{BatchBuilder, NewRecord, Record, records};
 use polylogue_router::{QueueId, VhostId};
 use polylogue_types::{NodeId, PartitionId, TopicId};
 use std::sync::Arc;
@@ -143,4 +144,12 @@ pub(crate) fn context() -> Context<'static> {
 /// A body in one piece.
 pub(crate) fn body(text: &str) -> [Bytes; 1] {
     [Bytes::copy_from_slice(text.as_bytes())]
+}
+
+/// A record as it is read out of a batch of its own.
+pub(crate) fn one_record(record: &NewRecord<'_>) -> Record {
+    let mut batch = BatchBuilder::new();
+    batch.push(record).expect("a record");
+    let batch = batch.build().expect("a batch");
+    records(&batch, 1 << 20).expect("records").next().expect("one").expect("whole")
 }

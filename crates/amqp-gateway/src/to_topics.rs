@@ -12,7 +12,7 @@
 //! failed comes first then, so that messages of one key keep their order.
 
 use crate::directory::{Directory, QueueEntry};
-use crate::topics::MessagesAsRecords;
+use crate::topics::{MessagesAsRecords, TOPIC_HEADER};
 use polylogue_api::{
     Ack, AppendEntry, AppendError, AppendRequest, Appended, Attach, AttachError, Catalog, ConsumerId, ConsumerSpec,
     Credit, Delivery, Event, Holder, LogView, Now, PartitionInfo, Reply, Request, Settle, SettleRequest, Settlement,
@@ -277,12 +277,17 @@ impl<'t> Batches<'t> {
         Batches { topic, now_ms, open: BTreeMap::new(), entries: Vec::new() }
     }
 
-    /// Puts a message into the batch of its partition. Gives the number of the entry; `None` for what is no message.
+    /// Puts a message into the batch of its partition. Gives the number of the entry; `None` for what is no message, and for what came
+    /// from the topic: where an exchange and its topic are bound both ways, a record would go round for ever.
     fn add(&mut self, delivery: &Delivery) -> Option<usize> {
         let config: &TopicConfig = &self.topic.config;
         let mut added = None;
         let message = StoredMessage { form: Form::AmqpMessage, timestamp: self.now_ms, bytes: &delivery.bytes };
         MessagesAsRecords.record(message, &mut |record| {
+            let from = record.headers.iter().find(|(name, _)| *name == TOPIC_HEADER.as_bytes());
+            if from.is_some_and(|(_, topic)| *topic == Some(self.topic.name.as_bytes())) {
+                return;
+            }
             let partitions = self.topic.partitions.len().max(1);
             let key = record.key.filter(|key| !key.is_empty());
             // Without a key one after the other.
@@ -345,6 +350,7 @@ mod tests {
     use crate::message::store;
     use crate::testing::{Topics, World, body};
     use bytes::Bytes;
+    use polylogue_amqp::codec::{BasicProperties, TableBuilder};
     use polylogue_api::{ClusterInfo, Settings, SettingsScope, Unavailable};
     use polylogue_record::kafka::{BatchIter, records};
     use polylogue_types::{Offset, PartitionId, TopicId};
@@ -496,6 +502,23 @@ mod tests {
         to.on_reply(token, Reply::Append(vec![DONE]), at(due));
         assert_eq!(settled(&mut to).0, [0, 2, 3]);
         assert_eq!(to.take_counts(), TopicCounts { appended: 4, retried: 2 });
+    }
+
+    /// Where an exchange and a topic are bound both ways a record went round for ever.
+    #[test]
+    fn what_came_from_the_topic_does_not_go_back_to_it() {
+        let (_world, queue, mut to) = begun(Some(1));
+        let came_from = |offset: u64, topic: &str| {
+            let headers = Some(TableBuilder::new().with_text(TOPIC_HEADER, topic).build());
+            let basic = BasicProperties { headers, ..BasicProperties::default() };
+            delivery_of(queue, offset, store(b"x", b"a", &basic.encode(), None, &body(&format!("m{offset}"))))
+        };
+        to.on_event(Event::Deliver(vec![came_from(0, TOPIC), came_from(1, "other"), delivery(queue, 2, "a")]), at(2));
+        let (token, entries) = append(&mut to);
+        assert_eq!(entries.iter().map(values).collect::<Vec<_>>(), [["m1", "m2"]]);
+        to.on_reply(token, Reply::Append(vec![DONE]), at(3));
+        assert_eq!(settled(&mut to).0, [0, 1, 2]);
+        assert_eq!(to.take_counts(), TopicCounts { appended: 2, retried: 0 });
     }
 
     #[test]

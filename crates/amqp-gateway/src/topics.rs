@@ -8,11 +8,15 @@
 //!   __amqp_queue_9                                            (exclusive: its connection's alone)
 //!
 //!   stored message   ── record ─▶   key, value, headers
+//!                    ◀─ message ─   of a topic of Kafka that an exchange names
 //! ```
 
 mod catalog;
+mod message;
 mod name;
 mod record;
 
 pub use catalog::QueuesAsTopics;
+pub(crate) use message::{RecordMessage, RecordOf, TOPIC_HEADER, message_of};
+pub(crate) use record::EXCHANGE;
 pub use record::MessagesAsRecords;

@@ -13,7 +13,7 @@ use polylogue_router::{Argument, Value, lookup};
 pub const PRIORITY_MAX: i64 = 255;
 /// How long a settled message stays readable as a topic. Milliseconds. Ours, for queues of any type.
 pub const RETENTION_ARGUMENT: &str = "x-polylogue-retention-ms";
-/// The topic to which a queue's messages go on. Ours.
+/// The topic to which a queue's messages go on, or whose records are published to an exchange. Ours.
 pub const TOPIC_ARGUMENT: &str = "x-polylogue-topic";
 
 const SEGMENT_BYTES: &str = "x-stream-max-segment-size-bytes";
@@ -176,6 +176,13 @@ pub(crate) fn text_of(argument: &Argument) -> Result<&str, String> {
         Value::Bytes(value) if argument.tag == b'S' => std::str::from_utf8(value).map_err(|_| "not_utf8".to_owned()),
         _ => Err(unacceptable(argument)),
     }
+}
+
+/// The topic of an exchange with these arguments, if it has one.
+#[must_use]
+pub fn exchange_topic(arguments: &[Argument]) -> Option<&str> {
+    let topic = lookup(arguments, TOPIC_ARGUMENT.as_bytes())?;
+    text_of(topic).ok().filter(|topic| !topic.is_empty())
 }
 
 fn unacceptable(argument: &Argument) -> String {

@@ -24,6 +24,8 @@
 //!   16 queue removed          u64 id, u8 why
 //!   17 restarted              nothing; what is not durable goes
 //!   18 counters               u32 next virtual host, u64 next queue; in checkpoints only
+//!   19 topic read             u64 exchange, u64 partition, u64 offset; partition 2^64 - 1: reading for the exchange has begun
+//!   20 topic read removed     u64 exchange, u64 partition; those of an exchange that is deleted go without a change of their own
 //!
 //! text      u32 length, UTF-8        texts  u32 count, count times text        values, metadata and definitions are JSON
 //! number    u8 0 for none, or u8 1 and u64
@@ -32,7 +34,7 @@
 //!
 //! chunk     u8 version = 1, u32 count = 1, the change that sets it, u32 0         (as a record with this one change)
 //!   id  u8 tag of that change, then what names it there: 1 u32 id | 3 text | 5 u32, text | 7 u32, text, text | 9 u32, text, text |
-//!       11 text | 13 u32, u8, text | 15 u64 | 18 nothing
+//!       11 text | 13 u32, u8, text | 15 u64 | 18 nothing | 19 u64, u64
 //!   id  'R' and a chunk id of the router: that chunk
 //! ```
 
@@ -45,7 +47,7 @@ use crate::queue::{Gone, OwnerId, Queue, QueueKind};
 use crate::vhost::Vhost;
 use bytes::Bytes;
 use bytestring::ByteString;
-use polylogue_router::{QueueId, VhostId, decode_arguments, encode_arguments};
+use polylogue_router::{ExchangeId, QueueId, VhostId, decode_arguments, encode_arguments};
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use std::sync::Arc;
 
@@ -74,6 +76,8 @@ pub(crate) enum Change {
     QueueRemoved(QueueId, Gone),
     Restarted,
     Counters(u32, u64),
+    TopicRead(ExchangeId, u64, u64),
+    TopicReadRemoved(ExchangeId, u64),
 }
 
 /// What a chunk is about. Ordered as checkpoints list them.
@@ -88,6 +92,7 @@ pub(crate) enum Key {
     Policy(VhostId, bool, ByteString),
     Queue(QueueId),
     Counters,
+    TopicRead(ExchangeId, u64),
 }
 
 impl Key {
@@ -103,6 +108,7 @@ impl Key {
             Change::Policy(policy) => Key::Policy(policy.vhost, policy.operator, policy.name.clone()),
             Change::Queue(queue) => Key::Queue(queue.id),
             Change::Counters(..) => Key::Counters,
+            Change::TopicRead(exchange, partition, _) => Key::TopicRead(*exchange, *partition),
             _ => return None,
         })
     }
@@ -119,6 +125,7 @@ impl Key {
             Key::Policy(vhost, operator, name) => w.u8(13).u32(vhost.0).u8(u8::from(*operator)).str(name),
             Key::Queue(id) => w.u8(15).u64(id.0),
             Key::Counters => w.u8(18),
+            Key::TopicRead(exchange, partition) => w.u8(19).u64(exchange.0).u64(*partition),
         };
         Bytes::from(w.out)
     }
@@ -177,6 +184,10 @@ fn encode_change(change: &Change, w: &mut BinWriter) {
         Change::QueueRemoved(id, gone) => _ = w.u8(16).u64(id.0).u8(gone_number(*gone)),
         Change::Restarted => _ = w.u8(17),
         Change::Counters(vhost, queue) => _ = w.u8(18).u32(*vhost).u64(*queue),
+        Change::TopicRead(exchange, partition, offset) => {
+            w.u8(19).u64(exchange.0).u64(*partition).u64(*offset);
+        }
+        Change::TopicReadRemoved(exchange, partition) => _ = w.u8(20).u64(exchange.0).u64(*partition),
     }
 }
 
@@ -217,6 +228,8 @@ fn decode_change(r: &mut BinReader<'_>) -> Result<Change, BinError> {
         16 => Change::QueueRemoved(QueueId(r.u64("queue id")?), decode_gone(r)?),
         17 => Change::Restarted,
         18 => Change::Counters(r.u32("next virtual host")?, r.u64("next queue")?),
+        19 => Change::TopicRead(exchange_id(r)?, r.u64("partition")?, r.u64("offset")?),
+        20 => Change::TopicReadRemoved(exchange_id(r)?, r.u64("partition")?),
         _ => return Err(BinError { field: "kind of change" }),
     })
 }
@@ -227,6 +240,10 @@ fn text(r: &mut BinReader<'_>, field: &'static str) -> Result<ByteString, BinErr
 
 fn json(r: &mut BinReader<'_>, field: &'static str) -> Result<Json, BinError> {
     Json::from_text(r.str(field)?).map_err(|_| BinError { field })
+}
+
+fn exchange_id(r: &mut BinReader<'_>) -> Result<ExchangeId, BinError> {
+    Ok(ExchangeId(r.u64("exchange")?))
 }
 
 /// An id that a later one can follow.

@@ -8,7 +8,7 @@ use crate::policy::PolicySpec;
 use crate::queue::{Gone, OwnerId, Queue, QueueKind};
 use crate::vhost::VhostLimit;
 use bytestring::ByteString;
-use polylogue_router::{Argument, Exchange, QueueId, RouterEvent, VhostId};
+use polylogue_router::{Argument, Exchange, ExchangeId, QueueId, RouterEvent, VhostId};
 use std::sync::Arc;
 
 /// How much there may be, in all virtual hosts together.
@@ -166,6 +166,20 @@ pub struct Bind {
     pub arguments: Vec<Argument>,
 }
 
+/// How far the topic of an exchange was read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TopicReads {
+    /// The exchange.
+    pub exchange: ExchangeId,
+    /// Partitions ([`READS_BEGUN`] for that reading has begun), and the offset that comes next in each.
+    pub at: Vec<(u64, u64)>,
+    /// Partitions that are gone.
+    pub gone: Vec<u64>,
+}
+
+/// Stands in place of a partition: reading for the exchange has begun, and what comes later is read from its beginning.
+pub const READS_BEGUN: u64 = u64::MAX;
+
 /// What the declared world may be told.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Command {
@@ -221,6 +235,9 @@ pub enum Command {
     Bind(Bind),
     /// A client unbinds. What is not there is not missed.
     Unbind(Bind),
+    /// The broker has read so far for an exchange. One that is not there is not missed, and what says that reading begins says it once: as
+    /// long as the exchange is there the next one changes nothing.
+    SetTopicReads(TopicReads),
     /// Definitions: all of them or none.
     Import(Box<Definitions>),
 }
@@ -273,6 +290,8 @@ pub enum Event {
     QueueChanged(Arc<Queue>, Box<crate::settings::Effective>),
     /// A queue is gone.
     QueueDeleted(Arc<Queue>, Gone),
+    /// Reading of a topic has begun for an exchange.
+    TopicReadsBegun(ExchangeId),
     /// What happened to exchanges and bindings.
     Router(RouterEvent),
 }

@@ -34,9 +34,10 @@ mod vhost;
 mod world;
 
 pub use access::{Access, Permission, TopicPermission, User, UserLimit};
-pub use arguments::{PRIORITY_MAX, RETENTION_ARGUMENT, TOPIC_ARGUMENT, duration_ms};
+pub use arguments::{PRIORITY_MAX, RETENTION_ARGUMENT, TOPIC_ARGUMENT, duration_ms, exchange_topic};
 pub use command::{
-    Bind, Caller, Command, DeclareExchange, DeclareQueue, DeleteQueue, Event, Limits, PutUser, PutVhost, Reply, To,
+    Bind, Caller, Command, DeclareExchange, DeclareQueue, DeleteQueue, Event, Limits, PutUser, PutVhost, READS_BEGUN,
+    Reply, To, TopicReads,
 };
 pub use consume::{ConsumerSettings, FILTERS_MAX, StreamOffset};
 pub use death::{DEATHS_MAX, Death, Deaths, Died, Reason};

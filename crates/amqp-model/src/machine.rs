@@ -12,7 +12,7 @@ use crate::queue::{Queue, check_exclusive};
 use crate::settings::Effective;
 use crate::world::{Did, Effects, World};
 use bytes::Bytes;
-use polylogue_router::{Exchange, Kind, Router, SharedRouter, VhostId};
+use polylogue_router::{Exchange, Kind, Router, RouterEvent, SharedRouter, VhostId};
 use polylogue_types::bin::BinError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -176,6 +176,12 @@ impl Model {
         let mut effects = Effects::default();
         changes.iter().for_each(|change| self.applied.apply(change, &mut effects));
         let routed = routed.map(|record| self.router.apply(record)).transpose()?.unwrap_or_default();
+        for event in &routed {
+            if let RouterEvent::ExchangeDeleted(exchange, _) = event {
+                self.applied.forget_topic_reads(exchange.id, &mut effects);
+                self.tail.forget_topic_reads(exchange.id, &mut Effects::default());
+            }
+        }
         let mut events = Vec::with_capacity(effects.did.len() + routed.len());
         let mut declared = BTreeSet::new();
         for did in effects.did {
@@ -231,6 +237,7 @@ impl Model {
                 Event::QueueDeclared(queue, effective)
             }
             Did::QueueRemoved(queue, gone) => Event::QueueDeleted(queue, gone),
+            Did::TopicReadsBegun(exchange) => Event::TopicReadsBegun(exchange),
         }
     }
 

@@ -5,13 +5,14 @@
 
 use crate::access::{Permission, TopicPermission, User};
 use crate::change::{Change, Key};
+use crate::command::READS_BEGUN;
 use crate::json::Json;
 use crate::policy::{Policy, merged, strongest};
 use crate::queue::{Gone, OwnerId, Queue, QueueKind};
 use crate::settings::{Effective, QueueSettings};
 use crate::vhost::Vhost;
 use bytestring::ByteString;
-use polylogue_router::{QueueId, VhostId};
+use polylogue_router::{ExchangeId, QueueId, VhostId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ pub(crate) enum Did {
     Policies(VhostId),
     QueueAdded(Arc<Queue>),
     QueueRemoved(Arc<Queue>, Gone),
+    TopicReadsBegun(ExchangeId),
 }
 
 /// What changes did, in order, and which chunks differ.
@@ -61,6 +63,7 @@ pub struct World {
     queues: BTreeMap<QueueId, Arc<Queue>>,
     queue_counts: BTreeMap<VhostId, u64>,
     owned: BTreeSet<(OwnerId, QueueId)>,
+    topic_reads: BTreeMap<(ExchangeId, u64), u64>,
     pub(crate) next_vhost: u32,
     pub(crate) next_queue: u64,
 }
@@ -198,6 +201,16 @@ impl World {
         self.owned.range((owner, QueueId(0))..=(owner, QueueId(u64::MAX))).map(|(_, id)| *id)
     }
 
+    /// How far the topic of an exchange was read: partitions, and the offset that comes next in each.
+    pub fn topic_reads(&self, exchange: ExchangeId) -> impl Iterator<Item = (u64, u64)> {
+        let of_exchange = self.topic_reads.range((exchange, 0)..=(exchange, u64::MAX));
+        of_exchange.map(|((_, partition), offset)| (*partition, *offset))
+    }
+
+    pub(crate) fn topic_read(&self, exchange: ExchangeId, partition: u64) -> Option<u64> {
+        self.topic_reads.get(&(exchange, partition)).copied()
+    }
+
     /// The policy and the operator policy that apply to a queue of this type (to an exchange, without one) and this name.
     #[must_use]
     pub fn matching(&self, vhost: VhostId, kind: Option<QueueKind>, name: &str) -> [Option<&Policy>; 2] {
@@ -296,6 +309,31 @@ impl World {
                 self.next_queue = self.next_queue.max(*queue);
                 effects.keys.insert(Key::Counters);
             }
+            Change::TopicRead(exchange, partition, offset) => {
+                self.set_topic_read(*exchange, *partition, Some(*offset), effects);
+            }
+            Change::TopicReadRemoved(exchange, partition) => {
+                self.set_topic_read(*exchange, *partition, None, effects);
+            }
+        }
+    }
+
+    fn set_topic_read(&mut self, exchange: ExchangeId, partition: u64, offset: Option<u64>, effects: &mut Effects) {
+        match offset {
+            Some(offset) => _ = self.topic_reads.insert((exchange, partition), offset),
+            None => _ = self.topic_reads.remove(&(exchange, partition)),
+        }
+        effects.keys.insert(Key::TopicRead(exchange, partition));
+        if partition == READS_BEGUN && offset.is_some() {
+            effects.did.push(Did::TopicReadsBegun(exchange));
+        }
+    }
+
+    /// An exchange is gone, and with it how far its topic was read.
+    pub(crate) fn forget_topic_reads(&mut self, exchange: ExchangeId, effects: &mut Effects) {
+        let partitions: Vec<u64> = self.topic_reads(exchange).map(|(partition, _)| partition).collect();
+        for partition in partitions {
+            self.set_topic_read(exchange, partition, None, effects);
         }
     }
 
@@ -420,6 +458,9 @@ impl World {
             Key::Policy(vhost, operator, name) => Change::Policy(self.policy(*vhost, *operator, name)?.clone()),
             Key::Queue(id) => Change::Queue(self.queues.get(id)?.clone()),
             Key::Counters => Change::Counters(self.next_vhost, self.next_queue),
+            Key::TopicRead(exchange, partition) => {
+                Change::TopicRead(*exchange, *partition, self.topic_read(*exchange, *partition)?)
+            }
         })
     }
 
@@ -434,6 +475,7 @@ impl World {
         keys.extend(self.globals.keys().cloned().map(Key::Global));
         keys.extend(self.policies.keys().cloned().map(|(vhost, operator, name)| Key::Policy(vhost, operator, name)));
         keys.extend(self.queues.keys().copied().map(Key::Queue));
+        keys.extend(self.topic_reads.keys().map(|(exchange, partition)| Key::TopicRead(*exchange, *partition)));
         keys
     }
 }

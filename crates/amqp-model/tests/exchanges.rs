@@ -227,3 +227,94 @@ fn queues_are_reached_by_their_names_and_by_alternates() {
     assert_eq!(reached(&live, "x", "k"), ["q"]);
     assert_eq!(reached(&live, "x", "unbound"), ["rest"]);
 }
+
+#[test]
+fn the_topic_of_an_exchange_is_a_text_and_stays_what_it_is() {
+    let mut live = Live::new();
+    let of = |topic: serde_json::Value| DeclareExchange {
+        arguments: arguments(json!({"x-polylogue-topic": topic})),
+        ..exchange("x", "topic")
+    };
+    for (wrong, text) in [
+        (of(json!(5)), "invalid type 'long' for arg 'x-polylogue-topic' in exchange 'x' in vhost '/'"),
+        (of(json!("")), "invalid value '' for arg 'x-polylogue-topic' in exchange 'x' in vhost '/'"),
+    ] {
+        let refused = refusal(&mut live, Command::DeclareExchange(wrong));
+        assert_eq!(refused, format!("PRECONDITION_FAILED - {text}"));
+    }
+    assert!(matches!(declare(&mut live, of(json!("orders"))), Ok(Reply::Exchange(None))));
+    assert!(matches!(declare(&mut live, of(json!("orders"))), Ok(Reply::Exchange(Some(_)))));
+    for (wrong, text) in [
+        (of(json!("other")), "received 'other' but current is 'orders'"),
+        (exchange("x", "topic"), "received none but current is the value 'orders' of type 'longstr'"),
+    ] {
+        let refused = refusal(&mut live, Command::DeclareExchange(wrong));
+        let named = "'x-polylogue-topic' for exchange 'x' in vhost '/'";
+        assert_eq!(refused, format!("PRECONDITION_FAILED - inequivalent arg {named}: {text}"));
+    }
+    let declared = live.model.routes().exchange(HOST, b"x").expect("declared");
+    assert_eq!(exchange_topic(&declared.arguments), Some("orders"));
+}
+
+#[test]
+fn how_far_a_topic_was_read_is_kept_until_its_exchange_goes() {
+    let mut live = Live::new();
+    let ids: Vec<_> = ["x", "y"]
+        .map(|name| {
+            live.run(Command::DeclareExchange(exchange(name, "topic"))).expect("declared");
+            live.model.routes().exchange(HOST, name.as_bytes()).expect("it is there").id
+        })
+        .into();
+    let reads = |exchange, at: &[(u64, u64)], gone: &[u64]| {
+        Command::SetTopicReads(TopicReads { exchange, at: at.to_vec(), gone: gone.to_vec() })
+    };
+    live.run(reads(ids[0], &[(7, 100), (READS_BEGUN, 0)], &[])).expect("noted");
+    assert!(live.events.contains(&Event::TopicReadsBegun(ids[0])));
+    live.run(reads(ids[0], &[(7, 150), (READS_BEGUN, 0)], &[])).expect("it has begun");
+    let first = live.model.world().topic_reads(ids[0]).next();
+    assert_eq!(first, Some((7, 100)), "it begins once");
+    live.run(reads(ids[1], &[(7, 3), (8, 4)], &[])).expect("noted");
+    live.run(reads(ids[0], &[(7, 101), (9, 1)], &[])).expect("noted");
+    live.run(reads(ids[1], &[], &[8, 12])).expect("noted");
+    let kept = |model: &Model, nth: usize| model.world().topic_reads(ids[nth]).collect::<Vec<_>>();
+    assert_eq!(kept(&live.model, 0), [(7, 101), (9, 1), (READS_BEGUN, 0)]);
+    assert_eq!(kept(&live.model, 1), [(7, 3)]);
+    assert!(same(&live.model, &live.replayed()));
+    let written = live.log.len();
+    live.run(reads(ids[1], &[(7, 3)], &[8])).expect("as it is");
+    assert_eq!(live.log.len(), written, "nothing is written for what is known");
+    assert!(live.refusal(&user("guest"), reads(ids[1], &[(7, 9)], &[])).starts_with("ACCESS_REFUSED"));
+
+    // A checkpoint has them, and loses those of an exchange that is deleted.
+    let mut chunks = std::collections::BTreeMap::new();
+    let mut checkpoint = |model: &mut Model| {
+        for (id, chunk) in model.take_changed_chunks() {
+            match chunk {
+                Some(chunk) => _ = chunks.insert(id, chunk),
+                None => _ = chunks.remove(&id),
+            }
+        }
+        let mut restored = Model::new(Limits::default());
+        chunks.iter().for_each(|(id, chunk)| restored.load_chunk(id, chunk).expect("a chunk"));
+        restored.on_ready();
+        restored
+    };
+    let restored = checkpoint(&mut live.model);
+    assert!(same(&live.model, &restored));
+    let mut again = Model::new(Limits::default());
+    live.model.change_all_chunks();
+    for (id, chunk) in live.model.take_changed_chunks() {
+        again.load_chunk(&id, &chunk.expect("it is there")).expect("a chunk");
+    }
+    assert!(same(&live.model, &again));
+    live.run(Command::DeleteExchange(HOST, "x".into(), false)).expect("deleted");
+    let restored = checkpoint(&mut live.model);
+    for model in [&live.model, &live.replayed(), &restored] {
+        assert_eq!((kept(model, 0), kept(model, 1)), (vec![], vec![(7, 3)]));
+        assert!(model.world() == model.proposed());
+    }
+    live.run(reads(ids[0], &[(7, 1)], &[])).expect("not missed");
+    assert_eq!(kept(&live.model, 0), []);
+    live.run(Command::DeleteVhost("/".into())).expect("deleted");
+    assert_eq!(kept(&live.model, 1), [], "it went with its virtual host");
+}

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use bytestring::ByteString;
 use common::*;
 use polylogue_amqp_model::*;
-use polylogue_router::{QueueId, VhostId};
+use polylogue_router::{ExchangeId, QueueId, VhostId};
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -129,6 +129,10 @@ fn command() -> impl Strategy<Value = Command> {
         4 => binding().prop_map(Command::Bind),
         1 => binding().prop_map(Command::Unbind),
         6 => administration(),
+        // The predeclared ones have the first numbers.
+        4 => (0..20u64, prop::collection::vec((0..3u64, 0..5u64), 0..3), prop::collection::vec(0..3u64, 0..2)).prop_map(
+            |(id, at, gone)| Command::SetTopicReads(TopicReads { exchange: ExchangeId(id), at, gone })
+        ),
         1 => name().prop_map(|name| import(json!({
             "vhosts": [{"name": "two"}],
             "queues": [{"name": &*name, "vhost": "two", "durable": true, "arguments": {}}],

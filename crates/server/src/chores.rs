@@ -3,8 +3,11 @@
 use crate::handle::{BrokerHandle, ReplySink};
 use crate::net::Shared;
 use crate::net::mailbox::{Mail, Mailbox};
-use polylogue_amqp_gateway::{DeadCounts, DeadLetters, Directory, IdleQueues, ToTopics, TopicCounts};
-use polylogue_api::{Event, Now, Reply, Request, Token};
+use polylogue_amqp_gateway::{
+    DeadCounts, DeadLetters, Directory, ExchangeCounts, FromTopics, IdleQueues, ToTopics, TopicCounts,
+};
+use polylogue_api::{Event, Now, ReadData, Reply, Request, Token};
+use polylogue_types::Chunk;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
@@ -153,6 +156,64 @@ impl Chore for Appending {
     }
 }
 
+/// Publishes records of topics to exchanges, and counts them.
+struct Publishing {
+    exchanges: FromTopics,
+    published: Counter,
+    retried: Counter,
+    skipped: Counter,
+}
+
+impl Publishing {
+    /// With counters that the registry knows.
+    fn new(exchanges: FromTopics, registry: &mut Registry) -> Publishing {
+        let (published, retried, skipped) = Default::default();
+        let publishing = Publishing { exchanges, published, retried, skipped };
+        for (name, help, counter) in [
+            (
+                "topic_to_exchange_published",
+                "Records of topics that were published to an exchange",
+                &publishing.published,
+            ),
+            ("topic_to_exchange_retried", "Tries to publish a record that have to be made again", &publishing.retried),
+            (
+                "topic_to_exchange_skipped",
+                "Records that cannot be messages, or that a queue can never take, and were passed over",
+                &publishing.skipped,
+            ),
+        ] {
+            registry.register(name, help, counter.clone());
+        }
+        publishing
+    }
+}
+
+impl Chore for Publishing {
+    fn poll_request(&mut self) -> Option<(Token, Request)> {
+        self.exchanges.poll_request()
+    }
+
+    fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
+        self.exchanges.on_reply(token, reply, now);
+        let ExchangeCounts { published, retried, skipped } = self.exchanges.take_counts();
+        for (counter, more) in [(&self.published, published), (&self.retried, retried), (&self.skipped, skipped)] {
+            counter.inc_by(more);
+        }
+    }
+
+    fn on_event(&mut self, event: Event, _: Now) {
+        self.exchanges.on_event(event);
+    }
+
+    fn next_deadline_ms(&self) -> Option<u64> {
+        self.exchanges.next_deadline_ms()
+    }
+
+    fn on_deadline(&mut self, now: Now) {
+        self.exchanges.on_deadline(now);
+    }
+}
+
 /// Wakes a chore.
 #[derive(Default)]
 struct Knock(Notify);
@@ -181,11 +242,12 @@ impl Collector for Census {
     }
 }
 
-/// Starts all chores of AMQP's queues. They end with the runtime.
+/// Starts all chores of AMQP's queues; no message that they make of something else is larger. They end with the runtime.
 pub(crate) fn start(
     runtime: &tokio::runtime::Handle,
     broker: &Arc<dyn BrokerHandle>,
     directory: &Arc<Directory>,
+    message_bytes_max: u64,
     registry: &mut Registry,
 ) {
     let dead = Moving(DeadLetters::new(directory.clone(), broker.catalog()), DeadMetrics::register(registry));
@@ -201,6 +263,12 @@ pub(crate) fn start(
     knock.0.notify_one();
     let to_topics = Appending::new(ToTopics::new(directory.clone(), broker.catalog()), registry);
     runtime.spawn(run(broker.clone(), to_topics, knock));
+    let knock: Arc<Knock> = Arc::default();
+    directory.wake_for_exchanges(Waker::from(knock.clone()));
+    knock.0.notify_one();
+    let body_bytes_max = usize::try_from(message_bytes_max).unwrap_or(usize::MAX);
+    let from_topics = FromTopics::new(directory.clone(), broker.catalog(), body_bytes_max);
+    runtime.spawn(run(broker.clone(), Publishing::new(from_topics, registry), knock));
 }
 
 /// Tells all connections when the disk is short of room, and when it is no longer. Ends with the runtime.
@@ -222,6 +290,25 @@ pub(crate) fn watch_alarm(
             }
         }
     });
+}
+
+/// What was read, in memory: files are read where waiting for the disk holds nobody up. What cannot be read stays a file.
+async fn in_memory(reply: Reply) -> Reply {
+    let is_file = |data: &ReadData| data.chunks.iter().any(|chunk| matches!(chunk, Chunk::File(_)));
+    match reply {
+        Reply::Read(mut results) if results.iter().flatten().any(is_file) => {
+            let reading = tokio::task::spawn_blocking(move || {
+                for chunk in results.iter_mut().flatten().flat_map(|data| &mut data.chunks) {
+                    if let Ok(bytes) = chunk.to_bytes() {
+                        *chunk = Chunk::Bytes(bytes);
+                    }
+                }
+                results
+            });
+            Reply::Read(reading.await.unwrap_or_default())
+        }
+        other => other,
+    }
 }
 
 /// Between a chore and the broker. Never ends.
@@ -249,11 +336,50 @@ async fn run(broker: Arc<dyn BrokerHandle>, mut chore: impl Chore, knock: Arc<Kn
         mailbox.take(&mut mail);
         for one in mail.drain(..) {
             match one {
-                Mail::Reply(token, reply) => chore.on_reply(token, reply, broker.now()),
+                Mail::Reply(token, reply) => {
+                    let reply = in_memory(reply).await;
+                    chore.on_reply(token, reply, broker.now());
+                }
                 Mail::Event(event) => chore.on_event(event, broker.now()),
                 // Of connections only.
                 Mail::Permit(_) | Mail::End(_) | Mail::Fetched | Mail::Alarm | Mail::Stop => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use polylogue_types::{FileRange, Offset, RangeSource};
+    use std::io;
+
+    /// Has `x` everywhere below a place, and nothing behind it.
+    #[derive(Debug)]
+    struct Below(u64);
+
+    impl RangeSource for Below {
+        fn read_exact_at(&self, into: &mut [u8], position: u64) -> io::Result<()> {
+            into.fill(b'x');
+            if position < self.0 { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        }
+
+        fn raw_fd(&self) -> Option<i32> {
+            None
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_chore_reads_is_in_memory() {
+        let file = |position| Chunk::File(FileRange { source: Arc::new(Below(10)), position, len: 3 });
+        let data = |chunks| ReadData { chunks, high_watermark: Offset(1), log_start: Offset(0) };
+        let read = vec![Ok(data(vec![Chunk::Bytes(Bytes::from_static(b"m")), file(0)])), Ok(data(vec![file(10)]))];
+        let Reply::Read(results) = in_memory(Reply::Read(read)).await else { panic!("another answer") };
+        let chunks: Vec<_> = results.into_iter().flatten().flat_map(|data| data.chunks).collect();
+        assert!(
+            matches!(&chunks[..], [Chunk::Bytes(m), Chunk::Bytes(xs), Chunk::File(_)] if m == "m" && xs == "xxx"),
+            "{chunks:?}"
+        );
     }
 }

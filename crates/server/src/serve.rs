@@ -178,10 +178,11 @@ fn open_and_serve(
     }
     let started = broker.start().map_err(|e| StartError(e.to_string()));
     let handle: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
-    if started.is_ok() {
-        chores::start(runtime.handle(), &handle, &directory, &mut front.registry);
-    }
     let amqp_settings: Arc<AmqpSettings> = Arc::default();
+    if started.is_ok() {
+        let message_bytes_max = amqp_settings.message_bytes_max;
+        chores::start(runtime.handle(), &handle, &directory, message_bytes_max, &mut front.registry);
+    }
     let secret = env.rng.next_u64();
     let accept = AmqpAccept::new(amqp_settings.clone(), directory.clone(), handle.clone(), secret);
     let rng = env.rng.clone();

@@ -318,6 +318,93 @@ def to_topic(channel):
 
 
 @case
+def from_topic(channel):
+    """An exchange that names a topic of Kafka: what is produced there is published to it, and nothing goes round."""
+    admin = AdminClient({"bootstrap.servers": KAFKA})
+    topic, exchange = fresh("orders"), fresh("sales")
+    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(WAIT_S)
+    producer = Producer({"bootstrap.servers": KAFKA, "linger.ms": 0})
+    producer.produce(topic, b"before", b"order.early")
+    assert producer.flush(WAIT_S) == 0
+    arguments = {"x-polylogue-topic": topic}
+    channel.exchange_declare(exchange, "topic", durable=True, arguments=arguments)
+    channel.exchange_declare(exchange, "topic", durable=True, arguments=arguments)
+    orders, _ = declare(channel)
+    channel.queue_bind(orders, exchange, "order.#")
+
+    def taken(queue, count):
+        messages, end = [], time.monotonic() + WAIT_S
+        while len(messages) < count:
+            assert time.monotonic() < end, f"only {len(messages)} of {count} messages came"
+            method, properties, body = channel.basic_get(queue, auto_ack=True)
+            if method is None:
+                time.sleep(0.02)
+                continue
+            messages.append((method, properties, body))
+        return messages
+
+    headers = [("amqp.content-type", b"text/plain"), ("amqp.priority", b"3"), ("trace", b"t-1"), ("none", None)]
+    for codec in ("none", "gzip", "lz4", "zstd", "snappy"):
+        own = Producer({"bootstrap.servers": KAFKA, "compression.type": codec, "linger.ms": 50})
+        for i in range(200):
+            own.produce(topic, b"%s %d " % (codec.encode(), i) + b"." * 100, b"order.%d" % (i % 7), headers=headers)
+        own.produce(topic, b"not bound", b"other")
+        assert own.flush(WAIT_S) == 0
+        got = taken(orders, 200)
+        by_key = {}
+        for method, properties, body in got:
+            by_key.setdefault(method.routing_key, []).append(body)
+            assert (method.exchange, properties.content_type, properties.priority) == (exchange, "text/plain", 3)
+            assert properties.delivery_mode == 2 and abs(properties.timestamp - time.time()) < 2 * WAIT_S
+            assert (properties.headers["trace"], properties.headers["none"]) == ("t-1", None)
+            assert properties.headers["x-polylogue-topic"] == topic
+            assert properties.headers["x-polylogue-partition"] in (0, 1, 2)
+        for k in range(7):
+            expected = [b"%s %d " % (codec.encode(), i) + b"." * 100 for i in range(k, 200, 7)]
+            assert by_key[f"order.{k}"] == expected, (codec, k)
+        places = [(p.headers["x-polylogue-partition"], p.headers["x-polylogue-offset"]) for _, p, _ in got]
+        assert len(set(places)) == 200
+    # No key, and no value: what is bound to all keys gets it.
+    everything, _ = declare(channel)
+    channel.queue_bind(everything, exchange, "#")
+    producer.produce(topic, None)
+    assert producer.flush(WAIT_S) == 0
+    [(method, _, body)] = taken(everything, 1)
+    assert (method.routing_key, body) == ("", b"")
+    channel.queue_delete(everything)
+    # Both ways: what is published goes to the topic once, and what is produced comes once.
+    back, _ = declare(channel, {"x-polylogue-topic": topic})
+    channel.queue_bind(back, exchange, "#")
+    channel.basic_publish(exchange, "order.amqp", b"from amqp", pika.BasicProperties(delivery_mode=2))
+    producer.produce(topic, b"from kafka", b"order.kafka")
+    assert producer.flush(WAIT_S) == 0
+    assert {body for _, _, body in taken(orders, 2)} == {b"from amqp", b"from kafka"}
+    until("nothing is on its way to the topic", lambda: ready(channel, back) == 0)
+    channel.basic_publish(exchange, "order.end", b"end", pika.BasicProperties(delivery_mode=2))
+    producer.produce(topic, b"end too", b"order.end")
+    assert producer.flush(WAIT_S) == 0
+    assert {body for _, _, body in taken(orders, 2)} == {b"end", b"end too"}
+    until("nothing is on its way to the topic", lambda: ready(channel, back) == 0)
+    assert ready(channel, orders) == 0
+    reader = consumer()
+    reader.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(3)])
+    both = [m for m in poll(reader, 1 + 5 * 201 + 1 + 4) if m.key() in (b"order.amqp", b"order.kafka", b"order.end")]
+    assert sorted(m.value() for m in both) == [b"end", b"end too", b"from amqp", b"from kafka"]
+    assert reader.poll(1) is None, "something went round"
+    reader.close()
+    for wrong in ({"x-polylogue-topic": topic + "-other"}, None):
+        own = connect()
+        try:
+            own.channel().exchange_declare(exchange, "topic", durable=True, arguments=wrong)
+            raise AssertionError("another topic was taken")
+        except pika.exceptions.ChannelClosedByBroker as closed:
+            assert closed.reply_code == 406 and "x-polylogue-topic" in closed.reply_text, closed
+        own.close()
+    channel.queue_delete(back)
+    channel.exchange_delete(exchange)
+
+
+@case
 def names(channel):
     queue, topic = declare(channel, name=f"a_b.c:{uuid.uuid4()}")
     topic = topic.replace(":", "_3a")

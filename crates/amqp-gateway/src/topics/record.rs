@@ -11,7 +11,7 @@ use polylogue_router::{Argument, Value as Kept};
 use std::borrow::Cow;
 
 /// The header that names the exchange.
-const EXCHANGE: &str = "amqp.exchange";
+pub(crate) const EXCHANGE: &str = "amqp.exchange";
 
 /// Messages of queues as Kafka's records: the routing key is the key, the body the value; properties and headers become headers.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,9 +1,11 @@
 //! Declaring and deleting exchanges, binding and unbinding. The router judges and keeps them; here is what clients are told.
 
-use super::queues::{check_user, exchange_argument};
+use super::queues::{check_user, text_argument};
 use super::{Draft, default_exchange, stripped};
 use crate::access::Access;
-use crate::command::{Bind, Caller, DeclareExchange, Reply, To};
+use crate::arguments::TOPIC_ARGUMENT;
+use crate::change::Change;
+use crate::command::{Bind, Caller, DeclareExchange, READS_BEGUN, Reply, To, TopicReads};
 use crate::error::{Named, Refused, Resource};
 use crate::queue::{RESERVED_PREFIX, check_exclusive, equivalent_argument, inequivalent};
 use crate::table::type_name;
@@ -39,10 +41,13 @@ pub(super) fn declare(draft: &mut Draft<'_>, caller: &Caller, declare: &DeclareE
     if name.len() > NAME_BYTES_MAX {
         return Err(Refused::precondition(format!("an exchange's name has at most {NAME_BYTES_MAX} bytes")));
     }
-    let alternate = exchange_argument(ALTERNATE_EXCHANGE, &declare.arguments, &named)?;
+    let alternate = text_argument(ALTERNATE_EXCHANGE, &declare.arguments, &named)?;
     if let Some(alternate) = &alternate {
         check_user(draft, caller, declare.vhost, Access::Read, Resource::Exchange, &name)?;
         check_user(draft, caller, declare.vhost, Access::Write, Resource::Exchange, alternate)?;
+    }
+    if text_argument(TOPIC_ARGUMENT, &declare.arguments, &named)?.is_some_and(|topic| topic.is_empty()) {
+        return Err(Refused::precondition(format!("invalid value '' for arg '{TOPIC_ARGUMENT}' in {named}")));
     }
     let kind = kind.map_err(Unfit::refused)?;
     let routed = Declare {
@@ -119,7 +124,10 @@ fn equivalent(exchange: &Exchange, declare: &DeclareExchange, named: &Named<'_>)
             return Err(inequivalent(field, named, &format!("'{received}'"), &format!("'{current}'")));
         }
     }
-    equivalent_argument(ALTERNATE_EXCHANGE, &exchange.arguments, &declare.arguments, named)
+    for name in [ALTERNATE_EXCHANGE, TOPIC_ARGUMENT] {
+        equivalent_argument(name, &exchange.arguments, &declare.arguments, named)?;
+    }
+    Ok(())
 }
 
 fn passive(
@@ -159,6 +167,30 @@ pub(super) fn delete(
     check_user(draft, caller, vhost, Access::Configure, Resource::Exchange, &name)?;
     if draft.exchange(vhost, &name).is_some() {
         draft.route(&host, Route::Delete { vhost, name: name.into_bytes(), if_unused });
+    }
+    Ok(Reply::Done)
+}
+
+/// Notes how far the broker has read the topic of an exchange.
+pub(super) fn set_topic_reads(draft: &mut Draft<'_>, caller: &Caller, reads: &TopicReads) -> Result<Reply, Refused> {
+    if caller.user.is_some() {
+        return Err(Refused::access("how far a topic was read is said by the broker alone"));
+    }
+    let TopicReads { exchange, at, gone } = reads;
+    let begins = at.iter().any(|(partition, _)| *partition == READS_BEGUN);
+    let has_begun = draft.world.topic_read(*exchange, READS_BEGUN).is_some();
+    if draft.router.exchange_by_id(*exchange).is_none() || (begins && has_begun) {
+        return Ok(Reply::Done);
+    }
+    for (partition, offset) in at {
+        if draft.world.topic_read(*exchange, *partition) != Some(*offset) {
+            draft.push(Change::TopicRead(*exchange, *partition, *offset));
+        }
+    }
+    for partition in gone {
+        if draft.world.topic_read(*exchange, *partition).is_some() {
+            draft.push(Change::TopicReadRemoved(*exchange, *partition));
+        }
     }
     Ok(Reply::Done)
 }

@@ -174,6 +174,7 @@ pub(crate) fn judge(draft: &mut Draft<'_>, caller: &Caller, command: &Command) -
         Command::DeleteExchange(vhost, name, if_unused) => exchanges::delete(draft, caller, *vhost, name, *if_unused),
         Command::Bind(bind) => exchanges::bind(draft, caller, bind, true),
         Command::Unbind(bind) => exchanges::bind(draft, caller, bind, false),
+        Command::SetTopicReads(reads) => exchanges::set_topic_reads(draft, caller, reads),
         Command::Import(definitions) => import(draft, definitions),
     }
 }

@@ -169,13 +169,13 @@ fn dead_letter_permitted(
     arguments: &[Argument],
 ) -> Result<(), Refused> {
     let named = Named { kind: Resource::Queue, name, vhost: draft.world.vhost_name(vhost) };
-    let Some(exchange) = exchange_argument(DEAD_LETTER_EXCHANGE, arguments, &named)? else { return Ok(()) };
+    let Some(exchange) = text_argument(DEAD_LETTER_EXCHANGE, arguments, &named)? else { return Ok(()) };
     check_user(draft, caller, vhost, Access::Read, Resource::Queue, name)?;
     check_user(draft, caller, vhost, Access::Write, Resource::Exchange, &exchange)
 }
 
-/// The exchange that an argument names.
-pub(super) fn exchange_argument(
+/// An argument that is a text.
+pub(super) fn text_argument(
     key: &str,
     arguments: &[Argument],
     named: &Named<'_>,

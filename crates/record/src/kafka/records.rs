@@ -111,6 +111,12 @@ impl RecordIter {
         &self.header
     }
 
+    /// What is in memory for the records that are still to come, of compressed ones decompressed. Bytes.
+    #[must_use]
+    pub fn bytes_left(&self) -> usize {
+        self.rest.len()
+    }
+
     fn read(&mut self) -> Result<Record, Fault> {
         let len = usize::try_from(varint32(&mut self.rest)?).map_err(|_| RecordFault::Size)?;
         if len > self.rest.len() {

@@ -1,0 +1,487 @@
+//! A partition on its way to an exchange: read, published, and tried again.
+//!
+//! ```text
+//!   ready ──> reading ──> publishing ──> ready      more was written meanwhile
+//!     ^          │             │
+//!     │          └──────┬──────┴──> watching        nothing more is there
+//!     └── waiting <─────┘                           it could not be read, or a queue has no room
+//! ```
+
+use super::records::Records;
+use super::{Asked, Due, FromTopics, Link};
+use crate::convert::View;
+use crate::directory::QueueEntry;
+use crate::message::store;
+use crate::publish::arrived;
+use crate::route::{Reached, Sent, reach};
+use crate::topics::{EXCHANGE, RecordMessage, RecordOf, message_of};
+use polylogue_amqp_model::{Overflow, QueueSettings};
+use polylogue_api::{
+    Ack, Now, PublishError, PublishMessage, PublishRequest, ReadData, ReadError, ReadPart, ReadRequest, Request,
+    Target, Token, WatchRequest,
+};
+use polylogue_record::kafka::Record;
+use polylogue_router::{Entry, ExchangeId, Snapshot};
+use polylogue_types::{Offset, PartitionId, Set};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+/// Bytes of a partition that are read at once, unless one batch has more.
+const READ_BYTES: u32 = 256 << 10;
+/// Partitions of an exchange of which something is read or published at the same time.
+pub(super) const OPEN_MAX: usize = 8;
+/// Messages of a partition that are on their way at the most.
+const PUBLISH_MESSAGES: usize = 1_000;
+/// Their bytes, unless one message has more.
+const PUBLISH_BYTES: usize = 1 << 20;
+/// What of a decompressed batch may be kept while some of it is published; of a larger one the rest is read again. Bytes.
+const KEPT_BYTES_MAX: usize = 4 << 20;
+/// Publishes of one message at the most, when it is tried again for each queue by itself; of more queues some share one.
+const SEPARATE_MAX: usize = 64;
+/// How soon something is tried again, the first time. Milliseconds.
+const RETRY_MS_MIN: u64 = 10;
+/// The longest wait between two tries. Milliseconds.
+const RETRY_MS_MAX: u64 = 1_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    Ready,
+    Reading,
+    Publishing,
+    Watching(Token),
+    Waiting,
+}
+
+/// One publish of a record, or one of several.
+#[derive(Debug)]
+struct Part {
+    offset: u64,
+    to: Vec<PartitionId>,
+    /// Its queues dead-letter what they refuse, which then is where it belongs.
+    dead_letters: bool,
+}
+
+/// A partition that is read for an exchange.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// Its number in the topic.
+    number: usize,
+    /// The offset up to which everything is published.
+    pub(super) next: u64,
+    pub(super) stage: Stage,
+    wait_ms: u64,
+    end: u64,
+    records: Option<Records>,
+    sent: Vec<Part>,
+    /// Records that are sent again, with the queues that have them.
+    again: BTreeMap<u64, Vec<PartitionId>>,
+    /// Records to be tried again, with the queues that have them. Those between them and `tried` are published.
+    failed: BTreeMap<u64, Vec<PartitionId>>,
+    tried: u64,
+}
+
+impl Source {
+    pub(super) fn new(number: usize, next: u64) -> Source {
+        Source {
+            number,
+            next,
+            stage: Stage::Ready,
+            wait_ms: 0,
+            end: 0,
+            records: None,
+            sent: Vec::new(),
+            again: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            tried: 0,
+        }
+    }
+
+    /// Something of it is read or published.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Reading | Stage::Publishing)
+    }
+}
+
+/// What is published of a partition in one go.
+#[derive(Debug, Default)]
+struct Batch {
+    messages: Vec<PublishMessage>,
+    parts: Vec<Part>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.messages.len() >= PUBLISH_MESSAGES || self.bytes >= PUBLISH_BYTES
+    }
+
+    fn push(&mut self, offset: u64, message: &PublishMessage, queues: Vec<Target>, dead_letters: bool) {
+        if queues.is_empty() {
+            return;
+        }
+        self.parts.push(Part { offset, to: queues.iter().map(|target| target.queue).collect(), dead_letters });
+        let message = PublishMessage { queues, ..message.clone() };
+        self.bytes += message.weight_bytes();
+        self.messages.push(message);
+    }
+
+    /// Adds a message: to all of its queues at once, or to each for itself when it is tried again and some have it.
+    fn add(&mut self, offset: u64, routed: Routed, has: Option<&[PartitionId]>) {
+        let Routed { mut message, dead_letters, .. } = routed;
+        let mut queues = std::mem::take(&mut message.queues);
+        queues.retain(|target| has.is_none_or(|has| !has.contains(&target.queue)));
+        let (refusing, others): (Vec<_>, Vec<_>) =
+            queues.into_iter().partition(|target| dead_letters.contains(&target.queue));
+        self.push(offset, &message, refusing, true);
+        let group = if has.is_some() { others.len().div_ceil(SEPARATE_MAX).max(1) } else { others.len().max(1) };
+        others.chunks(group).for_each(|queues| self.push(offset, &message, queues.to_vec(), false));
+    }
+}
+
+/// A record with the queues that it goes to.
+struct Routed {
+    message: PublishMessage,
+    /// Those of its queues that dead-letter what they refuse.
+    dead_letters: Set<PartitionId>,
+    /// Nothing is published together with it and behind it: a queue may have no room for it, and some for a smaller one.
+    is_last: bool,
+    /// It was passed over for a queue that may not hold as much.
+    too_large: bool,
+}
+
+/// What becomes of a record.
+enum Fate {
+    Publish(Routed),
+    /// A queue of it is being made.
+    Later,
+    /// It cannot be a message.
+    Skip,
+    /// It comes from the exchange itself.
+    Drop,
+}
+
+/// Whether a queue can never take a message of so many bytes, but refuses it each time.
+fn never_fits(settings: &QueueSettings, bytes: usize) -> bool {
+    settings.overflow != Overflow::DropHead
+        && (settings.max_length == Some(0) || settings.max_length_bytes.is_some_and(|max| bytes as u64 > max))
+}
+
+fn refuses_to_dead(settings: &QueueSettings) -> bool {
+    settings.overflow == Overflow::RejectPublishDeadLetter && settings.dead_letter_exchange.is_some()
+}
+
+impl FromTopics {
+    /// A partition is to be read, once there is room.
+    pub(super) fn ready(&mut self, id: ExchangeId, partition: PartitionId) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let Some(source) = link.partitions.get_mut(&partition) else { return };
+        link.open -= usize::from(source.is_open());
+        (source.stage, source.records) = (Stage::Ready, None);
+        link.ready.push_back(partition);
+        self.pump(id);
+    }
+
+    /// Reads partitions for which there is room.
+    pub(super) fn pump(&mut self, id: ExchangeId) {
+        while let Some(link) = self.links.get_mut(&id).filter(|link| link.open < OPEN_MAX) {
+            if self.directory.alarm() {
+                return;
+            }
+            let Some(partition) = link.ready.pop_front() else { return };
+            let Some(source) = link.partitions.get_mut(&partition) else { continue };
+            source.stage = Stage::Reading;
+            link.open += 1;
+            let part = ReadPart { partition, offset: Offset(source.next), bytes_max: READ_BYTES };
+            let request = ReadRequest { parts: vec![part], bytes_max: READ_BYTES, at_least_one: true };
+            self.ask(Request::Read(request), Asked::Read(id, partition));
+        }
+    }
+
+    /// Looks at a partition again after a while, longer each time.
+    pub(super) fn later(&mut self, id: ExchangeId, partition: PartitionId, now: Now) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let Some(source) = link.partitions.get_mut(&partition) else { return };
+        link.open -= usize::from(source.is_open());
+        (source.stage, source.records) = (Stage::Waiting, None);
+        source.wait_ms = (source.wait_ms * 2).clamp(RETRY_MS_MIN, RETRY_MS_MAX);
+        self.due.insert((now.monotonic_ms + source.wait_ms, Due::Retry(id, partition)));
+        self.pump(id);
+    }
+
+    /// What was read of a partition.
+    pub(super) fn read(
+        &mut self,
+        id: ExchangeId,
+        partition: PartitionId,
+        result: Option<Result<ReadData, ReadError>>,
+        now: Now,
+    ) {
+        let source = self.links.get_mut(&id).and_then(|link| link.partitions.get_mut(&partition));
+        let Some(source) = source.filter(|source| source.stage == Stage::Reading) else { return };
+        match result {
+            Some(Ok(data)) => {
+                let Ok(records) = Records::new(&data.chunks, source.next) else {
+                    return self.later(id, partition, now);
+                };
+                source.end = data.high_watermark.0;
+                source.records = Some(records);
+                self.publish(id, partition, now);
+            }
+            // Retention took what comes next, or a crash what was not on disk.
+            Some(Err(ReadError::OutOfRange { log_start, high_watermark })) => {
+                let next = source.next.clamp(log_start.0, high_watermark.0.max(log_start.0));
+                let is_other = next != source.next;
+                source.failed.retain(|offset, _| (log_start.0..high_watermark.0).contains(offset));
+                source.tried = source.tried.min(high_watermark.0);
+                self.advance(id, partition, next, now);
+                if is_other { self.ready(id, partition) } else { self.later(id, partition, now) }
+            }
+            Some(Err(ReadError::UnknownPartition | ReadError::Storage)) | None => self.later(id, partition, now),
+        }
+    }
+
+    /// Everything below an offset is published.
+    fn advance(&mut self, id: ExchangeId, partition: PartitionId, next: u64, now: Now) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let Some(source) = link.partitions.get_mut(&partition) else { return };
+        if source.next != next {
+            source.next = next;
+            link.unsaved.insert(partition);
+            self.save(id, now);
+        }
+    }
+
+    /// Publishes what was read, or as much of it as may be on its way.
+    fn publish(&mut self, id: ExchangeId, partition: PartitionId, now: Now) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let Some(mut source) = link.partitions.remove(&partition) else { return };
+        let batch = self.fill(id, &mut source, now);
+        let passed = source.records.as_ref().map_or(source.next, Records::passed);
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let Some(batch) = batch else {
+            link.partitions.insert(partition, source);
+            self.advance(id, partition, passed, now);
+            return self.later(id, partition, now);
+        };
+        if !batch.messages.is_empty() {
+            source.stage = Stage::Publishing;
+            source.sent = batch.parts;
+            source.tried = source.tried.max(passed);
+            source.records = source.records.filter(|records| records.open_bytes() <= KEPT_BYTES_MAX);
+            link.partitions.insert(partition, source);
+            let request = PublishRequest { messages: batch.messages, ack: Ack::Committed, patient: false };
+            return self.ask(Request::Publish(request), Asked::Publish(id, partition));
+        }
+        let end = source.end;
+        let is_more = passed < end;
+        let is_stuck = is_more && source.records.as_ref().is_some_and(Records::is_stuck);
+        let is_missing = is_more && source.records.as_ref().is_some_and(Records::is_empty);
+        link.partitions.insert(partition, source);
+        if is_missing {
+            // It is there, and could not be read now.
+            return self.later(id, partition, now);
+        }
+        // What is no batch has no end that is known.
+        self.counts.skipped += u64::from(is_stuck);
+        let next = passed + u64::from(is_stuck);
+        self.advance(id, partition, next, now);
+        self.go_on(id, partition, next, end);
+    }
+
+    /// Reads on, or waits for what comes.
+    fn go_on(&mut self, id: ExchangeId, partition: PartitionId, next: u64, end: u64) {
+        if next < end {
+            return self.ready(id, partition);
+        }
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let Some(source) = link.partitions.get_mut(&partition) else { return };
+        link.open -= usize::from(source.is_open());
+        self.next_token += 1;
+        (source.stage, source.records, source.wait_ms) = (Stage::Watching(self.next_token), None, 0);
+        self.watches.insert(self.next_token, (id, partition));
+        let request = WatchRequest { seen: vec![(partition, Offset(next))], followed: None };
+        self.requests.push_back((self.next_token, Request::Watch(request)));
+        self.pump(id);
+    }
+
+    /// Takes records that may be published together. `None` when there are none because a queue is being made.
+    fn fill(&mut self, id: ExchangeId, source: &mut Source, now: Now) -> Option<Batch> {
+        let mut batch = Batch::default();
+        let directory = self.directory.clone();
+        let routes = directory.router().load();
+        let mut goes_back = None;
+        let Some(mut records) = source.records.take() else { return Some(batch) };
+        let mut is_later = false;
+        while !batch.is_full() {
+            let Some(record) = records.next() else { break };
+            let offset = record.offset as u64;
+            let mut has = None;
+            if offset < source.tried {
+                has = source.failed.remove(&offset);
+                if has.is_none() {
+                    // It is where it belongs.
+                    continue;
+                }
+            } else if !(source.failed.is_empty() && source.again.is_empty()) {
+                if !batch.messages.is_empty() {
+                    // What is behind what failed waits for it.
+                    records.put_back(record);
+                    break;
+                }
+                source.failed.clear();
+                source.again.clear();
+            }
+            let link = self.links.get(&id)?;
+            let scratch = &mut self.scratch;
+            let routing = Routing { directory: &directory, catalog: self.catalog.as_ref(), routes: &routes, now };
+            let fate = routing.fate(link, source.number, &record, self.body_bytes_max, &mut goes_back, scratch);
+            match fate {
+                Fate::Publish(routed) => {
+                    let is_last = routed.is_last;
+                    self.counts.skipped += u64::from(routed.too_large && has.is_none());
+                    let before = batch.messages.len();
+                    batch.add(offset, routed, has.as_deref());
+                    // Nothing is bound, or all queues have it.
+                    self.counts.published += u64::from(batch.messages.len() == before);
+                    source.again.extend(has.map(|has| (offset, has)));
+                    if is_last {
+                        break;
+                    }
+                }
+                Fate::Later => {
+                    source.failed.extend(has.map(|has| (offset, has)));
+                    is_later = batch.messages.is_empty();
+                    records.put_back(record);
+                    break;
+                }
+                Fate::Skip => self.counts.skipped += 1,
+                Fate::Drop => {}
+            }
+        }
+        self.counts.skipped += records.take_damaged();
+        source.records = Some(records);
+        (!is_later).then_some(batch)
+    }
+
+    /// What became of messages.
+    pub(super) fn published(
+        &mut self,
+        id: ExchangeId,
+        partition: PartitionId,
+        results: &[Result<(), PublishError>],
+        now: Now,
+    ) {
+        let source = self.links.get_mut(&id).and_then(|link| link.partitions.get_mut(&partition));
+        let Some(source) = source.filter(|source| source.stage == Stage::Publishing) else { return };
+        let (mut has, mut records, mut failed) = (std::mem::take(&mut source.again), 0, Vec::new());
+        let mut last = None;
+        for (nth, part) in std::mem::take(&mut source.sent).into_iter().enumerate() {
+            records += u64::from(last.replace(part.offset) != Some(part.offset));
+            let result = results.get(nth).copied();
+            let is_dead = part.dead_letters && result == Some(Err(PublishError::QueueFull));
+            if is_dead || result.is_some_and(arrived) {
+                has.entry(part.offset).or_default().extend(part.to);
+            } else if failed.last() != Some(&part.offset) {
+                failed.push(part.offset);
+            }
+        }
+        self.counts.retried += failed.len() as u64;
+        self.counts.published += records - failed.len() as u64;
+        let again = !failed.is_empty();
+        source.failed.extend(failed.into_iter().map(|offset| (offset, has.remove(&offset).unwrap_or_default())));
+        let passed = source.records.as_ref().map_or(source.tried, Records::passed);
+        let next = source.failed.first_key_value().map_or(passed, |(offset, _)| *offset);
+        let is_kept = source.records.is_some();
+        self.advance(id, partition, next, now);
+        if again {
+            return self.later(id, partition, now);
+        }
+        if let Some(source) = self.links.get_mut(&id).and_then(|link| link.partitions.get_mut(&partition)) {
+            source.wait_ms = 0;
+        }
+        if is_kept { self.publish(id, partition, now) } else { self.ready(id, partition) }
+    }
+}
+
+/// What routing goes by.
+struct Routing<'a> {
+    directory: &'a crate::directory::Directory,
+    catalog: &'a dyn polylogue_api::Catalog,
+    routes: &'a Snapshot,
+    now: Now,
+}
+
+impl Routing<'_> {
+    /// Finds out what becomes of a record; `goes_back` is whether the exchange's messages go on to the topic, once that was asked.
+    fn fate(
+        &self,
+        link: &Link,
+        number: usize,
+        record: &Record,
+        body_bytes_max: usize,
+        goes_back: &mut Option<bool>,
+        scratch: &mut polylogue_router::Scratch,
+    ) -> Fate {
+        let exchange = &link.exchange;
+        if record.headers.last(EXCHANGE.as_bytes()).flatten().is_some_and(|name| name == exchange.name)
+            && *goes_back.get_or_insert_with(|| self.directory.goes_on_to(exchange.vhost, &link.topic))
+        {
+            return Fate::Drop;
+        }
+        let of = RecordOf { topic: &link.topic, partition: number };
+        let Some(message) = message_of(record, of, body_bytes_max) else { return Fate::Skip };
+        match self.routes.entry_by_id(exchange.id) {
+            Some(entry) => self.route(link, entry, record, &message, scratch),
+            None => Fate::Drop,
+        }
+    }
+
+    fn route(
+        &self,
+        link: &Link,
+        entry: Entry<'_>,
+        record: &Record,
+        message: &RecordMessage,
+        scratch: &mut polylogue_router::Scratch,
+    ) -> Fate {
+        let RecordMessage { routing_key, properties, expiration_ms, body } = message;
+        let view = View::new(properties);
+        let sent = Sent {
+            keys: &[routing_key],
+            view: &view,
+            random: (record.offset as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ link.exchange.id.0,
+            expiration_ms: *expiration_ms,
+            priority: properties.priority,
+            now_ms: self.now.wall_ms,
+        };
+        let stored = |raw: &[u8]| store(&link.exchange.name, routing_key, raw, None, std::slice::from_ref(body));
+        let bytes = stored(properties.raw());
+        let (is_later, is_last, too_large) = (Cell::new(false), Cell::new(false), Cell::new(false));
+        let dead_letters: RefCell<Set<PartitionId>> = RefCell::default();
+        let wanted = |entry: &QueueEntry| {
+            let settings = &entry.settings;
+            let partition = entry.partition(self.catalog);
+            is_later.set(is_later.get() || partition.is_none());
+            if refuses_to_dead(settings) {
+                dead_letters.borrow_mut().extend(partition);
+            } else if never_fits(settings, bytes.len()) {
+                too_large.set(true);
+                return false;
+            } else if settings.overflow != Overflow::DropHead && settings.max_length_bytes.is_some() {
+                is_last.set(true);
+            }
+            true
+        };
+        let reached: Reached = reach(self.directory, self.catalog, self.routes, entry, &sent, &wanted, scratch);
+        if is_later.get() {
+            return Fate::Later;
+        }
+        let bytes = reached.properties(properties).map_or(bytes, |properties| stored(properties.raw()));
+        Fate::Publish(Routed {
+            message: reached.message(bytes, properties.delivery_mode, self.now.wall_ms),
+            dead_letters: dead_letters.into_inner(),
+            is_last: is_last.get(),
+            too_large: too_large.get(),
+        })
+    }
+}

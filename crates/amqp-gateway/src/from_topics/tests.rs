@@ -1,0 +1,772 @@
+//! Topics that are vectors of batches, and a declared world that commits at once.
+
+use super::reading::OPEN_MAX;
+use super::*;
+use crate::connection::Connection;
+use crate::machine::{AmqpAsk, AmqpMachine};
+use crate::management::Said;
+use crate::message::{Stored, open};
+use crate::testing::{Topics, World, context};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use polylogue_amqp::codec::{Properties, TableBuilder, Value};
+use polylogue_amqp::request::{self as amqp, ChannelRef};
+use polylogue_amqp_model::{Bind, DeclareExchange, Limits, To, arguments_of_json};
+use polylogue_api::{
+    Caller, ClusterInfo, Effects, PartitionInfo, PartitionSize, PartitionSizes, PublishError, PublishMessage, ReadData,
+    ReadError, Settings, SettingsScope, StateMachine, TopicConfig, Unavailable,
+};
+use polylogue_record::compress::Codec;
+use polylogue_record::kafka::{BatchBuilder, NewRecord, patch_base};
+use polylogue_types::{Chunk, Offset, TopicId};
+use serde_json::json;
+
+const TOPIC: &str = "orders";
+const FULL: Result<(), PublishError> = Err(PublishError::QueueFull);
+type Header<'a> = (&'a [u8], Option<&'a [u8]>);
+
+/// The batches of a partition, and its first and next offset.
+type Log = (Vec<Bytes>, u64, u64);
+
+/// The topics of queues, and one that is a log.
+#[derive(Debug, Default)]
+struct Logs {
+    /// Its partitions, if it is there, and how often they changed.
+    topic: Mutex<(Option<Vec<u64>>, u64)>,
+    partitions: Mutex<BTreeMap<PartitionId, Log>>,
+}
+
+impl Logs {
+    fn set(&self, partitions: Option<&[u64]>) {
+        let mut topic = self.topic.lock();
+        *topic = (partitions.map(<[u64]>::to_vec), topic.1 + 1);
+        let mut logs = self.partitions.lock();
+        for id in partitions.into_iter().flatten() {
+            logs.entry(PartitionId(*id)).or_insert_with(|| (Vec::new(), 0, 0));
+        }
+    }
+
+    fn append(&self, partition: u64, batch: BatchBuilder) {
+        let mut logs = self.partitions.lock();
+        let (batches, _, end) = logs.get_mut(&PartitionId(partition)).expect("a partition");
+        let count = batch.len() as u64;
+        let mut bytes = batch.build().expect("a batch").to_vec();
+        patch_base(&mut bytes, *end as i64, 0).expect("it has room for it");
+        *end += count;
+        batches.push(bytes.into());
+    }
+
+    fn read(&self, part: polylogue_api::ReadPart) -> Result<ReadData, ReadError> {
+        let logs = self.partitions.lock();
+        let (batches, start, end) = logs.get(&part.partition).ok_or(ReadError::UnknownPartition)?;
+        let (log_start, high_watermark) = (Offset(*start), Offset(*end));
+        if !(*start..=*end).contains(&part.offset.0) {
+            return Err(ReadError::OutOfRange { log_start, high_watermark });
+        }
+        let mut left = part.bytes_max as usize;
+        let mut at = 0;
+        let mut chunks = Vec::new();
+        for batch in batches {
+            // A batch that is damaged says nothing of its length.
+            let count =
+                polylogue_record::kafka::BatchHeader::parse(batch).map_or(1, |h| h.last_offset_delta as u64 + 1);
+            at += count;
+            if at > part.offset.0 && (chunks.is_empty() || batch.len() <= left) {
+                left = left.saturating_sub(batch.len());
+                chunks.push(Chunk::Bytes(batch.clone()));
+            }
+        }
+        Ok(ReadData { chunks, high_watermark, log_start })
+    }
+}
+
+impl Catalog for Logs {
+    fn topic(&self, name: &str) -> Option<Arc<TopicInfo>> {
+        if name != TOPIC {
+            return Topics.topic(name);
+        }
+        let partitions = self.topic.lock().0.clone()?;
+        let partitions = partitions.into_iter().map(|id| PartitionInfo { id: PartitionId(id), leader_epoch: 0 });
+        let (id, config) = (TopicId([1; 16]), Arc::<TopicConfig>::default());
+        Some(Arc::new(TopicInfo { name: name.into(), id, internal: false, partitions: partitions.collect(), config }))
+    }
+    fn topic_by_id(&self, _: TopicId) -> Option<Arc<TopicInfo>> {
+        None
+    }
+    fn topics(&self) -> Vec<Arc<TopicInfo>> {
+        Vec::new()
+    }
+    fn cluster(&self) -> ClusterInfo {
+        Topics.cluster()
+    }
+    fn settings(&self, _: &SettingsScope) -> Arc<Settings> {
+        Arc::default()
+    }
+    fn settings_scopes(&self) -> Vec<SettingsScope> {
+        Vec::new()
+    }
+    fn version(&self) -> u64 {
+        self.topic.lock().1
+    }
+}
+
+struct Rig {
+    world: World,
+    logs: Arc<Logs>,
+    from: FromTopics,
+    ms: u64,
+    watches: BTreeMap<Token, (PartitionId, u64)>,
+    /// What is published and not answered.
+    publishes: VecDeque<(Token, Vec<PublishMessage>)>,
+    /// Reads that are not answered, when they are held.
+    reads: VecDeque<(Token, polylogue_api::ReadPart)>,
+    holds_reads: bool,
+    saves: Vec<TopicReads>,
+    fails_saves: bool,
+}
+
+impl Rig {
+    /// With the exchange `sales` bound to the queue `q`, and the topic, if it has partitions.
+    fn new(partitions: Option<&[u64]>) -> Rig {
+        Rig::with_queue(partitions, json!({}))
+    }
+
+    fn with_queue(partitions: Option<&[u64]>, arguments: serde_json::Value) -> Rig {
+        let mut world = World::new();
+        world.queue("q", arguments);
+        let logs: Arc<Logs> = Arc::default();
+        logs.set(partitions);
+        Rig::over(world, logs)
+    }
+
+    fn over(world: World, logs: Arc<Logs>) -> Rig {
+        let from = FromTopics::new(world.directory.clone(), logs.clone(), 1 << 10);
+        let (watches, publishes, reads, saves) = Default::default();
+        let (holds_reads, fails_saves) = (false, false);
+        Rig { world, logs, from, ms: 1, watches, publishes, reads, holds_reads, saves, fails_saves }
+    }
+
+    fn declare(&mut self) {
+        let arguments = json!({"x-polylogue-topic": TOPIC});
+        let declare = DeclareExchange {
+            vhost: self.world.vhost,
+            name: "sales".into(),
+            kind: "fanout".into(),
+            durable: true,
+            arguments: arguments_of_json(arguments.as_object().expect("an object")).expect("arguments"),
+            ..DeclareExchange::default()
+        };
+        self.world.act(Command::DeclareExchange(declare));
+        self.bind("q");
+        self.tick(0);
+    }
+
+    fn bind(&mut self, queue: &str) {
+        let (vhost, source, to) = (self.world.vhost, "sales".into(), To::Queue(queue.into()));
+        self.world.act(Command::Bind(Bind { vhost, source, to, key: "".into(), arguments: Vec::new() }));
+    }
+
+    fn now(&self) -> Now {
+        Now { wall_ms: 1_700_000_000_000, monotonic_ms: self.ms }
+    }
+
+    /// So many milliseconds go by.
+    fn tick(&mut self, ms: u64) {
+        self.ms += ms;
+        self.from.on_deadline(self.now());
+        self.run();
+    }
+
+    /// Answers all but what is published.
+    fn run(&mut self) {
+        while let Some((token, request)) = self.from.poll_request() {
+            let reply = match request {
+                Request::Read(request) if self.holds_reads => {
+                    self.reads.push_back((token, request.parts[0]));
+                    continue;
+                }
+                Request::Read(request) => Reply::Read(vec![self.logs.read(request.parts[0])]),
+                Request::DescribePartitions(ids) => self.sizes(&ids),
+                Request::Machine(_, command) => self.machine(command),
+                Request::Publish(request) => {
+                    self.publishes.push_back((token, request.messages));
+                    continue;
+                }
+                Request::Watch(request) => {
+                    let [(partition, seen)] = request.seen[..] else { panic!("{request:?}") };
+                    if self.logs.partitions.lock().get(&partition).is_none_or(|(_, _, end)| *end > seen.0) {
+                        self.from.on_event(Event::Changed(token));
+                    } else {
+                        self.watches.insert(token, (partition, seen.0));
+                    }
+                    continue;
+                }
+                Request::Unwatch(token) => {
+                    self.watches.remove(&token);
+                    continue;
+                }
+                other => panic!("{other:?}"),
+            };
+            self.from.on_reply(token, reply, self.now());
+            // The directory may have woken it.
+            self.from.on_deadline(self.now());
+        }
+    }
+
+    fn sizes(&self, ids: &[PartitionId]) -> Reply {
+        let logs = self.logs.partitions.lock();
+        let size = |id| {
+            let (_, start, end) = logs.get(id)?;
+            Some(PartitionSize { bytes: 0, log_start: Offset(*start), high_watermark: Offset(*end) })
+        };
+        let partitions = ids.iter().map(size).collect();
+        Reply::DescribePartitions(PartitionSizes { partitions, directory: String::new(), free_bytes: None })
+    }
+
+    fn machine(&mut self, command: Box<dyn std::any::Any + Send>) -> Reply {
+        let Ok(ask) = command.downcast::<AmqpAsk>() else { panic!("no ask") };
+        let AmqpAsk::Do(_, command) = &*ask else { panic!("{ask:?}") };
+        let Command::SetTopicReads(reads) = &**command else { panic!("{command:?}") };
+        if self.fails_saves {
+            return Reply::Machine(Err(Unavailable::Busy));
+        }
+        self.saves.push(reads.clone());
+        self.command(ask)
+    }
+
+    /// What the machine answers once it is committed.
+    fn command(&mut self, command: Box<dyn std::any::Any + Send>) -> Reply {
+        let mut effects = Effects::default();
+        self.world.machine.handle(&context(), Caller(1), command, &mut effects);
+        let mut replies = std::mem::take(&mut effects.replies);
+        replies.extend(effects.proposals.iter_mut().flat_map(|proposal| std::mem::take(&mut proposal.replies)));
+        self.world.commit(effects);
+        Reply::Machine(Ok(replies.pop().expect("an answer").1))
+    }
+
+    fn produce(&mut self, partition: u64, values: &[&str]) {
+        self.produce_as(partition, Codec::None, values, &[]);
+    }
+
+    fn produce_as(&mut self, partition: u64, codec: Codec, values: &[&str], headers: &[Header<'_>]) {
+        let mut batch = BatchBuilder::new().compression(codec, None);
+        for value in values {
+            let record = NewRecord { timestamp: 5_000, key: Some(b"k"), value: Some(value.as_bytes()), headers };
+            batch.push(&record).expect("a record");
+        }
+        self.append(partition, batch);
+    }
+
+    fn append(&mut self, partition: u64, batch: BatchBuilder) {
+        self.logs.append(partition, batch);
+        self.wake(partition);
+    }
+
+    fn wake(&mut self, partition: u64) {
+        let watching: Vec<_> = self.watches.iter().filter(|(_, (id, _))| id.0 == partition).map(|(t, _)| *t).collect();
+        for token in watching {
+            self.watches.remove(&token);
+            self.from.on_event(Event::Changed(token));
+        }
+        self.run();
+    }
+
+    /// The bodies of what is published next, with how many queues each goes to.
+    fn published(&self) -> Vec<(String, usize)> {
+        let Some((_, messages)) = self.publishes.front() else { return Vec::new() };
+        messages.iter().map(|message| (body(message), message.queues.len())).collect()
+    }
+
+    fn bodies(&self) -> Vec<String> {
+        self.published().into_iter().map(|(body, _)| body).collect()
+    }
+
+    /// Says what became of it.
+    fn answer(&mut self, results: &[Result<(), PublishError>]) {
+        let (token, messages) = self.publishes.pop_front().expect("something is published");
+        assert_eq!(messages.len(), results.len());
+        self.from.on_reply(token, Reply::Publish(results.to_vec()), self.now());
+        self.run();
+    }
+
+    fn answer_all(&mut self) {
+        while let Some((_, messages)) = self.publishes.front() {
+            self.answer(&vec![Ok(()); messages.len()]);
+        }
+    }
+
+    /// The bodies of all that is published from now on.
+    fn drained(&mut self) -> Vec<String> {
+        let mut bodies = Vec::new();
+        while !self.publishes.is_empty() {
+            bodies.extend(self.bodies());
+            let count = self.published().len();
+            self.answer(&vec![Ok(()); count]);
+        }
+        bodies
+    }
+
+    fn positions(&self) -> Vec<(u64, u64)> {
+        let model = self.world.machine.model();
+        let exchange = model.routes().exchange(self.world.vhost, b"sales").expect("declared").id;
+        model.world().topic_reads(exchange).collect()
+    }
+
+    /// Another life over what is on disk.
+    fn restarted(mut self) -> Rig {
+        let mut machine = AmqpMachine::new(Limits::default());
+        self.world.machine.change_all_chunks();
+        for (id, chunk) in self.world.machine.take_changed_chunks() {
+            // Those that are gone count as changed.
+            chunk.into_iter().for_each(|chunk| machine.load_chunk(&id, chunk).expect("it is read"));
+        }
+        machine.on_ready(&context());
+        let directory = machine.directory();
+        let mut effects = Effects::default();
+        machine.on_deadline(&context(), &mut effects);
+        let mut world = World { machine, directory, vhost: self.world.vhost };
+        let mut rig = {
+            let begun = effects.proposals.is_empty();
+            let from = FromTopics::new(world.directory.clone(), self.logs.clone(), 1 << 10);
+            assert!(begun || !world.directory.has_begun());
+            world.commit(effects);
+            Rig { from, ..Rig::over(world, self.logs) }
+        };
+        rig.tick(0);
+        rig
+    }
+}
+
+fn stored(message: &PublishMessage) -> Stored {
+    open(&message.bytes).expect("a message")
+}
+
+fn body(message: &PublishMessage) -> String {
+    String::from_utf8(stored(message).body.to_vec()).expect("a text")
+}
+
+#[test]
+fn what_is_produced_after_the_declaration_is_published_in_order() {
+    let mut rig = Rig::new(Some(&[1, 2]));
+    rig.produce(1, &["before"]);
+    rig.declare();
+    assert_eq!(rig.positions(), [(1, 1), (2, 0), (READS_BEGUN, 0)], "it is noted where reading begins");
+    assert_eq!((rig.bodies(), rig.watches.len()), (vec![], 2));
+    rig.produce_as(1, Codec::None, &["a", "b"], &[(b"h", Some(b"v")), (b"amqp.priority", Some(b"4"))]);
+    let (_, messages) = rig.publishes.front().expect("it is published").clone();
+    let Stored { exchange, routing_key, properties, .. } = stored(&messages[1]);
+    assert_eq!((&exchange[..], &routing_key[..]), (&b"sales"[..], &b"k"[..]));
+    let properties = Properties::new(properties).expect("properties").to_basic();
+    assert_eq!((properties.priority, properties.timestamp), (Some(4), Some(5)));
+    let headers = properties.headers.expect("headers");
+    let found = ["x-polylogue-topic", "x-polylogue-partition", "x-polylogue-offset", "h"].map(|name| headers.get(name));
+    let expected = [Value::LongStr(b"orders"), Value::I64(0), Value::I64(2), Value::LongStr(b"v")];
+    assert_eq!(found, expected.map(Some));
+    rig.produce(1, &["c"]);
+    assert_eq!(rig.publishes.len(), 1, "one publish of a partition at a time");
+    rig.produce(2, &["other"]);
+    assert_eq!(rig.publishes.len(), 2, "and each partition for itself");
+    assert_eq!(rig.bodies(), ["a", "b"]);
+    rig.answer(&[Ok(()), Ok(())]);
+    assert_eq!(rig.drained(), ["other", "c"]);
+    assert_eq!(
+        rig.watches.values().copied().collect::<BTreeSet<_>>(),
+        [(PartitionId(1), 4), (PartitionId(2), 1)].into()
+    );
+    rig.tick(SAVE_MS);
+    assert_eq!(rig.positions(), [(1, 4), (2, 1), (READS_BEGUN, 0)]);
+    assert_eq!(rig.from.take_counts(), ExchangeCounts { published: 4, ..ExchangeCounts::default() });
+}
+
+/// What was produced right after a declaration could be before the end at which reading began.
+#[test]
+fn a_declaration_is_answered_when_it_is_noted_where_reading_begins() {
+    let mut rig = Rig::new(Some(&[1]));
+    rig.produce(1, &["before"]);
+    let (directory, logs) = (rig.world.directory.clone(), rig.logs.clone());
+    let mut connection = Connection::new(Arc::default(), directory, logs, 7, true, 1, Now::default());
+    (connection.is_operator, connection.vhost) = (true, rig.world.vhost);
+    connection.said = Some(VecDeque::new());
+    let arguments = TableBuilder::new().with_text("x-polylogue-topic", TOPIC).build();
+    let (name, kind, durable) = ("sales".into(), "fanout".into(), true);
+    let (passive, auto_delete, internal) = (false, false, false);
+    let declare = amqp::DeclareExchange { name, kind, passive, durable, auto_delete, internal, arguments };
+    for is_new in [true, false] {
+        connection.begin(1, amqp::Request::DeclareExchange(ChannelRef { number: 1, life: 1 }, declare.clone()));
+        let mut asked = 0;
+        while let Some((token, request)) = connection.poll_request() {
+            assert!(connection.said.as_ref().is_some_and(VecDeque::is_empty), "not before the last answer");
+            let reply = match request {
+                Request::DescribePartitions(ids) => rig.sizes(&ids),
+                Request::Machine(_, command) => rig.command(command),
+                other => panic!("{other:?}"),
+            };
+            connection.on_reply(token, reply, Now::default());
+            asked += 1;
+        }
+        assert!(matches!(connection.said.as_mut().and_then(VecDeque::pop_front), Some(Said::Reply(amqp::Reply::Done))));
+        assert_eq!(asked, if is_new { 3 } else { 1 });
+        assert_eq!(rig.positions(), [(1, if is_new { 1 } else { 2 }), (READS_BEGUN, 0)]);
+        if is_new {
+            rig.bind("q");
+            // Before anybody has looked.
+            rig.produce(1, &["after"]);
+        }
+        rig.tick(0);
+        assert_eq!(rig.drained(), if is_new { vec!["after"] } else { vec![] });
+        rig.tick(SAVE_MS);
+    }
+}
+
+#[test]
+fn batches_of_any_compression_are_read_and_control_batches_passed_over() {
+    let mut rig = Rig::new(Some(&[1]));
+    rig.declare();
+    rig.holds_reads = true;
+    rig.produce(1, &["a"]);
+    for (codec, value) in Codec::ALL.into_iter().zip(["b", "c", "d", "e", "f"]) {
+        rig.produce_as(1, codec, &[value, "x"], &[]);
+        let mut control = BatchBuilder::new().control();
+        control.push(&NewRecord { timestamp: 1, key: Some(b"\0\0\0\0"), value: None, headers: &[] }).expect("a record");
+        rig.append(1, control);
+    }
+    rig.holds_reads = false;
+    let (token, part) = rig.reads.pop_front().expect("a read");
+    let data = rig.logs.read(part);
+    rig.from.on_reply(token, Reply::Read(vec![data]), rig.now());
+    rig.run();
+    assert_eq!(rig.drained(), ["a", "b", "x", "c", "x", "d", "x", "e", "x", "f", "x"]);
+    rig.tick(SAVE_MS);
+    assert_eq!(rig.positions()[0], (1, 16));
+    assert_eq!(rig.from.take_counts().skipped, 0);
+}
+
+#[test]
+fn what_comes_later_is_read_from_its_beginning_and_what_goes_is_forgotten() {
+    let mut rig = Rig::new(None);
+    rig.declare();
+    assert_eq!(rig.positions(), [(READS_BEGUN, 0)]);
+    rig.logs.set(Some(&[1]));
+    rig.produce(1, &["first"]);
+    rig.tick(LOOK_MS);
+    assert_eq!(rig.drained(), ["first"]);
+    rig.logs.set(Some(&[1, 2]));
+    rig.produce(2, &["second"]);
+    rig.tick(LOOK_MS);
+    assert_eq!(rig.drained(), ["second"]);
+    rig.tick(SAVE_MS);
+    assert_eq!(rig.positions(), [(1, 1), (2, 1), (READS_BEGUN, 0)]);
+    // The topic is deleted and made again.
+    rig.logs.set(Some(&[3]));
+    rig.produce(3, &["third"]);
+    rig.tick(LOOK_MS);
+    assert_eq!(rig.drained(), ["third"]);
+    rig.tick(SAVE_MS);
+    assert_eq!(rig.positions(), [(3, 1), (READS_BEGUN, 0)]);
+    assert_eq!(rig.watches.values().map(|(id, _)| id.0).collect::<Vec<_>>(), [3]);
+    // What went while the broker was down is forgotten as well.
+    rig.logs.set(Some(&[4]));
+    let rig = rig.restarted();
+    assert_eq!(rig.positions(), [(READS_BEGUN, 0)]);
+}
+
+#[test]
+fn a_start_goes_on_where_the_last_life_was() {
+    let mut rig = Rig::new(Some(&[1]));
+    rig.declare();
+    rig.produce(1, &["a", "b"]);
+    rig.answer_all();
+    rig.tick(SAVE_MS);
+    rig.produce(1, &["c"]);
+    assert_eq!(rig.bodies(), ["c"]);
+    // It dies before that is answered; more comes before anybody reads.
+    let mut rig = rig.restarted();
+    assert_eq!(rig.drained(), ["c"], "what was published and not noted comes again, and nothing else");
+    rig.tick(SAVE_MS);
+    assert_eq!(rig.positions(), [(1, 3), (READS_BEGUN, 0)]);
+    let mut rig = rig.restarted();
+    assert_eq!((rig.bodies(), rig.watches.len()), (vec![], 1));
+    // In the middle of a batch.
+    rig.produce(1, &["d", "e", "f"]);
+    rig.answer(&[Ok(()), FULL, FULL]);
+    rig.tick(SAVE_MS - 1);
+    assert_eq!(rig.positions()[0], (1, 4));
+    assert_eq!(rig.restarted().bodies(), ["e", "f"]);
+}
+
+#[test]
+fn how_far_it_is_is_noted_ten_times_a_second_and_again_when_that_fails() {
+    let mut rig = Rig::new(Some(&[1]));
+    rig.declare();
+    rig.saves.clear();
+    for _ in 0..20 {
+        rig.produce(1, &["x"]);
+        rig.answer_all();
+        rig.tick(10);
+    }
+    assert!((2..=3).contains(&rig.saves.len()), "{:?}", rig.saves);
+    rig.fails_saves = true;
+    rig.produce(1, &["x"]);
+    rig.answer_all();
+    rig.tick(SAVE_MS);
+    rig.fails_saves = false;
+    rig.tick(SAVE_MS);
+    assert_eq!(rig.positions()[0], (1, 21));
+    rig.saves.clear();
+    rig.tick(SAVE_MS);
+    assert_eq!(rig.saves, [], "nothing is noted when nothing comes");
+}
+
+#[test]
+fn what_finds_a_full_queue_is_tried_again_before_what_is_behind_it() {
+    let mut rig = Rig::with_queue(Some(&[1, 2]), json!({"x-overflow": "reject-publish", "x-max-length": 5}));
+    rig.declare();
+    rig.produce(1, &["a", "b", "c"]);
+    rig.answer(&[Ok(()), FULL, FULL]);
+    rig.produce(1, &["d"]);
+    rig.produce(2, &["other"]);
+    assert_eq!(rig.drained(), ["other"], "another partition does not wait for it");
+    let mut waits = Vec::new();
+    for _ in 0..10 {
+        let due = rig.from.due.iter().find(|(_, due)| matches!(due, Due::Retry(..))).expect("a time for it").0;
+        waits.push(due - rig.ms);
+        rig.tick(due - rig.ms);
+        assert_eq!(rig.bodies(), ["b", "c"], "what is there does not come again, and what is behind it waits");
+        rig.answer(&[FULL, FULL]);
+    }
+    assert_eq!(waits, [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000, 1_000]);
+    rig.tick(SAVE_MS);
+    assert_eq!(rig.positions()[0], (1, 1));
+    rig.tick(1_000);
+    rig.answer(&[Ok(()), FULL]);
+    rig.tick(1_000);
+    assert_eq!(rig.bodies(), ["c"]);
+    rig.answer(&[Ok(())]);
+    assert_eq!(rig.drained(), ["d"]);
+    rig.tick(SAVE_MS);
+    assert_eq!(rig.positions()[0], (1, 4));
+    let counts = rig.from.take_counts();
+    assert_eq!((counts.published, counts.retried, counts.skipped), (5, 23, 0));
+}
+
+/// A queue that took a message got it again with each try, as long as another one was full.
+#[test]
+fn a_message_is_tried_again_only_for_queues_that_do_not_have_it() {
+    let mut rig = Rig::new(Some(&[1]));
+    let full = rig.world.queue("full", json!({"x-overflow": "reject-publish", "x-max-length": 5}));
+    rig.declare();
+    rig.bind("full");
+    rig.produce(1, &["a", "b"]);
+    assert_eq!(rig.published(), [("a".to_owned(), 2), ("b".to_owned(), 2)]);
+    rig.answer(&[FULL, Ok(())]);
+    rig.tick(1_000);
+    assert_eq!(rig.published(), [("a".to_owned(), 1), ("a".to_owned(), 1)], "to each for itself");
+    let refused =
+        rig.publishes[0].1.iter().map(|m| if m.queues[0].queue == full { FULL } else { Ok(()) }).collect::<Vec<_>>();
+    rig.answer(&refused);
+    for how in [FULL, Err(PublishError::Unavailable(Unavailable::StorageFull)), Ok(())] {
+        rig.tick(1_000);
+        assert_eq!(rig.publishes[0].1[0].queues[0].queue, full);
+        assert_eq!(rig.published(), [("a".to_owned(), 1)]);
+        rig.answer(&[how]);
+    }
+    assert_eq!((rig.bodies(), rig.watches.len()), (vec![], 1));
+    let counts = rig.from.take_counts();
+    assert_eq!((counts.published, counts.retried), (2, 4));
+}
+
+#[test]
+fn what_goes_nowhere_or_to_a_queue_that_is_going_is_done() {
+    let mut rig = Rig::new(Some(&[1]));
+    rig.declare();
+    rig.produce(1, &["a"]);
+    rig.answer(&[Err(PublishError::UnknownQueue)]);
+    assert_eq!(rig.watches.len(), 1);
+    let (vhost, source, to) = (rig.world.vhost, "sales".into(), To::Queue("q".into()));
+    rig.world.act(Command::Unbind(Bind { vhost, source, to, key: "".into(), arguments: Vec::new() }));
+    rig.produce(1, &["b"]);
+    assert_eq!((rig.publishes.len(), rig.watches.len()), (0, 1));
+    rig.tick(SAVE_MS);
+    assert_eq!(rig.positions()[0], (1, 2));
+    assert_eq!(rig.from.take_counts(), ExchangeCounts { published: 2, ..ExchangeCounts::default() });
+}
+
+#[test]
+fn what_cannot_be_a_message_is_passed_over() {
+    let mut rig = Rig::new(Some(&[1]));
+    rig.declare();
+    rig.holds_reads = true;
+    rig.produce(1, &["a", &"x".repeat(2_000), "b"]);
+    rig.produce_as(1, Codec::Lz4, &["c", "d"], &[]);
+    rig.produce(1, &["e", "f"]);
+    rig.produce(1, &["g"]);
+    rig.produce(1, &["h"]);
+    {
+        let mut logs = rig.logs.partitions.lock();
+        let batches = &mut logs.get_mut(&PartitionId(1)).expect("a partition").0;
+        let damage = |batch: &mut Bytes, at: usize, byte: u8| {
+            let mut bytes = batch.to_vec();
+            bytes[at] = byte;
+            *batch = bytes.into();
+        };
+        // The frame of LZ4; the length of a record; the version of a batch.
+        damage(&mut batches[1], 61, 0);
+        damage(&mut batches[2], 61, 0xff);
+        damage(&mut batches[3], 16, 9);
+    }
+    rig.holds_reads = false;
+    let (token, part) = rig.reads.pop_front().expect("a read");
+    let data = rig.logs.read(part);
+    rig.from.on_reply(token, Reply::Read(vec![data]), rig.now());
+    rig.run();
+    assert_eq!(rig.drained(), ["a", "b", "h"]);
+    assert_eq!(rig.from.take_counts(), ExchangeCounts { published: 3, retried: 0, skipped: 6 });
+    assert_eq!(rig.watches.values().copied().collect::<Vec<_>>(), [(PartitionId(1), 9)]);
+}
+
+/// A message that is larger than its queue may be would be refused for ever, and all that is behind it wait.
+#[test]
+fn what_a_queue_can_never_take_does_not_stop_the_rest() {
+    let arguments = json!({"x-overflow": "reject-publish", "x-max-length-bytes": 500});
+    let mut rig = Rig::with_queue(Some(&[1]), arguments);
+    rig.declare();
+    rig.produce(1, &["a", &"x".repeat(600), "b"]);
+    assert_eq!(rig.bodies(), ["a"], "a smaller one must not pass one that was refused");
+    assert_eq!(rig.drained(), ["a", "b"]);
+    assert_eq!(rig.from.take_counts().skipped, 1);
+}
+
+/// A queue that dead-letters what it refuses dead-lettered a message with each try.
+#[test]
+fn what_is_refused_and_dead_lettered_is_where_it_belongs() {
+    let arguments = json!({"x-overflow": "reject-publish-dlx", "x-max-length": 1, "x-dead-letter-exchange": "d"});
+    let mut rig = Rig::with_queue(Some(&[1]), arguments);
+    rig.world.queue("other", json!({}));
+    rig.declare();
+    rig.bind("other");
+    rig.produce(1, &["a"]);
+    assert_eq!(rig.published(), [("a".to_owned(), 1), ("a".to_owned(), 1)]);
+    rig.answer(&[FULL, Ok(())]);
+    assert_eq!(rig.from.take_counts(), ExchangeCounts { published: 1, ..ExchangeCounts::default() });
+    assert_eq!(rig.watches.len(), 1);
+}
+
+#[test]
+fn what_retention_took_is_gone_and_what_a_crash_took_is_read_anew() {
+    let mut rig = Rig::new(Some(&[1]));
+    rig.declare();
+    rig.produce(1, &["a", "b"]);
+    rig.answer(&[FULL, Ok(())]);
+    {
+        let mut logs = rig.logs.partitions.lock();
+        let log = logs.get_mut(&PartitionId(1)).expect("a partition");
+        log.1 = 2;
+    }
+    rig.tick(1_000);
+    assert_eq!((rig.bodies(), rig.watches.len()), (vec![], 1));
+    rig.produce(1, &["c"]);
+    assert_eq!(rig.drained(), ["c"]);
+    rig.tick(SAVE_MS);
+    assert_eq!(rig.positions()[0], (1, 3));
+    *rig.logs.partitions.lock().get_mut(&PartitionId(1)).expect("a partition") = (Vec::new(), 0, 0);
+    let mut rig = rig.restarted();
+    rig.produce(1, &["anew"]);
+    assert_eq!(rig.drained(), ["anew"]);
+}
+
+#[test]
+fn only_some_partitions_are_read_at_a_time_and_none_while_the_disk_is_short_of_room() {
+    let ids: Vec<u64> = (1..=30).collect();
+    let mut rig = Rig::new(Some(&ids));
+    rig.declare();
+    assert_eq!(rig.watches.len(), 30);
+    ids.iter().for_each(|id| rig.produce(*id, &["x"]));
+    assert_eq!(rig.publishes.len(), OPEN_MAX);
+    let mut count = 0;
+    while !rig.publishes.is_empty() {
+        assert!(rig.publishes.len() <= OPEN_MAX);
+        rig.answer(&[Ok(())]);
+        count += 1;
+    }
+    assert_eq!((count, rig.watches.len()), (30, 30));
+    rig.world.directory.set_alarm(true);
+    rig.produce(1, &["late"]);
+    rig.tick(LOOK_MS);
+    assert!(rig.publishes.is_empty());
+    rig.world.directory.set_alarm(false);
+    rig.tick(LOOK_MS);
+    assert_eq!(rig.drained(), ["late"]);
+}
+
+#[test]
+fn many_messages_are_published_in_pieces() {
+    let mut rig = Rig::new(Some(&[1]));
+    rig.declare();
+    let values: Vec<String> = (0..2_500).map(|nth| nth.to_string()).collect();
+    rig.produce_as(1, Codec::Zstd, &values.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
+    assert_eq!(rig.bodies(), values[..1_000]);
+    rig.answer(&vec![Ok(()); 1_000]);
+    // The second piece fails in part.
+    let mut results = vec![Ok(()); 1_000];
+    results[500] = Err(PublishError::Unavailable(Unavailable::NotCommitted));
+    rig.answer(&results);
+    rig.tick(1_000);
+    assert_eq!(rig.bodies(), ["1500"]);
+    rig.answer(&[Ok(())]);
+    assert_eq!(rig.drained(), values[2_000..]);
+    rig.tick(SAVE_MS);
+    assert_eq!(rig.positions()[0], (1, 2_500));
+}
+
+/// Where more was there than one read takes, a record was passed over after each.
+#[test]
+fn more_than_one_read_comes_whole() {
+    let mut rig = Rig::new(Some(&[1]));
+    rig.declare();
+    rig.holds_reads = true;
+    let value = |nth: usize| format!("{nth:0>1000}");
+    for batch in 0..10 {
+        let values: Vec<String> = (batch * 100..(batch + 1) * 100).map(value).collect();
+        rig.produce_as(1, Codec::None, &values.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
+    }
+    rig.holds_reads = false;
+    let (token, part) = rig.reads.pop_front().expect("a read");
+    let data = rig.logs.read(part);
+    assert_eq!(data.as_ref().map(|data| data.chunks.len()).ok(), Some(2), "not all of it at once");
+    rig.from.on_reply(token, Reply::Read(vec![data]), rig.now());
+    rig.run();
+    assert!(rig.drained().into_iter().eq((0..1_000).map(value)));
+    assert_eq!(rig.from.take_counts(), ExchangeCounts { published: 1_000, ..ExchangeCounts::default() });
+}
+
+#[test]
+fn what_came_from_the_exchange_is_not_published_to_it_where_a_queue_goes_on_to_the_topic() {
+    let mut rig = Rig::new(Some(&[1]));
+    rig.declare();
+    let mine: &[Header<'_>] = &[(b"amqp.exchange", Some(b"sales"))];
+    rig.produce_as(1, Codec::None, &["no circle"], mine);
+    assert_eq!(rig.drained(), ["no circle"], "nothing goes on to the topic");
+    rig.world.queue("back", json!({"x-polylogue-topic": TOPIC}));
+    rig.produce_as(1, Codec::None, &["circle"], mine);
+    rig.produce_as(1, Codec::None, &["another"], &[(b"amqp.exchange", Some(b"other"))]);
+    rig.produce(1, &["plain"]);
+    assert_eq!(rig.drained(), ["another", "plain"]);
+    assert_eq!(rig.from.take_counts(), ExchangeCounts { published: 3, ..ExchangeCounts::default() });
+}
+
+#[test]
+fn a_deleted_exchange_is_read_for_no_more() {
+    let mut rig = Rig::new(Some(&[1, 2]));
+    rig.declare();
+    rig.produce(1, &["a"]);
+    rig.world.act(Command::DeleteExchange(rig.world.vhost, "sales".into(), false));
+    rig.tick(0);
+    assert!(rig.watches.is_empty() && rig.from.links.is_empty() && rig.from.due.is_empty());
+    rig.answer(&[Ok(())]);
+    rig.tick(LOOK_MS);
+    assert_eq!((rig.publishes.len(), rig.from.next_deadline_ms()), (0, None));
+    assert!(rig.from.waiting.is_empty() && rig.from.watches.is_empty());
+    // Declared again it begins anew.
+    rig.declare();
+    assert_eq!(rig.positions(), [(1, 1), (2, 0), (READS_BEGUN, 0)]);
+}
