@@ -8,9 +8,12 @@ use crate::contract::Spec;
 use crate::error::{BenchError, Result};
 use crate::sample::Sample;
 use crate::target::{Protocol, Running};
+use std::time::Duration;
 
 /// Connections that come and go before those that count: what a broker loads for its first ones is not theirs.
 const FIRST_CONNECTIONS: u32 = 20;
+/// How long connections do nothing before their memory is read: what a broker took to make them, and does not need, may have gone by then.
+const QUIET: Duration = Duration::from_secs(15);
 const KIB: f64 = 1_024.0;
 
 impl OneSide<'_> {
@@ -39,13 +42,19 @@ impl OneSide<'_> {
         Ok(sample.anonymous_bytes as f64 / KIB)
     }
 
+    /// The same when nothing has come for a while.
+    fn quiet_kib(&mut self) -> Result<f64> {
+        std::thread::sleep(QUIET);
+        self.anonymous_kib()
+    }
+
     /// Holds connections that do nothing, without a channel and with one.
     pub(super) fn connections(&mut self) -> Result<()> {
         let (server, count) = (self.running.bootstrap().to_owned(), self.load.connections);
         for _ in 0..FIRST_CONNECTIONS {
             Wire::connect(&server)?.open_channel()?;
         }
-        let before = self.anonymous_kib()?;
+        let before = self.quiet_kib()?;
         let began = monotonic_ns();
         let mut held = Vec::new();
         for _ in 0..count {
@@ -53,9 +62,9 @@ impl OneSide<'_> {
             held.push(Wire::connect(&server)?);
         }
         self.figure("connections_per_s", f64::from(count) / seconds(monotonic_ns() - began));
-        let without = self.anonymous_kib()?;
+        let without = self.quiet_kib()?;
         held.iter_mut().try_for_each(Wire::open_channel)?;
-        let with = self.anonymous_kib()?;
+        let with = self.quiet_kib()?;
         self.figure("kib_a_connection", (without - before) / f64::from(count));
         self.figure("kib_a_connection_with_channel", (with - before) / f64::from(count));
         Ok(())
