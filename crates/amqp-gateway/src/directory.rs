@@ -1,10 +1,11 @@
 //! What every connection knows of the declared world without asking: how to route, and which partition a queue is.
 
+use crate::convert::topic_config;
 use crate::presence::{Clients, Presence};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 use polylogue_amqp_model::{OwnerId, Queue, QueueSettings, World};
-use polylogue_api::{Catalog, Now};
+use polylogue_api::{Catalog, NewTopic, Now};
 use polylogue_router::{Exchange, ExchangeId, QueueId, SharedRouter, VhostId};
 use polylogue_types::{Map, PartitionId};
 use std::collections::BTreeSet;
@@ -61,6 +62,12 @@ impl QueueEntry {
         let partition = topic.partitions.first()?.id;
         Some(*self.partition.get_or_init(|| partition))
     }
+
+    /// The topic that it needs.
+    pub(crate) fn new_topic(&self) -> NewTopic {
+        let config = topic_config(&self.queue, &self.settings);
+        NewTopic { name: topic_of(self.queue.id), partitions: 1, config, internal: true }
+    }
 }
 
 /// See the module. Shared by all connections; changed only when records are applied.
@@ -82,6 +89,8 @@ pub struct Directory {
     /// All queues that go on to a topic.
     going_on: RwLock<BTreeSet<QueueId>>,
     from_topics: Mutex<(Vec<ExchangeNews>, Option<Waker>)>,
+    /// Queues that [`crate::MissingTopics`] has not heard of.
+    new_queues: Mutex<(Vec<QueueId>, Option<Waker>)>,
 }
 
 /// What [`crate::FromTopics`] has not heard yet.
@@ -120,6 +129,7 @@ impl Directory {
             to_topics: Mutex::default(),
             going_on: RwLock::default(),
             from_topics: Mutex::default(),
+            new_queues: Mutex::default(),
         }
     }
 
@@ -172,6 +182,27 @@ impl Directory {
             .iter()
             .filter_map(|id| self.queue(*id))
             .any(|entry| entry.queue.vhost == vhost && entry.settings.topic.as_deref() == Some(topic))
+    }
+
+    /// Who is woken when [`crate::MissingTopics`] has something to look at.
+    pub fn wake_for_new_queues(&self, waker: Waker) {
+        self.new_queues.lock().1 = Some(waker);
+    }
+
+    /// Queues that were declared since the last call.
+    pub(crate) fn take_new_queues(&self) -> Vec<QueueId> {
+        std::mem::take(&mut self.new_queues.lock().0)
+    }
+
+    fn is_new(&self, id: QueueId) {
+        let mut new_queues = self.new_queues.lock();
+        new_queues.0.push(id);
+        // Whoever was woken takes all that came until then.
+        let waker = new_queues.1.clone().filter(|_| new_queues.0.len() == 1);
+        drop(new_queues);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 
     /// Who is woken when [`crate::FromTopics`] has something to look at.
@@ -265,7 +296,9 @@ impl Directory {
         let mut queues = self.queues.write();
         let mut entry = QueueEntry::new(queue, settings);
         let mut expires = entry.settings.expires_ms.is_some();
-        if let Some(before) = queues.get(&entry.queue.id) {
+        let before = queues.get(&entry.queue.id);
+        let is_new = before.is_none();
+        if let Some(before) = before {
             if let Some(partition) = before.partition.get() {
                 let _ = entry.partition.set(*partition);
             }
@@ -276,6 +309,9 @@ impl Directory {
         let goes_on = entry.settings.topic.is_some();
         queues.insert(id, Arc::new(entry));
         drop(queues);
+        if is_new {
+            self.is_new(id);
+        }
         if goes_on {
             self.going_on.write().insert(id);
             self.goes_to_topic(id);

@@ -15,6 +15,8 @@
 //!
 //! Clients of other protocols read queues as topics: [`QueuesAsTopics`], [`MessagesAsRecords`].
 //!
+//! What a declaration left without its topic gets it from [`MissingTopics`], of which there is one for the broker.
+//!
 //! What reaches a queue that goes on to a topic is appended there by [`ToTopics`], of which there is one for the broker.
 //!
 //! What Kafka's clients produce into a topic that an exchange names is published there by [`FromTopics`], of which there is one for the
@@ -35,6 +37,7 @@ mod idle;
 mod machine;
 mod management;
 mod message;
+mod missing;
 mod operation;
 mod pace;
 mod presence;
@@ -55,6 +58,7 @@ pub use from_topics::{ExchangeCounts, FromTopics};
 pub use idle::IdleQueues;
 pub use machine::{AmqpAnswer, AmqpAsk, AmqpMachine, FIRST_USER};
 pub use management::{MANAGEMENT_CHANNEL, Principal, Said, View, managed, view};
+pub use missing::MissingTopics;
 pub use presence::{Ends, Presence, ShownChannel, ShownConsumer};
 pub use to_topics::{ToTopics, TopicCounts};
 pub use topics::{MessagesAsRecords, QueuesAsTopics};

@@ -10,8 +10,7 @@
 //! a [`View`].
 
 use crate::connection::{Channel, Connection};
-use crate::convert::topic_config;
-use crate::directory::{Directory, topic_of};
+use crate::directory::Directory;
 use crate::machine::AmqpAsk;
 use crate::publish::UNANSWERED_BYTES_MAX;
 use bytestring::ByteString;
@@ -192,8 +191,7 @@ impl Directory {
             if entry.partition(catalog).is_some() {
                 return None;
             }
-            let config = topic_config(queue, &entry.settings);
-            Some(NewTopic { name: topic_of(queue.id), partitions: 1, config, internal: true })
+            Some(entry.new_topic())
         });
         missing.take(TOPICS_PER_REQUEST).collect()
     }

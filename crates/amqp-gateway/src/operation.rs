@@ -2,9 +2,9 @@
 
 use crate::begin::begin;
 use crate::connection::{Channel, Connection};
-use crate::convert::{arguments, name, refusal, topic_config, unavailable, unsettled};
+use crate::convert::{arguments, name, refusal, unavailable, unsettled};
 use crate::deliver::{Cancelled, Consumer, WINDOW_MESSAGES, delivery_of};
-use crate::directory::{QueueEntry, topic_of};
+use crate::directory::QueueEntry;
 use crate::machine::{AmqpAnswer, AmqpAsk, FIRST_USER};
 use crate::presence::{Entry, Full, Newcomer, SHOWN_ARGUMENTS_BYTES_MAX, ShownConsumer};
 use crate::replies::address_of;
@@ -19,7 +19,7 @@ use polylogue_amqp_model::{
     Reply as Said, Resource, To, exchange_topic,
 };
 use polylogue_api::{
-    Ack, Attach, AttachError, AttachReader, ConsumerId, ConsumerSpec, CreateTopics, Credit, NewTopic, PublishError,
+    Ack, Attach, AttachError, AttachReader, ConsumerId, ConsumerSpec, CreateTopics, Credit, PublishError,
     PublishRequest, QueueCounts, Reply, Request, SettleError, SettleRequest, Take, Taken, Token, TopicError,
     Unavailable,
 };
@@ -544,9 +544,7 @@ impl Connection {
         }
         // A queue that went while it was declared has no entry any more; what is made for it is found at the next start.
         let Some(entry) = entry else { return self.reply(token, amqp::Reply::Queue { messages: 0, consumers: 0 }) };
-        let config = topic_config(&queue, &entry.settings);
-        let topic = NewTopic { name: topic_of(queue.id), partitions: 1, config, internal: true };
-        let create = CreateTopics { topics: vec![topic], validate_only: false };
+        let create = CreateTopics { topics: vec![entry.new_topic()], validate_only: false };
         self.ask(Request::CreateTopics(create), Waits::Topic(token, queue, looks + 1));
     }
 

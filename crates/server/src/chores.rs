@@ -4,7 +4,7 @@ use crate::handle::{BrokerHandle, ReplySink};
 use crate::net::Shared;
 use crate::net::mailbox::{Mail, Mailbox};
 use polylogue_amqp_gateway::{
-    DeadCounts, DeadLetters, Directory, ExchangeCounts, FromTopics, IdleQueues, ToTopics, TopicCounts,
+    DeadCounts, DeadLetters, Directory, ExchangeCounts, FromTopics, IdleQueues, MissingTopics, ToTopics, TopicCounts,
 };
 use polylogue_api::{Event, Now, ReadData, Reply, Request, Token};
 use polylogue_types::Chunk;
@@ -89,6 +89,24 @@ impl Chore for Moving {
     fn on_event(&mut self, event: Event, now: Now) {
         self.0.on_event(event, now);
         self.1.count(self.0.take_counts());
+    }
+}
+
+impl Chore for MissingTopics {
+    fn poll_request(&mut self) -> Option<(Token, Request)> {
+        MissingTopics::poll_request(self)
+    }
+
+    fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
+        MissingTopics::on_reply(self, token, reply, now);
+    }
+
+    fn next_deadline_ms(&self) -> Option<u64> {
+        MissingTopics::next_deadline_ms(self)
+    }
+
+    fn on_deadline(&mut self, now: Now) {
+        MissingTopics::on_deadline(self, now);
     }
 }
 
@@ -258,6 +276,10 @@ pub(crate) fn start(
     // What it has not heard yet.
     knock.0.notify_one();
     runtime.spawn(run(broker.clone(), IdleQueues::new(directory.clone(), broker.catalog()), knock));
+    let knock: Arc<Knock> = Arc::default();
+    directory.wake_for_new_queues(Waker::from(knock.clone()));
+    knock.0.notify_one();
+    runtime.spawn(run(broker.clone(), MissingTopics::new(directory.clone(), broker.catalog()), knock));
     let knock: Arc<Knock> = Arc::default();
     directory.wake_for_topics(Waker::from(knock.clone()));
     knock.0.notify_one();

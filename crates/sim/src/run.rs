@@ -45,7 +45,7 @@ impl Default for Settings {
             operations_min: 2_000,
             changes_min: 50,
             settled_min: 50,
-            moved_min: 5,
+            moved_min: 1,
             crashes_min: 1,
             faults_min: 3,
             steps_max: 400_000,
