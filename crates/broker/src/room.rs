@@ -126,6 +126,20 @@ impl Inner {
 
     /// Keeps a publish until there is room.
     pub(crate) fn hold(&self, origin: Origin, request: PublishRequest) {
+        self.hold_at(origin, request, |held, one| held.push_back(one));
+    }
+
+    /// Keeps what is left of a publish: before all that came after it.
+    pub(crate) fn hold_rest(&self, origin: Origin, request: PublishRequest) {
+        self.hold_at(origin, request, |held, one| held.push_front(one));
+    }
+
+    fn hold_at(
+        &self,
+        origin: Origin,
+        request: PublishRequest,
+        put: impl FnOnce(&mut VecDeque<(Origin, PublishRequest)>, (Origin, PublishRequest)),
+    ) {
         let bytes = bytes_of(&request);
         let mut held = self.held.queue.lock();
         let stopping = self.stopping.load(Ordering::Acquire);
@@ -135,7 +149,7 @@ impl Inner {
             return refuse(origin, &request, why);
         }
         held.bytes += bytes;
-        held.requests.push_back((origin, request));
+        put(&mut held.requests, (origin, request));
         self.held.any.store(true, Ordering::Release);
         drop(held);
         self.set_alarm(true);

@@ -175,7 +175,7 @@ impl Inner {
         };
         drop(states);
         if let Some((origin, request)) = held {
-            self.hold(origin, request);
+            self.hold_rest(origin, request);
         }
         if !refused.is_empty() {
             self.bury_refused(refused);
