@@ -237,7 +237,11 @@ impl Connection {
         self.now = now;
         self.session.on_deadline(now.monotonic_ms);
         if self.credit_due_ms.is_some_and(|at| at <= now.monotonic_ms) {
-            self.give_all_credit();
+            self.credit_due_ms = None;
+            // Credit is for what was written. What waits is taken when the client reads on, and its time begins then.
+            if !self.session.has_output() {
+                self.give_all_credit();
+            }
         }
         if self.acks_due_ms.is_some_and(|at| at <= now.monotonic_ms) {
             self.look_for_late_acks();

@@ -370,6 +370,7 @@ mod tests {
     use crate::message::store;
     use crate::operation::{Then, Waits};
     use crate::testing::{Topics, World};
+    use bytes::BytesMut;
     use polylogue_api::{Now, Reply, SettleError, Unavailable};
     use serde_json::json;
     use std::collections::VecDeque;
@@ -543,6 +544,24 @@ mod tests {
         stopped(&mut connection);
         connection.give_all_credit();
         assert_eq!(credits(&mut connection), [], "whoever is gone is owed nothing");
+    }
+
+    /// A consumer that did not read was given its window back after a while, and had more than the window in memory.
+    #[test]
+    fn no_time_gives_credit_for_what_is_not_written() {
+        let mut connection = connection(1);
+        // The session has something to say, and nobody takes it.
+        connection.on_bytes(&mut BytesMut::from(&b"AMQP\0\0\x09\x01"[..]), Now::default());
+        assert!(connection.session.has_output());
+        connection.deliver(vec![delivery(11, 1)]);
+        connection.give_credit();
+        let later = |times| Now { monotonic_ms: times * CREDIT_WAIT_MS, ..Now::default() };
+        connection.on_deadline(later(1));
+        assert_eq!((credits(&mut connection), connection.credit_due_ms), (vec![], None));
+        assert!(connection.poll_output(&mut Vec::new(), later(2)));
+        assert_eq!(connection.credit_due_ms, Some(3 * CREDIT_WAIT_MS));
+        connection.on_deadline(later(3));
+        assert_eq!(credits(&mut connection), [(11, 1)]);
     }
 
     fn detaches(connection: &mut Connection) -> Vec<u64> {

@@ -250,6 +250,12 @@ impl Session {
         some
     }
 
+    /// Whether something waits to be written: the client has not taken what came before.
+    #[must_use]
+    pub fn has_output(&self) -> bool {
+        !self.core.output.is_empty()
+    }
+
     /// When [`Session::on_deadline`] wants to be called. Monotonic milliseconds.
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
