@@ -440,6 +440,27 @@ fn a_dead_message_is_kept_until_it_is_said_to_be_moved_over_a_crash_as_well() {
     assert_eq!(node.broker.partition_status(queue).unwrap().log_start, Offset(3));
 }
 
+/// It waited on its way to the disk for whatever was flushed next, and who looked where dead messages go did not find it.
+#[test]
+fn a_rejection_hastens_the_flush_of_a_message_that_nobody_has_confirmed() {
+    let world = SimWorld::new(21);
+    let mut node = Node::open(&world, |_| {});
+    let queue = node.queue("q", QueueSettings { dead_letters: true, early: true, ..QueueSettings::default() });
+    node.attach(queue, ConsumerSpec::default()).unwrap();
+    node.start(Request::MoveDead);
+    for at in 0..3 {
+        let messages = vec![message(&[queue], "x")];
+        node.start(Request::Publish(PublishRequest { messages, ack: Ack::None, patient: false }));
+        let got = node.delivered();
+        assert_eq!(got.len(), 1, "before it is flushed");
+        let settlements = vec![settlement(&got[0], Settle::Reject)];
+        node.start(Request::Settle(SettleRequest { settlements, wait: false }));
+        // No time passes.
+        assert_eq!(told(&node), [(at, DeadReason::Rejected, "x".to_owned())]);
+        answer(&mut node, queue, &[at], DeadFate::Moved);
+    }
+}
+
 #[test]
 fn what_expires_fails_too_often_or_is_too_much_is_dead_for_that_reason() {
     let world = SimWorld::new(12);

@@ -366,6 +366,13 @@ impl Queue {
         !self.dead.is_empty()
     }
 
+    /// Up to where messages are dead that are not committed, and so not told by [`Queue::take_dead_letters`] before they are; `None` when there are
+    /// none.
+    #[must_use]
+    pub fn dead_uncommitted(&self) -> Option<u64> {
+        self.dead.last().map(|run| run.end).filter(|end| *end > self.applied.head.end)
+    }
+
     /// Tells which messages are to be moved to where dead ones go, at most so many, and no more bytes unless one message alone has more.
     /// Each is told once, until [`Queue::dead_lettered`] or [`Queue::dead_letter_failed`], or a new writer.
     pub fn take_dead_letters(&mut self, messages_max: u64, bytes_max: u64, out: &mut Vec<DeadLetter>) {

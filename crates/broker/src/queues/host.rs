@@ -67,6 +67,8 @@ pub(crate) struct QueueHost {
     /// The number of the last record that was proposed, and of the last that was applied.
     pub(crate) recorded: u64,
     applied: u64,
+    /// Up to where messages are flushed at once by a record that is on its way.
+    pub(crate) hurried_to: u64,
     /// A thread hands out messages; another one that finds some leaves a note.
     pub(crate) pumping: bool,
     /// Consumers that are stopped, and are told so when it is done.
@@ -142,6 +144,7 @@ impl QueueHost {
             recipients: Map::default(),
             life: 0,
             waiting: VecDeque::new(),
+            hurried_to: 0,
             recorded: 0,
             applied: 0,
             pumping: false,
@@ -192,7 +195,13 @@ impl QueueHost {
     /// Whether a record should be proposed now. While one is on its way what comes goes into the next one, unless somebody waits for
     /// that.
     pub(crate) fn wants_record(&self) -> bool {
-        self.recorded == self.applied || self.is_awaited()
+        self.recorded == self.applied || self.is_awaited() || self.is_hurried()
+    }
+
+    /// Whether messages are dead that are not committed, and nothing is on its way that has them flushed: they are moved when they are
+    /// committed, and whoever looks for them there waits.
+    pub(crate) fn is_hurried(&self) -> bool {
+        self.lease.dead_uncommitted().is_some_and(|end| end > self.hurried_to)
     }
 
     /// Whether somebody waits for the next record.
@@ -236,7 +245,7 @@ impl QueueHost {
         self.life = self.life.wrapping_add(1);
         self.early.clear();
         self.bury_ms = None;
-        (self.recorded, self.applied) = (0, 0);
+        (self.recorded, self.applied, self.hurried_to) = (0, 0, 0);
         let mut recipients: Vec<_> = self.recipients.iter().collect();
         recipients.sort_by_key(|(id, _)| **id);
         for (id, recipient) in recipients {

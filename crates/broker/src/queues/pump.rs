@@ -372,9 +372,13 @@ impl Shard {
         if state.lost {
             return;
         }
-        let urgency = if host.is_awaited() { Urgency::Urgent } else { Urgency::Lazy };
+        let urgent = host.is_awaited() || host.is_hurried();
         let Some(record) = host.lease.take_record() else { return };
         host.recorded = record.number;
+        if urgent {
+            host.hurried_to = host.lease.proposed_end();
+        }
+        let urgency = if urgent { Urgency::Urgent } else { Urgency::Lazy };
         let record = BrokerRecord::Queue { partition: id, record: record.bytes };
         if self.propose_own(state, BROKER_PARTITION, Bytes::from(record.encode()), urgency).is_err() {
             // The engine counts on what it recorded: its tail is thrown away with the writer.
