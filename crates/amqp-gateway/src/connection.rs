@@ -442,8 +442,7 @@ mod tests {
         assert_eq!(open_vhost(&world, &mut third), None, "one has gone");
         world.act(Command::SetUserLimit("guest".into(), UserLimit::Channels, Some(2)));
         assert_eq!((open_channel(&mut third, 1), open_channel(&mut open[0], 1)), (None, None));
-        let why =
-            "NOT_ALLOWED - number of channels opened for user 'guest' has reached the maximum allowed user limit of 2";
+        let why = "NOT_ALLOWED - number of channels opened for user 'guest' has reached the maximum allowed user limit of (2)";
         assert_eq!(open_channel(&mut third, 2).as_deref(), Some(why));
         world.act(Command::SetUserLimit("guest".into(), UserLimit::Channels, None));
         assert_eq!((open_channel(&mut third, 2), open_channel(&mut third, 3)), (None, None));
