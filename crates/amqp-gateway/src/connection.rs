@@ -37,8 +37,6 @@ pub(crate) struct Channel {
     pub(crate) unsettled: u64,
     /// Consumers that were cancelled, as long as the client has something to settle for them.
     pub(crate) cancelled: Map<ConsumerRef, Cancelled>,
-    /// Deliveries that wait for room under `qos`, with their weights.
-    pub(crate) held: VecDeque<(ConsumerRef, amqp::Delivery, u64)>,
     pub(crate) replies: Option<Replies>,
 }
 

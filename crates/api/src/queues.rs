@@ -267,6 +267,8 @@ pub enum Settle {
         /// They wait so long. Milliseconds.
         delay_ms: u64,
     },
+    /// They were never sent: they go back to their place as if they had not been handed out.
+    Unsent,
     /// They are held so much longer, from now on. Milliseconds.
     Extend(u64),
 }

@@ -210,13 +210,29 @@ impl Queue {
         }
     }
 
-    /// Messages that were held come back to their place.
-    pub(crate) fn give_back(&mut self, run: &Run<Held>, counts: bool, delay: Delay, now_ms: u64) {
+    /// Messages that were held, and that nobody has seen, come back to their place.
+    pub(crate) fn take_back(&mut self, run: &Run<Held>, now_ms: u64) {
+        self.unhold_for_good(run);
+        let mut at = run.start;
+        while at < run.end {
+            let (end, mark) = self.mark_run(at, run.end);
+            self.place(at..end, mark, now_ms);
+            at = end;
+        }
+    }
+
+    /// Messages are held no longer, and what is said under their lease counts no more.
+    fn unhold_for_good(&mut self, run: &Run<Held>) {
         self.unhold(run);
         let lease = self.next_lease();
         if let Some(consumer) = self.consumers.get_mut(run.value.slot) {
             consumer.lease = lease;
         }
+    }
+
+    /// Messages that were held come back to their place.
+    pub(crate) fn give_back(&mut self, run: &Run<Held>, counts: bool, delay: Delay, now_ms: u64) {
+        self.unhold_for_good(run);
         let mut at = run.start;
         while at < run.end {
             let (end, mark) = self.mark_run(at, run.end);
