@@ -22,6 +22,8 @@ pub struct Limits {
     pub policies_max: usize,
     /// Parameters, global ones counted too.
     pub parameters_max: usize,
+    /// Those of them that are shovels.
+    pub shovels_max: usize,
     /// Virtual hosts, exchanges, queues, bindings.
     pub router: polylogue_router::Limits,
 }
@@ -33,6 +35,7 @@ impl Default for Limits {
             permissions_max: 1_000_000,
             policies_max: 10_000,
             parameters_max: 100_000,
+            shovels_max: 1_000,
             router: polylogue_router::Limits::default(),
         }
     }

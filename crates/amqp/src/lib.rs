@@ -9,11 +9,13 @@
 //!                   codec
 //! ```
 //!
-//! [`codec`] has frames, methods, properties and field tables; [`session`] is one connection; [`request`] is what it asks of a
+//! [`client`] is the other side of a connection, for shovels. [`codec`] has frames, methods, properties and field tables; [`session`] is one connection; [`request`] is what it asks of a
 //! broker, and the contract that a broker is written against; [`refusal`] has every reason to close a channel or a connection;
 //! [`settings`] is what an operator decides.
 
+pub mod client;
 pub mod codec;
+mod output;
 pub mod refusal;
 pub mod request;
 pub mod session;

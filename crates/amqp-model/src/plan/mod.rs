@@ -159,7 +159,9 @@ pub(crate) fn judge(draft: &mut Draft<'_>, caller: &Caller, command: &Command) -
         Command::ClearTopicPermission(user, vhost, exchange) => {
             access::clear_topic_permission(draft, user, vhost, exchange.as_ref())
         }
-        Command::SetParameter(vhost, component, name, value) => set_parameter(draft, vhost, component, name, value),
+        Command::SetParameter(vhost, component, name, value) => {
+            parameters::set_one(draft, vhost, component, name, value)
+        }
         Command::ClearParameter(vhost, component, name) => parameters::clear(draft, vhost, component, name),
         Command::SetGlobalParameter(name, value) => set_global(draft, name, value),
         Command::ClearGlobalParameter(name) => parameters::clear_global(draft, name),

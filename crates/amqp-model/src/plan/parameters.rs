@@ -1,7 +1,8 @@
 //! Parameters, policies, operator policies.
 //!
 //! RabbitMQ keeps policies and limits as parameters, and definitions have operator policies and limits among the parameters; so a
-//! parameter of the components `policy`, `operator_policy` and `vhost-limits` is understood as what it is.
+//! parameter of the components `policy`, `operator_policy` and `vhost-limits` is understood as what it is. One of the component
+//! `shovel` has to be a shovel.
 
 use super::access::set_vhost_limit;
 use super::{Draft, check_count, check_length};
@@ -10,6 +11,7 @@ use crate::command::Reply;
 use crate::error::Refused;
 use crate::json::{JSON_BYTES_MAX, Json};
 use crate::policy::{ApplyTo, Policy, PolicySpec};
+use crate::shovel::{SHOVEL, Shovel, ShovelError};
 use crate::vhost::VhostLimit;
 use bytestring::ByteString;
 use serde_json::{Map, Value};
@@ -61,8 +63,36 @@ pub(crate) fn set_parameter(
     if created {
         check_count("parameters", count_parameters(draft), draft.limits.parameters_max)?;
     }
+    if component == SHOVEL {
+        match Shovel::parse(name, value) {
+            Err(why @ ShovelError::Invalid(_)) => return Err(Refused::bad(why.text())),
+            // What a RabbitMQ runs must not keep its definitions out: it is kept, and its state says why it does not run.
+            Err(ShovelError::Unsupported(_)) | Ok(_) => {}
+        }
+        if created {
+            let shovels = draft.world.parameters().filter(|(_, component, ..)| *component == SHOVEL).count();
+            check_count("shovels", shovels, draft.limits.shovels_max)?;
+        }
+    }
     draft.push(Change::Parameter(id, component.clone(), name.clone(), json));
     Ok(Reply::Put { created })
+}
+
+/// The same where somebody asks for this one parameter: a shovel that cannot run here is refused.
+pub(super) fn set_one(
+    draft: &mut Draft<'_>,
+    vhost: &ByteString,
+    component: &ByteString,
+    name: &ByteString,
+    value: &Value,
+) -> Result<Reply, Refused> {
+    if component == SHOVEL
+        && let Err(why) = Shovel::parse(name, value)
+    {
+        draft.host(vhost)?;
+        return Err(Refused::bad(why.text()));
+    }
+    set_parameter(draft, vhost, component, name, value)
 }
 
 /// The limits of a virtual host, as an object; RabbitMQ writes an empty one as an array.

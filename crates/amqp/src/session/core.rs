@@ -1,7 +1,7 @@
 //! What all channels of a connection share: requests on their way out, bytes on their way out, limits, numbers.
 
 use super::names::Names;
-use super::output::Output;
+use crate::output::Output;
 use super::unacked::add_to_runs;
 use crate::codec::{BasicReturn, ConnectionBlocked, ConnectionUnblocked, Method, ShortStr, Table};
 use crate::refusal::{Code, Kind, Named};

@@ -33,7 +33,6 @@ mod declare;
 mod frames;
 mod handshake;
 mod names;
-mod output;
 mod publish;
 mod tx;
 mod unacked;

@@ -20,7 +20,7 @@ const BUFFER_USED_MIN: usize = 8;
 
 /// What waits to be written.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(crate) struct Output {
     ready: Vec<Chunk>,
     /// What comes after `ready`.
     buffer: BytesMut,
@@ -38,16 +38,16 @@ impl Default for Output {
 
 impl Output {
     /// What waits. Bytes.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Lets go of memory that is not used.
-    pub(super) fn rest(&mut self) {
+    pub(crate) fn rest(&mut self) {
         if self.is_empty() {
             *self = Output::default();
         }
@@ -67,22 +67,22 @@ impl Output {
     }
 
     /// A protocol header.
-    pub(super) fn raw(&mut self, bytes: &[u8]) {
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.write(|out| out.put_slice(bytes));
     }
 
     /// A method in its frame.
-    pub(super) fn method(&mut self, channel: u16, method: &Method) {
+    pub(crate) fn method(&mut self, channel: u16, method: &Method) {
         self.write(|out| encode_method(out, channel, method));
     }
 
     /// A sign of life.
-    pub(super) fn heartbeat(&mut self) {
+    pub(crate) fn heartbeat(&mut self) {
         self.write(encode_heartbeat);
     }
 
     /// `basic.deliver`, from borrowed parts.
-    pub(super) fn deliver(
+    pub(crate) fn deliver(
         &mut self,
         channel: u16,
         consumer_tag: &ShortStr,
@@ -109,7 +109,7 @@ impl Output {
     }
 
     /// The header frame and the body frames of a message, none larger than `frame_bytes_max` (0 for no limit).
-    pub(super) fn content(&mut self, channel: u16, frame_bytes_max: u32, properties: &[u8], payload: &Payload) {
+    pub(crate) fn content(&mut self, channel: u16, frame_bytes_max: u32, properties: &[u8], payload: &Payload) {
         let mut left = payload.len();
         self.write(|out| encode_header(out, channel, left as u64, properties));
         let max = match frame_bytes_max {
@@ -167,7 +167,7 @@ impl Output {
     }
 
     /// Moves all that waits to the end of `out`; whether there was anything.
-    pub(super) fn take(&mut self, out: &mut Vec<Chunk>) -> bool {
+    pub(crate) fn take(&mut self, out: &mut Vec<Chunk>) -> bool {
         self.close_buffer();
         if self.len < self.step / BUFFER_USED_MIN && self.step > BUFFER_BYTES_MIN {
             // What is left of it would keep all of it.

@@ -1,0 +1,259 @@
+//! Addresses of brokers: `amqp://user:password@host:port/vhost?heartbeat=10`, as RabbitMQ's clients write them.
+
+use bytestring::ByteString;
+use std::fmt;
+
+/// The port where none is named.
+const PORT: u16 = 5672;
+/// The virtual host where none is named.
+const VHOST: &str = "/";
+
+/// How a client says who it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AuthMechanism {
+    /// `PLAIN`
+    Plain,
+    /// `AMQPLAIN`
+    AmqPlain,
+}
+
+/// Where a broker is, and who wants to be let in. What it prints has no password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AmqpUri {
+    /// `None` for the broker that reads this.
+    pub host: Option<ByteString>,
+    /// The port.
+    pub port: u16,
+    /// Who.
+    pub user: Option<ByteString>,
+    /// Proves it.
+    pub password: Option<ByteString>,
+    /// Where in there.
+    pub vhost: ByteString,
+    /// What is asked for as `heartbeat`. Seconds.
+    pub heartbeat_seconds: Option<u16>,
+    /// How long connecting may take. Milliseconds.
+    pub connection_timeout_ms: Option<u64>,
+    /// What is asked for as `channel_max`.
+    pub channel_max: Option<u16>,
+    /// What is asked for as `frame_max`. Bytes.
+    pub frame_bytes_max: Option<u32>,
+    /// What may be used, best first; nothing said is both.
+    pub mechanisms: Vec<AuthMechanism>,
+    shown: ByteString,
+}
+
+impl fmt::Debug for AmqpUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl fmt::Display for AmqpUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+/// Why a text is no address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum UriError {
+    /// What is wrong, as RabbitMQ's parser calls it.
+    Invalid(String),
+    /// It is one, of a kind that is not there.
+    Unsupported(String),
+}
+
+/// A text without user, password and query, whether it is an address or not: what may be logged and shown.
+#[must_use]
+pub fn without_credentials(text: &str) -> String {
+    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    // A password may have a slash that nobody has encoded: what stands before the last `@` is shown to nobody.
+    let rest = rest.rsplit('@').next().unwrap_or_default();
+    if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{rest}") }
+}
+
+fn invalid(why: impl Into<String>) -> UriError {
+    UriError::Invalid(why.into())
+}
+
+/// Takes `%2F` for what it is.
+fn decoded(text: &str) -> Result<ByteString, UriError> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut left = text.bytes();
+    while let Some(byte) = left.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+        match (digit(left.next()), digit(left.next())) {
+            (Some(high), Some(low)) => bytes.push((high * 16 + low) as u8),
+            _ => return Err(invalid("unterminated_entity")),
+        }
+    }
+    ByteString::try_from(bytes).map_err(|_| invalid("invalid_utf8"))
+}
+
+/// The parts of `host:port`, where `host` may be an address in brackets.
+fn host_and_port(text: &str) -> Result<(&str, Option<&str>), UriError> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, rest) = rest.split_once(']').ok_or_else(|| invalid("invalid_host"))?;
+        return match rest.strip_prefix(':') {
+            Some(port) => Ok((host, Some(port))),
+            None if rest.is_empty() => Ok((host, None)),
+            None => Err(invalid("invalid_host")),
+        };
+    }
+    Ok(text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))))
+}
+
+impl AmqpUri {
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// Why it is none, or none that can be used.
+    pub fn parse(text: &str) -> Result<AmqpUri, UriError> {
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| invalid("{unable_to_parse_uri,no_scheme}"))?;
+        match scheme.to_ascii_lowercase().as_str() {
+            "amqp" => {}
+            "amqps" => return Err(UriError::Unsupported("amqps needs TLS, which is not there yet: use amqp".to_owned())),
+            other => return Err(invalid(format!("{{unexpected_uri_scheme,\"{other}\"}}"))),
+        }
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_once('/').map_or((rest, None), |(authority, path)| (authority, Some(path)));
+        let (info, place) = authority.rsplit_once('@').map_or((None, authority), |(info, place)| (Some(info), place));
+        let (host, port) = host_and_port(place)?;
+        let port = match port {
+            None => None,
+            Some(port) => {
+                let number = port.parse().ok().filter(|port| *port > 0);
+                Some(number.ok_or_else(|| invalid(format!("{{port_out_of_range,{port}}}")))?)
+            }
+        };
+        let host = Some(decoded(host)?).filter(|host| !host.is_empty());
+        if host.is_none() && port.is_some() {
+            return Err(invalid("port_requires_host"));
+        }
+        let (user, password) = match info.map(|info| info.split_once(':').map_or((info, None), |(u, p)| (u, Some(p)))) {
+            None => (None, None),
+            Some((user, password)) => (Some(decoded(user)?), password.map(decoded).transpose()?),
+        };
+        let vhost = match path {
+            None => VHOST.into(),
+            Some(path) if path.contains('/') => return Err(invalid(format!("{{invalid_vhost,\"{path}\"}}"))),
+            Some(path) => decoded(path)?,
+        };
+        let uri = AmqpUri {
+            host,
+            port: port.unwrap_or(PORT),
+            user: user.filter(|user| !user.is_empty()),
+            password,
+            vhost,
+            heartbeat_seconds: None,
+            connection_timeout_ms: None,
+            channel_max: None,
+            frame_bytes_max: None,
+            mechanisms: Vec::new(),
+            shown: without_credentials(text).into(),
+        };
+        uri.with_query(query)
+    }
+
+    fn with_query(mut self, query: &str) -> Result<AmqpUri, UriError> {
+        fn number<T: std::str::FromStr>(field: &str, value: &str) -> Result<Option<T>, UriError> {
+            let wrong = || invalid(format!("{{invalid_amqp_params_parameter,{field},\"{value}\",{{not_an_integer}}}}"));
+            value.parse().map(Some).map_err(|_| wrong())
+        }
+        for (field, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+            let value = &*decoded(value)?;
+            match field {
+                "heartbeat" => self.heartbeat_seconds = number(field, value)?,
+                "connection_timeout" => self.connection_timeout_ms = number(field, value)?,
+                "channel_max" => self.channel_max = number(field, value)?,
+                "frame_max" => self.frame_bytes_max = number(field, value)?,
+                "auth_mechanism" => self.mechanisms.push(match value.to_ascii_lowercase().as_str() {
+                    "plain" => AuthMechanism::Plain,
+                    "amqplain" => AuthMechanism::AmqPlain,
+                    other => {
+                        let why = format!("auth_mechanism '{other}' is not there: use plain or amqplain");
+                        return Err(UriError::Unsupported(why));
+                    }
+                }),
+                // As RabbitMQ: what nobody knows is for somebody else.
+                _ => {}
+            }
+        }
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(text: &str) -> AmqpUri {
+        AmqpUri::parse(text).expect(text)
+    }
+
+    #[test]
+    fn each_part_may_be_left_out() {
+        let uri = parse("amqp://us%40er:p%3Aw%2F@host:1234/v%2Fh?heartbeat=7&connection_timeout=900&channel_max=3&auth_mechanism=plain");
+        assert_eq!((uri.host.as_deref(), uri.port, uri.user.as_deref()), (Some("host"), 1234, Some("us@er")));
+        assert_eq!((uri.password.as_deref(), &*uri.vhost), (Some("p:w/"), "v/h"));
+        assert_eq!((uri.heartbeat_seconds, uri.connection_timeout_ms, uri.channel_max), (Some(7), Some(900), Some(3)));
+        assert_eq!(uri.mechanisms, [AuthMechanism::Plain]);
+        for (text, host, user, vhost) in [
+            ("amqp://", None, None, "/"),
+            ("amqp:///", None, None, ""),
+            ("amqp:///shop", None, None, "shop"),
+            ("amqp://me@/shop", None, Some("me"), "shop"),
+            ("amqp://h", Some("h"), None, "/"),
+            ("amqp://h/%2f", Some("h"), None, "/"),
+            ("AMQP://[::1]", Some("::1"), None, "/"),
+        ] {
+            let uri = parse(text);
+            let found = (uri.host.as_deref(), uri.user.as_deref(), &*uri.vhost, uri.port);
+            assert_eq!(found, (host, user, vhost, 5672), "{text}");
+        }
+        assert_eq!(parse("amqp://[::1]:99").port, 99);
+    }
+
+    #[test]
+    fn nothing_that_is_printed_has_a_password() {
+        let uri = parse("amqp://me:secret@host:1/v?heartbeat=1&password=secret");
+        assert_eq!((uri.to_string(), format!("{uri:?}")), ("amqp://host:1/v".into(), "amqp://host:1/v".into()));
+        for text in ["amqp://u:se/cret@h/v", "amqp://u:se@cret@h/v", "u:secret@h/v"] {
+            assert!(!without_credentials(text).contains("cret"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_said() {
+        for (text, why) in [
+            ("host", "{unable_to_parse_uri,no_scheme}"),
+            ("http://h", "{unexpected_uri_scheme,\"http\"}"),
+            ("amqp://:1", "port_requires_host"),
+            ("amqp://h:0", "{port_out_of_range,0}"),
+            ("amqp://h:65536", "{port_out_of_range,65536}"),
+            ("amqp://h/a/b", "{invalid_vhost,\"a/b\"}"),
+            ("amqp://h/%2", "unterminated_entity"),
+            ("amqp://h/%ff", "invalid_utf8"),
+        ] {
+            assert_eq!(AmqpUri::parse(text), Err(invalid(why)), "{text}");
+        }
+        assert!(matches!(AmqpUri::parse("amqp://h?heartbeat=x"), Err(UriError::Invalid(_))));
+        assert!(matches!(AmqpUri::parse("amqps://h"), Err(UriError::Unsupported(_))));
+        assert!(matches!(AmqpUri::parse("amqp://h?auth_mechanism=external"), Err(UriError::Unsupported(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "(amqp://)?[a-z%:@/?&=0-9ü\\[\\]]{0,40}") {
+            let _ = AmqpUri::parse(&text);
+            let _ = without_credentials(&text);
+        }
+    }
+}
