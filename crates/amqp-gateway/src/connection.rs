@@ -48,6 +48,15 @@ impl Channel {
     }
 }
 
+/// Who is at the other end of a connection inside of this process, and has to prove nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Insider {
+    /// Whoever runs the broker, who may do everything.
+    Operator,
+    /// A user, with the user's permissions.
+    User(ByteString),
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Connection {
@@ -61,6 +70,8 @@ pub struct Connection {
     pub(crate) user: ByteString,
     /// Nobody in particular, who may do everything: the operator of this broker.
     pub(crate) is_operator: bool,
+    /// Who it is, whatever the client says when it logs in.
+    pub(crate) insider: Option<Insider>,
     /// What is published is in all of its queues or, where one is full, in none ([`polylogue_api::PublishMessage::all_or_none`]).
     pub(crate) all_or_none: bool,
     pub(crate) vhost: VhostId,
@@ -119,6 +130,7 @@ impl Connection {
             catalog,
             user: ByteString::new(),
             is_operator: false,
+            insider: None,
             all_or_none: false,
             vhost: VhostId(0),
             vhost_name: ByteString::new(),
@@ -147,6 +159,12 @@ impl Connection {
     #[must_use]
     pub fn between(self, ends: Ends) -> Connection {
         Connection { ends: Some(ends), ..self }
+    }
+
+    /// The same connection, of somebody inside of this process: whatever the client says when it logs in is right.
+    #[must_use]
+    pub fn of(self, insider: Insider) -> Connection {
+        Connection { insider: Some(insider), ..self }
     }
 
     /// Somebody wants it to end: the client is told so, and why.

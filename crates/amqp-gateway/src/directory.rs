@@ -90,6 +90,7 @@ pub struct Directory {
     going_on: RwLock<BTreeSet<QueueId>>,
     from_topics: News<Vec<ExchangeNews>>,
     new_queues: News<Vec<QueueId>>,
+    shovels: News<()>,
 }
 
 impl Directory {
@@ -107,6 +108,7 @@ impl Directory {
             going_on: RwLock::default(),
             from_topics: News::default(),
             new_queues: News::default(),
+            shovels: News::default(),
         }
     }
 
@@ -134,6 +136,11 @@ impl Directory {
     /// For [`crate::MissingTopics`]: queues that were declared.
     pub fn queue_news(&self) -> &News<Vec<QueueId>> {
         &self.new_queues
+    }
+
+    /// For whoever runs shovels: there is another one, or one is another or gone. [`View::world`](crate::View) has them all.
+    pub fn shovel_news(&self) -> &News<()> {
+        &self.shovels
     }
 
     /// For [`crate::FromTopics`]: what became of exchanges that name a topic, in order.

@@ -34,6 +34,7 @@ mod deliver;
 mod directory;
 mod from_topics;
 mod idle;
+mod login;
 mod machine;
 mod management;
 mod message;
@@ -51,7 +52,7 @@ mod testing;
 mod to_topics;
 mod topics;
 
-pub use connection::Connection;
+pub use connection::{Connection, Insider};
 pub use dead::{DeadCounts, DeadLetters};
 pub use deliver::without_counts;
 pub use directory::{Directory, topic_of};

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp_model::{
     Access, Caller as Who, Command, Event, Hashing, Limits, Model, OwnerId, PasswordHash, PutUser, Queue, Refused,
-    Reply, SALT_BYTES, exchange_topic,
+    Reply, SALT_BYTES, SHOVEL, exchange_topic,
 };
 use polylogue_api::machine::Command as Boxed;
 use polylogue_api::{Caller, Catalog, ConfigChange, Context, Effects, Proposal, StateMachine, TopicChange, TopicInfo};
@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Users of RabbitMQ with this tag may publish in others' names.
-const IMPERSONATOR: &str = "impersonator";
+pub(crate) const IMPERSONATOR: &str = "impersonator";
 /// The user that there is at first, with its name as password.
 pub const FIRST_USER: &str = "guest";
 /// When what a start asks for is tried again after it could not be proposed. Milliseconds.
@@ -201,6 +201,7 @@ impl AmqpMachine {
                 let reads = self.model.world().topic_reads(exchange).collect();
                 self.directory.exchange_news().tell(|news| news.push(ExchangeNews::Begun(exchange, reads)));
             }
+            Event::Parameter(_, component, ..) if component == SHOVEL => self.directory.shovel_news().tell(|()| ()),
             Event::Router(RouterEvent::ExchangeDeclared(exchange)) => self.tell_of_exchange(&exchange),
             Event::Router(RouterEvent::ExchangeDeleted(exchange, _))
                 if exchange_topic(&exchange.arguments).is_some() =>

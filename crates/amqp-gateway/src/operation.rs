@@ -5,15 +5,15 @@ use crate::connection::{Channel, Connection};
 use crate::convert::{arguments, name, refusal, unavailable, unsettled};
 use crate::deliver::{Cancelled, Consumer, WINDOW_MESSAGES, capacity, delivery_of};
 use crate::directory::QueueEntry;
-use crate::machine::{AmqpAnswer, AmqpAsk, FIRST_USER};
-use crate::presence::{Entry, Full, Newcomer, SHOWN_ARGUMENTS_BYTES_MAX, ShownConsumer};
+use crate::machine::{AmqpAnswer, AmqpAsk};
+use crate::presence::{Entry, Full, SHOWN_ARGUMENTS_BYTES_MAX, ShownConsumer};
 use crate::replies::address_of;
 use crate::stream;
 use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp::codec::{ShortStr, Table};
 use polylogue_amqp::refusal::{Kind, Named, Refusal};
-use polylogue_amqp::request::{self as amqp, ChannelRef, Consume, ConsumerRef, Credentials, NO_CONSUMER};
+use polylogue_amqp::request::{self as amqp, ChannelRef, Consume, ConsumerRef, NO_CONSUMER};
 use polylogue_amqp_model::{
     Access, Bind, Command, ConsumerSettings, DeclareExchange, DeclareQueue, DeleteQueue, Gone, Queue, QueueKind,
     Reply as Said, Resource, To, exchange_topic,
@@ -140,27 +140,6 @@ impl Connection {
         }
     }
 
-    fn login(&mut self, token: Token, credentials: Credentials) -> Result<Option<amqp::Reply>, Refusal> {
-        match credentials {
-            // As with RabbitMQ (`loopback_users`): everybody knows this password.
-            Credentials::Password { user, .. } if user == FIRST_USER && !self.is_local => {
-                Err(Refusal::login_refused("PLAIN"))
-            }
-            Credentials::Password { user, password } => {
-                self.ask_machine(AmqpAsk::Login { user, password }, Waits::Login(token));
-                Ok(None)
-            }
-            Credentials::External => Err(Refusal::login_refused("EXTERNAL")),
-        }
-    }
-
-    fn open_vhost(&mut self, token: Token, vhost: &ShortStr) -> Result<Option<amqp::Reply>, Refusal> {
-        let vhost = name(vhost)?;
-        let ask = AmqpAsk::OpenVhost { user: self.user.clone(), vhost: vhost.clone() };
-        self.ask_machine(ask, Waits::Vhost(token, vhost));
-        Ok(None)
-    }
-
     fn declare_queue(&mut self, token: Token, declare: amqp::DeclareQueue) -> Result<Option<amqp::Reply>, Refusal> {
         let name = name(&declare.name)?;
         if let Some(to) = address_of(name.as_bytes()) {
@@ -218,23 +197,6 @@ impl Connection {
         };
         self.change(command(bind), Waits::Done(token));
         Ok(None)
-    }
-
-    /// The connection is in a virtual host, if that and the user may have one more: listings show it from now on.
-    fn appear(&mut self) -> Result<(), Refusal> {
-        let Some(ends) = self.ends else { return Ok(()) };
-        let who = Newcomer {
-            id: self.id,
-            ends,
-            user: self.user.clone(),
-            vhost: self.vhost,
-            client_properties: self.session.take_client_properties(),
-            since_ms: self.now.wall_ms,
-        };
-        let world = self.directory.world();
-        let check = |in_vhost, of_user| world.check_connections(&self.user, self.vhost, in_vhost, of_user);
-        self.shown = Some(Entry::new(self.directory.books(), who, check).map_err(refusal)?);
-        Ok(())
     }
 
     fn open_channel(&mut self, channel: ChannelRef) -> Result<(), Refusal> {
@@ -455,14 +417,10 @@ impl Connection {
                 self.reply(token, amqp::Reply::Authenticated { user: shown, impersonator });
             }
             (Waits::Login(token), _) => self.reply(token, amqp::Reply::Refused(Refusal::login_refused("PLAIN"))),
-            (Waits::Vhost(token, vhost), AmqpAnswer::Vhost(id)) => {
-                (self.vhost, self.vhost_name) = (id, vhost);
-                if let Err(why) = self.appear() {
-                    return self.reply(token, amqp::Reply::Refused(why));
-                }
-                self.reply(token, amqp::Reply::Done);
-                self.look_at_alarm();
-            }
+            (Waits::Vhost(token, vhost), AmqpAnswer::Vhost(id)) => match self.enter(id, vhost) {
+                Err(why) => self.reply(token, amqp::Reply::Refused(why)),
+                Ok(()) => self.entered(token),
+            },
             (Waits::Nothing, _) => {}
             (waits, AmqpAnswer::Refused(why)) => self.refuse(waits, refusal(why)),
             (Waits::Declared(token), AmqpAnswer::Done(Said::Queue { queue, .. })) => {

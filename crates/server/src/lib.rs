@@ -14,5 +14,6 @@ pub mod net;
 pub mod options;
 pub mod rabbitmq_http;
 pub mod serve;
+mod shovel;
 #[cfg(test)]
 mod testing;

@@ -27,6 +27,7 @@ mod permissions;
 mod policies;
 mod queues;
 mod shapes;
+mod shovels;
 mod still;
 mod target;
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub(crate) use messages::shown_properties;
 use crate::api::ListenerStatus;
 use crate::handle::BrokerHandle;
 use crate::net::Shared;
+use crate::shovel::Shovels;
 use answer::Answer;
 use axum::Router;
 use axum::body::HttpBody;
@@ -81,6 +83,8 @@ pub struct Management {
     pub listeners: Vec<ListenerStatus>,
     /// Where salts come from.
     pub rng: Arc<dyn Rng>,
+    /// What shovels do.
+    pub(crate) shovels: Arc<Shovels>,
     /// Bytes that bodies may still take.
     bodies: Semaphore,
 }
@@ -96,7 +100,14 @@ impl Management {
         listeners: Vec<ListenerStatus>,
         rng: Arc<dyn Rng>,
     ) -> Management {
-        Management { broker, directory, settings, net, listeners, rng, bodies: Semaphore::new(BODIES_BYTES_MAX) }
+        let (shovels, bodies) = (Arc::default(), Semaphore::new(BODIES_BYTES_MAX));
+        Management { broker, directory, settings, net, listeners, rng, shovels, bodies }
+    }
+
+    /// The same, that shows what these do.
+    #[must_use]
+    pub(crate) fn with_shovels(self, shovels: Arc<Shovels>) -> Management {
+        Management { shovels, ..self }
     }
 
     /// The node as clients know it.
@@ -225,7 +236,8 @@ async fn dispatch(
     match *first {
         "overview" | "version" | "whoami" | "nodes" | "cluster-name" => overview::serve(call, path, &body).await,
         "extensions" | "feature-flags" | "deprecated-features" | "auth" | "rebalance" => still::serve(call, path),
-        "reset" | "federation-links" | "shovels" => still::serve(call, path),
+        "reset" | "federation-links" => still::serve(call, path),
+        "shovels" => shovels::serve(call, rest).await,
         "health" | "healthchecks" | "aliveness-test" => health::serve(call, path).await,
         "vhosts" => vhosts::serve(call, rest, &body).await,
         "users" => users::serve(call, rest, &body).await,

@@ -18,6 +18,7 @@ use crate::net::{AnswerGauge, Connections, Gate, Lanes, NetMetrics, OutputGauge,
 use crate::options::address::{HostPort, Protocol};
 use crate::options::{ListenerConfig, ServerConfig, Setting};
 use crate::rabbitmq_http::{self, Management};
+use crate::shovel::{self, Shovels, Surroundings};
 use polylogue_amqp::settings::AmqpSettings;
 use polylogue_amqp_gateway::{AmqpMachine, Directory, MessagesAsRecords};
 use polylogue_amqp_model::Limits;
@@ -308,6 +309,14 @@ fn serve(
         connections: Connections::default(),
     });
     chores::watch_alarm(runtime.handle(), broker.clone(), directory.clone(), net.clone());
+    let shovels = Shovels::registered(&mut front.registry);
+    let around = Surroundings {
+        broker: broker.clone(),
+        directory: directory.clone(),
+        settings: amqp_settings.clone(),
+        net: net.clone(),
+        rng: rng.clone(),
+    };
     let kafka = Arc::new(KafkaShared::new(live.clone(), broker.clone(), directory.clone()));
     let app = Arc::new(App {
         broker,
@@ -324,6 +333,8 @@ fn serve(
     if let Err(why) = runtime.block_on(rabbitmq_http::make_topics(&management)) {
         tracing::warn!("some queues cannot be used until they are declared again: {why}");
     }
+    shovel::start(runtime.handle(), around, shovels.clone());
+    let management = management.with_shovels(shovels);
     front.management.open_with(rabbitmq_http::router(Arc::new(management)));
     front.entrance.open(app.clone());
     let (stop, stopped) = watch::channel(false);

@@ -327,6 +327,12 @@ impl Client {
             && open.is_some_and(|channel| channel.unconfirmed() < self.settings.unconfirmed_max)
     }
 
+    /// Whether the server takes no messages on a channel for a while.
+    #[must_use]
+    pub fn is_paused(&self, number: u16) -> bool {
+        self.blocked || self.channels.get(&number).is_some_and(|channel| channel.paused)
+    }
+
     /// Publishes a message, whatever [`Client::may_publish`] says of what waits to be written; `properties` are flags and properties as they go
     /// over the wire. Its number where the channel has confirms, else 0.
     ///

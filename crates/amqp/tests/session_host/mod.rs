@@ -170,6 +170,12 @@ impl Host {
         }
     }
 
+    /// The bytes of what was said since this was asked last.
+    pub fn written(&mut self) -> BytesMut {
+        self.take();
+        self.output.split()
+    }
+
     /// What was said since this was asked last. Whole frames, or the host panics.
     pub fn said(&mut self) -> Vec<Said> {
         let whole = self.output.split().freeze();

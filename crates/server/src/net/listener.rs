@@ -75,7 +75,7 @@ impl Connections {
         }
     }
 
-    fn remove(&self, id: u64) {
+    pub(crate) fn remove(&self, id: u64) {
         let mut open = self.open.lock();
         open.mailboxes.remove(&id);
         if open.mailboxes.is_empty() {

@@ -1,12 +1,12 @@
-//! Parameters of plugins, and global ones: kept, shown, and without a meaning of their own.
+//! Parameters of plugins, and global ones: kept and shown. Those of shovels have them run; the others have no meaning of their own.
 
 use super::answer::Answer;
 use super::body::Body;
 use super::call::Call;
 use super::error::Failure;
-use super::{Verb, ask};
+use super::{Verb, ask, shovels};
 use bytestring::ByteString;
-use polylogue_amqp_model::{Command, Json};
+use polylogue_amqp_model::{Command, Json, SHOVEL};
 use polylogue_router::VhostId;
 use serde_json::{Value, json};
 
@@ -47,6 +47,9 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
                 }
                 Verb::Put => {
                     let value = body.get("value").cloned().ok_or_else(|| Failure::missing_keys(&["value"]))?;
+                    if component == SHOVEL {
+                        shovels::may_set(call, &name, &value)?;
+                    }
                     let command = Command::SetParameter((*vhost).into(), component, name, value);
                     Ok(Answer::put(ask::put(call.app, command).await?))
                 }

@@ -37,11 +37,11 @@ pub(super) fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Failure> {
             Ok(Answer::List(PERMITTED.iter().map(deprecated).collect(), &["name"]))
         }
         // None runs, and so none has a link.
-        (Verb::Get, ["federation-links" | "shovels"]) => {
+        (Verb::Get, ["federation-links"]) => {
             call.monitor()?;
             Ok(Answer::List(Vec::new(), &["name"]))
         }
-        (Verb::Get, ["federation-links" | "shovels", vhost]) => {
+        (Verb::Get, ["federation-links", vhost]) => {
             call.monitor()?;
             call.visible_vhost(vhost)?;
             Ok(Answer::List(Vec::new(), &["name"]))
@@ -67,7 +67,7 @@ pub(super) fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Failure> {
             call.admin()?;
             Ok(Answer::Done)
         }
-        (_, ["extensions" | "feature-flags" | "deprecated-features" | "auth" | "federation-links" | "shovels"]) => {
+        (_, ["extensions" | "feature-flags" | "deprecated-features" | "auth" | "federation-links"]) => {
             Err(Failure::method_not_allowed(LOOK))
         }
         _ => Err(Failure::not_found()),

@@ -1,0 +1,98 @@
+//! What shovels do. That they are there is said by a parameter.
+
+use super::answer::Answer;
+use super::call::Call;
+use super::error::Failure;
+use super::overview::LOOK;
+use super::{Verb, ask};
+use bytestring::ByteString;
+use polylogue_amqp_model::{Command, Json, SHOVEL, Shovel, shown_shovel};
+use polylogue_router::VhostId;
+use serde_json::{Value, json};
+
+/// What paths of one shovel take.
+const ONE: &str = "HEAD, GET, DELETE, OPTIONS";
+
+/// The shovels that the user sees, and what they do.
+fn shovels<'c>(call: &'c Call<'_>) -> impl Iterator<Item = (VhostId, &'c ByteString, &'c Json)> {
+    let all = call.view.world.parameters().filter(|(vhost, component, ..)| *component == SHOVEL && call.lists(*vhost));
+    all.map(|(vhost, _, name, value)| (vhost, name, value))
+}
+
+fn state(call: &Call<'_>, vhost: VhostId, name: &ByteString) -> Value {
+    let host = call.vhost_name(vhost);
+    let node = call.app.node();
+    match call.app.shovels.shown(&host.into(), name) {
+        Some(shown) => shown.shape(&node, host, name),
+        // It was set a moment ago.
+        None => json!({"node": node, "name": &**name, "vhost": host, "type": "dynamic", "state": "starting"}),
+    }
+}
+
+fn listed(call: &Call<'_>, which: impl Fn(VhostId) -> bool) -> Answer {
+    let all = shovels(call).filter(|(vhost, ..)| which(*vhost));
+    Answer::List(all.map(|(vhost, name, _)| state(call, vhost, name)).collect(), &["vhost", "name"])
+}
+
+/// One that is there, in a virtual host that the user sees.
+fn one<'c>(call: &'c Call<'_>, vhost: &str, name: &str) -> Result<(VhostId, &'c ByteString, &'c Json), Failure> {
+    let host = call.visible_vhost(vhost)?.id;
+    shovels(call).find(|(of, known, _)| *of == host && **known == name).ok_or_else(Failure::not_found)
+}
+
+pub(super) async fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Failure> {
+    match (call.verb, path) {
+        (Verb::Get, _) => {
+            call.monitor()?;
+            match path {
+                [] => Ok(listed(call, |_| true)),
+                [vhost] => {
+                    let host = call.visible_vhost(vhost)?.id;
+                    Ok(listed(call, |vhost| vhost == host))
+                }
+                [vhost, name] => one(call, vhost, name).map(|(host, name, _)| Answer::One(state(call, host, name))),
+                ["vhost", vhost, name] => {
+                    // As RabbitMQ: the definition, though without what is secret.
+                    let (host, name, value) = one(call, vhost, name)?;
+                    let (vhost, value) = (call.vhost_name(host), shown_shovel(&value.value()));
+                    let shown = json!({"vhost": vhost, "component": SHOVEL, "name": &**name, "value": value});
+                    Ok(Answer::One(shown))
+                }
+                _ => Err(Failure::not_found()),
+            }
+        }
+        // Whoever may set parameters may do so.
+        (Verb::Delete, ["vhost", vhost, name]) => {
+            call.policed_vhost(vhost)?;
+            let (_, name, _) = one(call, vhost, name)?;
+            let command = Command::ClearParameter((*vhost).into(), SHOVEL.into(), name.clone());
+            ask::change(call.app, command).await?;
+            Ok(Answer::Done)
+        }
+        (Verb::Delete, ["vhost", vhost, name, "restart"]) => {
+            call.policed_vhost(vhost)?;
+            let (_, name, _) = one(call, vhost, name)?;
+            call.app.shovels.restart((*vhost).into(), name.clone());
+            Ok(Answer::Done)
+        }
+        (_, ["vhost", _, _] | ["vhost", _, _, "restart"]) => Err(Failure::method_not_allowed(ONE)),
+        (_, [] | [_] | [_, _]) => Err(Failure::method_not_allowed(LOOK)),
+        _ => Err(Failure::not_found()),
+    }
+}
+
+/// Whoever sets a shovel that is somebody here without a password must be allowed into the virtual host that it names.
+pub(super) fn may_set(call: &Call<'_>, name: &str, value: &Value) -> Result<(), Failure> {
+    // What makes no sense is refused with its own words.
+    let Ok(shovel) = Shovel::parse(name, value) else { return Ok(()) };
+    let uris = shovel.source.uris.iter().chain(&shovel.destination.uris).filter(|uri| uri.host.is_none());
+    for uri in uris {
+        let there = call.view.world.vhost_named(&uri.vhost).is_some_and(|vhost| call.has_permission(vhost.id));
+        if !there {
+            let (user, vhost) = (&call.user.name, &uri.vhost);
+            let text = format!("user \"{user}\" may not connect to vhost \"{vhost}\"");
+            return Err(Failure::bad(format!("Validation failed\n\n{text}\n")));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,327 @@
+//! One end of a shovel: a client session and what its bytes go over.
+
+use super::{EVENTS_BYTES_MAX, OUTPUT_BYTES_MAX, Surroundings, UNCONFIRMED_MAX, inside};
+use bytes::{Buf, Bytes, BytesMut};
+use polylogue_amqp::client::{Client, ClientEnd, ClientEvent, ClientSettings};
+use polylogue_amqp::codec::{Method, ShortStr};
+use polylogue_amqp::settings::Mechanism;
+use polylogue_amqp_gateway::Insider;
+use polylogue_amqp_model::{AmqpUri, AuthMechanism};
+use polylogue_types::Chunk;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// How much is read at a time. Bytes.
+const READ_BYTES: usize = 64 << 10;
+/// Pieces that are written at a time.
+const SLICES_MAX: usize = 64;
+/// How often a connection is read and written before somebody else has a turn.
+const ROUNDS_MAX: usize = 16;
+/// How long connecting may take where the address does not say it. Milliseconds.
+const CONNECT_MS: u64 = 60_000;
+/// How long a server that lives may take to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long both ends may take to part.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// Whom an address without a user means, as with RabbitMQ's clients.
+const GUEST: &str = "guest";
+
+/// The channel that messages go over.
+pub(super) const CHANNEL: u16 = 1;
+/// The channel on which it is asked whether something is there: it closes where it is not.
+const ASKING: u16 = 2;
+
+/// Why an end cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Failure {
+    /// The server has closed a channel: code and text.
+    Channel(u16, String),
+    /// Everything else, in a few words.
+    Other(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Channel(code, text) => write!(f, "the server closed the channel: {code} {text}"),
+            Failure::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<&ClientEnd> for Failure {
+    fn from(end: &ClientEnd) -> Failure {
+        Failure::Other(end.to_string())
+    }
+}
+
+/// 404
+pub(super) const NOT_FOUND: u16 = 404;
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// See the module.
+pub(super) struct Link {
+    around: Surroundings,
+    pub(super) client: Client,
+    stream: Box<dyn Stream>,
+    input: BytesMut,
+    chunks: Vec<Chunk>,
+    output: VecDeque<Bytes>,
+    /// Nothing more can be read.
+    is_at_end: bool,
+    /// Nothing more can be written.
+    is_broken: bool,
+    /// The address without what is secret.
+    pub(super) uri: String,
+}
+
+/// What a session is told of an address.
+fn settings(uri: &AmqpUri, name: &str) -> ClientSettings {
+    let default = ClientSettings::default();
+    let text = |text: &Option<_>| Bytes::copy_from_slice(text.as_ref().map_or(GUEST, |text: &bytestring::ByteString| text).as_bytes());
+    let mechanisms: Vec<_> = uri
+        .mechanisms
+        .iter()
+        .map(|mechanism| match mechanism {
+            AuthMechanism::Plain => Mechanism::Plain,
+            AuthMechanism::AmqPlain => Mechanism::AmqPlain,
+        })
+        .collect();
+    ClientSettings {
+        user: text(&uri.user),
+        password: text(&uri.password),
+        mechanisms: if mechanisms.is_empty() { default.mechanisms } else { mechanisms },
+        vhost: ShortStr::cut(uri.vhost.clone().into_bytes()),
+        connection_name: format!("Shovel {name}"),
+        channel_max: uri.channel_max.unwrap_or(default.channel_max),
+        frame_bytes_max: uri.frame_bytes_max.map_or(default.frame_bytes_max, |max| max.clamp(4_096, 1 << 20)),
+        heartbeat_seconds: uri.heartbeat_seconds.unwrap_or(default.heartbeat_seconds),
+        handshake_ms_max: uri.connection_timeout_ms.unwrap_or(CONNECT_MS),
+        events_bytes_max: EVENTS_BYTES_MAX,
+        unconfirmed_max: UNCONFIRMED_MAX,
+        output_bytes_max: OUTPUT_BYTES_MAX,
+        ..default
+    }
+}
+
+async fn stream(around: &Surroundings, uri: &AmqpUri) -> Result<Box<dyn Stream>, String> {
+    let Some(host) = &uri.host else {
+        let insider = match (&uri.user, &uri.password) {
+            (None, _) => Some(Insider::Operator),
+            (Some(user), None) => Some(Insider::User(user.clone())),
+            (Some(_), Some(_)) => None,
+        };
+        return Ok(Box::new(inside::connect(around, insider)));
+    };
+    let patience = Duration::from_millis(uri.connection_timeout_ms.unwrap_or(CONNECT_MS));
+    let connecting = TcpStream::connect((&**host, uri.port));
+    let connected = tokio::time::timeout(patience, connecting).await.map_err(|_| "connecting takes too long")?;
+    let stream = connected.map_err(|error| format!("cannot connect: {error}"))?;
+    stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    Ok(Box::new(stream))
+}
+
+impl Link {
+    /// Connects to the first of these addresses that lets it in, and opens [`CHANNEL`]. `name` is that of the shovel.
+    pub(super) async fn connect(around: &Surroundings, uris: &[AmqpUri], name: &str) -> Result<Link, Failure> {
+        let mut why = Failure::Other("there is no address".to_owned());
+        for uri in uris {
+            match Link::connect_to(around, uri, name).await {
+                Ok(link) => return Ok(link),
+                Err(failure) => why = Failure::Other(format!("{uri}: {failure}")),
+            }
+        }
+        Err(why)
+    }
+
+    async fn connect_to(around: &Surroundings, uri: &AmqpUri, name: &str) -> Result<Link, Failure> {
+        let stream = stream(around, uri).await.map_err(Failure::Other)?;
+        let client = Client::new(settings(uri, name), around.broker.now().monotonic_ms);
+        let mut link = Link {
+            around: around.clone(),
+            client,
+            stream,
+            input: BytesMut::new(),
+            chunks: Vec::new(),
+            output: VecDeque::new(),
+            is_at_end: false,
+            is_broken: false,
+            uri: uri.to_string(),
+        };
+        while !link.client.is_open() {
+            link.step().await?;
+        }
+        link.open_channel(CHANNEL).await?;
+        Ok(link)
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.around.broker.now().monotonic_ms
+    }
+
+    /// Reads and writes as much as is possible now; ready when anything was, or when it is over.
+    pub(super) fn poll_io(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        let mut moved = false;
+        for _ in 0..ROUNDS_MAX {
+            let now_ms = self.now_ms();
+            let more = self.poll_write(cx, now_ms) | self.poll_read(cx, now_ms);
+            moved |= more;
+            if let Some(end) = self.client.end() {
+                return Poll::Ready(Err(end.into()));
+            }
+            if !more {
+                break;
+            }
+        }
+        if moved { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>, now_ms: u64) -> bool {
+        // Events may have been taken since: what is there goes first.
+        let before = self.input.len();
+        if before > 0 {
+            self.client.on_bytes(&mut self.input, now_ms);
+        }
+        let more = self.input.len() < before;
+        if self.is_at_end || !self.client.wants_input() {
+            return more;
+        }
+        self.input.reserve(READ_BYTES);
+        let read = std::pin::pin!(self.stream.read_buf(&mut self.input)).poll(cx);
+        match read {
+            Poll::Pending if !self.is_broken => return more,
+            Poll::Ready(Ok(read)) if read > 0 => self.client.on_bytes(&mut self.input, now_ms),
+            Poll::Pending | Poll::Ready(_) => {
+                self.is_at_end = true;
+                self.client.on_end();
+            }
+        }
+        true
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, now_ms: u64) -> bool {
+        if self.output.is_empty() && self.client.poll_output(&mut self.chunks, now_ms) {
+            // A client has no files.
+            self.output.extend(self.chunks.drain(..).filter_map(|chunk| chunk.to_bytes().ok()));
+        }
+        if self.output.is_empty() || self.is_at_end || self.is_broken {
+            return false;
+        }
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let used = slices.iter_mut().zip(&self.output).map(|(slice, piece)| *slice = IoSlice::new(piece)).count();
+        let written = Pin::new(&mut *self.stream).poll_write_vectored(cx, slices.get(..used).unwrap_or_default());
+        match written {
+            Poll::Pending => return false,
+            Poll::Ready(Ok(written)) if written > 0 => self.written(written),
+            // What the server has said of it may be there to be read.
+            Poll::Ready(_) => {
+                self.output.clear();
+                self.is_broken = true;
+            }
+        }
+        true
+    }
+
+    fn written(&mut self, mut bytes: usize) {
+        while let Some(front) = self.output.front_mut() {
+            let part = bytes.min(front.len());
+            front.advance(part);
+            bytes -= part;
+            if !front.is_empty() {
+                return;
+            }
+            self.output.pop_front();
+        }
+    }
+
+    /// How long until something is due. Milliseconds.
+    pub(super) fn wait_ms(&self) -> Option<u64> {
+        Some(self.client.next_deadline_ms()?.saturating_sub(self.now_ms()))
+    }
+
+    /// A deadline may have passed.
+    pub(super) fn on_deadline(&mut self) -> Result<(), Failure> {
+        self.client.on_deadline(self.now_ms());
+        self.client.end().map_or(Ok(()), |end| Err(end.into()))
+    }
+
+    /// Waits until something has happened.
+    async fn step(&mut self) -> Result<(), Failure> {
+        let wait = self.wait_ms().map_or(PATIENCE, Duration::from_millis);
+        match tokio::time::timeout(wait, poll_fn(|cx| self.poll_io(cx))).await {
+            Ok(moved) => moved,
+            Err(_) => self.on_deadline(),
+        }
+    }
+
+    async fn open_channel(&mut self, number: u16) -> Result<(), Failure> {
+        self.client.open_channel(number).map_err(|_| Failure::Other("no channel can be opened".to_owned()))?;
+        self.answer(number).await.map(drop)
+    }
+
+    /// Asks for something on a channel.
+    pub(super) async fn ask(&mut self, number: u16, method: impl Into<Method>) -> Result<Method, Failure> {
+        self.client.ask(number, method).map_err(|_| Failure::Other("the channel cannot be used".to_owned()))?;
+        self.answer(number).await
+    }
+
+    async fn answer(&mut self, number: u16) -> Result<Method, Failure> {
+        let answer = async {
+            loop {
+                match self.client.poll_event() {
+                    None => self.step().await?,
+                    Some(ClientEvent::Reply(of, method)) if of == number => return Ok(method),
+                    Some(ClientEvent::ChannelClosed { code, text, .. }) => {
+                        return Err(Failure::Channel(code, text.to_string()));
+                    }
+                    // Whether it takes messages is asked before each; nobody has one on its way before the last answer.
+                    Some(_) => {}
+                }
+            }
+        };
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Failure::Other("the server does not answer".to_owned())),
+        }
+    }
+
+    /// Asks for something on a channel of its own, which is gone where the answer is no.
+    pub(super) async fn ask_aside(&mut self, method: impl Into<Method>) -> Result<Method, Failure> {
+        self.open_channel(ASKING).await?;
+        let answer = self.ask(ASKING, method).await?;
+        let close = polylogue_amqp::codec::ChannelClose { reply_code: 200, ..Default::default() };
+        self.ask(ASKING, close).await?;
+        Ok(answer)
+    }
+
+    /// Says what is still to be said, and that it is over; not for long.
+    pub(super) async fn part(mut self) {
+        let now_ms = self.now_ms();
+        self.client.close(now_ms);
+        let parting = async {
+            loop {
+                while self.client.poll_event().is_some() {}
+                if poll_fn(|cx| self.poll_io(cx)).await.is_err() {
+                    break;
+                }
+            }
+            while !self.output.is_empty() || self.client.output_bytes() > 0 {
+                let now_ms = self.now_ms();
+                if !poll_fn(|cx| Poll::Ready(self.poll_write(cx, now_ms))).await {
+                    break;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(FAREWELL, parting).await;
+    }
+}

@@ -1,0 +1,77 @@
+//! Which deliveries of a source wait for the destination, in their order.
+
+use std::collections::VecDeque;
+
+/// What the source is to be told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Moved {
+    /// Everything up to this delivery is done with.
+    pub(super) up_to: u64,
+    /// How many these are.
+    pub(super) count: u64,
+}
+
+/// Deliveries by the number of their publish.
+#[derive(Debug)]
+pub(super) struct Unconfirmed {
+    /// The number of the first.
+    base: u64,
+    /// The delivery, and whether it is confirmed.
+    waiting: VecDeque<(u64, bool)>,
+}
+
+impl Unconfirmed {
+    pub(super) fn new() -> Unconfirmed {
+        Unconfirmed { base: 1, waiting: VecDeque::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// One more was published, under the next number.
+    pub(super) fn published(&mut self, delivery_tag: u64) {
+        self.waiting.push_back((delivery_tag, false));
+    }
+
+    /// The destination has these.
+    pub(super) fn confirmed(&mut self, first: u64, last: u64) {
+        for number in first.max(self.base)..=last {
+            let at = usize::try_from(number - self.base).unwrap_or(usize::MAX);
+            let Some((_, confirmed)) = self.waiting.get_mut(at) else { return };
+            *confirmed = true;
+        }
+    }
+
+    /// What the source may hear of now: all that is confirmed up to the first that is not, so that one word is enough.
+    pub(super) fn take_moved(&mut self) -> Option<Moved> {
+        let mut moved: Option<Moved> = None;
+        while let Some((tag, true)) = self.waiting.front() {
+            let count = moved.map_or(0, |moved| moved.count) + 1;
+            moved = Some(Moved { up_to: *tag, count });
+            self.waiting.pop_front();
+            self.base += 1;
+        }
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_source_hears_of_messages_in_their_order() {
+        let mut all = Unconfirmed::new();
+        (0..5).for_each(|n| all.published(10 + n));
+        all.confirmed(2, 3);
+        assert_eq!(all.take_moved(), None, "the first one is not there");
+        all.confirmed(1, 1);
+        assert_eq!(all.take_moved(), Some(Moved { up_to: 12, count: 3 }));
+        all.confirmed(1, 2);
+        all.confirmed(5, 9);
+        assert_eq!(all.take_moved(), None);
+        all.confirmed(4, 4);
+        assert_eq!((all.take_moved(), all.is_empty()), (Some(Moved { up_to: 14, count: 2 }), true));
+    }
+}

@@ -1,0 +1,353 @@
+//! One shovel, from its beginning to its end.
+
+use super::Surroundings;
+use super::link::{CHANNEL, Failure, Link, NOT_FOUND};
+use super::message::{Mover, Rewrite};
+use super::status::{Key, Shovels};
+use super::unconfirmed::Unconfirmed;
+use polylogue_amqp::client::ClientEvent;
+use polylogue_amqp::codec::{
+    BasicConsume, BasicQos, ConfirmSelect, Method, QueueBind, QueueDeclare, QueueDeclareOk, ShortStr, Table,
+};
+use polylogue_amqp_model::{AckMode, DeleteAfter, Shovel, SourceOf, encode_table};
+use polylogue_router::Argument;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// What a shovel is, and where.
+pub(super) struct Worker {
+    pub(super) around: Surroundings,
+    pub(super) shovels: Arc<Shovels>,
+    pub(super) key: Key,
+    pub(super) shovel: Shovel,
+    pub(super) cluster_name: String,
+    /// Says true when it is to end.
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+/// Why it no longer runs.
+enum Over {
+    /// All that was to be moved was.
+    Finished,
+    /// Somebody wants that.
+    Stopped,
+}
+
+fn failed(why: impl Into<String>) -> Failure {
+    Failure::Other(why.into())
+}
+
+fn short(text: &str) -> ShortStr {
+    ShortStr::cut(bytes::Bytes::copy_from_slice(text.as_bytes()))
+}
+
+fn table(arguments: &[Argument]) -> Result<Table, Failure> {
+    Table::new(encode_table(arguments)).map_err(|error| failed(error.to_string()))
+}
+
+/// Makes sure that a queue is there. How many messages are ready in it.
+async fn ensure_queue(
+    link: &mut Link,
+    queue: &str,
+    arguments: &[Argument],
+    predeclared: bool,
+) -> Result<u64, Failure> {
+    let look = QueueDeclare { queue: short(queue), passive: true, ..Default::default() };
+    let there = match link.ask_aside(look).await {
+        Err(Failure::Channel(NOT_FOUND, _)) if !predeclared => {
+            let declare =
+                QueueDeclare { queue: short(queue), durable: true, arguments: table(arguments)?, ..Default::default() };
+            link.ask_aside(declare).await?
+        }
+        there => there?,
+    };
+    Ok(count(&there))
+}
+
+fn count(answer: &Method) -> u64 {
+    match answer {
+        Method::QueueDeclareOk(QueueDeclareOk { message_count, .. }) => u64::from(*message_count),
+        _ => 0,
+    }
+}
+
+impl Worker {
+    fn now_ms(&self) -> i64 {
+        self.around.broker.now().wall_ms
+    }
+
+    /// Runs until it is finished (true), or told to end.
+    pub(super) async fn run(mut self) -> bool {
+        // What was moved before an error counts for a shovel that moves a number of messages.
+        let mut left = match self.shovel.source.delete_after {
+            DeleteAfter::Messages(count) => Some(count),
+            DeleteAfter::QueueLength | DeleteAfter::Never => None,
+        };
+        loop {
+            self.shovels.starting(&self.key, self.now_ms());
+            let why = match self.once(&mut left).await {
+                Ok(Over::Finished) => return true,
+                Ok(Over::Stopped) => return false,
+                Err(why) => why,
+            };
+            let (vhost, name) = &self.key;
+            tracing::warn!(shovel = &**name, vhost = &**vhost, %why, "a shovel was interrupted");
+            self.shovels.terminated(&self.key, self.now_ms(), format!("needed a restart: {why}"));
+            let rest = async {
+                match self.shovel.reconnect_delay_ms {
+                    Some(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let mut stop = self.stop.clone();
+            tokio::select! {
+                biased;
+                () = crate::net::stopped(&mut stop) => return false,
+                () = rest => self.shovels.restarted(),
+            }
+        }
+    }
+
+    /// One life: connects both ends, moves messages, and parts from both.
+    async fn once(&mut self, left: &mut Option<u64>) -> Result<Over, Failure> {
+        let mut stop = self.stop.clone();
+        let opened = tokio::select! {
+            biased;
+            () = crate::net::stopped(&mut stop) => return Ok(Over::Stopped),
+            opened = self.open(*left) => opened?,
+        };
+        let Some(mut moving) = opened else { return Ok(Over::Finished) };
+        let over = self.pump(&mut moving).await;
+        if left.is_some() {
+            *left = moving.to_confirm;
+        }
+        // What the destination has, the source is to hear of, whatever came in between.
+        tokio::join!(moving.source.part(), moving.destination.part());
+        over
+    }
+
+    /// Connects both ends and makes what is missing there. Nothing where there is nothing to be moved.
+    async fn open(&self, left: Option<u64>) -> Result<Option<Moving>, Failure> {
+        let (from, to, name) = (&self.shovel.source, &self.shovel.destination, &*self.key.1);
+        let end = |end: &'static str| move |why: Failure| failed(format!("{end}: {why}"));
+        let mut source = Link::connect(&self.around, &from.uris, name).await.map_err(end("source"))?;
+        let mut destination = Link::connect(&self.around, &to.uris, name).await.map_err(end("destination"))?;
+        self.prepare(&mut destination).await.map_err(end("destination"))?;
+        let (queue, length) = self.prepare_source(&mut source).await.map_err(end("source"))?;
+        let left = if from.delete_after == DeleteAfter::QueueLength { Some(length) } else { left };
+        if left == Some(0) {
+            tokio::join!(source.part(), destination.part());
+            return Ok(None);
+        }
+        let no_ack = self.shovel.ack_mode == AckMode::NoAck && left.is_none();
+        self.consume(&mut source, queue, no_ack, left).await.map_err(end("source"))?;
+        let (vhost, name) = &self.key;
+        let (source_uri, destination_uri) = (source.uri.clone(), destination.uri.clone());
+        let mover = Mover {
+            cluster_name: &self.cluster_name,
+            name,
+            vhost,
+            source_uri: &source_uri,
+            destination_uri: &destination_uri,
+        };
+        let rewrite = Rewrite::new(&self.shovel, mover);
+        self.shovels.running(&self.key, self.now_ms(), &self.shovel, (source_uri, destination_uri));
+        self.shovels.moved(&self.key, self.now_ms(), 0, left.map(|left| (left, left)));
+        let unconfirmed = Unconfirmed::new();
+        let (to_send, to_confirm) = (left, left);
+        Ok(Some(Moving { source, destination, rewrite, no_ack, unconfirmed, to_send, to_confirm, blocked: false }))
+    }
+
+    async fn prepare(&self, destination: &mut Link) -> Result<(), Failure> {
+        let to = &self.shovel.destination;
+        if let Some(queue) = &to.queue {
+            ensure_queue(destination, queue, &to.queue_arguments, to.predeclared).await?;
+        }
+        if self.shovel.ack_mode == AckMode::OnConfirm {
+            destination.ask(CHANNEL, ConfirmSelect::default()).await?;
+        }
+        Ok(())
+    }
+
+    /// The queue to consume from, and how many messages are ready in it.
+    async fn prepare_source(&self, source: &mut Link) -> Result<(ShortStr, u64), Failure> {
+        let from = &self.shovel.source;
+        match &from.of {
+            SourceOf::Queue(queue) => {
+                let length = ensure_queue(source, queue, &from.queue_arguments, from.predeclared).await?;
+                Ok((short(queue), length))
+            }
+            SourceOf::Exchange(exchange, key) => {
+                let arguments = table(&from.queue_arguments)?;
+                let declare = QueueDeclare { exclusive: true, arguments, ..Default::default() };
+                let Method::QueueDeclareOk(declared) = source.ask(CHANNEL, declare).await? else {
+                    return Err(failed("the server says nothing of a queue"));
+                };
+                let queue = declared.queue.to_owned_bytes();
+                let (exchange, routing_key) = (short(exchange), short(key));
+                let bind = QueueBind { queue: queue.clone(), exchange, routing_key, ..Default::default() };
+                source.ask(CHANNEL, bind).await?;
+                Ok((queue, 0))
+            }
+        }
+    }
+
+    async fn consume(&self, source: &mut Link, queue: ShortStr, no_ack: bool, left: Option<u64>) -> Result<(), Failure> {
+        let from = &self.shovel.source;
+        if !no_ack {
+            // More than are wanted would only come back, as delivered before.
+            let left = left.and_then(|left| u16::try_from(left).ok());
+            let prefetch_count = match (from.prefetch, left) {
+                (0, left) => left.unwrap_or(0),
+                (prefetch, left) => left.map_or(prefetch, |left| left.min(prefetch)),
+            };
+            source.ask(CHANNEL, BasicQos { prefetch_count, ..Default::default() }).await?;
+        }
+        let arguments = table(&from.consumer_arguments)?;
+        source.ask(CHANNEL, BasicConsume { queue, no_ack, arguments, ..Default::default() }).await?;
+        Ok(())
+    }
+
+    /// Moves messages until something happens.
+    async fn pump(&self, moving: &mut Moving) -> Result<Over, Failure> {
+        let mut stop = self.stop.clone();
+        loop {
+            let before = moving.to_confirm;
+            let mut count = moving.settle()?;
+            count += moving.forward(self)?;
+            if count > 0 || before != moving.to_confirm {
+                let remaining = moving.to_confirm.map(|left| (left, moving.to_send.unwrap_or(left)));
+                self.shovels.moved(&self.key, self.now_ms(), count, remaining);
+            }
+            if moving.to_confirm == Some(0) {
+                return Ok(Over::Finished);
+            }
+            let blocked = moving.destination.client.is_paused(CHANNEL);
+            if std::mem::replace(&mut moving.blocked, blocked) != blocked {
+                self.shovels.blocked(&self.key, self.now_ms(), blocked);
+            }
+            let wait_ms = [moving.source.wait_ms(), moving.destination.wait_ms()].into_iter().flatten().min();
+            let sleep = tokio::time::sleep(Duration::from_millis(wait_ms.unwrap_or(60_000)));
+            let (source, destination) = (&mut moving.source, &mut moving.destination);
+            let io = poll_fn(|cx| {
+                let from = source.poll_io(cx).map_err(|why| failed(format!("source: {why}")));
+                let to = destination.poll_io(cx).map_err(|why| failed(format!("destination: {why}")));
+                match (from, to) {
+                    (Poll::Ready(Err(why)), _) | (_, Poll::Ready(Err(why))) => Poll::Ready(Err(why)),
+                    (Poll::Pending, Poll::Pending) => Poll::Pending,
+                    _ => Poll::Ready(Ok(())),
+                }
+            });
+            tokio::select! {
+                biased;
+                () = crate::net::stopped(&mut stop) => return Ok(Over::Stopped),
+                moved = io => {
+                    if let Err(why) = moved {
+                        // What was confirmed before is no reason to move it again.
+                        let _ = moving.settle();
+                        return Err(why);
+                    }
+                }
+                () = sleep => {
+                    moving.source.on_deadline()?;
+                    moving.destination.on_deadline()?;
+                }
+            }
+            tokio::task::coop::consume_budget().await;
+        }
+    }
+}
+
+/// Both ends and what is on its way between them.
+struct Moving {
+    source: Link,
+    destination: Link,
+    rewrite: Rewrite,
+    /// The source does not wait for acknowledgements.
+    no_ack: bool,
+    unconfirmed: Unconfirmed,
+    /// Messages that are still to be sent; `None` for all that come.
+    to_send: Option<u64>,
+    /// Messages whose move is still to be known.
+    to_confirm: Option<u64>,
+    blocked: bool,
+}
+
+impl Moving {
+    fn done(&mut self, count: u64) {
+        self.to_confirm = self.to_confirm.map(|left| left.saturating_sub(count));
+    }
+
+    /// Tells the source of what the destination has. How many messages that are.
+    fn settle(&mut self) -> Result<u64, Failure> {
+        let mut refused = None;
+        while let Some(event) = self.destination.client.poll_event() {
+            match event {
+                ClientEvent::Settled { first, last, taken: true, .. } => self.unconfirmed.confirmed(first, last),
+                ClientEvent::Settled { taken: false, .. } => {
+                    refused.get_or_insert(failed("destination: it refused a message (basic.nack)"));
+                }
+                ClientEvent::Returned { why, .. } => {
+                    let why = format!("destination: a message came back: {} {}", why.reply_code, why.reply_text);
+                    refused.get_or_insert(failed(why));
+                }
+                ClientEvent::ChannelClosed { code, text, .. } => {
+                    let why = Failure::Channel(code, text.to_string());
+                    refused.get_or_insert(failed(format!("destination: {why}")));
+                }
+                _ => {}
+            }
+            if refused.is_some() {
+                // A message that came back is confirmed behind that: it must stay where it was.
+                break;
+            }
+        }
+        let mut count = 0;
+        if let Some(moved) = self.unconfirmed.take_moved() {
+            self.source.client.ack(CHANNEL, moved.up_to, true);
+            count = moved.count;
+            self.done(count);
+        }
+        refused.map_or(Ok(count), Err)
+    }
+
+    /// Sends what came, as long as the destination takes it. How many messages are done with by that.
+    fn forward(&mut self, worker: &Worker) -> Result<u64, Failure> {
+        let (mut sent, mut last) = (0, 0);
+        while self.destination.client.may_publish(CHANNEL) {
+            let Some(event) = self.source.client.poll_event() else { break };
+            match event {
+                // More than was wanted goes back when the channel closes.
+                ClientEvent::Delivered { .. } if self.to_send == Some(0) => {}
+                ClientEvent::Delivered { deliver, properties, body, .. } => {
+                    let now_seconds = u64::try_from(worker.now_ms()).unwrap_or_default() / 1_000;
+                    let properties = self.rewrite.properties(&properties, now_seconds);
+                    let publish = self.rewrite.publish(&deliver);
+                    let published = self.destination.client.publish(CHANNEL, publish, &properties, body);
+                    published.map_err(|_| failed("destination: the channel cannot be used"))?;
+                    self.to_send = self.to_send.map(|left| left.saturating_sub(1));
+                    (sent, last) = (sent + 1, deliver.delivery_tag);
+                    if worker.shovel.ack_mode == AckMode::OnConfirm {
+                        self.unconfirmed.published(last);
+                    }
+                }
+                ClientEvent::Cancelled { .. } => return Err(failed("source: the server cancelled the consumer")),
+                ClientEvent::ChannelClosed { code, text, .. } => {
+                    return Err(failed(format!("source: {}", Failure::Channel(code, text.to_string()))));
+                }
+                _ => {}
+            }
+        }
+        if worker.shovel.ack_mode == AckMode::OnConfirm || sent == 0 {
+            return Ok(0);
+        }
+        if !self.no_ack {
+            self.source.client.ack(CHANNEL, last, true);
+        }
+        self.done(sent);
+        Ok(sent)
+    }
+}
