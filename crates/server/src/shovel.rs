@@ -24,7 +24,7 @@ mod supervisor;
 mod unconfirmed;
 mod worker;
 
-pub(crate) use status::{Shown, Shovels};
+pub(crate) use status::Shovels;
 pub(crate) use supervisor::start;
 
 use crate::handle::BrokerHandle;

@@ -136,7 +136,7 @@ impl Supervisor {
             }
             Ok(shovel) => {
                 self.shovels.starting(&key, now_ms);
-                let cluster_name = view.world.global(&CLUSTER_NAME.into()).map(Json::value);
+                let cluster_name = view.world.global(CLUSTER_NAME).map(Json::value);
                 let cluster_name = cluster_name.and_then(|name| name.as_str().map(str::to_owned));
                 let worker = Worker {
                     around: self.around.clone(),

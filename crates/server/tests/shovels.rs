@@ -1,0 +1,342 @@
+//! Shovels between real processes: nothing is lost, whoever dies, and they end when they should.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "tests of real processes")]
+
+mod common;
+
+use bytes::{Bytes, BytesMut};
+use common::amqp::Client;
+use common::{Server, TempDir};
+use polylogue_amqp::codec::*;
+use rustix::process::Signal;
+use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How long something may take that must come.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A broker that comes back at the same port.
+struct Broker {
+    dir: TempDir,
+    server: Option<Server>,
+    amqp: SocketAddr,
+    management: SocketAddr,
+}
+
+fn listener(server: &Server, protocol: &str) -> SocketAddr {
+    let prefix = format!("{protocol} listening on ");
+    server.lines.iter().find_map(|line| line.strip_prefix(&prefix)?.parse().ok()).unwrap()
+}
+
+impl Broker {
+    fn start() -> Broker {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let mut broker = Broker { dir: TempDir::new(), server: None, amqp: any, management: any };
+        broker.begin();
+        broker
+    }
+
+    fn begin(&mut self) {
+        let (amqp, management) = (format!("amqp={}", self.amqp), format!("rabbitmq-http={}", self.management));
+        let server = Server::start(&self.dir.0, &["--listen", &amqp, "--listen", &management]);
+        (self.amqp, self.management) = (listener(&server, "amqp"), listener(&server, "rabbitmq-http"));
+        self.server = Some(server);
+    }
+
+    fn kill_and_begin(&mut self) {
+        self.server.take().unwrap().stop(Signal::KILL);
+        self.begin();
+    }
+
+    fn uri(&self) -> String {
+        format!("amqp://guest:guest@{}", self.amqp)
+    }
+
+    /// Asks the management API: the status, and the answer.
+    fn ask(&self, method: &str, path: &str, body: Option<&Json>) -> (u16, Json) {
+        let config = ureq::Agent::config_builder().http_status_as_error(false);
+        let agent = config.timeout_global(Some(Duration::from_secs(30))).build().new_agent();
+        let url = format!("http://{}/api/{path}", self.management);
+        let request = ureq::http::Request::builder().method(method).uri(url);
+        let request = request.header("authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=");
+        let request = request.body(body.map(Json::to_string).unwrap_or_default()).unwrap();
+        let mut response = agent.run(request).unwrap();
+        let text = response.body_mut().read_to_string().unwrap();
+        (response.status().as_u16(), serde_json::from_str(&text).unwrap_or(Json::Null))
+    }
+
+    fn get(&self, path: &str) -> Json {
+        let (status, answer) = self.ask("GET", path, None);
+        assert_eq!(status, 200, "{path}: {answer}");
+        answer
+    }
+
+    fn set(&self, name: &str, value: &Json) {
+        let (status, answer) = self.ask("PUT", &format!("parameters/shovel/%2F/{name}"), Some(&json!({"value": value})));
+        assert!(matches!(status, 201 | 204), "{status} {answer}");
+    }
+
+    /// How many messages a queue has that is there.
+    fn count(&self, queue: &str) -> u64 {
+        self.ask("GET", &format!("queues/%2F/{queue}"), None).1["messages"].as_u64().unwrap_or(0)
+    }
+
+    fn state(&self, name: &str) -> Json {
+        self.ask("GET", &format!("shovels/%2F/{name}"), None).1
+    }
+
+    fn metric(&self, name: &str) -> u64 {
+        self.server.as_ref().unwrap().metric(name)
+    }
+
+    /// Publishes messages with a number, and waits until they are on the disk.
+    fn publish(&self, exchange: &str, key: &str, numbers: std::ops::Range<u64>) {
+        let mut client = Client::open(self.amqp, "guest");
+        assert!(matches!(client.ask(1, ConfirmSelect::default()), Method::ConfirmSelectOk(_)));
+        let count = numbers.end - numbers.start;
+        let mut out = BytesMut::new();
+        for number in numbers {
+            let (exchange, routing_key) = (exchange.to_owned().into(), key.to_owned().into());
+            encode_method(&mut out, 1, &BasicPublish { exchange, routing_key, ..Default::default() }.into());
+            let headers = TableBuilder::new().with("number", Value::I64(number as i64)).build();
+            let basic = BasicProperties { headers: Some(headers), delivery_mode: Some(2), ..Default::default() };
+            let body = format!("message {number}");
+            encode_header(&mut out, 1, body.len() as u64, &basic.encode());
+            out.extend_from_slice(&body_prefix(1, body.len() as u32));
+            out.extend_from_slice(body.as_bytes());
+            out.extend_from_slice(&[FRAME_END]);
+            if out.len() > 64 << 10 {
+                client.raw(&out.split());
+            }
+        }
+        client.raw(&out);
+        let mut confirmed = 0;
+        while confirmed < count {
+            match client.method() {
+                Some((1, Method::BasicAck(ack))) => {
+                    confirmed = if ack.multiple { ack.delivery_tag } else { confirmed.max(ack.delivery_tag) };
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn declare(&self, queue: &str) {
+        let (status, _) = self.ask("PUT", &format!("queues/%2F/{queue}"), Some(&json!({"durable": true})));
+        assert!(matches!(status, 201 | 204));
+    }
+
+    /// Takes all messages of a queue: headers and body of each, in their order.
+    fn take(&self, queue: &str) -> Vec<Json> {
+        let mut all = Vec::new();
+        loop {
+            let ask = json!({"count": 5000, "ackmode": "ack_requeue_false", "encoding": "auto"});
+            let (status, got) = self.ask("POST", &format!("queues/%2F/{queue}/get"), Some(&ask));
+            assert_eq!(status, 200, "{got}");
+            let got = got.as_array().unwrap().clone();
+            if got.is_empty() {
+                return all;
+            }
+            all.extend(got);
+        }
+    }
+}
+
+/// Waits until something has become true, which it must.
+fn wait(what: &str, mut is_true: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !is_true() {
+        assert!(since.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn number(message: &Json) -> u64 {
+    let number = message["properties"]["headers"]["number"].as_u64().unwrap();
+    assert_eq!(message["payload"], format!("message {number}"));
+    assert_eq!(message["properties"]["delivery_mode"], 2);
+    number
+}
+
+#[test]
+fn whoever_dies_no_message_is_lost_and_the_first_of_each_come_in_order() {
+    const MESSAGES: u64 = 10_000;
+    let (mut from, mut to) = (Broker::start(), Broker::start());
+    from.declare("from");
+    from.publish("", "from", 0..MESSAGES);
+    // A small prefetch, so that there is something left to kill.
+    let shovel = json!({"src-uri": "amqp://", "src-queue": "from", "src-prefetch-count": 20, "dest-uri": to.uri(),
+        "dest-queue": "to", "reconnect-delay": 0.1});
+    from.set("s", &shovel);
+    wait("some arrive", || to.count("to") >= 500);
+    to.kill_and_begin();
+    let before = to.count("to");
+    assert!(before < MESSAGES, "all were there before anybody died");
+    wait("it goes on", || to.count("to") > before || to.count("to") >= MESSAGES);
+    from.kill_and_begin();
+    wait("all are moved", || from.count("from") == 0 && to.count("to") >= MESSAGES);
+    let numbers: Vec<u64> = to.take("to").iter().map(number).collect();
+    let mut seen = BTreeSet::new();
+    let first: Vec<u64> = numbers.into_iter().filter(|number| seen.insert(*number)).collect();
+    assert_eq!(first, (0..MESSAGES).collect::<Vec<_>>());
+    wait("it is known", || from.state("s")["state"] == "running");
+    let state = from.state("s");
+    let expected = json!({
+        "name": "s", "vhost": "/", "type": "dynamic", "state": "running", "blocked_status": "running",
+        "src_uri": "amqp://", "src_protocol": "amqp091", "src_queue": "from",
+        "dest_uri": format!("amqp://{}", to.amqp), "dest_protocol": "amqp091", "dest_queue": "to",
+        "remaining": "unlimited", "remaining_unacked": "unlimited",
+    });
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(&state[name], value, "{name} of {state}");
+    }
+    assert_eq!(from.metric("polylogue_shovels_running"), 1);
+}
+
+#[test]
+fn a_shovel_that_is_to_end_deletes_itself_and_leaves_what_came_later() {
+    let (from, to) = (Broker::start(), Broker::start());
+    from.declare("q");
+    from.publish("", "q", 0..1_000);
+    // The one that receives fetches, from a queue as long as it is now.
+    let mut shovel = json!({"src-uri": from.uri(), "src-queue": "q", "src-delete-after": "queue-length",
+        "dest-uri": "amqp://", "dest-queue": "q", "dest-add-forward-headers": true, "dest-add-timestamp-header": true});
+    to.set("all", &shovel);
+    wait("it is done", || to.ask("GET", "parameters/shovel/%2F/all", None).0 == 404);
+    assert_eq!((from.count("q"), to.count("q")), (0, 1_000));
+    assert_eq!(to.get("shovels"), json!([]));
+    assert_eq!(to.metric("polylogue_shovel_messages_moved_total"), 1_000);
+    let message = &to.take("q")[0];
+    assert_eq!(number(message), 0);
+    let headers = &message["properties"]["headers"];
+    let been = json!([{"shovelled-by": "polylogue", "shovel-type": "dynamic", "shovel-name": "all", "shovel-vhost": "/",
+        "src-uri": format!("amqp://{}", from.amqp), "dest-uri": "amqp://", "src-queue": "q", "dest-queue": "q"}]);
+    assert_eq!(headers["x-shovelled"], been);
+    assert!(headers["x-shovelled-timestamp"].as_u64().unwrap() > 1_700_000_000);
+    // A number of messages; without waiting for confirmations.
+    from.publish("", "q", 0..30);
+    for (mode, left) in [("on-confirm", 20), ("on-publish", 10)] {
+        shovel["src-delete-after"] = json!(10);
+        shovel["ack-mode"] = json!(mode);
+        to.set("some", &shovel);
+        wait("it is done", || to.ask("GET", "parameters/shovel/%2F/some", None).0 == 404);
+        assert_eq!(from.count("q"), left, "{mode}");
+    }
+    // Nothing is waited for, and yet no more is taken than there was.
+    shovel["src-delete-after"] = json!("queue-length");
+    shovel["ack-mode"] = json!("no-ack");
+    to.set("rest", &shovel);
+    wait("it is done", || to.ask("GET", "parameters/shovel/%2F/rest", None).0 == 404);
+    wait("they arrive", || to.count("q") == 30);
+    let numbers: Vec<u64> = to.take("q").iter().map(number).collect();
+    assert_eq!(numbers, (0..30).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_exchange_can_be_moved_from_and_to() {
+    let (from, to) = (Broker::start(), Broker::start());
+    to.declare("q");
+    let binding = json!({"routing_key": "a.*"});
+    assert_eq!(to.ask("POST", "bindings/%2F/e/amq.topic/q/q", Some(&binding)).0, 201);
+    let shovel = json!({"src-uri": ["amqp://guest:guest@127.0.0.1:1", from.uri()], "src-exchange": "amq.topic",
+        "src-exchange-key": "#", "dest-uri": "amqp://", "dest-exchange": "amq.topic", "ack-mode": "no-ack",
+        "dest-publish-properties": {"app_id": "moved"}});
+    to.set("s", &shovel);
+    wait("it runs", || to.state("s")["state"] == "running");
+    assert_eq!(to.state("s")["src_exchange_key"], "#");
+    assert_eq!(to.state("s")["src_uri"], format!("amqp://{}", from.amqp), "the second address, as the first one is nobody's");
+    from.publish("amq.topic", "a.b", 0..10);
+    from.publish("amq.topic", "b.b", 10..20);
+    wait("they arrive", || to.count("q") == 10);
+    let message = &to.take("q")[0];
+    assert_eq!((&message["routing_key"], &message["exchange"]), (&json!("a.b"), &json!("amq.topic")));
+    assert_eq!(message["properties"]["app_id"], "moved");
+    assert_eq!(to.ask("DELETE", "shovels/vhost/%2F/s", None).0, 204);
+    wait("its queue is gone", || from.get("queues") == json!([]));
+}
+
+#[test]
+fn a_wrong_password_shows_and_is_shown_to_nobody_and_deletion_is_the_end() {
+    let (from, to) = (Broker::start(), Broker::start());
+    from.declare("from");
+    let wrong = format!("amqp://guest:verysecret@{}", to.amqp);
+    let shovel = json!({"src-uri": "amqp://", "src-queue": "from", "dest-uri": wrong, "dest-queue": "to",
+        "reconnect-delay": 0.2});
+    from.set("s", &shovel);
+    wait("it is refused", || from.state("s")["state"] == "terminated");
+    let reason = from.state("s")["reason"].as_str().unwrap_or_default().to_owned();
+    let begins = format!("needed a restart: destination: amqp://{}: the login is refused: ACCESS_REFUSED", to.amqp);
+    assert!(reason.starts_with(&begins), "{reason}");
+    wait("it tries again", || from.metric("polylogue_shovel_restarts_total") >= 3);
+    for path in ["shovels", "shovels/%2F", "shovels/%2F/s", "shovels/vhost/%2F/s"] {
+        let (status, answer) = from.ask("GET", path, None);
+        assert!(status == 200 && !answer.to_string().contains("secret"), "{path}: {answer}");
+    }
+    // Another definition counts at once.
+    from.set("s", &json!({"src-uri": "amqp://", "src-queue": "from", "dest-uri": to.uri(), "dest-queue": "to"}));
+    wait("it runs", || from.state("s")["state"] == "running");
+    from.publish("", "from", 0..100);
+    wait("they arrive", || to.count("to") == 100);
+    assert_eq!(from.ask("DELETE", "shovels/vhost/%2F/s/restart", None).0, 204);
+    from.publish("", "from", 100..200);
+    wait("it has begun anew", || to.count("to") == 200);
+    assert_eq!(from.ask("DELETE", "parameters/shovel/%2F/s", None).0, 204);
+    assert_eq!(from.get("shovels"), json!([]));
+    wait("it has ended", || from.metric("polylogue_shovels") == 0);
+    from.publish("", "from", 200..210);
+    assert_eq!((from.count("from"), to.count("to")), (10, 200));
+    assert_eq!(from.ask("DELETE", "shovels/vhost/%2F/s", None).0, 404);
+    assert_eq!(from.ask("DELETE", "shovels/vhost/%2F/s/restart", None).0, 404);
+}
+
+/// Where the destination cannot take a message, it stays where it was.
+#[test]
+fn what_the_destination_refuses_stays_at_the_source() {
+    let broker = Broker::start();
+    broker.declare("from");
+    let full = json!({"durable": true, "arguments": {"x-max-length": 5, "x-overflow": "reject-publish"}});
+    assert_eq!(broker.ask("PUT", "queues/%2F/to", Some(&full)).0, 201);
+    broker.publish("", "from", 0..20);
+    let shovel = json!({"src-uri": "amqp://guest@/%2F", "src-queue": "from", "dest-uri": "amqp://guest:guest@/%2F",
+        "dest-queue": "to", "reconnect-delay": 0.05});
+    broker.set("s", &shovel);
+    let mut numbers = Vec::new();
+    while numbers.len() < 20 {
+        wait("it is full", || broker.count("to") >= 5 || broker.count("from") == 0);
+        numbers.extend(broker.take("to").iter().map(number));
+    }
+    assert_eq!(numbers, (0..20).collect::<Vec<_>>(), "in their order, and none twice");
+    // Nor does it vanish with a queue that somebody deletes.
+    wait("all are moved", || broker.count("from") == 0);
+    assert_eq!(broker.ask("DELETE", "queues/%2F/to", None).0, 204);
+    broker.publish("", "from", 20..23);
+    wait("its queue is made again", || broker.count("to") == 3);
+    // Who may not be there is told so.
+    let other = json!({"value": {"src-uri": "amqp:///none", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b"}});
+    let (status, answer) = broker.ask("PUT", "parameters/shovel/%2F/t", Some(&other));
+    let reason = "Validation failed\n\nuser \"guest\" may not connect to vhost \"none\"\n";
+    assert_eq!((status, &answer["reason"]), (400, &json!(reason)));
+}
+
+/// A message of many frames, and one that has nothing.
+#[test]
+fn messages_of_any_size_are_moved() {
+    let (from, to) = (Broker::start(), Broker::start());
+    from.declare("q");
+    let mut client = Client::open(from.amqp, "guest");
+    let bodies = [Bytes::new(), Bytes::from(vec![7; 1_000_000]), Bytes::from_static(b"x")];
+    for body in &bodies {
+        client.say(1, BasicPublish { routing_key: "q".into(), ..Default::default() });
+        client.header(1, body.len() as u64, &BasicProperties::default());
+        body.chunks(100_000).for_each(|part| client.frame(3, 1, part));
+    }
+    wait("they are there", || from.count("q") == 3);
+    let shovel = json!({"src-uri": "amqp://", "src-queue": "q", "dest-uri": format!("{}/%2F?frame_max=8192&heartbeat=5", to.uri()),
+        "dest-queue": "q"});
+    from.set("s", &shovel);
+    wait("they arrive", || to.count("q") == 3);
+    let sizes: Vec<u64> = to.take("q").iter().map(|message| message["payload_bytes"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, [0, 1_000_000, 1]);
+}
