@@ -392,6 +392,39 @@ mod tests {
         assert!(matches!(said.front(), Some(Said::Reply(amqp::Reply::Done))), "{said:?}");
     }
 
+    /// Shovels are somebody without a password: nobody else may be, and a user stays within the user's permissions.
+    #[test]
+    fn who_is_inside_is_who_it_is() {
+        let mut world = World::new();
+        world.act(Command::PutVhost(polylogue_amqp_model::PutVhost { name: "other".into(), ..Default::default() }));
+        let credentials = || Credentials::Password { user: "x".into(), password: "y".into() };
+        for (insider, asked) in [(Insider::Operator, false), (Insider::User("guest".into()), true)] {
+            let (directory, topics) = (world.directory.clone(), Arc::new(Topics));
+            let connection = Connection::new(Arc::default(), directory, topics, 9, false, 1, Now::default());
+            let said = Some(VecDeque::new());
+            let mut connection = Connection { said, ..connection.of(insider.clone()) };
+            connection.begin(1, amqp::Request::Authenticate(credentials()));
+            let said = connection.said.as_mut().and_then(VecDeque::pop_front);
+            let Some(Said::Reply(amqp::Reply::Authenticated { impersonator, .. })) = said else { panic!("{said:?}") };
+            assert_eq!(impersonator, insider == Insider::Operator);
+            assert_eq!(connection.who().user.is_none(), insider == Insider::Operator);
+            for vhost in ["/", "other"] {
+                connection.begin(2, amqp::Request::OpenVhost(vhost.into()));
+                // The declared world says whether a user may; the operator may.
+                assert_eq!(connection.poll_request().is_some(), asked, "{insider:?} {vhost}");
+                if !asked {
+                    assert_eq!(refused(&mut connection), None);
+                    assert_eq!(&*connection.vhost_name, vhost);
+                }
+            }
+            connection.begin(2, amqp::Request::OpenVhost("none".into()));
+            if !asked {
+                assert!(refused(&mut connection).is_some_and(|why| why.contains("none")));
+            }
+            assert!(connection.on_closed().is_some(), "its exclusive queues go with it");
+        }
+    }
+
     /// Everybody knows the first user's password.
     #[test]
     fn the_first_user_logs_in_from_this_machine_only() {

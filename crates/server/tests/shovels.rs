@@ -149,7 +149,6 @@ fn wait(what: &str, mut is_true: impl FnMut() -> bool) {
     let since = Instant::now();
     while !is_true() {
         assert!(since.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

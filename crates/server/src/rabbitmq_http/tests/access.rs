@@ -78,6 +78,13 @@ fn each_tag_opens_what_it_is_for() {
         ("DELETE", "parameters/vhost-limits/%2F/limits", [401, 401, 401, 404]),
         ("DELETE", "users/none", [401, 401, 401, 404]),
         ("GET", "feature-flags", [401, 401, 401, 200]),
+        ("PUT", "parameters/shovel/%2F/s", [401, 400, 401, 400]),
+        ("GET", "shovels", [401, 401, 200, 200]),
+        ("GET", "shovels/other", [401, 401, 200, 200]),
+        ("GET", "shovels/vhost/%2F/none", [401, 401, 404, 404]),
+        ("DELETE", "shovels/vhost/%2F/none", [401, 404, 401, 404]),
+        ("DELETE", "shovels/vhost/%2F/none/restart", [401, 404, 401, 404]),
+        ("DELETE", "shovels/vhost/other/none", [401, 401, 401, 404]),
     ] {
         for (user, expected) in ["management", "policymaker", "monitoring", "administrator"].into_iter().zip(expected) {
             assert_eq!(status(user, method, path), expected, "{user} {method} {path}");

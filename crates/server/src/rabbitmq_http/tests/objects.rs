@@ -256,15 +256,15 @@ fn policies_hold_for_queues_and_exchanges() {
 #[test]
 fn parameters_and_limits_are_kept() {
     let server = Server::start();
-    assert_eq!(server.put("parameters/shovel/%2F/s", &json!({"value": {"src-uri": "amqp://"}})), 201);
-    let shown = json!({"vhost": "/", "component": "shovel", "name": "s", "value": {"src-uri": "amqp://"}});
-    assert_eq!(server.get("parameters/shovel/%2F/s"), shown);
-    for path in ["parameters", "parameters/shovel", "parameters/shovel/%2F"] {
+    assert_eq!(server.put("parameters/c/%2F/s", &json!({"value": {"src-uri": "amqp://"}})), 201);
+    let shown = json!({"vhost": "/", "component": "c", "name": "s", "value": {"src-uri": "amqp://"}});
+    assert_eq!(server.get("parameters/c/%2F/s"), shown);
+    for path in ["parameters", "parameters/c", "parameters/c/%2F"] {
         assert_eq!(server.get(path), json!([shown]), "{path}");
     }
     assert_eq!(server.get("parameters/other"), json!([]));
-    assert_eq!(server.delete("parameters/shovel/%2F/s"), 204);
-    assert_eq!(server.delete("parameters/shovel/%2F/s"), 404);
+    assert_eq!(server.delete("parameters/c/%2F/s"), 204);
+    assert_eq!(server.delete("parameters/c/%2F/s"), 404);
     assert_eq!(server.put("global-parameters/g", &json!({"value": [1]})), 201);
     assert_eq!(server.get("global-parameters/g"), json!({"name": "g", "value": [1]}));
     assert_eq!(names(&server.get("global-parameters")), ["cluster_name", "g", "internal_cluster_id"]);
@@ -277,6 +277,49 @@ fn parameters_and_limits_are_kept() {
     assert_eq!(refused.failure(), (400, "bad_request", reason));
     assert_eq!(server.delete("vhost-limits/%2F/max-queues"), 204);
     assert_eq!(server.get("vhost-limits/%2F"), json!([]));
+}
+
+/// Nothing runs here: what is shown is what was set.
+#[test]
+fn shovels_are_looked_at_before_they_are_kept() {
+    let server = Server::start();
+    let set = |name: &str, value: &Value| server.ask("PUT", &format!("parameters/shovel/%2F/{name}"), &json!({"value": value}));
+    let good = json!({"src-uri": "amqp://u:secret@h", "src-queue": "a", "dest-uri": ["amqp://"], "dest-queue": "b"});
+    assert_eq!((set("s", &good).status, set("s", &good).status), (201, 204));
+    assert_eq!(server.get("parameters/shovel/%2F/s")["value"], good, "to whoever may set it");
+    for path in ["shovels", "shovels/%2F"] {
+        let all = server.get(path);
+        assert_eq!((names(&all), &all[0]["state"], &all[0]["type"]), (vec!["s"], &json!("starting"), &json!("dynamic")));
+    }
+    assert_eq!(server.get("shovels/%2F/s")["vhost"], "/");
+    let shown = server.get("shovels/vhost/%2F/s");
+    assert_eq!((&shown["value"]["src-uri"], &shown["component"]), (&json!("amqp://h"), &json!("shovel")));
+    for (field, value, reason) in [
+        ("src-queue", Value::Null, "src-queue should be binary, actually was null"),
+        ("a", json!(1), "Unrecognised terms [{<<\"a\">>,1}] in t"),
+        ("dest-uri", json!("amqps://h"), "\"amqps://h\": amqps needs TLS, which is not there yet: use amqp"),
+        ("dest-uri", json!("amqp:///none"), "user \"guest\" may not connect to vhost \"none\""),
+    ] {
+        let mut bad = good.clone();
+        bad[field] = value;
+        let refused = set("t", &bad);
+        assert_eq!(refused.failure(), (400, "bad_request", &*format!("Validation failed\n\n{reason}\n")));
+    }
+    // Definitions of a RabbitMQ come in, whatever else it can.
+    let ten = json!({"src-protocol": "amqp10", "src-address": "a", "src-uri": "amqps://h", "dest-uri": "amqp://", "dest-queue": "b"});
+    let parameter = |name: &str, value: &Value| json!({"component": "shovel", "vhost": "/", "name": name, "value": value});
+    let definitions = json!({"parameters": [parameter("ten", &ten)]});
+    assert_eq!(server.ask("POST", "definitions", &definitions).status, 204);
+    assert_eq!(names(&server.get("shovels")), ["s", "ten"]);
+    let wrong = server.ask("POST", "definitions", &json!({"parameters": [parameter("no", &json!({}))]}));
+    assert!(wrong.failure().2.starts_with("parameter 'no' in vhost '/': Validation failed"), "{wrong:?}");
+    for path in ["shovels/none", "shovels/%2F/none", "shovels/vhost/%2F/none", "shovels/a/b/c/d/e"] {
+        assert_eq!(server.ask("GET", path, &Value::Null).status, 404, "{path}");
+    }
+    assert_eq!(server.ask("PUT", "shovels/%2F/s", &json!({})).status, 405);
+    assert_eq!(server.delete("shovels/vhost/%2F/none"), 404);
+    assert_eq!((server.delete("shovels/vhost/%2F/s"), server.delete("shovels/vhost/%2F/ten")), (204, 204));
+    assert_eq!(server.get("shovels"), json!([]));
 }
 
 #[test]
