@@ -52,8 +52,8 @@ pub use policy::{ApplyTo, Policy, PolicySpec, merged};
 pub use queue::{Gone, OwnerId, Queue, QueueKind, REPLY_TO, RESERVED_PREFIX, check_exclusive};
 pub use settings::{DELIVERY_LIMIT, DeadLetterStrategy, Effective, Overflow, QueueSettings};
 pub use shovel::{
-    AckMode, AmqpUri, AuthMechanism, DeleteAfter, SHOVEL, Shovel, ShovelDestination, ShovelError, ShovelSource, SourceOf, UriError,
-    shown_shovel, without_credentials,
+    AckMode, AmqpUri, AuthMechanism, DeleteAfter, SHOVEL, Shovel, ShovelDestination, ShovelError, ShovelSource,
+    SourceOf, UriError, shown_shovel, without_credentials,
 };
 pub use table::{
     DEPTH_MAX, TableError, arguments_digest, arguments_of_json, decode_array, decode_table, encode_array, encode_table,

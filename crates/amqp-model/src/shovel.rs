@@ -230,7 +230,10 @@ fn map_of(value: &Value) -> Option<Map<String, Value>> {
 fn wrong_uri(text: &str, wrong: &mut Wrong) -> Option<String> {
     match AmqpUri::parse(text) {
         Ok(_) => None,
-        Err(UriError::Invalid(why)) => Some(format!("\"{}\" not a valid URI: {why}", without_credentials(text))),
+        Err(UriError::Invalid(why)) => {
+            let shown = without_credentials(text);
+            Some(format!("\"{shown}\" not a valid URI: {{{why},\"{shown}\"}}"))
+        }
         Err(UriError::Unsupported(why)) => {
             wrong.unsupported.get_or_insert(format!("\"{}\": {why}", without_credentials(text)));
             None
@@ -274,7 +277,13 @@ fn wrong_field(name: &str, kind: Kind, value: &Value, wrong: &mut Wrong) -> Opti
             should(name, "a number from 0 to 65535", value)
         }
         Kind::Number => None,
-        Kind::Flag => if value.is_boolean() { None } else { should(name, "boolean", value) },
+        Kind::Flag => {
+            if value.is_boolean() {
+                None
+            } else {
+                should(name, "boolean", value)
+            }
+        }
         Kind::Uris => match value {
             Value::String(text) => wrong_uri(text, wrong),
             Value::Array(items) if items.is_empty() || items.len() > URIS_MAX => {
@@ -289,7 +298,7 @@ fn wrong_field(name: &str, kind: Kind, value: &Value, wrong: &mut Wrong) -> Opti
         Kind::DeleteAfter => match value {
             Value::String(text) if matches!(text.as_str(), "never" | "queue-length") => None,
             value if value.is_u64() => None,
-            value => should(name, "number, \"never\" or \"queue-length\"", value),
+            value => should(name, "a number greater than or equal to 0, \"never\" or \"queue-length\"", value),
         },
         Kind::Arguments => match map_of(value).map(|map| arguments_of_json(&map)) {
             Some(Ok(_)) => None,
@@ -351,7 +360,9 @@ impl Shovel {
             return Err(failed(&wrong.invalid.join("\n")));
         }
         if let Some(other) = [from, to].into_iter().find(|protocol| *protocol != AMQP_0_9_1) {
-            let why = format!("shovels speak AMQP 0-9-1 only: 'src-protocol' and 'dest-protocol' can be amqp091, not {other}");
+            let why = format!(
+                "shovels speak AMQP 0-9-1 only: 'src-protocol' and 'dest-protocol' can be amqp091, not {other}"
+            );
             wrong.unsupported.get_or_insert(why);
         }
         match wrong.unsupported {

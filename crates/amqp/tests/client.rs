@@ -31,7 +31,11 @@ fn a_message_goes_to_a_queue_and_comes_back_with_all_it_has() {
     let headers = TableBuilder::new().with("n", Value::I64(7)).with_text("t", "x").build();
     let properties = BasicProperties { headers: Some(headers), delivery_mode: Some(2), ..Default::default() };
     static LONG: [u8; 400_000] = [7; 400_000];
-    let numbers = [publish(&mut pair, b"", &properties), publish(&mut pair, b"x", &properties), publish(&mut pair, &LONG, &properties)];
+    let numbers = [
+        publish(&mut pair, b"", &properties),
+        publish(&mut pair, b"x", &properties),
+        publish(&mut pair, &LONG, &properties),
+    ];
     assert_eq!(numbers, [1, 2, 3]);
     let settled: Vec<_> = pair
         .events()
@@ -90,7 +94,12 @@ fn who_is_not_let_in_hears_why() {
     pair.lets_in = false;
     pair.run();
     let end = pair.client.end().expect("over").to_string();
-    assert!(end.starts_with("the login is refused: ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN"), "{end}");
+    assert!(
+        end.starts_with(
+            "the login is refused: ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN"
+        ),
+        "{end}"
+    );
     let settings = ClientSettings { mechanisms: vec![Mechanism::AmqPlain], ..ClientSettings::default() };
     let server = AmqpSettings { mechanisms: vec![Mechanism::Plain], ..AmqpSettings::default() };
     let mut pair = Pair::new(settings, server, usize::MAX);

@@ -74,7 +74,8 @@ impl Broker {
     }
 
     fn set(&self, name: &str, value: &Json) {
-        let (status, answer) = self.ask("PUT", &format!("parameters/shovel/%2F/{name}"), Some(&json!({"value": value})));
+        let (status, answer) =
+            self.ask("PUT", &format!("parameters/shovel/%2F/{name}"), Some(&json!({"value": value})));
         assert!(matches!(status, 201 | 204), "{status} {answer}");
     }
 
@@ -245,7 +246,11 @@ fn an_exchange_can_be_moved_from_and_to() {
     to.set("s", &shovel);
     wait("it runs", || to.state("s")["state"] == "running");
     assert_eq!(to.state("s")["src_exchange_key"], "#");
-    assert_eq!(to.state("s")["src_uri"], format!("amqp://{}", from.amqp), "the second address, as the first one is nobody's");
+    assert_eq!(
+        to.state("s")["src_uri"],
+        format!("amqp://{}", from.amqp),
+        "the second address, as the first one is nobody's"
+    );
     from.publish("amq.topic", "a.b", 0..10);
     from.publish("amq.topic", "b.b", 10..20);
     wait("they arrive", || to.count("q") == 10);
@@ -313,7 +318,8 @@ fn what_the_destination_refuses_stays_at_the_source() {
     broker.publish("", "from", 20..23);
     wait("its queue is made again", || broker.count("to") == 3);
     // Who may not be there is told so.
-    let other = json!({"value": {"src-uri": "amqp:///none", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b"}});
+    let other =
+        json!({"value": {"src-uri": "amqp:///none", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b"}});
     let (status, answer) = broker.ask("PUT", "parameters/shovel/%2F/t", Some(&other));
     let reason = "Validation failed\n\nuser \"guest\" may not connect to vhost \"none\"\n";
     assert_eq!((status, &answer["reason"]), (400, &json!(reason)));

@@ -72,12 +72,15 @@ fn mistakes_are_told_in_rabbitmqs_words() {
         ),
         (
             json!({"src-delete-after": "x"}),
-            "src-delete-after should be number, \"never\" or \"queue-length\", actually was <<\"x\">>",
+            "src-delete-after should be a number greater than or equal to 0, \"never\" or \"queue-length\", actually was <<\"x\">>",
         ),
         (json!({"dest-publish-properties": {"a": 1}}), "Unrecognised terms [{<<\"a\">>,1}] in dest-publish-properties"),
         (json!({"dest-publish-properties": {"priority": "1"}}), "priority should be a number, actually was <<\"1\">>"),
         (json!({"src-uri": 1}), "src-uri should be list, actually was 1"),
-        (json!({"src-uri": "http://u:secret@h"}), "\"http://h\" not a valid URI: {unexpected_uri_scheme,\"http\"}"),
+        (
+            json!({"src-uri": "http://u:secret@h"}),
+            "\"http://h\" not a valid URI: {{unexpected_uri_scheme,\"http\"},\"http://h\"}",
+        ),
         (json!({"dest-queue": "q".repeat(256)}), "dest-queue should be less than 255 bytes, actually was 256"),
     ] {
         assert_eq!(refused(&more), text, "{more}");
@@ -110,7 +113,8 @@ fn what_rabbitmq_would_run_and_this_does_not_is_told_apart() {
 
 #[test]
 fn passwords_are_not_shown() {
-    let value = with(&json!({"src-uri": ["amqp://u:secret@a", "amqp://u:secret@b/v"], "dest-uri": "amqp://u:secret@c"}));
+    let value =
+        with(&json!({"src-uri": ["amqp://u:secret@a", "amqp://u:secret@b/v"], "dest-uri": "amqp://u:secret@c"}));
     let shown = shown_shovel(&value);
     assert_eq!(shown["src-uri"], json!(["amqp://a", "amqp://b/v"]));
     assert_eq!((&shown["dest-uri"], &shown["dest-queue"]), (&json!("amqp://c"), &json!("b")));

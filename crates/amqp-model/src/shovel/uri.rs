@@ -118,7 +118,9 @@ impl AmqpUri {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| invalid("{unable_to_parse_uri,no_scheme}"))?;
         match scheme.to_ascii_lowercase().as_str() {
             "amqp" => {}
-            "amqps" => return Err(UriError::Unsupported("amqps needs TLS, which is not there yet: use amqp".to_owned())),
+            "amqps" => {
+                return Err(UriError::Unsupported("amqps needs TLS, which is not there yet: use amqp".to_owned()));
+            }
             other => return Err(invalid(format!("{{unexpected_uri_scheme,\"{other}\"}}"))),
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -200,7 +202,9 @@ mod tests {
 
     #[test]
     fn each_part_may_be_left_out() {
-        let uri = parse("amqp://us%40er:p%3Aw%2F@host:1234/v%2Fh?heartbeat=7&connection_timeout=900&channel_max=3&auth_mechanism=plain");
+        let uri = parse(
+            "amqp://us%40er:p%3Aw%2F@host:1234/v%2Fh?heartbeat=7&connection_timeout=900&channel_max=3&auth_mechanism=plain",
+        );
         assert_eq!((uri.host.as_deref(), uri.port, uri.user.as_deref()), (Some("host"), 1234, Some("us@er")));
         assert_eq!((uri.password.as_deref(), &*uri.vhost), (Some("p:w/"), "v/h"));
         assert_eq!((uri.heartbeat_seconds, uri.connection_timeout_ms, uri.channel_max), (Some(7), Some(900), Some(3)));

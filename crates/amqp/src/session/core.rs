@@ -1,9 +1,9 @@
 //! What all channels of a connection share: requests on their way out, bytes on their way out, limits, numbers.
 
 use super::names::Names;
-use crate::output::Output;
 use super::unacked::add_to_runs;
 use crate::codec::{BasicReturn, ConnectionBlocked, ConnectionUnblocked, Method, ShortStr, Table};
+use crate::output::Output;
 use crate::refusal::{Code, Kind, Named};
 use crate::request::{ChannelRef, ConsumerRef, Payload, Place, Request, Run, Verdict};
 use crate::settings::AmqpSettings;

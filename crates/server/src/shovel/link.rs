@@ -88,7 +88,9 @@ pub(super) struct Link {
 /// What a session is told of an address.
 fn settings(uri: &AmqpUri, name: &str) -> ClientSettings {
     let default = ClientSettings::default();
-    let text = |text: &Option<_>| Bytes::copy_from_slice(text.as_ref().map_or(GUEST, |text: &bytestring::ByteString| text).as_bytes());
+    let text = |text: &Option<_>| {
+        Bytes::copy_from_slice(text.as_ref().map_or(GUEST, |text: &bytestring::ByteString| text).as_bytes())
+    };
     let mechanisms: Vec<_> = uri
         .mechanisms
         .iter()

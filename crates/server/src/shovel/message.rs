@@ -154,13 +154,8 @@ mod tests {
         for (name, field) in more {
             value.as_object_mut().expect("an object").insert((*name).to_owned(), field.clone());
         }
-        let mover = Mover {
-            cluster_name: "here",
-            name: "s",
-            vhost: "/",
-            source_uri: "amqp://a",
-            destination_uri: "amqp://",
-        };
+        let mover =
+            Mover { cluster_name: "here", name: "s", vhost: "/", source_uri: "amqp://a", destination_uri: "amqp://" };
         Rewrite::new(&Shovel::parse("s", &value).expect("a shovel"), mover)
     }
 
@@ -206,10 +201,21 @@ mod tests {
         let said: Vec<_> = entries[0]
             .1
             .fields()
-            .map(|field| format!("{}={}", String::from_utf8_lossy(field.name), String::from_utf8_lossy(field.value.as_longstr().unwrap_or(b"?"))))
+            .map(|field| {
+                format!(
+                    "{}={}",
+                    String::from_utf8_lossy(field.name),
+                    String::from_utf8_lossy(field.value.as_longstr().unwrap_or(b"?"))
+                )
+            })
             .collect();
         let expected = [
-            "shovelled-by=here", "shovel-type=dynamic", "shovel-name=s", "shovel-vhost=/", "src-uri=amqp://a", "dest-uri=amqp://",
+            "shovelled-by=here",
+            "shovel-type=dynamic",
+            "shovel-name=s",
+            "shovel-vhost=/",
+            "src-uri=amqp://a",
+            "dest-uri=amqp://",
             "src-queue=from",
         ];
         assert_eq!(said, expected);

@@ -22,7 +22,9 @@ pub(super) type Key = (ByteString, ByteString);
 enum State {
     Starting,
     /// `true` while the destination takes nothing.
-    Running { blocked: bool },
+    Running {
+        blocked: bool,
+    },
     /// Until it begins again, if it does.
     Terminated(String),
 }

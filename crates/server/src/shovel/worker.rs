@@ -49,12 +49,7 @@ fn table(arguments: &[Argument]) -> Result<Table, Failure> {
 }
 
 /// Makes sure that a queue is there. How many messages are ready in it.
-async fn ensure_queue(
-    link: &mut Link,
-    queue: &str,
-    arguments: &[Argument],
-    predeclared: bool,
-) -> Result<u64, Failure> {
+async fn ensure_queue(link: &mut Link, queue: &str, arguments: &[Argument], predeclared: bool) -> Result<u64, Failure> {
     let look = QueueDeclare { queue: short(queue), passive: true, ..Default::default() };
     let there = match link.ask_aside(look).await {
         Err(Failure::Channel(NOT_FOUND, _)) if !predeclared => {
@@ -195,7 +190,13 @@ impl Worker {
         }
     }
 
-    async fn consume(&self, source: &mut Link, queue: ShortStr, no_ack: bool, left: Option<u64>) -> Result<(), Failure> {
+    async fn consume(
+        &self,
+        source: &mut Link,
+        queue: ShortStr,
+        no_ack: bool,
+        left: Option<u64>,
+    ) -> Result<(), Failure> {
         let from = &self.shovel.source;
         if !no_ack {
             // More than are wanted would only come back, as delivered before.

@@ -283,13 +283,18 @@ fn parameters_and_limits_are_kept() {
 #[test]
 fn shovels_are_looked_at_before_they_are_kept() {
     let server = Server::start();
-    let set = |name: &str, value: &Value| server.ask("PUT", &format!("parameters/shovel/%2F/{name}"), &json!({"value": value}));
+    let set = |name: &str, value: &Value| {
+        server.ask("PUT", &format!("parameters/shovel/%2F/{name}"), &json!({"value": value}))
+    };
     let good = json!({"src-uri": "amqp://u:secret@h", "src-queue": "a", "dest-uri": ["amqp://"], "dest-queue": "b"});
     assert_eq!((set("s", &good).status, set("s", &good).status), (201, 204));
     assert_eq!(server.get("parameters/shovel/%2F/s")["value"], good, "to whoever may set it");
     for path in ["shovels", "shovels/%2F"] {
         let all = server.get(path);
-        assert_eq!((names(&all), &all[0]["state"], &all[0]["type"]), (vec!["s"], &json!("starting"), &json!("dynamic")));
+        assert_eq!(
+            (names(&all), &all[0]["state"], &all[0]["type"]),
+            (vec!["s"], &json!("starting"), &json!("dynamic"))
+        );
     }
     assert_eq!(server.get("shovels/%2F/s")["vhost"], "/");
     let shown = server.get("shovels/vhost/%2F/s");
@@ -307,7 +312,8 @@ fn shovels_are_looked_at_before_they_are_kept() {
     }
     // Definitions of a RabbitMQ come in, whatever else it can.
     let ten = json!({"src-protocol": "amqp10", "src-address": "a", "src-uri": "amqps://h", "dest-uri": "amqp://", "dest-queue": "b"});
-    let parameter = |name: &str, value: &Value| json!({"component": "shovel", "vhost": "/", "name": name, "value": value});
+    let parameter =
+        |name: &str, value: &Value| json!({"component": "shovel", "vhost": "/", "name": name, "value": value});
     let definitions = json!({"parameters": [parameter("ten", &ten)]});
     assert_eq!(server.ask("POST", "definitions", &definitions).status, 204);
     assert_eq!(names(&server.get("shovels")), ["s", "ten"]);
