@@ -247,7 +247,7 @@ fn wrong_properties(name: &str, value: &Value) -> Option<String> {
         match PROPERTIES.iter().find(|(known, _)| known == property) {
             None => return Some(format!("Unrecognised terms [{{<<\"{property}\">>,{}}}] in {name}", erlang(value))),
             Some((_, true)) if value.as_u64().is_none() => return should(property, "a number", value),
-            Some((_, false)) if !value.as_str().is_some_and(|text| text.len() <= 255) => {
+            Some((_, false)) if value.as_str().is_none_or(|text| text.len() > 255) => {
                 return should(property, "binary", value);
             }
             Some(_) => {}

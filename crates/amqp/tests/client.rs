@@ -147,7 +147,7 @@ fn an_end_of_the_server_is_told_with_its_words() {
     pair.host.event(Event::CloseConnection(polylogue_amqp::refusal::Refusal::forced("bye")));
     pair.run();
     assert_eq!(pair.client.end().unwrap().to_string(), "the server closed it: 320 CONNECTION_FORCED - bye");
-    assert_eq!(pair.host.session.close_reason().is_some(), true, "and it was answered");
+    assert!(pair.host.session.close_reason().is_some(), "and it was answered");
     let mut pair = Pair::open();
     pair.client.on_end();
     assert_eq!(pair.client.end(), Some(&ClientEnd::Gone));

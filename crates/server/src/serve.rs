@@ -310,13 +310,7 @@ fn serve(
     });
     chores::watch_alarm(runtime.handle(), broker.clone(), directory.clone(), net.clone());
     let shovels = Shovels::registered(&mut front.registry);
-    let around = Surroundings {
-        broker: broker.clone(),
-        directory: directory.clone(),
-        settings: amqp_settings.clone(),
-        net: net.clone(),
-        rng: rng.clone(),
-    };
+    let around = Surroundings::new(&broker, &directory, &amqp_settings, &net, &rng);
     let kafka = Arc::new(KafkaShared::new(live.clone(), broker.clone(), directory.clone()));
     let app = Arc::new(App {
         broker,

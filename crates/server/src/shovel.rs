@@ -50,3 +50,16 @@ pub(crate) struct Surroundings {
     pub(crate) net: Arc<Shared>,
     pub(crate) rng: Arc<dyn Rng>,
 }
+
+impl Surroundings {
+    pub(crate) fn new(
+        broker: &Arc<dyn BrokerHandle>,
+        directory: &Arc<Directory>,
+        settings: &Arc<AmqpSettings>,
+        net: &Arc<Shared>,
+        rng: &Arc<dyn Rng>,
+    ) -> Surroundings {
+        let (broker, directory, settings) = (broker.clone(), directory.clone(), settings.clone());
+        Surroundings { broker, directory, settings, net: net.clone(), rng: rng.clone() }
+    }
+}

@@ -76,7 +76,8 @@ impl Supervisor {
         let cleared = self.clear_finished().await?;
         if cleared {
             // They are still there as they were seen above.
-            return Ok(self.shovels.knock.notify_one());
+            self.shovels.knock.notify_one();
+            return Ok(());
         }
         wanted.retain(|key, _| !self.workers.contains_key(key));
         for (key, value) in wanted {
