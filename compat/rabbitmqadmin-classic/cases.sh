@@ -21,7 +21,8 @@ case_ list-policies-again list policies = p1
 case_ declare-operator-policy declare operator_policy name=o1 'pattern=^q' 'definition={"max-length": 5}'
 case_ declare-vhost-limit declare vhost_limit vhost=/ name=max-queues value=100
 case_ declare-parameter declare parameter component=shovel name=s \
-    'value={"src-uri": "amqp://", "src-queue": "s1", "dest-uri": "amqp://", "dest-queue": "s2"}'
+    'value={"src-uri": "amqp://", "src-queue": "s1", "src-predeclared": true, "dest-uri": "amqp://",
+        "dest-queue": "s2", "dest-predeclared": true}'
 case_ publish publish exchange=x1 routing_key=a.b payload=hello = 'Message published'
 case_ publish-unroutable publish exchange=x1 routing_key=b payload=hello = 'NOT routed'
 case_ list-queues-again list queues name messages type policy = p1

@@ -308,7 +308,7 @@ fn what_the_destination_refuses_stays_at_the_source() {
     broker.set("s", &shovel);
     let mut numbers = Vec::new();
     while numbers.len() < 20 {
-        wait("it is full", || broker.count("to") >= 5 || broker.count("from") == 0);
+        wait("some are there", || broker.count("to") > 0);
         numbers.extend(broker.take("to").iter().map(number));
     }
     assert_eq!(numbers, (0..20).collect::<Vec<_>>(), "in their order, and none twice");
