@@ -130,7 +130,7 @@ fn what_belonged_to_a_user_or_a_virtual_host_goes_with_it() {
     let topic = Command::SetTopicPermission("ann".into(), "two".into(), "x".into(), ["a".into(), "b".into()]);
     live.run(topic).unwrap();
     live.declare(DeclareQueue { vhost: two, ..queue("q") });
-    live.run(Command::SetParameter("two".into(), "shovel".into(), "s".into(), json!({"a": 1}))).unwrap();
+    live.run(Command::SetParameter("two".into(), "plugin".into(), "s".into(), json!({"a": 1}))).unwrap();
     live.run(Command::SetPolicy("two".into(), policy("p", "q", json!({"max-length": 1})))).unwrap();
     live.events.clear();
     live.run(Command::DeleteVhost("two".into())).unwrap();
@@ -156,7 +156,7 @@ fn setting_what_is_set_writes_nothing() {
         Command::PutVhost(PutVhost { name: "v".into(), tags: Some(vec!["a".into()]), ..PutVhost::default() }),
         Command::SetPermission("ann".into(), "v".into(), ["a", "b", "c"].map(Into::into)),
         Command::SetTopicPermission("ann".into(), "v".into(), "x".into(), ["a".into(), "b".into()]),
-        Command::SetParameter("v".into(), "shovel".into(), "s".into(), json!({"a": [1, 2]})),
+        Command::SetParameter("v".into(), "plugin".into(), "s".into(), json!({"a": [1, 2]})),
         Command::SetGlobalParameter("g".into(), json!(5)),
         Command::SetPolicy("v".into(), policy("p", "q", json!({"max-length": 1}))),
         Command::SetUserLimit("ann".into(), UserLimit::Channels, Some(4)),

@@ -345,3 +345,25 @@ fn messages_of_any_size_are_moved() {
     let sizes: Vec<u64> = to.take("q").iter().map(|message| message["payload_bytes"].as_u64().unwrap()).collect();
     assert_eq!(sizes, [0, 1_000_000, 1]);
 }
+
+/// Connections inside of the process are told to end like all others.
+#[test]
+fn a_server_with_shovels_stops_in_good_order() {
+    let mut broker = Broker::start();
+    broker.declare("from");
+    let shovel = json!({"src-uri": "amqp://", "src-queue": "from", "dest-uri": "amqp://", "dest-queue": "to",
+        "reconnect-delay": 0.01});
+    broker.set("s", &shovel);
+    broker.publish("", "from", 0..10);
+    wait("they arrive", || broker.count("to") == 10);
+    let connections = broker.get("connections");
+    let names: Vec<_> =
+        connections.as_array().unwrap().iter().map(|of| &of["client_properties"]["connection_name"]).collect();
+    assert_eq!(names, ["Shovel s", "Shovel s"]);
+    let since = Instant::now();
+    assert_eq!(broker.server.take().unwrap().stop(Signal::TERM), Some(0));
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    broker.begin();
+    broker.publish("", "from", 10..20);
+    wait("it goes on", || broker.count("to") == 20);
+}
