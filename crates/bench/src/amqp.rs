@@ -47,7 +47,7 @@ pub fn queue_name(topic: &str, number: u32) -> String {
 mod tests {
     use super::*;
     use crate::clock::{MS_NS, unix_ns};
-    use crate::contract::{Done, From, Line, Start};
+    use crate::contract::{COMMIT_MS, Done, From, Line, Start, System};
     use crate::latency::Latency;
     use crate::null::amqp::{Faults, start};
     use crate::worker::work;
@@ -82,6 +82,10 @@ mod tests {
             read_bytes_per_s_max: 0,
             verify: true,
             queues: Some(LOAD),
+            system: System::Kafka,
+            create: false,
+            admin: None,
+            commit_ms: COMMIT_MS,
         };
         change(&mut spec);
         let begin = Start { start_ns: unix_ns() + 20 * MS_NS };

@@ -13,7 +13,7 @@ mod queues;
 use crate::amqp;
 use crate::amqp::load::{QueueKind, QueueLoad};
 use crate::clock::seconds;
-use crate::contract::{Done, From, Second, Spec};
+use crate::contract::{COMMIT_MS, Done, From, Second, Spec};
 use crate::drive::{Driver, Told, drive};
 use crate::error::{BenchError, Context, Result};
 use crate::latency::Latency;
@@ -186,6 +186,10 @@ impl OneSide<'_> {
             read_bytes_per_s_max: 0,
             verify: true,
             queues: load.queue,
+            system: self.target.system(),
+            create: false,
+            admin: None,
+            commit_ms: COMMIT_MS,
         }
     }
 

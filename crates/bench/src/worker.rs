@@ -179,7 +179,7 @@ fn merge(into: &mut Second, from: &Second) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::From;
+    use crate::contract::{COMMIT_MS, From, System};
     use crate::null::{NullBroker, NullSpec};
     use crate::raw::producer::Producers;
     use crate::raw::reader::Readers;
@@ -213,6 +213,10 @@ mod tests {
             read_bytes_per_s_max: 0,
             verify: true,
             queues: None,
+            system: System::Kafka,
+            create: false,
+            admin: None,
+            commit_ms: COMMIT_MS,
         }
     }
 
