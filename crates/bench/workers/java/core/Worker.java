@@ -241,6 +241,7 @@ public final class Worker {
         private final long perPartition;
         /** Messages that may be unanswered, where the client does not count for itself. */
         private final Semaphore room;
+        private final int pending;
 
         Sender(int number) throws Exception {
             super("bench-produce-" + number);
@@ -251,7 +252,7 @@ public final class Worker {
             sequences = new long[(int) number("partitions")];
             perPartition = Client.recordsPerBatch(spec);
             // One at a time is a blocking send, whatever the client would do by itself.
-            int pending = number("in_flight") == 1 ? 1 : client.pendingMax();
+            pending = number("in_flight") == 1 ? 1 : client.pendingMax();
             room = pending > 0 ? new Semaphore(pending) : null;
         }
 
@@ -266,6 +267,10 @@ public final class Worker {
         public void run() {
             try {
                 send();
+                // All room is there again when all is answered.
+                if (!answeredInTime(pending)) {
+                    failed("messages were never answered");
+                }
             } catch (Exception e) {
                 failed(e);
             }
@@ -297,14 +302,16 @@ public final class Worker {
                 byte[] message = filler.clone();
                 ByteBuffer stamp = ByteBuffer.wrap(message);
                 stamp.putLong(intended).putLong(sequences[client.scatters() ? 0 : partition]++).putInt(producerNumber);
-                if (!answeredInTime()) {
+                if (!answeredInTime(1)) {
+                    failed("messages were never answered");
                     return;
                 }
                 sent.incrementAndGet();
                 producer.send(partition, message, refused -> answered(intended, refused));
                 if (number("in_flight") == 1) {
                     // The answer gives the room back: the message is answered when there is room again.
-                    if (!answeredInTime()) {
+                    if (!answeredInTime(1)) {
+                        failed("messages were never answered");
                         return;
                     }
                     room.release();
@@ -312,13 +319,9 @@ public final class Worker {
             }
         }
 
-        /** Waits for room, and takes it. */
-        private boolean answeredInTime() throws InterruptedException {
-            if (room == null || room.tryAcquire(deadline - now(), TimeUnit.NANOSECONDS)) {
-                return true;
-            }
-            failed("messages were never answered");
-            return false;
+        /** Waits for room for so many messages, and takes it. */
+        private boolean answeredInTime(int messages) throws InterruptedException {
+            return room == null || error != null || room.tryAcquire(messages, deadline - now(), TimeUnit.NANOSECONDS);
         }
 
         private void answered(long intended, Object refused) {
