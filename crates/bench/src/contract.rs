@@ -69,14 +69,8 @@ pub enum System {
 
 impl System {
     /// All of them.
-    pub const ALL: [System; 6] = [
-        System::Kafka,
-        System::Rabbitmq,
-        System::RabbitmqStream,
-        System::Pulsar,
-        System::Rocketmq,
-        System::Tubemq,
-    ];
+    pub const ALL: [System; 6] =
+        [System::Kafka, System::Rabbitmq, System::RabbitmqStream, System::Pulsar, System::Rocketmq, System::Tubemq];
 
     /// The name in a spec and on the command line.
     #[must_use]

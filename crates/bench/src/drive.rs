@@ -129,7 +129,8 @@ pub fn drive(
     for (number, spec) in specs.iter().enumerate() {
         spec.check()?;
         let log = place.join(format!("worker-{number}.log"));
-        let mut worker = Process::start(&format!("the {driver} worker"), driver.command(programs, spec.system, place)?, &log, true)?;
+        let mut worker =
+            Process::start(&format!("the {driver} worker"), driver.command(programs, spec.system, place)?, &log, true)?;
         let gone = || format!("the {driver} worker takes no input");
         let mut input = worker.stdin().ok_or_else(|| BenchError::new(gone()))?;
         let spec = serde_json::to_string(spec).context(|| "cannot write a spec".to_owned())?;

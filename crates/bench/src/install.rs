@@ -28,7 +28,11 @@ pub fn java_worker(source: &Path, to: &Path, client: &str) -> Result<()> {
     }
     std::fs::create_dir_all(&classes).context(|| format!("cannot make {}", classes.display()))?;
     let mut command = Command::new("javac");
-    command.args(["-nowarn", "-Xlint:-deprecation", "-cp"]).arg(format!("{}/*", jars.display())).arg("-d").arg(&classes);
+    command
+        .args(["-nowarn", "-Xlint:-deprecation", "-cp"])
+        .arg(format!("{}/*", jars.display()))
+        .arg("-d")
+        .arg(&classes);
     for folder in [source.join("core"), own] {
         let files = std::fs::read_dir(&folder).context(|| format!("cannot list {}", folder.display()))?;
         let sources = files.flatten().map(|entry| entry.path());

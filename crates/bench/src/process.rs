@@ -272,7 +272,8 @@ mod tests {
         assert_eq!(said, "it is there", "its environment is kept");
         let state = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         // It is a zombie then, because nobody waits for it.
-        let gone = || state(pid).rsplit(')').next().is_none_or(|rest| rest.trim().is_empty() || rest.trim().starts_with('Z'));
+        let gone =
+            || state(pid).rsplit(')').next().is_none_or(|rest| rest.trim().is_empty() || rest.trim().starts_with('Z'));
         for _ in 0..END_TRIES {
             if gone() {
                 return;

@@ -134,7 +134,9 @@ impl Target {
                 "memory of the process (transientStorePoolEnable), in the page cache within 200 ms: a kill loses it"
             }
             Target::Tubemq => "memory of the process, written when it is full or after 10 to 20 s: a kill loses it",
-            Target::TubemqTuned => "memory of the process, written when it is full or after 10 to 20 s: a kill loses it",
+            Target::TubemqTuned => {
+                "memory of the process, written when it is full or after 10 to 20 s: a kill loses it"
+            }
             Target::Null => "none",
             Target::At(_) => "not known",
         }
@@ -297,7 +299,9 @@ impl Running {
                 running.wait_answers(interrupt, |at| Wire::connect(at).map(drop))?;
                 Ok(running)
             }
-            Target::Pulsar | Target::PulsarNosync | Target::PulsarTuned => pulsar(target, programs, place, &log, interrupt),
+            Target::Pulsar | Target::PulsarNosync | Target::PulsarTuned => {
+                pulsar(target, programs, place, &log, interrupt)
+            }
             Target::Rocketmq | Target::RocketmqSync | Target::RocketmqTuned => {
                 rocketmq(target, programs, place, &log, interrupt)
             }
@@ -397,7 +401,9 @@ fn rabbitmq(target: &Target, programs: &Programs, place: &Path, log: &Path, inte
     let mut running = Running { streams, ..Running::at(local(ports.amqp), vec![process, epmd]) };
     // A channel is there when the virtual host is: then queues can be declared.
     running.wait_answers(interrupt, |at| amqp::wire::Wire::connect(at)?.open_channel())?;
-    running.wait_answers(interrupt, |_| std::net::TcpStream::connect(local(ports.streams)).context(|| "streams".to_owned()))?;
+    running.wait_answers(interrupt, |_| {
+        std::net::TcpStream::connect(local(ports.streams)).context(|| "streams".to_owned())
+    })?;
     Ok(running)
 }
 

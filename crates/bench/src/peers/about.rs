@@ -42,7 +42,8 @@ impl From<Setting> for Changed {
 }
 
 /// Why heaps are as they are where a vendor's script gives more.
-const HEAP_SHARED: &str = "the script that comes with it gives more, for a machine of its own; here broker and client share one";
+const HEAP_SHARED: &str =
+    "the script that comes with it gives more, for a machine of its own; here broker and client share one";
 
 /// What is known of a target.
 #[must_use]
@@ -159,7 +160,15 @@ mod tests {
 
     fn programs() -> Programs {
         let nowhere = || PathBuf::from("nowhere");
-        Programs { polylogue: nowhere(), peers: nowhere(), kafka: nowhere(), rabbitmq: nowhere(), bench: nowhere(), librdkafka: nowhere(), java: nowhere() }
+        Programs {
+            polylogue: nowhere(),
+            peers: nowhere(),
+            kafka: nowhere(),
+            rabbitmq: nowhere(),
+            bench: nowhere(),
+            librdkafka: nowhere(),
+            java: nowhere(),
+        }
     }
 
     #[test]

@@ -46,7 +46,8 @@ mod tests {
         let server = listener.local_addr().expect("an address").to_string();
         let thread = std::thread::Builder::new().spawn(move || {
             let (mut stream, _) = listener.accept().expect("a connection");
-            let heads = BufReader::new(stream.try_clone().expect("a socket")).lines().map_while(std::result::Result::ok);
+            let heads =
+                BufReader::new(stream.try_clone().expect("a socket")).lines().map_while(std::result::Result::ok);
             let first = heads.take_while(|line| !line.is_empty()).next();
             stream.write_all(text.as_bytes()).expect("somebody reads");
             first

@@ -1,6 +1,6 @@
 //! Apache Kafka from its Maven packages: one node that is broker and controller.
 
-use super::{Setting, jars, java, put, properties, succeed};
+use super::{Setting, jars, java, properties, put, succeed};
 use crate::error::Result;
 use std::path::Path;
 use std::process::Command;

@@ -76,7 +76,11 @@ pub fn settings(profile: Profile) -> Vec<Setting> {
     let sync = if profile == Profile::Nosync { "false" } else { "true" };
     let one = "one bookie; as in conf/standalone.conf";
     let mut all = vec![
-        Setting::new("journalSyncData", sync, "what this profile is about; conf/standalone.conf has false, a bookie by itself true"),
+        Setting::new(
+            "journalSyncData",
+            sync,
+            "what this profile is about; conf/standalone.conf has false, a bookie by itself true",
+        ),
         Setting::new("managedLedgerDefaultEnsembleSize", "1", one),
         Setting::new("managedLedgerDefaultWriteQuorum", "1", one),
         Setting::new("managedLedgerDefaultAckQuorum", "1", one),
@@ -90,9 +94,17 @@ pub fn settings(profile: Profile) -> Vec<Setting> {
         Setting::new("diskUsageWarnThreshold", "0.99", STANDALONE),
         Setting::new("maxConcurrentTopicLoadRequest", "5000", STANDALONE),
         Setting::new("dbStorage_readAheadCacheBatchSize", "1000", STANDALONE),
-        Setting::new("dbStorage_rocksDB_writeBufferSizeMB", if profile == Profile::Tuned { "64" } else { "4" }, STANDALONE),
+        Setting::new(
+            "dbStorage_rocksDB_writeBufferSizeMB",
+            if profile == Profile::Tuned { "64" } else { "4" },
+            STANDALONE,
+        ),
         Setting::new("dbStorage_rocksDB_sstSizeInMB", if profile == Profile::Tuned { "64" } else { "4" }, STANDALONE),
-        Setting::new("dbStorage_rocksDB_blockSize", if profile == Profile::Tuned { "65536" } else { "4096" }, STANDALONE),
+        Setting::new(
+            "dbStorage_rocksDB_blockSize",
+            if profile == Profile::Tuned { "65536" } else { "4096" },
+            STANDALONE,
+        ),
         Setting::new("brokerDeleteInactiveTopicsEnabled", "false", "a topic is not to go between two phases of a run"),
         Setting::new("backlogQuotaDefaultLimitGB", "-1", "a backlog is what is measured at times"),
     ];
@@ -178,7 +190,10 @@ mod tests {
         let tuned = of(Profile::Tuned);
         assert!(tuned.contains("journalSyncData=true\n") && tuned.contains("numAddWorkerThreads=8\n"), "{tuned}");
         let names: Vec<&str> = tuned.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
-        assert!(names.iter().all(|name| names.iter().filter(|other| other == &name).count() == 1), "set once: {names:?}");
+        assert!(
+            names.iter().all(|name| names.iter().filter(|other| other == &name).count() == 1),
+            "set once: {names:?}"
+        );
     }
 
     #[test]

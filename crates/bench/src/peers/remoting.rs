@@ -66,7 +66,10 @@ fn ask(server: &str, code: u32, fields: &[(&str, &str)]) -> Result<()> {
         Some(0) => Ok(()),
         _ => {
             let told = String::from_utf8_lossy(&answer);
-            Err(BenchError::new(format!("{server} refuses request {code}: {}", told.trim_start_matches(char::is_control))))
+            Err(BenchError::new(format!(
+                "{server} refuses request {code}: {}",
+                told.trim_start_matches(char::is_control)
+            )))
         }
     }
 }

@@ -74,7 +74,11 @@ pub fn settings(profile: Profile) -> Vec<Setting> {
     if profile == Profile::Tuned {
         all.extend([
             Setting::new("transientStorePoolEnable", "true", SOURCES[0]),
-            Setting::new("transientStorePoolSize", "3", "buffers of 1 GiB; the default of 5 is for machines with more memory"),
+            Setting::new(
+                "transientStorePoolSize",
+                "3",
+                "buffers of 1 GiB; the default of 5 is for machines with more memory",
+            ),
             Setting::new("transferMsgByHeap", "false", SOURCES[0]),
             Setting::new("useReentrantLockWhenPutMessage", "false", SOURCES[0]),
             Setting::new("waitTimeMillsInSendQueue", "1000", SOURCES[0]),

@@ -155,10 +155,8 @@ pub struct Tubemq<'a> {
 impl Tubemq<'_> {
     fn run(&self, options: &[&str], class: &str, file: &Path) -> Result<Command> {
         let log = put(self.place, "log4j2.xml", LOG4J)?;
-        let own = [
-            format!("-Dlog4j.configurationFile={}", log.display()),
-            format!("-Dtubemq.home={}", self.place.display()),
-        ];
+        let own =
+            [format!("-Dlog4j.configurationFile={}", log.display()), format!("-Dtubemq.home={}", self.place.display())];
         let options: Vec<&str> = options.iter().copied().chain(own.iter().map(String::as_str)).collect();
         let mut command = java(self.jars, &options, class);
         if class.contains("tubemq") {
@@ -274,7 +272,10 @@ mod tests {
         let tubemq = Tubemq { jars: place, place, profile: Profile::Default, ports };
         let (master, broker) = (tubemq.master_file(), tubemq.broker_file());
         assert!(master.contains("port=2\nwebPort=3\n") && master.contains("zkServerAddr=127.0.0.1:1\n"), "{master}");
-        assert!(broker.contains("masterAddressList=127.0.0.1:2\n") && broker.contains("hostName=127.0.0.1\n"), "{broker}");
+        assert!(
+            broker.contains("masterAddressList=127.0.0.1:2\n") && broker.contains("hostName=127.0.0.1\n"),
+            "{broker}"
+        );
         let [known, _] = tubemq.introduction();
         assert!(known.contains("brokerPort=5") && known.contains("&unflushThreshold=1000&"), "{known}");
         let [tuned, _] = Tubemq { profile: Profile::Tuned, ..tubemq }.introduction();
