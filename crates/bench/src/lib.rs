@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!                          cli
-//!            versus ----> run ------> target    a fresh broker: polylogue, Kafka, RabbitMQ (peers), null, or one that is there
+//!            versus ----> run ------> target    a fresh broker: polylogue, one of the peers, null, or one that is there
 //!              |           |   \----> sample    its processor time, memory, files, device bytes
 //!       steps, matrix      |
 //!    (order; the cells)  drive ----> worker processes, one contract: raw driver (worker), amqp, librdkafka, Java; perf (Kafka's own tool)
