@@ -269,7 +269,7 @@ public final class Worker {
                 send();
                 // All room is there again when all is answered.
                 if (!answeredInTime(pending)) {
-                    failed("messages were never answered");
+                    failed("messages were not answered in time");
                 }
             } catch (Exception e) {
                 failed(e);
@@ -303,7 +303,7 @@ public final class Worker {
                 ByteBuffer stamp = ByteBuffer.wrap(message);
                 stamp.putLong(intended).putLong(sequences[client.scatters() ? 0 : partition]++).putInt(producerNumber);
                 if (!answeredInTime(1)) {
-                    failed("messages were never answered");
+                    failed("messages were not answered in time");
                     return;
                 }
                 sent.incrementAndGet();
@@ -311,7 +311,7 @@ public final class Worker {
                 if (number("in_flight") == 1) {
                     // The answer gives the room back: the message is answered when there is room again.
                     if (!answeredInTime(1)) {
-                        failed("messages were never answered");
+                        failed("messages were not answered in time");
                         return;
                     }
                     room.release();
