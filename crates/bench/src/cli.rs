@@ -19,7 +19,8 @@ use crate::process::{Folder, Interrupt};
 use crate::progress::Progress;
 use crate::raw::producer::Producers;
 use crate::raw::reader::Readers;
-use crate::report::{latest, markdown};
+use crate::report::scenario::Input;
+use crate::report::{book, latest, markdown, write_page};
 use crate::results::read;
 use crate::target::{Programs, Protocol, Running, Target};
 use crate::versus::{Peer, Plan, versus};
@@ -78,7 +79,7 @@ enum Command {
     Null(NullArgs),
     /// Run the machine's bare loops
     Bare(BareArgs),
-    /// Turn result lines into a Markdown table
+    /// Turn result lines into tables on the terminal, or into a report with pictures: HTML, Markdown
     Report(ReportArgs),
     /// Be the raw or the AMQP driver: the worker's side of the contract, on standard input and output
     #[command(hide = true)]
@@ -263,6 +264,12 @@ struct ReportArgs {
     /// Take all runs of a cell together, not only its latest
     #[arg(long)]
     all: bool,
+    /// Write one HTML file that needs nothing beside it
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write Markdown with its pictures into a folder
+    #[arg(long, value_name = "DIR")]
+    markdown: Option<PathBuf>,
     /// Files of result lines
     #[arg(required = true)]
     files: Vec<PathBuf>,
@@ -296,10 +303,7 @@ impl Cli {
             Command::Worker { .. } => work::<Producers, Readers>(BufReader::new(stdin()), stdout().lock()),
             Command::Null(args) => null(&args),
             Command::Bare(args) => bare(&args, &self.places, self.json),
-            Command::Report(args) => {
-                let lines = args.files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?.concat();
-                say(&markdown(&if args.all { lines } else { latest(&lines) }))
-            }
+            Command::Report(args) => report(&args),
             Command::Peers(command) => peers(command, &self.places),
             Command::Run(args) => run(&args, &self.places, self.json),
             Command::Versus(args) => compare(args, &self.places, self.json),
@@ -309,6 +313,20 @@ impl Cli {
 
 fn say(text: &str) -> Result<()> {
     writeln!(stdout(), "{text}").context(|| "nobody takes the output".to_owned())
+}
+
+/// Scenarios and what was not run are told by the comparison that ran them.
+fn report(args: &ReportArgs) -> Result<()> {
+    let lines = args.files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?.concat();
+    let lines = if args.all { lines } else { latest(&lines) };
+    let input = Input { lines: &lines, scenarios: &[], not_run: &[] };
+    if let Some(file) = &args.html {
+        write_page(input, file)?;
+    }
+    if let Some(folder) = &args.markdown {
+        book::write(input, folder)?;
+    }
+    if args.html.is_none() && args.markdown.is_none() { say(&markdown(&lines)) } else { Ok(()) }
 }
 
 fn null(args: &NullArgs) -> Result<()> {

@@ -155,6 +155,17 @@ pub struct Series {
     pub client_collection_ms: Vec<f64>,
 }
 
+/// Latency by percentile: more of them than the figures hold, each with its milliseconds.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Curves {
+    /// From when a message was due to its acknowledgement.
+    #[serde(default)]
+    pub publish: Vec<(f64, f64)>,
+    /// From when a message was due until it was read.
+    #[serde(default)]
+    pub end_to_end: Vec<(f64, f64)>,
+}
+
 /// One side of one round of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResultLine {
@@ -184,6 +195,9 @@ pub struct ResultLine {
     /// Second by second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<Series>,
+    /// Latency by percentile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curves: Option<Curves>,
 }
 
 #[cfg(test)]
@@ -225,6 +239,7 @@ impl ResultLine {
             failures: Vec::new(),
             figures: figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
             series: None,
+            curves: None,
         }
     }
 }
@@ -280,6 +295,7 @@ impl Stamped {
             failures: Vec::new(),
             figures: BTreeMap::new(),
             series: None,
+            curves: None,
         }
     }
 }
