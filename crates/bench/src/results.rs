@@ -1,6 +1,7 @@
 //! Result lines: one JSON object for each side of each round of a cell.
 
 use crate::amqp::load::QueueLoad;
+use crate::contract::Done;
 use crate::error::{BenchError, Context, Result};
 use crate::how::unpinned;
 use serde::{Deserialize, Serialize};
@@ -164,6 +165,17 @@ pub struct Curves {
     /// From when a message was due until it was read.
     #[serde(default)]
     pub end_to_end: Vec<(f64, f64)>,
+}
+
+impl Curves {
+    /// The curves of what a worker has seen.
+    ///
+    /// # Errors
+    /// When its histograms cannot be read.
+    pub fn of(done: &Done) -> Result<Curves> {
+        let curve = |text: &str| Ok(Latency::from_text(text)?.curve_ms());
+        Ok(Curves { publish: curve(&done.publish)?, end_to_end: curve(&done.end_to_end)? })
+    }
 }
 
 /// One side of one round of a cell.

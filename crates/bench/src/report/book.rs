@@ -8,9 +8,9 @@ use super::model::{Cell, Row, Scenario, Table, scenarios};
 use super::page::{RULES, SMOKE};
 use super::pictures::{Picture, of_cell, of_scenario};
 use super::scenario::Input;
-use super::score::{Entry, columns, count, entries, failed};
+use super::score::{self, Entry, columns, count, entries, failed};
 use super::stats::PAIRS_MIN;
-use super::words::{mark, over, sentence, times, value, verdict};
+use super::words::{KEY, mark, over, sentence, times, value, verdict};
 use crate::error::{Context, Result};
 use std::fmt::Write;
 use std::path::Path;
@@ -117,18 +117,15 @@ fn first(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>]) {
     );
     text.push_str("### Where polylogue is behind\n\n");
     let lost = failed(scenarios);
-    for (cell, mark, peers) in &lost {
-        let _ = writeln!(text, "- {}: polylogue {}; {} held", plain(cell.name), mark.text(), plain(&peers.join(", ")));
+    for failed in &lost {
+        let _ = writeln!(text, "- {}: {}", plain(failed.cell.name), plain(&failed.said));
     }
     let behind = entries.iter().filter(|entry| matches!(entry.row.outcome.standing, Standing::Behind(_)));
     list(text, behind, lost.is_empty());
     text.push_str("### Where polylogue is ahead\n\n");
     list(text, entries.iter().filter(|entry| entry.row.outcome.standing == Standing::Ahead), true);
-    for (is_same, heading) in
-        [(true, "All rows: the same client on all sides"), (false, "All rows: each system with its own client")]
-    {
-        let of_kind: Vec<&Entry<'_, '_>> = entries.iter().filter(|entry| entry.is_same_client == is_same).collect();
-        matrix(text, heading, &of_kind);
+    for (heading, of_kind) in score::tables(&entries) {
+        matrix(text, &heading, &of_kind);
     }
     write_floors(text, input, scenarios);
 }
@@ -150,10 +147,7 @@ fn matrix(text: &mut String, heading: &str, entries: &[&Entry<'_, '_>]) {
         return;
     }
     let columns = columns(entries);
-    let _ = writeln!(
-        text,
-        "### {heading}\n\n▲ ahead of the closest peer, ▼ behind the best peer, = level, by how many times.\n"
-    );
+    let _ = writeln!(text, "### {heading}\n\n{KEY}.\n");
     let titles: Vec<String> = columns.iter().map(|column| figure(column).title.into_owned()).collect();
     let _ = writeln!(text, "| cell | {} |\n|---{}|", titles.join(" | "), "|---".repeat(columns.len()));
     let mut cells: Vec<&str> = Vec::new();
@@ -183,12 +177,20 @@ fn spread((middle, spread): (String, Option<String>)) -> String {
 fn write_floors(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>]) {
     text.push_str("### The floors\n\n| this machine | | |\n|---|---|---|\n");
     for (title, middle, low_high, unit) in floors::bare(input.lines) {
-        let _ = writeln!(text, "| {title} | {} | {unit} |", spread((middle, low_high)));
+        let _ = writeln!(text, "| {} | {} | {unit} |", plain(&title), spread((middle, low_high)));
     }
+    let told = |values: &Vec<f64>| value(values).map_or_else(|| "–".to_owned(), spread);
     text.push_str("\n| the null broker, publish, ms | cells | p50 | p99 | p99.9 |\n|---|---|---|---|---|\n");
     for floor in floors::null(scenarios) {
-        let told = floor.publish.each_ref().map(|values| value(values).map_or_else(|| "–".to_owned(), spread));
-        let _ = writeln!(text, "| {} | {} | {} |", plain(floor.client), floor.cells, told.join(" | "));
+        let publish = floor.publish.each_ref().map(told);
+        let _ = writeln!(text, "| {} | {} | {} |", plain(floor.client), floor.cells, publish.join(" | "));
+    }
+    let flushed = floors::flushed(scenarios);
+    if !flushed.is_empty() {
+        text.push_str("\n| seen to flush | flushes/s | bytes per flush |\n|---|---|---|\n");
+    }
+    for seen in flushed {
+        let _ = writeln!(text, "| {} | {} | {} |", plain(seen.side), told(&seen.per_s), told(&seen.bytes));
     }
     text.push('\n');
 }
@@ -226,8 +228,8 @@ fn show(book: &mut Book, pictures: Vec<Picture>) {
 fn write_cell(book: &mut Book, cell: &Cell<'_>) {
     let _ = writeln!(book.text, "### {}\n", plain(cell.name));
     for table in cell.tables() {
-        let (rows, circumstances) = cell.rows(&table, PAIRS_MIN);
-        write_table(&mut book.text, &table, rows.iter().chain(&circumstances));
+        let rows = cell.rows(&table, PAIRS_MIN);
+        write_table(&mut book.text, &table, rows.all());
     }
     show(book, of_cell(cell));
     let text = &mut book.text;

@@ -5,6 +5,7 @@
 
 pub mod bars;
 pub mod curve;
+pub mod ramp;
 pub mod time;
 
 use super::palette::Look;

@@ -1,5 +1,6 @@
 //! What figures are called, what they are counted in, and whether less or more of them is better.
 
+use super::stats::count;
 use std::borrow::Cow;
 
 /// What is better.
@@ -57,6 +58,14 @@ pub const RATE: &str = "produce_per_s";
 pub const PRODUCE_CPU: &str = "produce_cpu_s_per_million";
 /// The broker's own memory.
 pub const ANONYMOUS: &str = "anonymous_mib";
+/// The highest of the rates that were stepped and searched through.
+pub const HELD_MAX: &str = "held_max_per_s";
+/// Flushes of the broker, and what was written for each.
+pub const FLUSHES: &str = "flushes_per_s";
+/// See [`FLUSHES`].
+pub const FLUSHED: &str = "bytes_per_flush";
+/// Whether a warm-up ended without having become steady.
+pub const CAPPED: &str = "warm_up_capped";
 /// Its open files.
 pub const FILES: &str = "files";
 
@@ -64,13 +73,13 @@ const CPU: &str = "CPU s per million";
 
 const KNOWN: &[Known] = &[
     (RATE, "written", "messages/s", Better::More, Group::Rate, true),
+    (HELD_MAX, "highest rate held", "messages/s", Better::More, Group::Rate, true),
     ("fetch_per_s", "read", "messages/s", Better::More, Group::Rate, true),
     ("cold_read_bytes_per_s", "read from the disk", "bytes/s", Better::Neither, Group::Rate, false),
     (PRODUCE_CPU, "broker, written messages", CPU, Better::Less, Group::Cost, true),
     ("fetch_cpu_s_per_million", "broker, read messages", CPU, Better::Less, Group::Cost, true),
+    ("window_cpu_s_per_million", "broker, within the window", CPU, Better::Less, Group::Cost, false),
     (ANONYMOUS, "anonymous memory", "MiB", Better::Less, Group::Memory, true),
-    ("file_mapped_mib", "file-mapped memory", "MiB", Better::Neither, Group::Memory, false),
-    ("page_cache_mib", "page cache", "MiB", Better::Neither, Group::Memory, false),
     ("kib_a_connection", "a connection", "KiB", Better::Less, Group::Memory, true),
     ("kib_a_connection_with_channel", "a connection with a channel", "KiB", Better::Less, Group::Memory, false),
     (FILES, "open files", "", Better::Less, Group::Files, true),
@@ -92,6 +101,15 @@ const KNOWN: &[Known] = &[
         Group::Circumstance,
         false,
     ),
+    (FLUSHES, "flushes, in a short run of their own", "/s", Better::Neither, Group::Circumstance, false),
+    (FLUSHED, "written per flush", "bytes", Better::Neither, Group::Circumstance, false),
+    ("flush_mean_ms", "a flush, mean", "ms", Better::Neither, Group::Circumstance, false),
+    ("flush_delay_ms", "each flush delayed by", "ms", Better::Neither, Group::Circumstance, false),
+    ("warm_up_s", "warm-up", "s", Better::Neither, Group::Circumstance, false),
+    ("warm_up_messages", "warm-up", "messages", Better::Neither, Group::Circumstance, false),
+    (CAPPED, "warm-up capped before it was steady", "", Better::Neither, Group::Circumstance, false),
+    ("held_share", "share of the rate acknowledged", "", Better::Neither, Group::Circumstance, false),
+    ("backlog_growth_per_s", "growth of the backlog", "messages/s", Better::Neither, Group::Circumstance, false),
     ("past_the_segment_writer", "share past the segment writer", "", Better::Neither, Group::Circumstance, false),
 ];
 
@@ -115,6 +133,14 @@ const LATENCIES: [(&str, Better, bool); 13] = [
 /// What is known of the figure of this name. Nobody is ahead in a figure that is not known.
 #[must_use]
 pub fn figure(name: &str) -> Figure {
+    if let Some((rate, rest)) = step(name) {
+        let rest = if rest == "cpu_s_per_million" { PRODUCE_CPU } else { rest };
+        let about = figure(rest);
+        let title = Cow::Owned(format!("{}/s: {}", count(rate), about.title));
+        // The rate is what was given.
+        let better = if about.group == Group::Rate { Better::Neither } else { about.better };
+        return Figure { title, better, is_headline: false, ..about };
+    }
     if let Some((_, title, unit, better, group, is_headline)) = KNOWN.iter().find(|(known, ..)| *known == name) {
         let (title, is_headline) = (Cow::Borrowed(*title), *is_headline);
         return Figure { title, unit, better: *better, group: *group, is_headline };
@@ -131,6 +157,13 @@ pub fn figure(name: &str) -> Figure {
     }
     let (title, unit) = plain(name);
     Figure { title: Cow::Owned(title), unit, better: Better::Neither, group: Group::Circumstance, is_headline: false }
+}
+
+/// The rate of a step and what was measured in it, of the name of a figure of a ladder: `step.50000.publish_p99_ms`.
+#[must_use]
+pub fn step(name: &str) -> Option<(u64, &str)> {
+    let (rate, rest) = name.strip_prefix("step.")?.split_once('.')?;
+    Some((rate.parse().ok()?, rest))
 }
 
 /// A name as words, and the unit that it ends with.
@@ -151,12 +184,14 @@ pub(super) fn plain(name: &str) -> (String, &'static str) {
     (stem.replace('_', " "), unit)
 }
 
-/// Where a figure stands among others: groups in their order, known figures in theirs, all others behind them by name.
+/// Where a figure stands among others: groups in their order, known figures in theirs, all others behind them by name; steps by their
+/// rates, behind everything else.
 #[must_use]
-pub fn place(name: &str) -> (Group, usize, String) {
-    let known = KNOWN.iter().position(|(known, ..)| *known == name);
-    let latency = || LATENCIES.iter().position(|(rest, ..)| name.ends_with(&format!("_{rest}")));
-    (figure(name).group, known.or_else(latency).unwrap_or(usize::MAX), name.to_owned())
+pub fn place(name: &str) -> (u64, Group, usize, String) {
+    let (rate, rest) = step(name).unwrap_or((0, name));
+    let known = KNOWN.iter().position(|(known, ..)| *known == rest);
+    let latency = || LATENCIES.iter().position(|(latency, ..)| rest.ends_with(&format!("_{latency}")));
+    (rate, figure(name).group, known.or_else(latency).unwrap_or(usize::MAX), name.to_owned())
 }
 
 /// Whether a figure lies so far out in the tail that a JVM in the client would be what it tells of.
@@ -177,8 +212,20 @@ mod tests {
         assert_eq!((above.title.as_ref(), above.better), ("publish p50 above the null broker", Better::Less));
         assert_eq!(figure("publish_max_ms").better, Better::Neither, "one message decides it");
         assert_eq!(figure("produce_per_s").better, Better::More);
-        let other = figure("flush_delay_ms");
-        assert_eq!((other.title.as_ref(), other.unit, other.better), ("flush delay", "ms", Better::Neither));
+        let other = figure("some_new_ms");
+        assert_eq!((other.title.as_ref(), other.unit, other.better), ("some new", "ms", Better::Neither));
+    }
+
+    #[test]
+    fn a_step_is_told_with_its_rate() {
+        let told = figure("step.50000.publish_p99_ms");
+        assert_eq!((told.title.as_ref(), told.unit, told.better), ("50,000/s: publish p99", "ms", Better::Less));
+        assert_eq!(figure("step.50000.produce_per_s").better, Better::Neither, "it was given");
+        assert_eq!(figure("step.50000.cpu_s_per_million").better, Better::Less);
+        assert_eq!(step("step.x.y"), None);
+        let mut names = ["step.100000.publish_p99_ms", "step.5000.publish_p99_ms", "zzz"];
+        names.sort_by_key(|name| place(name));
+        assert_eq!(names, ["zzz", "step.5000.publish_p99_ms", "step.100000.publish_p99_ms"]);
     }
 
     #[test]

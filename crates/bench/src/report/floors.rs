@@ -1,6 +1,6 @@
 //! The floors: what the machine and the client cost without any broker's work.
 
-use super::figures::{figure, place};
+use super::figures::{FLUSHED, FLUSHES, figure, place};
 use super::model::{Cell, Scenario, is_bare};
 use super::palette::System;
 use super::stats::median;
@@ -86,6 +86,37 @@ pub fn null<'a>(scenarios: &[Scenario<'a>]) -> Vec<Floor<'a>> {
     clients.into_iter().map(floor).filter(|floor| floor.cells > 0).collect()
 }
 
+/// What a broker was seen to flush: over all cells the medians.
+#[derive(Debug, PartialEq)]
+pub struct Flushed<'a> {
+    /// The side.
+    pub side: &'a str,
+    /// Flushes a second.
+    pub per_s: Vec<f64>,
+    /// Bytes written for each.
+    pub bytes: Vec<f64>,
+}
+
+/// What each broker was seen to flush, in the order in which they are met; nothing where none was watched.
+#[must_use]
+pub fn flushed<'a>(scenarios: &[Scenario<'a>]) -> Vec<Flushed<'a>> {
+    let mut all: Vec<Flushed<'a>> = Vec::new();
+    for cell in scenarios.iter().flat_map(|scenario| &scenario.cells).filter(|cell| !cell.quick) {
+        for side in &cell.sides {
+            let Some(per_s) = median(&cell.values(side, FLUSHES)) else { continue };
+            let at = all.iter().position(|told| told.side == side.name).unwrap_or_else(|| {
+                all.push(Flushed { side: side.name, per_s: Vec::new(), bytes: Vec::new() });
+                all.len() - 1
+            });
+            if let Some(told) = all.get_mut(at) {
+                told.per_s.push(per_s);
+                told.bytes.extend(median(&cell.values(side, FLUSHED)));
+            }
+        }
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +137,20 @@ mod tests {
                 ("sendfile", "messages of 1 KiB/s")
             ]
         );
+    }
+
+    #[test]
+    fn what_brokers_flush_is_told_side_by_side() {
+        let line = |cell: &str, side: &str, figures: &[(&str, f64)]| ResultLine::example(cell, side, 1, figures);
+        let lines = [
+            line("A4/a", "polylogue-sync", &[(FLUSHES, 900.0), (FLUSHED, 50_000.0)]),
+            line("A4/a", "kafka", &[(FLUSHES, 0.0)]),
+            line("A4/b", "polylogue-sync", &[(FLUSHES, 800.0), (FLUSHED, 60_000.0)]),
+            line("A4/b", "null", &[]),
+        ];
+        let told = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
+        let ours = Flushed { side: "polylogue-sync", per_s: vec![900.0, 800.0], bytes: vec![50_000.0, 60_000.0] };
+        assert_eq!(flushed(&told), [ours, Flushed { side: "kafka", per_s: vec![0.0], bytes: vec![] }]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //!   outcome    all sides of a row            who is ahead of everybody else, and where polylogue stands
 //! ```
 
-use super::figures::{Better, figure};
+use super::figures::{Better, Group, HELD_MAX, figure, step};
 use super::palette::System;
 use super::sides::Sides;
 use super::stats::{Verdict, median, verdict};
@@ -13,6 +13,9 @@ use crate::matrix::Kind;
 
 /// On the first page a side is ahead only with so many pairs that agree.
 pub const FIRST_PAGE_PAIRS_MIN: usize = 5;
+
+/// What is said of rows whose sides are all polylogue's.
+pub const ITSELF: &str = "compared with itself";
 
 /// What two sides are compared in.
 #[derive(Debug, Clone, Copy)]
@@ -190,11 +193,14 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
         .min_by(|a, b| a.times.total_cmp(&b.times));
     if against.is_empty() {
         let with_itself = with_itself(sides, asked, order);
-        let why = if with_itself.is_some() { "compared with itself" } else { "nobody to compare with" };
+        let why = if with_itself.is_some() { ITSELF } else { "nobody to compare with" };
         return undecided(why, with_itself);
     }
     if asked.quick {
         return undecided("smoke run", closest);
+    }
+    if is_of_own_rate(sides, asked.figure) {
+        return undecided("each at its own rate", None);
     }
     if against.iter().any(|(_, judged)| judged.ahead == Ahead::ClientBound) {
         return undecided("client-bound", closest);
@@ -212,6 +218,13 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
     let winning = candidates.iter().find_map(|candidate| lead(sides, asked, *candidate, &candidates));
     let (winner, lead) = winning.map_or((None, closest.clone()), |(side, lead)| (Some(side.to_owned()), Some(lead)));
     Outcome { winner, advantage: lead, ours: closest, standing }
+}
+
+/// Whether a latency is that of the highest rate which each side has held: only the steps have the same rates.
+fn is_of_own_rate(sides: &Sides<'_>, name: &str) -> bool {
+    step(name).is_none()
+        && matches!(figure(name).group, Group::Publish | Group::EndToEnd)
+        && sides.figures().contains(HELD_MAX)
 }
 
 /// The first side beside the second, where both are polylogue's and there is nobody else.
@@ -326,6 +339,17 @@ mod tests {
     }
 
     #[test]
+    fn latencies_of_a_ladder_are_compared_at_the_same_rate_only() {
+        const STEP: &str = "step.5000.publish_p99_ms";
+        let figures = |p99: f64| [(HELD_MAX, 1_000.0 / p99), (P99, p99), (STEP, p99)];
+        let sides: [(&str, &[(&str, f64)]); 2] = [("polylogue-sync", &figures(1.0)), ("kafka", &figures(2.0))];
+        let lines = rounds("B1/x", &sides, 3);
+        assert_eq!(told(&lines, P99, 3).standing, Standing::Undecided("each at its own rate".to_owned()));
+        assert_eq!(told(&lines, STEP, 3).standing, Standing::Ahead);
+        assert_eq!(told(&lines, HELD_MAX, 3).standing, Standing::Ahead);
+    }
+
+    #[test]
     fn what_is_compared_with_itself_has_a_ratio_and_no_winner() {
         let sides: [(&str, &[(&str, f64)]); 2] =
             [("partitions=10000", &[(P99, 1.3)]), ("partitions=100", &[(P99, 1.0)])];
@@ -338,7 +362,7 @@ mod tests {
         let order = [("partitions=10000", System::Polylogue), ("partitions=100", System::Polylogue)];
         let asked = Asked { cell: "D6/x", figure: P99, quick: false, pairs_min: 3 };
         let outcome = outcome(&sides, asked, &order);
-        assert_eq!(outcome.standing, Standing::Undecided("compared with itself".to_owned()));
+        assert_eq!(outcome.standing, Standing::Undecided(ITSELF.to_owned()));
         let told = outcome.advantage.map(|told| (told.over, (told.times * 1e3).round()));
         assert_eq!(told, Some(("partitions=100".to_owned(), 769.0)), "1 / 1.3");
     }

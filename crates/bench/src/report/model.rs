@@ -7,7 +7,7 @@
 //!         row       a figure: a value for each side, who is ahead
 //! ```
 
-use super::figures::{Better, Group, figure, is_far_tail, place};
+use super::figures::{Better, Group, figure, is_far_tail, place, step};
 use super::judge::{Asked, Outcome, Sided, ours, outcome};
 use super::palette::{Look, System, looks};
 use super::scenario::{Input, ScenarioText};
@@ -114,6 +114,24 @@ pub struct Row<'a> {
     pub values: Vec<Vec<f64>>,
     /// Who is ahead.
     pub outcome: Outcome,
+}
+
+/// The rows of a table.
+#[derive(Debug, Default, PartialEq)]
+pub struct Rows<'a> {
+    /// Figures in which somebody can be better.
+    pub figures: Vec<Row<'a>>,
+    /// The same at each of the rates that were stepped through.
+    pub steps: Vec<Row<'a>>,
+    /// Under what they were measured.
+    pub circumstances: Vec<Row<'a>>,
+}
+
+impl<'a> Rows<'a> {
+    /// All of them, in the order in which they stand.
+    pub fn all(&self) -> impl Iterator<Item = &Row<'a>> {
+        self.figures.iter().chain(&self.steps).chain(&self.circumstances)
+    }
 }
 
 /// Sides that are compared with one another.
@@ -224,14 +242,24 @@ impl<'a> Cell<'a> {
         names
     }
 
-    /// The rows of a table: figures in which somebody can be better, then the circumstances.
+    /// The rows of a table.
     #[must_use]
-    pub fn rows(&self, table: &Table<'_>, pairs_min: usize) -> (Vec<Row<'_>>, Vec<Row<'_>>) {
-        let rows = self.figure_names().into_iter().map(|name| self.row(table, name, pairs_min));
-        rows.filter(|row| !row.values.iter().all(Vec::is_empty)).partition(|row| {
-            let known = figure(row.figure);
-            known.better != Better::Neither || known.group < Group::Other
-        })
+    pub fn rows(&self, table: &Table<'_>, pairs_min: usize) -> Rows<'_> {
+        let mut rows = Rows::default();
+        for name in self.figure_names() {
+            let row = self.row(table, name, pairs_min);
+            if row.values.iter().all(Vec::is_empty) {
+                continue;
+            }
+            let known = figure(name);
+            match step(name) {
+                Some(_) if known.better != Better::Neither => rows.steps.push(row),
+                Some(_) => {}
+                None if known.better != Better::Neither || known.group < Group::Other => rows.figures.push(row),
+                None => rows.circumstances.push(row),
+            }
+        }
+        rows
     }
 }
 
@@ -333,8 +361,8 @@ mod tests {
             let lines: Vec<ResultLine> =
                 ["polylogue-sync", "kafka"].map(|side| line("A4/x", side, 1, client, figures)).into();
             let cell = Cell::of(lines.iter().collect()).expect("a cell");
-            let (rows, _) = cell.rows(&cell.tables()[0], 3);
-            let told: Vec<&str> = rows.iter().map(|row| row.figure).collect();
+            let rows = cell.rows(&cell.tables()[0], 3);
+            let told: Vec<&str> = rows.figures.iter().map(|row| row.figure).collect();
             assert_eq!(told.contains(&"publish_p99.9_ms"), tells, "{client}: {told:?}");
         }
     }

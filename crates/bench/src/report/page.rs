@@ -12,6 +12,7 @@
 
 mod cell;
 mod first;
+mod floor;
 
 use super::model::{Scenario, scenarios, slug};
 use super::palette;

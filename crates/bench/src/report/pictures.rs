@@ -2,8 +2,9 @@
 
 use super::charts::bars::{self, Bar, Bars};
 use super::charts::curve::{self, Curve};
+use super::charts::ramp::{self, Ramp};
 use super::charts::time;
-use super::figures::{ANONYMOUS, FILES, PRODUCE_CPU, RATE, figure};
+use super::figures::{ANONYMOUS, FILES, HELD_MAX, PRODUCE_CPU, RATE, figure, step};
 use super::judge::{Ahead, Asked, judge};
 use super::model::{Cell, Mark, Scenario, Side, slug};
 use super::stats::PAIRS_MIN;
@@ -24,12 +25,9 @@ pub struct Picture {
 
 /// Cells in one picture of bars.
 const CELLS_MAX: usize = 6;
-/// The parts of memory: the names that their figures may have.
-const MEMORY: [(&str, &[&str]); 3] = [
-    ("anonymous", &[ANONYMOUS]),
-    ("file-mapped", &["file_mapped_mib", "broker_file_mapped_mib", "mapped_mib"]),
-    ("page cache", &["page_cache_mib", "broker_page_cache_mib"]),
-];
+/// The parts of memory: what they are called, and the lists of their seconds.
+const MEMORY: [(&str, &str); 3] =
+    [("anonymous", ""), ("file-mapped, at most", "broker_file_mib"), ("page cache, at most", "page_cache_mib")];
 /// Percentiles of lines that have no curve, and what their figures are called.
 const PERCENTILES: [(&str, f64); 8] = [
     ("p50", 50.0),
@@ -41,6 +39,13 @@ const PERCENTILES: [(&str, f64); 8] = [
     ("p99.99", 99.99),
     ("p99.999", 99.999),
 ];
+/// What is drawn of steps: the end of the figure's name, title, unit, whether its axis is logarithmic.
+const STEPS: [(&str, &str, &str, bool); 4] = [
+    ("publish_p99_ms", "Publish p99 by rate", "ms", true),
+    ("end_to_end_p99_ms", "End-to-end p99 by rate", "ms", true),
+    ("cpu_s_per_million", "Broker CPU per million messages by rate", "s", false),
+    ("anonymous_mib", "Anonymous memory by rate", "MiB", false),
+];
 /// Of a client that is not native nothing beyond this is drawn.
 const FAR_TAIL: f64 = 99.0;
 
@@ -49,6 +54,7 @@ const FAR_TAIL: f64 = 99.0;
 pub fn of_scenario(scenario: &Scenario<'_>) -> Vec<Picture> {
     let mut pictures = Vec::new();
     for (name, title) in [
+        (HELD_MAX, "Highest rate held"),
         (RATE, "Throughput, written"),
         ("fetch_per_s", "Throughput, read"),
         (PRODUCE_CPU, "Broker CPU to write"),
@@ -73,10 +79,13 @@ pub fn of_scenario(scenario: &Scenario<'_>) -> Vec<Picture> {
 }
 
 fn memory_of(cell: &Cell<'_>, side: &Side<'_>) -> Vec<Vec<f64>> {
-    let values = |names: &[&str]| {
-        names.iter().map(|name| cell.values(side, name)).find(|values| !values.is_empty()).unwrap_or_default()
+    let lines = || cell.lines.iter().filter(|line| line.side == side.name && line.failures.is_empty());
+    let most = |list: &str| -> Vec<f64> {
+        let lists = lines().filter_map(|line| tracks::lists(line).remove(list));
+        lists.filter_map(|values| values.into_iter().reduce(f64::max)).collect()
     };
-    MEMORY.iter().map(|(_, names)| values(names)).collect()
+    let part = |(_, list): &(&str, &str)| if list.is_empty() { cell.values(side, ANONYMOUS) } else { most(list) };
+    MEMORY.iter().map(part).collect()
 }
 
 fn group(cell: &Cell<'_>, parts: impl Fn(&Side<'_>) -> Vec<Vec<f64>>, figure: &str) -> Bars {
@@ -139,6 +148,11 @@ pub fn of_cell(cell: &Cell<'_>) -> Vec<Picture> {
         };
         pictures.push(Picture { name: format!("{}-{}", cell.slug, slug(what)), svg, caption });
     }
+    for (rest, title, unit, is_log) in STEPS {
+        let ramps: Vec<Ramp> = cell.sides.iter().map(|side| ramp_of(cell, side, rest)).collect();
+        let Some(svg) = ramp::draw(title, unit, is_log, &ramps) else { continue };
+        pictures.push(Picture { name: format!("{}-{}", cell.slug, slug(title)), svg, caption: String::new() });
+    }
     let panels = tracks::panels(cell);
     let shown: Vec<String> = cell
         .sides
@@ -154,6 +168,19 @@ pub fn of_cell(cell: &Cell<'_>) -> Vec<Picture> {
         pictures.push(Picture { name: format!("{}-{name}", cell.slug), svg, caption });
     }
     pictures
+}
+
+/// The steps of a side, for one of their figures.
+fn ramp_of(cell: &Cell<'_>, side: &Side<'_>, rest: &str) -> Ramp {
+    let mut rates: Vec<u64> = cell.figures.figures().into_iter().filter_map(step).map(|(rate, _)| rate).collect();
+    rates.sort_unstable();
+    rates.dedup();
+    let told = |rate: u64| {
+        let held = cell.figures.values(side.name, &format!("step.{rate}.held"));
+        let values = cell.values(side, &format!("step.{rate}.{rest}"));
+        (!held.is_empty()).then(|| (rate, values, held.iter().all(|held| *held > 0.0)))
+    };
+    Ramp { name: side.name.to_owned(), look: side.look, steps: rates.into_iter().filter_map(told).collect() }
 }
 
 fn curve_of(cell: &Cell<'_>, side: &Side<'_>, what: &str) -> Curve {
@@ -200,6 +227,16 @@ mod tests {
         };
         assert_eq!(names(0), ["a1-throughput-written-1", "a1-broker-cpu-to-write-1"]);
         assert_eq!(names(10), ["a1-broker-cpu-to-write-1"]);
+    }
+
+    #[test]
+    fn a_ladder_is_drawn_by_its_rates() {
+        let figures = [("step.5000.held", 1.0), ("step.5000.publish_p99_ms", 2.0), ("step.10000.held", 0.0)];
+        let lines = [line("rabbitmq", "amqp", 0, &figures)];
+        let cell = Cell::of(lines.iter().collect()).expect("a cell");
+        let ramp = ramp_of(&cell, &cell.sides[0], "publish_p99_ms");
+        assert_eq!(ramp.steps, [(5_000, vec![2.0], true), (10_000, vec![], false)]);
+        assert!(of_cell(&cell).iter().any(|picture| picture.name == "a1-x-publish-p99-by-rate"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::figures::{figure, place};
 use super::judge::{FIRST_PAGE_PAIRS_MIN, Standing};
 use super::model::{Cell, Mark, Row, Scenario};
+use super::palette::System;
 
 /// A row of the first page.
 #[derive(Debug)]
@@ -64,6 +65,24 @@ pub fn count<'e, 's: 'e, 'a: 's + 'e>(entries: impl Iterator<Item = &'e Entry<'s
     count
 }
 
+/// The rows in tables: by their clients, and by whether a rate was given, as they have other figures then.
+#[must_use]
+pub fn tables<'e, 's, 'a>(entries: &'e [Entry<'s, 'a>]) -> Vec<(String, Vec<&'e Entry<'s, 'a>>)> {
+    let mut tables = Vec::new();
+    for (is_same, who) in [(true, "the same client on all sides"), (false, "each system with its own client")] {
+        for (is_unpaced, what) in [(false, "At a given rate"), (true, "As fast as it goes, and everything else")] {
+            let is_it = |entry: &&Entry<'_, '_>| {
+                entry.is_same_client == is_same && entry.cell.figures.is_unpaced() == is_unpaced
+            };
+            let of_kind: Vec<&Entry<'_, '_>> = entries.iter().filter(is_it).collect();
+            if !of_kind.is_empty() {
+                tables.push((format!("{what}: {who}"), of_kind));
+            }
+        }
+    }
+    tables
+}
+
 /// The figures that the rows are of, in their order.
 #[must_use]
 pub fn columns<'s>(entries: &[&Entry<'s, '_>]) -> Vec<&'s str> {
@@ -77,16 +96,29 @@ pub fn columns<'s>(entries: &[&Entry<'s, '_>]) -> Vec<&'s str> {
     columns
 }
 
+/// A cell in which no run of polylogue counts though a peer's does.
+#[derive(Debug)]
+pub struct Failed<'s, 'a> {
+    /// The cell.
+    pub cell: &'s Cell<'a>,
+    /// Whose runs count.
+    pub peers: Vec<&'a str>,
+    /// What is said of it.
+    pub said: String,
+}
+
 /// The cells in which no run of polylogue counts though a peer's does, and why.
 #[must_use]
-pub fn failed<'s, 'a>(scenarios: &'s [Scenario<'a>]) -> Vec<(&'s Cell<'a>, Mark, Vec<&'a str>)> {
+pub fn failed<'s, 'a>(scenarios: &'s [Scenario<'a>]) -> Vec<Failed<'s, 'a>> {
     let cells = scenarios.iter().flat_map(|scenario| &scenario.cells).filter(|cell| !cell.quick);
     let told = |cell: &'s Cell<'a>| {
         let ours = cell.ours().filter(|ours| ours.mark != Mark::Counts)?;
         let peers = cell.sides.iter().filter(|side| side.system != ours.system && side.mark == Mark::Counts);
-        let peers: Vec<&str> =
-            peers.filter(|side| side.system != super::palette::System::Null).map(|side| side.name).collect();
-        (!peers.is_empty()).then_some((cell, ours.mark, peers))
+        let peers: Vec<&str> = peers.filter(|side| side.system != System::Null).map(|side| side.name).collect();
+        let why = cell.lines.iter().find(|line| line.side == ours.name && Mark::of(line) == ours.mark);
+        let why = why.map(|line| line.failures.join("; ")).unwrap_or_default();
+        let said = format!("no run of polylogue counts ({}: {why}), runs of {} do", ours.mark.text(), peers.join(", "));
+        (!peers.is_empty()).then_some(Failed { cell, peers, said })
     };
     cells.filter_map(told).collect()
 }
@@ -124,7 +156,9 @@ mod tests {
             vec![ResultLine::example("A4/x", "polylogue-sync", 1, &[]), ResultLine::example("A4/x", "kafka", 1, &[])];
         lines[0].failures.push("the rate was not held".to_owned());
         let told = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
-        let failed: Vec<(Mark, Vec<&str>)> = failed(&told).into_iter().map(|(_, mark, peers)| (mark, peers)).collect();
-        assert_eq!(failed, [(Mark::NotHeld, vec!["kafka"])]);
+        let failed = failed(&told);
+        assert_eq!(failed.len(), 1);
+        let said = "no run of polylogue counts (not held: the rate was not held), runs of kafka do";
+        assert_eq!((failed[0].peers.as_slice(), failed[0].said.as_str()), (&["kafka"][..], said));
     }
 }

@@ -28,7 +28,7 @@ const fn taken(name: &'static str, title: &'static str, unit: &'static str, time
 
 const MB: f64 = 1e-6;
 
-const TRACKS: [Track; 21] = [
+const TRACKS: [Track; 19] = [
     load("publish_us", "publish p99", "ms", true, 1e-3),
     load("end_to_end_us", "end-to-end p99", "ms", true, 1e-3),
     load("acked", "acknowledged", "messages/s", false, 1.0),
@@ -37,20 +37,20 @@ const TRACKS: [Track; 21] = [
     load("broker_cpu_s", "broker CPU", "cores", false, 1.0),
     load("client_cpu_s", "client CPU", "cores", false, 1.0),
     taken("broker_anonymous_mib", "broker memory, anonymous", "MiB", 1.0),
-    taken("broker_file_mapped_mib", "broker memory, file-mapped", "MiB", 1.0),
-    taken("page_cache_mib", "page cache of its files", "MiB", 1.0),
-    taken("device_written_bytes", "written to the device", "MB/s", MB),
+    taken("broker_file_mib", "broker memory, file-mapped", "MiB", 1.0),
+    taken("page_cache_mib", "page cache", "MiB", 1.0),
+    taken("device_write_bytes", "written to the device", "MB/s", MB),
     taken("device_read_bytes", "read from the device", "MB/s", MB),
     taken("device_operations", "device operations", "/s", 1.0),
-    taken("device_utilisation", "device busy, share", "", 1.0),
-    taken("network_in_bytes", "network in (loopback)", "MB/s", MB),
-    taken("network_out_bytes", "network out (loopback)", "MB/s", MB),
-    taken("open_files", "open files", "", 1.0),
+    taken("device_busy", "device busy, share of the second", "", 1.0),
+    taken("loopback_bytes", "network (loopback, both ways)", "MB/s", MB),
+    taken("files", "open files", "", 1.0),
     taken("threads", "threads", "", 1.0),
     taken("connections", "connections", "", 1.0),
-    taken("flushes", "flushes", "/s", 1.0),
     taken("errors", "errors", "/s", 1.0),
 ];
+/// Lists that say nothing beside the others.
+const LEFT_OUT: [&str; 1] = ["sent"];
 
 /// The panels of a cell: those of the load, and those of what it took.
 #[derive(Debug, Default, PartialEq)]
@@ -76,8 +76,8 @@ pub fn middle_round<'a>(cell: &Cell<'a>, side: &Side<'_>) -> Option<&'a ResultLi
     lines.iter().min_by(|a, b| distance(a).total_cmp(&distance(b))).copied()
 }
 
-/// The lists of a line by their names.
-fn lists(line: &ResultLine) -> BTreeMap<String, Vec<f64>> {
+/// The lists of a line's seconds by their names.
+pub(super) fn lists(line: &ResultLine) -> BTreeMap<String, Vec<f64>> {
     let Some(Ok(Value::Object(fields))) = line.series.as_ref().map(serde_json::to_value) else {
         return BTreeMap::new();
     };
@@ -98,10 +98,16 @@ fn collections(lists: &BTreeMap<String, Vec<f64>>) -> Vec<f64> {
     lists.iter().find(|(name, _)| is_it(name)).map(|(_, values)| values.clone()).unwrap_or_default()
 }
 
-/// How many seconds a line was told to run; what comes after is what was still on its way.
+/// Seconds of warm-up: as long as it took, or as long as it was told to take.
+fn warmup_s(line: &ResultLine) -> f64 {
+    let told = line.conditions.as_ref().map_or(0.0, |told| told.warmup_ms as f64 / 1e3);
+    line.figures.get("warm_up_s").copied().unwrap_or(told)
+}
+
+/// How many seconds a line ran; what comes after is what was still on its way.
 fn seconds(line: &ResultLine) -> usize {
-    let ms = line.conditions.as_ref().map_or(0, |told| told.warmup_ms.saturating_add(told.window_ms));
-    if ms == 0 { usize::MAX } else { usize::try_from(ms.div_ceil(1_000)).unwrap_or(usize::MAX) }
+    let window_s = line.conditions.as_ref().map_or(0.0, |told| told.window_ms as f64 / 1e3);
+    if window_s > 0.0 { (warmup_s(line) + window_s).ceil() as usize } else { usize::MAX }
 }
 
 /// The panels of a cell; all empty when its lines have no series.
@@ -111,8 +117,7 @@ pub fn panels(cell: &Cell<'_>) -> Panels {
     let mut sides = Vec::new();
     for side in &cell.sides {
         let Some(line) = middle_round(cell, side) else { continue };
-        let warmup_ms = line.conditions.as_ref().map_or(0, |told| told.warmup_ms);
-        panels.warmup_s = panels.warmup_s.max(warmup_ms as f64 / 1e3);
+        panels.warmup_s = panels.warmup_s.max(warmup_s(line));
         let name = match Mark::of(line) {
             Mark::Counts => side.name.to_owned(),
             mark => format!("{} ({})", side.name, mark.text()),
@@ -121,7 +126,7 @@ pub fn panels(cell: &Cell<'_>) -> Panels {
     }
     let mut names: Vec<&str> = TRACKS.iter().map(|track| track.name).collect();
     for name in sides.iter().flat_map(|(_, _, lists, _)| lists.keys()) {
-        if !names.contains(&name.as_str()) && !is_of_collector(name) {
+        if !names.contains(&name.as_str()) && !LEFT_OUT.contains(&name.as_str()) && !is_of_collector(name) {
             names.push(name);
         }
     }

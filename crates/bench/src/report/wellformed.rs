@@ -96,7 +96,10 @@ fn entities(text: &str) -> Result<(), String> {
 
 #[test]
 fn what_is_not_well_formed_is_seen() {
-    assert_eq!(check("<!doctype html><a b=\"c &amp; >\" hidden><br><i/></a><style>a>b{} a&b < c</style>x &lt; y"), Ok(()));
+    assert_eq!(
+        check("<!doctype html><a b=\"c &amp; >\" hidden><br><i/></a><style>a>b{} a&b < c</style>x &lt; y"),
+        Ok(())
+    );
     for bad in [
         "<a>",
         "</a>",

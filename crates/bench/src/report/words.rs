@@ -1,8 +1,12 @@
 //! What the pages say of rows, in the same words everywhere.
 
-use super::judge::{Advantage, Outcome, Standing};
+use super::judge::{Advantage, ITSELF, Outcome, Standing};
 use super::scale::short;
 use super::stats::{median, number};
+
+/// What the marks of the overview mean.
+pub const KEY: &str = "▲ ahead of the closest peer, ▼ behind the best peer, = level, ↔ compared with itself; \
+     the number: how many times better, after ▼ worse";
 
 /// "2.50 times (2.10–2.90)".
 #[must_use]
@@ -41,8 +45,20 @@ pub fn mark(outcome: &Outcome) -> (&'static str, String) {
         (Standing::Ahead, Some(ours)) => ("▲", ratio(ours.times)),
         (Standing::Behind(_), Some(ours)) => ("▼", ratio(1.0 / ours.times)),
         (Standing::Level, Some(ours)) => ("=", ratio(ours.times)),
-        (Standing::Undecided(why), _) => ("·", why.clone()),
+        (Standing::Undecided(why), Some(ours)) if why == ITSELF => ("↔", ratio(ours.times)),
+        (Standing::Undecided(why), _) => ("·", shortened(why).to_owned()),
         (_, None) => ("·", String::new()),
+    }
+}
+
+/// A reason in the room of a square.
+fn shortened(why: &str) -> &str {
+    match why {
+        "nobody to compare with" => "no peer",
+        "no run of polylogue counts" => "none of ours",
+        "polylogue was not run" => "not run",
+        "each at its own rate" => "own rates",
+        other => other,
     }
 }
 

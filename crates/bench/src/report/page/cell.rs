@@ -2,9 +2,9 @@
 
 use super::{figures, standing_class, tally};
 use crate::report::conditions;
-use crate::report::figures::figure;
+use crate::report::figures::{CAPPED, figure};
 use crate::report::judge::Standing;
-use crate::report::model::{Cell, Mark, Row, Side, Table};
+use crate::report::model::{Cell, Mark, Row, Rows, Side, Table};
 use crate::report::palette::System;
 use crate::report::pictures;
 use crate::report::score::Count;
@@ -15,15 +15,15 @@ use std::fmt::Write;
 
 /// Writes it; `is_open` shows it without having been asked.
 pub(super) fn write(text: &mut String, cell: &Cell<'_>, is_open: bool) {
-    let tables: Vec<(Table<'_>, Vec<Row<'_>>, Vec<Row<'_>>)> = cell
+    let tables: Vec<(Table<'_>, Rows<'_>)> = cell
         .tables()
         .into_iter()
         .map(|table| {
-            let (rows, circumstances) = cell.rows(&table, PAIRS_MIN);
-            (table, rows, circumstances)
+            let rows = cell.rows(&table, PAIRS_MIN);
+            (table, rows)
         })
         .collect();
-    let count = counted(tables.iter().flat_map(|(_, rows, _)| rows));
+    let count = counted(tables.iter().flat_map(|(_, rows)| rows.figures.iter().chain(&rows.steps)));
     let _ = write!(
         text,
         "<details class=\"cell\" id=\"{}\" data-name=\"{}\" data-behind=\"{}\"{}>\n<summary><span class=\"name\">{}</span>{}",
@@ -37,9 +37,12 @@ pub(super) fn write(text: &mut String, cell: &Cell<'_>, is_open: bool) {
     for side in cell.sides.iter().filter(|side| side.mark != Mark::Counts) {
         let _ = write!(text, "<span class=\"chip mark\">{}: {}</span>", escape(side.name), side.mark.text());
     }
+    for side in cell.sides.iter().filter(|side| cell.values(side, CAPPED).iter().any(|capped| *capped > 0.0)) {
+        let _ = write!(text, "<span class=\"chip mark\">{}: warm-up capped</span>", escape(side.name));
+    }
     text.push_str("</summary>\n");
-    for (table, rows, circumstances) in &tables {
-        write_table(text, table, rows, circumstances);
+    for (table, rows) in &tables {
+        write_table(text, table, rows);
     }
     figures(text, &pictures::of_cell(cell), "c");
     write_conditions(text, cell);
@@ -61,7 +64,7 @@ fn counted<'r>(rows: impl Iterator<Item = &'r Row<'r>>) -> Count {
     count
 }
 
-fn write_table(text: &mut String, table: &Table<'_>, rows: &[Row<'_>], circumstances: &[Row<'_>]) {
+fn write_table(text: &mut String, table: &Table<'_>, rows: &Rows<'_>) {
     let heading = if table.is_same_client { "The same client on all sides" } else { "Each system with its own client" };
     let clients: Vec<String> = clients(&table.sides);
     let _ = writeln!(
@@ -73,10 +76,7 @@ fn write_table(text: &mut String, table: &Table<'_>, rows: &[Row<'_>], circumsta
         let _ = write!(text, "<th><i class=\"sign {}\"></i>{}</th>", side.system.class(), escape(side.name));
     }
     text.push_str("<th>ahead</th><th>by</th></tr></thead>\n<tbody>\n");
-    for row in rows {
-        write_row(text, &table.sides, row);
-    }
-    for row in circumstances {
+    for row in rows.all() {
         write_row(text, &table.sides, row);
     }
     text.push_str("</tbody></table></div>\n");

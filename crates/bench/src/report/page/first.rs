@@ -1,14 +1,13 @@
 //! The first page: who is ahead, who is behind, all rows at a glance, and the floors.
 
-use super::{score, standing_class, tally};
+use super::{floor, score, standing_class, tally};
 use crate::report::figures::figure;
-use crate::report::floors;
 use crate::report::judge::{FIRST_PAGE_PAIRS_MIN, Standing};
 use crate::report::model::Scenario;
 use crate::report::scenario::Input;
-use crate::report::score::{Entry, columns, count, entries, failed};
+use crate::report::score::{Entry, Failed, columns, count, entries, failed};
 use crate::report::svg::escape;
-use crate::report::words::{mark, over, sentence, times, value};
+use crate::report::words::{KEY, mark, over, sentence, times};
 use std::fmt::Write;
 
 /// Writes it.
@@ -18,38 +17,24 @@ pub(super) fn write(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'
     if input.lines.is_empty() {
         text.push_str("<p>There are no result lines: nothing has been measured.</p>\n");
     }
-    tiles(text, count(entries.iter()));
-    text.push_str("<div class=\"sides\">\n");
     let lost = failed(scenarios);
-    list(
-        text,
-        "Where polylogue is behind",
-        "bad",
-        &entries,
-        |standing| matches!(standing, Standing::Behind(_)),
-        |text| {
-            for (cell, mark, peers) in &lost {
-                let said = format!("polylogue {}; {} held", mark.text(), peers.join(", "));
-                let _ = writeln!(
-                    text,
-                    "<li><a href=\"#{}\">{}</a><ul><li>{}</li></ul></li>",
-                    cell.slug,
-                    escape(cell.name),
-                    escape(&said)
-                );
-            }
-            lost.len()
-        },
-    );
+    let counted = count(entries.iter());
+    tiles(text, score::Count { behind: counted.behind + lost.len(), ..counted });
+    text.push_str("<div class=\"sides\">\n");
+    let is_behind = |standing: &Standing| matches!(standing, Standing::Behind(_));
+    list(text, "Where polylogue is behind", "bad", &entries, is_behind, |text| {
+        for Failed { cell, said, .. } in &lost {
+            let (name, said) = (escape(cell.name), escape(said));
+            let _ = writeln!(text, "<li><a href=\"#{}\">{name}</a><ul><li>{said}</li></ul></li>", cell.slug);
+        }
+        lost.len()
+    });
     list(text, "Where polylogue is ahead", "good", &entries, |standing| *standing == Standing::Ahead, |_| 0);
     text.push_str("</div>\n");
-    for (is_same, heading) in
-        [(true, "All rows: the same client on all sides"), (false, "All rows: each system with its own client")]
-    {
-        let of_kind: Vec<&Entry<'_, '_>> = entries.iter().filter(|entry| entry.is_same_client == is_same).collect();
-        matrix(text, heading, &of_kind);
+    for (heading, of_kind) in score::tables(&entries) {
+        matrix(text, &heading, &of_kind);
     }
-    write_floors(text, input, scenarios);
+    floor::write(text, input, scenarios);
     text.push_str("</section>\n");
 }
 
@@ -125,7 +110,7 @@ fn matrix(text: &mut String, heading: &str, entries: &[&Entry<'_, '_>]) {
     let columns = columns(entries);
     let _ = writeln!(
         text,
-        "<h3>{heading}</h3>\n<p class=\"key\">{} <span class=\"soft\">▲ ahead of the closest peer, ▼ behind the best peer, = level, by how many times</span></p>",
+        "<h3>{heading}</h3>\n<p class=\"key\">{} <span class=\"soft\">{KEY}</span></p>",
         tally(count(entries.iter().copied()))
     );
     text.push_str("<div class=\"scroll\"><table class=\"matrix\">\n<thead><tr><th>cell</th>");
@@ -170,51 +155,4 @@ fn square(text: &mut String, entry: &Entry<'_, '_>) {
         format!("{sign} {}{few}", escape(&told))
     };
     let _ = write!(text, "<td class=\"{class}\" title=\"{}\">{shown}</td>", escape(&sentence(outcome)));
-}
-
-fn write_floors(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>]) {
-    let (bare, null) = (floors::bare(input.lines), floors::null(scenarios));
-    if bare.is_empty() && null.is_empty() {
-        text.push_str("<h3>The floors</h3>\n<p>Neither the bare loops nor the null broker were run.</p>\n");
-        return;
-    }
-    text.push_str("<h3>The floors</h3>\n<p class=\"soft\">What a client, a disk and this machine cost without any broker's work: nothing above can be better than these.</p>\n<div class=\"sides\">\n");
-    if !bare.is_empty() {
-        text.push_str("<div class=\"card\"><h4>This machine: flushes and bare loops</h4>\n<div class=\"scroll\"><table>\n<tbody>\n");
-        for (title, middle, spread, unit) in bare {
-            let spread = spread.map(|spread| format!("<small>{spread}</small>")).unwrap_or_default();
-            let _ = writeln!(
-                text,
-                "<tr><th scope=\"row\">{}</th><td class=\"number\">{middle}{spread}</td><td class=\"words soft\">{unit}</td></tr>",
-                escape(&title)
-            );
-        }
-        text.push_str("</tbody></table></div></div>\n");
-    }
-    if !null.is_empty() {
-        text.push_str("<div class=\"card\"><h4>The null broker, which answers at once: publish latency, ms</h4>\n<div class=\"scroll\"><table>\n<thead><tr><th>client</th><th>cells</th><th>p50</th><th>p99</th><th>p99.9</th></tr></thead>\n<tbody>\n");
-        for floor in null {
-            let _ = write!(
-                text,
-                "<tr><th scope=\"row\">{}</th><td class=\"number\">{}</td>",
-                escape(floor.client),
-                floor.cells
-            );
-            for values in &floor.publish {
-                let told = value(values).map_or_else(
-                    || "–".to_owned(),
-                    |(middle, spread)| {
-                        format!(
-                            "{middle}{}",
-                            spread.map(|spread| format!("<small>{spread}</small>")).unwrap_or_default()
-                        )
-                    },
-                );
-                let _ = write!(text, "<td class=\"number\">{told}</td>");
-            }
-            text.push_str("</tr>\n");
-        }
-        text.push_str("</tbody></table></div><p class=\"soft\">Medians of the cells, and from the least to the most of them.</p></div>\n");
-    }
-    text.push_str("</div>\n");
 }
