@@ -1,10 +1,12 @@
 //! Latencies: histograms that keep three digits from a nanosecond to ten minutes, and when a percentile may be told.
 
+use crate::contract::Done;
 use crate::error::{BenchError, Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The longest latency that is told apart; longer ones count as this long. Nanoseconds: ten minutes.
@@ -146,6 +148,28 @@ impl Latency {
         let mut latency = Latency::new();
         latency.0.add(&read).context(|| "the range of a histogram is not ours".to_owned())?;
         Ok(latency)
+    }
+}
+
+/// Latency by percentile: more of them than the figures of a result hold, each with its milliseconds.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Curves {
+    /// From when a message was due to its acknowledgement.
+    #[serde(default)]
+    pub publish: Vec<(f64, f64)>,
+    /// From when a message was due until it was read.
+    #[serde(default)]
+    pub end_to_end: Vec<(f64, f64)>,
+}
+
+impl Curves {
+    /// The curves of what a worker has seen.
+    ///
+    /// # Errors
+    /// When its histograms cannot be read.
+    pub fn of(done: &Done) -> Result<Curves> {
+        let curve = |text: &str| Ok(Latency::from_text(text)?.curve_ms());
+        Ok(Curves { publish: curve(&done.publish)?, end_to_end: curve(&done.end_to_end)? })
     }
 }
 

@@ -1,7 +1,6 @@
 //! Result lines: one JSON object for each side of each round of a cell.
 
 use crate::amqp::load::QueueLoad;
-use crate::contract::Done;
 use crate::error::{BenchError, Context, Result};
 use crate::how::unpinned;
 use serde::{Deserialize, Serialize};
@@ -156,28 +155,6 @@ pub struct Series {
     pub client_collection_ms: Vec<f64>,
 }
 
-/// Latency by percentile: more of them than the figures hold, each with its milliseconds.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Curves {
-    /// From when a message was due to its acknowledgement.
-    #[serde(default)]
-    pub publish: Vec<(f64, f64)>,
-    /// From when a message was due until it was read.
-    #[serde(default)]
-    pub end_to_end: Vec<(f64, f64)>,
-}
-
-impl Curves {
-    /// The curves of what a worker has seen.
-    ///
-    /// # Errors
-    /// When its histograms cannot be read.
-    pub fn of(done: &Done) -> Result<Curves> {
-        let curve = |text: &str| Ok(Latency::from_text(text)?.curve_ms());
-        Ok(Curves { publish: curve(&done.publish)?, end_to_end: curve(&done.end_to_end)? })
-    }
-}
-
 /// One side of one round of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResultLine {
@@ -209,7 +186,7 @@ pub struct ResultLine {
     pub series: Option<Series>,
     /// Latency by percentile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub curves: Option<Curves>,
+    pub curves: Option<crate::latency::Curves>,
 }
 
 #[cfg(test)]

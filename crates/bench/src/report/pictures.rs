@@ -207,8 +207,8 @@ fn points_of(line: &ResultLine, what: &str) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::latency::Curves;
     use crate::report::scenario::Input;
-    use crate::results::Curves;
 
     fn line(side: &str, client: &str, rate: u64, figures: &[(&str, f64)]) -> ResultLine {
         let mut line = ResultLine::example("A1/x", side, 1, figures);

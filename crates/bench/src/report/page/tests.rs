@@ -1,7 +1,8 @@
 use super::*;
+use crate::latency::Curves;
 use crate::report::scenario::{NotRun, ScenarioText};
 use crate::report::wellformed;
-use crate::results::{Curves, ResultLine, Series};
+use crate::results::{ResultLine, Series};
 
 fn input(lines: &[ResultLine]) -> Input<'_> {
     Input { lines, scenarios: &[], not_run: &[] }
