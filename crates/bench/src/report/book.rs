@@ -124,6 +124,7 @@ fn first(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>]) {
     list(text, behind, lost.is_empty());
     text.push_str("### Where polylogue is ahead\n\n");
     list(text, entries.iter().filter(|entry| entry.row.outcome.standing == Standing::Ahead), true);
+    let _ = writeln!(text, "### All rows\n\n{KEY}.\n");
     for (heading, of_kind) in score::tables(&entries) {
         matrix(text, &heading, &of_kind);
     }
@@ -147,7 +148,7 @@ fn matrix(text: &mut String, heading: &str, entries: &[&Entry<'_, '_>]) {
         return;
     }
     let columns = columns(entries);
-    let _ = writeln!(text, "### {heading}\n\n{KEY}.\n");
+    let _ = writeln!(text, "#### {heading}\n");
     let titles: Vec<String> = columns.iter().map(|column| figure(column).title.into_owned()).collect();
     let _ = writeln!(text, "| cell | {} |\n|---{}|", titles.join(" | "), "|---".repeat(columns.len()));
     let mut cells: Vec<&str> = Vec::new();

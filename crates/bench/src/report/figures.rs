@@ -69,16 +69,16 @@ pub const CAPPED: &str = "warm_up_capped";
 /// Its open files.
 pub const FILES: &str = "files";
 
-const CPU: &str = "CPU s per million";
+const CPU: &str = "s per million";
 
 const KNOWN: &[Known] = &[
-    (RATE, "written", "messages/s", Better::More, Group::Rate, true),
+    (RATE, "throughput, writing", "messages/s", Better::More, Group::Rate, true),
     (HELD_MAX, "highest rate held", "messages/s", Better::More, Group::Rate, true),
-    ("fetch_per_s", "read", "messages/s", Better::More, Group::Rate, true),
+    ("fetch_per_s", "throughput, reading", "messages/s", Better::More, Group::Rate, true),
     ("cold_read_bytes_per_s", "read from the disk", "bytes/s", Better::Neither, Group::Rate, false),
-    (PRODUCE_CPU, "broker, written messages", CPU, Better::Less, Group::Cost, true),
-    ("fetch_cpu_s_per_million", "broker, read messages", CPU, Better::Less, Group::Cost, true),
-    ("window_cpu_s_per_million", "broker, within the window", CPU, Better::Less, Group::Cost, false),
+    (PRODUCE_CPU, "broker CPU, writing", CPU, Better::Less, Group::Cost, true),
+    ("fetch_cpu_s_per_million", "broker CPU, reading", CPU, Better::Less, Group::Cost, true),
+    ("window_cpu_s_per_million", "broker CPU, window only", CPU, Better::Less, Group::Cost, false),
     (ANONYMOUS, "anonymous memory", "MiB", Better::Less, Group::Memory, true),
     ("kib_a_connection", "a connection", "KiB", Better::Less, Group::Memory, true),
     ("kib_a_connection_with_channel", "a connection with a channel", "KiB", Better::Less, Group::Memory, false),
@@ -91,8 +91,8 @@ const KNOWN: &[Known] = &[
     ("machine_idle", "idle share of the machine", "", Better::Neither, Group::Circumstance, false),
     ("produce_client_busy", "client busy while writing, share", "", Better::Neither, Group::Circumstance, false),
     ("fetch_client_busy", "client busy while reading, share", "", Better::Neither, Group::Circumstance, false),
-    ("produce_client_cpu_s_per_million", "client, written messages", CPU, Better::Neither, Group::Circumstance, false),
-    ("fetch_client_cpu_s_per_million", "client, read messages", CPU, Better::Neither, Group::Circumstance, false),
+    ("produce_client_cpu_s_per_million", "client CPU, writing", CPU, Better::Neither, Group::Circumstance, false),
+    ("fetch_client_cpu_s_per_million", "client CPU, reading", CPU, Better::Neither, Group::Circumstance, false),
     (
         "device_read_per_byte_served",
         "read from the device per byte served",

@@ -17,6 +17,9 @@ pub const FIRST_PAGE_PAIRS_MIN: usize = 5;
 /// What is said of rows whose sides are all polylogue's.
 pub const ITSELF: &str = "compared with itself";
 
+/// What is said of latencies that each side had at another rate.
+pub const OWN_RATES: &str = "each at its own rate";
+
 /// What two sides are compared in.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
@@ -171,7 +174,9 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
         ours,
         standing: Standing::Undecided(why.to_owned()),
     };
-    if figure(asked.figure).better == Better::Neither {
+    let known = figure(asked.figure);
+    // A rate that was given is held or not, and nobody is better at it.
+    if known.better == Better::Neither || (known.group == Group::Rate && !sides.is_unpaced()) {
         return undecided("", None);
     }
     let ours = ours(order);
@@ -200,7 +205,7 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
         return undecided("smoke run", closest);
     }
     if is_of_own_rate(sides, asked.figure) {
-        return undecided("each at its own rate", None);
+        return undecided(OWN_RATES, None);
     }
     if against.iter().any(|(_, judged)| judged.ahead == Ahead::ClientBound) {
         return undecided("client-bound", closest);
@@ -344,7 +349,7 @@ mod tests {
         let figures = |p99: f64| [(HELD_MAX, 1_000.0 / p99), (P99, p99), (STEP, p99)];
         let sides: [(&str, &[(&str, f64)]); 2] = [("polylogue-sync", &figures(1.0)), ("kafka", &figures(2.0))];
         let lines = rounds("B1/x", &sides, 3);
-        assert_eq!(told(&lines, P99, 3).standing, Standing::Undecided("each at its own rate".to_owned()));
+        assert_eq!(told(&lines, P99, 3).standing, Standing::Undecided(OWN_RATES.to_owned()));
         assert_eq!(told(&lines, STEP, 3).standing, Standing::Ahead);
         assert_eq!(told(&lines, HELD_MAX, 3).standing, Standing::Ahead);
     }
@@ -370,7 +375,12 @@ mod tests {
     #[test]
     fn a_scenario_without_a_rate_is_client_bound_like_a_throughput_cell() {
         let figures = |rate: f64| {
-            [(RATE, rate), ("produce_client_cpu_s_per_million", 9.0), ("produce_cpu_s_per_million", rate / 1e5)]
+            [
+                (RATE, rate),
+                ("produce_client_cpu_s_per_million", 9.0),
+                ("files", 1e6 / rate),
+                ("produce_cpu_s_per_million", rate / 1e5),
+            ]
         };
         let sides: [(&str, &[(&str, f64)]); 2] =
             [("polylogue-sync", &figures(100_000.0)), ("kafka", &figures(50_000.0))];
@@ -378,9 +388,11 @@ mod tests {
         assert_eq!(told(&lines, RATE, 3).standing, Standing::Undecided("client-bound".to_owned()));
         let cost = told(&lines, "produce_cpu_s_per_million", 3);
         assert_eq!(cost.standing, Standing::Behind(vec!["kafka".to_owned()]), "what it costs tells all the same");
+        assert_eq!(told(&lines, "files", 3).standing, Standing::Undecided("client-bound".to_owned()));
         for line in &mut lines {
             line.conditions.as_mut().expect("it has some").rate = 1_000;
         }
-        assert_eq!(told(&lines, RATE, 3).standing, Standing::Ahead, "a rate was given: the client waits for it");
+        assert_eq!(told(&lines, "files", 3).standing, Standing::Ahead, "a rate was given: the client waits for it");
+        assert_eq!(told(&lines, RATE, 3).standing, Standing::Undecided(String::new()), "and nobody is better at it");
     }
 }

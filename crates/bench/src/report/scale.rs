@@ -137,7 +137,10 @@ fn nice_step(span: f64, about: usize) -> f64 {
 pub fn short(value: f64) -> String {
     let size = value.abs();
     let trimmed = |value: f64, unit: &str| {
-        let text = format!("{value:.2}");
+        // Three digits that mean something.
+        let digits = if value.abs() >= 100.0 { 0 } else { usize::from(value.abs() < 10.0) + 1 };
+        let text = format!("{value:.digits$}");
+        let text = if text.contains('.') { text } else { format!("{text}.") };
         format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
     };
     match size {

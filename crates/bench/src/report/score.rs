@@ -1,7 +1,7 @@
 //! The first page's rows: where polylogue is ahead, where it is behind, and what decides neither.
 
-use super::figures::{figure, place};
-use super::judge::{FIRST_PAGE_PAIRS_MIN, Standing};
+use super::figures::{HELD_MAX, RATE, figure, place};
+use super::judge::{FIRST_PAGE_PAIRS_MIN, OWN_RATES, Standing};
 use super::model::{Cell, Mark, Row, Scenario};
 use super::palette::System;
 
@@ -36,12 +36,12 @@ pub fn entries<'s, 'a>(scenarios: &'s [Scenario<'a>]) -> Vec<Entry<'s, 'a>> {
     for cell in scenarios.iter().flat_map(|scenario| &scenario.cells) {
         for table in cell.tables() {
             for name in cell.figure_names().into_iter().filter(|name| figure(name).is_headline) {
-                // A rate that was given is held or not, and no result.
-                if name.ends_with("_per_s") && !cell.figures.is_unpaced() {
-                    continue;
-                }
                 let row = cell.row(&table, name, FIRST_PAGE_PAIRS_MIN);
-                if !row.values.iter().all(Vec::is_empty) {
+                // Nobody can be better at a rate that was given, and latencies at rates of their own are not compared.
+                let says_nothing =
+                    matches!(&row.outcome.standing, Standing::Undecided(why) if why.is_empty() || why == OWN_RATES);
+                let repeats = name == RATE && cell.figures.figures().contains(HELD_MAX);
+                if !says_nothing && !repeats && !row.values.iter().all(Vec::is_empty) {
                     entries.push(Entry { cell, is_same_client: table.is_same_client, row });
                 }
             }

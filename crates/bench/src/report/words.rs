@@ -8,15 +8,12 @@ use super::stats::{median, number};
 pub const KEY: &str = "▲ ahead of the closest peer, ▼ behind the best peer, = level, ↔ compared with itself; \
      the number: how many times better, after ▼ worse";
 
-/// "2.50 times (2.10–2.90)".
+/// "2.50× (2.10–2.90)".
 #[must_use]
 pub fn times(advantage: &Advantage) -> String {
-    let spread = if advantage.pairs > 1 {
-        format!(" ({}–{})", number(advantage.low), number(advantage.high))
-    } else {
-        String::new()
-    };
-    format!("{} times{spread}", number(advantage.times))
+    let (low, high) = (number(advantage.low), number(advantage.high));
+    let spread = if low == high { String::new() } else { format!(" ({low}–{high})") };
+    format!("{}×{spread}", number(advantage.times))
 }
 
 /// "over kafka, 5 pairs".
@@ -90,16 +87,21 @@ pub fn sentence(outcome: &Outcome) -> String {
     }
 }
 
-/// The median of the rounds; and from the least to the most, where there are several.
+/// The median of the rounds; and from the least to the most, where they differ.
 #[must_use]
 pub fn value(values: &[f64]) -> Option<(String, Option<String>)> {
     let middle = median(values)?;
     let (low, high) = values.iter().fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(*v), high.max(*v)));
-    Some((brief_number(middle), (values.len() > 1).then(|| format!("{}–{}", brief_number(low), brief_number(high)))))
+    let (low, high) = (brief_number(low), brief_number(high));
+    Some((brief_number(middle), (low != high).then(|| format!("{low}–{high}"))))
 }
 
 fn brief_number(value: f64) -> String {
-    if value.abs() >= 1e7 { short(value) } else { number(value) }
+    match value {
+        v if v.abs() >= 1e6 => short(v),
+        v if v.fract() == 0.0 && (0.0..1e3).contains(&v) => format!("{v:.0}"),
+        v => number(v),
+    }
 }
 
 #[cfg(test)]
@@ -121,10 +123,10 @@ mod tests {
     fn a_row_says_who_is_ahead_and_by_how_much() {
         let won = outcome(Standing::Ahead, Some("polylogue-sync"), 2.5);
         assert_eq!((verdict(&won).as_str(), mark(&won)), ("polylogue-sync", ("▲", "2.5×".to_owned())));
-        assert_eq!(sentence(&won), "polylogue ahead: 2.50 times (2.50–5.00), over kafka, 5 pairs");
+        assert_eq!(sentence(&won), "polylogue ahead: 2.50× (2.50–5.00), over kafka, 5 pairs");
         let lost = outcome(Standing::Behind(vec!["kafka".to_owned()]), Some("kafka"), 0.25);
         assert_eq!((verdict(&lost).as_str(), mark(&lost)), ("kafka", ("▼", "4.0×".to_owned())));
-        assert!(sentence(&lost).starts_with("kafka ahead of polylogue; kafka by 4.00 times"), "{}", sentence(&lost));
+        assert!(sentence(&lost).starts_with("kafka ahead of polylogue; kafka by 4.00×"), "{}", sentence(&lost));
         let behind = outcome(Standing::Behind(vec!["kafka".to_owned(), "pulsar".to_owned()]), None, 0.5);
         assert_eq!(verdict(&behind), "kafka, pulsar ahead of polylogue", "neither of the two is ahead of the other");
         let level = outcome(Standing::Level, None, 1.04);
@@ -136,7 +138,8 @@ mod tests {
     #[test]
     fn values_are_told_with_their_spread() {
         assert_eq!(value(&[]), None);
-        assert_eq!(value(&[1.0]), Some(("1.00".to_owned(), None)));
-        assert_eq!(value(&[1.0, 3.0, 2e9]), Some(("3.00".to_owned(), Some("1.00–2G".to_owned()))));
+        assert_eq!(value(&[1.5]), Some(("1.50".to_owned(), None)));
+        assert_eq!(value(&[27.0, 27.0]), Some(("27".to_owned(), None)), "they do not differ");
+        assert_eq!(value(&[1.5, 3.0, 2e9]), Some(("3".to_owned(), Some("1.50–2G".to_owned()))));
     }
 }

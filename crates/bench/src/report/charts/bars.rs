@@ -44,7 +44,9 @@ pub struct Chart<'a> {
 const BAR: f64 = 13.0;
 const ROW: f64 = 20.0;
 const HEADING: f64 = 20.0;
+/// The room for values behind the bars, and for notes behind those.
 const VALUES: f64 = 112.0;
+const NOTES: f64 = 86.0;
 /// When the bars of one group are so many times longer than those of another, each group gets a scale of its own.
 const APART: f64 = 20.0;
 
@@ -78,6 +80,9 @@ pub fn draw(chart: &Chart<'_>) -> Option<Svg> {
     let is_own = most > APART * least;
     let names = chart.groups.iter().flat_map(|group| &group.bars).map(|bar| room(&bar.name)).fold(0.0, f64::max);
     let left = (names + 8.0).min(120.0);
+    let has_notes =
+        chart.groups.iter().flat_map(|group| &group.bars).any(|bar| !bar.note.is_empty() && bar.reach() > 0.0);
+    let right = WIDTH - VALUES - if has_notes { NOTES } else { 0.0 };
     let title = match chart.unit {
         "" => chart.title.to_owned(),
         unit => format!("{}, {unit}", chart.title),
@@ -89,7 +94,7 @@ pub fn draw(chart: &Chart<'_>) -> Option<Svg> {
     }
     for group in chart.groups.iter().filter(|group| !group.bars.is_empty()) {
         let top = if is_own { reach(group) } else { most };
-        let scale = Scale::linear([top], 4).drawn(left, WIDTH - VALUES);
+        let scale = Scale::linear([top], 4).drawn(left, right);
         if !group.heading.is_empty() {
             svg.text("name", (0.0, y + 14.0), Anchor::Start, &fitted(&group.heading, WIDTH));
             y += HEADING;
@@ -150,7 +155,9 @@ fn draw_bar(svg: &mut Svg, bar: &Bar, scale: Scale, y: f64, chart: &Chart<'_>) {
                 svg.line("whisker", (x, middle - 3.0), (x, middle + 3.0));
             }
             end = to;
-            told = format!("{told} ({}–{})", short(low), short(high));
+            if short(low) != short(high) {
+                told = format!("{told} ({}–{})", short(low), short(high));
+            }
         }
     }
     let told = if bar.note.is_empty() { told } else { format!("{told} {}", bar.note) };

@@ -69,13 +69,13 @@ fn write_table(text: &mut String, table: &Table<'_>, rows: &Rows<'_>) {
     let clients: Vec<String> = clients(&table.sides);
     let _ = writeln!(
         text,
-        "<h4>{heading}<span class=\"soft\"> {}</span></h4>\n<div class=\"scroll\"><table class=\"rows\">\n<thead><tr><th>figure</th>",
+        "<h4>{heading}<span class=\"soft\"> {}</span></h4>\n<div class=\"scroll\"><table class=\"rows\">\n<thead><tr><th>figure</th><th>ahead</th>",
         escape(&clients.join(", "))
     );
     for side in &table.sides {
         let _ = write!(text, "<th><i class=\"sign {}\"></i>{}</th>", side.system.class(), escape(side.name));
     }
-    text.push_str("<th>ahead</th><th>by</th></tr></thead>\n<tbody>\n");
+    text.push_str("</tr></thead>\n<tbody>\n");
     for row in rows.all() {
         write_row(text, &table.sides, row);
     }
@@ -100,6 +100,14 @@ fn write_row(text: &mut String, sides: &[Side<'_>], row: &Row<'_>) {
     let is_circumstance = matches!(&row.outcome.standing, Standing::Undecided(why) if why.is_empty());
     let class = if is_circumstance { " class=\"circumstance\"" } else { "" };
     let _ = write!(text, "<tr{class}><th scope=\"row\">{}{unit}</th>", escape(&known.title));
+    if is_circumstance {
+        text.push_str("<td></td>");
+    } else {
+        let by = row.outcome.advantage.as_ref();
+        let by = by.map(|lead| format!("<small>{} {}</small>", times(lead), escape(&over(lead)))).unwrap_or_default();
+        let (class, told) = (standing_class(&row.outcome.standing), escape(&verdict(&row.outcome)));
+        let _ = write!(text, "<td class=\"verdict\"><span class=\"chip {class}\">{told}</span>{by}</td>");
+    }
     for (side, values) in sides.iter().zip(&row.values) {
         let is_winner = row.outcome.winner.as_deref() == Some(side.name);
         let class = if is_winner { "number winner" } else { "number" };
@@ -112,19 +120,7 @@ fn write_row(text: &mut String, sides: &[Side<'_>], row: &Row<'_>) {
         };
         let _ = write!(text, "<td class=\"{class}\">{told}</td>");
     }
-    if is_circumstance {
-        text.push_str("<td></td><td></td></tr>\n");
-        return;
-    }
-    let by =
-        row.outcome.advantage.as_ref().map(|lead| format!("{}<small>{}</small>", times(lead), escape(&over(lead))));
-    let _ = writeln!(
-        text,
-        "<td><span class=\"chip {}\">{}</span></td><td class=\"number\">{}</td></tr>",
-        standing_class(&row.outcome.standing),
-        escape(&verdict(&row.outcome)),
-        by.unwrap_or_default()
-    );
+    text.push_str("</tr>\n");
 }
 
 fn write_conditions(text: &mut String, cell: &Cell<'_>) {

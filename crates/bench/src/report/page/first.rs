@@ -31,6 +31,7 @@ pub(super) fn write(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'
     });
     list(text, "Where polylogue is ahead", "good", &entries, |standing| *standing == Standing::Ahead, |_| 0);
     text.push_str("</div>\n");
+    let _ = writeln!(text, "<h3>All rows</h3>\n<p class=\"soft\">{KEY}.</p>");
     for (heading, of_kind) in score::tables(&entries) {
         matrix(text, &heading, &of_kind);
     }
@@ -76,7 +77,8 @@ fn list(
             let _ = write!(text, "<li><a href=\"#{}\">{}</a><ul>", entry.cell.slug, escape(cell));
         }
         let title = figure(entry.row.figure).title;
-        let _ = write!(text, "<li><b>{}</b> {}</li>", escape(&title), escape(&told(entry)));
+        let own = if entry.is_same_client { "" } else { " · own clients" };
+        let _ = write!(text, "<li><b>{}</b> {}{own}</li>", escape(&title), escape(&told(entry)));
         written += 1;
     }
     if !cell.is_empty() {
@@ -108,11 +110,7 @@ fn matrix(text: &mut String, heading: &str, entries: &[&Entry<'_, '_>]) {
         return;
     }
     let columns = columns(entries);
-    let _ = writeln!(
-        text,
-        "<h3>{heading}</h3>\n<p class=\"key\">{} <span class=\"soft\">{KEY}</span></p>",
-        tally(count(entries.iter().copied()))
-    );
+    let _ = writeln!(text, "<h4>{heading} {}</h4>", tally(count(entries.iter().copied())));
     text.push_str("<div class=\"scroll\"><table class=\"matrix\">\n<thead><tr><th>cell</th>");
     for column in &columns {
         let _ = write!(text, "<th>{}</th>", escape(&figure(column).title));

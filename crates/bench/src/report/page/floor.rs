@@ -17,7 +17,7 @@ pub(super) fn write(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'
     }
     text.push_str(
         "<p class=\"soft\">What a client, a disk and this machine cost without any broker's work: nothing above can be \
-         better than these.</p>\n<div class=\"sides\">\n",
+         better than these.</p>\n<div class=\"floors\">\n",
     );
     if !bare.is_empty() {
         card(text, "This machine: flushes and bare loops", &[], "");
