@@ -15,7 +15,7 @@ use super::svg::{Anchor, Svg};
 /// How wide a chart is.
 pub const WIDTH: f64 = 440.0;
 /// How wide a character of a name is, on the safe side.
-const CHARACTER: f64 = 6.9;
+const CHARACTER: f64 = 7.3;
 /// The height of a row of a legend.
 const LEGEND_ROW: f64 = 18.0;
 /// How long the line of a legend is.

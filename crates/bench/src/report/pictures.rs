@@ -11,6 +11,7 @@ use super::stats::PAIRS_MIN;
 use super::svg::Svg;
 use super::tracks;
 use crate::results::ResultLine;
+use std::fmt::Write;
 
 /// A picture, and what it is called among those of its report.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,7 +67,11 @@ pub fn of_scenario(scenario: &Scenario<'_>) -> Vec<Picture> {
     ] {
         let is_rate = name.ends_with("_per_s");
         // A rate that was given is no result.
-        let cells = scenario.cells.iter().filter(|cell| !is_rate || cell.figures.is_unpaced());
+        let is_told = |cell: &&Cell<'_>| {
+            let is_ladder = name == RATE && cell.figures.figures().contains(HELD_MAX);
+            !is_ladder && (!is_rate || cell.figures.is_unpaced())
+        };
+        let cells = scenario.cells.iter().filter(is_told);
         let groups: Vec<Bars> = cells.map(|cell| group(cell, |side| vec![cell.values(side, name)], name)).collect();
         let unit = figure(name).unit;
         push_bars(&mut pictures, scenario, (title, unit, &[]), groups, &slug(title));
@@ -141,11 +146,14 @@ pub fn of_cell(cell: &Cell<'_>) -> Vec<Picture> {
         let note = if is_cut { "Beyond p99 only native clients are drawn: a JVM pauses by itself." } else { "" };
         let Some(svg) = curve::draw(title, &curves, note) else { continue };
         let rounds = curves.iter().map(|curve| curve.rounds.len()).max().unwrap_or_default();
-        let caption = if rounds > 1 {
-            format!("Median of up to {rounds} rounds; shaded from the least to the most.")
-        } else {
-            String::new()
-        };
+        let mut caption = String::new();
+        if cell.figures.figures().contains(HELD_MAX) {
+            caption.push_str("Each side at the highest rate that it held. ");
+        }
+        if rounds > 1 {
+            // Writing to a string cannot fail.
+            let _ = write!(caption, "Median of up to {rounds} rounds; shaded from the least to the most.");
+        }
         pictures.push(Picture { name: format!("{}-{}", cell.slug, slug(what)), svg, caption });
     }
     for (rest, title, unit, is_log) in STEPS {
@@ -164,7 +172,10 @@ pub fn of_cell(cell: &Cell<'_>) -> Vec<Picture> {
             .map(|(name, title, list)| (name, title, (list, panels.warmup_s)))
     {
         let Some(svg) = time::draw(title, panels.0, panels.1) else { continue };
-        let caption = format!("The round in the middle by publish p99: {}.", shown.join(", "));
+        let caption = match name {
+            "time" => format!("The round in the middle by publish p99: {}.", shown.join(", ")),
+            _ => String::new(),
+        };
         pictures.push(Picture { name: format!("{}-{name}", cell.slug), svg, caption });
     }
     pictures

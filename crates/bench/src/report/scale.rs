@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   linear       0    20    40    60        steps of 1, 2 or 5 times a power of ten
-//!   log          0.1  1     10    100       decades; 2 and 5 between where there are few
+//!   log          0.1  1     10    100       decades; 3, or 2 and 5 between where there is room
 //!   percentile   50   90   99   99.9        as HdrHistogram draws: as far from one another as the parts beyond them are of ten
 //! ```
 
@@ -29,8 +29,6 @@ pub struct Scale {
     to: f64,
 }
 
-/// How many decades of a logarithmic axis still have ticks between their ends.
-const DECADES_WITH_BETWEEN_MAX: f64 = 1.5;
 /// More decades than this are told in larger steps.
 const DECADES_MAX: i32 = 7;
 /// Percentiles that have a tick.
@@ -90,7 +88,7 @@ impl Scale {
     pub fn ticks(&self, about: usize) -> Vec<(f64, String)> {
         match self.kind {
             Kind::Linear => self.linear_ticks(about),
-            Kind::Log => self.log_ticks().into_iter().map(|value| (value, short(value))).collect(),
+            Kind::Log => self.log_ticks(about).into_iter().map(|value| (value, short(value))).collect(),
             Kind::Percentile => {
                 let inside = |value: &f64| (self.low..=self.high + 1e-9).contains(value);
                 PERCENTILES.into_iter().filter(inside).map(|value| (value, format!("{value}"))).collect()
@@ -107,11 +105,16 @@ impl Scale {
         (0..=count).map(|at| first + step * at as f64).map(|value| (value, label(value))).collect()
     }
 
-    fn log_ticks(&self) -> Vec<f64> {
+    fn log_ticks(&self, about: usize) -> Vec<f64> {
         let (low, high) = (self.low.log10(), self.high.log10());
         let (first, last) = (low.floor() as i32, high.ceil() as i32);
         let every = (last - first).div_euclid(DECADES_MAX) + 1;
-        let between: &[f64] = if high - low <= DECADES_WITH_BETWEEN_MAX { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        // Between decades as many as there is room for.
+        let between: &[f64] = match about as f64 / (high - low) {
+            room if room >= 3.0 => &[1.0, 2.0, 5.0],
+            room if room >= 2.0 => &[1.0, 3.0],
+            _ => &[1.0],
+        };
         let decades = (first..=last).filter(|decade| decade.rem_euclid(every) == 0);
         let all = decades.flat_map(|decade| between.iter().map(move |times| times * 10_f64.powi(decade)));
         all.filter(|value| (self.low..=self.high).contains(value)).collect()
@@ -189,7 +192,13 @@ mod tests {
         assert_eq!(labels(scale, 5), ["0.1", "1", "10", "100", "1000"]);
         let step = scale.place(10.0) - scale.place(1.0);
         assert!((scale.place(100.0) - scale.place(10.0) - step).abs() < 1e-9);
-        assert_eq!(labels(Scale::log([1.0, 9.0]), 5), ["1", "2", "5", "10"], "few decades have ticks between");
+        assert_eq!(
+            labels(Scale::log([1.0, 9.0]), 5),
+            ["1", "2", "5", "10"],
+            "where there is room there are ticks between"
+        );
+        assert_eq!(labels(Scale::log([0.3, 29.0]), 5), ["0.3", "1", "3", "10", "30"]);
+        assert_eq!(labels(Scale::log([0.3, 29.0]), 3), ["1", "10"]);
         assert!(labels(Scale::log([1e-6, 1e9]), 5).len() <= 8, "many have not one each");
         assert!(labels(Scale::log([5.0, 5.0]), 5).len() >= 2, "one value has an axis around it");
     }

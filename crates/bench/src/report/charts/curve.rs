@@ -53,7 +53,8 @@ pub fn draw(title: &str, curves: &[Curve], note: &str) -> Option<Svg> {
     let all = || points.iter().flat_map(|(_, points)| points.iter());
     let high = all().map(|point| point.0).fold(f64::MIN, f64::max);
     let low = all().map(|point| point.0).fold(f64::MAX, f64::min);
-    if points.is_empty() {
+    // A single point is no curve; it stands in the table.
+    if points.iter().all(|(_, points)| points.len() < 2) {
         return None;
     }
     let mut svg = Svg::new(title, &described(&points), WIDTH);
@@ -127,7 +128,9 @@ mod tests {
         let rounds: [&[(f64, f64)]; 3] =
             [&[(50.0, 1.0), (99.9, 9.0)], &[(50.0, 3.0)], &[(50.0, 2.0), (100.0, 50.0), (90.0, f64::NAN)]];
         assert_eq!(curve(&rounds).points(), [(50.0, 2.0, 1.0, 3.0)], "one of three is too few, and 100 % has no place");
-        let text = draw("publish", &[curve(&rounds)], "a note").expect("it is drawn").file();
+        assert_eq!(draw("publish", &[curve(&rounds)], ""), None, "a point is no curve");
+        let more: [&[(f64, f64)]; 2] = [&[(50.0, 1.0), (99.0, 4.0)], &[(50.0, 3.0), (99.0, 6.0)]];
+        let text = draw("publish", &[curve(&more)], "a note").expect("it is drawn").file();
         assert_eq!(wellformed::check(&text), Ok(()));
         assert!(text.contains("kafka p50: 2 ms (1–3)") && text.contains("a note"), "{text}");
     }

@@ -23,7 +23,7 @@ pub(super) fn write(text: &mut String, cell: &Cell<'_>, is_open: bool) {
             (table, rows)
         })
         .collect();
-    let count = counted(tables.iter().flat_map(|(_, rows)| rows.figures.iter().chain(&rows.steps)));
+    let count = counted(tables.iter().flat_map(|(_, rows)| &rows.figures));
     let _ = write!(
         text,
         "<details class=\"cell\" id=\"{}\" data-name=\"{}\" data-behind=\"{}\"{}>\n<summary><span class=\"name\">{}</span>{}",
@@ -69,17 +69,30 @@ fn write_table(text: &mut String, table: &Table<'_>, rows: &Rows<'_>) {
     let clients: Vec<String> = clients(&table.sides);
     let _ = writeln!(
         text,
-        "<h4>{heading}<span class=\"soft\"> {}</span></h4>\n<div class=\"scroll\"><table class=\"rows\">\n<thead><tr><th>figure</th><th>ahead</th>",
+        "<h4>{heading}<span class=\"soft\"> {}</span></h4>\n<div class=\"scroll\"><table class=\"rows\">",
         escape(&clients.join(", "))
     );
-    for side in &table.sides {
-        let _ = write!(text, "<th><i class=\"sign {}\"></i>{}</th>", side.system.class(), escape(side.name));
-    }
-    text.push_str("</tr></thead>\n<tbody>\n");
-    for row in rows.all() {
+    write_head(text, &table.sides);
+    for row in rows.figures.iter().chain(&rows.circumstances) {
         write_row(text, &table.sides, row);
     }
     text.push_str("</tbody></table></div>\n");
+    if !rows.steps.is_empty() {
+        text.push_str(
+            "<details class=\"steps\"><summary>Rate by rate</summary>\n<div class=\"scroll\"><table class=\"rows\">\n",
+        );
+        write_head(text, &table.sides);
+        rows.steps.iter().for_each(|row| write_row(text, &table.sides, row));
+        text.push_str("</tbody></table></div></details>\n");
+    }
+}
+
+fn write_head(text: &mut String, sides: &[Side<'_>]) {
+    text.push_str("<thead><tr><th>figure</th><th>ahead</th>");
+    for side in sides {
+        let _ = write!(text, "<th><i class=\"sign {}\"></i>{}</th>", side.system.class(), escape(side.name));
+    }
+    text.push_str("</tr></thead>\n<tbody>\n");
 }
 
 fn clients(sides: &[Side<'_>]) -> Vec<String> {
