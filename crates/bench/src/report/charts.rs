@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn names_that_are_too_long_lose_their_middle() {
         assert_eq!(fitted("kafka", 100.0), "kafka");
-        assert_eq!(fitted("rate=10000/partitions=1000", 80.0), "rate=…=1000");
+        assert_eq!(fitted("rate=10000/partitions=1000", 85.0), "rate=…=1000");
     }
 
     #[test]
