@@ -46,7 +46,11 @@ pub fn bare(lines: &[ResultLine]) -> Vec<Bare> {
         let title = known(name)
             .and_then(|at| LOOPS.get(at))
             .map_or_else(|| about.title.to_string(), |(_, title)| (*title).to_owned());
-        let about_unit = if name.ends_with("_ms") { "ms" } else { about.unit };
+        let about_unit = match name {
+            name if name.ends_with("_cpu_s_per_million") => "CPU s per million",
+            name if name.ends_with("_ms") => "ms",
+            _ => about.unit,
+        };
         let unit = if name.ends_with("_per_s") && known(name).is_some() { "messages of 1 KiB/s" } else { about_unit };
         Some((title, middle, spread, unit))
     };

@@ -36,6 +36,8 @@ pub enum Mark {
     NotHeld,
     /// What should have come from the disk came from memory.
     Warm,
+    /// The machine had too little left for a latency to say anything.
+    Busy,
     /// Anything else.
     Failed,
 }
@@ -48,6 +50,7 @@ impl Mark {
             Mark::Counts => "counts",
             Mark::NotHeld => "not held",
             Mark::Warm => "warm",
+            Mark::Busy => "machine busy",
             Mark::Failed => "failed",
         }
     }
@@ -59,6 +62,7 @@ impl Mark {
         match () {
             () if line.failures.is_empty() => Mark::Counts,
             () if says("not held") => Mark::NotHeld,
+            () if line.failures.iter().all(|failure| failure.starts_with("the machine was only")) => Mark::Busy,
             () if says("not cold") || says("warm:") => Mark::Warm,
             () => Mark::Failed,
         }
@@ -373,6 +377,7 @@ mod tests {
         for (failure, mark) in [
             ("the rate was not held: 12.0 % acknowledged", Mark::NotHeld),
             ("the reader was not cold: only 3 %", Mark::Warm),
+            ("the machine was only 3 % idle: no latency is compared", Mark::Busy),
             ("1 messages lost", Mark::Failed),
         ] {
             lines.truncate(1);

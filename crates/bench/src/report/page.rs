@@ -117,13 +117,11 @@ fn anchor(scenario: &Scenario<'_>) -> String {
 
 fn section(text: &mut String, scenario: &Scenario<'_>) {
     let title = scenario.text.map_or("", |told| told.title);
-    let _ = writeln!(
-        text,
-        "<section id=\"{}\" class=\"scenario\">\n<h2><span class=\"id\">{}</span> {}</h2>",
-        anchor(scenario),
-        escape(scenario.id),
-        escape(title)
-    );
+    let heading = match title {
+        "" => escape(scenario.id),
+        title => format!("<span class=\"id\">{}</span> {}", escape(scenario.id), escape(title)),
+    };
+    let _ = writeln!(text, "<section id=\"{}\" class=\"scenario\">\n<h2>{heading}</h2>", anchor(scenario));
     if let Some(told) = scenario.text {
         let _ = writeln!(text, "<p class=\"what\">{}</p>\n<div class=\"settings\">", escape(told.what));
         for (heading, said, otherwise) in

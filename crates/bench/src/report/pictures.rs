@@ -24,6 +24,8 @@ pub struct Picture {
     pub caption: String,
 }
 
+/// What stands across the pictures of a smoke run.
+const STAMP: &str = "SMOKE RUN";
 /// Cells in one picture of bars.
 const CELLS_MAX: usize = 6;
 /// The parts of memory: what they are called, and the lists of their seconds.
@@ -128,7 +130,10 @@ fn push_bars(
     let count = groups.len().div_ceil(CELLS_MAX);
     for (at, groups) in groups.chunks(groups.len().div_ceil(count.max(1)).max(1)).enumerate() {
         let numbered = if count > 1 { format!("{title} ({} of {count})", at + 1) } else { title.to_owned() };
-        let Some(svg) = bars::draw(&bars::Chart { title: &numbered, unit, parts, groups }) else { continue };
+        let Some(mut svg) = bars::draw(&bars::Chart { title: &numbered, unit, parts, groups }) else { continue };
+        if scenario.cells.iter().any(|cell| cell.quick) {
+            svg.set_stamp(STAMP);
+        }
         let name = format!("{}-{name}-{}", slug(scenario.id), at + 1);
         pictures.push(Picture { name, svg, caption: String::new() });
     }
@@ -137,6 +142,14 @@ fn push_bars(
 /// The curves of a cell: percentiles, and second by second.
 #[must_use]
 pub fn of_cell(cell: &Cell<'_>) -> Vec<Picture> {
+    let mut pictures = curves(cell);
+    if cell.quick {
+        pictures.iter_mut().for_each(|picture| picture.svg.set_stamp(STAMP));
+    }
+    pictures
+}
+
+fn curves(cell: &Cell<'_>) -> Vec<Picture> {
     let mut pictures = Vec::new();
     for (what, title) in
         [("publish", "Publish latency by percentile"), ("end_to_end", "End-to-end latency by percentile")]

@@ -55,6 +55,7 @@ pub struct Svg {
     width: f64,
     height: f64,
     body: String,
+    stamp: &'static str,
 }
 
 // Writing to a string cannot fail.
@@ -62,12 +63,35 @@ impl Svg {
     /// An empty picture. Title and description are what somebody hears who does not see it.
     #[must_use]
     pub fn new(title: &str, description: &str, width: f64) -> Svg {
-        Svg { title: title.to_owned(), description: description.to_owned(), width, height: 0.0, body: String::new() }
+        Svg {
+            title: title.to_owned(),
+            description: description.to_owned(),
+            width,
+            height: 0.0,
+            body: String::new(),
+            stamp: "",
+        }
     }
 
     /// Sets how high it is.
     pub fn set_height(&mut self, height: f64) {
         self.height = height;
+    }
+
+    /// Writes something across it that nobody can overlook.
+    pub fn set_stamp(&mut self, stamp: &'static str) {
+        self.stamp = stamp;
+    }
+
+    fn stamped(&self) -> String {
+        let (x, y) = (place(self.width / 2.0), place(self.height / 2.0));
+        match self.stamp {
+            "" => String::new(),
+            stamp => format!(
+                "<text class=\"stamp\" x=\"{x}\" y=\"{y}\" text-anchor=\"middle\" transform=\"rotate(-14 {x} {y})\">{}</text>\n",
+                escape(stamp)
+            ),
+        }
     }
 
     /// How wide it is.
@@ -168,10 +192,11 @@ impl Svg {
     pub fn inline(&self, id: &str) -> String {
         format!(
             "<svg class=\"chart\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" role=\"img\" aria-labelledby=\"{id}-t {id}-d\">\n\
-             <title id=\"{id}-t\">{}</title><desc id=\"{id}-d\">{}</desc>\n{}</svg>\n",
+             <title id=\"{id}-t\">{}</title><desc id=\"{id}-d\">{}</desc>\n{}{}</svg>\n",
             escape(&self.title),
             escape(&self.description),
             self.body,
+            self.stamped(),
             w = place(self.width),
             h = place(self.height),
         )
@@ -183,13 +208,14 @@ impl Svg {
         format!(
             "<svg xmlns=\"{NAMESPACE}\" viewBox=\"0 0 {w} {h}\" width=\"{}\" height=\"{}\" role=\"img\" aria-labelledby=\"t d\">\n\
              <title id=\"t\">{}</title><desc id=\"d\">{}</desc>\n<style>{}{STYLE}</style>\n\
-             <rect class=\"ground\" width=\"{w}\" height=\"{h}\"/>\n{}</svg>\n",
+             <rect class=\"ground\" width=\"{w}\" height=\"{h}\"/>\n{}{}</svg>\n",
             place(self.width * FILE_TIMES),
             place(self.height * FILE_TIMES),
             escape(&self.title),
             escape(&self.description),
             palette::style(),
             self.body,
+            self.stamped(),
             w = place(self.width),
             h = place(self.height),
         )
@@ -213,6 +239,7 @@ mod tests {
         svg.rect("r", (0.0, 0.0), (-1.0, 1.0), "<b>");
         svg.dot("d", (0.0, 0.0), 1.0, "]]>");
         svg.set_height(5.0);
+        svg.set_stamp("a < b");
         for text in [svg.file(), svg.inline("x")] {
             assert!(!text.contains("<script") && !text.contains("<b>"), "{text}");
             assert_eq!(wellformed::check(&text), Ok(()));

@@ -133,14 +133,17 @@ pub fn panels(cell: &Cell<'_>) -> Panels {
     for name in names {
         let track = TRACKS.iter().find(|track| track.name == name);
         let times = track.map_or(1.0, |track| track.times);
+        let is_log = track.is_some_and(|track| track.is_log);
         let run = |(side, look, lists, seconds): &(String, _, BTreeMap<String, Vec<f64>>, usize)| {
             let values: Vec<f64> = lists.get(name)?.iter().take(*seconds).map(|value| value * times).collect();
             let collections_ms = collections(lists).into_iter().take(*seconds).collect();
-            (!values.is_empty()).then(|| Run { name: side.clone(), look: *look, values, collections_ms })
+            // A latency of which there was none in the whole run is not told.
+            let is_told = !values.is_empty() && !(is_log && values.iter().all(|value| *value == 0.0));
+            is_told.then(|| Run { name: side.clone(), look: *look, values, collections_ms })
         };
         let runs: Vec<Run> = sides.iter().filter_map(run).collect();
         let (title, unit) = track.map_or_else(|| plain(name), |track| (track.title.to_owned(), track.unit));
-        let panel = Panel { title, unit, is_log: track.is_some_and(|track| track.is_log), runs };
+        let panel = Panel { title, unit, is_log, runs };
         // What nobody did in the whole run takes no room.
         if panel.runs.iter().all(|run| run.values.iter().all(|value| *value == 0.0)) {
             continue;
@@ -179,6 +182,21 @@ mod tests {
             "what nobody did is left out"
         );
         assert_eq!(panels.warmup_s, 1.0);
+    }
+
+    #[test]
+    fn a_side_that_nobody_reads_has_no_line_of_end_to_end_latency() {
+        let mut lines = [line(1, 1.0, &[]), line(1, 1.0, &[])];
+        lines[1].side = "null".to_owned();
+        for (line, us) in lines.iter_mut().zip([1_000, 0]) {
+            line.series.as_mut().expect("it has one").end_to_end_us = vec![us; 3];
+        }
+        let panels = panels(&Cell::of(lines.iter().collect()).expect("a cell"));
+        let sides = |title: &str| -> Vec<String> {
+            let panel = panels.load.iter().find(|panel| panel.title == title);
+            panel.map(|panel| panel.runs.iter().map(|run| run.name.clone()).collect()).unwrap_or_default()
+        };
+        assert_eq!((sides("end-to-end p99"), sides("publish p99").len()), (vec!["kafka".to_owned()], 2));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use super::{floor, score, standing_class, tally};
 use crate::report::figures::figure;
 use crate::report::judge::{FIRST_PAGE_PAIRS_MIN, Standing};
-use crate::report::model::Scenario;
+use crate::report::model::{Mark, Scenario};
+use crate::report::palette::System;
 use crate::report::scenario::Input;
 use crate::report::score::{Entry, Failed, columns, count, entries, failed};
 use crate::report::svg::escape;
@@ -19,7 +20,12 @@ pub(super) fn write(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'
     }
     let lost = failed(scenarios);
     let counted = count(entries.iter());
-    tiles(text, score::Count { behind: counted.behind + lost.len(), ..counted });
+    let is_few = |entry: &&Entry<'_, '_>| {
+        let pairs = entry.row.outcome.ours.as_ref().map_or(0, |ours| ours.pairs);
+        entry.row.outcome.standing == Standing::Level && pairs < FIRST_PAGE_PAIRS_MIN
+    };
+    let few = entries.iter().filter(is_few).count();
+    tiles(text, score::Count { behind: counted.behind + lost.len(), ..counted }, few);
     text.push_str("<div class=\"sides\">\n");
     let is_behind = |standing: &Standing| matches!(standing, Standing::Behind(_));
     list(text, "Where polylogue is behind", "bad", &entries, is_behind, |text| {
@@ -39,7 +45,7 @@ pub(super) fn write(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'
     text.push_str("</section>\n");
 }
 
-fn tiles(text: &mut String, count: score::Count) {
+fn tiles(text: &mut String, count: score::Count, few: usize) {
     text.push_str("<div class=\"tiles\">\n");
     for (number, what, class) in [
         (count.behind, "rows behind a peer", "bad"),
@@ -49,10 +55,15 @@ fn tiles(text: &mut String, count: score::Count) {
     ] {
         let _ = writeln!(text, "<div class=\"tile {class}\"><b>{number}</b><span>{what}</span></div>");
     }
+    let few = match few {
+        0 => String::new(),
+        few => format!(" {few} of the level rows have fewer."),
+    };
     let _ = writeln!(
         text,
-        "</div>\n<p class=\"soft\">On this page a side is ahead only when all of at least {FIRST_PAGE_PAIRS_MIN} alternating pairs agree; \
-         with fewer it is level. The tables below want three. polylogue acknowledges after the flush where nothing else is said; what the others do stands with each cell.</p>"
+        "</div>\n<p class=\"soft\">On this page a side is ahead only when all of at least {FIRST_PAGE_PAIRS_MIN} alternating pairs \
+         agree.{few} The tables further down want three. polylogue acknowledges after the flush where nothing else is said; when \
+         the others do stands with each cell.</p>"
     );
 }
 
@@ -146,6 +157,12 @@ fn square(text: &mut String, entry: &Entry<'_, '_>) {
             format!("<small>{} {pairs}</small>", ours.pairs)
         }
         _ => String::new(),
+    };
+    // Why nobody is there to compare with.
+    let absent = entry.cell.sides.iter().find(|side| side.system != System::Polylogue && side.mark != Mark::Counts);
+    let told = match absent {
+        Some(side) if sign == "·" && outcome.ours.is_none() => format!("{} {}", side.name, side.mark.text()),
+        _ => told,
     };
     let shown = if sign == "·" {
         format!("<small>{}</small>", escape(&told))

@@ -12,7 +12,7 @@ pub(super) fn write(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'
     text.push_str("<h3>The floors</h3>\n");
     let (bare, null, flushed) = (floors::bare(input.lines), floors::null(scenarios), floors::flushed(scenarios));
     if bare.is_empty() && null.is_empty() && flushed.is_empty() {
-        text.push_str("<p>Neither the bare loops nor the null broker were run.</p>\n");
+        text.push_str("<p>No run of the bare loops or of the null broker counts.</p>\n");
         return;
     }
     text.push_str(

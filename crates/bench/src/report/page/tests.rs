@@ -104,6 +104,11 @@ fn a_smoke_run_is_marked_and_names_nobody() {
     let text = page(&lines);
     assert!(text.contains("<body class=\"quick\">") && text.contains(SMOKE));
     assert!(!text.contains("chip good") && !text.contains("chip bad") && !text.contains("number winner"));
+    assert_eq!(
+        text.matches("class=\"chart\"").count(),
+        text.matches("class=\"stamp\"").count(),
+        "every picture says so"
+    );
 }
 
 #[test]
