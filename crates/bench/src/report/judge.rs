@@ -20,6 +20,9 @@ pub const ITSELF: &str = "compared with itself";
 /// What is said of latencies that each side had at another rate.
 pub const OWN_RATES: &str = "each at its own rate";
 
+/// What is said of rows in which no peer has a value.
+pub const NOBODY: &str = "nobody to compare with";
+
 /// What two sides are compared in.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
@@ -198,7 +201,7 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
         .min_by(|a, b| a.times.total_cmp(&b.times));
     if against.is_empty() {
         let with_itself = with_itself(sides, asked, order);
-        let why = if with_itself.is_some() { ITSELF } else { "nobody to compare with" };
+        let why = if with_itself.is_some() { ITSELF } else { NOBODY };
         return undecided(why, with_itself);
     }
     if asked.quick {

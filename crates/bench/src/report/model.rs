@@ -8,7 +8,7 @@
 //! ```
 
 use super::figures::{Better, Group, figure, is_far_tail, place, step};
-use super::judge::{Asked, Outcome, Sided, ours, outcome};
+use super::judge::{Asked, NOBODY, Outcome, Sided, Standing, ours, outcome};
 use super::palette::{Look, System, looks};
 use super::scenario::{Input, ScenarioText};
 use super::sides::Sides;
@@ -235,7 +235,17 @@ impl<'a> Cell<'a> {
         let asked = Asked { cell: self.name, figure, quick: self.quick, pairs_min };
         let order: Vec<Sided<'_>> = told.iter().map(|side| (side.name, side.system)).collect();
         let values = table.sides.iter().map(|side| self.values(side, figure)).collect();
-        Row { figure, values, outcome: outcome(&self.figures, asked, &order) }
+        let mut outcome = outcome(&self.figures, asked, &order);
+        // Nobody is there to compare with because of what became of a peer's runs.
+        let absent = told
+            .iter()
+            .find(|side| side.mark != Mark::Counts && !matches!(side.system, System::Polylogue | System::Null));
+        if let (Standing::Undecided(why), Some(side)) = (&mut outcome.standing, absent)
+            && why == NOBODY
+        {
+            *why = format!("{} {}", side.name, side.mark.text());
+        }
+        Row { figure, values, outcome }
     }
 
     /// The names of its figures in the order in which they stand.
@@ -312,7 +322,6 @@ pub fn scenarios<'a>(input: Input<'a>) -> Vec<Scenario<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::judge::Standing;
 
     fn line(cell: &str, side: &str, round: u32, client: &str, figures: &[(&str, f64)]) -> ResultLine {
         let mut line = ResultLine::example(cell, side, round, figures);
@@ -386,7 +395,7 @@ mod tests {
             let cell = Cell::of(lines.iter().collect()).expect("a cell");
             assert_eq!(cell.sides[1].mark, mark);
             let row = cell.row(&cell.tables()[0], "publish_p99_ms", 3);
-            assert_eq!(row.outcome.standing, Standing::Undecided("nobody to compare with".to_owned()));
+            assert_eq!(row.outcome.standing, Standing::Undecided(format!("kafka {}", mark.text())));
         }
         lines.push(line("A4/x", "kafka", 2, "raw", &[]));
         assert_eq!(Cell::of(lines.iter().collect()).expect("a cell").sides[1].mark, Mark::Counts, "one of them counts");

@@ -202,26 +202,29 @@ impl Svg {
         )
     }
 
-    /// The picture as a file.
+    /// The picture as a file, under its title.
     #[must_use]
     pub fn file(&self) -> String {
+        let (width, height) = (self.width + 2.0 * MARGIN, self.height + HEAD + MARGIN);
+        let (x, y, w, h) = (place(-MARGIN), place(-HEAD), place(width), place(height));
+        let (title, description) = (escape(&self.title), escape(&self.description));
         format!(
-            "<svg xmlns=\"{NAMESPACE}\" viewBox=\"0 0 {w} {h}\" width=\"{}\" height=\"{}\" role=\"img\" aria-labelledby=\"t d\">\n\
-             <title id=\"t\">{}</title><desc id=\"d\">{}</desc>\n<style>{}{STYLE}</style>\n\
-             <rect class=\"ground\" width=\"{w}\" height=\"{h}\"/>\n{}{}</svg>\n",
-            place(self.width * FILE_TIMES),
-            place(self.height * FILE_TIMES),
-            escape(&self.title),
-            escape(&self.description),
+            "<svg xmlns=\"{NAMESPACE}\" viewBox=\"{x} {y} {w} {h}\" width=\"{}\" height=\"{}\" role=\"img\" aria-labelledby=\"t d\">\n\
+             <title id=\"t\">{title}</title><desc id=\"d\">{description}</desc>\n<style>{}{STYLE}</style>\n\
+             <rect class=\"ground\" x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"/>\n\
+             <text class=\"name\" x=\"0\" y=\"-14\">{title}</text>\n{}{}</svg>\n",
+            place(width * FILE_TIMES),
+            place(height * FILE_TIMES),
             palette::style(),
             self.body,
             self.stamped(),
-            w = place(self.width),
-            h = place(self.height),
         )
     }
 }
 
+/// What a file has around the picture, and above it for its title.
+const MARGIN: f64 = 14.0;
+const HEAD: f64 = 32.0;
 /// A file is shown as large as it says; the pictures are drawn for a telephone.
 const FILE_TIMES: f64 = 1.4;
 

@@ -32,7 +32,7 @@ pub struct Panel {
 }
 
 const HEIGHT: f64 = 76.0;
-const HEADING: f64 = 20.0;
+const HEADING: f64 = 23.0;
 /// From one panel to the next.
 const STEP: f64 = HEADING + HEIGHT + 8.0;
 const LEFT: f64 = 44.0;
@@ -103,7 +103,7 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, time: &Time, (first, nth): (f64, usi
     let up = if panel.is_log { Scale::log(values()) } else { Scale::linear(values(), 3) };
     let up = up.drawn(bottom, top);
     across(svg, up, 3, LEFT, RIGHT);
-    for run in &panel.runs {
+    for (side, run) in panel.runs.iter().enumerate() {
         let (every, values) = thinned(&run.values);
         let at = |(nth, value): (usize, &f64)| {
             value.is_finite().then(|| (time.place((nth * every) as f64), up.place(*value)))
@@ -120,7 +120,8 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, time: &Time, (first, nth): (f64, usi
         );
         svg.path(&format!("thin {}", run.look.class()), &line, &attributes);
         for (second, ms) in run.collections_ms.iter().enumerate().filter(|(_, ms)| **ms >= COLLECTION_MS_MIN) {
-            let x = time.place(second as f64);
+            // Beside one another where several ran in the same second.
+            let x = time.place(second as f64) + 1.8 * side as f64;
             let tall = 3.0 + ms.log10().clamp(0.0, 3.0) * 3.0;
             svg.line(&format!("gc {}", run.look.class()), (x, bottom), (x, bottom - tall));
         }

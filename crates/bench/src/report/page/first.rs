@@ -3,8 +3,7 @@
 use super::{floor, score, standing_class, tally};
 use crate::report::figures::figure;
 use crate::report::judge::{FIRST_PAGE_PAIRS_MIN, Standing};
-use crate::report::model::{Mark, Scenario};
-use crate::report::palette::System;
+use crate::report::model::Scenario;
 use crate::report::scenario::Input;
 use crate::report::score::{Entry, Failed, columns, count, entries, failed};
 use crate::report::svg::escape;
@@ -157,12 +156,6 @@ fn square(text: &mut String, entry: &Entry<'_, '_>) {
             format!("<small>{} {pairs}</small>", ours.pairs)
         }
         _ => String::new(),
-    };
-    // Why nobody is there to compare with.
-    let absent = entry.cell.sides.iter().find(|side| side.system != System::Polylogue && side.mark != Mark::Counts);
-    let told = match absent {
-        Some(side) if sign == "·" && outcome.ours.is_none() => format!("{} {}", side.name, side.mark.text()),
-        _ => told,
     };
     let shown = if sign == "·" {
         format!("<small>{}</small>", escape(&told))
