@@ -179,7 +179,7 @@ mod tests {
         for scale in [Scale::linear([], 4), Scale::linear([0.0, 0.0], 4), Scale::log([]), Scale::log([0.0, -1.0])] {
             assert!(scale.ticks(4).len() >= 2, "{scale:?}");
             assert!(
-                [0.0, 1.0, f64::NAN, f64::INFINITY].iter().all(|value| scale.place(*value).is_finite()),
+                [0.0, 1.0, -1.0, f64::NAN, f64::INFINITY].iter().all(|value| scale.place(*value).is_finite()),
                 "{scale:?}"
             );
         }
