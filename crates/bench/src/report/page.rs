@@ -189,6 +189,11 @@ fn rules(text: &mut String) {
     text.push_str("</dl>\n</section>\n");
 }
 
+/// A cell's name, which may go on in another line after each of its parts.
+fn broken(name: &str) -> String {
+    escape(name).replace('/', "/<wbr>")
+}
+
 /// "12 ahead, 1 behind, 3 level", each in its colour; what is 0 is left out but for what is behind.
 fn tally(count: Count) -> String {
     let mut text = String::new();

@@ -1,7 +1,7 @@
 //! For tests: whether tags are closed in their order, attributes are quoted, and nothing stands bare in text.
 
 /// Elements that HTML closes by itself.
-const VOID: [&str; 6] = ["meta", "br", "hr", "input", "img", "link"];
+const VOID: [&str; 7] = ["meta", "br", "wbr", "hr", "input", "img", "link"];
 
 /// Checks a page or a picture.
 pub(crate) fn check(text: &str) -> Result<(), String> {

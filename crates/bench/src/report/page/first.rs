@@ -1,6 +1,6 @@
 //! The first page: who is ahead, who is behind, all rows at a glance, and the floors.
 
-use super::{floor, score, standing_class, tally};
+use super::{broken, floor, score, standing_class, tally};
 use crate::report::figures::figure;
 use crate::report::judge::{FIRST_PAGE_PAIRS_MIN, Standing};
 use crate::report::model::Scenario;
@@ -29,7 +29,7 @@ pub(super) fn write(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'
     let is_behind = |standing: &Standing| matches!(standing, Standing::Behind(_));
     list(text, "Where polylogue is behind", "bad", &entries, is_behind, |text| {
         for Failed { cell, said, .. } in &lost {
-            let (name, said) = (escape(cell.name), escape(said));
+            let (name, said) = (broken(cell.name), escape(said));
             let _ = writeln!(text, "<li><a href=\"#{}\">{name}</a><ul><li>{said}</li></ul></li>", cell.slug);
         }
         lost.len()
@@ -84,7 +84,7 @@ fn list(
                 text.push_str("</ul></li>\n");
             }
             cell = entry.cell.name;
-            let _ = write!(text, "<li><a href=\"#{}\">{}</a><ul>", entry.cell.slug, escape(cell));
+            let _ = write!(text, "<li><a href=\"#{}\">{}</a><ul>", entry.cell.slug, broken(cell));
         }
         let title = figure(entry.row.figure).title;
         let own = if entry.is_same_client { "" } else { " · own clients" };
@@ -133,7 +133,7 @@ fn matrix(text: &mut String, heading: &str, entries: &[&Entry<'_, '_>]) {
         }
         cells.push(entry.cell.name);
         let _ =
-            write!(text, "<tr><th scope=\"row\"><a href=\"#{}\">{}</a></th>", entry.cell.slug, escape(entry.cell.name));
+            write!(text, "<tr><th scope=\"row\"><a href=\"#{}\">{}</a></th>", entry.cell.slug, broken(entry.cell.name));
         for column in &columns {
             let here = entries.iter().find(|other| other.cell.name == entry.cell.name && other.row.figure == *column);
             match here {

@@ -65,7 +65,10 @@ fn what_lines_say_is_never_markup() {
     let text = page(&lines);
     assert_eq!(text.matches("<script").count(), 1, "there is one script, ours");
     assert!(!text.contains("<img") && !text.contains("<i>") && !text.contains("<b>\n"), "nothing else became markup");
-    assert!(text.contains("A4/&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;"), "it is told as it is");
+    assert!(
+        text.replace("<wbr>", "").contains("A4/&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;"),
+        "it is told as it is"
+    );
 }
 
 #[test]
