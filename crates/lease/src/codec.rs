@@ -6,7 +6,7 @@
 //! operation  var start - end of the one before, var length, mark: what holds for these offsets from now on
 //! mark       u8 bits 0-2 fate: 0 open 1 settled 2 rejected 3 failed too often 4 expired 5 too many
 //!               bit 3 a tally follows, bit 4 a time follows, bits 5-7 zero
-//!            [var returned, var failed] [var not before, ms]
+//!            [var returned, var failed] [var not before, ms; 2^64 - 1: parked, another one knows when]
 //!
 //! chunks     u8 version = 1 before each value
 //!   H                 var floor, var end - floor, var handed out up to

@@ -96,7 +96,7 @@ impl Queue {
         }
     }
 
-    fn bytes_ready_in(&self, range: &Range<u64>) -> u64 {
+    pub(crate) fn bytes_ready_in(&self, range: &Range<u64>) -> u64 {
         let mut bytes = 0u64;
         for lane in &self.lanes {
             let mut left = range.clone();
