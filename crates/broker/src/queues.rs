@@ -21,6 +21,7 @@ mod attach;
 mod dead;
 pub(crate) mod delays;
 mod direct;
+mod expiry;
 mod host;
 mod publish;
 mod pump;

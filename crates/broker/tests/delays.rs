@@ -1,5 +1,5 @@
 //! Messages that wait for a time far off, over the simulated machine: ready at their time, whatever happened before, and nothing in memory
-//! for each of them.
+//! for each of them. And those that expire at a time far off.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -9,7 +9,7 @@ use node::{Node, message, texts};
 use polylogue_api::*;
 use polylogue_broker::BrokerConfig;
 use polylogue_env::Disk;
-use polylogue_env::sim::SimWorld;
+use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimWorld};
 use polylogue_replicate::Work;
 use polylogue_types::PartitionId;
 use std::path::{Path, PathBuf};
@@ -392,4 +392,59 @@ fn a_checkpoint_that_is_written_anew_keeps_what_only_the_disk_has() {
     rig.attach();
     assert_eq!(rig.skip_until(now + 3 * DAY_MS).len(), 89);
     assert_eq!((rig.counts().delayed, rig.timers().0), (5, 5));
+}
+
+/// What lives for a day expires to ten milliseconds, although its time is kept by seconds: the log is asked when that matters, whether it is in
+/// memory or not.
+#[test]
+fn what_lives_long_expires_at_its_time_and_is_had_until_then() {
+    for early in [false, true] {
+        let mut rig = Rig::new(10, QueueSettings { early, ..QueueSettings::default() });
+        let queue = rig.queue;
+        let start = rig.now_ms();
+        let lives = |i: u64| start + DAY_MS + i * 137;
+        for i in 0..200 {
+            let mut message = message(&[queue], &format!("m{i}"));
+            message.queues[0].expires_at = Some(lives(i) as i64);
+            let request = PublishRequest { messages: vec![message], ack: Ack::Committed, patient: false };
+            rig.node().ask(Request::Publish(request));
+        }
+        rig.node().background();
+        if !early {
+            rig.crash();
+        }
+        assert!(rig.skip_until(lives(0) - 1).is_empty());
+        for i in 0..100 {
+            rig.run_until(lives(i) - 1);
+            assert_eq!(rig.counts().ready, 200 - i, "m{i} is gone too early");
+            rig.run_until(lives(i) + 10);
+            assert_eq!(rig.counts().ready, 199 - i, "m{i} is there for too long");
+        }
+        // Whoever comes now gets what is left, to the last that has not expired.
+        rig.world.clock.advance_ms(20 * 137);
+        rig.attach();
+        let got = rig.delivered();
+        let now = rig.now_ms();
+        let alive: Vec<_> = (100..200).filter(|i| lives(*i) + 10 > now).map(|i| format!("m{i}")).collect();
+        assert_eq!(texts(&got), alive);
+    }
+}
+
+/// A message whose time the log does not give any more goes when it surely has expired, and holds nobody up.
+#[test]
+fn what_cannot_be_asked_expires_a_little_later() {
+    let mut rig = Rig::new(11, QueueSettings::default());
+    let queue = rig.queue;
+    let at = rig.now_ms() + DAY_MS;
+    let mut messages: Vec<_> = (0..3).map(|i| message(&[queue], &format!("m{i}"))).collect();
+    messages.iter_mut().for_each(|message| message.queues[0].expires_at = Some(at as i64));
+    rig.node().ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));
+    rig.node = None;
+    rig.node = Some(Node::open(&rig.world, |config| config.store.tail_cache_bytes = 0));
+    rig.skip_until(at - 30_000);
+    assert_eq!(rig.counts().ready, 3);
+    rig.world.disk.inject(Fault::from(FaultOp::Read, 1, FaultKind::Io));
+    rig.run_until(at + 5_000);
+    assert_eq!(rig.counts().ready, 0);
+    assert!(rig.node().broker.failures().contains_key("expiry"), "nobody was told");
 }

@@ -91,6 +91,8 @@ pub(crate) struct Class {
     /// How many messages its entry has; 0 where it is not known or does not matter. A run of a class starts where an entry starts.
     pub(crate) entry: u16,
     pub(crate) priority: u8,
+    /// The bits of the grain that `expires_at_ms` was rounded up to, where that is coarse; else 0.
+    pub(crate) coarse: u8,
 }
 
 impl Class {
@@ -117,6 +119,8 @@ pub struct Entry {
     pub expires_at_ms: Option<u64>,
     /// Nobody gets it before. Milliseconds.
     pub deliver_at_ms: Option<u64>,
+    /// When it was recorded; 0 where that is not known. Milliseconds.
+    pub time_ms: u64,
     /// With a time of delivery: the host keeps that time, and says when it has come ([`crate::Queue::unpark`]). Neighbours that are parked
     /// cost memory once, whatever their times. Not for what is handed out ahead of its commit.
     pub parked: bool,

@@ -224,6 +224,8 @@ impl Queue {
         }
         if !early {
             self.propose(entry)?;
+        } else if entry.expires_at_ms.is_some() {
+            self.coarsen(entry);
         }
         if entry.first_offset > expected {
             self.set_applied(expected..entry.first_offset, Mark::SETTLED);
@@ -283,8 +285,7 @@ impl Queue {
     }
 
     pub(crate) fn class_of(&self, entry: &Entry) -> Class {
-        let grain_ms = self.config.expiry_grain_ms.max(1);
-        let expires_at_ms = entry.expires_at_ms.map_or(0, |at| at.max(1).div_ceil(grain_ms).saturating_mul(grain_ms));
+        let (expires_at_ms, coarse) = self.expiry_of(entry);
         let bytes = if self.config.track_bytes { entry.bytes.div_ceil(u64::from(entry.count.max(1))) } else { 0 };
         let count = if self.config.whole_entries { entry.count } else { 0 };
         Class {
@@ -293,6 +294,7 @@ impl Queue {
             // Of one too large the messages are entries of their own.
             entry: u16::try_from(count).unwrap_or(1),
             priority: if self.keyed() { 0 } else { entry.priority },
+            coarse,
         }
     }
 

@@ -216,6 +216,21 @@ impl World {
         }
     }
 
+    /// Says of the next messages when they expire, where the queue does not know it; whether there were any.
+    fn describe_times(&mut self) -> bool {
+        let mut any = false;
+        while let Some(range) = self.queue.uncertain(self.now) {
+            let entries: BTreeSet<u64> =
+                range.clone().map(|offset| self.messages[&offset].entry.first_offset).collect();
+            entries.iter().for_each(|first| self.queue.describe_expiry(&self.messages[first].entry));
+            self.queue.expiry_described(range.clone());
+            self.queue.on_deadline(self.now);
+            assert_ne!(self.queue.uncertain(self.now), Some(range));
+            any = true;
+        }
+        any
+    }
+
     fn describe_all(&mut self) {
         while let Some(range) = self.queue.wants() {
             let entry = self.messages[&range.start].entry;
@@ -254,6 +269,7 @@ impl World {
             key_hash: Some(key),
             deliver_at_ms: late.map(|ms| self.now + ms),
             expires_at_ms: until.map(|ms| self.now + ms),
+            time_ms: 0,
             parked: false,
         };
         self.end += u64::from(count);
@@ -274,6 +290,7 @@ impl World {
             None => {}
             Some(Proposed::Entry(mut entry)) => {
                 let is_late = entry.deliver_at_ms.is_some_and(|at| at > self.now + PARK_AHEAD_MS);
+                entry.time_ms = self.now;
                 entry.parked = self.parks && !self.early && is_late;
                 if live {
                     apply_entry(&mut self.queue, &entry, &mut self.timers);
@@ -380,6 +397,7 @@ impl World {
         self.now += ms;
         self.fire();
         self.queue.on_deadline(self.now);
+        self.describe_times();
         let ran_out = |message: &&Message| message.held.is_some_and(|(_, _, until)| until <= self.now);
         let back: Vec<u64> =
             self.messages.iter().filter(|(_, message)| ran_out(message)).map(|(offset, _)| *offset).collect();
@@ -543,15 +561,32 @@ impl World {
                 self.consumers.remove(&id);
             }
             Step::Grant(max) => {
-                let given = self.queue.grant(self.now, max, &mut out);
+                let mut given = self.queue.grant(self.now, max, &mut out);
+                let mut described = false;
+                while self.describe_times() {
+                    described = true;
+                    given += self.queue.grant(self.now, max.saturating_sub(given), &mut out);
+                }
                 let full = move |world: &World| given >= max || !world.consumers.keys().any(|id| world.has_room(*id));
                 self.granted(&out, full);
+                if described {
+                    self.expire_heads();
+                }
             }
             Step::Pull(pick, max) => {
                 let Some(id) = nth(self, pick) else { return };
-                let want = Acquire { messages_max: max, bytes_max: u64::MAX, lease_ms: Some(LEASE_MS) };
-                let given = self.queue.acquire(ConsumerId(id), &want, self.now, &mut out).unwrap();
+                let mut want = Acquire { messages_max: max, bytes_max: u64::MAX, lease_ms: Some(LEASE_MS) };
+                let mut given = self.queue.acquire(ConsumerId(id), &want, self.now, &mut out).unwrap();
+                let mut described = false;
+                while self.describe_times() {
+                    described = true;
+                    want.messages_max = max.saturating_sub(given);
+                    given += self.queue.acquire(ConsumerId(id), &want, self.now, &mut out).unwrap();
+                }
                 self.granted(&out, move |_| given >= max);
+                if described {
+                    self.expire_heads();
+                }
             }
             _ => {}
         }
@@ -747,8 +782,11 @@ proptest! {
         quantum in 1u32..4,
         seeks in any::<bool>(),
         parks in any::<bool>(),
+        expiry_times_max in prop_oneof![Just(1 << 15), 1u64..8],
     ) {
-        let config = Config { dead_letter, failures_max, quantum, track_bytes: true, ..Config::default() };
+        let config = Config {
+            dead_letter, failures_max, quantum, expiry_times_max, track_bytes: true, ..Config::default()
+        };
         // What messages are is forgotten below the floor, from where only a seek brings them back.
         let steps = steps.into_iter().map(|step| match step {
             Step::Append(count, _, key, late, _) if seeks => Step::Append(count, 0, key, late, None),

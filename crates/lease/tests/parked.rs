@@ -15,6 +15,7 @@ const LATER: Entry = Entry {
     key_hash: None,
     expires_at_ms: None,
     deliver_at_ms: Some(START_MS + 1_000_000),
+    time_ms: 0,
     parked: true,
 };
 

@@ -86,6 +86,8 @@ pub(crate) struct QueueHost {
     pub(crate) early: VecDeque<EarlyBody>,
     /// What [`Queues::deadlines`] has of it. Wall time, milliseconds.
     deadline_ms: Option<u64>,
+    /// The log is asked when messages expire.
+    pub(crate) describing: bool,
     /// A thread tells of dead messages.
     pub(crate) burying: bool,
     /// Dead messages could not be moved: none is told of before. Wall time, milliseconds.
@@ -131,6 +133,7 @@ pub(crate) fn lease_entry(envelope: &Envelope, bytes: usize) -> Entry {
         key_hash: envelope.key_hash,
         expires_at_ms: envelope.expires_at.and_then(ms),
         deliver_at_ms: envelope.deliver_at.and_then(ms),
+        time_ms: 0,
         parked: false,
     }
 }
@@ -158,6 +161,7 @@ impl QueueHost {
             changed: true,
             early: VecDeque::new(),
             deadline_ms: None,
+            describing: false,
             burying: false,
             bury_ms: None,
         }
@@ -344,7 +348,8 @@ impl Queues {
         let id = envelope.partition;
         if let Some(host) = self.hosts.get_mut(&id) {
             let parked = parked_until(envelope, time_ms);
-            host.appended(&Entry { parked: parked.is_some(), ..lease_entry(envelope, bytes) })?;
+            let time = ms(time_ms).unwrap_or(0);
+            host.appended(&Entry { parked: parked.is_some(), time_ms: time, ..lease_entry(envelope, bytes) })?;
             if let Some(until_ms) = parked {
                 self.delays.insert(timer_of(id, envelope.base_offset.0, until_ms, Kind::DELIVER), time_ms);
             }
@@ -430,7 +435,9 @@ impl Queues {
     /// Notes when a queue is to be looked at next.
     pub(crate) fn schedule(&mut self, id: PartitionId) {
         let Some(host) = self.hosts.get_mut(&id) else { return };
-        let next = host.lease.next_deadline_ms().into_iter().chain(host.bury_ms).min();
+        // What is asked of the log wakes the queue when it is answered.
+        let next = if host.describing { host.lease.next_alarm_ms() } else { host.lease.next_deadline_ms() };
+        let next = next.into_iter().chain(host.bury_ms).min();
         let next = next.filter(|_| host.lease.is_writer());
         if next != host.deadline_ms {
             if let Some(before) = host.deadline_ms.take() {
