@@ -61,7 +61,7 @@ compat: build ## The test suites that come with client libraries: compat/NAME, e
 	done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 crash: build ## kill -9 under load, KILLS=500 times, and power cuts
-	POLYLOGUE_KILLS=$(KILLS) POLYLOGUE_QUEUE_KILLS=$(KILLS) POLYLOGUE_POWER_CUTS=50 POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --locked -p polylogue-testkit --test crash --test crash_queues -- --nocapture --test-threads=1
+	POLYLOGUE_KILLS=$(KILLS) POLYLOGUE_QUEUE_KILLS=$(KILLS) POLYLOGUE_POWER_CUTS=50 POLYLOGUE_QUEUE_POWER_CUTS=50 POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --locked -p polylogue-testkit --test crash --test crash_queues --test crash_mapping -- --nocapture --test-threads=1
 
 sim: build ## The simulator, SEEDS=10000 seeds
 	$(RELEASE)/polylogue-sim 1 $(SEEDS)
@@ -74,13 +74,13 @@ mutants: ## Build the tree with each seeded bug and see that it is found
 
 versus-kafka: build ## Measure beside Apache Kafka, same client, in turns (VERSUS="--quick": a smoke run; "--resume": go on; "--help": what else)
 	@tests/install.sh all
-	$(CARGO) build --release --locked -p polylogue-bench
+	$(CARGO) build --release --locked -p polylogue-bench -p polylogue-bench-flushes
 	$(RELEASE)/polylogue-bench peers install
 	$(RELEASE)/polylogue-bench peers workers
 	$(RELEASE)/polylogue-bench versus $(VERSUS)
 
 versus-rabbitmq: build ## Measure queues beside RabbitMQ, likewise (VERSUS as above)
-	$(CARGO) build --release --locked -p polylogue-bench
+	$(CARGO) build --release --locked -p polylogue-bench -p polylogue-bench-flushes
 	$(RELEASE)/polylogue-bench peers install rabbitmq
 	$(RELEASE)/polylogue-bench versus rabbitmq $(VERSUS)
 

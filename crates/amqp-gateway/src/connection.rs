@@ -37,8 +37,6 @@ pub(crate) struct Channel {
     pub(crate) unsettled: u64,
     /// Consumers that were cancelled, as long as the client has something to settle for them.
     pub(crate) cancelled: Map<ConsumerRef, Cancelled>,
-    /// Deliveries that wait for room under `qos`, with their weights.
-    pub(crate) held: VecDeque<(ConsumerRef, amqp::Delivery, u64)>,
     pub(crate) replies: Option<Replies>,
 }
 
@@ -442,8 +440,7 @@ mod tests {
         assert_eq!(open_vhost(&world, &mut third), None, "one has gone");
         world.act(Command::SetUserLimit("guest".into(), UserLimit::Channels, Some(2)));
         assert_eq!((open_channel(&mut third, 1), open_channel(&mut open[0], 1)), (None, None));
-        let why =
-            "NOT_ALLOWED - number of channels opened for user 'guest' has reached the maximum allowed user limit of 2";
+        let why = "NOT_ALLOWED - number of channels opened for user 'guest' has reached the maximum allowed user limit of (2)";
         assert_eq!(open_channel(&mut third, 2).as_deref(), Some(why));
         world.act(Command::SetUserLimit("guest".into(), UserLimit::Channels, None));
         assert_eq!((open_channel(&mut third, 2), open_channel(&mut third, 3)), (None, None));

@@ -39,6 +39,13 @@ pub(crate) struct Consumer {
     pub(crate) owed: Credit,
     /// Deliveries that the client has to settle.
     pub(crate) unsettled: u64,
+    /// Messages that it may have on their way, of which it was told or is owed.
+    pub(crate) capacity: u64,
+}
+
+/// Messages that a consumer may have on their way, on a channel with this prefetch for all its consumers together (0: without).
+pub(crate) fn capacity(shared: u16, no_ack: bool) -> u64 {
+    if shared == 0 || no_ack { WINDOW_MESSAGES } else { u64::from(shared).min(WINDOW_MESSAGES) }
 }
 
 /// A consumer that was cancelled, and what the client still has to settle of it.
@@ -119,6 +126,7 @@ impl Connection {
         let mut run: Option<Outgoing> = None;
         let mut stamps = Stamps::default();
         let mut left = deliveries.len();
+        let mut back = Vec::new();
         for delivery in deliveries {
             left -= 1;
             let Some((channel, consumer)) = self.consumers.get(&delivery.consumer).copied() else { continue };
@@ -128,8 +136,7 @@ impl Connection {
             let open = self.channels.get(&channel);
             if open.is_some_and(|open| open.cancelled.contains_key(&consumer)) {
                 // It was on its way when the consumer was cancelled.
-                let how = Settle::Return { counts: false, delay_ms: 0 };
-                self.settle_quietly(vec![Settlement { queue, first, count: 1, by, how }]);
+                back.push(Settlement { queue, first, count: 1, by, how: Settle::Unsent });
                 continue;
             }
             let open = open.and_then(|open| open.consumers.get(&consumer));
@@ -148,8 +155,9 @@ impl Connection {
                 continue;
             };
             if !self.has_room(channel, consumer) {
-                let Some(open) = self.channels.get_mut(&channel) else { continue };
-                open.held.push_back((consumer, message, weight));
+                // Others may have it. The consumer gets no more until something of the channel is settled.
+                back.push(Settlement { queue, first, count: 1, by, how: Settle::Unsent });
+                self.owe(channel, consumer, Credit { messages: 1, bytes: weight });
                 continue;
             }
             match &mut run {
@@ -164,6 +172,9 @@ impl Connection {
             }
         }
         self.hand_out(run);
+        if !back.is_empty() {
+            self.settle_quietly(back);
+        }
     }
 
     /// Whether the channel may have one more delivery that waits for its settlement; if so, it has.
@@ -208,18 +219,29 @@ impl Connection {
         owed.or(replies.map(|replies| &mut replies.owed))
     }
 
-    /// Deliveries that waited for room go on.
-    pub(crate) fn release_held(&mut self, channel: ChannelRef) {
-        let next = |one: &mut Connection| one.channels.get_mut(&channel)?.held.pop_front();
-        while let Some((consumer, message, weight)) = next(self) {
-            if !self.has_room(channel, consumer) {
-                if let Some(open) = self.channels.get_mut(&channel) {
-                    open.held.push_front((consumer, message, weight));
-                }
-                return;
+    /// How many more deliveries a channel with a prefetch for all its consumers together may have for this one; `None` for any number.
+    fn room(&self, channel: ChannelRef, consumer: ConsumerRef) -> Option<u64> {
+        let open = self.channels.get(&channel).filter(|open| open.qos > 0)?;
+        let acks = open.consumers.get(&consumer).is_some_and(|consumer| !consumer.no_ack);
+        acks.then(|| u64::from(open.qos).saturating_sub(open.unsettled))
+    }
+
+    /// A channel has another prefetch for all its consumers together; 0: none. What more they may have on their way for it they are owed.
+    pub(crate) fn share_prefetch(&mut self, channel: ChannelRef, count: u16) {
+        let Some(open) = self.channels.get_mut(&channel) else { return };
+        open.qos = count;
+        let mut more = Vec::new();
+        for (at, consumer) in &mut open.consumers {
+            let capacity = capacity(count, consumer.no_ack);
+            if capacity > consumer.capacity {
+                more.push((*at, capacity - consumer.capacity));
+                consumer.capacity = capacity;
             }
-            self.hand_out(Some(Outgoing { channel, consumer, deliveries: vec![message], weight }));
         }
+        for (consumer, messages) in more {
+            self.owe(channel, consumer, Credit { messages, bytes: 0 });
+        }
+        self.give_all_credit();
     }
 
     /// What was written makes room for more, and so does what is settled where a channel has had as much as it may. The broker is told when
@@ -239,21 +261,38 @@ impl Connection {
         self.is_starved = false;
         let mut is_left = false;
         for (channel, consumer) in std::mem::take(&mut self.owing) {
+            let room = self.room(channel, consumer);
             // Where no session is behind it, nothing waits to be written.
-            let may = self.said.is_some() || self.session.may_deliver(channel);
+            let may = room != Some(0) && (self.said.is_some() || self.session.may_deliver(channel));
             let id = self.channels.get(&channel).and_then(|open| open.id_of(consumer));
+            let shared = self.channels.get(&channel).map_or(0, |open| open.qos);
             let (Some(id), Some(owed)) = (id, self.owed(channel, consumer)) else { continue };
-            if may && is_enough(owed) {
-                let more = std::mem::take(owed);
+            // A small prefetch for the whole channel would be waited for with the rest of it.
+            let is_part = shared > 0 && owed.messages >= u64::from(shared) / CREDIT_PART;
+            let gives = may && (is_enough(owed) || is_part);
+            if gives {
+                let messages = owed.messages.min(room.unwrap_or(u64::MAX));
+                let more = Credit { messages, bytes: std::mem::take(&mut owed.bytes) };
+                owed.messages -= messages;
+                let is_paid = owed.messages == 0;
                 self.tell(Request::Credit(id, more));
-                continue;
+                if is_paid {
+                    continue;
+                }
             }
-            self.is_starved |= !may;
-            is_left |= may;
+            self.is_starved |= !may || gives;
+            is_left |= may && !gives;
             self.owing.push((channel, consumer));
         }
         if is_left {
             self.credit_due_ms.get_or_insert(self.now.monotonic_ms + CREDIT_WAIT_MS);
+        }
+    }
+
+    /// Something was settled: channels that have had as much as they may may have more.
+    pub(crate) fn give_where_starved(&mut self) {
+        if self.is_starved {
+            self.give_all_credit();
         }
     }
 
@@ -298,10 +337,7 @@ impl Connection {
             self.ask(Request::Settle(SettleRequest { settlements, wait: false }), crate::operation::Waits::Nothing);
         }
         self.let_go(channel, runs);
-        self.release_held(channel);
-        if self.is_starved {
-            self.give_all_credit();
-        }
+        self.give_where_starved();
     }
 
     /// Cancelled consumers of which everything is settled now are no more.
@@ -314,24 +350,6 @@ impl Connection {
                 self.consumers.remove(&one.id);
                 self.tell(Request::Detach(one.id));
             }
-        }
-    }
-
-    /// A consumer was cancelled: what waited for room goes back, as what is on its way will.
-    pub(crate) fn return_held(&mut self, channel: ChannelRef, consumer: ConsumerRef, id: ConsumerId) {
-        let Some(open) = self.channels.get_mut(&channel) else { return };
-        let how = Settle::Return { counts: false, delay_ms: 0 };
-        let mut back = Vec::new();
-        open.held.retain(|(of, message, _)| {
-            if *of == consumer {
-                let (queue, life) = queue_of(message.place);
-                let first = Offset(message.place.at);
-                back.push(Settlement { queue, first, count: 1, by: Holder::Consumer(id, life), how });
-            }
-            *of != consumer
-        });
-        if !back.is_empty() {
-            self.settle_quietly(back);
         }
     }
 
@@ -394,8 +412,15 @@ mod tests {
         let mut open = Channel::default();
         for number in 1..=consumers {
             let (id, entry) = (ConsumerId(10 + u64::from(number)), entry.clone());
-            let consumer =
-                Consumer { id, entry, no_ack: false, ack_ms_max: None, owed: Credit::default(), unsettled: 0 };
+            let consumer = Consumer {
+                id,
+                entry,
+                no_ack: false,
+                ack_ms_max: None,
+                owed: Credit::default(),
+                unsettled: 0,
+                capacity: WINDOW_MESSAGES,
+            };
             open.consumers.insert(ConsumerRef(number), consumer);
             connection.consumers.insert(id, (CHANNEL, ConsumerRef(number)));
         }
@@ -485,18 +510,38 @@ mod tests {
         }
     }
 
-    /// What waited for room stayed with a consumer that was not there any more.
+    /// What a channel with a shared prefetch had no room for stayed with its consumer, and nobody else got it.
     #[test]
-    fn what_waits_for_room_goes_back_when_its_consumer_is_cancelled() {
+    fn what_a_channel_has_no_room_for_goes_back_unseen_until_something_is_settled() {
         let mut connection = connection(2);
         connection.channels.get_mut(&CHANNEL).expect("open").qos = 1;
-        connection.deliver(vec![delivery(11, 1), delivery(11, 2), delivery(12, 3), delivery(11, 4)]);
-        assert_eq!(given(&mut connection).len(), 1);
-        connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
-        stopped(&mut connection);
+        connection.deliver(vec![delivery(11, 1), delivery(11, 2), delivery(12, 3)]);
+        let first = given(&mut connection);
+        assert_eq!(first.len(), 1);
         let back: Vec<_> = settled(&mut connection).iter().map(|one| (one.first.0, one.how)).collect();
-        let how = Settle::Return { counts: false, delay_ms: 0 };
-        assert_eq!(back, [(2, how), (4, how)]);
+        assert_eq!(back, [(2, Settle::Unsent), (3, Settle::Unsent)]);
+        connection.give_all_credit();
+        assert_eq!(credits(&mut connection), [], "it would come again at once");
+        connection.settle(CHANNEL, Verdict::Ack, &[run(1, first[0])]);
+        let mut told = credits(&mut connection);
+        told.sort_unstable();
+        assert_eq!(told, [(11, 1), (12, 1)], "each may have the one that there is room for");
+        connection.deliver(vec![delivery(12, 3)]);
+        assert_eq!(given(&mut connection).iter().map(|place| place.at).collect::<Vec<_>>(), [3]);
+    }
+
+    /// A consumer kept to the prefetch that was shared when it came.
+    #[test]
+    fn another_shared_prefetch_changes_what_consumers_may_have() {
+        let mut connection = connection(1);
+        let qos = |connection: &mut Connection, count| connection.begin(1, amqp::Request::Qos(CHANNEL, count));
+        connection.channels.get_mut(&CHANNEL).expect("open").consumers.values_mut().for_each(|one| one.capacity = 2);
+        for (count, more) in
+            [(2, vec![]), (5, vec![(11, 3)]), (1, vec![]), (5, vec![]), (0, vec![(11, WINDOW_MESSAGES - 5)])]
+        {
+            qos(&mut connection, count);
+            assert_eq!(credits(&mut connection), more, "{count}");
+        }
     }
 
     /// It came back by way of the session, and made room that it had never taken.
@@ -510,8 +555,9 @@ mod tests {
         stopped(&mut connection);
         connection.deliver(vec![delivery(11, 2), delivery(12, 3)]);
         assert_eq!(given(&mut connection), [], "one is not settled");
-        assert_eq!(settled(&mut connection).iter().map(|one| one.first.0).collect::<Vec<_>>(), [2]);
+        assert_eq!(settled(&mut connection).iter().map(|one| one.first.0).collect::<Vec<_>>(), [2, 3]);
         connection.settle(CHANNEL, Verdict::Ack, &[run(1, first[0])]);
+        connection.deliver(vec![delivery(12, 3)]);
         assert_eq!(given(&mut connection).iter().map(|place| place.at).collect::<Vec<_>>(), [3]);
     }
 
@@ -623,8 +669,8 @@ mod tests {
 
     /// It took up to 1,000 messages that others could have had; of a quorum queue all of them counted as failed when it left.
     #[test]
-    fn a_prefetch_for_the_whole_channel_limits_what_a_consumer_holds() {
-        for (kind, prefetch, code) in [("classic", Some(2), None), ("quorum", None, Some(540))] {
+    fn a_prefetch_for_the_whole_channel_limits_what_a_consumer_has_on_its_way() {
+        for (kind, credit, code) in [("classic", Some(2), None), ("quorum", None, Some(540))] {
             let mut connection = connection_to(0, kind);
             connection.channels.get_mut(&CHANNEL).expect("open").qos = 2;
             let consume = amqp::Consume {
@@ -641,10 +687,10 @@ mod tests {
             let answer = Reply::Machine(Ok(Box::new(AmqpAnswer::Queue(queue))));
             connection.resume(Waits::Found(1, Then::Consume(CHANNEL, consume)), answer);
             let asked = match connection.poll_request() {
-                Some((_, Request::Attach(attach))) => Some(attach.consumer.prefetch),
+                Some((_, Request::Attach(attach))) => attach.consumer.credit,
                 _ => None,
             };
-            assert_eq!((asked, refused(&mut connection)), (prefetch, code), "{kind}");
+            assert_eq!((asked, refused(&mut connection)), (credit, code), "{kind}");
         }
     }
 }

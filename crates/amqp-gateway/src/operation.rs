@@ -3,7 +3,7 @@
 use crate::begin::begin;
 use crate::connection::{Channel, Connection};
 use crate::convert::{arguments, name, refusal, unavailable, unsettled};
-use crate::deliver::{Cancelled, Consumer, WINDOW_MESSAGES, delivery_of};
+use crate::deliver::{Cancelled, Consumer, WINDOW_MESSAGES, capacity, delivery_of};
 use crate::directory::QueueEntry;
 use crate::machine::{AmqpAnswer, AmqpAsk, FIRST_USER};
 use crate::presence::{Entry, Full, Newcomer, SHOWN_ARGUMENTS_BYTES_MAX, ShownConsumer};
@@ -98,11 +98,8 @@ impl Connection {
             amqp::Request::Publish(channel, publish) => return self.publish(channel, publish),
             amqp::Request::Settle { channel, verdict, runs } => return self.settle(channel, verdict, &runs),
             amqp::Request::Qos(channel, count) => {
-                if let Some(open) = self.channels.get_mut(&channel) {
-                    open.qos = count;
-                }
-                self.show(|shown| shown.prefetch(channel, count));
-                return self.release_held(channel);
+                self.share_prefetch(channel, count);
+                return self.show(|shown| shown.prefetch(channel, count));
             }
             amqp::Request::CloseReplies(channel, _) => return self.close_replies(channel),
             amqp::Request::OpenReplies(channel, consumer) => return self.open_replies(token, channel, consumer),
@@ -364,7 +361,6 @@ impl Connection {
             open.cancelled.insert(consumer, Cancelled { id, unsettled });
         }
         self.show(|shown| shown.cancelled(channel, consumer));
-        self.return_held(channel, consumer, id);
         if unsettled == 0 {
             // Nothing will ever be said of it again.
             self.consumers.remove(&id);
@@ -652,13 +648,12 @@ impl Connection {
             let waits = Waits::Attached(token, channel, consume, entry, ack_ms_max);
             return self.ask(Request::AttachReader(attach), waits);
         }
-        // It must not hold what others could have: what the channel has no room for waits in the queue.
-        let shared_max = if shared > 0 { u32::from(shared) } else { u32::MAX };
+        let credit = capacity(shared, consume.no_ack);
         let priority = settings.priority.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
         let consumer = ConsumerSpec {
             priority,
-            prefetch: if consume.no_ack { 0 } else { consume.deliveries_max.min(shared_max) },
-            credit: Some(WINDOW_MESSAGES),
+            prefetch: if consume.no_ack { 0 } else { consume.deliveries_max },
+            credit: Some(credit),
             window_bytes: self.settings.consumer_window_bytes,
             settles: consume.no_ack,
             exclusive: consume.exclusive,
@@ -682,7 +677,8 @@ impl Connection {
                 let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(id)) };
                 let shown = shown_consumer(&consume, entry.queue.id);
                 let no_ack = consume.no_ack;
-                let consumer = Consumer { id, entry, no_ack, ack_ms_max, owed: Credit::default(), unsettled: 0 };
+                let (capacity, owed) = (capacity(open.qos, no_ack), Credit::default());
+                let consumer = Consumer { id, entry, no_ack, ack_ms_max, owed, unsettled: 0, capacity };
                 open.consumers.insert(consume.consumer, consumer);
                 self.show(|all| all.consumes(channel, consume.consumer, shown));
                 self.consumers.insert(id, (channel, consume.consumer));
@@ -768,6 +764,6 @@ impl Connection {
         for (_, runs) in settled {
             self.let_go(channel, runs);
         }
-        self.release_held(channel);
+        self.give_where_starved();
     }
 }

@@ -348,8 +348,9 @@ impl Refusal {
     /// More channels than the user may have, on all connections together.
     #[must_use]
     pub fn too_many_channels_of_user(user: &str, max: u64) -> Refusal {
-        let text =
-            format!("number of channels opened for user '{user}' has reached the maximum allowed user limit of {max}");
+        let text = format!(
+            "number of channels opened for user '{user}' has reached the maximum allowed user limit of ({max})"
+        );
         Refusal::new(Code::NotAllowed, text)
     }
 

@@ -10,9 +10,9 @@ use crate::drive::{Driver, drive};
 use crate::error::{BenchError, Context, Result};
 use crate::install::{java_client, java_worker, librdkafka_worker, programs};
 use crate::latency::Latency;
+use crate::machine::flush_figures;
 use crate::matrix::Scale;
-use crate::null::amqp::Faults;
-use crate::null::{NullBroker, NullSpec};
+use crate::null::{Faults, NullBroker, NullSpec};
 use crate::peers::about::{about, java_version, text};
 use crate::peers::rabbitmq::install_rabbitmq;
 use crate::peers::{kafka, pulsar, rocketmq, tubemq};
@@ -20,7 +20,8 @@ use crate::process::{Folder, Interrupt};
 use crate::progress::Progress;
 use crate::raw::producer::Producers;
 use crate::raw::reader::Readers;
-use crate::report::{latest, markdown};
+use crate::report::scenario::Input;
+use crate::report::{book, latest, markdown, write_page};
 use crate::results::read;
 use crate::target::{Programs, Protocol, Running, Target};
 use crate::versus::{Peer, Plan, versus};
@@ -29,7 +30,7 @@ use crate::worker::work;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::io::{Write, stdin, stdout};
+use std::io::{BufReader, Write, stdin, stdout};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -80,7 +81,7 @@ enum Command {
     Null(NullArgs),
     /// Run the machine's bare loops
     Bare(BareArgs),
-    /// Turn result lines into a Markdown table
+    /// Turn result lines into tables on the terminal, or into a report with pictures: HTML, Markdown
     Report(ReportArgs),
     /// Be the raw or the AMQP driver: the worker's side of the contract, on standard input and output
     #[command(hide = true)]
@@ -280,6 +281,12 @@ struct ReportArgs {
     /// Take all runs of a cell together, not only its latest
     #[arg(long)]
     all: bool,
+    /// Write one HTML file that needs nothing beside it
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write Markdown with its pictures into a folder
+    #[arg(long, value_name = "DIR")]
+    markdown: Option<PathBuf>,
     /// Files of result lines
     #[arg(required = true)]
     files: Vec<PathBuf>,
@@ -307,14 +314,13 @@ impl Cli {
     /// When it cannot be done, or a run does not count.
     pub fn execute(self) -> Result<()> {
         match self.command {
-            Command::Worker { driver: Driver::Amqp } => work::<Publishers, Consumers>(stdin().lock(), stdout().lock()),
-            Command::Worker { .. } => work::<Producers, Readers>(stdin().lock(), stdout().lock()),
+            Command::Worker { driver: Driver::Amqp } => {
+                work::<Publishers, Consumers>(BufReader::new(stdin()), stdout().lock())
+            }
+            Command::Worker { .. } => work::<Producers, Readers>(BufReader::new(stdin()), stdout().lock()),
             Command::Null(args) => null(&args),
             Command::Bare(args) => bare(&args, &self.places, self.json),
-            Command::Report(args) => {
-                let lines = args.files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?.concat();
-                say(&markdown(&if args.all { lines } else { latest(&lines) }))
-            }
+            Command::Report(args) => report(&args),
             Command::Peers(command) => peers(command, &self.places, self.json),
             Command::Run(args) => run(&args, &self.places, self.json),
             Command::Versus(args) => compare(args, &self.places, self.json),
@@ -326,10 +332,29 @@ fn say(text: &str) -> Result<()> {
     writeln!(stdout(), "{text}").context(|| "nobody takes the output".to_owned())
 }
 
+/// Scenarios and what was not run are told by the comparison that ran them.
+fn report(args: &ReportArgs) -> Result<()> {
+    let lines = args.files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?.concat();
+    let lines = if args.all { lines } else { latest(&lines) };
+    let input = Input { lines: &lines, scenarios: &[], not_run: &[] };
+    if let Some(file) = &args.html {
+        write_page(input, file)?;
+    }
+    if let Some(folder) = &args.markdown {
+        book::write(input, folder)?;
+    }
+    if args.html.is_none() && args.markdown.is_none() { say(&markdown(&lines)) } else { Ok(()) }
+}
+
 fn null(args: &NullArgs) -> Result<()> {
     let stall_ms = args.stall_ms.first().copied().zip(args.stall_ms.get(1).copied());
-    let spec =
-        NullSpec { listen: args.listen, partitions: args.partitions, message_bytes: args.message_bytes, stall_ms };
+    let spec = NullSpec {
+        listen: args.listen,
+        partitions: args.partitions,
+        message_bytes: args.message_bytes,
+        stall_ms,
+        keeps: None,
+    };
     let address = match args.amqp {
         true => crate::null::amqp::start(args.listen, Faults::default())?,
         false => NullBroker::start(spec)?.address(),
@@ -351,7 +376,17 @@ fn bare(args: &BareArgs, places: &Places, json: bool) -> Result<()> {
         let name = if flushed { "read, sum, write, flush" } else { "read, sum, write" };
         tell_bare(name, args.batch_bytes, &loop_, json)?;
     }
-    tell_bare("sendfile", 1 << 20, &sendfile_loop(folder.path(), args.bytes, args.file_bytes)?, json)
+    tell_bare("sendfile", 1 << 20, &sendfile_loop(folder.path(), args.bytes, args.file_bytes)?, json)?;
+    let flush = flush_figures(folder.path(), true)?;
+    if json {
+        return say(&json!({ "flush": flush }).to_string());
+    }
+    let cost = |name: &str| flush.get(name).copied().unwrap_or(0.0);
+    let (mean, per_s) = (cost("disk_flush_mean_ms"), cost("disk_flushes_per_s"));
+    say(&format!(
+        "{:<24} {:>8} bytes a flush  {mean:.3} ms each, {per_s:.0}/s one after the other",
+        "write, flush", 4_096
+    ))
 }
 
 fn tell_bare(name: &str, batch_bytes: usize, bare: &crate::bare::Bare, json: bool) -> Result<()> {
@@ -495,6 +530,7 @@ fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
         create: java,
         admin: running.admin().map(str::to_owned),
         commit_ms: COMMIT_MS,
+        open_warmup: false,
     };
     let mut progress = Progress::new();
     let told = drive(args.client, &[spec], &programs, place.path(), &interrupt, &mut |second| progress.second(second))?;

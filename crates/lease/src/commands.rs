@@ -221,6 +221,22 @@ impl Queue {
         Ok(Done { messages, record: (messages > 0).then_some(self.taken + 1) })
     }
 
+    /// Messages that nobody has seen come back to their place as if they had never been handed out. There is nothing to record.
+    ///
+    /// # Errors
+    /// The first one that is not held as said.
+    pub fn unsend(&mut self, first_offset: u64, count: u64, by: By, now_ms: u64) -> Result<u64, LeaseError> {
+        let range = self.range(first_offset, count);
+        self.check_held(&range, by, now_ms)?;
+        let mut messages = 0;
+        while let Some(run) = self.held.first_in(&range) {
+            self.take_back(&run, now_ms);
+            messages += run.len();
+        }
+        self.keep_length();
+        Ok(messages)
+    }
+
     /// Messages are held until then, under the lease they have; [`u64::MAX`]: for ever. Milliseconds.
     ///
     /// # Errors
@@ -364,6 +380,13 @@ impl Queue {
     #[must_use]
     pub fn has_dead(&self) -> bool {
         !self.dead.is_empty()
+    }
+
+    /// Up to where messages are dead that are not committed, and so not told by [`Queue::take_dead_letters`] before they are; `None` when there are
+    /// none.
+    #[must_use]
+    pub fn dead_uncommitted(&self) -> Option<u64> {
+        self.dead.last().map(|run| run.end).filter(|end| *end > self.applied.head.end)
     }
 
     /// Tells which messages are to be moved to where dead ones go, at most so many, and no more bytes unless one message alone has more.

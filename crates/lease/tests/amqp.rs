@@ -473,3 +473,19 @@ fn a_consumer_that_only_pulls_is_in_nobodys_way() {
     assert_eq!(world.queue.add_consumer(ConsumerId(4), alone()), Err(LeaseError::Exclusive));
     assert_eq!(world.queue.add_consumer(ConsumerId(4), ConsumerConfig::default()), Err(LeaseError::Exclusive));
 }
+
+/// What goes back unseen is as it was: not handed out before, in its place, and there for others.
+#[test]
+fn what_was_never_sent_is_not_redelivered() {
+    let mut world = World::new(Config::default());
+    let (one, two) = (world.prefetch(1, 0), world.prefetch(2, 0));
+    world.append(1);
+    let lease = world.grant()[0].lease;
+    assert!(world.queue.unsend(0, 1, By::Consumer(two), world.now).is_err(), "by its holder only");
+    assert_eq!(world.queue.unsend(0, 1, By::Consumer(one), world.now), Ok(1));
+    assert!(world.queue.take_record().is_none(), "there is nothing to record");
+    let again = world.grant();
+    assert_eq!(pairs(&again), [(2, 0)]);
+    assert_eq!((again[0].redelivered, again[0].tally), (false, Tally::default()));
+    assert!(world.queue.settle(0, 1, By::Lease(lease), world.now).is_err(), "the lease before is over");
+}

@@ -13,6 +13,10 @@ mod framing;
 mod handshake;
 #[path = "violations/hostile.rs"]
 mod hostile;
+#[path = "violations/limits.rs"]
+mod limits;
+#[path = "violations/streams.rs"]
+mod streams;
 
 use common::amqp::Client;
 use common::{Server, TempDir};

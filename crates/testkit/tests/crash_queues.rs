@@ -1,7 +1,8 @@
-//! `kill -9` under load of queues, on the real binary: what was confirmed is delivered until it is acknowledged or refused, what was
-//! acknowledged is not delivered again, and what was refused is in the queue of the dead, with an `x-death` that says so.
+//! `kill -9` under load of queues, and power cuts, on the real binary: what was confirmed is delivered until it is acknowledged or refused,
+//! what was acknowledged is not delivered again, and what was refused is in the queue of the dead, with an `x-death` that says so.
 //!
-//! `POLYLOGUE_QUEUE_KILLS` says how many kills; `POLYLOGUE_SEED` repeats what was drawn (the moments of the kills it does not).
+//! `POLYLOGUE_QUEUE_KILLS` and `POLYLOGUE_QUEUE_POWER_CUTS` say how many; `POLYLOGUE_SEED` repeats what was drawn (the moments of the kills
+//! it does not).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests of real processes and files")]
@@ -12,6 +13,7 @@ use common::amqp::{Amqp, Came, Message};
 use common::{Place, amount, seed};
 use polylogue_amqp::codec::{Method, Value};
 use polylogue_env::sim::SimRng;
+use polylogue_faultfs::{Injector, Power};
 use polylogue_testkit::{Result, Server, wait_until};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -37,8 +39,8 @@ const LIFE_STEPS_MAX: u64 = 3_000;
 const LIFE_SECS: u64 = 120;
 /// Messages that a publisher has on the way.
 const INFLIGHT_MAX: usize = 64;
-/// An acknowledgement that the broker got so short before a kill may be lost with it: nobody was told that it was there.
-/// The sender does not know when it arrived, so that a margin comes on top.
+/// An acknowledgement that the broker got so short before a kill, or before a power cut without the flush after it, may be lost with it: nobody
+/// was told that it was there. The sender does not know when it arrived, nor how long a flush takes, so that a margin comes on top.
 const ACK_LOST: Duration = Duration::from_millis(5 + 200);
 /// When nothing comes for so long, a queue is empty.
 const QUIET: Duration = Duration::from_millis(700);
@@ -313,18 +315,24 @@ fn verify(server: &Server, oracle: &mut Oracle) -> Result<()> {
     }
 }
 
+/// Declares the queues.
+fn declare(server: &Server) -> Result<()> {
+    let mut declaring = Amqp::connect(amqp(server)?)?;
+    declaring.declare(DEAD, &[])?;
+    for name in QUEUES {
+        let dead = [("x-dead-letter-exchange", ""), ("x-dead-letter-routing-key", DEAD)];
+        declaring.declare(name, &[&dead[..], &[("x-queue-type", name)]].concat())?;
+    }
+    Ok(())
+}
+
 #[test]
 fn kill_9_loses_no_confirmed_message_and_brings_no_acknowledged_one_back() {
     let (kills, seed) = (amount("POLYLOGUE_QUEUE_KILLS", 5), seed());
     let place = Place::new("queue-kills");
     let (oracle, rng) = (Mutex::new(Oracle::default()), SimRng::derive(seed, "kills"));
     let mut server = place.start(serve(&place)).unwrap();
-    let mut declaring = Amqp::connect(amqp(&server).unwrap()).unwrap();
-    declaring.declare(DEAD, &[]).unwrap();
-    for name in QUEUES {
-        let dead = [("x-dead-letter-exchange", ""), ("x-dead-letter-routing-key", DEAD)];
-        declaring.declare(name, &[&dead[..], &[("x-queue-type", name)]].concat()).unwrap();
-    }
+    declare(&server).unwrap();
     for nth in 1..=kills {
         let what = format!("POLYLOGUE_SEED={seed}, kill {nth} of {kills}");
         let steps = 1 + rng.below(LIFE_STEPS_MAX);
@@ -338,4 +346,42 @@ fn kill_9_loses_no_confirmed_message_and_brings_no_acknowledged_one_back() {
     let buried = oracle.messages.values().filter(|known| known.buried).count();
     assert!(buried > 0, "nothing was refused, of {acked} messages that were acknowledged");
     server.terminate().unwrap();
+}
+
+/// A round on a new directory: the first cut meets its creation too, the second one what recovery wrote.
+fn power_cut_round(seed: u64) -> Result<u64> {
+    let place = Place::new("queue-power-cut");
+    let (oracle, rng) = (Mutex::new(Oracle::default()), SimRng::derive(seed, "power"));
+    let mut lost = 0;
+    for cut in 0..2 {
+        let mut command = serve(&place);
+        let injector = Injector::new(&place.watched(), place.root.path()).map_err(|e| e.to_string())?;
+        injector.preload(&mut command);
+        let server = place.start(command)?;
+        if cut == 0 {
+            declare(&server)?;
+        }
+        live(server, &oracle, 1 + rng.below(LIFE_STEPS_MAX), seed + cut)?;
+        let report = injector.cut_power(Power::Cut { seed: seed + cut }).map_err(|e| e.to_string())?;
+        lost += report.sectors_lost + report.names_lost;
+        let server = place.start(serve(&place)).map_err(|e| format!("after cut {cut}, {report:?}: {e}"))?;
+        verify(&server, &mut oracle.lock().unwrap()).map_err(|e| format!("after cut {cut}, {report:?}: {e}"))?;
+        server.terminate()?;
+    }
+    let oracle = oracle.into_inner().unwrap();
+    match oracle.messages.values().any(|known| known.confirmed) {
+        true => Ok(lost),
+        false => Err("nothing was confirmed".to_owned()),
+    }
+}
+
+#[test]
+fn a_power_cut_loses_no_confirmed_message_and_brings_no_acknowledged_one_back() {
+    let (rounds, seed) = (amount("POLYLOGUE_QUEUE_POWER_CUTS", 3), seed());
+    let mut lost = 0;
+    for round in 0..rounds {
+        let seed = seed + round * 2;
+        lost += power_cut_round(seed).unwrap_or_else(|e| panic!("POLYLOGUE_SEED={seed}: {e}"));
+    }
+    assert!(lost > 0, "in {rounds} rounds nothing that was not flushed was lost: the cuts tested nothing");
 }

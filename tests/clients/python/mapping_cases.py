@@ -405,6 +405,31 @@ def from_topic(channel):
 
 
 @case
+def read_a_stream(channel):
+    """A stream is a topic at the same offsets, whoever reads it how often."""
+    queue, topic = declare(channel, {"x-queue-type": "stream"})
+    publish(channel, queue, [b"%d" % i for i in range(5)], headers={"kind": "first"})
+    expected = [(i, b"%d" % i) for i in range(5)]
+    assert values(read(topic, 5)) == expected
+    channel.basic_qos(prefetch_count=10)
+    first = {"x-stream-offset": "first"}
+    got = []
+    for method, properties, body in channel.consume(queue, inactivity_timeout=WAIT_S, arguments=first):
+        assert method is not None, got
+        got.append((properties.headers["x-stream-offset"], body))
+        channel.basic_ack(method.delivery_tag)
+        if len(got) == 5:
+            break
+    channel.cancel()
+    assert got == expected
+    publish(channel, queue, [b"5"], headers={"kind": "last"})
+    again = read(topic, 6)
+    assert values(again) == expected + [(5, b"5")]
+    assert dict(again[5].headers())["kind"] == b"last"
+    channel.queue_delete(queue)
+
+
+@case
 def names(channel):
     queue, topic = declare(channel, name=f"a_b.c:{uuid.uuid4()}")
     topic = topic.replace(":", "_3a")

@@ -145,6 +145,44 @@ def prefetch_and_redelivery(connection):
 
 
 @case
+def shared_prefetch(connection):
+    """What a channel has no room for goes to others, and comes when it has."""
+    channel, others = connection.channel(), connect()
+    queues = [fresh("shared"), fresh("shared")]
+    for queue in queues:
+        channel.queue_declare(queue)
+        for number in range(6):
+            channel.basic_publish("", queue, str(number).encode())
+    channel.basic_qos(prefetch_count=2, global_qos=True)
+    got = []
+    for queue in queues:
+        channel.basic_consume(queue, lambda _, method, properties, body: got.append((method, body)))
+    until("two come", lambda: connection.process_data_events(0.05) or len(got) == 2)
+    connection.process_data_events(QUIET_S)
+    assert len(got) == 2, got
+    other = others.channel()
+    until("the others are there for anybody", lambda: sum(ready(other, queue) for queue in queues) == 10)
+    for queue in queues:
+        while ready(other, queue) > 1:
+            method, _, _ = other.basic_get(queue, auto_ack=True)
+            assert method is None or not method.redelivered
+    while sum(ready(other, queue) for queue in queues) > 0 or len(got) < 4:
+        tags = [method.delivery_tag for method, _ in got]
+        channel.basic_ack(max(tags), multiple=True)
+        connection.process_data_events(0.05)
+    assert len(got) == 4 and not any(method.redelivered for method, _ in got), got
+    channel.basic_qos(prefetch_count=5, global_qos=True)
+    for queue in queues:
+        for number in range(6):
+            channel.basic_publish("", queue, str(number).encode())
+    channel.basic_ack(max(method.delivery_tag for method, _ in got), multiple=True)
+    until("five more come", lambda: connection.process_data_events(0.05) or len(got) == 9)
+    connection.process_data_events(QUIET_S)
+    assert len(got) == 9, "as many as the later prefetch says"
+    others.close()
+
+
+@case
 def survives_its_connection(connection):
     channel = connection.channel()
     queue, own = fresh("durable"), fresh("exclusive")
@@ -627,6 +665,44 @@ def delayed(connection):
     wrong = {"x-delayed-type": "nonsense"}
     text = "Invalid argument, 'x-delayed-type' must be an existing exchange type"
     refused(406, text, lambda: channel.exchange_declare(fresh("x"), "x-delayed-message", arguments=wrong))
+
+
+@case
+def delayed_retry(connection):
+    """What failed waits longer each time; what is only handed back does not wait."""
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.basic_qos(prefetch_count=1)
+    for multiplier, waits in ((None, (0.2, 0.4, 0.5)), (1, (0.2, 0.2, 0.2)), (3, (0.2, 0.5, 0.5))):
+        arguments = {
+            "x-queue-type": "quorum",
+            "x-delayed-retry-type": "failed",
+            "x-delayed-retry-min": 200,
+            "x-delayed-retry-max": 500,
+        }
+        if multiplier:
+            arguments["x-delayed-retry-multiplier"] = multiplier
+        queue = fresh("retried")
+        channel.queue_declare(queue, durable=True, arguments=arguments)
+        channel.basic_publish("", queue, b"x")
+
+        def comes():
+            for method, _, _ in channel.consume(queue, inactivity_timeout=WAIT_S):
+                assert method is not None, "it does not come"
+                return method.delivery_tag
+
+        tag, since = comes(), time.monotonic()
+        channel.basic_nack(tag, requeue=True)
+        tag = comes()
+        assert time.monotonic() - since < 0.2, "it did not fail"
+        for wait in waits:
+            since = time.monotonic()
+            channel.basic_reject(tag, requeue=True)
+            tag = comes()
+            assert time.monotonic() - since >= wait - 0.005, f"{time.monotonic() - since} and not {wait}"
+        channel.basic_ack(tag)
+        channel.cancel()
+        channel.queue_delete(queue)
 
 
 @case

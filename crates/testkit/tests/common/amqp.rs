@@ -109,6 +109,17 @@ impl Amqp {
         self.answer(|m| matches!(m, Method::QueueDeclareOk(_))).map(drop)
     }
 
+    /// Declares a durable fanout exchange, with arguments that are texts, and binds a queue to it.
+    pub(crate) fn fan_out(&mut self, exchange: &str, arguments: &[(&str, &str)], queue: &str) -> Result<()> {
+        let table = arguments.iter().fold(TableBuilder::new(), |table, (name, text)| table.with_text(name, text));
+        let name = || exchange.to_owned().into();
+        let declare = ExchangeDeclare { exchange: name(), kind: "fanout".into(), durable: true, ..Default::default() };
+        self.put(CHANNEL, ExchangeDeclare { arguments: table.build(), ..declare });
+        self.answer(|m| matches!(m, Method::ExchangeDeclareOk(_)))?;
+        self.put(CHANNEL, QueueBind { queue: queue.to_owned().into(), exchange: name(), ..Default::default() });
+        self.answer(|m| matches!(m, Method::QueueBindOk(_))).map(drop)
+    }
+
     /// Asks for confirms.
     pub(crate) fn confirm(&mut self) -> Result<()> {
         self.put(CHANNEL, ConfirmSelect::default());

@@ -2,6 +2,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
+import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.management.ManagementFactory;
@@ -101,7 +102,7 @@ public final class Worker {
             out.println("{\"ready\":true}");
             String told = in.readLine();
             if (told != null) {
-                worker.run(JSON.readTree(told).get("start_ns").asLong());
+                worker.run(JSON.readTree(told).get("start_ns").asLong(), in);
             }
         } catch (Throwable e) {
             e.printStackTrace();
@@ -152,11 +153,34 @@ public final class Worker {
         return readers.stream().mapToLong(reader -> reader.assigned).sum() == all;
     }
 
-    private void run(long startNs) throws InterruptedException {
-        measured = startNs + number("warmup_ms") * MS_NS;
-        end = measured + number("window_ms") * MS_NS;
-        deadline = end + DRAIN_NS_MAX;
+    /** Moves the times of the run; what ends is moved first, so that nobody finds the run over meanwhile. */
+    private void measure(long from, long windowMs) {
+        deadline = from + windowMs * MS_NS + DRAIN_NS_MAX;
+        end = from + windowMs * MS_NS;
+        measured = from;
+    }
+
+    /** Waits for the word that ends an open warm-up. */
+    private void listen(BufferedReader in) {
+        try {
+            String told = in.readLine();
+            if (told != null) {
+                JsonNode measure = JSON.readTree(told);
+                measure(measure.required("measure_ns").asLong(), measure.required("window_ms").asLong());
+            }
+        } catch (IOException | RuntimeException e) {
+            failed("what should end the warm-up is no good: " + e);
+        }
+    }
+
+    private void run(long startNs, BufferedReader in) throws InterruptedException {
+        measure(startNs + number("warmup_ms") * MS_NS, number("window_ms"));
         start = startNs;
+        if (spec.path("open_warmup").asBoolean()) {
+            Thread listener = new Thread(() -> listen(in), "bench-listen");
+            listener.setDaemon(true);
+            listener.start();
+        }
         long cpu = cpu();
         senders.forEach(Thread::start);
         long second = 0;
