@@ -92,9 +92,9 @@ peers: build ## Fetch every peer and every client, and see that each target carr
 	$(RELEASE)/polylogue-bench peers list
 	for target in polylogue-sync polylogue-async kafka kafka-fsync kafka-tuned rabbitmq rabbitmq-tuned pulsar pulsar-nosync pulsar-tuned \
 	    rocketmq rocketmq-sync rocketmq-tuned tubemq tubemq-tuned; do \
-	    $(RELEASE)/polylogue-bench --json run --target $$target --client java --rate 1000 --in-flight 500 --warmup 2s --window 5s || exit 1; \
+	    $(RELEASE)/polylogue-bench --json run --target $$target --client java --rate 1000 --warmup 2s --window 5s || exit 1; \
 	done
-	$(RELEASE)/polylogue-bench --json run --target rabbitmq --client java --system rabbitmq-stream --rate 1000 --in-flight 500 --warmup 2s --window 5s
+	$(RELEASE)/polylogue-bench --json run --target rabbitmq --client java --system rabbitmq-stream --rate 1000 --warmup 2s --window 5s
 
 hot-paths: ## Count the instructions and allocations of the hot paths (needs valgrind)
 	$(CARGO) build --release --locked -p polylogue-bench --example hot_paths --example hot_paths_heap

@@ -153,7 +153,7 @@ fn is_false(value: &bool) -> bool {
 ///
 /// | | `batch_bytes` | `linger_us` | `in_flight` | `commit_ms` |
 /// |---|---|---|---|---|
-/// | kafka | `batch.size` | `linger.ms` | `max.in.flight.requests.per.connection` | `auto.commit.interval.ms` |
+/// | kafka | `batch.size` | `linger.ms` | `max.in.flight.requests.per.connection`, at most 5 | `auto.commit.interval.ms` |
 /// | rabbitmq | nothing: one by one | nothing | messages without a confirm | nothing: `queues` tells |
 /// | rabbitmq-stream | `batchSize`, in messages | `batchPublishingDelay`; 0: `dynamicBatch` | full batches: `maxUnconfirmedMessages` | flush interval of the tracked offsets |
 /// | pulsar | `batchingMaxBytes`; one message: no batching | `batchingMaxPublishDelay`, at least 1 ms | full batches: `maxPendingMessages` | `acknowledgmentGroupTime` |
