@@ -46,6 +46,7 @@ pub mod run;
 pub mod sample;
 pub mod schedule;
 pub mod stamp;
+pub mod steady;
 pub mod steps;
 pub mod target;
 pub mod verify;

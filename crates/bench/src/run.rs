@@ -186,6 +186,7 @@ impl OneSide<'_> {
             read_bytes_per_s_max: 0,
             verify: true,
             queues: load.queue,
+            open_warmup: false,
         }
     }
 
