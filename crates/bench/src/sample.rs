@@ -52,7 +52,7 @@ fn read(path: &str) -> Result<String> {
 }
 
 /// The number after `name` in lines of `NAME: NUMBER ...`.
-fn field(text: &str, name: &str) -> Option<u64> {
+pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.split_whitespace().next()?.parse().ok()
 }

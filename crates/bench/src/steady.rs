@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_is_always_different_is_never_warm() {
-        let swinging = (0..100).map(|second| (if second / 4 % 2 == 0 { 1_000 } else { 1_100 }, 0.5));
+        let swinging = (0..100).map(|second| (if second / 4 % 2 == 0 { 1_000 } else { 1_200 }, 0.5));
         assert_eq!(warm_at(HOW, swinging), None);
         assert_eq!(warm_at(HOW, vec![(0, 0.0); 100]), None, "nothing happens");
     }
