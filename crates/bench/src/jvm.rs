@@ -37,7 +37,8 @@ pub struct Collections {
 #[must_use]
 pub fn counters_of(pid: u32) -> Option<PathBuf> {
     let folders = fs::read_dir(std::env::temp_dir()).into_iter().chain(fs::read_dir("/tmp"));
-    let users = folders.flatten().flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("hsperfdata_"));
+    let users =
+        folders.flatten().flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("hsperfdata_"));
     users.map(|user| user.path().join(pid.to_string())).find(|path| path.is_file())
 }
 
@@ -154,7 +155,8 @@ mod tests {
         let source = "class C { public static void main(String[] a) throws Exception { \
             for (int i = 0; i < 5; i++) System.gc(); System.out.println(); Thread.sleep(60000); } }";
         fs::write(folder.path().join("C.java"), source).expect("a source");
-        let java = Command::new("java").arg(folder.path().join("C.java")).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let java =
+            Command::new("java").arg(folder.path().join("C.java")).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let Ok(mut java) = java else { return };
         let mut said = [0];
         let heard = std::io::Read::read_exact(&mut java.stdout.take().expect("it is piped"), &mut said);

@@ -26,6 +26,7 @@
 pub mod amqp;
 pub mod bare;
 pub mod busy;
+pub mod cgroup;
 pub mod cli;
 pub mod clock;
 pub mod contract;
@@ -39,6 +40,7 @@ pub mod matrix;
 pub mod null;
 pub mod peers;
 pub mod perf;
+pub mod pin;
 pub mod process;
 pub mod progress;
 pub mod raw;
