@@ -32,6 +32,7 @@ pub mod clock;
 pub mod contract;
 pub mod drive;
 pub mod error;
+pub mod flush;
 pub mod host;
 pub mod install;
 pub mod jvm;
