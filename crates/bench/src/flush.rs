@@ -123,32 +123,31 @@ impl Counter {
 
 /// A span over which flushes are counted.
 #[derive(Debug)]
-pub struct Span<'a> {
-    counter: &'a Counter,
+pub struct Span {
     pids: Vec<u32>,
     began_ns: u64,
     flushes: Flushes,
     write_bytes: u64,
 }
 
-impl<'a> Span<'a> {
-    /// Begins now, for the processes of a broker.
+impl Counter {
+    /// Begins a span for the processes of a broker.
     ///
     /// # Errors
     /// When the counter or the broker cannot be looked at.
-    pub fn begin(counter: &'a Counter, pids: Vec<u32>) -> Result<Span<'a>> {
+    pub fn begin(&self, pids: Vec<u32>) -> Result<Span> {
         let write_bytes = Sample::take_all(&pids)?.write_bytes;
-        Ok(Span { counter, pids, began_ns: monotonic_ns(), flushes: counter.take()?, write_bytes })
+        Ok(Span { pids, began_ns: monotonic_ns(), flushes: self.take()?, write_bytes })
     }
 
-    /// Ends now; the figures by their names.
+    /// Ends it; the figures by their names.
     ///
     /// # Errors
-    /// As [`Span::begin`].
-    pub fn end(self) -> Result<Vec<(&'static str, f64)>> {
-        let (now, took_s) = (self.counter.take()?, seconds(monotonic_ns() - self.began_ns));
-        let bytes = Sample::take_all(&self.pids)?.write_bytes.saturating_sub(self.write_bytes);
-        Ok(figures(&self.flushes, &now, bytes, took_s))
+    /// As [`Counter::begin`].
+    pub fn end(&self, span: &Span) -> Result<Vec<(&'static str, f64)>> {
+        let (now, took_s) = (self.take()?, seconds(monotonic_ns() - span.began_ns));
+        let bytes = Sample::take_all(&span.pids)?.write_bytes.saturating_sub(span.write_bytes);
+        Ok(figures(&span.flushes, &now, bytes, took_s))
     }
 }
 
