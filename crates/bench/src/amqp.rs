@@ -54,6 +54,7 @@ mod tests {
     use consumer::Consumers;
     use load::QueueKind;
     use publisher::Publishers;
+    use std::io::Cursor;
 
     const LOAD: QueueLoad =
         QueueLoad { kind: QueueKind::Classic, durable: true, confirms: true, prefetch: 50, ack_every: 10 };
@@ -82,12 +83,14 @@ mod tests {
             read_bytes_per_s_max: 0,
             verify: true,
             queues: Some(LOAD),
+            open_warmup: false,
         };
         change(&mut spec);
         let begin = Start { start_ns: unix_ns() + 20 * MS_NS };
         let told = [serde_json::to_string(&spec), serde_json::to_string(&begin)].map(|text| text.expect("JSON"));
         let mut output = Vec::new();
-        work::<Publishers, Consumers>(told.map(|line| line + "\n").concat().as_bytes(), &mut output).expect("it works");
+        work::<Publishers, Consumers>(Cursor::new(told.map(|line| line + "\n").concat().into_bytes()), &mut output)
+            .expect("it works");
         let text = String::from_utf8(output).expect("text");
         let Some(Ok(Line::Done(done))) = text.lines().last().map(Line::parse) else { panic!("no end: {text}") };
         *done

@@ -27,7 +27,7 @@ use crate::wire::Wire;
 use crate::worker::work;
 use clap::{Args, Parser, Subcommand};
 use serde_json::json;
-use std::io::{Write, stdin, stdout};
+use std::io::{BufReader, Write, stdin, stdout};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -290,8 +290,10 @@ impl Cli {
     /// When it cannot be done, or a run does not count.
     pub fn execute(self) -> Result<()> {
         match self.command {
-            Command::Worker { driver: Driver::Amqp } => work::<Publishers, Consumers>(stdin().lock(), stdout().lock()),
-            Command::Worker { .. } => work::<Producers, Readers>(stdin().lock(), stdout().lock()),
+            Command::Worker { driver: Driver::Amqp } => {
+                work::<Publishers, Consumers>(BufReader::new(stdin()), stdout().lock())
+            }
+            Command::Worker { .. } => work::<Producers, Readers>(BufReader::new(stdin()), stdout().lock()),
             Command::Null(args) => null(&args),
             Command::Bare(args) => bare(&args, &self.places, self.json),
             Command::Report(args) => {
@@ -453,6 +455,7 @@ fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
         read_bytes_per_s_max: 0,
         verify: true,
         queues,
+        open_warmup: false,
     };
     let mut progress = Progress::new();
     let told = drive(args.client, &[spec], &programs, place.path(), &interrupt, &mut |second| progress.second(second))?;

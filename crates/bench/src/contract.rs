@@ -20,6 +20,28 @@
 //!       thrown away    latencies of what is due in here   answers and readers come to an end
 //! ```
 //!
+//! With `open_warmup` the bench says when what is measured begins, because how long a warm-up takes is found out while it goes on:
+//!
+//! ```text
+//!   polylogue-bench                                              worker
+//!        |   {"start_ns":1763...}\n                                |   sends and reads; all of it is warm-up
+//!        | <-------------------------- {"second":{...}} ----------- |
+//!        |   {"measure_ns":1763...,"window_ms":60000}\n             |   one more line, a little ahead of `measure_ns`
+//!        |------------------------- stdin ------------------------> |   measures from then on, and ends a window later
+//!
+//!   start             measure_ns              measure_ns + window_ms
+//!     |------------------|---------------------------------|----------- drain -----------|
+//! ```
+//!
+//! Its rules for a worker in any language:
+//! - After the start it goes on to read standard input, on a thread of its own: the line may come at any time, or never.
+//! - Until it comes, what is measured begins `warmup_ms` after the start and takes `window_ms`, as without `open_warmup`.
+//! - When it comes, both times of the run are moved to what it says: latencies count of what is due from `measure_ns` on, no message is due
+//!   from `measure_ns + window_ms` on, and the run must be over [`DRAIN_MS_MAX`] after that. Due times themselves do not move, and
+//!   the seconds go on to be counted from the start.
+//! - Only the first such line counts. One that is no good ends the run as a failed one; the end of the input is none.
+//! - Without `open_warmup` nothing follows the start, and a worker need not read on.
+//!
 //! With `messages` the run ends after that many instead of after its window, and every latency counts from `warmup_ms` on.
 //! A message is due by [`crate::schedule`] when there is a rate; without one it is due when it is handed to the client.
 //! Its content is that of [`crate::stamp`]: sequences count from 0 for each producer and partition.
@@ -71,7 +93,7 @@ pub struct Spec {
     pub rate: u64,
     /// Ends after so many messages over all producers; 0: after its time.
     pub messages: u64,
-    /// What is thrown away at the start. Milliseconds.
+    /// What is thrown away at the start; with `open_warmup` the most that is. Milliseconds.
     pub warmup_ms: u64,
     /// What is measured. Milliseconds; with `messages` the longest time that the run may take.
     pub window_ms: u64,
@@ -95,6 +117,9 @@ pub struct Spec {
     /// told of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<QueueLoad>,
+    /// Whether the bench says while the worker runs when what is measured begins ([`Measure`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open_warmup: bool,
 }
 
 impl Spec {
@@ -141,6 +166,16 @@ impl Spec {
 pub struct Start {
     /// When the first message is due. Unix nanoseconds.
     pub start_ns: u64,
+}
+
+/// Ends an open warm-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measure {
+    /// When what is measured begins. Unix nanoseconds.
+    pub measure_ns: u64,
+    /// How long it takes. Milliseconds.
+    pub window_ms: u64,
 }
 
 /// What happened in one second.
@@ -306,6 +341,7 @@ mod tests {
             read_bytes_per_s_max: 0,
             verify: true,
             queues: None,
+            open_warmup: false,
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod queues;
 use crate::amqp::load::QueueLoad;
 use crate::drive::Driver;
 use crate::error::{BenchError, Result};
+use crate::how::How;
 use crate::target::Target;
 
 /// Kafka's default batching (batch.size, and linger.ms since version 4).
@@ -62,6 +63,8 @@ pub enum Kind {
     Throughput,
     /// Latency at a fixed rate.
     Latency,
+    /// Rates that are stepped, and the highest that holds.
+    Ladder,
     /// Messages a second and latency of messages of a size, one by one or pipelined.
     Size,
     /// Latency while somebody reads old messages from the disk.
@@ -82,6 +85,7 @@ impl Kind {
             Kind::Cost => "cost",
             Kind::Throughput => "throughput",
             Kind::Latency => "latency",
+            Kind::Ladder => "ladder",
             Kind::Size => "size",
             Kind::Cold => "cold",
             Kind::Connections => "connections",
@@ -122,6 +126,8 @@ pub struct Load {
     pub queue: Option<QueueLoad>,
     /// Connections that do nothing.
     pub connections: u32,
+    /// How it is measured.
+    pub how: How,
 }
 
 /// One side of a comparison.
@@ -212,6 +218,7 @@ impl Scale {
             cold_bytes_per_s: 0,
             queue: None,
             connections: 0,
+            how: How::default(),
         }
     }
 }

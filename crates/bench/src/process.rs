@@ -1,7 +1,10 @@
 //! Processes that this one starts, and ends.
 
 use crate::error::{BenchError, Context, Result};
+use crate::pin::Pinned;
 use rustix::process::{Pid, Signal, kill_process};
+use std::cell::RefCell;
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -58,6 +61,62 @@ impl Interrupt {
     }
 }
 
+/// What all processes get that a thread starts meanwhile. What is said of a broker holds for its helpers too, whoever starts them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Surround {
+    /// The cores that they may use; none: as this process.
+    pub cores: Vec<usize>,
+    /// Variables of their environment.
+    pub environment: Vec<(String, OsString)>,
+    /// The file of a control group into which they write their ids.
+    pub group: Option<PathBuf>,
+}
+
+thread_local! {
+    static SURROUND: RefCell<Surround> = RefCell::default();
+}
+
+impl Surround {
+    /// Does something, and gives these to all processes that it starts.
+    pub fn around<T>(&self, body: impl FnOnce() -> T) -> T {
+        let before = SURROUND.replace(self.clone());
+        let given = body();
+        SURROUND.set(before);
+        given
+    }
+
+    /// Starts `command` in them.
+    fn spawn(&self, mut command: Command, (input, output, errors): (Stdio, Stdio, Stdio)) -> Result<Child> {
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        if let Some(procs) = &self.group {
+            command = joining(procs, &command);
+        }
+        let pinned = (!self.cores.is_empty()).then(|| Pinned::on(&self.cores)).transpose()?;
+        command.stdin(input).stdout(output).stderr(errors);
+        let child = command.spawn().context(|| format!("{:?}", command.get_program()));
+        drop(pinned);
+        child
+    }
+}
+
+/// A shell that joins a control group and becomes the command: so it belongs to the group from its first page on.
+fn joining(procs: &Path, command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
+        .arg(procs)
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    command.get_current_dir().map(|folder| shell.current_dir(folder));
+    shell
+}
+
 /// A process that is ended when this value goes.
 #[derive(Debug)]
 pub struct Process {
@@ -73,11 +132,13 @@ impl Process {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(name: &str, mut command: Command, log: &Path, talks: bool) -> Result<Process> {
+    pub fn start(name: &str, command: Command, log: &Path, talks: bool) -> Result<Process> {
         let errors = append(log)?;
         let output = if talks { Stdio::piped() } else { Stdio::from(append(log)?) };
-        command.stdin(if talks { Stdio::piped() } else { Stdio::null() }).stdout(output).stderr(errors);
-        let mut child = command.spawn().context(|| format!("cannot start {name} ({:?})", command.get_program()))?;
+        let input = if talks { Stdio::piped() } else { Stdio::null() };
+        let surround = SURROUND.with_borrow(Clone::clone);
+        let child = surround.spawn(command, (input, output, Stdio::from(errors)));
+        let mut child = child.context(|| format!("cannot start {name}"))?;
         let lines = child.stdout.take().map(|output| {
             let (to, lines) = sync_channel(LINES_MAX);
             let body = move || {
@@ -219,5 +280,30 @@ impl Drop for Folder {
     fn drop(&mut self) {
         // What cannot be removed now is removed by the next run.
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_get_what_is_around_them_and_later_ones_do_not() {
+        let place = std::env::temp_dir().join(format!("polylogue-bench-process-{}", std::process::id()));
+        let folder = Folder::create(&place).expect("a folder");
+        let (log, procs) = (folder.path().join("log"), folder.path().join("cgroup.procs"));
+        let start = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", "echo \"$$ [$GIVEN] $(grep Cpus_allowed_list /proc/self/status) $0\""]).arg("a b");
+            let mut process = Process::start("a shell", command, &log, true).expect("it starts");
+            let line = process.line(Duration::from_secs(10), &Interrupt::default()).expect("it speaks");
+            (process.pid().to_string(), line)
+        };
+        let environment = vec![("GIVEN".to_owned(), OsString::from("this"))];
+        let given = Surround { cores: vec![0], environment, group: Some(procs.clone()) };
+        let (pid, line) = given.around(start);
+        assert_eq!(line, format!("{pid} [this] Cpus_allowed_list:\t0 a b"));
+        assert_eq!(std::fs::read_to_string(&procs).expect("a file").trim(), pid, "it has joined before it began");
+        assert!(start().1.contains("[] "), "it is over");
     }
 }

@@ -16,11 +16,12 @@ pub mod producer;
 pub mod reader;
 pub mod template;
 
-use crate::clock::SECOND_NS;
-use crate::contract::{Second, Spec};
+use crate::clock::{MS_NS, SECOND_NS};
+use crate::contract::{DRAIN_MS_MAX, Measure, Second, Spec};
 use crate::latency::Latency;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Mutex, PoisonError};
 
 /// What the two threads tell each other.
 #[derive(Debug, Default)]
@@ -28,6 +29,7 @@ pub struct Shared {
     acked: AtomicU64,
     produced: AtomicBool,
     stop: AtomicBool,
+    failure: Mutex<Option<String>>,
 }
 
 impl Shared {
@@ -68,30 +70,71 @@ impl Shared {
         self.stop.load(Ordering::Acquire)
     }
 
+    /// Stops with a reason that neither thread knows; the first one stays.
+    pub fn fail(&self, why: String) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        self.stop();
+    }
+
+    /// That reason.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Something went wrong that makes going on useless.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
 }
 
-/// The times of a run. Unix nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The times of a run. Unix nanoseconds. With an open warm-up those of the window are moved while both threads work.
+#[derive(Debug)]
 pub struct Times {
-    /// The first message is due.
-    pub start_ns: u64,
-    /// Latencies count from here on.
-    pub measured_ns: u64,
-    /// No message is due from here on.
-    pub end_ns: u64,
-    /// Whoever has not come to an end now is stopped.
-    pub deadline_ns: u64,
+    start_ns: u64,
+    measured_ns: AtomicU64,
+    end_ns: AtomicU64,
 }
 
 impl Times {
+    /// Of a run that starts at `start_ns`.
+    #[must_use]
+    pub fn new(start_ns: u64, warmup_ms: u64, window_ms: u64) -> Times {
+        let times = Times { start_ns, measured_ns: AtomicU64::new(0), end_ns: AtomicU64::new(0) };
+        let measure_ns = start_ns.saturating_add(warmup_ms.saturating_mul(MS_NS));
+        times.measure(Measure { measure_ns, window_ms });
+        times
+    }
+
+    /// Moves the window.
+    pub fn measure(&self, told: Measure) {
+        let end_ns = told.measure_ns.saturating_add(told.window_ms.saturating_mul(MS_NS));
+        self.measured_ns.store(told.measure_ns, Ordering::Release);
+        self.end_ns.store(end_ns, Ordering::Release);
+    }
+
+    /// The first message is due.
+    #[must_use]
+    pub fn start_ns(&self) -> u64 {
+        self.start_ns
+    }
+
+    /// No message is due from here on.
+    #[must_use]
+    pub fn end_ns(&self) -> u64 {
+        self.end_ns.load(Ordering::Acquire)
+    }
+
+    /// Whoever has not come to an end now is stopped.
+    #[must_use]
+    pub fn deadline_ns(&self) -> u64 {
+        self.end_ns().saturating_add(DRAIN_MS_MAX * MS_NS)
+    }
+
     /// Whether the latency of a message that was due at `intended_ns` counts.
     #[must_use]
     pub fn measures(&self, intended_ns: u64) -> bool {
-        (self.measured_ns..self.end_ns).contains(&intended_ns)
+        (self.measured_ns.load(Ordering::Acquire)..self.end_ns()).contains(&intended_ns)
     }
 }
 

@@ -3,27 +3,40 @@
 //! ```text
 //!   by count   | start, topic | warm up | idle | CPU | measured run | idle | CPU | read all twice, likewise | end, folder removed
 //!   by time    | start, topic | idle | CPU | warm-up, thrown away, and window, one run | idle | CPU | end, folder removed
+//!   ladder     | start, topic | a run by time for each rate ... | idle | the highest that held, in full | end, folder removed
+//!   traced     | the same broker once more, in a folder of its own | a few seconds, flushes counted | end, folder removed
 //! ```
 //!
 //! Processor time is counted from an idle broker to an idle broker, so that what a run leaves to be done in the background is
 //! its own.
 
+mod along;
+mod ladder;
 mod queues;
+mod traced;
 
 use crate::amqp;
 use crate::amqp::load::{QueueKind, QueueLoad};
+use crate::cgroup::{MemoryGroup, Room};
 use crate::clock::seconds;
 use crate::contract::{Done, From, Second, Spec};
-use crate::drive::{Driver, Told, drive};
+use crate::drive::{Driver, Told, drive, drive_watched};
 use crate::error::{BenchError, Context, Result};
+use crate::flush::{Counter, Span};
+use crate::host::page_cache_bytes;
+use crate::how::WarmUp;
+use crate::ladder::Ran;
 use crate::latency::Latency;
+use crate::look::{Probe, series};
 use crate::matrix::{Kind, Load, Side};
 use crate::perf;
-use crate::process::{Folder, Interrupt};
-use crate::results::{Conditions, ResultLine, Series};
-use crate::sample::{Machine, Sample, Sampler, wait_idle};
+use crate::pin::Pinned;
+use crate::process::{Folder, Interrupt, Surround};
+use crate::results::{Conditions, ResultLine};
+use crate::sample::{Machine, Sample, wait_idle};
 use crate::target::{Programs, Protocol, Running, Target};
 use crate::wire::Wire;
+use along::{Along, Went};
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
 use std::path::Path;
@@ -35,9 +48,6 @@ const WARM_PRODUCER: u32 = 0;
 const MEASURED_PRODUCER: u32 = 1_000;
 /// How long a run by count may take. Milliseconds.
 const COUNT_MS_MAX: u64 = 15 * 60 * 1_000;
-/// A rate is held when this share of the messages was acknowledged by so many seconds after the last one was due.
-const HELD_SHARE: f64 = 0.99;
-const HELD_S: f64 = 1.0;
 /// Below this idle share of the machine no latency is compared.
 const IDLE_SHARE_MIN: f64 = 0.3;
 /// A cold reader read from the device at least this share of what it was served, or it was not cold.
@@ -70,8 +80,14 @@ struct OneSide<'a> {
     load: Load,
     target: Target,
     around: &'a Surroundings<'a>,
-    place: Folder,
+    // Ends first, then what it was in.
     running: Running,
+    surround: Surround,
+    counter: Option<Counter>,
+    group: Option<MemoryGroup>,
+    place: Folder,
+    /// The page cache of the machine before the broker was started. Bytes.
+    page_cache_before: Option<u64>,
     line: &'a mut ResultLine,
     each_second: &'a mut dyn FnMut(&Second),
 }
@@ -100,25 +116,69 @@ pub fn run(
 ) -> Result<()> {
     let place = Folder::create(&around.work.join("run"))?;
     let load = side.load;
+    let how = load.how;
     line.conditions = Some(conditions(driver, side));
-    let canned = (load.partitions, load.message_bytes);
-    let protocol = if load.queue.is_some() { Protocol::Amqp } else { Protocol::Kafka };
-    let running = Running::start(&side.target, around.programs, place.path(), protocol, canned, around.interrupt)?;
-    match load.queue {
-        Some(queue) => amqp::wire::declare_all(running.bootstrap(), TOPIC, load.partitions, queue).map(drop)?,
-        None => Wire::connect(running.bootstrap())?.create_topic(TOPIC, load.partitions, &[])?,
-    }
+    let split = how.pinning.split();
+    // This thread, and so the clients that it starts.
+    let _here = split.as_ref().map(|split| Pinned::on(&split.client)).transpose()?;
+    let page_cache_before = page_cache_bytes();
+    let group_place = (how.memory_limit_bytes > 0).then(MemoryGroup::place).flatten();
+    let group = group_place.map(|folder| MemoryGroup::create(&folder, how.memory_limit_bytes)).transpose()?;
+    let bench = &around.programs.bench;
+    let counter = (how.flush_delay_ms > 0).then(|| Counter::create(bench, place.path(), how.flush_delay_ms));
+    let counter = counter.transpose()?;
+    let surround = Surround {
+        cores: split.map(|split| split.broker).unwrap_or_default(),
+        environment: counter.as_ref().map(Counter::environment).unwrap_or_default(),
+        group: group.as_ref().map(MemoryGroup::procs),
+    };
+    let running = surround.around(|| start(&side.target, load, around, place.path()))?;
+    make_topic(running.bootstrap(), TOPIC, load)?;
     let target = side.target.clone();
-    let mut side = OneSide { kind, driver, load, target, around, place, running, line, each_second };
+    let mut side = OneSide {
+        kind,
+        driver,
+        load,
+        target,
+        around,
+        running,
+        surround,
+        counter,
+        group,
+        place,
+        page_cache_before,
+        line,
+        each_second,
+    };
     match kind {
         Kind::Throughput if load.queue.is_some() => side.through_queues(),
         Kind::Connections => side.connections(),
         Kind::Start => side.start_again(),
         Kind::Cost | Kind::Throughput => side.by_count(),
         Kind::Latency | Kind::Size | Kind::Cold => side.by_time(),
+        Kind::Ladder => side.by_ladder(),
         Kind::Bare => Err(BenchError::new("the bare loops have no broker")),
     }?;
-    side.running.check()
+    side.running.check()?;
+    if how.trace_flushes && how.flush_delay_ms == 0 {
+        side.trace_flushes()?;
+    }
+    Ok(())
+}
+
+/// Starts a target for such a load.
+fn start(target: &Target, load: Load, around: &Surroundings<'_>, place: &Path) -> Result<Running> {
+    let canned = (load.partitions, load.message_bytes);
+    let protocol = if load.queue.is_some() { Protocol::Amqp } else { Protocol::Kafka };
+    Running::start(target, around.programs, place, protocol, canned, around.interrupt)
+}
+
+/// Makes a topic, or the queues that stand for it.
+fn make_topic(bootstrap: &str, topic: &str, load: Load) -> Result<()> {
+    match load.queue {
+        Some(queue) => amqp::wire::declare_all(bootstrap, topic, load.partitions, queue).map(drop),
+        None => Wire::connect(bootstrap)?.create_topic(topic, load.partitions, &[]),
+    }
 }
 
 /// When a broker acknowledges what goes into such a queue, and when it hands it out.
@@ -157,6 +217,12 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
         warmup_ms: load.warmup_ms,
         window_ms: load.window_ms,
         queue: load.queue,
+        warm_up: load.how.warm_up(load.warmup_ms),
+        pinning: load.how.pinning.describe(),
+        client_cores: load.how.pinning.split().map_or(0, |split| split.client.len() as u64),
+        flush_delay_ms: load.how.flush_delay_ms,
+        memory: load.how.memory(),
+        ladder: load.how.ladder.map(|ladder| ladder.to_string()).unwrap_or_default(),
     }
 }
 
@@ -186,6 +252,7 @@ impl OneSide<'_> {
             read_bytes_per_s_max: 0,
             verify: true,
             queues: load.queue,
+            open_warmup: false,
         }
     }
 
@@ -265,7 +332,9 @@ impl OneSide<'_> {
             self.produce(load.warm_messages, WARM_PRODUCER)?;
         }
         let before = self.idle()?;
+        let span = self.begin_span()?;
         let Produced { per_s, acked, client_cpu_s, client_busy } = self.produce(load.messages, MEASURED_PRODUCER)?;
+        self.end_span(span)?;
         if let Some(share) = self.segment_share(acked + load.warm_messages) {
             self.figure("past_the_segment_writer", share);
             if share < SEGMENT_SHARE_MIN && self.kind == Kind::Throughput {
@@ -346,68 +415,115 @@ impl OneSide<'_> {
 
     fn by_time(&mut self) -> Result<()> {
         let load = self.load;
-        let mut specs = vec![self.spec()];
+        let open_warmup = matches!(load.how.warm_up, WarmUp::Steady(_));
+        let mut specs = vec![Spec { open_warmup, ..self.spec() }];
         if load.backlog > 0 {
-            let spec = self.counted(load.backlog, WARM_PRODUCER);
-            let spec = Spec { batch_bytes: 1_000_000, ..spec };
-            self.drive(&[spec])?;
-            self.idle()?;
-            rustix::fs::sync();
-            forget_pages(&self.place.path().join("data"))?;
+            self.prepare_backlog()?;
         }
         if load.cold_bytes_per_s > 0 {
             let (warmup_ms, window_ms) = (load.warmup_ms, load.window_ms);
             // By time: a disk that is slower than the bound is no loss.
-            specs.push(Spec { read_bytes_per_s_max: load.cold_bytes_per_s, warmup_ms, window_ms, ..self.reading(0) });
+            let cold = Spec { read_bytes_per_s_max: load.cold_bytes_per_s, warmup_ms, window_ms, ..self.reading(0) };
+            specs.push(Spec { open_warmup, ..cold });
         }
         let before = self.idle()?;
-        let pids = self.running.pids();
-        let sampler = (!pids.is_empty()).then(|| Sampler::start(pids)).transpose()?;
         let machine = Machine::take()?;
-        let told = self.drive(&specs);
+        let span = self.begin_span()?;
+        let (told, went) = self.drive_along(&specs)?;
         let idle = machine_idle(&machine)?;
-        let samples = sampler.map(Sampler::finish).unwrap_or_default();
-        let mut told = told?.into_iter();
+        self.end_span(span)?;
+        told.iter().for_each(|told| self.judge(&told.done));
+        let mut told = told.into_iter();
         let live = told.next().unwrap_or_default();
         let after = self.idle()?;
         self.figure("machine_idle", idle);
-        self.latencies(&live, idle)?;
+        self.warmed(&went);
+        self.latencies(&live, &went, idle)?;
         self.costs("produce", before, after, live.done.acked, Some(live.done.cpu_s));
+        self.window_costs(&live, &went);
         if let Some(cold) = told.next() {
             self.cold(&cold.done, before, after);
         }
-        self.line.series = Some(series(&live.seconds, &samples));
+        self.line.series = Some(series(&live.seconds, load.groups, &went.looks));
         Ok(())
     }
 
-    fn latencies(&mut self, live: &Told, idle: f64) -> Result<()> {
+    /// Writes what lies there from before, and has the page cache forget it.
+    fn prepare_backlog(&mut self) -> Result<()> {
         let load = self.load;
-        let publish = Latency::from_text(&live.done.publish)?;
-        let end_to_end = Latency::from_text(&live.done.end_to_end)?;
-        for (what, latency) in [("publish", &publish), ("end_to_end", &end_to_end)] {
-            if let Some(ns) = latency.median().filter(|_| load.rate > 0 && load.rate <= MEDIAN_RATE_MAX) {
-                self.figure(&format!("{what}_median_ms"), seconds(ns) * 1e3);
-            }
-            for (name, percentile) in PERCENTILES {
-                if let Some(ns) = latency.percentile(percentile) {
-                    self.figure(&format!("{what}_{name}_ms"), seconds(ns) * 1e3);
-                }
-            }
-            if let Some(mean) = latency.mean() {
-                self.figure(&format!("{what}_mean_ms"), mean / MILLION);
-                self.figure(&format!("{what}_max_ms"), seconds(latency.max()) * 1e3);
+        let backlog_bytes = load.backlog.saturating_mul(u64::from(load.message_bytes));
+        if load.how.memory_limit_bytes > 0 {
+            let room = Room::of(load.how.memory_limit_bytes)?;
+            self.figure("room_bytes", room.bytes() as f64);
+            self.figure("backlog_bytes", backlog_bytes as f64);
+            if let Err(e) = room.check(backlog_bytes) {
+                self.fail_in_full(format!("warm: {e}"));
             }
         }
-        let window_s = load.window_ms as f64 / 1e3;
-        self.figure("produce_per_s", publish.count() as f64 / window_s);
+        let spec = self.counted(load.backlog, WARM_PRODUCER);
+        let spec = Spec { batch_bytes: 1_000_000, ..spec };
+        self.drive(&[spec])?;
+        self.idle()?;
+        rustix::fs::sync();
+        forget_pages(&self.place.path().join("data"))
+    }
+
+    /// What is looked at while the broker is loaded.
+    fn probe(&self) -> Probe {
+        let (folder, stat) = (self.place.path(), self.group.as_ref().map(MemoryGroup::stat));
+        Probe::new(self.running.pids(), folder, self.running.bootstrap(), stat, self.page_cache_before)
+    }
+
+    /// Runs the workers and looks at everything meanwhile. Nothing is judged.
+    fn drive_along(&mut self, specs: &[Spec]) -> Result<(Vec<Told>, Went)> {
+        self.running.check()?;
+        let probe = self.probe();
+        let warm_up = self.load.how.warm_up;
+        let mut along = Along::new(probe, warm_up, specs.first(), self.each_second);
+        let (programs, interrupt) = (self.around.programs, self.around.interrupt);
+        let told = drive_watched(self.driver, specs, programs, self.place.path(), interrupt, &mut along)?;
+        Ok((told, along.finish()))
+    }
+
+    /// Says how the warm-up went.
+    fn warmed(&mut self, went: &Went) {
+        if let Some(capped) = went.capped {
+            self.figure("warm_up_s", went.warmup_ms as f64 / 1e3);
+            self.figure("warm_up_messages", went.warm_messages as f64);
+            self.figure("warm_up_capped", f64::from(u8::from(capped)));
+        }
+    }
+
+    /// Flushes are counted from now on, where they are.
+    fn begin_span(&self) -> Result<Option<Span>> {
+        let pids = self.running.pids();
+        self.counter.as_ref().filter(|_| !pids.is_empty()).map(|counter| counter.begin(pids)).transpose()
+    }
+
+    fn end_span(&mut self, span: Option<Span>) -> Result<()> {
+        let Some((counter, span)) = self.counter.as_ref().zip(span) else { return Ok(()) };
+        for (name, value) in counter.end(&span)? {
+            self.figure(name, value);
+        }
+        self.figure("flush_delay_ms", self.load.how.flush_delay_ms as f64);
+        Ok(())
+    }
+
+    fn latencies(&mut self, live: &Told, went: &Went, idle: f64) -> Result<()> {
+        let load = self.load;
+        for (name, value) in latency_figures(&live.done, load.rate)? {
+            self.figure(&name, value);
+        }
+        let acked = Latency::from_text(&live.done.publish)?.count();
+        self.figure("produce_per_s", acked as f64 / (load.window_ms as f64 / 1e3));
         if load.rate > 0 {
-            let late_s = live.done.publish_s - (load.warmup_ms + load.window_ms) as f64 / 1e3;
-            let share = publish.count() as f64 / (load.rate as f64 * window_s);
-            if share < HELD_SHARE || late_s > HELD_S {
-                self.fail_in_full(format!(
-                    "the rate was not held: {:.1} % acknowledged, the last {late_s:.2} s late",
-                    share * 100.0
-                ));
+            let (warmup_ms, window_ms, groups) = (went.warmup_ms, load.window_ms, self.spec().groups);
+            let (done, seconds, rate) = (&live.done, live.seconds.as_slice(), load.rate);
+            let ran = Ran { rate, groups, warmup_ms, window_ms, acked, done, seconds };
+            self.figure("held_share", ran.share());
+            self.figure("backlog_growth_per_s", ran.growth_per_s());
+            if let Err(why) = ran.held() {
+                self.fail_in_full(format!("the rate was not held: {why}"));
             }
             if idle < IDLE_SHARE_MIN {
                 self.fail_in_full(format!("the machine was only {:.0} % idle: no latency is compared", idle * 100.0));
@@ -416,36 +532,58 @@ impl OneSide<'_> {
         Ok(())
     }
 
+    /// What the window alone has cost, broker and client.
+    fn window_costs(&mut self, live: &Told, went: &Went) {
+        let from = usize::try_from(went.warmup_ms.div_ceil(1_000)).unwrap_or(usize::MAX);
+        let to = usize::try_from((went.warmup_ms + self.load.window_ms) / 1_000).unwrap_or(usize::MAX);
+        let Some((first, last)) = went.looks.get(from).zip(went.looks.get(to)) else { return };
+        let acked: u64 = live.seconds.iter().skip(from).take(to.saturating_sub(from)).map(|second| second.acked).sum();
+        let (millions, window_s) = (acked as f64 / MILLION, (to - from) as f64);
+        if let Some((before, after)) = first.broker.zip(last.broker) {
+            self.figure("window_cpu_s_per_million", (after.cpu_s - before.cpu_s) / millions);
+            self.figure("window_cpu_cores", (after.cpu_s - before.cpu_s) / window_s);
+        }
+        if let Some((before, after)) = first.client_cpu_s.zip(last.client_cpu_s) {
+            self.figure("window_client_cpu_cores", (after - before) / window_s);
+        }
+    }
+
     fn cold(&mut self, done: &Done, before: Option<Sample>, after: Option<Sample>) {
         self.figure("cold_read_bytes_per_s", done.read_bytes as f64 / done.read_s);
         let (Some(before), Some(after)) = (before, after) else { return };
         let device = after.read_bytes.saturating_sub(before.read_bytes) as f64;
+        self.figure("device_read_bytes", device);
         let share = device / done.read_bytes as f64;
         self.figure("device_read_per_byte_served", share);
         if share < COLD_SHARE_MIN {
-            self.fail_in_full(format!(
-                "the reader was not cold: only {:.0} % of what it got came from the device",
-                share * 100.0
-            ));
+            self.fail_in_full(format!("warm: only {:.0} % of what the reader got came from the device", share * 100.0));
         }
     }
 }
 
-fn machine_idle(before: &Machine) -> Result<f64> {
-    Ok(Machine::take()?.idle_since(before))
+/// Latencies by their names, of a run at such a rate.
+fn latency_figures(done: &Done, rate: u64) -> Result<Vec<(String, f64)>> {
+    let mut told = Vec::new();
+    let (publish, end_to_end) = (Latency::from_text(&done.publish)?, Latency::from_text(&done.end_to_end)?);
+    for (what, latency) in [("publish", &publish), ("end_to_end", &end_to_end)] {
+        if let Some(ns) = latency.median().filter(|_| rate > 0 && rate <= MEDIAN_RATE_MAX) {
+            told.push((format!("{what}_median_ms"), seconds(ns) * 1e3));
+        }
+        for (name, percentile) in PERCENTILES {
+            if let Some(ns) = latency.percentile(percentile) {
+                told.push((format!("{what}_{name}_ms"), seconds(ns) * 1e3));
+            }
+        }
+        if let Some(mean) = latency.mean() {
+            told.push((format!("{what}_mean_ms"), mean / MILLION));
+            told.push((format!("{what}_max_ms"), seconds(latency.max()) * 1e3));
+        }
+    }
+    Ok(told)
 }
 
-fn series(told: &[Second], samples: &[Sample]) -> Series {
-    let micros = |p99: Option<u64>, max: u64| p99.unwrap_or(max) / 1_000;
-    let cpu = samples.windows(2).filter_map(|pair| Some(pair.last()?.cpu_s - pair.first()?.cpu_s));
-    Series {
-        acked: told.iter().map(|second| second.acked).collect(),
-        received: told.iter().map(|second| second.received).collect(),
-        publish_us: told.iter().map(|second| micros(second.publish_p99_ns, second.publish_max_ns)).collect(),
-        end_to_end_us: told.iter().map(|second| micros(second.end_to_end_p99_ns, second.end_to_end_max_ns)).collect(),
-        broker_cpu_s: cpu.map(|cpu| (cpu * 100.0).round() / 100.0).collect(),
-        broker_anonymous_mib: samples.iter().map(|sample| sample.anonymous_bytes >> 20).collect(),
-    }
+fn machine_idle(before: &Machine) -> Result<f64> {
+    Ok(Machine::take()?.idle_since(before))
 }
 
 /// All files below a folder. What cannot be read, because it has just gone, is left out.

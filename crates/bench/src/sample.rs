@@ -9,7 +9,7 @@
 //!   /proc/stat           how much of the machine was idle
 //! ```
 
-use crate::clock::{SECOND_NS, monotonic_ns, seconds};
+use crate::clock::{SECOND_NS, monotonic_ns, seconds, unix_ns};
 use crate::error::{BenchError, Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -52,7 +52,7 @@ fn read(path: &str) -> Result<String> {
 }
 
 /// The number after `name` in lines of `NAME: NUMBER ...`.
-fn field(text: &str, name: &str) -> Option<u64> {
+pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.split_whitespace().next()?.parse().ok()
 }
@@ -181,34 +181,34 @@ pub struct Sampler<T> {
     thread: JoinHandle<Vec<T>>,
 }
 
-impl Sampler<Sample> {
-    /// Begins with the processes of a broker; the samples' seconds count from now on.
-    ///
-    /// # Errors
-    /// When there is no thread to be had.
-    pub fn start(pids: Vec<u32>) -> Result<Sampler<Sample>> {
-        let begin = seconds(monotonic_ns());
-        Sampler::looking(move || Sample::take_all(&pids).map(|sample| Sample { at_s: sample.at_s - begin, ..sample }))
-    }
-}
-
 impl<T: Send + 'static> Sampler<T> {
     /// Begins: `look` is called at once, and then every second.
     ///
     /// # Errors
     /// When there is no thread to be had.
-    pub fn looking(look: impl Fn() -> Result<T> + Send + 'static) -> Result<Sampler<T>> {
+    pub fn looking(look: impl FnMut() -> Result<T> + Send + 'static) -> Result<Sampler<T>> {
+        Sampler::looking_from(unix_ns(), look)
+    }
+
+    /// The same from a moment on, and whole seconds after it. Unix nanoseconds.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn looking_from(start_ns: u64, mut look: impl FnMut() -> Result<T> + Send + 'static) -> Result<Sampler<T>> {
         let (stop, stopped): (Sender<()>, Receiver<()>) = channel();
         let body = move || {
             let mut samples = Vec::new();
+            let mut next_ns = start_ns;
             loop {
+                let left = Duration::from_nanos(next_ns.saturating_sub(unix_ns()));
+                if stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
+                    return samples;
+                }
+                next_ns += SECOND_NS;
                 match look() {
                     Ok(sample) if samples.len() < SAMPLES_MAX => samples.push(sample),
                     // A process that has gone is found by whoever started it.
                     Ok(_) | Err(_) => {}
-                }
-                if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
-                    return samples;
                 }
             }
         };

@@ -1,7 +1,7 @@
 //! The worker's side of the [`crate::contract`], for clients in Rust: the raw driver, and librdkafka in a program of its own.
 
 use crate::clock::{MS_NS, SECOND_NS, process_cpu_ns, seconds, unix_ns};
-use crate::contract::{DRAIN_MS_MAX, Done, Line, Second, Spec, Start};
+use crate::contract::{Done, Line, Measure, Second, Spec, Start};
 use crate::error::{BenchError, Context, Result};
 use crate::latency::Latency;
 use crate::raw::producer::Produced;
@@ -28,7 +28,7 @@ pub trait Produce: Sized + Send + 'static {
     fn connect(spec: &Spec) -> Result<Self>;
 
     /// Sends everything and waits for every answer; what goes wrong is in what it gives.
-    fn run(self, times: Times, shared: &Shared, tally: &mut Tally) -> Produced;
+    fn run(self, times: &Times, shared: &Shared, tally: &mut Tally) -> Produced;
 }
 
 /// All readers of a client. They work on a thread of their own.
@@ -40,26 +40,44 @@ pub trait Read: Sized + Send + 'static {
     fn connect(spec: &Spec) -> Result<Self>;
 
     /// Reads until all that there should be is there, or until time is up; what goes wrong is in what it gives.
-    fn run(self, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut;
+    fn run(self, times: &Times, shared: &Shared, tally: &mut Tally) -> ReadOut;
 }
 
 /// Does what `input` says with these producers and readers, and tells `output` what came of it.
 ///
 /// # Errors
 /// When the spec is no good, the broker is not there, or nobody takes the output.
-pub fn work<P: Produce, R: Read>(mut input: impl BufRead, mut output: impl Write) -> Result<()> {
+pub fn work<P: Produce, R: Read>(mut input: impl BufRead + Send + 'static, mut output: impl Write) -> Result<()> {
     let spec: Spec = read_line(&mut input, "the spec")?;
     spec.check()?;
     let producers = (spec.producers > 0).then(|| P::connect(&spec)).transpose()?;
     let readers = (spec.groups > 0).then(|| R::connect(&spec)).transpose()?;
     tell(&mut output, &Line::Ready(true))?;
     let start: Start = read_line(&mut input, "the start")?;
-    let measured_ns = start.start_ns.saturating_add(spec.warmup_ms.saturating_mul(MS_NS));
-    let end_ns = measured_ns.saturating_add(spec.window_ms.saturating_mul(MS_NS));
-    let deadline_ns = end_ns.saturating_add(DRAIN_MS_MAX * MS_NS);
-    let times = Times { start_ns: start.start_ns, measured_ns, end_ns, deadline_ns };
-    let done = run(producers, readers, times, &mut output)?;
+    let times = Arc::new(Times::new(start.start_ns, spec.warmup_ms, spec.window_ms));
+    let shared = Arc::new(Shared::default());
+    if spec.open_warmup {
+        hear_measure(input, &times, &shared)?;
+    }
+    let done = run(producers, readers, &times, &shared, &mut output)?;
     tell(&mut output, &Line::Done(Box::new(done)))
+}
+
+/// Waits, on a thread of its own, for the line that ends an open warm-up. The thread is left to itself: the line may never come.
+fn hear_measure(mut input: impl BufRead + Send + 'static, times: &Arc<Times>, shared: &Arc<Shared>) -> Result<()> {
+    let (times, shared) = (Arc::clone(times), Arc::clone(shared));
+    let body = move || {
+        let mut line = String::new();
+        if !input.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+            return;
+        }
+        match serde_json::from_str::<Measure>(&line) {
+            Ok(told) => times.measure(told),
+            Err(e) => shared.fail(format!("what should end the warm-up is no good: {e}")),
+        }
+    };
+    let thread = Builder::new().name("bench-hear".to_owned()).spawn(body);
+    thread.context(|| "cannot start a thread".to_owned()).map(drop)
 }
 
 fn read_line<T: serde::de::DeserializeOwned>(input: &mut impl BufRead, what: &str) -> Result<T> {
@@ -96,38 +114,40 @@ fn end<T: Default>(thread: Thread<T>) -> Result<(T, Latency)> {
 fn run<P: Produce, R: Read>(
     producers: Option<P>,
     readers: Option<R>,
-    times: Times,
+    times: &Arc<Times>,
+    shared: &Arc<Shared>,
     output: &mut impl Write,
 ) -> Result<Done> {
-    let shared = Arc::new(Shared::default());
     let (to, seconds_told) = channel();
     let cpu = process_cpu_ns();
     let publishing = producers.map(|producers| {
-        let (shared, mut tally) = (Arc::clone(&shared), Tally::new(times.start_ns, true, to.clone()));
+        let (times, shared) = (Arc::clone(times), Arc::clone(shared));
+        let mut tally = Tally::new(times.start_ns(), true, to.clone());
         move || {
-            let produced = producers.run(times, &shared, &mut tally);
+            let produced = producers.run(&times, &shared, &mut tally);
             (produced, tally.into_latency())
         }
     });
     let reading = readers.map(|readers| {
-        let (shared, mut tally) = (Arc::clone(&shared), Tally::new(times.start_ns, false, to.clone()));
+        let (times, shared) = (Arc::clone(times), Arc::clone(shared));
+        let mut tally = Tally::new(times.start_ns(), false, to.clone());
         move || {
-            let read = readers.run(times, &shared, &mut tally);
+            let read = readers.run(&times, &shared, &mut tally);
             (read, tally.into_latency())
         }
     });
     drop(to);
     let publishing = begin("bench-produce", publishing)?;
     let reading = begin("bench-read", reading)?;
-    pass_on(&seconds_told, times.start_ns, output)?;
+    pass_on(&seconds_told, times.start_ns(), output)?;
     let (produced, publish) = end(publishing)?;
     let (read, end_to_end) = end(reading)?;
-    let since_start = |ns: u64| seconds(ns.saturating_sub(times.start_ns));
+    let since_start = |ns: u64| seconds(ns.saturating_sub(times.start_ns()));
     Ok(Done {
         sent: produced.sent,
         acked: produced.acked,
         errors: produced.errors,
-        error: produced.error.or(read.error),
+        error: shared.failure().or(produced.error).or(read.error),
         received: read.findings.received,
         lost: read.findings.lost,
         duplicated: read.findings.duplicated,
@@ -183,6 +203,7 @@ mod tests {
     use crate::null::{NullBroker, NullSpec};
     use crate::raw::producer::Producers;
     use crate::raw::reader::Readers;
+    use std::io::Cursor;
 
     fn null(stall_ms: Option<(u64, u64)>) -> String {
         let listen = ([127, 0, 0, 1], 0).into();
@@ -213,18 +234,22 @@ mod tests {
             read_bytes_per_s_max: 0,
             verify: true,
             queues: None,
+            open_warmup: false,
         }
     }
 
     fn done(spec: &Spec) -> (Done, Vec<Second>) {
-        let start = Start { start_ns: unix_ns() + 20 * MS_NS };
+        done_after(spec, unix_ns() + 20 * MS_NS, "")
+    }
+
+    fn done_after(spec: &Spec, start_ns: u64, more: &str) -> (Done, Vec<Second>) {
         let input = format!(
-            "{}\n{}\n",
+            "{}\n{}\n{more}",
             serde_json::to_string(spec).expect("JSON"),
-            serde_json::to_string(&start).expect("JSON")
+            serde_json::to_string(&Start { start_ns }).expect("JSON")
         );
         let mut output = Vec::new();
-        work::<Producers, Readers>(input.as_bytes(), &mut output).expect("it works");
+        work::<Producers, Readers>(Cursor::new(input.into_bytes()), &mut output).expect("it works");
         let text = String::from_utf8(output).expect("text");
         let lines: Vec<Line> = text.lines().map(|line| Line::parse(line).expect("a line")).collect();
         assert_eq!(lines.first(), Some(&Line::Ready(true)));
@@ -244,6 +269,34 @@ mod tests {
         assert!(publish.max() >= 290 * MS_NS, "the first stalled message: {} ns", publish.max());
         let p90 = publish.percentile(90.0).expect("enough samples");
         assert!(p90 >= 150 * MS_NS, "30 % of all messages were due in the stall: {p90} ns");
+    }
+
+    /// Of a warm-up of at most a minute the line leaves half a second.
+    #[test]
+    fn an_open_warm_up_ends_when_the_bench_says_so() {
+        let spec = Spec { warmup_ms: 60_000, open_warmup: true, ..spec(null(None)) };
+        let start_ns = unix_ns() + 20 * MS_NS;
+        let measure = Measure { measure_ns: start_ns + 500 * MS_NS, window_ms: 700 };
+        let line = serde_json::to_string(&measure).expect("JSON") + "\n";
+        let (done, _) = done_after(&spec, start_ns, &line);
+        assert_eq!((done.sent, done.acked, done.error), (24_000, 24_000, None), "1.2 s at 20,000 a second");
+        let publish = Latency::from_text(&done.publish).expect("a histogram");
+        assert_eq!(publish.count(), 14_000, "what was due in the window");
+    }
+
+    #[test]
+    fn an_open_warm_up_that_nobody_ends_takes_as_long_as_it_may() {
+        let spec = Spec { warmup_ms: 200, window_ms: 300, open_warmup: true, ..spec(null(None)) };
+        let (done, _) = done(&spec);
+        let publish = Latency::from_text(&done.publish).expect("a histogram");
+        assert_eq!((done.sent, publish.count(), done.error), (10_000, 6_000, None));
+    }
+
+    #[test]
+    fn a_line_that_ends_no_warm_up_fails_the_run() {
+        let spec = Spec { warmup_ms: 60_000, open_warmup: true, ..spec(null(None)) };
+        let (done, _) = done_after(&spec, unix_ns() + 20 * MS_NS, "{\"measure\":1}\n");
+        assert!(done.error.expect("it is told").contains("warm-up"));
     }
 
     #[test]

@@ -42,6 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("sim", &["types", "env", "record", "api", "log", "kafka", "replicate", "meta", "broker"]),
     ("bench", &["types", "env", "record", "kafka", "amqp"]),
+    ("bench-flushes", &[]),
     ("bench-librdkafka", &["bench"]),
     ("testkit", &[]),
     ("faultfs", &["faultfs-undo", "faultfs-preload", "env"]),
@@ -54,7 +55,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("tokio", &["server"]),
     ("axum", &["server"]),
     ("openraft", &[]),
-    ("libc", &["env", "faultfs", "faultfs-preload", "faultfs-undo", "server"]),
+    ("libc", &["bench-flushes", "env", "faultfs", "faultfs-preload", "faultfs-undo", "server"]),
     ("object_store", &[]),
 ];
 

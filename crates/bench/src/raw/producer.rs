@@ -114,16 +114,16 @@ impl Produce for Producers {
         Ok(all)
     }
 
-    fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> Produced {
+    fn run(mut self, times: &Times, shared: &Shared, tally: &mut Tally) -> Produced {
         wake_sharply();
         if self.spec.rate > 0 {
             let (rate, count) = (self.spec.rate, self.spec.producers);
             for (number, producer) in (0..).zip(&mut self.producers) {
-                producer.schedule = Some(Schedule::new(times.start_ns, times.end_ns, rate, count, number));
+                producer.schedule = Some(Schedule::new(times.start_ns(), times.end_ns(), rate, count, number));
             }
         }
-        crate::clock::wait_until(times.start_ns);
-        if let Err(e) = self.send_all(&times, shared, tally) {
+        crate::clock::wait_until(times.start_ns());
+        if let Err(e) = self.send_all(times, shared, tally) {
             self.produced.error.get_or_insert(e.to_string());
             shared.stop();
         }
@@ -148,13 +148,14 @@ impl Producers {
             if shared.stopped() {
                 return Ok(());
             }
-            if now > times.deadline_ns {
+            if now > times.deadline_ns() {
                 let open: u64 = self.producers.iter().flat_map(|p| &p.flights).map(|flight| flight.count).sum();
                 return Err(BenchError::new(format!("{open} messages were not answered in time")));
             }
             let mut wake = now + WAIT_NS_MAX;
             let mut finished = true;
             for producer in &mut self.producers {
+                producer.schedule.iter_mut().for_each(|schedule| schedule.end_at(times.end_ns()));
                 producer.take_answers(self.version, times, &mut self.produced, shared, tally)?;
                 producer.write_on()?;
                 while producer.writing.is_none() && producer.flights.len() < self.spec.in_flight as usize {
@@ -213,7 +214,7 @@ impl Producer {
         self.next >= self.limit
             || match &self.schedule {
                 Some(schedule) => self.next >= schedule.total(),
-                None => now >= times.end_ns,
+                None => now >= times.end_ns(),
             }
     }
 
@@ -233,7 +234,7 @@ impl Producer {
         let due = match &self.schedule {
             None => left,
             // Past the end nothing more becomes due, so there is nothing left to linger for.
-            Some(_) if now < self.ready_ns(linger_ns, full.0) && now < times.end_ns => return None,
+            Some(_) if now < self.ready_ns(linger_ns, full.0) && now < times.end_ns() => return None,
             Some(schedule) => left.min(schedule.due_count(now) - self.next),
         };
         let due = usize::try_from(due).unwrap_or(usize::MAX);
@@ -268,7 +269,7 @@ impl Producer {
             let from = first + at as u64 * count;
             template.patch(at, patch, |index| match &schedule {
                 Some(schedule) => schedule.due_ns(from + index as u64),
-                None => now.max(times.start_ns),
+                None => now.max(times.start_ns()),
             });
         }
         self.next += count * shape.1 as u64;

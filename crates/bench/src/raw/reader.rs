@@ -103,10 +103,10 @@ impl Read for Readers {
         Ok(Readers { spec: spec.clone(), version, readers, out: ReadOut::default() })
     }
 
-    fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
+    fn run(mut self, times: &Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
         wake_sharply();
-        crate::clock::wait_until(times.start_ns);
-        if let Err(e) = self.read_all(&times, shared, tally) {
+        crate::clock::wait_until(times.start_ns());
+        if let Err(e) = self.read_all(times, shared, tally) {
             self.out.error.get_or_insert(e.to_string());
             shared.stop();
         }
@@ -131,7 +131,7 @@ impl Readers {
     }
 
     fn finished(&self, now: u64, times: &Times, shared: &Shared) -> bool {
-        if now > times.deadline_ns || shared.stopped() {
+        if now > times.deadline_ns() || shared.stopped() {
             return true;
         }
         match shared.wanted(&self.spec) {
@@ -139,7 +139,7 @@ impl Readers {
             Some(wanted) => (0..self.spec.groups).all(|group| {
                 self.readers.iter().filter(|r| r.group == group).map(|r| r.received).sum::<u64>() >= wanted
             }),
-            None => self.spec.producers == 0 && now >= times.end_ns,
+            None => self.spec.producers == 0 && now >= times.end_ns(),
         }
     }
 
@@ -175,7 +175,7 @@ impl Readers {
             return None;
         }
         let after = u128::from(self.out.bytes) * u128::from(SECOND_NS) / u128::from(rate);
-        Some(times.start_ns.saturating_add(u64::try_from(after).unwrap_or(u64::MAX)))
+        Some(times.start_ns().saturating_add(u64::try_from(after).unwrap_or(u64::MAX)))
     }
 
     fn wait(&self, pause: Option<u64>) -> Result<()> {

@@ -28,7 +28,9 @@ impl OneSide<'_> {
         }
         let before = self.idle()?;
         let measured = spec(self, load.messages, MEASURED_PRODUCER);
+        let span = self.begin_span()?;
         let done = self.drive(&[measured])?.into_iter().next().unwrap_or_default().done;
+        self.end_span(span)?;
         let after = self.idle()?;
         self.figure("produce_per_s", done.acked as f64 / done.publish_s);
         self.figure("fetch_per_s", done.received as f64 / done.read_s);
@@ -82,7 +84,9 @@ impl OneSide<'_> {
         self.running.end();
         let began = monotonic_ns();
         let (programs, interrupt) = (self.around.programs, self.around.interrupt);
-        self.running = Running::start(&self.target, programs, self.place.path(), Protocol::Amqp, (1, 1), interrupt)?;
+        let (target, place) = (&self.target, self.place.path());
+        let again = || Running::start(target, programs, place, Protocol::Amqp, (1, 1), interrupt);
+        self.running = self.surround.around(again)?;
         let mut wire = Wire::connect(self.running.bootstrap())?;
         wire.open_channel()?;
         wire.find(queue_name(TOPIC, load.partitions.saturating_sub(1)))?;
