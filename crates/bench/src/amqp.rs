@@ -47,7 +47,7 @@ pub fn queue_name(topic: &str, number: u32) -> String {
 mod tests {
     use super::*;
     use crate::clock::{MS_NS, unix_ns};
-    use crate::contract::{Done, From, Line, Start};
+    use crate::contract::{Shape, Done, From, Line, Start};
     use crate::latency::Latency;
     use crate::null::amqp::{Faults, start};
     use crate::worker::work;
@@ -84,6 +84,7 @@ mod tests {
             verify: true,
             queues: Some(LOAD),
             open_warmup: false,
+            shape: Shape::default(),
         };
         change(&mut spec);
         let begin = Start { start_ns: unix_ns() + 20 * MS_NS };

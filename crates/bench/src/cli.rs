@@ -5,7 +5,7 @@ use crate::amqp::load::{QueueKind, QueueLoad};
 use crate::amqp::publisher::Publishers;
 use crate::amqp::wire;
 use crate::bare::{sendfile_loop, write_loop};
-use crate::contract::{From, Spec};
+use crate::contract::{From, Shape, Spec};
 use crate::drive::{Driver, drive};
 use crate::error::{BenchError, Context, Result};
 use crate::install::{java_worker, librdkafka_worker, programs};
@@ -456,6 +456,7 @@ fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
         verify: true,
         queues,
         open_warmup: false,
+        shape: Shape::default(),
     };
     let mut progress = Progress::new();
     let told = drive(args.client, &[spec], &programs, place.path(), &interrupt, &mut |second| progress.second(second))?;

@@ -19,7 +19,7 @@ use crate::amqp;
 use crate::amqp::load::{QueueKind, QueueLoad};
 use crate::cgroup::{MemoryGroup, Room};
 use crate::clock::seconds;
-use crate::contract::{Done, From, Second, Spec};
+use crate::contract::{Done, From, Second, Shape, Spec};
 use crate::drive::{Driver, Told, drive, drive_watched};
 use crate::error::{BenchError, Context, Result};
 use crate::flush::{Counter, Span};
@@ -253,6 +253,7 @@ impl OneSide<'_> {
             verify: true,
             queues: load.queue,
             open_warmup: false,
+            shape: Shape::default(),
         }
     }
 
