@@ -43,6 +43,7 @@ pub mod look;
 pub mod matrix;
 pub mod null;
 pub mod peers;
+pub mod omb;
 pub mod perf;
 pub mod pin;
 pub mod process;
