@@ -47,7 +47,7 @@ pub fn queue_name(topic: &str, number: u32) -> String {
 mod tests {
     use super::*;
     use crate::clock::{MS_NS, unix_ns};
-    use crate::contract::{Shape, Done, From, Line, Start};
+    use crate::contract::{Done, From, Line, Shape, Start};
     use crate::latency::Latency;
     use crate::null::amqp::{Faults, start};
     use crate::worker::work;
@@ -56,8 +56,14 @@ mod tests {
     use publisher::Publishers;
     use std::io::Cursor;
 
-    const LOAD: QueueLoad =
-        QueueLoad { kind: QueueKind::Classic, durable: true, confirms: true, prefetch: 50, ack_every: 10 };
+    const LOAD: QueueLoad = QueueLoad {
+        kind: QueueKind::Classic,
+        durable: true,
+        confirms: true,
+        prefetch: 50,
+        ack_every: 10,
+        exchange: None,
+    };
 
     fn done(faults: Faults, change: impl FnOnce(&mut Spec)) -> Done {
         let server = start(([127, 0, 0, 1], 0).into(), faults).expect("it starts");

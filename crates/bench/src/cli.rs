@@ -166,7 +166,7 @@ impl QueueArgs {
             )));
         }
         let (durable, confirms) = (!self.transient, !self.no_confirms);
-        Ok(QueueLoad { kind: self.queue, durable, confirms, prefetch, ack_every })
+        Ok(QueueLoad { kind: self.queue, durable, confirms, prefetch, ack_every, exchange: None })
     }
 }
 

@@ -288,7 +288,10 @@ mod tests {
         let random = told("useRandomizedPayloads: true\nrandomBytesRatio: 0.5\nrandomizedPayloadPoolSize: 1000");
         let payloads = random.payloads(Path::new(".")).expect("some").expect("some");
         assert_eq!((payloads.random_per_mille, payloads.pool, payloads.message), (500, 1_000, None));
-        assert_eq!(told("payloadFile: \"payload/payload-1Kb.data\"").payload_file.as_deref(), Some("payload/payload-1Kb.data"));
+        assert_eq!(
+            told("payloadFile: \"payload/payload-1Kb.data\"").payload_file.as_deref(),
+            Some("payload/payload-1Kb.data")
+        );
         assert_eq!(told("subscriptionsPerTopic: 10").subscriptions_per_topic, 10);
         assert_eq!(told("producersPerTopic: 2").producers(), 2);
         assert_eq!(told("consumerPerSubscription: 3").consumers(), 3);

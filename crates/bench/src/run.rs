@@ -11,6 +11,8 @@
 //! its own.
 
 mod along;
+mod drain;
+mod kill;
 mod ladder;
 mod queues;
 mod traced;
@@ -52,6 +54,8 @@ const COUNT_MS_MAX: u64 = 15 * 60 * 1_000;
 const IDLE_SHARE_MIN: f64 = 0.3;
 /// A cold reader read from the device at least this share of what it was served, or it was not cold.
 const COLD_SHARE_MIN: f64 = 0.8;
+/// A backlog is drained when this share of it was read.
+const DRAINED_SHARE: f64 = 1.0;
 /// A throughput run has lasted when this share of its bytes is past polylogue's segment writer.
 const SEGMENT_SHARE_MIN: f64 = 0.5;
 /// Up to this rate the median of the few messages is told, under a name of its own. Messages a second.
@@ -155,7 +159,8 @@ pub fn run(
         Kind::Connections => side.connections(),
         Kind::Start => side.start_again(),
         Kind::Cost | Kind::Throughput => side.by_count(),
-        Kind::Latency | Kind::Size | Kind::Cold => side.by_time(),
+        Kind::Latency | Kind::Size | Kind::Cold | Kind::Drain => side.by_time(),
+        Kind::Kill => side.by_kill(),
         Kind::Ladder => side.by_ladder(),
         Kind::Bare => Err(BenchError::new("the bare loops have no broker")),
     }?;
@@ -176,8 +181,9 @@ fn start(target: &Target, load: Load, around: &Surroundings<'_>, place: &Path) -
 /// Makes a topic, or the queues that stand for it.
 fn make_topic(bootstrap: &str, topic: &str, load: Load) -> Result<()> {
     match load.queue {
-        Some(queue) => amqp::wire::declare_all(bootstrap, topic, load.partitions, queue).map(drop),
-        None => Wire::connect(bootstrap)?.create_topic(topic, load.partitions, &[]),
+        // Queues stand for the partitions of all topics.
+        Some(queue) => amqp::wire::declare_all(bootstrap, topic, load.partitions * load.many.topics, queue).map(drop),
+        None => Wire::connect(bootstrap)?.create_topics(topic, load.many.topics, load.partitions),
     }
 }
 
@@ -223,19 +229,25 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
         flush_delay_ms: load.how.flush_delay_ms,
         memory: load.how.memory(),
         ladder: load.how.ladder.map(|ladder| ladder.to_string()).unwrap_or_default(),
+        many: load.many,
     }
 }
 
 impl OneSide<'_> {
     fn spec(&self) -> Spec {
         let load = self.load;
+        // Queues stand for the partitions of all topics.
+        let (topics, partitions) = match load.queue {
+            Some(_) => (1, load.partitions * load.many.topics),
+            None => (load.many.topics, load.partitions),
+        };
         Spec {
             bootstrap: self.running.bootstrap().to_owned(),
             topic: TOPIC.to_owned(),
-            partitions: load.partitions,
-            producers: 1,
+            partitions,
+            producers: load.many.producers,
             producer_base: MEASURED_PRODUCER,
-            consumers: 1,
+            consumers: load.many.consumers,
             // The null broker keeps nothing that could be read; messages for queues it passes on.
             groups: if self.target == Target::Null && load.queue.is_none() { 0 } else { load.groups },
             message_bytes: load.message_bytes,
@@ -253,7 +265,7 @@ impl OneSide<'_> {
             verify: true,
             queues: load.queue,
             open_warmup: false,
-            shape: Shape::default(),
+            shape: Shape { topics, filter: load.many.filter, ..Shape::default() },
         }
     }
 
@@ -443,7 +455,7 @@ impl OneSide<'_> {
         self.costs("produce", before, after, live.done.acked, Some(live.done.cpu_s));
         self.window_costs(&live, &went);
         if let Some(cold) = told.next() {
-            self.cold(&cold.done, before, after);
+            self.cold(&cold, before, after);
         }
         self.line.series = Some(series(&live.seconds, load.groups, &went.looks));
         Ok(())
@@ -466,6 +478,9 @@ impl OneSide<'_> {
         self.drive(&[spec])?;
         self.idle()?;
         rustix::fs::sync();
+        if self.kind == Kind::Drain {
+            return Ok(());
+        }
         forget_pages(&self.place.path().join("data"))
     }
 
@@ -549,8 +564,16 @@ impl OneSide<'_> {
         }
     }
 
-    fn cold(&mut self, done: &Done, before: Option<Sample>, after: Option<Sample>) {
+    fn cold(&mut self, told: &Told, before: Option<Sample>, after: Option<Sample>) {
+        let done = &told.done;
         self.figure("cold_read_bytes_per_s", done.read_bytes as f64 / done.read_s);
+        match drain::drained_s(&told.seconds, self.load.backlog, DRAINED_SHARE) {
+            Some(drained_s) => self.figure("drained_s", drained_s),
+            None => self.figure("drained_share", done.received as f64 / self.load.backlog as f64),
+        }
+        if self.kind == Kind::Drain {
+            return;
+        }
         let (Some(before), Some(after)) = (before, after) else { return };
         let device = after.read_bytes.saturating_sub(before.read_bytes) as f64;
         self.figure("device_read_bytes", device);

@@ -143,8 +143,11 @@ pub fn topic_name(topic: &str, topics: u32, number: u32) -> String {
 /// The number of a topic by its name.
 #[must_use]
 pub fn topic_number(topic: &str, topics: u32, name: &str) -> Option<u32> {
-    let number =
-        if topics <= 1 { (name == topic).then_some(0)? } else { name.strip_prefix(topic)?.strip_prefix('-')?.parse().ok()? };
+    let number = if topics <= 1 {
+        (name == topic).then_some(0)?
+    } else {
+        name.strip_prefix(topic)?.strip_prefix('-')?.parse().ok()?
+    };
     (number < topics).then_some(number)
 }
 
@@ -181,7 +184,11 @@ mod tests {
 
     #[test]
     fn a_shape_that_cannot_be_is_refused() {
-        let filter = |groups, topics, one_in| Shape { topics: 2, filter: Some(Filter { groups, topics, one_in }), ..Shape::default() };
+        let filter = |groups, topics, one_in| Shape {
+            topics: 2,
+            filter: Some(Filter { groups, topics, one_in }),
+            ..Shape::default()
+        };
         let random = Payloads { random_per_mille: 1_001, pool: 1, message: None };
         for bad in [
             Shape { topics: 0, ..Shape::default() },

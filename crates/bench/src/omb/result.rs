@@ -176,9 +176,8 @@ impl OmbResult {
         let window: Vec<Second> =
             driven.seconds.iter().filter(|second| (from..to).contains(&second.second)).cloned().collect();
         let before = driven.seconds.iter().filter(|second| second.second < from);
-        let (mut sent, mut received) = before.fold((0, 0), |(sent, received), second| {
-            (sent + second.sent, received + second.received)
-        });
+        let (mut sent, mut received) =
+            before.fold((0, 0), |(sent, received), second| (sent + second.sent, received + second.received));
         for period in window.chunks(PERIOD_S) {
             let sum = |of: fn(&Second) -> u64| period.iter().map(of).sum::<u64>();
             let a_second = |messages: u64| messages as f64 / period.len() as f64;
@@ -279,7 +278,10 @@ mod tests {
     #[test]
     fn periods_are_ten_seconds_of_the_window() {
         let result = result(true);
-        assert_eq!((result.publish_rate.as_slice(), result.consume_rate.as_slice()), (&[100.0; 2][..], &[190.0; 2][..]));
+        assert_eq!(
+            (result.publish_rate.as_slice(), result.consume_rate.as_slice()),
+            (&[100.0; 2][..], &[190.0; 2][..])
+        );
         assert_eq!(result.backlog, [15 * 10, 20 * 10], "what the warm-up has left counts");
         assert_eq!((result.publish_max.len(), result.publish_max[0].round()), (2, 14.0), "the seconds from 5 to 14");
         assert_eq!(result.publish_max[1].round(), 19.0);
@@ -299,7 +301,9 @@ mod tests {
     fn the_keys_are_those_of_the_files() {
         let json = serde_json::to_value(result(true)).expect("JSON");
         let keys: Vec<&str> = json.as_object().expect("an object").keys().map(String::as_str).collect();
-        for key in ["workload", "driver", "messageSize", "topics", "partitions", "producersPerTopic", "consumersPerTopic"] {
+        for key in
+            ["workload", "driver", "messageSize", "topics", "partitions", "producersPerTopic", "consumersPerTopic"]
+        {
             assert!(keys.contains(&key), "{key}");
         }
         for key in ["publishRate", "publishErrorRate", "consumeRate", "backlog"] {

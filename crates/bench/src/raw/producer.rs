@@ -200,7 +200,8 @@ impl Producer {
         match self.templates.entry(shape) {
             Entry::Occupied(made) => Ok(made.into_mut()),
             Entry::Vacant(place) => {
-                let (topic, message_bytes, payloads) = (spec.topic_name(0), spec.message_bytes, spec.shape.payloads.clone());
+                let (topic, message_bytes, payloads) =
+                    (spec.topic_name(0), spec.message_bytes, spec.shape.payloads.clone());
                 let form = Form { version, topic, message_bytes, records: shape.0, batches: shape.1, payloads };
                 Ok(place.insert(Template::new(&form)?))
             }

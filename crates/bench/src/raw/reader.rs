@@ -212,7 +212,8 @@ impl Reader {
             let Some((number, offset)) = self.partitions.get(*place).zip(self.offsets.get(*place)) else { continue };
             let partition = i32::try_from(number % each).unwrap_or(i32::MAX);
             let partition_max_bytes = PARTITION_BYTES_MAX;
-            let asked = FetchPartition { partition, fetch_offset: *offset, partition_max_bytes, ..FetchPartition::default() };
+            let asked =
+                FetchPartition { partition, fetch_offset: *offset, partition_max_bytes, ..FetchPartition::default() };
             match topics.last_mut().filter(|(topic, _)| *topic == number / each) {
                 Some((_, partitions)) => partitions.push(asked),
                 None => topics.push((number / each, vec![asked])),

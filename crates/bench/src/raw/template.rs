@@ -232,7 +232,11 @@ fn batch(form: &Form, seed: u64) -> Result<Bytes> {
     let mut builder = BatchBuilder::new().producer(0, 0, 0);
     let mut message = vec![0; form.message_bytes as usize];
     for index in 0..form.records {
-        stamp::fill_as(&mut message, form.payloads.as_ref(), seed.wrapping_mul(1 << 20).wrapping_add(index as u64 + 1))?;
+        stamp::fill_as(
+            &mut message,
+            form.payloads.as_ref(),
+            seed.wrapping_mul(1 << 20).wrapping_add(index as u64 + 1),
+        )?;
         let record = NewRecord { timestamp: 0, value: Some(&message), ..NewRecord::default() };
         builder.push(&record).context(said)?;
     }
@@ -319,7 +323,8 @@ mod tests {
 
     #[test]
     fn a_request_goes_to_another_topic_without_being_encoded_again() {
-        let mut template = Template::new(&Form { topic: "measured-0000".to_owned(), ..form(100, 3, 1) }).expect("a template");
+        let mut template =
+            Template::new(&Form { topic: "measured-0000".to_owned(), ..form(100, 3, 1) }).expect("a template");
         template.set_topic("measured-0041");
         let frame = RequestFrame::decode(Bytes::copy_from_slice(&template.frame()[4..])).expect("a request");
         let mut body = frame.body;

@@ -1,0 +1,31 @@
+//! "Kafka vs RabbitMQ performance": small messages, the rate is raised until the broker fails.
+
+use super::{CLASSIC, Maker, Row, side, sides};
+use crate::drive::Driver;
+use crate::matrix::{Kind, LATENCY_BATCH, Load, NO_BATCH};
+
+/// Device, address, version and time take about so much there. Bytes.
+const SMALL_BYTES: u32 = 100;
+/// What is published of the ramps: where somebody's processor is full or fails.
+const RAMP: &[u64] = &[5_000, 15_000, 33_000, 70_000, 135_000, 230_000];
+const STREAMS: &[u64] = &[5_000, 12_000, 50_000, 100_000, 135_000, 272_000];
+
+pub(super) fn rows(maker: Maker) -> Vec<Row> {
+    let small = |batching| Load { message_bytes: SMALL_BYTES, ..maker.load(1, batching, 0) };
+    let logs = maker.laddered(small(LATENCY_BATCH), RAMP, 1_000);
+    let queues = maker.laddered(maker.queued(small(NO_BATCH), CLASSIC), RAMP, 500);
+    let streams = maker.laddered(small(LATENCY_BATCH), STREAMS, 1_000);
+    let row = |id, driver, sides| maker.row(id, "ramp", Kind::Ladder, driver, sides);
+    let mut classic = sides(&["polylogue-sync", "kafka", "kafka-tuned"], logs);
+    classic.extend(side("polylogue-sync-amqp", "polylogue-sync", queues));
+    classic.extend(side("rabbitmq", "rabbitmq", queues));
+    classic.extend(side("rabbitmq-tuned", "rabbitmq-tuned", queues));
+    let mut beside = sides(&["polylogue-sync", "polylogue-async", "kafka"], streams);
+    beside.extend(side("rabbitmq-stream", "rabbitmq", Load { stream: true, ..streams }));
+    vec![
+        maker.first(row("B1", Driver::Java, classic)),
+        row("B1", Driver::Amqp, sides(&["polylogue-sync", "rabbitmq"], queues)),
+        row("B1", Driver::Raw, sides(&["polylogue-sync", "polylogue-async", "kafka"], logs)),
+        row("B2", Driver::Java, beside),
+    ]
+}
