@@ -46,6 +46,7 @@ pub mod omb;
 pub mod peers;
 pub mod perf;
 pub mod pin;
+pub mod plan;
 pub mod process;
 pub mod progress;
 pub mod raw;
