@@ -11,8 +11,7 @@ use crate::error::{BenchError, Context, Result};
 use crate::install::{java_worker, librdkafka_worker, programs};
 use crate::latency::Latency;
 use crate::matrix::Scale;
-use crate::null::amqp::Faults;
-use crate::null::{NullBroker, NullSpec};
+use crate::null::{Faults, NullBroker, NullSpec};
 use crate::peers::install_kafka;
 use crate::peers::rabbitmq::install_rabbitmq;
 use crate::process::{Folder, Interrupt};
@@ -313,8 +312,13 @@ fn say(text: &str) -> Result<()> {
 
 fn null(args: &NullArgs) -> Result<()> {
     let stall_ms = args.stall_ms.first().copied().zip(args.stall_ms.get(1).copied());
-    let spec =
-        NullSpec { listen: args.listen, partitions: args.partitions, message_bytes: args.message_bytes, stall_ms };
+    let spec = NullSpec {
+        listen: args.listen,
+        partitions: args.partitions,
+        message_bytes: args.message_bytes,
+        stall_ms,
+        keeps: None,
+    };
     let address = match args.amqp {
         true => crate::null::amqp::start(args.listen, Faults::default())?,
         false => NullBroker::start(spec)?.address(),
