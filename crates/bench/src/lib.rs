@@ -40,6 +40,7 @@ pub mod jvm;
 pub mod ladder;
 pub mod latency;
 pub mod look;
+pub mod machine;
 pub mod matrix;
 pub mod null;
 pub mod peers;
