@@ -1,5 +1,6 @@
 //! What a broker does wrong stands in the result, all the way: a broker of ours that misbehaves, a worker that is a process of its own, the
 //! run that judges, and the line.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use polylogue_bench::amqp::load::{QueueKind, QueueLoad};
 use polylogue_bench::drive::Driver;
