@@ -74,13 +74,13 @@ mutants: ## Build the tree with each seeded bug and see that it is found
 
 versus-kafka: build ## Measure beside Apache Kafka, same client, in turns (VERSUS="--quick": a smoke run; "--resume": go on; "--help": what else)
 	@tests/install.sh all
-	$(CARGO) build --release --locked -p polylogue-bench
+	$(CARGO) build --release --locked -p polylogue-bench -p polylogue-bench-flushes
 	$(RELEASE)/polylogue-bench peers install
 	$(RELEASE)/polylogue-bench peers workers
 	$(RELEASE)/polylogue-bench versus $(VERSUS)
 
 versus-rabbitmq: build ## Measure queues beside RabbitMQ, likewise (VERSUS as above)
-	$(CARGO) build --release --locked -p polylogue-bench
+	$(CARGO) build --release --locked -p polylogue-bench -p polylogue-bench-flushes
 	$(RELEASE)/polylogue-bench peers install rabbitmq
 	$(RELEASE)/polylogue-bench versus rabbitmq $(VERSUS)
 

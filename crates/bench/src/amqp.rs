@@ -49,7 +49,8 @@ mod tests {
     use crate::clock::{MS_NS, unix_ns};
     use crate::contract::{Done, From, Line, Shape, Start};
     use crate::latency::Latency;
-    use crate::null::amqp::{Faults, start};
+    use crate::null::Faults;
+    use crate::null::amqp::start;
     use crate::worker::work;
     use consumer::Consumers;
     use load::QueueKind;
@@ -137,10 +138,16 @@ mod tests {
         assert!(done.duplicated >= 4, "{done:?}");
     }
 
+    #[test]
+    fn what_a_broker_swaps_is_found() {
+        let done = done(Faults { swap: 1_100, ..Faults::default() }, |spec| spec.partitions = 1);
+        assert_eq!((done.out_of_order, done.lost, done.duplicated), (4, 0, 0), "{done:?}");
+    }
+
     /// As many are doubled, so that the run ends and is not waited for.
     #[test]
     fn what_a_broker_loses_is_found() {
-        let done = done(Faults { lose: 999, double: 998 }, |_| ());
+        let done = done(Faults { lose: 999, double: 998, swap: 0 }, |_| ());
         assert_eq!(done.lost, 5, "{done:?}");
     }
 }

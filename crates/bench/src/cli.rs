@@ -10,9 +10,9 @@ use crate::drive::{Driver, drive};
 use crate::error::{BenchError, Context, Result};
 use crate::install::{java_worker, librdkafka_worker, programs};
 use crate::latency::Latency;
+use crate::machine::flush_figures;
 use crate::matrix::Scale;
-use crate::null::amqp::Faults;
-use crate::null::{NullBroker, NullSpec};
+use crate::null::{Faults, NullBroker, NullSpec};
 use crate::peers::install_kafka;
 use crate::peers::rabbitmq::install_rabbitmq;
 use crate::process::{Folder, Interrupt};
@@ -313,8 +313,13 @@ fn say(text: &str) -> Result<()> {
 
 fn null(args: &NullArgs) -> Result<()> {
     let stall_ms = args.stall_ms.first().copied().zip(args.stall_ms.get(1).copied());
-    let spec =
-        NullSpec { listen: args.listen, partitions: args.partitions, message_bytes: args.message_bytes, stall_ms };
+    let spec = NullSpec {
+        listen: args.listen,
+        partitions: args.partitions,
+        message_bytes: args.message_bytes,
+        stall_ms,
+        keeps: None,
+    };
     let address = match args.amqp {
         true => crate::null::amqp::start(args.listen, Faults::default())?,
         false => NullBroker::start(spec)?.address(),
@@ -336,7 +341,17 @@ fn bare(args: &BareArgs, places: &Places, json: bool) -> Result<()> {
         let name = if flushed { "read, sum, write, flush" } else { "read, sum, write" };
         tell_bare(name, args.batch_bytes, &loop_, json)?;
     }
-    tell_bare("sendfile", 1 << 20, &sendfile_loop(folder.path(), args.bytes, args.file_bytes)?, json)
+    tell_bare("sendfile", 1 << 20, &sendfile_loop(folder.path(), args.bytes, args.file_bytes)?, json)?;
+    let flush = flush_figures(folder.path(), true)?;
+    if json {
+        return say(&json!({ "flush": flush }).to_string());
+    }
+    let cost = |name: &str| flush.get(name).copied().unwrap_or(0.0);
+    let (mean, per_s) = (cost("disk_flush_mean_ms"), cost("disk_flushes_per_s"));
+    say(&format!(
+        "{:<24} {:>8} bytes a flush  {mean:.3} ms each, {per_s:.0}/s one after the other",
+        "write, flush", 4_096
+    ))
 }
 
 fn tell_bare(name: &str, batch_bytes: usize, bare: &crate::bare::Bare, json: bool) -> Result<()> {

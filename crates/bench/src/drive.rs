@@ -184,8 +184,7 @@ pub fn drive_watched(
     let mut all = Vec::new();
     for number in 0..workers.len() {
         let mut seconds = Vec::new();
-        loop {
-            let Some(worker) = workers.get_mut(number) else { break };
+        while let Some(worker) = workers.get_mut(number) {
             let line = worker
                 .line(LINE_PATIENCE, interrupt)
                 .map_err(|e| BenchError::new(format!("in the middle of a run: {e}")))?;

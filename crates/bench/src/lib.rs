@@ -3,11 +3,13 @@
 //! ```text
 //!                          cli
 //!            versus ----> run ------> target    a fresh broker: polylogue, Kafka, RabbitMQ (peers), null, or one that is there
-//!              |           |   \----> sample    its processor time, memory, files, device bytes
+//!              |          /|\ \-----> look      each second: sample (/proc/PID), host (device, page cache, network), jvm (collections)
+//!              |         / | \------> flush     its flushes, counted and held (flushes/, loaded into it)
+//!              |      how  |          how: warm-up by work (steady), cores (pin), memory (cgroup), rates (ladder)
 //!       steps, matrix      |
 //!    (order; the cells)  drive ----> worker processes, one contract: raw driver (worker), amqp, librdkafka, Java; perf (Kafka's own tool)
 //!              |
-//!           results ----> report     JSON lines to Markdown         bare    the machine's own limits
+//!           results ----> report     JSON lines to Markdown         machine, bare    its own limits, and what a flush costs
 //! ```
 //!
 //! What keeps figures honest:
@@ -15,6 +17,10 @@
 //! - [`stamp`], [`verify`]: every message is followed; a run with a loss is a failed run.
 //! - [`latency`]: a percentile is told only with 100 samples beyond it.
 //! - [`busy`]: where the client was the limit, no broker is ahead.
+//! - [`steady`]: what is measured begins when another stretch of work costs what the last ones did.
+//! - [`ladder`]: a rate is held without a growing backlog, or no latency of it is told; a searched maximum must hold once more.
+//! - [`pin`], [`cgroup`]: broker and client have cores of their own, and every broker the same memory.
+//! - [`flush`]: durability is seen, not declared.
 //! - [`sample`], [`run`]: processor time is counted from an idle broker to an idle broker.
 //! - [`null`], [`bare`]: the floors of client and machine stand beside the figures.
 //! - [`matrix`], [`report`]: sides take turns, and are ahead only when all pairs agree.
@@ -40,6 +46,7 @@ pub mod jvm;
 pub mod ladder;
 pub mod latency;
 pub mod look;
+pub mod machine;
 pub mod matrix;
 pub mod null;
 pub mod omb;

@@ -12,6 +12,7 @@
 
 use crate::error::{Context, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::sync::OnceLock;
 
 /// Which cores broker and client have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +27,9 @@ impl Split {
     /// The split of this machine; `None` when there is one core only.
     #[must_use]
     pub fn here() -> Option<Split> {
-        Split::of(&allowed().ok()?)
+        // As it was at first: a thread that is pinned by now sees only its own.
+        static CORES: OnceLock<Option<Split>> = OnceLock::new();
+        CORES.get_or_init(|| Split::of(&allowed().ok()?)).clone()
     }
 
     fn of(cores: &[usize]) -> Option<Split> {

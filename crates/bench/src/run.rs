@@ -457,7 +457,7 @@ impl OneSide<'_> {
         if let Some(cold) = told.next() {
             self.cold(&cold, before, after);
         }
-        self.line.series = Some(series(&live.seconds, load.groups, &went.looks));
+        self.line.series = Some(series(&live.seconds, self.spec().groups, &went.looks));
         Ok(())
     }
 

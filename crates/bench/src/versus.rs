@@ -1,11 +1,10 @@
 //! Runs the matrix, round by round, and keeps every result as soon as it is there.
 
-use crate::bare::{Bare, paced_flush, sendfile_loop, write_loop};
-use crate::clock::seconds;
 use crate::contract::Second;
 use crate::error::Result;
+use crate::machine::machine_figures;
 use crate::matrix::{Cell, Scale, Side, cells, queues};
-use crate::process::{Folder, Interrupt};
+use crate::process::Interrupt;
 use crate::progress::Progress;
 use crate::results::{ResultLine, Stamped, append, read};
 use crate::run::{Surroundings, run};
@@ -14,16 +13,6 @@ use crate::target::{Programs, Target};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The file of the bare loops: larger than the processors' caches. Bytes.
-const BARE_FILE_BYTES: u64 = 256 << 20;
-/// Bytes of a bare loop: in full, in a smoke run, and with a flush for every small batch.
-const BARE_BYTES: u64 = 4 << 30;
-const BARE_QUICK_BYTES: u64 = 64 << 20;
-const BARE_FLUSHED_BYTES: u64 = 512 << 20;
-/// The paced flushes: bytes of each, how many a second, and for how long. Seconds.
-const PACED_BYTES: usize = 52 << 10;
-const PACED_PER_S: u64 = 1_000;
-const PACED_S: u64 = 20;
 /// How long the machine is left alone between two sides, after what is dirty has been flushed.
 const SETTLE: Duration = Duration::from_secs(3);
 
@@ -152,44 +141,6 @@ fn settle(quick: bool) {
 
 fn bare_line(plan: &Plan, stamped: &Stamped, step: &Step<'_>) -> Result<ResultLine> {
     let mut line = stamped.line(&step.cell.name, step.label(), step.round);
-    for (name, bare) in bare_loops(plan)? {
-        line.figures.insert(format!("{name}_cpu_s_per_million"), bare.cpu_s_per_million);
-        line.figures.insert(format!("{name}_per_s"), bare.messages_per_s);
-    }
-    for (name, ms) in paced(plan)? {
-        line.figures.insert(name, ms);
-    }
+    line.figures = machine_figures(&plan.work.join("bare"), plan.scale.quick)?;
     Ok(line)
-}
-
-/// What the disk alone takes for the flushes of a broker that gets 50,000 messages of 1 KiB a second and flushes each millisecond.
-///
-/// # Errors
-/// When the machine refuses.
-fn paced(plan: &Plan) -> Result<Vec<(String, f64)>> {
-    let folder = Folder::create(&plan.work.join("bare"))?;
-    let count = if plan.scale.quick { PACED_PER_S } else { PACED_S * PACED_PER_S };
-    let latency = paced_flush(folder.path(), PACED_BYTES, PACED_PER_S, count, BARE_FILE_BYTES)?;
-    let mut told = vec![("paced_flush_max_ms".to_owned(), seconds(latency.max()) * 1e3)];
-    for (name, percentile) in [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9)] {
-        told.extend(latency.percentile(percentile).map(|ns| (format!("paced_flush_{name}_ms"), seconds(ns) * 1e3)));
-    }
-    Ok(told)
-}
-
-/// All bare loops, by their names.
-///
-/// # Errors
-/// When the machine refuses.
-fn bare_loops(plan: &Plan) -> Result<Vec<(&'static str, Bare)>> {
-    let folder = Folder::create(&plan.work.join("bare"))?;
-    let bytes = |full| if plan.scale.quick { BARE_QUICK_BYTES } else { full };
-    let write = |batch, flushed, full| write_loop(folder.path(), bytes(full), batch, BARE_FILE_BYTES, flushed);
-    Ok(vec![
-        ("write_16KB", write(16_384, false, BARE_BYTES)?),
-        ("write_16KB_flushed", write(16_384, true, BARE_FLUSHED_BYTES)?),
-        ("write_1MB", write(1_000_000, false, BARE_BYTES)?),
-        ("write_1MB_flushed", write(1_000_000, true, BARE_BYTES)?),
-        ("sendfile", sendfile_loop(folder.path(), bytes(4 * BARE_BYTES), BARE_FILE_BYTES)?),
-    ])
 }

@@ -222,7 +222,7 @@ mod tests {
 
     fn null(stall_ms: Option<(u64, u64)>) -> String {
         let listen = ([127, 0, 0, 1], 0).into();
-        let spec = NullSpec { listen, partitions: 3, message_bytes: 100, stall_ms };
+        let spec = NullSpec { listen, partitions: 3, message_bytes: 100, stall_ms, keeps: None };
         NullBroker::start(spec).expect("it starts").address().to_string()
     }
 

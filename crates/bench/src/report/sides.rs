@@ -105,7 +105,9 @@ fn with_busy(line: &ResultLine) -> Figures {
         return figures;
     };
     let Some(threads) = threads(client) else { return figures };
-    let cores = threads.min(line.machine.cores.max(1)) as f64;
+    let own = line.conditions.as_ref().map_or(0, |told| told.client_cores);
+    let cores = if own > 0 { usize::try_from(own).unwrap_or(usize::MAX) } else { line.machine.cores.max(1) };
+    let cores = threads.min(cores) as f64;
     for (busy, rate, cost) in [
         (CLIENT_BUSY, "produce_per_s", "produce_client_cpu_s_per_million"),
         (READER_BUSY, "fetch_per_s", "fetch_client_cpu_s_per_million"),
@@ -172,6 +174,18 @@ mod tests {
         assert!(bound("java", 2, &used(1.7)) && !bound("java", 2, &used(1.6)), "two threads, two cores");
         assert!(bound("librdkafka", 1, &used(0.9)), "two threads, one core");
         assert!(!bound("perf-test", 2, &used(1.9)) && bound("perf-test", 2, &[(CLIENT_BUSY, 0.9)]), "as it was seen");
+    }
+
+    #[test]
+    fn a_client_with_cores_of_its_own_is_bound_by_those() {
+        let figures = [("produce_per_s", 100_000.0), ("produce_client_cpu_s_per_million", 9.0)];
+        let mut line = ResultLine::example("throughput/x", "ours", 1, &figures);
+        line.machine.cores = 2;
+        let conditions = line.conditions.as_mut().expect("it has some");
+        conditions.client = "java".to_owned();
+        assert!(!sides(&[line.clone()]).is_client_bound("ours", "produce_per_s"), "0.9 of 2 cores");
+        line.conditions.as_mut().expect("it has some").client_cores = 1;
+        assert!(sides(&[line]).is_client_bound("ours", "produce_per_s"), "0.9 of its own core");
     }
 
     #[test]
