@@ -47,7 +47,7 @@ pub fn queue_name(topic: &str, number: u32) -> String {
 mod tests {
     use super::*;
     use crate::clock::{MS_NS, unix_ns};
-    use crate::contract::{Done, From, Line, Shape, Start};
+    use crate::contract::{COMMIT_MS, Done, From, Line, Shape, Start, System};
     use crate::latency::Latency;
     use crate::null::Faults;
     use crate::null::amqp::start;
@@ -92,6 +92,10 @@ mod tests {
             queues: Some(LOAD),
             open_warmup: false,
             shape: Shape::default(),
+            system: System::Kafka,
+            create: false,
+            admin: None,
+            commit_ms: COMMIT_MS,
         };
         change(&mut spec);
         let begin = Start { start_ns: unix_ns() + 20 * MS_NS };

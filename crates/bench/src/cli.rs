@@ -5,16 +5,17 @@ use crate::amqp::load::{QueueKind, QueueLoad};
 use crate::amqp::publisher::Publishers;
 use crate::amqp::wire;
 use crate::bare::{sendfile_loop, write_loop};
-use crate::contract::{From, Shape, Spec};
+use crate::contract::{COMMIT_MS, From, Shape, Spec, System};
 use crate::drive::{Driver, drive};
 use crate::error::{BenchError, Context, Result};
-use crate::install::{java_worker, librdkafka_worker, programs};
+use crate::install::{java_client, java_worker, librdkafka_worker, programs};
 use crate::latency::Latency;
 use crate::machine::flush_figures;
 use crate::matrix::Scale;
 use crate::null::{Faults, NullBroker, NullSpec};
-use crate::peers::install_kafka;
+use crate::peers::about::{about, java_version, text};
 use crate::peers::rabbitmq::install_rabbitmq;
+use crate::peers::{kafka, pulsar, rocketmq, tubemq};
 use crate::process::{Folder, Interrupt};
 use crate::progress::Progress;
 use crate::raw::producer::Producers;
@@ -25,8 +26,9 @@ use crate::target::{Programs, Protocol, Running, Target};
 use crate::versus::{Peer, Plan, versus};
 use crate::wire::Wire;
 use crate::worker::work;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::io::{BufReader, Write, stdin, stdout};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -90,12 +92,15 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// polylogue-sync, polylogue-async, kafka, kafka-fsync, rabbitmq, null, or HOST:PORT
+    /// A name of `peers list`, or HOST:PORT
     #[arg(long, default_value = "polylogue-sync")]
     target: Target,
     /// raw, librdkafka or java; amqp for queues
     #[arg(long, default_value = "raw")]
     client: Driver,
+    /// Which of the official Java clients [default: the target's own]: kafka, rabbitmq, rabbitmq-stream, pulsar, rocketmq, tubemq
+    #[arg(long, value_name = "SYSTEM")]
+    system: Option<System>,
     /// The topic; it is created
     #[arg(long, default_value = "measured")]
     topic: String,
@@ -212,19 +217,31 @@ struct VersusArgs {
 
 #[derive(Debug, Subcommand)]
 enum PeersCommand {
-    /// Fetch peers: Kafka by Maven, RabbitMQ by apt-get; nothing is installed into the system
+    /// Fetch peers: RabbitMQ by apt-get, all others by Maven; nothing is installed into the system
     Install {
         /// Which
-        #[arg(value_enum, default_values_t = [Peer::Kafka])]
-        peers: Vec<Peer>,
+        #[arg(value_enum, default_values_t = [Installed::Kafka])]
+        peers: Vec<Installed>,
     },
+    /// Tell what the targets are: version, age, heap, durability, and all that is not as it comes
+    List,
     /// Build the workers in other languages
     Workers,
     /// Run a peer in the foreground until SIGINT or SIGTERM, with its data in a folder that is removed at the end
     Run {
-        /// kafka, kafka-fsync or rabbitmq
+        /// A name of `peers list`
         target: Target,
     },
+}
+
+/// What can be installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Installed {
+    Kafka,
+    Rabbitmq,
+    Pulsar,
+    Rocketmq,
+    Tubemq,
 }
 
 #[derive(Debug, Args)]
@@ -300,7 +317,7 @@ impl Cli {
                 let lines = args.files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?.concat();
                 say(&markdown(&if args.all { lines } else { latest(&lines) }))
             }
-            Command::Peers(command) => peers(command, &self.places),
+            Command::Peers(command) => peers(command, &self.places, self.json),
             Command::Run(args) => run(&args, &self.places, self.json),
             Command::Versus(args) => compare(args, &self.places, self.json),
         }
@@ -367,25 +384,31 @@ fn tell_bare(name: &str, batch_bytes: usize, bare: &crate::bare::Bare, json: boo
     ))
 }
 
-fn peers(command: PeersCommand, places: &Places) -> Result<()> {
+fn peers(command: PeersCommand, places: &Places, json: bool) -> Result<()> {
     let programs = places.programs()?;
     match command {
         PeersCommand::Install { peers } => peers.into_iter().try_for_each(|peer| match peer {
-            Peer::Kafka => install_kafka(&programs.kafka),
-            Peer::Rabbitmq => install_rabbitmq(&programs.rabbitmq),
+            Installed::Kafka => kafka::install(&programs.kafka),
+            Installed::Rabbitmq => install_rabbitmq(&programs.rabbitmq),
+            Installed::Pulsar => pulsar::install(&programs.peers.join("pulsar")),
+            Installed::Rocketmq => rocketmq::install(&programs.peers.join("rocketmq")),
+            Installed::Tubemq => tubemq::install(&programs.peers.join("tubemq")),
         }),
+        PeersCommand::List => list(&programs, json),
         PeersCommand::Workers => {
             let sources = places.root.join("crates/bench/workers");
-            java_worker(&sources.join("java"), &programs.java)?;
+            let clients: BTreeSet<&str> = System::ALL.into_iter().map(java_client).collect();
+            clients.into_iter().try_for_each(|client| java_worker(&sources.join("java"), &programs.java, client))?;
             let built = programs.librdkafka.parent().and_then(std::path::Path::parent).map(std::path::Path::to_owned);
             librdkafka_worker(&sources.join("librdkafka"), &built.unwrap_or_default())
         }
         PeersCommand::Run { target } => {
             let interrupt = Interrupt::listen()?;
             let place = Folder::create(&places.build.join("bench/peer"))?;
-            let protocol = if target == Target::Rabbitmq { Protocol::Amqp } else { Protocol::Kafka };
+            let protocol = Protocol::Kafka;
             let mut running = Running::start(&target, &programs, place.path(), protocol, (1, 1_024), &interrupt)?;
-            say(&format!("{target} listening on {}", running.bootstrap()))?;
+            let admin = running.admin().map(|admin| format!(", administered at {admin}")).unwrap_or_default();
+            say(&format!("{target} listening on {}{admin}", running.bootstrap()))?;
             while !interrupt.is_set() {
                 running.check()?;
                 std::thread::sleep(Duration::from_millis(100));
@@ -393,6 +416,16 @@ fn peers(command: PeersCommand, places: &Places) -> Result<()> {
             Ok(())
         }
     }
+}
+
+fn list(programs: &Programs, json: bool) -> Result<()> {
+    let all = Target::known().map(|target| about(&target, programs));
+    if json {
+        let lines = all.iter().map(serde_json::to_string).collect::<std::result::Result<Vec<_>, _>>();
+        return say(&lines.context(|| "cannot write what targets are".to_owned())?.join("\n"));
+    }
+    let java = java_version().unwrap_or_else(|| "none is installed".to_owned());
+    say(&format!("{}\n\nJava: {java}", all.iter().map(text).collect::<Vec<_>>().join("\n\n")))
 }
 
 fn compare(args: VersusArgs, places: &Places, json: bool) -> Result<()> {
@@ -437,7 +470,10 @@ fn milliseconds(duration: Duration) -> u64 {
 }
 
 fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
-    let queues = (args.client == Driver::Amqp).then(|| args.queues.load()).transpose()?;
+    let system = args.system.unwrap_or_else(|| args.target.system());
+    let java = args.client == Driver::Java;
+    let through_queues = args.client == Driver::Amqp || java && system == System::Rabbitmq;
+    let queues = through_queues.then(|| args.queues.load()).transpose()?;
     let interrupt = Interrupt::listen()?;
     let programs = places.programs()?;
     let place = Folder::create(&places.build.join("bench/run"))?;
@@ -445,11 +481,13 @@ fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
     let protocol = if queues.is_some() { Protocol::Amqp } else { Protocol::Kafka };
     let running = Running::start(&args.target, &programs, place.path(), protocol, canned, &interrupt)?;
     match queues {
+        // The Java worker does it by itself.
+        _ if java => {}
         Some(load) => drop(wire::declare_all(running.bootstrap(), &args.topic, args.partitions, load)?),
         None => Wire::connect(running.bootstrap())?.create_topic(&args.topic, args.partitions, &[])?,
     }
     let spec = Spec {
-        bootstrap: running.bootstrap().to_owned(),
+        bootstrap: running.address(system).to_owned(),
         topic: args.topic.clone(),
         partitions: args.partitions,
         producers: args.producers,
@@ -472,6 +510,10 @@ fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
         queues,
         open_warmup: false,
         shape: Shape::default(),
+        system,
+        create: java,
+        admin: running.admin().map(str::to_owned),
+        commit_ms: COMMIT_MS,
     };
     let mut progress = Progress::new();
     let told = drive(args.client, &[spec], &programs, place.path(), &interrupt, &mut |second| progress.second(second))?;
@@ -490,7 +532,9 @@ fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
     });
     let text = if json { Ok(result.to_string()) } else { serde_json::to_string_pretty(&result) };
     say(&text.context(|| "cannot write the result".to_owned())?)?;
-    if done.errors + done.lost + done.duplicated + done.out_of_order > 0 || done.error.is_some() {
+    let pipelined = java && args.in_flight > 1 && !system.keeps_order_of_pipelined();
+    let disorder = if pipelined { 0 } else { done.out_of_order };
+    if done.errors + done.lost + done.duplicated + disorder > 0 || done.error.is_some() {
         return Err(BenchError::new("the run does not count: messages were refused, lost, doubled or out of order"));
     }
     Ok(())

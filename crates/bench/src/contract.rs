@@ -56,6 +56,7 @@ pub use shape::{Filter, Payloads, Shape, Spread, TOPICS_MAX, topic_name, topic_n
 use crate::amqp::load::QueueLoad;
 use crate::error::{BenchError, Context, Result};
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 
 /// The longest line that is read from a worker. Bytes; two histograms make up most of it.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
@@ -73,13 +74,103 @@ pub enum From {
     End,
 }
 
+/// Which client the Java worker takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum System {
+    /// kafka-clients, for Kafka and polylogue.
+    #[default]
+    Kafka,
+    /// amqp-client: AMQP 0-9-1, for RabbitMQ and polylogue.
+    Rabbitmq,
+    /// stream-client: RabbitMQ's streams.
+    RabbitmqStream,
+    /// pulsar-client.
+    Pulsar,
+    /// rocketmq-client.
+    Rocketmq,
+    /// tubemq-client.
+    Tubemq,
+}
+
+impl System {
+    /// All of them.
+    pub const ALL: [System; 6] =
+        [System::Kafka, System::Rabbitmq, System::RabbitmqStream, System::Pulsar, System::Rocketmq, System::Tubemq];
+
+    /// The name in a spec and on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            System::Kafka => "kafka",
+            System::Rabbitmq => "rabbitmq",
+            System::RabbitmqStream => "rabbitmq-stream",
+            System::Pulsar => "pulsar",
+            System::Rocketmq => "rocketmq",
+            System::Tubemq => "tubemq",
+        }
+    }
+
+    /// Whether messages that one producer has sent to one partition, several at a time, are there in the order in which they were
+    /// sent. `RocketMQ` and `TubeMQ` promise that only to a producer that waits for each answer: with them disorder is told, and is no
+    /// failure.
+    #[must_use]
+    pub fn keeps_order_of_pipelined(self) -> bool {
+        !matches!(self, System::Rocketmq | System::Tubemq)
+    }
+
+    fn is_kafka(&self) -> bool {
+        *self == System::Kafka
+    }
+}
+
+impl FromStr for System {
+    type Err = BenchError;
+
+    fn from_str(text: &str) -> Result<System> {
+        let found = System::ALL.into_iter().find(|system| system.name() == text);
+        found.ok_or_else(|| {
+            let names = System::ALL.map(System::name).join(", ");
+            BenchError::new(format!("{text} is no system: {names}"))
+        })
+    }
+}
+
+/// How often readers tell the broker how far they are, unless told otherwise: what Kafka's and `RocketMQ`'s clients do by themselves.
+pub const COMMIT_MS: u64 = 5_000;
+
+fn commit_ms() -> u64 {
+    COMMIT_MS
+}
+
+fn is_commit_ms(ms: &u64) -> bool {
+    *ms == COMMIT_MS
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
 /// What a worker does.
+///
+/// What the fields become with the official Java clients, each applied as nearly the same as the client allows:
+///
+/// | | `batch_bytes` | `linger_us` | `in_flight` | `commit_ms` |
+/// |---|---|---|---|---|
+/// | kafka | `batch.size` | `linger.ms` | `max.in.flight.requests.per.connection` | `auto.commit.interval.ms` |
+/// | rabbitmq | nothing: one by one | nothing | messages without a confirm | nothing: `queues` tells |
+/// | rabbitmq-stream | `batchSize`, in messages | `batchPublishingDelay`; 0: `dynamicBatch` | full batches: `maxUnconfirmedMessages` | flush interval of the tracked offsets |
+/// | pulsar | `batchingMaxBytes`; one message: no batching | `batchingMaxPublishDelay`, at least 1 ms | full batches: `maxPendingMessages` | `acknowledgmentGroupTime` |
+/// | rocketmq | `batchMaxBytes` of `autoBatch` | `batchMaxDelayMs`, at least 1 ms | full batches: messages without an answer | `persistConsumerOffsetInterval` |
+/// | tubemq | nothing: one by one | nothing | full batches: messages without an answer | nothing: each fetch is confirmed |
+///
+/// With all of them `in_flight` 1 is a blocking send: the next message goes when the one before it is acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     /// The broker, `HOST:PORT`.
     pub bootstrap: String,
-    /// The topic; it exists.
+    /// The topic; it exists, or is made (`create`).
     pub topic: String,
     /// Its partitions.
     pub partitions: u32,
@@ -127,6 +218,18 @@ pub struct Spec {
     /// Whatever else the load is like.
     #[serde(default, skip_serializing_if = "Shape::is_plain")]
     pub shape: Shape,
+    /// Which client the Java worker takes.
+    #[serde(default, skip_serializing_if = "System::is_kafka")]
+    pub system: System,
+    /// Whether the Java worker makes the topic with its partitions, unless it is there, before it is ready.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub create: bool,
+    /// Where a system is administered whose topics are made somewhere else than where messages go, `HOST:PORT`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin: Option<String>,
+    /// How often the readers of the Java worker tell the broker how far they are. Milliseconds.
+    #[serde(default = "commit_ms", skip_serializing_if = "is_commit_ms")]
+    pub commit_ms: u64,
 }
 
 impl Spec {
@@ -376,6 +479,32 @@ mod tests {
             queues: None,
             open_warmup: false,
             shape: Shape::default(),
+            system: System::Kafka,
+            create: false,
+            admin: None,
+            commit_ms: COMMIT_MS,
         }
+    }
+
+    #[test]
+    fn systems_are_called_the_same_in_a_spec_and_on_the_command_line() {
+        for system in System::ALL {
+            assert_eq!(serde_json::to_string(&system).expect("JSON"), format!("\"{}\"", system.name()));
+            assert_eq!(system.name().parse(), Ok(system));
+        }
+        assert!("nats".parse::<System>().is_err());
+    }
+
+    /// Workers that were built before these fields existed refuse what they do not know.
+    #[test]
+    fn what_is_as_always_is_not_told() {
+        let text = serde_json::to_string(&spec()).expect("JSON");
+        for field in ["system", "create", "admin", "commit_ms"] {
+            assert!(!text.contains(field), "{field}: {text}");
+        }
+        let pulsar = Spec { system: System::Pulsar, create: true, commit_ms: 100, ..spec() };
+        let text = serde_json::to_string(&pulsar).expect("JSON");
+        assert!(text.contains(r#""system":"pulsar","create":true,"commit_ms":100"#), "{text}");
+        assert_eq!(serde_json::from_str::<Spec>(&text).expect("a spec"), pulsar);
     }
 }

@@ -1,8 +1,9 @@
 //! Starting workers, whatever they are written in, and listening to them.
 
 use crate::clock::{MS_NS, unix_ns};
-use crate::contract::{DRAIN_MS_MAX, Done, Line, Measure, Second, Spec, Start};
+use crate::contract::{DRAIN_MS_MAX, Done, Line, Measure, Second, Spec, Start, System};
 use crate::error::{BenchError, Context, Result};
+use crate::install::java_client;
 use crate::process::{Interrupt, Process};
 use crate::target::Programs;
 use serde::Serialize;
@@ -13,8 +14,8 @@ use std::process::{ChildStdin, Command};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How long a worker may take until it is ready: a JVM that joins ten groups takes a while.
-const READY_PATIENCE: Duration = Duration::from_secs(120);
+/// How long a worker may take until it is ready: a JVM that makes a topic and joins ten groups takes a while.
+const READY_PATIENCE: Duration = Duration::from_secs(240);
 /// A worker says something every second; it may be held up.
 const LINE_PATIENCE: Duration = Duration::from_millis(2 * DRAIN_MS_MAX);
 /// From the word to the first message: every worker has heard it by then. Nanoseconds.
@@ -60,7 +61,7 @@ impl Driver {
     ///
     /// # Errors
     /// When this client is no worker.
-    fn command(self, programs: &Programs) -> Result<Command> {
+    fn command(self, programs: &Programs, system: System, place: &Path) -> Result<Command> {
         match self {
             Driver::Raw | Driver::Amqp => {
                 let mut command = Command::new(&programs.bench);
@@ -69,9 +70,15 @@ impl Driver {
             }
             Driver::Librdkafka => Ok(Command::new(&programs.librdkafka)),
             Driver::Java => {
-                let (classes, jars) = (programs.java.join("classes"), programs.java.join("lib"));
+                let own = programs.java.join(java_client(system));
+                let (classes, jars) = (own.join("classes"), own.join("lib"));
+                if !classes.is_dir() {
+                    let system = system.name();
+                    return Err(BenchError::new(format!("there is no Java worker for {system}; run peers workers")));
+                }
                 let mut command = Command::new("java");
-                command.args(CLIENT_JVM).arg("-cp");
+                // RocketMQ's client writes its log below the home directory.
+                command.args(CLIENT_JVM).arg(format!("-Duser.home={}", place.display())).arg("-cp");
                 command.arg(format!("{}:{}/*", classes.display(), jars.display())).arg("Worker");
                 Ok(command)
             }
@@ -163,7 +170,8 @@ pub fn drive_watched(
     for (number, spec) in specs.iter().enumerate() {
         spec.check()?;
         let log = place.join(format!("worker-{number}.log"));
-        let mut worker = Process::start(&format!("the {driver} worker"), driver.command(programs)?, &log, true)?;
+        let mut worker =
+            Process::start(&format!("the {driver} worker"), driver.command(programs, spec.system, place)?, &log, true)?;
         let gone = || format!("the {driver} worker takes no input");
         let mut input = worker.stdin().ok_or_else(|| BenchError::new(gone()))?;
         let spec = serde_json::to_string(spec).context(|| "cannot write a spec".to_owned())?;

@@ -186,7 +186,13 @@ pub fn describe(rows: &[(Row, u32)], quick: bool) -> String {
         let labels: Vec<&str> = row.cell.sides.iter().map(|side| side.label.as_str()).collect();
         let (cost, first) = (of_row(row, quick), if row.first_page { " *" } else { "" });
         let minutes = cost.seconds / 60.0;
-        let _ = writeln!(text, "  {}{first}  {} rounds  {minutes:.1} min  {}", row.cell.name, row.rounds, labels.join(", "));
+        let _ = writeln!(
+            text,
+            "  {}{first}  {} rounds  {minutes:.1} min  {}",
+            row.cell.name,
+            row.rounds,
+            labels.join(", ")
+        );
         all.push(row.clone());
     }
     let mut numbers: Vec<u32> = rows.iter().map(|(_, part)| *part).collect();
@@ -232,13 +238,18 @@ mod tests {
     fn a_smoke_run_takes_twenty_minutes() {
         let rows = rows(Length::QUICK);
         let all = of_rows(&rows, true);
-        assert!(all.seconds <= 20.0 * 60.0, "{}", describe(&rows.into_iter().map(|row| (row, 1)).collect::<Vec<_>>(), true));
+        assert!(
+            all.seconds <= 20.0 * 60.0,
+            "{}",
+            describe(&rows.into_iter().map(|row| (row, 1)).collect::<Vec<_>>(), true)
+        );
     }
 
     #[test]
     fn what_a_row_takes_is_what_its_sides_take_as_often_as_they_are_run() {
         let rows = rows(Length::FULL);
-        let row = rows.iter().find(|row| row.cell.name == "A4/rate=25000/durability=async/client=raw").expect("there is one");
+        let row =
+            rows.iter().find(|row| row.cell.name == "A4/rate=25000/durability=async/client=raw").expect("there is one");
         let once: f64 =
             row.cell.sides.iter().map(|side| of_side(row.cell.kind, row.cell.driver, side, false).seconds).sum();
         assert!((of_row(row, false).seconds - 5.0 * once).abs() < 1e-6);
@@ -246,6 +257,9 @@ mod tests {
         assert!((27.0..45.0).contains(&polylogue.seconds), "warm-up and window are 27 s: {polylogue:?}");
         assert_eq!(polylogue.disk_bytes, 27 * 25_000 * 1_024);
         let text = describe(&[(row.clone(), 2)], false);
-        assert!(text.contains("part 2") && text.contains("1 cells, 20 runs") && text.contains("polylogue-sync, kafka"), "{text}");
+        assert!(
+            text.contains("part 2") && text.contains("1 cells, 20 runs") && text.contains("polylogue-sync, kafka"),
+            "{text}"
+        );
     }
 }

@@ -127,12 +127,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command`. What it says on standard error is appended to the file `log`; what it says on standard output too,
+    /// Starts `command`. It is killed when the thread that calls this ends, however that comes: nothing is left behind. What it says on standard error is appended to the file `log`; what it says on standard output too,
     /// unless `talks`: then its lines are for [`Process::line`].
     ///
     /// # Errors
     /// When it cannot be started.
     pub fn start(name: &str, command: Command, log: &Path, talks: bool) -> Result<Process> {
+        let command = dying_with_us(&command);
         let errors = append(log)?;
         let output = if talks { Stdio::piped() } else { Stdio::from(append(log)?) };
         let input = if talks { Stdio::piped() } else { Stdio::null() };
@@ -248,6 +249,31 @@ impl Drop for Process {
     }
 }
 
+/// The same command, which the kernel kills when the thread that starts it ends: `setpriv` of util-linux asks for that and becomes the
+/// command. Where there is none, it is ended by [`Process::end`] only.
+fn dying_with_us(command: &Command) -> Command {
+    let found = ["/usr/bin/setpriv", "/bin/setpriv"].into_iter().find(|path| Path::new(path).exists());
+    let mut same = match found {
+        Some(setpriv) => {
+            let mut same = Command::new(setpriv);
+            same.args(["--pdeathsig", "KILL"]).arg(command.get_program());
+            same
+        }
+        None => Command::new(command.get_program()),
+    };
+    same.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => same.env(name, value),
+            None => same.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        same.current_dir(folder);
+    }
+    same
+}
+
 fn append(log: &Path) -> Result<File> {
     OpenOptions::new().create(true).append(true).open(log).context(|| format!("cannot write {}", log.display()))
 }
@@ -305,5 +331,36 @@ mod tests {
         assert_eq!(line, format!("{pid} [this] Cpus_allowed_list:\t0 a b"));
         assert_eq!(std::fs::read_to_string(&procs).expect("a file").trim(), pid, "it has joined before it began");
         assert!(start().1.contains("[] "), "it is over");
+    }
+
+    /// A peer outlived a benchmark that was killed.
+    #[test]
+    fn a_process_goes_with_the_thread_that_started_it() {
+        let place = std::env::temp_dir().join(format!("polylogue-bench-process-{}", std::process::id()));
+        let folder = Folder::create(&place).expect("a folder");
+        let log = folder.path().join("log");
+        let starts = move || {
+            let mut command = Command::new("sh");
+            command.args(["-c", "echo $KEPT; exec sleep 600"]).env("KEPT", "it is there");
+            let mut process = Process::start("a shell", command, &log, true).expect("it starts");
+            let said = process.line(Duration::from_secs(60), &Interrupt::default()).expect("it talks");
+            let pid = process.pid();
+            // As when the benchmark is killed: nobody ends it.
+            std::mem::forget(process);
+            (said, pid)
+        };
+        let (said, pid) = Builder::new().spawn(starts).expect("a thread").join().expect("it ends");
+        assert_eq!(said, "it is there", "its environment is kept");
+        let state = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // It is a zombie then, because nobody waits for it.
+        let gone =
+            || state(pid).rsplit(')').next().is_none_or(|rest| rest.trim().is_empty() || rest.trim().starts_with('Z'));
+        for _ in 0..END_TRIES {
+            if gone() {
+                return;
+            }
+            std::thread::sleep(END_WAIT);
+        }
+        panic!("it outlives its thread: {}", state(pid));
     }
 }

@@ -11,6 +11,7 @@
 //! its own.
 
 mod along;
+mod connections;
 mod drain;
 mod kill;
 mod ladder;
@@ -21,7 +22,7 @@ use crate::amqp;
 use crate::amqp::load::{QueueKind, QueueLoad};
 use crate::cgroup::{MemoryGroup, Room};
 use crate::clock::seconds;
-use crate::contract::{Done, From, Second, Shape, Spec};
+use crate::contract::{COMMIT_MS, Done, From, Second, Shape, Spec, System};
 use crate::drive::{Driver, Told, drive, drive_watched};
 use crate::error::{BenchError, Context, Result};
 use crate::flush::{Counter, Span};
@@ -81,6 +82,7 @@ pub struct Surroundings<'a> {
 struct OneSide<'a> {
     kind: Kind,
     driver: Driver,
+    system: System,
     load: Load,
     target: Target,
     around: &'a Surroundings<'a>,
@@ -137,11 +139,13 @@ pub fn run(
         group: group.as_ref().map(MemoryGroup::procs),
     };
     let running = surround.around(|| start(&side.target, load, around, place.path()))?;
-    make_topic(running.bootstrap(), TOPIC, load)?;
+    let system = system_of(driver, side);
+    make_topic(&running, TOPIC, load, system)?;
     let target = side.target.clone();
     let mut side = OneSide {
         kind,
         driver,
+        system,
         load,
         target,
         around,
@@ -178,12 +182,27 @@ fn start(target: &Target, load: Load, around: &Surroundings<'_>, place: &Path) -
     Running::start(target, around.programs, place, protocol, canned, around.interrupt)
 }
 
-/// Makes a topic, or the queues that stand for it.
-fn make_topic(bootstrap: &str, topic: &str, load: Load) -> Result<()> {
-    match load.queue {
+/// Whose client speaks with a side: each system's own, or that of the protocol which all sides speak.
+fn system_of(driver: Driver, side: &Side) -> System {
+    match driver {
+        Driver::Java if side.load.stream => System::RabbitmqStream,
+        _ if side.load.queue.is_some() => System::Rabbitmq,
+        _ => side.target.system(),
+    }
+}
+
+/// Makes the topics of a load, or the queues that stand for them; what has another way to be made is made by its own client.
+fn make_topic(running: &Running, topic: &str, load: Load, system: System) -> Result<()> {
+    match (load.queue, system) {
         // Queues stand for the partitions of all topics.
-        Some(queue) => amqp::wire::declare_all(bootstrap, topic, load.partitions * load.many.topics, queue).map(drop),
-        None => Wire::connect(bootstrap)?.create_topics(topic, load.many.topics, load.partitions),
+        (Some(queue), System::Rabbitmq) => {
+            let queues = load.partitions * load.many.topics;
+            amqp::wire::declare_all(running.bootstrap(), topic, queues, queue).map(drop)
+        }
+        (None, System::Kafka) => {
+            Wire::connect(running.bootstrap())?.create_topics(topic, load.many.topics, load.partitions)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -207,7 +226,12 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
     let (load, batching) = (side.load, side.load.batching);
     Conditions {
         target: side.target.name(),
-        durability: load.queue.map_or(side.target.durability(), |queue| durability(&side.target, queue)).to_owned(),
+        durability: match load.queue {
+            _ if load.stream => "page cache (a stream)",
+            Some(queue) => durability(&side.target, queue),
+            None => side.target.durability(),
+        }
+        .to_owned(),
         client: driver.name().to_owned(),
         batching: match load.queue {
             Some(_) => "one by one".to_owned(),
@@ -242,7 +266,7 @@ impl OneSide<'_> {
             None => (load.many.topics, load.partitions),
         };
         Spec {
-            bootstrap: self.running.bootstrap().to_owned(),
+            bootstrap: self.running.address(self.system).to_owned(),
             topic: TOPIC.to_owned(),
             partitions,
             producers: load.many.producers,
@@ -266,6 +290,10 @@ impl OneSide<'_> {
             queues: load.queue,
             open_warmup: false,
             shape: Shape { topics, filter: load.many.filter, ..Shape::default() },
+            system: self.system,
+            create: !matches!(self.system, System::Kafka | System::Rabbitmq),
+            admin: self.running.admin().map(str::to_owned),
+            commit_ms: COMMIT_MS,
         }
     }
 
@@ -312,7 +340,7 @@ impl OneSide<'_> {
             ("not acknowledged", done.errors),
             ("lost", done.lost),
             ("duplicated", done.duplicated),
-            ("out of order", done.out_of_order),
+            ("out of order", self.disorder(done)),
         ];
         for (what, count) in wrong {
             if count > 0 {
@@ -322,6 +350,15 @@ impl OneSide<'_> {
         if let Some(error) = &done.error {
             self.fail(error.clone());
         }
+    }
+
+    /// Messages out of order, where their order was promised; where it was not, they are told.
+    fn disorder(&mut self, done: &Done) -> u64 {
+        if self.system.keeps_order_of_pipelined() || self.load.in_flight == 1 {
+            return done.out_of_order;
+        }
+        self.figure("out_of_order", done.out_of_order as f64);
+        0
     }
 
     /// The broker when its background work is done; `None` for a broker of somebody else.

@@ -214,7 +214,7 @@ fn both(one: Option<String>, other: Option<&String>) -> Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::{From, Shape};
+    use crate::contract::{COMMIT_MS, From, Shape, System};
     use crate::null::{NullBroker, NullSpec};
     use crate::raw::producer::Producers;
     use crate::raw::reader::Readers;
@@ -251,6 +251,10 @@ mod tests {
             queues: None,
             open_warmup: false,
             shape: Shape::default(),
+            system: System::Kafka,
+            create: false,
+            admin: None,
+            commit_ms: COMMIT_MS,
         }
     }
 

@@ -6,7 +6,7 @@ use polylogue_bench::amqp::load::{QueueKind, QueueLoad};
 use polylogue_bench::drive::Driver;
 use polylogue_bench::how::{How, Pinning, WarmUp};
 use polylogue_bench::ladder::Ladder;
-use polylogue_bench::matrix::{Batching, Kind, Load, Side};
+use polylogue_bench::matrix::{Batching, Kind, Load, Many, Side};
 use polylogue_bench::null::{Faults, NullBroker, NullSpec, amqp};
 use polylogue_bench::process::Interrupt;
 use polylogue_bench::results::{ResultLine, Stamped};
@@ -30,7 +30,9 @@ const LOAD: Load = Load {
     backlog: 0,
     cold_bytes_per_s: 0,
     queue: None,
+    stream: false,
     connections: 0,
+    many: Many { topics: 1, producers: 1, consumers: 1, filter: None },
     how: How {
         warm_up: WarmUp::Fixed,
         pinning: Pinning::Unpinned,
@@ -45,6 +47,7 @@ fn programs() -> Programs {
     let nothing = || PathBuf::from("/nowhere");
     Programs {
         polylogue: nothing(),
+        peers: nothing(),
         kafka: nothing(),
         rabbitmq: nothing(),
         bench: PathBuf::from(env!("CARGO_BIN_EXE_polylogue-bench")),
@@ -119,7 +122,14 @@ fn a_swapped_message_is_reported() {
 
 #[test]
 fn the_same_is_reported_of_queues() {
-    let queue = QueueLoad { kind: QueueKind::Classic, durable: true, confirms: true, prefetch: 0, ack_every: 0 };
+    let queue = QueueLoad {
+        kind: QueueKind::Classic,
+        durable: true,
+        confirms: true,
+        prefetch: 0,
+        ack_every: 0,
+        exchange: None,
+    };
     let load = Load { queue: Some(queue), in_flight: 100, ..LOAD };
     let read = |name, faults| {
         let server = amqp::start(([127, 0, 0, 1], 0).into(), faults).expect("it starts");

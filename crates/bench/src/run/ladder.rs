@@ -27,7 +27,7 @@ impl OneSide<'_> {
             if !drained {
                 // What is left there is none of the next step's.
                 topic = format!("{TOPIC}-{number}");
-                make_topic(self.running.bootstrap(), &topic, self.load)?;
+                make_topic(&self.running, &topic, self.load, self.system)?;
             }
         }
         match climb.maximum() {
@@ -110,7 +110,7 @@ impl OneSide<'_> {
         let stopped_s = (over_ms + DRAIN_MS_MAX) as f64 / 1e3 - STOPPED_S;
         let drained = done.errors == 0 && done.error.is_none() && done.read_s < stopped_s;
         let lost = if drained { done.lost } else { 0 };
-        for (what, count) in [("lost", lost), ("duplicated", done.duplicated), ("out of order", done.out_of_order)] {
+        for (what, count) in [("lost", lost), ("duplicated", done.duplicated), ("out of order", self.disorder(done))] {
             if count > 0 {
                 self.fail(format!("{count} messages {what} at {rate} a second"));
             }

@@ -1,4 +1,4 @@
-//! What is run with queues only: through them as fast as it goes, connections that do nothing, a start that finds many.
+//! What is run with queues only: through them as fast as it goes, a start that finds many.
 
 use super::{MEASURED_PRODUCER, OneSide, TOPIC, WARM_PRODUCER};
 use crate::amqp::queue_name;
@@ -6,14 +6,8 @@ use crate::amqp::wire::{Wire, declare_all};
 use crate::clock::{monotonic_ns, seconds};
 use crate::contract::Spec;
 use crate::error::{BenchError, Result};
-use crate::sample::Sample;
 use crate::target::{Protocol, Running};
-use std::time::Duration;
 
-/// Connections that come and go before those that count: what a broker loads for its first ones is not theirs.
-const FIRST_CONNECTIONS: u32 = 20;
-/// How long connections do nothing before their memory is read: what a broker took to make them, and does not need, may have gone by then.
-const QUIET: Duration = Duration::from_secs(15);
 const KIB: f64 = 1_024.0;
 
 impl OneSide<'_> {
@@ -35,40 +29,6 @@ impl OneSide<'_> {
         self.figure("produce_per_s", done.acked as f64 / done.publish_s);
         self.figure("fetch_per_s", done.received as f64 / done.read_s);
         self.costs("produce", before, after, done.acked, Some(done.cpu_s));
-        Ok(())
-    }
-
-    fn anonymous_kib(&mut self) -> Result<f64> {
-        let sample: Option<Sample> = self.idle()?;
-        let sample = sample.ok_or_else(|| BenchError::new("the memory of a broker of somebody else is not known"))?;
-        Ok(sample.anonymous_bytes as f64 / KIB)
-    }
-
-    /// The same when nothing has come for a while.
-    fn quiet_kib(&mut self) -> Result<f64> {
-        std::thread::sleep(QUIET);
-        self.anonymous_kib()
-    }
-
-    /// Holds connections that do nothing, without a channel and with one.
-    pub(super) fn connections(&mut self) -> Result<()> {
-        let (server, count) = (self.running.bootstrap().to_owned(), self.load.connections);
-        for _ in 0..FIRST_CONNECTIONS {
-            Wire::connect(&server)?.open_channel()?;
-        }
-        let before = self.quiet_kib()?;
-        let began = monotonic_ns();
-        let mut held = Vec::new();
-        for _ in 0..count {
-            self.around.interrupt.check()?;
-            held.push(Wire::connect(&server)?);
-        }
-        self.figure("connections_per_s", f64::from(count) / seconds(monotonic_ns() - began));
-        let without = self.quiet_kib()?;
-        held.iter_mut().try_for_each(Wire::open_channel)?;
-        let with = self.quiet_kib()?;
-        self.figure("kib_a_connection", (without - before) / f64::from(count));
-        self.figure("kib_a_connection_with_channel", (with - before) / f64::from(count));
         Ok(())
     }
 

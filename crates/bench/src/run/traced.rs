@@ -25,7 +25,7 @@ impl OneSide<'_> {
         let counter = Counter::create(&self.around.programs.bench, place.path(), 0)?;
         let surround = Surround { environment: counter.environment(), ..self.surround.clone() };
         self.running = surround.around(|| start(&self.target, self.load, self.around, place.path()))?;
-        make_topic(self.running.bootstrap(), TOPIC, self.load)?;
+        make_topic(&self.running, TOPIC, self.load, self.system)?;
         self.idle()?;
         let quick = self.line.quick;
         let (warmup_ms, window_ms) = if quick { (QUICK_WARMUP_MS, QUICK_WINDOW_MS) } else { (WARMUP_MS, WINDOW_MS) };
