@@ -1,5 +1,7 @@
 //! What the command line looks like, and what it does.
 
+mod compare;
+
 use crate::amqp::consumer::Consumers;
 use crate::amqp::load::{QueueKind, QueueLoad};
 use crate::amqp::publisher::Publishers;
@@ -27,6 +29,7 @@ use crate::versus::{Peer, Plan, versus};
 use crate::wire::Wire;
 use crate::worker::work;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use compare::{CompareArgs, compare, scenarios};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::{BufReader, Write, stdin, stdout};
@@ -71,7 +74,11 @@ impl Places {
 enum Command {
     /// Run one load against one target
     Run(RunArgs),
-    /// Run the matrix, targets in turns
+    /// Run the scenarios of the published comparisons, targets in turns
+    Compare(CompareArgs),
+    /// List the scenarios: what each shows, what is published, and what is run here
+    Scenarios,
+    /// Run the matrix beside one peer, targets in turns
     Versus(VersusArgs),
     /// Install peers and workers, or run a peer in the foreground
     #[command(subcommand)]
@@ -319,7 +326,9 @@ impl Cli {
             }
             Command::Peers(command) => peers(command, &self.places, self.json),
             Command::Run(args) => run(&args, &self.places, self.json),
-            Command::Versus(args) => compare(args, &self.places, self.json),
+            Command::Compare(args) => compare(&args, &self.places, self.json),
+            Command::Scenarios => scenarios(self.json),
+            Command::Versus(args) => beside(args, &self.places, self.json),
         }
     }
 }
@@ -428,7 +437,7 @@ fn list(programs: &Programs, json: bool) -> Result<()> {
     say(&format!("{}\n\nJava: {java}", all.iter().map(text).collect::<Vec<_>>().join("\n\n")))
 }
 
-fn compare(args: VersusArgs, places: &Places, json: bool) -> Result<()> {
+fn beside(args: VersusArgs, places: &Places, json: bool) -> Result<()> {
     let kept = match args.quick {
         true => places.build.join("bench/quick.jsonl"),
         false => places.root.join(format!("benches/results/versus-{}.jsonl", args.peer.name())),

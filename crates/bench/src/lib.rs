@@ -37,6 +37,7 @@ pub mod cli;
 pub mod clock;
 pub mod contract;
 pub mod drive;
+pub mod engine;
 pub mod error;
 pub mod flush;
 pub mod host;

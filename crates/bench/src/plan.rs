@@ -26,8 +26,8 @@ const STARTS_S: &[(&str, f64)] = &[
     ("tubemq", 12.0),
 ];
 /// Until a broker is idle, before a load and after it. Seconds; and the pause between two sides.
-const IDLE_S: f64 = 1.5;
-const SETTLE_S: f64 = 3.0;
+const IDLE_S: f64 = 1.2;
+const SETTLE_S: f64 = 1.5;
 /// How long a JVM of a client takes to start and to stop. Seconds.
 const JVM_S: f64 = 2.5;
 /// Topics and partitions that are made in a second.
@@ -43,7 +43,7 @@ const JVM_PER_S: f64 = 120_000.0;
 const AMQP_PER_S: f64 = 20_000.0;
 /// Connections that are opened in a second, and the quiet times around them. Seconds.
 const CONNECTIONS_PER_S: f64 = 2_000.0;
-const QUIET_S: f64 = 48.0;
+const QUIET_S: f64 = 20.0;
 /// A run of its own in which flushes are counted, besides the start. Seconds.
 const TRACED_S: f64 = 9.0;
 /// Killing, starting again and reading everything. Seconds.
@@ -95,8 +95,10 @@ fn by_time_s(load: &Load) -> f64 {
 fn ladder_s(load: &Load) -> f64 {
     let Some(ladder) = load.how.ladder else { return 0.0 };
     let steps = ladder.rates().len() as f64 + f64::from(ladder.search_steps);
-    let overloaded = if ladder.search_steps > 0 { 2.0 * OVERLOADED_S } else { 0.0 };
-    steps * (ladder.step_ms as f64 / 1e3 + IDLE_S) + 2.0 * by_time_s(load) - ladder.step_ms as f64 / 1e3 + overloaded
+    // The first step warms up, and so does the run that confirms what was searched.
+    let warms = load.warmup_ms.saturating_sub(ladder.step_warmup_ms) as f64 / 1e3;
+    let confirms = if ladder.search_steps > 0 { by_time_s(load) + OVERLOADED_S } else { 0.0 };
+    steps * (ladder.step_ms as f64 / 1e3 + IDLE_S) + warms + confirms + OVERLOADED_S
 }
 
 /// A side of a row, once. A smoke run shares brokers and waits for nothing.
@@ -254,8 +256,8 @@ mod tests {
             row.cell.sides.iter().map(|side| of_side(row.cell.kind, row.cell.driver, side, false).seconds).sum();
         assert!((of_row(row, false).seconds - 5.0 * once).abs() < 1e-6);
         let polylogue = of_side(row.cell.kind, row.cell.driver, &row.cell.sides[0], false);
-        assert!((27.0..45.0).contains(&polylogue.seconds), "warm-up and window are 27 s: {polylogue:?}");
-        assert_eq!(polylogue.disk_bytes, 27 * 25_000 * 1_024);
+        assert!((16.0..30.0).contains(&polylogue.seconds), "warm-up and window are 16 s: {polylogue:?}");
+        assert_eq!(polylogue.disk_bytes, 16 * 25_000 * 1_024);
         let text = describe(&[(row.clone(), 2)], false);
         assert!(
             text.contains("part 2") && text.contains("1 cells, 20 runs") && text.contains("polylogue-sync, kafka"),

@@ -41,6 +41,7 @@ use crate::target::{Programs, Protocol, Running, Target};
 use crate::wire::Wire;
 use along::{Along, Went};
 use rustix::fs::{Advice, fadvise};
+use std::cell::RefCell;
 use std::fs::File;
 use std::path::Path;
 
@@ -76,6 +77,38 @@ pub struct Surroundings<'a> {
     pub work: &'a Path,
     /// Whether the user wants to stop.
     pub interrupt: &'a Interrupt,
+    /// In a smoke run: the broker of the run before this one.
+    pub kept: Option<&'a RefCell<Kept>>,
+}
+
+/// A broker that runs, in its folder.
+#[derive(Debug)]
+struct Started {
+    target: Target,
+    queues: bool,
+    // Ends before its folder goes.
+    running: Running,
+    place: Folder,
+}
+
+/// A broker that stays for the next run of a smoke run, and how many there have been.
+#[derive(Debug, Default)]
+pub struct Kept(Option<Started>, u64);
+
+impl Kept {
+    /// The topic of the next run, and the broker, if it is the one that is wanted; another one is ended.
+    fn take(&mut self, target: &Target, load: Load) -> (String, Option<Started>) {
+        self.1 += 1;
+        let had = self.0.take().filter(|had| had.target == *target && had.queues == load.queue.is_some());
+        (format!("{TOPIC}{}", self.1), had)
+    }
+}
+
+/// Whether a side can do with a broker that has run others before.
+fn is_kept(kind: Kind, side: &Side) -> bool {
+    let how = side.load.how;
+    let plain = how.memory_limit_bytes == 0 && how.flush_delay_ms == 0 && !how.trace_flushes;
+    plain && !matches!(kind, Kind::Kill | Kind::Start) && !matches!(side.target, Target::Null | Target::At(_))
 }
 
 /// A side that is being run.
@@ -85,6 +118,7 @@ struct OneSide<'a> {
     system: System,
     load: Load,
     target: Target,
+    topic: String,
     around: &'a Surroundings<'a>,
     // Ends first, then what it was in.
     running: Running,
@@ -120,7 +154,6 @@ pub fn run(
     line: &mut ResultLine,
     each_second: &mut dyn FnMut(&Second),
 ) -> Result<()> {
-    let place = Folder::create(&around.work.join("run"))?;
     let load = side.load;
     let how = load.how;
     line.conditions = Some(conditions(driver, side));
@@ -130,24 +163,39 @@ pub fn run(
     let page_cache_before = page_cache_bytes();
     let group_place = (how.memory_limit_bytes > 0).then(MemoryGroup::place).flatten();
     let group = group_place.map(|folder| MemoryGroup::create(&folder, how.memory_limit_bytes)).transpose()?;
+    let kept = around.kept.filter(|_| is_kept(kind, side)).map(|kept| kept.borrow_mut().take(&side.target, load));
+    let (topic, had) = kept.unwrap_or_else(|| (TOPIC.to_owned(), None));
+    let place = match &had {
+        Some(_) => None,
+        None => Some(Folder::create(&around.work.join("run"))?),
+    };
+    let at = had.as_ref().map(|had| had.place.path()).or(place.as_ref().map(Folder::path)).unwrap_or(around.work);
     let bench = &around.programs.bench;
-    let counter = (how.flush_delay_ms > 0).then(|| Counter::create(bench, place.path(), how.flush_delay_ms));
+    let counter = (how.flush_delay_ms > 0).then(|| Counter::create(bench, at, how.flush_delay_ms));
     let counter = counter.transpose()?;
     let surround = Surround {
         cores: split.map(|split| split.broker).unwrap_or_default(),
         environment: counter.as_ref().map(Counter::environment).unwrap_or_default(),
         group: group.as_ref().map(MemoryGroup::procs),
     };
-    let running = surround.around(|| start(&side.target, load, around, place.path()))?;
+    let had = match had {
+        Some(had) => had,
+        None => {
+            let running = surround.around(|| start(&side.target, load, around, at))?;
+            let place = place.ok_or_else(|| BenchError::new("a broker without a folder"))?;
+            Started { target: side.target.clone(), queues: load.queue.is_some(), running, place }
+        }
+    };
     let system = system_of(driver, side);
-    make_topic(&running, TOPIC, load, system)?;
-    let target = side.target.clone();
+    make_topic(&had.running, &topic, load, system)?;
+    let Started { target, running, place, .. } = had;
     let mut side = OneSide {
         kind,
         driver,
         system,
         load,
         target,
+        topic,
         around,
         running,
         surround,
@@ -158,19 +206,15 @@ pub fn run(
         line,
         each_second,
     };
-    match kind {
-        Kind::Throughput if load.queue.is_some() => side.through_queues(),
-        Kind::Connections => side.connections(),
-        Kind::Start => side.start_again(),
-        Kind::Cost | Kind::Throughput => side.by_count(),
-        Kind::Latency | Kind::Size | Kind::Cold | Kind::Drain => side.by_time(),
-        Kind::Kill => side.by_kill(),
-        Kind::Ladder => side.by_ladder(),
-        Kind::Bare => Err(BenchError::new("the bare loops have no broker")),
-    }?;
+    side.by_kind()?;
     side.running.check()?;
     if how.trace_flushes && how.flush_delay_ms == 0 {
         side.trace_flushes()?;
+    }
+    let is_shared = is_kept(side.kind, &Side { label: String::new(), target: side.target.clone(), load });
+    if let Some(kept) = around.kept.filter(|_| is_shared) {
+        let OneSide { target, running, place, .. } = side;
+        kept.borrow_mut().0 = Some(Started { target, queues: load.queue.is_some(), running, place });
     }
     Ok(())
 }
@@ -258,6 +302,19 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
 }
 
 impl OneSide<'_> {
+    fn by_kind(&mut self) -> Result<()> {
+        match self.kind {
+            Kind::Throughput if self.load.queue.is_some() => self.through_queues(),
+            Kind::Connections => self.connections(),
+            Kind::Start => self.start_again(),
+            Kind::Cost | Kind::Throughput => self.by_count(),
+            Kind::Latency | Kind::Size | Kind::Cold | Kind::Drain => self.by_time(),
+            Kind::Kill => self.by_kill(),
+            Kind::Ladder => self.by_ladder(),
+            Kind::Bare => Err(BenchError::new("the bare loops have no broker")),
+        }
+    }
+
     fn spec(&self) -> Spec {
         let load = self.load;
         // Queues stand for the partitions of all topics.
@@ -267,7 +324,7 @@ impl OneSide<'_> {
         };
         Spec {
             bootstrap: self.running.address(self.system).to_owned(),
-            topic: TOPIC.to_owned(),
+            topic: self.topic.clone(),
             partitions,
             producers: load.many.producers,
             producer_base: MEASURED_PRODUCER,
@@ -367,6 +424,9 @@ impl OneSide<'_> {
         let pids = self.running.pids();
         if pids.is_empty() {
             return Ok(None);
+        }
+        if self.line.quick {
+            return Sample::take_all(&pids).map(Some);
         }
         let (sample, idle) = wait_idle(&pids)?;
         if !idle {

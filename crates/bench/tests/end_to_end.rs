@@ -67,7 +67,7 @@ fn kafka(faults: Faults, stall_ms: Option<(u64, u64)>) -> Target {
 fn line(name: &str, kind: Kind, driver: Driver, target: Target, load: Load) -> ResultLine {
     let work = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("end-to-end-{name}"));
     let (programs, interrupt) = (programs(), Interrupt::default());
-    let around = Surroundings { programs: &programs, work: &work, interrupt: &interrupt };
+    let around = Surroundings { programs: &programs, work: &work, interrupt: &interrupt, kept: None };
     let mut line = Stamped::here(true).expect("a machine").line(name, "the side", 1);
     let side = Side { label: "the side".to_owned(), target, load };
     run(kind, driver, &side, &around, &mut line, &mut |_| ()).expect("it runs");

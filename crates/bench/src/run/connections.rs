@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Connections that come and go before those that count: what a broker loads for its first ones is not theirs.
 const FIRST_CONNECTIONS: u32 = 20;
 /// How long connections do nothing before their memory is read: what a broker took to make them, and does not need, may have gone by then.
-const QUIET: Duration = Duration::from_secs(15);
+const QUIET: Duration = Duration::from_secs(6);
 const KIB: f64 = 1_024.0;
 /// The longest answer to Pulsar's CONNECT that is taken. Bytes.
 const GREETING_BYTES_MAX: u32 = 64 << 10;

@@ -8,7 +8,7 @@
 //! The load has one producer and one partition: what was acknowledged is then the beginning of what was sent, so that a message which is
 //! missing among the first A of them was lost, however many there are of those that nobody has acknowledged.
 
-use super::{MEASURED_PRODUCER, OneSide, TOPIC, start};
+use super::{MEASURED_PRODUCER, OneSide, start};
 use crate::clock::{MS_NS, monotonic_ns, seconds};
 use crate::contract::{From, Measure, Second, Spec};
 use crate::drive::{Told, Watch, drive, drive_watched};
@@ -117,7 +117,6 @@ impl OneSide<'_> {
     /// Reads everything, whoever wrote it.
     fn found(&mut self) -> Result<Told> {
         let spec = Spec {
-            topic: TOPIC.to_owned(),
             producers: 0,
             groups: 1,
             producer_base: MEASURED_PRODUCER,

@@ -1,6 +1,6 @@
 //! What is run with queues only: through them as fast as it goes, a start that finds many.
 
-use super::{MEASURED_PRODUCER, OneSide, TOPIC, WARM_PRODUCER};
+use super::{MEASURED_PRODUCER, OneSide, WARM_PRODUCER};
 use crate::amqp::queue_name;
 use crate::amqp::wire::{Wire, declare_all};
 use crate::clock::{monotonic_ns, seconds};
@@ -38,7 +38,7 @@ impl OneSide<'_> {
         let queue = load.queue.ok_or_else(|| BenchError::new("there are no queues to start with"))?;
         // Declared a second time, so that what it costs is known: they are there.
         let began = monotonic_ns();
-        drop(declare_all(self.running.bootstrap(), TOPIC, load.partitions, queue)?);
+        drop(declare_all(self.running.bootstrap(), &self.topic, load.partitions, queue)?);
         self.figure("redeclare_per_s", f64::from(load.partitions) / seconds(monotonic_ns() - began));
         self.idle()?;
         self.running.end();
@@ -49,10 +49,10 @@ impl OneSide<'_> {
         self.running = self.surround.around(again)?;
         let mut wire = Wire::connect(self.running.bootstrap())?;
         wire.open_channel()?;
-        wire.find(queue_name(TOPIC, load.partitions.saturating_sub(1)))?;
+        wire.find(queue_name(&self.topic, load.partitions.saturating_sub(1)))?;
         self.figure("start_s", seconds(monotonic_ns() - began));
         for number in 0..load.partitions {
-            wire.find(queue_name(TOPIC, number))?;
+            wire.find(queue_name(&self.topic, number))?;
         }
         if let Some(sample) = self.idle()? {
             self.figure("anonymous_mib", sample.anonymous_bytes as f64 / KIB / KIB);

@@ -33,11 +33,12 @@ pub(super) fn rows(maker: Maker) -> Vec<Row> {
         let own = |many: &str, load, tuned| {
             maker.row(id, &format!("{name}{many}"), Kind::Size, Driver::Java, compared(maker, load, tuned))
         };
-        // The headline: 1 KiB.
-        let row = own("", load, kib == 1);
-        rows.push(if kib == 1 { maker.first(row) } else { row });
-        let same = sides(&["polylogue-sync", "polylogue-async", "kafka"], load);
-        rows.push(maker.row(id, &name, Kind::Size, Driver::Raw, same));
+        // The headline.
+        let row = own("", load, id == "C2");
+        rows.push(if id == "C2" { maker.first(row) } else { row });
+        if id == "C2" {
+            rows.push(maker.row(id, &name, Kind::Size, Driver::Raw, sides(&["polylogue-sync", "kafka"], load)));
+        }
         let several = Load { many: Many { consumers: SEVERAL, ..Many::default() }, ..load };
         let row = maker.row(
             "C7",

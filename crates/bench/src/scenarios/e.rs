@@ -8,7 +8,7 @@ use crate::matrix::{Batching, Kind, LATENCY_BATCH, Load, Many};
 
 /// No system flushes each message there: polylogue stands beside them with its flush and without.
 const OWN: &[&str] = &["polylogue-async", "kafka", "tubemq"];
-const FIRST: &[&str] = &["polylogue-sync", "polylogue-async", "kafka", "kafka-tuned", "tubemq", "tubemq-tuned"];
+const FIRST: &[&str] = &["polylogue-sync", "kafka", "kafka-tuned", "tubemq", "tubemq-tuned"];
 const RAW: &[&str] = &["polylogue-sync", "polylogue-async", "kafka"];
 const LINGER_200: Batching = Batching { name: "128KiB-200ms", bytes: 128 << 10, linger_us: 200_000, per_request: 1 };
 const LINGER_0: Batching = Batching { name: "128KiB-0ms", bytes: 128 << 10, linger_us: 0, per_request: 1 };
@@ -24,7 +24,7 @@ pub(super) fn rows(maker: Maker) -> Vec<Row> {
 fn sizes(maker: Maker) -> Vec<Row> {
     let row = |id, name: String, driver, who, load| maker.row(id, &name, Kind::Size, driver, sides(who, load));
     let mut rows = Vec::new();
-    for (partitions, bytes) in [(1, KIB), (10, KIB), (100, KIB), (10, 100), (10, 10 * KIB)] {
+    for (partitions, bytes) in [(1, KIB), (100, KIB), (10, 10 * KIB)] {
         let load = Load { groups: 2, message_bytes: bytes, ..maker.load(partitions, LATENCY_BATCH, 0) };
         rows.push(row("E1", format!("partitions={partitions}/bytes={bytes}"), Driver::Java, OWN, load));
     }
@@ -52,8 +52,6 @@ fn topics(maker: Maker) -> Vec<Row> {
             rows.push(maker.once(row(Driver::Java, OWN)));
         }
     }
-    let stable = Load { rate: maker.rate(TOPICS_RATE), ..many_topics(maker, 500) };
-    rows.push(maker.row("E8", "topics=500", Kind::Latency, Driver::Raw, sides(&["polylogue-async", "kafka"], stable)));
     let own = maker.row("E8", "topics=100", Kind::Latency, Driver::Java, sides(OWN, many_topics(maker, 100)));
     rows.push(own);
     rows
@@ -68,12 +66,7 @@ fn filters(maker: Maker) -> Vec<Row> {
         Load { many, groups: groups + 1, ..maker.load(PARTITIONS, LATENCY_BATCH, 0) }
     };
     let row = |name, driver, who, load| maker.row("E4", name, Kind::Size, driver, sides(who, load));
-    vec![
-        row("filters=5", Driver::Java, OWN, load(5)),
-        row("filters=0", Driver::Java, OWN, load(0)),
-        row("filters=5", Driver::Raw, &["polylogue-async", "kafka"], load(5)),
-        row("filters=0", Driver::Raw, &["polylogue-async", "kafka"], load(0)),
-    ]
+    vec![row("filters=5", Driver::Java, OWN, load(5)), row("filters=0", Driver::Java, OWN, load(0))]
 }
 
 fn delays(maker: Maker) -> Vec<Row> {
@@ -98,7 +91,7 @@ fn memory(maker: Maker) -> Vec<Row> {
     let load = maker.load(PARTITIONS, LATENCY_BATCH, 10_000);
     let how = How { memory_limit_bytes: COLD_MEMORY_BYTES, ..load.how };
     let backlog = maker.scaled(cold_messages(KIB), 5_000);
-    let window_ms = maker.scaled(60_000, load.window_ms);
+    let window_ms = maker.scaled(45_000, load.window_ms);
     let behind = Load { backlog, cold_bytes_per_s: UNBOUNDED_BYTES_PER_S, groups: 0, how, window_ms, ..load };
     let mut compared = sides(&["polylogue-async", "kafka"], behind);
     compared.extend(side("tubemq", "tubemq", behind));
