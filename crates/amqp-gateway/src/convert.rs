@@ -10,7 +10,6 @@ use polylogue_api::{
     ConsumerMode, Durability, Overflow, QueueSettings as Engine, SettleError, TopicConfig, Unavailable,
 };
 use polylogue_router::{Argument, MessageView, Property, ValueRef};
-use polylogue_types::Backoff;
 
 /// A name as the declared world has it. What is not UTF-8 cannot be a name there.
 pub(crate) fn name(short: &ShortStr) -> Result<ByteString, Refusal> {
@@ -89,7 +88,7 @@ pub(crate) fn topic_config(queue: &Queue, settings: &QueueSettings) -> TopicConf
         dead_letters: settings.dead_letter_exchange.is_some(),
         // So many failures are allowed, and the next one is one too many (`rabbit_fifo:return_one`).
         failures_max: settings.delivery_limit.map(|limit| u16::try_from(limit).unwrap_or(u16::MAX).saturating_add(1)),
-        retry: settings.delayed_retry.map(|retry| Backoff::Linear { step_ms: retry.min_ms, max_ms: retry.max_ms }),
+        retry: settings.delayed_retry,
         length_max: settings.max_length,
         bytes_max: settings.max_length_bytes,
         overflow: match settings.overflow {

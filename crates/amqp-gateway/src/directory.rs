@@ -1,17 +1,17 @@
 //! What every connection knows of the declared world without asking: how to route, and which partition a queue is.
 
 use crate::convert::topic_config;
+use crate::news::{ExchangeNews, IdleNews, News};
 use crate::presence::{Clients, Presence};
 use arc_swap::ArcSwap;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use polylogue_amqp_model::{OwnerId, Queue, QueueSettings, World};
 use polylogue_api::{Catalog, NewTopic, Now};
-use polylogue_router::{Exchange, ExchangeId, QueueId, SharedRouter, VhostId};
+use polylogue_router::{QueueId, SharedRouter, VhostId};
 use polylogue_types::{Map, PartitionId};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::Waker;
 
 /// What topics of queues are called begins like this.
 pub(crate) const TOPIC_PREFIX: &str = "__amqp_queue_";
@@ -80,39 +80,16 @@ pub struct Directory {
     /// Grows when somebody may do something else than before.
     rights: AtomicU64,
     clients: Arc<Clients>,
-    idle: Mutex<News>,
+    idle: News<IdleNews>,
     /// Publishers are to wait for room on the disk.
     alarm: AtomicBool,
     /// What a start has to do is done.
     begun: AtomicBool,
-    to_topics: Mutex<(BTreeSet<QueueId>, Option<Waker>)>,
+    to_topics: News<BTreeSet<QueueId>>,
     /// All queues that go on to a topic.
     going_on: RwLock<BTreeSet<QueueId>>,
-    from_topics: Mutex<(Vec<ExchangeNews>, Option<Waker>)>,
-    /// Queues that [`crate::MissingTopics`] has not heard of.
-    new_queues: Mutex<(Vec<QueueId>, Option<Waker>)>,
-}
-
-/// What [`crate::FromTopics`] has not heard yet.
-#[derive(Clone, Debug)]
-pub(crate) enum ExchangeNews {
-    /// An exchange that names a topic is there, and so far was read of it: partitions, and the offset that comes next.
-    Declared(Arc<Exchange>, Vec<(u64, u64)>),
-    /// It is noted where reading begins for an exchange.
-    Begun(ExchangeId, Vec<(u64, u64)>),
-    /// An exchange is gone.
-    Deleted(ExchangeId),
-}
-
-/// What [`crate::IdleQueues`] has not heard yet.
-#[derive(Debug, Default)]
-pub(crate) struct News {
-    /// Queues for which another `expires` may hold than before.
-    pub(crate) changed: Vec<QueueId>,
-    /// Queues whose consumers left with their connection, perhaps the last ones.
-    pub(crate) left: Vec<QueueId>,
-    /// Wakes it.
-    waker: Option<Waker>,
+    from_topics: News<Vec<ExchangeNews>>,
+    new_queues: News<Vec<QueueId>>,
 }
 
 impl Directory {
@@ -123,13 +100,13 @@ impl Directory {
             world: ArcSwap::default(),
             rights: AtomicU64::new(0),
             clients: Arc::default(),
-            idle: Mutex::default(),
+            idle: News::default(),
             alarm: AtomicBool::new(false),
             begun: AtomicBool::new(false),
-            to_topics: Mutex::default(),
+            to_topics: News::default(),
             going_on: RwLock::default(),
-            from_topics: Mutex::default(),
-            new_queues: Mutex::default(),
+            from_topics: News::default(),
+            new_queues: News::default(),
         }
     }
 
@@ -144,35 +121,24 @@ impl Directory {
         self.alarm.load(Ordering::Acquire)
     }
 
-    /// Who is woken when [`crate::IdleQueues`] has something to look at.
-    pub fn wake_for_idle_queues(&self, waker: Waker) {
-        self.idle.lock().waker = Some(waker);
+    /// For [`crate::IdleQueues`].
+    pub fn idle_news(&self) -> &News<IdleNews> {
+        &self.idle
     }
 
-    /// What came since the last call.
-    pub(crate) fn take_news(&self) -> News {
-        let mut news = self.idle.lock();
-        News { changed: std::mem::take(&mut news.changed), left: std::mem::take(&mut news.left), waker: None }
+    /// For [`crate::ToTopics`]: queues that go on to a topic and were declared or changed.
+    pub fn topic_news(&self) -> &News<BTreeSet<QueueId>> {
+        &self.to_topics
     }
 
-    /// Who is woken when [`crate::ToTopics`] has something to look at.
-    pub fn wake_for_topics(&self, waker: Waker) {
-        self.to_topics.lock().1 = Some(waker);
+    /// For [`crate::MissingTopics`]: queues that were declared.
+    pub fn queue_news(&self) -> &News<Vec<QueueId>> {
+        &self.new_queues
     }
 
-    /// Queues that go on to a topic and were declared or changed since the last call.
-    pub(crate) fn take_to_topics(&self) -> BTreeSet<QueueId> {
-        std::mem::take(&mut self.to_topics.lock().0)
-    }
-
-    fn goes_to_topic(&self, id: QueueId) {
-        let mut to_topics = self.to_topics.lock();
-        to_topics.0.insert(id);
-        let waker = to_topics.1.clone();
-        drop(to_topics);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+    /// For [`crate::FromTopics`]: what became of exchanges that name a topic, in order.
+    pub fn exchange_news(&self) -> &News<Vec<ExchangeNews>> {
+        &self.from_topics
     }
 
     /// Whether a queue of a virtual host goes on to a topic.
@@ -184,62 +150,11 @@ impl Directory {
             .any(|entry| entry.queue.vhost == vhost && entry.settings.topic.as_deref() == Some(topic))
     }
 
-    /// Who is woken when [`crate::MissingTopics`] has something to look at.
-    pub fn wake_for_new_queues(&self, waker: Waker) {
-        self.new_queues.lock().1 = Some(waker);
-    }
-
-    /// Queues that were declared since the last call.
-    pub(crate) fn take_new_queues(&self) -> Vec<QueueId> {
-        std::mem::take(&mut self.new_queues.lock().0)
-    }
-
-    fn is_new(&self, id: QueueId) {
-        let mut new_queues = self.new_queues.lock();
-        new_queues.0.push(id);
-        // Whoever was woken takes all that came until then.
-        let waker = new_queues.1.clone().filter(|_| new_queues.0.len() == 1);
-        drop(new_queues);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    /// Who is woken when [`crate::FromTopics`] has something to look at.
-    pub fn wake_for_exchanges(&self, waker: Waker) {
-        self.from_topics.lock().1 = Some(waker);
-    }
-
-    /// What became of exchanges that name a topic since the last call, in order.
-    pub(crate) fn take_exchange_news(&self) -> Vec<ExchangeNews> {
-        std::mem::take(&mut self.from_topics.lock().0)
-    }
-
-    pub(crate) fn tell_of_exchange(&self, news: ExchangeNews) {
-        let mut from_topics = self.from_topics.lock();
-        from_topics.0.push(news);
-        let waker = from_topics.1.clone();
-        drop(from_topics);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    fn tell(&self, tell: impl FnOnce(&mut News)) {
-        let mut news = self.idle.lock();
-        tell(&mut news);
-        let waker = news.waker.clone();
-        drop(news);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
     /// Consumers of these queues have gone with their connection.
     pub(crate) fn left_alone(&self, queues: impl Iterator<Item = QueueId>) {
         let queues: Vec<_> = queues.collect();
         if !queues.is_empty() {
-            self.tell(|news| news.left.extend(queues));
+            self.idle.tell(|news| news.left.extend(queues));
         }
     }
 
@@ -310,14 +225,14 @@ impl Directory {
         queues.insert(id, Arc::new(entry));
         drop(queues);
         if is_new {
-            self.is_new(id);
+            self.new_queues.tell(|news| news.push(id));
         }
         if goes_on {
             self.going_on.write().insert(id);
-            self.goes_to_topic(id);
+            self.to_topics.tell(|news| _ = news.insert(id));
         }
         if expires {
-            self.tell(|news| news.changed.push(id));
+            self.idle.tell(|news| news.changed.push(id));
         }
     }
 

@@ -21,8 +21,9 @@ mod records;
 mod tests;
 
 use crate::begin::{begin, log_named};
-use crate::directory::{Directory, ExchangeNews};
+use crate::directory::Directory;
 use crate::management::managed;
+use crate::news::ExchangeNews;
 use polylogue_amqp_model::{Command, READS_BEGUN, TopicReads, exchange_topic};
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token, TopicInfo};
 use polylogue_router::{Exchange, ExchangeId, Scratch};
@@ -157,7 +158,7 @@ impl FromTopics {
             self.look_ms = Some(now.monotonic_ms + BEGIN_MS);
             return;
         }
-        for news in self.directory.take_exchange_news() {
+        for news in self.directory.exchange_news().take() {
             match news {
                 ExchangeNews::Declared(exchange, reads) => self.declared(exchange, reads),
                 ExchangeNews::Begun(id, reads) => self.begun(id, reads),

@@ -76,7 +76,7 @@ impl IdleQueues {
 
     /// A deadline may have passed, or there is news in the directory.
     pub fn on_deadline(&mut self, now: Now) {
-        let news = self.directory.take_news();
+        let news = self.directory.idle_news().take();
         for id in news.changed {
             self.schedule(id, now);
         }

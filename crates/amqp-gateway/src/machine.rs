@@ -1,8 +1,9 @@
 //! The declared world, hosted by the broker.
 
 use crate::convert::topic_config;
-use crate::directory::{Directory, ExchangeNews, queue_of, topic_of};
+use crate::directory::{Directory, queue_of, topic_of};
 use crate::management::View;
+use crate::news::ExchangeNews;
 use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp_model::{
@@ -198,13 +199,13 @@ impl AmqpMachine {
             | Event::VhostRemoved(_) => self.rights_changed = true,
             Event::TopicReadsBegun(exchange) => {
                 let reads = self.model.world().topic_reads(exchange).collect();
-                self.directory.tell_of_exchange(ExchangeNews::Begun(exchange, reads));
+                self.directory.exchange_news().tell(|news| news.push(ExchangeNews::Begun(exchange, reads)));
             }
             Event::Router(RouterEvent::ExchangeDeclared(exchange)) => self.tell_of_exchange(&exchange),
             Event::Router(RouterEvent::ExchangeDeleted(exchange, _))
                 if exchange_topic(&exchange.arguments).is_some() =>
             {
-                self.directory.tell_of_exchange(ExchangeNews::Deleted(exchange.id));
+                self.directory.exchange_news().tell(|news| news.push(ExchangeNews::Deleted(exchange.id)));
             }
             _ => {}
         }
@@ -214,7 +215,7 @@ impl AmqpMachine {
     fn tell_of_exchange(&self, exchange: &Arc<Exchange>) {
         if exchange_topic(&exchange.arguments).is_some() {
             let reads = self.model.world().topic_reads(exchange.id).collect();
-            self.directory.tell_of_exchange(ExchangeNews::Declared(exchange.clone(), reads));
+            self.directory.exchange_news().tell(|news| news.push(ExchangeNews::Declared(exchange.clone(), reads)));
         }
     }
 

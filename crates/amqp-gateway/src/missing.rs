@@ -47,7 +47,7 @@ impl MissingTopics {
     /// A deadline may have passed, or there is news in the directory.
     pub fn on_deadline(&mut self, now: Now) {
         let look_ms = now.monotonic_ms + LOOK_MS;
-        self.due.extend(self.directory.take_new_queues().into_iter().map(|id| (look_ms, id)));
+        self.due.extend(self.directory.queue_news().take().into_iter().map(|id| (look_ms, id)));
         while let Some((_, id)) = self.due.pop_front_if(|(at, _)| *at <= now.monotonic_ms) {
             // It may have gone meanwhile.
             let Some(entry) = self.directory.queue(id) else { continue };

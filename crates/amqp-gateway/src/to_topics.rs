@@ -114,7 +114,7 @@ impl ToTopics {
 
     /// A deadline may have passed, or there is news in the directory.
     pub fn on_deadline(&mut self, now: Now) {
-        for id in self.directory.take_to_topics() {
+        for id in self.directory.topic_news().take() {
             let Some(entry) = self.directory.queue(id) else { continue };
             match self.links.get_mut(&id) {
                 Some(link) => link.entry = entry,

@@ -23,6 +23,9 @@ const FILTER_BYTES: &str = "x-stream-filter-size-bytes";
 /// What it may say.
 const FILTER_BYTES_ALLOWED: std::ops::RangeInclusive<i64> = 16..=255;
 
+/// The most that a retry may wait times the one before.
+pub(crate) const RETRY_FACTOR_MAX: i64 = 15;
+
 const CLASSIC: u8 = 1;
 const QUORUM: u8 = 2;
 const STREAM: u8 = 4;
@@ -45,6 +48,8 @@ enum Rule {
     /// Not negative and not zero.
     Positive,
     Priority,
+    /// From 1 to [`RETRY_FACTOR_MAX`].
+    Factor,
     Bool,
     Text,
     /// A text that goes with a dead-letter exchange only.
@@ -94,6 +99,8 @@ const RULES: &[(&str, u8, Rule)] = &[
     ("x-delayed-retry-type", QUORUM, RETRY),
     ("x-delayed-retry-min", QUORUM, Rule::NotNegative),
     ("x-delayed-retry-max", QUORUM, Rule::NotNegative),
+    // Of LavinMQ; RabbitMQ's grows by its first wait.
+    ("x-delayed-retry-multiplier", QUORUM, Rule::Factor),
     (RETENTION_ARGUMENT, ALL, Rule::NotNegative),
     (TOPIC_ARGUMENT, QUEUES, Rule::Text),
 ];
@@ -207,6 +214,11 @@ fn satisfies(rule: Rule, argument: &Argument, all: &[Argument]) -> Result<(), St
         },
         Rule::Priority => match not_negative(argument)? {
             value if value > PRIORITY_MAX => Err(format!("{{max_value_exceeded,{value}}}")),
+            _ => Ok(()),
+        },
+        Rule::Factor => match not_negative(argument)? {
+            0 => Err("{value_zero,0}".to_owned()),
+            value if value > RETRY_FACTOR_MAX => Err(format!("{{max_value_exceeded,{value}}}")),
             _ => Ok(()),
         },
         Rule::Bool => bool_of(argument).map(|_| ()),

@@ -49,7 +49,7 @@ pub use password::{HASH_BYTES_MAX, Hashing, PasswordHash, SALT_BYTES};
 pub use pattern::{BACKTRACK_STEPS_MAX, PATTERN_BYTES_MAX, Pattern};
 pub use policy::{ApplyTo, Policy, PolicySpec, merged};
 pub use queue::{Gone, OwnerId, Queue, QueueKind, REPLY_TO, RESERVED_PREFIX, check_exclusive};
-pub use settings::{DELIVERY_LIMIT, DeadLetterStrategy, DelayedRetry, Effective, Overflow, QueueSettings, RetryOn};
+pub use settings::{DELIVERY_LIMIT, DeadLetterStrategy, Effective, Overflow, QueueSettings};
 pub use table::{
     DEPTH_MAX, TableError, arguments_digest, arguments_of_json, decode_array, decode_table, encode_array, encode_table,
     json_of_arguments, type_name,

@@ -5,7 +5,7 @@
 //! queue does not support does not apply to queues of that type at all. Where both set a key, numeric limits become the lower
 //! one of the two, `overflow` is the operator's, `target-group-size` the higher one.
 
-use crate::arguments::duration_ms;
+use crate::arguments::{RETRY_FACTOR_MAX, duration_ms};
 use crate::json::{Json, erlang};
 use crate::pattern::Pattern;
 use crate::queue::QueueKind;
@@ -212,6 +212,7 @@ fn unsupported(kind: QueueKind) -> &'static [&'static str] {
             "delayed-retry-type",
             "delayed-retry-min",
             "delayed-retry-max",
+            "delayed-retry-multiplier",
         ],
         QueueKind::Quorum => &[
             "max-priority",
@@ -294,6 +295,9 @@ fn check_own_key(key: &str, value: &Value) -> Option<(bool, &'static str)> {
         "consumer-timeout" => (at_least(0), "consumer timeout"),
         "delayed-retry-type" => (one_of(&["all", "failed", "returned", "disabled"]), "delayed retry type"),
         "delayed-retry-min" | "delayed-retry-max" => (at_least(0), "delayed retry interval"),
+        "delayed-retry-multiplier" => {
+            (value.as_i64().is_some_and(|v| (1..=RETRY_FACTOR_MAX).contains(&v)), "delayed retry multiplier")
+        }
         "polylogue-retention-ms" => (at_least(0), "retention"),
         // Of mirrored queues, of federation and of other plugins: kept and without effect.
         "ha-mode"

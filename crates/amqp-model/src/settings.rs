@@ -6,6 +6,7 @@ use crate::arguments::{RETENTION_ARGUMENT, TOPIC_ARGUMENT, bool_of, duration_ms,
 use crate::queue::{Queue, QueueKind};
 use bytestring::ByteString;
 use polylogue_router::{Argument, lookup};
+use polylogue_types::{Backoff, Retry, RetryOn};
 use serde_json::{Map, Value};
 
 /// How often a message of a quorum queue is delivered, where nobody says otherwise.
@@ -31,28 +32,6 @@ pub enum DeadLetterStrategy {
     AtMostOnce,
     /// It is kept until the next queue has it.
     AtLeastOnce,
-}
-
-/// Which returned messages wait before they are delivered again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RetryOn {
-    /// All of them.
-    All,
-    /// Those whose delivery failed.
-    Failed,
-    /// Those that were handed back.
-    Returned,
-}
-
-/// A delay before a message is delivered again: `min_ms` times the number of deliveries, at most `max_ms`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DelayedRetry {
-    /// After what.
-    pub on: RetryOn,
-    /// Milliseconds.
-    pub min_ms: u64,
-    /// Milliseconds.
-    pub max_ms: u64,
 }
 
 /// See the module. `None` is no limit, or nothing of the kind.
@@ -91,7 +70,7 @@ pub struct QueueSettings {
     /// A consumer that holds a message longer loses it.
     pub consumer_timeout_ms: Option<u64>,
     /// Returned messages wait.
-    pub delayed_retry: Option<DelayedRetry>,
+    pub delayed_retry: Option<Retry>,
     /// Settled messages stay readable as a topic so long.
     pub retention_ms: Option<u64>,
     /// Messages go on to this topic.
@@ -206,15 +185,21 @@ fn max_age_ms(source: &Source<'_>) -> Option<u64> {
     argument.into_iter().chain(policy).min()
 }
 
-fn delayed_retry(source: &Source<'_>) -> Option<DelayedRetry> {
+fn delayed_retry(source: &Source<'_>) -> Option<Retry> {
     let on = match source.text("delayed-retry-type")? {
         "all" => RetryOn::All,
         "failed" => RetryOn::Failed,
         "returned" => RetryOn::Returned,
         _ => return None,
     };
-    let min_ms = source.number("delayed-retry-min")?;
-    Some(DelayedRetry { on, min_ms, max_ms: source.number("delayed-retry-max").unwrap_or(min_ms).max(min_ms) })
+    let first_ms = source.number("delayed-retry-min")?;
+    let max_ms = source.number("delayed-retry-max").unwrap_or(u64::MAX).max(first_ms);
+    let factor = source.number("delayed-retry-multiplier").and_then(|factor| u8::try_from(factor).ok());
+    let backoff = match factor.filter(|factor| *factor > 0) {
+        None => Backoff::Linear { step_ms: first_ms, max_ms },
+        Some(factor) => Backoff::Exponential { first_ms, factor, max_ms },
+    };
+    Some(Retry { on, backoff })
 }
 
 /// What holds for a queue, and by which policies.
@@ -307,9 +292,14 @@ mod tests {
     fn streams_and_retries() {
         let stream = settings(QueueKind::Stream, json!({"x-max-age": "2h"}), json!({"max-age": "1h"}));
         assert_eq!(stream.max_age_ms, Some(3_600_000));
-        let retry = json!({"x-delayed-retry-type": "failed", "x-delayed-retry-min": 100, "x-delayed-retry-max": 50});
-        let expected = DelayedRetry { on: RetryOn::Failed, min_ms: 100, max_ms: 100 };
-        assert_eq!(settings(QueueKind::Quorum, retry, json!({})).delayed_retry, Some(expected));
+        let retry = |arguments, policy| settings(QueueKind::Quorum, arguments, policy).delayed_retry;
+        let some = json!({"x-delayed-retry-type": "failed", "x-delayed-retry-min": 100, "x-delayed-retry-max": 50});
+        let backoff = Backoff::Linear { step_ms: 100, max_ms: 100 };
+        assert_eq!(retry(some, json!({})), Some(Retry { on: RetryOn::Failed, backoff }));
+        let policy = json!({"delayed-retry-type": "all", "delayed-retry-min": 100, "delayed-retry-multiplier": 3});
+        let backoff = Backoff::Exponential { first_ms: 100, factor: 3, max_ms: u64::MAX };
+        assert_eq!(retry(json!({}), policy), Some(Retry { on: RetryOn::All, backoff }));
+        assert_eq!(retry(json!({"x-delayed-retry-type": "disabled", "x-delayed-retry-min": 1}), json!({})), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use polylogue_record::envelope::{EntryFlags, Form};
-use polylogue_types::{Backoff, Offset, PartitionId, TimestampMs};
+use polylogue_types::{Offset, PartitionId, Retry, TimestampMs};
 use std::fmt;
 use std::sync::Arc;
 
@@ -54,8 +54,8 @@ pub struct QueueSettings {
     pub dead_letters: bool,
     /// A message that failed so often is dead.
     pub failures_max: Option<u16>,
-    /// How long a message waits that comes back; `None`: not at all.
-    pub retry: Option<Backoff>,
+    /// How long messages wait that come back, where nobody says otherwise; `None`: not at all.
+    pub retry: Option<Retry>,
     /// Messages that are ready, at the most.
     pub length_max: Option<u64>,
     /// Their bytes, at the most.
@@ -264,7 +264,7 @@ pub enum Settle {
     Return {
         /// It counts as a failure.
         counts: bool,
-        /// They wait so long. Milliseconds.
+        /// They wait so long; 0: as the queue has it ([`QueueSettings::retry`]). Milliseconds.
         delay_ms: u64,
     },
     /// They were never sent: they go back to their place as if they had not been handed out.

@@ -548,6 +548,9 @@ impl OneSide<'_> {
         let after = self.idle()?;
         self.figure("machine_idle", idle);
         self.warmed(&went);
+        if load.rate == 0 && sends_after(&live.seconds, went.warmup_ms + load.window_ms) {
+            self.fail("the client went on after its window: it did not hear when that began".to_owned());
+        }
         self.latencies(&live, &went, idle)?;
         self.costs("produce", before, after, live.done.acked, Some(live.done.cpu_s));
         self.window_costs(&live, &went);
@@ -703,6 +706,11 @@ fn latency_figures(done: &Done, rate: u64) -> Result<Vec<(String, f64)>> {
     Ok(told)
 }
 
+/// Whether a client that sends as fast as it goes still sent a second and more after its time was over.
+fn sends_after(told: &[Second], over_ms: u64) -> bool {
+    told.iter().any(|second| second.sent > 0 && second.second > over_ms.div_ceil(1_000))
+}
+
 fn machine_idle(before: &Machine) -> Result<f64> {
     Ok(Machine::take()?.idle_since(before))
 }
@@ -735,4 +743,18 @@ fn forget_pages(folder: &Path) -> Result<()> {
             .context(|| format!("cannot have the page cache forget {}", path.display()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_goes_on_after_its_window_is_found() {
+        let told = |counts: &[u64]| -> Vec<Second> {
+            (0..).zip(counts).map(|(second, sent)| Second { second, sent: *sent, ..Second::default() }).collect()
+        };
+        assert!(!sends_after(&told(&[9, 9, 9, 3, 0]), 2_500), "the rest of its second");
+        assert!(sends_after(&told(&[9, 9, 9, 9, 9]), 2_500));
+    }
 }

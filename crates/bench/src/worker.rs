@@ -291,15 +291,42 @@ mod tests {
         assert!(p90 >= 150 * MS_NS, "30 % of all messages were due in the stall: {p90} ns");
     }
 
-    /// Of a warm-up of at most a minute the line leaves half a second.
+    /// Hears the worker, and says when measuring begins as soon as it has told a second.
+    struct Bench {
+        heard: Vec<u8>,
+        measure: Option<String>,
+        to: std::io::PipeWriter,
+    }
+
+    impl Write for Bench {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.heard.extend_from_slice(bytes);
+            if let Some(line) = self.measure.take_if(|_| bytes.starts_with(b"{\"second\"")) {
+                self.to.write_all(line.as_bytes())?;
+            }
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Of a warm-up of at most a minute the line leaves two and a half seconds.
     #[test]
     fn an_open_warm_up_ends_when_the_bench_says_so() {
         let spec = Spec { warmup_ms: 60_000, open_warmup: true, ..spec(null(None)) };
         let start_ns = unix_ns() + 20 * MS_NS;
-        let measure = Measure { measure_ns: start_ns + 500 * MS_NS, window_ms: 700 };
-        let line = serde_json::to_string(&measure).expect("JSON") + "\n";
-        let (done, _) = done_after(&spec, start_ns, &line);
-        assert_eq!((done.sent, done.acked, done.error), (24_000, 24_000, None), "1.2 s at 20,000 a second");
+        let measure = Measure { measure_ns: start_ns + 2_500 * MS_NS, window_ms: 700 };
+        let line = |text: serde_json::Result<String>| text.expect("JSON") + "\n";
+        let (from, mut to) = std::io::pipe().expect("a pipe");
+        let begin = line(serde_json::to_string(&spec)) + &line(serde_json::to_string(&Start { start_ns }));
+        to.write_all(begin.as_bytes()).expect("it is heard");
+        let mut bench = Bench { heard: Vec::new(), measure: Some(line(serde_json::to_string(&measure))), to };
+        work::<Producers, Readers>(std::io::BufReader::new(from), &mut bench).expect("it works");
+        let heard = String::from_utf8(bench.heard).expect("text");
+        let Some(Ok(Line::Done(done))) = heard.lines().last().map(Line::parse) else { panic!("no end: {heard}") };
+        assert_eq!((done.sent, done.acked, done.error), (64_000, 64_000, None), "3.2 s at 20,000 a second");
         let publish = Latency::from_text(&done.publish).expect("a histogram");
         assert_eq!(publish.count(), 14_000, "what was due in the window");
     }

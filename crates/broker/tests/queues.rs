@@ -287,6 +287,39 @@ fn messages_expire_and_wait_by_the_clock() {
     assert_eq!(texts(&node.delivered()), ["later"]);
 }
 
+/// `x-delayed-retry-type` was taken and had no effect.
+#[test]
+fn what_comes_back_waits_as_its_queue_has_it() {
+    use polylogue_types::{Backoff, Retry, RetryOn};
+    let world = SimWorld::new(22);
+    let mut node = Node::open(&world, |_| {});
+    let retry = Some(Retry { on: RetryOn::Failed, backoff: Backoff::Linear { step_ms: 100, max_ms: 150 } });
+    let queue = node.queue("q", QueueSettings { retry, ..QueueSettings::default() });
+    node.attach(queue, ConsumerSpec::default()).unwrap();
+    node.publish(vec![message(&[queue], "x")]);
+    let mut got = node.delivered();
+    node.settle(&got, Settle::Return { counts: false, delay_ms: 0 });
+    got = node.delivered();
+    assert_eq!(got.len(), 1, "it has not failed");
+    for wait_ms in [100, 150, 150] {
+        node.settle(&got, Settle::Return { counts: true, delay_ms: 0 });
+        assert_eq!(node.counts(queue).delayed, 1);
+        world.clock.advance_ms(wait_ms - 1);
+        assert!(node.delivered().is_empty());
+        world.clock.advance_ms(1);
+        got = node.delivered();
+        assert_eq!(got.len(), 1, "after {wait_ms} ms");
+    }
+    // It leaves with its consumer, which counts.
+    let session = node.session;
+    node.broker.session_gone(session);
+    node.session = node.broker.new_session();
+    node.attach(queue, ConsumerSpec::default()).unwrap();
+    assert!(node.delivered().is_empty());
+    world.clock.advance_ms(150);
+    assert_eq!(node.delivered().len(), 1);
+}
+
 #[test]
 fn a_delay_goes_on_over_a_crash() {
     let world = SimWorld::new(18);

@@ -1,6 +1,7 @@
 //! What a queue does, as its protocol wants it.
 
-use polylogue_types::Backoff;
+use crate::mark::Tally;
+use polylogue_types::{Backoff, Retry};
 
 /// Who of the consumers gets messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -21,8 +22,10 @@ pub enum Mode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Delay {
     /// Not at all.
-    #[default]
     None,
+    /// As [`Config::retry`] says.
+    #[default]
+    Usual,
     /// Until then. Milliseconds.
     Until(u64),
     /// So long. Milliseconds.
@@ -32,14 +35,15 @@ pub enum Delay {
 }
 
 impl Delay {
-    /// When a message that comes back now may be handed out, after so many returns. At or before now: at once.
-    #[must_use]
-    pub fn until_ms(self, now_ms: u64, returned: u16) -> u64 {
+    /// When a message that comes back now, and `failed` by it or not, may be handed out, with what it has behind it by then. At or before now:
+    /// at once.
+    pub(crate) fn until_ms(self, usual: Option<Retry>, now_ms: u64, failed: bool, tally: Tally) -> u64 {
         let wait = match self {
             Delay::None => 0,
+            Delay::Usual => usual.map_or(0, |retry| retry.delay_ms(failed, u32::from(tally.failed))),
             Delay::Until(until_ms) => return until_ms,
             Delay::For(ms) => ms,
-            Delay::Backoff(backoff) => backoff.delay_ms(u32::from(returned)),
+            Delay::Backoff(backoff) => backoff.delay_ms(u32::from(tally.returned)),
         };
         now_ms.saturating_add(wait)
     }
@@ -73,8 +77,8 @@ pub struct Config {
     pub dead_letter: bool,
     /// A message with so many failures is dead.
     pub failures_max: Option<u16>,
-    /// How long a message waits whose lease ran out.
-    pub retry: Delay,
+    /// How long messages wait that come back, where nobody says otherwise ([`Delay::Usual`]).
+    pub retry: Option<Retry>,
     /// Messages held by all consumers together, at the most.
     pub held_max: Option<u64>,
     /// Messages that are ready, at the most; more drop the next one to be handed out.
@@ -97,7 +101,7 @@ impl Default for Config {
             mark_handed: false,
             dead_letter: false,
             failures_max: None,
-            retry: Delay::None,
+            retry: None,
             held_max: None,
             length_max: None,
             bytes_max: None,
@@ -110,12 +114,18 @@ impl Default for Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use polylogue_types::RetryOn;
 
     #[test]
     fn a_wait_is_added_to_the_time() {
-        let linear = Delay::Backoff(Backoff::Linear { step_ms: 100, max_ms: 350 });
-        assert_eq!([0, 1, 4, u16::MAX].map(|n| linear.until_ms(1000, n)), [1000, 1100, 1350, 1350]);
-        assert_eq!(Delay::For(7).until_ms(u64::MAX - 1, 1), u64::MAX);
-        assert_eq!((Delay::None.until_ms(5, 9), Delay::Until(3).until_ms(5, 9)), (5, 3));
+        let backoff = Backoff::Linear { step_ms: 100, max_ms: 350 };
+        let until = |delay: Delay, now_ms, returned| delay.until_ms(None, now_ms, true, Tally { returned, failed: 0 });
+        let linear = Delay::Backoff(backoff);
+        assert_eq!([0, 1, 4, u16::MAX].map(|n| until(linear, 1000, n)), [1000, 1100, 1350, 1350]);
+        assert_eq!(until(Delay::For(7), u64::MAX - 1, 1), u64::MAX);
+        assert_eq!((until(Delay::None, 5, 9), until(Delay::Until(3), 5, 9), until(Delay::Usual, 5, 9)), (5, 3, 5));
+        let usual = Some(Retry { on: RetryOn::Failed, backoff });
+        let tally = Tally { returned: 9, failed: 2 };
+        assert_eq!([true, false].map(|failed| Delay::Usual.until_ms(usual, 1000, failed, tally)), [1200, 1000]);
     }
 }

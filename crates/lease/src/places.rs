@@ -240,7 +240,7 @@ impl Queue {
             if counts && self.config.failures_max.is_some_and(|max| mark.tally.failed >= max) {
                 self.bury(at..end, Reason::DeliveryLimit, mark.tally);
             } else {
-                let until_ms = delay.until_ms(now_ms, mark.tally.returned);
+                let until_ms = delay.until_ms(self.config.retry, now_ms, counts, mark.tally);
                 if until_ms > now_ms {
                     mark.not_before_ms = until_ms;
                 }

@@ -1,5 +1,6 @@
 //! What happens to messages by themselves: time passes, too many wait, and what is not known of them is asked for.
 
+use crate::config::Delay;
 use crate::error::LeaseError;
 use crate::mark::{Entry, Fate, Reason};
 use crate::queue::Queue;
@@ -26,7 +27,7 @@ impl Queue {
                 while let Some(run) = self.held.first_in(&range) {
                     range.start = run.end;
                     if run.value.deadline_ms <= now_ms {
-                        self.give_back(&run, true, self.config.retry, now_ms);
+                        self.give_back(&run, true, Delay::Usual, now_ms);
                     }
                 }
             } else {

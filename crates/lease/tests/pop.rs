@@ -6,6 +6,7 @@ mod common;
 
 use common::*;
 use polylogue_lease::*;
+use polylogue_types::{Backoff, Retry, RetryOn};
 use std::collections::BTreeSet;
 
 const INVISIBLE_MS: u64 = 10_000;
@@ -53,7 +54,9 @@ fn leases_are_not_guessed_from_one_another() {
 
 #[test]
 fn the_invisible_time_can_be_changed() {
-    let mut world = World::new(Config { retry: Delay::For(500), ..Config::default() });
+    let backoff = Backoff::Exponential { first_ms: 500, factor: 1, max_ms: 500 };
+    let retry = Retry { on: RetryOn::Failed, backoff };
+    let mut world = World::new(Config { retry: Some(retry), ..Config::default() });
     world.append(2);
     let client = world.puller(1);
     let grant = world.pull(client, 2, Some(INVISIBLE_MS))[0];

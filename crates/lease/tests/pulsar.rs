@@ -124,7 +124,7 @@ fn negative_acknowledgement_with_delay_keeps_the_others_going() {
     world.consumer(1, flow(1000));
     (0..3).for_each(|_| _ = world.append(2));
     world.grant();
-    let back_off = Delay::Backoff(Backoff::Exponential { first_ms: 10, max_ms: 1000 });
+    let back_off = Delay::Backoff(Backoff::Exponential { first_ms: 10, factor: 2, max_ms: 1000 });
     let how = Return { counts: true, delay: back_off };
     assert_eq!(world.queue.release(2, 2, By::Anyone, how, world.now).unwrap().messages, 2);
     assert_eq!(world.grant(), []);

@@ -24,7 +24,7 @@
 //! queue    u8 mode (0 competing, 1 single active, 2 preempting, 3 readers), u8 overflow (0 drop head, 1 reject, 2 reject dead),
 //!          u8 flags (1 key order, 2 whole entries, 4 early, 8 dead letters, 16 keeps settled),
 //!          i64 failures (-1 none), i64 length (-1 none), i64 bytes (-1 none),
-//!          u8 back-off (0 none, 1 linear, 2 exponential), u64 its first number, u64 its longest ms
+//!          u8 back-off (see queue.rs), u64 its first number, u64 its longest ms
 //! ```
 //!
 //! What a config says beside its values was resolved when it was recorded; what holds is resolved anew from them wherever
@@ -284,7 +284,7 @@ fn decode_config(r: &mut BinReader<'_>) -> Result<TopicConfig, BinError> {
 mod tests {
     use super::*;
     use polylogue_api::{ConsumerMode, Overflow, QueueSettings};
-    use polylogue_types::Backoff;
+    use polylogue_types::{Backoff, Retry, RetryOn};
 
     fn config() -> TopicConfig {
         TopicConfig {
@@ -302,7 +302,7 @@ mod tests {
             key_order: true,
             early: true,
             failures_max: Some(20),
-            retry: Some(Backoff::Linear { step_ms: 10, max_ms: 1_000 }),
+            retry: Some(Retry { on: RetryOn::Failed, backoff: Backoff::Linear { step_ms: 10, max_ms: 1_000 } }),
             bytes_max: Some(7),
             overflow: Overflow::Reject,
             ..QueueSettings::default()

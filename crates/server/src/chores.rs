@@ -272,21 +272,21 @@ pub(crate) fn start(
     runtime.spawn(run(broker.clone(), dead, Arc::default()));
     registry.register_collector(Box::new(Census(directory.clone())));
     let knock: Arc<Knock> = Arc::default();
-    directory.wake_for_idle_queues(Waker::from(knock.clone()));
+    directory.idle_news().wake(Waker::from(knock.clone()));
     // What it has not heard yet.
     knock.0.notify_one();
     runtime.spawn(run(broker.clone(), IdleQueues::new(directory.clone(), broker.catalog()), knock));
     let knock: Arc<Knock> = Arc::default();
-    directory.wake_for_new_queues(Waker::from(knock.clone()));
+    directory.queue_news().wake(Waker::from(knock.clone()));
     knock.0.notify_one();
     runtime.spawn(run(broker.clone(), MissingTopics::new(directory.clone(), broker.catalog()), knock));
     let knock: Arc<Knock> = Arc::default();
-    directory.wake_for_topics(Waker::from(knock.clone()));
+    directory.topic_news().wake(Waker::from(knock.clone()));
     knock.0.notify_one();
     let to_topics = Appending::new(ToTopics::new(directory.clone(), broker.catalog()), registry);
     runtime.spawn(run(broker.clone(), to_topics, knock));
     let knock: Arc<Knock> = Arc::default();
-    directory.wake_for_exchanges(Waker::from(knock.clone()));
+    directory.exchange_news().wake(Waker::from(knock.clone()));
     knock.0.notify_one();
     let body_bytes_max = usize::try_from(message_bytes_max).unwrap_or(usize::MAX);
     let from_topics = FromTopics::new(directory.clone(), broker.catalog(), body_bytes_max);

@@ -9,7 +9,7 @@ pub mod collections;
 pub mod ids;
 pub mod limits;
 
-pub use backoff::Backoff;
+pub use backoff::{Backoff, Retry, RetryOn};
 pub use chunk::{Chunk, FileRange, RangeSource};
 pub use collections::{Map, Set};
 pub use ids::*;

@@ -668,6 +668,44 @@ def delayed(connection):
 
 
 @case
+def delayed_retry(connection):
+    """What failed waits longer each time; what is only handed back does not wait."""
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.basic_qos(prefetch_count=1)
+    for multiplier, waits in ((None, (0.2, 0.4, 0.5)), (1, (0.2, 0.2, 0.2)), (3, (0.2, 0.5, 0.5))):
+        arguments = {
+            "x-queue-type": "quorum",
+            "x-delayed-retry-type": "failed",
+            "x-delayed-retry-min": 200,
+            "x-delayed-retry-max": 500,
+        }
+        if multiplier:
+            arguments["x-delayed-retry-multiplier"] = multiplier
+        queue = fresh("retried")
+        channel.queue_declare(queue, durable=True, arguments=arguments)
+        channel.basic_publish("", queue, b"x")
+
+        def comes():
+            for method, _, _ in channel.consume(queue, inactivity_timeout=WAIT_S):
+                assert method is not None, "it does not come"
+                return method.delivery_tag
+
+        tag, since = comes(), time.monotonic()
+        channel.basic_nack(tag, requeue=True)
+        tag = comes()
+        assert time.monotonic() - since < 0.2, "it did not fail"
+        for wait in waits:
+            since = time.monotonic()
+            channel.basic_reject(tag, requeue=True)
+            tag = comes()
+            assert time.monotonic() - since >= wait - 0.005, f"{time.monotonic() - since} and not {wait}"
+        channel.basic_ack(tag)
+        channel.cancel()
+        channel.queue_delete(queue)
+
+
+@case
 def wrong_password(_):
     try:
         connect("wrong").close()

@@ -5,7 +5,7 @@ use crate::queues::stream::{Reader, StreamHost};
 use crate::sink::{Origin, ReplySink};
 use bytes::Bytes;
 use polylogue_api::{ConsumerMode, Overflow, QueueCounts, QueueSettings, Reply, SettleError, Unavailable};
-use polylogue_lease::{Config, ConsumerConfig, Delay, Entry, LeaseError, Mode, Queue};
+use polylogue_lease::{Config, ConsumerConfig, Entry, LeaseError, Mode, Queue};
 use polylogue_record::envelope::Envelope;
 use polylogue_types::{Map, Offset, PartitionId};
 use std::collections::{BTreeSet, VecDeque};
@@ -107,7 +107,7 @@ fn lease_config(settings: &QueueSettings) -> Config {
         mark_handed: true,
         dead_letter: settings.dead_letters,
         failures_max: settings.failures_max,
-        retry: settings.retry.map_or(Delay::None, Delay::Backoff),
+        retry: settings.retry,
         length_max: settings.length_max.filter(|_| drops),
         bytes_max: settings.bytes_max.filter(|_| drops),
         expiry_grain_ms: EXPIRY_GRAIN_MS,

@@ -35,7 +35,7 @@ fn settle_one(host: &mut QueueHost, what: &Settlement, now_ms: u64) -> Result<Op
         Settle::Accept => queue.settle(first, count, by, now_ms)?,
         Settle::Reject => queue.reject(first, count, by, now_ms)?,
         Settle::Return { counts, delay_ms } => {
-            let delay = if delay_ms == 0 { Delay::None } else { Delay::For(delay_ms) };
+            let delay = if delay_ms == 0 { Delay::Usual } else { Delay::For(delay_ms) };
             queue.release(first, count, by, Return { counts, delay }, now_ms)?
         }
         Settle::Unsent => {
