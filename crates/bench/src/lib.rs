@@ -58,6 +58,7 @@ pub mod plan;
 pub mod process;
 pub mod progress;
 pub mod raw;
+pub mod remote;
 pub mod report;
 pub mod results;
 pub mod run;
