@@ -40,6 +40,7 @@ use crate::sample::{Machine, Sample, wait_idle};
 use crate::target::{Programs, Protocol, Running, Target};
 use crate::wire::Wire;
 use along::{Along, Went};
+pub(crate) use drain::drained_s;
 use rustix::fs::{Advice, fadvise};
 use std::cell::RefCell;
 use std::fs::File;
@@ -667,7 +668,7 @@ impl OneSide<'_> {
     fn cold(&mut self, told: &Told, before: Option<Sample>, after: Option<Sample>) {
         let done = &told.done;
         self.figure("cold_read_bytes_per_s", done.read_bytes as f64 / done.read_s);
-        match drain::drained_s(&told.seconds, self.load.backlog, DRAINED_SHARE) {
+        match drained_s(&told.seconds, self.load.backlog, DRAINED_SHARE) {
             Some(drained_s) => self.figure("drained_s", drained_s),
             None => self.figure("drained_share", done.received as f64 / self.load.backlog as f64),
         }

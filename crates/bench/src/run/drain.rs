@@ -4,7 +4,7 @@ use crate::contract::Second;
 
 /// When a share of a backlog had been read, from the start; `None` when it never was. Seconds; within a second it is taken to have been
 /// read evenly.
-pub(super) fn drained_s(seconds: &[Second], backlog: u64, share: f64) -> Option<f64> {
+pub(crate) fn drained_s(seconds: &[Second], backlog: u64, share: f64) -> Option<f64> {
     let wanted = (backlog as f64 * share).ceil() as u64;
     let mut before = 0;
     for second in seconds {
