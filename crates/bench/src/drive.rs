@@ -127,6 +127,11 @@ pub trait Watch {
 
     /// The first worker has told a second. Gives what ends an open warm-up, once; it goes to all workers.
     fn second(&mut self, second: &Second) -> Option<Measure>;
+
+    /// Whether the workers are to be ended now: then what the first one has told so far is all that there will be.
+    fn stops(&self) -> bool {
+        false
+    }
 }
 
 /// Who only listens.
@@ -205,6 +210,9 @@ pub fn drive_watched(
                         tell_all(&workers, &mut inputs, &measure)?;
                     }
                     seconds.push(second);
+                    if number == 0 && watch.stops() {
+                        return Ok(vec![Told { done: Done::default(), seconds }]);
+                    }
                 }
                 Line::Done(done) => {
                     worker.wait(READY_PATIENCE, interrupt)?;

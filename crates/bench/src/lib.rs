@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!                          cli
-//!            versus ----> run ------> target    a fresh broker: polylogue, Kafka, RabbitMQ (peers), null, or one that is there
+//!   compare, versus ----> run ------> target    a fresh broker: polylogue, one of the peers, null, or one that is there
 //!              |          /|\ \-----> look      each second: sample (/proc/PID), host (device, page cache, network), jvm (collections)
 //!              |         / | \------> flush     its flushes, counted and held (flushes/, loaded into it)
 //!              |      how  |          how: warm-up by work (steady), cores (pin), memory (cgroup), rates (ladder)
-//!       steps, matrix      |
+//!   engine, steps,         |          remote: a worker on another machine
+//!   matrix, scenarios      |
 //!    (order; the cells)  drive ----> worker processes, one contract: raw driver (worker), amqp, librdkafka, Java; perf (Kafka's own tool)
 //!              |
 //!           results ----> report     JSON lines to Markdown         machine, bare    its own limits, and what a flush costs

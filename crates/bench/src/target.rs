@@ -9,7 +9,7 @@ use crate::peers::pulsar::{self, Pulsar};
 use crate::peers::rabbitmq::{self, Rabbitmq};
 use crate::peers::rocketmq::{self, Rocketmq};
 use crate::peers::tubemq::{self, Tubemq};
-use crate::peers::{http, remoting};
+use crate::peers::{http, put, remoting};
 use crate::process::{Interrupt, Process};
 use crate::sample::family;
 use crate::wire::Wire;
@@ -295,7 +295,7 @@ impl Running {
             }
             Target::Rabbitmq | Target::RabbitmqTuned => rabbitmq(target, programs, place, &log, interrupt),
             Target::Kafka | Target::KafkaFsync | Target::KafkaTuned => {
-                let (port, controller) = (free_port()?, free_port()?);
+                let [port, controller] = ports(place, free_port)?;
                 let kafka = Kafka { jars: &programs.kafka, place, profile: target.kafka() };
                 let process = Process::start("Kafka", kafka.command(port, controller)?, &log, false)?;
                 let mut running = Running::at(local(port), vec![process]);
@@ -418,7 +418,8 @@ fn polylogue(target: &Target, programs: &Programs, place: &Path, protocol: Proto
 }
 
 fn rabbitmq(target: &Target, programs: &Programs, place: &Path, log: &Path, interrupt: &Interrupt) -> Result<Running> {
-    let ports = rabbitmq::Ports { amqp: free_port()?, streams: free_port()?, nodes: free_port()?, epmd: free_port()? };
+    let [amqp, streams, nodes, epmd] = ports(place, free_port)?;
+    let ports = rabbitmq::Ports { amqp, streams, nodes, epmd };
     let rabbitmq = Rabbitmq { unpacked: &programs.rabbitmq, place, profile: target.rabbitmq(), ports };
     let epmd = Process::start("epmd", rabbitmq.epmd()?, log, false)?;
     let process = Process::start("RabbitMQ", rabbitmq.command()?, log, false)?;
@@ -433,9 +434,9 @@ fn rabbitmq(target: &Target, programs: &Programs, place: &Path, log: &Path, inte
 }
 
 fn pulsar(target: &Target, programs: &Programs, place: &Path, log: &Path, interrupt: &Interrupt) -> Result<Running> {
-    let (port, admin) = (free_port()?, local(free_port()?));
+    let [port, http_port] = ports(place, free_port)?;
+    let admin = local(http_port);
     let pulsar = Pulsar { jars: &programs.peers.join("pulsar"), place, profile: target.pulsar() };
-    let http_port = admin.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or_default();
     let process = Process::start("Pulsar", pulsar.command(port, http_port)?, log, false)?;
     let mut running = Running { admin: Some(admin.clone()), ..Running::at(local(port), vec![process]) };
     running.wait_answers(interrupt, |_| http::ask(&admin, "PUT", READY_TOPIC, "application/json", "1"))?;
@@ -444,7 +445,8 @@ fn pulsar(target: &Target, programs: &Programs, place: &Path, log: &Path, interr
 }
 
 fn rocketmq(target: &Target, programs: &Programs, place: &Path, log: &Path, interrupt: &Interrupt) -> Result<Running> {
-    let ports = rocketmq::Ports { names: free_port()?, broker: free_port_with_one_below()?, copies: free_port()? };
+    let [names, broker, copies] = ports(place, free_port_with_one_below)?;
+    let ports = rocketmq::Ports { names, broker, copies };
     let jars = programs.peers.join("rocketmq");
     let rocketmq = Rocketmq { jars: &jars, place, profile: target.rocketmq(), ports };
     let names = Process::start("RocketMQ's name server", rocketmq.name_server()?, log, false)?;
@@ -458,14 +460,8 @@ fn rocketmq(target: &Target, programs: &Programs, place: &Path, log: &Path, inte
 }
 
 fn tubemq(target: &Target, programs: &Programs, place: &Path, log: &Path, interrupt: &Interrupt) -> Result<Running> {
-    let ports = tubemq::Ports {
-        zookeeper: free_port()?,
-        master: free_port()?,
-        admin: free_port()?,
-        figures: free_port()?,
-        broker: free_port()?,
-        broker_web: free_port()?,
-    };
+    let [zookeeper, master, admin, figures, broker, broker_web] = ports(place, free_port)?;
+    let ports = tubemq::Ports { zookeeper, master, admin, figures, broker, broker_web };
     let jars = programs.peers.join("tubemq");
     let tubemq = Tubemq { jars: &jars, place, profile: target.tubemq(), ports };
     let admin = local(ports.admin);
@@ -525,6 +521,22 @@ fn talking(
     }
 }
 
+/// The ports of a run, kept in its folder: what is started again is found where it was, by its clients and by its own parts.
+fn ports<const N: usize>(place: &Path, pick: impl Fn() -> Result<u16>) -> Result<[u16; N]> {
+    let file = place.join("ports");
+    let kept = std::fs::read_to_string(&file).unwrap_or_default();
+    let kept: Vec<u16> = kept.split_whitespace().filter_map(|port| port.parse().ok()).collect();
+    if let Ok(kept) = <[u16; N]>::try_from(kept) {
+        return Ok(kept);
+    }
+    let mut picked = [0; N];
+    for port in &mut picked {
+        *port = pick()?;
+    }
+    put(place, "ports", &picked.map(|port| port.to_string()).join(" "))?;
+    Ok(picked)
+}
+
 /// A port of the loopback that nobody has now. Another process may take it before the broker does; then
 /// that does not start, and says so.
 fn free_port() -> Result<u16> {
@@ -546,6 +558,16 @@ fn free_port_with_one_below() -> Result<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Pulsar's bookie and `TubeMQ`'s master do not take back a broker at other ports.
+    #[test]
+    fn what_is_started_again_has_the_ports_that_it_had() {
+        let place = std::env::temp_dir().join(format!("polylogue-bench-ports-{}", std::process::id()));
+        let folder = crate::process::Folder::create(&place).expect("a folder");
+        let first: [u16; 3] = ports(folder.path(), free_port).expect("ports");
+        let second: [u16; 3] = ports(folder.path(), || Err(BenchError::new("none is picked"))).expect("those kept");
+        assert_eq!(first, second);
+    }
 
     #[test]
     fn targets_are_called_what_they_say() {

@@ -145,7 +145,8 @@ pub struct Pulsar<'a> {
 }
 
 impl Pulsar<'_> {
-    /// Writes its settings, and gives the command that runs it. The bookie takes a port of the loopback by itself.
+    /// Writes its settings, and gives the command that runs it. The bookie takes a port of the loopback by itself, and the
+    /// same one when it is started again.
     ///
     /// # Errors
     /// When they cannot be written.

@@ -19,6 +19,8 @@ use std::time::Duration;
 /// How long the broker is loaded before it is killed. Seconds.
 const LOADED_S: u64 = 6;
 const QUICK_LOADED_S: u64 = 2;
+/// How many seconds are heard after the kill: the one of the kill is told a while later.
+const TOLD_S: u64 = 3;
 /// How long the load would go on: the broker has gone by then. Milliseconds.
 const LOAD_MS: u64 = 20_000;
 /// How long everything is read. Milliseconds.
@@ -34,11 +36,15 @@ struct Killer {
     pids: Vec<u32>,
     after_s: u64,
     killed_ns: Option<u64>,
+    killed_s: u64,
+    now_s: u64,
 }
 
 impl Watch for Killer {
     fn second(&mut self, second: &Second) -> Option<Measure> {
+        self.now_s = second.second;
         if second.second >= self.after_s && self.killed_ns.is_none() {
+            self.killed_s = second.second;
             self.killed_ns = Some(monotonic_ns());
             for pid in self.pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?)) {
                 // One that has gone with its parent needs no signal.
@@ -47,6 +53,11 @@ impl Watch for Killer {
         }
         None
     }
+
+    /// A client that would try again for minutes is not waited for: what was acknowledged has been told by now.
+    fn stops(&self) -> bool {
+        self.killed_ns.is_some() && self.now_s >= self.killed_s + TOLD_S
+    }
 }
 
 impl OneSide<'_> {
@@ -54,13 +65,14 @@ impl OneSide<'_> {
     pub(super) fn by_kill(&mut self) -> Result<()> {
         let after_s = if self.line.quick { QUICK_LOADED_S } else { LOADED_S };
         let spec = Spec { groups: 0, warmup_ms: 0, window_ms: LOAD_MS, ..self.spec() };
-        let mut killer = Killer { pids: self.running.pids(), after_s, killed_ns: None };
+        let mut killer = Killer { pids: self.running.pids(), after_s, killed_ns: None, killed_s: 0, now_s: 0 };
         if killer.pids.is_empty() {
             return Err(BenchError::new("a broker of somebody else is not killed"));
         }
         let (programs, interrupt) = (self.around.programs, self.around.interrupt);
         let told = drive_watched(self.driver, &[spec], programs, self.place.path(), interrupt, &mut killer)?;
-        let acked = told.first().map_or(0, |told| told.done.acked);
+        let in_seconds = |told: &Told| told.seconds.iter().map(|second| second.acked).sum::<u64>();
+        let acked = told.first().map_or(0, |told| told.done.acked.max(in_seconds(told)));
         if killer.killed_ns.is_none() {
             return Err(BenchError::new("the load was over before the broker was killed"));
         }

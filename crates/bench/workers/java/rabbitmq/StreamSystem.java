@@ -9,7 +9,7 @@ import java.util.List;
 /**
  * stream-client: RabbitMQ's streams by their own protocol. A partition is a stream, TOPIC-NUMBER. batch_bytes is batchSize, counted in
  * messages; linger_us is batchPublishingDelay, and without it batches form by themselves (dynamicBatch); in_flight full batches are
- * maxUnconfirmedMessages; commit_ms is the flush interval of the tracked offsets. A stream's messages all go to one consumer of a
+ * the messages that may be unanswered, and maxUnconfirmedMessages; commit_ms is the flush interval of the tracked offsets. A stream's messages all go to one consumer of a
  * group.
  */
 final class StreamSystem implements Client {
@@ -19,6 +19,8 @@ final class StreamSystem implements Client {
 
     StreamSystem(JsonNode spec) {
         this.spec = spec;
+        Client.oneTopic(spec);
+        Client.noSettings(spec);
         topic = spec.get("topic").asText();
         partitions = spec.get("partitions").asInt();
     }
@@ -52,6 +54,11 @@ final class StreamSystem implements Client {
     }
 
     @Override
+    public int pendingMax() {
+        return Client.pending(spec);
+    }
+
+    @Override
     public Producer producer(int number) {
         Environment environment = connect();
         long lingerUs = spec.get("linger_us").asLong();
@@ -77,7 +84,6 @@ final class StreamSystem implements Client {
 
             @Override
             public void close(long millisMax) {
-                // Each waits for its confirms.
                 producers.forEach(com.rabbitmq.stream.Producer::close);
                 environment.close();
             }

@@ -1,9 +1,12 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
@@ -13,6 +16,8 @@ import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.ResponseCode;
+import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 import org.apache.rocketmq.tools.command.CommandUtil;
 
@@ -28,6 +33,7 @@ import org.apache.rocketmq.tools.command.CommandUtil;
  */
 final class RocketSystem implements Client {
     private static final int TAKEN_AT_A_TIME = 32;
+    private static final long BUSY_WAIT_MS = 10;
 
     private final JsonNode spec;
     private final String topic;
@@ -36,6 +42,8 @@ final class RocketSystem implements Client {
 
     RocketSystem(JsonNode spec) {
         this.spec = spec;
+        Client.oneTopic(spec);
+        Client.noSettings(spec);
         topic = spec.get("topic").asText();
         partitions = spec.get("partitions").asInt();
         batches = Client.recordsPerBatch(spec) > 1 && spec.get("in_flight").asInt() > 1;
@@ -72,7 +80,7 @@ final class RocketSystem implements Client {
             while (true) {
                 try {
                     if (admin.examineTopicRouteInfo(topic).getQueueDatas().get(0).getWriteQueueNums() == partitions) {
-                        return;
+                        break;
                     }
                 } catch (MQClientException e) {
                     // The name server does not know it yet.
@@ -82,8 +90,38 @@ final class RocketSystem implements Client {
                 }
                 Thread.sleep(50);
             }
+            allocate(admin);
         } finally {
             admin.shutdown();
+        }
+    }
+
+    /** Sends a message to a topic of its own: with its first message a broker makes its first file, and refuses what comes meanwhile. */
+    private void allocate(DefaultMQAdminExt admin) throws Exception {
+        TopicConfig config = new TopicConfig("bench-first");
+        config.setReadQueueNums(1);
+        config.setWriteQueueNums(1);
+        admin.createAndUpdateTopicConfig(broker(admin), config);
+        DefaultMQProducer producer = new DefaultMQProducer("bench-first-" + RUN);
+        producer.setNamesrvAddr(servers());
+        producer.setInstanceName("bench-first-" + System.nanoTime());
+        producer.setVipChannelEnabled(false);
+        producer.start();
+        try {
+            long until = System.nanoTime() + 30_000_000_000L;
+            while (true) {
+                try {
+                    producer.send(new Message("bench-first", new byte[16]), 10_000);
+                    return;
+                } catch (MQBrokerException | MQClientException e) {
+                    if (System.nanoTime() > until) {
+                        throw e;
+                    }
+                    Thread.sleep(50);
+                }
+            }
+        } finally {
+            producer.shutdown();
         }
     }
 
@@ -116,28 +154,52 @@ final class RocketSystem implements Client {
         for (MessageQueue queue : found) {
             queues[queue.getQueueId()] = queue;
         }
-        return new Producer() {
-            @Override
-            public void send(int partition, byte[] message, Answer answer) throws Exception {
-                producer.send(new Message(topic, message), queues[partition], new SendCallback() {
-                    @Override
-                    public void onSuccess(SendResult result) {
-                        answer.came(result.getSendStatus() == SendStatus.SEND_OK ? null : result.getSendStatus());
-                    }
+        return new Sending(producer, queues);
+    }
 
-                    @Override
-                    public void onException(Throwable refused) {
+    private final class Sending implements Producer {
+        private final DefaultMQProducer producer;
+        private final MessageQueue[] queues;
+
+        Sending(DefaultMQProducer producer, MessageQueue[] queues) {
+            this.producer = producer;
+            this.queues = queues;
+        }
+
+        @Override
+        public void send(int partition, byte[] message, Answer answer) throws Exception {
+            producer.send(new Message(topic, message), queues[partition], new SendCallback() {
+                @Override
+                public void onSuccess(SendResult result) {
+                    answer.came(result.getSendStatus() == SendStatus.SEND_OK ? null : result.getSendStatus());
+                }
+
+                @Override
+                public void onException(Throwable refused) {
+                    if (refused instanceof MQBrokerException told && told.getResponseCode() == ResponseCode.SYSTEM_BUSY) {
+                        again(partition, message, answer);
+                    } else {
                         answer.came(refused);
                     }
-                });
-            }
+                }
+            });
+        }
 
-            @Override
-            public void close(long millisMax) {
-                // What is unanswered was waited for by whoever counts it.
-                producer.shutdown();
-            }
-        };
+        /** A broker that is busy has not taken the message: it is sent again a little later, and its latency goes on. */
+        private void again(int partition, byte[] message, Answer answer) {
+            CompletableFuture.delayedExecutor(BUSY_WAIT_MS, TimeUnit.MILLISECONDS).execute(() -> {
+                try {
+                    send(partition, message, answer);
+                } catch (Exception e) {
+                    answer.came(e);
+                }
+            });
+        }
+
+        @Override
+        public void close(long millisMax) {
+            producer.shutdown();
+        }
     }
 
     /** Has a new group start where the spec says. The broker by itself would start at the front of a topic that is young. */
@@ -145,6 +207,10 @@ final class RocketSystem implements Client {
     public void group(int group) throws Exception {
         DefaultMQAdminExt admin = admin();
         try {
+            // The broker would make the group when it first sees it, but takes no offsets of one that it has not seen.
+            SubscriptionGroupConfig config = new SubscriptionGroupConfig();
+            config.setGroupName(Client.groupName(group));
+            admin.createAndUpdateSubscriptionGroupConfig(broker(admin), config);
             Set<MessageQueue> queues = admin.examineTopicStats(topic).getOffsetTable().keySet();
             for (MessageQueue queue : queues) {
                 long offset = Client.fromEnd(spec) ? admin.maxOffset(queue) : admin.minOffset(queue);
