@@ -30,7 +30,7 @@ fn worker(name: &str) -> (String, Interrupt) {
     let server = Server::bind(([127, 0, 0, 1], 0).into(), TOKEN.to_owned(), programs(), place).expect("it listens");
     let (address, interrupt) = (server.address().expect("an address").to_string(), Interrupt::default());
     let stop = interrupt.clone();
-    std::thread::spawn(move || server.serve(&stop));
+    std::thread::Builder::new().spawn(move || server.serve(&stop)).expect("a thread");
     (address, interrupt)
 }
 
