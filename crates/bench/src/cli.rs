@@ -21,8 +21,10 @@ use crate::progress::Progress;
 use crate::raw::producer::Producers;
 use crate::raw::reader::Readers;
 use crate::remote::Server;
-use crate::report::{latest, markdown};
+use crate::report::scenario::{Input, NotRun, ScenarioText};
+use crate::report::{book, latest, markdown, write_page};
 use crate::results::read;
+use crate::scenarios::{SCENARIOS, Scenario, not_run};
 use crate::target::{Programs, Protocol, Running, Target};
 use crate::versus::{Peer, Plan, versus};
 use crate::worker::work;
@@ -86,7 +88,7 @@ enum Command {
     Null(NullArgs),
     /// Run the machine's bare loops
     Bare(BareArgs),
-    /// Turn result lines into a Markdown table
+    /// Turn result lines into tables on the terminal, or into a report with pictures: HTML, Markdown
     Report(ReportArgs),
     /// Run loads for whoever reaches it and knows the token; without --listen: be a driver, on standard input and output
     Worker(WorkerArgs),
@@ -210,6 +212,12 @@ struct ReportArgs {
     /// Take all runs of a cell together, not only its latest
     #[arg(long)]
     all: bool,
+    /// Write one HTML file that needs nothing beside it
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write Markdown with its pictures into a folder
+    #[arg(long, value_name = "DIR")]
+    markdown: Option<PathBuf>,
     /// Files of result lines
     #[arg(required = true)]
     files: Vec<PathBuf>,
@@ -240,10 +248,7 @@ impl Cli {
             Command::Worker(args) => worker(&args, &self.places),
             Command::Null(args) => null(&args),
             Command::Bare(args) => bare(&args, &self.places, self.json),
-            Command::Report(args) => {
-                let lines = args.files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?.concat();
-                say(&markdown(&if args.all { lines } else { latest(&lines) }))
-            }
+            Command::Report(args) => report(&args),
             Command::Peers(command) => peers(command, &self.places, self.json),
             Command::Run(args) => run(&args, &self.places, self.json),
             Command::Compare(args) => compare(&args, &self.places, self.json),
@@ -270,6 +275,30 @@ fn worker(args: &WorkerArgs, places: &Places) -> Result<()> {
         Some(Driver::Raw) => work::<Producers, Readers>(input, output),
         _ => Err(BenchError::new("which worker: raw or amqp, or --listen HOST:PORT --token WORD")),
     }
+}
+
+fn report(args: &ReportArgs) -> Result<()> {
+    let lines = args.files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?.concat();
+    let lines = if args.all { lines } else { latest(&lines) };
+    let is_told = |scenario: &Scenario| lines.iter().any(|line| line.cell.split('/').next() == Some(scenario.id));
+    let published: Vec<String> = SCENARIOS.iter().map(Scenario::published).collect();
+    let texts: Vec<ScenarioText<'_>> = SCENARIOS
+        .iter()
+        .zip(&published)
+        .filter(|(scenario, _)| is_told(scenario))
+        .map(|(scenario, published)| scenario.text(published))
+        .collect();
+    // Of the scenarios, when they were run: the matrix beside one peer has none.
+    let are_scenarios = SCENARIOS.iter().any(|scenario| !scenario.systems.is_empty() && is_told(scenario));
+    let left_out: Vec<NotRun<'_>> = if are_scenarios { not_run().collect() } else { Vec::new() };
+    let input = Input { lines: &lines, scenarios: &texts, not_run: &left_out };
+    if let Some(file) = &args.html {
+        write_page(input, file)?;
+    }
+    if let Some(folder) = &args.markdown {
+        book::write(input, folder)?;
+    }
+    if args.html.is_none() && args.markdown.is_none() { say(&markdown(&lines)) } else { Ok(()) }
 }
 
 fn null(args: &NullArgs) -> Result<()> {

@@ -188,6 +188,9 @@ pub struct ResultLine {
     /// Second by second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<Series>,
+    /// Latency by percentile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curves: Option<crate::latency::Curves>,
 }
 
 #[cfg(test)]
@@ -230,6 +233,7 @@ impl ResultLine {
             failures: Vec::new(),
             figures: figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
             series: None,
+            curves: None,
         }
     }
 }
@@ -285,6 +289,7 @@ impl Stamped {
             failures: Vec::new(),
             figures: BTreeMap::new(),
             series: None,
+            curves: None,
         }
     }
 }

@@ -628,6 +628,7 @@ impl OneSide<'_> {
 
     fn latencies(&mut self, live: &Told, went: &Went, idle: f64) -> Result<()> {
         let load = self.load;
+        self.line.curves = Some(crate::latency::Curves::of(&live.done)?);
         for (name, value) in latency_figures(&live.done, load.rate)? {
             self.figure(&name, value);
         }

@@ -24,7 +24,7 @@ mod e;
 mod f;
 mod texts;
 
-pub use texts::{NOT_RUN, NotRunHere, SCENARIOS, Scenario};
+pub use texts::{NOT_RUN, NotRunHere, SCENARIOS, Scenario, not_run};
 
 use crate::amqp::load::{QueueKind, QueueLoad};
 use crate::cgroup::COLD_FACTOR;

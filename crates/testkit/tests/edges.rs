@@ -21,7 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("amqp", &["types", "record", "api"]),
     ("amqp-model", &["types", "router"]),
     ("amqp-gateway", &["types", "record", "api", "amqp", "amqp-model", "router"]),
-    ("broker", &["types", "env", "record", "api", "lease", "log", "replicate", "meta"]),
+    ("broker", &["types", "env", "record", "api", "lease", "log", "replicate", "meta", "timer"]),
     (
         "server",
         &[

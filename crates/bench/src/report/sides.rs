@@ -6,7 +6,7 @@ use crate::drive::Driver;
 use crate::results::ResultLine;
 use crate::run::CLIENT_BUSY;
 use crate::target::Target;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The figures that are also told without the null broker's of the same round: what is left is not the client's.
 const ABOVE: [&str; 3] = ["publish_p50_ms", "publish_p99_ms", "publish_p99.9_ms"];
@@ -33,13 +33,15 @@ pub struct Sides<'a> {
     /// All sides, those without a run that counts included, in the order in which they are first met.
     pub order: Vec<&'a str>,
     figures: BTreeMap<&'a str, Rounds<'a>>,
+    is_unpaced: bool,
 }
 
 impl<'a> Sides<'a> {
     /// The sides that the lines of a cell are of.
     #[must_use]
     pub fn of(lines: &[&'a ResultLine]) -> Sides<'a> {
-        let mut sides = Sides { order: Vec::new(), figures: BTreeMap::new() };
+        let is_unpaced = lines.iter().any(|line| line.conditions.as_ref().is_some_and(|told| told.rate == 0));
+        let mut sides = Sides { order: Vec::new(), figures: BTreeMap::new(), is_unpaced };
         for line in lines {
             if !sides.order.contains(&line.side.as_str()) {
                 sides.order.push(&line.side);
@@ -72,6 +74,24 @@ impl<'a> Sides<'a> {
 
     fn rounds(&self, side: &str) -> impl Iterator<Item = (&(&'a str, u32), &Figures)> {
         self.figures.get(side).into_iter().flatten()
+    }
+
+    /// Whether the lines say that messages went as fast as they could.
+    #[must_use]
+    pub fn is_unpaced(&self) -> bool {
+        self.is_unpaced
+    }
+
+    /// The names of all figures that any side has.
+    #[must_use]
+    pub fn figures(&self) -> BTreeSet<&str> {
+        self.figures.values().flat_map(BTreeMap::values).flat_map(BTreeMap::keys).map(String::as_str).collect()
+    }
+
+    /// The runs and rounds of a side that count, with a figure of each.
+    #[must_use]
+    pub fn by_round(&self, side: &str, figure: &str) -> Vec<((&'a str, u32), f64)> {
+        self.rounds(side).filter_map(|(round, figures)| Some((*round, figures.get(figure).copied()?))).collect()
     }
 
     /// All values of a figure of a side.

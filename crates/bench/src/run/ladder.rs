@@ -95,6 +95,7 @@ impl OneSide<'_> {
             }
         }
         if confirms && held.is_ok() {
+            self.line.curves = Some(crate::latency::Curves::of(done)?);
             self.figure("produce_per_s", acked as f64 / (window_ms as f64 / 1e3));
             self.costs("produce", before, after, done.acked, Some(done.cpu_s));
             self.warmed(&went);

@@ -1,5 +1,7 @@
 //! What each scenario shows, what is published of it, and what is run here.
 
+use crate::report::scenario::{NotRun, ScenarioText};
+
 /// A scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scenario {
@@ -19,6 +21,31 @@ pub struct Scenario {
     pub systems: &'static [&'static str],
     /// Why it is not run; empty: it is.
     pub not_run: &'static str,
+}
+
+impl Scenario {
+    /// The published setting and what was found in it, for a report.
+    #[must_use]
+    pub fn published(&self) -> String {
+        match (self.setting, self.published) {
+            ("", found) => found.to_owned(),
+            (setting, "") => format!("{setting}."),
+            (setting, found) => format!("{setting}. Found: {found}."),
+        }
+    }
+
+    /// What a report tells of it; `published` is what [`Scenario::published`] gives.
+    #[must_use]
+    pub fn text<'a>(&self, published: &'a str) -> ScenarioText<'a> {
+        ScenarioText { id: self.id, title: self.title, what: self.what, published, scaled: self.here }
+    }
+}
+
+/// All that is not run, for a report.
+pub fn not_run() -> impl Iterator<Item = NotRun<'static>> {
+    let whole = SCENARIOS.iter().filter(|scenario| !scenario.not_run.is_empty());
+    let whole = whole.map(|scenario| NotRun { what: scenario.id, target: "", reason: scenario.not_run });
+    whole.chain(NOT_RUN.iter().map(|not| NotRun { what: not.what, target: not.target, reason: not.reason }))
 }
 
 /// A system that does not take part in a scenario.
