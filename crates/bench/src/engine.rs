@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long the machine is left alone between two sides, after what is dirty has been flushed.
-const SETTLE: Duration = Duration::from_millis(1_500);
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// What is to be run.
 #[derive(Debug)]

@@ -27,9 +27,13 @@ const STARTS_S: &[(&str, f64)] = &[
 ];
 /// Until a broker is idle, before a load and after it. Seconds; and the pause between two sides.
 const IDLE_S: f64 = 1.2;
-const SETTLE_S: f64 = 1.5;
+const SETTLE_S: f64 = 1.0;
 /// How long a JVM of a client takes to start and to stop. Seconds.
 const JVM_S: f64 = 2.5;
+/// In a smoke run nothing is to be drained.
+const QUICK_JVM_S: f64 = 2.0;
+const QUICK_OVERLOADED_S: f64 = 0.5;
+const QUICK_KILL_S: f64 = 7.0;
 /// Topics and partitions that are made in a second.
 const TOPICS_PER_S: f64 = 40.0;
 const PARTITIONS_PER_S: f64 = 400.0;
@@ -92,13 +96,14 @@ fn by_time_s(load: &Load) -> f64 {
 }
 
 /// What a ladder takes: half of its steps are taken to be more than a broker can do.
-fn ladder_s(load: &Load) -> f64 {
+fn ladder_s(load: &Load, quick: bool) -> f64 {
     let Some(ladder) = load.how.ladder else { return 0.0 };
     let steps = ladder.rates().len() as f64 + f64::from(ladder.search_steps);
     // The first step warms up, and so does the run that confirms what was searched.
     let warms = load.warmup_ms.saturating_sub(ladder.step_warmup_ms) as f64 / 1e3;
     let confirms = if ladder.search_steps > 0 { by_time_s(load) + OVERLOADED_S } else { 0.0 };
-    steps * (ladder.step_ms as f64 / 1e3 + IDLE_S) + warms + confirms + OVERLOADED_S
+    let (idle, overloaded) = if quick { (0.3, QUICK_OVERLOADED_S) } else { (IDLE_S, OVERLOADED_S) };
+    steps * (ladder.step_ms as f64 / 1e3 + idle) + warms + confirms + overloaded
 }
 
 /// A side of a row, once. A smoke run shares brokers and waits for nothing.
@@ -107,7 +112,8 @@ pub fn of_side(kind: Kind, driver: Driver, side: &Side, quick: bool) -> Cost {
     let (load, system) = (&side.load, system(side));
     let jvm_broker = matches!(system.as_str(), "kafka" | "pulsar" | "rocketmq" | "tubemq");
     let start = start_s(&system);
-    let client = if driver == Driver::Java { JVM_S } else { 0.2 };
+    let jvm = if quick { QUICK_JVM_S } else { JVM_S };
+    let client = if driver == Driver::Java { jvm } else { 0.2 };
     let each_s = if jvm_broker { JVM_PARTITIONS_PER_S } else { PARTITIONS_PER_S };
     let places = f64::from(load.partitions) * f64::from(load.many.topics);
     let topics = f64::from(load.many.topics) / TOPICS_PER_S + places / each_s;
@@ -117,15 +123,15 @@ pub fn of_side(kind: Kind, driver: Driver, side: &Side, quick: bool) -> Cost {
     let work = match kind {
         Kind::Cost => 3.0 * counted + 2.0 * client,
         Kind::Throughput => counted,
-        Kind::Ladder => ladder_s(load),
+        Kind::Ladder => ladder_s(load, quick),
         Kind::Connections => f64::from(load.connections) / CONNECTIONS_PER_S + if quick { 0.0 } else { QUIET_S },
-        Kind::Kill => start + 2.0 * client + if quick { KILL_S / 2.0 } else { KILL_S },
+        Kind::Kill => start + 2.0 * client + if quick { QUICK_KILL_S } else { KILL_S },
         Kind::Start => start,
         _ => by_time_s(load),
     };
     let traced = if load.how.trace_flushes { start + client + if quick { 3.0 } else { TRACED_S } } else { 0.0 };
     let written = match kind {
-        Kind::Ladder => ladder_s(load) * rate / 2.0,
+        Kind::Ladder => ladder_s(load, quick) * rate / 2.0,
         Kind::Cost | Kind::Throughput => (load.messages + load.warm_messages) as f64,
         Kind::Connections | Kind::Start | Kind::Bare => 0.0,
         _ => load.backlog as f64 + by_time_s(load) * rate,

@@ -66,7 +66,7 @@ impl Length {
     pub const FULL: Length =
         Length { quick: false, first_page: (6_000, 10_000), other: (3_000, 5_000), step: (4_000, 1_000) };
     /// A smoke run.
-    pub const QUICK: Length = Length { quick: true, first_page: (300, 1_000), other: (300, 1_000), step: (900, 200) };
+    pub const QUICK: Length = Length { quick: true, first_page: (100, 600), other: (100, 600), step: (500, 100) };
 }
 
 /// A cell, and how often it is run.

@@ -57,6 +57,10 @@ fn latencies(maker: Maker) -> Vec<Row> {
         let one = Load { many: TWO, ..maker.load(100, LATENCY_BATCH, LATENCY_RATE) };
         let ten = Load { groups: 10, rate: maker.rate(CATCH_UP_RATE / 2), ..one };
         for (id, name, load) in [("D4", "rate=20000/groups=1", one), ("D5", "rate=5000/groups=10", ten)] {
+            // Ten groups without flushes say the same as with them: it is reading that they cost.
+            if id == "D5" && durability == "async" {
+                continue;
+            }
             let name = format!("{name}/durability={durability}");
             let row = |driver, sides| maker.row(id, &name, Kind::Latency, driver, sides);
             let compared = row(Driver::Java, sides(&[own, &["pulsar-tuned"]].concat(), load));

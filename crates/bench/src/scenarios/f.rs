@@ -5,7 +5,7 @@ use crate::drive::Driver;
 use crate::matrix::{Kind, LATENCY_BATCH, Load, Many, NO_BATCH};
 
 /// Connections that do nothing.
-const IDLE: [u32; 3] = [2, 1_000, 10_000];
+const IDLE: [u32; 2] = [2, 10_000];
 /// Producers that share a rate between them.
 const ACTIVE: [u32; 2] = [2, 1_000];
 const ACTIVE_RATE: u64 = 5_000;
@@ -53,7 +53,7 @@ fn kills(maker: Maker) -> Vec<Row> {
     let own = ["polylogue-sync", "kafka-fsync", "pulsar", "rocketmq-sync", "tubemq"];
     let row = |driver, sides| maker.row("F2", "rate=5000", Kind::Kill, driver, sides);
     vec![
-        row(Driver::Raw, sides(&["polylogue-sync", "kafka", "kafka-fsync"], load)),
+        row(Driver::Raw, sides(&["polylogue-sync", "kafka-fsync"], load)),
         row(Driver::Amqp, sides(&["polylogue-sync", "rabbitmq"], queues)),
         maker.once(row(Driver::Java, sides(&own, load))),
     ]

@@ -121,10 +121,10 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "A5", "Queue latency by rate", &["rabbitmq"], CONFLUENT,
     "Classic and replicated queues as the rate grows.",
     "mirrored: near 2 s p99 at 38,000/s; classic holds up to about 100,000/s",
-    "5,000 to 20,000/s (x 1/2); mirrored queues no longer exist: quorum queues of one node";
+    "5,000 to 20,000/s (x 1/2); mirrored queues no longer exist: quorum queues of one node, at 5,000/s";
     "A6", "Producers alone, consumers alone, backlog", QUEUE_AND_LOGS, CONFLUENT,
     "What writing and reading cost apart, and how long a backlog takes to be read while producers go on.", NONE,
-    "1,000,000 messages written, then read twice; a backlog of 2,000,000 (queues: 200,000) drained at 10,000/s (2,000/s) going on";
+    "500,000 messages written, then read twice; a backlog of 2,000,000 (queues: 200,000) drained at 10,000/s (2,000/s) going on";
     "A7", "Routing", &["rabbitmq"], CONFLUENT,
     "Direct and topic exchanges, one queue for each routing key.", "direct beats topic",
     "100 queues, as fast as it goes for 5 s";
@@ -170,7 +170,7 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "20,000/s (theirs is not given), replication 1";
     "D5", "Latency, 10 subscriptions", KAFKA_PULSAR, STREAMNATIVE, "The same with 10 groups of 2 readers each.",
     "publish p99 ms: sync Pulsar 4.89, Kafka 15.07; async 4.46, 6.35. end-to-end p99: sync 7.12, 145; async 6.84, 89.8",
-    "5,000/s (theirs is not given), and the same with one group; replication 1";
+    "5,000/s (theirs is not given), with flushes, and the same with one group; replication 1";
     "D6", "Latency as partitions grow", KAFKA_PULSAR, STREAMNATIVE, "100, 5,000, 8,000 and 10,000 partitions.",
     "publish p99 ms, 100 to 10,000: sync Pulsar 4.73 to 5.36, Kafka 11.37 to 52.24; async 4.21 to 5.23, 3.06 to 41.83",
     "5,000/s (theirs is not given), the published numbers of partitions, one round; without flushes, and with own clients (with flushes), the fewest and the most";
@@ -201,7 +201,7 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "Kafka unstable on one kind of machine, but ahead of TubeMQ on SSD",
     "one machine, 100 topics (x 1/5) with own clients; the spread of rounds and seconds tells";
     "F1", "Connections", EVERYBODY, NONE, "2 to 10,000 idle and active connections: memory per connection, accept rate, tail latency.", NONE,
-    "idle after the protocol's greeting, or after TCP's where it has none; active 2 and 1,000, with own clients 2; one round";
+    "2 and 10,000 idle after the protocol's greeting, or after TCP's where it has none; active 2 and 1,000, with own clients 2; one round";
     "F2", "Killed under load", EVERYBODY, NONE,
     "kill -9, then restart: time until the first acknowledged write, acknowledged messages lost (must be 0), duplicates.", NONE,
     "5,000/s for 6 s; with own clients the time includes the client's own start";
