@@ -1,13 +1,13 @@
 //! What a load is like beyond one topic with messages of one kind.
 //!
 //! ```text
-//!   topics = 3, partitions = 2        topic-0000: 0 1     topic-0001: 0 1     topic-0002: 0 1
+//!   topics = 3, partitions = 2        topic_0000: 0 1     topic_0001: 0 1     topic_0002: 0 1
 //!   places, as stamps and stamps'
 //!   sequences count them              0           1       2           3       4           5         place = topic * partitions + partition
 //! ```
 //!
 //! Its rules for a worker in any language:
-//! - With one topic the spec's `topic` is its name. With more they are `topic-0000`, `topic-0001`, ...: names of one length. A producer goes
+//! - With one topic the spec's `topic` is its name. With more they are `topic_0000`, `topic_0001`, ...: names of one length. A producer goes
 //!   over all places as it goes over the partitions of one topic; the readers of a group share all places between them.
 //! - Filtering groups are the last ones. They read the first `topics` topics and want the messages whose sequence is a multiple of
 //!   `one_in`. Where a broker filters, it is given the filter; elsewhere the client reads everything of these topics, counts it as received,
@@ -137,7 +137,7 @@ impl Shape {
 /// The name of a topic, of a load with so many.
 #[must_use]
 pub fn topic_name(topic: &str, topics: u32, number: u32) -> String {
-    if topics <= 1 { topic.to_owned() } else { format!("{topic}-{number:04}") }
+    if topics <= 1 { topic.to_owned() } else { format!("{topic}_{number:04}") }
 }
 
 /// The number of a topic by its name.
@@ -146,7 +146,7 @@ pub fn topic_number(topic: &str, topics: u32, name: &str) -> Option<u32> {
     let number = if topics <= 1 {
         (name == topic).then_some(0)?
     } else {
-        name.strip_prefix(topic)?.strip_prefix('-')?.parse().ok()?
+        name.strip_prefix(topic)?.strip_prefix('_')?.parse().ok()?
     };
     (number < topics).then_some(number)
 }
@@ -160,11 +160,11 @@ mod tests {
         assert_eq!(topic_name("t", 1, 0), "t");
         for (topics, number) in [(2, 1), (1_000, 999), (10_000, 0)] {
             let name = topic_name("t", topics, number);
-            assert_eq!(name.len(), "t-0000".len());
+            assert_eq!(name.len(), "t_0000".len());
             assert_eq!(topic_number("t", topics, &name), Some(number));
         }
         assert_eq!(topic_number("t", 1, "t"), Some(0));
-        for (topics, name) in [(1, "t-0000"), (2, "t-0002"), (2, "u-0001"), (2, "t")] {
+        for (topics, name) in [(1, "t_0000"), (2, "t_0002"), (2, "u_0001"), (2, "t")] {
             assert_eq!(topic_number("t", topics, name), None, "{topics} {name}");
         }
     }

@@ -119,7 +119,7 @@ interface Client extends AutoCloseable {
 
     static String topicName(JsonNode spec, int number) {
         String topic = spec.get("topic").asText();
-        return topics(spec) == 1 ? topic : String.format("%s-%04d", topic, number);
+        return topics(spec) == 1 ? topic : String.format("%s_%04d", topic, number);
     }
 
     /** Whether a group is one of those that want few of the messages. */
