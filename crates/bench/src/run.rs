@@ -654,7 +654,8 @@ impl OneSide<'_> {
     fn window_costs(&mut self, live: &Told, went: &Went) {
         let from = usize::try_from(went.warmup_ms.div_ceil(1_000)).unwrap_or(usize::MAX);
         let to = usize::try_from((went.warmup_ms + self.load.window_ms) / 1_000).unwrap_or(usize::MAX);
-        let Some((first, last)) = went.looks.get(from).zip(went.looks.get(to)) else { return };
+        // A smoke run's window has no whole second.
+        let Some((first, last)) = went.looks.get(from).zip(went.looks.get(to)).filter(|_| to > from) else { return };
         let acked: u64 = live.seconds.iter().skip(from).take(to.saturating_sub(from)).map(|second| second.acked).sum();
         let (millions, window_s) = (acked as f64 / MILLION, (to - from) as f64);
         if let Some((before, after)) = first.broker.zip(last.broker) {

@@ -115,6 +115,15 @@ fn a_doubled_message_is_reported() {
     told(&read("double", Faults { double: 700, ..Faults::default() }), "2 messages duplicated");
 }
 
+/// The costs of a window without a whole second were looked for before its beginning.
+#[test]
+fn a_window_may_be_shorter_than_a_second() {
+    let load = Load { warmup_ms: 100, window_ms: 600, ..LOAD };
+    let line = line("short", Kind::Latency, Driver::Raw, kafka(Faults::default(), None), load);
+    assert_eq!(line.failures, [""; 0]);
+    assert!(line.figures["produce_per_s"] > 0.0);
+}
+
 #[test]
 fn a_swapped_message_is_reported() {
     assert_eq!(read("swap", Faults { swap: 600, ..Faults::default() }), ["3 messages out of order"]);
