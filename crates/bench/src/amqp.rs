@@ -47,7 +47,7 @@ pub fn queue_name(topic: &str, number: u32) -> String {
 mod tests {
     use super::*;
     use crate::clock::{MS_NS, unix_ns};
-    use crate::contract::{COMMIT_MS, Done, From, Line, Start, System};
+    use crate::contract::{COMMIT_MS, Done, From, Line, Shape, Start, System};
     use crate::latency::Latency;
     use crate::null::Faults;
     use crate::null::amqp::start;
@@ -57,8 +57,14 @@ mod tests {
     use publisher::Publishers;
     use std::io::Cursor;
 
-    const LOAD: QueueLoad =
-        QueueLoad { kind: QueueKind::Classic, durable: true, confirms: true, prefetch: 50, ack_every: 10 };
+    const LOAD: QueueLoad = QueueLoad {
+        kind: QueueKind::Classic,
+        durable: true,
+        confirms: true,
+        prefetch: 50,
+        ack_every: 10,
+        exchange: None,
+    };
 
     fn done(faults: Faults, change: impl FnOnce(&mut Spec)) -> Done {
         let server = start(([127, 0, 0, 1], 0).into(), faults).expect("it starts");
@@ -84,11 +90,12 @@ mod tests {
             read_bytes_per_s_max: 0,
             verify: true,
             queues: Some(LOAD),
+            open_warmup: false,
+            shape: Shape::default(),
             system: System::Kafka,
             create: false,
             admin: None,
             commit_ms: COMMIT_MS,
-            open_warmup: false,
         };
         change(&mut spec);
         let begin = Start { start_ns: unix_ns() + 20 * MS_NS };

@@ -1,4 +1,4 @@
-//! The same memory for every broker: a control group of version 2, where this machine lets us have one.
+//! The same memory for every broker: a control group, where this machine lets us have one.
 //!
 //! ```text
 //!   /sys/fs/cgroup/<our own group>/polylogue-bench-PID/
@@ -8,7 +8,8 @@
 //!        cgroup.procs         the broker and what it starts
 //! ```
 //!
-//! Where there is none (version 1, or a group that is not ours to divide) the backlog is instead four times what the machine has free.
+//! With version 1 the same files have other names: memory.limit_in_bytes, and `cache` in memory.stat. Where there is none (or a group that
+//! is not ours to divide) the backlog is instead four times what the machine has free.
 
 use crate::error::{BenchError, Context, Result};
 use crate::host::available_bytes;
@@ -31,7 +32,7 @@ impl MemoryGroup {
     #[must_use]
     pub fn place() -> Option<PathBuf> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-        place_in(Path::new(ROOT), &own)
+        place_in(Path::new(ROOT), &own).or_else(|| place_of_version_1(Path::new(ROOT), &own))
     }
 
     /// Makes one in `place` that may use so many bytes.
@@ -44,7 +45,10 @@ impl MemoryGroup {
         if !folder.is_dir() {
             fs::create_dir(&folder).context(refused)?;
         }
-        fs::write(folder.join("memory.max"), limit_bytes.to_string()).context(refused)?;
+        // Of version 1, when it is one.
+        let old = folder.join("memory.limit_in_bytes");
+        let limit = if old.exists() { old } else { folder.join("memory.max") };
+        fs::write(limit, limit_bytes.to_string()).context(refused)?;
         // A kernel without swap accounting has no such file.
         let _ = fs::write(folder.join("memory.swap.max"), "0");
         Ok(MemoryGroup { folder })
@@ -81,6 +85,20 @@ fn place_in(root: &Path, own: &str) -> Option<PathBuf> {
     ours.then_some(folder)
 }
 
+/// Our own group of memory's hierarchy below `root`, when it is of version 1 and lets us make some below it.
+fn place_of_version_1(root: &Path, own: &str) -> Option<PathBuf> {
+    let memory = |line: &str| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(":/")?;
+        controllers.split(',').any(|controller| controller == "memory").then(|| path.to_owned())
+    };
+    let folder = root.join("memory").join(own.lines().find_map(memory)?);
+    // What is not charged to the groups above would not be bounded by them.
+    let counts = fs::read_to_string(folder.join("memory.use_hierarchy")).is_ok_and(|text| text.trim() == "1");
+    let ours = counts && rustix::fs::access(&folder, rustix::fs::Access::WRITE_OK).is_ok();
+    ours.then_some(folder)
+}
+
 /// The page cache of a group, of its memory.stat. Bytes.
 #[must_use]
 pub fn page_cache_bytes(stat: &Path) -> Option<u64> {
@@ -88,7 +106,8 @@ pub fn page_cache_bytes(stat: &Path) -> Option<u64> {
 }
 
 fn parse_file(stat: &str) -> Option<u64> {
-    stat.lines().find_map(|line| line.strip_prefix("file ")?.trim().parse().ok())
+    let of = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    of("file ").or_else(|| of("cache "))
 }
 
 /// What the limit of a broker's memory is like.
@@ -175,6 +194,28 @@ mod tests {
         assert_eq!(group.procs().file_name().and_then(|name| name.to_str()), Some("cgroup.procs"));
         fs::write(group.stat(), "anon 5\nfile_mapped 6\nfile 4096\n").expect("a file");
         assert_eq!(page_cache_bytes(&group.stat()), Some(4_096));
+    }
+
+    /// Such machines were said to have no control groups, and would have needed a backlog of four times all of their memory.
+    #[test]
+    fn a_group_of_version_1_is_divided_too() {
+        let root = root("v1");
+        let told = "9:name=systemd:/\n4:cpu,memory:/ours/deep\n0::/\n";
+        let own = root.path().join("memory/ours/deep");
+        fs::create_dir_all(&own).expect("a folder");
+        assert_eq!(place_of_version_1(root.path(), told), None, "nothing is charged upwards");
+        fs::write(own.join("memory.use_hierarchy"), "1\n").expect("a file");
+        assert_eq!(place_of_version_1(root.path(), told), Some(own.clone()));
+        assert_eq!(place_of_version_1(root.path(), "0::/ours\n"), None, "version 2");
+        // The kernel makes the files; here somebody else does.
+        let folder = own.join(format!("polylogue-bench-{}", std::process::id()));
+        fs::create_dir(&folder).expect("a folder");
+        fs::write(folder.join("memory.limit_in_bytes"), "").expect("a file");
+        let group = MemoryGroup::create(&own, 3 << 30).expect("it is made");
+        let limit = fs::read_to_string(folder.join("memory.limit_in_bytes")).expect("a limit");
+        assert_eq!(limit, (3_u64 << 30).to_string());
+        fs::write(group.stat(), "cache 8192\nrss 5\n").expect("a file");
+        assert_eq!(page_cache_bytes(&group.stat()), Some(8_192));
     }
 
     #[test]

@@ -49,6 +49,10 @@
 //! A producer stays with a partition until it has written `batch_bytes` to it, then goes on to the next: what Kafka's producer
 //! does with messages without a key (KIP-794). The raw driver goes on after each batch, so it touches more partitions.
 
+mod shape;
+
+pub use shape::{Filter, Payloads, Shape, Spread, TOPICS_MAX, topic_name, topic_number};
+
 use crate::amqp::load::QueueLoad;
 use crate::error::{BenchError, Context, Result};
 use serde::{Deserialize, Serialize};
@@ -208,6 +212,12 @@ pub struct Spec {
     /// told of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<QueueLoad>,
+    /// Whether the bench says while the worker runs when what is measured begins ([`Measure`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open_warmup: bool,
+    /// Whatever else the load is like.
+    #[serde(default, skip_serializing_if = "Shape::is_plain")]
+    pub shape: Shape,
     /// Which client the Java worker takes.
     #[serde(default, skip_serializing_if = "System::is_kafka")]
     pub system: System,
@@ -220,9 +230,6 @@ pub struct Spec {
     /// How often the readers of the Java worker tell the broker how far they are. Milliseconds.
     #[serde(default = "commit_ms", skip_serializing_if = "is_commit_ms")]
     pub commit_ms: u64,
-    /// Whether the bench says while the worker runs when what is measured begins ([`Measure`]).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub open_warmup: bool,
 }
 
 impl Spec {
@@ -254,7 +261,26 @@ impl Spec {
         if self.window_ms == 0 {
             return wrong("window_ms is 0");
         }
-        Ok(())
+        self.shape.wrong(self.groups).map_or(Ok(()), |what| wrong(&what))
+    }
+
+    /// Partitions of all topics together.
+    #[must_use]
+    pub fn places(&self) -> u32 {
+        self.partitions.saturating_mul(self.shape.topics)
+    }
+
+    /// The name of a topic.
+    #[must_use]
+    pub fn topic_name(&self, number: u32) -> String {
+        topic_name(&self.topic, self.shape.topics, number)
+    }
+
+    /// How many places a group reads: the first ones.
+    #[must_use]
+    pub fn places_of(&self, group: u32) -> u32 {
+        let topics = self.shape.filters(group, self.groups).map_or(self.shape.topics, |filter| filter.topics);
+        self.partitions.saturating_mul(topics)
     }
 
     /// How many messages of this size a batch holds, at least one. What frames them is not counted.
@@ -302,6 +328,12 @@ pub struct Second {
     /// Its 99th percentile. Nanoseconds; absent with too few samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_to_end_p99_ns: Option<u64>,
+    /// All latencies of the second, where they were asked for ([`Shape::histograms`]): HdrHistogram V2, compressed, base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub publish: Option<String>,
+    /// Likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_to_end: Option<String>,
 }
 
 /// What became of the run.
@@ -416,6 +448,7 @@ mod tests {
             Spec { consumers: 0, ..good.clone() },
             Spec { in_flight: 0, ..good.clone() },
             Spec { window_ms: 0, ..good.clone() },
+            Spec { shape: Shape { topics: 0, ..Shape::default() }, ..good.clone() },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");
         }
@@ -444,11 +477,12 @@ mod tests {
             read_bytes_per_s_max: 0,
             verify: true,
             queues: None,
+            open_warmup: false,
+            shape: Shape::default(),
             system: System::Kafka,
             create: false,
             admin: None,
             commit_ms: COMMIT_MS,
-            open_warmup: false,
         }
     }
 

@@ -15,11 +15,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// How long a worker may take until it is ready: a JVM that makes a topic and joins ten groups takes a while.
-const READY_PATIENCE: Duration = Duration::from_secs(240);
+pub(crate) const READY_PATIENCE: Duration = Duration::from_secs(240);
 /// A worker says something every second; it may be held up.
-const LINE_PATIENCE: Duration = Duration::from_millis(2 * DRAIN_MS_MAX);
+pub(crate) const LINE_PATIENCE: Duration = Duration::from_millis(2 * DRAIN_MS_MAX);
 /// From the word to the first message: every worker has heard it by then. Nanoseconds.
-const START_AFTER_NS: u64 = 300 * MS_NS;
+pub(crate) const START_AFTER_NS: u64 = 300 * MS_NS;
 /// What a client's JVM gets: memory enough, and Kafka's own collector settings.
 const CLIENT_JVM: [&str; 4] = ["-Xms512m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"];
 
@@ -61,7 +61,7 @@ impl Driver {
     ///
     /// # Errors
     /// When this client is no worker.
-    fn command(self, programs: &Programs, system: System, place: &Path) -> Result<Command> {
+    pub(crate) fn command(self, programs: &Programs, system: System, place: &Path) -> Result<Command> {
         match self {
             Driver::Raw | Driver::Amqp => {
                 let mut command = Command::new(&programs.bench);
@@ -127,6 +127,11 @@ pub trait Watch {
 
     /// The first worker has told a second. Gives what ends an open warm-up, once; it goes to all workers.
     fn second(&mut self, second: &Second) -> Option<Measure>;
+
+    /// Whether the workers are to be ended now: then what the first one has told so far is all that there will be.
+    fn stops(&self) -> bool {
+        false
+    }
 }
 
 /// Who only listens.
@@ -205,6 +210,9 @@ pub fn drive_watched(
                         tell_all(&workers, &mut inputs, &measure)?;
                     }
                     seconds.push(second);
+                    if number == 0 && watch.stops() {
+                        return Ok(vec![Told { done: Done::default(), seconds }]);
+                    }
                 }
                 Line::Done(done) => {
                     worker.wait(READY_PATIENCE, interrupt)?;

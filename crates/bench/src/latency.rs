@@ -15,6 +15,8 @@ pub const LATENCY_NS_MAX: u64 = 600_000_000_000;
 pub const DIGITS: u8 = 3;
 /// A percentile is told only when so many samples lie beyond it: fewer are chance.
 pub const SAMPLES_BEYOND_MIN: f64 = 100.0;
+/// Points of a whole curve for each half of what is left.
+const CURVE_TICKS: u32 = 5;
 /// Points of a curve in each half of what the half before has left, and how many halves there are at most.
 const CURVE_STEPS: u32 = 4;
 const CURVE_HALVES_MAX: u32 = 18;
@@ -99,6 +101,21 @@ impl Latency {
         let beyond = self.0.len() as f64 * (100.0 - percentile) / 100.0;
         // What is lost in the division must not hide a percentile that has exactly enough.
         (beyond + 1e-6 >= SAMPLES_BEYOND_MIN).then(|| self.0.value_at_quantile(percentile / 100.0))
+    }
+
+    /// A percentile, however few samples lie beyond it, for files of others; 0 without any. Nanoseconds.
+    #[must_use]
+    pub fn at(&self, percentile: f64) -> u64 {
+        if self.count() == 0 { 0 } else { self.0.value_at_quantile(percentile / 100.0) }
+    }
+
+    /// Percentiles and what they are, as the histogram has them: closer together the further out. Nanoseconds.
+    #[must_use]
+    pub fn curve_all(&self) -> Vec<(f64, u64)> {
+        let point = |value: hdrhistogram::iterators::IterationValue<u64>| {
+            (value.quantile_iterated_to() * 100.0, value.value_iterated_to())
+        };
+        self.0.iter_quantiles(CURVE_TICKS).map(point).collect()
     }
 
     /// Percentiles and their milliseconds, closer together the further out they are, as far as enough samples lie beyond them.

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!                          cli
-//!            versus ----> run ------> target    a fresh broker: polylogue, one of the peers, null, or one that is there
+//!   compare, versus ----> run ------> target    a fresh broker: polylogue, one of the peers, null, or one that is there
 //!              |          /|\ \-----> look      each second: sample (/proc/PID), host (device, page cache, network), jvm (collections)
 //!              |         / | \------> flush     its flushes, counted and held (flushes/, loaded into it)
 //!              |      how  |          how: warm-up by work (steady), cores (pin), memory (cgroup), rates (ladder)
-//!       steps, matrix      |
+//!   engine, steps,         |          remote: a worker on another machine
+//!   matrix, scenarios      |
 //!    (order; the cells)  drive ----> worker processes, one contract: raw driver (worker), amqp, librdkafka, Java; perf (Kafka's own tool)
 //!              |
 //!           results ----> report     JSON lines to Markdown         machine, bare    its own limits, and what a flush costs
@@ -37,6 +38,7 @@ pub mod cli;
 pub mod clock;
 pub mod contract;
 pub mod drive;
+pub mod engine;
 pub mod error;
 pub mod flush;
 pub mod host;
@@ -49,16 +51,20 @@ pub mod look;
 pub mod machine;
 pub mod matrix;
 pub mod null;
+pub mod omb;
 pub mod peers;
 pub mod perf;
 pub mod pin;
+pub mod plan;
 pub mod process;
 pub mod progress;
 pub mod raw;
+pub mod remote;
 pub mod report;
 pub mod results;
 pub mod run;
 pub mod sample;
+pub mod scenarios;
 pub mod schedule;
 pub mod stamp;
 pub mod steady;

@@ -54,6 +54,11 @@ impl Interrupt {
         self.0.load(Ordering::Acquire)
     }
 
+    /// As if the user wanted to.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
     /// Goes on, or not.
     ///
     /// # Errors

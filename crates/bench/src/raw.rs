@@ -27,6 +27,7 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug, Default)]
 pub struct Shared {
     acked: AtomicU64,
+    filtered: AtomicU64,
     produced: AtomicBool,
     stop: AtomicBool,
     failure: Mutex<Option<String>>,
@@ -44,6 +45,11 @@ impl Shared {
         self.acked.fetch_add(count, Ordering::AcqRel);
     }
 
+    /// Says how many of those that were added, or are about to be, are in topics that filtering groups read.
+    pub fn add_filtered(&self, count: u64) {
+        self.filtered.fetch_add(count, Ordering::AcqRel);
+    }
+
     /// Whether the producers have come to an end.
     #[must_use]
     pub fn produced(&self) -> bool {
@@ -55,11 +61,21 @@ impl Shared {
         self.produced.store(true, Ordering::Release);
     }
 
-    /// How many messages each group should have; `None` while that is not known.
+    /// How many messages a group that reads everything should have; `None` while that is not known.
     #[must_use]
     pub fn wanted(&self, spec: &Spec) -> Option<u64> {
+        self.wanted_of(spec, 0)
+    }
+
+    /// How many messages a group should have; `None` while that is not known.
+    #[must_use]
+    pub fn wanted_of(&self, spec: &Spec, group: u32) -> Option<u64> {
+        let acked = || match spec.shape.filters(group, spec.groups) {
+            Some(_) => self.filtered.load(Ordering::Acquire),
+            None => self.acked(),
+        };
         match spec.expect {
-            0 => (spec.producers > 0 && self.produced()).then(|| self.acked()),
+            0 => (spec.producers > 0 && self.produced()).then(acked),
             expect => Some(expect),
         }
     }
@@ -147,6 +163,7 @@ pub struct Tally {
     total: Latency,
     seconds: Sender<Second>,
     publishes: bool,
+    histograms: bool,
 }
 
 impl Tally {
@@ -155,7 +172,13 @@ impl Tally {
     #[must_use]
     pub fn new(start_ns: u64, publishes: bool, seconds: Sender<Second>) -> Tally {
         let (second, interval, total) = (Second::default(), Latency::new(), Latency::new());
-        Tally { start_ns, second, interval, total, seconds, publishes }
+        Tally { start_ns, second, interval, total, seconds, publishes, histograms: false }
+    }
+
+    /// Tells the histograms of each second, if they are asked for.
+    #[must_use]
+    pub fn with_histograms(self, histograms: bool) -> Tally {
+        Tally { histograms, ..self }
     }
 
     /// Counts messages handed to the broker.
@@ -190,13 +213,20 @@ impl Tally {
         let (max, p99) = (self.interval.max(), self.interval.percentile(99.0));
         if self.publishes {
             (self.second.publish_max_ns, self.second.publish_p99_ns) = (max, p99);
+            self.second.publish = self.histogram();
         } else {
             (self.second.end_to_end_max_ns, self.second.end_to_end_p99_ns) = (max, p99);
+            self.second.end_to_end = self.histogram();
         }
         let ended = std::mem::replace(&mut self.second, Second { second: now, ..Second::default() });
         self.interval.clear();
         // Nobody listens any more when the worker has given up; then nothing is lost.
         let _ = self.seconds.send(ended);
+    }
+
+    fn histogram(&self) -> Option<String> {
+        let told = self.histograms && self.interval.count() > 0;
+        told.then(|| self.interval.to_text().ok()).flatten()
     }
 
     /// The latencies that were measured.

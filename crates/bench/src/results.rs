@@ -3,6 +3,7 @@
 use crate::amqp::load::QueueLoad;
 use crate::error::{BenchError, Context, Result};
 use crate::how::unpinned;
+use crate::matrix::Many;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -78,6 +79,9 @@ pub struct Conditions {
     /// The rates that were stepped, published and run.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ladder: String,
+    /// Of what there was more than one.
+    #[serde(default, skip_serializing_if = "Many::is_plain")]
+    pub many: Many,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -214,6 +218,7 @@ impl ResultLine {
             flush_delay_ms: 0,
             memory: String::new(),
             ladder: String::new(),
+            many: Many::default(),
         };
         ResultLine {
             run: "r".to_owned(),

@@ -11,6 +11,9 @@
 //! its own.
 
 mod along;
+mod connections;
+mod drain;
+mod kill;
 mod ladder;
 mod queues;
 mod traced;
@@ -19,7 +22,7 @@ use crate::amqp;
 use crate::amqp::load::{QueueKind, QueueLoad};
 use crate::cgroup::{MemoryGroup, Room};
 use crate::clock::seconds;
-use crate::contract::{COMMIT_MS, Done, From, Second, Spec};
+use crate::contract::{COMMIT_MS, Done, From, Second, Shape, Spec, System};
 use crate::drive::{Driver, Told, drive, drive_watched};
 use crate::error::{BenchError, Context, Result};
 use crate::flush::{Counter, Span};
@@ -37,7 +40,9 @@ use crate::sample::{Machine, Sample, wait_idle};
 use crate::target::{Programs, Protocol, Running, Target};
 use crate::wire::Wire;
 use along::{Along, Went};
+pub(crate) use drain::drained_s;
 use rustix::fs::{Advice, fadvise};
+use std::cell::RefCell;
 use std::fs::File;
 use std::path::Path;
 
@@ -52,6 +57,8 @@ const COUNT_MS_MAX: u64 = 15 * 60 * 1_000;
 const IDLE_SHARE_MIN: f64 = 0.3;
 /// A cold reader read from the device at least this share of what it was served, or it was not cold.
 const COLD_SHARE_MIN: f64 = 0.8;
+/// A backlog is drained when this share of it was read.
+const DRAINED_SHARE: f64 = 1.0;
 /// A throughput run has lasted when this share of its bytes is past polylogue's segment writer.
 const SEGMENT_SHARE_MIN: f64 = 0.5;
 /// Up to this rate the median of the few messages is told, under a name of its own. Messages a second.
@@ -71,14 +78,48 @@ pub struct Surroundings<'a> {
     pub work: &'a Path,
     /// Whether the user wants to stop.
     pub interrupt: &'a Interrupt,
+    /// In a smoke run: the broker of the run before this one.
+    pub kept: Option<&'a RefCell<Kept>>,
+}
+
+/// A broker that runs, in its folder.
+#[derive(Debug)]
+struct Started {
+    target: Target,
+    queues: bool,
+    // Ends before its folder goes.
+    running: Running,
+    place: Folder,
+}
+
+/// A broker that stays for the next run of a smoke run, and how many there have been.
+#[derive(Debug, Default)]
+pub struct Kept(Option<Started>, u64);
+
+impl Kept {
+    /// The topic of the next run, and the broker, if it is the one that is wanted; another one is ended.
+    fn take(&mut self, target: &Target, load: Load) -> (String, Option<Started>) {
+        self.1 += 1;
+        let had = self.0.take().filter(|had| had.target == *target && had.queues == load.queue.is_some());
+        (format!("{TOPIC}{}", self.1), had)
+    }
+}
+
+/// Whether a side can do with a broker that has run others before.
+fn is_kept(kind: Kind, side: &Side) -> bool {
+    let how = side.load.how;
+    let plain = how.memory_limit_bytes == 0 && how.flush_delay_ms == 0 && !how.trace_flushes;
+    plain && !matches!(kind, Kind::Kill | Kind::Start) && !matches!(side.target, Target::Null | Target::At(_))
 }
 
 /// A side that is being run.
 struct OneSide<'a> {
     kind: Kind,
     driver: Driver,
+    system: System,
     load: Load,
     target: Target,
+    topic: String,
     around: &'a Surroundings<'a>,
     // Ends first, then what it was in.
     running: Running,
@@ -114,7 +155,6 @@ pub fn run(
     line: &mut ResultLine,
     each_second: &mut dyn FnMut(&Second),
 ) -> Result<()> {
-    let place = Folder::create(&around.work.join("run"))?;
     let load = side.load;
     let how = load.how;
     line.conditions = Some(conditions(driver, side));
@@ -124,22 +164,39 @@ pub fn run(
     let page_cache_before = page_cache_bytes();
     let group_place = (how.memory_limit_bytes > 0).then(MemoryGroup::place).flatten();
     let group = group_place.map(|folder| MemoryGroup::create(&folder, how.memory_limit_bytes)).transpose()?;
+    let kept = around.kept.filter(|_| is_kept(kind, side)).map(|kept| kept.borrow_mut().take(&side.target, load));
+    let (topic, had) = kept.unwrap_or_else(|| (TOPIC.to_owned(), None));
+    let place = match &had {
+        Some(_) => None,
+        None => Some(Folder::create(&around.work.join("run"))?),
+    };
+    let at = had.as_ref().map(|had| had.place.path()).or(place.as_ref().map(Folder::path)).unwrap_or(around.work);
     let bench = &around.programs.bench;
-    let counter = (how.flush_delay_ms > 0).then(|| Counter::create(bench, place.path(), how.flush_delay_ms));
+    let counter = (how.flush_delay_ms > 0).then(|| Counter::create(bench, at, how.flush_delay_ms));
     let counter = counter.transpose()?;
     let surround = Surround {
         cores: split.map(|split| split.broker).unwrap_or_default(),
         environment: counter.as_ref().map(Counter::environment).unwrap_or_default(),
         group: group.as_ref().map(MemoryGroup::procs),
     };
-    let running = surround.around(|| start(&side.target, load, around, place.path()))?;
-    make_topic(running.bootstrap(), TOPIC, load)?;
-    let target = side.target.clone();
+    let had = match had {
+        Some(had) => had,
+        None => {
+            let running = surround.around(|| start(&side.target, load, around, at))?;
+            let place = place.ok_or_else(|| BenchError::new("a broker without a folder"))?;
+            Started { target: side.target.clone(), queues: load.queue.is_some(), running, place }
+        }
+    };
+    let system = system_of(driver, side);
+    make_topic(&had.running, &topic, load, system)?;
+    let Started { target, running, place, .. } = had;
     let mut side = OneSide {
         kind,
         driver,
+        system,
         load,
         target,
+        topic,
         around,
         running,
         surround,
@@ -150,18 +207,15 @@ pub fn run(
         line,
         each_second,
     };
-    match kind {
-        Kind::Throughput if load.queue.is_some() => side.through_queues(),
-        Kind::Connections => side.connections(),
-        Kind::Start => side.start_again(),
-        Kind::Cost | Kind::Throughput => side.by_count(),
-        Kind::Latency | Kind::Size | Kind::Cold => side.by_time(),
-        Kind::Ladder => side.by_ladder(),
-        Kind::Bare => Err(BenchError::new("the bare loops have no broker")),
-    }?;
+    side.by_kind()?;
     side.running.check()?;
     if how.trace_flushes && how.flush_delay_ms == 0 {
         side.trace_flushes()?;
+    }
+    let is_shared = is_kept(side.kind, &Side { label: String::new(), target: side.target.clone(), load });
+    if let Some(kept) = around.kept.filter(|_| is_shared) {
+        let OneSide { target, running, place, .. } = side;
+        kept.borrow_mut().0 = Some(Started { target, queues: load.queue.is_some(), running, place });
     }
     Ok(())
 }
@@ -173,11 +227,27 @@ fn start(target: &Target, load: Load, around: &Surroundings<'_>, place: &Path) -
     Running::start(target, around.programs, place, protocol, canned, around.interrupt)
 }
 
-/// Makes a topic, or the queues that stand for it.
-fn make_topic(bootstrap: &str, topic: &str, load: Load) -> Result<()> {
-    match load.queue {
-        Some(queue) => amqp::wire::declare_all(bootstrap, topic, load.partitions, queue).map(drop),
-        None => Wire::connect(bootstrap)?.create_topic(topic, load.partitions, &[]),
+/// Whose client speaks with a side: each system's own, or that of the protocol which all sides speak.
+fn system_of(driver: Driver, side: &Side) -> System {
+    match driver {
+        Driver::Java if side.load.stream => System::RabbitmqStream,
+        _ if side.load.queue.is_some() => System::Rabbitmq,
+        _ => side.target.system(),
+    }
+}
+
+/// Makes the topics of a load, or the queues that stand for them; what has another way to be made is made by its own client.
+fn make_topic(running: &Running, topic: &str, load: Load, system: System) -> Result<()> {
+    match (load.queue, system) {
+        // Queues stand for the partitions of all topics.
+        (Some(queue), System::Rabbitmq) => {
+            let queues = load.partitions * load.many.topics;
+            amqp::wire::declare_all(running.bootstrap(), topic, queues, queue).map(drop)
+        }
+        (None, System::Kafka) => {
+            Wire::connect(running.bootstrap())?.create_topics(topic, load.many.topics, load.partitions)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -201,7 +271,12 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
     let (load, batching) = (side.load, side.load.batching);
     Conditions {
         target: side.target.name(),
-        durability: load.queue.map_or(side.target.durability(), |queue| durability(&side.target, queue)).to_owned(),
+        durability: match load.queue {
+            _ if load.stream => "page cache (a stream)",
+            Some(queue) => durability(&side.target, queue),
+            None => side.target.durability(),
+        }
+        .to_owned(),
         client: driver.name().to_owned(),
         batching: match load.queue {
             Some(_) => "one by one".to_owned(),
@@ -223,19 +298,38 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
         flush_delay_ms: load.how.flush_delay_ms,
         memory: load.how.memory(),
         ladder: load.how.ladder.map(|ladder| ladder.to_string()).unwrap_or_default(),
+        many: load.many,
     }
 }
 
 impl OneSide<'_> {
+    fn by_kind(&mut self) -> Result<()> {
+        match self.kind {
+            Kind::Throughput if self.load.queue.is_some() => self.through_queues(),
+            Kind::Connections => self.connections(),
+            Kind::Start => self.start_again(),
+            Kind::Cost | Kind::Throughput => self.by_count(),
+            Kind::Latency | Kind::Size | Kind::Cold | Kind::Drain => self.by_time(),
+            Kind::Kill => self.by_kill(),
+            Kind::Ladder => self.by_ladder(),
+            Kind::Bare => Err(BenchError::new("the bare loops have no broker")),
+        }
+    }
+
     fn spec(&self) -> Spec {
         let load = self.load;
+        // Queues stand for the partitions of all topics.
+        let (topics, partitions) = match load.queue {
+            Some(_) => (1, load.partitions * load.many.topics),
+            None => (load.many.topics, load.partitions),
+        };
         Spec {
-            bootstrap: self.running.bootstrap().to_owned(),
-            topic: TOPIC.to_owned(),
-            partitions: load.partitions,
-            producers: 1,
+            bootstrap: self.running.address(self.system).to_owned(),
+            topic: self.topic.clone(),
+            partitions,
+            producers: load.many.producers,
             producer_base: MEASURED_PRODUCER,
-            consumers: 1,
+            consumers: load.many.consumers,
             // The null broker keeps nothing that could be read; messages for queues it passes on.
             groups: if self.target == Target::Null && load.queue.is_none() { 0 } else { load.groups },
             message_bytes: load.message_bytes,
@@ -252,11 +346,12 @@ impl OneSide<'_> {
             read_bytes_per_s_max: 0,
             verify: true,
             queues: load.queue,
-            system: self.target.system(),
-            create: false,
-            admin: None,
-            commit_ms: COMMIT_MS,
             open_warmup: false,
+            shape: Shape { topics, filter: load.many.filter, ..Shape::default() },
+            system: self.system,
+            create: !matches!(self.system, System::Kafka | System::Rabbitmq),
+            admin: self.running.admin().map(str::to_owned),
+            commit_ms: COMMIT_MS,
         }
     }
 
@@ -303,7 +398,7 @@ impl OneSide<'_> {
             ("not acknowledged", done.errors),
             ("lost", done.lost),
             ("duplicated", done.duplicated),
-            ("out of order", done.out_of_order),
+            ("out of order", self.disorder(done)),
         ];
         for (what, count) in wrong {
             if count > 0 {
@@ -315,12 +410,24 @@ impl OneSide<'_> {
         }
     }
 
+    /// Messages out of order, where their order was promised; where it was not, they are told.
+    fn disorder(&mut self, done: &Done) -> u64 {
+        if self.system.keeps_order_of_pipelined() || self.load.in_flight == 1 {
+            return done.out_of_order;
+        }
+        self.figure("out_of_order", done.out_of_order as f64);
+        0
+    }
+
     /// The broker when its background work is done; `None` for a broker of somebody else.
     fn idle(&mut self) -> Result<Option<Sample>> {
         self.around.interrupt.check()?;
         let pids = self.running.pids();
         if pids.is_empty() {
             return Ok(None);
+        }
+        if self.line.quick {
+            return Sample::take_all(&pids).map(Some);
         }
         let (sample, idle) = wait_idle(&pids)?;
         if !idle {
@@ -449,7 +556,7 @@ impl OneSide<'_> {
         self.costs("produce", before, after, live.done.acked, Some(live.done.cpu_s));
         self.window_costs(&live, &went);
         if let Some(cold) = told.next() {
-            self.cold(&cold.done, before, after);
+            self.cold(&cold, before, after);
         }
         self.line.series = Some(series(&live.seconds, self.spec().groups, &went.looks));
         Ok(())
@@ -472,6 +579,9 @@ impl OneSide<'_> {
         self.drive(&[spec])?;
         self.idle()?;
         rustix::fs::sync();
+        if self.kind == Kind::Drain {
+            return Ok(());
+        }
         forget_pages(&self.place.path().join("data"))
     }
 
@@ -544,7 +654,8 @@ impl OneSide<'_> {
     fn window_costs(&mut self, live: &Told, went: &Went) {
         let from = usize::try_from(went.warmup_ms.div_ceil(1_000)).unwrap_or(usize::MAX);
         let to = usize::try_from((went.warmup_ms + self.load.window_ms) / 1_000).unwrap_or(usize::MAX);
-        let Some((first, last)) = went.looks.get(from).zip(went.looks.get(to)) else { return };
+        // A smoke run's window has no whole second.
+        let Some((first, last)) = went.looks.get(from).zip(went.looks.get(to)).filter(|_| to > from) else { return };
         let acked: u64 = live.seconds.iter().skip(from).take(to.saturating_sub(from)).map(|second| second.acked).sum();
         let (millions, window_s) = (acked as f64 / MILLION, (to - from) as f64);
         if let Some((before, after)) = first.broker.zip(last.broker) {
@@ -556,8 +667,16 @@ impl OneSide<'_> {
         }
     }
 
-    fn cold(&mut self, done: &Done, before: Option<Sample>, after: Option<Sample>) {
+    fn cold(&mut self, told: &Told, before: Option<Sample>, after: Option<Sample>) {
+        let done = &told.done;
         self.figure("cold_read_bytes_per_s", done.read_bytes as f64 / done.read_s);
+        match drained_s(&told.seconds, self.load.backlog, DRAINED_SHARE) {
+            Some(drained_s) => self.figure("drained_s", drained_s),
+            None => self.figure("drained_share", done.received as f64 / self.load.backlog as f64),
+        }
+        if self.kind == Kind::Drain {
+            return;
+        }
         let (Some(before), Some(after)) = (before, after) else { return };
         let device = after.read_bytes.saturating_sub(before.read_bytes) as f64;
         self.figure("device_read_bytes", device);

@@ -62,7 +62,7 @@ pub enum Target {
     TubemqTuned,
     /// The broker that answers at once.
     Null,
-    /// A broker that somebody else has started, `HOST:PORT`.
+    /// A broker that somebody else has started: `HOST:PORT`, or `SYSTEM=HOST:PORT`.
     At(String),
 }
 
@@ -150,6 +150,7 @@ impl Target {
             Target::Pulsar | Target::PulsarNosync | Target::PulsarTuned => System::Pulsar,
             Target::Rocketmq | Target::RocketmqSync | Target::RocketmqTuned => System::Rocketmq,
             Target::Tubemq | Target::TubemqTuned => System::Tubemq,
+            Target::At(text) => system_of(text).unwrap_or_default(),
             _ => System::Kafka,
         }
     }
@@ -206,10 +207,10 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Target> {
         match Target::known().into_iter().find(|target| target.name() == text) {
             Some(target) => Ok(target),
-            None if text.contains(':') => Ok(Target::At(text.to_owned())),
+            None if is_address(text) => Ok(Target::At(text.to_owned())),
             None => {
                 let names = Target::known().map(|target| target.name()).join(", ");
-                Err(BenchError::new(format!("{text} is no target: {names}, or HOST:PORT")))
+                Err(BenchError::new(format!("{text} is no target: {names}, HOST:PORT, or SYSTEM=HOST:PORT")))
             }
         }
     }
@@ -251,6 +252,8 @@ pub struct Running {
     streams: Option<String>,
     /// Where it is administered, when that is somewhere else.
     admin: Option<String>,
+    /// Where the broker itself listens, when clients ask somebody else for it.
+    listens: Option<String>,
     /// Its processes: the broker first, then what runs beside it for its sake. They end in this order,
     /// which is also the one in which a vector's values go.
     processes: Vec<Process>,
@@ -272,7 +275,7 @@ impl Running {
     ) -> Result<Running> {
         let log = place.join("broker.log");
         match target {
-            Target::At(address) => Ok(Running::at(address.clone(), Vec::new())),
+            Target::At(text) => Ok(Running::at(address_of(text).to_owned(), Vec::new())),
             Target::Null => {
                 let mut command = Command::new(&programs.bench);
                 command.args(["null", "--listen", "127.0.0.1:0", "--partitions", &partitions.to_string()]);
@@ -310,7 +313,7 @@ impl Running {
     }
 
     fn at(bootstrap: String, processes: Vec<Process>) -> Running {
-        Running { bootstrap, streams: None, admin: None, processes }
+        Running { bootstrap, streams: None, admin: None, listens: None, processes }
     }
 
     /// Where it speaks with the clients of a system: most brokers have one address.
@@ -326,6 +329,12 @@ impl Running {
     #[must_use]
     pub fn admin(&self) -> Option<&str> {
         self.admin.as_deref()
+    }
+
+    /// Where the broker itself listens, where messages go.
+    #[must_use]
+    pub fn listens(&self) -> &str {
+        self.listens.as_deref().unwrap_or(&self.bootstrap)
     }
 
     /// Where it speaks with clients.
@@ -373,6 +382,22 @@ impl Running {
         let last = last.map(|e| e.to_string()).unwrap_or_default();
         Err(BenchError::new(format!("the broker at {} does not answer as it should: {last}", self.bootstrap)))
     }
+}
+
+/// The system of `SYSTEM=HOST:PORT`.
+fn system_of(text: &str) -> Option<System> {
+    text.split_once('=')?.0.parse().ok()
+}
+
+/// The `HOST:PORT` of it.
+fn address_of(text: &str) -> &str {
+    text.split_once('=').map_or(text, |(_, address)| address)
+}
+
+fn is_address(text: &str) -> bool {
+    let known = !text.contains('=') || system_of(text).is_some();
+    let port = address_of(text).rsplit_once(':').filter(|(host, _)| !host.is_empty());
+    known && port.is_some_and(|(_, port)| port.parse::<u16>().is_ok())
 }
 
 fn local(port: u16) -> String {
@@ -430,6 +455,7 @@ fn rocketmq(target: &Target, programs: &Programs, place: &Path, log: &Path, inte
     running.processes.insert(0, Process::start("RocketMQ", rocketmq.broker()?, log, false)?);
     let broker = local(ports.broker);
     running.wait_answers(interrupt, |names| remoting::makes_topics(names, &broker))?;
+    running.listens = Some(broker);
     Ok(running)
 }
 
@@ -468,6 +494,7 @@ fn tubemq(target: &Target, programs: &Programs, place: &Path, log: &Path, interr
             Some(part) => Err(BenchError::new(format!("TubeMQ's broker is not {part} yet: {}", said.trim()))),
         }
     })?;
+    running.listens = Some(local(ports.broker));
     Ok(running)
 }
 

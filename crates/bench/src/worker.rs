@@ -59,7 +59,7 @@ pub fn work<P: Produce, R: Read>(mut input: impl BufRead + Send + 'static, mut o
     if spec.open_warmup {
         hear_measure(input, &times, &shared)?;
     }
-    let done = run(producers, readers, &times, &shared, &mut output)?;
+    let done = run(producers, readers, &times, &shared, spec.shape.histograms, &mut output)?;
     tell(&mut output, &Line::Done(Box::new(done)))
 }
 
@@ -116,13 +116,14 @@ fn run<P: Produce, R: Read>(
     readers: Option<R>,
     times: &Arc<Times>,
     shared: &Arc<Shared>,
+    histograms: bool,
     output: &mut impl Write,
 ) -> Result<Done> {
     let (to, seconds_told) = channel();
     let cpu = process_cpu_ns();
     let publishing = producers.map(|producers| {
         let (times, shared) = (Arc::clone(times), Arc::clone(shared));
-        let mut tally = Tally::new(times.start_ns(), true, to.clone());
+        let mut tally = Tally::new(times.start_ns(), true, to.clone()).with_histograms(histograms);
         move || {
             let produced = producers.run(&times, &shared, &mut tally);
             (produced, tally.into_latency())
@@ -130,7 +131,7 @@ fn run<P: Produce, R: Read>(
     });
     let reading = readers.map(|readers| {
         let (times, shared) = (Arc::clone(times), Arc::clone(shared));
-        let mut tally = Tally::new(times.start_ns(), false, to.clone());
+        let mut tally = Tally::new(times.start_ns(), false, to.clone()).with_histograms(histograms);
         move || {
             let read = readers.run(&times, &shared, &mut tally);
             (read, tally.into_latency())
@@ -169,7 +170,7 @@ fn pass_on(told: &Receiver<Second>, start_ns: u64, output: &mut impl Write) -> R
             Ok(second) => {
                 let number = second.second;
                 let entry = waiting.entry(number).or_insert(Second { second: number, ..Second::default() });
-                merge(entry, &second);
+                merge(entry, &second)?;
                 false
             }
             Err(RecvTimeoutError::Timeout) => false,
@@ -186,7 +187,7 @@ fn pass_on(told: &Receiver<Second>, start_ns: u64, output: &mut impl Write) -> R
 }
 
 /// Adds what another thread says of the same second. A thread that ends tells the rest of its second apart.
-fn merge(into: &mut Second, from: &Second) {
+fn merge(into: &mut Second, from: &Second) -> Result<()> {
     into.sent += from.sent;
     into.acked += from.acked;
     into.received += from.received;
@@ -194,12 +195,26 @@ fn merge(into: &mut Second, from: &Second) {
     into.publish_p99_ns = into.publish_p99_ns.max(from.publish_p99_ns);
     into.end_to_end_max_ns = into.end_to_end_max_ns.max(from.end_to_end_max_ns);
     into.end_to_end_p99_ns = into.end_to_end_p99_ns.max(from.end_to_end_p99_ns);
+    into.publish = both(into.publish.take(), from.publish.as_ref())?;
+    into.end_to_end = both(into.end_to_end.take(), from.end_to_end.as_ref())?;
+    Ok(())
+}
+
+fn both(one: Option<String>, other: Option<&String>) -> Result<Option<String>> {
+    match (one, other) {
+        (Some(one), Some(other)) => {
+            let mut sum = Latency::from_text(&one)?;
+            sum.add(&Latency::from_text(other)?);
+            sum.to_text().map(Some)
+        }
+        (one, other) => Ok(one.or_else(|| other.cloned())),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::{COMMIT_MS, From, System};
+    use crate::contract::{COMMIT_MS, From, Shape, System};
     use crate::null::{NullBroker, NullSpec};
     use crate::raw::producer::Producers;
     use crate::raw::reader::Readers;
@@ -234,11 +249,12 @@ mod tests {
             read_bytes_per_s_max: 0,
             verify: true,
             queues: None,
+            open_warmup: false,
+            shape: Shape::default(),
             system: System::Kafka,
             create: false,
             admin: None,
             commit_ms: COMMIT_MS,
-            open_warmup: false,
         }
     }
 

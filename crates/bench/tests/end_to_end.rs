@@ -6,7 +6,7 @@ use polylogue_bench::amqp::load::{QueueKind, QueueLoad};
 use polylogue_bench::drive::Driver;
 use polylogue_bench::how::{How, Pinning, WarmUp};
 use polylogue_bench::ladder::Ladder;
-use polylogue_bench::matrix::{Batching, Kind, Load, Side};
+use polylogue_bench::matrix::{Batching, Kind, Load, Many, Side};
 use polylogue_bench::null::{Faults, NullBroker, NullSpec, amqp};
 use polylogue_bench::process::Interrupt;
 use polylogue_bench::results::{ResultLine, Stamped};
@@ -30,7 +30,9 @@ const LOAD: Load = Load {
     backlog: 0,
     cold_bytes_per_s: 0,
     queue: None,
+    stream: false,
     connections: 0,
+    many: Many { topics: 1, producers: 1, consumers: 1, filter: None },
     how: How {
         warm_up: WarmUp::Fixed,
         pinning: Pinning::Unpinned,
@@ -65,7 +67,7 @@ fn kafka(faults: Faults, stall_ms: Option<(u64, u64)>) -> Target {
 fn line(name: &str, kind: Kind, driver: Driver, target: Target, load: Load) -> ResultLine {
     let work = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("end-to-end-{name}"));
     let (programs, interrupt) = (programs(), Interrupt::default());
-    let around = Surroundings { programs: &programs, work: &work, interrupt: &interrupt };
+    let around = Surroundings { programs: &programs, work: &work, interrupt: &interrupt, kept: None };
     let mut line = Stamped::here(true).expect("a machine").line(name, "the side", 1);
     let side = Side { label: "the side".to_owned(), target, load };
     run(kind, driver, &side, &around, &mut line, &mut |_| ()).expect("it runs");
@@ -113,6 +115,15 @@ fn a_doubled_message_is_reported() {
     told(&read("double", Faults { double: 700, ..Faults::default() }), "2 messages duplicated");
 }
 
+/// The costs of a window without a whole second were looked for before its beginning.
+#[test]
+fn a_window_may_be_shorter_than_a_second() {
+    let load = Load { warmup_ms: 100, window_ms: 600, ..LOAD };
+    let line = line("short", Kind::Latency, Driver::Raw, kafka(Faults::default(), None), load);
+    assert_eq!(line.failures, [""; 0]);
+    assert!(line.figures["produce_per_s"] > 0.0);
+}
+
 #[test]
 fn a_swapped_message_is_reported() {
     assert_eq!(read("swap", Faults { swap: 600, ..Faults::default() }), ["3 messages out of order"]);
@@ -120,7 +131,14 @@ fn a_swapped_message_is_reported() {
 
 #[test]
 fn the_same_is_reported_of_queues() {
-    let queue = QueueLoad { kind: QueueKind::Classic, durable: true, confirms: true, prefetch: 0, ack_every: 0 };
+    let queue = QueueLoad {
+        kind: QueueKind::Classic,
+        durable: true,
+        confirms: true,
+        prefetch: 0,
+        ack_every: 0,
+        exchange: None,
+    };
     let load = Load { queue: Some(queue), in_flight: 100, ..LOAD };
     let read = |name, faults| {
         let server = amqp::start(([127, 0, 0, 1], 0).into(), faults).expect("it starts");

@@ -115,7 +115,7 @@ impl Produce for Publishers {
     fn connect(spec: &Spec) -> Result<Publishers> {
         let load = queues(spec)?;
         let mut publishers = Vec::new();
-        let template = |queue| Template::new(queue_name(&spec.topic, queue), spec.message_bytes, load.durable);
+        let template = |queue| Template::new(queue_name(&spec.topic, queue), spec.message_bytes, load);
         for number in 0..spec.producers {
             let mut wire = Wire::connect(&spec.bootstrap)?;
             wire.open_channel()?;

@@ -1,6 +1,6 @@
 //! Steps through rates within one life of a broker.
 
-use super::{MEASURED_PRODUCER, OneSide, TOPIC, latency_figures, make_topic};
+use super::{MEASURED_PRODUCER, OneSide, latency_figures, make_topic};
 use crate::contract::{DRAIN_MS_MAX, Done, Spec};
 use crate::error::{BenchError, Result};
 use crate::how::WarmUp;
@@ -18,7 +18,7 @@ impl OneSide<'_> {
     /// Steps through the rates of the load; then runs the highest that held as long as any other run by time.
     pub(super) fn by_ladder(&mut self) -> Result<()> {
         let ladder = self.load.how.ladder.ok_or_else(|| BenchError::new("there are no rates to step through"))?;
-        let (mut climb, mut topic, mut number) = (Climb::new(&ladder), TOPIC.to_owned(), 0);
+        let (mut climb, mut topic, mut number) = (Climb::new(&ladder), self.topic.clone(), 0);
         while let Some(step) = climb.next() {
             self.around.interrupt.check()?;
             let (held, drained) = self.step(step, &ladder, number, &topic)?;
@@ -26,8 +26,8 @@ impl OneSide<'_> {
             number += 1;
             if !drained {
                 // What is left there is none of the next step's.
-                topic = format!("{TOPIC}-{number}");
-                make_topic(self.running.bootstrap(), &topic, self.load)?;
+                topic = format!("{}-{number}", self.topic);
+                make_topic(&self.running, &topic, self.load, self.system)?;
             }
         }
         match climb.maximum() {
@@ -41,7 +41,7 @@ impl OneSide<'_> {
     fn quiet(&self) -> Result<Option<Sample>> {
         self.around.interrupt.check()?;
         let pids = self.running.pids();
-        if pids.is_empty() { Ok(None) } else { wait_idle(&pids).map(|(sample, _)| Some(sample)) }
+        if pids.is_empty() || self.line.quick { Ok(None) } else { wait_idle(&pids).map(|(sample, _)| Some(sample)) }
     }
 
     /// Runs a step; gives whether its rate was held, and whether all of it was read.
@@ -111,7 +111,7 @@ impl OneSide<'_> {
         let stopped_s = (over_ms + DRAIN_MS_MAX) as f64 / 1e3 - STOPPED_S;
         let drained = done.errors == 0 && done.error.is_none() && done.read_s < stopped_s;
         let lost = if drained { done.lost } else { 0 };
-        for (what, count) in [("lost", lost), ("duplicated", done.duplicated), ("out of order", done.out_of_order)] {
+        for (what, count) in [("lost", lost), ("duplicated", done.duplicated), ("out of order", self.disorder(done))] {
             if count > 0 {
                 self.fail(format!("{count} messages {what} at {rate} a second"));
             }

@@ -1,6 +1,6 @@
 //! A short run of its own in which the broker's flushes are counted: what is measured stays undisturbed.
 
-use super::{OneSide, TOPIC, make_topic, start};
+use super::{OneSide, make_topic, start};
 use crate::contract::Spec;
 use crate::error::Result;
 use crate::flush::Counter;
@@ -25,7 +25,7 @@ impl OneSide<'_> {
         let counter = Counter::create(&self.around.programs.bench, place.path(), 0)?;
         let surround = Surround { environment: counter.environment(), ..self.surround.clone() };
         self.running = surround.around(|| start(&self.target, self.load, self.around, place.path()))?;
-        make_topic(self.running.bootstrap(), TOPIC, self.load)?;
+        make_topic(&self.running, &self.topic, self.load, self.system)?;
         self.idle()?;
         let quick = self.line.quick;
         let (warmup_ms, window_ms) = if quick { (QUICK_WARMUP_MS, QUICK_WINDOW_MS) } else { (WARMUP_MS, WINDOW_MS) };

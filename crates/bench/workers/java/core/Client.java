@@ -1,4 +1,6 @@
 import com.fasterxml.jackson.databind.JsonNode;
+import java.util.Map;
+import java.util.TreeMap;
 
 /**
  * One system's official client. A class with a constructor that takes the spec stands behind each value of its field {@code system};
@@ -28,6 +30,11 @@ interface Client extends AutoCloseable {
         return false;
     }
 
+    /** Whether the broker sends a group that filters only what it wants. */
+    default boolean filtersThere() {
+        return false;
+    }
+
     /** Messages of a producer that may be unanswered, where the client has no bound of its own; else 0. */
     default int pendingMax() {
         return 0;
@@ -44,7 +51,7 @@ interface Client extends AutoCloseable {
 
     /** Used by one thread. */
     interface Producer {
-        /** Hands a message over. The array is the client's from here on. Waits when too many are unanswered. */
+        /** Hands a message over; partitions are counted over all topics. The array is the client's from here on. Waits when too many are unanswered. */
         void send(int partition, byte[] message, Answer answer) throws Exception;
 
         /** Waits for what is unanswered, at most so long, and ends. */
@@ -94,6 +101,60 @@ interface Client extends AutoCloseable {
     /** How often readers tell the broker how far they are. */
     static long commitMs(JsonNode spec) {
         return spec.has("commit_ms") ? spec.get("commit_ms").asLong() : 5_000;
+    }
+
+    /** What a load is like beyond one topic: the rules of crates/bench/src/contract/shape.rs. */
+    static JsonNode shape(JsonNode spec) {
+        return spec.path("shape");
+    }
+
+    static int topics(JsonNode spec) {
+        return Math.max(shape(spec).path("topics").asInt(1), 1);
+    }
+
+    /** Partitions of all topics together. */
+    static int places(JsonNode spec) {
+        return topics(spec) * spec.get("partitions").asInt();
+    }
+
+    static String topicName(JsonNode spec, int number) {
+        String topic = spec.get("topic").asText();
+        return topics(spec) == 1 ? topic : String.format("%s_%04d", topic, number);
+    }
+
+    /** Whether a group is one of those that want few of the messages. */
+    static boolean filters(JsonNode spec, int group) {
+        return group >= spec.get("groups").asInt() - shape(spec).path("filter").path("groups").asInt(0);
+    }
+
+    /** Topics that a group reads, the first ones. */
+    static int topicsOf(JsonNode spec, int group) {
+        return filters(spec, group) ? shape(spec).path("filter").path("topics").asInt() : topics(spec);
+    }
+
+    /** Whether a group that filters wants a message. */
+    static boolean wants(JsonNode spec, long sequence) {
+        return sequence % Math.max(shape(spec).path("filter").path("one_in").asLong(1), 1) == 0;
+    }
+
+    /** Settings that are given to the client as they are. */
+    static Map<String, String> settings(JsonNode spec) {
+        Map<String, String> settings = new TreeMap<>();
+        shape(spec).path("settings").fields().forEachRemaining(field -> settings.put(field.getKey(), field.getValue().asText()));
+        return settings;
+    }
+
+    /** Refuses what this client cannot do. */
+    static void oneTopic(JsonNode spec) {
+        if (topics(spec) > 1 || shape(spec).has("filter")) {
+            throw new IllegalArgumentException("this client is not driven with many topics or filters");
+        }
+    }
+
+    static void noSettings(JsonNode spec) {
+        if (!settings(spec).isEmpty()) {
+            throw new IllegalArgumentException("this client takes no settings of a file");
+        }
     }
 
     static boolean fromEnd(JsonNode spec) {

@@ -13,6 +13,12 @@ final class Tally {
     private final Histogram total = new Histogram(LATENCY_NS_MAX, 3);
     private final Histogram second = new Histogram(LATENCY_NS_MAX, 3);
     private long count;
+    /** Whether the histogram of each second is told with it. */
+    private final boolean histograms;
+
+    Tally(boolean histograms) {
+        this.histograms = histograms;
+    }
 
     synchronized void add(long ns, boolean measured) {
         long bounded = Math.min(Math.max(ns, 0), LATENCY_NS_MAX);
@@ -29,6 +35,9 @@ final class Tally {
         if (second.getTotalCount() >= P99_SAMPLES_MIN) {
             into.put(name + "_p99_ns", second.getValueAtPercentile(99));
         }
+        if (histograms && second.getTotalCount() > 0) {
+            into.put(name, text(second));
+        }
         second.reset();
         long told = count;
         count = 0;
@@ -36,8 +45,12 @@ final class Tally {
     }
 
     synchronized String text() {
-        ByteBuffer buffer = ByteBuffer.allocate(total.getNeededByteBufferCapacity());
-        int length = total.encodeIntoCompressedByteBuffer(buffer);
+        return text(total);
+    }
+
+    private static String text(Histogram histogram) {
+        ByteBuffer buffer = ByteBuffer.allocate(histogram.getNeededByteBufferCapacity());
+        int length = histogram.encodeIntoCompressedByteBuffer(buffer);
         return Base64.getEncoder().encodeToString(Arrays.copyOf(buffer.array(), length));
     }
 }

@@ -59,10 +59,12 @@ public final class Worker {
     private final JsonNode spec;
     private final PrintStream out;
     private final Client client;
-    private final Tally publish = new Tally();
-    private final Tally endToEnd = new Tally();
+    private final Tally publish;
+    private final Tally endToEnd;
     private final AtomicLong sent = new AtomicLong();
     private final AtomicLong acked = new AtomicLong();
+    /** Of these, the ones that groups which filter get. */
+    private final AtomicLong filtered = new AtomicLong();
     private final AtomicLong lastAck = new AtomicLong();
     private final AtomicLong readBytes = new AtomicLong();
     private final List<Group> groups = new ArrayList<>();
@@ -79,6 +81,8 @@ public final class Worker {
     private Worker(JsonNode spec, PrintStream out) throws Exception {
         this.spec = spec;
         this.out = out;
+        publish = new Tally(Client.shape(spec).path("histograms").asBoolean());
+        endToEnd = new Tally(Client.shape(spec).path("histograms").asBoolean());
         String system = spec.has("system") ? spec.get("system").asText() : "kafka";
         String name = CLIENTS.get(system);
         if (name == null) {
@@ -149,7 +153,10 @@ public final class Worker {
 
     /** Whether the readers of every group have all partitions between them, and their positions. */
     private boolean assigned() {
-        long all = number("groups") * number("partitions");
+        long all = 0;
+        for (int group = 0; group < number("groups"); group++) {
+            all += Client.topicsOf(spec, group) * number("partitions");
+        }
         return readers.stream().mapToLong(reader -> reader.assigned).sum() == all;
     }
 
@@ -213,7 +220,6 @@ public final class Worker {
     }
 
     private void done(long cpu) {
-        long wanted = number("expect") > 0 ? number("expect") : senders.isEmpty() ? 0 : acked.get();
         long received = 0;
         long lost = 0;
         long duplicated = 0;
@@ -228,6 +234,7 @@ public final class Worker {
                 duplicated += verifier.duplicated;
                 outOfOrder += verifier.outOfOrder;
             }
+            long wanted = number("expect") > 0 ? number("expect") : senders.isEmpty() ? 0 : ackedFor(group.number);
             received += spec.get("verify").asBoolean() ? inGroup : group.got.get();
             lost += Math.max(holes, Math.max(wanted - inGroup, 0));
             last = Math.max(last, group.last.get());
@@ -244,6 +251,11 @@ public final class Worker {
         done.put("read_s", Math.max(last - start, 0) / (double) SECOND_NS).put("read_bytes", readBytes.get());
         done.put("publish", publish.text()).put("end_to_end", endToEnd.text());
         out.println(line);
+    }
+
+    /** Messages acknowledged that a group gets. */
+    private long ackedFor(int group) {
+        return Client.filters(spec, group) ? filtered.get() : acked.get();
     }
 
     private boolean measures(long intended) {
@@ -272,12 +284,36 @@ public final class Worker {
             this.number = number;
             producer = client.producer(number);
             filler = new byte[(int) number("message_bytes")];
-            new java.util.Random(now() + number).nextBytes(filler);
-            sequences = new long[(int) number("partitions")];
+            fill();
+            sequences = new long[Client.places(spec)];
             perPartition = Client.recordsPerBatch(spec);
             // One at a time is a blocking send, whatever the client would do by itself.
             pending = number("in_flight") == 1 ? 1 : client.pendingMax();
             room = pending > 0 ? new Semaphore(pending) : null;
+        }
+
+        private void fill() {
+            JsonNode payloads = Client.shape(spec).path("payloads");
+            if (payloads.hasNonNull("message")) {
+                byte[] given = java.util.Base64.getDecoder().decode(payloads.get("message").asText());
+                if (given.length != filler.length) {
+                    throw new IllegalArgumentException("the message that was given has another length");
+                }
+                System.arraycopy(given, 0, filler, 0, given.length);
+                return;
+            }
+            byte[] random = new byte[(int) (filler.length * payloads.path("random_per_mille").asLong(1_000) / 1_000)];
+            new java.util.Random(now() + number).nextBytes(random);
+            System.arraycopy(random, 0, filler, 0, random.length);
+        }
+
+        /** The place of a message, counted over all topics. */
+        private int place(int first, long index) {
+            return switch (Client.shape(spec).path("spread").asText("batch")) {
+                case "round_robin" -> (int) ((first + index) % sequences.length);
+                case "random" -> java.util.concurrent.ThreadLocalRandom.current().nextInt(sequences.length);
+                default -> (int) ((first + index / perPartition) % sequences.length);
+            };
         }
 
         private long due(long index) {
@@ -311,7 +347,7 @@ public final class Worker {
             long share = all / number("producers") + (number < all % number("producers") ? 1 : 0);
             long limit = all == 0 ? Long.MAX_VALUE : share;
             int producerNumber = (int) (number("producer_base") + number);
-            int first = (int) (number("partitions") * number / number("producers"));
+            int first = (int) ((long) sequences.length * number / number("producers"));
             pauseUntil(start);
             for (long index = 0; index < limit && error == null; index++) {
                 long intended = rate > 0 ? due(index) : now();
@@ -321,17 +357,20 @@ public final class Worker {
                 if (rate > 0) {
                     pauseUntil(intended);
                 }
-                int partition = (int) ((first + index / perPartition) % sequences.length);
+                int partition = place(first, index);
                 // The client keeps the message until it is acknowledged, so each has an array of its own.
                 byte[] message = filler.clone();
                 ByteBuffer stamp = ByteBuffer.wrap(message);
-                stamp.putLong(intended).putLong(sequences[client.scatters() ? 0 : partition]++).putInt(producerNumber);
+                long sequence = sequences[client.scatters() ? 0 : partition]++;
+                stamp.putLong(intended).putLong(sequence).putInt(producerNumber);
+                boolean forFew = partition < Client.topicsOf(spec, (int) number("groups") - 1) * number("partitions")
+                        && (!client.filtersThere() || Client.wants(spec, sequence));
                 if (!answeredInTime(1)) {
                     failed("messages were not answered in time");
                     return;
                 }
                 sent.incrementAndGet();
-                producer.send(partition, message, refused -> answered(intended, refused));
+                producer.send(partition, message, refused -> answered(intended, forFew, refused));
                 if (number("in_flight") == 1) {
                     // The answer gives the room back: the message is answered when there is room again.
                     if (!answeredInTime(1)) {
@@ -348,7 +387,7 @@ public final class Worker {
             return room == null || error != null || room.tryAcquire(messages, deadline - now(), TimeUnit.NANOSECONDS);
         }
 
-        private void answered(long intended, Object refused) {
+        private void answered(long intended, boolean forFew, Object refused) {
             if (room != null) {
                 room.release();
             }
@@ -357,6 +396,9 @@ public final class Worker {
                 return;
             }
             long now = now();
+            if (forFew) {
+                filtered.incrementAndGet();
+            }
             acked.incrementAndGet();
             lastAck.accumulateAndGet(now, Math::max);
             publish.add(now - intended, measures(intended));
@@ -445,7 +487,7 @@ public final class Worker {
             if (now() > deadline || error != null) {
                 return true;
             }
-            long wanted = number("expect") > 0 ? number("expect") : produced && !senders.isEmpty() ? acked.get() : Long.MAX_VALUE;
+            long wanted = number("expect") > 0 ? number("expect") : produced && !senders.isEmpty() ? ackedFor(group.number) : Long.MAX_VALUE;
             if (senders.isEmpty() && number("expect") == 0) {
                 return now() >= Worker.this.end;
             }
@@ -469,8 +511,16 @@ public final class Worker {
                 }
                 ByteBuffer stamp = ByteBuffer.wrap(message);
                 long intended = stamp.getLong();
-                verifier.see(partition, stamp.getInt(16), stamp.getLong(8));
-                endToEnd.add(now - intended, measures(intended));
+                boolean filters = Client.filters(spec, group.number);
+                // What the broker leaves out is no loss: there only the count is looked at.
+                if (filters && client.filtersThere()) {
+                    verifier.count();
+                } else {
+                    verifier.see(partition, stamp.getInt(16), stamp.getLong(8));
+                }
+                if (!filters || Client.wants(spec, stamp.getLong(8))) {
+                    endToEnd.add(now - intended, measures(intended));
+                }
             }
             group.got.incrementAndGet();
             if (bytesPerSecondMax > 0 && start > 0) {

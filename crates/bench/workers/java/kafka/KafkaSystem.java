@@ -1,9 +1,12 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import java.time.Duration;
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ExecutionException;
+import java.util.stream.IntStream;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
@@ -23,23 +26,30 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  */
 final class KafkaSystem implements Client {
     private final JsonNode spec;
-    private final String topic;
+    private final int partitions;
 
     KafkaSystem(JsonNode spec) {
         this.spec = spec;
-        topic = spec.get("topic").asText();
+        partitions = spec.get("partitions").asInt();
+    }
+
+    private List<String> topics(int count) {
+        return IntStream.range(0, count).mapToObj(number -> Client.topicName(spec, number)).toList();
     }
 
     private Properties settings() {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", spec.get("bootstrap").asText());
+        settings.putAll(Client.settings(spec));
         return settings;
     }
 
     @Override
     public void create() throws Exception {
         try (Admin admin = Admin.create(settings())) {
-            admin.createTopics(List.of(new NewTopic(topic, spec.get("partitions").asInt(), (short) 1))).all().get();
+            List<NewTopic> wanted =
+                    topics(Client.topics(spec)).stream().map(topic -> new NewTopic(topic, partitions, (short) 1)).toList();
+            admin.createTopics(wanted).all().get();
         } catch (ExecutionException e) {
             if (!(e.getCause() instanceof TopicExistsException)) {
                 throw e;
@@ -56,12 +66,16 @@ final class KafkaSystem implements Client {
         settings.put("max.in.flight.requests.per.connection", spec.get("in_flight").asText());
         settings.put("key.serializer", ByteArraySerializer.class.getName());
         settings.put("value.serializer", ByteArraySerializer.class.getName());
+        settings.putAll(Client.settings(spec));
         KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings);
-        producer.partitionsFor(topic);
+        List<String> topics = topics(Client.topics(spec));
+        topics.forEach(producer::partitionsFor);
         return new Producer() {
             @Override
             public void send(int partition, byte[] message, Answer answer) {
-                producer.send(new ProducerRecord<>(topic, partition, null, message), (metadata, refused) -> answer.came(refused));
+                String topic = topics.get(partition / partitions);
+                producer.send(new ProducerRecord<>(topic, partition % partitions, null, message),
+                        (metadata, refused) -> answer.came(refused));
             }
 
             @Override
@@ -79,7 +93,8 @@ final class KafkaSystem implements Client {
         settings.put("auto.commit.interval.ms", Long.toString(Client.commitMs(spec)));
         settings.put("key.deserializer", ByteArrayDeserializer.class.getName());
         settings.put("value.deserializer", ByteArrayDeserializer.class.getName());
-        return new Reader(new KafkaConsumer<>(settings), sink);
+        settings.putAll(Client.settings(spec));
+        return new Reader(new KafkaConsumer<>(settings), topics(Client.topicsOf(spec, group)), sink);
     }
 
     private final class Reader implements Consumer, ConsumerRebalanceListener {
@@ -87,10 +102,13 @@ final class KafkaSystem implements Client {
         private final Sink sink;
         private long assigned;
 
-        Reader(KafkaConsumer<byte[], byte[]> consumer, Sink sink) {
+        private final Map<String, Integer> places = new HashMap<>();
+
+        Reader(KafkaConsumer<byte[], byte[]> consumer, List<String> topics, Sink sink) {
             this.consumer = consumer;
             this.sink = sink;
-            consumer.subscribe(List.of(topic), this);
+            topics.forEach(topic -> places.put(topic, places.size() * partitions));
+            consumer.subscribe(topics, this);
         }
 
         @Override
@@ -113,7 +131,7 @@ final class KafkaSystem implements Client {
         @Override
         public void poll(long millisMax) {
             for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(millisMax))) {
-                sink.take(record.partition(), record.value());
+                sink.take(places.get(record.topic()) + record.partition(), record.value());
             }
         }
 

@@ -31,12 +31,14 @@ final class PulsarSystem implements Client {
 
     PulsarSystem(JsonNode spec) {
         this.spec = spec;
+        Client.oneTopic(spec);
         topic = "persistent://public/default/" + spec.get("topic").asText();
         partitions = spec.get("partitions").asInt();
     }
 
     private PulsarClient connect() throws PulsarClientException {
         return PulsarClient.builder().serviceUrl("pulsar://" + spec.get("bootstrap").asText())
+                .loadConf(new java.util.HashMap<>(Client.settings(spec)))
                 .statsInterval(0, TimeUnit.SECONDS)
                 .connectionsPerBroker(1)
                 .maxConcurrentLookupRequests(50_000)

@@ -30,6 +30,7 @@ final class RabbitSystem implements Client {
 
     RabbitSystem(JsonNode spec) {
         this.spec = spec;
+        Client.oneTopic(spec);
         topic = spec.get("topic").asText();
         partitions = spec.get("partitions").asInt();
         fansOut = spec.get("groups").asInt() > 1;
@@ -46,6 +47,9 @@ final class RabbitSystem implements Client {
         ConnectionFactory factory = new ConnectionFactory();
         factory.setHost(address[0]);
         factory.setPort(Integer.parseInt(address[1]));
+        if (!Client.settings(spec).isEmpty()) {
+            com.rabbitmq.client.ConnectionFactoryConfigurator.load(factory, Client.settings(spec), "");
+        }
         // A broken connection is an error of the run, not something to be mended in silence.
         factory.setAutomaticRecoveryEnabled(false);
         return factory.newConnection();

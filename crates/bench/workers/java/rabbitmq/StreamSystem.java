@@ -19,6 +19,8 @@ final class StreamSystem implements Client {
 
     StreamSystem(JsonNode spec) {
         this.spec = spec;
+        Client.oneTopic(spec);
+        Client.noSettings(spec);
         topic = spec.get("topic").asText();
         partitions = spec.get("partitions").asInt();
     }

@@ -42,6 +42,8 @@ final class RocketSystem implements Client {
 
     RocketSystem(JsonNode spec) {
         this.spec = spec;
+        Client.oneTopic(spec);
+        Client.noSettings(spec);
         topic = spec.get("topic").asText();
         partitions = spec.get("partitions").asInt();
         batches = Client.recordsPerBatch(spec) > 1 && spec.get("in_flight").asInt() > 1;

@@ -5,6 +5,14 @@ import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
+import java.nio.ByteBuffer;
+import java.time.LocalDateTime;
+import java.time.format.DateTimeFormatter;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeSet;
+import java.util.stream.IntStream;
 import org.apache.inlong.tubemq.client.config.ConsumerConfig;
 import org.apache.inlong.tubemq.client.config.TubeClientConfig;
 import org.apache.inlong.tubemq.client.consumer.ConsumePosition;
@@ -33,15 +41,20 @@ final class TubeSystem implements Client {
     private static final long CREATE_S_MAX = 90;
     /** The word that the master is started with. */
     private static final String TOKEN = "bench";
+    /** What messages are called that filters want, and all others. */
+    private static final String WANTED = "wanted";
+    private static final String OTHER = "other";
+    private static final DateTimeFormatter MINUTE = DateTimeFormatter.ofPattern("yyyyMMddHHmm");
     private static final ObjectMapper JSON = new ObjectMapper();
 
     private final JsonNode spec;
-    private final String topic;
+    private final List<String> topics;
     private final int partitions;
 
     TubeSystem(JsonNode spec) {
         this.spec = spec;
-        topic = spec.get("topic").asText();
+        Client.noSettings(spec);
+        topics = IntStream.range(0, Client.topics(spec)).mapToObj(number -> Client.topicName(spec, number)).toList();
         partitions = spec.get("partitions").asInt();
     }
 
@@ -72,24 +85,33 @@ final class TubeSystem implements Client {
         if (usable()) {
             return;
         }
-        change("admin_add_new_topic_record&brokerId=1&createUser=bench&topicName=" + topic + "&numTopicStores=" + stores
+        change("admin_add_new_topic_record&brokerId=1&createUser=bench&topicName=" + String.join(",", topics) + "&numTopicStores=" + stores
                 + "&numPartitions=" + partitions / stores);
         change("admin_reload_broker_configure&brokerId=1&modifyUser=bench");
         long until = System.nanoTime() + CREATE_S_MAX * 1_000_000_000L;
         while (!usable()) {
             if (System.nanoTime() > until) {
                 throw new IOException("TubeMQ's topic cannot be used after " + CREATE_S_MAX + " s: "
-                        + ask("type=op_query&method=admin_query_topic_info&topicName=" + topic));
+                        + ask("type=op_query&method=admin_query_topic_info&topicName=" + topics.get(0)));
             }
             Thread.sleep(200);
         }
     }
 
     private boolean usable() throws Exception {
-        JsonNode topics = ask("type=op_query&method=admin_query_topic_info&topicName=" + topic).path("data");
-        JsonNode found = topics.path(0);
-        return found.path("isSrvAcceptPublish").asBoolean() && found.path("isSrvAcceptSubscribe").asBoolean()
-                && found.path("totalRunNumPartCount").asInt() == partitions;
+        for (String topic : topics) {
+            JsonNode found = ask("type=op_query&method=admin_query_topic_info&topicName=" + topic).path("data").path(0);
+            if (!found.path("isSrvAcceptPublish").asBoolean() || !found.path("isSrvAcceptSubscribe").asBoolean()
+                    || found.path("totalRunNumPartCount").asInt() != partitions) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    @Override
+    public boolean filtersThere() {
+        return true;
     }
 
     @Override
@@ -119,11 +141,17 @@ final class TubeSystem implements Client {
     public Producer producer(int number) throws Exception {
         MessageSessionFactory factory = new TubeMultiSessionFactory(new TubeClientConfig(spec.get("bootstrap").asText()));
         MessageProducer producer = factory.createProducer();
-        producer.publish(topic);
+        producer.publish(new TreeSet<>(topics));
         return new Producer() {
             @Override
             public void send(int partition, byte[] message, Answer answer) throws Exception {
-                producer.sendMessage(new Message(topic, message), new MessageSentCallback() {
+                Message sent = new Message(topics.get(partition / partitions), message);
+                if (Client.shape(spec).has("filter")) {
+                    // The time is a part of the header that filters are in.
+                    boolean wanted = Client.wants(spec, ByteBuffer.wrap(message).getLong(8));
+                    sent.putSystemHeader(wanted ? WANTED : OTHER, MINUTE.format(LocalDateTime.now()));
+                }
+                producer.sendMessage(sent, new MessageSentCallback() {
                     @Override
                     public void onMessageSent(MessageSentResult result) {
                         answer.came(result.isSuccess() ? null : result.getErrMsg());
@@ -152,7 +180,12 @@ final class TubeSystem implements Client {
         config.setMsgNotFoundWaitPeriodMs(NOT_FOUND_WAIT_MS);
         MessageSessionFactory factory = new TubeMultiSessionFactory(config);
         PullMessageConsumer consumer = factory.createPullConsumer(config);
-        consumer.subscribe(topic, null);
+        TreeSet<String> wanted = Client.filters(spec, group) ? new TreeSet<>(List.of(WANTED)) : null;
+        Map<String, Integer> places = new HashMap<>();
+        for (String topic : topics.subList(0, Client.topicsOf(spec, group))) {
+            places.put(topic, places.size() * partitions);
+            consumer.subscribe(topic, wanted);
+        }
         consumer.completeSubscribe();
         return new Consumer() {
             @Override
@@ -165,7 +198,7 @@ final class TubeSystem implements Client {
                 ConsumerResult result = consumer.getMessage();
                 if (result.isSuccess()) {
                     for (Message message : result.getMessageList()) {
-                        sink.take(result.getPeerInfo().getPartitionId(), message.getData());
+                        sink.take(places.getOrDefault(message.getTopic(), 0) + result.getPeerInfo().getPartitionId(), message.getData());
                     }
                     consumer.confirmConsume(result.getConfirmContext(), true);
                 }
