@@ -6,10 +6,11 @@ DATA ?= .data
 SEEDS ?= 10000
 KILLS ?= 500
 VERSUS ?=
+COMPARE ?=
 CARGO ?= cargo
 RELEASE := target/release
 
-.PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat crash sim fuzz mutants versus-kafka versus-rabbitmq hot-paths codegen clean
+.PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat crash sim fuzz mutants versus-kafka versus-rabbitmq peers compare compare-quick hot-paths codegen clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -74,15 +75,37 @@ mutants: ## Build the tree with each seeded bug and see that it is found
 
 versus-kafka: build ## Measure beside Apache Kafka, same client, in turns (VERSUS="--quick": a smoke run; "--resume": go on; "--help": what else)
 	@tests/install.sh all
-	$(CARGO) build --release --locked -p polylogue-bench
+	$(CARGO) build --release --locked -p polylogue-bench -p polylogue-bench-flushes
 	$(RELEASE)/polylogue-bench peers install
 	$(RELEASE)/polylogue-bench peers workers
 	$(RELEASE)/polylogue-bench versus $(VERSUS)
 
 versus-rabbitmq: build ## Measure queues beside RabbitMQ, likewise (VERSUS as above)
-	$(CARGO) build --release --locked -p polylogue-bench
+	$(CARGO) build --release --locked -p polylogue-bench -p polylogue-bench-flushes
 	$(RELEASE)/polylogue-bench peers install rabbitmq
 	$(RELEASE)/polylogue-bench versus rabbitmq $(VERSUS)
+
+peers: build ## Fetch every peer and every client, and see that each target carries messages (needs Maven, a JDK, a C compiler, Debian's apt-get)
+	@tests/install.sh all
+	$(CARGO) build --release --locked -p polylogue-bench
+	$(RELEASE)/polylogue-bench peers install kafka rabbitmq pulsar rocketmq tubemq
+	$(RELEASE)/polylogue-bench peers workers
+	$(RELEASE)/polylogue-bench peers list
+	for target in polylogue-sync polylogue-async kafka kafka-fsync kafka-tuned rabbitmq rabbitmq-tuned pulsar pulsar-nosync pulsar-tuned \
+	    rocketmq rocketmq-sync rocketmq-tuned tubemq tubemq-tuned; do \
+	    $(RELEASE)/polylogue-bench --json run --target $$target --client java --rate 1000 --in-flight 500 --warmup 2s --window 5s || exit 1; \
+	done
+	$(RELEASE)/polylogue-bench --json run --target rabbitmq --client java --system rabbitmq-stream --rate 1000 --in-flight 500 --warmup 2s --window 5s
+
+compare: build ## Run the published comparisons beside Kafka, RabbitMQ, Pulsar, RocketMQ and TubeMQ (COMPARE="--part 1": two hours of it; "--plan": what it would run; "--resume": go on)
+	@tests/install.sh all
+	$(CARGO) build --release --locked -p polylogue-bench -p polylogue-bench-flushes
+	$(RELEASE)/polylogue-bench peers install kafka rabbitmq pulsar rocketmq tubemq
+	$(RELEASE)/polylogue-bench peers workers
+	$(RELEASE)/polylogue-bench compare $(COMPARE)
+
+compare-quick: ## Show that every cell of every scenario starts; its figures mean nothing
+	$(MAKE) compare COMPARE="--quick $(COMPARE)"
 
 hot-paths: ## Count the instructions and allocations of the hot paths (needs valgrind)
 	$(CARGO) build --release --locked -p polylogue-bench --example hot_paths --example hot_paths_heap

@@ -47,16 +47,24 @@ pub fn queue_name(topic: &str, number: u32) -> String {
 mod tests {
     use super::*;
     use crate::clock::{MS_NS, unix_ns};
-    use crate::contract::{Done, From, Line, Start};
+    use crate::contract::{COMMIT_MS, Done, From, Line, Shape, Start, System};
     use crate::latency::Latency;
-    use crate::null::amqp::{Faults, start};
+    use crate::null::Faults;
+    use crate::null::amqp::start;
     use crate::worker::work;
     use consumer::Consumers;
     use load::QueueKind;
     use publisher::Publishers;
+    use std::io::Cursor;
 
-    const LOAD: QueueLoad =
-        QueueLoad { kind: QueueKind::Classic, durable: true, confirms: true, prefetch: 50, ack_every: 10 };
+    const LOAD: QueueLoad = QueueLoad {
+        kind: QueueKind::Classic,
+        durable: true,
+        confirms: true,
+        prefetch: 50,
+        ack_every: 10,
+        exchange: None,
+    };
 
     fn done(faults: Faults, change: impl FnOnce(&mut Spec)) -> Done {
         let server = start(([127, 0, 0, 1], 0).into(), faults).expect("it starts");
@@ -82,12 +90,19 @@ mod tests {
             read_bytes_per_s_max: 0,
             verify: true,
             queues: Some(LOAD),
+            open_warmup: false,
+            shape: Shape::default(),
+            system: System::Kafka,
+            create: false,
+            admin: None,
+            commit_ms: COMMIT_MS,
         };
         change(&mut spec);
         let begin = Start { start_ns: unix_ns() + 20 * MS_NS };
         let told = [serde_json::to_string(&spec), serde_json::to_string(&begin)].map(|text| text.expect("JSON"));
         let mut output = Vec::new();
-        work::<Publishers, Consumers>(told.map(|line| line + "\n").concat().as_bytes(), &mut output).expect("it works");
+        work::<Publishers, Consumers>(Cursor::new(told.map(|line| line + "\n").concat().into_bytes()), &mut output)
+            .expect("it works");
         let text = String::from_utf8(output).expect("text");
         let Some(Ok(Line::Done(done))) = text.lines().last().map(Line::parse) else { panic!("no end: {text}") };
         *done
@@ -127,10 +142,16 @@ mod tests {
         assert!(done.duplicated >= 4, "{done:?}");
     }
 
+    #[test]
+    fn what_a_broker_swaps_is_found() {
+        let done = done(Faults { swap: 1_100, ..Faults::default() }, |spec| spec.partitions = 1);
+        assert_eq!((done.out_of_order, done.lost, done.duplicated), (4, 0, 0), "{done:?}");
+    }
+
     /// As many are doubled, so that the run ends and is not waited for.
     #[test]
     fn what_a_broker_loses_is_found() {
-        let done = done(Faults { lose: 999, double: 998 }, |_| ());
+        let done = done(Faults { lose: 999, double: 998, swap: 0 }, |_| ());
         assert_eq!(done.lost, 5, "{done:?}");
     }
 }

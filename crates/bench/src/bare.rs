@@ -3,6 +3,7 @@
 //! ```text
 //!   write loop    sender thread --loopback--> read a batch, CRC-32C, write to a prewritten file [, fdatasync], answer 8 bytes
 //!   read loop     sendfile of a file in the page cache --loopback--> reader thread that throws it away
+//!   flushes       write, fdatasync, one after the other: what a flush costs
 //!   paced flush   at a fixed rate: write, fdatasync; what the disk alone makes of a fixed load, its tail included
 //!                                                                     the processor time of the loop's thread alone counts
 //! ```
@@ -71,6 +72,26 @@ fn prewritten(path: &Path, bytes: u64) -> Result<File> {
     }
     file.sync_all().context(said)?;
     Ok(file)
+}
+
+/// Writes `batch_bytes` and flushes, `count` times, one after the other, into a file of `file_bytes` that is written round and round; how
+/// long each took.
+///
+/// # Errors
+/// When the machine refuses.
+pub fn flushes(folder: &Path, batch_bytes: usize, count: u64, file_bytes: u64) -> Result<Latency> {
+    let said = || "the bare flushes".to_owned();
+    let file = prewritten(&folder.join("bare-flush"), file_bytes)?;
+    let mut batch = vec![0; batch_bytes];
+    stamp::fill(&mut batch, 4);
+    let (mut latency, places) = (Latency::new(), (file_bytes / batch_bytes as u64).max(1));
+    for number in 0..count {
+        let began = monotonic_ns();
+        file.write_all_at(&batch, number % places * batch_bytes as u64).context(said)?;
+        file.sync_data().context(said)?;
+        latency.record(monotonic_ns().saturating_sub(began));
+    }
+    Ok(latency)
 }
 
 /// Writes `batch_bytes` and flushes `per_s` times a second, `count` times, into a file of `file_bytes` that is written round and

@@ -3,7 +3,7 @@
 //! ```text
 //!   raw driver           one thread for each role: its processor time over the time of its run
 //!   AMQP driver          the same, and both roles at the same time: two threads
-//!   librdkafka, Java     two for each role, that of the application and that of the network, as far as there are cores
+//!   librdkafka, Java     two for each role, that of the application and that of the network, as far as there are cores for the client
 //!   perf-test            another program's process: /proc/PID/task/TID/stat, the thread that did most
 //! ```
 

@@ -1,33 +1,39 @@
 //! What the command line looks like, and what it does.
 
+mod compare;
+mod single;
+
 use crate::amqp::consumer::Consumers;
-use crate::amqp::load::{QueueKind, QueueLoad};
 use crate::amqp::publisher::Publishers;
-use crate::amqp::wire;
 use crate::bare::{sendfile_loop, write_loop};
-use crate::contract::{From, Spec};
-use crate::drive::{Driver, drive};
+use crate::contract::System;
+use crate::drive::Driver;
 use crate::error::{BenchError, Context, Result};
-use crate::install::{java_worker, librdkafka_worker, programs};
-use crate::latency::Latency;
+use crate::install::{java_client, java_worker, librdkafka_worker, programs};
+use crate::machine::flush_figures;
 use crate::matrix::Scale;
-use crate::null::amqp::Faults;
-use crate::null::{NullBroker, NullSpec};
-use crate::peers::install_kafka;
+use crate::null::{Faults, NullBroker, NullSpec};
+use crate::peers::about::{about, java_version, text};
 use crate::peers::rabbitmq::install_rabbitmq;
+use crate::peers::{kafka, pulsar, rocketmq, tubemq};
 use crate::process::{Folder, Interrupt};
 use crate::progress::Progress;
 use crate::raw::producer::Producers;
 use crate::raw::reader::Readers;
-use crate::report::{latest, markdown};
+use crate::remote::Server;
+use crate::report::scenario::{Input, NotRun, ScenarioText};
+use crate::report::{book, latest, markdown, write_page};
 use crate::results::read;
+use crate::scenarios::{SCENARIOS, Scenario, not_run};
 use crate::target::{Programs, Protocol, Running, Target};
 use crate::versus::{Peer, Plan, versus};
-use crate::wire::Wire;
 use crate::worker::work;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use compare::{CompareArgs, compare, scenarios};
 use serde_json::json;
-use std::io::{Write, stdin, stdout};
+use single::{RunArgs, run};
+use std::collections::BTreeSet;
+use std::io::{BufReader, Write, stdin, stdout};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -68,8 +74,12 @@ impl Places {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run one load against one target
-    Run(RunArgs),
-    /// Run the matrix, targets in turns
+    Run(Box<RunArgs>),
+    /// Run the scenarios of the published comparisons, targets in turns
+    Compare(CompareArgs),
+    /// List the scenarios: what each shows, what is published, and what is run here
+    Scenarios,
+    /// Run the matrix beside one peer, targets in turns
     Versus(VersusArgs),
     /// Install peers and workers, or run a peer in the foreground
     #[command(subcommand)]
@@ -78,96 +88,10 @@ enum Command {
     Null(NullArgs),
     /// Run the machine's bare loops
     Bare(BareArgs),
-    /// Turn result lines into a Markdown table
+    /// Turn result lines into tables on the terminal, or into a report with pictures: HTML, Markdown
     Report(ReportArgs),
-    /// Be the raw or the AMQP driver: the worker's side of the contract, on standard input and output
-    #[command(hide = true)]
-    Worker {
-        /// raw or amqp
-        driver: Driver,
-    },
-}
-
-#[derive(Debug, Args)]
-struct RunArgs {
-    /// polylogue-sync, polylogue-async, kafka, kafka-fsync, rabbitmq, null, or HOST:PORT
-    #[arg(long, default_value = "polylogue-sync")]
-    target: Target,
-    /// raw, librdkafka or java; amqp for queues
-    #[arg(long, default_value = "raw")]
-    client: Driver,
-    /// The topic; it is created
-    #[arg(long, default_value = "measured")]
-    topic: String,
-    #[arg(long, default_value_t = 1)]
-    partitions: u32,
-    #[arg(long, default_value_t = 1)]
-    producers: u32,
-    /// Readers of each group
-    #[arg(long, default_value_t = 1)]
-    consumers: u32,
-    #[arg(long, default_value_t = 1)]
-    groups: u32,
-    #[arg(long, value_name = "BYTES", default_value_t = 1_024)]
-    message_bytes: u32,
-    /// Messages a second; 0: as fast as it goes
-    #[arg(long, default_value_t = 10_000)]
-    rate: u64,
-    /// Ends after so many messages; 0: after its time
-    #[arg(long, default_value_t = 0)]
-    messages: u64,
-    /// Thrown away at the start
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "5s")]
-    warmup: Duration,
-    /// What is measured
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "20s")]
-    window: Duration,
-    #[arg(long, value_name = "BYTES", default_value_t = 131_072)]
-    batch_bytes: u32,
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "1ms")]
-    linger: Duration,
-    /// Batches of a request of the raw driver
-    #[arg(long, default_value_t = 1)]
-    batches_per_request: u32,
-    /// Unanswered requests of a producer; messages without a confirm with the client amqp
-    #[arg(long, default_value_t = 5)]
-    in_flight: u32,
-    #[command(flatten)]
-    queues: QueueArgs,
-}
-
-/// With the client amqp, which takes partitions for queues.
-#[derive(Debug, Args)]
-struct QueueArgs {
-    /// The type of the queues: classic or quorum
-    #[arg(long, value_name = "TYPE", default_value = "classic")]
-    queue: QueueKind,
-    /// Queues are not durable and messages not persistent
-    #[arg(long)]
-    transient: bool,
-    /// Want no confirms
-    #[arg(long)]
-    no_confirms: bool,
-    /// Messages that a consumer may hold; 0: any number
-    #[arg(long, value_name = "COUNT", default_value_t = 500)]
-    prefetch: u16,
-    /// Messages acknowledged at once; 0: automatic acknowledgement
-    #[arg(long, value_name = "COUNT", default_value_t = 100)]
-    ack_every: u32,
-}
-
-impl QueueArgs {
-    fn load(&self) -> Result<QueueLoad> {
-        let (prefetch, ack_every) = (self.prefetch, self.ack_every);
-        // The prefetch would be full before there is enough to acknowledge: the consumer's own timer would be what is measured.
-        if prefetch > 0 && ack_every > u32::from(prefetch) {
-            return Err(BenchError::new(format!(
-                "--ack-every {ack_every} is more than a consumer may hold with --prefetch {prefetch}; acknowledge at most {prefetch} at once"
-            )));
-        }
-        let (durable, confirms) = (!self.transient, !self.no_confirms);
-        Ok(QueueLoad { kind: self.queue, durable, confirms, prefetch, ack_every })
-    }
+    /// Run loads for whoever reaches it and knows the token; without --listen: be a driver, on standard input and output
+    Worker(WorkerArgs),
 }
 
 #[derive(Debug, Args)]
@@ -212,19 +136,44 @@ struct VersusArgs {
 
 #[derive(Debug, Subcommand)]
 enum PeersCommand {
-    /// Fetch peers: Kafka by Maven, RabbitMQ by apt-get; nothing is installed into the system
+    /// Fetch peers: RabbitMQ by apt-get, all others by Maven; nothing is installed into the system
     Install {
         /// Which
-        #[arg(value_enum, default_values_t = [Peer::Kafka])]
-        peers: Vec<Peer>,
+        #[arg(value_enum, default_values_t = [Installed::Kafka])]
+        peers: Vec<Installed>,
     },
+    /// Tell what the targets are: version, age, heap, durability, and all that is not as it comes
+    List,
     /// Build the workers in other languages
     Workers,
     /// Run a peer in the foreground until SIGINT or SIGTERM, with its data in a folder that is removed at the end
     Run {
-        /// kafka, kafka-fsync or rabbitmq
+        /// A name of `peers list`
         target: Target,
     },
+}
+
+/// What can be installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Installed {
+    Kafka,
+    Rabbitmq,
+    Pulsar,
+    Rocketmq,
+    Tubemq,
+}
+
+#[derive(Debug, Args)]
+struct WorkerArgs {
+    /// raw or amqp
+    #[arg(conflicts_with = "listen")]
+    driver: Option<Driver>,
+    /// Where; on another address than the loopback whoever knows the token can put load on what this machine reaches
+    #[arg(long, value_name = "HOST:PORT", requires = "token", num_args = 0..=1, default_missing_value = "127.0.0.1:7090")]
+    listen: Option<SocketAddr>,
+    /// The word that whoever has a load must know
+    #[arg(long, value_name = "WORD", env = "POLYLOGUE_BENCH_TOKEN", hide_env_values = true)]
+    token: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -263,6 +212,12 @@ struct ReportArgs {
     /// Take all runs of a cell together, not only its latest
     #[arg(long)]
     all: bool,
+    /// Write one HTML file that needs nothing beside it
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write Markdown with its pictures into a folder
+    #[arg(long, value_name = "DIR")]
+    markdown: Option<PathBuf>,
     /// Files of result lines
     #[arg(required = true)]
     files: Vec<PathBuf>,
@@ -290,17 +245,15 @@ impl Cli {
     /// When it cannot be done, or a run does not count.
     pub fn execute(self) -> Result<()> {
         match self.command {
-            Command::Worker { driver: Driver::Amqp } => work::<Publishers, Consumers>(stdin().lock(), stdout().lock()),
-            Command::Worker { .. } => work::<Producers, Readers>(stdin().lock(), stdout().lock()),
+            Command::Worker(args) => worker(&args, &self.places),
             Command::Null(args) => null(&args),
             Command::Bare(args) => bare(&args, &self.places, self.json),
-            Command::Report(args) => {
-                let lines = args.files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?.concat();
-                say(&markdown(&if args.all { lines } else { latest(&lines) }))
-            }
-            Command::Peers(command) => peers(command, &self.places),
+            Command::Report(args) => report(&args),
+            Command::Peers(command) => peers(command, &self.places, self.json),
             Command::Run(args) => run(&args, &self.places, self.json),
-            Command::Versus(args) => compare(args, &self.places, self.json),
+            Command::Compare(args) => compare(&args, &self.places, self.json),
+            Command::Scenarios => scenarios(self.json),
+            Command::Versus(args) => beside(args, &self.places, self.json),
         }
     }
 }
@@ -309,10 +262,54 @@ fn say(text: &str) -> Result<()> {
     writeln!(stdout(), "{text}").context(|| "nobody takes the output".to_owned())
 }
 
+fn worker(args: &WorkerArgs, places: &Places) -> Result<()> {
+    if let (Some(listen), Some(token)) = (args.listen, &args.token) {
+        let interrupt = Interrupt::listen()?;
+        let server = Server::bind(listen, token.clone(), places.programs()?, places.build.join("bench/worker"))?;
+        say(&format!("listening on {}", server.address()?))?;
+        return server.serve(&interrupt);
+    }
+    let (input, output) = (BufReader::new(stdin()), stdout().lock());
+    match args.driver {
+        Some(Driver::Amqp) => work::<Publishers, Consumers>(input, output),
+        Some(Driver::Raw) => work::<Producers, Readers>(input, output),
+        _ => Err(BenchError::new("which worker: raw or amqp, or --listen HOST:PORT --token WORD")),
+    }
+}
+
+fn report(args: &ReportArgs) -> Result<()> {
+    let lines = args.files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?.concat();
+    let lines = if args.all { lines } else { latest(&lines) };
+    let is_told = |scenario: &Scenario| lines.iter().any(|line| line.cell.split('/').next() == Some(scenario.id));
+    let published: Vec<String> = SCENARIOS.iter().map(Scenario::published).collect();
+    let texts: Vec<ScenarioText<'_>> = SCENARIOS
+        .iter()
+        .zip(&published)
+        .filter(|(scenario, _)| is_told(scenario))
+        .map(|(scenario, published)| scenario.text(published))
+        .collect();
+    // Of the scenarios, when they were run: the matrix beside one peer has none.
+    let are_scenarios = SCENARIOS.iter().any(|scenario| !scenario.systems.is_empty() && is_told(scenario));
+    let left_out: Vec<NotRun<'_>> = if are_scenarios { not_run().collect() } else { Vec::new() };
+    let input = Input { lines: &lines, scenarios: &texts, not_run: &left_out };
+    if let Some(file) = &args.html {
+        write_page(input, file)?;
+    }
+    if let Some(folder) = &args.markdown {
+        book::write(input, folder)?;
+    }
+    if args.html.is_none() && args.markdown.is_none() { say(&markdown(&lines)) } else { Ok(()) }
+}
+
 fn null(args: &NullArgs) -> Result<()> {
     let stall_ms = args.stall_ms.first().copied().zip(args.stall_ms.get(1).copied());
-    let spec =
-        NullSpec { listen: args.listen, partitions: args.partitions, message_bytes: args.message_bytes, stall_ms };
+    let spec = NullSpec {
+        listen: args.listen,
+        partitions: args.partitions,
+        message_bytes: args.message_bytes,
+        stall_ms,
+        keeps: None,
+    };
     let address = match args.amqp {
         true => crate::null::amqp::start(args.listen, Faults::default())?,
         false => NullBroker::start(spec)?.address(),
@@ -334,7 +331,17 @@ fn bare(args: &BareArgs, places: &Places, json: bool) -> Result<()> {
         let name = if flushed { "read, sum, write, flush" } else { "read, sum, write" };
         tell_bare(name, args.batch_bytes, &loop_, json)?;
     }
-    tell_bare("sendfile", 1 << 20, &sendfile_loop(folder.path(), args.bytes, args.file_bytes)?, json)
+    tell_bare("sendfile", 1 << 20, &sendfile_loop(folder.path(), args.bytes, args.file_bytes)?, json)?;
+    let flush = flush_figures(folder.path(), true)?;
+    if json {
+        return say(&json!({ "flush": flush }).to_string());
+    }
+    let cost = |name: &str| flush.get(name).copied().unwrap_or(0.0);
+    let (mean, per_s) = (cost("disk_flush_mean_ms"), cost("disk_flushes_per_s"));
+    say(&format!(
+        "{:<24} {:>8} bytes a flush  {mean:.3} ms each, {per_s:.0}/s one after the other",
+        "write, flush", 4_096
+    ))
 }
 
 fn tell_bare(name: &str, batch_bytes: usize, bare: &crate::bare::Bare, json: bool) -> Result<()> {
@@ -350,25 +357,31 @@ fn tell_bare(name: &str, batch_bytes: usize, bare: &crate::bare::Bare, json: boo
     ))
 }
 
-fn peers(command: PeersCommand, places: &Places) -> Result<()> {
+fn peers(command: PeersCommand, places: &Places, json: bool) -> Result<()> {
     let programs = places.programs()?;
     match command {
         PeersCommand::Install { peers } => peers.into_iter().try_for_each(|peer| match peer {
-            Peer::Kafka => install_kafka(&programs.kafka),
-            Peer::Rabbitmq => install_rabbitmq(&programs.rabbitmq),
+            Installed::Kafka => kafka::install(&programs.kafka),
+            Installed::Rabbitmq => install_rabbitmq(&programs.rabbitmq),
+            Installed::Pulsar => pulsar::install(&programs.peers.join("pulsar")),
+            Installed::Rocketmq => rocketmq::install(&programs.peers.join("rocketmq")),
+            Installed::Tubemq => tubemq::install(&programs.peers.join("tubemq")),
         }),
+        PeersCommand::List => list(&programs, json),
         PeersCommand::Workers => {
             let sources = places.root.join("crates/bench/workers");
-            java_worker(&sources.join("java"), &programs.java)?;
+            let clients: BTreeSet<&str> = System::ALL.into_iter().map(java_client).collect();
+            clients.into_iter().try_for_each(|client| java_worker(&sources.join("java"), &programs.java, client))?;
             let built = programs.librdkafka.parent().and_then(std::path::Path::parent).map(std::path::Path::to_owned);
             librdkafka_worker(&sources.join("librdkafka"), &built.unwrap_or_default())
         }
         PeersCommand::Run { target } => {
             let interrupt = Interrupt::listen()?;
             let place = Folder::create(&places.build.join("bench/peer"))?;
-            let protocol = if target == Target::Rabbitmq { Protocol::Amqp } else { Protocol::Kafka };
+            let protocol = Protocol::Kafka;
             let mut running = Running::start(&target, &programs, place.path(), protocol, (1, 1_024), &interrupt)?;
-            say(&format!("{target} listening on {}", running.bootstrap()))?;
+            let admin = running.admin().map(|admin| format!(", administered at {admin}")).unwrap_or_default();
+            say(&format!("{target} listening on {}{admin}", running.bootstrap()))?;
             while !interrupt.is_set() {
                 running.check()?;
                 std::thread::sleep(Duration::from_millis(100));
@@ -378,7 +391,17 @@ fn peers(command: PeersCommand, places: &Places) -> Result<()> {
     }
 }
 
-fn compare(args: VersusArgs, places: &Places, json: bool) -> Result<()> {
+fn list(programs: &Programs, json: bool) -> Result<()> {
+    let all = Target::known().map(|target| about(&target, programs));
+    if json {
+        let lines = all.iter().map(serde_json::to_string).collect::<std::result::Result<Vec<_>, _>>();
+        return say(&lines.context(|| "cannot write what targets are".to_owned())?.join("\n"));
+    }
+    let java = java_version().unwrap_or_else(|| "none is installed".to_owned());
+    say(&format!("{}\n\nJava: {java}", all.iter().map(text).collect::<Vec<_>>().join("\n\n")))
+}
+
+fn beside(args: VersusArgs, places: &Places, json: bool) -> Result<()> {
     let kept = match args.quick {
         true => places.build.join("bench/quick.jsonl"),
         false => places.root.join(format!("benches/results/versus-{}.jsonl", args.peer.name())),
@@ -417,64 +440,6 @@ fn compare(args: VersusArgs, places: &Places, json: bool) -> Result<()> {
 
 fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
-    let queues = (args.client == Driver::Amqp).then(|| args.queues.load()).transpose()?;
-    let interrupt = Interrupt::listen()?;
-    let programs = places.programs()?;
-    let place = Folder::create(&places.build.join("bench/run"))?;
-    let canned = (args.partitions, args.message_bytes);
-    let protocol = if queues.is_some() { Protocol::Amqp } else { Protocol::Kafka };
-    let running = Running::start(&args.target, &programs, place.path(), protocol, canned, &interrupt)?;
-    match queues {
-        Some(load) => drop(wire::declare_all(running.bootstrap(), &args.topic, args.partitions, load)?),
-        None => Wire::connect(running.bootstrap())?.create_topic(&args.topic, args.partitions, &[])?,
-    }
-    let spec = Spec {
-        bootstrap: running.bootstrap().to_owned(),
-        topic: args.topic.clone(),
-        partitions: args.partitions,
-        producers: args.producers,
-        producer_base: 0,
-        consumers: args.consumers,
-        groups: if args.target == Target::Null && queues.is_none() { 0 } else { args.groups },
-        message_bytes: args.message_bytes,
-        rate: args.rate,
-        messages: args.messages,
-        warmup_ms: milliseconds(args.warmup),
-        window_ms: milliseconds(args.window),
-        batch_bytes: args.batch_bytes,
-        linger_us: u64::try_from(args.linger.as_micros()).unwrap_or(u64::MAX),
-        batches_per_request: args.batches_per_request,
-        in_flight: args.in_flight,
-        from: From::End,
-        expect: 0,
-        read_bytes_per_s_max: 0,
-        verify: true,
-        queues,
-    };
-    let mut progress = Progress::new();
-    let told = drive(args.client, &[spec], &programs, place.path(), &interrupt, &mut |second| progress.second(second))?;
-    let done = told.into_iter().next().unwrap_or_default().done;
-    let (publish, end_to_end) = (Latency::from_text(&done.publish)?, Latency::from_text(&done.end_to_end)?);
-    let told = |latency: &Latency| {
-        let of = |percentile| latency.percentile(percentile).map(|ns| ns as f64 / 1e6);
-        json!({"p50_ms": of(50.0), "p99_ms": of(99.0), "p99.9_ms": of(99.9), "max_ms": latency.max() as f64 / 1e6})
-    };
-    let result = json!({
-        "target": args.target.name(), "durability": args.target.durability(), "client": args.client.name(),
-        "sent": done.sent, "acked": done.acked, "received": done.received, "errors": done.errors, "error": done.error,
-        "lost": done.lost, "duplicated": done.duplicated, "out_of_order": done.out_of_order,
-        "per_s": done.acked as f64 / done.publish_s, "client_cpu_s": done.cpu_s,
-        "publish": told(&publish), "end_to_end": told(&end_to_end),
-    });
-    let text = if json { Ok(result.to_string()) } else { serde_json::to_string_pretty(&result) };
-    say(&text.context(|| "cannot write the result".to_owned())?)?;
-    if done.errors + done.lost + done.duplicated + done.out_of_order > 0 || done.error.is_some() {
-        return Err(BenchError::new("the run does not count: messages were refused, lost, doubled or out of order"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

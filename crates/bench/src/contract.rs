@@ -20,6 +20,28 @@
 //!       thrown away    latencies of what is due in here   answers and readers come to an end
 //! ```
 //!
+//! With `open_warmup` the bench says when what is measured begins, because how long a warm-up takes is found out while it goes on:
+//!
+//! ```text
+//!   polylogue-bench                                              worker
+//!        |   {"start_ns":1763...}\n                                |   sends and reads; all of it is warm-up
+//!        | <-------------------------- {"second":{...}} ----------- |
+//!        |   {"measure_ns":1763...,"window_ms":60000}\n             |   one more line, a little ahead of `measure_ns`
+//!        |------------------------- stdin ------------------------> |   measures from then on, and ends a window later
+//!
+//!   start             measure_ns              measure_ns + window_ms
+//!     |------------------|---------------------------------|----------- drain -----------|
+//! ```
+//!
+//! Its rules for a worker in any language:
+//! - After the start it goes on to read standard input, on a thread of its own: the line may come at any time, or never.
+//! - Until it comes, what is measured begins `warmup_ms` after the start and takes `window_ms`, as without `open_warmup`.
+//! - When it comes, both times of the run are moved to what it says: latencies count of what is due from `measure_ns` on, no message is due
+//!   from `measure_ns + window_ms` on, and the run must be over [`DRAIN_MS_MAX`] after that. Due times themselves do not move, and
+//!   the seconds go on to be counted from the start.
+//! - Only the first such line counts. One that is no good ends the run as a failed one; the end of the input is none.
+//! - Without `open_warmup` nothing follows the start, and a worker need not read on.
+//!
 //! With `messages` the run ends after that many instead of after its window, and every latency counts from `warmup_ms` on.
 //! A message is due by [`crate::schedule`] when there is a rate; without one it is due when it is handed to the client.
 //! Its content is that of [`crate::stamp`]: sequences count from 0 for each producer and partition.
@@ -27,9 +49,14 @@
 //! A producer stays with a partition until it has written `batch_bytes` to it, then goes on to the next: what Kafka's producer
 //! does with messages without a key (KIP-794). The raw driver goes on after each batch, so it touches more partitions.
 
+mod shape;
+
+pub use shape::{Filter, Payloads, Shape, Spread, TOPICS_MAX, topic_name, topic_number};
+
 use crate::amqp::load::QueueLoad;
 use crate::error::{BenchError, Context, Result};
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 
 /// The longest line that is read from a worker. Bytes; two histograms make up most of it.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
@@ -47,13 +74,103 @@ pub enum From {
     End,
 }
 
+/// Which client the Java worker takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum System {
+    /// kafka-clients, for Kafka and polylogue.
+    #[default]
+    Kafka,
+    /// amqp-client: AMQP 0-9-1, for RabbitMQ and polylogue.
+    Rabbitmq,
+    /// stream-client: RabbitMQ's streams.
+    RabbitmqStream,
+    /// pulsar-client.
+    Pulsar,
+    /// rocketmq-client.
+    Rocketmq,
+    /// tubemq-client.
+    Tubemq,
+}
+
+impl System {
+    /// All of them.
+    pub const ALL: [System; 6] =
+        [System::Kafka, System::Rabbitmq, System::RabbitmqStream, System::Pulsar, System::Rocketmq, System::Tubemq];
+
+    /// The name in a spec and on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            System::Kafka => "kafka",
+            System::Rabbitmq => "rabbitmq",
+            System::RabbitmqStream => "rabbitmq-stream",
+            System::Pulsar => "pulsar",
+            System::Rocketmq => "rocketmq",
+            System::Tubemq => "tubemq",
+        }
+    }
+
+    /// Whether messages that one producer has sent to one partition, several at a time, are there in the order in which they were
+    /// sent. `RocketMQ` and `TubeMQ` promise that only to a producer that waits for each answer: with them disorder is told, and is no
+    /// failure.
+    #[must_use]
+    pub fn keeps_order_of_pipelined(self) -> bool {
+        !matches!(self, System::Rocketmq | System::Tubemq)
+    }
+
+    fn is_kafka(&self) -> bool {
+        *self == System::Kafka
+    }
+}
+
+impl FromStr for System {
+    type Err = BenchError;
+
+    fn from_str(text: &str) -> Result<System> {
+        let found = System::ALL.into_iter().find(|system| system.name() == text);
+        found.ok_or_else(|| {
+            let names = System::ALL.map(System::name).join(", ");
+            BenchError::new(format!("{text} is no system: {names}"))
+        })
+    }
+}
+
+/// How often readers tell the broker how far they are, unless told otherwise: what Kafka's and `RocketMQ`'s clients do by themselves.
+pub const COMMIT_MS: u64 = 5_000;
+
+fn commit_ms() -> u64 {
+    COMMIT_MS
+}
+
+fn is_commit_ms(ms: &u64) -> bool {
+    *ms == COMMIT_MS
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
 /// What a worker does.
+///
+/// What the fields become with the official Java clients, each applied as nearly the same as the client allows:
+///
+/// | | `batch_bytes` | `linger_us` | `in_flight` | `commit_ms` |
+/// |---|---|---|---|---|
+/// | kafka | `batch.size` | `linger.ms` | `max.in.flight.requests.per.connection`, at most 5 | `auto.commit.interval.ms` |
+/// | rabbitmq | nothing: one by one | nothing | messages without a confirm | nothing: `queues` tells |
+/// | rabbitmq-stream | `batchSize`, in messages | `batchPublishingDelay`; 0: `dynamicBatch` | full batches: `maxUnconfirmedMessages` | flush interval of the tracked offsets |
+/// | pulsar | `batchingMaxBytes`; one message: no batching | `batchingMaxPublishDelay`, at least 1 ms | full batches: `maxPendingMessages` | `acknowledgmentGroupTime` |
+/// | rocketmq | `batchMaxBytes` of `autoBatch` | `batchMaxDelayMs`, at least 1 ms | full batches: messages without an answer | `persistConsumerOffsetInterval` |
+/// | tubemq | nothing: one by one | nothing | full batches: messages without an answer | nothing: each fetch is confirmed |
+///
+/// With all of them `in_flight` 1 is a blocking send: the next message goes when the one before it is acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     /// The broker, `HOST:PORT`.
     pub bootstrap: String,
-    /// The topic; it exists.
+    /// The topic; it exists, or is made (`create`).
     pub topic: String,
     /// Its partitions.
     pub partitions: u32,
@@ -71,7 +188,7 @@ pub struct Spec {
     pub rate: u64,
     /// Ends after so many messages over all producers; 0: after its time.
     pub messages: u64,
-    /// What is thrown away at the start. Milliseconds.
+    /// What is thrown away at the start; with `open_warmup` the most that is. Milliseconds.
     pub warmup_ms: u64,
     /// What is measured. Milliseconds; with `messages` the longest time that the run may take.
     pub window_ms: u64,
@@ -95,6 +212,24 @@ pub struct Spec {
     /// told of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<QueueLoad>,
+    /// Whether the bench says while the worker runs when what is measured begins ([`Measure`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open_warmup: bool,
+    /// Whatever else the load is like.
+    #[serde(default, skip_serializing_if = "Shape::is_plain")]
+    pub shape: Shape,
+    /// Which client the Java worker takes.
+    #[serde(default, skip_serializing_if = "System::is_kafka")]
+    pub system: System,
+    /// Whether the Java worker makes the topic with its partitions, unless it is there, before it is ready.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub create: bool,
+    /// Where a system is administered whose topics are made somewhere else than where messages go, `HOST:PORT`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin: Option<String>,
+    /// How often the readers of the Java worker tell the broker how far they are. Milliseconds.
+    #[serde(default = "commit_ms", skip_serializing_if = "is_commit_ms")]
+    pub commit_ms: u64,
 }
 
 impl Spec {
@@ -126,7 +261,26 @@ impl Spec {
         if self.window_ms == 0 {
             return wrong("window_ms is 0");
         }
-        Ok(())
+        self.shape.wrong(self.groups).map_or(Ok(()), |what| wrong(&what))
+    }
+
+    /// Partitions of all topics together.
+    #[must_use]
+    pub fn places(&self) -> u32 {
+        self.partitions.saturating_mul(self.shape.topics)
+    }
+
+    /// The name of a topic.
+    #[must_use]
+    pub fn topic_name(&self, number: u32) -> String {
+        topic_name(&self.topic, self.shape.topics, number)
+    }
+
+    /// How many places a group reads: the first ones.
+    #[must_use]
+    pub fn places_of(&self, group: u32) -> u32 {
+        let topics = self.shape.filters(group, self.groups).map_or(self.shape.topics, |filter| filter.topics);
+        self.partitions.saturating_mul(topics)
     }
 
     /// How many messages of this size a batch holds, at least one. What frames them is not counted.
@@ -141,6 +295,16 @@ impl Spec {
 pub struct Start {
     /// When the first message is due. Unix nanoseconds.
     pub start_ns: u64,
+}
+
+/// Ends an open warm-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measure {
+    /// When what is measured begins. Unix nanoseconds.
+    pub measure_ns: u64,
+    /// How long it takes. Milliseconds.
+    pub window_ms: u64,
 }
 
 /// What happened in one second.
@@ -164,6 +328,12 @@ pub struct Second {
     /// Its 99th percentile. Nanoseconds; absent with too few samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_to_end_p99_ns: Option<u64>,
+    /// All latencies of the second, where they were asked for ([`Shape::histograms`]): HdrHistogram V2, compressed, base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub publish: Option<String>,
+    /// Likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_to_end: Option<String>,
 }
 
 /// What became of the run.
@@ -278,6 +448,7 @@ mod tests {
             Spec { consumers: 0, ..good.clone() },
             Spec { in_flight: 0, ..good.clone() },
             Spec { window_ms: 0, ..good.clone() },
+            Spec { shape: Shape { topics: 0, ..Shape::default() }, ..good.clone() },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");
         }
@@ -306,6 +477,34 @@ mod tests {
             read_bytes_per_s_max: 0,
             verify: true,
             queues: None,
+            open_warmup: false,
+            shape: Shape::default(),
+            system: System::Kafka,
+            create: false,
+            admin: None,
+            commit_ms: COMMIT_MS,
         }
+    }
+
+    #[test]
+    fn systems_are_called_the_same_in_a_spec_and_on_the_command_line() {
+        for system in System::ALL {
+            assert_eq!(serde_json::to_string(&system).expect("JSON"), format!("\"{}\"", system.name()));
+            assert_eq!(system.name().parse(), Ok(system));
+        }
+        assert!("nats".parse::<System>().is_err());
+    }
+
+    /// Workers that were built before these fields existed refuse what they do not know.
+    #[test]
+    fn what_is_as_always_is_not_told() {
+        let text = serde_json::to_string(&spec()).expect("JSON");
+        for field in ["system", "create", "admin", "commit_ms"] {
+            assert!(!text.contains(field), "{field}: {text}");
+        }
+        let pulsar = Spec { system: System::Pulsar, create: true, commit_ms: 100, ..spec() };
+        let text = serde_json::to_string(&pulsar).expect("JSON");
+        assert!(text.contains(r#""system":"pulsar","create":true,"commit_ms":100"#), "{text}");
+        assert_eq!(serde_json::from_str::<Spec>(&text).expect("a spec"), pulsar);
     }
 }

@@ -1,23 +1,25 @@
 //! Starting workers, whatever they are written in, and listening to them.
 
 use crate::clock::{MS_NS, unix_ns};
-use crate::contract::{DRAIN_MS_MAX, Done, Line, Second, Spec, Start};
+use crate::contract::{DRAIN_MS_MAX, Done, Line, Measure, Second, Spec, Start, System};
 use crate::error::{BenchError, Context, Result};
+use crate::install::java_client;
 use crate::process::{Interrupt, Process};
 use crate::target::Programs;
+use serde::Serialize;
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{ChildStdin, Command};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How long a worker may take until it is ready: a JVM that joins ten groups takes a while.
-const READY_PATIENCE: Duration = Duration::from_secs(120);
+/// How long a worker may take until it is ready: a JVM that makes a topic and joins ten groups takes a while.
+pub(crate) const READY_PATIENCE: Duration = Duration::from_secs(240);
 /// A worker says something every second; it may be held up.
-const LINE_PATIENCE: Duration = Duration::from_millis(2 * DRAIN_MS_MAX);
+pub(crate) const LINE_PATIENCE: Duration = Duration::from_millis(2 * DRAIN_MS_MAX);
 /// From the word to the first message: every worker has heard it by then. Nanoseconds.
-const START_AFTER_NS: u64 = 300 * MS_NS;
+pub(crate) const START_AFTER_NS: u64 = 300 * MS_NS;
 /// What a client's JVM gets: memory enough, and Kafka's own collector settings.
 const CLIENT_JVM: [&str; 4] = ["-Xms512m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"];
 
@@ -59,7 +61,7 @@ impl Driver {
     ///
     /// # Errors
     /// When this client is no worker.
-    fn command(self, programs: &Programs) -> Result<Command> {
+    pub(crate) fn command(self, programs: &Programs, system: System, place: &Path) -> Result<Command> {
         match self {
             Driver::Raw | Driver::Amqp => {
                 let mut command = Command::new(&programs.bench);
@@ -68,9 +70,15 @@ impl Driver {
             }
             Driver::Librdkafka => Ok(Command::new(&programs.librdkafka)),
             Driver::Java => {
-                let (classes, jars) = (programs.java.join("classes"), programs.java.join("lib"));
+                let own = programs.java.join(java_client(system));
+                let (classes, jars) = (own.join("classes"), own.join("lib"));
+                if !classes.is_dir() {
+                    let system = system.name();
+                    return Err(BenchError::new(format!("there is no Java worker for {system}; run peers workers")));
+                }
                 let mut command = Command::new("java");
-                command.args(CLIENT_JVM).arg("-cp");
+                // RocketMQ's client writes its log below the home directory.
+                command.args(CLIENT_JVM).arg(format!("-Duser.home={}", place.display())).arg("-cp");
                 command.arg(format!("{}:{}/*", classes.display(), jars.display())).arg("Worker");
                 Ok(command)
             }
@@ -106,6 +114,36 @@ pub struct Told {
     pub seconds: Vec<Second>,
 }
 
+/// Who goes along with the workers of a run.
+pub trait Watch {
+    /// All workers, with these process ids, have been told to start at `start_ns` (Unix nanoseconds), which is a little ahead.
+    ///
+    /// # Errors
+    /// What makes the run useless.
+    fn started(&mut self, pids: &[u32], start_ns: u64) -> Result<()> {
+        let _ = (pids, start_ns);
+        Ok(())
+    }
+
+    /// The first worker has told a second. Gives what ends an open warm-up, once; it goes to all workers.
+    fn second(&mut self, second: &Second) -> Option<Measure>;
+
+    /// Whether the workers are to be ended now: then what the first one has told so far is all that there will be.
+    fn stops(&self) -> bool {
+        false
+    }
+}
+
+/// Who only listens.
+struct Listener<'a>(&'a mut dyn FnMut(&Second));
+
+impl Watch for Listener<'_> {
+    fn second(&mut self, second: &Second) -> Option<Measure> {
+        (self.0)(second);
+        None
+    }
+}
+
 /// Runs one worker for each spec, all at the same time, and gives what each has told. `each_second` hears the first one.
 ///
 /// # Errors
@@ -118,56 +156,81 @@ pub fn drive(
     interrupt: &Interrupt,
     each_second: &mut dyn FnMut(&Second),
 ) -> Result<Vec<Told>> {
-    let mut workers = Vec::new();
+    drive_watched(driver, specs, programs, place, interrupt, &mut Listener(each_second))
+}
+
+/// The same with somebody who goes along.
+///
+/// # Errors
+/// As [`drive`].
+pub fn drive_watched(
+    driver: Driver,
+    specs: &[Spec],
+    programs: &Programs,
+    place: &Path,
+    interrupt: &Interrupt,
+    watch: &mut dyn Watch,
+) -> Result<Vec<Told>> {
+    let (mut workers, mut inputs) = (Vec::new(), Vec::new());
     for (number, spec) in specs.iter().enumerate() {
         spec.check()?;
         let log = place.join(format!("worker-{number}.log"));
-        let mut worker = Process::start(&format!("the {driver} worker"), driver.command(programs)?, &log, true)?;
+        let mut worker =
+            Process::start(&format!("the {driver} worker"), driver.command(programs, spec.system, place)?, &log, true)?;
         let gone = || format!("the {driver} worker takes no input");
         let mut input = worker.stdin().ok_or_else(|| BenchError::new(gone()))?;
         let spec = serde_json::to_string(spec).context(|| "cannot write a spec".to_owned())?;
         writeln!(input, "{spec}").and_then(|()| input.flush()).context(gone)?;
-        workers.push((worker, input));
+        workers.push(worker);
+        inputs.push(input);
     }
-    for (worker, _) in &mut workers {
+    for worker in &mut workers {
         let line = worker.line(READY_PATIENCE, interrupt)?;
         if Line::parse(&line)? != Line::Ready(true) {
             return Err(worker.explain(&format!("it says {line:?} when it should be ready")));
         }
     }
     let start = Start { start_ns: unix_ns().saturating_add(START_AFTER_NS) };
-    let start = serde_json::to_string(&start).context(|| "cannot write a start".to_owned())?;
-    for (worker, input) in &mut workers {
-        let told = writeln!(input, "{start}").and_then(|()| input.flush());
-        told.map_err(|e| worker.explain(&format!("it does not take the start: {e}")))?;
-    }
+    tell_all(&workers, &mut inputs, &start)?;
+    let pids: Vec<u32> = workers.iter().map(Process::pid).collect();
+    watch.started(&pids, start.start_ns)?;
     let mut all = Vec::new();
-    for (number, (worker, _)) in workers.iter_mut().enumerate() {
-        all.push(listen(worker, interrupt, &mut |second| {
-            if number == 0 {
-                each_second(second);
+    for number in 0..workers.len() {
+        let mut seconds = Vec::new();
+        while let Some(worker) = workers.get_mut(number) {
+            let line = worker
+                .line(LINE_PATIENCE, interrupt)
+                .map_err(|e| BenchError::new(format!("in the middle of a run: {e}")))?;
+            match Line::parse(&line)? {
+                Line::Ready(_) => return Err(worker.explain("it says a second time that it is ready")),
+                Line::Second(second) => {
+                    if number == 0
+                        && let Some(measure) = watch.second(&second)
+                    {
+                        tell_all(&workers, &mut inputs, &measure)?;
+                    }
+                    seconds.push(second);
+                    if number == 0 && watch.stops() {
+                        return Ok(vec![Told { done: Done::default(), seconds }]);
+                    }
+                }
+                Line::Done(done) => {
+                    worker.wait(READY_PATIENCE, interrupt)?;
+                    all.push(Told { done: *done, seconds });
+                    break;
+                }
             }
-        })?);
+        }
     }
     Ok(all)
 }
 
-fn listen(worker: &mut Process, interrupt: &Interrupt, each_second: &mut dyn FnMut(&Second)) -> Result<Told> {
-    let mut seconds = Vec::new();
-    loop {
-        let line = worker
-            .line(LINE_PATIENCE, interrupt)
-            .map_err(|e| BenchError::new(format!("in the middle of a run: {e}")))?;
-        match Line::parse(&line)? {
-            Line::Ready(_) => return Err(worker.explain("it says a second time that it is ready")),
-            Line::Second(second) => {
-                each_second(&second);
-                seconds.push(second);
-            }
-            Line::Done(done) => {
-                worker.wait(READY_PATIENCE, interrupt)?;
-                return Ok(Told { done: *done, seconds });
-            }
-        }
+/// Writes a line to every worker.
+fn tell_all<T: Serialize>(workers: &[Process], inputs: &mut [ChildStdin], what: &T) -> Result<()> {
+    let line = serde_json::to_string(what).context(|| "cannot write a line".to_owned())?;
+    for (worker, input) in workers.iter().zip(inputs) {
+        let told = writeln!(input, "{line}").and_then(|()| input.flush());
+        told.map_err(|e| worker.explain(&format!("it does not take a line: {e}")))?;
     }
+    Ok(())
 }

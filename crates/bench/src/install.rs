@@ -1,25 +1,56 @@
 //! Fetching and building what is not part of the workspace: Kafka, and the workers in other languages.
 
+use crate::contract::System;
 use crate::error::{Context, Result};
 use crate::peers::{copy_dependencies, succeed};
 use crate::target::Programs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds the Java worker into the folder `to`: its jars from Maven, its class by javac.
+/// Builds the Java worker for a system into the folder `to`, which has one for each system: its jars from Maven, its classes by
+/// javac. Clients of different systems do not get along on one class path.
 ///
 /// # Errors
 /// When there is no JDK or no Maven, or one of them fails.
-pub fn java_worker(source: &Path, to: &Path) -> Result<()> {
-    let (jars, classes) = (to.join("lib"), to.join("classes"));
-    if !jars.is_dir() {
-        copy_dependencies(&source.join("pom.xml"), &jars)?;
+pub fn java_worker(source: &Path, to: &Path, client: &str) -> Result<()> {
+    let own = source.join(client);
+    let (jars, classes) = (to.join(client).join("lib"), to.join(client).join("classes"));
+    let pom = own.join("pom.xml");
+    let read = |file: &Path| std::fs::read_to_string(file).context(|| format!("cannot read {}", file.display()));
+    // A pom that has changed asks for other jars.
+    let fetched = jars.join("pom.xml");
+    if std::fs::read_to_string(&fetched).ok() != Some(read(&pom)?) {
+        if jars.exists() {
+            std::fs::remove_dir_all(&jars).context(|| format!("cannot empty {}", jars.display()))?;
+        }
+        copy_dependencies(&pom, &jars)?;
+        std::fs::copy(&pom, &fetched).context(|| format!("cannot write {}", fetched.display()))?;
     }
     std::fs::create_dir_all(&classes).context(|| format!("cannot make {}", classes.display()))?;
     let mut command = Command::new("javac");
-    command.arg("-cp").arg(format!("{}/*", jars.display())).arg("-d").arg(&classes);
-    command.args(["Worker.java", "Verifier.java"].map(|name| source.join(name)));
+    command
+        .args(["-nowarn", "-Xlint:-deprecation", "-cp"])
+        .arg(format!("{}/*", jars.display()))
+        .arg("-d")
+        .arg(&classes);
+    for folder in [source.join("core"), own] {
+        let files = std::fs::read_dir(&folder).context(|| format!("cannot list {}", folder.display()))?;
+        let sources = files.flatten().map(|entry| entry.path());
+        command.args(sources.filter(|path| path.extension().is_some_and(|extension| extension == "java")));
+    }
     succeed(&mut command, "install a JDK of version 17 or later").map(drop)
+}
+
+/// The folder of the Java worker that has the client of a system.
+#[must_use]
+pub fn java_client(system: System) -> &'static str {
+    match system {
+        System::Kafka => "kafka",
+        System::Rabbitmq | System::RabbitmqStream => "rabbitmq",
+        System::Pulsar => "pulsar",
+        System::Rocketmq => "rocketmq",
+        System::Tubemq => "tubemq",
+    }
 }
 
 /// Builds the librdkafka worker, with the librdkafka that its crate brings along, into the folder `to`.
@@ -42,6 +73,7 @@ pub fn programs(root: &Path, build: &Path, polylogue: Option<PathBuf>) -> Result
     let absolute = |path: PathBuf| std::path::absolute(&path).context(|| format!("where is {}", path.display()));
     Ok(Programs {
         polylogue: absolute(polylogue.unwrap_or_else(|| root.join("target/release/polylogue")))?,
+        peers: absolute(build.join("peers"))?,
         kafka: absolute(build.join("peers/kafka"))?,
         rabbitmq: absolute(build.join("peers/rabbitmq"))?,
         bench,

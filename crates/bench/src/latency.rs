@@ -1,10 +1,12 @@
 //! Latencies: histograms that keep three digits from a nanosecond to ten minutes, and when a percentile may be told.
 
+use crate::contract::Done;
 use crate::error::{BenchError, Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The longest latency that is told apart; longer ones count as this long. Nanoseconds: ten minutes.
@@ -13,6 +15,11 @@ pub const LATENCY_NS_MAX: u64 = 600_000_000_000;
 pub const DIGITS: u8 = 3;
 /// A percentile is told only when so many samples lie beyond it: fewer are chance.
 pub const SAMPLES_BEYOND_MIN: f64 = 100.0;
+/// Points of a whole curve for each half of what is left.
+const CURVE_TICKS: u32 = 5;
+/// Points of a curve in each half of what the half before has left, and how many halves there are at most.
+const CURVE_STEPS: u32 = 4;
+const CURVE_HALVES_MAX: u32 = 18;
 /// The longest text of a histogram that is taken from a worker. Bytes; a full one of three digits takes a tenth of it.
 pub const TEXT_BYTES_MAX: usize = 4 << 20;
 
@@ -96,6 +103,41 @@ impl Latency {
         (beyond + 1e-6 >= SAMPLES_BEYOND_MIN).then(|| self.0.value_at_quantile(percentile / 100.0))
     }
 
+    /// A percentile, however few samples lie beyond it, for files of others; 0 without any. Nanoseconds.
+    #[must_use]
+    pub fn at(&self, percentile: f64) -> u64 {
+        if self.count() == 0 { 0 } else { self.0.value_at_quantile(percentile / 100.0) }
+    }
+
+    /// Percentiles and what they are, as the histogram has them: closer together the further out. Nanoseconds.
+    #[must_use]
+    pub fn curve_all(&self) -> Vec<(f64, u64)> {
+        let point = |value: hdrhistogram::iterators::IterationValue<u64>| {
+            (value.quantile_iterated_to() * 100.0, value.value_iterated_to())
+        };
+        self.0.iter_quantiles(CURVE_TICKS).map(point).collect()
+    }
+
+    /// Percentiles and their milliseconds, closer together the further out they are, as far as enough samples lie beyond them.
+    #[must_use]
+    pub fn curve_ms(&self) -> Vec<(f64, f64)> {
+        let halves = (0..CURVE_HALVES_MAX).flat_map(|half| (0..CURVE_STEPS).map(move |step| (half, step)));
+        // Half of what is left each time, in equal steps; and those that everybody names.
+        let mut percentiles: Vec<f64> = halves
+            .map(|(half, step)| {
+                let left = 100.0 / f64::from(1_u32 << half);
+                100.0 - left * (1.0 - f64::from(step) / f64::from(2 * CURVE_STEPS))
+            })
+            .chain([90.0, 99.0, 99.9, 99.99, 99.999])
+            .collect();
+        percentiles.sort_by(f64::total_cmp);
+        // Microseconds, and percentiles of four digits after the point, are as fine as a picture can be.
+        let rounded = |percentile: f64| (percentile * 1e4).round() / 1e4;
+        let told =
+            |percentile: f64| Some((rounded(percentile), (self.percentile(percentile)? as f64 / 1e3).round() / 1e3));
+        percentiles.into_iter().map_while(told).collect()
+    }
+
     /// The histogram in HdrHistogram's own form: V2, compressed, base64.
     ///
     /// # Errors
@@ -126,6 +168,28 @@ impl Latency {
     }
 }
 
+/// Latency by percentile: more of them than the figures of a result hold, each with its milliseconds.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Curves {
+    /// From when a message was due to its acknowledgement.
+    #[serde(default)]
+    pub publish: Vec<(f64, f64)>,
+    /// From when a message was due until it was read.
+    #[serde(default)]
+    pub end_to_end: Vec<(f64, f64)>,
+}
+
+impl Curves {
+    /// The curves of what a worker has seen.
+    ///
+    /// # Errors
+    /// When its histograms cannot be read.
+    pub fn of(done: &Done) -> Result<Curves> {
+        let curve = |text: &str| Ok(Latency::from_text(text)?.curve_ms());
+        Ok(Curves { publish: curve(&done.publish)?, end_to_end: curve(&done.end_to_end)? })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +211,24 @@ mod tests {
         assert!(latency.percentile(99.9).is_some(), "100,000 samples have 100 beyond p99.9");
         assert_eq!(latency.percentile(99.99), None);
         assert_eq!(Latency::new().percentile(50.0), None);
+    }
+
+    #[test]
+    fn a_curve_goes_as_far_as_there_are_samples_and_no_further() {
+        let mut latency = Latency::new();
+        for us in 1..=100_000 {
+            latency.record(us * 1_000);
+        }
+        let curve = latency.curve_ms();
+        assert!(curve.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1), "{curve:?}");
+        assert_eq!(curve.first().map(|point| point.0), Some(0.0));
+        let (last, ms) = *curve.last().expect("there is one");
+        assert!(last == 99.9 && (99.8..=100.1).contains(&ms), "exactly 100 samples lie beyond p99.9: {last}, {ms}");
+        for percentile in [50.0, 90.0, 99.0] {
+            assert!(curve.iter().any(|point| point.0 == percentile), "{percentile}: {curve:?}");
+        }
+        assert!(curve.len() < 60, "{} points", curve.len());
+        assert_eq!(Latency::new().curve_ms(), []);
     }
 
     #[test]

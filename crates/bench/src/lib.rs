@@ -2,12 +2,15 @@
 //!
 //! ```text
 //!                          cli
-//!            versus ----> run ------> target    a fresh broker: polylogue, Kafka, RabbitMQ (peers), null, or one that is there
-//!              |           |   \----> sample    its processor time, memory, files, device bytes
-//!       steps, matrix      |
+//!   compare, versus ----> run ------> target    a fresh broker: polylogue, one of the peers, null, or one that is there
+//!              |          /|\ \-----> look      each second: sample (/proc/PID), host (device, page cache, network), jvm (collections)
+//!              |         / | \------> flush     its flushes, counted and held (flushes/, loaded into it)
+//!              |      how  |          how: warm-up by work (steady), cores (pin), memory (cgroup), rates (ladder)
+//!   engine, steps,         |          remote: a worker on another machine
+//!   matrix, scenarios      |
 //!    (order; the cells)  drive ----> worker processes, one contract: raw driver (worker), amqp, librdkafka, Java; perf (Kafka's own tool)
 //!              |
-//!           results ----> report     JSON lines to Markdown         bare    the machine's own limits
+//!           results ----> report     JSON lines to Markdown         machine, bare    its own limits, and what a flush costs
 //! ```
 //!
 //! What keeps figures honest:
@@ -15,6 +18,10 @@
 //! - [`stamp`], [`verify`]: every message is followed; a run with a loss is a failed run.
 //! - [`latency`]: a percentile is told only with 100 samples beyond it.
 //! - [`busy`]: where the client was the limit, no broker is ahead.
+//! - [`steady`]: what is measured begins when another stretch of work costs what the last ones did.
+//! - [`ladder`]: a rate is held without a growing backlog, or no latency of it is told; a searched maximum must hold once more.
+//! - [`pin`], [`cgroup`]: broker and client have cores of their own, and every broker the same memory.
+//! - [`flush`]: durability is seen, not declared.
 //! - [`sample`], [`run`]: processor time is counted from an idle broker to an idle broker.
 //! - [`null`], [`bare`]: the floors of client and machine stand beside the figures.
 //! - [`matrix`], [`report`]: sides take turns, and are ahead only when all pairs agree.
@@ -26,26 +33,41 @@
 pub mod amqp;
 pub mod bare;
 pub mod busy;
+pub mod cgroup;
 pub mod cli;
 pub mod clock;
 pub mod contract;
 pub mod drive;
+pub mod engine;
 pub mod error;
+pub mod flush;
+pub mod host;
+pub mod how;
 pub mod install;
+pub mod jvm;
+pub mod ladder;
 pub mod latency;
+pub mod look;
+pub mod machine;
 pub mod matrix;
 pub mod null;
+pub mod omb;
 pub mod peers;
 pub mod perf;
+pub mod pin;
+pub mod plan;
 pub mod process;
 pub mod progress;
 pub mod raw;
+pub mod remote;
 pub mod report;
 pub mod results;
 pub mod run;
 pub mod sample;
+pub mod scenarios;
 pub mod schedule;
 pub mod stamp;
+pub mod steady;
 pub mod steps;
 pub mod target;
 pub mod verify;

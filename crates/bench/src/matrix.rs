@@ -10,22 +10,28 @@
 pub mod queues;
 
 use crate::amqp::load::QueueLoad;
+use crate::contract::Filter;
 use crate::drive::Driver;
 use crate::error::{BenchError, Result};
+use crate::how::How;
 use crate::target::Target;
+use serde::{Deserialize, Serialize};
 
 /// Kafka's default batching (batch.size, and linger.ms since version 4).
-const DEFAULT_BATCH: Batching = Batching { name: "default", bytes: 16_384, linger_us: 5_000, per_request: 32 };
+pub(crate) const DEFAULT_BATCH: Batching =
+    Batching { name: "default", bytes: 16_384, linger_us: 5_000, per_request: 32 };
 /// Batching for throughput.
-const LARGE_BATCH: Batching = Batching { name: "1MB-10ms", bytes: 1_000_000, linger_us: 10_000, per_request: 1 };
+pub(crate) const LARGE_BATCH: Batching =
+    Batching { name: "1MB-10ms", bytes: 1_000_000, linger_us: 10_000, per_request: 1 };
 /// Batching where latency is compared.
-const LATENCY_BATCH: Batching = Batching { name: "128KiB-1ms", bytes: 128 << 10, linger_us: 1_000, per_request: 1 };
+pub(crate) const LATENCY_BATCH: Batching =
+    Batching { name: "128KiB-1ms", bytes: 128 << 10, linger_us: 1_000, per_request: 1 };
 /// No batching.
-const NO_BATCH: Batching = Batching { name: "none", bytes: 1, linger_us: 0, per_request: 1 };
+pub(crate) const NO_BATCH: Batching = Batching { name: "none", bytes: 1, linger_us: 0, per_request: 1 };
 /// Batching of messages of all sizes, one after the other without waiting for answers.
-const PIPELINED: Batching = Batching { name: "128KiB-0ms", bytes: 128 << 10, linger_us: 0, per_request: 1 };
+pub(crate) const PIPELINED: Batching = Batching { name: "128KiB-0ms", bytes: 128 << 10, linger_us: 0, per_request: 1 };
 /// The message of most cells. Bytes.
-const KIB: u32 = 1_024;
+pub(crate) const KIB: u32 = 1_024;
 /// What a cold reader reads a second. Bytes.
 const COLD_BYTES_PER_S: u64 = 200_000_000;
 /// The longest that warm-up and window of a run may take together: what the disk must hold for a cold reader grows with it.
@@ -62,10 +68,16 @@ pub enum Kind {
     Throughput,
     /// Latency at a fixed rate.
     Latency,
+    /// Rates that are stepped, and the highest that holds.
+    Ladder,
     /// Messages a second and latency of messages of a size, one by one or pipelined.
     Size,
     /// Latency while somebody reads old messages from the disk.
     Cold,
+    /// The same with messages that the page cache may still have: how long until the reader has caught up.
+    Drain,
+    /// The broker is killed under load, and starts again.
+    Kill,
     /// Memory of connections that do nothing.
     Connections,
     /// How long a start takes that finds many queues.
@@ -82,12 +94,63 @@ impl Kind {
             Kind::Cost => "cost",
             Kind::Throughput => "throughput",
             Kind::Latency => "latency",
+            Kind::Ladder => "ladder",
             Kind::Size => "size",
             Kind::Cold => "cold",
+            Kind::Drain => "drain",
+            Kind::Kill => "kill",
             Kind::Connections => "connections",
             Kind::Start => "start",
             Kind::Bare => "bare",
         }
+    }
+}
+
+/// Of what a load has more than one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Many {
+    /// Topics, each with the load's partitions.
+    pub topics: u32,
+    /// Producers, each with a connection of its own.
+    pub producers: u32,
+    /// Readers of each group, likewise.
+    pub consumers: u32,
+    /// Groups that want few of the messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Filter>,
+}
+
+impl Default for Many {
+    fn default() -> Many {
+        Many { topics: 1, producers: 1, consumers: 1, filter: None }
+    }
+}
+
+impl Many {
+    /// Whether there is one of everything.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        *self == Many::default()
+    }
+
+    /// For people; empty when there is one of everything.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        if self.is_plain() {
+            return String::new();
+        }
+        let of = |count: u32, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let filter = self.filter.map(|filter| {
+            format!(", {} groups want one in {} of {} topics", filter.groups, filter.one_in, filter.topics)
+        });
+        format!(
+            "{}, {}, {} a group{}",
+            of(self.topics, "topic"),
+            of(self.producers, "producer"),
+            of(self.consumers, "reader"),
+            filter.unwrap_or_default()
+        )
     }
 }
 
@@ -120,8 +183,14 @@ pub struct Load {
     pub cold_bytes_per_s: u64,
     /// For queues: how messages go through them; partitions are queues then.
     pub queue: Option<QueueLoad>,
+    /// Whether RabbitMQ's streams are used, by their own client.
+    pub stream: bool,
     /// Connections that do nothing.
     pub connections: u32,
+    /// Of what there is more than one.
+    pub many: Many,
+    /// How it is measured.
+    pub how: How,
 }
 
 /// One side of a comparison.
@@ -212,6 +281,9 @@ impl Scale {
             cold_bytes_per_s: 0,
             queue: None,
             connections: 0,
+            stream: false,
+            many: Many::default(),
+            how: How::default(),
         }
     }
 }

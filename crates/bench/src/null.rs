@@ -1,14 +1,17 @@
 //! A broker that answers everything at once and keeps nothing: what a client reaches against it is the client's own floor.
 //!
 //! It says that every topic exists with as many partitions as were ever asked for, takes every write, and answers a fetch with one
-//! canned batch, whose base offset is the offset that was asked for. [`amqp`] is the same for queues.
+//! canned batch, whose base offset is the offset that was asked for. [`amqp`] is the same for queues. For tests of the clients it can
+//! keep what is written instead, and lose, double or swap some of it.
 
 pub mod amqp;
+mod log;
 
 use crate::clock::{MS_NS, monotonic_ns};
 use crate::error::{BenchError, Context, Result};
 use crate::stamp;
 use bytes::{Bytes, BytesMut};
+use log::Log;
 use polylogue_kafka::codec::api_versions::{ApiVersion, ApiVersionsResponse};
 use polylogue_kafka::codec::create_topics::{CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse};
 use polylogue_kafka::codec::fetch::{FetchRequest, FetchResponse, FetchableTopicResponse, PartitionData};
@@ -46,6 +49,30 @@ const NEXT_OFFSET: i64 = 1 << 40;
 /// Topics of one null broker have one id.
 const TOPIC_ID: TopicId = TopicId([7; 16]);
 
+/// What a null broker does wrong with each message of a number that this divides, so that it is seen whether a client finds it. For one that
+/// speaks Kafka's protocol a message is a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Faults {
+    /// It is acknowledged and delivered to nobody. 0: none is.
+    pub lose: u64,
+    /// It is delivered twice. 0: none is.
+    pub double: u64,
+    /// It is delivered after the next one. 0: none is.
+    pub swap: u64,
+}
+
+impl Faults {
+    /// How often the message of this number, from 1 on, is delivered.
+    fn times(self, number: u64) -> u32 {
+        let is_due = |every: u64| every > 0 && number.is_multiple_of(every);
+        if is_due(self.lose) { 0 } else { 1 + u32::from(is_due(self.double)) }
+    }
+
+    fn swaps(self, number: u64) -> bool {
+        self.swap > 0 && number.is_multiple_of(self.swap)
+    }
+}
+
 /// How a null broker behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NullSpec {
@@ -57,6 +84,8 @@ pub struct NullSpec {
     pub message_bytes: u32,
     /// From when on, counted from the first write, no write is answered for a while, and for how long. Milliseconds.
     pub stall_ms: Option<(u64, u64)>,
+    /// Whether messages are kept and can be read, and what is done wrong with them; without it a fetch is answered with canned ones.
+    pub keeps: Option<Faults>,
 }
 
 /// A null broker that is running in this process; it runs until the process ends.
@@ -75,6 +104,7 @@ struct State {
     connections: AtomicU64,
     /// When the first write came. Monotonic nanoseconds; 0 before.
     first_write: AtomicU64,
+    log: Option<Log>,
 }
 
 impl NullBroker {
@@ -94,6 +124,7 @@ impl NullBroker {
             producers: AtomicI64::new(1),
             connections: AtomicU64::new(0),
             first_write: AtomicU64::new(0),
+            log: spec.keeps.map(|faults| Log::new(spec.partitions, faults)),
         });
         let accept = move || {
             for stream in listener.incoming().flatten() {
@@ -190,11 +221,12 @@ impl State {
             }
             ApiKey::ListOffsets => {
                 let request = ListOffsetsRequest::decode(body, version).context(wrong)?;
-                encode_response(key, version, correlation, &list_offsets(request))
+                encode_response(key, version, correlation, &self.list_offsets(request))
             }
             ApiKey::Produce => {
                 let request = ProduceRequest::decode(body, version).context(wrong)?;
                 self.stall();
+                self.keep(&request)?;
                 encode_response(key, version, correlation, &produced(request))
             }
             ApiKey::Fetch => {
@@ -242,7 +274,48 @@ impl State {
         MetadataResponse { brokers: vec![broker], controller_id: 1, topics, ..Default::default() }
     }
 
+    fn keep(&self, request: &ProduceRequest) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        for data in request.topic_data.iter().flat_map(|topic| &topic.partition_data) {
+            if let Some(batch) = data.records.clone().and_then(Records::into_bytes) {
+                log.append(data.index, batch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was kept.
+    fn read(log: &Log, request: FetchRequest) -> FetchResponse {
+        let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
+        let mut responses = Vec::new();
+        for topic in request.topics {
+            let asked: Vec<(i32, i64)> = topic.partitions.iter().map(|p| (p.partition, p.fetch_offset)).collect();
+            let partition = |(partition_index, batch): (i32, Bytes)| PartitionData {
+                partition_index,
+                high_watermark: log.next(partition_index),
+                records: Some(Records::from(batch)),
+                ..Default::default()
+            };
+            let partitions = log.read(&asked, wait).into_iter().map(partition).collect();
+            responses.push(FetchableTopicResponse { topic: topic.topic, topic_id: topic.topic_id, partitions });
+        }
+        FetchResponse { responses, ..Default::default() }
+    }
+
+    fn list_offsets(&self, request: ListOffsetsRequest) -> ListOffsetsResponse {
+        let mut answer = list_offsets(request);
+        if let Some(log) = &self.log {
+            for partition in answer.topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
+                partition.offset = if partition.offset == 0 { 0 } else { log.next(partition.partition_index) };
+            }
+        }
+        answer
+    }
+
     fn fetched(&self, request: FetchRequest) -> FetchResponse {
+        if let Some(log) = &self.log {
+            return State::read(log, request);
+        }
         let mut responses = Vec::new();
         for topic in request.topics {
             // One partition a fetch, as a broker does whose answer is full.

@@ -1,42 +1,88 @@
-//! Brokers of others. Here: Apache Kafka from its Maven packages, installed into a folder, started on the loopback with its data in a
-//! folder of its own.
+//! Brokers of others: fetched from the registries that they come from, started on the loopback with their data in a folder of their
+//! own, ended by process id.
+//!
+//! ```text
+//!   kafka      Maven    one process: broker and controller
+//!   rabbitmq   apt      epmd, and Erlang
+//!   pulsar     Maven    one process: broker, bookie and metadata (standalone)
+//!   rocketmq   Maven    name server, broker
+//!   tubemq     Maven    ZooKeeper, master, broker
+//! ```
+//!
+//! [`about`] tells what each target is: version, age, heap, durability, and every setting that is not its default.
 
+pub mod about;
+pub mod http;
+pub mod kafka;
+pub mod pulsar;
 pub mod rabbitmq;
+pub mod remoting;
+pub mod rocketmq;
+pub mod tubemq;
 
 use crate::error::{BenchError, Context, Result};
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The version that is compared with.
-pub const KAFKA_VERSION: &str = "4.3.1";
-/// What `kafka-server-start.sh` and `kafka-run-class.sh` of that version give the JVM.
-pub const JVM_OPTIONS: [&str; 9] = [
-    "-Xms1g",
-    "-Xmx1g",
-    "-server",
-    "-XX:+UseG1GC",
-    "-XX:MaxGCPauseMillis=20",
-    "-XX:InitiatingHeapOccupancyPercent=35",
-    "-XX:+ExplicitGCInvokesConcurrent",
-    "-XX:MaxInlineLevel=15",
-    "-Djava.awt.headless=true",
-];
-/// What Maven is asked for.
-const POM: &str = include_str!("../peers/kafka.xml");
+/// What keeps servers on the loopback that can only listen on all addresses.
+const LOOPBACK: &str = include_str!("../peers/loopback.c");
 
-/// Fetches Kafka's jars into the folder `jars`, unless they are there.
+/// A setting that differs from a broker's default.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// Why it is set, or who advises it.
+    pub why: &'static str,
+}
+
+impl Setting {
+    /// A setting.
+    #[must_use]
+    pub fn new(name: &'static str, value: &str, why: &'static str) -> Setting {
+        Setting { name, value: value.to_owned(), why }
+    }
+}
+
+/// Lines and settings as a file of properties.
+#[must_use]
+pub fn properties(lines: &[String], settings: &[Setting]) -> String {
+    let mut text = String::new();
+    for line in lines {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{line}");
+    }
+    for Setting { name, value, .. } in settings {
+        let _ = writeln!(text, "{name}={value}");
+    }
+    text
+}
+
+/// Writes a file into the folder of a run.
 ///
 /// # Errors
-/// When Maven is missing or finds them not.
-pub fn install_kafka(jars: &Path) -> Result<()> {
-    if jars.join(format!("kafka_2.13-{KAFKA_VERSION}.jar")).exists() {
+/// When it cannot be written.
+pub fn put(place: &Path, name: &str, text: &str) -> Result<PathBuf> {
+    let file = place.join(name);
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder).context(|| format!("cannot make {}", folder.display()))?;
+    }
+    std::fs::write(&file, text).context(|| format!("cannot write {}", file.display())).map(|()| file)
+}
+
+/// Fetches what a pom asks for into the folder `to`, unless `last`, one of its jars, is there.
+///
+/// # Errors
+/// When Maven is missing or finds something not.
+pub fn jars(pom: &str, to: &Path, last: &str) -> Result<()> {
+    if to.join(last).exists() {
         return Ok(());
     }
-    std::fs::create_dir_all(jars).context(|| format!("cannot make {}", jars.display()))?;
-    let pom = jars.join("pom.xml");
-    std::fs::write(&pom, POM).context(|| format!("cannot write {}", pom.display()))?;
-    copy_dependencies(&pom, jars)
+    let pom = put(to, "pom.xml", pom)?;
+    copy_dependencies(&pom, to)
 }
 
 /// Has Maven copy all that a pom depends on into the folder `to`.
@@ -44,10 +90,17 @@ pub fn install_kafka(jars: &Path) -> Result<()> {
 /// # Errors
 /// When Maven is missing or fails.
 pub fn copy_dependencies(pom: &Path, to: &Path) -> Result<()> {
+    maven(pom, &["dependency:copy-dependencies".to_owned()], to)
+}
+
+/// Has Maven do something with a pom whose output goes into the folder `to`.
+///
+/// # Errors
+/// When Maven is missing or fails.
+pub fn maven(pom: &Path, goals: &[String], to: &Path) -> Result<()> {
     let to = std::path::absolute(to).context(|| format!("where is {}", to.display()))?;
     let mut command = Command::new("mvn");
-    command.arg("-q").arg("-f").arg(pom).arg("dependency:copy-dependencies");
-    command.arg(format!("-DoutputDirectory={}", to.display()));
+    command.args(["-q", "-B", "-f"]).arg(pom).args(goals).arg(format!("-DoutputDirectory={}", to.display()));
     let hint = format!("to fetch what {} asks for install Maven and a JDK of version 17 or later", pom.display());
     succeed(&mut command, &hint).map(drop)
 }
@@ -66,80 +119,34 @@ pub fn succeed(command: &mut Command, hint: &str) -> Result<String> {
     Err(BenchError::new(format!("{name} fails; {hint}: {}", format!("{said}\n{complained}").trim())))
 }
 
-/// A Kafka that is to be started.
-#[derive(Debug)]
-pub struct Kafka<'a> {
-    /// The folder with its jars.
-    pub jars: &'a Path,
-    /// The folder of this run.
-    pub place: &'a Path,
-    /// Whether every message is flushed before it is acknowledged.
-    pub fsync: bool,
+/// A command that runs a class from a folder of jars, with the JVM options before it.
+#[must_use]
+pub fn java(jars: &Path, options: &[&str], class: &str) -> Command {
+    let mut command = Command::new("java");
+    command.args(options).arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
+    command.arg("-cp").arg(format!("{}/*", jars.display())).arg(class);
+    command
 }
 
-impl Kafka<'_> {
-    /// A command that runs a class of Kafka, with the JVM options before it.
-    #[must_use]
-    pub fn java(jars: &Path, options: &[&str], class: &str) -> Command {
-        let mut command = Command::new("java");
-        command.args(options).arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
-        command.arg("-cp").arg(format!("{}/*", jars.display())).arg(class);
-        command
+/// Builds what keeps a server on the loopback, unless it is there, and gives where it is. `RocketMQ` and `TubeMQ` cannot be told to
+/// listen on one address only.
+///
+/// # Errors
+/// When there is no C compiler.
+pub fn loopback(to: &Path) -> Result<PathBuf> {
+    let library = to.join("loopback.so");
+    if !library.exists() {
+        let source = put(to, "loopback.c", LOOPBACK)?;
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).arg("-ldl");
+        succeed(&mut compiler, "install a C compiler: it keeps the peer on the loopback")?;
     }
-
-    /// Formats its storage, and gives the command that runs it.
-    ///
-    /// # Errors
-    /// When there is no Java, or the storage cannot be formatted.
-    pub fn command(&self, port: u16, controller: u16) -> Result<Command> {
-        let file = self.place.join("kafka.properties");
-        std::fs::write(&file, self.properties(port, controller))
-            .context(|| format!("cannot write {}", file.display()))?;
-        let run = |command: &mut Command| succeed(command, "Kafka formats its storage with it");
-        let tool = || Kafka::java(self.jars, &["-Xmx256m"], "kafka.tools.StorageTool");
-        let cluster = run(tool().arg("random-uuid"))?;
-        run(tool().args(["format", "--standalone", "-t", &cluster, "-c"]).arg(&file))?;
-        let mut command = Kafka::java(self.jars, &JVM_OPTIONS, "kafka.Kafka");
-        command.arg(&file);
-        Ok(command)
-    }
-
-    /// The settings that differ from Kafka's defaults. One node has one replica of everything; the rest is as it comes.
-    fn properties(&self, port: u16, controller: u16) -> String {
-        let mut text = String::new();
-        let lines = [
-            "process.roles=broker,controller".to_owned(),
-            "node.id=1".to_owned(),
-            format!("listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"),
-            "controller.listener.names=CONTROLLER".to_owned(),
-            format!("controller.quorum.bootstrap.servers=127.0.0.1:{controller}"),
-            format!("log.dirs={}", self.place.join("data").display()),
-            "offsets.topic.replication.factor=1".to_owned(),
-            "transaction.state.log.replication.factor=1".to_owned(),
-            "transaction.state.log.min.isr=1".to_owned(),
-            "group.initial.rebalance.delay.ms=0".to_owned(),
-        ];
-        let fsync = self.fsync.then(|| "log.flush.interval.messages=1".to_owned());
-        for line in lines.into_iter().chain(fsync) {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{line}");
-        }
-        text
-    }
+    Ok(library)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_profiles_of_kafka_differ_in_the_flush_only() {
-        let place = Path::new("somewhere");
-        let of = |fsync| Kafka { jars: place, place, fsync }.properties(1, 2);
-        let (default, fsync) = (of(false), of(true));
-        assert_eq!(format!("{default}log.flush.interval.messages=1\n"), fsync);
-        assert!(default.contains("listeners=PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2\n"), "loopback only");
-    }
 
     #[test]
     fn all_that_a_failing_program_says_is_told() {
@@ -149,10 +156,5 @@ mod tests {
         assert_eq!(told, "sh fails; install a shell: to the one\nto the other");
         let told = succeed(&mut Command::new("no-such-program"), "install it").expect_err("there is none").to_string();
         assert!(told.starts_with("cannot run no-such-program; install it"), "{told}");
-    }
-
-    #[test]
-    fn the_pom_names_the_version_that_is_told() {
-        assert_eq!(POM.matches(&format!("<version>{KAFKA_VERSION}</version>")).count(), 2);
     }
 }

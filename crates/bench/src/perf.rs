@@ -5,7 +5,7 @@
 use crate::busy::{Threads, busiest};
 use crate::contract::Spec;
 use crate::error::{BenchError, Context, Result};
-use crate::peers::Kafka;
+use crate::peers::java;
 use crate::process::{Interrupt, Process};
 use crate::sample::Sampler;
 use crate::stamp;
@@ -68,7 +68,7 @@ pub fn produce(jars: &Path, spec: &Spec, place: &Path, interrupt: &Interrupt) ->
         Ok(Wire::connect(&spec.bootstrap)?.offsets(&spec.topic, &partitions, true)?.iter().sum())
     };
     let before = count()?;
-    let mut command = Kafka::java(jars, &["-Xms512m", "-Xmx512m"], "org.apache.kafka.tools.ProducerPerformance");
+    let mut command = java(jars, &["-Xms512m", "-Xmx512m"], "org.apache.kafka.tools.ProducerPerformance");
     command.args(["--topic", &spec.topic, "--num-records", &spec.messages.to_string(), "--throughput", "-1"]);
     command.arg("--payload-file").arg(&payload).arg("--producer-props").arg("acks=all");
     command.arg(format!("bootstrap.servers={}", spec.bootstrap)).arg(format!("batch.size={}", spec.batch_bytes));

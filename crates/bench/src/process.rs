@@ -1,7 +1,10 @@
 //! Processes that this one starts, and ends.
 
 use crate::error::{BenchError, Context, Result};
+use crate::pin::Pinned;
 use rustix::process::{Pid, Signal, kill_process};
+use std::cell::RefCell;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -21,6 +24,8 @@ const LINES_MAX: usize = 1_024;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// What is shown of a log when a process did not do what it should. Bytes.
 const SHOWN_BYTES: usize = 2_000;
+/// The variable of libraries that are loaded into a program; several of them may be wanted.
+const PRELOAD: &str = "LD_PRELOAD";
 
 /// Whether the user wants to stop: set by SIGINT and SIGTERM.
 #[derive(Debug, Clone, Default)]
@@ -49,6 +54,11 @@ impl Interrupt {
         self.0.load(Ordering::Acquire)
     }
 
+    /// As if the user wanted to.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
     /// Goes on, or not.
     ///
     /// # Errors
@@ -56,6 +66,71 @@ impl Interrupt {
     pub fn check(&self) -> Result<()> {
         if self.is_set() { Err(BenchError::new("interrupted")) } else { Ok(()) }
     }
+}
+
+/// What all processes get that a thread starts meanwhile. What is said of a broker holds for its helpers too, whoever starts them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Surround {
+    /// The cores that they may use; none: as this process.
+    pub cores: Vec<usize>,
+    /// Variables of their environment.
+    pub environment: Vec<(String, OsString)>,
+    /// The file of a control group into which they write their ids.
+    pub group: Option<PathBuf>,
+}
+
+thread_local! {
+    static SURROUND: RefCell<Surround> = RefCell::default();
+}
+
+impl Surround {
+    /// Does something, and gives these to all processes that it starts.
+    pub fn around<T>(&self, body: impl FnOnce() -> T) -> T {
+        let before = SURROUND.replace(self.clone());
+        let given = body();
+        SURROUND.set(before);
+        given
+    }
+
+    /// Starts `command` in them.
+    fn spawn(&self, mut command: Command, (input, output, errors): (Stdio, Stdio, Stdio)) -> Result<Child> {
+        for (name, value) in &self.environment {
+            let given = command.get_envs().find(|(given, _)| *given == name.as_str()).and_then(|(_, value)| value);
+            let value = match given.filter(|_| name == PRELOAD) {
+                // Some peers have a library of their own in them, which keeps them on the loopback.
+                Some(given) => [given, value.as_os_str()].join(OsStr::new(":")),
+                None => value.clone(),
+            };
+            command.env(name, value);
+        }
+        if let Some(procs) = &self.group {
+            command = joining(procs, &command);
+        }
+        command = dying_with_us(&command);
+        let pinned = (!self.cores.is_empty()).then(|| Pinned::on(&self.cores)).transpose()?;
+        command.stdin(input).stdout(output).stderr(errors);
+        let child = command.spawn().context(|| format!("{:?}", command.get_program()));
+        drop(pinned);
+        child
+    }
+}
+
+/// A shell that joins a control group and becomes the command: so it belongs to the group from its first page on.
+fn joining(procs: &Path, command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
+        .arg(procs)
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    command.get_current_dir().map(|folder| shell.current_dir(folder));
+    shell
 }
 
 /// A process that is ended when this value goes.
@@ -68,16 +143,18 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command`. What it says on standard error is appended to the file `log`; what it says on standard output too,
+    /// Starts `command`. It is killed when the thread that calls this ends, however that comes: nothing is left behind. What it says on standard error is appended to the file `log`; what it says on standard output too,
     /// unless `talks`: then its lines are for [`Process::line`].
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(name: &str, mut command: Command, log: &Path, talks: bool) -> Result<Process> {
+    pub fn start(name: &str, command: Command, log: &Path, talks: bool) -> Result<Process> {
         let errors = append(log)?;
         let output = if talks { Stdio::piped() } else { Stdio::from(append(log)?) };
-        command.stdin(if talks { Stdio::piped() } else { Stdio::null() }).stdout(output).stderr(errors);
-        let mut child = command.spawn().context(|| format!("cannot start {name} ({:?})", command.get_program()))?;
+        let input = if talks { Stdio::piped() } else { Stdio::null() };
+        let surround = SURROUND.with_borrow(Clone::clone);
+        let child = surround.spawn(command, (input, output, Stdio::from(errors)));
+        let mut child = child.context(|| format!("cannot start {name}"))?;
         let lines = child.stdout.take().map(|output| {
             let (to, lines) = sync_channel(LINES_MAX);
             let body = move || {
@@ -187,6 +264,31 @@ impl Drop for Process {
     }
 }
 
+/// The same command, which the kernel kills when the thread that starts it ends: `setpriv` of util-linux asks for that and becomes the
+/// command. Where there is none, it is ended by [`Process::end`] only.
+fn dying_with_us(command: &Command) -> Command {
+    let found = ["/usr/bin/setpriv", "/bin/setpriv"].into_iter().find(|path| Path::new(path).exists());
+    let mut same = match found {
+        Some(setpriv) => {
+            let mut same = Command::new(setpriv);
+            same.args(["--pdeathsig", "KILL"]).arg(command.get_program());
+            same
+        }
+        None => Command::new(command.get_program()),
+    };
+    same.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => same.env(name, value),
+            None => same.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        same.current_dir(folder);
+    }
+    same
+}
+
 fn append(log: &Path) -> Result<File> {
     OpenOptions::new().create(true).append(true).open(log).context(|| format!("cannot write {}", log.display()))
 }
@@ -219,5 +321,76 @@ impl Drop for Folder {
     fn drop(&mut self) {
         // What cannot be removed now is removed by the next run.
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer outlived a benchmark that was killed.
+    #[test]
+    fn a_process_goes_with_the_thread_that_started_it() {
+        let place = std::env::temp_dir().join(format!("polylogue-bench-orphan-{}", std::process::id()));
+        let folder = Folder::create(&place).expect("a folder");
+        let log = folder.path().join("log");
+        let starts = move || {
+            let mut command = Command::new("sh");
+            command.args(["-c", "echo $KEPT; exec sleep 600"]).env("KEPT", "it is there");
+            let mut process = Process::start("a shell", command, &log, true).expect("it starts");
+            let said = process.line(Duration::from_secs(60), &Interrupt::default()).expect("it talks");
+            let pid = process.pid();
+            // As when the benchmark is killed: nobody ends it.
+            std::mem::forget(process);
+            (said, pid)
+        };
+        let (said, pid) = Builder::new().spawn(starts).expect("a thread").join().expect("it ends");
+        assert_eq!(said, "it is there", "its environment is kept");
+        let state = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // It is a zombie then, because nobody waits for it.
+        let gone =
+            || state(pid).rsplit(')').next().is_none_or(|rest| rest.trim().is_empty() || rest.trim().starts_with('Z'));
+        for _ in 0..END_TRIES {
+            if gone() {
+                return;
+            }
+            std::thread::sleep(END_WAIT);
+        }
+        panic!("it outlives its thread: {}", state(pid));
+    }
+
+    #[test]
+    fn processes_get_what_is_around_them_and_later_ones_do_not() {
+        let place = std::env::temp_dir().join(format!("polylogue-bench-process-{}", std::process::id()));
+        let folder = Folder::create(&place).expect("a folder");
+        let (log, procs) = (folder.path().join("log"), folder.path().join("cgroup.procs"));
+        let start = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", "echo \"$$ [$GIVEN] $(grep Cpus_allowed_list /proc/self/status) $0\""]).arg("a b");
+            let mut process = Process::start("a shell", command, &log, true).expect("it starts");
+            let line = process.line(Duration::from_secs(10), &Interrupt::default()).expect("it speaks");
+            (process.pid().to_string(), line)
+        };
+        let environment = vec![("GIVEN".to_owned(), OsString::from("this"))];
+        let given = Surround { cores: vec![0], environment, group: Some(procs.clone()) };
+        let (pid, line) = given.around(start);
+        assert_eq!(line, format!("{pid} [this] Cpus_allowed_list:\t0 a b"));
+        assert_eq!(std::fs::read_to_string(&procs).expect("a file").trim(), pid, "it has joined before it began");
+        assert!(start().1.contains("[] "), "it is over");
+    }
+
+    /// What counts flushes took the place of what keeps a peer on the loopback.
+    #[test]
+    fn libraries_that_are_loaded_into_a_process_are_all_loaded() {
+        let place = std::env::temp_dir().join(format!("polylogue-bench-preload-{}", std::process::id()));
+        let folder = Folder::create(&place).expect("a folder");
+        let environment = vec![(PRELOAD.to_owned(), OsString::from("/second"))];
+        let line = Surround { environment, ..Surround::default() }.around(|| {
+            let mut command = Command::new("sh");
+            command.args(["-c", "echo $LD_PRELOAD"]).env(PRELOAD, "/first");
+            let mut process = Process::start("a shell", command, &folder.path().join("log"), true).expect("it starts");
+            process.line(Duration::from_secs(10), &Interrupt::default()).expect("it speaks")
+        });
+        assert_eq!(line, "/first:/second");
     }
 }

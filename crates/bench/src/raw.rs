@@ -16,18 +16,21 @@ pub mod producer;
 pub mod reader;
 pub mod template;
 
-use crate::clock::SECOND_NS;
-use crate::contract::{Second, Spec};
+use crate::clock::{MS_NS, SECOND_NS};
+use crate::contract::{DRAIN_MS_MAX, Measure, Second, Spec};
 use crate::latency::Latency;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Mutex, PoisonError};
 
 /// What the two threads tell each other.
 #[derive(Debug, Default)]
 pub struct Shared {
     acked: AtomicU64,
+    filtered: AtomicU64,
     produced: AtomicBool,
     stop: AtomicBool,
+    failure: Mutex<Option<String>>,
 }
 
 impl Shared {
@@ -42,6 +45,11 @@ impl Shared {
         self.acked.fetch_add(count, Ordering::AcqRel);
     }
 
+    /// Says how many of those that were added, or are about to be, are in topics that filtering groups read.
+    pub fn add_filtered(&self, count: u64) {
+        self.filtered.fetch_add(count, Ordering::AcqRel);
+    }
+
     /// Whether the producers have come to an end.
     #[must_use]
     pub fn produced(&self) -> bool {
@@ -53,11 +61,21 @@ impl Shared {
         self.produced.store(true, Ordering::Release);
     }
 
-    /// How many messages each group should have; `None` while that is not known.
+    /// How many messages a group that reads everything should have; `None` while that is not known.
     #[must_use]
     pub fn wanted(&self, spec: &Spec) -> Option<u64> {
+        self.wanted_of(spec, 0)
+    }
+
+    /// How many messages a group should have; `None` while that is not known.
+    #[must_use]
+    pub fn wanted_of(&self, spec: &Spec, group: u32) -> Option<u64> {
+        let acked = || match spec.shape.filters(group, spec.groups) {
+            Some(_) => self.filtered.load(Ordering::Acquire),
+            None => self.acked(),
+        };
         match spec.expect {
-            0 => (spec.producers > 0 && self.produced()).then(|| self.acked()),
+            0 => (spec.producers > 0 && self.produced()).then(acked),
             expect => Some(expect),
         }
     }
@@ -68,30 +86,71 @@ impl Shared {
         self.stop.load(Ordering::Acquire)
     }
 
+    /// Stops with a reason that neither thread knows; the first one stays.
+    pub fn fail(&self, why: String) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        self.stop();
+    }
+
+    /// That reason.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Something went wrong that makes going on useless.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
 }
 
-/// The times of a run. Unix nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The times of a run. Unix nanoseconds. With an open warm-up those of the window are moved while both threads work.
+#[derive(Debug)]
 pub struct Times {
-    /// The first message is due.
-    pub start_ns: u64,
-    /// Latencies count from here on.
-    pub measured_ns: u64,
-    /// No message is due from here on.
-    pub end_ns: u64,
-    /// Whoever has not come to an end now is stopped.
-    pub deadline_ns: u64,
+    start_ns: u64,
+    measured_ns: AtomicU64,
+    end_ns: AtomicU64,
 }
 
 impl Times {
+    /// Of a run that starts at `start_ns`.
+    #[must_use]
+    pub fn new(start_ns: u64, warmup_ms: u64, window_ms: u64) -> Times {
+        let times = Times { start_ns, measured_ns: AtomicU64::new(0), end_ns: AtomicU64::new(0) };
+        let measure_ns = start_ns.saturating_add(warmup_ms.saturating_mul(MS_NS));
+        times.measure(Measure { measure_ns, window_ms });
+        times
+    }
+
+    /// Moves the window.
+    pub fn measure(&self, told: Measure) {
+        let end_ns = told.measure_ns.saturating_add(told.window_ms.saturating_mul(MS_NS));
+        self.measured_ns.store(told.measure_ns, Ordering::Release);
+        self.end_ns.store(end_ns, Ordering::Release);
+    }
+
+    /// The first message is due.
+    #[must_use]
+    pub fn start_ns(&self) -> u64 {
+        self.start_ns
+    }
+
+    /// No message is due from here on.
+    #[must_use]
+    pub fn end_ns(&self) -> u64 {
+        self.end_ns.load(Ordering::Acquire)
+    }
+
+    /// Whoever has not come to an end now is stopped.
+    #[must_use]
+    pub fn deadline_ns(&self) -> u64 {
+        self.end_ns().saturating_add(DRAIN_MS_MAX * MS_NS)
+    }
+
     /// Whether the latency of a message that was due at `intended_ns` counts.
     #[must_use]
     pub fn measures(&self, intended_ns: u64) -> bool {
-        (self.measured_ns..self.end_ns).contains(&intended_ns)
+        (self.measured_ns.load(Ordering::Acquire)..self.end_ns()).contains(&intended_ns)
     }
 }
 
@@ -104,6 +163,7 @@ pub struct Tally {
     total: Latency,
     seconds: Sender<Second>,
     publishes: bool,
+    histograms: bool,
 }
 
 impl Tally {
@@ -112,7 +172,13 @@ impl Tally {
     #[must_use]
     pub fn new(start_ns: u64, publishes: bool, seconds: Sender<Second>) -> Tally {
         let (second, interval, total) = (Second::default(), Latency::new(), Latency::new());
-        Tally { start_ns, second, interval, total, seconds, publishes }
+        Tally { start_ns, second, interval, total, seconds, publishes, histograms: false }
+    }
+
+    /// Tells the histograms of each second, if they are asked for.
+    #[must_use]
+    pub fn with_histograms(self, histograms: bool) -> Tally {
+        Tally { histograms, ..self }
     }
 
     /// Counts messages handed to the broker.
@@ -147,13 +213,20 @@ impl Tally {
         let (max, p99) = (self.interval.max(), self.interval.percentile(99.0));
         if self.publishes {
             (self.second.publish_max_ns, self.second.publish_p99_ns) = (max, p99);
+            self.second.publish = self.histogram();
         } else {
             (self.second.end_to_end_max_ns, self.second.end_to_end_p99_ns) = (max, p99);
+            self.second.end_to_end = self.histogram();
         }
         let ended = std::mem::replace(&mut self.second, Second { second: now, ..Second::default() });
         self.interval.clear();
         // Nobody listens any more when the worker has given up; then nothing is lost.
         let _ = self.seconds.send(ended);
+    }
+
+    fn histogram(&self) -> Option<String> {
+        let told = self.histograms && self.interval.count() > 0;
+        told.then(|| self.interval.to_text().ok()).flatten()
     }
 
     /// The latencies that were measured.

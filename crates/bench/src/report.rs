@@ -1,19 +1,49 @@
-//! Result lines to Markdown: what was wanted and whether it holds, then a table for each cell.
+//! Result lines to something that can be read.
 //!
 //! ```text
 //!   lines --latest--> lines of one run a cell
-//!                       |---> summary   a row for each requirement: measured, wanted, held or not
-//!                       '---> table     a table for each cell: medians, spread, ratios, who is ahead        (sides, stats)
+//!           |---> markdown   summary   a row for each requirement: measured, wanted, held or not
+//!           |                table     a table for each cell: medians, spread, ratios, who is ahead
+//!           |
+//!           '---> model      scenarios, cells, sides, tables, rows
+//!                   |---> page    one HTML file                   first page (score, floors), cells (tables, pictures, conditions)
+//!                   '---> book    Markdown and files of pictures  the same
+//!
+//!   sides, stats   the lines of a cell by side and round: medians, pairs
+//!   judge          who is ahead: the one place that says so; words   what is said of it
+//!   pictures       charts (bars, curve, time; series by tracks) drawn by svg and scale, coloured by palette
 //! ```
 
+pub mod book;
+pub mod charts;
+pub mod conditions;
+pub mod figures;
+pub mod floors;
+pub mod judge;
+pub mod model;
+pub mod page;
+pub mod palette;
+pub mod pictures;
+pub mod scale;
+pub mod scenario;
+pub mod score;
 pub mod sides;
 pub mod stats;
 pub mod summary;
+pub mod svg;
 pub mod table;
+pub mod tracks;
+#[cfg(test)]
+mod wellformed;
+pub mod words;
 
-use crate::results::ResultLine;
+use crate::error::{Context, Result};
+use crate::results::{Machine, ResultLine};
+use model::{Mark, Scenario};
+use scenario::Input;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::Path;
 
 /// Of each cell the lines of its latest run: the one that the newest line is of.
 #[must_use]
@@ -54,27 +84,86 @@ pub fn markdown(lines: &[ResultLine]) -> String {
     text
 }
 
+/// Writes the report as one HTML file.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_page(input: Input<'_>, file: &Path) -> Result<()> {
+    let said = || format!("cannot write {}", file.display());
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder).context(said)?;
+    }
+    std::fs::write(file, page::html(input)).context(said)
+}
+
 // Writing to a string cannot fail, here and in the modules below.
 fn write_conditions(text: &mut String, lines: &[ResultLine]) {
     let Some(first) = lines.first() else { return };
-    let machine = &first.machine;
-    let gib = machine.memory_bytes as f64 / f64::from(1 << 30);
-    let mut commits: Vec<&str> = Vec::new();
-    for line in lines {
-        if !commits.contains(&line.commit.as_str()) {
-            commits.push(&line.commit);
-        }
-    }
-    let from = lines.iter().map(|line| line.date.as_str()).min().unwrap_or_default();
-    let to = lines.iter().map(|line| line.date.as_str()).max().unwrap_or_default();
     let _ = writeln!(
         text,
-        "{} cores ({}), {gib:.0} GiB, Linux {}; client and broker share the cores. {from} to {to}, commit {}.\n",
-        machine.cores,
-        machine.processor,
-        machine.kernel,
-        commits.join(", ")
+        "{}; client and broker share the cores. {}, commit {}.\n",
+        told_machine(&first.machine),
+        dates(lines),
+        commits(lines).join(", ")
     );
+}
+
+fn told_machine(machine: &Machine) -> String {
+    let gib = machine.memory_bytes as f64 / f64::from(1 << 30);
+    format!("{} cores ({}), {gib:.0} GiB, Linux {}", machine.cores, machine.processor, machine.kernel)
+}
+
+/// The machines that lines are of, each once.
+fn machines<'a>(lines: impl IntoIterator<Item = &'a ResultLine>) -> Vec<String> {
+    let mut told: Vec<String> = Vec::new();
+    for line in lines {
+        let machine = told_machine(&line.machine);
+        if !told.contains(&machine) {
+            told.push(machine);
+        }
+    }
+    told
+}
+
+/// The commits that lines are of, each once.
+fn commits<'a>(lines: impl IntoIterator<Item = &'a ResultLine>) -> Vec<&'a str> {
+    let mut told: Vec<&str> = Vec::new();
+    for line in lines {
+        if !told.contains(&line.commit.as_str()) {
+            told.push(&line.commit);
+        }
+    }
+    told
+}
+
+/// From when to when lines were measured.
+fn dates<'a>(lines: impl IntoIterator<Item = &'a ResultLine>) -> String {
+    let (mut from, mut to) = ("", "");
+    for line in lines {
+        from = if from.is_empty() || line.date.as_str() < from { &line.date } else { from };
+        to = to.max(&line.date);
+    }
+    if from == to { from.to_owned() } else { format!("{from} to {to}") }
+}
+
+/// What was not run, of which system, and why: what was said to be, scenarios without a line, and sides without a run that counts.
+fn not_run(input: Input<'_>, scenarios: &[Scenario<'_>]) -> Vec<(String, String, String)> {
+    let said = input.not_run.iter().map(|row| (row.what.to_owned(), row.target.to_owned(), row.reason.to_owned()));
+    let mut rows: Vec<(String, String, String)> = said.collect();
+    let is_told = |id: &str| input.not_run.iter().any(|row| row.what == id && row.target.is_empty());
+    for scenario in scenarios.iter().filter(|scenario| scenario.cells.is_empty() && !is_told(scenario.id)) {
+        let title = scenario.text.map_or("", |text| text.title);
+        let what = if title.is_empty() { scenario.id.to_owned() } else { format!("{} {title}", scenario.id) };
+        rows.push((what, String::new(), "there are no result lines of it".to_owned()));
+    }
+    for cell in scenarios.iter().flat_map(|scenario| &scenario.cells) {
+        for side in cell.sides.iter().filter(|side| side.mark != Mark::Counts) {
+            let why = cell.lines.iter().filter(|line| line.side == side.name).find_map(|line| line.failures.first());
+            let reason = format!("ran, and no run counts ({}): {}", side.mark.text(), why.map_or("", String::as_str));
+            rows.push((cell.name.to_owned(), side.name.to_owned(), reason));
+        }
+    }
+    rows
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use crate::amqp::load::QueueLoad;
 use crate::error::{BenchError, Context, Result};
+use crate::how::unpinned;
+use crate::matrix::Many;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -59,9 +61,36 @@ pub struct Conditions {
     /// How messages went through queues; partitions are queues then, and `in_flight` counts messages without a confirm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueLoad>,
+    /// How a run by time was warmed up, when that was not for a fixed time.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub warm_up: String,
+    /// Which cores broker and client had.
+    #[serde(default = "unpinned")]
+    pub pinning: String,
+    /// How many of them the client had; 0: all of the machine.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub client_cores: u64,
+    /// How long each flush of the broker was held. Milliseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub flush_delay_ms: u64,
+    /// What the broker could use, when that was not everything.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub memory: String,
+    /// The rates that were stepped, published and run.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ladder: String,
+    /// Of what there was more than one.
+    #[serde(default, skip_serializing_if = "Many::is_plain")]
+    pub many: Many,
 }
 
-/// What happened second by second; the same place in each list is the same second, of the client's and of the sampler's clock.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+/// What happened second by second; the same place in each list is the same second, counted from when the first message was due. A list
+/// is empty where there is nothing to know: no groups, a broker of somebody else, no JVM.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Series {
     /// Messages acknowledged.
@@ -76,6 +105,58 @@ pub struct Series {
     pub broker_cpu_s: Vec<f64>,
     /// Its anonymous memory, MiB.
     pub broker_anonymous_mib: Vec<u64>,
+    /// Messages sent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sent: Vec<u64>,
+    /// Messages sent and not yet read by a group, at the end of the second.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub backlog: Vec<u64>,
+    /// Its mapped files, as far as they are in memory, MiB.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub broker_file_mib: Vec<u64>,
+    /// Page cache of the broker's control group or, without one, by how much that of the machine has grown since before the broker was
+    /// started, MiB.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub page_cache_mib: Vec<u64>,
+    /// Its open files and sockets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<u64>,
+    /// Its threads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub threads: Vec<u64>,
+    /// Connections to the broker's port.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub connections: Vec<u64>,
+    /// Bytes read from the device that holds the data folder.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_read_bytes: Vec<u64>,
+    /// Bytes written to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_write_bytes: Vec<u64>,
+    /// Its operations: reads, writes and flushes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_operations: Vec<u64>,
+    /// Its utilisation: the share of the second in which it had something to do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_busy: Vec<f64>,
+    /// Bytes over the machine's loopback: what went to the broker and what came from it, together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loopback_bytes: Vec<u64>,
+    /// Collections of the broker's JVMs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub collections: Vec<u64>,
+    /// What they took, milliseconds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub collection_ms: Vec<f64>,
+    /// Processor seconds of the client.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub client_cpu_s: Vec<f64>,
+    /// Collections of the client's JVM.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub client_collections: Vec<u64>,
+    /// What they took, milliseconds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub client_collection_ms: Vec<f64>,
 }
 
 /// One side of one round of a cell.
@@ -107,6 +188,9 @@ pub struct ResultLine {
     /// Second by second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<Series>,
+    /// Latency by percentile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curves: Option<crate::latency::Curves>,
 }
 
 #[cfg(test)]
@@ -128,6 +212,13 @@ impl ResultLine {
             warmup_ms: 0,
             window_ms: 0,
             queue: None,
+            warm_up: String::new(),
+            pinning: unpinned(),
+            client_cores: 0,
+            flush_delay_ms: 0,
+            memory: String::new(),
+            ladder: String::new(),
+            many: Many::default(),
         };
         ResultLine {
             run: "r".to_owned(),
@@ -142,6 +233,7 @@ impl ResultLine {
             failures: Vec::new(),
             figures: figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
             series: None,
+            curves: None,
         }
     }
 }
@@ -197,6 +289,7 @@ impl Stamped {
             failures: Vec::new(),
             figures: BTreeMap::new(),
             series: None,
+            curves: None,
         }
     }
 }

@@ -3,28 +3,46 @@
 //! ```text
 //!   by count   | start, topic | warm up | idle | CPU | measured run | idle | CPU | read all twice, likewise | end, folder removed
 //!   by time    | start, topic | idle | CPU | warm-up, thrown away, and window, one run | idle | CPU | end, folder removed
+//!   ladder     | start, topic | a run by time for each rate ... | idle | the highest that held, in full | end, folder removed
+//!   traced     | the same broker once more, in a folder of its own | a few seconds, flushes counted | end, folder removed
 //! ```
 //!
 //! Processor time is counted from an idle broker to an idle broker, so that what a run leaves to be done in the background is
 //! its own.
 
+mod along;
+mod connections;
+mod drain;
+mod kill;
+mod ladder;
 mod queues;
+mod traced;
 
 use crate::amqp;
 use crate::amqp::load::{QueueKind, QueueLoad};
+use crate::cgroup::{MemoryGroup, Room};
 use crate::clock::seconds;
-use crate::contract::{Done, From, Second, Spec};
-use crate::drive::{Driver, Told, drive};
+use crate::contract::{COMMIT_MS, Done, From, Second, Shape, Spec, System};
+use crate::drive::{Driver, Told, drive, drive_watched};
 use crate::error::{BenchError, Context, Result};
+use crate::flush::{Counter, Span};
+use crate::host::page_cache_bytes;
+use crate::how::WarmUp;
+use crate::ladder::Ran;
 use crate::latency::Latency;
+use crate::look::{Probe, series};
 use crate::matrix::{Kind, Load, Side};
 use crate::perf;
-use crate::process::{Folder, Interrupt};
-use crate::results::{Conditions, ResultLine, Series};
-use crate::sample::{Machine, Sample, Sampler, wait_idle};
+use crate::pin::Pinned;
+use crate::process::{Folder, Interrupt, Surround};
+use crate::results::{Conditions, ResultLine};
+use crate::sample::{Machine, Sample, wait_idle};
 use crate::target::{Programs, Protocol, Running, Target};
 use crate::wire::Wire;
+use along::{Along, Went};
+pub(crate) use drain::drained_s;
 use rustix::fs::{Advice, fadvise};
+use std::cell::RefCell;
 use std::fs::File;
 use std::path::Path;
 
@@ -35,13 +53,12 @@ const WARM_PRODUCER: u32 = 0;
 const MEASURED_PRODUCER: u32 = 1_000;
 /// How long a run by count may take. Milliseconds.
 const COUNT_MS_MAX: u64 = 15 * 60 * 1_000;
-/// A rate is held when this share of the messages was acknowledged by so many seconds after the last one was due.
-const HELD_SHARE: f64 = 0.99;
-const HELD_S: f64 = 1.0;
 /// Below this idle share of the machine no latency is compared.
 const IDLE_SHARE_MIN: f64 = 0.3;
 /// A cold reader read from the device at least this share of what it was served, or it was not cold.
 const COLD_SHARE_MIN: f64 = 0.8;
+/// A backlog is drained when this share of it was read.
+const DRAINED_SHARE: f64 = 1.0;
 /// A throughput run has lasted when this share of its bytes is past polylogue's segment writer.
 const SEGMENT_SHARE_MIN: f64 = 0.5;
 /// Up to this rate the median of the few messages is told, under a name of its own. Messages a second.
@@ -61,17 +78,57 @@ pub struct Surroundings<'a> {
     pub work: &'a Path,
     /// Whether the user wants to stop.
     pub interrupt: &'a Interrupt,
+    /// In a smoke run: the broker of the run before this one.
+    pub kept: Option<&'a RefCell<Kept>>,
+}
+
+/// A broker that runs, in its folder.
+#[derive(Debug)]
+struct Started {
+    target: Target,
+    queues: bool,
+    // Ends before its folder goes.
+    running: Running,
+    place: Folder,
+}
+
+/// A broker that stays for the next run of a smoke run, and how many there have been.
+#[derive(Debug, Default)]
+pub struct Kept(Option<Started>, u64);
+
+impl Kept {
+    /// The topic of the next run, and the broker, if it is the one that is wanted; another one is ended.
+    fn take(&mut self, target: &Target, load: Load) -> (String, Option<Started>) {
+        self.1 += 1;
+        let had = self.0.take().filter(|had| had.target == *target && had.queues == load.queue.is_some());
+        (format!("{TOPIC}{}", self.1), had)
+    }
+}
+
+/// Whether a side can do with a broker that has run others before.
+fn is_kept(kind: Kind, side: &Side) -> bool {
+    let how = side.load.how;
+    let plain = how.memory_limit_bytes == 0 && how.flush_delay_ms == 0 && !how.trace_flushes;
+    plain && !matches!(kind, Kind::Kill | Kind::Start) && !matches!(side.target, Target::Null | Target::At(_))
 }
 
 /// A side that is being run.
 struct OneSide<'a> {
     kind: Kind,
     driver: Driver,
+    system: System,
     load: Load,
     target: Target,
+    topic: String,
     around: &'a Surroundings<'a>,
-    place: Folder,
+    // Ends first, then what it was in.
     running: Running,
+    surround: Surround,
+    counter: Option<Counter>,
+    group: Option<MemoryGroup>,
+    place: Folder,
+    /// The page cache of the machine before the broker was started. Bytes.
+    page_cache_before: Option<u64>,
     line: &'a mut ResultLine,
     each_second: &'a mut dyn FnMut(&Second),
 }
@@ -98,27 +155,100 @@ pub fn run(
     line: &mut ResultLine,
     each_second: &mut dyn FnMut(&Second),
 ) -> Result<()> {
-    let place = Folder::create(&around.work.join("run"))?;
     let load = side.load;
+    let how = load.how;
     line.conditions = Some(conditions(driver, side));
+    let split = how.pinning.split();
+    // This thread, and so the clients that it starts.
+    let _here = split.as_ref().map(|split| Pinned::on(&split.client)).transpose()?;
+    let page_cache_before = page_cache_bytes();
+    let group_place = (how.memory_limit_bytes > 0).then(MemoryGroup::place).flatten();
+    let group = group_place.map(|folder| MemoryGroup::create(&folder, how.memory_limit_bytes)).transpose()?;
+    let kept = around.kept.filter(|_| is_kept(kind, side)).map(|kept| kept.borrow_mut().take(&side.target, load));
+    let (topic, had) = kept.unwrap_or_else(|| (TOPIC.to_owned(), None));
+    let place = match &had {
+        Some(_) => None,
+        None => Some(Folder::create(&around.work.join("run"))?),
+    };
+    let at = had.as_ref().map(|had| had.place.path()).or(place.as_ref().map(Folder::path)).unwrap_or(around.work);
+    let bench = &around.programs.bench;
+    let counter = (how.flush_delay_ms > 0).then(|| Counter::create(bench, at, how.flush_delay_ms));
+    let counter = counter.transpose()?;
+    let surround = Surround {
+        cores: split.map(|split| split.broker).unwrap_or_default(),
+        environment: counter.as_ref().map(Counter::environment).unwrap_or_default(),
+        group: group.as_ref().map(MemoryGroup::procs),
+    };
+    let had = match had {
+        Some(had) => had,
+        None => {
+            let running = surround.around(|| start(&side.target, load, around, at))?;
+            let place = place.ok_or_else(|| BenchError::new("a broker without a folder"))?;
+            Started { target: side.target.clone(), queues: load.queue.is_some(), running, place }
+        }
+    };
+    let system = system_of(driver, side);
+    make_topic(&had.running, &topic, load, system)?;
+    let Started { target, running, place, .. } = had;
+    let mut side = OneSide {
+        kind,
+        driver,
+        system,
+        load,
+        target,
+        topic,
+        around,
+        running,
+        surround,
+        counter,
+        group,
+        place,
+        page_cache_before,
+        line,
+        each_second,
+    };
+    side.by_kind()?;
+    side.running.check()?;
+    if how.trace_flushes && how.flush_delay_ms == 0 {
+        side.trace_flushes()?;
+    }
+    let is_shared = is_kept(side.kind, &Side { label: String::new(), target: side.target.clone(), load });
+    if let Some(kept) = around.kept.filter(|_| is_shared) {
+        let OneSide { target, running, place, .. } = side;
+        kept.borrow_mut().0 = Some(Started { target, queues: load.queue.is_some(), running, place });
+    }
+    Ok(())
+}
+
+/// Starts a target for such a load.
+fn start(target: &Target, load: Load, around: &Surroundings<'_>, place: &Path) -> Result<Running> {
     let canned = (load.partitions, load.message_bytes);
     let protocol = if load.queue.is_some() { Protocol::Amqp } else { Protocol::Kafka };
-    let running = Running::start(&side.target, around.programs, place.path(), protocol, canned, around.interrupt)?;
-    match load.queue {
-        Some(queue) => amqp::wire::declare_all(running.bootstrap(), TOPIC, load.partitions, queue).map(drop)?,
-        None => Wire::connect(running.bootstrap())?.create_topic(TOPIC, load.partitions, &[])?,
+    Running::start(target, around.programs, place, protocol, canned, around.interrupt)
+}
+
+/// Whose client speaks with a side: each system's own, or that of the protocol which all sides speak.
+fn system_of(driver: Driver, side: &Side) -> System {
+    match driver {
+        Driver::Java if side.load.stream => System::RabbitmqStream,
+        _ if side.load.queue.is_some() => System::Rabbitmq,
+        _ => side.target.system(),
     }
-    let target = side.target.clone();
-    let mut side = OneSide { kind, driver, load, target, around, place, running, line, each_second };
-    match kind {
-        Kind::Throughput if load.queue.is_some() => side.through_queues(),
-        Kind::Connections => side.connections(),
-        Kind::Start => side.start_again(),
-        Kind::Cost | Kind::Throughput => side.by_count(),
-        Kind::Latency | Kind::Size | Kind::Cold => side.by_time(),
-        Kind::Bare => Err(BenchError::new("the bare loops have no broker")),
-    }?;
-    side.running.check()
+}
+
+/// Makes the topics of a load, or the queues that stand for them; what has another way to be made is made by its own client.
+fn make_topic(running: &Running, topic: &str, load: Load, system: System) -> Result<()> {
+    match (load.queue, system) {
+        // Queues stand for the partitions of all topics.
+        (Some(queue), System::Rabbitmq) => {
+            let queues = load.partitions * load.many.topics;
+            amqp::wire::declare_all(running.bootstrap(), topic, queues, queue).map(drop)
+        }
+        (None, System::Kafka) => {
+            Wire::connect(running.bootstrap())?.create_topics(topic, load.many.topics, load.partitions)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// When a broker acknowledges what goes into such a queue, and when it hands it out.
@@ -141,7 +271,12 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
     let (load, batching) = (side.load, side.load.batching);
     Conditions {
         target: side.target.name(),
-        durability: load.queue.map_or(side.target.durability(), |queue| durability(&side.target, queue)).to_owned(),
+        durability: match load.queue {
+            _ if load.stream => "page cache (a stream)",
+            Some(queue) => durability(&side.target, queue),
+            None => side.target.durability(),
+        }
+        .to_owned(),
         client: driver.name().to_owned(),
         batching: match load.queue {
             Some(_) => "one by one".to_owned(),
@@ -157,19 +292,44 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
         warmup_ms: load.warmup_ms,
         window_ms: load.window_ms,
         queue: load.queue,
+        warm_up: load.how.warm_up(load.warmup_ms),
+        pinning: load.how.pinning.describe(),
+        client_cores: load.how.pinning.split().map_or(0, |split| split.client.len() as u64),
+        flush_delay_ms: load.how.flush_delay_ms,
+        memory: load.how.memory(),
+        ladder: load.how.ladder.map(|ladder| ladder.to_string()).unwrap_or_default(),
+        many: load.many,
     }
 }
 
 impl OneSide<'_> {
+    fn by_kind(&mut self) -> Result<()> {
+        match self.kind {
+            Kind::Throughput if self.load.queue.is_some() => self.through_queues(),
+            Kind::Connections => self.connections(),
+            Kind::Start => self.start_again(),
+            Kind::Cost | Kind::Throughput => self.by_count(),
+            Kind::Latency | Kind::Size | Kind::Cold | Kind::Drain => self.by_time(),
+            Kind::Kill => self.by_kill(),
+            Kind::Ladder => self.by_ladder(),
+            Kind::Bare => Err(BenchError::new("the bare loops have no broker")),
+        }
+    }
+
     fn spec(&self) -> Spec {
         let load = self.load;
+        // Queues stand for the partitions of all topics.
+        let (topics, partitions) = match load.queue {
+            Some(_) => (1, load.partitions * load.many.topics),
+            None => (load.many.topics, load.partitions),
+        };
         Spec {
-            bootstrap: self.running.bootstrap().to_owned(),
-            topic: TOPIC.to_owned(),
-            partitions: load.partitions,
-            producers: 1,
+            bootstrap: self.running.address(self.system).to_owned(),
+            topic: self.topic.clone(),
+            partitions,
+            producers: load.many.producers,
             producer_base: MEASURED_PRODUCER,
-            consumers: 1,
+            consumers: load.many.consumers,
             // The null broker keeps nothing that could be read; messages for queues it passes on.
             groups: if self.target == Target::Null && load.queue.is_none() { 0 } else { load.groups },
             message_bytes: load.message_bytes,
@@ -186,6 +346,12 @@ impl OneSide<'_> {
             read_bytes_per_s_max: 0,
             verify: true,
             queues: load.queue,
+            open_warmup: false,
+            shape: Shape { topics, filter: load.many.filter, ..Shape::default() },
+            system: self.system,
+            create: !matches!(self.system, System::Kafka | System::Rabbitmq),
+            admin: self.running.admin().map(str::to_owned),
+            commit_ms: COMMIT_MS,
         }
     }
 
@@ -232,7 +398,7 @@ impl OneSide<'_> {
             ("not acknowledged", done.errors),
             ("lost", done.lost),
             ("duplicated", done.duplicated),
-            ("out of order", done.out_of_order),
+            ("out of order", self.disorder(done)),
         ];
         for (what, count) in wrong {
             if count > 0 {
@@ -244,12 +410,24 @@ impl OneSide<'_> {
         }
     }
 
+    /// Messages out of order, where their order was promised; where it was not, they are told.
+    fn disorder(&mut self, done: &Done) -> u64 {
+        if self.system.keeps_order_of_pipelined() || self.load.in_flight == 1 {
+            return done.out_of_order;
+        }
+        self.figure("out_of_order", done.out_of_order as f64);
+        0
+    }
+
     /// The broker when its background work is done; `None` for a broker of somebody else.
     fn idle(&mut self) -> Result<Option<Sample>> {
         self.around.interrupt.check()?;
         let pids = self.running.pids();
         if pids.is_empty() {
             return Ok(None);
+        }
+        if self.line.quick {
+            return Sample::take_all(&pids).map(Some);
         }
         let (sample, idle) = wait_idle(&pids)?;
         if !idle {
@@ -265,7 +443,9 @@ impl OneSide<'_> {
             self.produce(load.warm_messages, WARM_PRODUCER)?;
         }
         let before = self.idle()?;
+        let span = self.begin_span()?;
         let Produced { per_s, acked, client_cpu_s, client_busy } = self.produce(load.messages, MEASURED_PRODUCER)?;
+        self.end_span(span)?;
         if let Some(share) = self.segment_share(acked + load.warm_messages) {
             self.figure("past_the_segment_writer", share);
             if share < SEGMENT_SHARE_MIN && self.kind == Kind::Throughput {
@@ -346,68 +526,122 @@ impl OneSide<'_> {
 
     fn by_time(&mut self) -> Result<()> {
         let load = self.load;
-        let mut specs = vec![self.spec()];
+        let open_warmup = matches!(load.how.warm_up, WarmUp::Steady(_));
+        let mut specs = vec![Spec { open_warmup, ..self.spec() }];
         if load.backlog > 0 {
-            let spec = self.counted(load.backlog, WARM_PRODUCER);
-            let spec = Spec { batch_bytes: 1_000_000, ..spec };
-            self.drive(&[spec])?;
-            self.idle()?;
-            rustix::fs::sync();
-            forget_pages(&self.place.path().join("data"))?;
+            self.prepare_backlog()?;
         }
         if load.cold_bytes_per_s > 0 {
             let (warmup_ms, window_ms) = (load.warmup_ms, load.window_ms);
             // By time: a disk that is slower than the bound is no loss.
-            specs.push(Spec { read_bytes_per_s_max: load.cold_bytes_per_s, warmup_ms, window_ms, ..self.reading(0) });
+            let cold = Spec { read_bytes_per_s_max: load.cold_bytes_per_s, warmup_ms, window_ms, ..self.reading(0) };
+            specs.push(Spec { open_warmup, ..cold });
         }
         let before = self.idle()?;
-        let pids = self.running.pids();
-        let sampler = (!pids.is_empty()).then(|| Sampler::start(pids)).transpose()?;
         let machine = Machine::take()?;
-        let told = self.drive(&specs);
+        let span = self.begin_span()?;
+        let (told, went) = self.drive_along(&specs)?;
         let idle = machine_idle(&machine)?;
-        let samples = sampler.map(Sampler::finish).unwrap_or_default();
-        let mut told = told?.into_iter();
+        self.end_span(span)?;
+        told.iter().for_each(|told| self.judge(&told.done));
+        let mut told = told.into_iter();
         let live = told.next().unwrap_or_default();
         let after = self.idle()?;
         self.figure("machine_idle", idle);
-        self.latencies(&live, idle)?;
-        self.costs("produce", before, after, live.done.acked, Some(live.done.cpu_s));
-        if let Some(cold) = told.next() {
-            self.cold(&cold.done, before, after);
+        self.warmed(&went);
+        if load.rate == 0 && sends_after(&live.seconds, went.warmup_ms + load.window_ms) {
+            self.fail("the client went on after its window: it did not hear when that began".to_owned());
         }
-        self.line.series = Some(series(&live.seconds, &samples));
+        self.latencies(&live, &went, idle)?;
+        self.costs("produce", before, after, live.done.acked, Some(live.done.cpu_s));
+        self.window_costs(&live, &went);
+        if let Some(cold) = told.next() {
+            self.cold(&cold, before, after);
+        }
+        self.line.series = Some(series(&live.seconds, self.spec().groups, &went.looks));
         Ok(())
     }
 
-    fn latencies(&mut self, live: &Told, idle: f64) -> Result<()> {
+    /// Writes what lies there from before, and has the page cache forget it.
+    fn prepare_backlog(&mut self) -> Result<()> {
         let load = self.load;
-        let publish = Latency::from_text(&live.done.publish)?;
-        let end_to_end = Latency::from_text(&live.done.end_to_end)?;
-        for (what, latency) in [("publish", &publish), ("end_to_end", &end_to_end)] {
-            if let Some(ns) = latency.median().filter(|_| load.rate > 0 && load.rate <= MEDIAN_RATE_MAX) {
-                self.figure(&format!("{what}_median_ms"), seconds(ns) * 1e3);
-            }
-            for (name, percentile) in PERCENTILES {
-                if let Some(ns) = latency.percentile(percentile) {
-                    self.figure(&format!("{what}_{name}_ms"), seconds(ns) * 1e3);
-                }
-            }
-            if let Some(mean) = latency.mean() {
-                self.figure(&format!("{what}_mean_ms"), mean / MILLION);
-                self.figure(&format!("{what}_max_ms"), seconds(latency.max()) * 1e3);
+        let backlog_bytes = load.backlog.saturating_mul(u64::from(load.message_bytes));
+        if load.how.memory_limit_bytes > 0 {
+            let room = Room::of(load.how.memory_limit_bytes)?;
+            self.figure("room_bytes", room.bytes() as f64);
+            self.figure("backlog_bytes", backlog_bytes as f64);
+            if let Err(e) = room.check(backlog_bytes) {
+                self.fail_in_full(format!("warm: {e}"));
             }
         }
-        let window_s = load.window_ms as f64 / 1e3;
-        self.figure("produce_per_s", publish.count() as f64 / window_s);
+        let spec = self.counted(load.backlog, WARM_PRODUCER);
+        let spec = Spec { batch_bytes: 1_000_000, ..spec };
+        self.drive(&[spec])?;
+        self.idle()?;
+        rustix::fs::sync();
+        if self.kind == Kind::Drain {
+            return Ok(());
+        }
+        forget_pages(&self.place.path().join("data"))
+    }
+
+    /// What is looked at while the broker is loaded.
+    fn probe(&self) -> Probe {
+        let (folder, stat) = (self.place.path(), self.group.as_ref().map(MemoryGroup::stat));
+        Probe::new(self.running.pids(), folder, self.running.bootstrap(), stat, self.page_cache_before)
+    }
+
+    /// Runs the workers and looks at everything meanwhile. Nothing is judged.
+    fn drive_along(&mut self, specs: &[Spec]) -> Result<(Vec<Told>, Went)> {
+        self.running.check()?;
+        let probe = self.probe();
+        let warm_up = self.load.how.warm_up;
+        let mut along = Along::new(probe, warm_up, specs.first(), self.each_second);
+        let (programs, interrupt) = (self.around.programs, self.around.interrupt);
+        let told = drive_watched(self.driver, specs, programs, self.place.path(), interrupt, &mut along)?;
+        Ok((told, along.finish()))
+    }
+
+    /// Says how the warm-up went.
+    fn warmed(&mut self, went: &Went) {
+        if let Some(capped) = went.capped {
+            self.figure("warm_up_s", went.warmup_ms as f64 / 1e3);
+            self.figure("warm_up_messages", went.warm_messages as f64);
+            self.figure("warm_up_capped", f64::from(u8::from(capped)));
+        }
+    }
+
+    /// Flushes are counted from now on, where they are.
+    fn begin_span(&self) -> Result<Option<Span>> {
+        let pids = self.running.pids();
+        self.counter.as_ref().filter(|_| !pids.is_empty()).map(|counter| counter.begin(pids)).transpose()
+    }
+
+    fn end_span(&mut self, span: Option<Span>) -> Result<()> {
+        let Some((counter, span)) = self.counter.as_ref().zip(span) else { return Ok(()) };
+        for (name, value) in counter.end(&span)? {
+            self.figure(name, value);
+        }
+        self.figure("flush_delay_ms", self.load.how.flush_delay_ms as f64);
+        Ok(())
+    }
+
+    fn latencies(&mut self, live: &Told, went: &Went, idle: f64) -> Result<()> {
+        let load = self.load;
+        self.line.curves = Some(crate::latency::Curves::of(&live.done)?);
+        for (name, value) in latency_figures(&live.done, load.rate)? {
+            self.figure(&name, value);
+        }
+        let acked = Latency::from_text(&live.done.publish)?.count();
+        self.figure("produce_per_s", acked as f64 / (load.window_ms as f64 / 1e3));
         if load.rate > 0 {
-            let late_s = live.done.publish_s - (load.warmup_ms + load.window_ms) as f64 / 1e3;
-            let share = publish.count() as f64 / (load.rate as f64 * window_s);
-            if share < HELD_SHARE || late_s > HELD_S {
-                self.fail_in_full(format!(
-                    "the rate was not held: {:.1} % acknowledged, the last {late_s:.2} s late",
-                    share * 100.0
-                ));
+            let (warmup_ms, window_ms, groups) = (went.warmup_ms, load.window_ms, self.spec().groups);
+            let (done, seconds, rate) = (&live.done, live.seconds.as_slice(), load.rate);
+            let ran = Ran { rate, groups, warmup_ms, window_ms, acked, done, seconds };
+            self.figure("held_share", ran.share());
+            self.figure("backlog_growth_per_s", ran.growth_per_s());
+            if let Err(why) = ran.held() {
+                self.fail_in_full(format!("the rate was not held: {why}"));
             }
             if idle < IDLE_SHARE_MIN {
                 self.fail_in_full(format!("the machine was only {:.0} % idle: no latency is compared", idle * 100.0));
@@ -416,36 +650,72 @@ impl OneSide<'_> {
         Ok(())
     }
 
-    fn cold(&mut self, done: &Done, before: Option<Sample>, after: Option<Sample>) {
+    /// What the window alone has cost, broker and client.
+    fn window_costs(&mut self, live: &Told, went: &Went) {
+        let from = usize::try_from(went.warmup_ms.div_ceil(1_000)).unwrap_or(usize::MAX);
+        let to = usize::try_from((went.warmup_ms + self.load.window_ms) / 1_000).unwrap_or(usize::MAX);
+        // A smoke run's window has no whole second.
+        let Some((first, last)) = went.looks.get(from).zip(went.looks.get(to)).filter(|_| to > from) else { return };
+        let acked: u64 = live.seconds.iter().skip(from).take(to.saturating_sub(from)).map(|second| second.acked).sum();
+        let (millions, window_s) = (acked as f64 / MILLION, (to - from) as f64);
+        if let Some((before, after)) = first.broker.zip(last.broker) {
+            self.figure("window_cpu_s_per_million", (after.cpu_s - before.cpu_s) / millions);
+            self.figure("window_cpu_cores", (after.cpu_s - before.cpu_s) / window_s);
+        }
+        if let Some((before, after)) = first.client_cpu_s.zip(last.client_cpu_s) {
+            self.figure("window_client_cpu_cores", (after - before) / window_s);
+        }
+    }
+
+    fn cold(&mut self, told: &Told, before: Option<Sample>, after: Option<Sample>) {
+        let done = &told.done;
         self.figure("cold_read_bytes_per_s", done.read_bytes as f64 / done.read_s);
+        match drained_s(&told.seconds, self.load.backlog, DRAINED_SHARE) {
+            Some(drained_s) => self.figure("drained_s", drained_s),
+            None => self.figure("drained_share", done.received as f64 / self.load.backlog as f64),
+        }
+        if self.kind == Kind::Drain {
+            return;
+        }
         let (Some(before), Some(after)) = (before, after) else { return };
         let device = after.read_bytes.saturating_sub(before.read_bytes) as f64;
+        self.figure("device_read_bytes", device);
         let share = device / done.read_bytes as f64;
         self.figure("device_read_per_byte_served", share);
         if share < COLD_SHARE_MIN {
-            self.fail_in_full(format!(
-                "the reader was not cold: only {:.0} % of what it got came from the device",
-                share * 100.0
-            ));
+            self.fail_in_full(format!("warm: only {:.0} % of what the reader got came from the device", share * 100.0));
         }
     }
 }
 
-fn machine_idle(before: &Machine) -> Result<f64> {
-    Ok(Machine::take()?.idle_since(before))
+/// Latencies by their names, of a run at such a rate.
+fn latency_figures(done: &Done, rate: u64) -> Result<Vec<(String, f64)>> {
+    let mut told = Vec::new();
+    let (publish, end_to_end) = (Latency::from_text(&done.publish)?, Latency::from_text(&done.end_to_end)?);
+    for (what, latency) in [("publish", &publish), ("end_to_end", &end_to_end)] {
+        if let Some(ns) = latency.median().filter(|_| rate > 0 && rate <= MEDIAN_RATE_MAX) {
+            told.push((format!("{what}_median_ms"), seconds(ns) * 1e3));
+        }
+        for (name, percentile) in PERCENTILES {
+            if let Some(ns) = latency.percentile(percentile) {
+                told.push((format!("{what}_{name}_ms"), seconds(ns) * 1e3));
+            }
+        }
+        if let Some(mean) = latency.mean() {
+            told.push((format!("{what}_mean_ms"), mean / MILLION));
+            told.push((format!("{what}_max_ms"), seconds(latency.max()) * 1e3));
+        }
+    }
+    Ok(told)
 }
 
-fn series(told: &[Second], samples: &[Sample]) -> Series {
-    let micros = |p99: Option<u64>, max: u64| p99.unwrap_or(max) / 1_000;
-    let cpu = samples.windows(2).filter_map(|pair| Some(pair.last()?.cpu_s - pair.first()?.cpu_s));
-    Series {
-        acked: told.iter().map(|second| second.acked).collect(),
-        received: told.iter().map(|second| second.received).collect(),
-        publish_us: told.iter().map(|second| micros(second.publish_p99_ns, second.publish_max_ns)).collect(),
-        end_to_end_us: told.iter().map(|second| micros(second.end_to_end_p99_ns, second.end_to_end_max_ns)).collect(),
-        broker_cpu_s: cpu.map(|cpu| (cpu * 100.0).round() / 100.0).collect(),
-        broker_anonymous_mib: samples.iter().map(|sample| sample.anonymous_bytes >> 20).collect(),
-    }
+/// Whether a client that sends as fast as it goes still sent a second and more after its time was over.
+fn sends_after(told: &[Second], over_ms: u64) -> bool {
+    told.iter().any(|second| second.sent > 0 && second.second > over_ms.div_ceil(1_000))
+}
+
+fn machine_idle(before: &Machine) -> Result<f64> {
+    Ok(Machine::take()?.idle_since(before))
 }
 
 /// All files below a folder. What cannot be read, because it has just gone, is left out.
@@ -476,4 +746,18 @@ fn forget_pages(folder: &Path) -> Result<()> {
             .context(|| format!("cannot have the page cache forget {}", path.display()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_goes_on_after_its_window_is_found() {
+        let told = |counts: &[u64]| -> Vec<Second> {
+            (0..).zip(counts).map(|(second, sent)| Second { second, sent: *sent, ..Second::default() }).collect()
+        };
+        assert!(!sends_after(&told(&[9, 9, 9, 3, 0]), 2_500), "the rest of its second");
+        assert!(sends_after(&told(&[9, 9, 9, 9, 9]), 2_500));
+    }
 }

@@ -9,7 +9,7 @@
 //!   /proc/stat           how much of the machine was idle
 //! ```
 
-use crate::clock::{SECOND_NS, monotonic_ns, seconds};
+use crate::clock::{SECOND_NS, monotonic_ns, seconds, unix_ns};
 use crate::error::{BenchError, Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -52,7 +52,7 @@ fn read(path: &str) -> Result<String> {
 }
 
 /// The number after `name` in lines of `NAME: NUMBER ...`.
-fn field(text: &str, name: &str) -> Option<u64> {
+pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.split_whitespace().next()?.parse().ok()
 }
@@ -181,33 +181,35 @@ pub struct Sampler<T> {
     thread: JoinHandle<Vec<T>>,
 }
 
-impl Sampler<Sample> {
-    /// Begins with the processes of a broker; the samples' seconds count from now on.
-    ///
-    /// # Errors
-    /// When there is no thread to be had.
-    pub fn start(pids: Vec<u32>) -> Result<Sampler<Sample>> {
-        let begin = seconds(monotonic_ns());
-        Sampler::looking(move || Sample::take_all(&pids).map(|sample| Sample { at_s: sample.at_s - begin, ..sample }))
-    }
-}
-
 impl<T: Send + 'static> Sampler<T> {
     /// Begins: `look` is called at once, and then every second.
     ///
     /// # Errors
     /// When there is no thread to be had.
-    pub fn looking(look: impl Fn() -> Result<T> + Send + 'static) -> Result<Sampler<T>> {
+    pub fn looking(look: impl FnMut() -> Result<T> + Send + 'static) -> Result<Sampler<T>> {
+        Sampler::looking_from(unix_ns(), look)
+    }
+
+    /// The same from a moment on, and whole seconds after it. Unix nanoseconds.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn looking_from(start_ns: u64, mut look: impl FnMut() -> Result<T> + Send + 'static) -> Result<Sampler<T>> {
         let (stop, stopped): (Sender<()>, Receiver<()>) = channel();
         let body = move || {
             let mut samples = Vec::new();
+            let mut next_ns = start_ns;
             loop {
+                let left = Duration::from_nanos(next_ns.saturating_sub(unix_ns()));
+                // What has begun of a second is looked at as well: its end may be what is asked for.
+                let ended = stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout);
+                next_ns += SECOND_NS;
                 match look() {
                     Ok(sample) if samples.len() < SAMPLES_MAX => samples.push(sample),
                     // A process that has gone is found by whoever started it.
                     Ok(_) | Err(_) => {}
                 }
-                if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+                if ended {
                     return samples;
                 }
             }
@@ -241,6 +243,25 @@ mod tests {
         assert_eq!(field("RssAnon:\t  12 kB\nRssFile:\t 3 kB\n", "RssFile"), Some(3));
     }
 
+    #[test]
+    fn every_second_is_looked_at_to_its_end() {
+        let mut looks = 0;
+        let count = move || {
+            looks += 1;
+            Ok(looks)
+        };
+        let samples = Sampler::looking(count).expect("a thread").finish();
+        assert!(!samples.is_empty(), "what has begun is looked at");
+        let past = unix_ns() - 2 * SECOND_NS - SECOND_NS / 2;
+        let mut looks = 0;
+        let count = move || {
+            looks += 1;
+            Ok(looks)
+        };
+        let samples = Sampler::looking_from(past, count).expect("a thread").finish();
+        assert!((1..=4).contains(&samples.len()), "{samples:?}");
+    }
+
     /// This very process burns a while. The clock of its processor time is read before and after each sample: what was sampled
     /// lies between the shorter and the longer span, but for a tick at either end, whatever other tests burn meanwhile.
     #[test]
@@ -253,7 +274,7 @@ mod tests {
         };
         let (before_from, before, before_to) = look();
         let (start, mut sum) = (process_cpu_ns(), 0_u64);
-        while process_cpu_ns() - start < 400 * crate::clock::MS_NS {
+        while process_cpu_ns() - start < SECOND_NS {
             sum = black_box(sum.wrapping_add(black_box(1)));
         }
         let (after_from, after, after_to) = look();
@@ -263,14 +284,29 @@ mod tests {
         assert!(after.threads >= 1 && after.files >= 3);
     }
 
+    /// A program with a buffer of 128 MiB that it has filled waits until somebody reads it. What was sampled is what it has taken, and what
+    /// the system counts page by page, to 2 %.
     #[test]
-    fn memory_agrees_with_what_was_taken() {
-        let me = std::process::id();
-        let before = Sample::take(me).expect("a sample");
-        let block = black_box(vec![1_u8; 64 << 20]);
-        let grown = Sample::take(me).expect("a sample").anonymous_bytes.saturating_sub(before.anonymous_bytes);
-        assert!(grown >= 48 << 20, "64 MiB were touched, {grown} bytes were seen");
-        drop(block);
+    fn memory_agrees_with_what_was_taken_and_with_the_systems_own_count() {
+        let taken = 128_u64 << 20;
+        let mut command = std::process::Command::new("dd");
+        command.args(["if=/dev/zero", "bs=128M", "count=1"]).stdout(std::process::Stdio::piped());
+        let mut child = command.stderr(std::process::Stdio::null()).spawn().expect("dd starts");
+        let end = monotonic_ns() + 60 * SECOND_NS;
+        let sampled = loop {
+            let sampled = Sample::take(child.id()).expect("it is there").anonymous_bytes;
+            if sampled >= taken || monotonic_ns() > end {
+                break sampled;
+            }
+            std::thread::yield_now();
+        };
+        let counted = read(&format!("/proc/{}/smaps_rollup", child.id())).expect("it is there");
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+        let counted = field(&counted, "Anonymous").expect("a count") * 1_024;
+        for right in [taken, counted] {
+            let off = (sampled as f64 - right as f64).abs() / right as f64;
+            assert!(off <= 0.02, "sampled {sampled}, right were {right}");
+        }
     }
 
     #[test]

@@ -32,6 +32,11 @@ impl Schedule {
         Schedule { start_ns, end_ns, rate: rate.max(1), producers, producer: u64::from(producer) }
     }
 
+    /// Nothing is due from `end_ns` on, instead of what was said before; due times stay where they are.
+    pub fn end_at(&mut self, end_ns: u64) {
+        self.end_ns = end_ns;
+    }
+
     /// When this producer's message number `index` is due, in Unix nanoseconds.
     #[must_use]
     pub fn due_ns(&self, index: u64) -> u64 {

@@ -11,6 +11,10 @@
 //! A producer counts the messages of each partition from 0 on, so that a reader of the partition finds what is missing, doubled
 //! or out of place without being told anything. All drivers write this, in whatever language.
 
+use crate::contract::Payloads;
+use crate::error::{BenchError, Context, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use polylogue_env::Rng;
 
 /// Bytes of the stamp: the shortest message.
@@ -55,7 +59,8 @@ impl Stamp {
 
 /// Fills `into` with bytes that no codec makes smaller. The same seed gives the same bytes (xorshift64*).
 pub fn fill(into: &mut [u8], seed: u64) {
-    let mut state = seed | 1;
+    // Not zero, and another one for each seed but for its highest bit.
+    let mut state = seed << 1 | 1;
     for piece in into.chunks_mut(8) {
         state ^= state >> 12;
         state ^= state << 25;
@@ -65,6 +70,32 @@ pub fn fill(into: &mut [u8], seed: u64) {
             *place = byte;
         }
     }
+}
+
+/// Fills a message as was asked for; its stamp is written over it later.
+///
+/// # Errors
+/// When the message that was given has another length.
+pub fn fill_as(into: &mut [u8], payloads: Option<&Payloads>, seed: u64) -> Result<()> {
+    let Some(payloads) = payloads else {
+        fill(into, seed);
+        return Ok(());
+    };
+    if let Some(text) = &payloads.message {
+        let message = STANDARD.decode(text).context(|| "the message that was given is no base64".to_owned())?;
+        if message.len() != into.len() {
+            let (given, wanted) = (message.len(), into.len());
+            return Err(BenchError::new(format!("the message that was given has {given} bytes and not {wanted}")));
+        }
+        into.copy_from_slice(&message);
+        return Ok(());
+    }
+    let random = into.len() as u64 * u64::from(payloads.random_per_mille) / 1_000;
+    let (random, zero) = into.split_at_mut(usize::try_from(random).unwrap_or(usize::MAX).min(into.len()));
+    // No more different ones than there should be.
+    fill(random, seed.checked_rem(u64::from(payloads.pool)).unwrap_or(seed));
+    zero.fill(0);
+    Ok(())
 }
 
 /// A seed that no other run has.
@@ -84,6 +115,29 @@ mod tests {
         assert_eq!(Stamp::read(&bytes), Some(stamp));
         assert_eq!(&bytes[8..], [1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 9]);
         assert_eq!(Stamp::read(&bytes[..STAMP_BYTES - 1]), None);
+    }
+
+    #[test]
+    fn a_message_is_filled_as_was_asked_for() {
+        let mut message = vec![7; 1_000];
+        let some = Payloads { random_per_mille: 250, pool: 3, message: None };
+        fill_as(&mut message, Some(&some), 9).expect("it is filled");
+        assert!(message[250..].iter().all(|byte| *byte == 0) && message[..250].iter().any(|byte| *byte != 0));
+        let kinds = |pool| {
+            let of = |seed| {
+                let mut message = vec![0; 100];
+                fill_as(&mut message, Some(&Payloads { pool, ..some.clone() }), seed).expect("it is filled");
+                message
+            };
+            (0..100).map(of).collect::<std::collections::BTreeSet<_>>().len()
+        };
+        assert_eq!((kinds(3), kinds(0)), (3, 100), "a seed that is one more is another message");
+        let given = Payloads { message: Some(STANDARD.encode(b"twenty bytes of text")), ..some };
+        let mut message = vec![0; 20];
+        fill_as(&mut message, Some(&given), 1).expect("it is filled");
+        assert_eq!(message, b"twenty bytes of text");
+        let told = fill_as(&mut [0; 21], Some(&given), 1).expect_err("another length").to_string();
+        assert!(told.contains("20 bytes") && told.contains("21"), "{told}");
     }
 
     #[test]

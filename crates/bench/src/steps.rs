@@ -38,16 +38,16 @@ impl Step<'_> {
     }
 }
 
-/// All steps of so many rounds of `cells`. What `earlier` lines of this commit, machine and these conditions tell is not to be run
+/// All steps of `cells`, each as many rounds as the same place of `rounds` says. What `earlier` lines of this commit, machine and these conditions tell is not to be run
 /// again; what is left of a cell then belongs to the run of those.
 #[must_use]
-pub fn steps<'a>(cells: &'a [Cell], rounds: u32, earlier: &'a [ResultLine], now: &Stamped) -> Vec<Step<'a>> {
+pub fn steps<'a>(cells: &'a [Cell], rounds: &[u32], earlier: &'a [ResultLine], now: &Stamped) -> Vec<Step<'a>> {
     let mut steps = Vec::new();
-    for cell in cells {
+    for (cell, rounds) in cells.iter().zip(rounds) {
         let same: Vec<&ResultLine> = earlier.iter().filter(|line| is_same(line, cell, now)).collect();
         let newest = same.iter().max_by(|a, b| (&a.date, &a.run).cmp(&(&b.date, &b.run)));
         let run = newest.map_or(&now.run, |line| &line.run);
-        for round in 1..=rounds {
+        for round in 1..=*rounds {
             let sides = match cell.kind {
                 Kind::Bare => vec![None],
                 _ => turns(cell, round).into_iter().map(Some).collect(),
@@ -101,7 +101,7 @@ mod tests {
     fn left(cells: &[Cell], run: &str, commit: &str) -> Vec<ResultLine> {
         let stamped = Stamped { run: run.to_owned(), ..now(commit) };
         let mut lines: Vec<ResultLine> = Vec::new();
-        for step in steps(cells, 2, &[], &stamped) {
+        for step in steps(cells, &vec![2; cells.len()], &[], &stamped) {
             let mut line = stamped.line(&step.cell.name, step.label(), step.round);
             line.conditions = step.side.map(|side| conditions(step.cell.driver, side));
             lines.push(line);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     fn to_do(cells: &[Cell], earlier: &[ResultLine], now: &Stamped) -> Vec<String> {
-        let steps = steps(cells, 2, earlier, now);
+        let steps = steps(cells, &vec![2; cells.len()], earlier, now);
         let left = steps.iter().filter(|step| step.done.is_none());
         left.map(|step| format!("{} {} {}", step.run, step.label(), step.round)).collect()
     }
@@ -140,7 +140,11 @@ mod tests {
         lines[3].failures.push("1 messages lost".to_owned());
         assert_eq!(lines[3].side, "polylogue-async");
         assert_eq!(to_do(&cells, &lines, &now("c")), ["before polylogue-async 1", "before polylogue-sync 2"]);
-        assert_eq!(steps(&cells, 2, &lines, &now("c"))[4].done, Some(&lines[4]), "the line is at hand for the report");
+        assert_eq!(
+            steps(&cells, &[2, 2], &lines, &now("c"))[4].done,
+            Some(&lines[4]),
+            "the line is at hand for the report"
+        );
     }
 
     #[test]

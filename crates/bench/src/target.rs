@@ -1,9 +1,15 @@
-//! What is measured: a polylogue, a Kafka or a RabbitMQ that is started for the purpose, the null broker, or any broker that is there.
+//! What is measured: a polylogue or a broker of somebody else's making that is started for the purpose, the null broker, or any
+//! broker that is there.
 
 use crate::amqp;
+use crate::contract::System;
 use crate::error::{BenchError, Context, Result};
-use crate::peers::Kafka;
-use crate::peers::rabbitmq::{Ports, Rabbitmq};
+use crate::peers::kafka::{self, Kafka};
+use crate::peers::pulsar::{self, Pulsar};
+use crate::peers::rabbitmq::{self, Rabbitmq};
+use crate::peers::rocketmq::{self, Rocketmq};
+use crate::peers::tubemq::{self, Tubemq};
+use crate::peers::{http, put, remoting};
 use crate::process::{Interrupt, Process};
 use crate::sample::family;
 use crate::wire::Wire;
@@ -18,6 +24,8 @@ use std::time::Duration;
 const START_PATIENCE: Duration = Duration::from_secs(90);
 const START_TRIES: u32 = 900;
 const START_WAIT: Duration = Duration::from_millis(100);
+/// The topic that shows that topics can be made.
+const READY_TOPIC: &str = "/admin/v2/persistent/public/default/bench-ready/partitions";
 
 /// A broker in one of its settings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,27 +38,81 @@ pub enum Target {
     Kafka,
     /// Kafka with a flush for every message.
     KafkaFsync,
+    /// Kafka by the advice for production.
+    KafkaTuned,
     /// RabbitMQ as it comes.
     Rabbitmq,
+    /// RabbitMQ by the advice for production.
+    RabbitmqTuned,
+    /// Pulsar as it comes, with a journal that is flushed.
+    Pulsar,
+    /// Pulsar with a journal that is not flushed.
+    PulsarNosync,
+    /// Pulsar as its people set it for benchmarks, with a journal that is flushed.
+    PulsarTuned,
+    /// `RocketMQ` as it comes, flushed in the background.
+    Rocketmq,
+    /// `RocketMQ` with a flush for every message.
+    RocketmqSync,
+    /// `RocketMQ` by the advice for flushing in the background.
+    RocketmqTuned,
+    /// `TubeMQ` as it comes.
+    Tubemq,
+    /// `TubeMQ` as in its published comparison with Kafka.
+    TubemqTuned,
     /// The broker that answers at once.
     Null,
-    /// A broker that somebody else has started, `HOST:PORT`.
+    /// A broker that somebody else has started: `HOST:PORT`, or `SYSTEM=HOST:PORT`.
     At(String),
 }
 
 impl Target {
+    /// All but those of somebody else.
+    #[must_use]
+    pub fn known() -> [Target; 16] {
+        [
+            Target::PolylogueSync,
+            Target::PolylogueAsync,
+            Target::Kafka,
+            Target::KafkaFsync,
+            Target::KafkaTuned,
+            Target::Rabbitmq,
+            Target::RabbitmqTuned,
+            Target::Pulsar,
+            Target::PulsarNosync,
+            Target::PulsarTuned,
+            Target::Rocketmq,
+            Target::RocketmqSync,
+            Target::RocketmqTuned,
+            Target::Tubemq,
+            Target::TubemqTuned,
+            Target::Null,
+        ]
+    }
+
     /// The name in results and on the command line.
     #[must_use]
     pub fn name(&self) -> String {
-        match self {
-            Target::PolylogueSync => "polylogue-sync".to_owned(),
-            Target::PolylogueAsync => "polylogue-async".to_owned(),
-            Target::Kafka => "kafka".to_owned(),
-            Target::KafkaFsync => "kafka-fsync".to_owned(),
-            Target::Rabbitmq => "rabbitmq".to_owned(),
-            Target::Null => "null".to_owned(),
-            Target::At(address) => address.clone(),
-        }
+        let name = match self {
+            Target::PolylogueSync => "polylogue-sync",
+            Target::PolylogueAsync => "polylogue-async",
+            Target::Kafka => "kafka",
+            Target::KafkaFsync => "kafka-fsync",
+            Target::KafkaTuned => "kafka-tuned",
+            Target::Rabbitmq => "rabbitmq",
+            Target::RabbitmqTuned => "rabbitmq-tuned",
+            Target::Pulsar => "pulsar",
+            Target::PulsarNosync => "pulsar-nosync",
+            Target::PulsarTuned => "pulsar-tuned",
+            Target::Rocketmq => "rocketmq",
+            Target::RocketmqSync => "rocketmq-sync",
+            Target::RocketmqTuned => "rocketmq-tuned",
+            Target::Tubemq => "tubemq",
+            Target::TubemqTuned => "tubemq-tuned",
+            Target::Null => "null",
+            Target::At(address) => address,
+        };
+        name.to_owned()
     }
 
     /// When it acknowledges a message.
@@ -59,12 +121,77 @@ impl Target {
         match self {
             Target::PolylogueSync => "flushed",
             Target::PolylogueAsync => "page cache, flushed each second",
-            Target::Kafka => "page cache",
+            Target::Kafka | Target::KafkaTuned => "page cache",
             Target::KafkaFsync => "flushed (log.flush.interval.messages=1)",
-            Target::Rabbitmq => "depends on the queue",
+            Target::Rabbitmq | Target::RabbitmqTuned => {
+                "depends on the queue: classic and quorum queues flushed, streams from the page cache"
+            }
+            Target::Pulsar | Target::PulsarTuned => "flushed (journalSyncData=true)",
+            Target::PulsarNosync => "page cache (journalSyncData=false)",
+            Target::Rocketmq => "page cache (ASYNC_FLUSH), flushed each half second",
+            Target::RocketmqSync => "flushed (SYNC_FLUSH)",
+            Target::RocketmqTuned => {
+                "memory of the process (transientStorePoolEnable), in the page cache within 200 ms: a kill loses it"
+            }
+            Target::Tubemq => "memory of the process, written when it is full or after 10 to 20 s: a kill loses it",
+            Target::TubemqTuned => {
+                "memory of the process, written when it is full or after 10 to 20 s: a kill loses it"
+            }
             Target::Null => "none",
             Target::At(_) => "not known",
         }
+    }
+
+    /// Which of the official Java clients it is measured with, unless told otherwise.
+    #[must_use]
+    pub fn system(&self) -> System {
+        match self {
+            Target::Rabbitmq | Target::RabbitmqTuned => System::Rabbitmq,
+            Target::Pulsar | Target::PulsarNosync | Target::PulsarTuned => System::Pulsar,
+            Target::Rocketmq | Target::RocketmqSync | Target::RocketmqTuned => System::Rocketmq,
+            Target::Tubemq | Target::TubemqTuned => System::Tubemq,
+            Target::At(text) => system_of(text).unwrap_or_default(),
+            _ => System::Kafka,
+        }
+    }
+
+    /// Whether it is set by its vendor's advice, not as it comes.
+    #[must_use]
+    pub fn is_tuned(&self) -> bool {
+        let tuned = [Target::KafkaTuned, Target::RabbitmqTuned, Target::PulsarTuned, Target::RocketmqTuned];
+        tuned.contains(self) || *self == Target::TubemqTuned
+    }
+
+    pub(crate) fn kafka(&self) -> kafka::Profile {
+        match self {
+            Target::KafkaFsync => kafka::Profile::Fsync,
+            Target::KafkaTuned => kafka::Profile::Tuned,
+            _ => kafka::Profile::Default,
+        }
+    }
+
+    pub(crate) fn rabbitmq(&self) -> rabbitmq::Profile {
+        if self.is_tuned() { rabbitmq::Profile::Tuned } else { rabbitmq::Profile::Default }
+    }
+
+    pub(crate) fn pulsar(&self) -> pulsar::Profile {
+        match self {
+            Target::PulsarNosync => pulsar::Profile::Nosync,
+            Target::PulsarTuned => pulsar::Profile::Tuned,
+            _ => pulsar::Profile::Default,
+        }
+    }
+
+    pub(crate) fn rocketmq(&self) -> rocketmq::Profile {
+        match self {
+            Target::RocketmqSync => rocketmq::Profile::Sync,
+            Target::RocketmqTuned => rocketmq::Profile::Tuned,
+            _ => rocketmq::Profile::Default,
+        }
+    }
+
+    pub(crate) fn tubemq(&self) -> tubemq::Profile {
+        if self.is_tuned() { tubemq::Profile::Tuned } else { tubemq::Profile::Default }
     }
 }
 
@@ -78,20 +205,13 @@ impl FromStr for Target {
     type Err = BenchError;
 
     fn from_str(text: &str) -> Result<Target> {
-        let known = [
-            Target::PolylogueSync,
-            Target::PolylogueAsync,
-            Target::Kafka,
-            Target::KafkaFsync,
-            Target::Rabbitmq,
-            Target::Null,
-        ];
-        match known.into_iter().find(|target| target.name() == text) {
+        match Target::known().into_iter().find(|target| target.name() == text) {
             Some(target) => Ok(target),
-            None if text.contains(':') => Ok(Target::At(text.to_owned())),
-            None => Err(BenchError::new(format!(
-                "{text} is no target: polylogue-sync, polylogue-async, kafka, kafka-fsync, rabbitmq, null, or HOST:PORT"
-            ))),
+            None if is_address(text) => Ok(Target::At(text.to_owned())),
+            None => {
+                let names = Target::known().map(|target| target.name()).join(", ");
+                Err(BenchError::new(format!("{text} is no target: {names}, HOST:PORT, or SYSTEM=HOST:PORT")))
+            }
         }
     }
 }
@@ -101,6 +221,8 @@ impl FromStr for Target {
 pub struct Programs {
     /// The binary of polylogue.
     pub polylogue: PathBuf,
+    /// The folder with one for each of the other peers: their jars.
+    pub peers: PathBuf,
     /// The folder with Kafka's jars.
     pub kafka: PathBuf,
     /// The folder that RabbitMQ was unpacked into.
@@ -109,7 +231,7 @@ pub struct Programs {
     pub bench: PathBuf,
     /// The librdkafka worker.
     pub librdkafka: PathBuf,
-    /// The folder with the Java worker's classes and, in lib/, its jars.
+    /// The folder with one for each system of the Java worker: its classes and, in lib/, its jars.
     pub java: PathBuf,
 }
 
@@ -122,13 +244,19 @@ pub enum Protocol {
     Amqp,
 }
 
-/// A broker that runs; one that was started for the purpose ends with this value.
+/// A broker that runs; one that was started for the purpose ends with this value, or with the thread that started it.
 #[derive(Debug)]
 pub struct Running {
     bootstrap: String,
-    process: Option<Process>,
-    /// What runs beside it for its sake, and ends after it.
-    helper: Option<Process>,
+    /// Where a client of RabbitMQ's streams goes.
+    streams: Option<String>,
+    /// Where it is administered, when that is somewhere else.
+    admin: Option<String>,
+    /// Where the broker itself listens, when clients ask somebody else for it.
+    listens: Option<String>,
+    /// Its processes: the broker first, then what runs beside it for its sake. They end in this order,
+    /// which is also the one in which a vector's values go.
+    processes: Vec<Process>,
 }
 
 impl Running {
@@ -147,7 +275,7 @@ impl Running {
     ) -> Result<Running> {
         let log = place.join("broker.log");
         match target {
-            Target::At(address) => Ok(Running { bootstrap: address.clone(), process: None, helper: None }),
+            Target::At(text) => Ok(Running::at(address_of(text).to_owned(), Vec::new())),
             Target::Null => {
                 let mut command = Command::new(&programs.bench);
                 command.args(["null", "--listen", "127.0.0.1:0", "--partitions", &partitions.to_string()]);
@@ -165,17 +293,48 @@ impl Running {
                 let command = polylogue(target, programs, place, protocol);
                 talking("polylogue", command, &log, listening, Some("polylogue ready"), interrupt)
             }
-            Target::Rabbitmq => rabbitmq(programs, place, &log, interrupt),
-            Target::Kafka | Target::KafkaFsync => {
-                let (port, controller) = (free_port()?, free_port()?);
-                let kafka = Kafka { jars: &programs.kafka, place, fsync: *target == Target::KafkaFsync };
+            Target::Rabbitmq | Target::RabbitmqTuned => rabbitmq(target, programs, place, &log, interrupt),
+            Target::Kafka | Target::KafkaFsync | Target::KafkaTuned => {
+                let [port, controller] = ports(place, free_port)?;
+                let kafka = Kafka { jars: &programs.kafka, place, profile: target.kafka() };
                 let process = Process::start("Kafka", kafka.command(port, controller)?, &log, false)?;
-                let mut running =
-                    Running { bootstrap: format!("127.0.0.1:{port}"), process: Some(process), helper: None };
-                running.wait_answers(interrupt, |at| Wire::connect(at).is_ok())?;
+                let mut running = Running::at(local(port), vec![process]);
+                running.wait_answers(interrupt, |at| Wire::connect(at).map(drop))?;
                 Ok(running)
             }
+            Target::Pulsar | Target::PulsarNosync | Target::PulsarTuned => {
+                pulsar(target, programs, place, &log, interrupt)
+            }
+            Target::Rocketmq | Target::RocketmqSync | Target::RocketmqTuned => {
+                rocketmq(target, programs, place, &log, interrupt)
+            }
+            Target::Tubemq | Target::TubemqTuned => tubemq(target, programs, place, &log, interrupt),
         }
+    }
+
+    fn at(bootstrap: String, processes: Vec<Process>) -> Running {
+        Running { bootstrap, streams: None, admin: None, listens: None, processes }
+    }
+
+    /// Where it speaks with the clients of a system: most brokers have one address.
+    #[must_use]
+    pub fn address(&self, system: System) -> &str {
+        match (&self.streams, system) {
+            (Some(streams), System::RabbitmqStream) => streams,
+            _ => &self.bootstrap,
+        }
+    }
+
+    /// Where it is administered, when that is somewhere else.
+    #[must_use]
+    pub fn admin(&self) -> Option<&str> {
+        self.admin.as_deref()
+    }
+
+    /// Where the broker itself listens, where messages go.
+    #[must_use]
+    pub fn listens(&self) -> &str {
+        self.listens.as_deref().unwrap_or(&self.bootstrap)
     }
 
     /// Where it speaks with clients.
@@ -187,40 +346,62 @@ impl Running {
     /// The ids of all its processes, its own first; none when somebody else has started it.
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
-        let started = [self.process.as_ref(), self.helper.as_ref()].into_iter().flatten();
-        started.flat_map(|process| family(process.pid())).collect()
+        self.processes.iter().flat_map(|process| family(process.pid())).collect()
     }
 
     /// Ends it, if it was started for the purpose. What it has kept stays.
     pub fn end(&mut self) {
-        for mut process in [self.process.take(), self.helper.take()].into_iter().flatten() {
+        for mut process in self.processes.drain(..) {
             process.end();
         }
     }
 
-    /// That it is still there.
+    /// That all its processes are still there.
     ///
     /// # Errors
-    /// When it has ended, with what it said.
+    /// When one has ended, with what it said.
     pub fn check(&mut self) -> Result<()> {
-        let Some(process) = &mut self.process else { return Ok(()) };
-        if process.ended() {
-            return Err(process.explain("it has ended in the middle of a run"));
+        match self.processes.iter_mut().find_map(|process| process.ended().then_some(process)) {
+            Some(process) => Err(process.explain("it has ended in the middle of a run")),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    fn wait_answers(&mut self, interrupt: &Interrupt, answers: impl Fn(&str) -> bool) -> Result<()> {
+    /// Asks again and again, until an answer is good.
+    fn wait_answers<T>(&mut self, interrupt: &Interrupt, answers: impl Fn(&str) -> Result<T>) -> Result<T> {
+        let mut last = None;
         for _ in 0..START_TRIES {
             interrupt.check()?;
             self.check()?;
-            if answers(&self.bootstrap) {
-                return Ok(());
+            match answers(&self.bootstrap) {
+                Ok(answer) => return Ok(answer),
+                Err(e) => last = Some(e),
             }
             std::thread::sleep(START_WAIT);
         }
-        Err(BenchError::new(format!("the broker at {} does not answer", self.bootstrap)))
+        let last = last.map(|e| e.to_string()).unwrap_or_default();
+        Err(BenchError::new(format!("the broker at {} does not answer as it should: {last}", self.bootstrap)))
     }
+}
+
+/// The system of `SYSTEM=HOST:PORT`.
+fn system_of(text: &str) -> Option<System> {
+    text.split_once('=')?.0.parse().ok()
+}
+
+/// The `HOST:PORT` of it.
+fn address_of(text: &str) -> &str {
+    text.split_once('=').map_or(text, |(_, address)| address)
+}
+
+fn is_address(text: &str) -> bool {
+    let known = !text.contains('=') || system_of(text).is_some();
+    let port = address_of(text).rsplit_once(':').filter(|(host, _)| !host.is_empty());
+    known && port.is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+}
+
+fn local(port: u16) -> String {
+    format!("127.0.0.1:{port}")
 }
 
 fn polylogue(target: &Target, programs: &Programs, place: &Path, protocol: Protocol) -> Command {
@@ -236,14 +417,84 @@ fn polylogue(target: &Target, programs: &Programs, place: &Path, protocol: Proto
     command
 }
 
-fn rabbitmq(programs: &Programs, place: &Path, log: &Path, interrupt: &Interrupt) -> Result<Running> {
-    let ports = Ports { amqp: free_port()?, nodes: free_port()?, epmd: free_port()? };
-    let rabbitmq = Rabbitmq { unpacked: &programs.rabbitmq, place, ports };
+fn rabbitmq(target: &Target, programs: &Programs, place: &Path, log: &Path, interrupt: &Interrupt) -> Result<Running> {
+    let [amqp, streams, nodes, epmd] = ports(place, free_port)?;
+    let ports = rabbitmq::Ports { amqp, streams, nodes, epmd };
+    let rabbitmq = Rabbitmq { unpacked: &programs.rabbitmq, place, profile: target.rabbitmq(), ports };
     let epmd = Process::start("epmd", rabbitmq.epmd()?, log, false)?;
     let process = Process::start("RabbitMQ", rabbitmq.command()?, log, false)?;
-    let bootstrap = format!("127.0.0.1:{}", ports.amqp);
-    let mut running = Running { bootstrap, process: Some(process), helper: Some(epmd) };
-    running.wait_answers(interrupt, |at| amqp::wire::Wire::connect(at).is_ok())?;
+    let streams = Some(local(ports.streams));
+    let mut running = Running { streams, ..Running::at(local(ports.amqp), vec![process, epmd]) };
+    // A channel is there when the virtual host is: then queues can be declared.
+    running.wait_answers(interrupt, |at| amqp::wire::Wire::connect(at)?.open_channel())?;
+    running.wait_answers(interrupt, |_| {
+        std::net::TcpStream::connect(local(ports.streams)).context(|| "streams".to_owned())
+    })?;
+    Ok(running)
+}
+
+fn pulsar(target: &Target, programs: &Programs, place: &Path, log: &Path, interrupt: &Interrupt) -> Result<Running> {
+    let [port, http_port] = ports(place, free_port)?;
+    let admin = local(http_port);
+    let pulsar = Pulsar { jars: &programs.peers.join("pulsar"), place, profile: target.pulsar() };
+    let process = Process::start("Pulsar", pulsar.command(port, http_port)?, log, false)?;
+    let mut running = Running { admin: Some(admin.clone()), ..Running::at(local(port), vec![process]) };
+    running.wait_answers(interrupt, |_| http::ask(&admin, "PUT", READY_TOPIC, "application/json", "1"))?;
+    running.wait_answers(interrupt, |_| http::ask(&admin, "DELETE", READY_TOPIC, "application/json", ""))?;
+    Ok(running)
+}
+
+fn rocketmq(target: &Target, programs: &Programs, place: &Path, log: &Path, interrupt: &Interrupt) -> Result<Running> {
+    let [names, broker, copies] = ports(place, free_port_with_one_below)?;
+    let ports = rocketmq::Ports { names, broker, copies };
+    let jars = programs.peers.join("rocketmq");
+    let rocketmq = Rocketmq { jars: &jars, place, profile: target.rocketmq(), ports };
+    let names = Process::start("RocketMQ's name server", rocketmq.name_server()?, log, false)?;
+    let mut running = Running::at(local(ports.names), vec![names]);
+    running.wait_answers(interrupt, |at| std::net::TcpStream::connect(at).context(|| "the name server".to_owned()))?;
+    running.processes.insert(0, Process::start("RocketMQ", rocketmq.broker()?, log, false)?);
+    let broker = local(ports.broker);
+    running.wait_answers(interrupt, |names| remoting::makes_topics(names, &broker))?;
+    running.listens = Some(broker);
+    Ok(running)
+}
+
+fn tubemq(target: &Target, programs: &Programs, place: &Path, log: &Path, interrupt: &Interrupt) -> Result<Running> {
+    let [zookeeper, master, admin, figures, broker, broker_web] = ports(place, free_port)?;
+    let ports = tubemq::Ports { zookeeper, master, admin, figures, broker, broker_web };
+    let jars = programs.peers.join("tubemq");
+    let tubemq = Tubemq { jars: &jars, place, profile: target.tubemq(), ports };
+    let admin = local(ports.admin);
+    let ask = |question: &str| {
+        let said = http::ask(&admin, "POST", "/webapi.htm", "application/x-www-form-urlencoded", question)?;
+        match said.contains("\"result\":true") {
+            true => Ok(said),
+            false => Err(BenchError::new(format!("TubeMQ's master answers {question} with {}", said.trim()))),
+        }
+    };
+    let zookeeper = Process::start("ZooKeeper", tubemq.zookeeper()?, log, false)?;
+    let mut running = Running { admin: Some(admin.clone()), ..Running::at(local(ports.master), vec![zookeeper]) };
+    running.wait_answers(interrupt, |_| {
+        std::net::TcpStream::connect(local(ports.zookeeper)).context(|| "ZooKeeper".to_owned())
+    })?;
+    running.processes.insert(0, Process::start("TubeMQ's master", tubemq.master()?, log, false)?);
+    let [known, online] = tubemq.introduction();
+    let (question, ready) = Tubemq::inquiry();
+    let introduced = running.wait_answers(interrupt, |_| ask(question))?;
+    // A master that is started again knows its broker.
+    if !introduced.contains("\"brokerId\":1") {
+        running.wait_answers(interrupt, |_| ask(&known))?;
+        running.wait_answers(interrupt, |_| ask(&online))?;
+    }
+    running.processes.insert(0, Process::start("TubeMQ", tubemq.broker()?, log, false)?);
+    running.wait_answers(interrupt, |_| {
+        let said = ask(question)?;
+        match ready.iter().find(|part| !said.contains(**part)) {
+            None => Ok(()),
+            Some(part) => Err(BenchError::new(format!("TubeMQ's broker is not {part} yet: {}", said.trim()))),
+        }
+    })?;
+    running.listens = Some(local(ports.broker));
     Ok(running)
 }
 
@@ -265,9 +516,25 @@ fn talking(
             address.trim_end_matches(',').clone_into(&mut bootstrap);
         }
         if ready.map_or(!bootstrap.is_empty(), |ready| line == ready) {
-            return Ok(Running { bootstrap, process: Some(process), helper: None });
+            return Ok(Running::at(bootstrap, vec![process]));
         }
     }
+}
+
+/// The ports of a run, kept in its folder: what is started again is found where it was, by its clients and by its own parts.
+fn ports<const N: usize>(place: &Path, pick: impl Fn() -> Result<u16>) -> Result<[u16; N]> {
+    let file = place.join("ports");
+    let kept = std::fs::read_to_string(&file).unwrap_or_default();
+    let kept: Vec<u16> = kept.split_whitespace().filter_map(|port| port.parse().ok()).collect();
+    if let Ok(kept) = <[u16; N]>::try_from(kept) {
+        return Ok(kept);
+    }
+    let mut picked = [0; N];
+    for port in &mut picked {
+        *port = pick()?;
+    }
+    put(place, "ports", &picked.map(|port| port.to_string()).join(" "))?;
+    Ok(picked)
 }
 
 /// A port of the loopback that nobody has now. Another process may take it before the broker does; then
@@ -275,4 +542,40 @@ fn talking(
 fn free_port() -> Result<u16> {
     let probe = TcpListener::bind("127.0.0.1:0").context(|| "there is no free port".to_owned())?;
     Ok(probe.local_addr().context(|| "cannot ask for a port".to_owned())?.port())
+}
+
+/// A port that is free, whose second below is free as well: `RocketMQ` takes both.
+fn free_port_with_one_below() -> Result<u16> {
+    for _ in 0..START_TRIES {
+        let port = free_port()?;
+        if TcpListener::bind(("127.0.0.1", port.saturating_sub(2))).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(BenchError::new("there are no two free ports beside one another"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pulsar's bookie and `TubeMQ`'s master do not take back a broker at other ports.
+    #[test]
+    fn what_is_started_again_has_the_ports_that_it_had() {
+        let place = std::env::temp_dir().join(format!("polylogue-bench-ports-{}", std::process::id()));
+        let folder = crate::process::Folder::create(&place).expect("a folder");
+        let first: [u16; 3] = ports(folder.path(), free_port).expect("ports");
+        let second: [u16; 3] = ports(folder.path(), || Err(BenchError::new("none is picked"))).expect("those kept");
+        assert_eq!(first, second);
+    }
+
+    #[test]
+    fn targets_are_called_what_they_say() {
+        for target in Target::known() {
+            assert_eq!(target.name().parse(), Ok(target));
+        }
+        assert_eq!("host:1".parse(), Ok(Target::At("host:1".to_owned())));
+        let told = "pulsar-sync".parse::<Target>().expect_err("no such").to_string();
+        assert!(told.contains("pulsar-nosync"), "{told}");
+    }
 }

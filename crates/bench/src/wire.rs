@@ -1,5 +1,6 @@
 //! A plain Kafka client, one request at a time: what a run needs before its load starts.
 
+use crate::contract::topic_name;
 use crate::error::{BenchError, Context, Result};
 use bytes::Bytes;
 use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
@@ -165,6 +166,14 @@ impl Wire {
             std::thread::sleep(WAIT);
         }
         Err(BenchError::new(format!("{}: topic {topic} does not get its {partitions} partitions", self.server)))
+    }
+
+    /// The same for so many topics: with more than one their names are numbered.
+    ///
+    /// # Errors
+    /// As [`Wire::create_topic`].
+    pub fn create_topics(&mut self, topic: &str, topics: u32, partitions: u32) -> Result<()> {
+        (0..topics).try_for_each(|number| self.create_topic(&topic_name(topic, topics, number), partitions, &[]))
     }
 
     /// Asks as often as the broker answers with an error that passes, such as a coordinator that is still loading.

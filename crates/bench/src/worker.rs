@@ -1,7 +1,7 @@
 //! The worker's side of the [`crate::contract`], for clients in Rust: the raw driver, and librdkafka in a program of its own.
 
 use crate::clock::{MS_NS, SECOND_NS, process_cpu_ns, seconds, unix_ns};
-use crate::contract::{DRAIN_MS_MAX, Done, Line, Second, Spec, Start};
+use crate::contract::{Done, Line, Measure, Second, Spec, Start};
 use crate::error::{BenchError, Context, Result};
 use crate::latency::Latency;
 use crate::raw::producer::Produced;
@@ -28,7 +28,7 @@ pub trait Produce: Sized + Send + 'static {
     fn connect(spec: &Spec) -> Result<Self>;
 
     /// Sends everything and waits for every answer; what goes wrong is in what it gives.
-    fn run(self, times: Times, shared: &Shared, tally: &mut Tally) -> Produced;
+    fn run(self, times: &Times, shared: &Shared, tally: &mut Tally) -> Produced;
 }
 
 /// All readers of a client. They work on a thread of their own.
@@ -40,26 +40,44 @@ pub trait Read: Sized + Send + 'static {
     fn connect(spec: &Spec) -> Result<Self>;
 
     /// Reads until all that there should be is there, or until time is up; what goes wrong is in what it gives.
-    fn run(self, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut;
+    fn run(self, times: &Times, shared: &Shared, tally: &mut Tally) -> ReadOut;
 }
 
 /// Does what `input` says with these producers and readers, and tells `output` what came of it.
 ///
 /// # Errors
 /// When the spec is no good, the broker is not there, or nobody takes the output.
-pub fn work<P: Produce, R: Read>(mut input: impl BufRead, mut output: impl Write) -> Result<()> {
+pub fn work<P: Produce, R: Read>(mut input: impl BufRead + Send + 'static, mut output: impl Write) -> Result<()> {
     let spec: Spec = read_line(&mut input, "the spec")?;
     spec.check()?;
     let producers = (spec.producers > 0).then(|| P::connect(&spec)).transpose()?;
     let readers = (spec.groups > 0).then(|| R::connect(&spec)).transpose()?;
     tell(&mut output, &Line::Ready(true))?;
     let start: Start = read_line(&mut input, "the start")?;
-    let measured_ns = start.start_ns.saturating_add(spec.warmup_ms.saturating_mul(MS_NS));
-    let end_ns = measured_ns.saturating_add(spec.window_ms.saturating_mul(MS_NS));
-    let deadline_ns = end_ns.saturating_add(DRAIN_MS_MAX * MS_NS);
-    let times = Times { start_ns: start.start_ns, measured_ns, end_ns, deadline_ns };
-    let done = run(producers, readers, times, &mut output)?;
+    let times = Arc::new(Times::new(start.start_ns, spec.warmup_ms, spec.window_ms));
+    let shared = Arc::new(Shared::default());
+    if spec.open_warmup {
+        hear_measure(input, &times, &shared)?;
+    }
+    let done = run(producers, readers, &times, &shared, spec.shape.histograms, &mut output)?;
     tell(&mut output, &Line::Done(Box::new(done)))
+}
+
+/// Waits, on a thread of its own, for the line that ends an open warm-up. The thread is left to itself: the line may never come.
+fn hear_measure(mut input: impl BufRead + Send + 'static, times: &Arc<Times>, shared: &Arc<Shared>) -> Result<()> {
+    let (times, shared) = (Arc::clone(times), Arc::clone(shared));
+    let body = move || {
+        let mut line = String::new();
+        if !input.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+            return;
+        }
+        match serde_json::from_str::<Measure>(&line) {
+            Ok(told) => times.measure(told),
+            Err(e) => shared.fail(format!("what should end the warm-up is no good: {e}")),
+        }
+    };
+    let thread = Builder::new().name("bench-hear".to_owned()).spawn(body);
+    thread.context(|| "cannot start a thread".to_owned()).map(drop)
 }
 
 fn read_line<T: serde::de::DeserializeOwned>(input: &mut impl BufRead, what: &str) -> Result<T> {
@@ -96,38 +114,41 @@ fn end<T: Default>(thread: Thread<T>) -> Result<(T, Latency)> {
 fn run<P: Produce, R: Read>(
     producers: Option<P>,
     readers: Option<R>,
-    times: Times,
+    times: &Arc<Times>,
+    shared: &Arc<Shared>,
+    histograms: bool,
     output: &mut impl Write,
 ) -> Result<Done> {
-    let shared = Arc::new(Shared::default());
     let (to, seconds_told) = channel();
     let cpu = process_cpu_ns();
     let publishing = producers.map(|producers| {
-        let (shared, mut tally) = (Arc::clone(&shared), Tally::new(times.start_ns, true, to.clone()));
+        let (times, shared) = (Arc::clone(times), Arc::clone(shared));
+        let mut tally = Tally::new(times.start_ns(), true, to.clone()).with_histograms(histograms);
         move || {
-            let produced = producers.run(times, &shared, &mut tally);
+            let produced = producers.run(&times, &shared, &mut tally);
             (produced, tally.into_latency())
         }
     });
     let reading = readers.map(|readers| {
-        let (shared, mut tally) = (Arc::clone(&shared), Tally::new(times.start_ns, false, to.clone()));
+        let (times, shared) = (Arc::clone(times), Arc::clone(shared));
+        let mut tally = Tally::new(times.start_ns(), false, to.clone()).with_histograms(histograms);
         move || {
-            let read = readers.run(times, &shared, &mut tally);
+            let read = readers.run(&times, &shared, &mut tally);
             (read, tally.into_latency())
         }
     });
     drop(to);
     let publishing = begin("bench-produce", publishing)?;
     let reading = begin("bench-read", reading)?;
-    pass_on(&seconds_told, times.start_ns, output)?;
+    pass_on(&seconds_told, times.start_ns(), output)?;
     let (produced, publish) = end(publishing)?;
     let (read, end_to_end) = end(reading)?;
-    let since_start = |ns: u64| seconds(ns.saturating_sub(times.start_ns));
+    let since_start = |ns: u64| seconds(ns.saturating_sub(times.start_ns()));
     Ok(Done {
         sent: produced.sent,
         acked: produced.acked,
         errors: produced.errors,
-        error: produced.error.or(read.error),
+        error: shared.failure().or(produced.error).or(read.error),
         received: read.findings.received,
         lost: read.findings.lost,
         duplicated: read.findings.duplicated,
@@ -149,7 +170,7 @@ fn pass_on(told: &Receiver<Second>, start_ns: u64, output: &mut impl Write) -> R
             Ok(second) => {
                 let number = second.second;
                 let entry = waiting.entry(number).or_insert(Second { second: number, ..Second::default() });
-                merge(entry, &second);
+                merge(entry, &second)?;
                 false
             }
             Err(RecvTimeoutError::Timeout) => false,
@@ -166,7 +187,7 @@ fn pass_on(told: &Receiver<Second>, start_ns: u64, output: &mut impl Write) -> R
 }
 
 /// Adds what another thread says of the same second. A thread that ends tells the rest of its second apart.
-fn merge(into: &mut Second, from: &Second) {
+fn merge(into: &mut Second, from: &Second) -> Result<()> {
     into.sent += from.sent;
     into.acked += from.acked;
     into.received += from.received;
@@ -174,19 +195,34 @@ fn merge(into: &mut Second, from: &Second) {
     into.publish_p99_ns = into.publish_p99_ns.max(from.publish_p99_ns);
     into.end_to_end_max_ns = into.end_to_end_max_ns.max(from.end_to_end_max_ns);
     into.end_to_end_p99_ns = into.end_to_end_p99_ns.max(from.end_to_end_p99_ns);
+    into.publish = both(into.publish.take(), from.publish.as_ref())?;
+    into.end_to_end = both(into.end_to_end.take(), from.end_to_end.as_ref())?;
+    Ok(())
+}
+
+fn both(one: Option<String>, other: Option<&String>) -> Result<Option<String>> {
+    match (one, other) {
+        (Some(one), Some(other)) => {
+            let mut sum = Latency::from_text(&one)?;
+            sum.add(&Latency::from_text(other)?);
+            sum.to_text().map(Some)
+        }
+        (one, other) => Ok(one.or_else(|| other.cloned())),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::From;
+    use crate::contract::{COMMIT_MS, From, Shape, System};
     use crate::null::{NullBroker, NullSpec};
     use crate::raw::producer::Producers;
     use crate::raw::reader::Readers;
+    use std::io::Cursor;
 
     fn null(stall_ms: Option<(u64, u64)>) -> String {
         let listen = ([127, 0, 0, 1], 0).into();
-        let spec = NullSpec { listen, partitions: 3, message_bytes: 100, stall_ms };
+        let spec = NullSpec { listen, partitions: 3, message_bytes: 100, stall_ms, keeps: None };
         NullBroker::start(spec).expect("it starts").address().to_string()
     }
 
@@ -213,18 +249,27 @@ mod tests {
             read_bytes_per_s_max: 0,
             verify: true,
             queues: None,
+            open_warmup: false,
+            shape: Shape::default(),
+            system: System::Kafka,
+            create: false,
+            admin: None,
+            commit_ms: COMMIT_MS,
         }
     }
 
     fn done(spec: &Spec) -> (Done, Vec<Second>) {
-        let start = Start { start_ns: unix_ns() + 20 * MS_NS };
+        done_after(spec, unix_ns() + 20 * MS_NS, "")
+    }
+
+    fn done_after(spec: &Spec, start_ns: u64, more: &str) -> (Done, Vec<Second>) {
         let input = format!(
-            "{}\n{}\n",
+            "{}\n{}\n{more}",
             serde_json::to_string(spec).expect("JSON"),
-            serde_json::to_string(&start).expect("JSON")
+            serde_json::to_string(&Start { start_ns }).expect("JSON")
         );
         let mut output = Vec::new();
-        work::<Producers, Readers>(input.as_bytes(), &mut output).expect("it works");
+        work::<Producers, Readers>(Cursor::new(input.into_bytes()), &mut output).expect("it works");
         let text = String::from_utf8(output).expect("text");
         let lines: Vec<Line> = text.lines().map(|line| Line::parse(line).expect("a line")).collect();
         assert_eq!(lines.first(), Some(&Line::Ready(true)));
@@ -244,6 +289,61 @@ mod tests {
         assert!(publish.max() >= 290 * MS_NS, "the first stalled message: {} ns", publish.max());
         let p90 = publish.percentile(90.0).expect("enough samples");
         assert!(p90 >= 150 * MS_NS, "30 % of all messages were due in the stall: {p90} ns");
+    }
+
+    /// Hears the worker, and says when measuring begins as soon as it has told a second.
+    struct Bench {
+        heard: Vec<u8>,
+        measure: Option<String>,
+        to: std::io::PipeWriter,
+    }
+
+    impl Write for Bench {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.heard.extend_from_slice(bytes);
+            if let Some(line) = self.measure.take_if(|_| bytes.starts_with(b"{\"second\"")) {
+                self.to.write_all(line.as_bytes())?;
+            }
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Of a warm-up of at most a minute the line leaves two and a half seconds.
+    #[test]
+    fn an_open_warm_up_ends_when_the_bench_says_so() {
+        let spec = Spec { warmup_ms: 60_000, open_warmup: true, ..spec(null(None)) };
+        let start_ns = unix_ns() + 20 * MS_NS;
+        let measure = Measure { measure_ns: start_ns + 2_500 * MS_NS, window_ms: 700 };
+        let line = |text: serde_json::Result<String>| text.expect("JSON") + "\n";
+        let (from, mut to) = std::io::pipe().expect("a pipe");
+        let begin = line(serde_json::to_string(&spec)) + &line(serde_json::to_string(&Start { start_ns }));
+        to.write_all(begin.as_bytes()).expect("it is heard");
+        let mut bench = Bench { heard: Vec::new(), measure: Some(line(serde_json::to_string(&measure))), to };
+        work::<Producers, Readers>(std::io::BufReader::new(from), &mut bench).expect("it works");
+        let heard = String::from_utf8(bench.heard).expect("text");
+        let Some(Ok(Line::Done(done))) = heard.lines().last().map(Line::parse) else { panic!("no end: {heard}") };
+        assert_eq!((done.sent, done.acked, done.error), (64_000, 64_000, None), "3.2 s at 20,000 a second");
+        let publish = Latency::from_text(&done.publish).expect("a histogram");
+        assert_eq!(publish.count(), 14_000, "what was due in the window");
+    }
+
+    #[test]
+    fn an_open_warm_up_that_nobody_ends_takes_as_long_as_it_may() {
+        let spec = Spec { warmup_ms: 200, window_ms: 300, open_warmup: true, ..spec(null(None)) };
+        let (done, _) = done(&spec);
+        let publish = Latency::from_text(&done.publish).expect("a histogram");
+        assert_eq!((done.sent, publish.count(), done.error), (10_000, 6_000, None));
+    }
+
+    #[test]
+    fn a_line_that_ends_no_warm_up_fails_the_run() {
+        let spec = Spec { warmup_ms: 60_000, open_warmup: true, ..spec(null(None)) };
+        let (done, _) = done_after(&spec, unix_ns() + 20 * MS_NS, "{\"measure\":1}\n");
+        assert!(done.error.expect("it is told").contains("warm-up"));
     }
 
     #[test]

@@ -437,7 +437,10 @@ impl Inner {
         if let (IndexDemand::Seal, Some(journal)) = (demand, &shard.journal) {
             journal.seal_current();
         }
-        demand == IndexDemand::Checkpoint || shard.state.lock().applied_bytes >= self.config.checkpoint_bytes_max
+        let state = shard.state.lock();
+        demand == IndexDemand::Checkpoint
+            || state.applied_bytes >= self.config.checkpoint_bytes_max
+            || state.queues.delays.wants_checkpoint()
     }
 
     /// One piece of a merge, or the record that begins one; else a piece of reclaiming. A merge that fails keeps nothing from

@@ -4,6 +4,7 @@
 //! kind   'm'  id: u8 machine (1 metadata, 2 Kafka groups, 3 RabbitMQ's declared world), the machine's own chunk id
 //!        'p'  id: u64 partition (big endian, so that keys sort by it)
 //!        'q'  id: u64 partition (big endian), the lease engine's own chunk id
+//!        't'  id: the timers' own chunk id; parts of the index of times are not read at a start
 //! value  the machine's or the lease engine's own bytes, or Partition::encode
 //! ```
 
@@ -14,12 +15,14 @@ use crate::shard::{Shard, ShardState};
 use bytes::Bytes;
 use polylogue_api::MachineId;
 use polylogue_log::checkpoint::{CheckpointStore, ChunkKey};
+use polylogue_timer::Timers;
 use polylogue_types::bin::BinWriter;
 use polylogue_types::{Index, PartitionId};
 
 const MACHINE: u8 = b'm';
 const PARTITION: u8 = b'p';
 const QUEUE: u8 = b'q';
+const TIMERS: u8 = b't';
 
 /// A chunk as loaded.
 #[derive(Debug)]
@@ -27,6 +30,7 @@ pub(crate) enum Chunk {
     Machine { machine: MachineId, id: Bytes, bytes: Bytes },
     Partition { partition: PartitionId, bytes: Bytes },
     Queue { partition: PartitionId, id: Bytes, bytes: Bytes },
+    Timers { id: Bytes, bytes: Bytes },
 }
 
 /// What is to be written: keys, and values or `None` for chunks that are gone.
@@ -37,16 +41,19 @@ pub(crate) type Changed = Vec<(ChunkKey, Option<Bytes>)>;
 pub(crate) struct Captured {
     pub(crate) applied: Index,
     pub(crate) changed: Changed,
-    /// These are all chunks, not only those that changed.
+    /// These are all chunks that are in memory, not only those that changed.
     pub(crate) all: bool,
+    /// Its number, as the timers know it.
+    pub(crate) timers: u64,
 }
 
 impl Captured {
-    /// Writes it. `Damaged` when the store cannot read what it would have to copy: then all chunks are wanted.
+    /// Writes it. `Damaged` when the store cannot read what it would have to copy: then all chunks are wanted. What only the store has is kept
+    /// then, as far as it can be read; what cannot be is made good when it is wanted.
     pub(crate) fn write(&self, checkpoints: &CheckpointStore) -> polylogue_log::Result<()> {
         let chunks = self.changed.iter().cloned();
         let written = match self.all {
-            true => checkpoints.replace(self.applied, chunks),
+            true => checkpoints.replace(self.applied, chunks, &is_lazy),
             false => checkpoints.write(self.applied, chunks),
         };
         written.map(|_| ())
@@ -76,15 +83,25 @@ pub(crate) fn machine_chunk(key: &ChunkKey) -> Option<(MachineId, Bytes)> {
     Some((machine, key.id.slice(1..)))
 }
 
+/// The key of a chunk of the timers.
+pub(crate) fn timers_key(id: &Bytes) -> ChunkKey {
+    ChunkKey { kind: TIMERS, id: id.clone() }
+}
+
+/// Whether a chunk is read only when its content is needed.
+fn is_lazy(key: &ChunkKey) -> bool {
+    key.kind == TIMERS && Timers::is_lazy(&key.id)
+}
+
 fn partition_key(id: PartitionId) -> ChunkKey {
     ChunkKey { kind: PARTITION, id: Bytes::copy_from_slice(&id.0.to_be_bytes()) }
 }
 
-/// Reads all chunks of the newest checkpoint. Chunks of kinds that this version does not know are of machines that it
+/// Reads the chunks of the newest checkpoint that a start needs. Chunks of kinds that this version does not know are of machines that it
 /// does not have, and are skipped.
 pub(crate) fn load(checkpoints: &CheckpointStore) -> Result<Vec<Chunk>> {
     let mut chunks = Vec::new();
-    checkpoints.load(&mut |key: ChunkKey, bytes: Bytes| {
+    checkpoints.load_some(&|key| !is_lazy(key), &mut |key: ChunkKey, bytes: Bytes| {
         match key.kind {
             MACHINE => {
                 if let Some((machine, id)) = machine_chunk(&key) {
@@ -102,6 +119,7 @@ pub(crate) fn load(checkpoints: &CheckpointStore) -> Result<Vec<Chunk>> {
                     chunks.push(Chunk::Queue { partition, id: key.id.slice(8..), bytes });
                 }
             }
+            TIMERS => chunks.push(Chunk::Timers { id: key.id, bytes }),
             _ => {}
         }
         Ok(())
@@ -129,9 +147,9 @@ impl Inner {
             }
         }
         let mut state = shard.state.lock();
-        capture_partitions(&mut state, all, &mut changed);
+        let timers = capture_partitions(&mut state, all, &mut changed);
         state.applied_bytes = 0;
-        Captured { applied: state.applied, changed, all }
+        Captured { applied: state.applied, changed, all, timers }
     }
 
     /// Writes a captured checkpoint and lets go of what it covers; `false` when it must wait for a flush.
@@ -141,6 +159,7 @@ impl Inner {
             return Ok(false);
         }
         captured.write(checkpoints)?;
+        shard.state.lock().queues.delays.saved(captured.timers);
         // Records of machines and of the broker itself are never read again once their effect is in a checkpoint.
         let own: Vec<_> = {
             let state = shard.state.lock();
@@ -154,7 +173,8 @@ impl Inner {
     }
 }
 
-fn capture_partitions(state: &mut ShardState, all: bool, changed: &mut Changed) {
+/// Gives the number of the checkpoint, as the timers know it.
+fn capture_partitions(state: &mut ShardState, all: bool, changed: &mut Changed) -> u64 {
     let wanted = state.partitions.values_mut().filter(|p| p.dirty || all);
     for partition in wanted {
         let mut w = BinWriter::new();
@@ -170,6 +190,9 @@ fn capture_partitions(state: &mut ShardState, all: bool, changed: &mut Changed) 
         key.extend_from_slice(&chunk);
         changed.push((ChunkKey { kind: QUEUE, id: Bytes::from(key) }, bytes));
     }
+    let (timers, chunks) = state.queues.delays.take_changed_chunks(all);
+    changed.extend(chunks.into_iter().map(|(id, bytes)| (timers_key(&id), bytes)));
     // In an order that depends on content only: equal states give equal files.
     changed.sort_by(|a, b| a.0.cmp(&b.0));
+    timers
 }

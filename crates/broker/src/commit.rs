@@ -19,7 +19,7 @@ use polylogue_log::journal::{CommitSink, Outcome};
 use polylogue_log::store::ShardStore;
 use polylogue_log::{Frame, Kind};
 use polylogue_meta::{MetaEvent, TopicMeta};
-use polylogue_types::{Index, Offset, ShardId};
+use polylogue_types::{Index, Offset, ShardId, TimestampMs};
 use std::sync::{Arc, Weak};
 
 /// A shard's receiver of committed frames. The broker is not there yet while a shard is being opened.
@@ -132,11 +132,11 @@ impl Inner {
             }
             Shard::apply_entry(state, &entry.envelope, frame.time_ms, replay, fired)?;
             let bytes = (entry.native.end - entry.native.start) as usize;
-            state.queues.appended(&entry.envelope, bytes).map_err(|e| e.to_string())?;
+            state.queues.appended(&entry.envelope, bytes, frame.time_ms).map_err(|e| e.to_string())?;
         }
         // A frame has its entries by partition, the broker's own first; what is said of a message comes after the message.
         for entry in frame.entries.iter().filter(|entry| entry.envelope.partition == BROKER_PARTITION) {
-            apply_record(store, state, &frame.native(entry), fired)
+            apply_record(store, state, &frame.native(entry), frame.time_ms, fired)
                 .map_err(|e| format!("shard {shard} index {}: {e}", frame.index))?;
         }
         if frame.kind == Kind::SegmentCut
@@ -296,11 +296,18 @@ impl Inner {
 }
 
 /// Applies a record of the broker itself.
-fn apply_record(store: &ShardStore, state: &mut ShardState, record: &Bytes, fired: &mut Fired) -> Result<(), String> {
+fn apply_record(
+    store: &ShardStore,
+    state: &mut ShardState,
+    record: &Bytes,
+    time_ms: TimestampMs,
+    fired: &mut Fired,
+) -> Result<(), String> {
     let (partition, first) = match BrokerRecord::decode(record).map_err(|e| e.to_string())? {
         BrokerRecord::LogStart { partition, offset } => (partition, Some(offset)),
+        BrokerRecord::Timers { record } => return state.queues.delays.apply(&record, time_ms),
         BrokerRecord::Queue { partition, record } => {
-            let first = state.queues.apply(partition, &record).map_err(|e| e.to_string())?;
+            let first = state.queues.apply(partition, &record, time_ms).map_err(|e| e.to_string())?;
             let end = state.queues.hosts.get(&partition).map(|host| Offset(host.lease.committed_end()));
             if let Some((p, end)) = state.partitions.get_mut(&partition).zip(end)
                 && p.high_watermark < end

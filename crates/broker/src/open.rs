@@ -340,6 +340,11 @@ impl Inner {
                     .map_err(|e| damaged("state of a queue", e.to_string()))?;
             }
         }
+        for chunk in &chunks {
+            if let Chunk::Timers { id, bytes } = chunk {
+                state.queues.delays.load_chunk(id, bytes).map_err(|why| damaged("the index of times", why))?;
+            }
+        }
         state.queues.loaded().map_err(|e| damaged("state of a queue", e.to_string()))?;
         state.applied = checkpoints.applied().unwrap_or_default();
         Ok(())

@@ -9,6 +9,8 @@
 //!   mover <────── dead messages <────────────/      publishes them elsewhere, and says so: settled
 //! ```
 //!
+//! What waits for a time far off is parked in its engine, and an index of times says when ([`delays`]).
+//!
 //! A stream is a queue without a lease engine ([`stream`]): its consumers read the log, each from a place of its own, with the same credit.
 //!
 //! Applied: what became of messages, by records and entries alone. Tail: what was proposed of it. Soft: consumers and what they hold; they
@@ -17,11 +19,14 @@
 
 mod attach;
 mod dead;
+pub(crate) mod delays;
 mod direct;
+mod expiry;
 mod host;
 mod publish;
 mod pump;
 mod read;
+mod repair;
 mod settle;
 mod stream;
 pub(crate) mod view;

@@ -4,6 +4,7 @@
 //! u8 tag, then
 //!   1 log start   u64 partition, u64 offset: everything of the partition below it is gone
 //!   2 queue       u64 partition, then a record of the lease engine: what became of messages
+//!   3 timers      a record of the index of times: what was carried out, what was found again
 //! ```
 
 use bytes::Bytes;
@@ -23,6 +24,8 @@ pub(crate) enum BrokerRecord {
     LogStart { partition: PartitionId, offset: Offset },
     /// What became of messages of a queue.
     Queue { partition: PartitionId, record: Bytes },
+    /// What became of timers.
+    Timers { record: Bytes },
 }
 
 impl BrokerRecord {
@@ -34,6 +37,9 @@ impl BrokerRecord {
             }
             BrokerRecord::Queue { partition, record } => {
                 w.u8(2).u64(partition.0).raw(record);
+            }
+            BrokerRecord::Timers { record } => {
+                w.u8(3).raw(record);
             }
         }
         w.out
@@ -50,6 +56,7 @@ impl BrokerRecord {
                 let partition = PartitionId(r.u64("partition")?);
                 return Ok(BrokerRecord::Queue { partition, record: bytes.slice(QUEUE_HEAD_BYTES..) });
             }
+            3 => return Ok(BrokerRecord::Timers { record: bytes.slice(1..) }),
             _ => return Err(BinError { field: "broker record tag" }),
         };
         r.end("broker record")?;

@@ -41,6 +41,12 @@ pub struct ShardStatus {
     pub watches: usize,
     /// Messages on their way to consumers of queues that have not taken them. Bytes.
     pub window_bytes: u64,
+    /// Messages of queues that wait for a time far off. A guess, as long as what ended is not matched with what began.
+    pub timers_pending: u64,
+    /// Of these, and of what is known of them, what is in memory.
+    pub timers_resident: u64,
+    /// Messages that became ready more than 10 ms after their time, since the start.
+    pub timers_late: u64,
     /// Partitions that readers of many follow, counted once for each of these.
     pub followed: usize,
     /// Proposals without an outcome.
@@ -112,6 +118,7 @@ impl Broker {
             let store = shard.store.stats();
             let journal = shard.journal.as_ref().map(|journal| journal.stats());
             let state = shard.state.lock();
+            let timers = state.queues.delays.counts();
             ShardStatus {
                 id: shard.id,
                 class: shard.class,
@@ -120,6 +127,9 @@ impl Broker {
                 partitions: state.partitions.len(),
                 watches: state.watches.len(),
                 window_bytes: state.queues.window_bytes(),
+                timers_pending: timers.pending,
+                timers_resident: timers.resident,
+                timers_late: timers.late,
                 followed: state.follows.len(),
                 proposals_open: state.next_ticket.saturating_sub(state.settled),
                 journal,

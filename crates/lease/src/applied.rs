@@ -17,6 +17,8 @@ pub(crate) struct Applied {
     pub(crate) marks: Runs<Mark>,
     /// What messages are, where it is anything special; also of those that are not committed yet.
     pub(crate) classes: Runs<Class>,
+    /// There may be classes with coarse times.
+    pub(crate) coarse: bool,
     changed: BTreeSet<u64>,
     head_changed: bool,
 }
@@ -146,6 +148,7 @@ impl Applied {
     }
 
     pub(crate) fn set_class(&mut self, range: Range<u64>, class: Class) {
+        self.coarse |= class.coarse > 0;
         note(&self.classes, &range, &mut self.changed);
         if class == Class::default() {
             self.classes.clear(&range);
@@ -206,6 +209,7 @@ impl Applied {
             ChunkId::Block(block) => {
                 let (marks, classes) = decode_block(block, chunk)?;
                 load(&mut self.marks, marks)?;
+                self.coarse |= classes.iter().any(|run| run.value.coarse > 0);
                 load(&mut self.classes, classes)?;
             }
         }

@@ -6,15 +6,15 @@
 //! operation  var start - end of the one before, var length, mark: what holds for these offsets from now on
 //! mark       u8 bits 0-2 fate: 0 open 1 settled 2 rejected 3 failed too often 4 expired 5 too many
 //!               bit 3 a tally follows, bit 4 a time follows, bits 5-7 zero
-//!            [var returned, var failed] [var not before, ms]
+//!            [var returned, var failed] [var not before, ms; 2^64 - 1: parked, another one knows when]
 //!
 //! chunks     u8 version = 1 before each value
 //!   H                 var floor, var end - floor, var handed out up to
 //!   B u64 block       what starts in this block of 8,192 offsets:
 //!                     var count, count times operation: marks that are not open
 //!                     var count, count times: var start - end of the one before, var length, class
-//! class      u8 bits 0 a priority, 1 a size, 2 an entry's count, 3 a time of expiry follow, bits 4-7 zero
-//!            [u8 priority] [var bytes] [var messages] [var expires at, ms]
+//! class      u8 bits 0 a priority, 1 a size, 2 an entry's count, 3 a time of expiry, 4 the grain of a coarse one follow, bits 5-7 zero
+//!            [u8 priority] [var bytes] [var messages] [var expires at, ms] [u8 grain, ms, as a power of two]
 //!
 //! var        7 bits a byte, lowest first; the highest bit says that more follow
 //! ```
@@ -41,6 +41,9 @@ const PRIORITY: u8 = 1;
 const BYTES: u8 = 1 << 1;
 const ENTRY: u8 = 1 << 2;
 const EXPIRES: u8 = 1 << 3;
+const COARSE: u8 = 1 << 4;
+/// The bits of the coarsest grain.
+const COARSE_BITS_MAX: u8 = 63;
 
 impl From<BinError> for LeaseError {
     fn from(error: BinError) -> LeaseError {
@@ -172,7 +175,8 @@ fn encode_class(class: &Class, w: &mut BinWriter) {
     w.u8(bit(class.priority > 0, PRIORITY)
         | bit(class.bytes > 0, BYTES)
         | bit(class.entry > 0, ENTRY)
-        | bit(class.expires_at_ms > 0, EXPIRES));
+        | bit(class.expires_at_ms > 0, EXPIRES)
+        | bit(class.coarse > 0, COARSE));
     if class.priority > 0 {
         w.u8(class.priority);
     }
@@ -181,11 +185,14 @@ fn encode_class(class: &Class, w: &mut BinWriter) {
             w.var(value);
         }
     }
+    if class.coarse > 0 {
+        w.u8(class.coarse);
+    }
 }
 
 fn decode_class(r: &mut BinReader<'_>) -> Result<Class, LeaseError> {
     let bits = r.u8("class")?;
-    if bits & !(PRIORITY | BYTES | ENTRY | EXPIRES) != 0 {
+    if bits & !(PRIORITY | BYTES | ENTRY | EXPIRES | COARSE) != 0 {
         return Err(LeaseError::Damaged { what: "class" });
     }
     let mut class = Class::default();
@@ -202,6 +209,12 @@ fn decode_class(r: &mut BinReader<'_>) -> Result<Class, LeaseError> {
     }
     if bits & EXPIRES != 0 {
         class.expires_at_ms = r.var("time of expiry")?;
+    }
+    if bits & COARSE != 0 {
+        class.coarse = r.u8("grain of a time")?;
+        if class.expires_at_ms == 0 || !(1..=COARSE_BITS_MAX).contains(&class.coarse) {
+            return Err(LeaseError::Damaged { what: "grain of a time" });
+        }
     }
     Ok(class)
 }

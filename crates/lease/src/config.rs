@@ -89,6 +89,9 @@ pub struct Config {
     pub quantum: u32,
     /// Times of expiry are rounded up to multiples of this. Messages that expire together cost memory once. Milliseconds.
     pub expiry_grain_ms: u64,
+    /// Messages that live equally long have no more times of expiry than about so many: where that takes a coarser grain, it is asked when
+    /// they expire ([`crate::Queue::uncertain`]).
+    pub expiry_times_max: u64,
 }
 
 impl Default for Config {
@@ -107,6 +110,7 @@ impl Default for Config {
             bytes_max: None,
             quantum: 1,
             expiry_grain_ms: 1,
+            expiry_times_max: 1 << 15,
         }
     }
 }

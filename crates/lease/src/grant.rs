@@ -231,7 +231,8 @@ impl Queue {
                 self.bury_ready(lane, range.start..end, &class, Reason::Expired);
                 continue;
             }
-            if self.config.whole_entries && class.entry == 0 {
+            let uncertain = class.is_uncertain(now_ms) && range.start < self.applied.head.end;
+            if uncertain || self.config.whole_entries && class.entry == 0 {
                 return Gave::Nothing;
             }
             let messages = room.messages.min(match u64::from(class.bytes) {

@@ -35,6 +35,7 @@ mod commands;
 mod config;
 mod consumers;
 mod error;
+mod expiry;
 mod grant;
 mod keys;
 mod mark;

@@ -50,10 +50,13 @@ pub struct Tally {
     pub failed: u16,
 }
 
+/// The time of messages that are parked: they wait until somebody says that their time has come.
+pub(crate) const PARKED_MS: u64 = u64::MAX;
+
 /// What a message has behind it. Of most messages there is nothing to say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mark {
-    /// It is not handed out before. Milliseconds, 0 for none.
+    /// It is not handed out before. Milliseconds, 0 for none, [`PARKED_MS`] where somebody else knows when.
     pub(crate) not_before_ms: u64,
     pub(crate) tally: Tally,
     pub(crate) fate: Fate,
@@ -64,6 +67,11 @@ impl Mark {
     pub(crate) const OPEN: Mark = Mark { not_before_ms: 0, tally: Tally { returned: 0, failed: 0 }, fate: Fate::Open };
     /// Of one that is done with.
     pub(crate) const SETTLED: Mark = Mark { fate: Fate::Settled, ..Mark::OPEN };
+
+    /// Whether somebody else knows how long it waits.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.fate == Fate::Open && self.not_before_ms == PARKED_MS
+    }
 
     /// That of the message after it came back.
     pub(crate) fn returned(self, counts: bool) -> Mark {
@@ -83,6 +91,8 @@ pub(crate) struct Class {
     /// How many messages its entry has; 0 where it is not known or does not matter. A run of a class starts where an entry starts.
     pub(crate) entry: u16,
     pub(crate) priority: u8,
+    /// The bits of the grain that `expires_at_ms` was rounded up to, where that is coarse; else 0.
+    pub(crate) coarse: u8,
 }
 
 impl Class {
@@ -109,6 +119,11 @@ pub struct Entry {
     pub expires_at_ms: Option<u64>,
     /// Nobody gets it before. Milliseconds.
     pub deliver_at_ms: Option<u64>,
+    /// When it was recorded; 0 where that is not known. Milliseconds.
+    pub time_ms: u64,
+    /// With a time of delivery: the host keeps that time, and says when it has come ([`crate::Queue::unpark`]). Neighbours that are parked
+    /// cost memory once, whatever their times. Not for what is handed out ahead of its commit.
+    pub parked: bool,
 }
 
 impl Entry {

@@ -3,7 +3,8 @@
 use crate::alarms::Alarm;
 use crate::applied::value_run;
 use crate::config::Delay;
-use crate::mark::{Class, Fate, Mark, Reason, Tally};
+use crate::error::LeaseError;
+use crate::mark::{Class, Fate, Mark, PARKED_MS, Reason, Tally};
 use crate::queue::{Dead, Held, Lane, Queue};
 use crate::runs::{Run, Runs};
 use std::ops::Range;
@@ -53,13 +54,63 @@ impl Queue {
         if let Some(keys) = self.keys.as_deref_mut() {
             keys.set_waiting(&range, true);
         }
-        self.alarm(Alarm::new(until_ms, range, false));
+        if until_ms < PARKED_MS {
+            self.alarm(Alarm::new(until_ms, range, false));
+        }
+    }
+
+    /// Messages that wait until then, and became parked by a record, wait to be told. Their alarms are void.
+    pub(crate) fn park_waiting(&mut self, mut range: Range<u64>, until_ms: u64) {
+        while let Some(run) = self.delayed.first_in(&range) {
+            let (end, mark) = self.mark_run(run.start, run.end);
+            range.start = end;
+            if run.value == until_ms && mark.is_parked() {
+                self.delayed.set(run.start..end, PARKED_MS);
+            }
+        }
+    }
+
+    /// The time of parked messages has come: they are ready. What is not parked is passed over. Returns how many were. Nobody has to wait for
+    /// the record; once it is proposed, the host may forget the time.
+    ///
+    /// # Errors
+    /// When there is no writer.
+    pub fn unpark(&mut self, first_offset: u64, count: u64) -> Result<u64, LeaseError> {
+        self.check_writer()?;
+        let end = first_offset.saturating_add(count).min(self.end);
+        let (mut at, mut messages) = (first_offset, 0);
+        while at < end {
+            let (run_end, mark) = self.mark_run(at, end);
+            if mark.is_parked() {
+                self.pending.set(at..run_end, Mark { not_before_ms: 0, ..mark });
+                while let Some(run) = self.delayed.first_in(&(at..run_end)) {
+                    self.undelay(&run.range());
+                    self.make_ready(run.range());
+                }
+                messages += run_end - at;
+            }
+            at = run_end;
+        }
+        if messages > 0 {
+            self.keep_length();
+        }
+        Ok(messages)
+    }
+
+    /// The first messages from an offset on that are parked, committed, at most so many; and whether they came back before.
+    #[must_use]
+    pub fn parked_from(&self, offset: u64, count: u64) -> Option<(Range<u64>, bool)> {
+        let run = self.applied.marks.iter_from(offset).find(|run| run.value.is_parked())?;
+        let start = run.start.max(offset);
+        let end = run.end.min(start.saturating_add(count)).min(self.applied.head.end);
+        (start < end).then_some((start..end, run.value.tally != Tally::default()))
     }
 
     pub(crate) fn alarm(&mut self, alarm: Alarm) {
         self.alarms.push(alarm);
         if self.alarms.crowded() {
-            let waiting = self.delayed.iter().map(|run| Alarm::new(run.value, run.range(), false));
+            let waiting = self.delayed.iter().filter(|run| run.value < PARKED_MS);
+            let waiting = waiting.map(|run| Alarm::new(run.value, run.range(), false));
             let held = self.held.iter().filter(|run| run.value.deadline_ms < u64::MAX);
             self.alarms.replace(waiting.chain(held.map(|run| Alarm::new(run.value.deadline_ms, run.range(), true))));
         }
@@ -242,7 +293,7 @@ impl Queue {
             } else {
                 let until_ms = delay.until_ms(self.config.retry, now_ms, counts, mark.tally);
                 if until_ms > now_ms {
-                    mark.not_before_ms = until_ms;
+                    mark.not_before_ms = until_ms.min(PARKED_MS - 1);
                 }
                 self.pending.set(at..end, mark);
                 self.place(at..end, mark, now_ms);

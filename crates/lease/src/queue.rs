@@ -7,7 +7,7 @@ use crate::config::{Config, Mode};
 use crate::consumers::Consumers;
 use crate::error::LeaseError;
 use crate::keys::Keys;
-use crate::mark::{Class, Entry, Mark, OFFSET_MAX, Reason};
+use crate::mark::{Class, Entry, Fate, Mark, OFFSET_MAX, PARKED_MS, Reason};
 use crate::runs::Runs;
 use bytes::Bytes;
 use std::ops::Range;
@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 /// Messages that get one size, when sizes change too often to keep each.
 const AVERAGED_MESSAGES: u64 = 256;
+/// Messages that came back together and wait for one time are parked up to so many: more of them cost little as they are.
+const PARKED_RUN_MAX: u64 = 32;
 /// Changes of class that are kept before sizes of neighbours are averaged.
 const CLASS_RUNS_MAX: usize = 1 << 16;
 
@@ -222,6 +224,8 @@ impl Queue {
         }
         if !early {
             self.propose(entry)?;
+        } else if entry.expires_at_ms.is_some() {
+            self.coarsen(entry);
         }
         if entry.first_offset > expected {
             self.set_applied(expected..entry.first_offset, Mark::SETTLED);
@@ -264,7 +268,10 @@ impl Queue {
             keys.known_to = entry.end();
         }
         self.end = entry.end();
-        let not_before_ms = entry.deliver_at_ms.unwrap_or(0);
+        let not_before_ms = match entry.deliver_at_ms {
+            Some(_) if entry.parked => PARKED_MS,
+            at => at.unwrap_or(0).min(PARKED_MS - 1),
+        };
         if not_before_ms > 0 {
             self.applied.set_mark(range.clone(), Mark { not_before_ms, ..Mark::OPEN });
         }
@@ -278,8 +285,7 @@ impl Queue {
     }
 
     pub(crate) fn class_of(&self, entry: &Entry) -> Class {
-        let grain_ms = self.config.expiry_grain_ms.max(1);
-        let expires_at_ms = entry.expires_at_ms.map_or(0, |at| at.max(1).div_ceil(grain_ms).saturating_mul(grain_ms));
+        let (expires_at_ms, coarse) = self.expiry_of(entry);
         let bytes = if self.config.track_bytes { entry.bytes.div_ceil(u64::from(entry.count.max(1))) } else { 0 };
         let count = if self.config.whole_entries { entry.count } else { 0 };
         Class {
@@ -288,6 +294,7 @@ impl Queue {
             // Of one too large the messages are entries of their own.
             entry: u16::try_from(count).unwrap_or(1),
             priority: if self.keyed() { 0 } else { entry.priority },
+            coarse,
         }
     }
 
@@ -302,10 +309,11 @@ impl Queue {
         let range = (block - 1) * AVERAGED_MESSAGES..block * AVERAGED_MESSAGES;
         let Some(last) = self.applied.classes.at(range.start) else { return };
         // What was taken with its own size gives back the same.
-        let mut lanes = self.lanes.iter().filter(|lane| lane.priority == last.value.priority);
-        if self.writer && !lanes.any(|lane| lane.ready.covered_in(&range) == AVERAGED_MESSAGES) {
+        let ready = self.lanes.iter().map(|lane| lane.ready.covered_in(&range)).sum::<u64>();
+        if self.writer && ready + self.delayed.covered_in(&range) < AVERAGED_MESSAGES {
             return;
         }
+        let ready_bytes = self.bytes_ready_in(&range);
         let (mut at, mut bytes) = (range.start, 0);
         while at < range.end {
             let (end, class) = self.applied.class_run(at, range.end);
@@ -318,9 +326,7 @@ impl Queue {
         let average = (bytes + AVERAGED_MESSAGES / 2) / AVERAGED_MESSAGES;
         let class = Class { bytes: u32::try_from(average).unwrap_or(u32::MAX), ..last.value };
         self.applied.set_class(range, class);
-        if self.writer {
-            self.ready_bytes = self.ready_bytes.wrapping_sub(bytes).wrapping_add(class.weigh(AVERAGED_MESSAGES));
-        }
+        self.ready_bytes = self.ready_bytes.wrapping_sub(ready_bytes).wrapping_add(class.weigh(ready));
     }
 
     /// Messages before `end` that are not known were lost to damage: nobody waits for them any more. `None`: nobody knows which; until there
@@ -369,6 +375,20 @@ impl Queue {
     /// # Errors
     /// What cannot be in it; nothing is changed then.
     pub fn apply(&mut self, record: &[u8]) -> Result<u64, LeaseError> {
+        self.apply_parking(record, u64::MAX, &mut |_, _| {})
+    }
+
+    /// As [`Queue::apply`], for a host that keeps times of delivery: messages that came back and wait beyond `beyond_ms` are parked, and each
+    /// is told with its time. All that are to have the record must be given the same time here.
+    ///
+    /// # Errors
+    /// As [`Queue::apply`].
+    pub fn apply_parking(
+        &mut self,
+        record: &[u8],
+        beyond_ms: u64,
+        parked: &mut dyn FnMut(u64, u64),
+    ) -> Result<u64, LeaseError> {
         let mut reader = RecordReader::new(record)?;
         if self.lossy {
             self.extend_lost(reader.end()?);
@@ -384,8 +404,15 @@ impl Queue {
             self.applied.set_handed_to(to);
         }
         while let Some(run) = reader.next()? {
-            self.set_applied(run.range(), run.value);
+            let Mark { fate, not_before_ms: until_ms, .. } = run.value;
+            let parks = fate == Fate::Open && (beyond_ms..PARKED_MS).contains(&until_ms) && run.len() <= PARKED_RUN_MAX;
+            let mark = if parks { Mark { not_before_ms: PARKED_MS, ..run.value } } else { run.value };
+            self.set_applied(run.range(), mark);
             self.drop_sent(run.range());
+            if parks {
+                self.park_waiting(run.range(), until_ms);
+                run.range().for_each(|offset| parked(offset, until_ms));
+            }
         }
         Ok(self.acknowledged)
     }

@@ -13,10 +13,21 @@ impl Queue {
     /// When to call [`Queue::on_deadline`] next: a lease runs out, a message has waited long enough or expires. Milliseconds.
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
+        self.next_expiry_ms().into_iter().chain(self.next_alarm_ms()).min()
+    }
+
+    /// As [`Queue::next_deadline_ms`], but for messages that expire: while they are described nothing becomes of them.
+    #[must_use]
+    pub fn next_alarm_ms(&self) -> Option<u64> {
+        self.alarms.next_ms()
+    }
+
+    /// When a message at the head expires, or it becomes uncertain whether it has.
+    fn next_expiry_ms(&self) -> Option<u64> {
         let heads = self.lanes.iter().filter_map(|lane| lane.ready.first());
         let heads = heads.filter(|run| run.start < self.applied.head.end && !self.applied.classes.is_empty());
-        let expires = heads.map(|run| self.applied.class_run(run.start, run.end).1.expires_at_ms);
-        expires.filter(|at| *at > 0).chain(self.alarms.next_ms()).min()
+        let classes = heads.map(|run| self.applied.class_run(run.start, run.end).1);
+        classes.filter(|class| class.expires_at_ms > 0).map(|class| class.uncertain_from_ms()).min()
     }
 
     /// Time has passed: leases that ran out come back, messages that waited long enough are ready, those at the head that expired are dead.
@@ -96,7 +107,7 @@ impl Queue {
         }
     }
 
-    fn bytes_ready_in(&self, range: &Range<u64>) -> u64 {
+    pub(crate) fn bytes_ready_in(&self, range: &Range<u64>) -> u64 {
         let mut bytes = 0u64;
         for lane in &self.lanes {
             let mut left = range.clone();

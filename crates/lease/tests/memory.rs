@@ -135,3 +135,45 @@ fn a_message_that_comes_and_goes_allocates_nothing() {
         assert!((1..20).contains(&flush.count_total), "{}", flush.count_total);
     }
 }
+
+/// Each 10 ms of messages that live for a day had a time of their own: millions of them.
+#[test]
+fn messages_that_live_long_cost_little_and_expire_to_the_grain_of_the_queue() {
+    const DAY_MS: u64 = 24 * 3600 * 1000;
+    const EVERY_MS: u64 = 400;
+    const MESSAGES: u64 = DAY_MS / EVERY_MS;
+    let mut world = World::new(Config { expiry_grain_ms: 10, track_bytes: true, ..Config::default() });
+    let mut described: u64 = 0;
+    // One each 400 ms for two days, from clients whose clocks differ by a little: nobody wants them.
+    let entry = |offset: u64| {
+        let time_ms = START_MS + offset * EVERY_MS;
+        let expires_at_ms = Some(time_ms + DAY_MS - offset * 7 % 13);
+        Entry { bytes: 100, expires_at_ms, time_ms, ..Entry::plain(offset, 1) }
+    };
+    let mut most = 0;
+    for offset in 0..2 * MESSAGES {
+        world.queue.appended(&entry(offset)).unwrap();
+        world.now = START_MS + offset * EVERY_MS;
+        if offset % 97 != 0 && offset % MESSAGES > 10 {
+            continue;
+        }
+        world.queue.on_deadline(world.now);
+        while let Some(range) = world.queue.uncertain(world.now) {
+            assert_eq!(world.grant(), []);
+            described += range.end - range.start;
+            range.clone().for_each(|offset| world.queue.describe_expiry(&entry(offset)));
+            world.queue.expiry_described(range);
+            world.queue.on_deadline(world.now);
+        }
+        world.commit();
+        world.queue.take_changed_chunks();
+        most = most.max(world.queue.memory_bytes());
+        // Gone is what has expired, to 10 ms, and nothing else.
+        let first = world.queue.floor();
+        let expires_ms = |offset| entry(offset).expires_at_ms.unwrap();
+        assert!(first == 0 || expires_ms(first - 1) <= world.now, "{first} is gone too early");
+        assert!(expires_ms(first) + 10 > world.now, "{first} is there for too long");
+    }
+    assert!(most < (1 << 15) * 60, "{most} bytes");
+    assert!(described < 2 * MESSAGES, "nothing is asked twice: {described}");
+}

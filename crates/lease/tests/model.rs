@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 const START_MS: u64 = 1_800_000_000_000;
 const LEASE_MS: u64 = 40;
+/// What waits longer than this after its commit is parked. Milliseconds.
+const PARK_AHEAD_MS: u64 = 25;
 
 type Pick = prop::sample::Index;
 
@@ -101,17 +103,30 @@ struct Message {
 enum Proposed {
     Entry(Entry),
     Record(Record, BTreeMap<u64, State>),
+    /// Timers that were carried out, behind what they did.
+    Fired(Vec<Timer>),
 }
+
+/// When the time of a parked message comes, and which one it is.
+type Timer = (u64, u64);
 
 #[derive(Clone, Debug)]
 enum Logged {
     Entry(Entry),
-    Record(Bytes),
+    /// With the time beyond which messages that came back are parked.
+    Record(Bytes, u64),
+    Fired(Vec<Timer>),
 }
 
 struct World {
     config: Arc<Config>,
     early: bool,
+    parks: bool,
+    /// Pending timers by what is committed, and those that were carried out since.
+    timers: BTreeSet<Timer>,
+    fired: BTreeSet<Timer>,
+    /// Timers of a checkpoint.
+    saved_timers: BTreeSet<Timer>,
     /// The subscription was moved: sizes may be forgotten.
     forgetful: bool,
     queue: Queue,
@@ -131,13 +146,17 @@ struct World {
 }
 
 impl World {
-    fn new(config: Config, early: bool) -> World {
+    fn new(config: Config, early: bool, parks: bool) -> World {
         let config = Arc::new(config);
         let mut queue = Queue::new(config.clone(), 0, 0).unwrap();
         queue.become_writer(START_MS, 0);
         World {
             config,
             early,
+            parks,
+            timers: BTreeSet::new(),
+            fired: BTreeSet::new(),
+            saved_timers: BTreeSet::new(),
             forgetful: false,
             queue,
             now: START_MS,
@@ -197,6 +216,21 @@ impl World {
         }
     }
 
+    /// Says of the next messages when they expire, where the queue does not know it; whether there were any.
+    fn describe_times(&mut self) -> bool {
+        let mut any = false;
+        while let Some(range) = self.queue.uncertain(self.now) {
+            let entries: BTreeSet<u64> =
+                range.clone().map(|offset| self.messages[&offset].entry.first_offset).collect();
+            entries.iter().for_each(|first| self.queue.describe_expiry(&self.messages[first].entry));
+            self.queue.expiry_described(range.clone());
+            self.queue.on_deadline(self.now);
+            assert_ne!(self.queue.uncertain(self.now), Some(range));
+            any = true;
+        }
+        any
+    }
+
     fn describe_all(&mut self) {
         while let Some(range) = self.queue.wants() {
             let entry = self.messages[&range.start].entry;
@@ -235,6 +269,8 @@ impl World {
             key_hash: Some(key),
             deliver_at_ms: late.map(|ms| self.now + ms),
             expires_at_ms: until.map(|ms| self.now + ms),
+            time_ms: 0,
+            parked: false,
         };
         self.end += u64::from(count);
         if self.early {
@@ -252,9 +288,12 @@ impl World {
     fn commit_one(&mut self, live: bool) {
         match self.proposed.pop_front() {
             None => {}
-            Some(Proposed::Entry(entry)) => {
+            Some(Proposed::Entry(mut entry)) => {
+                let is_late = entry.deliver_at_ms.is_some_and(|at| at > self.now + PARK_AHEAD_MS);
+                entry.time_ms = self.now;
+                entry.parked = self.parks && !self.early && is_late;
                 if live {
-                    self.queue.appended(&entry).unwrap();
+                    apply_entry(&mut self.queue, &entry, &mut self.timers);
                 }
                 for (_, message) in self.messages.range_mut(entry.first_offset..entry.end()) {
                     message.committed = true;
@@ -265,8 +304,10 @@ impl World {
                 }
             }
             Some(Proposed::Record(record, states)) => {
+                let beyond_ms = if self.parks { self.now + PARK_AHEAD_MS } else { u64::MAX };
                 if live {
-                    assert_eq!(self.queue.apply(&record.bytes), Ok(record.number));
+                    let applied = apply_record(&mut self.queue, &record.bytes, beyond_ms, &mut self.timers);
+                    assert_eq!(applied, record.number);
                 }
                 for (offset, state) in states {
                     self.messages.get_mut(&offset).unwrap().applied = state;
@@ -276,13 +317,28 @@ impl World {
                 self.replies = waiting;
                 let done: Vec<(u64, u64)> = done;
                 self.promised.extend(done.into_iter().map(|(_, offset)| offset));
-                self.log.push(Logged::Record(record.bytes));
+                self.log.push(Logged::Record(record.bytes, beyond_ms));
+            }
+            Some(Proposed::Fired(timers)) => {
+                if live {
+                    timers.iter().for_each(|timer| _ = (self.timers.remove(timer), self.fired.remove(timer)));
+                }
+                self.log.push(Logged::Fired(timers));
             }
         }
     }
 
     /// The changes that no record holds yet, as one.
     fn propose(&mut self) {
+        let told: BTreeSet<_> = self.proposed.iter().flat_map(Proposed::fired).copied().collect();
+        let fired: Vec<_> = self.fired.difference(&told).copied().collect();
+        self.propose_record();
+        if !fired.is_empty() {
+            self.proposed.push_back(Proposed::Fired(fired));
+        }
+    }
+
+    fn propose_record(&mut self) {
         let Some(record) = self.queue.take_record() else { return };
         let mut states = BTreeMap::new();
         for (offset, message) in &self.messages {
@@ -290,7 +346,7 @@ impl World {
             for proposed in &self.proposed {
                 match proposed {
                     Proposed::Record(_, states) => before = states.get(offset).copied().unwrap_or(before),
-                    Proposed::Entry(_) => {}
+                    Proposed::Entry(_) | Proposed::Fired(_) => {}
                 }
             }
             if before != message.now {
@@ -318,14 +374,18 @@ impl World {
         };
         self.disk.iter().for_each(|(id, chunk)| queue.load_chunk(id, chunk).unwrap());
         queue.loaded().unwrap();
+        self.timers.clone_from(&self.saved_timers);
+        self.fired.clear();
         for logged in &self.log[self.covered..] {
             match logged {
-                Logged::Entry(entry) => queue.appended(entry).unwrap(),
-                Logged::Record(record) => _ = queue.apply(record).unwrap(),
+                Logged::Entry(entry) => apply_entry(&mut queue, entry, &mut self.timers),
+                Logged::Record(record, beyond) => _ = apply_record(&mut queue, record, *beyond, &mut self.timers),
+                Logged::Fired(timers) => timers.iter().for_each(|timer| _ = self.timers.remove(timer)),
             }
         }
         queue.become_writer(self.now, self.log.len() as u64);
         self.queue = queue;
+        self.fire();
         self.describe_all();
         // What was promised is kept.
         for offset in &self.promised {
@@ -335,12 +395,23 @@ impl World {
 
     fn tick(&mut self, ms: u64) {
         self.now += ms;
+        self.fire();
         self.queue.on_deadline(self.now);
+        self.describe_times();
         let ran_out = |message: &&Message| message.held.is_some_and(|(_, _, until)| until <= self.now);
         let back: Vec<u64> =
             self.messages.iter().filter(|(_, message)| ran_out(message)).map(|(offset, _)| *offset).collect();
         back.into_iter().for_each(|offset| self.give_back(offset, true, 0));
         self.expire_heads();
+    }
+
+    /// Carries out the timers that are due.
+    fn fire(&mut self) {
+        let due = self.timers.range(..(self.now + 1, 0)).copied().filter(|timer| !self.fired.contains(timer));
+        for timer in due.collect::<Vec<_>>() {
+            self.queue.unpark(timer.1, 1).unwrap();
+            self.fired.insert(timer);
+        }
     }
 
     /// At the head of each priority.
@@ -461,6 +532,7 @@ impl World {
             }
         }
         self.covered = self.log.len();
+        self.saved_timers.clone_from(&self.timers);
     }
 
     fn step_of_consumers(&mut self, step: Step) {
@@ -489,15 +561,32 @@ impl World {
                 self.consumers.remove(&id);
             }
             Step::Grant(max) => {
-                let given = self.queue.grant(self.now, max, &mut out);
+                let mut given = self.queue.grant(self.now, max, &mut out);
+                let mut described = false;
+                while self.describe_times() {
+                    described = true;
+                    given += self.queue.grant(self.now, max.saturating_sub(given), &mut out);
+                }
                 let full = move |world: &World| given >= max || !world.consumers.keys().any(|id| world.has_room(*id));
                 self.granted(&out, full);
+                if described {
+                    self.expire_heads();
+                }
             }
             Step::Pull(pick, max) => {
                 let Some(id) = nth(self, pick) else { return };
-                let want = Acquire { messages_max: max, bytes_max: u64::MAX, lease_ms: Some(LEASE_MS) };
-                let given = self.queue.acquire(ConsumerId(id), &want, self.now, &mut out).unwrap();
+                let mut want = Acquire { messages_max: max, bytes_max: u64::MAX, lease_ms: Some(LEASE_MS) };
+                let mut given = self.queue.acquire(ConsumerId(id), &want, self.now, &mut out).unwrap();
+                let mut described = false;
+                while self.describe_times() {
+                    described = true;
+                    want.messages_max = max.saturating_sub(given);
+                    given += self.queue.acquire(ConsumerId(id), &want, self.now, &mut out).unwrap();
+                }
                 self.granted(&out, move |_| given >= max);
+                if described {
+                    self.expire_heads();
+                }
             }
             _ => {}
         }
@@ -653,8 +742,25 @@ impl World {
     }
 }
 
-fn run(config: Config, early: bool, steps: Vec<Step>) {
-    let mut world = World::new(config, early);
+impl Proposed {
+    fn fired(&self) -> &[Timer] {
+        if let Proposed::Fired(timers) = self { timers } else { &[] }
+    }
+}
+
+fn apply_entry(queue: &mut Queue, entry: &Entry, timers: &mut BTreeSet<Timer>) {
+    queue.appended(entry).unwrap();
+    if entry.parked {
+        timers.extend((entry.first_offset..entry.end()).map(|offset| (entry.deliver_at_ms.unwrap(), offset)));
+    }
+}
+
+fn apply_record(queue: &mut Queue, record: &[u8], beyond_ms: u64, timers: &mut BTreeSet<Timer>) -> u64 {
+    queue.apply_parking(record, beyond_ms, &mut |offset, until| _ = timers.insert((until, offset))).unwrap()
+}
+
+fn run(config: Config, early: bool, parks: bool, steps: Vec<Step>) {
+    let mut world = World::new(config, early, parks);
     steps.into_iter().for_each(|step| world.step(step));
     // All that is left can be had.
     world.crash(usize::MAX);
@@ -675,15 +781,20 @@ proptest! {
         failures_max in prop::option::of(1u16..4),
         quantum in 1u32..4,
         seeks in any::<bool>(),
+        parks in any::<bool>(),
+        expiry_times_max in prop_oneof![Just(1 << 15), 1u64..8],
     ) {
-        let config = Config { dead_letter, failures_max, quantum, track_bytes: true, ..Config::default() };
+        let config = Config {
+            dead_letter, failures_max, quantum, expiry_times_max, track_bytes: true, ..Config::default()
+        };
         // What messages are is forgotten below the floor, from where only a seek brings them back.
         let steps = steps.into_iter().map(|step| match step {
             Step::Append(count, _, key, late, _) if seeks => Step::Append(count, 0, key, late, None),
             Step::Seek(_) if !seeks => Step::Tick(1),
             other => other,
         });
-        run(config, early, steps.collect());
+        // A timer of what was parked before a seek may be of another wait after it.
+        run(config, early, parks && !seeks, steps.collect());
     }
 
     #[test]
@@ -697,7 +808,7 @@ proptest! {
             Step::Append(count, _, key, late, _) => Step::Append(count, 0, key, late, None),
             other => other,
         });
-        run(config, early, plain.collect());
+        run(config, early, false, plain.collect());
     }
 
     #[test]
@@ -705,13 +816,15 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120),
         early in any::<bool>(),
         dead_letter in any::<bool>(),
+        parks in any::<bool>(),
     ) {
         let config = Config { key_order: true, dead_letter, failures_max: Some(3), ..Config::default() };
         // Which expired messages are met goes by the keys, and is not modelled.
         let plain = steps.into_iter().map(|step| match step {
             Step::Append(count, priority, key, late, _) => Step::Append(count, priority, key, late, None),
+            Step::Seek(_) if parks => Step::Tick(1),
             other => other,
         });
-        run(config, early, plain.collect());
+        run(config, early, parks, plain.collect());
     }
 }

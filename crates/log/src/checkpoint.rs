@@ -25,6 +25,9 @@
 //! does not give, is read from the other one, and the next checkpoint writes everything that counts. Where neither can be
 //! read, the owner gives all of its state anew ([`CheckpointStore::replace`]).
 //!
+//! A chunk that its owner does not need at a start is passed over by [`CheckpointStore::load_some`], and read when it is wanted
+//! ([`CheckpointStore::read`]), beside whatever is being written.
+//!
 //! **Invariants**: a file is written and flushed, then its directory, then the manifest names it; only then are files
 //! removed that it makes needless. A crash at any point leaves the checkpoint before it, or this one, whole. The journal
 //! keeps what is above the applied index of the checkpoint that the manifest names.
@@ -39,13 +42,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Keeper, NamedCheckpoint, flushed};
 use bytes::Bytes;
 use file::{Directory, FileWriter, Place};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use polylogue_env::{DiskFile, Env, OpenMode};
 use polylogue_record::crc;
 use polylogue_types::{Index, Map};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The directory of checkpoint files in a shard's directory.
 pub const CHECKPOINT_DIR: &str = "checkpoint";
@@ -81,6 +85,8 @@ pub struct Written {
     pub complete: bool,
     /// Files that the checkpoint consists of now.
     pub files: usize,
+    /// Chunks that were to be kept and can be read nowhere ([`CheckpointStore::replace`]).
+    pub lost: usize,
 }
 
 /// The checkpoints of one shard. All methods block on the disk. Cheap to clone; all clones are the same store.
@@ -94,7 +100,12 @@ struct Inner {
     env: Env,
     dir: PathBuf,
     manifest: Arc<Keeper>,
-    chain: Mutex<Chain>,
+    /// Held by whoever writes a checkpoint.
+    writing: Mutex<()>,
+    /// Changed by whoever writes, for a moment.
+    chain: RwLock<Chain>,
+    /// A copy could not be read: the next checkpoint begins a new chain.
+    wounded: AtomicBool,
 }
 
 /// What is known of the files that count.
@@ -105,36 +116,47 @@ struct Chain {
     /// Bytes of all files, and of the chunks that count.
     bytes: u64,
     live_bytes: u64,
-    /// A copy could not be read: the next checkpoint begins a new chain.
-    wounded: bool,
+}
+
+/// Chunks of the checkpoint before that go into a new one, unless they are superseded.
+struct Copied<'a> {
+    chain: &'a Chain,
+    which: &'a dyn Fn(&ChunkKey) -> bool,
+    /// What cannot be read is left out.
+    leaves_out: bool,
 }
 
 impl Chain {
-    /// Reads the directories of the files that the manifest names.
-    fn read(env: &Env, dir: &Path, files: &[NamedCheckpoint]) -> Result<Chain> {
-        let mut chain = Chain::default();
+    /// Reads the directories of the files that the manifest names, and says whether a copy of one could not be read.
+    fn read(env: &Env, dir: &Path, files: &[NamedCheckpoint]) -> Result<(Chain, bool)> {
+        let (mut chain, mut wounded) = (Chain::default(), false);
         for named in files {
             let read = |name: &str| Directory::read(&*open_file(env, dir, name)?, name, named.sequence, named.len);
             let [first, second] = file_names(named.sequence);
             let directory = read(&first).or_else(|e| {
-                chain.wounded = true;
+                wounded = true;
                 otherwise(e, || read(&second))
             })?;
             chain.add(directory, named.len);
         }
-        Ok(chain)
+        Ok((chain, wounded))
     }
 
-    /// Shows every chunk that counts.
-    fn load(&mut self, env: &Env, dir: &Path, visit: &mut dyn FnMut(ChunkKey, Bytes) -> Result<()>) -> Result<()> {
-        let mut order: Vec<(&ChunkKey, &Place)> = self.chunks.iter().collect();
+    /// Shows every chunk that counts and is wanted, and says whether a copy of one could not be read.
+    fn load(
+        &self,
+        env: &Env,
+        dir: &Path,
+        wants: &dyn Fn(&ChunkKey) -> bool,
+        visit: &mut dyn FnMut(ChunkKey, Bytes) -> Result<()>,
+    ) -> Result<bool> {
+        let mut order: Vec<(&ChunkKey, &Place)> = self.chunks.iter().filter(|(key, _)| wants(key)).collect();
         order.sort_unstable_by_key(|(_, place)| (place.sequence, place.position));
         let mut files = Files::new(env, dir);
         for (key, place) in order {
             visit(key.clone(), files.read(key, place)?)?;
         }
-        self.wounded |= files.wounded;
-        Ok(())
+        Ok(files.wounded)
     }
 
     /// Takes a newer file in.
@@ -165,7 +187,8 @@ pub fn read_checkpoint(
 ) -> Result<Option<Index>> {
     let manifest = Keeper::read(env, shard_dir)?.unwrap_or_default();
     let dir = shard_dir.join(CHECKPOINT_DIR);
-    Chain::read(env, &dir, &manifest.checkpoint_files)?.load(env, &dir, visit)?;
+    let (chain, _) = Chain::read(env, &dir, &manifest.checkpoint_files)?;
+    chain.load(env, &dir, &|_| true, visit)?;
     Ok(manifest.checkpoint_applied)
 }
 
@@ -176,8 +199,9 @@ impl CheckpointStore {
     /// `Damaged`, `Incompatible`, `Io`; nothing is changed.
     pub(crate) fn open(env: Env, shard_dir: &Path, manifest: Arc<Keeper>) -> Result<CheckpointStore> {
         let dir = shard_dir.join(CHECKPOINT_DIR);
-        let chain = Chain::read(&env, &dir, &manifest.look().checkpoint_files)?;
-        let inner = Inner { env, dir, manifest, chain: Mutex::new(chain) };
+        let (chain, wounded) = Chain::read(&env, &dir, &manifest.look().checkpoint_files)?;
+        let (chain, wounded) = (RwLock::new(chain), AtomicBool::new(wounded));
+        let inner = Inner { env, dir, manifest, writing: Mutex::new(()), chain, wounded };
         Ok(CheckpointStore { inner: Arc::new(inner) })
     }
 
@@ -190,7 +214,7 @@ impl CheckpointStore {
     /// How many chunks count.
     #[must_use]
     pub fn chunks(&self) -> usize {
-        self.inner.chain.lock().chunks.len()
+        self.inner.chain.read().chunks.len()
     }
 
     /// Shows every chunk that counts, one at a time, and gives the index up to which they cover the log. `visit` must not
@@ -199,8 +223,48 @@ impl CheckpointStore {
     /// # Errors
     /// `Damaged` names the file and the chunk; `Io`; what `visit` returns.
     pub fn load(&self, visit: &mut dyn FnMut(ChunkKey, Bytes) -> Result<()>) -> Result<Option<Index>> {
-        self.inner.chain.lock().load(&self.inner.env, &self.inner.dir, visit)?;
+        self.load_some(&|_| true, visit)
+    }
+
+    /// As [`CheckpointStore::load`], of the chunks that are `wanted`: the others are not read.
+    ///
+    /// # Errors
+    /// As [`CheckpointStore::load`].
+    pub fn load_some(
+        &self,
+        wanted: &dyn Fn(&ChunkKey) -> bool,
+        visit: &mut dyn FnMut(ChunkKey, Bytes) -> Result<()>,
+    ) -> Result<Option<Index>> {
+        let Inner { env, dir, chain, wounded, .. } = &*self.inner;
+        if chain.read().load(env, dir, wanted, visit)? {
+            wounded.store(true, Ordering::Relaxed);
+        }
         Ok(self.applied())
+    }
+
+    /// Reads one chunk; `None` when there is none of that name. Does not wait for a checkpoint that is being written.
+    ///
+    /// # Errors
+    /// `Damaged` when neither copy can be read; `Io`.
+    pub fn read(&self, key: &ChunkKey) -> Result<Option<Bytes>> {
+        let Inner { env, dir, chain, wounded, .. } = &*self.inner;
+        let place_of = || chain.read().chunks.get(key).copied();
+        let mut place = place_of();
+        loop {
+            let Some(here) = place else { return Ok(None) };
+            let mut files = Files::new(env, dir);
+            let read = files.read(key, &here);
+            // A new chain may have taken its place meanwhile, and its file away.
+            let now = place_of();
+            if read.is_err() && now != Some(here) {
+                place = now;
+                continue;
+            }
+            if files.wounded && now == Some(here) {
+                wounded.store(true, Ordering::Relaxed);
+            }
+            return read.map(Some);
+        }
     }
 
     /// Writes the chunks that changed since the last call (`None`: removed), as of frame `applied`. When it returns, they
@@ -216,11 +280,11 @@ impl CheckpointStore {
         applied: Index,
         changed: impl IntoIterator<Item = (ChunkKey, Option<Bytes>)>,
     ) -> Result<Written> {
-        self.inner.write(applied, changed, false)
+        self.inner.write(applied, changed, None)
     }
 
-    /// Writes a checkpoint of these chunks and of no others: all there are, as of frame `applied`. Nothing of the checkpoint
-    /// before is read.
+    /// Writes a checkpoint of these chunks, as of frame `applied`, and of those that were there and are `kept`; of no others. What is to be
+    /// kept and can be read nowhere is left out, and counted. Nothing else of the checkpoint before is read.
     ///
     /// # Errors
     /// As [`CheckpointStore::write`], without `Damaged`.
@@ -228,32 +292,36 @@ impl CheckpointStore {
         &self,
         applied: Index,
         chunks: impl IntoIterator<Item = (ChunkKey, Option<Bytes>)>,
+        kept: &dyn Fn(&ChunkKey) -> bool,
     ) -> Result<Written> {
-        self.inner.write(applied, chunks, true)
+        self.inner.write(applied, chunks, Some(kept))
     }
 }
 
 impl Inner {
-    /// `all`: these are all chunks, not only those that changed.
+    /// `kept`: these are all chunks but those, not only the ones that changed.
     fn write(
         &self,
         applied: Index,
         chunks: impl IntoIterator<Item = (ChunkKey, Option<Bytes>)>,
-        all: bool,
+        kept: Option<&dyn Fn(&ChunkKey) -> bool>,
     ) -> Result<Written> {
-        let mut chain = self.chain.lock();
+        let _one_at_a_time = self.writing.lock();
+        let chain = self.chain.read();
         let named = self.manifest.look();
         if named.checkpoint_applied.is_some_and(|before| applied < before) {
             return Err(invalid("a checkpoint cannot go back"));
         }
         let long = named.checkpoint_files.len() >= CHAIN_FILES_MAX || chain.bytes > 2 * chain.live_bytes;
-        let complete = all || long || chain.wounded;
-        let copied = (complete && !all).then_some(&*chain);
+        let complete = kept.is_some() || long || self.wounded.load(Ordering::Relaxed);
+        let (which, leaves_out) = (kept.unwrap_or(&|_| true), kept.is_some());
+        let copied = complete.then_some(Copied { chain: &chain, which, leaves_out });
         let sequence = named.checkpoint_files.last().map_or(1, |f| f.sequence + 1);
-        let (directory, len) = self.fill(sequence, applied, chunks, complete, copied).inspect_err(|_| {
+        let (directory, len, lost) = self.fill(sequence, applied, chunks, copied).inspect_err(|_| {
             // What is left of it is removed at the next start, if not here.
             drop(self.remove_file(sequence));
         })?;
+        drop(chain);
         flushed(&self.env, self.env.disk.sync_dir(&self.dir), "the directory of checkpoints")?;
         self.manifest.update(|manifest| {
             manifest.checkpoint_applied = Some(applied);
@@ -262,27 +330,29 @@ impl Inner {
             }
             manifest.checkpoint_files.push(NamedCheckpoint { sequence, len });
         })?;
-        let mut written = Written { chunks: directory.entries.len(), bytes: len, complete, files: 1 };
+        let mut written = Written { chunks: directory.entries.len(), bytes: len, complete, files: 1, lost };
         if complete {
-            *chain = Chain::default();
+            let mut chain = Chain::default();
             chain.add(directory, len);
+            *self.chain.write() = chain;
+            self.wounded.store(false, Ordering::Relaxed);
             self.remove(&named.checkpoint_files)?;
         } else {
-            chain.add(directory, len);
+            self.chain.write().add(directory, len);
             written.files = named.checkpoint_files.len() + 1;
         }
         Ok(written)
     }
 
-    /// Writes and flushes both copies of a file: the given chunks, and those of a chain that they do not supersede.
+    /// Writes and flushes both copies of a file: the given chunks, and those of a chain that they do not supersede. With what is `copied` the
+    /// file holds everything. Tells how many chunks were left out.
     fn fill(
         &self,
         sequence: u64,
         applied: Index,
         chunks: impl IntoIterator<Item = (ChunkKey, Option<Bytes>)>,
-        complete: bool,
-        copied: Option<&Chain>,
-    ) -> Result<(Directory, u64)> {
+        copied: Option<Copied<'_>>,
+    ) -> Result<(Directory, u64, usize)> {
         self.remove_file(sequence)?;
         let make = |name: &String| {
             let path = self.dir.join(name);
@@ -297,20 +367,23 @@ impl Inner {
             }
             writer.chunk(key, chunk.as_ref())?;
         }
-        if let Some(chain) = copied {
+        let mut lost = 0;
+        if let Some(Copied { chain, which, leaves_out }) = copied {
             let mut files = Files::new(&self.env, &self.dir);
-            let mut order: Vec<(&ChunkKey, &Place)> = chain.chunks.iter().collect();
+            let mut order: Vec<(&ChunkKey, &Place)> = chain.chunks.iter().filter(|(key, _)| which(key)).collect();
             order.retain(|(key, _)| !writer.has(key));
             order.sort_unstable_by_key(|(_, place)| (place.sequence, place.position));
             for (key, place) in order {
-                let chunk = files.read(key, place)?;
-                writer.chunk(key.clone(), Some(&chunk))?;
+                match files.read(key, place) {
+                    Ok(chunk) => writer.chunk(key.clone(), Some(&chunk))?,
+                    Err(e) if leaves_out && e.kind == ErrorKind::Damaged => lost += 1,
+                    Err(e) => return Err(e),
+                }
             }
-        }
-        if complete {
             writer.forget_removed();
         }
-        writer.finish(&self.env)
+        let (directory, len) = writer.finish(&self.env)?;
+        Ok((directory, len, lost))
     }
 
     fn remove(&self, files: &[NamedCheckpoint]) -> Result<()> {

@@ -8,7 +8,8 @@
 //!
 //! What is confirmed and was never settled by anybody is there at the end. What is settled, and its consumer was told so, is never
 //! handed out again. What is refused, and its consumer was told so, is in the queue of the dead at the end: once at least, and once
-//! only when nobody had to move it a second time. Nothing is handed out that nobody sent, or in a queue that it was not sent to.
+//! only when nobody had to move it a second time. Nothing is handed out that nobody sent, or in a queue that it was not sent to, or before
+//! the time that it was sent for.
 
 mod mover;
 
@@ -42,6 +43,8 @@ const DEAD: usize = 3;
 const CONSUMERS: usize = 2;
 /// Publishes that one publisher has on the way.
 const INFLIGHT_MAX: usize = 4;
+/// Messages wait no longer than this. The broker keeps the times of those that wait more than a minute apart. Milliseconds.
+pub const DELAY_MS_MAX: u64 = 62_000;
 
 /// What is known of a message in one queue.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +58,8 @@ struct Known {
     dying: bool,
     /// When it was answered that it is settled or refused.
     settled: Option<u64>,
+    /// Nobody gets it before. Wall time, milliseconds.
+    not_before_ms: i64,
 }
 
 /// What is known of the messages of a queue, by their texts.
@@ -259,12 +264,17 @@ impl Queues {
             // one of them, or all
             let which = rng.below(PUBLISHED as u64 + 1) as usize;
             let queues: Vec<usize> = (0..PUBLISHED).filter(|queue| which == *queue || which == PUBLISHED).collect();
-            let target = |queue: &usize| {
-                Some(Target { queue: *ids.get(*queue)?, priority: None, expires_at: None, deliver_at: None })
+            let wait_ms = match rng.below(16) {
+                0 => Some(rng.below(300)),
+                1 | 2 => Some(DELAY_MS_MAX - rng.below(4_000)),
+                _ => None,
             };
+            let deliver_at = wait_ms.map(|ms| broker.now().wall_ms.saturating_add_unsigned(ms));
+            let target =
+                |queue: &usize| Some(Target { queue: *ids.get(*queue)?, priority: None, expires_at: None, deliver_at });
             messages.push(message(queues.iter().filter_map(target).collect(), Bytes::from(text.clone())));
             for queue in &queues {
-                let sent = Known { sent: 1, ..Known::default() };
+                let sent = Known { sent: 1, not_before_ms: deliver_at.unwrap_or_default(), ..Known::default() };
                 known.get_mut(*queue).and_then(|known| known.insert(text.clone(), sent));
             }
             sent.push((text, queues));
@@ -279,7 +289,7 @@ impl Queues {
         let Queues { ids, known, consumers, order, operations, settled, .. } = self;
         let Some(consumer) = consumers.get_mut(at) else { return };
         let Some(queue) = ids.get(consumer.queue) else { return };
-        *settled += take_mail(consumer, known, oracle);
+        *settled += take_mail(consumer, known, broker, oracle);
         let session = consumer.session.get_or_insert_with(|| Session::new(broker, order));
         if consumer.id.is_none() {
             if !std::mem::replace(&mut consumer.attaching, true) {
@@ -347,7 +357,7 @@ impl Queues {
             let session = consumer.session.insert(Session::new(broker, &self.order));
             session.ask(broker, Request::Attach(Attach { queue: *id, consumer: ConsumerSpec::default() }));
             drain(broker);
-            take_mail(&mut consumer, &mut self.known, oracle);
+            take_mail(&mut consumer, &mut self.known, broker, oracle);
             if consumer.id.is_none() {
                 oracle.violation(format!("nobody can consume from {}", NAMES[queue]));
             }
@@ -383,7 +393,7 @@ fn message(queues: Vec<Target>, bytes: Bytes) -> PublishMessage {
 }
 
 /// Takes what a consumer was told; how many settlements were answered.
-fn take_mail(consumer: &mut Consumer, known: &mut [Messages], oracle: &mut Oracle) -> u64 {
+fn take_mail(consumer: &mut Consumer, known: &mut [Messages], broker: &Broker, oracle: &mut Oracle) -> u64 {
     let Some(session) = &consumer.session else { return 0 };
     let name = NAMES.get(consumer.queue).copied().unwrap_or_default();
     let mut answered = 0;
@@ -410,6 +420,10 @@ fn take_mail(consumer: &mut Consumer, known: &mut [Messages], oracle: &mut Oracl
         let text = String::from_utf8_lossy(&delivery.bytes).into_owned();
         match known.get(&text) {
             None => oracle.violation(format!("{name}: {text:?} was never sent there")),
+            Some(known) if known.not_before_ms > broker.now().wall_ms => {
+                let early_ms = known.not_before_ms - broker.now().wall_ms;
+                oracle.violation(format!("{name}: {text:?} is handed out {early_ms} ms before its time"));
+            }
             Some(known) if known.sent < 2 && known.settled.is_some_and(|settled| settled < now) => {
                 oracle.violation(format!("{name}: {text:?} was settled and is handed out again at {}", delivery.first));
             }

@@ -4,7 +4,7 @@ use crate::admin::{self, Admin};
 use crate::clients::{self, Client, Turn};
 use crate::connection::Connection;
 use crate::oracle::{Oracle, Place};
-use crate::queues::{self, Queues};
+use crate::queues::{self, DELAY_MS_MAX, Queues};
 use polylogue_api::{CreateTopics, MachineId, NewTopic, Reply, Request, StateMachine, TopicConfig};
 use polylogue_broker::{Broker, BrokerConfig, ErrorKind, ReplySink, SessionId};
 use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimRng, SimWorld};
@@ -100,6 +100,10 @@ impl fmt::Display for Report {
     }
 }
 
+/// One in so many steps of time is a long pause.
+const PAUSE_ODDS: u64 = 50;
+/// A long pause. Milliseconds.
+const PAUSE_MS: u64 = 20_000;
 /// Steps that finishing (no more faults, everything settled) may take.
 const SETTLE_STEPS_MAX: u64 = 200_000;
 /// Topics that are written to, and their partitions. The oldest messages of `t` are deleted now and then.
@@ -332,7 +336,9 @@ impl World {
                 broker.read_step();
             }
             _ => {
-                self.sim.clock.advance_ms(self.rng.below(40));
+                // Now and then there is a long pause: times of messages come that are far off.
+                let pause_ms = if self.rng.below(PAUSE_ODDS) == 0 { PAUSE_MS } else { 0 };
+                self.sim.clock.advance_ms(pause_ms + self.rng.below(40));
                 broker.tick();
             }
         }
@@ -462,6 +468,11 @@ impl World {
         }
         if let Err(why) = self.look_at_all(broker) {
             self.failures.push(why);
+        }
+        for _ in 0..=DELAY_MS_MAX / 1_000 {
+            self.sim.clock.advance_ms(1_000);
+            broker.tick();
+            drain(broker);
         }
         self.queues.finish(broker, &mut self.oracle, &drain);
     }

@@ -21,7 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("amqp", &["types", "record", "api"]),
     ("amqp-model", &["types", "router"]),
     ("amqp-gateway", &["types", "record", "api", "amqp", "amqp-model", "router"]),
-    ("broker", &["types", "env", "record", "api", "lease", "log", "replicate", "meta"]),
+    ("broker", &["types", "env", "record", "api", "lease", "log", "replicate", "meta", "timer"]),
     (
         "server",
         &[
@@ -42,6 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("sim", &["types", "env", "record", "api", "log", "kafka", "replicate", "meta", "broker"]),
     ("bench", &["types", "env", "record", "kafka", "amqp"]),
+    ("bench-flushes", &[]),
     ("bench-librdkafka", &["bench"]),
     ("testkit", &[]),
     ("faultfs", &["faultfs-undo", "faultfs-preload", "env"]),
@@ -54,7 +55,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("tokio", &["server"]),
     ("axum", &["server"]),
     ("openraft", &[]),
-    ("libc", &["env", "faultfs", "faultfs-preload", "faultfs-undo", "server"]),
+    ("libc", &["bench-flushes", "env", "faultfs", "faultfs-preload", "faultfs-undo", "server"]),
     ("object_store", &[]),
 ];
 

@@ -8,6 +8,7 @@ use crate::id::{DEADLINE_MS_MAX, TimerId, TimerOp};
 use bytes::Bytes;
 use polylogue_types::bin::BinError;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 
 /// Operations in memory that no checkpoint holds before [`Timers::wants_checkpoint`] says so, and before parts of wide buckets are
 /// no longer asked for. One takes about 70 bytes.
@@ -83,27 +84,45 @@ impl Timers {
         self.ready.len() + self.handed.len() + self.unsaved_ops + read
     }
 
+    /// Timers that were handed out, and whose removal is not applied yet.
+    #[must_use]
+    pub fn handed(&self) -> usize {
+        self.handed.len()
+    }
+
     /// Applies a committed record at its frame's time.
     ///
     /// # Errors
     /// Why the record cannot be read.
     pub fn apply(&mut self, record: &[u8], time_ms: i64) -> Result<(), String> {
         let ops = decode_record(record).map_err(|e: BinError| format!("a record of timers cannot be read: {e}"))?;
+        self.note_frame(time_ms);
+        ops.into_iter().for_each(|op| self.change(op.id(), matches!(op, TimerOp::Insert(_))));
+        Ok(())
+    }
+
+    /// A timer follows from something else that is committed, in a frame of this time. What is later than the last deadline there can be is
+    /// due then.
+    pub fn insert(&mut self, id: TimerId, time_ms: i64) {
+        self.note_frame(time_ms);
+        self.change(TimerId { deadline_ms: id.deadline_ms.min(DEADLINE_MS_MAX), ..id }, true);
+    }
+
+    fn note_frame(&mut self, time_ms: i64) {
         let time_ms = u64::try_from(time_ms).unwrap_or(0).min(DEADLINE_MS_MAX);
         self.counters.frame_ms = self.counters.frame_ms.max(time_ms);
         self.now_ms = self.now_ms.max(self.counters.frame_ms);
-        for op in ops {
-            let id = op.id();
-            let op = Op { seq: self.counters.next_seq, insert: matches!(op, TimerOp::Insert(_)) };
-            self.counters.next_seq += 1;
-            if id.deadline_ms < self.near_end {
-                self.change_near(id, op);
-            } else {
-                self.change_far(id, op);
-            }
-        }
         self.changed.insert(ChunkId::Counters);
-        Ok(())
+    }
+
+    fn change(&mut self, id: TimerId, insert: bool) {
+        let op = Op { seq: self.counters.next_seq, insert };
+        self.counters.next_seq += 1;
+        if id.deadline_ms < self.near_end {
+            self.change_near(id, op);
+        } else {
+            self.change_far(id, op);
+        }
     }
 
     /// Puts up to `limit` timers that are due into `out`, the earliest first. They are not given out again, and stay pending until
@@ -138,9 +157,6 @@ impl Timers {
     /// Notes the time and opens the buckets that have come near.
     pub fn advance(&mut self, now_ms: i64) {
         self.now_ms = self.now_ms.max(u64::try_from(now_ms).unwrap_or(0)).min(DEADLINE_MS_MAX);
-        if self.wake_ms <= self.now_ms {
-            self.split_wide();
-        }
         self.open_near();
         self.load_unconfirmed();
     }
@@ -198,6 +214,10 @@ impl Timers {
 
     /// Loads the narrow buckets that have come near, in their order, as far as their content is there.
     fn open_near(&mut self) {
+        // A frame may have told of the time before.
+        if self.wake_ms <= self.now_ms {
+            self.split_wide();
+        }
         let target = start_of(0, self.now_ms + ahead_ms(0)) + width_ms(0);
         self.move_near_end(target);
         for (_, bucket) in self.buckets.range_mut(self.near_end..target.max(self.near_end)) {
@@ -369,6 +389,57 @@ impl Timers {
         Ok(())
     }
 
+    /// The times of the timers that a part holds, whether it is wanted or not; `None` when nothing stands on it any more.
+    #[must_use]
+    pub fn span(&self, id: &[u8]) -> Option<Range<u64>> {
+        let Some(ChunkId::Part(number)) = ChunkId::decode(id) else { return None };
+        if let Some(drain) = self.drains.iter().find(|drain| drain.part.number == number) {
+            return Some(drain.start..drain.end);
+        }
+        let holds = |bucket: &Bucket| bucket.parts.iter().any(|part| part.number == number);
+        let (start, bucket) = self.buckets.iter().find(|(_, bucket)| holds(bucket))?;
+        Some(*start..start + width_ms(bucket.level))
+    }
+
+    /// A part can be read nowhere, and whoever keeps the timers has inserted again what it knows to be in it. Nothing waits for it any more.
+    /// What it said was removed, and other parts hold, is due again.
+    pub fn lose_part(&mut self, id: &[u8]) {
+        let Some(ChunkId::Part(number)) = ChunkId::decode(id) else { return };
+        if let Some(at) = self.drains.iter().position(|drain| drain.part.number == number) {
+            _ = self.drain(at, Vec::new());
+            return;
+        }
+        let holds = |bucket: &Bucket| bucket.parts.iter().any(|part| part.number == number);
+        let Some((start, bucket)) = self.buckets.iter_mut().find(|(_, bucket)| holds(bucket)) else { return };
+        if bucket.live.is_some() {
+            // Its timers are here: all of them are to be written again.
+            self.changed.extend(bucket.parts.drain(..).map(|part| ChunkId::Part(part.number)));
+            self.changed.insert(ChunkId::Bucket { start: *start, level: bucket.level });
+            let times = *start..start + width_ms(bucket.level);
+            let here = |id: &&TimerId| times.contains(&id.deadline_ms);
+            let op = Op { seq: self.counters.next_seq, insert: true };
+            let all = self.ready.iter().chain(&self.handed).filter(here).map(|id| (*id, op));
+            let before = std::mem::replace(&mut bucket.unsaved, all.collect()).len();
+            self.unsaved_ops = self.unsaved_ops + bucket.unsaved.len() - before;
+            self.counters.next_seq += 1;
+            return;
+        }
+        bucket.missing.remove(&number);
+        // What was read may be of this one: all of it is to be written again.
+        let before = bucket.unsaved.len();
+        std::mem::take(&mut bucket.read).into_iter().for_each(|(id, op)| merge(&mut bucket.unsaved, id, op));
+        self.unsaved_ops = self.unsaved_ops + bucket.unsaved.len() - before;
+        let stays = |part: &Part| part.number != number && (!bucket.opening || bucket.missing.contains(&part.number));
+        let (parts, gone) = std::mem::take(&mut bucket.parts).into_iter().partition(stays);
+        bucket.parts = parts;
+        let gone: Vec<Part> = gone;
+        self.changed.insert(ChunkId::Bucket { start: *start, level: bucket.level });
+        self.changed.extend(gone.into_iter().map(|part| ChunkId::Part(part.number)));
+        if bucket.opening {
+            self.open_near();
+        }
+    }
+
     fn drain(&mut self, at: usize, ops: Vec<(TimerId, Op)>) -> Result<(), String> {
         let Some(drain) = self.drains.get(at).copied() else { return Ok(()) };
         within(drain.start..drain.end, drain.part.number, &ops)?;
@@ -415,6 +486,19 @@ impl Timers {
         self.unconfirmed.values_mut().for_each(|(since, _)| *since = self.checkpoints);
         let chunks = self.unconfirmed.iter().map(|(id, (_, chunk))| (id.encode(), chunk.clone())).collect();
         (self.checkpoints, chunks)
+    }
+
+    /// Whether a part is in memory, because no checkpoint is known to hold it.
+    #[must_use]
+    pub fn is_unconfirmed(&self, id: &[u8]) -> bool {
+        ChunkId::decode(id).is_some_and(|id| matches!(self.unconfirmed.get(&id), Some((_, Some(_)))))
+    }
+
+    /// Counts every chunk as changed, but parts, which never change.
+    pub fn change_all_chunks(&mut self) {
+        self.changed.extend([ChunkId::Counters, ChunkId::Drains]);
+        let buckets = self.buckets.iter().map(|(start, bucket)| (*start, bucket.level));
+        self.changed.extend(buckets.map(|(start, level)| ChunkId::Bucket { start, level }));
     }
 
     /// A checkpoint is on disk: what it holds is let go.
@@ -492,7 +576,7 @@ impl Timers {
 }
 
 /// That all deadlines of a part are where it says.
-fn within(times: std::ops::Range<u64>, number: u64, ops: &[(TimerId, Op)]) -> Result<(), String> {
+fn within(times: Range<u64>, number: u64, ops: &[(TimerId, Op)]) -> Result<(), String> {
     match ops.iter().find(|(id, _)| !times.contains(&id.deadline_ms)) {
         None => Ok(()),
         Some((id, _)) => {

@@ -108,10 +108,10 @@ impl Read for Consumers {
     }
 
     /// What was read is acknowledged at the end.
-    fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
+    fn run(mut self, times: &Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
         wake_sharply();
-        wait_until(times.start_ns);
-        if let Err(e) = self.read_all(&times, shared, tally) {
+        wait_until(times.start_ns());
+        if let Err(e) = self.read_all(times, shared, tally) {
             self.out.error.get_or_insert(e.to_string());
             shared.stop();
         }
@@ -127,11 +127,11 @@ impl Read for Consumers {
 
 impl Consumers {
     fn finished(&self, now: u64, times: &Times, shared: &Shared) -> bool {
-        if now > times.deadline_ns || shared.stopped() {
+        if now > times.deadline_ns() || shared.stopped() {
             return true;
         }
         let received: u64 = self.consumers.iter().map(|consumer| consumer.received).sum();
-        shared.wanted(&self.spec).map_or(self.spec.producers == 0 && now >= times.end_ns, |wanted| received >= wanted)
+        shared.wanted(&self.spec).map_or(self.spec.producers == 0 && now >= times.end_ns(), |wanted| received >= wanted)
     }
 
     fn read_all(&mut self, times: &Times, shared: &Shared, tally: &mut Tally) -> Result<()> {

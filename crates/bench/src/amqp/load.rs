@@ -35,6 +35,42 @@ impl FromStr for QueueKind {
     }
 }
 
+/// Through which exchange messages go to queues, one queue for each routing key. Both are there in every broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exchange {
+    /// `amq.direct`: the key of the binding is that of the message.
+    Direct,
+    /// `amq.topic`: a pattern, `*.QUEUE`.
+    Topic,
+}
+
+impl Exchange {
+    /// What brokers call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Exchange::Direct => "amq.direct",
+            Exchange::Topic => "amq.topic",
+        }
+    }
+
+    /// The routing key of messages for a queue.
+    #[must_use]
+    pub fn key(self, queue: &str) -> String {
+        format!("bench.{queue}")
+    }
+
+    /// What the queue is bound with.
+    #[must_use]
+    pub fn binding(self, queue: &str) -> String {
+        match self {
+            Exchange::Direct => self.key(queue),
+            Exchange::Topic => format!("*.{queue}"),
+        }
+    }
+}
+
 /// How messages go through queues, the same on all sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -49,6 +85,9 @@ pub struct QueueLoad {
     pub prefetch: u16,
     /// Messages that a consumer acknowledges at once; 0: it acknowledges none, the broker takes them as acknowledged when sent.
     pub ack_every: u32,
+    /// Through which exchange; without: the default one, by the queue's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exchange: Option<Exchange>,
 }
 
 impl fmt::Display for QueueLoad {
@@ -61,9 +100,10 @@ impl fmt::Display for QueueLoad {
             every => write!(f, ", acknowledged by {every} at once")?,
         }
         match self.prefetch {
-            0 => write!(f, ", no prefetch limit"),
-            prefetch => write!(f, ", prefetch {prefetch}"),
+            0 => write!(f, ", no prefetch limit")?,
+            prefetch => write!(f, ", prefetch {prefetch}")?,
         }
+        self.exchange.map_or(Ok(()), |exchange| write!(f, ", through {}", exchange.name()))
     }
 }
 
@@ -73,13 +113,27 @@ mod tests {
 
     #[test]
     fn a_load_says_what_it_is() {
-        let load = QueueLoad { kind: QueueKind::Classic, durable: true, confirms: true, prefetch: 500, ack_every: 100 };
+        let load = QueueLoad {
+            kind: QueueKind::Classic,
+            durable: true,
+            confirms: true,
+            prefetch: 500,
+            ack_every: 100,
+            exchange: None,
+        };
         let told = "classic queues, durable, persistent messages, confirms, acknowledged by 100 at once, prefetch 500";
         assert_eq!(load.to_string(), told);
         let weak = QueueLoad { durable: false, confirms: false, prefetch: 0, ack_every: 0, ..load };
         let told = "classic queues, not durable, transient messages, no confirms, automatic acknowledgement, \
                     no prefetch limit";
         assert_eq!(weak.to_string(), told);
+        let routed = QueueLoad { exchange: Some(Exchange::Topic), ..load };
+        assert!(routed.to_string().ends_with("prefetch 500, through amq.topic"), "{routed}");
+        assert_eq!(
+            (Exchange::Topic.key("q-1"), Exchange::Topic.binding("q-1")),
+            ("bench.q-1".to_owned(), "*.q-1".to_owned())
+        );
+        assert_eq!(Exchange::Direct.key("q-1"), Exchange::Direct.binding("q-1"));
         assert_eq!("quorum".parse(), Ok(QueueKind::Quorum));
         assert!("stream".parse::<QueueKind>().is_err());
     }

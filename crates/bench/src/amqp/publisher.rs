@@ -115,7 +115,7 @@ impl Produce for Publishers {
     fn connect(spec: &Spec) -> Result<Publishers> {
         let load = queues(spec)?;
         let mut publishers = Vec::new();
-        let template = |queue| Template::new(queue_name(&spec.topic, queue), spec.message_bytes, load.durable);
+        let template = |queue| Template::new(queue_name(&spec.topic, queue), spec.message_bytes, load);
         for number in 0..spec.producers {
             let mut wire = Wire::connect(&spec.bootstrap)?;
             wire.open_channel()?;
@@ -145,16 +145,16 @@ impl Produce for Publishers {
         Ok(Publishers { spec: spec.clone(), load, publishers, produced: Produced::default() })
     }
 
-    fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> Produced {
+    fn run(mut self, times: &Times, shared: &Shared, tally: &mut Tally) -> Produced {
         wake_sharply();
         if self.spec.rate > 0 {
             let (rate, count) = (self.spec.rate, self.spec.producers);
             for (number, publisher) in (0..).zip(&mut self.publishers) {
-                publisher.schedule = Some(Schedule::new(times.start_ns, times.end_ns, rate, count, number));
+                publisher.schedule = Some(Schedule::new(times.start_ns(), times.end_ns(), rate, count, number));
             }
         }
-        wait_until(times.start_ns);
-        if let Err(e) = self.send_all(&times, shared, tally) {
+        wait_until(times.start_ns());
+        if let Err(e) = self.send_all(times, shared, tally) {
             self.produced.error.get_or_insert(e.to_string());
             shared.stop();
         }
@@ -174,13 +174,14 @@ impl Publishers {
             if shared.stopped() {
                 return Ok(());
             }
-            if now > times.deadline_ns {
+            if now > times.deadline_ns() {
                 let open: usize = self.publishers.iter().map(|publisher| publisher.window.open).sum();
                 return Err(BenchError::new(format!("{open} messages were not confirmed in time")));
             }
             let mut wake = now + WAIT_NS_MAX;
             let mut finished = true;
             for publisher in &mut self.publishers {
+                publisher.schedule.iter_mut().for_each(|schedule| schedule.end_at(times.end_ns()));
                 publisher.take_answers(times, &mut self.produced, shared, tally)?;
                 loop {
                     publisher.write_on(self.load.confirms, &mut self.produced, shared, tally)?;
@@ -223,7 +224,7 @@ impl Publisher {
         self.next >= self.limit
             || match &self.schedule {
                 Some(schedule) => self.next >= schedule.total(),
-                None => now >= times.end_ns,
+                None => now >= times.end_ns(),
             }
     }
 

@@ -1,6 +1,7 @@
 //! A message that can be published again and again: only its stamp is written anew.
 
 use crate::amqp::input::FRAME_BYTES_MAX;
+use crate::amqp::load::{Exchange, QueueLoad};
 use crate::stamp::{self, STAMP_BYTES, Stamp};
 use bytes::{BufMut, BytesMut};
 use polylogue_amqp::codec::{
@@ -22,11 +23,14 @@ pub struct Template {
 }
 
 impl Template {
-    /// A message of so many bytes, through the default exchange to the queue of that name.
+    /// A message of so many bytes, to the queue of that name.
     #[must_use]
-    pub fn new(queue: String, message_bytes: u32, persistent: bool) -> Template {
+    pub fn new(queue: String, message_bytes: u32, load: QueueLoad) -> Template {
         let mut out = BytesMut::new();
-        encode_method(&mut out, CHANNEL, &BasicPublish { routing_key: queue.into(), ..BasicPublish::default() }.into());
+        let (persistent, name) = (load.durable, load.exchange.map_or("", Exchange::name));
+        let routing_key = load.exchange.map_or(queue.clone(), |exchange| exchange.key(&queue)).into();
+        let publish = BasicPublish { exchange: name.to_owned().into(), routing_key, ..BasicPublish::default() };
+        encode_method(&mut out, CHANNEL, &publish.into());
         let mode = if persistent { PERSISTENT } else { TRANSIENT };
         let properties = BasicProperties { delivery_mode: Some(mode), ..BasicProperties::default() };
         encode_header(&mut out, CHANNEL, u64::from(message_bytes), &properties.encode());
@@ -55,13 +59,22 @@ impl Template {
 mod tests {
     use super::*;
     use crate::amqp::input::Input;
+    use crate::amqp::load::QueueKind;
     use bytes::Bytes;
     use polylogue_amqp::codec::{FrameKind, Method};
 
     #[test]
     fn a_message_is_a_method_a_header_and_its_body() {
         for message_bytes in [20, 1_024, 131_064, 131_065, 200_000] {
-            let template = Template::new("measured-3".to_owned(), message_bytes, true);
+            let load = QueueLoad {
+                kind: QueueKind::Classic,
+                durable: true,
+                confirms: true,
+                prefetch: 0,
+                ack_every: 0,
+                exchange: None,
+            };
+            let template = Template::new("measured-3".to_owned(), message_bytes, load);
             let stamp = Stamp { intended_ns: 5, sequence: 6, producer: 7 };
             let mut out = vec![1, 2, 3];
             template.write(&mut out, stamp);

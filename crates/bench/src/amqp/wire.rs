@@ -1,7 +1,7 @@
 //! A plain AMQP client, one question at a time: what a run needs before its load starts, and after it.
 
 use crate::amqp::input::{FRAME_BYTES_MAX, Input};
-use crate::amqp::load::{QueueKind, QueueLoad};
+use crate::amqp::load::{Exchange, QueueKind, QueueLoad};
 use crate::amqp::queue_name;
 use crate::amqp::template::CHANNEL;
 use crate::error::{BenchError, Context, Result};
@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use polylogue_amqp::codec::{
     BasicConsume, BasicQos, ChannelClose, ChannelOpen, ConfirmSelect, ConnectionOpen, ConnectionStartOk,
     ConnectionTuneOk, FRAME_OVERHEAD_BYTES, FRAME_PREFIX_BYTES, FrameKind, FramePrefix, Method, PROTOCOL_HEADER,
-    QueueDeclare, TableBuilder, encode_method,
+    QueueBind, QueueDeclare, TableBuilder, encode_method,
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -110,6 +110,18 @@ impl Wire {
         Ok(())
     }
 
+    /// Has an exchange hand messages for the queue to it.
+    fn bind(&mut self, queue: &str, exchange: Exchange) -> Result<()> {
+        let bind = QueueBind {
+            queue: queue.to_owned().into(),
+            exchange: exchange.name().to_owned().into(),
+            routing_key: exchange.binding(queue).into(),
+            ..QueueBind::default()
+        };
+        self.say(CHANNEL, bind)?;
+        self.expect("queue.bind_ok", |method| matches!(method, Method::QueueBindOk(_)))
+    }
+
     /// The socket, and what was read of it, for a driver.
     ///
     /// # Errors
@@ -162,7 +174,11 @@ pub fn declare_all(server: &str, topic: &str, queues: u32, load: QueueLoad) -> R
     let mut wire = Wire::connect(server)?;
     wire.open_channel()?;
     for number in 0..queues {
-        wire.declare(queue_name(topic, number), load)?;
+        let queue = queue_name(topic, number);
+        wire.declare(queue.clone(), load)?;
+        if let Some(exchange) = load.exchange {
+            wire.bind(&queue, exchange)?;
+        }
     }
     Ok(wire)
 }

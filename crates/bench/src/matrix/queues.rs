@@ -6,8 +6,14 @@ use crate::drive::Driver;
 use crate::target::Target;
 
 /// Confirmed one by one, acknowledged by hundreds, as PerfTest's `-c 1000 -q 500 -A 100` does.
-const CLASSIC: QueueLoad =
-    QueueLoad { kind: QueueKind::Classic, durable: true, confirms: true, prefetch: 500, ack_every: 100 };
+const CLASSIC: QueueLoad = QueueLoad {
+    kind: QueueKind::Classic,
+    durable: true,
+    confirms: true,
+    prefetch: 500,
+    ack_every: 100,
+    exchange: None,
+};
 const QUORUM: QueueLoad = QueueLoad { kind: QueueKind::Quorum, ..CLASSIC };
 /// What is sent is taken for acknowledged, as the OpenMessaging Benchmark's driver for RabbitMQ does.
 const AUTOMATIC: QueueLoad = QueueLoad { prefetch: 0, ack_every: 0, ..CLASSIC };

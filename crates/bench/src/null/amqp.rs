@@ -9,6 +9,7 @@
 use crate::amqp::input::{FRAME_BYTES_MAX, Frame, Input};
 use crate::amqp::template::CHANNEL;
 use crate::error::{BenchError, Context, Result};
+use crate::null::Faults;
 use bytes::{BufMut, Bytes, BytesMut};
 use polylogue_amqp::codec::{
     BasicAck, BasicConsumeOk, BasicDeliver, BasicQosOk, ChannelCloseOk, ChannelOpenOk, ConfirmSelectOk,
@@ -25,15 +26,6 @@ use std::thread::Builder;
 const CONNECTIONS_MAX: usize = 1_000;
 /// Channels of a connection, as it is told.
 const CHANNELS_MAX: u16 = 1;
-
-/// What a null broker does wrong with each message of a number that this divides, so that it is seen whether a client finds it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Faults {
-    /// It is confirmed and delivered to nobody. 0: none is.
-    pub lose: u64,
-    /// It is delivered twice. 0: none is.
-    pub double: u64,
-}
 
 /// Who consumes from a queue.
 #[derive(Debug, Clone)]
@@ -93,6 +85,8 @@ struct Connection {
     published: u64,
     delivered: u64,
     publish: Option<Publish>,
+    /// A message that waits until the next one of its queue has been delivered.
+    held: Option<Publish>,
     /// What this connection's client gets, and what consumers get.
     out: BytesMut,
     deliveries: Vec<(Taker, BytesMut)>,
@@ -114,6 +108,7 @@ impl Connection {
             published: 0,
             delivered: 0,
             publish: None,
+            held: None,
             out: BytesMut::new(),
             deliveries: Vec::new(),
         })
@@ -170,7 +165,15 @@ impl Connection {
             _ => {}
         }
         if let Some(publish) = self.publish.take_if(|publish| publish.left == Some(0)) {
-            self.pass_on(&publish, state);
+            self.published += 1;
+            if state.faults.swaps(self.published) && self.held.is_none() {
+                self.held = Some(publish);
+                return Ok(());
+            }
+            self.pass_on(&publish, state.faults.times(self.published), state);
+            if let Some(held) = self.held.take_if(|held| held.queue == publish.queue) {
+                self.pass_on(&held, 1, state);
+            }
         }
         Ok(())
     }
@@ -211,10 +214,7 @@ impl Connection {
         Ok(())
     }
 
-    fn pass_on(&mut self, publish: &Publish, state: &State) {
-        self.published += 1;
-        let is_due = |every: u64| every > 0 && self.published.is_multiple_of(every);
-        let times = if is_due(state.faults.lose) { 0 } else { 1 + u32::from(is_due(state.faults.double)) };
+    fn pass_on(&mut self, publish: &Publish, times: u32, state: &State) {
         let takers = state.takers.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(taker) = takers.get(&publish.queue[..]) else { return };
         let at = self.deliveries.iter().position(|(known, _)| Arc::ptr_eq(&known.stream, &taker.stream));

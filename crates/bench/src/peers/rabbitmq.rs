@@ -2,19 +2,28 @@
 //!
 //! ```text
 //!   peers/rabbitmq/packages/*.deb     as they were fetched
+//!   peers/rabbitmq/apt/               what apt-get knows of the suite that they are from; the machine's own is not touched
 //!   peers/rabbitmq/usr/lib/...        as they are unpacked; nothing is installed, so no service starts
 //!   peers/rabbitmq/bin/erl            finds Erlang here: Debian's own looks in /usr only
 //! ```
 //!
+//! A released Debian has an old RabbitMQ; the newest is in the suites that are to be released. Those are built for a newer C library:
+//! it is unpacked beside them, and what they run is started by its loader.
+//!
 //! `epmd`, which Erlang starts as a daemon of the whole machine, is started before it as a process of its own, on a port of its
 //! own: so all that is started is ended.
 
-use super::succeed;
+use super::{Setting, put, succeed};
 use crate::error::{BenchError, Context, Result};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::UNIX_EPOCH;
 
+/// Suites of Debian, newest RabbitMQ first.
+const SUITES: [&str; 2] = ["sid", "trixie"];
+/// Whose word is taken for what is in them.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// The packages: the broker, and the parts of Erlang that it needs.
 const PACKAGES: [&str; 18] = [
     "rabbitmq-server",
@@ -36,6 +45,25 @@ const PACKAGES: [&str; 18] = [
     "erlang-tools",
     "erlang-xmerl",
 ];
+/// What these are linked with, and more of Erlang that newer ones need.
+const BESIDE: [&str; 11] = [
+    "erlang-eunit",
+    "libc6",
+    "libgcc-s1",
+    "libstdc++6",
+    "libtinfo6",
+    "zlib1g",
+    "libsystemd0",
+    "libsctp1",
+    "libssl3t64",
+    "libzstd1",
+    "libcap2",
+];
+/// Runs a program of Erlang with the loader and the libraries that were unpacked with it.
+const LOADED: &str = r#"#!/bin/sh
+root=${0%/usr/lib/erlang/*}
+exec "$root/LOADER" --library-path "$root/LIBRARIES" --argv0 "$0" "$0.bin" "$@"
+"#;
 /// What runs Erlang from where it was unpacked.
 const ERL: &str = r#"#!/bin/sh
 ROOTDIR=$(dirname "$(dirname "$0")")/usr/lib/erlang
@@ -58,16 +86,122 @@ pub fn install_rabbitmq(to: &Path) -> Result<()> {
     let made = |folder: &Path| std::fs::create_dir_all(folder).context(|| format!("cannot make {}", folder.display()));
     made(&packages)?;
     made(&to.join("bin"))?;
-    let hint = "run apt-get update once, on a Debian of version 12 or later";
-    succeed(Command::new("apt-get").args(["-qq", "download"]).args(PACKAGES).current_dir(&packages), hint)?;
+    let newest = SUITES.into_iter().map(|suite| fetch(to, &packages, suite)).find(Result::is_ok);
+    if newest.is_none() {
+        let hint = "run apt-get update once, on a Debian of version 12 or later";
+        succeed(Command::new("apt-get").args(["-qq", "download"]).args(PACKAGES).current_dir(&packages), hint)?;
+    }
     let fetched = std::fs::read_dir(&packages).context(|| format!("cannot list {}", packages.display()))?;
     for package in fetched.flatten() {
         succeed(Command::new("dpkg-deb").arg("-x").arg(package.path()).arg(to), "is the package whole?")?;
     }
+    if newest.is_some() {
+        load_beside(to)?;
+    }
     // Last, because it says that all is there.
-    let said = || format!("cannot write {}", erl.display());
-    std::fs::write(&erl, ERL).context(said)?;
-    std::fs::set_permissions(&erl, std::fs::Permissions::from_mode(0o755)).context(said)
+    script(&erl, ERL)
+}
+
+fn script(file: &Path, text: &str) -> Result<()> {
+    let said = || format!("cannot write {}", file.display());
+    std::fs::write(file, text).context(said)?;
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).context(said)
+}
+
+/// Fetches the packages of a suite, with a state of apt-get's own.
+fn fetch(to: &Path, packages: &Path, suite: &str) -> Result<()> {
+    let state = to.join("apt").join(suite);
+    for folder in ["lists/partial", "cache/archives/partial"] {
+        std::fs::create_dir_all(state.join(folder)).context(|| format!("cannot make {}", state.display()))?;
+    }
+    let source = format!("deb [signed-by={KEYRING}] http://deb.debian.org/debian {suite} main\n");
+    let sources = put(&state, "sources.list", &source)?;
+    let status = put(&state, "status", "")?;
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.arg("-qq").current_dir(packages);
+        for (name, value) in [
+            ("Dir::Etc::sourcelist", sources.as_path()),
+            ("Dir::Etc::sourceparts", Path::new("/nonexistent")),
+            ("Dir::State::lists", &state.join("lists")),
+            ("Dir::State::status", &status),
+            ("Dir::Cache", &state.join("cache")),
+        ] {
+            command.arg("-o").arg(format!("{name}={}", value.display()));
+        }
+        succeed(command.args(["-o", "APT::Sandbox::User=root"]).args(arguments), "is this a Debian?").map(drop)
+    };
+    apt(&["update"])?;
+    apt(&[&["download"][..], &PACKAGES, &BESIDE].concat())
+}
+
+/// Has every program of Erlang started by the loader that was unpacked.
+fn load_beside(to: &Path) -> Result<()> {
+    let lists = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_loader = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.starts_with("ld-linux") && path.is_file()
+    };
+    let loader = lists(to.join("usr/lib")).filter(|path| path.is_dir()).flat_map(&lists).find(is_loader);
+    let loader = loader.ok_or_else(|| BenchError::new("the C library that was fetched has no loader"))?;
+    let inside = |path: &Path| path.strip_prefix(to).unwrap_or(path).display().to_string();
+    let libraries = inside(loader.parent().unwrap_or(to));
+    let text = LOADED.replace("LOADER", &inside(&loader)).replace("LIBRARIES", &libraries);
+    let erlang = to.join("usr/lib/erlang");
+    let own = lists(erlang.clone()).map(|path| path.join("bin"));
+    let helpers = lists(erlang.join("lib")).map(|path| path.join("priv/bin"));
+    for program in own.chain(helpers).flat_map(lists).filter(|path| is_elf(path)) {
+        let kept = PathBuf::from(format!("{}.bin", program.display()));
+        std::fs::rename(&program, &kept).context(|| format!("cannot move {}", program.display()))?;
+        script(&program, &text)?;
+    }
+    Ok(())
+}
+
+fn is_elf(path: &Path) -> bool {
+    use std::io::Read;
+    let mut start = [0; 4];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start == *b"\x7fELF"
+}
+
+/// How a RabbitMQ is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// As it comes.
+    Default,
+    /// By the advice of its guides.
+    Tuned,
+}
+
+/// Where the tuned settings come from.
+pub const SOURCES: [&str; 3] = [
+    "rabbitmq.com/docs/production-checklist: memory watermark of 0.4 to 0.7, free disk space as large as that",
+    "rabbitmq.com/docs/networking: buffers for throughput, Nagle's algorithm off",
+    "rabbitmq.com/docs/runtime: no busy waiting of schedulers where processors are shared",
+];
+/// The runtime's flags of the tuned profile.
+pub const ERLANG_TUNED: &str = "+sbwt none +sbwtdcpu none +sbwtdio none";
+
+/// The settings that differ from the defaults of this version, but for ports and folders.
+#[must_use]
+pub fn settings(profile: Profile, version: &str) -> Vec<Setting> {
+    let mut all = Vec::new();
+    if version.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 4) {
+        let why = "so that transient queues, which are to go, can still be compared";
+        all.push(Setting::new("deprecated_features.permit.transient_nonexcl_queues", "true", why));
+    }
+    if profile == Profile::Tuned {
+        all.extend([
+            Setting::new("vm_memory_high_watermark.relative", "0.6", SOURCES[0]),
+            Setting::new("disk_free_limit.absolute", "4GB", SOURCES[0]),
+            Setting::new("tcp_listen_options.backlog", "4096", SOURCES[1]),
+            Setting::new("tcp_listen_options.nodelay", "true", SOURCES[1]),
+            Setting::new("tcp_listen_options.sndbuf", "196608", SOURCES[1]),
+            Setting::new("tcp_listen_options.recbuf", "196608", SOURCES[1]),
+        ]);
+    }
+    all
 }
 
 /// Ports of the loopback for one node.
@@ -75,6 +209,8 @@ pub fn install_rabbitmq(to: &Path) -> Result<()> {
 pub struct Ports {
     /// For clients.
     pub amqp: u16,
+    /// For clients of streams.
+    pub streams: u16,
     /// For other nodes.
     pub nodes: u16,
     /// Where nodes are found.
@@ -88,6 +224,8 @@ pub struct Rabbitmq<'a> {
     pub unpacked: &'a Path,
     /// The folder of this run.
     pub place: &'a Path,
+    /// How it is set.
+    pub profile: Profile,
     /// Its ports.
     pub ports: Ports,
 }
@@ -113,10 +251,12 @@ impl Rabbitmq<'_> {
             let file = self.place.join(name);
             std::fs::write(&file, text).context(|| format!("cannot write {}", file.display())).map(|()| file)
         };
-        let settings = kept("rabbitmq.conf", &format!("listeners.tcp.local = 127.0.0.1:{}\n", self.ports.amqp))?;
-        let plugins = kept("enabled_plugins", "[].\n")?;
+        let settings = kept("rabbitmq.conf", &self.settings_file(&Rabbitmq::version(self.unpacked)?))?;
+        let plugins = kept("enabled_plugins", "[rabbitmq_stream].\n")?;
         let environment = kept("rabbitmq-env.conf", "")?;
         let path = std::env::var("PATH").unwrap_or_default();
+        let tuned = if self.profile == Profile::Tuned { ERLANG_TUNED } else { "" };
+        let erlang = format!("-start_epmd false -kernel inet_dist_use_interface {{127,0,0,1}} {tuned}");
         let mut command = Command::new(home.join("sbin/rabbitmq-server"));
         command
             .env("PATH", format!("{}:{path}", self.unpacked.join("bin").display()))
@@ -130,10 +270,31 @@ impl Rabbitmq<'_> {
             .env("RABBITMQ_DIST_PORT", self.ports.nodes.to_string())
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
             .env("ERL_EPMD_PORT", self.ports.epmd.to_string())
-            .env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}")
+            .env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", erlang)
             // So the script becomes Erlang; else it stays, and passes signals on.
             .env("RUNNING_UNDER_SYSTEMD", "true");
         Ok(command)
+    }
+
+    fn settings_file(&self, version: &str) -> String {
+        let mut text = format!("listeners.tcp.local = 127.0.0.1:{}\n", self.ports.amqp);
+        text.push_str(&format!("stream.listeners.tcp.local = 127.0.0.1:{}\n", self.ports.streams));
+        for Setting { name, value, .. } in settings(self.profile, version) {
+            text.push_str(&format!("{name} = {value}\n"));
+        }
+        text
+    }
+
+    /// When the version that was unpacked was packed, by the times of its files.
+    ///
+    /// # Errors
+    /// When RabbitMQ is not installed.
+    pub fn released(unpacked: &Path) -> Result<String> {
+        let home = found(unpacked, "usr/lib/rabbitmq/lib", "rabbitmq_server-")?;
+        let said = || format!("how old is {}", home.display());
+        let modified = home.join("INSTALL").metadata().and_then(|found| found.modified()).context(said)?;
+        let day = UNIX_EPOCH + modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(humantime::format_rfc3339_seconds(day).to_string().chars().take(10).collect())
     }
 
     /// The version that was unpacked.
@@ -164,11 +325,25 @@ fn found(unpacked: &Path, folder: &str, start: &str) -> Result<PathBuf> {
 mod tests {
     use super::*;
 
+    const PORTS: Ports = Ports { amqp: 1, streams: 4, nodes: 2, epmd: 3 };
+
+    #[test]
+    fn the_profiles_of_rabbitmq_differ_in_what_is_advised() {
+        let place = Path::new("somewhere");
+        let of = |profile, version| Rabbitmq { unpacked: place, place, profile, ports: PORTS }.settings_file(version);
+        let old = of(Profile::Default, "3.10.8");
+        assert_eq!(old, "listeners.tcp.local = 127.0.0.1:1\nstream.listeners.tcp.local = 127.0.0.1:4\n");
+        let new = of(Profile::Default, "4.3.6");
+        assert!(new.starts_with(&old) && new.contains("transient_nonexcl_queues = true\n"), "{new}");
+        let tuned = of(Profile::Tuned, "4.3.6");
+        assert!(tuned.starts_with(&new) && tuned.contains("tcp_listen_options.sndbuf = 196608\n"), "{tuned}");
+    }
+
     #[test]
     fn what_is_not_installed_is_told() {
         let place = Path::new("nowhere");
-        let ports = Ports { amqp: 1, nodes: 2, epmd: 3 };
-        let told = Rabbitmq { unpacked: place, place, ports }.command().expect_err("there is none").to_string();
+        let rabbitmq = Rabbitmq { unpacked: place, place, profile: Profile::Default, ports: PORTS };
+        let told = rabbitmq.command().expect_err("there is none").to_string();
         assert!(told.contains("peers install rabbitmq"), "{told}");
         assert!(Rabbitmq::version(place).is_err());
     }

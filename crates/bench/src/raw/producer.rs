@@ -4,7 +4,7 @@ use super::frames::{Frames, wait_for, write_some};
 use super::template::{BatchPatch, Form, Template};
 use super::{Shared, Tally, Times};
 use crate::clock::{MS_NS, unix_ns, wake_sharply};
-use crate::contract::Spec;
+use crate::contract::{Spec, Spread};
 use crate::error::{BenchError, Context, Result};
 use crate::schedule::Schedule;
 use crate::wire::{Wire, error_name};
@@ -42,6 +42,8 @@ struct Flight {
     correlation: i32,
     first: u64,
     count: u64,
+    /// How many of them are in topics that filtering groups read.
+    filtered: u64,
     sent_ns: u64,
 }
 
@@ -78,6 +80,9 @@ pub struct Producers {
 
 impl Produce for Producers {
     fn connect(spec: &Spec) -> Result<Producers> {
+        if spec.shape.spread != Spread::Batch || !spec.shape.settings.is_empty() {
+            return Err(BenchError::new("the raw driver has neither keys nor settings: take another client"));
+        }
         let mut producers = Vec::new();
         let mut version = 0;
         for number in 0..spec.producers {
@@ -89,7 +94,7 @@ impl Produce for Producers {
             let share = |all: u64| {
                 all / u64::from(spec.producers) + u64::from(u64::from(number) < all % u64::from(spec.producers))
             };
-            let partitions = spec.partitions as usize;
+            let partitions = spec.places() as usize;
             producers.push(Producer {
                 stream,
                 frames: Frames::default(),
@@ -114,16 +119,16 @@ impl Produce for Producers {
         Ok(all)
     }
 
-    fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> Produced {
+    fn run(mut self, times: &Times, shared: &Shared, tally: &mut Tally) -> Produced {
         wake_sharply();
         if self.spec.rate > 0 {
             let (rate, count) = (self.spec.rate, self.spec.producers);
             for (number, producer) in (0..).zip(&mut self.producers) {
-                producer.schedule = Some(Schedule::new(times.start_ns, times.end_ns, rate, count, number));
+                producer.schedule = Some(Schedule::new(times.start_ns(), times.end_ns(), rate, count, number));
             }
         }
-        crate::clock::wait_until(times.start_ns);
-        if let Err(e) = self.send_all(&times, shared, tally) {
+        crate::clock::wait_until(times.start_ns());
+        if let Err(e) = self.send_all(times, shared, tally) {
             self.produced.error.get_or_insert(e.to_string());
             shared.stop();
         }
@@ -137,7 +142,9 @@ impl Produce for Producers {
 impl Producers {
     /// Batches in a request: each is for another partition.
     fn batches_max(&self) -> usize {
-        self.spec.batches_per_request.min(self.spec.partitions).max(1) as usize
+        // A request is for one topic.
+        let most = if self.spec.shape.topics > 1 { 1 } else { self.spec.batches_per_request };
+        most.min(self.spec.partitions).max(1) as usize
     }
 
     fn send_all(&mut self, times: &Times, shared: &Shared, tally: &mut Tally) -> Result<()> {
@@ -148,13 +155,14 @@ impl Producers {
             if shared.stopped() {
                 return Ok(());
             }
-            if now > times.deadline_ns {
+            if now > times.deadline_ns() {
                 let open: u64 = self.producers.iter().flat_map(|p| &p.flights).map(|flight| flight.count).sum();
                 return Err(BenchError::new(format!("{open} messages were not answered in time")));
             }
             let mut wake = now + WAIT_NS_MAX;
             let mut finished = true;
             for producer in &mut self.producers {
+                producer.schedule.iter_mut().for_each(|schedule| schedule.end_at(times.end_ns()));
                 producer.take_answers(self.version, times, &mut self.produced, shared, tally)?;
                 producer.write_on()?;
                 while producer.writing.is_none() && producer.flights.len() < self.spec.in_flight as usize {
@@ -192,8 +200,9 @@ impl Producer {
         match self.templates.entry(shape) {
             Entry::Occupied(made) => Ok(made.into_mut()),
             Entry::Vacant(place) => {
-                let (topic, message_bytes) = (spec.topic.clone(), spec.message_bytes);
-                let form = Form { version, topic, message_bytes, records: shape.0, batches: shape.1 };
+                let (topic, message_bytes, payloads) =
+                    (spec.topic_name(0), spec.message_bytes, spec.shape.payloads.clone());
+                let form = Form { version, topic, message_bytes, records: shape.0, batches: shape.1, payloads };
                 Ok(place.insert(Template::new(&form)?))
             }
         }
@@ -213,7 +222,7 @@ impl Producer {
         self.next >= self.limit
             || match &self.schedule {
                 Some(schedule) => self.next >= schedule.total(),
-                None => now >= times.end_ns,
+                None => now >= times.end_ns(),
             }
     }
 
@@ -233,7 +242,7 @@ impl Producer {
         let due = match &self.schedule {
             None => left,
             // Past the end nothing more becomes due, so there is nothing left to linger for.
-            Some(_) if now < self.ready_ns(linger_ns, full.0) && now < times.end_ns => return None,
+            Some(_) if now < self.ready_ns(linger_ns, full.0) && now < times.end_ns() => return None,
             Some(schedule) => left.min(schedule.due_count(now) - self.next),
         };
         let due = usize::try_from(due).unwrap_or(usize::MAX);
@@ -250,10 +259,13 @@ impl Producer {
         let (correlation, first, schedule, count) = (self.correlation, self.next, self.schedule, shape.0 as u64);
         let (id, number) = (self.id, self.number);
         let mut patches = Vec::with_capacity(shape.1);
+        let place = u32::try_from(self.partition).unwrap_or(u32::MAX);
+        let topic = (spec.shape.topics > 1).then(|| spec.topic_name(place / spec.partitions.max(1)));
+        let filtered = if place < spec.places_of(spec.groups.saturating_sub(1)) { count * shape.1 as u64 } else { 0 };
         for _ in 0..shape.1 {
             let Some(sequence) = self.sequences.get_mut(self.partition) else { break };
             patches.push(BatchPatch {
-                partition: u32::try_from(self.partition).unwrap_or(u32::MAX),
+                partition: u32::try_from(self.partition).unwrap_or(u32::MAX) % spec.partitions.max(1),
                 timestamp_ms: i64::try_from(now / MS_NS).unwrap_or(i64::MAX),
                 producer_id: id,
                 sequence: *sequence,
@@ -264,15 +276,18 @@ impl Producer {
         }
         let template = self.template(spec, version, shape)?;
         template.set_correlation(correlation);
+        if let Some(topic) = topic {
+            template.set_topic(&topic);
+        }
         for (at, patch) in patches.iter().enumerate() {
             let from = first + at as u64 * count;
             template.patch(at, patch, |index| match &schedule {
                 Some(schedule) => schedule.due_ns(from + index as u64),
-                None => now.max(times.start_ns),
+                None => now.max(times.start_ns()),
             });
         }
         self.next += count * shape.1 as u64;
-        self.flights.push_back(Flight { correlation, first, count: count * shape.1 as u64, sent_ns: now });
+        self.flights.push_back(Flight { correlation, first, count: count * shape.1 as u64, filtered, sent_ns: now });
         self.writing = Some((shape, 0));
         Ok(())
     }
@@ -319,6 +334,7 @@ impl Producer {
             }
             produced.acked += flight.count;
             produced.last_ack_ns = now;
+            shared.add_filtered(flight.filtered);
             shared.add_acked(flight.count);
             tally.acked(flight.count);
         }

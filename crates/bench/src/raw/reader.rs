@@ -4,7 +4,7 @@
 use super::frames::{Frames, wait_for, write_some};
 use super::{Shared, Tally, Times};
 use crate::clock::{MS_NS, SECOND_NS, unix_ns, wake_sharply};
-use crate::contract::{From, Spec};
+use crate::contract::{From, Spec, topic_number};
 use crate::error::{BenchError, Context, Result};
 use crate::stamp::Stamp;
 use crate::verify::{Findings, Verifier};
@@ -46,10 +46,11 @@ struct Reader {
     stream: TcpStream,
     frames: Frames,
     group: u32,
+    /// Counted over all topics ([`crate::contract::Shape`]), rising.
     partitions: Vec<u32>,
     /// The next offset of each of `partitions`.
     offsets: Vec<i64>,
-    /// Places of partitions that the next request names.
+    /// Which of `partitions` the next request names.
     named: Vec<usize>,
     session: (i32, i32),
     correlation: i32,
@@ -75,13 +76,17 @@ impl Read for Readers {
         let mut version = 0;
         for group in 0..spec.groups {
             for number in 0..spec.consumers {
-                let partitions: Vec<u32> = (number..spec.partitions).step_by(spec.consumers.max(1) as usize).collect();
+                let places = spec.places_of(group);
+                let partitions: Vec<u32> = (number..places).step_by(spec.consumers.max(1) as usize).collect();
                 if partitions.is_empty() {
                     continue;
                 }
                 let mut wire = Wire::connect(&spec.bootstrap)?;
                 version = wire.version_by_name::<FetchRequest>()?;
-                let offsets = wire.offsets(&spec.topic, &partitions, spec.from == From::End)?;
+                let mut offsets = Vec::with_capacity(partitions.len());
+                for (topic, partitions) in by_topic(spec, &partitions) {
+                    offsets.extend(wire.offsets(&spec.topic_name(topic), &partitions, spec.from == From::End)?);
+                }
                 let stream = wire.into_stream();
                 stream.set_nonblocking(true).context(|| "cannot make a socket non-blocking".to_owned())?;
                 readers.push(Reader {
@@ -95,7 +100,7 @@ impl Read for Readers {
                     correlation: 0,
                     writing: None,
                     waiting: false,
-                    verifier: Verifier::new(spec.partitions),
+                    verifier: Verifier::new(spec.places()),
                     received: 0,
                 });
             }
@@ -103,10 +108,10 @@ impl Read for Readers {
         Ok(Readers { spec: spec.clone(), version, readers, out: ReadOut::default() })
     }
 
-    fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
+    fn run(mut self, times: &Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
         wake_sharply();
-        crate::clock::wait_until(times.start_ns);
-        if let Err(e) = self.read_all(&times, shared, tally) {
+        crate::clock::wait_until(times.start_ns());
+        if let Err(e) = self.read_all(times, shared, tally) {
             self.out.error.get_or_insert(e.to_string());
             shared.stop();
         }
@@ -116,10 +121,17 @@ impl Read for Readers {
     }
 }
 
+/// Places that rise, as the partitions of their topics.
+fn by_topic(spec: &Spec, places: &[u32]) -> Vec<(u32, Vec<u32>)> {
+    let each = spec.partitions.max(1);
+    let of = |part: &[u32]| Some((part.first()? / each, part.iter().map(|place| place % each).collect()));
+    places.chunk_by(|one, next| one / each == next / each).filter_map(of).collect()
+}
+
 impl Readers {
     fn conclude(&mut self, shared: &Shared) {
-        let wanted = if self.spec.verify { shared.wanted(&self.spec).unwrap_or(0) } else { 0 };
         for group in 0..self.spec.groups {
+            let wanted = if self.spec.verify { shared.wanted_of(&self.spec, group).unwrap_or(0) } else { 0 };
             let mut found = Findings::default();
             self.readers.iter().filter(|r| r.group == group).for_each(|r| found.add(r.verifier.findings()));
             found.lost = found.lost.max(wanted.saturating_sub(found.received));
@@ -131,20 +143,20 @@ impl Readers {
     }
 
     fn finished(&self, now: u64, times: &Times, shared: &Shared) -> bool {
-        if now > times.deadline_ns || shared.stopped() {
+        if now > times.deadline_ns() || shared.stopped() {
             return true;
         }
         match shared.wanted(&self.spec) {
             // A doubled message counts for a missing one here; the findings tell them apart.
-            Some(wanted) => (0..self.spec.groups).all(|group| {
-                self.readers.iter().filter(|r| r.group == group).map(|r| r.received).sum::<u64>() >= wanted
+            Some(_) => (0..self.spec.groups).all(|group| {
+                let received: u64 = self.readers.iter().filter(|r| r.group == group).map(|r| r.received).sum();
+                shared.wanted_of(&self.spec, group).is_some_and(|wanted| received >= wanted)
             }),
-            None => self.spec.producers == 0 && now >= times.end_ns,
+            None => self.spec.producers == 0 && now >= times.end_ns(),
         }
     }
 
     fn read_all(&mut self, times: &Times, shared: &Shared, tally: &mut Tally) -> Result<()> {
-        let topic = self.spec.topic.clone();
         loop {
             let now = unix_ns();
             tally.tick(now, false);
@@ -154,13 +166,13 @@ impl Readers {
             let pause = self.pause_until(times);
             for reader in &mut self.readers {
                 if !reader.waiting && pause.is_none_or(|until| now >= until) {
-                    reader.ask(&topic, self.version)?;
+                    reader.ask(&self.spec, self.version)?;
                 }
                 reader.write_on()?;
                 while let Some(frame) = reader.frames.next(&reader.stream)? {
                     reader.take(frame, self.version, &self.spec, times, &mut self.out, tally)?;
                     if pause.is_none() {
-                        reader.ask(&topic, self.version)?;
+                        reader.ask(&self.spec, self.version)?;
                     }
                 }
             }
@@ -175,7 +187,7 @@ impl Readers {
             return None;
         }
         let after = u128::from(self.out.bytes) * u128::from(SECOND_NS) / u128::from(rate);
-        Some(times.start_ns.saturating_add(u64::try_from(after).unwrap_or(u64::MAX)))
+        Some(times.start_ns().saturating_add(u64::try_from(after).unwrap_or(u64::MAX)))
     }
 
     fn wait(&self, pause: Option<u64>) -> Result<()> {
@@ -191,18 +203,28 @@ impl Readers {
 
 impl Reader {
     /// Begins the next request.
-    fn ask(&mut self, topic: &str, version: i16) -> Result<()> {
-        let partition = |place: &usize| {
-            let (number, offset) = (self.partitions.get(*place)?, self.offsets.get(*place)?);
-            let partition = i32::try_from(*number).unwrap_or(i32::MAX);
+    fn ask(&mut self, spec: &Spec, version: i16) -> Result<()> {
+        let each = spec.partitions.max(1);
+        let mut topics: Vec<(u32, Vec<FetchPartition>)> = Vec::new();
+        // Those of a topic stand together.
+        self.named.sort_unstable();
+        for place in &self.named {
+            let Some((number, offset)) = self.partitions.get(*place).zip(self.offsets.get(*place)) else { continue };
+            let partition = i32::try_from(number % each).unwrap_or(i32::MAX);
             let partition_max_bytes = PARTITION_BYTES_MAX;
-            Some(FetchPartition { partition, fetch_offset: *offset, partition_max_bytes, ..FetchPartition::default() })
+            let asked =
+                FetchPartition { partition, fetch_offset: *offset, partition_max_bytes, ..FetchPartition::default() };
+            match topics.last_mut().filter(|(topic, _)| *topic == number / each) {
+                Some((_, partitions)) => partitions.push(asked),
+                None => topics.push((number / each, vec![asked])),
+            }
+        }
+        let topic = |(number, partitions): (u32, Vec<FetchPartition>)| FetchTopic {
+            topic: spec.topic_name(number).as_str().into(),
+            partitions,
+            ..FetchTopic::default()
         };
-        let partitions: Vec<FetchPartition> = self.named.iter().filter_map(partition).collect();
-        let topics = match partitions.is_empty() {
-            true => Vec::new(),
-            false => vec![FetchTopic { topic: topic.into(), partitions, ..FetchTopic::default() }],
-        };
+        let topics = topics.into_iter().map(topic).collect();
         let request = FetchRequest {
             max_wait_ms: WAIT_MS_MAX,
             min_bytes: BYTES_MIN,
@@ -259,14 +281,21 @@ impl Reader {
             let epoch = if self.session.1 == i32::MAX { 1 } else { self.session.1 + 1 };
             self.session = (response.session_id, epoch);
         }
-        for partition in response.responses.into_iter().flat_map(|topic| topic.partitions) {
-            self.take_partition(partition, now, spec, times, out, tally)?;
+        for topic in response.responses {
+            let number = topic_number(&spec.topic, spec.shape.topics, &topic.topic);
+            let number = number.ok_or_else(|| BenchError::new(format!("the broker sends topic {:?}", topic.topic)))?;
+            for partition in topic.partitions {
+                let place = u32::try_from(partition.partition_index).map(|index| number * spec.partitions + index);
+                self.take_partition(place.unwrap_or(u32::MAX), partition, now, spec, times, out, tally)?;
+            }
         }
         Ok(())
     }
 
+    #[allow(clippy::too_many_arguments, reason = "all of them are what a reader has around it")]
     fn take_partition(
         &mut self,
+        number: u32,
         data: PartitionData,
         now: u64,
         spec: &Spec,
@@ -274,7 +303,6 @@ impl Reader {
         out: &mut ReadOut,
         tally: &mut Tally,
     ) -> Result<()> {
-        let number = u32::try_from(data.partition_index).unwrap_or(u32::MAX);
         if data.error_code != 0 {
             let code = error_name(data.error_code);
             return Err(BenchError::new(format!("the broker refuses to read partition {number}: {code}")));
@@ -287,6 +315,7 @@ impl Reader {
         };
         let said = || format!("partition {number} holds what is no batch");
         let mut offset = self.offsets.get(place).copied().unwrap_or(0);
+        let filter = spec.shape.filters(self.group, spec.groups);
         for batch in BatchIter::new(bytes) {
             let batch = batch.context(said)?;
             verify_crc(&batch.bytes, &batch.header).context(said)?;
@@ -306,7 +335,9 @@ impl Reader {
                 let stamp = stamp
                     .ok_or_else(|| BenchError::new(format!("partition {number} holds a message without a stamp")))?;
                 self.verifier.see(number, stamp.producer, stamp.sequence);
-                tally.latency(now.saturating_sub(stamp.intended_ns), 1, times.measures(stamp.intended_ns));
+                if filter.is_none_or(|filter| filter.wants(stamp.sequence)) {
+                    tally.latency(now.saturating_sub(stamp.intended_ns), 1, times.measures(stamp.intended_ns));
+                }
             }
             offset = offset.max(batch.header.last_offset() + 1);
             out.last_ns = now;

@@ -20,6 +20,7 @@
 //! sums of the rests with those of the new stamps takes about 100 ns for each record whatever its length (figures of
 //! `polylogue_record::crc`), so the one or the other is done by the length of a message.
 
+use crate::contract::Payloads;
 use crate::error::{BenchError, Context, Result};
 use crate::stamp::{self, STAMP_BYTES, Stamp};
 use crate::wire;
@@ -58,6 +59,8 @@ pub struct Form {
     pub records: usize,
     /// Batches in a request.
     pub batches: usize,
+    /// What is behind the stamps, if it is not bytes that do not compress.
+    pub payloads: Option<Payloads>,
 }
 
 /// What is written into one batch.
@@ -79,6 +82,8 @@ pub struct BatchPatch {
 #[derive(Debug, Clone)]
 pub struct Template {
     frame: Vec<u8>,
+    /// Where the topic's name stands in the frame.
+    topic_at: usize,
     /// Where each batch starts in the frame.
     batches: Vec<usize>,
     batch_len: usize,
@@ -118,8 +123,12 @@ impl Template {
             entries.ok_or_else(|| BenchError::new(format!("Produce version {} is not as expected", form.version)))?;
         let places = (0..batches.len()).map(|at| entries + at * entry + 4 + prefix_len).collect();
         let stamps = stamp_places(&first)?;
+        let name = form.topic.as_bytes();
+        let found = frame.get(..entries).unwrap_or_default().windows(name.len().max(1)).rposition(|part| part == name);
+        let topic_at = found.ok_or_else(|| BenchError::new("the topic does not stand in its request"))?;
+        let batch_len = first.len();
         let mut template =
-            Template { frame, batches: places, batch_len: first.len(), prefix_len, stamps, pieces: Vec::new() };
+            Template { frame, topic_at, batches: places, batch_len, prefix_len, stamps, pieces: Vec::new() };
         if form.message_bytes >= COMBINE_FROM_BYTES {
             template.pieces = batches.iter().map(|batch| template.sum_pieces(batch)).collect();
         }
@@ -147,6 +156,11 @@ impl Template {
     /// Numbers the request.
     pub fn set_correlation(&mut self, correlation: i32) {
         put(&mut self.frame, CORRELATION_AT, &correlation.to_be_bytes());
+    }
+
+    /// Addresses the request to another topic, whose name is as long as that of the first one.
+    pub fn set_topic(&mut self, topic: &str) {
+        put(&mut self.frame, self.topic_at, topic.as_bytes());
     }
 
     /// Fills in batch number `at`; record number `i` should have been sent at `intended_ns(i)`. A batch that there is not stays
@@ -218,7 +232,11 @@ fn batch(form: &Form, seed: u64) -> Result<Bytes> {
     let mut builder = BatchBuilder::new().producer(0, 0, 0);
     let mut message = vec![0; form.message_bytes as usize];
     for index in 0..form.records {
-        stamp::fill(&mut message, seed.wrapping_mul(1 << 20).wrapping_add(index as u64 + 1));
+        stamp::fill_as(
+            &mut message,
+            form.payloads.as_ref(),
+            seed.wrapping_mul(1 << 20).wrapping_add(index as u64 + 1),
+        )?;
         let record = NewRecord { timestamp: 0, value: Some(&message), ..NewRecord::default() };
         builder.push(&record).context(said)?;
     }
@@ -248,7 +266,7 @@ mod tests {
     use polylogue_record::kafka::{BatchHeader, verify_crc};
 
     fn form(message_bytes: u32, records: usize, batches: usize) -> Form {
-        Form { version: 12, topic: "measured".to_owned(), message_bytes, records, batches }
+        Form { version: 12, topic: "measured".to_owned(), message_bytes, records, batches, payloads: None }
     }
 
     fn patch(at: usize) -> BatchPatch {
@@ -301,6 +319,17 @@ mod tests {
             check(&mut template, &form);
             check(&mut template, &form);
         }
+    }
+
+    #[test]
+    fn a_request_goes_to_another_topic_without_being_encoded_again() {
+        let mut template =
+            Template::new(&Form { topic: "measured-0000".to_owned(), ..form(100, 3, 1) }).expect("a template");
+        template.set_topic("measured-0041");
+        let frame = RequestFrame::decode(Bytes::copy_from_slice(&template.frame()[4..])).expect("a request");
+        let mut body = frame.body;
+        let request = ProduceRequest::decode(&mut body, 12).expect("a produce request");
+        assert_eq!(&*request.topic_data[0].name, "measured-0041");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::drive::Driver;
 use crate::results::ResultLine;
 use crate::run::CLIENT_BUSY;
 use crate::target::Target;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The figures that are also told without the null broker's of the same round: what is left is not the client's.
 const ABOVE: [&str; 3] = ["publish_p50_ms", "publish_p99_ms", "publish_p99.9_ms"];
@@ -33,13 +33,15 @@ pub struct Sides<'a> {
     /// All sides, those without a run that counts included, in the order in which they are first met.
     pub order: Vec<&'a str>,
     figures: BTreeMap<&'a str, Rounds<'a>>,
+    is_unpaced: bool,
 }
 
 impl<'a> Sides<'a> {
     /// The sides that the lines of a cell are of.
     #[must_use]
     pub fn of(lines: &[&'a ResultLine]) -> Sides<'a> {
-        let mut sides = Sides { order: Vec::new(), figures: BTreeMap::new() };
+        let is_unpaced = lines.iter().any(|line| line.conditions.as_ref().is_some_and(|told| told.rate == 0));
+        let mut sides = Sides { order: Vec::new(), figures: BTreeMap::new(), is_unpaced };
         for line in lines {
             if !sides.order.contains(&line.side.as_str()) {
                 sides.order.push(&line.side);
@@ -74,6 +76,24 @@ impl<'a> Sides<'a> {
         self.figures.get(side).into_iter().flatten()
     }
 
+    /// Whether the lines say that messages went as fast as they could.
+    #[must_use]
+    pub fn is_unpaced(&self) -> bool {
+        self.is_unpaced
+    }
+
+    /// The names of all figures that any side has.
+    #[must_use]
+    pub fn figures(&self) -> BTreeSet<&str> {
+        self.figures.values().flat_map(BTreeMap::values).flat_map(BTreeMap::keys).map(String::as_str).collect()
+    }
+
+    /// The runs and rounds of a side that count, with a figure of each.
+    #[must_use]
+    pub fn by_round(&self, side: &str, figure: &str) -> Vec<((&'a str, u32), f64)> {
+        self.rounds(side).filter_map(|(round, figures)| Some((*round, figures.get(figure).copied()?))).collect()
+    }
+
     /// All values of a figure of a side.
     #[must_use]
     pub fn values(&self, side: &str, figure: &str) -> Vec<f64> {
@@ -105,7 +125,9 @@ fn with_busy(line: &ResultLine) -> Figures {
         return figures;
     };
     let Some(threads) = threads(client) else { return figures };
-    let cores = threads.min(line.machine.cores.max(1)) as f64;
+    let own = line.conditions.as_ref().map_or(0, |told| told.client_cores);
+    let cores = if own > 0 { usize::try_from(own).unwrap_or(usize::MAX) } else { line.machine.cores.max(1) };
+    let cores = threads.min(cores) as f64;
     for (busy, rate, cost) in [
         (CLIENT_BUSY, "produce_per_s", "produce_client_cpu_s_per_million"),
         (READER_BUSY, "fetch_per_s", "fetch_client_cpu_s_per_million"),
@@ -172,6 +194,18 @@ mod tests {
         assert!(bound("java", 2, &used(1.7)) && !bound("java", 2, &used(1.6)), "two threads, two cores");
         assert!(bound("librdkafka", 1, &used(0.9)), "two threads, one core");
         assert!(!bound("perf-test", 2, &used(1.9)) && bound("perf-test", 2, &[(CLIENT_BUSY, 0.9)]), "as it was seen");
+    }
+
+    #[test]
+    fn a_client_with_cores_of_its_own_is_bound_by_those() {
+        let figures = [("produce_per_s", 100_000.0), ("produce_client_cpu_s_per_million", 9.0)];
+        let mut line = ResultLine::example("throughput/x", "ours", 1, &figures);
+        line.machine.cores = 2;
+        let conditions = line.conditions.as_mut().expect("it has some");
+        conditions.client = "java".to_owned();
+        assert!(!sides(&[line.clone()]).is_client_bound("ours", "produce_per_s"), "0.9 of 2 cores");
+        line.conditions.as_mut().expect("it has some").client_cores = 1;
+        assert!(sides(&[line]).is_client_bound("ours", "produce_per_s"), "0.9 of its own core");
     }
 
     #[test]

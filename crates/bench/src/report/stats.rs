@@ -1,6 +1,6 @@
 //! Medians, spread, and what pairs of values say.
 
-/// A side is ahead when all its alternating pairs say so and there are at least this many.
+/// A side is ahead when all its alternating pairs say so and there are at least this many, where nothing else is said.
 pub const PAIRS_MIN: usize = 3;
 
 /// The middle of the values; between the two middle ones of an even number.
@@ -27,11 +27,11 @@ pub enum Verdict {
     Level,
 }
 
-/// Compares pairs of values.
+/// Compares pairs of values. So many must agree before a side is ahead.
 #[must_use]
-pub fn verdict(pairs: &[(f64, f64)], less_is_better: bool) -> Verdict {
+pub fn verdict(pairs: &[(f64, f64)], less_is_better: bool, pairs_min: usize) -> Verdict {
     let better = |a: f64, b: f64| if less_is_better { a < b } else { a > b };
-    if pairs.len() < PAIRS_MIN {
+    if pairs.len() < pairs_min {
         return Verdict::Level;
     }
     if pairs.iter().all(|(first, second)| better(*first, *second)) {
@@ -78,11 +78,17 @@ mod tests {
     #[test]
     fn a_win_needs_three_pairs_that_agree() {
         let ahead = [(1.0, 2.0), (1.0, 3.0), (2.0, 2.5)];
-        assert_eq!(verdict(&ahead, true), Verdict::First);
-        assert_eq!(verdict(&ahead, false), Verdict::Second);
-        assert_eq!(verdict(&ahead[..2], true), Verdict::Level, "two are too few");
-        assert_eq!(verdict(&[(1.0, 2.0), (1.0, 3.0), (2.0, 1.9)], true), Verdict::Level, "they do not agree");
-        assert_eq!(verdict(&[(1.0, 1.0); 3], true), Verdict::Level, "nobody is better");
+        assert_eq!(verdict(&ahead, true, 3), Verdict::First);
+        assert_eq!(verdict(&ahead, false, 3), Verdict::Second);
+        assert_eq!(verdict(&ahead[..2], true, 3), Verdict::Level, "two are too few");
+        assert_eq!(verdict(&[(1.0, 2.0), (1.0, 3.0), (2.0, 1.9)], true, 3), Verdict::Level, "they do not agree");
+        assert_eq!(verdict(&[(1.0, 1.0); 3], true, 3), Verdict::Level, "nobody is better");
+    }
+
+    #[test]
+    fn where_more_pairs_are_needed_fewer_are_level() {
+        assert_eq!(verdict(&[(1.0, 2.0); 4], true, 5), Verdict::Level);
+        assert_eq!(verdict(&[(1.0, 2.0); 5], true, 5), Verdict::First);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The table of a cell.
 
+use super::judge::{Ahead, Asked, judge};
 use super::sides::{Sides, above_null};
-use super::stats::{Verdict, count, median, number, spread, verdict};
+use super::stats::{PAIRS_MIN, count, median, number, spread};
 use crate::drive::Driver;
-use crate::matrix::Kind;
 use crate::results::{Conditions, ResultLine};
 use crate::run::CLIENT_BUSY;
 use humantime::format_duration;
@@ -13,11 +13,6 @@ use std::time::Duration;
 
 /// Figures that tell under what a side was measured: there is no better or worse in them.
 const CIRCUMSTANCES: [&str; 4] = ["machine_idle", CLIENT_BUSY, "fetch_client_busy", "device_read_per_byte_served"];
-
-/// Figures in which less is better; in all others more is.
-fn less_is_better(figure: &str) -> bool {
-    !figure.ends_with("_per_s")
-}
 
 /// The figures that stand in the table, by the beginning of the cell's name; all there are for others.
 fn told<'a>(cell: &str, of_cell: &[&'a ResultLine]) -> Vec<&'a str> {
@@ -66,12 +61,6 @@ fn told<'a>(cell: &str, of_cell: &[&'a ResultLine]) -> Vec<&'a str> {
 fn is_told_of(cell: &str, figure: &str) -> bool {
     let client = cell.rsplit_once("client=").and_then(|(_, name)| name.parse::<Driver>().ok());
     !figure.contains("p99.9") || client.is_none_or(Driver::is_native)
-}
-
-/// Whether a cell tells what a client got out of a broker as fast as it went.
-fn is_as_fast_as_it_goes(cell: &str) -> bool {
-    let kind = cell.split('/').next().unwrap_or_default();
-    [Kind::Cost, Kind::Throughput, Kind::Size].iter().any(|fast| fast.name() == kind)
 }
 
 /// Writes the table of a cell, with the conditions of its sides, and the runs that do not count.
@@ -147,21 +136,14 @@ fn compare(cell: &str, figure: &str, first: &str, second: &str, sides: &Sides<'_
     if CIRCUMSTANCES.contains(&figure) {
         return None;
     }
-    let pairs = sides.pairs(figure, first, second);
-    let ratios: Vec<f64> =
-        pairs.iter().map(|(ours, theirs)| theirs / ours).filter(|ratio: &f64| !ratio.is_nan()).collect();
-    let ratio = median(&ratios)?;
-    if quick {
-        return Some(format!("{second} {} times", number(ratio)));
-    }
-    let bound = is_as_fast_as_it_goes(cell)
-        && !figure.ends_with("_cpu_s_per_million")
-        && [first, second].iter().any(|side| sides.is_client_bound(side, figure));
-    let ahead = match verdict(&pairs, less_is_better(figure)) {
-        _ if bound => "client-bound".to_owned(),
-        Verdict::First => format!("{first} ahead"),
-        Verdict::Second => format!("{second} ahead"),
-        Verdict::Level => "level".to_owned(),
+    let judged = judge(sides, Asked { cell, figure, quick, pairs_min: PAIRS_MIN }, first, second)?;
+    let ratio = median(&judged.ratios)?;
+    let ahead = match judged.ahead {
+        Ahead::Nobody => return Some(format!("{second} {} times", number(ratio))),
+        Ahead::ClientBound => "client-bound".to_owned(),
+        Ahead::First => format!("{first} ahead"),
+        Ahead::Second => format!("{second} ahead"),
+        Ahead::Level => "level".to_owned(),
     };
     Some(format!("{second} {} times, {ahead}", number(ratio)))
 }

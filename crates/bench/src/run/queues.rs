@@ -1,19 +1,13 @@
-//! What is run with queues only: through them as fast as it goes, connections that do nothing, a start that finds many.
+//! What is run with queues only: through them as fast as it goes, a start that finds many.
 
-use super::{MEASURED_PRODUCER, OneSide, TOPIC, WARM_PRODUCER};
+use super::{MEASURED_PRODUCER, OneSide, WARM_PRODUCER};
 use crate::amqp::queue_name;
 use crate::amqp::wire::{Wire, declare_all};
 use crate::clock::{monotonic_ns, seconds};
 use crate::contract::Spec;
 use crate::error::{BenchError, Result};
-use crate::sample::Sample;
 use crate::target::{Protocol, Running};
-use std::time::Duration;
 
-/// Connections that come and go before those that count: what a broker loads for its first ones is not theirs.
-const FIRST_CONNECTIONS: u32 = 20;
-/// How long connections do nothing before their memory is read: what a broker took to make them, and does not need, may have gone by then.
-const QUIET: Duration = Duration::from_secs(15);
 const KIB: f64 = 1_024.0;
 
 impl OneSide<'_> {
@@ -28,45 +22,13 @@ impl OneSide<'_> {
         }
         let before = self.idle()?;
         let measured = spec(self, load.messages, MEASURED_PRODUCER);
+        let span = self.begin_span()?;
         let done = self.drive(&[measured])?.into_iter().next().unwrap_or_default().done;
+        self.end_span(span)?;
         let after = self.idle()?;
         self.figure("produce_per_s", done.acked as f64 / done.publish_s);
         self.figure("fetch_per_s", done.received as f64 / done.read_s);
         self.costs("produce", before, after, done.acked, Some(done.cpu_s));
-        Ok(())
-    }
-
-    fn anonymous_kib(&mut self) -> Result<f64> {
-        let sample: Option<Sample> = self.idle()?;
-        let sample = sample.ok_or_else(|| BenchError::new("the memory of a broker of somebody else is not known"))?;
-        Ok(sample.anonymous_bytes as f64 / KIB)
-    }
-
-    /// The same when nothing has come for a while.
-    fn quiet_kib(&mut self) -> Result<f64> {
-        std::thread::sleep(QUIET);
-        self.anonymous_kib()
-    }
-
-    /// Holds connections that do nothing, without a channel and with one.
-    pub(super) fn connections(&mut self) -> Result<()> {
-        let (server, count) = (self.running.bootstrap().to_owned(), self.load.connections);
-        for _ in 0..FIRST_CONNECTIONS {
-            Wire::connect(&server)?.open_channel()?;
-        }
-        let before = self.quiet_kib()?;
-        let began = monotonic_ns();
-        let mut held = Vec::new();
-        for _ in 0..count {
-            self.around.interrupt.check()?;
-            held.push(Wire::connect(&server)?);
-        }
-        self.figure("connections_per_s", f64::from(count) / seconds(monotonic_ns() - began));
-        let without = self.quiet_kib()?;
-        held.iter_mut().try_for_each(Wire::open_channel)?;
-        let with = self.quiet_kib()?;
-        self.figure("kib_a_connection", (without - before) / f64::from(count));
-        self.figure("kib_a_connection_with_channel", (with - before) / f64::from(count));
         Ok(())
     }
 
@@ -76,19 +38,21 @@ impl OneSide<'_> {
         let queue = load.queue.ok_or_else(|| BenchError::new("there are no queues to start with"))?;
         // Declared a second time, so that what it costs is known: they are there.
         let began = monotonic_ns();
-        drop(declare_all(self.running.bootstrap(), TOPIC, load.partitions, queue)?);
+        drop(declare_all(self.running.bootstrap(), &self.topic, load.partitions, queue)?);
         self.figure("redeclare_per_s", f64::from(load.partitions) / seconds(monotonic_ns() - began));
         self.idle()?;
         self.running.end();
         let began = monotonic_ns();
         let (programs, interrupt) = (self.around.programs, self.around.interrupt);
-        self.running = Running::start(&self.target, programs, self.place.path(), Protocol::Amqp, (1, 1), interrupt)?;
+        let (target, place) = (&self.target, self.place.path());
+        let again = || Running::start(target, programs, place, Protocol::Amqp, (1, 1), interrupt);
+        self.running = self.surround.around(again)?;
         let mut wire = Wire::connect(self.running.bootstrap())?;
         wire.open_channel()?;
-        wire.find(queue_name(TOPIC, load.partitions.saturating_sub(1)))?;
+        wire.find(queue_name(&self.topic, load.partitions.saturating_sub(1)))?;
         self.figure("start_s", seconds(monotonic_ns() - began));
         for number in 0..load.partitions {
-            wire.find(queue_name(TOPIC, number))?;
+            wire.find(queue_name(&self.topic, number))?;
         }
         if let Some(sample) = self.idle()? {
             self.figure("anonymous_mib", sample.anonymous_bytes as f64 / KIB / KIB);

@@ -1,13 +1,15 @@
 //! One queue of a shard: its lease engine, its consumers, and who waits for what.
 
 use crate::pending::PendingSettle;
+use crate::queues::delays::{Delays, beyond_ms, parked_until, timer_of};
 use crate::queues::stream::{Reader, StreamHost};
 use crate::sink::{Origin, ReplySink};
 use bytes::Bytes;
 use polylogue_api::{ConsumerMode, Overflow, QueueCounts, QueueSettings, Reply, SettleError, Unavailable};
 use polylogue_lease::{Config, ConsumerConfig, Entry, LeaseError, Mode, Queue};
 use polylogue_record::envelope::Envelope;
-use polylogue_types::{Map, Offset, PartitionId};
+use polylogue_timer::Kind;
+use polylogue_types::{Map, Offset, PartitionId, TimestampMs};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -84,6 +86,8 @@ pub(crate) struct QueueHost {
     pub(crate) early: VecDeque<EarlyBody>,
     /// What [`Queues::deadlines`] has of it. Wall time, milliseconds.
     deadline_ms: Option<u64>,
+    /// The log is asked when messages expire.
+    pub(crate) describing: bool,
     /// A thread tells of dead messages.
     pub(crate) burying: bool,
     /// Dead messages could not be moved: none is told of before. Wall time, milliseconds.
@@ -129,6 +133,8 @@ pub(crate) fn lease_entry(envelope: &Envelope, bytes: usize) -> Entry {
         key_hash: envelope.key_hash,
         expires_at_ms: envelope.expires_at.and_then(ms),
         deliver_at_ms: envelope.deliver_at.and_then(ms),
+        time_ms: 0,
+        parked: false,
     }
 }
 
@@ -155,6 +161,7 @@ impl QueueHost {
             changed: true,
             early: VecDeque::new(),
             deadline_ms: None,
+            describing: false,
             burying: false,
             bury_ms: None,
         }
@@ -178,8 +185,9 @@ impl QueueHost {
 
     /// An entry is proposed: whoever waits may have it now, where the queue is like that.
     pub(crate) fn proposed(&mut self, entry: &Entry, bytes: &Bytes) -> bool {
-        // One that does not follow what the engine knows waits for its commit.
-        let early = self.settings.early && self.lease.is_writer() && self.lease.appended_unflushed(entry).is_ok();
+        // One that does not follow what the engine knows waits for its commit, as does one with a time: that says how it waits.
+        let takes = self.settings.early && self.lease.is_writer() && entry.deliver_at_ms.is_none();
+        let early = takes && self.lease.appended_unflushed(entry).is_ok();
         if early {
             self.early.push_back(EarlyBody { first: entry.first_offset, end: entry.end(), bytes: bytes.clone() });
         }
@@ -229,8 +237,14 @@ impl QueueHost {
     }
 
     /// A record of this queue is committed. Gives who waited for it.
-    fn apply(&mut self, record: &[u8], answered: &mut Vec<(Waiter, Option<SettleError>)>) -> Result<(), LeaseError> {
-        let applied = self.lease.apply(record)?;
+    fn apply(
+        &mut self,
+        record: &[u8],
+        beyond_ms: u64,
+        parked: &mut dyn FnMut(u64, u64),
+        answered: &mut Vec<(Waiter, Option<SettleError>)>,
+    ) -> Result<(), LeaseError> {
+        let applied = self.lease.apply_parking(record, beyond_ms, parked)?;
         self.changed = true;
         self.applied = applied;
         while self.waiting.front().is_some_and(|(number, _)| *number <= applied) {
@@ -290,6 +304,7 @@ impl QueueHost {
 pub(crate) struct Queues {
     pub(crate) hosts: Map<PartitionId, QueueHost>,
     pub(crate) streams: Map<PartitionId, StreamHost>,
+    pub(crate) delays: Delays,
     /// Queues in which something may be handed out or recorded.
     due: VecDeque<PartitionId>,
     /// When each queue that waits for a time wants to be looked at. Wall time, milliseconds.
@@ -323,11 +338,21 @@ impl Queues {
         self.streams.get_mut(&stream)?.reader(reader)
     }
 
-    /// An entry is committed.
-    pub(crate) fn appended(&mut self, envelope: &Envelope, bytes: usize) -> Result<(), LeaseError> {
+    /// An entry is committed, in a frame of that time.
+    pub(crate) fn appended(
+        &mut self,
+        envelope: &Envelope,
+        bytes: usize,
+        time_ms: TimestampMs,
+    ) -> Result<(), LeaseError> {
         let id = envelope.partition;
         if let Some(host) = self.hosts.get_mut(&id) {
-            host.appended(&lease_entry(envelope, bytes))?;
+            let parked = parked_until(envelope, time_ms);
+            let time = ms(time_ms).unwrap_or(0);
+            host.appended(&Entry { parked: parked.is_some(), time_ms: time, ..lease_entry(envelope, bytes) })?;
+            if let Some(until_ms) = parked {
+                self.delays.insert(timer_of(id, envelope.base_offset.0, until_ms, Kind::DELIVER), time_ms);
+            }
             self.touch(id);
         } else if self.streams.get(&id).is_some_and(|host| !host.is_empty()) {
             self.touch(id);
@@ -395,7 +420,7 @@ impl Queues {
 
     /// Whether there is something to hand out, to record or to answer.
     pub(crate) fn has_work(&self) -> bool {
-        !self.due.is_empty() || !self.answered.is_empty()
+        !self.due.is_empty() || !self.answered.is_empty() || self.delays.applied
     }
 
     /// The next queue to look at.
@@ -410,7 +435,9 @@ impl Queues {
     /// Notes when a queue is to be looked at next.
     pub(crate) fn schedule(&mut self, id: PartitionId) {
         let Some(host) = self.hosts.get_mut(&id) else { return };
-        let next = host.lease.next_deadline_ms().into_iter().chain(host.bury_ms).min();
+        // What is asked of the log wakes the queue when it is answered.
+        let next = if host.describing { host.lease.next_alarm_ms() } else { host.lease.next_deadline_ms() };
+        let next = next.into_iter().chain(host.bury_ms).min();
         let next = next.filter(|_| host.lease.is_writer());
         if next != host.deadline_ms {
             if let Some(before) = host.deadline_ms.take() {
@@ -425,7 +452,7 @@ impl Queues {
 
     /// When something is due. Wall time, milliseconds.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        self.deadlines.first().map(|(at, _)| *at)
+        self.deadlines.first().map(|(at, _)| *at).into_iter().chain(self.delays.next_ms()).min()
     }
 
     /// Lets time pass: leases run out, messages become ready or expire.
@@ -441,11 +468,17 @@ impl Queues {
         }
     }
 
-    /// A record of a queue is committed. Gives where the queue begins now, unless it keeps what is settled.
-    pub(crate) fn apply(&mut self, id: PartitionId, record: &[u8]) -> Result<Option<Offset>, LeaseError> {
-        let Queues { hosts, answered, .. } = self;
+    /// A record of a queue is committed, in a frame of that time. Gives where the queue begins now, unless it keeps what is settled.
+    pub(crate) fn apply(
+        &mut self,
+        id: PartitionId,
+        record: &[u8],
+        time_ms: TimestampMs,
+    ) -> Result<Option<Offset>, LeaseError> {
+        let Queues { hosts, answered, delays, .. } = self;
         let Some(host) = hosts.get_mut(&id) else { return Ok(None) };
-        host.apply(record, answered)?;
+        let mut parked = |offset, until_ms| delays.insert(timer_of(id, offset, until_ms, Kind::RETRY), time_ms);
+        host.apply(record, beyond_ms(time_ms), &mut parked, answered)?;
         Ok((!host.settings.keeps_settled).then(|| Offset(host.lease.floor())))
     }
 
@@ -462,6 +495,7 @@ impl Queues {
 
     /// A new writer for all queues.
     pub(crate) fn take_writer(&mut self, now_ms: u64, seed: u64) {
+        self.delays.take_writer();
         let ids: Vec<_> = self.hosts.keys().copied().collect();
         for id in ids {
             self.begin(id, now_ms, seed ^ id.0.rotate_left(17));

@@ -81,12 +81,17 @@ impl Inner {
             waiter.answer(error);
         }
         loop {
-            let (handing, burying, turns) = {
+            let (handing, uncertain, burying, turns) = {
                 let mut state = shard.state.lock();
                 let Some(id) = state.queues.next_due() else { break };
-                (self.look_at_queue(shard, &mut state, id), self.look_at_dead(&mut state, id), state.turns(id))
+                let handing = self.look_at_queue(shard, &mut state, id);
+                let uncertain = self.look_at_times(&mut state, id);
+                (handing, uncertain, self.look_at_dead(&mut state, id), state.turns(id))
             };
             self.take_turns(shard, turns);
+            if let Some(uncertain) = uncertain {
+                self.describe_times(shard, uncertain);
+            }
             if let Some(burying) = burying {
                 self.bury(shard, burying);
             }
@@ -173,7 +178,8 @@ impl Inner {
     fn wake_for_queues(&self, shard: &Shard) {
         let sooner = {
             // Under the lock: what another thread found later must not be overwritten.
-            let state = shard.state.lock();
+            let mut state = shard.state.lock();
+            state.queues.delays.applied = false;
             shard.queues_due(state.queues.next_deadline_ms())
         };
         if sooner {
@@ -193,6 +199,9 @@ impl Inner {
     pub(crate) fn run_queue_deadlines(&self) {
         let now_ms = lease_ms(self.env.clock.now_ms());
         for shard in self.all_shards() {
+            if self.timers_due(&shard, now_ms) {
+                self.run_timers(&shard);
+            }
             let due = {
                 let mut state = shard.state.lock();
                 let due = state.queues.next_deadline_ms().is_some_and(|at| at <= now_ms);
@@ -373,16 +382,21 @@ impl Shard {
             return;
         }
         let urgent = host.is_awaited() || host.is_hurried();
-        let Some(record) = host.lease.take_record() else { return };
-        host.recorded = record.number;
-        if urgent {
-            host.hurried_to = host.lease.proposed_end();
+        if let Some(record) = host.lease.take_record() {
+            host.recorded = record.number;
+            if urgent {
+                host.hurried_to = host.lease.proposed_end();
+            }
+            let urgency = if urgent { Urgency::Urgent } else { Urgency::Lazy };
+            let record = BrokerRecord::Queue { partition: id, record: record.bytes };
+            if self.propose_own(state, BROKER_PARTITION, Bytes::from(record.encode()), urgency).is_err() {
+                // The engine counts on what it recorded: its tail is thrown away with the writer.
+                state.lost = true;
+            }
         }
-        let urgency = if urgent { Urgency::Urgent } else { Urgency::Lazy };
-        let record = BrokerRecord::Queue { partition: id, record: record.bytes };
-        if self.propose_own(state, BROKER_PARTITION, Bytes::from(record.encode()), urgency).is_err() {
-            // The engine counts on what it recorded: its tail is thrown away with the writer.
-            state.lost = true;
+        // Whatever timers did is on its way by now.
+        if state.queues.delays.has_ends(id) {
+            self.record_ends(state, id);
         }
     }
 }

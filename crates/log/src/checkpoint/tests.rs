@@ -249,7 +249,7 @@ fn what_cannot_be_read_at_all_is_replaced_by_its_owner() {
                     .map(|i| (key(i), Some(Bytes::from(vec![n; 100 + usize::from(i)]))))
                     .collect();
                 apply(&mut chunks, all.clone());
-                let written = store.replace(Index(u64::from(n)), all).unwrap();
+                let written = store.replace(Index(u64::from(n)), all, &|_| false).unwrap();
                 assert_eq!((written.complete, written.files, written.chunks), (true, 1, 40));
                 assert!(load(&open(&world.env())) == (Some(Index(u64::from(n))), chunks.clone()));
             }
@@ -257,6 +257,34 @@ fn what_cannot_be_read_at_all_is_replaced_by_its_owner() {
     }
     assert_eq!(refused, 1);
     assert_eq!(check_checkpoints(&world.env(), &shard()).unwrap(), []);
+}
+
+#[test]
+fn chunks_that_are_not_needed_at_a_start_are_read_when_they_are_and_outlive_a_replacement() {
+    let world = world();
+    let store = open(&world.env());
+    let chunk = |i: u8| Bytes::from(vec![i; 100]);
+    store.write(Index(1), (0..30).map(|i| (key(i), Some(chunk(i))))).unwrap();
+    // One of them is damaged, in both copies.
+    let path = |name: &String| shard().join(CHECKPOINT_DIR).join(name);
+    file_names(1).iter().for_each(|name| world.disk.flip_bit(&path(name), 300, 1).unwrap());
+    let store = open(&world.env());
+    let lazy = |key: &ChunkKey| key.id[0] < 20;
+    let mut seen = 0;
+    let mut see = |key: ChunkKey, _| {
+        seen += u32::from(!lazy(&key));
+        Ok(())
+    };
+    store.load_some(&|key| !lazy(key), &mut see).unwrap();
+    assert_eq!(seen, 10, "damage that is not needed is not met");
+    assert_eq!((store.read(&key(1)).unwrap(), store.read(&key(77)).unwrap()), (Some(chunk(1)), None));
+    assert_eq!(store.read(&key(2)).unwrap_err().kind, ErrorKind::Damaged);
+    let all = [(key(25), Some(chunk(99))), (key(3), None)];
+    let written = store.replace(Index(2), all, &lazy).unwrap();
+    assert_eq!((written.chunks, written.lost), (19, 1), "{written:?}");
+    let store = open(&world.env());
+    let read = |i| store.read(&key(i)).unwrap();
+    assert_eq!((read(1), read(2), read(3), read(25), read(26)), (Some(chunk(1)), None, None, Some(chunk(99)), None));
 }
 
 #[test]

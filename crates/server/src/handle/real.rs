@@ -94,6 +94,9 @@ fn figures(broker: &Broker) -> Vec<Figure> {
             "Bytes of messages that consumers of queues were handed and have not taken",
             shard.window_bytes,
         );
+        all.gauge("timers_pending", "Messages of queues that wait for a time far off", shard.timers_pending);
+        all.gauge("timers_resident", "Of their times, what is in memory", shard.timers_resident);
+        all.counter("timers_late", "Messages that became ready more than 10 ms after their time", shard.timers_late);
         all.gauge(
             "followed",
             "Partitions that readers of many want to know of when they change",

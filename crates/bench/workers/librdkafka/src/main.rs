@@ -44,7 +44,7 @@ const WAIT_MAX: Duration = Duration::from_millis(100);
 const READ_AHEAD: usize = 100_000;
 
 fn main() -> ExitCode {
-    match work::<Producers, Readers>(std::io::stdin().lock(), std::io::stdout().lock()) {
+    match work::<Producers, Readers>(std::io::BufReader::new(std::io::stdin()), std::io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             // Without a standard error there is still the exit code.
@@ -119,7 +119,7 @@ impl Produce for Producers {
         Ok(Producers { spec: spec.clone(), all, deliveries, produced: Produced::default() })
     }
 
-    fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> Produced {
+    fn run(mut self, times: &Times, shared: &Shared, tally: &mut Tally) -> Produced {
         if let Err(e) = self.send_all(times, shared, tally) {
             self.produced.error.get_or_insert(e.to_string());
             shared.stop();
@@ -132,11 +132,11 @@ impl Produce for Producers {
 }
 
 impl Producers {
-    fn send_all(&mut self, times: Times, shared: &Shared, tally: &mut Tally) -> Result<()> {
+    fn send_all(&mut self, times: &Times, shared: &Shared, tally: &mut Tally) -> Result<()> {
         wake_sharply();
-        wait_until(times.start_ns);
-        let schedules: Vec<Schedule> = (0..self.spec.producers)
-            .map(|n| Schedule::new(times.start_ns, times.end_ns, self.spec.rate, self.spec.producers, n))
+        wait_until(times.start_ns());
+        let mut schedules: Vec<Schedule> = (0..self.spec.producers)
+            .map(|n| Schedule::new(times.start_ns(), times.end_ns(), self.spec.rate, self.spec.producers, n))
             .collect();
         loop {
             let now = unix_ns();
@@ -144,13 +144,14 @@ impl Producers {
             if shared.stopped() {
                 return Ok(());
             }
-            if now > times.deadline_ns {
+            if now > times.deadline_ns() {
                 let open = self.produced.sent - self.produced.acked;
                 return Err(BenchError::new(format!("{open} messages were not answered in time")));
             }
             let mut wake = now + WAIT_NS_MAX;
             let mut ended = true;
-            for (one, schedule) in self.all.iter_mut().zip(&schedules) {
+            for (one, schedule) in self.all.iter_mut().zip(&mut schedules) {
+                schedule.end_at(times.end_ns());
                 let next = one.send_due(&self.spec, schedule, now, times, &mut self.produced, tally)?;
                 ended &= next.is_none();
                 wake = wake.min(next.unwrap_or(u64::MAX));
@@ -162,7 +163,7 @@ impl Producers {
         }
     }
 
-    fn take_deliveries(&mut self, until: u64, times: Times, shared: &Shared, tally: &mut Tally) -> Result<()> {
+    fn take_deliveries(&mut self, until: u64, times: &Times, shared: &Shared, tally: &mut Tally) -> Result<()> {
         loop {
             let left = Duration::from_nanos(until.saturating_sub(unix_ns()));
             let (intended, at, error) = match self.deliveries.recv_timeout(left) {
@@ -189,7 +190,7 @@ impl One {
         spec: &Spec,
         schedule: &Schedule,
         now: u64,
-        times: Times,
+        times: &Times,
         produced: &mut Produced,
         tally: &mut Tally,
     ) -> Result<Option<u64>> {
@@ -198,7 +199,7 @@ impl One {
         let due = if open_loop { total.min(schedule.due_count(now)) } else { total };
         while self.next < due {
             let intended = if open_loop { schedule.due_ns(self.next) } else { unix_ns() };
-            if intended >= times.end_ns {
+            if intended >= times.end_ns() {
                 return Ok(None);
             }
             if !self.send(spec, intended)? {
@@ -290,7 +291,7 @@ impl worker::Read for Readers {
         Ok(Readers { spec: spec.clone(), from, stop, threads, verifiers, received, out: ReadOut::default() })
     }
 
-    fn run(mut self, times: Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
+    fn run(mut self, times: &Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
         self.read_all(times, shared, tally);
         tally.tick(unix_ns(), true);
         self.conclude(shared)
@@ -298,18 +299,18 @@ impl worker::Read for Readers {
 }
 
 impl Readers {
-    fn finished(&self, times: Times, shared: &Shared) -> bool {
+    fn finished(&self, times: &Times, shared: &Shared) -> bool {
         let now = unix_ns();
-        if now > times.deadline_ns || shared.stopped() {
+        if now > times.deadline_ns() || shared.stopped() {
             return true;
         }
         match shared.wanted(&self.spec) {
             Some(wanted) => self.received.iter().all(|received| *received >= wanted),
-            None => self.spec.producers == 0 && now >= times.end_ns,
+            None => self.spec.producers == 0 && now >= times.end_ns(),
         }
     }
 
-    fn read_all(&mut self, times: Times, shared: &Shared, tally: &mut Tally) {
+    fn read_all(&mut self, times: &Times, shared: &Shared, tally: &mut Tally) {
         let mut looked = 0;
         loop {
             let read = self.from.recv_timeout(WAIT_MAX);
@@ -333,7 +334,7 @@ impl Readers {
         }
     }
 
-    fn take(&mut self, read: &Read, times: Times, tally: &mut Tally) {
+    fn take(&mut self, read: &Read, times: &Times, tally: &mut Tally) {
         let group = read.group as usize;
         self.out.bytes += read.bytes;
         self.out.last_ns = self.out.last_ns.max(read.at);

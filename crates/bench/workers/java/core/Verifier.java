@@ -2,15 +2,27 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** Whether every message of a reader arrived once and in order: the rules of crates/bench/src/verify.rs. */
+/**
+ * Whether every message of a reader arrived once and in order: the rules of crates/bench/src/verify.rs. Where a client picks the
+ * partition, a producer's messages are numbered over all partitions: whether they arrived is looked at over all, and order in each.
+ */
 final class Verifier {
     private static final int HOLES_MAX = 4096;
+    /** Partitions are not read in step, so there are many more. */
+    private static final int SCATTERED_HOLES_MAX = 1 << 20;
 
     long received;
     long duplicated;
     long outOfOrder;
     private long givenUp;
     private final Map<Long, Track> tracks = new HashMap<>();
+    private final boolean scattered;
+    /** The highest sequence of a producer in a partition, when they are scattered. */
+    private final Map<Long, Long> highest = new HashMap<>();
+
+    Verifier(boolean scattered) {
+        this.scattered = scattered;
+    }
 
     /** The messages of one producer in one partition. */
     private static final class Track {
@@ -19,12 +31,21 @@ final class Verifier {
         final TreeMap<Long, Long> holes = new TreeMap<>();
     }
 
-    void see(int partition, int producer, long sequence) {
-        Track track = tracks.computeIfAbsent((long) partition << 32 | producer & 0xffffffffL, key -> new Track());
+    /** Takes a message of which nothing but its coming is known. */
+    synchronized void count() {
+        received++;
+    }
+
+    synchronized void see(int partition, int producer, long sequence) {
+        long place = (long) partition << 32 | producer & 0xffffffffL;
+        if (scattered && highest.merge(place, sequence, Math::max) > sequence) {
+            outOfOrder++;
+        }
+        Track track = tracks.computeIfAbsent(scattered ? producer & 0xffffffffL : place, key -> new Track());
         if (sequence >= track.next) {
             if (sequence > track.next) {
                 track.holes.put(track.next, sequence);
-                if (track.holes.size() > HOLES_MAX) {
+                if (track.holes.size() > (scattered ? SCATTERED_HOLES_MAX : HOLES_MAX)) {
                     Map.Entry<Long, Long> oldest = track.holes.pollFirstEntry();
                     givenUp += oldest.getValue() - oldest.getKey();
                 }
@@ -46,11 +67,13 @@ final class Verifier {
             track.holes.put(sequence + 1, hole.getValue());
         }
         received++;
-        outOfOrder++;
+        if (!scattered) {
+            outOfOrder++;
+        }
     }
 
     /** Messages after which others arrived and which never did. */
-    long lost() {
+    synchronized long lost() {
         long lost = givenUp;
         for (Track track : tracks.values()) {
             for (Map.Entry<Long, Long> hole : track.holes.entrySet()) {

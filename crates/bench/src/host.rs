@@ -1,0 +1,220 @@
+//! What the machine says of a run beside what the broker's process says: the device, the page cache, connections, the network.
+//!
+//! ```text
+//!   /proc/diskstats    the line of the device that holds the data folder     operations, bytes, time with work to do
+//!   /proc/meminfo      Cached - Shmem                                        page cache of the machine; brokers run one at a time
+//!   /proc/net/dev      the line "lo"                                         what went over the loopback, clients and broker together
+//!   /proc/net/tcp, tcp6    established ones with the broker's local port     connections
+//! ```
+//!
+//! Each is one small file, but for the connections: with many of them they are looked at every tenth time only.
+
+use crate::error::{BenchError, Context, Result};
+use rustix::fs::{major, minor};
+use std::fs;
+use std::path::Path;
+
+/// Sectors of /proc/diskstats are of this size, whatever those of the device are. Bytes.
+const SECTOR_BYTES: u64 = 512;
+/// With more sockets than this on the machine connections are looked at every [`SELDOM`]th time: their list grows with them.
+const SOCKETS_MAX: u64 = 2_000;
+/// See [`SOCKETS_MAX`].
+const SELDOM: u64 = 10;
+/// An established connection, as /proc/net/tcp says it.
+const ESTABLISHED: &str = "01";
+/// Where it stands: place of the state in a line, after the number, the local and the remote address.
+const STATE: usize = 3;
+
+/// What a device has done since the machine was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Device {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Operations: reads, writes and flushes that it has ended.
+    pub operations: u64,
+    /// Time in which it had something to do. Milliseconds.
+    pub busy_ms: u64,
+}
+
+/// Which device holds a folder: its numbers, where it is one of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceId {
+    major: u32,
+    minor: u32,
+}
+
+impl DeviceId {
+    /// The device of a folder. A file system that is on no device of its own (in memory, or in layers) has none in /proc/diskstats.
+    ///
+    /// # Errors
+    /// When the folder is not there.
+    pub fn of(folder: &Path) -> Result<DeviceId> {
+        let found = rustix::fs::stat(folder).context(|| format!("cannot look at {}", folder.display()))?;
+        Ok(DeviceId { major: major(found.st_dev), minor: minor(found.st_dev) })
+    }
+
+    /// What it has done; `None` when the system does not count it.
+    #[must_use]
+    pub fn take(self) -> Option<Device> {
+        parse_diskstats(&fs::read_to_string("/proc/diskstats").ok()?, self)
+    }
+}
+
+fn parse_diskstats(text: &str, id: DeviceId) -> Option<Device> {
+    let numbers = text.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let same = words.next()?.parse() == Ok(id.major) && words.next()?.parse() == Ok(id.minor);
+        // Then its name.
+        same.then(|| words.skip(1).map(|word| word.parse().unwrap_or(0)).collect::<Vec<u64>>())
+    })?;
+    let at = |place: usize| numbers.get(place).copied();
+    // reads, merged, sectors, ms; writes, merged, sectors, ms; in flight, busy ms, weighted ms; discards (4); flushes, ms
+    Some(Device {
+        read_bytes: at(2)?.saturating_mul(SECTOR_BYTES),
+        write_bytes: at(6)?.saturating_mul(SECTOR_BYTES),
+        operations: at(0)?.saturating_add(at(4)?).saturating_add(at(15).unwrap_or(0)),
+        busy_ms: at(9)?,
+    })
+}
+
+/// What the page cache of the machine holds, without what is shared memory. Bytes.
+#[must_use]
+pub fn page_cache_bytes() -> Option<u64> {
+    parse_page_cache(&fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn parse_page_cache(text: &str) -> Option<u64> {
+    let kib = |name| crate::sample::field(text, name);
+    Some(kib("Cached")?.saturating_sub(kib("Shmem").unwrap_or(0)).saturating_mul(1_024))
+}
+
+/// Memory that nobody needs: what is free, and the page cache as far as it can be given up. Bytes.
+///
+/// # Errors
+/// When the machine does not tell.
+pub fn available_bytes() -> Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo").context(|| "cannot read /proc/meminfo".to_owned())?;
+    let kib = crate::sample::field(&text, "MemAvailable");
+    kib.map(|kib| kib.saturating_mul(1_024)).ok_or_else(|| BenchError::new("/proc/meminfo tells no MemAvailable"))
+}
+
+/// Bytes that have gone over the loopback since the machine was started.
+#[must_use]
+pub fn loopback_bytes() -> Option<u64> {
+    parse_loopback(&fs::read_to_string("/proc/net/dev").ok()?)
+}
+
+fn parse_loopback(text: &str) -> Option<u64> {
+    // What is sent on it is received on it: one of both is all.
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix("lo:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Counts the connections of a port.
+#[derive(Debug, Clone)]
+pub struct Connections {
+    port: u16,
+    looks: u64,
+    last: Option<u64>,
+}
+
+impl Connections {
+    /// Of this local port.
+    #[must_use]
+    pub fn of(port: u16) -> Connections {
+        Connections { port, looks: 0, last: None }
+    }
+
+    /// How many there are; with many sockets on the machine, how many there were a moment ago.
+    pub fn take(&mut self) -> Option<u64> {
+        let sockets = fs::read_to_string("/proc/net/sockstat").ok();
+        let many = sockets.as_deref().and_then(sockets_in_use).is_some_and(|sockets| sockets > SOCKETS_MAX);
+        if !many || self.looks.is_multiple_of(SELDOM) || self.last.is_none() {
+            let lists = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+            self.last = Some(lists.iter().map(|list| established(list, self.port)).sum());
+        }
+        self.looks += 1;
+        self.last
+    }
+}
+
+fn sockets_in_use(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("TCP: inuse ")?.split_whitespace().next()?.parse().ok())
+}
+
+fn established(list: &str, port: u16) -> u64 {
+    let wanted = format!(":{port:04X}");
+    let is_one = |line: &&str| {
+        let mut words = line.split_whitespace();
+        words.nth(1).is_some_and(|local| local.ends_with(&wanted)) && words.nth(STATE - 2) == Some(ESTABLISHED)
+    };
+    list.lines().filter(is_one).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Folder;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn a_device_is_found_by_its_numbers() {
+        let text = "   7       0 loop0 0 0 0 0 0 0 0 0 0 0 0\n 254       0 vda 100 5 2048 9 30 6 4096 7 0 550 16 1 2 3 4 20 8\n";
+        let device = parse_diskstats(text, DeviceId { major: 254, minor: 0 });
+        let wanted = Device { read_bytes: 1 << 20, write_bytes: 2 << 20, operations: 150, busy_ms: 550 };
+        assert_eq!(device, Some(wanted));
+        assert_eq!(parse_diskstats(text, DeviceId { major: 0, minor: 40 }), None, "a file system without a device");
+        let older = " 8 1 sda1 100 5 2048 9 30 6 4096 7 0 550 16\n";
+        assert_eq!(parse_diskstats(older, DeviceId { major: 8, minor: 1 }).map(|d| d.operations), Some(130));
+    }
+
+    /// What this very process has written and flushed, and nobody else less, is on the device.
+    #[test]
+    fn what_is_flushed_is_seen_on_the_device() {
+        let place = std::env::temp_dir().join(format!("polylogue-bench-device-{}", std::process::id()));
+        let folder = Folder::create(&place).expect("a folder");
+        let id = DeviceId::of(folder.path()).expect("it is there");
+        // A machine whose temporary folder is in memory has nothing to see.
+        let Some(before) = id.take() else { return };
+        let bytes = 16 << 20;
+        let mut file = fs::File::create(folder.path().join("written")).expect("a file");
+        file.write_all(&vec![7; bytes]).and_then(|()| file.sync_all()).expect("it is flushed");
+        let after = id.take().expect("it is still there");
+        let written = after.write_bytes - before.write_bytes;
+        assert!(written as f64 >= 0.98 * bytes as f64, "{bytes} bytes were flushed, {written} were seen");
+        assert!(after.operations > before.operations);
+    }
+
+    #[test]
+    fn the_page_cache_is_told_without_shared_memory() {
+        assert_eq!(parse_page_cache("MemTotal: 9 kB\nCached:  100 kB\nShmem:  40 kB\n"), Some(60 << 10));
+        assert!(page_cache_bytes().is_some() && available_bytes().is_ok_and(|bytes| bytes > 0));
+    }
+
+    #[test]
+    fn the_loopback_is_told_from_other_interfaces() {
+        let text = "Inter-|   Receive\n face |bytes    packets\n  eth0: 9 9 9\n    lo: 4711 12 0 0 0 0 0 0 4711 12 0\n";
+        assert_eq!(parse_loopback(text), Some(4_711));
+        assert_eq!(parse_loopback("  eth0: 9 9\n"), None);
+    }
+
+    #[test]
+    fn connections_of_a_port_are_counted() {
+        let list = "  sl  local_address rem_address   st\n\
+            0: 0100007F:2384 00000000:0000 0A 0\n\
+            1: 0100007F:2384 0100007F:C350 01 0\n\
+            2: 0100007F:C350 0100007F:2384 01 0\n\
+            3: 0000000000000000FFFF00000100007F:2384 0000000000000000FFFF00000100007F:C351 01 0\n";
+        assert_eq!(established(list, 0x2384), 2, "not the listener, and not the other ends");
+        assert_eq!(sockets_in_use("sockets: used 9\nTCP: inuse 27 orphan 0\n"), Some(27));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let held: Vec<_> = (0..3)
+            .map(|_| (TcpStream::connect(address).expect("connected"), listener.accept().expect("accepted")))
+            .collect();
+        assert_eq!(Connections::of(address.port()).take(), Some(held.len() as u64));
+    }
+}

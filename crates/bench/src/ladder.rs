@@ -1,0 +1,357 @@
+//! Rates that are stepped, and the highest that holds.
+//!
+//! ```text
+//!   published     10,000     50,000    100,000    200,000    500,000        x 0.5: the machine is smaller, and says so
+//!   stepped        5,000 ok  25,000 ok  50,000 ok 100,000 no                one broker life, each step as long as the others
+//!   searched                                75,000 ok   87,500 no           so many halvings between the last that held and the first
+//!                                                                           that did not
+//!   confirmed                               75,000 ok                       a run of full length; else the next lower one that held
+//! ```
+//!
+//! Held means: at least 99 % of the target acknowledged in time, no growing backlog, no errors. Of a rate that was not held no latency
+//! is told.
+
+use crate::contract::{Done, Second};
+use std::fmt;
+
+/// A rate is held when this share of the messages was acknowledged by so many seconds after the last one was due.
+pub const HELD_SHARE: f64 = 0.99;
+/// See [`HELD_SHARE`].
+pub const HELD_S: f64 = 1.0;
+/// A backlog that has grown by less than the messages of such a time has not grown: seconds are not cut between messages.
+const GROWN_S_MIN: f64 = 0.1;
+/// How often a searched maximum that does not hold is given up for the next lower one.
+const CONFIRMS_MAX: usize = 3;
+/// A search ends when its bounds are this close to each other. A share of the upper one.
+const CLOSE_SHARE: f64 = 0.02;
+const PER_MILLE: u64 = 1_000;
+
+/// Which rates are stepped, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ladder {
+    /// The published rates, rising. Messages a second.
+    pub published: &'static [u64],
+    /// What they are scaled by. Thousandths.
+    pub scale_per_mille: u64,
+    /// How long a step takes. Milliseconds.
+    pub step_ms: u64,
+    /// What is thrown away of it at its beginning. Milliseconds.
+    pub step_warmup_ms: u64,
+    /// How often the bounds of the maximum are halved; 0: it is not searched for.
+    pub search_steps: u32,
+}
+
+impl Ladder {
+    /// The rates that are run, each once.
+    #[must_use]
+    pub fn rates(&self) -> Vec<u64> {
+        let scaled = |rate: &u64| (rate.saturating_mul(self.scale_per_mille) / PER_MILLE).max(1);
+        let mut rates: Vec<u64> = self.published.iter().map(scaled).collect();
+        rates.sort_unstable();
+        rates.dedup();
+        rates
+    }
+}
+
+impl fmt::Display for Ladder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let listed = |rates: &[u64]| rates.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
+        write!(f, "published {}; run {}", listed(self.published), listed(&self.rates()))?;
+        write!(f, ", {} s each, {} halvings", self.step_ms as f64 / 1e3, self.search_steps)
+    }
+}
+
+/// What is run next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// A rate, for as long as a step takes.
+    Try(u64),
+    /// A rate, for as long as what is measured takes.
+    Confirm(u64),
+}
+
+/// How far a climb has come.
+#[derive(Debug, Clone)]
+pub struct Climb {
+    /// The rates that are still to be stepped, the lowest last.
+    left: Vec<u64>,
+    held: Vec<u64>,
+    /// The lowest that did not hold.
+    missed: Option<u64>,
+    halvings: u32,
+    searches: bool,
+    refused: usize,
+    confirmed: Option<u64>,
+}
+
+impl Climb {
+    /// One that begins.
+    #[must_use]
+    pub fn new(ladder: &Ladder) -> Climb {
+        let mut left = ladder.rates();
+        left.reverse();
+        Climb {
+            left,
+            held: Vec::new(),
+            missed: None,
+            halvings: ladder.search_steps,
+            searches: ladder.search_steps > 0,
+            refused: 0,
+            confirmed: None,
+        }
+    }
+
+    /// What is run next; `None`: nothing.
+    #[must_use]
+    pub fn next(&self) -> Option<Step> {
+        match (self.missed, self.left.last()) {
+            (None, Some(rate)) => return Some(Step::Try(*rate)),
+            (Some(missed), _) if self.halvings > 0 => {
+                let low = self.highest().unwrap_or(0);
+                let middle = low + (missed - low) / 2;
+                if middle > low && (missed - low) as f64 > CLOSE_SHARE * missed as f64 {
+                    return Some(Step::Try(middle));
+                }
+            }
+            _ => {}
+        }
+        let open = self.searches && self.confirmed.is_none() && self.refused < CONFIRMS_MAX;
+        self.highest().filter(|_| open).map(Step::Confirm)
+    }
+
+    /// Takes what became of it.
+    pub fn told(&mut self, step: Step, held: bool) {
+        match step {
+            Step::Try(rate) => {
+                // A rate of the ladder is taken off it; one that was searched for is not on it.
+                self.left.pop_if(|next| *next == rate);
+                if self.missed.is_some() {
+                    self.halvings = self.halvings.saturating_sub(1);
+                }
+                if held {
+                    self.held.push(rate);
+                } else {
+                    self.missed = Some(self.missed.map_or(rate, |missed| missed.min(rate)));
+                }
+            }
+            Step::Confirm(rate) if held => self.confirmed = Some(rate),
+            Step::Confirm(rate) => {
+                self.held.retain(|kept| *kept != rate);
+                self.halvings = 0;
+                self.refused += 1;
+            }
+        }
+    }
+
+    fn highest(&self) -> Option<u64> {
+        self.held.iter().copied().max()
+    }
+
+    /// The highest rate that counts: with a search the one that was confirmed, without one the highest step that held.
+    #[must_use]
+    pub fn maximum(&self) -> Option<u64> {
+        if self.searches { self.confirmed } else { self.highest() }
+    }
+}
+
+/// What is known of a run at a fixed rate.
+#[derive(Debug, Clone, Copy)]
+pub struct Ran<'a> {
+    /// Messages a second that were asked for.
+    pub rate: u64,
+    /// Groups that read everything.
+    pub groups: u32,
+    /// From the start to the window. Milliseconds.
+    pub warmup_ms: u64,
+    /// The window. Milliseconds.
+    pub window_ms: u64,
+    /// Messages due in the window that were acknowledged.
+    pub acked: u64,
+    /// What became of it.
+    pub done: &'a Done,
+    /// Second by second.
+    pub seconds: &'a [Second],
+}
+
+impl Ran<'_> {
+    /// The share of what was due in the window that was acknowledged.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        self.acked as f64 / (self.rate as f64 * self.window_ms as f64 / 1e3)
+    }
+
+    /// How long after the last message was due the last acknowledgement came. Seconds.
+    #[must_use]
+    pub fn late_s(&self) -> f64 {
+        self.done.publish_s - (self.warmup_ms + self.window_ms) as f64 / 1e3
+    }
+
+    /// By how much a backlog grows in the window: what was due and is not acknowledged, or what was sent and a group has not read, whichever
+    /// grows faster. Messages a second.
+    #[must_use]
+    pub fn growth_per_s(&self) -> f64 {
+        let mut acked = 0;
+        let unacked = |second: &Second| {
+            acked += second.acked;
+            (self.rate * (second.second + 1)) as f64 - acked as f64
+        };
+        let unread: Vec<f64> = backlogs(self.seconds, self.groups).into_iter().map(|left| left as f64).collect();
+        let unacked: Vec<f64> = self.seconds.iter().map(unacked).collect();
+        self.slope(&unread).max(self.slope(&unacked))
+    }
+
+    /// The slope of a value of each second, in the window.
+    fn slope(&self, values: &[f64]) -> f64 {
+        let (from, to) = (self.warmup_ms.div_ceil(1_000), (self.warmup_ms + self.window_ms) / 1_000);
+        let points = (0_u64..).zip(values).filter(|(second, _)| (from..to).contains(second));
+        slope(points.map(|(second, value)| (second as f64, *value)))
+    }
+
+    /// Whether the rate was held; otherwise why not.
+    ///
+    /// # Errors
+    /// What was wrong.
+    pub fn held(&self) -> Result<(), String> {
+        if self.done.errors > 0 {
+            return Err(format!("{} messages not acknowledged", self.done.errors));
+        }
+        if self.share() < HELD_SHARE || self.late_s() > HELD_S {
+            return Err(format!("{:.1} % acknowledged, the last {:.2} s late", self.share() * 100.0, self.late_s()));
+        }
+        let growth = self.growth_per_s();
+        let grown_s = growth * self.window_ms as f64 / 1e3 / self.rate as f64;
+        if growth > (1.0 - HELD_SHARE) * self.rate as f64 && grown_s > GROWN_S_MIN {
+            return Err(format!("the backlog grew by {growth:.0} messages a second"));
+        }
+        Ok(())
+    }
+}
+
+/// What a group had not read yet at the end of each second: sent less received; nothing without groups.
+#[must_use]
+pub fn backlogs(seconds: &[Second], groups: u32) -> Vec<u64> {
+    let Some(groups) = std::num::NonZeroU64::new(groups.into()) else { return Vec::new() };
+    let (mut sent, mut received) = (0_u64, 0_u64);
+    let left = |second: &Second| {
+        sent += second.sent;
+        received += second.received;
+        sent.saturating_sub(received / groups)
+    };
+    seconds.iter().map(left).collect()
+}
+
+/// The slope of the line that is nearest to the points; 0 of fewer than two.
+fn slope(points: impl Iterator<Item = (f64, f64)> + Clone) -> f64 {
+    let count = points.clone().count() as f64;
+    let mean = |of: fn((f64, f64)) -> f64| points.clone().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let (over, under) = points.fold((0.0, 0.0), |(over, under), point| {
+        (over + (point.0 - x) * (point.1 - y), under + (point.0 - x) * (point.0 - x))
+    });
+    if under > 0.0 { over / under } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LADDER: Ladder = Ladder {
+        published: &[10_000, 50_000, 100_000, 200_000, 500_000],
+        scale_per_mille: 500,
+        step_ms: 20_000,
+        step_warmup_ms: 5_000,
+        search_steps: 3,
+    };
+
+    /// Climbs over a broker of which `holds` says what it does; gives the steps and the maximum.
+    fn climb(ladder: &Ladder, holds: impl Fn(Step) -> bool) -> (Vec<Step>, Option<u64>) {
+        let (mut climb, mut steps) = (Climb::new(ladder), Vec::new());
+        while let Some(step) = climb.next() {
+            assert!(steps.len() < 20, "it never ends: {steps:?}");
+            steps.push(step);
+            climb.told(step, holds(step));
+        }
+        (steps, climb.maximum())
+    }
+
+    fn up_to(most: u64) -> impl Fn(Step) -> bool {
+        move |step| matches!(step, Step::Try(rate) | Step::Confirm(rate) if rate <= most)
+    }
+
+    #[test]
+    fn the_maximum_is_searched_between_the_last_that_held_and_the_first_that_did_not() {
+        let (steps, maximum) = climb(&LADDER, up_to(80_000));
+        let tried = [5_000, 25_000, 50_000, 100_000, 75_000, 87_500, 81_250].map(Step::Try);
+        assert_eq!(steps, [&tried[..], &[Step::Confirm(75_000)]].concat());
+        assert_eq!(maximum, Some(75_000));
+    }
+
+    #[test]
+    fn a_maximum_that_does_not_hold_is_given_up_for_the_next_lower_one() {
+        let weak = |step| match step {
+            Step::Try(rate) => rate <= 80_000,
+            Step::Confirm(rate) => rate <= 60_000,
+        };
+        let (steps, maximum) = climb(&LADDER, weak);
+        assert_eq!(steps[7..], [75_000, 50_000].map(Step::Confirm));
+        assert_eq!(maximum, Some(50_000));
+        let (steps, maximum) = climb(&LADDER, |step| matches!(step, Step::Try(rate) if rate <= 80_000));
+        assert_eq!(steps.len(), 7 + CONFIRMS_MAX, "{steps:?}");
+        assert_eq!(maximum, None, "nothing counts that no fixed rate holds");
+    }
+
+    #[test]
+    fn a_ladder_that_holds_to_its_end_or_not_at_all() {
+        let (steps, maximum) = climb(&LADDER, up_to(u64::MAX));
+        assert_eq!(steps.last(), Some(&Step::Confirm(250_000)), "there is nothing to search");
+        assert_eq!(maximum, Some(250_000));
+        let (steps, maximum) = climb(&LADDER, up_to(700));
+        assert_eq!(
+            steps,
+            [5_000, 2_500, 1_250, 625].map(Step::Try).into_iter().chain([Step::Confirm(625)]).collect::<Vec<_>>()
+        );
+        assert_eq!(maximum, Some(625));
+        assert_eq!(climb(&LADDER, |_| false).1, None);
+    }
+
+    #[test]
+    fn without_a_search_the_highest_step_counts() {
+        let (steps, maximum) = climb(&Ladder { search_steps: 0, ..LADDER }, up_to(80_000));
+        assert_eq!(steps, [5_000, 25_000, 50_000, 100_000].map(Step::Try));
+        assert_eq!(maximum, Some(50_000));
+        let close = Ladder { published: &[100, 101], scale_per_mille: 1_000, ..LADDER };
+        assert_eq!(climb(&close, up_to(100)).0, [Step::Try(100), Step::Try(101), Step::Confirm(100)]);
+        assert!(
+            LADDER.to_string().starts_with("published 10000 50000 100000 200000 500000; run 5000 25000"),
+            "{LADDER}"
+        );
+    }
+
+    fn seconds(each: impl IntoIterator<Item = (u64, u64)>) -> Vec<Second> {
+        let second = |(second, (sent, received))| Second { second, sent, acked: sent, received, ..Second::default() };
+        (0..).zip(each).map(second).collect()
+    }
+
+    fn held(seconds: &[Second], acked: u64, done: &Done) -> Result<(), String> {
+        Ran { rate: 1_000, groups: 2, warmup_ms: 2_000, window_ms: 8_000, acked, done, seconds }.held()
+    }
+
+    #[test]
+    fn a_rate_is_held_by_acknowledgements_in_time_without_a_growing_backlog() {
+        let done = Done { publish_s: 10.1, ..Done::default() };
+        let even = seconds(vec![(1_000, 2_000); 10]);
+        assert_eq!(held(&even, 8_000, &done), Ok(()));
+        let told = |seconds: &[Second], acked, done: &Done| held(seconds, acked, done).expect_err("it was not held");
+        assert!(told(&even, 7_900, &done).contains("98.8 %"));
+        assert!(told(&even, 8_000, &Done { publish_s: 11.5, ..done.clone() }).contains("1.50 s late"));
+        assert!(told(&even, 8_000, &Done { errors: 3, ..done.clone() }).contains("3 messages not"));
+        let behind = seconds(vec![(1_000, 1_960); 10]);
+        assert!(told(&behind, 8_000, &done).contains("grew by 20 messages"), "{}", told(&behind, 8_000, &done));
+        let saturated: Vec<Second> = even.iter().map(|second| Second { acked: 950, ..second.clone() }).collect();
+        assert!(told(&saturated, 8_000, &done).contains("grew by 50 messages"), "all of it came in the end, but late");
+        let late = seconds([(1_000, 0)].into_iter().chain(vec![(1_000, 2_000); 9]));
+        assert_eq!(held(&late, 8_000, &done), Ok(()), "a backlog that stays as it is does not grow");
+        assert_eq!(backlogs(&late, 2), [1_000; 10]);
+        assert_eq!(backlogs(&late, 0), [0; 0]);
+    }
+}

@@ -1,0 +1,216 @@
+//! Everything that is looked at each second of a run, and the series that come of it.
+//!
+//! ```text
+//!   start            1 s            2 s            3 s
+//!     |--------------|--------------|--------------|
+//!   look 0         look 1         look 2         look 3         of the first second: look 1 less look 0, or look 1 itself
+//! ```
+
+use crate::cgroup;
+use crate::contract::Second;
+use crate::error::Result;
+use crate::host::{Connections, Device, DeviceId, loopback_bytes, page_cache_bytes};
+use crate::jvm::{Collections, counters_of};
+use crate::ladder::backlogs;
+use crate::results::Series;
+use crate::sample::Sample;
+use std::path::{Path, PathBuf};
+
+const MIB_SHIFT: u32 = 20;
+
+/// What is looked at.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    /// The broker's processes; none of a broker of somebody else.
+    broker: Vec<u32>,
+    clients: Vec<u32>,
+    device: Option<DeviceId>,
+    /// The file of the broker's control group that tells its page cache.
+    group: Option<PathBuf>,
+    /// The page cache of the machine before the broker was there. Bytes.
+    page_cache_before: Option<u64>,
+    connections: Option<Connections>,
+    broker_jvms: Vec<PathBuf>,
+    client_jvms: Vec<PathBuf>,
+}
+
+/// What was seen.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Look {
+    /// The broker.
+    pub broker: Option<Sample>,
+    /// Its page cache. Bytes.
+    pub page_cache_bytes: Option<u64>,
+    /// The device.
+    pub device: Option<Device>,
+    /// Connections to the broker.
+    pub connections: Option<u64>,
+    /// Bytes over the loopback so far.
+    pub loopback_bytes: Option<u64>,
+    /// Collections of the broker so far.
+    pub collections: Option<Collections>,
+    /// Processor time of the client so far. Seconds.
+    pub client_cpu_s: Option<f64>,
+    /// Collections of the client so far.
+    pub client_collections: Option<Collections>,
+}
+
+impl Probe {
+    /// Of a broker that keeps its data in `folder` and is reached at `bootstrap`; `page_cache_before` is that of the machine before it was
+    /// started, `group` the file that tells that of its control group.
+    #[must_use]
+    pub fn new(
+        broker: Vec<u32>,
+        folder: &Path,
+        bootstrap: &str,
+        group: Option<PathBuf>,
+        page_cache_before: Option<u64>,
+    ) -> Probe {
+        let port = bootstrap.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        let mine = !broker.is_empty();
+        Probe {
+            broker_jvms: broker.iter().filter_map(|pid| counters_of(*pid)).collect(),
+            client_jvms: Vec::new(),
+            broker,
+            clients: Vec::new(),
+            device: DeviceId::of(folder).ok().filter(|_| mine),
+            group,
+            page_cache_before: page_cache_before.filter(|_| mine),
+            connections: port.filter(|_| mine).map(Connections::of),
+        }
+    }
+
+    /// Looks at these clients, too.
+    pub fn with_clients(&mut self, clients: &[u32]) {
+        clients.clone_into(&mut self.clients);
+        self.client_jvms = clients.iter().filter_map(|pid| counters_of(*pid)).collect();
+    }
+
+    /// The processor time of the broker so far; `None` of a broker of somebody else. Seconds.
+    #[must_use]
+    pub fn broker_cpu_s(&self) -> Option<f64> {
+        Sample::take_all(&self.broker).ok().map(|sample| sample.cpu_s)
+    }
+
+    /// Looks.
+    ///
+    /// # Errors
+    /// When the broker has gone.
+    pub fn look(&mut self) -> Result<Look> {
+        let broker = if self.broker.is_empty() { None } else { Some(Sample::take_all(&self.broker)?) };
+        let grown = || Some(page_cache_bytes()?.saturating_sub(self.page_cache_before?));
+        let page_cache_bytes = match &self.group {
+            Some(stat) => cgroup::page_cache_bytes(stat),
+            None => grown(),
+        };
+        Ok(Look {
+            broker,
+            page_cache_bytes,
+            device: self.device.and_then(DeviceId::take),
+            connections: self.connections.as_mut().and_then(Connections::take),
+            loopback_bytes: loopback_bytes(),
+            collections: Collections::take_all(&self.broker_jvms),
+            client_cpu_s: Sample::take_all(&self.clients).ok().map(|sample| sample.cpu_s),
+            client_collections: Collections::take_all(&self.client_jvms),
+        })
+    }
+}
+
+fn hundredths(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
+/// A value of each second: what it was at its end.
+fn at_ends<T>(looks: &[Look], value: impl Fn(&Look) -> Option<T>) -> Vec<T> {
+    looks.iter().skip(1).map_while(value).collect()
+}
+
+/// A value of each second: by how much it has grown.
+fn grown<T>(looks: &[Look], value: impl Fn(&Look) -> Option<T>, less: impl Fn(T, T) -> T) -> Vec<T> {
+    let pairs = looks.iter().zip(looks.iter().skip(1));
+    pairs.map_while(|(from, to)| Some(less(value(to)?, value(from)?))).collect()
+}
+
+/// The series of a run: what the client has told and what was seen meanwhile.
+#[must_use]
+pub fn series(told: &[Second], groups: u32, looks: &[Look]) -> Series {
+    let micros = |p99: Option<u64>, max: u64| p99.unwrap_or(max) / 1_000;
+    let counts = |value: &dyn Fn(&Look) -> Option<u64>| grown(looks, value, u64::saturating_sub);
+    let times = |value: &dyn Fn(&Look) -> Option<f64>| grown(looks, value, |to, from| hundredths((to - from).max(0.0)));
+    let broker = |value: fn(&Sample) -> u64| at_ends(looks, |look| look.broker.as_ref().map(value));
+    Series {
+        acked: told.iter().map(|second| second.acked).collect(),
+        received: told.iter().map(|second| second.received).collect(),
+        publish_us: told.iter().map(|second| micros(second.publish_p99_ns, second.publish_max_ns)).collect(),
+        end_to_end_us: told.iter().map(|second| micros(second.end_to_end_p99_ns, second.end_to_end_max_ns)).collect(),
+        broker_cpu_s: times(&|look| Some(look.broker?.cpu_s)),
+        broker_anonymous_mib: broker(|sample| sample.anonymous_bytes >> MIB_SHIFT),
+        sent: told.iter().map(|second| second.sent).collect(),
+        backlog: backlogs(told, groups),
+        broker_file_mib: broker(|sample| sample.file_bytes >> MIB_SHIFT),
+        page_cache_mib: at_ends(looks, |look| look.page_cache_bytes.map(|bytes| bytes >> MIB_SHIFT)),
+        files: broker(|sample| sample.files),
+        threads: broker(|sample| sample.threads),
+        connections: at_ends(looks, |look| look.connections),
+        device_read_bytes: counts(&|look| Some(look.device?.read_bytes)),
+        device_write_bytes: counts(&|look| Some(look.device?.write_bytes)),
+        device_operations: counts(&|look| Some(look.device?.operations)),
+        device_busy: times(&|look| Some((look.device?.busy_ms as f64) / 1e3)),
+        loopback_bytes: counts(&|look| look.loopback_bytes),
+        collections: counts(&|look| Some(look.collections?.count)),
+        collection_ms: times(&|look| Some(look.collections?.ms)),
+        client_cpu_s: times(&|look| look.client_cpu_s),
+        client_collections: counts(&|look| Some(look.client_collections?.count)),
+        client_collection_ms: times(&|look| Some(look.client_collections?.ms)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_is_what_lies_between_two_looks() {
+        let look = |number: u64| Look {
+            broker: Some(Sample {
+                cpu_s: 1.0 + 0.25 * number as f64,
+                anonymous_bytes: (10 + number) << 20,
+                files: 7,
+                ..Sample::default()
+            }),
+            device: Some(Device { write_bytes: 100 * number * number, busy_ms: 500 * number, ..Device::default() }),
+            connections: Some(number),
+            ..Look::default()
+        };
+        let told: Vec<Second> =
+            (0..3).map(|second| Second { second, sent: 10, received: 8, ..Second::default() }).collect();
+        let series = series(&told, 1, &[look(0), look(1), look(2), look(3)]);
+        assert_eq!(series.broker_cpu_s, [0.25; 3]);
+        assert_eq!(series.broker_anonymous_mib, [11, 12, 13]);
+        assert_eq!(series.device_write_bytes, [100, 300, 500]);
+        assert_eq!((series.device_busy, series.connections), (vec![0.5; 3], vec![1, 2, 3]));
+        assert_eq!((series.sent, series.backlog), (vec![10; 3], vec![2, 4, 6]));
+        assert!(
+            series.collections.is_empty() && series.client_cpu_s.is_empty(),
+            "of what is not there nothing is told"
+        );
+    }
+
+    #[test]
+    fn this_process_is_looked_at() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let _held = std::net::TcpStream::connect(address).expect("connected");
+        let before = page_cache_bytes();
+        let (here, own) = (std::env::temp_dir(), std::process::id());
+        let mut probe = Probe::new(vec![own], &here, &address.to_string(), None, before);
+        probe.with_clients(&[own]);
+        let look = probe.look().expect("it is there");
+        assert!(look.broker.is_some_and(|sample| sample.threads > 0) && look.client_cpu_s.is_some());
+        assert_eq!((look.connections, look.collections), (Some(1), None));
+        assert!(look.loopback_bytes.is_some() && look.page_cache_bytes.is_some());
+        let mut other = Probe::new(Vec::new(), &here, "example.org:9092", None, before);
+        let look = other.look().expect("there is nothing to be gone");
+        assert_eq!((look.broker, look.page_cache_bytes, look.device, look.connections), (None, None, None, None));
+    }
+}

@@ -1,0 +1,108 @@
+//! What a null broker keeps when it is to keep messages: each batch as it came, with a new base offset. It can do wrong what a broker
+//! must not, so that it is seen whether a client finds it.
+
+use crate::error::{Context, Result};
+use crate::null::Faults;
+use bytes::{Bytes, BytesMut};
+use polylogue_record::kafka::{BatchIter, patch_base};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A batch, and the offset after it.
+#[derive(Debug, Clone)]
+struct Kept {
+    next: i64,
+    bytes: Bytes,
+}
+
+#[derive(Debug, Default)]
+struct Partition {
+    kept: Vec<Kept>,
+    /// Batches that came.
+    count: u64,
+    /// One that waits until the next one has been kept.
+    held: Option<Bytes>,
+}
+
+impl Partition {
+    fn next(&self) -> i64 {
+        self.kept.last().map_or(0, |kept| kept.next)
+    }
+
+    fn keep(&mut self, batch: &Bytes) -> Result<()> {
+        let mut bytes = BytesMut::from(&batch[..]);
+        patch_base(&mut bytes, self.next(), 0).context(|| "a batch".to_owned())?;
+        let bytes = bytes.freeze();
+        for batch in BatchIter::new(bytes) {
+            let batch = batch.context(|| "a batch".to_owned())?;
+            self.kept.push(Kept { next: batch.header.last_offset() + 1, bytes: batch.bytes });
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, batch: Bytes, faults: Faults) -> Result<()> {
+        self.count += 1;
+        if faults.swaps(self.count) && self.held.is_none() {
+            self.held = Some(batch);
+            return Ok(());
+        }
+        for _ in 0..faults.times(self.count) {
+            self.keep(&batch)?;
+        }
+        match self.held.take() {
+            Some(held) => self.keep(&held),
+            None => Ok(()),
+        }
+    }
+
+    /// The first batch that holds messages from `offset` on.
+    fn read(&self, offset: i64) -> Option<Bytes> {
+        let place = self.kept.partition_point(|kept| kept.next <= offset);
+        self.kept.get(place).map(|kept| kept.bytes.clone())
+    }
+}
+
+/// The messages of a topic.
+#[derive(Debug)]
+pub(super) struct Log {
+    faults: Faults,
+    partitions: Mutex<Vec<Partition>>,
+    came: Condvar,
+}
+
+impl Log {
+    pub(super) fn new(partitions: u32, faults: Faults) -> Log {
+        let partitions = (0..partitions).map(|_| Partition::default()).collect();
+        Log { faults, partitions: Mutex::new(partitions), came: Condvar::new() }
+    }
+
+    /// Takes a batch; one of a partition that there is not goes nowhere.
+    pub(super) fn append(&self, partition: i32, batch: Bytes) -> Result<()> {
+        let mut partitions = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = usize::try_from(partition).ok().and_then(|number| partitions.get_mut(number));
+        place.map_or(Ok(()), |partition| partition.take(batch, self.faults))?;
+        self.came.notify_all();
+        Ok(())
+    }
+
+    /// The offset of the next message.
+    pub(super) fn next(&self, partition: i32) -> i64 {
+        let partitions = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
+        usize::try_from(partition).ok().and_then(|number| partitions.get(number)).map_or(0, Partition::next)
+    }
+
+    /// What there is of these partitions from these offsets on: a batch of each, as soon as one has one, or nothing after `wait`.
+    pub(super) fn read(&self, asked: &[(i32, i64)], wait: Duration) -> Vec<(i32, Bytes)> {
+        let find = |partitions: &[Partition]| -> Vec<(i32, Bytes)> {
+            let found = |(number, offset): &(i32, i64)| {
+                let partition = partitions.get(usize::try_from(*number).ok()?)?;
+                Some((*number, partition.read(*offset)?))
+            };
+            asked.iter().filter_map(found).collect()
+        };
+        let partitions = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.came.wait_timeout_while(partitions, wait, |partitions| find(partitions).is_empty());
+        let (partitions, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        find(&partitions)
+    }
+}

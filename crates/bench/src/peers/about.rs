@@ -1,0 +1,191 @@
+//! What is told of every target: version, age, heap, durability, and all that is not as it comes.
+
+use super::{Setting, kafka, pulsar, rabbitmq, rocketmq, tubemq};
+use crate::target::{Programs, Target};
+use serde::Serialize;
+use std::process::Command;
+
+/// What a target is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct About {
+    /// Its name.
+    pub target: String,
+    /// What it is of.
+    pub system: &'static str,
+    /// Its version; none when it is not installed or of this checkout.
+    pub version: Option<String>,
+    /// When that version was built.
+    pub released: Option<String>,
+    /// The heap, for those with a JVM, and what may be taken beside it.
+    pub heap: Option<String>,
+    /// When it acknowledges a message.
+    pub durability: &'static str,
+    /// All that differs from its defaults, but for ports and folders.
+    pub changed: Vec<Changed>,
+    /// Where the advice comes from that a tuned profile follows.
+    pub sources: Vec<&'static str>,
+}
+
+/// A setting that is not its default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Changed {
+    /// Its name, `=`, its value.
+    pub setting: String,
+    /// Why, or who advises it.
+    pub why: &'static str,
+}
+
+impl From<Setting> for Changed {
+    fn from(setting: Setting) -> Changed {
+        Changed { setting: format!("{}={}", setting.name, setting.value), why: setting.why }
+    }
+}
+
+/// Why heaps are as they are where a vendor's script gives more.
+const HEAP_SHARED: &str =
+    "the script that comes with it gives more, for a machine of its own; here broker and client share one";
+
+/// What is known of a target.
+#[must_use]
+pub fn about(target: &Target, programs: &Programs) -> About {
+    let (system, version, released) = match target {
+        Target::PolylogueSync | Target::PolylogueAsync => ("polylogue", None, None),
+        Target::Kafka | Target::KafkaFsync | Target::KafkaTuned => {
+            ("Apache Kafka", Some(kafka::VERSION.to_owned()), Some(kafka::RELEASED.to_owned()))
+        }
+        Target::Rabbitmq | Target::RabbitmqTuned => {
+            let unpacked = &programs.rabbitmq;
+            let version = rabbitmq::Rabbitmq::version(unpacked).ok();
+            ("RabbitMQ", version, rabbitmq::Rabbitmq::released(unpacked).ok())
+        }
+        Target::Pulsar | Target::PulsarNosync | Target::PulsarTuned => {
+            ("Apache Pulsar, standalone", Some(pulsar::VERSION.to_owned()), Some(pulsar::RELEASED.to_owned()))
+        }
+        Target::Rocketmq | Target::RocketmqSync | Target::RocketmqTuned => {
+            ("Apache RocketMQ", Some(rocketmq::VERSION.to_owned()), Some(rocketmq::RELEASED.to_owned()))
+        }
+        Target::Tubemq | Target::TubemqTuned => {
+            let version = format!("{} (core and client {})", tubemq::VERSION, tubemq::CORE_VERSION);
+            ("Apache InLong TubeMQ", Some(version), Some(tubemq::RELEASED.to_owned()))
+        }
+        Target::Null => ("the null broker", None, None),
+        Target::At(_) => ("a broker of somebody else", None, None),
+    };
+    let (heap, changed, sources) = profile(target, programs);
+    let durability = target.durability();
+    About { target: target.name(), system, version, released, heap, durability, changed, sources }
+}
+
+fn profile(target: &Target, programs: &Programs) -> (Option<String>, Vec<Changed>, Vec<&'static str>) {
+    let all = |settings: Vec<Setting>| settings.into_iter().map(Changed::from).collect::<Vec<_>>();
+    let heap = |options: &[&str]| {
+        let kept = ["-Xms", "-Xmx", "-Xmn", "-XX:MaxDirect"];
+        let told = options.iter().filter(|option| kept.iter().any(|start| option.starts_with(start)));
+        Some(told.copied().collect::<Vec<_>>().join(" "))
+    };
+    let smaller = |options: &[&str]| Changed { setting: heap(options).unwrap_or_default(), why: HEAP_SHARED };
+    let tuned = target.is_tuned();
+    let sources = |sources: &[&'static str]| if tuned { sources.to_vec() } else { Vec::new() };
+    match target {
+        Target::Kafka | Target::KafkaFsync | Target::KafkaTuned => {
+            let profile = target.kafka();
+            let mut changed = all(kafka::settings(profile));
+            if tuned {
+                let jvm = kafka::jvm(profile).join(" ");
+                changed.push(Changed { setting: jvm, why: kafka::SOURCES[0] });
+            }
+            (heap(kafka::jvm(profile)), changed, sources(&kafka::SOURCES))
+        }
+        Target::Rabbitmq | Target::RabbitmqTuned => {
+            let profile = target.rabbitmq();
+            let version = rabbitmq::Rabbitmq::version(&programs.rabbitmq).unwrap_or_default();
+            let mut changed = all(rabbitmq::settings(profile, &version));
+            let plugin = "enabled_plugins=rabbitmq_stream".to_owned();
+            changed.push(Changed { setting: plugin, why: "streams are compared too" });
+            if tuned {
+                changed.push(Changed { setting: rabbitmq::ERLANG_TUNED.to_owned(), why: rabbitmq::SOURCES[2] });
+            }
+            (None, changed, sources(&rabbitmq::SOURCES))
+        }
+        Target::Pulsar | Target::PulsarNosync | Target::PulsarTuned => {
+            let profile = target.pulsar();
+            (heap(&pulsar::memory(profile)), all(pulsar::settings(profile)), sources(&pulsar::SOURCES))
+        }
+        Target::Rocketmq | Target::RocketmqSync | Target::RocketmqTuned => {
+            let profile = target.rocketmq();
+            let mut changed = all(rocketmq::settings(profile));
+            changed.push(smaller(&rocketmq::memory(profile)));
+            (heap(&rocketmq::memory(profile)), changed, sources(&rocketmq::SOURCES))
+        }
+        Target::Tubemq | Target::TubemqTuned => {
+            let profile = target.tubemq();
+            let settings = [tubemq::settings(profile), tubemq::broker_settings(profile), tubemq::master_settings()];
+            let mut changed = all(settings.concat());
+            changed.push(smaller(&tubemq::memory(profile)));
+            (heap(&tubemq::memory(profile)), changed, sources(&tubemq::SOURCES))
+        }
+        Target::PolylogueSync | Target::PolylogueAsync | Target::Null | Target::At(_) => (None, Vec::new(), Vec::new()),
+    }
+}
+
+/// The Java that runs, as it calls itself.
+#[must_use]
+pub fn java_version() -> Option<String> {
+    let out = Command::new("java").arg("-version").output().ok()?;
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    text.lines().find(|line| line.contains("Server VM") || line.contains("build")).map(|line| line.trim().to_owned())
+}
+
+/// What is known of a target, for a person.
+#[must_use]
+pub fn text(about: &About) -> String {
+    let known = |value: &Option<String>, without: &str| value.clone().unwrap_or_else(|| without.to_owned());
+    let mut lines = vec![format!("{}: {} {}", about.target, about.system, known(&about.version, "")).trim().to_owned()];
+    if let Some(released) = &about.released {
+        lines.push(format!("  built       {released}"));
+    }
+    if let Some(heap) = &about.heap {
+        lines.push(format!("  heap        {heap}"));
+    }
+    lines.push(format!("  durability  {}", about.durability));
+    lines.extend(about.changed.iter().map(|changed| format!("  set         {}  ({})", changed.setting, changed.why)));
+    lines.extend(about.sources.iter().map(|source| format!("  advice      {source}")));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn programs() -> Programs {
+        let nowhere = || PathBuf::from("nowhere");
+        Programs {
+            polylogue: nowhere(),
+            peers: nowhere(),
+            kafka: nowhere(),
+            rabbitmq: nowhere(),
+            bench: nowhere(),
+            librdkafka: nowhere(),
+            java: nowhere(),
+        }
+    }
+
+    #[test]
+    fn every_tuned_target_names_who_advises_it() {
+        for target in Target::known() {
+            let about = about(&target, &programs());
+            assert_eq!(about.target.ends_with("-tuned"), !about.sources.is_empty(), "{about:?}");
+            assert!(about.changed.iter().all(|changed| !changed.why.is_empty()));
+            assert!(!about.durability.is_empty());
+        }
+    }
+
+    #[test]
+    fn all_that_is_known_is_told() {
+        let told = text(&about(&Target::PulsarTuned, &programs()));
+        for part in ["pulsar-tuned: Apache Pulsar", "built       2025", "-Xmx2g", "journalSyncData=true", "advice"] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! One request by HTTP, as a peer is administered.
+
+use crate::error::{BenchError, Context, Result};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// The most that is read of an answer. Bytes.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+/// How long a server may say nothing.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Sends a request to `HOST:PORT` and gives the body of the answer.
+///
+/// # Errors
+/// When nobody answers, or the answer is no success.
+pub fn ask(server: &str, method: &str, path: &str, kind: &str, body: &str) -> Result<String> {
+    let said = || format!("cannot ask {server} by HTTP");
+    let mut stream = TcpStream::connect(server).context(said)?;
+    stream.set_read_timeout(Some(PATIENCE)).context(said)?;
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).context(said)?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).context(said)?;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).unwrap_or_default();
+    if status.starts_with('2') {
+        return Ok(body.to_owned());
+    }
+    Err(BenchError::new(format!("{server} answers {method} {path} with {status}: {}", body.trim())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::BufRead;
+    use std::io::BufReader;
+    use std::net::TcpListener;
+
+    fn answer(text: &'static str) -> Result<String> {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let server = listener.local_addr().expect("an address").to_string();
+        let thread = std::thread::Builder::new().spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let heads =
+                BufReader::new(stream.try_clone().expect("a socket")).lines().map_while(std::result::Result::ok);
+            let first = heads.take_while(|line| !line.is_empty()).next();
+            stream.write_all(text.as_bytes()).expect("somebody reads");
+            first
+        });
+        let told = ask(&server, "PUT", "/a?b=c", "text/plain", "");
+        let asked = thread.expect("a thread").join().expect("it ends");
+        assert_eq!(asked.as_deref(), Some("PUT /a?b=c HTTP/1.1"));
+        told
+    }
+
+    #[test]
+    fn an_answer_is_read_and_a_refusal_is_told() {
+        assert_eq!(answer("HTTP/1.1 200 OK\r\nA: b\r\n\r\nyes"), Ok("yes".to_owned()));
+        assert_eq!(answer("HTTP/1.1 204 No Content\r\n\r\n"), Ok(String::new()));
+        let told = answer("HTTP/1.1 409 Conflict\r\n\r\nit is there").expect_err("a refusal").to_string();
+        assert!(told.contains("409") && told.contains("it is there"), "{told}");
+    }
+}

@@ -1,0 +1,204 @@
+//! Apache Pulsar from its Maven packages: standalone, which is broker, bookie and metadata store in one process.
+//!
+//! The later versions of 4.0 are not complete on Maven Central: 4.0.7 is the last whose broker resolves.
+
+use super::{Setting, jars, java, properties, put};
+use crate::error::Result;
+use std::path::Path;
+use std::process::Command;
+
+/// The version that is compared with.
+pub const VERSION: &str = "4.0.7";
+/// When that version was built, by its jars.
+pub const RELEASED: &str = "2025-09-23";
+/// Where the tuned settings come from.
+pub const SOURCES: [&str; 2] = [
+    "github.com/openmessaging/benchmark, driver-pulsar/deploy/templates/bookkeeper.conf: the settings of Pulsar's own side of the published comparisons",
+    "github.com/apache/pulsar, the remarks in conf/broker.conf",
+];
+const STANDALONE: &str = "as in the conf/standalone.conf that comes with it";
+/// What Maven is asked for.
+const POM: &str = include_str!("../../peers/pulsar.xml");
+/// What `bin/pulsar` and `conf/pulsar_env.sh` give the JVM, but for memory.
+const JVM: [&str; 13] = [
+    "-XX:+UseZGC",
+    "-XX:+PerfDisableSharedMem",
+    "-XX:+AlwaysPreTouch",
+    "-Dpulsar.allocator.exit_on_oom=true",
+    "-Dio.netty.recycler.maxCapacityPerThread=4096",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+    "--add-opens=java.base/sun.net=ALL-UNNAMED",
+    "--add-opens=java.base/java.util.zip=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.platform=ALL-UNNAMED",
+    "--add-opens=java.management/sun.management=ALL-UNNAMED",
+    "--add-opens=jdk.management/com.sun.management.internal=ALL-UNNAMED",
+];
+/// Warnings to standard output.
+const LOG4J: &str = r#"<Configuration status="WARN">
+  <Appenders><Console name="out"><PatternLayout pattern="%d %p %c{1} - %m%n"/></Console></Appenders>
+  <Loggers><Root level="warn"><AppenderRef ref="out"/></Root></Loggers>
+</Configuration>
+"#;
+
+/// Fetches Pulsar's jars into the folder `to`, unless they are there.
+///
+/// # Errors
+/// When Maven is missing or finds them not.
+pub fn install(to: &Path) -> Result<()> {
+    jars(POM, to, &format!("pulsar-broker-{VERSION}.jar"))
+}
+
+/// How a Pulsar is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// As it comes, with the journal flushed.
+    Default,
+    /// As it comes, with the journal not flushed.
+    Nosync,
+    /// As its people set it for their benchmarks, with the journal flushed.
+    Tuned,
+}
+
+/// Its heap, and what it may take beside it.
+#[must_use]
+pub fn memory(profile: Profile) -> [&'static str; 3] {
+    match profile {
+        Profile::Default | Profile::Nosync => ["-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=4g"],
+        Profile::Tuned => ["-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=6g"],
+    }
+}
+
+/// The settings that differ from the defaults of its code, but for ports and folders.
+#[must_use]
+pub fn settings(profile: Profile) -> Vec<Setting> {
+    let sync = if profile == Profile::Nosync { "false" } else { "true" };
+    let one = "one bookie; as in conf/standalone.conf";
+    let mut all = vec![
+        Setting::new(
+            "journalSyncData",
+            sync,
+            "what this profile is about; conf/standalone.conf has false, a bookie by itself true",
+        ),
+        Setting::new("managedLedgerDefaultEnsembleSize", "1", one),
+        Setting::new("managedLedgerDefaultWriteQuorum", "1", one),
+        Setting::new("managedLedgerDefaultAckQuorum", "1", one),
+        Setting::new("ledgerStorageClass", "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage", STANDALONE),
+        Setting::new("loadManagerClassName", "org.apache.pulsar.broker.loadbalance.NoopLoadManager", STANDALONE),
+        Setting::new("loadBalancerEnabled", "false", STANDALONE),
+        Setting::new("flushInterval", "60000", STANDALONE),
+        Setting::new("gcWaitTime", "300000", STANDALONE),
+        Setting::new("journalMaxGroupWaitMSec", "1", STANDALONE),
+        Setting::new("diskUsageThreshold", "0.99", STANDALONE),
+        Setting::new("diskUsageWarnThreshold", "0.99", STANDALONE),
+        Setting::new("maxConcurrentTopicLoadRequest", "5000", STANDALONE),
+        Setting::new("dbStorage_readAheadCacheBatchSize", "1000", STANDALONE),
+        Setting::new(
+            "dbStorage_rocksDB_writeBufferSizeMB",
+            if profile == Profile::Tuned { "64" } else { "4" },
+            STANDALONE,
+        ),
+        Setting::new("dbStorage_rocksDB_sstSizeInMB", if profile == Profile::Tuned { "64" } else { "4" }, STANDALONE),
+        Setting::new(
+            "dbStorage_rocksDB_blockSize",
+            if profile == Profile::Tuned { "65536" } else { "4096" },
+            STANDALONE,
+        ),
+        Setting::new("brokerDeleteInactiveTopicsEnabled", "false", "a topic is not to go between two phases of a run"),
+        Setting::new("backlogQuotaDefaultLimitGB", "-1", "a backlog is what is measured at times"),
+    ];
+    if profile == Profile::Tuned {
+        for setting in &mut all {
+            if setting.name.starts_with("dbStorage_rocksDB") {
+                setting.why = SOURCES[0];
+            }
+        }
+        let tuned = [
+            ("dbStorage_writeCacheMaxSizeMb", "1024"),
+            ("dbStorage_readAheadCacheMaxSizeMb", "1024"),
+            ("dbStorage_rocksDB_blockCacheSize", "1073741824"),
+            ("journalWriteBufferSizeKB", "256"),
+            ("journalBufferedWritesThreshold", "524288"),
+            ("journalAdaptiveGroupWrites", "true"),
+            ("numJournalCallbackThreads", "8"),
+            ("numAddWorkerThreads", "8"),
+            ("numReadWorkerThreads", "8"),
+            ("readBufferSizeBytes", "4096"),
+            ("writeBufferSizeBytes", "524288"),
+        ];
+        all.extend(tuned.map(|(name, value)| Setting::new(name, value, SOURCES[0])));
+        all.push(Setting::new("managedLedgerNewEntriesCheckDelayInMillis", "0", SOURCES[1]));
+    }
+    all
+}
+
+/// A Pulsar that is to be started.
+#[derive(Debug)]
+pub struct Pulsar<'a> {
+    /// The folder with its jars.
+    pub jars: &'a Path,
+    /// The folder of this run.
+    pub place: &'a Path,
+    /// How it is set.
+    pub profile: Profile,
+}
+
+impl Pulsar<'_> {
+    /// Writes its settings, and gives the command that runs it. The bookie takes a port of the loopback by itself, and the
+    /// same one when it is started again.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn command(&self, port: u16, http: u16) -> Result<Command> {
+        let file = put(self.place, "standalone.conf", &self.properties(port, http))?;
+        let log = put(self.place, "log4j2.xml", LOG4J)?;
+        let log = format!("-Dlog4j2.configurationFile={}", log.display());
+        let options: Vec<&str> =
+            memory(self.profile).into_iter().chain(JVM).chain(std::iter::once(log.as_str())).collect();
+        let mut command = java(self.jars, &options, "org.apache.pulsar.PulsarStandaloneStarter");
+        command.arg("--config").arg(file).args(["--no-functions-worker", "--no-stream-storage"]);
+        command.arg("--metadata-dir").arg(self.place.join("data/metadata"));
+        command.arg("--bookkeeper-dir").arg(self.place.join("data/bookkeeper")).current_dir(self.place);
+        Ok(command)
+    }
+
+    fn properties(&self, port: u16, http: u16) -> String {
+        let lines = [
+            format!("brokerServicePort={port}"),
+            format!("webServicePort={http}"),
+            "bindAddress=127.0.0.1".to_owned(),
+            "advertisedAddress=127.0.0.1".to_owned(),
+            "clusterName=standalone".to_owned(),
+            "listeningInterface=lo".to_owned(),
+            "allowLoopback=true".to_owned(),
+        ];
+        properties(&lines, &settings(self.profile))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_profiles_of_pulsar_flush_or_do_not() {
+        let place = Path::new("somewhere");
+        let of = |profile| Pulsar { jars: place, place, profile }.properties(1, 2);
+        let (default, nosync) = (of(Profile::Default), of(Profile::Nosync));
+        assert_eq!(default.replace("journalSyncData=true", "journalSyncData=false"), nosync);
+        assert!(default.contains("bindAddress=127.0.0.1\n") && default.contains("listeningInterface=lo\n"));
+        let tuned = of(Profile::Tuned);
+        assert!(tuned.contains("journalSyncData=true\n") && tuned.contains("numAddWorkerThreads=8\n"), "{tuned}");
+        let names: Vec<&str> = tuned.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+        assert!(
+            names.iter().all(|name| names.iter().filter(|other| other == &name).count() == 1),
+            "set once: {names:?}"
+        );
+    }
+
+    #[test]
+    fn the_pom_names_the_version_that_is_told() {
+        assert_eq!(POM.matches(&format!("<version>{VERSION}</version>")).count(), 1);
+    }
+}

@@ -1,0 +1,104 @@
+//! One request by `RocketMQ`'s remoting protocol: what it takes to make a topic.
+//!
+//! ```text
+//!   +---------------+--------------------------+-------------+------+
+//!   | length of all | kind 0, length of header | header JSON | body |     lengths are 4 bytes, big endian; the first is not counted
+//!   +---------------+--------------------------+-------------+------+
+//! ```
+
+use crate::error::{BenchError, Context, Result};
+use serde_json::{Map, Value, json};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// The longest answer that is read. Bytes.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// How long a server may say nothing.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Codes of requests.
+const MAKE_TOPIC: u32 = 17;
+const ROUTE_OF_TOPIC: u32 = 105;
+const DELETE_TOPIC_IN_BROKER: u32 = 215;
+const DELETE_TOPIC_IN_NAMES: u32 = 216;
+/// The topic that shows that topics can be made.
+const READY: &str = "bench-ready";
+
+/// Makes a topic at the broker, sees that the name server knows it, and removes it.
+///
+/// # Errors
+/// When one of them does not do it yet.
+pub fn makes_topics(names: &str, broker: &str) -> Result<()> {
+    let topic = [("topic", READY)];
+    let settings = [
+        ("defaultTopic", "TBW102"),
+        ("readQueueNums", "1"),
+        ("writeQueueNums", "1"),
+        ("perm", "6"),
+        ("topicFilterType", "SINGLE_TAG"),
+        ("topicSysFlag", "0"),
+        ("order", "false"),
+    ];
+    let all: Vec<(&str, &str)> = topic.into_iter().chain(settings).collect();
+    ask(broker, MAKE_TOPIC, &all)?;
+    ask(names, ROUTE_OF_TOPIC, &topic)?;
+    ask(broker, DELETE_TOPIC_IN_BROKER, &topic)?;
+    ask(names, DELETE_TOPIC_IN_NAMES, &topic)
+}
+
+fn ask(server: &str, code: u32, fields: &[(&str, &str)]) -> Result<()> {
+    let said = || format!("cannot ask {server} by remoting");
+    let fields: Map<String, Value> =
+        fields.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
+    let header = json!({"code": code, "language": "OTHER", "version": 0, "opaque": 1, "flag": 0, "extFields": fields});
+    let mut stream = TcpStream::connect(server).context(said)?;
+    stream.set_read_timeout(Some(PATIENCE)).context(said)?;
+    stream.write_all(&frame(header.to_string().as_bytes())).context(said)?;
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).context(said)?;
+    let length = u32::from_be_bytes(length) as usize;
+    if !(4..=ANSWER_BYTES_MAX).contains(&length) {
+        return Err(BenchError::new(format!("{server} answers with {length} bytes, which is no answer by remoting")));
+    }
+    let mut answer = vec![0; length];
+    stream.read_exact(&mut answer).context(said)?;
+    match code_of(&answer) {
+        Some(0) => Ok(()),
+        _ => {
+            let told = String::from_utf8_lossy(&answer);
+            Err(BenchError::new(format!(
+                "{server} refuses request {code}: {}",
+                told.trim_start_matches(char::is_control)
+            )))
+        }
+    }
+}
+
+fn frame(header: &[u8]) -> Vec<u8> {
+    let header_bytes = header.len() as u32;
+    let mut frame = (header_bytes + 4).to_be_bytes().to_vec();
+    frame.extend(header_bytes.to_be_bytes());
+    frame.extend(header);
+    frame
+}
+
+/// The code of an answer; 0 is success.
+fn code_of(answer: &[u8]) -> Option<u64> {
+    let (length, rest) = answer.split_first_chunk()?;
+    let header = rest.get(..(u32::from_be_bytes(*length) & 0x00ff_ffff) as usize)?;
+    serde_json::from_slice::<Value>(header).ok()?.get("code")?.as_u64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_framed_is_read() {
+        let framed = frame(br#"{"code":17,"flag":1}"#);
+        assert_eq!(framed.get(..8), Some(&[0, 0, 0, 24, 0, 0, 0, 20][..]));
+        assert_eq!(code_of(framed.get(4..).expect("longer")), Some(17));
+        assert_eq!(code_of(&framed), None, "the first length is not part of it");
+        assert_eq!(code_of(b"short"), None);
+    }
+}

@@ -1,0 +1,191 @@
+//! Apache RocketMQ from its Maven packages: a name server and one broker without copies.
+//!
+//! Broker and name server can be bound to one address but for the port that copies would come from; `loopback` binds that too.
+
+use super::{Setting, jars, java, loopback, properties, put};
+use crate::error::Result;
+use std::path::Path;
+use std::process::Command;
+
+/// The version that is compared with.
+pub const VERSION: &str = "5.5.0";
+/// When that version was built, by its jars.
+pub const RELEASED: &str = "2026-04-10";
+/// Where the tuned settings come from.
+pub const SOURCES: [&str; 2] = [
+    "RocketMQ's advice for ASYNC_FLUSH as its operators quote it in their broker.conf: transientStorePoolEnable, the spin lock, no transferMsgByHeap",
+    "github.com/apache/rocketmq, distribution/bin/runbroker.sh: G1 with regions of 16 MiB, a fixed heap",
+];
+/// What Maven is asked for.
+const POM: &str = include_str!("../../peers/rocketmq.xml");
+/// What `runbroker.sh` gives the JVM, but for memory and logs.
+const JVM: [&str; 11] = [
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:G1HeapRegionSize=16m",
+    "-XX:G1ReservePercent=25",
+    "-XX:InitiatingHeapOccupancyPercent=30",
+    "-XX:SoftRefLRUPolicyMSPerMB=0",
+    "-XX:-OmitStackTraceInFastThrow",
+    "-XX:-UseLargePages",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+];
+const NAME_SERVER_JVM: [&str; 3] = ["-server", "-Xms256m", "-Xmx256m"];
+
+/// Fetches `RocketMQ`'s jars into the folder `to`, unless they are there.
+///
+/// # Errors
+/// When Maven is missing or finds them not, or there is no C compiler.
+pub fn install(to: &Path) -> Result<()> {
+    jars(POM, to, &format!("rocketmq-broker-{VERSION}.jar"))?;
+    loopback(to).map(drop)
+}
+
+/// How a `RocketMQ` is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// As it comes: flushed in the background.
+    Default,
+    /// Every message is flushed before it is acknowledged.
+    Sync,
+    /// By the advice of its documentation, flushed in the background.
+    Tuned,
+}
+
+/// The broker's heap, and what it may take beside it.
+#[must_use]
+pub fn memory(profile: Profile) -> [&'static str; 4] {
+    match profile {
+        Profile::Default | Profile::Sync => ["-Xms2g", "-Xmx2g", "-Xmn1g", "-XX:MaxDirectMemorySize=4g"],
+        Profile::Tuned => ["-Xms4g", "-Xmx4g", "-Xmn2g", "-XX:MaxDirectMemorySize=6g"],
+    }
+}
+
+/// The settings of the broker that differ from its defaults, but for ports and folders.
+#[must_use]
+pub fn settings(profile: Profile) -> Vec<Setting> {
+    let flush = if profile == Profile::Sync { "SYNC_FLUSH" } else { "ASYNC_FLUSH" };
+    let mut all = vec![
+        Setting::new("flushDiskType", flush, "what this profile is about; ASYNC_FLUSH is the default"),
+        Setting::new("autoCreateTopicEnable", "false", "topics are made with their partitions"),
+    ];
+    if profile == Profile::Tuned {
+        all.extend([
+            Setting::new("transientStorePoolEnable", "true", SOURCES[0]),
+            Setting::new(
+                "transientStorePoolSize",
+                "3",
+                "buffers of 1 GiB; the default of 5 is for machines with more memory",
+            ),
+            Setting::new("transferMsgByHeap", "false", SOURCES[0]),
+            Setting::new("useReentrantLockWhenPutMessage", "false", SOURCES[0]),
+            Setting::new("waitTimeMillsInSendQueue", "1000", SOURCES[0]),
+        ]);
+    }
+    all
+}
+
+/// Ports of the loopback.
+#[derive(Debug, Clone, Copy)]
+pub struct Ports {
+    /// The name server's.
+    pub names: u16,
+    /// The broker's; it also takes the one that is 2 below.
+    pub broker: u16,
+    /// For copies, of which there are none.
+    pub copies: u16,
+}
+
+/// A `RocketMQ` that is to be started.
+#[derive(Debug)]
+pub struct Rocketmq<'a> {
+    /// The folder with its jars.
+    pub jars: &'a Path,
+    /// The folder of this run.
+    pub place: &'a Path,
+    /// How it is set.
+    pub profile: Profile,
+    /// Its ports.
+    pub ports: Ports,
+}
+
+impl Rocketmq<'_> {
+    fn run(&self, options: &[&str], class: &str) -> Result<Command> {
+        // Its logs go below the home directory.
+        let home = format!("-Duser.home={}", self.place.display());
+        let options: Vec<&str> = options.iter().copied().chain(std::iter::once(home.as_str())).collect();
+        let mut command = java(self.jars, &options, class);
+        command.env("ROCKETMQ_HOME", self.place).env("LD_PRELOAD", loopback(self.jars)?).current_dir(self.place);
+        Ok(command)
+    }
+
+    /// The command that runs the name server.
+    ///
+    /// # Errors
+    /// When its settings cannot be written.
+    pub fn name_server(&self) -> Result<Command> {
+        let lines = [
+            format!("listenPort={}", self.ports.names),
+            "bindAddress=127.0.0.1".to_owned(),
+            format!("kvConfigPath={}", self.place.join("names/kv.json").display()),
+            format!("configStorePath={}", self.place.join("names/stored.properties").display()),
+        ];
+        let file = put(self.place, "names.conf", &properties(&lines, &[]))?;
+        let mut command = self.run(&NAME_SERVER_JVM, "org.apache.rocketmq.namesrv.NamesrvStartup")?;
+        command.arg("-c").arg(file);
+        Ok(command)
+    }
+
+    /// The command that runs the broker.
+    ///
+    /// # Errors
+    /// When its settings cannot be written.
+    pub fn broker(&self) -> Result<Command> {
+        let file = put(self.place, "broker.conf", &self.properties())?;
+        let options: Vec<&str> = memory(self.profile).into_iter().chain(JVM).collect();
+        let mut command = self.run(&options, "org.apache.rocketmq.broker.BrokerStartup")?;
+        command.args(["-n", &format!("127.0.0.1:{}", self.ports.names), "-c"]).arg(file);
+        Ok(command)
+    }
+
+    fn properties(&self) -> String {
+        let data = self.place.join("data");
+        let lines = [
+            "brokerClusterName=bench".to_owned(),
+            "brokerName=bench".to_owned(),
+            "brokerId=0".to_owned(),
+            "brokerIP1=127.0.0.1".to_owned(),
+            "brokerIP2=127.0.0.1".to_owned(),
+            "bindAddress=127.0.0.1".to_owned(),
+            format!("listenPort={}", self.ports.broker),
+            format!("haListenPort={}", self.ports.copies),
+            format!("storePathRootDir={}", data.display()),
+            format!("storePathCommitLog={}", data.join("commitlog").display()),
+        ];
+        properties(&lines, &settings(self.profile))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_profiles_of_rocketmq_differ_in_the_flush_and_in_what_is_advised() {
+        let place = Path::new("somewhere");
+        let ports = Ports { names: 1, broker: 4, copies: 3 };
+        let of = |profile| Rocketmq { jars: place, place, profile, ports }.properties();
+        let (default, sync) = (of(Profile::Default), of(Profile::Sync));
+        assert_eq!(default.replace("ASYNC_FLUSH", "SYNC_FLUSH"), sync);
+        assert!(default.contains("bindAddress=127.0.0.1\n") && default.contains("brokerIP1=127.0.0.1\n"));
+        let tuned = of(Profile::Tuned);
+        assert!(tuned.starts_with(&default) && tuned.contains("transientStorePoolEnable=true\n"), "{tuned}");
+    }
+
+    #[test]
+    fn the_pom_names_the_version_that_is_told() {
+        assert_eq!(POM.matches(&format!("<version>{VERSION}</version>")).count(), 2);
+    }
+}

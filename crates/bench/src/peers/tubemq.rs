@@ -1,0 +1,289 @@
+//! Apache TubeMQ (of InLong) from Maven Central: `ZooKeeper`, a master, one broker.
+//!
+//! Central has the server of 2.4.0 without the pom above it, so what it needs is listed here by hand; of core and client the newest
+//! there is 1.13.0, which the server of 2.4.0 runs with. Its web pages are not in the jar: a template stands in for the one that
+//! answers administrators. Nothing of it can be told to listen on one address: `loopback` sees to that.
+
+use super::{Setting, jars, java, loopback, maven, properties, put};
+use crate::error::Result;
+use std::path::Path;
+use std::process::Command;
+
+/// The version of the server, that of core and client, and when they were built, by the jars of the latter.
+pub const VERSION: &str = "2.4.0";
+/// The version of core and client.
+pub const CORE_VERSION: &str = "1.13.0";
+/// When core and client were built; the jar of the server does not tell.
+pub const RELEASED: &str = "2024-07-28";
+/// Where the tuned settings come from.
+pub const SOURCES: [&str; 2] = [
+    "inlong.apache.org, TubeMQ VS Kafka, 4.3 Broker system configuration: what it was set to for its published comparison",
+    "github.com/apache/inlong, inlong-tubemq/bin/env.sh: a heap of fixed size, a third of it young; there 15 GB, here less",
+];
+/// What Maven is asked for.
+const POM: &str = include_str!("../../peers/tubemq.xml");
+/// What `ZooKeeper` needs.
+const ZOOKEEPER_JVM: [&str; 2] = ["-Xms256m", "-Xmx256m"];
+const MASTER_JVM: [&str; 2] = ["-Xms512m", "-Xmx512m"];
+/// Warnings to standard output.
+const LOG4J: &str = r#"<Configuration status="WARN">
+  <Appenders><Console name="out"><PatternLayout pattern="%d %p %c{1} - %m%n"/></Console></Appenders>
+  <Loggers><Root level="warn"><AppenderRef ref="out"/></Root></Loggers>
+</Configuration>
+"#;
+/// The word that administrators say; the Java worker knows it too.
+const TOKEN: &str = "bench";
+
+/// Fetches `TubeMQ`'s jars into the folder `to`, unless they are there.
+///
+/// # Errors
+/// When Maven is missing or finds them not, or there is no C compiler.
+pub fn install(to: &Path) -> Result<()> {
+    let server = format!("tubemq-server-{VERSION}.jar");
+    if !to.join(&server).exists() {
+        jars(POM, to, &server)?;
+        // By itself, because its own pom asks for one that is not there.
+        let artifact = format!("-Dartifact=org.apache.inlong:tubemq-server:{VERSION}");
+        maven(&to.join("pom.xml"), &["dependency:copy".to_owned(), artifact], to)?;
+    }
+    loopback(to).map(drop)
+}
+
+/// How a `TubeMQ` is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// As it comes.
+    Default,
+    /// As in its published comparison with Kafka.
+    Tuned,
+}
+
+/// The broker's heap.
+#[must_use]
+pub fn memory(profile: Profile) -> [&'static str; 3] {
+    match profile {
+        Profile::Default => ["-Xms2g", "-Xmx2g", "-Xmn640m"],
+        Profile::Tuned => ["-Xms4g", "-Xmx4g", "-Xmn1280m"],
+    }
+}
+
+/// What the master is told that the broker's topics are given.
+#[must_use]
+pub fn settings(profile: Profile) -> Vec<Setting> {
+    let usual = "the default; told to the master with the broker";
+    match profile {
+        Profile::Default => {
+            vec![Setting::new("unflushThreshold", "1000", usual), Setting::new("unflushInterval", "10000", usual)]
+        }
+        Profile::Tuned => [
+            ("unflushThreshold", "5000"),
+            ("unflushInterval", "10000"),
+            ("unflushDataHold", "5000"),
+            ("memCacheMsgSizeInMB", "5"),
+            ("memCacheMsgCntInK", "10"),
+            ("memCacheFlushIntvl", "20000"),
+        ]
+        .map(|(name, value)| Setting::new(name, value, SOURCES[0]))
+        .to_vec(),
+    }
+}
+
+/// What is set so that topics and groups are ready sooner: the master otherwise takes its time.
+const SOONER: &str = "so that topics and groups are ready sooner";
+
+/// The master's settings that differ.
+#[must_use]
+pub fn master_settings() -> Vec<Setting> {
+    vec![
+        Setting::new("consumerBalancePeriodMs", "1000", SOONER),
+        Setting::new("firstBalanceDelayAfterStartMs", "500", SOONER),
+        Setting::new("stepChgWaitPeriodMs", "1000", SOONER),
+        Setting::new("onlineOnlyReadToRWPeriodMs", "1000", SOONER),
+        Setting::new("offlineOnlyReadToRWPeriodMs", "1000", SOONER),
+    ]
+}
+
+/// The broker's settings: those of the `conf/broker.ini` that comes with it, which are not all the code's.
+#[must_use]
+pub fn broker_settings(profile: Profile) -> Vec<Setting> {
+    let shipped = "as in the conf/broker.ini that comes with it";
+    let mut all = vec![
+        Setting::new("maxSegmentSize", "1073741824", shipped),
+        Setting::new("maxIndexSegmentSize", "22020096", shipped),
+        Setting::new("transferSize", "524288", shipped),
+        Setting::new("loadMessageStoresInParallel", "true", shipped),
+        Setting::new("consumerRegTimeoutMs", "35000", shipped),
+        Setting::new("heartbeatPeriodMs", "1000", SOONER),
+    ];
+    if profile == Profile::Tuned {
+        all.push(Setting::new("tcpWriteServiceThread", "50", SOURCES[0]));
+        all.push(Setting::new("tcpReadServiceThread", "50", SOURCES[0]));
+    }
+    all
+}
+
+/// Ports of the loopback.
+#[derive(Debug, Clone, Copy)]
+pub struct Ports {
+    /// `ZooKeeper`'s.
+    pub zookeeper: u16,
+    /// The master's, where clients begin.
+    pub master: u16,
+    /// Where the master is administered.
+    pub admin: u16,
+    /// Where the master tells its figures; it opens that in any case.
+    pub figures: u16,
+    /// The broker's.
+    pub broker: u16,
+    /// The broker's web pages.
+    pub broker_web: u16,
+}
+
+/// A `TubeMQ` that is to be started.
+#[derive(Debug)]
+pub struct Tubemq<'a> {
+    /// The folder with its jars.
+    pub jars: &'a Path,
+    /// The folder of this run.
+    pub place: &'a Path,
+    /// How it is set.
+    pub profile: Profile,
+    /// Its ports.
+    pub ports: Ports,
+}
+
+impl Tubemq<'_> {
+    fn run(&self, options: &[&str], class: &str, file: &Path) -> Result<Command> {
+        let log = put(self.place, "log4j2.xml", LOG4J)?;
+        let own =
+            [format!("-Dlog4j.configurationFile={}", log.display()), format!("-Dtubemq.home={}", self.place.display())];
+        let options: Vec<&str> = options.iter().copied().chain(own.iter().map(String::as_str)).collect();
+        let mut command = java(self.jars, &options, class);
+        if class.contains("tubemq") {
+            command.arg("-f");
+        }
+        command.arg(file).env("LD_PRELOAD", loopback(self.jars)?).current_dir(self.place);
+        Ok(command)
+    }
+
+    /// The command that runs `ZooKeeper`.
+    ///
+    /// # Errors
+    /// When its settings cannot be written.
+    pub fn zookeeper(&self) -> Result<Command> {
+        let lines = [
+            "tickTime=2000".to_owned(),
+            format!("dataDir={}", self.place.join("zookeeper").display()),
+            format!("clientPort={}", self.ports.zookeeper),
+            "clientPortAddress=127.0.0.1".to_owned(),
+            "admin.enableServer=false".to_owned(),
+        ];
+        let file = put(self.place, "zoo.cfg", &properties(&lines, &[]))?;
+        self.run(&ZOOKEEPER_JVM, "org.apache.zookeeper.server.ZooKeeperServerMain", &file)
+    }
+
+    /// The command that runs the master.
+    ///
+    /// # Errors
+    /// When its settings cannot be written.
+    pub fn master(&self) -> Result<Command> {
+        put(self.place, "resources/templates/screen/webapi.vm", "")?;
+        put(self.place, "resources/templates/layout/webapi.vm", "$sb\n")?;
+        let file = put(self.place, "master.ini", &self.master_file())?;
+        self.run(&MASTER_JVM, "org.apache.inlong.tubemq.server.tools.MasterStartup", &file)
+    }
+
+    fn master_file(&self) -> String {
+        let lines = [
+            "[master]".to_owned(),
+            "hostName=127.0.0.1".to_owned(),
+            format!("port={}", self.ports.master),
+            format!("webPort={}", self.ports.admin),
+            format!("confModAuthToken={TOKEN}"),
+            format!("webResourcePath={}", self.place.join("resources").display()),
+        ];
+        let rest = [
+            "[meta_zookeeper]".to_owned(),
+            "zkNodeRoot=/tubemq".to_owned(),
+            format!("zkServerAddr=127.0.0.1:{}", self.ports.zookeeper),
+            "[prometheus]".to_owned(),
+            "promEnable=false".to_owned(),
+            format!("promHttpPort={}", self.ports.figures),
+        ];
+        properties(&lines, &master_settings()) + &properties(&rest, &[])
+    }
+
+    /// The command that runs the broker.
+    ///
+    /// # Errors
+    /// When its settings cannot be written.
+    pub fn broker(&self) -> Result<Command> {
+        let file = put(self.place, "broker.ini", &self.broker_file())?;
+        self.run(&memory(self.profile), "org.apache.inlong.tubemq.server.tools.BrokerStartup", &file)
+    }
+
+    fn broker_file(&self) -> String {
+        let lines = [
+            "[broker]".to_owned(),
+            "brokerId=1".to_owned(),
+            "hostName=127.0.0.1".to_owned(),
+            format!("port={}", self.ports.broker),
+            format!("webPort={}", self.ports.broker_web),
+            format!("masterAddressList=127.0.0.1:{}", self.ports.master),
+            format!("primaryPath={}", self.place.join("data").display()),
+        ];
+        properties(&lines, &broker_settings(self.profile)) + "[prometheus]\npromEnable=false\n"
+    }
+
+    /// What the master is asked so that it knows the broker, and then takes it.
+    #[must_use]
+    pub fn introduction(&self) -> [String; 2] {
+        let settings = settings(self.profile).into_iter().map(|setting| format!("&{}={}", setting.name, setting.value));
+        let known = format!(
+            "type=op_modify&method=admin_add_broker_configure&brokerId=1&brokerIp=127.0.0.1&brokerPort={}&brokerWebPort={}\
+             &deletePolicy=delete,168h&numPartitions=1&acceptPublish=true&acceptSubscribe=true&createUser=bench\
+             &confModAuthToken={TOKEN}{}",
+            self.ports.broker,
+            self.ports.broker_web,
+            settings.collect::<String>()
+        );
+        let online = format!(
+            "type=op_modify&method=admin_online_broker_configure&brokerId=1&modifyUser=bench&confModAuthToken={TOKEN}"
+        );
+        [known, online]
+    }
+
+    /// What the master is asked about the broker, and what its answer has in it when topics can be made.
+    #[must_use]
+    pub fn inquiry() -> (&'static str, [&'static str; 3]) {
+        let ready = ["\"isBrokerOnline\":\"true\"", "\"isConfLoaded\":\"true\"", "\"subStatus\":\"idle\""];
+        ("type=op_query&method=admin_query_broker_run_status", ready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_tubemq_know_one_another() {
+        let place = Path::new("somewhere");
+        let ports = Ports { zookeeper: 1, master: 2, admin: 3, figures: 4, broker: 5, broker_web: 6 };
+        let tubemq = Tubemq { jars: place, place, profile: Profile::Default, ports };
+        let (master, broker) = (tubemq.master_file(), tubemq.broker_file());
+        assert!(master.contains("port=2\nwebPort=3\n") && master.contains("zkServerAddr=127.0.0.1:1\n"), "{master}");
+        assert!(
+            broker.contains("masterAddressList=127.0.0.1:2\n") && broker.contains("hostName=127.0.0.1\n"),
+            "{broker}"
+        );
+        let [known, _] = tubemq.introduction();
+        assert!(known.contains("brokerPort=5") && known.contains("&unflushThreshold=1000&"), "{known}");
+        let [tuned, _] = Tubemq { profile: Profile::Tuned, ..tubemq }.introduction();
+        assert!(tuned.contains("&unflushThreshold=5000&"), "{tuned}");
+    }
+
+    #[test]
+    fn the_pom_names_the_version_that_is_told() {
+        assert_eq!(POM.matches(&format!("<version>{CORE_VERSION}</version>")).count(), 2);
+    }
+}

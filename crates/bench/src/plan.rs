@@ -1,0 +1,273 @@
+//! How long a comparison takes and how much disk, before anything starts; and its parts, each of which fits into an evening.
+//!
+//! ```text
+//!   a side    start of the broker + topics + what is written before + warm-up and window + until it is idle, twice + settle
+//!   a row     its sides x its rounds
+//!   a part    rows, one after the other, up to two hours                                compare --part 1 .. 4
+//! ```
+//!
+//! These are estimates: of starts as they were seen, and of rates that the clients reach on two cores.
+
+use crate::drive::Driver;
+use crate::matrix::{Kind, Load, Side};
+use crate::scenarios::Row;
+use std::fmt::Write;
+
+/// The longest part. Seconds: somewhat less than two hours.
+pub const PART_S_MAX: f64 = 6_900.0;
+/// How long a broker takes to start and to answer, by the system. Seconds.
+const STARTS_S: &[(&str, f64)] = &[
+    ("null", 0.3),
+    ("polylogue", 0.7),
+    ("kafka", 3.5),
+    ("rabbitmq", 4.0),
+    ("pulsar", 7.0),
+    ("rocketmq", 8.0),
+    ("tubemq", 12.0),
+];
+/// Until a broker is idle, before a load and after it. Seconds; and the pause between two sides.
+const IDLE_S: f64 = 1.2;
+const SETTLE_S: f64 = 1.0;
+/// How long a JVM of a client takes to start and to stop. Seconds.
+const JVM_S: f64 = 2.5;
+/// In a smoke run nothing is to be drained.
+const QUICK_JVM_S: f64 = 2.0;
+const QUICK_OVERLOADED_S: f64 = 0.5;
+const QUICK_KILL_S: f64 = 7.0;
+/// Topics and partitions that are made in a second.
+const TOPICS_PER_S: f64 = 40.0;
+const PARTITIONS_PER_S: f64 = 400.0;
+/// A JVM broker takes so much longer to make topics.
+const JVM_PARTITIONS_PER_S: f64 = 250.0;
+/// Bytes a second that are written as fast as it goes, and that a reader far behind gets.
+const BYTES_PER_S: f64 = 200e6;
+/// Messages a second as fast as it goes, by the client.
+const RAW_PER_S: f64 = 250_000.0;
+const JVM_PER_S: f64 = 120_000.0;
+const AMQP_PER_S: f64 = 20_000.0;
+/// Connections that are opened in a second, and the quiet times around them. Seconds.
+const CONNECTIONS_PER_S: f64 = 2_000.0;
+const QUIET_S: f64 = 20.0;
+/// A run of its own in which flushes are counted, besides the start. Seconds.
+const TRACED_S: f64 = 9.0;
+/// Killing, starting again and reading everything. Seconds.
+const KILL_S: f64 = 16.0;
+/// The bare loops. Seconds.
+const BARE_S: f64 = 45.0;
+/// A step that is not held drains for a while. Seconds.
+const OVERLOADED_S: f64 = 12.0;
+
+/// What something takes.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Cost {
+    /// Seconds.
+    pub seconds: f64,
+    /// The most bytes on the disk at a time.
+    pub disk_bytes: u64,
+}
+
+impl Cost {
+    fn then(self, other: Cost) -> Cost {
+        Cost { seconds: self.seconds + other.seconds, disk_bytes: self.disk_bytes.max(other.disk_bytes) }
+    }
+}
+
+fn system(side: &Side) -> String {
+    side.target.name().split('-').next().unwrap_or_default().to_owned()
+}
+
+fn start_s(system: &str) -> f64 {
+    STARTS_S.iter().find(|(name, _)| *name == system).map_or(0.0, |(_, seconds)| *seconds)
+}
+
+/// Messages a second that a client gets through.
+fn per_s(driver: Driver, load: &Load) -> f64 {
+    let most = match driver {
+        _ if load.queue.is_some() => AMQP_PER_S,
+        Driver::Raw | Driver::Librdkafka => RAW_PER_S,
+        _ => JVM_PER_S,
+    };
+    let most = most.min(BYTES_PER_S / f64::from(load.message_bytes.max(1)));
+    if load.rate > 0 { most.min(load.rate as f64) } else { most }
+}
+
+fn by_time_s(load: &Load) -> f64 {
+    (load.warmup_ms + load.window_ms) as f64 / 1e3
+}
+
+/// What a ladder takes: half of its steps are taken to be more than a broker can do.
+fn ladder_s(load: &Load, quick: bool) -> f64 {
+    let Some(ladder) = load.how.ladder else { return 0.0 };
+    let steps = ladder.rates().len() as f64 + f64::from(ladder.search_steps);
+    // The first step warms up, and so does the run that confirms what was searched.
+    let warms = load.warmup_ms.saturating_sub(ladder.step_warmup_ms) as f64 / 1e3;
+    let confirms = if ladder.search_steps > 0 { by_time_s(load) + OVERLOADED_S } else { 0.0 };
+    let (idle, overloaded) = if quick { (0.3, QUICK_OVERLOADED_S) } else { (IDLE_S, OVERLOADED_S) };
+    steps * (ladder.step_ms as f64 / 1e3 + idle) + warms + confirms + overloaded
+}
+
+/// A side of a row, once. A smoke run shares brokers and waits for nothing.
+#[must_use]
+pub fn of_side(kind: Kind, driver: Driver, side: &Side, quick: bool) -> Cost {
+    let (load, system) = (&side.load, system(side));
+    let jvm_broker = matches!(system.as_str(), "kafka" | "pulsar" | "rocketmq" | "tubemq");
+    let start = start_s(&system);
+    let jvm = if quick { QUICK_JVM_S } else { JVM_S };
+    let client = if driver == Driver::Java { jvm } else { 0.2 };
+    let each_s = if jvm_broker { JVM_PARTITIONS_PER_S } else { PARTITIONS_PER_S };
+    let places = f64::from(load.partitions) * f64::from(load.many.topics);
+    let topics = f64::from(load.many.topics) / TOPICS_PER_S + places / each_s;
+    let rate = per_s(driver, load);
+    let backlog = load.backlog as f64 / rate.max(per_s(driver, &Load { rate: 0, ..*load }));
+    let counted = (load.messages + load.warm_messages) as f64 / rate;
+    let work = match kind {
+        Kind::Cost => 3.0 * counted + 2.0 * client,
+        Kind::Throughput => counted,
+        Kind::Ladder => ladder_s(load, quick),
+        Kind::Connections => f64::from(load.connections) / CONNECTIONS_PER_S + if quick { 0.0 } else { QUIET_S },
+        Kind::Kill => start + 2.0 * client + if quick { QUICK_KILL_S } else { KILL_S },
+        Kind::Start => start,
+        _ => by_time_s(load),
+    };
+    let traced = if load.how.trace_flushes { start + client + if quick { 3.0 } else { TRACED_S } } else { 0.0 };
+    let written = match kind {
+        Kind::Ladder => ladder_s(load, quick) * rate / 2.0,
+        Kind::Cost | Kind::Throughput => (load.messages + load.warm_messages) as f64,
+        Kind::Connections | Kind::Start | Kind::Bare => 0.0,
+        _ => load.backlog as f64 + by_time_s(load) * rate,
+    };
+    // Queues give back what was read.
+    let kept = if load.queue.is_some() && load.groups > 0 { 0.1 } else { 1.0 };
+    let waits = if quick { 0.0 } else { start + SETTLE_S + 2.0 * IDLE_S };
+    let seconds = waits + client + topics + backlog + work + traced;
+    Cost { seconds, disk_bytes: (written * kept * f64::from(load.message_bytes)) as u64 }
+}
+
+/// A row, all its rounds.
+#[must_use]
+pub fn of_row(row: &Row, quick: bool) -> Cost {
+    if row.cell.kind == Kind::Bare {
+        let seconds = if quick { 4.0 } else { BARE_S * f64::from(row.rounds) };
+        return Cost { seconds, disk_bytes: 5 << 30 };
+    }
+    let sides = row.cell.sides.iter().map(|side| of_side(row.cell.kind, row.cell.driver, side, quick));
+    let once = sides.fold(Cost::default(), Cost::then);
+    Cost { seconds: once.seconds * f64::from(row.rounds), ..once }
+}
+
+/// All rows. A smoke run starts each broker once.
+#[must_use]
+pub fn of_rows(rows: &[Row], quick: bool) -> Cost {
+    let all = rows.iter().map(|row| of_row(row, quick)).fold(Cost::default(), Cost::then);
+    let targets: std::collections::BTreeSet<String> =
+        rows.iter().flat_map(|row| &row.cell.sides).map(|side| side.target.name()).collect();
+    let starts: f64 = targets.iter().map(|name| start_s(name.split('-').next().unwrap_or_default())).sum();
+    Cost { seconds: all.seconds + if quick { starts } else { 0.0 }, ..all }
+}
+
+/// The part of each row, from 1 on: rows in their order, as many as fit.
+#[must_use]
+pub fn parts(rows: &[Row]) -> Vec<u32> {
+    let (mut part, mut taken_s) = (1, 0.0);
+    let of = |row: &Row| {
+        let seconds = of_row(row, false).seconds;
+        if taken_s > 0.0 && taken_s + seconds > PART_S_MAX {
+            (part, taken_s) = (part + 1, 0.0);
+        }
+        taken_s += seconds;
+        part
+    };
+    rows.iter().map(of).collect()
+}
+
+/// For people: each row with its sides, and what all of it takes.
+#[must_use]
+pub fn describe(rows: &[(Row, u32)], quick: bool) -> String {
+    let mut text = String::new();
+    let (mut part, mut all) = (0, Vec::new());
+    // Writing to a string cannot fail.
+    for (row, of) in rows {
+        if *of != part && !quick {
+            part = *of;
+            let _ = writeln!(text, "part {part}");
+        }
+        let labels: Vec<&str> = row.cell.sides.iter().map(|side| side.label.as_str()).collect();
+        let (cost, first) = (of_row(row, quick), if row.first_page { " *" } else { "" });
+        let minutes = cost.seconds / 60.0;
+        let _ = writeln!(
+            text,
+            "  {}{first}  {} rounds  {minutes:.1} min  {}",
+            row.cell.name,
+            row.rounds,
+            labels.join(", ")
+        );
+        all.push(row.clone());
+    }
+    let mut numbers: Vec<u32> = rows.iter().map(|(_, part)| *part).collect();
+    numbers.dedup();
+    for number in numbers.into_iter().filter(|_| !quick) {
+        let of: Vec<Row> = rows.iter().filter(|(_, part)| *part == number).map(|(row, _)| row.clone()).collect();
+        let _ = writeln!(text, "part {number}: {}", told(&of, quick));
+    }
+    let _ = write!(text, "all: {}; the rows with * stand on the first page", told(&all, quick));
+    text
+}
+
+fn told(rows: &[Row], quick: bool) -> String {
+    let cost = of_rows(rows, quick);
+    let runs: usize = rows.iter().map(|row| row.cell.sides.len().max(1) * row.rounds as usize).sum();
+    let (hours, gib) = (cost.seconds / 3_600.0, cost.disk_bytes as f64 / f64::from(1 << 30));
+    format!("{} cells, {runs} runs, about {hours:.2} h, up to {gib:.0} GiB of disk at a time", rows.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenarios::{Length, rows};
+
+    #[test]
+    fn the_matrix_fits_into_six_hours_and_its_parts_into_two_each() {
+        let rows = rows(Length::FULL);
+        let parts = parts(&rows);
+        let last = parts.last().copied().unwrap_or(0);
+        assert!((1..=4).contains(&last), "{last} parts");
+        for part in 1..=last {
+            let of: Vec<Row> =
+                rows.iter().zip(&parts).filter(|(_, of)| **of == part).map(|(row, _)| row.clone()).collect();
+            let cost = of_rows(&of, false);
+            assert!(cost.seconds < 7_200.0, "part {part} takes {} s", cost.seconds);
+        }
+        let all = of_rows(&rows, false);
+        assert!(all.seconds <= 6.0 * 3_600.0, "{}", describe(&rows.into_iter().zip(parts).collect::<Vec<_>>(), false));
+        assert!(all.disk_bytes < 18 << 30, "{} bytes", all.disk_bytes);
+    }
+
+    #[test]
+    fn a_smoke_run_takes_twenty_minutes() {
+        let rows = rows(Length::QUICK);
+        let all = of_rows(&rows, true);
+        assert!(
+            all.seconds <= 20.0 * 60.0,
+            "{}",
+            describe(&rows.into_iter().map(|row| (row, 1)).collect::<Vec<_>>(), true)
+        );
+    }
+
+    #[test]
+    fn what_a_row_takes_is_what_its_sides_take_as_often_as_they_are_run() {
+        let rows = rows(Length::FULL);
+        let row =
+            rows.iter().find(|row| row.cell.name == "A4/rate=25000/durability=async/client=raw").expect("there is one");
+        let once: f64 =
+            row.cell.sides.iter().map(|side| of_side(row.cell.kind, row.cell.driver, side, false).seconds).sum();
+        assert!((of_row(row, false).seconds - 5.0 * once).abs() < 1e-6);
+        let polylogue = of_side(row.cell.kind, row.cell.driver, &row.cell.sides[0], false);
+        assert!((16.0..30.0).contains(&polylogue.seconds), "warm-up and window are 16 s: {polylogue:?}");
+        assert_eq!(polylogue.disk_bytes, 16 * 25_000 * 1_024);
+        let text = describe(&[(row.clone(), 2)], false);
+        assert!(
+            text.contains("part 2") && text.contains("1 cells, 20 runs") && text.contains("polylogue-sync, kafka"),
+            "{text}"
+        );
+    }
+}

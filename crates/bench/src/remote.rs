@@ -1,0 +1,364 @@
+//! Workers on other machines: the same contract, over TCP.
+//!
+//! ```text
+//!   polylogue-bench run --worker HOST:PORT            polylogue-bench worker --listen HOST:PORT --token WORD
+//!        |   {"token":"...","driver":"raw"}\n                 |   another word: it hangs up
+//!        | <--------------------------- {"clock_ns":...} ---- |   for each {"ask":true}: what its clock says
+//!        |   the lines of the contract                         |   a worker process of its own, whose lines are passed on
+//!        | <-------------------------------------------------- |   {"failed":"..."} when it fails; it is ended when the bench goes
+//!
+//!   its clock - ours = clock_ns - (asked + answered) / 2      of many questions the one that was answered soonest is taken
+//! ```
+//!
+//! A worker runs loads for whoever knows the word and reaches it. It has one clock for what it sends and what it reads, so latencies need
+//! no correction; the start is told in its clock, and what the clocks differ by is printed.
+
+use crate::clock::{MS_NS, unix_ns};
+use crate::contract::{LINE_BYTES_MAX, Line, Second, Spec, Start};
+use crate::drive::{Driver, LINE_PATIENCE, READY_PATIENCE, START_AFTER_NS, Told};
+use crate::error::{BenchError, Context, Result};
+use crate::process::{Folder, Interrupt, Process};
+use crate::target::Programs;
+use serde::{Deserialize, Serialize};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::Builder;
+use std::time::Duration;
+
+/// How often the clock is asked for.
+const QUESTIONS: u32 = 64;
+/// How long somebody may take to say who they are, and to answer a question.
+const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+/// How often is looked whether the user wants to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Loads that a worker runs at a time; further ones are refused.
+const LOADS_MAX: u64 = 16;
+/// The shortest word. Bytes.
+const TOKEN_BYTES_MIN: usize = 8;
+const READ_BYTES: usize = 64 << 10;
+
+/// The first line of whoever has a load.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Hello {
+    token: String,
+    driver: String,
+}
+
+/// Asks for the clock.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ask {
+    ask: bool,
+}
+
+/// What the clock says. Unix nanoseconds.
+#[derive(Debug, Serialize, Deserialize)]
+struct Clock {
+    clock_ns: u64,
+}
+
+/// Why there will be no result.
+#[derive(Debug, Serialize, Deserialize)]
+struct Failed {
+    failed: String,
+}
+
+/// How much a worker's clock differs from ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offset {
+    /// Its clock less ours. Nanoseconds.
+    pub offset_ns: i64,
+    /// How long the answer took that this was taken from: the offset may be wrong by half of it. Nanoseconds.
+    pub round_trip_ns: u64,
+}
+
+/// The offset of questions: when each was asked, what was answered, and when that came.
+fn offset(questions: &[(u64, u64, u64)]) -> Option<Offset> {
+    let (asked, clock, answered) =
+        questions.iter().min_by_key(|(asked, _, answered)| answered.saturating_sub(*asked))?;
+    let round_trip_ns = answered.saturating_sub(*asked);
+    let ours = asked.saturating_add(round_trip_ns / 2);
+    let offset_ns = i64::try_from(i128::from(*clock) - i128::from(ours)).ok()?;
+    Some(Offset { offset_ns, round_trip_ns })
+}
+
+/// Lines over a connection.
+#[derive(Debug)]
+struct Lines {
+    stream: TcpStream,
+    read: Vec<u8>,
+}
+
+impl Lines {
+    fn new(stream: TcpStream) -> Result<Lines> {
+        stream.set_nodelay(true).context(|| "cannot set TCP_NODELAY".to_owned())?;
+        stream.set_read_timeout(Some(LOOK_EVERY)).context(|| "cannot bound reads".to_owned())?;
+        Ok(Lines { stream, read: Vec::new() })
+    }
+
+    fn say<T: Serialize>(&mut self, what: &T) -> Result<()> {
+        let text = serde_json::to_string(what).context(|| "cannot write a line".to_owned())?;
+        self.pass_on(&text)
+    }
+
+    fn pass_on(&mut self, line: &str) -> Result<()> {
+        let bytes = [line.as_bytes(), b"\n"].concat();
+        self.stream.write_all(&bytes).context(|| "the other side takes no lines".to_owned())
+    }
+
+    /// The next line.
+    fn hear(&mut self, patience: Duration, interrupt: &Interrupt) -> Result<String> {
+        let mut left = patience;
+        loop {
+            if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.read.drain(..=end).collect();
+                let text = String::from_utf8(line).context(|| "a line is no text".to_owned())?;
+                return Ok(text.trim_end().to_owned());
+            }
+            if self.read.len() > LINE_BYTES_MAX {
+                return Err(BenchError::new(format!("a line has more than {LINE_BYTES_MAX} bytes")));
+            }
+            interrupt.check()?;
+            let mut read = [0; READ_BYTES];
+            match self.stream.read(&mut read) {
+                Ok(0) => return Err(BenchError::new("the other side has hung up")),
+                Ok(count) => self.read.extend_from_slice(read.get(..count).unwrap_or_default()),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    left = left.checked_sub(LOOK_EVERY).ok_or_else(|| {
+                        BenchError::new(format!("the other side has said nothing for {} s", patience.as_secs()))
+                    })?;
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(BenchError::new(format!("cannot hear the other side: {e}"))),
+            }
+        }
+    }
+}
+
+fn parse<T: serde::de::DeserializeOwned>(line: &str) -> Result<T> {
+    serde_json::from_str(line).context(|| "the other side says something else than it should".to_owned())
+}
+
+/// A worker that waits for loads.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    token: String,
+    programs: Programs,
+    place: PathBuf,
+}
+
+impl Server {
+    /// Listens. `place` is the folder below which each load has its own.
+    ///
+    /// # Errors
+    /// When it cannot, or the word is too short.
+    pub fn bind(listen: SocketAddr, token: String, programs: Programs, place: PathBuf) -> Result<Server> {
+        if token.len() < TOKEN_BYTES_MIN {
+            return Err(BenchError::new(format!(
+                "a token of {} bytes is guessed too soon: it has at least {TOKEN_BYTES_MIN}",
+                token.len()
+            )));
+        }
+        let listener = TcpListener::bind(listen).context(|| format!("cannot listen on {listen}"))?;
+        Ok(Server { listener, token, programs, place })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.listener.local_addr().context(|| "where it listens".to_owned())
+    }
+
+    /// Runs loads until the user wants to stop.
+    ///
+    /// # Errors
+    /// When nobody can be heard any more.
+    pub fn serve(self, interrupt: &Interrupt) -> Result<()> {
+        self.listener.set_nonblocking(true).context(|| "cannot wait for loads".to_owned())?;
+        let (loads, mut number) = (Arc::new(AtomicU64::new(0)), 0_u64);
+        while !interrupt.is_set() {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    std::thread::sleep(LOOK_EVERY);
+                    continue;
+                }
+                Err(e) => return Err(BenchError::new(format!("cannot take loads: {e}"))),
+            };
+            if loads.load(Ordering::Acquire) >= LOADS_MAX {
+                continue;
+            }
+            stream.set_nonblocking(false).context(|| "cannot wait for a load".to_owned())?;
+            number += 1;
+            loads.fetch_add(1, Ordering::AcqRel);
+            let (token, programs) = (self.token.clone(), self.programs.clone());
+            let (place, loads, interrupt) =
+                (self.place.join(number.to_string()), Arc::clone(&loads), interrupt.clone());
+            let body = move || {
+                // What went wrong is told to whoever had the load.
+                let _ = Lines::new(stream).and_then(|mut lines| {
+                    let done = serve_one(&mut lines, &token, &programs, &place, &interrupt);
+                    done.or_else(|e| lines.say(&Failed { failed: e.to_string() }))
+                });
+                loads.fetch_sub(1, Ordering::AcqRel);
+            };
+            Builder::new().name("bench-load".to_owned()).spawn(body).context(|| "cannot start a thread".to_owned())?;
+        }
+        Ok(())
+    }
+}
+
+fn serve_one(lines: &mut Lines, token: &str, programs: &Programs, place: &Path, interrupt: &Interrupt) -> Result<()> {
+    let hello: Hello = parse(&lines.hear(HELLO_PATIENCE, interrupt)?)?;
+    if hello.token != token {
+        return Err(BenchError::new("that is not the token of this worker"));
+    }
+    let driver: Driver = hello.driver.parse()?;
+    let spec = loop {
+        let line = lines.hear(HELLO_PATIENCE, interrupt)?;
+        match serde_json::from_str::<Ask>(&line) {
+            Ok(_) => lines.say(&Clock { clock_ns: unix_ns() })?,
+            Err(_) => break parse::<Spec>(&line)?,
+        }
+    };
+    spec.check()?;
+    let folder = Folder::create(place)?;
+    let command = driver.command(programs, spec.system, folder.path())?;
+    let mut worker = Process::start(&format!("the {driver} worker"), command, &folder.path().join("worker.log"), true)?;
+    let mut input = worker.stdin().ok_or_else(|| BenchError::new("the worker takes no input"))?;
+    let text = serde_json::to_string(&spec).context(|| "cannot write a spec".to_owned())?;
+    writeln!(input, "{text}").context(|| "the worker takes no input".to_owned())?;
+    // What is said meanwhile is passed on by a thread of its own; when the other side goes, the worker is ended.
+    let gone = Interrupt::default();
+    let mut heard = Lines {
+        stream: lines.stream.try_clone().context(|| "cannot hear and speak at once".to_owned())?,
+        read: std::mem::take(&mut lines.read),
+    };
+    let (passing, stop) = (gone.clone(), interrupt.clone());
+    let body = move || {
+        while let Ok(line) = heard.hear(LINE_PATIENCE, &stop) {
+            if writeln!(input, "{line}").and_then(|()| input.flush()).is_err() {
+                break;
+            }
+        }
+        passing.set();
+    };
+    Builder::new().name("bench-hear".to_owned()).spawn(body).context(|| "cannot start a thread".to_owned())?;
+    loop {
+        let line = worker.line(LINE_PATIENCE, &gone)?;
+        lines.pass_on(&line)?;
+        if matches!(Line::parse(&line)?, Line::Done(_)) {
+            return worker.wait(READY_PATIENCE, &gone);
+        }
+    }
+}
+
+/// A line of a worker, or why there is none.
+fn contract_line(line: &str) -> Result<Line> {
+    match serde_json::from_str::<Failed>(line) {
+        Ok(failed) => Err(BenchError::new(format!("the worker fails: {}", failed.failed))),
+        Err(_) => Line::parse(line),
+    }
+}
+
+/// Has a worker elsewhere run a load; gives what it told, and how much its clock differs.
+///
+/// # Errors
+/// When it is not there, wants another word, fails, or the user wants to stop.
+pub fn drive_there(
+    worker: &str,
+    token: &str,
+    driver: Driver,
+    spec: &Spec,
+    interrupt: &Interrupt,
+    each_second: &mut dyn FnMut(&Second),
+) -> Result<(Told, Offset)> {
+    spec.check()?;
+    let stream = TcpStream::connect(worker).context(|| format!("cannot connect to the worker at {worker}"))?;
+    let mut lines = Lines::new(stream)?;
+    lines.say(&Hello { token: token.to_owned(), driver: driver.name().to_owned() })?;
+    let mut questions = Vec::new();
+    for _ in 0..QUESTIONS {
+        let asked = unix_ns();
+        lines.say(&Ask { ask: true })?;
+        let line = lines.hear(HELLO_PATIENCE, interrupt)?;
+        let answered = unix_ns();
+        let Ok(clock) = serde_json::from_str::<Clock>(&line) else { return Err(unexpected(contract_line(&line))) };
+        questions.push((asked, clock.clock_ns, answered));
+    }
+    let offset = offset(&questions).ok_or_else(|| BenchError::new("the worker's clock is nowhere near ours"))?;
+    lines.say(spec)?;
+    match contract_line(&lines.hear(READY_PATIENCE, interrupt)?)? {
+        Line::Ready(true) => {}
+        other => return Err(unexpected(Ok(other))),
+    }
+    let start_ns = unix_ns().saturating_add(START_AFTER_NS).saturating_add(offset.round_trip_ns);
+    lines.say(&Start { start_ns: start_ns.saturating_add_signed(offset.offset_ns) })?;
+    let mut seconds = Vec::new();
+    loop {
+        match contract_line(&lines.hear(LINE_PATIENCE, interrupt)?)? {
+            Line::Second(second) => {
+                each_second(&second);
+                seconds.push(second);
+            }
+            Line::Done(done) => return Ok((Told { done: *done, seconds }, offset)),
+            other @ Line::Ready(_) => return Err(unexpected(Ok(other))),
+        }
+    }
+}
+
+fn unexpected(line: Result<Line>) -> BenchError {
+    match line {
+        Ok(line) => BenchError::new(format!("the worker says {line:?} when it should not")),
+        Err(e) => e,
+    }
+}
+
+/// What is printed of an offset.
+#[must_use]
+pub fn describe(offset: &Offset) -> String {
+    let ms = |ns: i64| ns as f64 / MS_NS as f64;
+    let half = i64::try_from(offset.round_trip_ns / 2).unwrap_or(i64::MAX);
+    format!("the worker's clock is {:+.3} ms from ours, give or take {:.3} ms", ms(offset.offset_ns), ms(half))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_answers_the_soonest_tells_the_offset() {
+        // Its clock is 1,000 ahead; the second answer came back slowly, the third went there slowly.
+        let questions = [(100, 1_150, 200), (300, 1_310, 400), (500, 1_590, 600), (700, 1_705, 710)];
+        let offset = offset(&questions).expect("there are answers");
+        assert_eq!(offset, Offset { offset_ns: 1_000, round_trip_ns: 10 });
+        assert!(describe(&Offset { offset_ns: -2_500_000, round_trip_ns: 100_000 }).contains("-2.500 ms"));
+        assert_eq!(super::offset(&[]), None);
+        let behind = super::offset(&[(1_000, 400, 1_010)]).expect("there is one");
+        assert_eq!(behind.offset_ns, -605);
+    }
+
+    #[test]
+    fn a_token_must_not_be_guessed() {
+        let nothing = || PathBuf::from("/nowhere");
+        let programs = Programs {
+            polylogue: nothing(),
+            peers: nothing(),
+            kafka: nothing(),
+            rabbitmq: nothing(),
+            bench: nothing(),
+            librdkafka: nothing(),
+            java: nothing(),
+        };
+        let listen = ([127, 0, 0, 1], 0).into();
+        let told = Server::bind(listen, "short".to_owned(), programs, nothing()).expect_err("too short").to_string();
+        assert!(told.contains("at least 8"), "{told}");
+    }
+}

@@ -1,0 +1,237 @@
+//! What figures are called, what they are counted in, and whether less or more of them is better.
+
+use super::stats::count;
+use std::borrow::Cow;
+
+/// What is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    /// Less.
+    Less,
+    /// More.
+    More,
+    /// Neither: it tells under what something was measured, or is too much chance to name a winner.
+    Neither,
+}
+
+/// Which figures stand together, in the order in which they stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// Messages a second.
+    Rate,
+    /// From when a message was due to its acknowledgement.
+    Publish,
+    /// From when a message was due until it was read.
+    EndToEnd,
+    /// Processor time of the broker.
+    Cost,
+    /// Memory of the broker.
+    Memory,
+    /// Open files, threads.
+    Files,
+    /// Starts, connections.
+    Other,
+    /// What something was measured under.
+    Circumstance,
+}
+
+/// What is known of a figure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Figure {
+    /// What it is called.
+    pub title: Cow<'static, str>,
+    /// What it is counted in; empty for a plain number.
+    pub unit: &'static str,
+    /// What is better.
+    pub better: Better,
+    /// Where it stands.
+    pub group: Group,
+    /// Whether it is on the first page.
+    pub is_headline: bool,
+}
+
+type Known = (&'static str, &'static str, &'static str, Better, Group, bool);
+
+/// Written messages a second.
+pub const RATE: &str = "produce_per_s";
+/// Processor time of the broker for written messages.
+pub const PRODUCE_CPU: &str = "produce_cpu_s_per_million";
+/// The broker's own memory.
+pub const ANONYMOUS: &str = "anonymous_mib";
+/// The highest of the rates that were stepped and searched through.
+pub const HELD_MAX: &str = "held_max_per_s";
+/// Flushes of the broker, and what was written for each.
+pub const FLUSHES: &str = "flushes_per_s";
+/// See [`FLUSHES`].
+pub const FLUSHED: &str = "bytes_per_flush";
+/// Whether a warm-up ended without having become steady.
+pub const CAPPED: &str = "warm_up_capped";
+/// Its open files.
+pub const FILES: &str = "files";
+
+const CPU: &str = "s per million";
+
+const KNOWN: &[Known] = &[
+    (RATE, "throughput, writing", "messages/s", Better::More, Group::Rate, true),
+    (HELD_MAX, "highest rate held", "messages/s", Better::More, Group::Rate, true),
+    ("fetch_per_s", "throughput, reading", "messages/s", Better::More, Group::Rate, true),
+    ("cold_read_bytes_per_s", "read from the disk", "bytes/s", Better::Neither, Group::Rate, false),
+    (PRODUCE_CPU, "broker CPU, writing", CPU, Better::Less, Group::Cost, true),
+    ("fetch_cpu_s_per_million", "broker CPU, reading", CPU, Better::Less, Group::Cost, true),
+    ("window_cpu_s_per_million", "broker CPU, window only", CPU, Better::Less, Group::Cost, false),
+    (ANONYMOUS, "anonymous memory", "MiB", Better::Less, Group::Memory, true),
+    ("kib_a_connection", "a connection", "KiB", Better::Less, Group::Memory, true),
+    ("kib_a_connection_with_channel", "a connection with a channel", "KiB", Better::Less, Group::Memory, false),
+    (FILES, "open files", "", Better::Less, Group::Files, true),
+    ("threads", "threads", "", Better::Less, Group::Files, false),
+    ("written_per_byte", "written to the device per byte", "", Better::Less, Group::Other, false),
+    ("start_s", "start", "s", Better::Less, Group::Other, true),
+    ("redeclare_per_s", "declared again", "queues/s", Better::More, Group::Other, false),
+    ("connections_per_s", "connections accepted", "connections/s", Better::More, Group::Other, true),
+    ("machine_idle", "idle share of the machine", "", Better::Neither, Group::Circumstance, false),
+    ("produce_client_busy", "client busy while writing, share", "", Better::Neither, Group::Circumstance, false),
+    ("fetch_client_busy", "client busy while reading, share", "", Better::Neither, Group::Circumstance, false),
+    ("produce_client_cpu_s_per_million", "client CPU, writing", CPU, Better::Neither, Group::Circumstance, false),
+    ("fetch_client_cpu_s_per_million", "client CPU, reading", CPU, Better::Neither, Group::Circumstance, false),
+    (
+        "device_read_per_byte_served",
+        "read from the device per byte served",
+        "",
+        Better::Neither,
+        Group::Circumstance,
+        false,
+    ),
+    (FLUSHES, "flushes, in a short run of their own", "/s", Better::Neither, Group::Circumstance, false),
+    (FLUSHED, "written per flush", "bytes", Better::Neither, Group::Circumstance, false),
+    ("flush_mean_ms", "a flush, mean", "ms", Better::Neither, Group::Circumstance, false),
+    ("flush_delay_ms", "each flush delayed by", "ms", Better::Neither, Group::Circumstance, false),
+    ("warm_up_s", "warm-up", "s", Better::Neither, Group::Circumstance, false),
+    ("warm_up_messages", "warm-up", "messages", Better::Neither, Group::Circumstance, false),
+    (CAPPED, "warm-up capped before it was steady", "", Better::Neither, Group::Circumstance, false),
+    ("held_share", "share of the rate acknowledged", "", Better::Neither, Group::Circumstance, false),
+    ("backlog_growth_per_s", "growth of the backlog", "messages/s", Better::Neither, Group::Circumstance, false),
+    ("past_the_segment_writer", "share past the segment writer", "", Better::Neither, Group::Circumstance, false),
+];
+
+/// Latencies: what follows `publish_` or `end_to_end_`.
+const LATENCIES: [(&str, Better, bool); 13] = [
+    ("mean_ms", Better::Less, false),
+    ("median_ms", Better::Less, false),
+    ("p50_ms", Better::Less, true),
+    ("p75_ms", Better::Less, false),
+    ("p90_ms", Better::Less, false),
+    ("p95_ms", Better::Less, false),
+    ("p99_ms", Better::Less, true),
+    ("p99.9_ms", Better::Less, true),
+    ("p99.99_ms", Better::Less, false),
+    ("max_ms", Better::Neither, false),
+    ("p50_ms above the null broker", Better::Less, false),
+    ("p99_ms above the null broker", Better::Less, false),
+    ("p99.9_ms above the null broker", Better::Less, false),
+];
+
+/// What is known of the figure of this name. Nobody is ahead in a figure that is not known.
+#[must_use]
+pub fn figure(name: &str) -> Figure {
+    if let Some((rate, rest)) = step(name) {
+        let rest = if rest == "cpu_s_per_million" { PRODUCE_CPU } else { rest };
+        let about = figure(rest);
+        let title = Cow::Owned(format!("{}/s: {}", count(rate), about.title));
+        // The rate is what was given.
+        let better = if about.group == Group::Rate { Better::Neither } else { about.better };
+        return Figure { title, better, is_headline: false, ..about };
+    }
+    if let Some((_, title, unit, better, group, is_headline)) = KNOWN.iter().find(|(known, ..)| *known == name) {
+        let (title, is_headline) = (Cow::Borrowed(*title), *is_headline);
+        return Figure { title, unit, better: *better, group: *group, is_headline };
+    }
+    for (prefix, what, group) in
+        [("publish_", "publish", Group::Publish), ("end_to_end_", "end-to-end", Group::EndToEnd)]
+    {
+        let Some(rest) = name.strip_prefix(prefix).filter(|rest| rest.contains("_ms")) else { continue };
+        let known = LATENCIES.iter().find(|(known, ..)| *known == rest);
+        let (better, is_headline) =
+            known.map_or((Better::Neither, false), |(_, better, headline)| (*better, *headline));
+        let title = Cow::Owned(format!("{what} {}", rest.replacen("_ms", "", 1)));
+        return Figure { title, unit: "ms", better, group, is_headline };
+    }
+    let (title, unit) = plain(name);
+    Figure { title: Cow::Owned(title), unit, better: Better::Neither, group: Group::Circumstance, is_headline: false }
+}
+
+/// The rate of a step and what was measured in it, of the name of a figure of a ladder: `step.50000.publish_p99_ms`.
+#[must_use]
+pub fn step(name: &str) -> Option<(u64, &str)> {
+    let (rate, rest) = name.strip_prefix("step.")?.split_once('.')?;
+    Some((rate.parse().ok()?, rest))
+}
+
+/// A name as words, and the unit that it ends with.
+pub(super) fn plain(name: &str) -> (String, &'static str) {
+    const UNITS: [(&str, &str); 9] = [
+        ("_cpu_s_per_million", CPU),
+        ("_bytes_per_s", "bytes/s"),
+        ("_per_s", "/s"),
+        ("_per_second", "/s"),
+        ("_mib", "MiB"),
+        ("_bytes", "bytes"),
+        ("_ms", "ms"),
+        ("_us", "µs"),
+        ("_s", "s"),
+    ];
+    let (stem, unit) =
+        UNITS.iter().find_map(|(suffix, unit)| Some((name.strip_suffix(suffix)?, *unit))).unwrap_or((name, ""));
+    (stem.replace('_', " "), unit)
+}
+
+/// Where a figure stands among others: groups in their order, known figures in theirs, all others behind them by name; steps by their
+/// rates, behind everything else.
+#[must_use]
+pub fn place(name: &str) -> (u64, Group, usize, String) {
+    let (rate, rest) = step(name).unwrap_or((0, name));
+    let known = KNOWN.iter().position(|(known, ..)| *known == rest);
+    let latency = || LATENCIES.iter().position(|(latency, ..)| rest.ends_with(&format!("_{latency}")));
+    (rate, figure(name).group, known.or_else(latency).unwrap_or(usize::MAX), name.to_owned())
+}
+
+/// Whether a figure lies so far out in the tail that a JVM in the client would be what it tells of.
+#[must_use]
+pub fn is_far_tail(name: &str) -> bool {
+    name.contains("p99.9")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_known_by_their_names_and_others_name_no_winner() {
+        let p999 = figure("end_to_end_p99.9_ms");
+        assert_eq!((p999.title.as_ref(), p999.unit, p999.better), ("end-to-end p99.9", "ms", Better::Less));
+        let above = figure("publish_p50_ms above the null broker");
+        assert_eq!((above.title.as_ref(), above.better), ("publish p50 above the null broker", Better::Less));
+        assert_eq!(figure("publish_max_ms").better, Better::Neither, "one message decides it");
+        assert_eq!(figure("produce_per_s").better, Better::More);
+        let other = figure("some_new_ms");
+        assert_eq!((other.title.as_ref(), other.unit, other.better), ("some new", "ms", Better::Neither));
+    }
+
+    #[test]
+    fn a_step_is_told_with_its_rate() {
+        let told = figure("step.50000.publish_p99_ms");
+        assert_eq!((told.title.as_ref(), told.unit, told.better), ("50,000/s: publish p99", "ms", Better::Less));
+        assert_eq!(figure("step.50000.produce_per_s").better, Better::Neither, "it was given");
+        assert_eq!(figure("step.50000.cpu_s_per_million").better, Better::Less);
+        assert_eq!(step("step.x.y"), None);
+        let mut names = ["step.100000.publish_p99_ms", "step.5000.publish_p99_ms", "zzz"];
+        names.sort_by_key(|name| place(name));
+        assert_eq!(names, ["zzz", "step.5000.publish_p99_ms", "step.100000.publish_p99_ms"]);
+    }
+
+    #[test]
+    fn figures_stand_in_the_order_of_their_groups() {
+        let mut names = ["zzz", "files", "publish_p99.9_ms", "end_to_end_p50_ms", "publish_p50_ms", "produce_per_s"];
+        names.sort_by_key(|name| place(name));
+        assert_eq!(names, ["produce_per_s", "publish_p50_ms", "publish_p99.9_ms", "end_to_end_p50_ms", "files", "zzz"]);
+    }
+}

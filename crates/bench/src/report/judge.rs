@@ -1,0 +1,401 @@
+//! Who is ahead: the one place that decides it, for the tables in Markdown and for the pages.
+//!
+//! ```text
+//!   judge      two sides, one figure         ahead, level, client-bound, or nothing in a smoke run
+//!   outcome    all sides of a row            who is ahead of everybody else, and where polylogue stands
+//! ```
+
+use super::figures::{Better, Group, HELD_MAX, figure, step};
+use super::palette::System;
+use super::sides::Sides;
+use super::stats::{Verdict, median, verdict};
+use crate::matrix::Kind;
+
+/// On the first page a side is ahead only with so many pairs that agree.
+pub const FIRST_PAGE_PAIRS_MIN: usize = 5;
+
+/// What is said of rows whose sides are all polylogue's.
+pub const ITSELF: &str = "compared with itself";
+
+/// What is said of latencies that each side had at another rate.
+pub const OWN_RATES: &str = "each at its own rate";
+
+/// What is said of rows in which no peer has a value.
+pub const NOBODY: &str = "nobody to compare with";
+
+/// What two sides are compared in.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The cell's name.
+    pub cell: &'a str,
+    /// The figure's.
+    pub figure: &'a str,
+    /// Whether it is a smoke run.
+    pub quick: bool,
+    /// How many pairs must agree.
+    pub pairs_min: usize,
+}
+
+/// Who is ahead of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ahead {
+    /// The first.
+    First,
+    /// The second.
+    Second,
+    /// Neither: pairs do not agree, or are too few.
+    Level,
+    /// The client was what limited one of them.
+    ClientBound,
+    /// A smoke run names nobody.
+    Nobody,
+}
+
+/// What the pairs of two sides tell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    /// The second's to the first's, one for each pair.
+    pub ratios: Vec<f64>,
+    /// Who is ahead.
+    pub ahead: Ahead,
+}
+
+/// Figures in which less is better; in all others more is.
+fn less_is_better(name: &str) -> bool {
+    match figure(name).better {
+        Better::Less => true,
+        Better::More => false,
+        Better::Neither => !name.ends_with("_per_s"),
+    }
+}
+
+/// Whether a cell tells what a client got out of a broker as fast as it went: its name says so, or that no rate was given.
+fn is_as_fast_as_it_goes(cell: &str, sides: &Sides<'_>) -> bool {
+    const KINDS: [Kind; 8] = [
+        Kind::Cost,
+        Kind::Throughput,
+        Kind::Latency,
+        Kind::Size,
+        Kind::Cold,
+        Kind::Connections,
+        Kind::Start,
+        Kind::Bare,
+    ];
+    let name = cell.split('/').next().unwrap_or_default();
+    match KINDS.into_iter().find(|kind| kind.name() == name) {
+        Some(kind) => matches!(kind, Kind::Cost | Kind::Throughput | Kind::Size),
+        None => sides.is_unpaced(),
+    }
+}
+
+/// Compares two sides. `None` when no pair tells anything.
+#[must_use]
+pub fn judge(sides: &Sides<'_>, asked: Asked<'_>, first: &str, second: &str) -> Option<Judged> {
+    let pairs = sides.pairs(asked.figure, first, second);
+    let ratios: Vec<f64> =
+        pairs.iter().map(|(ours, theirs)| theirs / ours).filter(|ratio: &f64| !ratio.is_nan()).collect();
+    if ratios.is_empty() {
+        return None;
+    }
+    let bound = is_as_fast_as_it_goes(asked.cell, sides)
+        && !asked.figure.ends_with("_cpu_s_per_million")
+        && [first, second].iter().any(|side| sides.is_client_bound(side, asked.figure));
+    let ahead = match verdict(&pairs, less_is_better(asked.figure), asked.pairs_min) {
+        _ if asked.quick => Ahead::Nobody,
+        _ if bound => Ahead::ClientBound,
+        Verdict::First => Ahead::First,
+        Verdict::Second => Ahead::Second,
+        Verdict::Level => Ahead::Level,
+    };
+    Some(Judged { ratios, ahead })
+}
+
+/// How many times better one side is than another: the median of the pairs, the least and the most.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Advantage {
+    /// Over whom.
+    pub over: String,
+    /// The median; below 1 it is worse.
+    pub times: f64,
+    /// The least.
+    pub low: f64,
+    /// The most.
+    pub high: f64,
+    /// Of how many pairs.
+    pub pairs: usize,
+}
+
+/// How polylogue stands in a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Standing {
+    /// Ahead of every peer that was measured.
+    Ahead,
+    /// Behind these.
+    Behind(Vec<String>),
+    /// Neither.
+    Level,
+    /// No verdict, and why.
+    Undecided(String),
+}
+
+/// What a row says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// The side that is ahead of all sides of other systems.
+    pub winner: Option<String>,
+    /// The winner's advantage over the closest other; without a winner polylogue's over the best peer.
+    pub advantage: Option<Advantage>,
+    /// Polylogue's advantage over the best peer: below 1 where it is behind.
+    pub ours: Option<Advantage>,
+    /// How polylogue stands.
+    pub standing: Standing,
+}
+
+/// A side of a row, and its system.
+pub type Sided<'a> = (&'a str, System);
+
+fn advantage(judged: &Judged, name: &str, over: &str) -> Option<Advantage> {
+    let oriented = |ratio: &f64| if less_is_better(name) { *ratio } else { 1.0 / ratio };
+    let times: Vec<f64> = judged.ratios.iter().map(oriented).collect();
+    let (low, high) = times.iter().fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(*v), high.max(*v)));
+    Some(Advantage { over: over.to_owned(), times: median(&times)?, low, high, pairs: times.len() })
+}
+
+/// The side of ours that is compared: the one that acknowledges after the flush, or the first.
+#[must_use]
+pub fn ours<'a>(order: &[Sided<'a>]) -> Option<&'a str> {
+    let ours = || order.iter().filter(|(_, system)| *system == System::Polylogue).map(|(side, _)| *side);
+    ours().find(|side| *side == "polylogue-sync").or_else(|| ours().next())
+}
+
+/// What a row of these sides says. The null broker is nobody's peer.
+#[must_use]
+pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outcome {
+    let undecided = |why: &str, ours: Option<Advantage>| Outcome {
+        winner: None,
+        advantage: ours.clone(),
+        ours,
+        standing: Standing::Undecided(why.to_owned()),
+    };
+    let known = figure(asked.figure);
+    // A rate that was given is held or not, and nobody is better at it.
+    if known.better == Better::Neither || (known.group == Group::Rate && !sides.is_unpaced()) {
+        return undecided("", None);
+    }
+    let ours = ours(order);
+    let candidates: Vec<Sided<'_>> = order
+        .iter()
+        .copied()
+        .filter(|(side, system)| *system != System::Null && (*system != System::Polylogue || Some(*side) == ours))
+        .filter(|(side, _)| !sides.values(side, asked.figure).is_empty())
+        .collect();
+    let systems = |system: System| candidates.iter().filter(move |(_, other)| *other != system);
+    let Some((our_side, our_system)) = candidates.iter().copied().find(|(side, _)| Some(*side) == ours) else {
+        return undecided(if ours.is_some() { "no run of polylogue counts" } else { "polylogue was not run" }, None);
+    };
+    let against: Vec<(&str, Judged)> =
+        systems(our_system).filter_map(|(peer, _)| Some((*peer, judge(sides, asked, our_side, peer)?))).collect();
+    let closest = against
+        .iter()
+        .filter_map(|(peer, judged)| advantage(judged, asked.figure, peer))
+        .min_by(|a, b| a.times.total_cmp(&b.times));
+    if against.is_empty() {
+        let with_itself = with_itself(sides, asked, order);
+        let why = if with_itself.is_some() { ITSELF } else { NOBODY };
+        return undecided(why, with_itself);
+    }
+    if asked.quick {
+        return undecided("smoke run", closest);
+    }
+    if is_of_own_rate(sides, asked.figure) {
+        return undecided(OWN_RATES, None);
+    }
+    if against.iter().any(|(_, judged)| judged.ahead == Ahead::ClientBound) {
+        return undecided("client-bound", closest);
+    }
+    let behind: Vec<String> = against
+        .iter()
+        .filter(|(_, judged)| judged.ahead == Ahead::Second)
+        .map(|(peer, _)| (*peer).to_owned())
+        .collect();
+    let standing = match () {
+        () if !behind.is_empty() => Standing::Behind(behind),
+        () if against.iter().all(|(_, judged)| judged.ahead == Ahead::First) => Standing::Ahead,
+        () => Standing::Level,
+    };
+    let winning = candidates.iter().find_map(|candidate| lead(sides, asked, *candidate, &candidates));
+    let (winner, lead) = winning.map_or((None, closest.clone()), |(side, lead)| (Some(side.to_owned()), Some(lead)));
+    Outcome { winner, advantage: lead, ours: closest, standing }
+}
+
+/// Whether a latency is that of the highest rate which each side has held: only the steps have the same rates.
+fn is_of_own_rate(sides: &Sides<'_>, name: &str) -> bool {
+    step(name).is_none()
+        && matches!(figure(name).group, Group::Publish | Group::EndToEnd)
+        && sides.figures().contains(HELD_MAX)
+}
+
+/// The first side beside the second, where both are polylogue's and there is nobody else.
+fn with_itself(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Option<Advantage> {
+    match order {
+        [(first, System::Polylogue), (second, System::Polylogue)] => {
+            advantage(&judge(sides, asked, first, second)?, asked.figure, second)
+        }
+        _ => None,
+    }
+}
+
+/// The lead of a side over the closest side of another system, when it is ahead of all of them.
+fn lead<'a>(
+    sides: &Sides<'_>,
+    asked: Asked<'_>,
+    (side, system): Sided<'a>,
+    candidates: &[Sided<'_>],
+) -> Option<(&'a str, Advantage)> {
+    let mut closest: Option<Advantage> = None;
+    for (other, _) in candidates.iter().filter(|(_, other)| *other != system) {
+        let judged = judge(sides, asked, side, other).filter(|judged| judged.ahead == Ahead::First)?;
+        let over = advantage(&judged, asked.figure, other)?;
+        if closest.as_ref().is_none_or(|so_far| over.times < so_far.times) {
+            closest = Some(over);
+        }
+    }
+    Some((side, closest?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::ResultLine;
+
+    const P99: &str = "publish_p99_ms";
+    const RATE: &str = "produce_per_s";
+
+    fn rounds(cell: &str, sides: &[(&str, &[(&str, f64)])], rounds: u32) -> Vec<ResultLine> {
+        let of = |round| sides.iter().map(move |(side, figures)| ResultLine::example(cell, side, round, figures));
+        (1..=rounds).flat_map(of).collect()
+    }
+
+    fn told(lines: &[ResultLine], figure: &str, pairs_min: usize) -> Outcome {
+        let refs: Vec<&ResultLine> = lines.iter().collect();
+        let sides = Sides::of(&refs);
+        let order: Vec<Sided<'_>> = sides.order.iter().map(|side| (*side, System::of_target(side))).collect();
+        let cell = &lines.first().expect("there are some").cell;
+        let quick = lines.iter().any(|line| line.quick);
+        outcome(&sides, Asked { cell, figure, quick, pairs_min }, &order)
+    }
+
+    #[test]
+    fn the_winner_is_ahead_of_every_other_system_in_its_better_profile() {
+        let sides: [(&str, &[(&str, f64)]); 5] = [
+            ("polylogue-sync", &[(P99, 2.0)]),
+            ("polylogue-async", &[(P99, 1.0)]),
+            ("kafka", &[(P99, 9.0)]),
+            ("kafka-tuned", &[(P99, 5.0)]),
+            ("null", &[(P99, 0.1)]),
+        ];
+        let outcome = told(&rounds("A4/x", &sides, 3), P99, 3);
+        assert_eq!(
+            outcome.winner.as_deref(),
+            Some("polylogue-sync"),
+            "our other profile and the null broker are no peers"
+        );
+        assert_eq!(outcome.standing, Standing::Ahead);
+        let lead = outcome.advantage.expect("it has one");
+        assert_eq!((lead.over.as_str(), lead.times, lead.pairs), ("kafka-tuned", 2.5, 3));
+    }
+
+    #[test]
+    fn a_loss_is_told_with_the_winners_advantage() {
+        let sides: [(&str, &[(&str, f64)]); 3] =
+            [("polylogue-sync", &[(RATE, 100.0)]), ("kafka", &[(RATE, 200.0)]), ("pulsar", &[(RATE, 50.0)])];
+        let outcome = told(&rounds("A1/x", &sides, 3), RATE, 3);
+        assert_eq!(outcome.winner.as_deref(), Some("kafka"));
+        assert_eq!(outcome.standing, Standing::Behind(vec!["kafka".to_owned()]));
+        assert_eq!(outcome.advantage.map(|lead| (lead.over, lead.times)), Some(("polylogue-sync".to_owned(), 2.0)));
+    }
+
+    #[test]
+    fn the_first_page_wants_five_pairs() {
+        let sides: [(&str, &[(&str, f64)]); 2] = [("polylogue-sync", &[(P99, 1.0)]), ("kafka", &[(P99, 2.0)])];
+        let four = rounds("A4/x", &sides, 4);
+        assert_eq!(told(&four, P99, 3).standing, Standing::Ahead);
+        let level = told(&four, P99, FIRST_PAGE_PAIRS_MIN);
+        assert_eq!((level.standing, level.winner), (Standing::Level, None));
+        assert_eq!(told(&rounds("A4/x", &sides, 5), P99, FIRST_PAGE_PAIRS_MIN).standing, Standing::Ahead);
+    }
+
+    #[test]
+    fn what_names_no_winner_says_why() {
+        let sides: [(&str, &[(&str, f64)]); 2] = [("polylogue-sync", &[(P99, 1.0)]), ("kafka", &[(P99, 2.0)])];
+        let why = |lines: &[ResultLine], figure: &str| match told(lines, figure, 3).standing {
+            Standing::Undecided(why) => why,
+            other => panic!("{other:?}"),
+        };
+        let mut quick = rounds("A4/x", &sides, 3);
+        quick.iter_mut().for_each(|line| line.quick = true);
+        assert_eq!(why(&quick, P99), "smoke run");
+        assert_eq!(why(&rounds("A4/x", &sides[1..], 3), P99), "polylogue was not run");
+        assert_eq!(why(&rounds("A4/x", &sides[..1], 3), P99), "nobody to compare with");
+        assert_eq!(why(&rounds("A4/x", &sides, 3), "flush_delay_ms"), "", "nobody is better in what is not known");
+        let mut failed = rounds("A4/x", &sides, 3);
+        failed
+            .iter_mut()
+            .filter(|line| line.side == "polylogue-sync")
+            .for_each(|line| line.failures.push("x".to_owned()));
+        assert_eq!(why(&failed, P99), "no run of polylogue counts");
+    }
+
+    #[test]
+    fn latencies_of_a_ladder_are_compared_at_the_same_rate_only() {
+        const STEP: &str = "step.5000.publish_p99_ms";
+        let figures = |p99: f64| [(HELD_MAX, 1_000.0 / p99), (P99, p99), (STEP, p99)];
+        let sides: [(&str, &[(&str, f64)]); 2] = [("polylogue-sync", &figures(1.0)), ("kafka", &figures(2.0))];
+        let lines = rounds("B1/x", &sides, 3);
+        assert_eq!(told(&lines, P99, 3).standing, Standing::Undecided(OWN_RATES.to_owned()));
+        assert_eq!(told(&lines, STEP, 3).standing, Standing::Ahead);
+        assert_eq!(told(&lines, HELD_MAX, 3).standing, Standing::Ahead);
+    }
+
+    #[test]
+    fn what_is_compared_with_itself_has_a_ratio_and_no_winner() {
+        let sides: [(&str, &[(&str, f64)]); 2] =
+            [("partitions=10000", &[(P99, 1.3)]), ("partitions=100", &[(P99, 1.0)])];
+        let mut lines = rounds("D6/x", &sides, 3);
+        let target =
+            |line: &mut ResultLine| line.conditions.as_mut().expect("it has some").target = "polylogue-sync".to_owned();
+        lines.iter_mut().for_each(target);
+        let refs: Vec<&ResultLine> = lines.iter().collect();
+        let sides = Sides::of(&refs);
+        let order = [("partitions=10000", System::Polylogue), ("partitions=100", System::Polylogue)];
+        let asked = Asked { cell: "D6/x", figure: P99, quick: false, pairs_min: 3 };
+        let outcome = outcome(&sides, asked, &order);
+        assert_eq!(outcome.standing, Standing::Undecided(ITSELF.to_owned()));
+        let told = outcome.advantage.map(|told| (told.over, (told.times * 1e3).round()));
+        assert_eq!(told, Some(("partitions=100".to_owned(), 769.0)), "1 / 1.3");
+    }
+
+    #[test]
+    fn a_scenario_without_a_rate_is_client_bound_like_a_throughput_cell() {
+        let figures = |rate: f64| {
+            [
+                (RATE, rate),
+                ("produce_client_cpu_s_per_million", 9.0),
+                ("files", 1e6 / rate),
+                ("produce_cpu_s_per_million", rate / 1e5),
+            ]
+        };
+        let sides: [(&str, &[(&str, f64)]); 2] =
+            [("polylogue-sync", &figures(100_000.0)), ("kafka", &figures(50_000.0))];
+        let mut lines = rounds("A1/x", &sides, 3);
+        assert_eq!(told(&lines, RATE, 3).standing, Standing::Undecided("client-bound".to_owned()));
+        let cost = told(&lines, "produce_cpu_s_per_million", 3);
+        assert_eq!(cost.standing, Standing::Behind(vec!["kafka".to_owned()]), "what it costs tells all the same");
+        assert_eq!(told(&lines, "files", 3).standing, Standing::Undecided("client-bound".to_owned()));
+        for line in &mut lines {
+            line.conditions.as_mut().expect("it has some").rate = 1_000;
+        }
+        assert_eq!(told(&lines, "files", 3).standing, Standing::Ahead, "a rate was given: the client waits for it");
+        assert_eq!(told(&lines, RATE, 3).standing, Standing::Undecided(String::new()), "and nobody is better at it");
+    }
+}

@@ -1,0 +1,224 @@
+//! The report as one HTML file that needs nothing beside it: style, script and pictures are inside.
+//!
+//! ```text
+//!   head        what was measured when and where; the way to each scenario
+//!   first       who is ahead and who is behind; the floors
+//!   scenario    published and here side by side; bars; each cell with its tables, curves and conditions
+//!   not run     what, and why not
+//!   reading     by which rules
+//! ```
+//!
+//! All that is essential is there without the script: it adds the choice of light or dark, a filter, and values under the pointer.
+
+mod cell;
+mod first;
+mod floor;
+
+use super::model::{Scenario, scenarios, slug};
+use super::palette;
+use super::pictures;
+use super::scenario::Input;
+use super::score::{self, Count};
+use super::svg::{STYLE, escape};
+use super::{commits, dates, machines};
+use std::fmt::Write;
+
+const PAGE_STYLE: &str = include_str!("assets/page.css");
+const SCRIPT: &str = include_str!("assets/page.js");
+/// What is said of a smoke run.
+pub const SMOKE: &str = "SMOKE RUN. These figures show that every cell runs. They mean nothing, and name no winner.";
+/// By which rules the report is made; each a sentence or two.
+pub const RULES: [(&str, &str); 9] = [
+    (
+        "Ahead",
+        "A side is ahead when all of its alternating pairs of rounds agree, and there are at least three of them; on the first page at least five. Everything else is level. A win holds against every profile of a peer, so against its better one.",
+    ),
+    (
+        "Values",
+        "The median of the rounds, and in brackets the least and the most. A ratio is that of the pairs: their median, the least and the most; above 1 the named side is better, whether less or more is better in that figure.",
+    ),
+    (
+        "Latency",
+        "Counted from when a message should have been sent, whatever held it up. A percentile is told only with 100 samples beyond it. p99.9 and beyond are compared only with native clients: a JVM in the client pauses by itself.",
+    ),
+    (
+        "Client-bound",
+        "The client used 85 % or more of what it can use: the broker may be faster than it. Only the broker's CPU names a winner then.",
+    ),
+    (
+        "Not held",
+        "Less than 99 % of the rate was acknowledged, or the last messages came late: no latency is compared.",
+    ),
+    ("Warm", "What should have been read from the disk came from memory: the run counts for nothing."),
+    (
+        "Failed",
+        "Messages were lost, doubled or out of order, or something broke: the run counts for nothing and is listed.",
+    ),
+    (
+        "Same client, own client",
+        "Rows in which all sides have the same client, and rows in which each system has its own, are separate tables.",
+    ),
+    (
+        "Memory",
+        "Wins count anonymous memory. File-mapped memory and page cache are the system's to take back, and stand beside it.",
+    ),
+];
+
+/// The page.
+#[must_use]
+pub fn html(input: Input<'_>) -> String {
+    let scenarios = scenarios(input);
+    let quick = input.lines.iter().any(|line| line.quick);
+    let mut text = String::new();
+    let _ = write!(
+        text,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>Message brokers, side by side</title>\n<style>{}{STYLE}{PAGE_STYLE}</style>\n</head>\n<body{}>\n",
+        palette::style(),
+        if quick { " class=\"quick\"" } else { "" }
+    );
+    head(&mut text, input, &scenarios, quick);
+    text.push_str("<main>\n");
+    first::write(&mut text, input, &scenarios);
+    for scenario in scenarios.iter().filter(|scenario| !scenario.cells.is_empty()) {
+        section(&mut text, scenario);
+    }
+    not_run(&mut text, input, &scenarios);
+    rules(&mut text);
+    let _ = write!(text, "</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n");
+    text
+}
+
+// Writing to a string cannot fail, here and below.
+fn head(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>], quick: bool) {
+    text.push_str("<header>\n<div class=\"top\"><h1>Message brokers, side by side</h1><button id=\"theme\" type=\"button\" hidden>Light or dark</button></div>\n");
+    for machine in machines(input.lines) {
+        let _ = writeln!(text, "<p class=\"where\">{}</p>", escape(&machine));
+    }
+    if !input.lines.is_empty() {
+        let told = format!("{}; commit {}.", dates(input.lines), commits(input.lines).join(", "));
+        let _ = writeln!(text, "<p class=\"where\">{}</p>", escape(&told));
+    }
+    if quick {
+        let _ = writeln!(text, "<p class=\"smoke\">{SMOKE}</p>");
+    }
+    text.push_str("</header>\n<nav aria-label=\"Scenarios\"><a href=\"#first\">First page</a>");
+    for scenario in scenarios.iter().filter(|scenario| !scenario.cells.is_empty()) {
+        let _ = write!(text, "<a href=\"#{}\">{}</a>", anchor(scenario), escape(scenario.id));
+    }
+    text.push_str("<a href=\"#not-run\">Not run</a><a href=\"#reading\">How to read it</a></nav>\n");
+}
+
+/// Where a scenario's section is.
+fn anchor(scenario: &Scenario<'_>) -> String {
+    format!("scenario-{}", slug(scenario.id))
+}
+
+fn section(text: &mut String, scenario: &Scenario<'_>) {
+    let title = scenario.text.map_or("", |told| told.title);
+    let heading = match title {
+        "" => escape(scenario.id),
+        title => format!("<span class=\"id\">{}</span> {}", escape(scenario.id), escape(title)),
+    };
+    let _ = writeln!(text, "<section id=\"{}\" class=\"scenario\">\n<h2>{heading}</h2>", anchor(scenario));
+    if let Some(told) = scenario.text {
+        let _ = writeln!(text, "<p class=\"what\">{}</p>\n<div class=\"settings\">", escape(told.what));
+        for (heading, said, otherwise) in
+            [("Published", told.published, "Nothing is published."), ("Run here", told.scaled, "As published.")]
+        {
+            let said = if said.is_empty() { otherwise } else { said };
+            let _ = writeln!(text, "<div><h3>{heading}</h3><p>{}</p></div>", escape(said));
+        }
+        text.push_str("</div>\n");
+    }
+    figures(text, &pictures::of_scenario(scenario), "b");
+    for (at, cell) in scenario.cells.iter().enumerate() {
+        cell::write(text, cell, at == 0);
+    }
+    text.push_str("</section>\n");
+}
+
+/// Pictures beside one another, as many as there is room for.
+fn figures(text: &mut String, pictures: &[pictures::Picture], prefix: &str) {
+    if pictures.is_empty() {
+        return;
+    }
+    text.push_str("<div class=\"figures\">\n");
+    for picture in pictures {
+        let _ = write!(
+            text,
+            "<figure><h4>{}</h4>\n{}",
+            escape(picture.svg.title()),
+            picture.svg.inline(&format!("{prefix}-{}", picture.name))
+        );
+        if !picture.caption.is_empty() {
+            let _ = write!(text, "<figcaption>{}</figcaption>", escape(&picture.caption));
+        }
+        text.push_str("</figure>\n");
+    }
+    text.push_str("</div>\n");
+}
+
+fn not_run(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>]) {
+    text.push_str("<section id=\"not-run\">\n<h2>Not run</h2>\n");
+    let rows = super::not_run(input, scenarios);
+    if rows.is_empty() {
+        text.push_str("<p>Everything that was to be run has run.</p>\n");
+    } else {
+        text.push_str("<div class=\"scroll\"><table>\n<thead><tr><th>what</th><th>system</th><th>why</th></tr></thead>\n<tbody>\n");
+        for (what, target, reason) in rows {
+            let _ = writeln!(
+                text,
+                "<tr><th scope=\"row\">{}</th><td>{}</td><td class=\"words\">{}</td></tr>",
+                escape(&what),
+                escape(&target),
+                escape(&reason)
+            );
+        }
+        text.push_str("</tbody></table></div>\n");
+    }
+    text.push_str("</section>\n");
+}
+
+fn rules(text: &mut String) {
+    text.push_str("<section id=\"reading\">\n<h2>How to read it</h2>\n<dl>\n");
+    for (term, said) in RULES {
+        let _ = writeln!(text, "<div><dt>{term}</dt><dd>{said}</dd></div>");
+    }
+    text.push_str("</dl>\n</section>\n");
+}
+
+/// A cell's name, which may go on in another line after each of its parts.
+fn broken(name: &str) -> String {
+    escape(name).replace('/', "/<wbr>")
+}
+
+/// "12 ahead, 1 behind, 3 level", each in its colour; what is 0 is left out but for what is behind.
+fn tally(count: Count) -> String {
+    let mut text = String::new();
+    for (number, what, class) in [
+        (count.behind, "behind", "bad"),
+        (count.ahead, "ahead", "good"),
+        (count.level, "level", "even"),
+        (count.undecided, "no verdict", "none"),
+    ] {
+        if number > 0 {
+            let _ = write!(text, "<span class=\"chip {class}\">{number} {what}</span>");
+        }
+    }
+    text
+}
+
+fn standing_class(standing: &super::judge::Standing) -> &'static str {
+    use super::judge::Standing;
+    match standing {
+        Standing::Ahead => "good",
+        Standing::Behind(_) => "bad",
+        Standing::Level => "even",
+        Standing::Undecided(_) => "none",
+    }
+}
+
+#[cfg(test)]
+mod tests;

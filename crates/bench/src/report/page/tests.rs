@@ -1,0 +1,164 @@
+use super::*;
+use crate::latency::Curves;
+use crate::report::scenario::{NotRun, ScenarioText};
+use crate::report::wellformed;
+use crate::results::{ResultLine, Series};
+
+fn input(lines: &[ResultLine]) -> Input<'_> {
+    Input { lines, scenarios: &[], not_run: &[] }
+}
+
+fn page(lines: &[ResultLine]) -> String {
+    let text = html(input(lines));
+    assert_eq!(wellformed::check(&text), Ok(()));
+    text
+}
+
+fn line(cell: &str, side: &str, round: u32, p99: f64) -> ResultLine {
+    let figures =
+        [("publish_p50_ms", p99 / 3.0), ("publish_p99_ms", p99), ("produce_cpu_s_per_million", p99), ("files", 20.0)];
+    let mut line = ResultLine::example(cell, side, round, &figures);
+    let told = line.conditions.as_mut().expect("it has some");
+    (told.rate, told.warmup_ms, told.window_ms) = (1_000, 1_000, 3_000);
+    let seconds = vec![900, 0, 1_000, 1_000, 7];
+    line.series = Some(Series { acked: seconds.clone(), publish_us: seconds, ..Series::default() });
+    line.curves = Some(Curves { publish: vec![(0.0, 0.1), (50.0, p99 / 3.0), (99.0, p99)], end_to_end: Vec::new() });
+    line
+}
+
+fn rounds(cell: &str, ours: f64, theirs: f64) -> Vec<ResultLine> {
+    (1..=5).flat_map(|round| [line(cell, "polylogue-sync", round, ours), line(cell, "kafka", round, theirs)]).collect()
+}
+
+/// The text of the page without what stands between tags: only there may an address of the net be.
+fn tags(page: &str) -> String {
+    page.split('<').skip(1).filter_map(|part| part.split_once('>')).map(|(tag, _)| tag).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_page_needs_nothing_from_outside() {
+    let mut lines = rounds("A4/x", 1.0, 2.0);
+    lines[0].failures.push("see https://example.org/".to_owned());
+    let text = page(&lines);
+    assert!(text.contains("https://example.org/"), "text may name an address");
+    for bad in ["http:", "https:", "src=", "@import", "url(", "<link", "<img", "<iframe"] {
+        assert!(!tags(&text).contains(bad.trim_start_matches('<')) || bad == "<img", "{bad}");
+        for part in [PAGE_STYLE, SCRIPT, STYLE, &palette::style()] {
+            assert!(!part.contains(bad), "{bad} in style or script");
+        }
+    }
+    assert!(!text.contains("<link") && !text.contains("<img") && !text.contains("<iframe"));
+}
+
+#[test]
+fn what_lines_say_is_never_markup() {
+    let evil = "A4/<script>alert(1)</script>\"'&";
+    let mut lines = rounds(evil, 1.0, 2.0);
+    for line in &mut lines {
+        line.commit = "<b>".to_owned();
+        line.machine.processor = "</p><script>".to_owned();
+        line.figures.insert("<i>_per_s".to_owned(), 1.0);
+        line.conditions.as_mut().expect("it has some").durability = "<img src=x>".to_owned();
+    }
+    lines[1].side = "</td><script>".to_owned();
+    lines[3].failures.push("<script>".to_owned());
+    let text = page(&lines);
+    assert_eq!(text.matches("<script").count(), 1, "there is one script, ours");
+    assert!(!text.contains("<img") && !text.contains("<i>") && !text.contains("<b>\n"), "nothing else became markup");
+    assert!(
+        text.replace("<wbr>", "").contains("A4/&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;"),
+        "it is told as it is"
+    );
+}
+
+#[test]
+fn the_page_of_nothing_says_so() {
+    assert!(page(&[]).contains("nothing has been measured"));
+}
+
+#[test]
+fn one_side_only_and_missing_figures_are_told_without_a_verdict() {
+    let mut lines =
+        vec![line("A4/x", "kafka", 1, 2.0), line("A4/y", "polylogue-sync", 1, 1.0), line("A4/y", "kafka", 1, 2.0)];
+    lines[2].figures.clear();
+    lines[2].conditions = None;
+    lines[2].series = None;
+    lines[2].curves = None;
+    let text = page(&lines);
+    assert!(text.contains("polylogue was not run"), "a cell without our side");
+    assert!(!text.contains("chip good") && !text.contains("chip bad"), "nobody is ahead");
+}
+
+#[test]
+fn a_loss_stands_as_visibly_as_a_win() {
+    let lines: Vec<ResultLine> = [rounds("A4/won", 1.0, 2.0), rounds("A4/lost", 3.0, 1.0)].concat();
+    let text = page(&lines);
+    let (behind, ahead) = (text.find("Where polylogue is behind"), text.find("Where polylogue is ahead"));
+    assert!(behind.is_some() && behind < ahead, "what is lost stands first");
+    assert!(text.contains("<b>publish p99</b> kafka 3.00× over polylogue-sync, 5 pairs"), "{text}");
+    assert!(text.contains("<b>publish p99</b> 2.00× over kafka, 5 pairs"), "{text}");
+    assert!(text.contains("▼ 3.0×") && text.contains("▲ 2.0×"));
+}
+
+#[test]
+fn a_smoke_run_is_marked_and_names_nobody() {
+    let mut lines = rounds("A4/x", 1.0, 2.0);
+    lines.iter_mut().for_each(|line| line.quick = true);
+    let text = page(&lines);
+    assert!(text.contains("<body class=\"quick\">") && text.contains(SMOKE));
+    assert!(!text.contains("chip good") && !text.contains("chip bad") && !text.contains("number winner"));
+    assert_eq!(
+        text.matches("class=\"chart\"").count(),
+        text.matches("class=\"stamp\"").count(),
+        "every picture says so"
+    );
+}
+
+#[test]
+fn what_does_not_count_and_what_was_not_run_is_told() {
+    let mut lines = rounds("A4/x", 1.0, 2.0);
+    for line in lines.iter_mut().filter(|line| line.side == "polylogue-sync") {
+        line.failures.push("the rate was not held: 50.0 % acknowledged".to_owned());
+    }
+    let scenarios = [
+        ScenarioText { id: "A4", title: "Latency", what: "w", published: "p < q", scaled: "" },
+        ScenarioText { id: "F3", title: "A node lost", what: "", published: "", scaled: "" },
+        ScenarioText { id: "F4", title: "Soak", what: "", published: "", scaled: "" },
+    ];
+    let not_run = [NotRun { what: "F3", target: "", reason: "it needs three nodes" }];
+    let text = html(Input { lines: &lines, scenarios: &scenarios, not_run: &not_run });
+    assert_eq!(wellformed::check(&text), Ok(()));
+    assert!(
+        text.contains(
+            "no run of polylogue counts (not held: the rate was not held: 50.0 % acknowledged), runs of kafka do"
+        ),
+        "among what polylogue is behind in"
+    );
+    assert!(text.contains("<span class=\"chip mark\">polylogue-sync: not held</span>"));
+    assert!(text.contains("polylogue-sync in round 1: the rate was not held"));
+    assert!(text.contains("p &lt; q") && text.contains("As published."), "published and here side by side");
+    assert!(text.contains("it needs three nodes") && text.contains("F4 Soak"));
+    assert_eq!(
+        text.matches("<td class=\"words\">there are no result lines of it</td>").count(),
+        1,
+        "F3 has its reason"
+    );
+}
+
+#[test]
+fn every_id_is_there_once_and_every_link_leads_somewhere() {
+    let lines = [rounds("A4/a=1", 1.0, 2.0), rounds("A4/a-1", 1.0, 2.0), rounds("zz", 1.0, 2.0)].concat();
+    let text = page(&lines);
+    let attribute = |name: &str| {
+        let start = format!(" {name}=\"");
+        text.match_indices(&start)
+            .filter_map(|(at, _)| text.get(at + start.len()..)?.split('"').next())
+            .collect::<Vec<_>>()
+    };
+    let ids = attribute("id");
+    let unique: std::collections::BTreeSet<&str> = ids.iter().copied().collect();
+    assert_eq!(ids.len(), unique.len(), "{ids:?}");
+    for link in attribute("href") {
+        assert!(link.strip_prefix('#').is_some_and(|id| unique.contains(id)), "{link}");
+    }
+}

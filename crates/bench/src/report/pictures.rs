@@ -1,0 +1,284 @@
+//! The pictures of a scenario and of a cell: the same in the page and in the folder of files.
+
+use super::charts::bars::{self, Bar, Bars};
+use super::charts::curve::{self, Curve};
+use super::charts::ramp::{self, Ramp};
+use super::charts::time;
+use super::figures::{ANONYMOUS, FILES, HELD_MAX, PRODUCE_CPU, RATE, figure, step};
+use super::judge::{Ahead, Asked, judge};
+use super::model::{Cell, Mark, Scenario, Side, slug};
+use super::stats::PAIRS_MIN;
+use super::svg::Svg;
+use super::tracks;
+use crate::results::ResultLine;
+use std::fmt::Write;
+
+/// A picture, and what it is called among those of its report.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Picture {
+    /// For a file and for links.
+    pub name: String,
+    /// It.
+    pub svg: Svg,
+    /// What stands below it; may be empty.
+    pub caption: String,
+}
+
+/// What stands across the pictures of a smoke run.
+const STAMP: &str = "SMOKE RUN";
+/// Cells in one picture of bars.
+const CELLS_MAX: usize = 6;
+/// The parts of memory: what they are called, and the lists of their seconds.
+const MEMORY: [(&str, &str); 3] =
+    [("anonymous", ""), ("file-mapped, at most", "broker_file_mib"), ("page cache, at most", "page_cache_mib")];
+/// Percentiles of lines that have no curve, and what their figures are called.
+const PERCENTILES: [(&str, f64); 8] = [
+    ("p50", 50.0),
+    ("p75", 75.0),
+    ("p90", 90.0),
+    ("p95", 95.0),
+    ("p99", 99.0),
+    ("p99.9", 99.9),
+    ("p99.99", 99.99),
+    ("p99.999", 99.999),
+];
+/// What is drawn of steps: the end of the figure's name, title, unit, whether its axis is logarithmic.
+const STEPS: [(&str, &str, &str, bool); 4] = [
+    ("publish_p99_ms", "Publish p99 by rate", "ms", true),
+    ("end_to_end_p99_ms", "End-to-end p99 by rate", "ms", true),
+    ("cpu_s_per_million", "Broker CPU per million messages by rate", "s", false),
+    ("anonymous_mib", "Anonymous memory by rate", "MiB", false),
+];
+/// Of a client that is not native nothing beyond this is drawn.
+const FAR_TAIL: f64 = 99.0;
+
+/// The bars of a scenario.
+#[must_use]
+pub fn of_scenario(scenario: &Scenario<'_>) -> Vec<Picture> {
+    let mut pictures = Vec::new();
+    for (name, title) in [
+        (HELD_MAX, "Highest rate held"),
+        (RATE, "Throughput, written"),
+        ("fetch_per_s", "Throughput, read"),
+        (PRODUCE_CPU, "Broker CPU to write"),
+        ("fetch_cpu_s_per_million", "Broker CPU to read"),
+        (FILES, "Open files"),
+        ("start_s", "Start"),
+        ("kib_a_connection", "Memory of a connection"),
+        ("connections_per_s", "Connections accepted"),
+    ] {
+        let is_rate = name.ends_with("_per_s");
+        // A rate that was given is no result.
+        let is_told = |cell: &&Cell<'_>| {
+            let is_ladder = name == RATE && cell.figures.figures().contains(HELD_MAX);
+            !is_ladder && (!is_rate || cell.figures.is_unpaced())
+        };
+        let cells = scenario.cells.iter().filter(is_told);
+        let groups: Vec<Bars> = cells.map(|cell| group(cell, |side| vec![cell.values(side, name)], name)).collect();
+        let unit = figure(name).unit;
+        push_bars(&mut pictures, scenario, (title, unit, &[]), groups, &slug(title));
+    }
+    let parts: Vec<&str> = MEMORY.iter().map(|(part, _)| *part).collect();
+    let memory = |cell: &Cell<'_>| group(cell, |side| memory_of(cell, side), ANONYMOUS);
+    let groups: Vec<Bars> = scenario.cells.iter().map(memory).collect();
+    push_bars(&mut pictures, scenario, ("Memory", "MiB", &parts), groups, "memory");
+    pictures
+}
+
+fn memory_of(cell: &Cell<'_>, side: &Side<'_>) -> Vec<Vec<f64>> {
+    let lines = || cell.lines.iter().filter(|line| line.side == side.name && line.failures.is_empty());
+    let most = |list: &str| -> Vec<f64> {
+        let lists = lines().filter_map(|line| tracks::lists(line).remove(list));
+        lists.filter_map(|values| values.into_iter().reduce(f64::max)).collect()
+    };
+    let part = |(_, list): &(&str, &str)| if list.is_empty() { cell.values(side, ANONYMOUS) } else { most(list) };
+    MEMORY.iter().map(part).collect()
+}
+
+fn group(cell: &Cell<'_>, parts: impl Fn(&Side<'_>) -> Vec<Vec<f64>>, figure: &str) -> Bars {
+    let bar = |side: &Side<'_>| {
+        let parts = parts(side);
+        let is_empty = parts.iter().all(Vec::is_empty);
+        let note = match side.mark {
+            Mark::Counts if is_empty => return None,
+            Mark::Counts if is_bound(cell, side, figure) => "client-bound",
+            Mark::Counts => "",
+            mark => mark.text(),
+        };
+        Some(Bar { name: side.name.to_owned(), look: side.look, parts, note: note.to_owned() })
+    };
+    let bars: Vec<Bar> = cell.sides.iter().filter_map(bar).collect();
+    let has_values = bars.iter().any(|bar| !bar.parts.iter().all(Vec::is_empty));
+    Bars { heading: cell.rest().to_owned(), bars: if has_values { bars } else { Vec::new() } }
+}
+
+/// Whether the client was what limited a side: it is said of rates only, where it names no winner.
+fn is_bound(cell: &Cell<'_>, side: &Side<'_>, figure: &str) -> bool {
+    let asked = Asked { cell: cell.name, figure, quick: false, pairs_min: PAIRS_MIN };
+    figure.ends_with("_per_s")
+        && judge(&cell.figures, asked, side.name, side.name).is_some_and(|judged| judged.ahead == Ahead::ClientBound)
+}
+
+fn push_bars(
+    pictures: &mut Vec<Picture>,
+    scenario: &Scenario<'_>,
+    (title, unit, parts): (&str, &str, &[&str]),
+    groups: Vec<Bars>,
+    name: &str,
+) {
+    let groups: Vec<Bars> = groups.into_iter().filter(|group| !group.bars.is_empty()).collect();
+    let count = groups.len().div_ceil(CELLS_MAX);
+    for (at, groups) in groups.chunks(groups.len().div_ceil(count.max(1)).max(1)).enumerate() {
+        let numbered = if count > 1 { format!("{title} ({} of {count})", at + 1) } else { title.to_owned() };
+        let Some(mut svg) = bars::draw(&bars::Chart { title: &numbered, unit, parts, groups }) else { continue };
+        if scenario.cells.iter().any(|cell| cell.quick) {
+            svg.set_stamp(STAMP);
+        }
+        let name = format!("{}-{name}-{}", slug(scenario.id), at + 1);
+        pictures.push(Picture { name, svg, caption: String::new() });
+    }
+}
+
+/// The curves of a cell: percentiles, and second by second.
+#[must_use]
+pub fn of_cell(cell: &Cell<'_>) -> Vec<Picture> {
+    let mut pictures = curves(cell);
+    if cell.quick {
+        pictures.iter_mut().for_each(|picture| picture.svg.set_stamp(STAMP));
+    }
+    pictures
+}
+
+fn curves(cell: &Cell<'_>) -> Vec<Picture> {
+    let mut pictures = Vec::new();
+    for (what, title) in
+        [("publish", "Publish latency by percentile"), ("end_to_end", "End-to-end latency by percentile")]
+    {
+        let curves: Vec<Curve> = cell.sides.iter().map(|side| curve_of(cell, side, what)).collect();
+        let is_cut = cell.sides.iter().any(|side| !side.is_native() && side.mark == Mark::Counts);
+        let note = if is_cut { "Beyond p99 only native clients are drawn: a JVM pauses by itself." } else { "" };
+        let Some(svg) = curve::draw(title, &curves, note) else { continue };
+        let rounds = curves.iter().map(|curve| curve.rounds.len()).max().unwrap_or_default();
+        let mut caption = String::new();
+        if cell.figures.figures().contains(HELD_MAX) {
+            caption.push_str("Each side at the highest rate that it held. ");
+        }
+        if rounds > 1 {
+            // Writing to a string cannot fail.
+            let _ = write!(caption, "Median of up to {rounds} rounds; shaded from the least to the most.");
+        }
+        pictures.push(Picture { name: format!("{}-{}", cell.slug, slug(what)), svg, caption });
+    }
+    for (rest, title, unit, is_log) in STEPS {
+        let ramps: Vec<Ramp> = cell.sides.iter().map(|side| ramp_of(cell, side, rest)).collect();
+        let Some(svg) = ramp::draw(title, unit, is_log, &ramps) else { continue };
+        pictures.push(Picture { name: format!("{}-{}", cell.slug, slug(title)), svg, caption: String::new() });
+    }
+    let panels = tracks::panels(cell);
+    let shown: Vec<String> = cell
+        .sides
+        .iter()
+        .filter_map(|side| Some(format!("{} round {}", side.name, tracks::middle_round(cell, side)?.round)))
+        .collect();
+    for (name, title, panels) in
+        [("time", "Second by second", &panels.load), ("taken", "What it took, second by second", &panels.taken)]
+            .map(|(name, title, list)| (name, title, (list, panels.warmup_s)))
+    {
+        let Some(svg) = time::draw(title, panels.0, panels.1) else { continue };
+        let caption = match name {
+            "time" => format!("The round in the middle by publish p99: {}.", shown.join(", ")),
+            _ => String::new(),
+        };
+        pictures.push(Picture { name: format!("{}-{name}", cell.slug), svg, caption });
+    }
+    pictures
+}
+
+/// The steps of a side, for one of their figures.
+fn ramp_of(cell: &Cell<'_>, side: &Side<'_>, rest: &str) -> Ramp {
+    let mut rates: Vec<u64> = cell.figures.figures().into_iter().filter_map(step).map(|(rate, _)| rate).collect();
+    rates.sort_unstable();
+    rates.dedup();
+    let told = |rate: u64| {
+        let held = cell.figures.values(side.name, &format!("step.{rate}.held"));
+        let values = cell.values(side, &format!("step.{rate}.{rest}"));
+        (!held.is_empty()).then(|| (rate, values, held.iter().all(|held| *held > 0.0)))
+    };
+    Ramp { name: side.name.to_owned(), look: side.look, steps: rates.into_iter().filter_map(told).collect() }
+}
+
+fn curve_of(cell: &Cell<'_>, side: &Side<'_>, what: &str) -> Curve {
+    let lines = cell.lines.iter().filter(|line| line.side == side.name && line.failures.is_empty());
+    let is_told = |point: &(f64, f64)| point.0 <= FAR_TAIL || cell.is_told(side, "p99.9");
+    let round = |line: &&ResultLine| {
+        let points: Vec<(f64, f64)> = points_of(line, what).into_iter().filter(is_told).collect();
+        (!points.is_empty()).then_some(points)
+    };
+    Curve { name: side.name.to_owned(), look: side.look, rounds: lines.filter_map(round).collect() }
+}
+
+/// A line's curve, or the percentiles among its figures.
+fn points_of(line: &ResultLine, what: &str) -> Vec<(f64, f64)> {
+    let curve = line.curves.as_ref().map(|curves| if what == "publish" { &curves.publish } else { &curves.end_to_end });
+    if let Some(curve) = curve.filter(|curve| !curve.is_empty()) {
+        return curve.clone();
+    }
+    let point =
+        |(name, percentile): &(&str, f64)| Some((*percentile, *line.figures.get(&format!("{what}_{name}_ms"))?));
+    PERCENTILES.iter().filter_map(point).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::latency::Curves;
+    use crate::report::scenario::Input;
+
+    fn line(side: &str, client: &str, rate: u64, figures: &[(&str, f64)]) -> ResultLine {
+        let mut line = ResultLine::example("A1/x", side, 1, figures);
+        let told = line.conditions.as_mut().expect("it has some");
+        (told.client, told.rate) = (client.to_owned(), rate);
+        line
+    }
+
+    #[test]
+    fn a_rate_that_was_given_has_no_bars() {
+        let names = |rate: u64| {
+            let lines = [line("kafka", "raw", rate, &[(RATE, 5.0), (PRODUCE_CPU, 1.0)])];
+            let input = Input { lines: &lines, scenarios: &[], not_run: &[] };
+            let scenarios = crate::report::model::scenarios(input);
+            of_scenario(&scenarios[0]).into_iter().map(|picture| picture.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(0), ["a1-throughput-written-1", "a1-broker-cpu-to-write-1"]);
+        assert_eq!(names(10), ["a1-broker-cpu-to-write-1"]);
+    }
+
+    #[test]
+    fn a_ladder_is_drawn_by_its_rates() {
+        let figures = [("step.5000.held", 1.0), ("step.5000.publish_p99_ms", 2.0), ("step.10000.held", 0.0)];
+        let lines = [line("rabbitmq", "amqp", 0, &figures)];
+        let cell = Cell::of(lines.iter().collect()).expect("a cell");
+        let ramp = ramp_of(&cell, &cell.sides[0], "publish_p99_ms");
+        assert_eq!(ramp.steps, [(5_000, vec![2.0], true), (10_000, vec![], false)]);
+        assert!(of_cell(&cell).iter().any(|picture| picture.name == "a1-x-publish-p99-by-rate"));
+    }
+
+    #[test]
+    fn the_curve_of_a_jvm_ends_at_p99() {
+        let figures = [("publish_p50_ms", 1.0), ("publish_p99_ms", 2.0), ("publish_p99.9_ms", 3.0)];
+        for (client, ends) in [("java", 99.0), ("librdkafka", 99.9)] {
+            let lines = [line("kafka", client, 1, &figures)];
+            let cell = Cell::of(lines.iter().collect()).expect("a cell");
+            let curve = curve_of(&cell, &cell.sides[0], "publish");
+            assert_eq!(curve.rounds[0].last().map(|point| point.0), Some(ends), "{client}");
+        }
+    }
+
+    #[test]
+    fn a_lines_own_curve_is_drawn_where_it_has_one() {
+        let mut with = line("kafka", "raw", 1, &[("publish_p50_ms", 1.0)]);
+        with.curves = Some(Curves { publish: vec![(75.0, 4.0)], end_to_end: Vec::new() });
+        assert_eq!(points_of(&with, "publish"), [(75.0, 4.0)]);
+        assert_eq!(points_of(&with, "end_to_end"), []);
+    }
+}

@@ -1,0 +1,164 @@
+//! The first page's rows: where polylogue is ahead, where it is behind, and what decides neither.
+
+use super::figures::{HELD_MAX, RATE, figure, place};
+use super::judge::{FIRST_PAGE_PAIRS_MIN, OWN_RATES, Standing};
+use super::model::{Cell, Mark, Row, Scenario};
+use super::palette::System;
+
+/// A row of the first page.
+#[derive(Debug)]
+pub struct Entry<'s, 'a> {
+    /// Its cell.
+    pub cell: &'s Cell<'a>,
+    /// Whether its sides have the same client.
+    pub is_same_client: bool,
+    /// It.
+    pub row: Row<'s>,
+}
+
+/// How many rows say what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Count {
+    /// polylogue is ahead.
+    pub ahead: usize,
+    /// A peer is ahead of polylogue.
+    pub behind: usize,
+    /// Neither.
+    pub level: usize,
+    /// No verdict.
+    pub undecided: usize,
+}
+
+/// All rows of the first page.
+#[must_use]
+pub fn entries<'s, 'a>(scenarios: &'s [Scenario<'a>]) -> Vec<Entry<'s, 'a>> {
+    let mut entries = Vec::new();
+    for cell in scenarios.iter().flat_map(|scenario| &scenario.cells) {
+        for table in cell.tables() {
+            for name in cell.figure_names().into_iter().filter(|name| figure(name).is_headline) {
+                let row = cell.row(&table, name, FIRST_PAGE_PAIRS_MIN);
+                // Nobody can be better at a rate that was given, and latencies at rates of their own are not compared.
+                let says_nothing =
+                    matches!(&row.outcome.standing, Standing::Undecided(why) if why.is_empty() || why == OWN_RATES);
+                let repeats = name == RATE && cell.figures.figures().contains(HELD_MAX);
+                if !says_nothing && !repeats && !row.values.iter().all(Vec::is_empty) {
+                    entries.push(Entry { cell, is_same_client: table.is_same_client, row });
+                }
+            }
+        }
+    }
+    entries
+}
+
+/// Counts rows.
+#[must_use]
+pub fn count<'e, 's: 'e, 'a: 's + 'e>(entries: impl Iterator<Item = &'e Entry<'s, 'a>>) -> Count {
+    let mut count = Count::default();
+    for entry in entries {
+        match entry.row.outcome.standing {
+            Standing::Ahead => count.ahead += 1,
+            Standing::Behind(_) => count.behind += 1,
+            Standing::Level => count.level += 1,
+            Standing::Undecided(_) => count.undecided += 1,
+        }
+    }
+    count
+}
+
+/// The rows in tables: by their clients, and by whether a rate was given, as they have other figures then.
+#[must_use]
+pub fn tables<'e, 's, 'a>(entries: &'e [Entry<'s, 'a>]) -> Vec<(String, Vec<&'e Entry<'s, 'a>>)> {
+    let mut tables = Vec::new();
+    for (is_same, who) in [(true, "the same client on all sides"), (false, "each system with its own client")] {
+        for (is_unpaced, what) in [(false, "At a given rate"), (true, "As fast as it goes, and everything else")] {
+            let is_it = |entry: &&Entry<'_, '_>| {
+                entry.is_same_client == is_same && entry.cell.figures.is_unpaced() == is_unpaced
+            };
+            let of_kind: Vec<&Entry<'_, '_>> = entries.iter().filter(is_it).collect();
+            if !of_kind.is_empty() {
+                tables.push((format!("{what}: {who}"), of_kind));
+            }
+        }
+    }
+    tables
+}
+
+/// The figures that the rows are of, in their order.
+#[must_use]
+pub fn columns<'s>(entries: &[&Entry<'s, '_>]) -> Vec<&'s str> {
+    let mut columns: Vec<&str> = Vec::new();
+    for entry in entries {
+        if !columns.contains(&entry.row.figure) {
+            columns.push(entry.row.figure);
+        }
+    }
+    columns.sort_by_key(|name| place(name));
+    columns
+}
+
+/// A cell in which no run of polylogue counts though a peer's does.
+#[derive(Debug)]
+pub struct Failed<'s, 'a> {
+    /// The cell.
+    pub cell: &'s Cell<'a>,
+    /// Whose runs count.
+    pub peers: Vec<&'a str>,
+    /// What is said of it.
+    pub said: String,
+}
+
+/// The cells in which no run of polylogue counts though a peer's does, and why.
+#[must_use]
+pub fn failed<'s, 'a>(scenarios: &'s [Scenario<'a>]) -> Vec<Failed<'s, 'a>> {
+    let cells = scenarios.iter().flat_map(|scenario| &scenario.cells).filter(|cell| !cell.quick);
+    let told = |cell: &'s Cell<'a>| {
+        let ours = cell.ours().filter(|ours| ours.mark != Mark::Counts)?;
+        let peers = cell.sides.iter().filter(|side| side.system != ours.system && side.mark == Mark::Counts);
+        let peers: Vec<&str> = peers.filter(|side| side.system != System::Null).map(|side| side.name).collect();
+        let why = cell.lines.iter().find(|line| line.side == ours.name && Mark::of(line) == ours.mark);
+        let why = why.map(|line| line.failures.join("; ")).unwrap_or_default();
+        let said = format!("no run of polylogue counts ({}: {why}), runs of {} do", ours.mark.text(), peers.join(", "));
+        (!peers.is_empty()).then_some(Failed { cell, peers, said })
+    };
+    cells.filter_map(told).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::model::scenarios;
+    use crate::report::scenario::Input;
+    use crate::results::ResultLine;
+
+    #[test]
+    fn rows_are_counted_and_a_rate_that_was_given_is_none() {
+        let figures = |p99: f64| [("publish_p99_ms", p99), ("produce_per_s", 10.0), ("publish_mean_ms", 1.0)];
+        let mut lines: Vec<ResultLine> = (1..=5)
+            .flat_map(|round| {
+                [("polylogue-sync", 1.0), ("kafka", 2.0)]
+                    .map(|(side, p99)| ResultLine::example("A4/x", side, round, &figures(p99)))
+            })
+            .collect();
+        for line in &mut lines {
+            line.conditions.as_mut().expect("it has some").rate = 10;
+        }
+        let told = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
+        let entries = entries(&told);
+        let names: Vec<&str> = entries.iter().map(|entry| entry.row.figure).collect();
+        assert_eq!(names, ["publish_p99_ms"]);
+        assert_eq!(count(entries.iter()), Count { ahead: 1, ..Count::default() });
+        assert!(failed(&told).is_empty());
+    }
+
+    #[test]
+    fn a_rate_that_only_a_peer_held_is_told() {
+        let mut lines =
+            vec![ResultLine::example("A4/x", "polylogue-sync", 1, &[]), ResultLine::example("A4/x", "kafka", 1, &[])];
+        lines[0].failures.push("the rate was not held".to_owned());
+        let told = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
+        let failed = failed(&told);
+        assert_eq!(failed.len(), 1);
+        let said = "no run of polylogue counts (not held: the rate was not held), runs of kafka do";
+        assert_eq!((failed[0].peers.as_slice(), failed[0].said.as_str()), (&["kafka"][..], said));
+    }
+}

@@ -1,0 +1,121 @@
+//! Steps through rates within one life of a broker.
+
+use super::{MEASURED_PRODUCER, OneSide, latency_figures, make_topic};
+use crate::contract::{DRAIN_MS_MAX, Done, Spec};
+use crate::error::{BenchError, Result};
+use crate::how::WarmUp;
+use crate::ladder::{Climb, Ladder, Ran, Step};
+use crate::latency::Latency;
+use crate::look::series;
+use crate::sample::{Sample, wait_idle};
+
+/// Numbers of the producers of two steps are so far apart.
+const STEP_PRODUCERS: u32 = 1_000;
+/// A worker that has read until now has not read everything: it was stopped. Seconds.
+const STOPPED_S: f64 = 1.0;
+
+impl OneSide<'_> {
+    /// Steps through the rates of the load; then runs the highest that held as long as any other run by time.
+    pub(super) fn by_ladder(&mut self) -> Result<()> {
+        let ladder = self.load.how.ladder.ok_or_else(|| BenchError::new("there are no rates to step through"))?;
+        let (mut climb, mut topic, mut number) = (Climb::new(&ladder), self.topic.clone(), 0);
+        while let Some(step) = climb.next() {
+            self.around.interrupt.check()?;
+            let (held, drained) = self.step(step, &ladder, number, &topic)?;
+            climb.told(step, held);
+            number += 1;
+            if !drained {
+                // What is left there is none of the next step's.
+                topic = format!("{}-{number}", self.topic);
+                make_topic(&self.running, &topic, self.load, self.system)?;
+            }
+        }
+        match climb.maximum() {
+            Some(rate) => self.figure("held_max_per_s", rate as f64),
+            None => self.fail_in_full("no rate was held".to_owned()),
+        }
+        Ok(())
+    }
+
+    /// The broker when it is idle, or when that was waited for long enough: one that was overloaded may work on.
+    fn quiet(&self) -> Result<Option<Sample>> {
+        self.around.interrupt.check()?;
+        let pids = self.running.pids();
+        if pids.is_empty() || self.line.quick { Ok(None) } else { wait_idle(&pids).map(|(sample, _)| Some(sample)) }
+    }
+
+    /// Runs a step; gives whether its rate was held, and whether all of it was read.
+    fn step(&mut self, step: Step, ladder: &Ladder, number: u32, topic: &str) -> Result<(bool, bool)> {
+        let load = self.load;
+        let (rate, confirms) = match step {
+            Step::Try(rate) => (rate, false),
+            Step::Confirm(rate) => (rate, true),
+        };
+        // The first one finds everything cold.
+        let warms = confirms || number == 0;
+        let warmup_ms = if warms { load.warmup_ms } else { ladder.step_warmup_ms };
+        let window_ms =
+            if confirms { load.window_ms } else { ladder.step_ms.saturating_sub(ladder.step_warmup_ms).max(1) };
+        let spec = Spec {
+            topic: topic.to_owned(),
+            rate,
+            producer_base: MEASURED_PRODUCER + number * STEP_PRODUCERS,
+            warmup_ms,
+            window_ms,
+            open_warmup: warms && matches!(load.how.warm_up, WarmUp::Steady(_)),
+            ..self.spec()
+        };
+        let groups = spec.groups;
+        let before = self.quiet()?;
+        let (told, went) = self.drive_along(&[spec])?;
+        let after = self.quiet()?;
+        let told = told.into_iter().next().unwrap_or_default();
+        let (done, seconds) = (&told.done, told.seconds.as_slice());
+        let acked = Latency::from_text(&done.publish)?.count();
+        let ran = Ran { rate, groups, warmup_ms: went.warmup_ms, window_ms, acked, done, seconds };
+        let drained = self.judge_step(rate, done, went.warmup_ms + window_ms);
+        let held = ran.held();
+        let name = |figure: &str| format!("step.{rate}.{figure}");
+        self.figure(&name("held"), f64::from(u8::from(held.is_ok())));
+        self.figure(&name("produce_per_s"), acked as f64 / (window_ms as f64 / 1e3));
+        self.figure(&name("backlog_growth_per_s"), ran.growth_per_s());
+        if let Some((before, after)) = before.zip(after) {
+            let millions = done.acked as f64 / 1e6;
+            self.figure(&name("cpu_s_per_million"), (after.cpu_s - before.cpu_s) / millions);
+            self.figure(&name("client_cpu_s_per_million"), done.cpu_s / millions);
+            self.figure(&name("anonymous_mib"), after.anonymous_bytes as f64 / f64::from(1 << 20));
+            self.figure(&name("written_bytes"), after.write_bytes.saturating_sub(before.write_bytes) as f64);
+        }
+        if held.is_ok() {
+            for (figure, value) in latency_figures(done, rate)? {
+                self.figure(&name(&figure), value);
+                if confirms {
+                    self.figure(&figure, value);
+                }
+            }
+        }
+        if confirms && held.is_ok() {
+            self.line.curves = Some(crate::latency::Curves::of(done)?);
+            self.figure("produce_per_s", acked as f64 / (window_ms as f64 / 1e3));
+            self.costs("produce", before, after, done.acked, Some(done.cpu_s));
+            self.warmed(&went);
+        }
+        if confirms || self.line.series.is_none() || held.is_ok() {
+            self.line.series = Some(series(seconds, groups, &went.looks));
+        }
+        Ok((held.is_ok(), drained))
+    }
+
+    /// What is a failure of the run and not of the rate: a message that was lost, doubled or swapped. Gives whether everything was read.
+    fn judge_step(&mut self, rate: u64, done: &Done, over_ms: u64) -> bool {
+        let stopped_s = (over_ms + DRAIN_MS_MAX) as f64 / 1e3 - STOPPED_S;
+        let drained = done.errors == 0 && done.error.is_none() && done.read_s < stopped_s;
+        let lost = if drained { done.lost } else { 0 };
+        for (what, count) in [("lost", lost), ("duplicated", done.duplicated), ("out of order", self.disorder(done))] {
+            if count > 0 {
+                self.fail(format!("{count} messages {what} at {rate} a second"));
+            }
+        }
+        drained
+    }
+}

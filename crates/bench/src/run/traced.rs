@@ -1,0 +1,41 @@
+//! A short run of its own in which the broker's flushes are counted: what is measured stays undisturbed.
+
+use super::{OneSide, make_topic, start};
+use crate::contract::Spec;
+use crate::error::Result;
+use crate::flush::Counter;
+use crate::process::{Folder, Surround};
+use crate::target::Target;
+
+/// How long it takes, what is thrown away at its beginning included. Milliseconds.
+const WARMUP_MS: u64 = 2_000;
+const WINDOW_MS: u64 = 5_000;
+/// The same in a smoke run.
+const QUICK_WARMUP_MS: u64 = 500;
+const QUICK_WINDOW_MS: u64 = 1_500;
+
+impl OneSide<'_> {
+    /// Ends the broker, and runs the load once more over an empty one whose flushes are counted.
+    pub(super) fn trace_flushes(&mut self) -> Result<()> {
+        if matches!(self.target, Target::Null | Target::At(_)) {
+            return Ok(());
+        }
+        self.running.end();
+        let place = Folder::create(&self.around.work.join("traced"))?;
+        let counter = Counter::create(&self.around.programs.bench, place.path(), 0)?;
+        let surround = Surround { environment: counter.environment(), ..self.surround.clone() };
+        self.running = surround.around(|| start(&self.target, self.load, self.around, place.path()))?;
+        make_topic(&self.running, &self.topic, self.load, self.system)?;
+        self.idle()?;
+        let quick = self.line.quick;
+        let (warmup_ms, window_ms) = if quick { (QUICK_WARMUP_MS, QUICK_WINDOW_MS) } else { (WARMUP_MS, WINDOW_MS) };
+        let spec = Spec { warmup_ms, window_ms, ..self.spec() };
+        self.counter = Some(counter);
+        let span = self.begin_span()?;
+        let told = self.drive(&[spec]);
+        self.end_span(span)?;
+        // Before the folder goes.
+        self.running.end();
+        told.map(drop)
+    }
+}

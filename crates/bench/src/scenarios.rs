@@ -1,0 +1,300 @@
+//! The scenarios of the published comparisons, by their ids, and the cells that run them here.
+//!
+//! ```text
+//!   Scenario  A4: what it shows, the published setting and figures, the setting here and its factors     texts
+//!      |
+//!     Row     A4/rate=25000/durability=async/client=raw      rounds, first page or not                   a, b, c, d, e, f
+//!      |
+//!     Side    polylogue-sync, kafka, kafka-tuned, null       who is compared, with which load
+//! ```
+//!
+//! What is the same for all rows:
+//! - Brokers that acknowledge after a flush are compared with each other (`durability=sync`), and those that do not (`durability=async`);
+//!   polylogue with its flush stands in both.
+//! - With `client=raw`, `amqp` or `librdkafka` the client is the same on all sides; with `client=java` each system has its own official one,
+//!   and polylogue that of Kafka, or RabbitMQ's where its label says so.
+//! - Broker and client have cores of their own, but for the rows that say `unpinned`.
+//! - The profile `tuned` is run in the rows of the first page.
+
+mod a;
+mod b;
+mod c;
+mod d;
+mod e;
+mod f;
+mod texts;
+
+pub use texts::{NOT_RUN, NotRunHere, SCENARIOS, Scenario, not_run};
+
+use crate::amqp::load::{QueueKind, QueueLoad};
+use crate::cgroup::COLD_FACTOR;
+use crate::drive::Driver;
+use crate::how::{How, Pinning, WarmUp};
+use crate::ladder::Ladder;
+use crate::matrix::{Batching, Cell, Kind, LATENCY_BATCH, Load, Many, NO_BATCH, Side};
+use crate::steady::Steadiness;
+use crate::target::Target;
+
+/// Rounds of a row of the first page, of another one, and of one that takes minutes.
+pub const FIRST_PAGE_ROUNDS: u32 = 5;
+pub const ROUNDS: u32 = 3;
+pub const SLOW_ROUNDS: u32 = 1;
+/// What a broker may use where readers must be cold, page cache included. Bytes.
+pub const COLD_MEMORY_BYTES: u64 = 3 << 30;
+/// Messages without a confirm on the way to queues.
+const UNCONFIRMED_MAX: u32 = 1_000;
+/// The message of most rows. Bytes.
+const KIB: u32 = 1_024;
+/// A reader that is far behind reads as fast as it goes: more than any disk gives. Bytes a second.
+const UNBOUNDED_BYTES_PER_S: u64 = 1 << 40;
+
+/// How long things take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Length {
+    /// Whether this only shows that every cell starts.
+    pub quick: bool,
+    /// The longest warm-up and the window of a row of the first page. Milliseconds.
+    pub first_page: (u64, u64),
+    /// The same of the others.
+    pub other: (u64, u64),
+    /// A step of a ladder, its warm-up included, and that warm-up.
+    pub step: (u64, u64),
+}
+
+impl Length {
+    /// What figures are told from.
+    pub const FULL: Length =
+        Length { quick: false, first_page: (6_000, 10_000), other: (3_000, 5_000), step: (4_000, 1_000) };
+    /// A smoke run.
+    pub const QUICK: Length = Length { quick: true, first_page: (100, 600), other: (100, 600), step: (500, 100) };
+}
+
+/// A cell, and how often it is run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The scenario's id.
+    pub id: &'static str,
+    /// The cell.
+    pub cell: Cell,
+    /// Whether it stands on the first page.
+    pub first_page: bool,
+    /// Rounds.
+    pub rounds: u32,
+}
+
+/// Who may take part, and as what.
+type Who<'a> = &'a [&'a str];
+
+/// Makes rows.
+#[derive(Debug, Clone, Copy)]
+struct Maker {
+    length: Length,
+}
+
+impl Maker {
+    fn how(self) -> How {
+        let warm_up = if self.length.quick { WarmUp::Fixed } else { WarmUp::Steady(Steadiness::FULL) };
+        How { warm_up, pinning: Pinning::Split, ..How::default() }
+    }
+
+    /// A load of 1 KiB messages that one group reads, by time.
+    fn load(self, partitions: u32, batching: Batching, rate: u64) -> Load {
+        let (warmup_ms, window_ms) = self.length.other;
+        Load {
+            message_bytes: KIB,
+            partitions,
+            groups: 1,
+            rate: self.rate(rate),
+            messages: 0,
+            warm_messages: 0,
+            warmup_ms,
+            window_ms,
+            batching,
+            in_flight: 5,
+            backlog: 0,
+            cold_bytes_per_s: 0,
+            queue: None,
+            stream: false,
+            connections: 0,
+            many: Many::default(),
+            how: self.how(),
+        }
+    }
+
+    /// A smoke run shows that a row starts, not that its rate holds.
+    fn rate(self, rate: u64) -> u64 {
+        if self.length.quick { rate.min(1_000) } else { rate }
+    }
+
+    /// A count that a smoke run has less of.
+    fn scaled<T>(self, full: T, quick: T) -> T {
+        if self.length.quick { quick } else { full }
+    }
+
+    fn ladder(self, published: &'static [u64], scale_per_mille: u64) -> Option<Ladder> {
+        let (step_ms, step_warmup_ms) = self.length.step;
+        let published = if self.length.quick { published.get(..2).unwrap_or(published) } else { published };
+        let (scale_per_mille, search_steps) = if self.length.quick { (50, 0) } else { (scale_per_mille, 2) };
+        Some(Ladder { published, scale_per_mille, step_ms, step_warmup_ms, search_steps })
+    }
+
+    fn laddered(self, load: Load, published: &'static [u64], scale_per_mille: u64) -> Load {
+        Load { how: How { ladder: self.ladder(published, scale_per_mille), ..load.how }, ..load }
+    }
+
+    /// The load at these rates, and none between them.
+    fn marked(self, load: Load, published: &'static [u64]) -> Load {
+        let ladder = self.ladder(published, 1_000).map(|ladder| Ladder { search_steps: 0, ..ladder });
+        Load { how: How { ladder, ..load.how }, ..load }
+    }
+
+    /// The load with its messages in queues.
+    fn queued(self, load: Load, queue: QueueLoad) -> Load {
+        Load { queue: Some(queue), batching: NO_BATCH, in_flight: UNCONFIRMED_MAX, ..load }
+    }
+
+    /// A row that is run three times.
+    fn row(self, id: &'static str, name: &str, kind: Kind, driver: Driver, sides: Vec<Side>) -> Row {
+        let name =
+            if name.is_empty() { format!("{id}/client={driver}") } else { format!("{id}/{name}/client={driver}") };
+        let rounds = if self.length.quick { 1 } else { ROUNDS };
+        Row { id, cell: Cell { name, kind, driver, sides }, first_page: false, rounds }
+    }
+
+    /// The row on the first page: longer, and oftener.
+    fn first(self, mut row: Row) -> Row {
+        let (warmup_ms, window_ms) = self.length.first_page;
+        for side in &mut row.cell.sides {
+            (side.load.warmup_ms, side.load.window_ms) = (warmup_ms, window_ms);
+        }
+        Row { first_page: true, rounds: if self.length.quick { 1 } else { FIRST_PAGE_ROUNDS }, ..row }
+    }
+
+    /// The row once, because it takes minutes.
+    fn once(self, row: Row) -> Row {
+        Row { rounds: SLOW_ROUNDS, ..row }
+    }
+}
+
+/// The sides on these targets, all with one load.
+fn sides(names: Who<'_>, load: Load) -> Vec<Side> {
+    names.iter().flat_map(|name| side(name, name, load)).collect()
+}
+
+/// One side. A target that is not known to this build gives none; that there is none such is tested.
+fn side(label: &str, target: &str, load: Load) -> Option<Side> {
+    let target: Target = target.parse().ok()?;
+    Some(Side { label: label.to_owned(), target, load })
+}
+
+/// Queues as in every broker: durable, confirmed one by one, acknowledged by hundreds.
+const CLASSIC: QueueLoad = QueueLoad {
+    kind: QueueKind::Classic,
+    durable: true,
+    confirms: true,
+    prefetch: 500,
+    ack_every: 100,
+    exchange: None,
+};
+const QUORUM: QueueLoad = QueueLoad { kind: QueueKind::Quorum, ..CLASSIC };
+
+/// How many messages are four times what a broker may use.
+fn cold_messages(message_bytes: u32) -> u64 {
+    COLD_FACTOR * COLD_MEMORY_BYTES / u64::from(message_bytes) + 1
+}
+
+/// All rows, in the order in which they run.
+#[must_use]
+pub fn rows(length: Length) -> Vec<Row> {
+    let maker = Maker { length };
+    let bare = Cell { name: "bare".to_owned(), kind: Kind::Bare, driver: Driver::Raw, sides: Vec::new() };
+    let rounds = if length.quick { 1 } else { ROUNDS };
+    let mut rows = vec![Row { id: "bare", cell: bare, first_page: true, rounds }, flushes(maker)];
+    rows.extend([a::rows(maker), b::rows(maker), c::rows(maker)].concat());
+    rows.extend([d::rows(maker), e::rows(maker), f::rows(maker)].concat());
+    rows
+}
+
+/// What each broker flushes, observed: a short run of its own, in which every call is counted.
+fn flushes(maker: Maker) -> Row {
+    let load = maker.load(1, LATENCY_BATCH, 5_000);
+    // What counts is the run of its own.
+    let load = Load { how: How { trace_flushes: true, ..load.how }, warmup_ms: 1_000, window_ms: 1_000, ..load };
+    let logs = [
+        "polylogue-sync",
+        "polylogue-async",
+        "kafka",
+        "kafka-fsync",
+        "pulsar",
+        "pulsar-nosync",
+        "rocketmq",
+        "rocketmq-sync",
+        "tubemq",
+    ];
+    let mut compared = sides(&logs, load);
+    let queues = maker.queued(load, CLASSIC);
+    compared.extend(side("polylogue-sync-amqp", "polylogue-sync", queues));
+    compared.extend(side("rabbitmq", "rabbitmq", queues));
+    maker.once(maker.row("flushes", "rate=5000", Kind::Latency, Driver::Java, compared))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    #[test]
+    fn every_row_has_a_name_of_its_own_that_begins_with_its_scenario() {
+        for length in [Length::FULL, Length::QUICK] {
+            let rows = rows(length);
+            let names: BTreeSet<&str> = rows.iter().map(|row| row.cell.name.as_str()).collect();
+            assert_eq!(names.len(), rows.len());
+            for row in &rows {
+                assert_eq!(row.cell.name.split('/').next(), Some(row.id), "{}", row.cell.name);
+                let labels: BTreeSet<&str> = row.cell.sides.iter().map(|side| side.label.as_str()).collect();
+                assert_eq!(labels.len(), row.cell.sides.len(), "{}", row.cell.name);
+                if row.cell.kind != Kind::Bare {
+                    assert!(labels.iter().any(|label| label.starts_with("polylogue")), "{}", row.cell.name);
+                    assert!(row.cell.name.contains("/client="), "{}", row.cell.name);
+                }
+                assert!(SCENARIOS.iter().any(|scenario| scenario.id == row.id), "{} is not told", row.id);
+            }
+        }
+    }
+
+    /// The matrix at the head of the scenarios, and who may be measured instead of a system is measured by name.
+    #[test]
+    fn every_system_of_the_matrix_takes_part() {
+        let mut found: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+        for row in rows(Length::FULL) {
+            let systems =
+                row.cell.sides.iter().map(|side| side.target.name().split('-').next().unwrap_or("").to_owned());
+            found.entry(row.id).or_default().extend(systems);
+        }
+        for scenario in SCENARIOS.iter().filter(|scenario| scenario.not_run.is_empty()) {
+            let here = found.get(scenario.id).cloned().unwrap_or_default();
+            for system in scenario.systems {
+                let is_known = system.parse::<Target>().is_ok();
+                let excused = NOT_RUN.iter().any(|not| not.what == scenario.id && not.target == *system);
+                assert!(!is_known || excused || here.contains(*system), "{system} is missing in {}", scenario.id);
+            }
+        }
+        for id in ["F3", "F4", "F5"] {
+            let scenario = SCENARIOS.iter().find(|scenario| scenario.id == id).expect("it is told");
+            assert!(!scenario.not_run.is_empty() && !found.contains_key(id), "{id}");
+        }
+    }
+
+    #[test]
+    fn a_dozen_rows_stand_on_the_first_page_and_are_run_five_times() {
+        let rows = rows(Length::FULL);
+        let first: Vec<&Row> = rows.iter().filter(|row| row.first_page && row.cell.kind != Kind::Bare).collect();
+        assert!((9..=14).contains(&first.len()), "{}", first.len());
+        for row in first {
+            assert_eq!(row.rounds, FIRST_PAGE_ROUNDS, "{}", row.cell.name);
+            assert!(row.cell.sides.iter().all(|side| side.load.window_ms == Length::FULL.first_page.1));
+        }
+        let others = rows.iter().filter(|row| !row.first_page);
+        assert!(others.into_iter().all(|row| row.rounds == ROUNDS || row.rounds == SLOW_ROUNDS));
+    }
+}

@@ -1,0 +1,183 @@
+//! "Benchmarking Kafka, Pulsar and RabbitMQ": peak throughput, batches, flushes, latency, queues.
+
+use super::{CLASSIC, KIB, Maker, QUORUM, Row, UNBOUNDED_BYTES_PER_S, side, sides};
+use crate::amqp::load::{Exchange, QueueLoad};
+use crate::drive::Driver;
+use crate::how::{How, Pinning};
+use crate::matrix::{Batching, Kind, LARGE_BATCH, LATENCY_BATCH, Load, Many, NO_BATCH};
+
+/// The rates of A1, and the factor by which this machine has less: 2 cores for broker and client instead of 56.
+const PEAK: &[u64] = &[10_000, 50_000, 100_000, 200_000, 500_000, 1_000_000];
+const PEAK_PER_MILLE: u64 = 250;
+/// A1's queues lose what the broker loses, and acknowledge nothing.
+const WEAK: QueueLoad = QueueLoad { durable: false, confirms: false, prefetch: 0, ack_every: 0, ..CLASSIC };
+const QUEUES: u32 = 24;
+/// A4: an eighth of 200,000 for logs, a half of 30,000 for queues.
+const LOG_RATE: u64 = 25_000;
+const QUEUE_RATE: u64 = 15_000;
+const FOUR: Many = Many { topics: 1, producers: 4, consumers: 4, filter: None };
+const BATCHES: [Batching; 4] = [
+    Batching { name: "1KB", bytes: 1_000, linger_us: 10_000, per_request: 1 },
+    Batching { name: "10KB", bytes: 10_000, linger_us: 10_000, per_request: 1 },
+    Batching { name: "100KB", bytes: 100_000, linger_us: 10_000, per_request: 1 },
+    LARGE_BATCH,
+];
+
+pub(super) fn rows(maker: Maker) -> Vec<Row> {
+    [peaks(maker), batches(maker), latencies(maker), conditions(maker), queues(maker), phases(maker), routing(maker)]
+        .concat()
+}
+
+fn peaks(maker: Maker) -> Vec<Row> {
+    let load = Load { many: FOUR, ..maker.load(100, LARGE_BATCH, 0) };
+    let peak = maker.laddered(load, PEAK, PEAK_PER_MILLE);
+    let weak = maker.laddered(maker.queued(Load { many: FOUR, ..maker.load(QUEUES, NO_BATCH, 0) }, WEAK), PEAK, 50);
+    let row = |id, name, driver, sides| maker.row(id, name, Kind::Ladder, driver, sides);
+    let logs = ["polylogue-sync", "kafka", "kafka-tuned"];
+    let own = ["polylogue-async", "kafka", "pulsar-nosync"];
+    let flushed = ["polylogue-sync", "kafka-fsync"];
+    vec![
+        maker.first(row("A1", "durability=async", Driver::Raw, sides(&logs, peak))),
+        maker.once(row("A1", "durability=async", Driver::Java, sides(&own, peak))),
+        maker.once(row(
+            "A1",
+            "durability=sync",
+            Driver::Java,
+            sides(&["polylogue-sync", "kafka-fsync", "pulsar"], peak),
+        )),
+        maker.once(row("A1", "queues=24", Driver::Amqp, sides(&["polylogue-sync", "rabbitmq"], weak))),
+        maker.once(row("A3", "durability=sync", Driver::Raw, sides(&flushed, peak))),
+        // Whoever cannot be told to flush each message is compared as its own setting flushes.
+        {
+            let mut compared = sides(&["polylogue-sync", "kafka-fsync", "pulsar"], maker.load(100, LARGE_BATCH, 0));
+            let confirmed = maker.queued(maker.load(QUEUES, NO_BATCH, 0), QUORUM);
+            compared.extend(side("rabbitmq-quorum", "rabbitmq", confirmed));
+            maker.row("A3", "unpaced/durability=sync", Kind::Size, Driver::Java, compared)
+        },
+    ]
+}
+
+/// How much one batch more costs where each is flushed.
+fn batches(maker: Maker) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for batching in BATCHES {
+        let load = Load { groups: 0, ..maker.load(100, batching, 0) };
+        let name = |durability| format!("batch={}/durability={durability}", batching.name);
+        let row = |durability, driver, who| maker.row("A2", &name(durability), Kind::Size, driver, sides(who, load));
+        rows.push(row("sync", Driver::Raw, &["polylogue-sync", "kafka-fsync"]));
+        // Without flushes, and with own clients, the least and the most.
+        if batching == BATCHES[0] || batching == LARGE_BATCH {
+            rows.push(row("async", Driver::Raw, &["polylogue-async", "kafka"]));
+            rows.push(row("sync", Driver::Java, &["polylogue-sync", "kafka-fsync", "pulsar"]));
+        }
+    }
+    // Queues have no batches: one row for what they do without.
+    let queues = maker.queued(Load { groups: 1, ..maker.load(QUEUES, NO_BATCH, 0) }, CLASSIC);
+    rows.push(maker.row("A2", "batch=none", Kind::Size, Driver::Amqp, sides(&["polylogue-sync", "rabbitmq"], queues)));
+    rows
+}
+
+fn latencies(maker: Maker) -> Vec<Row> {
+    let load = Load { many: FOUR, ..maker.load(100, LATENCY_BATCH, LOG_RATE) };
+    let queues = maker.queued(maker.load(1, NO_BATCH, QUEUE_RATE), CLASSIC);
+    let row = |name, driver, sides| maker.row("A4", name, Kind::Latency, driver, sides);
+    let logs = ["polylogue-sync", "kafka", "kafka-tuned", "null"];
+    let own = ["polylogue-sync", "kafka-fsync", "pulsar", "pulsar-tuned"];
+    let native = ["polylogue-sync", "kafka", "kafka-fsync"];
+    vec![
+        maker.first(row("rate=25000/durability=async", Driver::Raw, sides(&logs, load))),
+        maker.first(row("rate=25000/durability=sync", Driver::Java, sides(&own, load))),
+        row("rate=25000/durability=sync", Driver::Raw, sides(&["polylogue-sync", "kafka-fsync", "null"], load)),
+        row("rate=25000", Driver::Librdkafka, sides(&native, load)),
+        row("rate=25000/durability=async", Driver::Java, sides(&["polylogue-async", "kafka", "pulsar-nosync"], load)),
+        maker.first(row(
+            "rate=15000/queue=classic",
+            Driver::Amqp,
+            sides(&["polylogue-sync", "rabbitmq", "rabbitmq-tuned", "null"], queues),
+        )),
+    ]
+}
+
+/// The same once more on all cores, and with flushes that take as long as those of an honest disk.
+fn conditions(maker: Maker) -> Vec<Row> {
+    let load = Load { many: FOUR, ..maker.load(100, LATENCY_BATCH, LOG_RATE) };
+    let slow = Load { how: How { flush_delay_ms: 2, ..load.how }, rate: maker.rate(LOG_RATE / 2), ..load };
+    let free = Load { how: How { pinning: Pinning::Unpinned, ..load.how }, ..load };
+    let queues = maker.queued(maker.load(1, NO_BATCH, QUEUE_RATE / 2), CLASSIC);
+    let slow_queues = Load { how: How { flush_delay_ms: 2, ..queues.how }, ..queues };
+    let row = |name, driver, sides| maker.row("A4", name, Kind::Latency, driver, sides);
+    let flushed = ["polylogue-sync", "kafka-fsync", "pulsar", "rocketmq-sync"];
+    let native = ["polylogue-sync", "kafka", "kafka-fsync"];
+    vec![
+        row("rate=25000/unpinned", Driver::Raw, sides(&native, free)),
+        row("rate=12500/flush=2ms", Driver::Java, sides(&flushed, slow)),
+        row("rate=7500/flush=2ms/queue=classic", Driver::Amqp, sides(&["polylogue-sync", "rabbitmq"], slow_queues)),
+    ]
+}
+
+fn queues(maker: Maker) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for rate in [5_000, 10_000, 15_000, 20_000] {
+        for (name, queue) in [("classic", CLASSIC), ("quorum", QUORUM)] {
+            // Replicated queues are past their end at the higher rates: the least of them is enough.
+            if queue == QUORUM && rate != 5_000 {
+                continue;
+            }
+            let load = maker.queued(maker.load(1, NO_BATCH, rate), queue);
+            let sides = sides(&["polylogue-sync", "rabbitmq"], load);
+            rows.push(maker.row("A5", &format!("rate={rate}/queue={name}"), Kind::Latency, Driver::Amqp, sides));
+        }
+    }
+    rows
+}
+
+/// Producers alone, readers alone, and readers that come later.
+fn phases(maker: Maker) -> Vec<Row> {
+    let messages = maker.scaled(500_000, 5_000);
+    let counted = |batching| Load {
+        messages,
+        warm_messages: messages / 2,
+        groups: 0,
+        warmup_ms: 0,
+        window_ms: 0,
+        ..maker.load(100, batching, 0)
+    };
+    let logs = counted(LARGE_BATCH);
+    let backlog = maker.scaled(2_000_000, 5_000);
+    let drain =
+        Load { backlog, cold_bytes_per_s: UNBOUNDED_BYTES_PER_S, groups: 0, ..maker.load(100, LATENCY_BATCH, 10_000) };
+    let queue_backlog = maker.scaled(200_000, 2_000);
+    let queues = maker.queued(
+        Load {
+            backlog: queue_backlog,
+            cold_bytes_per_s: UNBOUNDED_BYTES_PER_S,
+            groups: 0,
+            ..maker.load(1, NO_BATCH, 2_000)
+        },
+        CLASSIC,
+    );
+    let alone = maker.queued(Load { groups: 0, ..maker.load(1, NO_BATCH, 0) }, CLASSIC);
+    vec![
+        maker.row("A6", "apart", Kind::Cost, Driver::Raw, sides(&["polylogue-sync", "polylogue-async", "kafka"], logs)),
+        maker.row("A6", "producers-only", Kind::Size, Driver::Amqp, sides(&["polylogue-sync", "rabbitmq"], alone)),
+        maker.row("A6", "drain", Kind::Drain, Driver::Raw, sides(&["polylogue-sync", "kafka"], drain)),
+        maker.once(maker.row(
+            "A6",
+            "drain",
+            Kind::Drain,
+            Driver::Java,
+            sides(&["polylogue-sync", "kafka", "pulsar"], drain),
+        )),
+        maker.row("A6", "drain", Kind::Drain, Driver::Amqp, sides(&["polylogue-sync", "rabbitmq"], queues)),
+    ]
+}
+
+fn routing(maker: Maker) -> Vec<Row> {
+    let row = |(name, exchange)| {
+        let load = Load { message_bytes: KIB, ..maker.load(100, NO_BATCH, 0) };
+        let load = maker.queued(load, QueueLoad { exchange: Some(exchange), ..CLASSIC });
+        let sides = sides(&["polylogue-sync", "rabbitmq"], load);
+        maker.row("A7", &format!("exchange={name}"), Kind::Size, Driver::Amqp, sides)
+    };
+    [("direct", Exchange::Direct), ("topic", Exchange::Topic)].map(row).into()
+}

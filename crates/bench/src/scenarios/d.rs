@@ -1,0 +1,127 @@
+//! "Benchmarking Pulsar and Kafka": throughput and latency by durability, partitions and subscriptions; readers that are far behind.
+
+use super::{COLD_MEMORY_BYTES, KIB, Maker, Row, UNBOUNDED_BYTES_PER_S, cold_messages, sides};
+use crate::drive::Driver;
+use crate::how::How;
+use crate::matrix::{Kind, LARGE_BATCH, LATENCY_BATCH, Load, Many};
+
+/// An eighth of 200,000, and what many partitions are compared at.
+const CATCH_UP_RATE: u64 = 10_000;
+const LATENCY_RATE: u64 = 20_000;
+const PARTITIONS_RATE: u64 = 5_000;
+const TWO: Many = Many { topics: 1, producers: 2, consumers: 2, filter: None };
+/// By durability: the names in cells, who is compared with each system's own client, and who with the raw driver.
+const DURABILITIES: [(&str, &[&str], &[&str]); 2] = [
+    ("sync", &["polylogue-sync", "kafka-fsync", "pulsar"], &["polylogue-sync", "kafka-fsync"]),
+    ("async", &["polylogue-async", "kafka", "pulsar-nosync"], &["polylogue-async", "polylogue-sync", "kafka"]),
+];
+
+pub(super) fn rows(maker: Maker) -> Vec<Row> {
+    [throughputs(maker), latencies(maker), partitions(maker), catch_up(maker)].concat()
+}
+
+fn throughputs(maker: Maker) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (durability, own, raw) in DURABILITIES {
+        let cases = [
+            ("D1", "partitions=100", 100, TWO),
+            ("D2", "partitions=2000", maker.scaled(2_000, 50), TWO),
+            ("D3", "partitions=1/producers=2", 1, TWO),
+            ("D3", "partitions=1/producers=1", 1, Many::default()),
+        ];
+        for (id, name, partitions, many) in cases {
+            // What a lone producer's flushes cost is the question of D3.
+            if id == "D3" && durability == "async" && many == TWO {
+                continue;
+            }
+            let load = Load { many, ..maker.load(partitions, LARGE_BATCH, 0) };
+            let name = format!("{name}/durability={durability}");
+            let row = |driver, sides| maker.row(id, &name, Kind::Size, driver, sides);
+            let row_own = if id == "D1" && durability == "sync" {
+                maker.first(row(Driver::Java, sides(&[own, &["pulsar-tuned"]].concat(), load)))
+            } else {
+                row(Driver::Java, sides(own, load))
+            };
+            rows.push(row_own);
+            if id == "D1" {
+                rows.push(maker.once(row(Driver::Raw, sides(raw, load))));
+            }
+        }
+    }
+    rows
+}
+
+fn latencies(maker: Maker) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (durability, own, raw) in DURABILITIES {
+        let one = Load { many: TWO, ..maker.load(100, LATENCY_BATCH, LATENCY_RATE) };
+        let ten = Load { groups: 10, rate: maker.rate(CATCH_UP_RATE / 2), ..one };
+        for (id, name, load) in [("D4", "rate=20000/groups=1", one), ("D5", "rate=5000/groups=10", ten)] {
+            // Ten groups without flushes say the same as with them: it is reading that they cost.
+            if id == "D5" && durability == "async" {
+                continue;
+            }
+            let name = format!("{name}/durability={durability}");
+            let row = |driver, sides| maker.row(id, &name, Kind::Latency, driver, sides);
+            let compared = row(Driver::Java, sides(&[own, &["pulsar-tuned"]].concat(), load));
+            let is_first = durability == "sync" && id == "D4";
+            rows.push(if is_first { maker.first(compared) } else { row(Driver::Java, sides(own, load)) });
+            if durability == "sync" || id == "D4" {
+                rows.push(row(Driver::Raw, sides(raw, load)));
+            }
+        }
+        // What ten groups cost polylogue is compared with one group at the same rate.
+        if durability == "sync" {
+            let alone = Load { rate: ten.rate, ..one };
+            let name = format!("rate=5000/groups=1/durability={durability}");
+            rows.push(maker.row("D5", &name, Kind::Latency, Driver::Raw, sides(raw, alone)));
+        }
+    }
+    rows
+}
+
+/// Once each: the largest take minutes to be made.
+fn partitions(maker: Maker) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (durability, own, raw) in DURABILITIES {
+        for count in [100, 5_000, 8_000, 10_000] {
+            let load = maker.load(maker.scaled(count, count / 100), LATENCY_BATCH, PARTITIONS_RATE);
+            let name = format!("rate=5000/partitions={count}/durability={durability}");
+            let row = |driver, sides| maker.once(maker.row("D6", &name, Kind::Latency, driver, sides));
+            if durability == "sync" || count == 100 || count == 10_000 {
+                rows.push(row(Driver::Raw, sides(raw, load)));
+            }
+            if durability == "sync" && (count == 100 || count == 10_000) {
+                rows.push(row(Driver::Java, sides(own, load)));
+            }
+        }
+    }
+    rows
+}
+
+/// A backlog of four times what the broker may use is read while producers go on; D8 with a reader at the tail.
+fn catch_up(maker: Maker) -> Vec<Row> {
+    let load = maker.load(100, LATENCY_BATCH, CATCH_UP_RATE);
+    let backlog = maker.scaled(cold_messages(KIB), 5_000);
+    let how = How { memory_limit_bytes: COLD_MEMORY_BYTES, ..load.how };
+    // Long enough to read all of it from a disk of this kind.
+    let window_ms = maker.scaled(45_000, load.window_ms);
+    let cold = Load { backlog, cold_bytes_per_s: UNBOUNDED_BYTES_PER_S, how, window_ms, ..load };
+    let once = |id, name: &str, kind, driver, sides| maker.once(maker.row(id, name, kind, driver, sides));
+    let behind = Load { groups: 0, ..cold };
+    let undisturbed = Load { how, ..load };
+    let raw = ["polylogue-sync"];
+    vec![
+        once("D7", "rate=10000", Kind::Cold, Driver::Java, sides(&["polylogue-sync", "kafka", "pulsar"], behind)),
+        once("D8", "rate=10000/behind", Kind::Cold, Driver::Raw, sides(&raw, cold)),
+        once("D8", "rate=10000/undisturbed", Kind::Latency, Driver::Raw, sides(&raw, undisturbed)),
+        once("D8", "rate=10000/behind", Kind::Cold, Driver::Java, sides(&["polylogue-sync", "kafka", "pulsar"], cold)),
+        once(
+            "D8",
+            "rate=10000/undisturbed",
+            Kind::Latency,
+            Driver::Java,
+            sides(&["polylogue-sync", "kafka", "pulsar"], undisturbed),
+        ),
+    ]
+}

@@ -1,0 +1,234 @@
+//! What each scenario shows, what is published of it, and what is run here.
+
+use crate::report::scenario::{NotRun, ScenarioText};
+
+/// A scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scenario {
+    /// The first part of its cells' names.
+    pub id: &'static str,
+    /// A few words.
+    pub title: &'static str,
+    /// What it shows.
+    pub what: &'static str,
+    /// The published setting.
+    pub setting: &'static str,
+    /// What is published, in short; empty: nothing is.
+    pub published: &'static str,
+    /// The setting here, and by which factors it is smaller.
+    pub here: &'static str,
+    /// Who must take part beside polylogue.
+    pub systems: &'static [&'static str],
+    /// Why it is not run; empty: it is.
+    pub not_run: &'static str,
+}
+
+impl Scenario {
+    /// The published setting and what was found in it, for a report.
+    #[must_use]
+    pub fn published(&self) -> String {
+        match (self.setting, self.published) {
+            ("", found) => found.to_owned(),
+            (setting, "") => format!("{setting}."),
+            (setting, found) => format!("{setting}. Found: {found}."),
+        }
+    }
+
+    /// What a report tells of it; `published` is what [`Scenario::published`] gives.
+    #[must_use]
+    pub fn text<'a>(&self, published: &'a str) -> ScenarioText<'a> {
+        ScenarioText { id: self.id, title: self.title, what: self.what, published, scaled: self.here }
+    }
+}
+
+/// All that is not run, for a report.
+pub fn not_run() -> impl Iterator<Item = NotRun<'static>> {
+    let whole = SCENARIOS.iter().filter(|scenario| !scenario.not_run.is_empty());
+    let whole = whole.map(|scenario| NotRun { what: scenario.id, target: "", reason: scenario.not_run });
+    whole.chain(NOT_RUN.iter().map(|not| NotRun { what: not.what, target: not.target, reason: not.reason }))
+}
+
+/// A system that does not take part in a scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotRunHere {
+    /// The scenario, or a part of it.
+    pub what: &'static str,
+    /// The system; empty: all of them.
+    pub target: &'static str,
+    /// Why not.
+    pub reason: &'static str,
+}
+
+const CONFLUENT: &str = "Confluent 2020, OpenMessaging Benchmark: 3 brokers of 8 processors, 64 GB and 2 NVMe disks, 4 load machines, \
+                         replication 3";
+const PUTRA: &str = "Anton Putra: one broker of 2 processors, 16 GB and a local SSD; messages of about 100 bytes";
+const VENDORS: &str =
+    "3 nodes of 8 processors and 32 GB, default settings, the vendors' own tools; 10 partitions, mirrored queues";
+const STREAMNATIVE: &str =
+    "StreamNative 2020, OpenMessaging Benchmark, the hardware of A; durability local (sync, async) and replicated";
+const TENCENT: &str = "Tencent: one broker, SATA RAID10, no flush per message; one stream in, two out";
+const NONE: &str = "";
+const QUEUE_AND_LOGS: &[&str] = &["kafka", "pulsar", "rabbitmq"];
+const LOGS_AND_QUEUES: &[&str] = &["kafka", "rocketmq", "rabbitmq"];
+const KAFKA_PULSAR: &[&str] = &["kafka", "pulsar"];
+const KAFKA_TUBEMQ: &[&str] = &["kafka", "tubemq"];
+const EVERYBODY: &[&str] = &["kafka", "rabbitmq", "pulsar", "rocketmq", "tubemq"];
+const THREE_NODES: &str = "it needs three nodes; this is one machine, and polylogue runs as one node";
+
+macro_rules! scenarios {
+    ($($id:literal, $title:literal, $systems:expr, $setting:expr, $what:literal, $published:expr, $here:literal $(, not run: $not:expr)?;)*) => {
+        &[$(Scenario {
+            id: $id, title: $title, what: $what, setting: $setting, published: $published, here: $here, systems: $systems,
+            not_run: concat_or_empty!($($not)?),
+        },)*]
+    };
+}
+
+macro_rules! concat_or_empty {
+    () => {
+        ""
+    };
+    ($not:expr) => {
+        $not
+    };
+}
+
+/// All of them, in the order in which they are told.
+pub const SCENARIOS: &[Scenario] = scenarios! {
+    "bare", "The machine alone", &[], NONE,
+    "What reading, summing, writing, flushing and sending cost without any broker: the floor of every figure.", NONE,
+    "loops of 256 MiB files; 52 KiB flushed 1,000 times a second";
+    "flushes", "What each broker flushes", &[], NONE,
+    "How often each broker flushes and how many bytes at a time, counted call by call in a short run of its own: durability observed.", NONE,
+    "5,000 messages a second, 1 partition or queue, one round";
+    "A1", "Peak stable throughput", QUEUE_AND_LOGS, CONFLUENT,
+    "The rate is raised until consumers no longer keep up: 100 partitions, 4 producers, 4 consumers, batches up to 1 MB or 10 ms.",
+    "Kafka about 600 MB/s, both disks full; Pulsar about half of it; RabbitMQ about 1/15 of it, bound by its processors",
+    "rates x 1/4 (queues x 1/20), 4 s a step, two halvings between the last that held and the first that did not; replication 1";
+    "A2", "Throughput by batch", QUEUE_AND_LOGS, CONFLUENT,
+    "What a flush for each batch costs as batches grow from 1 KB to 1 MB.",
+    "sync costs Kafka a factor of 3 to 5 at 1 and 10 KB, nothing from 100 KB on",
+    "as fast as it goes for 5 s instead of minutes, 1 producer, replication 1; queues have no batches: one row";
+    "A3", "Peak throughput with a flush per message", QUEUE_AND_LOGS, CONFLUENT,
+    "A1 where every message is flushed before it is acknowledged.",
+    "Kafka close to its async figure with large batches; Pulsar without journal sync was unstable and left out",
+    "rates x 1/4; RabbitMQ with quorum queues, which flush";
+    "A4", "Latency at a rate that all can hold", QUEUE_AND_LOGS, CONFLUENT,
+    "End-to-end and publish latency, batching up to 1 ms; once more on all cores, and with each flush held for 2 ms.",
+    "200,000/s for logs, 30,000/s for queues. End-to-end p99: Kafka about 5 ms, Pulsar about 25 ms, RabbitMQ about 1 ms; Kafka with \
+     fsync stays below Pulsar up to p99.9",
+    "25,000/s (x 1/8) for logs, 15,000/s (x 1/2) for queues; half of that where flushes are held";
+    "A5", "Queue latency by rate", &["rabbitmq"], CONFLUENT,
+    "Classic and replicated queues as the rate grows.",
+    "mirrored: near 2 s p99 at 38,000/s; classic holds up to about 100,000/s",
+    "5,000 to 20,000/s (x 1/2); mirrored queues no longer exist: quorum queues of one node, at 5,000/s";
+    "A6", "Producers alone, consumers alone, backlog", QUEUE_AND_LOGS, CONFLUENT,
+    "What writing and reading cost apart, and how long a backlog takes to be read while producers go on.", NONE,
+    "500,000 messages written, then read twice; a backlog of 2,000,000 (queues: 200,000) drained at 10,000/s (2,000/s) going on";
+    "A7", "Routing", &["rabbitmq"], CONFLUENT,
+    "Direct and topic exchanges, one queue for each routing key.", "direct beats topic",
+    "100 queues, as fast as it goes for 5 s";
+    "B1", "Ramp: Kafka and classic RabbitMQ", &["kafka", "rabbitmq"], PUTRA,
+    "Latency, broker and client processor time, memory and disk as the rate is raised until the broker fails.",
+    "RabbitMQ at low rates: half of Kafka's latency, half of its clients' processor time; full at 15,000/s, time-outs at 33,000/s. Kafka \
+     goes on past a full processor and fails at 230,000/s",
+    "the published rates (queues x 1/2 where they are searched), 4 s a step; the clients are Java's instead of Go's";
+    "B2", "Ramp: Kafka and RabbitMQ streams", &["kafka", "rabbitmq"], PUTRA,
+    "The same beside RabbitMQ's streams.",
+    "streams: high latency from the start, 15 % processor when Kafka's is full at 12,000/s; full at 100,000/s, fails at 135,000/s; Kafka \
+     fails at 272,000/s",
+    "the published rates, 4 s a step";
+    "C1", "1 KB, one by one", LOGS_AND_QUEUES, VENDORS, "Each message waits for the acknowledgement of the one before it.",
+    "Kafka 32,500/s, RocketMQ 28,300/s, RabbitMQ 15,800/s; p99 4.5, 3.2, 6.8 ms",
+    "one node, one producer, 5 s instead of 10 minutes";
+    "C2", "1 KB, pipelined", LOGS_AND_QUEUES, VENDORS, "Messages go without waiting for each other.",
+    "Kafka 85,600/s, RocketMQ 72,400/s, RabbitMQ 38,200/s; p99 1.8, 1.3, 2.8 ms",
+    "one node, one producer, 10 s instead of 10 minutes";
+    "C3", "10 KB, one by one", LOGS_AND_QUEUES, VENDORS, "As C1.", "Kafka 18,200/s, RocketMQ 16,500/s, RabbitMQ 9,200/s",
+    "one node, one producer, 5 s instead of 10 minutes";
+    "C4", "10 KB, pipelined", LOGS_AND_QUEUES, VENDORS, "As C2.", "Kafka 42,300/s, RocketMQ 36,800/s, RabbitMQ 21,500/s",
+    "one node, one producer, 5 s instead of 10 minutes";
+    "C5", "100 KB, one by one", LOGS_AND_QUEUES, VENDORS, "As C1.",
+    "Kafka 3,500/s, RocketMQ 3,200/s, RabbitMQ 1,800/s; p99 25.6, 20.3, 32.4 ms",
+    "one node, one producer, 5 s instead of 10 minutes";
+    "C6", "100 KB, pipelined", LOGS_AND_QUEUES, VENDORS, "As C2.",
+    "Kafka 8,600/s, RocketMQ 7,500/s, RabbitMQ 4,100/s; p99 9.2, 8.1, 14.3 ms",
+    "one node, one producer, 5 s instead of 10 minutes";
+    "C7", "One consumer and several", LOGS_AND_QUEUES, VENDORS, "Each case of C1 to C6 with several readers, beside those rows with one.", NONE,
+    "4 readers of one group, one round";
+    "D1", "Throughput, 100 partitions", KAFKA_PULSAR, STREAMNATIVE, "2 producers, 2 consumers, by durability.", NONE,
+    "as fast as it goes for 5 to 10 s, replication 1";
+    "D2", "Throughput, 2,000 partitions", KAFKA_PULSAR, STREAMNATIVE, "The same with many partitions.",
+    "ack-2: Kafka falls, publish mean 200 ms, p99 1,200 ms; with 4 producers about 600 MB/s",
+    "as fast as it goes for 5 s, replication 1";
+    "D3", "Throughput, 1 partition", KAFKA_PULSAR, STREAMNATIVE, "With two producers and consumers, and with one.",
+    "one producer and consumer, sync: Kafka rises from a few to hundreds of ms, Pulsar stays at a few",
+    "as fast as it goes for 5 s, replication 1";
+    "D4", "Latency, 1 subscription", KAFKA_PULSAR, STREAMNATIVE, "Publish and end-to-end latency with 100 partitions.",
+    "ack-1 publish p99/p99.9 ms: sync Pulsar 4.73/5.89, Kafka 11.37/18.71; async 4.21/5.45, 3.06/9.91. end-to-end: sync 5.86/7.65, \
+     18.75/91.74; async 5.33/7.93, 6.94/17.24",
+    "20,000/s (theirs is not given), replication 1";
+    "D5", "Latency, 10 subscriptions", KAFKA_PULSAR, STREAMNATIVE, "The same with 10 groups of 2 readers each.",
+    "publish p99 ms: sync Pulsar 4.89, Kafka 15.07; async 4.46, 6.35. end-to-end p99: sync 7.12, 145; async 6.84, 89.8",
+    "5,000/s (theirs is not given), with flushes, and the same with one group; replication 1";
+    "D6", "Latency as partitions grow", KAFKA_PULSAR, STREAMNATIVE, "100, 5,000, 8,000 and 10,000 partitions.",
+    "publish p99 ms, 100 to 10,000: sync Pulsar 4.73 to 5.36, Kafka 11.37 to 52.24; async 4.21 to 5.23, 3.06 to 41.83",
+    "5,000/s (theirs is not given), the published numbers of partitions, one round; without flushes, and with own clients (with flushes), the fewest and the most";
+    "D7", "Readers far behind", KAFKA_PULSAR, STREAMNATIVE, "A backlog that no cache holds is read while producers go on at 200,000/s.", NONE,
+    "10,000/s (x 1/20); 12 GiB instead of 512 GB, 4 times the 3 GiB that each broker may use, page cache included; one round";
+    "D8", "Readers far behind and at the tail", KAFKA_PULSAR, STREAMNATIVE, "What D7 does to publish latency and to a reader at the tail.",
+    "Kafka's publish p99 rises to 1 to 3 s; Pulsar stays at milliseconds to tens of milliseconds",
+    "as D7, beside the same without the reader that is behind; one round";
+    "E1", "Partitions and message sizes", KAFKA_TUBEMQ, TENCENT, "Throughput as partitions and messages grow.",
+    "TubeMQ flat but lower; Kafka falls slightly", "as fast as it goes for 5 s";
+    "E2", "Storage instances", KAFKA_TUBEMQ, TENCENT, "Throughput as storage instances grow.",
+    "TubeMQ rises with instances, level at 4",
+    "1 and 4; Kafka and polylogue have none, one partition stands for one. Reads from memory or file are not chosen: readers are at the tail";
+    "E3", "Many topics", KAFKA_TUBEMQ, TENCENT, "100 to 1,000 topics of 10 partitions: latency, open files, memory, connections.",
+    "at 1,000 topics Kafka holds 45,000 files and 12,000 connections and falls; TubeMQ 7,500 files, 150 connections, flat",
+    "5,000/s, 2 producers and 2 readers over all topics, one round; with own clients 100 and 500 topics";
+    "E4", "Filtered readers", KAFKA_TUBEMQ, TENCENT, "1 full reader of 100 topics, and 5 groups that each want 10 % of the same 20 topics.",
+    "filtering at the server cuts the outgoing traffic and lets producers go faster; Kafka's outflow about twice its inflow",
+    "the published topics; TubeMQ filters at the server, Kafka and polylogue at the client, which reads all of the 20 topics";
+    "E5", "End-to-end delay", KAFKA_TUBEMQ, TENCENT, "The delay of a message, with a producer that lingers and with one that does not.",
+    "90 % within 10 ms, Kafka about 250 ms: its producer lingered 200 ms, TubeMQ's consumer waited 10 ms instead of 200",
+    "5,000/s, linger 0 and 200 ms for everybody";
+    "E6", "Memory", KAFKA_TUBEMQ, TENCENT, "Throughput by the memory that a broker may use.", "more helps, to a point",
+    "control groups of 1.5 and 3 GiB, page cache included, instead of the size of TubeMQ's own cache; one round";
+    "E7", "Readers far behind and producers", KAFKA_TUBEMQ, TENCENT, "What reading from disk does to producers.",
+    "both suffer from disk reads; SSD staging buys some back", "as D7, one round; no SSD staging: the disk is the machine's only one";
+    "E8", "Stability", KAFKA_TUBEMQ, TENCENT, "500 topics of 10 partitions, on other machines there: does it become unstable?",
+    "Kafka unstable on one kind of machine, but ahead of TubeMQ on SSD",
+    "one machine, 100 topics (x 1/5) with own clients; the spread of rounds and seconds tells";
+    "F1", "Connections", EVERYBODY, NONE, "2 to 10,000 idle and active connections: memory per connection, accept rate, tail latency.", NONE,
+    "2 and 10,000 idle after the protocol's greeting, or after TCP's where it has none; active 2 and 1,000, with own clients 2; one round";
+    "F2", "Killed under load", EVERYBODY, NONE,
+    "kill -9, then restart: time until the first acknowledged write, acknowledged messages lost (must be 0), duplicates.", NONE,
+    "5,000/s for 6 s; with own clients the time includes the client's own start";
+    "F3", "One node of three killed", EVERYBODY, NONE, "Seconds without acknowledged writes, messages lost.", NONE, "", not run: THREE_NODES;
+    "F4", "30 minutes", EVERYBODY, NONE, "Memory, files and latency must not drift.", NONE, "",
+    not run: "it takes 30 minutes for each system: more than the time of this matrix, in which nothing runs longer than minutes";
+    "F5", "One message, every protocol", EVERYBODY, NONE, "A message published by one protocol and read by every other.", NONE, "",
+    not run: "no other system here speaks several protocols; polylogue's own tests show it";
+};
+
+/// What of the scenarios that are run is not.
+pub const NOT_RUN: &[NotRunHere] = &[
+    NotRunHere { what: "A, D: ack-quorum, acks=all of three replicas, writeQuorum 3", target: "", reason: THREE_NODES },
+    NotRunHere {
+        what: "A3: Pulsar without journal sync",
+        target: "pulsar-nosync",
+        reason: "it is what A1 runs; with a flush per message there is only the journal's own",
+    },
+    NotRunHere {
+        what: "A4: 2 ms a flush",
+        target: "tubemq",
+        reason: "it flushes by count and time, not before it acknowledges: there is no flush to hold up a message",
+    },
+    NotRunHere {
+        what: "D7: journal bypassed",
+        target: "pulsar",
+        reason: "Pulsar 4 is run with its journal, with and without sync",
+    },
+    NotRunHere { what: "E8: other machines", target: "", reason: "there is one machine" },
+];

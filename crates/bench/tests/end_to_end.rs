@@ -1,0 +1,196 @@
+//! What a broker does wrong stands in the result, all the way: a broker of ours that misbehaves, a worker that is a process of its own, the
+//! run that judges, and the line.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use polylogue_bench::amqp::load::{QueueKind, QueueLoad};
+use polylogue_bench::drive::Driver;
+use polylogue_bench::how::{How, Pinning, WarmUp};
+use polylogue_bench::ladder::Ladder;
+use polylogue_bench::matrix::{Batching, Kind, Load, Many, Side};
+use polylogue_bench::null::{Faults, NullBroker, NullSpec, amqp};
+use polylogue_bench::process::Interrupt;
+use polylogue_bench::results::{ResultLine, Stamped};
+use polylogue_bench::run::{Surroundings, run};
+use polylogue_bench::steady::Steadiness;
+use polylogue_bench::target::{Programs, Target};
+use std::path::{Path, PathBuf};
+
+const LOAD: Load = Load {
+    message_bytes: 100,
+    partitions: 1,
+    groups: 1,
+    rate: 2_000,
+    messages: 0,
+    warm_messages: 0,
+    warmup_ms: 0,
+    window_ms: 1_000,
+    // A message a batch: what goes wrong with a batch goes wrong with a message.
+    batching: Batching { name: "none", bytes: 1, linger_us: 0, per_request: 1 },
+    in_flight: 5,
+    backlog: 0,
+    cold_bytes_per_s: 0,
+    queue: None,
+    stream: false,
+    connections: 0,
+    many: Many { topics: 1, producers: 1, consumers: 1, filter: None },
+    how: How {
+        warm_up: WarmUp::Fixed,
+        pinning: Pinning::Unpinned,
+        trace_flushes: false,
+        flush_delay_ms: 0,
+        memory_limit_bytes: 0,
+        ladder: None,
+    },
+};
+
+fn programs() -> Programs {
+    let nothing = || PathBuf::from("/nowhere");
+    Programs {
+        polylogue: nothing(),
+        peers: nothing(),
+        kafka: nothing(),
+        rabbitmq: nothing(),
+        bench: PathBuf::from(env!("CARGO_BIN_EXE_polylogue-bench")),
+        librdkafka: nothing(),
+        java: nothing(),
+    }
+}
+
+/// A broker of this process; gives where it is.
+fn kafka(faults: Faults, stall_ms: Option<(u64, u64)>) -> Target {
+    let listen = ([127, 0, 0, 1], 0).into();
+    let spec = NullSpec { listen, partitions: 1, message_bytes: 100, stall_ms, keeps: Some(faults) };
+    Target::At(NullBroker::start(spec).expect("it starts").address().to_string())
+}
+
+/// The line of a run; smoke runs are not blamed for a machine that is busy with other tests.
+fn line(name: &str, kind: Kind, driver: Driver, target: Target, load: Load) -> ResultLine {
+    let work = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("end-to-end-{name}"));
+    let (programs, interrupt) = (programs(), Interrupt::default());
+    let around = Surroundings { programs: &programs, work: &work, interrupt: &interrupt, kept: None };
+    let mut line = Stamped::here(true).expect("a machine").line(name, "the side", 1);
+    let side = Side { label: "the side".to_owned(), target, load };
+    run(kind, driver, &side, &around, &mut line, &mut |_| ()).expect("it runs");
+    line
+}
+
+/// A reader counts a doubled message for a missing one when it asks itself whether it has everything: it may miss the last ones as well.
+fn told(failures: &[String], what: &str) {
+    assert!(failures.iter().any(|failure| failure == what), "{failures:?}");
+}
+
+fn read(name: &str, faults: Faults) -> Vec<String> {
+    line(name, Kind::Latency, Driver::Raw, kafka(faults, None), LOAD).failures
+}
+
+#[test]
+fn a_broker_that_does_nothing_wrong_has_no_failures() {
+    let line = line("right", Kind::Latency, Driver::Raw, kafka(Faults::default(), None), LOAD);
+    assert_eq!(line.failures, [""; 0]);
+    assert_eq!(line.figures["produce_per_s"], 2_000.0);
+    assert!(line.figures.contains_key("end_to_end_p50_ms") && line.figures["held_share"] > 0.99);
+    let series = line.series.expect("second by second");
+    assert_eq!((series.sent.iter().sum::<u64>(), series.received.iter().sum::<u64>()), (2_000, 2_000));
+    assert_eq!(series.backlog.last(), Some(&0));
+    assert!(!series.client_cpu_s.is_empty() && series.broker_cpu_s.is_empty(), "the broker is not ours to look at");
+}
+
+#[test]
+fn a_stall_of_300_ms_stands_in_the_tail() {
+    let line = line("stall", Kind::Latency, Driver::Raw, kafka(Faults::default(), Some((300, 300))), LOAD);
+    assert_eq!(line.failures, [""; 0]);
+    for figure in ["publish_max_ms", "end_to_end_max_ms"] {
+        assert!(line.figures[figure] >= 290.0, "{figure}: {:?}", line.figures);
+    }
+}
+
+/// As many are doubled, so that the run ends and is not waited for.
+#[test]
+fn a_dropped_message_is_reported() {
+    told(&read("drop", Faults { lose: 999, double: 998, swap: 0 }), "2 messages lost");
+}
+
+#[test]
+fn a_doubled_message_is_reported() {
+    told(&read("double", Faults { double: 700, ..Faults::default() }), "2 messages duplicated");
+}
+
+/// The costs of a window without a whole second were looked for before its beginning.
+#[test]
+fn a_window_may_be_shorter_than_a_second() {
+    let load = Load { warmup_ms: 100, window_ms: 600, ..LOAD };
+    let line = line("short", Kind::Latency, Driver::Raw, kafka(Faults::default(), None), load);
+    assert_eq!(line.failures, [""; 0]);
+    assert!(line.figures["produce_per_s"] > 0.0);
+}
+
+#[test]
+fn a_swapped_message_is_reported() {
+    assert_eq!(read("swap", Faults { swap: 600, ..Faults::default() }), ["3 messages out of order"]);
+}
+
+#[test]
+fn the_same_is_reported_of_queues() {
+    let queue = QueueLoad {
+        kind: QueueKind::Classic,
+        durable: true,
+        confirms: true,
+        prefetch: 0,
+        ack_every: 0,
+        exchange: None,
+    };
+    let load = Load { queue: Some(queue), in_flight: 100, ..LOAD };
+    let read = |name, faults| {
+        let server = amqp::start(([127, 0, 0, 1], 0).into(), faults).expect("it starts");
+        line(name, Kind::Latency, Driver::Amqp, Target::At(server.to_string()), load).failures
+    };
+    assert_eq!(read("queue-right", Faults::default()), [""; 0]);
+    told(&read("queue-double", Faults { double: 700, ..Faults::default() }), "2 messages duplicated");
+    assert_eq!(read("queue-swap", Faults { swap: 600, ..Faults::default() }), ["3 messages out of order"]);
+    told(&read("queue-drop", Faults { lose: 999, double: 998, swap: 0 }), "2 messages lost");
+}
+
+#[test]
+fn a_warm_up_ends_when_all_is_steady() {
+    let steady = Steadiness { window_s: 1, windows: 3, tolerance_per_mille: 300, least_s: 4, least_messages: 1_000 };
+    let how = How { warm_up: WarmUp::Steady(steady), ..How::default() };
+    let load = Load { how, warmup_ms: 60_000, ..LOAD };
+    let line = line("steady", Kind::Latency, Driver::Raw, kafka(Faults::default(), None), load);
+    assert_eq!(line.failures, [""; 0]);
+    assert!((4.0..20.0).contains(&line.figures["warm_up_s"]), "{:?}", line.figures);
+    assert_eq!((line.figures["warm_up_capped"], line.figures["produce_per_s"]), (0.0, 2_000.0));
+    assert!(line.conditions.expect("some").warm_up.starts_with("until steady (3 windows of 1 s"));
+}
+
+#[test]
+fn a_warm_up_that_never_becomes_steady_is_capped_and_says_so() {
+    let never = Steadiness { least_messages: u64::MAX, ..Steadiness::QUICK };
+    let how = How { warm_up: WarmUp::Steady(never), ..How::default() };
+    let load = Load { how, warmup_ms: 2_000, ..LOAD };
+    let line = line("capped", Kind::Latency, Driver::Raw, kafka(Faults::default(), None), load);
+    assert_eq!((line.figures["warm_up_capped"], line.figures["warm_up_s"]), (1.0, 2.0));
+    assert_eq!((line.failures, line.figures["produce_per_s"]), (Vec::new(), 2_000.0));
+}
+
+#[test]
+fn rates_are_stepped_and_the_highest_that_holds_is_run_in_full() {
+    // One message at a time, each answered before the next: far more than the lower rates, far less than the highest.
+    let ladder = Ladder {
+        published: &[400, 800, 2_000_000],
+        scale_per_mille: 500,
+        step_ms: 500,
+        step_warmup_ms: 100,
+        search_steps: 1,
+    };
+    let how = How { ladder: Some(ladder), pinning: Pinning::Split, ..How::default() };
+    let load = Load { how, in_flight: 1, rate: 0, groups: 0, ..LOAD };
+    let line = line("ladder", Kind::Ladder, Driver::Raw, kafka(Faults::default(), None), load);
+    let held = |rate: u64| line.figures.get(&format!("step.{rate}.held")).copied();
+    assert_eq!((held(200), held(400), held(1_000_000)), (Some(1.0), Some(1.0), Some(0.0)), "{:?}", line.figures);
+    assert_eq!(line.figures.get("held_max_per_s"), Some(&400.0), "{:?}", line.figures);
+    assert!(
+        !line.figures.contains_key("step.1000000.publish_p50_ms"),
+        "of a rate that was not held no latency is told"
+    );
+    assert!(line.conditions.expect("some").ladder.starts_with("published 400 800 2000000; run 200 400 1000000"));
+}

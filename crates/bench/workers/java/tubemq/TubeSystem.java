@@ -1,0 +1,214 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.nio.ByteBuffer;
+import java.time.LocalDateTime;
+import java.time.format.DateTimeFormatter;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeSet;
+import java.util.stream.IntStream;
+import org.apache.inlong.tubemq.client.config.ConsumerConfig;
+import org.apache.inlong.tubemq.client.config.TubeClientConfig;
+import org.apache.inlong.tubemq.client.consumer.ConsumePosition;
+import org.apache.inlong.tubemq.client.consumer.ConsumerResult;
+import org.apache.inlong.tubemq.client.consumer.PullMessageConsumer;
+import org.apache.inlong.tubemq.client.factory.MessageSessionFactory;
+import org.apache.inlong.tubemq.client.factory.TubeMultiSessionFactory;
+import org.apache.inlong.tubemq.client.producer.MessageProducer;
+import org.apache.inlong.tubemq.client.producer.MessageSentCallback;
+import org.apache.inlong.tubemq.client.producer.MessageSentResult;
+import org.apache.inlong.tubemq.corebase.Message;
+
+/**
+ * tubemq-client. The client picks the partition. It has no batches: batch_bytes and linger_us do nothing, and in_flight full batches
+ * are the messages that may be unanswered. A group is one of pull consumers, which confirm each fetch; commit_ms does nothing. After a
+ * fetch that found nothing the client waits 10 ms (the published comparison with Kafka did; its default is 400 ms).
+ *
+ * <p>The broker appends what one producer has sent in the order in which its threads get to it, unless the producer waits for each
+ * answer: messages that are pipelined may come out of order.
+ */
+final class TubeSystem implements Client {
+    /** What a broker takes of partitions in one store of a topic. */
+    private static final int PARTITIONS_A_STORE_MAX = 100;
+    private static final long NOT_FOUND_WAIT_MS = 10;
+    /** A topic can be used when the broker has fetched its settings and been seen to have them: the master takes its time. */
+    private static final long CREATE_S_MAX = 90;
+    /** The word that the master is started with. */
+    private static final String TOKEN = "bench";
+    /** What messages are called that filters want, and all others. */
+    private static final String WANTED = "wanted";
+    private static final String OTHER = "other";
+    private static final DateTimeFormatter MINUTE = DateTimeFormatter.ofPattern("yyyyMMddHHmm");
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    private final JsonNode spec;
+    private final List<String> topics;
+    private final int partitions;
+
+    TubeSystem(JsonNode spec) {
+        this.spec = spec;
+        Client.noSettings(spec);
+        topics = IntStream.range(0, Client.topics(spec)).mapToObj(number -> Client.topicName(spec, number)).toList();
+        partitions = spec.get("partitions").asInt();
+    }
+
+    /** Asks the master something. */
+    private JsonNode ask(String question) throws Exception {
+        if (!spec.has("admin")) {
+            throw new IllegalArgumentException("the spec does not say where TubeMQ is administered");
+        }
+        HttpRequest request = HttpRequest.newBuilder(URI.create("http://" + spec.get("admin").asText() + "/webapi.htm"))
+                .header("Content-Type", "application/x-www-form-urlencoded")
+                .POST(HttpRequest.BodyPublishers.ofString(question + "&confModAuthToken=" + TOKEN)).build();
+        return JSON.readTree(HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString()).body());
+    }
+
+    private void change(String what) throws Exception {
+        JsonNode said = ask("type=op_modify&method=" + what);
+        if (!said.path("result").asBoolean()) {
+            throw new IOException("TubeMQ's master refuses " + what + ": " + said);
+        }
+    }
+
+    @Override
+    public void create() throws Exception {
+        int stores = 1;
+        while (partitions / stores > PARTITIONS_A_STORE_MAX || partitions % stores != 0) {
+            stores++;
+        }
+        if (usable()) {
+            return;
+        }
+        change("admin_add_new_topic_record&brokerId=1&createUser=bench&topicName=" + String.join(",", topics) + "&numTopicStores=" + stores
+                + "&numPartitions=" + partitions / stores);
+        change("admin_reload_broker_configure&brokerId=1&modifyUser=bench");
+        long until = System.nanoTime() + CREATE_S_MAX * 1_000_000_000L;
+        while (!usable()) {
+            if (System.nanoTime() > until) {
+                throw new IOException("TubeMQ's topic cannot be used after " + CREATE_S_MAX + " s: "
+                        + ask("type=op_query&method=admin_query_topic_info&topicName=" + topics.get(0)));
+            }
+            Thread.sleep(200);
+        }
+    }
+
+    private boolean usable() throws Exception {
+        for (String topic : topics) {
+            JsonNode found = ask("type=op_query&method=admin_query_topic_info&topicName=" + topic).path("data").path(0);
+            if (!found.path("isSrvAcceptPublish").asBoolean() || !found.path("isSrvAcceptSubscribe").asBoolean()
+                    || found.path("totalRunNumPartCount").asInt() != partitions) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    @Override
+    public boolean filtersThere() {
+        return true;
+    }
+
+    @Override
+    public boolean scatters() {
+        return true;
+    }
+
+    @Override
+    public int pendingMax() {
+        return Client.pending(spec);
+    }
+
+    /** What its shutdown() declares. */
+    private interface Ending {
+        void end() throws Throwable;
+    }
+
+    private static void end(Ending ending) throws Exception {
+        try {
+            ending.end();
+        } catch (Throwable e) {
+            throw new IOException("TubeMQ's client does not end", e);
+        }
+    }
+
+    @Override
+    public Producer producer(int number) throws Exception {
+        MessageSessionFactory factory = new TubeMultiSessionFactory(new TubeClientConfig(spec.get("bootstrap").asText()));
+        MessageProducer producer = factory.createProducer();
+        producer.publish(new TreeSet<>(topics));
+        return new Producer() {
+            @Override
+            public void send(int partition, byte[] message, Answer answer) throws Exception {
+                Message sent = new Message(topics.get(partition / partitions), message);
+                if (Client.shape(spec).has("filter")) {
+                    // The time is a part of the header that filters are in.
+                    boolean wanted = Client.wants(spec, ByteBuffer.wrap(message).getLong(8));
+                    sent.putSystemHeader(wanted ? WANTED : OTHER, MINUTE.format(LocalDateTime.now()));
+                }
+                producer.sendMessage(sent, new MessageSentCallback() {
+                    @Override
+                    public void onMessageSent(MessageSentResult result) {
+                        answer.came(result.isSuccess() ? null : result.getErrMsg());
+                    }
+
+                    @Override
+                    public void onException(Throwable refused) {
+                        answer.came(refused);
+                    }
+                });
+            }
+
+            @Override
+            public void close(long millisMax) throws Exception {
+                end(producer::shutdown);
+                factory.shutdown();
+            }
+        };
+    }
+
+    @Override
+    public Consumer consumer(int group, int number, Sink sink) throws Exception {
+        ConsumerConfig config = new ConsumerConfig(spec.get("bootstrap").asText(), Client.groupName(group));
+        config.setConsumePosition(
+                Client.fromEnd(spec) ? ConsumePosition.CONSUMER_FROM_LATEST_OFFSET : ConsumePosition.CONSUMER_FROM_FIRST_OFFSET);
+        config.setMsgNotFoundWaitPeriodMs(NOT_FOUND_WAIT_MS);
+        MessageSessionFactory factory = new TubeMultiSessionFactory(config);
+        PullMessageConsumer consumer = factory.createPullConsumer(config);
+        TreeSet<String> wanted = Client.filters(spec, group) ? new TreeSet<>(List.of(WANTED)) : null;
+        Map<String, Integer> places = new HashMap<>();
+        for (String topic : topics.subList(0, Client.topicsOf(spec, group))) {
+            places.put(topic, places.size() * partitions);
+            consumer.subscribe(topic, wanted);
+        }
+        consumer.completeSubscribe();
+        return new Consumer() {
+            @Override
+            public long assigned() throws Exception {
+                return consumer.getCurConsumedPartitions().size();
+            }
+
+            @Override
+            public void poll(long millisMax) throws Exception {
+                ConsumerResult result = consumer.getMessage();
+                if (result.isSuccess()) {
+                    for (Message message : result.getMessageList()) {
+                        sink.take(places.getOrDefault(message.getTopic(), 0) + result.getPeerInfo().getPartitionId(), message.getData());
+                    }
+                    consumer.confirmConsume(result.getConfirmContext(), true);
+                }
+            }
+
+            @Override
+            public void close() throws Exception {
+                end(consumer::shutdown);
+                factory.shutdown();
+            }
+        };
+    }
+}

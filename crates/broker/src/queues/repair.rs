@@ -1,0 +1,207 @@
+//! What becomes of parts of the index of times that can be read nowhere: what they held is found again in the log.
+//!
+//! ```text
+//!   a part cannot be read ──> which others cannot be? ──> all parked messages: their envelopes, a piece at a time
+//!                                                              │ those whose time is among the lost ones
+//!                                        given up <──committed─┴─ inserted again, by a record
+//! ```
+//!
+//! A part is given up once what it held is committed anew, so that a crash at any point begins this again or finds it done. Until then
+//! what is due waits. A message that came back and waits has no time in its envelope, and neither has one that cannot be read: these are due at
+//! once.
+
+use crate::broker::Inner;
+use crate::checkpoint::timers_key;
+use crate::queues::delays::timer_of;
+use crate::queues::lease_ms;
+use crate::shard::{Shard, ShardState};
+use bytes::Bytes;
+use polylogue_log::ErrorKind as LogErrorKind;
+use polylogue_log::checkpoint::CheckpointStore;
+use polylogue_log::store::Lookup;
+use polylogue_timer::{Kind, TimerOp};
+use polylogue_types::{Offset, PartitionId};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Messages that are looked at in one piece.
+const PIECE_MESSAGES: u64 = 1_024;
+
+/// Parts that are being made good.
+#[derive(Debug)]
+pub(crate) struct Repair {
+    /// The times that each part held.
+    lost: BTreeMap<Bytes, Range<u64>>,
+    /// Queues that are still to be looked at, and from where on the first of them.
+    queues: VecDeque<PartitionId>,
+    from: u64,
+    /// A reader's thread looks at messages.
+    busy: bool,
+    /// What was inserted last.
+    ticket: Option<u64>,
+}
+
+/// Messages whose envelopes are looked at.
+struct Piece {
+    queue: PartitionId,
+    offsets: Range<u64>,
+    /// They came back.
+    returned: bool,
+}
+
+impl Repair {
+    /// Whether a part is among those that are made good.
+    pub(super) fn covers(&self, part: &Bytes) -> bool {
+        self.lost.contains_key(part)
+    }
+
+    fn holds(&self, time_ms: u64) -> bool {
+        self.lost.values().any(|times| times.contains(&time_ms))
+    }
+}
+
+impl ShardState {
+    /// The next messages to look at; `None` when it is done.
+    fn next_piece(&mut self) -> Option<Piece> {
+        let repair = self.queues.delays.repair.as_mut()?;
+        loop {
+            let queue = *repair.queues.front()?;
+            let host = self.queues.hosts.get(&queue);
+            if let Some((offsets, returned)) = host.and_then(|h| h.lease.parked_from(repair.from, PIECE_MESSAGES)) {
+                repair.from = offsets.end;
+                return Some(Piece { queue, offsets, returned });
+            }
+            repair.queues.pop_front();
+            repair.from = 0;
+        }
+    }
+
+    /// Gives up the parts whose content is committed anew.
+    fn end_repair(&mut self) {
+        let settled = self.settled;
+        let delays = &mut self.queues.delays;
+        let is_done = |repair: &mut Repair| {
+            !repair.busy && repair.queues.is_empty() && repair.ticket.is_none_or(|ticket| ticket < settled)
+        };
+        let Some(repair) = delays.repair.take_if(is_done) else { return };
+        if let Some(timers) = &mut delays.timers {
+            repair.lost.keys().for_each(|part| timers.lose_part(part));
+        }
+    }
+}
+
+impl Inner {
+    /// Finds out which parts can be read nowhere. Reads the disk: all parts there are, so that the messages are looked at once.
+    pub(super) fn begin_repair(&self, shard: &Shard, checkpoints: &CheckpointStore) {
+        let parts = {
+            let state = shard.state.lock();
+            let delays = &state.queues.delays;
+            match &delays.timers {
+                // One at a time: what is found meanwhile is found again.
+                Some(timers) if delays.repair.is_none() => {
+                    let mut parts = timers.parts();
+                    parts.retain(|part| !timers.is_unconfirmed(part));
+                    parts
+                }
+                _ => return,
+            }
+        };
+        let is_lost = |part: &Bytes| match checkpoints.read(&timers_key(part)) {
+            Ok(chunk) => chunk.is_none(),
+            Err(e) => e.kind == LogErrorKind::Damaged,
+        };
+        let lost: Vec<_> = parts.into_iter().filter(is_lost).collect();
+        let mut state = shard.state.lock();
+        let queues = state.queues.hosts.keys().copied().collect();
+        let delays = &mut state.queues.delays;
+        let Some(timers) = delays.timers.as_deref() else { return };
+        // What went meanwhile is wanted by nobody.
+        let spans = lost.into_iter().filter_map(|part| timers.span(&part).map(|times| (part, times)));
+        let lost: BTreeMap<_, _> = spans.collect();
+        if !lost.is_empty() {
+            delays.repair = Some(Repair { lost, queues, from: 0, busy: false, ticket: None });
+        }
+    }
+
+    /// The next piece of a repair, on a reader's thread.
+    pub(super) fn repair_timers(&self, shard: &Arc<Shard>) {
+        {
+            let mut state = shard.state.lock();
+            state.end_repair();
+            let delays = &mut state.queues.delays;
+            let waits = delays.wants_checkpoint();
+            let Some(repair) = delays.repair.as_mut().filter(|repair| !repair.busy && !waits) else { return };
+            if repair.queues.is_empty() {
+                return;
+            }
+            repair.busy = true;
+        }
+        let Some(inner) = self.this.upgrade() else { return };
+        let job = {
+            let shard = shard.clone();
+            Box::new(move || {
+                inner.repair_piece(&shard);
+                inner.repair_timers(&shard);
+            })
+        };
+        if self.readers.submit(job).is_err() {
+            set_busy(&mut shard.state.lock(), false);
+        }
+    }
+
+    /// Looks at some messages, and inserts the timers of those whose times were lost. Reads the disk.
+    fn repair_piece(&self, shard: &Shard) {
+        let now_ms = lease_ms(self.env.clock.now_ms());
+        let Some(piece) = shard.state.lock().next_piece() else {
+            return set_busy(&mut shard.state.lock(), false);
+        };
+        let mut found = Vec::new();
+        for offset in piece.offsets.clone() {
+            let (kind, at_ms) = match piece.returned {
+                true => (Kind::RETRY, Some(now_ms)),
+                false => (Kind::DELIVER, self.time_of(shard, piece.queue, offset, now_ms)),
+            };
+            let Some(at_ms) = at_ms else {
+                // It begins again, when the part is read again.
+                shard.state.lock().queues.delays.repair = None;
+                return;
+            };
+            found.push(timer_of(piece.queue, offset, at_ms, kind));
+        }
+        let mut state = shard.state.lock();
+        set_busy(&mut state, false);
+        let Some(repair) = &state.queues.delays.repair else { return };
+        let due_at_once = |at_ms: u64| at_ms <= now_ms;
+        found.retain(|id| due_at_once(id.deadline_ms) || repair.holds(id.deadline_ms));
+        if found.is_empty() || state.lost {
+            return;
+        }
+        let ops: Vec<_> = found.into_iter().map(TimerOp::Insert).collect();
+        let ticket = shard.propose_timers(&mut state, &ops);
+        if let Some(repair) = &mut state.queues.delays.repair {
+            repair.ticket = ticket.or(repair.ticket);
+        }
+    }
+
+    /// When a message is to be delivered, as its envelope says; `None` when the disk may say it another time.
+    fn time_of(&self, shard: &Shard, queue: PartitionId, offset: u64, now_ms: u64) -> Option<u64> {
+        match shard.store.entry_at(queue, Offset(offset)).and_then(Lookup::wait) {
+            Ok(entry) => {
+                let at_ms = entry.envelope.and_then(|envelope| u64::try_from(envelope.deliver_at?).ok());
+                Some(at_ms.unwrap_or(now_ms).min(polylogue_timer::DEADLINE_MS_MAX))
+            }
+            Err(e) => {
+                let what = format!("the time of message {offset} of queue {queue}: {e}");
+                self.gauges.background_failed("timers", &what);
+                matches!(e.kind, LogErrorKind::Damaged | LogErrorKind::OutOfRange).then_some(now_ms)
+            }
+        }
+    }
+}
+
+fn set_busy(state: &mut ShardState, busy: bool) {
+    if let Some(repair) = &mut state.queues.delays.repair {
+        repair.busy = busy;
+    }
+}
