@@ -41,6 +41,12 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
+    /// How many more deliveries there may be for a consumer under the prefetch for all of them together; `None` for any number.
+    pub(crate) fn room(&self, consumer: ConsumerRef) -> Option<u64> {
+        let acks = self.consumers.get(&consumer).is_some_and(|consumer| !consumer.no_ack);
+        (self.qos > 0 && acks).then(|| u64::from(self.qos).saturating_sub(self.unsettled))
+    }
+
     /// The broker's name for who gets messages under this number.
     pub(crate) fn id_of(&self, consumer: ConsumerRef) -> Option<ConsumerId> {
         let replies = self.replies.as_ref().filter(|replies| replies.consumer == consumer).map(|replies| replies.id);

@@ -180,13 +180,10 @@ impl Connection {
     /// Whether the channel may have one more delivery that waits for its settlement; if so, it has.
     fn has_room(&mut self, channel: ChannelRef, consumer: ConsumerRef) -> bool {
         let Some(open) = self.channels.get_mut(&channel) else { return false };
-        let Some(consumer) = open.consumers.get_mut(&consumer) else { return true };
-        if consumer.no_ack {
-            return true;
-        }
-        if open.qos > 0 && open.unsettled >= u64::from(open.qos) {
+        if open.room(consumer) == Some(0) {
             return false;
         }
+        let Some(consumer) = open.consumers.get_mut(&consumer).filter(|consumer| !consumer.no_ack) else { return true };
         open.unsettled += 1;
         consumer.unsettled += 1;
         true
@@ -217,13 +214,6 @@ impl Connection {
         let replies = open.replies.as_mut().filter(|replies| replies.consumer == consumer);
         let owed = open.consumers.get_mut(&consumer).map(|open| &mut open.owed);
         owed.or(replies.map(|replies| &mut replies.owed))
-    }
-
-    /// How many more deliveries a channel with a prefetch for all its consumers together may have for this one; `None` for any number.
-    fn room(&self, channel: ChannelRef, consumer: ConsumerRef) -> Option<u64> {
-        let open = self.channels.get(&channel).filter(|open| open.qos > 0)?;
-        let acks = open.consumers.get(&consumer).is_some_and(|consumer| !consumer.no_ack);
-        acks.then(|| u64::from(open.qos).saturating_sub(open.unsettled))
     }
 
     /// A channel has another prefetch for all its consumers together; 0: none. What more they may have on their way for it they are owed.
@@ -261,14 +251,13 @@ impl Connection {
         self.is_starved = false;
         let mut is_left = false;
         for (channel, consumer) in std::mem::take(&mut self.owing) {
-            let room = self.room(channel, consumer);
+            let Some(open) = self.channels.get(&channel) else { continue };
+            let (room, shared, id) = (open.room(consumer), u64::from(open.qos), open.id_of(consumer));
             // Where no session is behind it, nothing waits to be written.
             let may = room != Some(0) && (self.said.is_some() || self.session.may_deliver(channel));
-            let id = self.channels.get(&channel).and_then(|open| open.id_of(consumer));
-            let shared = self.channels.get(&channel).map_or(0, |open| open.qos);
             let (Some(id), Some(owed)) = (id, self.owed(channel, consumer)) else { continue };
             // A small prefetch for the whole channel would be waited for with the rest of it.
-            let is_part = shared > 0 && owed.messages >= u64::from(shared) / CREDIT_PART;
+            let is_part = shared > 0 && owed.messages >= shared / CREDIT_PART;
             let gives = may && (is_enough(owed) || is_part);
             if gives {
                 let messages = owed.messages.min(room.unwrap_or(u64::MAX));
