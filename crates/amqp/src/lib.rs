@@ -9,11 +9,12 @@
 //!                   codec
 //! ```
 //!
-//! [`client`] is the other side of a connection, for shovels. [`codec`] has frames, methods, properties and field tables; [`session`] is one connection; [`request`] is what it asks of a
+//! [`codec`] has frames, methods, properties and field tables; [`session`] is one connection; [`request`] is what it asks of a
 //! broker, and the contract that a broker is written against; [`refusal`] has every reason to close a channel or a connection;
-//! [`settings`] is what an operator decides.
+//! [`settings`] is what an operator decides. [`client`] is the other side of a connection, for shovels.
 
 pub mod client;
+mod clock;
 pub mod codec;
 mod output;
 pub mod refusal;

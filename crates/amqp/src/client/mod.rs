@@ -28,6 +28,7 @@ mod settings;
 
 pub use settings::ClientSettings;
 
+use crate::clock::Clock;
 use crate::codec::{
     BasicAck, BasicDeliver, BasicNack, BasicPublish, BasicReturn, ChannelOpen, ConnectionClose, Method, Properties,
     ShortStr,
@@ -152,26 +153,12 @@ impl fmt::Display for ClientEnd {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotNow;
 
-/// By the clock. Monotonic milliseconds.
-#[derive(Debug)]
-struct Clock {
-    born_ms: u64,
-    heard_ms: u64,
-    said_ms: u64,
-    /// What was agreed on, 0 for none. Milliseconds.
-    heartbeat_ms: u64,
-    /// Nothing was wanted for a while: the server's silence begins when that ends.
-    deaf: bool,
-}
-
 /// One connection to a server. See the [module](self) for how it is used.
 #[derive(Debug)]
 pub struct Client {
     settings: ClientSettings,
     stage: Stage,
     clock: Clock,
-    /// How much was left in the input after it was looked at last.
-    seen_bytes: usize,
     output: Output,
     events: VecDeque<ClientEvent>,
     events_bytes: usize,
@@ -189,8 +176,7 @@ impl Client {
         output.raw(&crate::codec::PROTOCOL_HEADER);
         Client {
             stage: Stage::Starting,
-            clock: Clock { born_ms: now_ms, heard_ms: now_ms, said_ms: now_ms, heartbeat_ms: 0, deaf: false },
-            seen_bytes: 0,
+            clock: Clock::new(now_ms),
             output,
             events: VecDeque::new(),
             events_bytes: 0,
@@ -204,16 +190,10 @@ impl Client {
 
     /// Takes whole frames from `input` as long as they can be used, and leaves the rest there.
     pub fn on_bytes(&mut self, input: &mut BytesMut, now_ms: u64) {
-        if input.len() > self.seen_bytes {
-            self.clock.heard_ms = now_ms;
-        }
+        self.clock.hear(input.len(), now_ms);
         self.take_input(input);
-        self.seen_bytes = input.len();
-        if !self.wants_input() {
-            self.clock.deaf = true;
-        } else if std::mem::take(&mut self.clock.deaf) {
-            self.clock.heard_ms = now_ms;
-        }
+        self.clock.seen(input.len());
+        self.clock.listen(self.wants_input(), now_ms);
     }
 
     /// Whether more input could be used now. While it is false, nothing should be read: the server waits.
@@ -390,16 +370,9 @@ impl Client {
         arriving.then(|| self.clock.born_ms.saturating_add(self.settings.handshake_ms_max))
     }
 
-    /// When a sign of life is due.
-    fn say_ms(&self) -> Option<u64> {
-        let half = self.clock.heartbeat_ms / 2;
-        (half > 0).then(|| self.clock.said_ms.saturating_add(half))
-    }
-
     /// When the server is taken for dead, while it is listened to.
     fn hear_ms(&self) -> Option<u64> {
-        let counts = self.clock.heartbeat_ms > 0 && self.wants_input();
-        counts.then(|| self.clock.heard_ms.saturating_add(2 * self.clock.heartbeat_ms))
+        self.clock.hear_ms(self.wants_input())
     }
 
     /// When [`Client::on_deadline`] wants to be called. Monotonic milliseconds.
@@ -408,7 +381,7 @@ impl Client {
         match &self.stage {
             Stage::Over(_) => None,
             Stage::Closing { until_ms } => Some(*until_ms),
-            _ => [self.handshake_end_ms(), self.say_ms(), self.hear_ms()].into_iter().flatten().min(),
+            _ => [self.handshake_end_ms(), self.clock.say_ms(), self.hear_ms()].into_iter().flatten().min(),
         }
     }
 
@@ -421,7 +394,7 @@ impl Client {
             Stage::Closing { .. } => {}
             _ if passed(self.handshake_end_ms()) => self.stage = Stage::Over(ClientEnd::HandshakeTimeout),
             _ if passed(self.hear_ms()) => self.stage = Stage::Over(ClientEnd::HeartbeatTimeout),
-            _ if passed(self.say_ms()) => {
+            _ if passed(self.clock.say_ms()) => {
                 // Whatever waits to be written is a sign of life too.
                 if self.output.is_empty() {
                     self.output.heartbeat();

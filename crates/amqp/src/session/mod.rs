@@ -42,6 +42,7 @@ pub use publish::Said;
 
 use self::channel::{Channel, Life};
 use self::core::Core;
+use crate::clock::Clock;
 use crate::codec::{ConnectionUpdateSecret, MethodId, Table};
 use crate::refusal::Refusal;
 use crate::request::{ChannelRef, ConsumerRef, Event, Reply, Request};
@@ -53,21 +54,6 @@ use polylogue_api::Token;
 use polylogue_types::{Chunk, Map};
 use std::sync::Arc;
 
-/// What a connection waits for by the clock. Monotonic milliseconds.
-#[derive(Clone, Copy, Debug)]
-struct Clock {
-    /// When the connection was made.
-    born_ms: u64,
-    /// When something was read last.
-    heard_ms: u64,
-    /// When something was handed to be written last.
-    said_ms: u64,
-    /// The heartbeat that was agreed on, 0 for none. Milliseconds.
-    heartbeat_ms: u64,
-    /// Nothing was read for a while, because nothing was wanted: the client's silence begins when that ends.
-    deaf: bool,
-}
-
 /// What is kept of what a client says of itself. Bytes.
 pub const CLIENT_PROPERTIES_BYTES_MAX: usize = 4 << 10;
 
@@ -78,8 +64,6 @@ pub struct Session {
     stage: Stage,
     /// Whole frames that were read and not looked at.
     frames: Bytes,
-    /// How much was left in the input after it was looked at last: more means that the client has said something.
-    seen_bytes: usize,
     channels: Map<u16, Box<Channel>>,
     next_life: u32,
     /// No channel above this number was ever opened.
@@ -94,12 +78,11 @@ impl Session {
     #[must_use]
     pub fn new(settings: Arc<AmqpSettings>, seed: u128, now_ms: u64) -> Session {
         let channel_max = settings.channel_max;
-        let clock = Clock { born_ms: now_ms, heard_ms: now_ms, said_ms: now_ms, heartbeat_ms: 0, deaf: false };
+        let clock = Clock::new(now_ms);
         Session {
             core: Core::new(settings, seed),
             stage: Stage::Header,
             frames: Bytes::new(),
-            seen_bytes: 0,
             channels: Map::default(),
             next_life: 0,
             highest_channel: 0,
@@ -124,11 +107,9 @@ impl Session {
 
     /// Takes whole frames from `input` as long as they can be used, and leaves the rest there.
     pub fn on_bytes(&mut self, input: &mut BytesMut, now_ms: u64) {
-        if input.len() > self.seen_bytes {
-            self.clock.heard_ms = now_ms;
-        }
+        self.clock.hear(input.len(), now_ms);
         self.take_input(input, now_ms);
-        self.seen_bytes = input.len();
+        self.clock.seen(input.len());
         self.resume(now_ms);
     }
 
@@ -136,11 +117,7 @@ impl Session {
     fn resume(&mut self, now_ms: u64) {
         self.take_frames(now_ms);
         self.core.flush();
-        if !self.wants_input() {
-            self.clock.deaf = true;
-        } else if std::mem::take(&mut self.clock.deaf) {
-            self.clock.heard_ms = now_ms;
-        }
+        self.clock.listen(self.wants_input(), now_ms);
     }
 
     /// Whether more input could be used now. While it is false, nothing should be read: the peer waits.
@@ -263,7 +240,7 @@ impl Session {
             Stage::Closing(Closing { until_ms, .. }) | Stage::Silent { until_ms } => Some(*until_ms),
             stage => {
                 let handshake = (!stage.is_open()).then(|| self.handshake_end_ms());
-                [handshake, self.say_ms(), self.hear_ms()].into_iter().flatten().min()
+                [handshake, self.clock.say_ms(), self.hear_ms()].into_iter().flatten().min()
             }
         }
     }
@@ -272,16 +249,9 @@ impl Session {
         self.clock.born_ms.saturating_add(self.core.settings.handshake_ms_max)
     }
 
-    /// When a sign of life is due: after half a heartbeat of silence.
-    fn say_ms(&self) -> Option<u64> {
-        let half = self.clock.heartbeat_ms / 2;
-        (half > 0).then(|| self.clock.said_ms.saturating_add(half))
-    }
-
     /// When the client is taken for dead: after two heartbeats of silence, while it is listened to.
     fn hear_ms(&self) -> Option<u64> {
-        let counts = self.clock.heartbeat_ms > 0 && self.wants_input();
-        counts.then(|| self.clock.heard_ms.saturating_add(2 * self.clock.heartbeat_ms))
+        self.clock.hear_ms(self.wants_input())
     }
 
     /// A deadline may have passed. Does nothing when none has.
@@ -305,7 +275,7 @@ impl Session {
                     self.end(CloseReason::HandshakeTimeout);
                 } else if passed(self.hear_ms()) {
                     self.end(CloseReason::HeartbeatTimeout);
-                } else if passed(self.say_ms()) {
+                } else if passed(self.clock.say_ms()) {
                     // whatever waits to be written is a sign of life too
                     if self.core.output.is_empty() {
                         self.core.output.heartbeat();
