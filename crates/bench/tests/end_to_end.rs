@@ -2,6 +2,9 @@
 //! run that judges, and the line.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod common;
+
+use common::programs;
 use polylogue_bench::amqp::load::{QueueKind, QueueLoad};
 use polylogue_bench::drive::Driver;
 use polylogue_bench::how::{How, Pinning, WarmUp};
@@ -12,8 +15,8 @@ use polylogue_bench::process::Interrupt;
 use polylogue_bench::results::{ResultLine, Stamped};
 use polylogue_bench::run::{Surroundings, run};
 use polylogue_bench::steady::Steadiness;
-use polylogue_bench::target::{Programs, Target};
-use std::path::{Path, PathBuf};
+use polylogue_bench::target::Target;
+use std::path::Path;
 
 const LOAD: Load = Load {
     message_bytes: 100,
@@ -42,19 +45,6 @@ const LOAD: Load = Load {
         ladder: None,
     },
 };
-
-fn programs() -> Programs {
-    let nothing = || PathBuf::from("/nowhere");
-    Programs {
-        polylogue: nothing(),
-        peers: nothing(),
-        kafka: nothing(),
-        rabbitmq: nothing(),
-        bench: PathBuf::from(env!("CARGO_BIN_EXE_polylogue-bench")),
-        librdkafka: nothing(),
-        java: nothing(),
-    }
-}
 
 /// A broker of this process; gives where it is.
 fn kafka(faults: Faults, stall_ms: Option<(u64, u64)>) -> Target {

@@ -1,28 +1,17 @@
 //! A worker over TCP on the loopback: the load runs there, and what it told is here.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod common;
+
+use common::programs;
 use polylogue_bench::contract::{COMMIT_MS, From, Shape, Spec, System};
 use polylogue_bench::drive::Driver;
 use polylogue_bench::null::{NullBroker, NullSpec};
 use polylogue_bench::process::Interrupt;
 use polylogue_bench::remote::{Server, drive_there};
-use polylogue_bench::target::Programs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const TOKEN: &str = "a long enough word";
-
-fn programs() -> Programs {
-    let nothing = || PathBuf::from("/nowhere");
-    Programs {
-        polylogue: nothing(),
-        peers: nothing(),
-        kafka: nothing(),
-        rabbitmq: nothing(),
-        bench: PathBuf::from(env!("CARGO_BIN_EXE_polylogue-bench")),
-        librdkafka: nothing(),
-        java: nothing(),
-    }
-}
 
 /// A worker that waits; gives where it is, and what ends it.
 fn worker(name: &str) -> (String, Interrupt) {
