@@ -164,7 +164,9 @@ pub fn run(
     let page_cache_before = page_cache_bytes();
     let group_place = (how.memory_limit_bytes > 0).then(MemoryGroup::place).flatten();
     let group = group_place.map(|folder| MemoryGroup::create(&folder, how.memory_limit_bytes)).transpose()?;
-    let kept = around.kept.filter(|_| is_kept(kind, side)).map(|kept| kept.borrow_mut().take(&side.target, load));
+    let kept = around.kept.map(|kept| kept.borrow_mut().take(&side.target, load));
+    // A broker that this side cannot do with ends before its folder is made anew.
+    let kept = kept.filter(|_| is_kept(kind, side));
     let (topic, had) = kept.unwrap_or_else(|| (TOPIC.to_owned(), None));
     let place = match &had {
         Some(_) => None,
