@@ -18,12 +18,13 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a broker may take to start.
 const START_PATIENCE: Duration = Duration::from_secs(90);
-const START_TRIES: u32 = 900;
 const START_WAIT: Duration = Duration::from_millis(100);
+/// How often two free ports beside one another are looked for.
+const PORT_TRIES: u32 = 900;
 /// The topic that shows that topics can be made.
 const READY_TOPIC: &str = "/admin/v2/persistent/public/default/bench-ready/partitions";
 
@@ -369,17 +370,17 @@ impl Running {
 
     /// Asks again and again, until an answer is good.
     fn wait_answers<T>(&mut self, interrupt: &Interrupt, answers: impl Fn(&str) -> Result<T>) -> Result<T> {
-        let mut last = None;
-        for _ in 0..START_TRIES {
+        let begin = Instant::now();
+        // By time, not by tries: a broker that takes the question and says nothing makes each of them long.
+        let last = loop {
             interrupt.check()?;
             self.check()?;
             match answers(&self.bootstrap) {
                 Ok(answer) => return Ok(answer),
-                Err(e) => last = Some(e),
+                Err(e) if begin.elapsed() >= START_PATIENCE => break e,
+                Err(_) => std::thread::sleep(START_WAIT),
             }
-            std::thread::sleep(START_WAIT);
-        }
-        let last = last.map(|e| e.to_string()).unwrap_or_default();
+        };
         Err(BenchError::new(format!("the broker at {} does not answer as it should: {last}", self.bootstrap)))
     }
 }
@@ -546,7 +547,7 @@ fn free_port() -> Result<u16> {
 
 /// A port that is free, whose second below is free as well: `RocketMQ` takes both.
 fn free_port_with_one_below() -> Result<u16> {
-    for _ in 0..START_TRIES {
+    for _ in 0..PORT_TRIES {
         let port = free_port()?;
         if TcpListener::bind(("127.0.0.1", port.saturating_sub(2))).is_ok() {
             return Ok(port);
