@@ -23,6 +23,7 @@ struct Rig {
     world: SimWorld,
     node: Option<Node>,
     queue: PartitionId,
+    tune: fn(&mut BrokerConfig),
 }
 
 fn settings() -> QueueSettings {
@@ -37,13 +38,23 @@ fn small(config: &mut BrokerConfig) {
     config.checkpoint_bytes_max = 1;
 }
 
+/// Finds no message in memory.
+fn cold(config: &mut BrokerConfig) {
+    small(config);
+    config.store.tail_cache_bytes = 0;
+}
+
 impl Rig {
     fn new(seed: u64, settings: QueueSettings) -> Rig {
+        Rig::tuned(seed, settings, small)
+    }
+
+    fn tuned(seed: u64, settings: QueueSettings, tune: fn(&mut BrokerConfig)) -> Rig {
         let world = SimWorld::new(seed);
-        let mut node = Node::open(&world, small);
+        let mut node = Node::open(&world, tune);
         let config = TopicConfig { queue: Some(settings), retention_ms: None, ..TopicConfig::default() };
         let queue = node.create("q", 1, config).partitions[0].id;
-        Rig { world, node: Some(node), queue }
+        Rig { world, node: Some(node), queue, tune }
     }
 
     fn node(&mut self) -> &mut Node {
@@ -57,7 +68,7 @@ impl Rig {
     fn crash(&mut self) {
         self.node = None;
         self.world.crash();
-        self.node = Some(Node::open(&self.world, small));
+        self.node = Some(Node::open(&self.world, self.tune));
     }
 
     /// Messages of these texts, each at its time.
@@ -370,6 +381,42 @@ fn times_that_can_be_read_nowhere_are_found_again_in_the_log() {
         rig.run_until(now + DAY_MS + 3_000);
         assert_eq!((rig.timers().0, rig.node().broker.failures().len()), (0, 0));
     }
+}
+
+/// A rig of which seven messages wait for a day in a part of the index that can be read nowhere.
+fn with_lost_part(seed: u64) -> (Rig, u64) {
+    let mut rig = Rig::tuned(seed, QueueSettings::default(), cold);
+    let at = rig.now_ms() + DAY_MS;
+    rig.publish((0..7).map(|i| (format!("m{i}"), at + i * 100)));
+    rig.node().background();
+    rig.crash();
+    assert_eq!(rig.damage(&part_of(7)), 2, "both copies of one part");
+    rig.attach();
+    (rig, at)
+}
+
+/// What a repair inserted was refused by a full disk, and the part was given up all the same: its messages never came.
+#[test]
+fn a_part_is_not_given_up_while_what_it_held_is_not_committed_anew() {
+    let (mut rig, at) = with_lost_part(12);
+    rig.world.disk.inject(Fault::from(FaultOp::Write, 1, FaultKind::NoSpace));
+    while !rig.node().broker.failures().contains_key("timers") {
+        assert!(rig.now_ms() < at, "nobody read the part");
+        rig.world.clock.advance_ms(HOUR_MS);
+        rig.node().drive();
+    }
+    // Nobody waits for what was inserted: it is written a little later.
+    rig.world.clock.advance_ms(100);
+    rig.node().drive();
+    // The writer is lost: what looks at the queues comes before the new one.
+    rig.node().broker.tick();
+    rig.world.disk.clear_faults();
+    rig.node().background();
+    rig.crash();
+    rig.attach();
+    let got = rig.skip_until(at + 5_000);
+    assert_eq!(got.len(), 7);
+    assert!((0u64..).zip(&got).all(|(i, (when, _))| *when >= at + i * 100), "early");
 }
 
 /// A checkpoint that cannot copy what it would have to is written anew from memory: times that are on the disk only stay.

@@ -138,6 +138,8 @@ impl Delays {
         if let Some(timers) = &mut self.timers {
             timers.reset_tail();
         }
+        // The parts that were being made good are wanted again.
+        self.look();
     }
 
     pub(crate) fn counts(&self) -> DelayCounts {
@@ -176,6 +178,13 @@ impl Delays {
         wanted.retain(|part| !repair.covers(part));
         wanted.truncate(limit);
         wanted
+    }
+
+    /// What is being made good is left as it is: a little later its parts are read again, and then it begins again.
+    pub(super) fn repair_again(&mut self, now_ms: u64) {
+        self.repair = None;
+        self.read_again_ms = now_ms + READ_AGAIN_MS;
+        self.look();
     }
 
     /// The part to be read next. What is in memory yet is taken from there.

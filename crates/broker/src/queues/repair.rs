@@ -6,8 +6,8 @@
 //!                                        given up <──committed─┴─ inserted again, by a record
 //! ```
 //!
-//! A part is given up once what it held is committed anew, so that a crash at any point begins this again or finds it done. Until then
-//! what is due waits. A message that came back and waits has no time in its envelope, and neither has one that cannot be read: these are due at
+//! A part is given up once what it held is committed anew, so that a crash at any point begins this again or finds it done; so does a
+//! writer that is lost meanwhile. Until then what is due waits. A message that came back and waits has no time in its envelope, and neither has one that cannot be read: these are due at
 //! once.
 
 use crate::broker::Inner;
@@ -79,6 +79,10 @@ impl ShardState {
 
     /// Gives up the parts whose content is committed anew.
     fn end_repair(&mut self) {
+        // Without a writer what was inserted may be void, and a ticket that failed is settled too.
+        if self.lost {
+            return;
+        }
         let settled = self.settled;
         let delays = &mut self.queues.delays;
         let is_done = |repair: &mut Repair| {
@@ -174,13 +178,16 @@ impl Inner {
         let Some(repair) = &state.queues.delays.repair else { return };
         let due_at_once = |at_ms: u64| at_ms <= now_ms;
         found.retain(|id| due_at_once(id.deadline_ms) || repair.holds(id.deadline_ms));
-        if found.is_empty() || state.lost {
+        if found.is_empty() {
             return;
         }
         let ops: Vec<_> = found.into_iter().map(TimerOp::Insert).collect();
         let ticket = shard.propose_timers(&mut state, &ops);
-        if let Some(repair) = &mut state.queues.delays.repair {
-            repair.ticket = ticket.or(repair.ticket);
+        let delays = &mut state.queues.delays;
+        match (ticket, &mut delays.repair) {
+            (Some(ticket), Some(repair)) => repair.ticket = Some(ticket),
+            // The writer is lost, and these messages were passed by.
+            _ => delays.repair_again(now_ms),
         }
     }
 
