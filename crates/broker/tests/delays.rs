@@ -73,7 +73,10 @@ impl Rig {
 
     /// Messages of these texts, each at its time.
     fn publish(&mut self, messages: impl IntoIterator<Item = (String, u64)>) {
-        let queue = self.queue;
+        self.publish_to(self.queue, messages);
+    }
+
+    fn publish_to(&mut self, queue: PartitionId, messages: impl IntoIterator<Item = (String, u64)>) {
         let delayed = |(text, at_ms): (String, u64)| {
             let mut message = message(&[queue], &text);
             message.queues[0].deliver_at = Some(at_ms as i64);
@@ -263,6 +266,42 @@ fn what_is_purged_or_deleted_while_it_waits_never_comes() {
     rig.node().drive();
     assert_eq!(rig.timers(), (0, 0, 0), "timers of what is gone end");
     assert_eq!(rig.node().broker.failures().len(), 0);
+}
+
+/// Timers of a queue that were carried out while its messages were read, and not recorded so when it was deleted, were for ever counted among those
+/// that are to be recorded first: with as many as may be, no timer of the shard was carried out any more.
+#[test]
+fn a_queue_that_is_deleted_while_it_is_read_stops_no_timers() {
+    let mut rig = Rig::tuned(14, QueueSettings::default(), cold);
+    let (queue, at) = (rig.queue, rig.now_ms() + 2 * MINUTE_MS);
+    let config = TopicConfig { queue: Some(settings()), retention_ms: None, ..TopicConfig::default() };
+    rig.queue = rig.node().create("other", 1, config).partitions[0].id;
+    rig.attach();
+    rig.publish([("other".to_owned(), at + 1_000)]);
+    rig.queue = queue;
+    for _ in 0..14 {
+        rig.publish((0..5_000).map(|_| ("x".to_owned(), at)));
+    }
+    rig.attach();
+    rig.world.clock.advance_ms(2 * MINUTE_MS);
+    // Nobody reads: what the timers do is not recorded.
+    let log_only = |rig: &mut Rig| {
+        rig.node().broker.tick();
+        while rig.node().broker.log_step(Work::Write) | rig.node().broker.log_step(Work::Flush) {}
+    };
+    for _ in 0..20 {
+        log_only(&mut rig);
+        // What was recorded before is written.
+        rig.world.clock.advance_ms(20);
+    }
+    let topic = rig.node().broker.catalog().topic("q").unwrap().id;
+    rig.node().start(Request::DeleteTopics(DeleteTopics { topics: vec![TopicRef::Id(topic)] }));
+    log_only(&mut rig);
+    assert!(rig.node().broker.catalog().topic("q").is_none());
+    let got = rig.run_until(at + 2_000);
+    let got: Vec<_> = got.into_iter().map(|(_, delivery)| delivery).filter(|d| d.queue != queue).collect();
+    assert_eq!(texts(&got), ["other"]);
+    assert_eq!(rig.timers().0, 0);
 }
 
 #[test]
