@@ -458,6 +458,31 @@ fn a_part_is_not_given_up_while_what_it_held_is_not_committed_anew() {
     assert!((0u64..).zip(&got).all(|(i, (when, _))| *when >= at + i * 100), "early");
 }
 
+/// A repair that could not read a message was never begun again: what was due in its part waited for the next checkpoint.
+#[test]
+fn a_repair_that_meets_a_passing_fault_begins_again() {
+    let (mut rig, at) = with_lost_part(13);
+    let is_broken = |rig: &mut Rig| {
+        let failures = rig.node().broker.failures();
+        failures.get("timers").is_some_and(|failure| failure.last.contains("time of message"))
+    };
+    for shard in rig.world.disk.list(Path::new("/data")).unwrap() {
+        let journal = Path::new("/data").join(shard).join("journal");
+        rig.world.disk.inject(Fault::from(FaultOp::Read, 1, FaultKind::Io).under(journal));
+    }
+    while !is_broken(&mut rig) {
+        assert!(rig.now_ms() < at, "nobody looked for the times");
+        rig.world.clock.advance_ms(HOUR_MS);
+        rig.node().drive();
+    }
+    rig.world.disk.clear_faults();
+    let got = rig.skip_until(at + 5_000);
+    assert_eq!(got.len(), 7);
+    for (i, (when, _)) in (0u64..).zip(&got) {
+        assert!((at + i * 100..=at + i * 100 + 10).contains(when), "m{i} is not in time");
+    }
+}
+
 /// A checkpoint that cannot copy what it would have to is written anew from memory: times that are on the disk only stay.
 #[test]
 fn a_checkpoint_that_is_written_anew_keeps_what_only_the_disk_has() {

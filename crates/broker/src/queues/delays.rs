@@ -167,7 +167,7 @@ impl Delays {
     }
 
     /// Asks the index what it wants, but for what is being made good.
-    fn look(&mut self) {
+    pub(super) fn look(&mut self) {
         self.wants = !self.wanted(1).is_empty();
     }
 

@@ -92,6 +92,8 @@ impl ShardState {
         if let Some(timers) = &mut delays.timers {
             repair.lost.keys().for_each(|part| timers.lose_part(part));
         }
+        // What lies behind them is wanted now.
+        delays.look();
     }
 }
 
@@ -146,7 +148,8 @@ impl Inner {
             let shard = shard.clone();
             Box::new(move || {
                 inner.repair_piece(&shard);
-                inner.repair_timers(&shard);
+                // Where it is to begin again, whoever keeps the time hears of it.
+                inner.run_timers(&shard);
             })
         };
         if self.readers.submit(job).is_err() {
@@ -167,9 +170,7 @@ impl Inner {
                 false => (Kind::DELIVER, self.time_of(shard, piece.queue, offset, now_ms)),
             };
             let Some(at_ms) = at_ms else {
-                // It begins again, when the part is read again.
-                shard.state.lock().queues.delays.repair = None;
-                return;
+                return shard.state.lock().queues.delays.repair_again(now_ms);
             };
             found.push(timer_of(piece.queue, offset, at_ms, kind));
         }
