@@ -541,6 +541,35 @@ fn what_lives_long_expires_at_its_time_and_is_had_until_then() {
     }
 }
 
+/// Whoever asked for a message while it was uncertain whether those at the head had expired was told that there is none.
+#[test]
+fn who_asks_gets_what_is_there_while_it_is_uncertain_what_has_expired() {
+    const GRAIN_MS: u64 = 4_096;
+    for (tune, expired, asked) in [(cold as fn(&mut _), true, false), (cold, false, true), (small, true, false)] {
+        let mut rig = Rig::tuned(15, QueueSettings::default(), tune);
+        let queue = rig.queue;
+        let at = (rig.now_ms() + DAY_MS) / GRAIN_MS * GRAIN_MS + GRAIN_MS / 2;
+        for first in [0, 5] {
+            let mut messages: Vec<_> = (first..first + 5).map(|i| message(&[queue], &format!("m{i}"))).collect();
+            let expires_at = Some((at + first / 5 * DAY_MS) as i64);
+            messages.iter_mut().for_each(|message| message.queues[0].expires_at = expires_at);
+            rig.node().ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));
+        }
+        let consumer = ConsumerSpec { credit: Some(0), ..ConsumerSpec::default() };
+        let Reply::Attach(Ok(consumer)) = rig.node().ask(Request::Attach(Attach { queue, consumer })) else { panic!() };
+        let wait_ms = at - rig.now_ms();
+        rig.world.clock.advance_ms(if expired { wait_ms + 10 } else { wait_ms - 10 });
+        if asked {
+            // Readers have been told to look, and have not yet.
+            rig.node().broker.tick();
+        }
+        let reply = rig.node().ask(Request::Take(Take { queue, consumer, messages_max: 1 }));
+        let Reply::Take(Ok(taken)) = reply else { panic!("{reply:?}") };
+        let (first, left) = if expired { ("m5", 4) } else { ("m0", 9) };
+        assert_eq!((texts(&taken.deliveries), taken.ready), (vec![first.to_owned()], left));
+    }
+}
+
 /// A message whose time the log does not give any more goes when it surely has expired, and holds nobody up.
 #[test]
 fn what_cannot_be_asked_expires_a_little_later() {
