@@ -389,6 +389,32 @@ fn a_crash_at_any_point_of_a_release_loses_no_message() {
     }
 }
 
+/// While there is no writer no timer is carried out: whoever keeps the time was told to look at once, again and again.
+#[test]
+fn nobody_waits_in_haste_for_a_writer() {
+    let mut rig = Rig::new(16, QueueSettings::default());
+    let at = rig.now_ms() + 2 * MINUTE_MS;
+    rig.publish([("m".to_owned(), at)]);
+    rig.attach();
+    assert!(rig.run_until(at - 100).is_empty());
+    rig.world.disk.inject(Fault::from(FaultOp::Write, 1, FaultKind::NoSpace));
+    let messages = vec![message(&[rig.queue], "never")];
+    let never = rig.node().ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));
+    assert!(matches!(&never, Reply::Publish(results) if results[0].is_err()), "{never:?}");
+    rig.world.clock.advance_ms(100);
+    rig.node().broker.tick();
+    let wait_ms = rig.node().broker.next_tick_ms() - rig.node().broker.now().monotonic_ms;
+    assert!(wait_ms > 100, "{wait_ms} ms");
+    rig.world.disk.clear_faults();
+    let mut got = Vec::new();
+    for _ in 0..4 {
+        let until_ms = rig.now_ms() + 500;
+        got.extend(rig.run_until(until_ms));
+        rig.node().background();
+    }
+    assert_eq!(got.len(), 1);
+}
+
 /// A part of the index of which both copies are damaged: its messages are found in the log, and come at their times.
 #[test]
 fn times_that_can_be_read_nowhere_are_found_again_in_the_log() {

@@ -224,6 +224,18 @@ impl Queues {
     }
 }
 
+impl ShardState {
+    /// When the index is to be looked at. Without a writer no timer is carried out, however late: whoever takes a new one looks.
+    fn next_timers_ms(&self) -> Option<u64> {
+        self.queues.delays.next_ms().filter(|_| !self.lost)
+    }
+
+    /// When something is due in the queues. Wall time, milliseconds.
+    pub(super) fn next_deadline_ms(&self) -> Option<u64> {
+        self.queues.next_deadline_ms().into_iter().chain(self.next_timers_ms()).min()
+    }
+}
+
 impl Shard {
     /// Records that timers of a queue were carried out, behind what they did.
     pub(crate) fn record_ends(&self, state: &mut ShardState, queue: PartitionId) {
@@ -339,8 +351,7 @@ impl Inner {
     /// Whether a shard's index is to be looked at.
     pub(crate) fn timers_due(&self, shard: &Shard, now_ms: u64) -> bool {
         let state = shard.state.lock();
-        let delays = &state.queues.delays;
-        let stopping = self.stopping.load(Ordering::Relaxed);
-        !stopping && (delays.repair.is_some() || delays.next_ms().is_some_and(|at| at <= now_ms))
+        let repairs = state.queues.delays.repair.is_some() && !state.lost;
+        !self.stopping.load(Ordering::Relaxed) && (repairs || state.next_timers_ms().is_some_and(|at| at <= now_ms))
     }
 }

@@ -450,9 +450,9 @@ impl Queues {
         }
     }
 
-    /// When something is due. Wall time, milliseconds.
+    /// When a queue wants to be looked at. Wall time, milliseconds.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        self.deadlines.first().map(|(at, _)| *at).into_iter().chain(self.delays.next_ms()).min()
+        self.deadlines.first().map(|(at, _)| *at)
     }
 
     /// Lets time pass: leases run out, messages become ready or expire.
