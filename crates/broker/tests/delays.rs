@@ -338,6 +338,38 @@ fn a_message_that_came_back_waits_its_time_and_keeps_its_count() {
     );
 }
 
+/// Times that were lost are found again by calling every message that came back. The time that such a message had waited for before was still there,
+/// and called it once more while it waited for a later one.
+#[test]
+fn a_message_that_came_back_again_waits_its_time_whatever_it_waited_for_before() {
+    let mut rig = Rig::tuned(17, QueueSettings::default(), cold);
+    let now = rig.now_ms();
+    rig.publish((0..7).map(|i| (format!("m{i}"), now + DAY_MS + i)));
+    rig.publish([("again".to_owned(), 0)]);
+    rig.attach();
+    let got = rig.delivered();
+    let first_ms = now + 210 * MINUTE_MS;
+    rig.settle(&got, Settle::Return { counts: true, delay_ms: first_ms - now });
+    rig.node().background();
+    rig.crash();
+    assert_eq!(rig.damage(&part_of(7)), 2, "both copies of the part of the others");
+    rig.attach();
+    let mut got = Vec::new();
+    while got.is_empty() {
+        rig.world.clock.advance_ms(10 * MINUTE_MS);
+        got = rig.delivered();
+    }
+    let called_ms = rig.now_ms();
+    assert!(called_ms < first_ms, "its time has come");
+    assert_eq!((texts(&got), got[0].failed), (vec!["again".to_owned()], 1));
+    rig.settle(&got, Settle::Return { counts: true, delay_ms: 5 * HOUR_MS });
+    assert!(rig.skip_until(called_ms + 5 * HOUR_MS - 1).is_empty(), "early");
+    let got = rig.run_until(called_ms + 5 * HOUR_MS + 10);
+    assert_eq!((got.len(), got[0].1.failed), (1, 2));
+    assert_eq!(rig.skip_until(now + DAY_MS + 1_000).len(), 7);
+    assert_eq!(rig.timers().0, 0);
+}
+
 /// A queue that hands out at propose waits with a message that has a time for its commit, and what is behind that keeps its order.
 #[test]
 fn nothing_with_a_time_is_taken_before_its_commit() {

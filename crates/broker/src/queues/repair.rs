@@ -12,14 +12,15 @@
 
 use crate::broker::Inner;
 use crate::checkpoint::timers_key;
-use crate::queues::delays::timer_of;
+use crate::queues::delays::{kind_of, timer_of};
 use crate::queues::lease_ms;
 use crate::shard::{Shard, ShardState};
 use bytes::Bytes;
+use polylogue_lease::Tally;
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::checkpoint::CheckpointStore;
 use polylogue_log::store::Lookup;
-use polylogue_timer::{Kind, TimerOp};
+use polylogue_timer::TimerOp;
 use polylogue_types::{Offset, PartitionId};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -46,8 +47,8 @@ pub(crate) struct Repair {
 struct Piece {
     queue: PartitionId,
     offsets: Range<u64>,
-    /// They came back.
-    returned: bool,
+    /// What each of them has behind it.
+    tally: Tally,
 }
 
 impl Repair {
@@ -68,9 +69,9 @@ impl ShardState {
         loop {
             let queue = *repair.queues.front()?;
             let host = self.queues.hosts.get(&queue);
-            if let Some((offsets, returned)) = host.and_then(|h| h.lease.parked_from(repair.from, PIECE_MESSAGES)) {
+            if let Some((offsets, tally)) = host.and_then(|h| h.lease.parked_from(repair.from, PIECE_MESSAGES)) {
                 repair.from = offsets.end;
-                return Some(Piece { queue, offsets, returned });
+                return Some(Piece { queue, offsets, tally });
             }
             repair.queues.pop_front();
             repair.from = 0;
@@ -165,14 +166,14 @@ impl Inner {
         };
         let mut found = Vec::new();
         for offset in piece.offsets.clone() {
-            let (kind, at_ms) = match piece.returned {
-                true => (Kind::RETRY, Some(now_ms)),
-                false => (Kind::DELIVER, self.time_of(shard, piece.queue, offset, now_ms)),
+            let at_ms = match piece.tally.returned {
+                0 => self.time_of(shard, piece.queue, offset, now_ms),
+                _ => Some(now_ms),
             };
             let Some(at_ms) = at_ms else {
                 return shard.state.lock().queues.delays.repair_again(now_ms);
             };
-            found.push(timer_of(piece.queue, offset, at_ms, kind));
+            found.push(timer_of(piece.queue, offset, at_ms, kind_of(piece.tally)));
         }
         let mut state = shard.state.lock();
         set_busy(&mut state, false);
