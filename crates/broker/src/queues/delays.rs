@@ -65,6 +65,8 @@ pub(crate) struct Delays {
     read_again_ms: u64,
     /// Parts that can be read nowhere are made good.
     pub(super) repair: Option<Repair>,
+    /// How often that was begun.
+    pub(super) repairs: u64,
     /// Records were applied: there may be something to do.
     pub(crate) applied: bool,
     /// Timers that were carried out late.
