@@ -500,11 +500,14 @@ fn a_part_is_not_given_up_while_what_it_held_is_not_committed_anew() {
     while !rig.node().broker.failures().contains_key("timers") {
         assert!(rig.now_ms() < at, "nobody read the part");
         rig.world.clock.advance_ms(HOUR_MS);
-        rig.node().drive();
+        rig.node().broker.tick();
+        rig.node().broker.read_step();
     }
-    // Nobody waits for what was inserted: it is written a little later.
+    assert!(rig.node().broker.read_step(), "nobody looks for the times");
+    // Nobody waits for what was inserted: it is written a little later. Whoever looks for more finds nothing, and no writer.
     rig.world.clock.advance_ms(100);
-    rig.node().drive();
+    while rig.node().broker.log_step(Work::Write) | rig.node().broker.log_step(Work::Flush) {}
+    while rig.node().broker.read_step() {}
     // The writer is lost: what looks at the queues comes before the new one.
     rig.node().broker.tick();
     rig.world.disk.clear_faults();
