@@ -33,7 +33,7 @@ pub(crate) struct Channel {
     pub(crate) pulls: Map<(PartitionId, bool), ConsumerId>,
     /// Deliveries of all consumers together that may wait for their settlement; 0 for any number.
     pub(crate) qos: u16,
-    /// Those that do, without what was got one by one.
+    /// Those that do, without what was got one by one and what streams gave.
     pub(crate) unsettled: u64,
     /// Consumers that were cancelled, as long as the client has something to settle for them.
     pub(crate) cancelled: Map<ConsumerRef, Cancelled>,
@@ -43,8 +43,8 @@ pub(crate) struct Channel {
 impl Channel {
     /// How many more deliveries there may be for a consumer under the prefetch for all of them together; `None` for any number.
     pub(crate) fn room(&self, consumer: ConsumerRef) -> Option<u64> {
-        let acks = self.consumers.get(&consumer).is_some_and(|consumer| !consumer.no_ack);
-        (self.qos > 0 && acks).then(|| u64::from(self.qos).saturating_sub(self.unsettled))
+        let shares = self.consumers.get(&consumer).is_some_and(Consumer::shares);
+        (self.qos > 0 && shares).then(|| u64::from(self.qos).saturating_sub(self.unsettled))
     }
 
     /// The broker's name for who gets messages under this number.

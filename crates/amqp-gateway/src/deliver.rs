@@ -43,6 +43,14 @@ pub(crate) struct Consumer {
     pub(crate) capacity: u64,
 }
 
+impl Consumer {
+    /// What the client has to settle of it counts for the prefetch of the whole channel. A stream's does not, as with RabbitMQ: what a reader
+    /// has no room for does not go back to anybody, and would be lost to it.
+    pub(crate) fn shares(&self) -> bool {
+        !self.no_ack && self.entry.queue.kind != QueueKind::Stream
+    }
+}
+
 /// Messages that a consumer may have on their way, on a channel with this prefetch for all its consumers together (0: without).
 pub(crate) fn capacity(shared: u16, no_ack: bool) -> u64 {
     if shared == 0 || no_ack { WINDOW_MESSAGES } else { u64::from(shared).min(WINDOW_MESSAGES) }
@@ -53,6 +61,8 @@ pub(crate) fn capacity(shared: u16, no_ack: bool) -> u64 {
 pub(crate) struct Cancelled {
     pub(crate) id: ConsumerId,
     pub(crate) unsettled: u64,
+    /// See [`Consumer::shares`].
+    pub(crate) shares: bool,
 }
 
 /// Deliveries of one consumer that go out together, and what they weigh.
@@ -184,8 +194,10 @@ impl Connection {
             return false;
         }
         let Some(consumer) = open.consumers.get_mut(&consumer).filter(|consumer| !consumer.no_ack) else { return true };
-        open.unsettled += 1;
         consumer.unsettled += 1;
+        if consumer.shares() {
+            open.unsettled += 1;
+        }
         true
     }
 
@@ -300,13 +312,15 @@ impl Connection {
             let id = if run.consumer == NO_CONSUMER {
                 open.pulls.get(&(queue, false)).copied()
             } else {
-                open.unsettled = open.unsettled.saturating_sub(run.count);
                 // A consumer that was cancelled keeps what it has under the same number.
                 let known = match open.consumers.get_mut(&run.consumer) {
-                    Some(one) => Some((one.id, &mut one.unsettled)),
-                    None => open.cancelled.get_mut(&run.consumer).map(|one| (one.id, &mut one.unsettled)),
+                    Some(one) => Some((one.id, one.shares(), &mut one.unsettled)),
+                    None => open.cancelled.get_mut(&run.consumer).map(|one| (one.id, one.shares, &mut one.unsettled)),
                 };
-                known.map(|(id, unsettled)| {
+                if known.as_ref().is_none_or(|(_, shares, _)| *shares) {
+                    open.unsettled = open.unsettled.saturating_sub(run.count);
+                }
+                known.map(|(id, _, unsettled)| {
                     *unsettled = unsettled.saturating_sub(run.count);
                     id
                 })
@@ -517,6 +531,26 @@ mod tests {
         assert_eq!(told, [(11, 1), (12, 1)], "each may have the one that there is room for");
         connection.deliver(vec![delivery(12, 3)]);
         assert_eq!(given(&mut connection).iter().map(|place| place.at).collect::<Vec<_>>(), [3]);
+    }
+
+    /// A reader was past what a channel with a later shared prefetch had no room for, and never got it.
+    #[test]
+    fn a_stream_takes_no_part_in_the_prefetch_of_its_channel() {
+        let mut connection = connection_to(2, "stream");
+        let open = connection.channels.get_mut(&CHANNEL).expect("open");
+        (open.qos, open.unsettled) = (2, 1);
+        connection.deliver((1..=4).map(|at| delivery(11, at)).collect());
+        connection.deliver(vec![delivery(12, 1)]);
+        let all = given(&mut connection);
+        assert_eq!(all.iter().map(|place| place.at).collect::<Vec<_>>(), [1, 2, 3, 4, 1]);
+        assert_eq!(settled(&mut connection), [], "nothing goes back");
+        connection.give_all_credit();
+        assert_eq!(credits(&mut connection), [(11, 4), (12, 1)], "whatever else the channel has");
+        connection.settle(CHANNEL, Verdict::Ack, &[run(1, all[0])]);
+        connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
+        stopped(&mut connection);
+        connection.settle(CHANNEL, Verdict::Ack, &[run(1, all[1])]);
+        assert_eq!(connection.channels[&CHANNEL].unsettled, 1, "what others have to settle");
     }
 
     /// A consumer kept to the prefetch that was shared when it came.

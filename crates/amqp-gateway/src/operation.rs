@@ -318,9 +318,10 @@ impl Connection {
     fn cancel(&mut self, channel: ChannelRef, consumer: ConsumerRef) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         let Some(cancelled) = open.consumers.remove(&consumer) else { return };
+        let shares = cancelled.shares();
         let Consumer { id, unsettled, entry, .. } = cancelled;
         if unsettled > 0 {
-            open.cancelled.insert(consumer, Cancelled { id, unsettled });
+            open.cancelled.insert(consumer, Cancelled { id, unsettled, shares });
         }
         self.show(|shown| shown.cancelled(channel, consumer));
         if unsettled == 0 {

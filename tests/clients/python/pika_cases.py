@@ -491,8 +491,8 @@ def stream(channel, **arguments):
     return queue
 
 
-def read(connection, queue, count, prefetch=10, settle=None, **arguments):
-    """So many messages of a stream: their offsets and bodies."""
+def read(connection, queue, count, prefetch=10, settle=None, shared=0, **arguments):
+    """So many messages of a stream: their offsets and bodies. `shared` is a prefetch for the whole channel that comes later."""
     channel = connection.channel()
     channel.basic_qos(prefetch_count=prefetch)
     settle = settle or (lambda method: channel.basic_ack(method.delivery_tag))
@@ -505,6 +505,8 @@ def read(connection, queue, count, prefetch=10, settle=None, **arguments):
         settle(method)
 
     channel.basic_consume(queue, take_one, arguments=arguments)
+    if shared:
+        channel.basic_qos(prefetch_count=shared, global_qos=True)
     until(f"{count} messages come", lambda: connection.process_data_events(0.02) or len(got) >= count)
     connection.process_data_events(QUIET_S)
     channel.close()
@@ -537,6 +539,7 @@ def streams(connection):
     assert read(connection, queue, 50, offset=datetime.fromtimestamp(before - 5, timezone.utc)) == sent
     assert read(connection, queue, 0, offset=datetime.fromtimestamp(before + 3600, timezone.utc)) == []
     assert read(connection, queue, 0) == [], "the next one, unless told otherwise"
+    assert read(connection, queue, 50, shared=5, offset="first") == sent, "whatever its channel is told later"
     never = lambda method: None
     assert read(connection, queue, 3, prefetch=3, settle=never, offset="first") == sent[:3], "no more than the prefetch"
     assert ready(channel, queue) == len(sent), "nothing went"
