@@ -47,6 +47,17 @@ impl Channel {
         (self.qos > 0 && shares).then(|| u64::from(self.qos).saturating_sub(self.unsettled))
     }
 
+    /// How many more messages a consumer may be told of: no more are to be on their way to it than there is room for. What would find
+    /// none comes again, and what is behind it may have come before.
+    pub(crate) fn tells_max(&self, consumer: ConsumerRef) -> u64 {
+        let Some(one) = self.consumers.get(&consumer) else { return u64::MAX };
+        match self.room(consumer) {
+            _ if one.drains => 0,
+            None => u64::MAX,
+            Some(room) => room.saturating_sub(one.out()),
+        }
+    }
+
     /// The broker's name for who gets messages under this number.
     pub(crate) fn id_of(&self, consumer: ConsumerRef) -> Option<ConsumerId> {
         let replies = self.replies.as_ref().filter(|replies| replies.consumer == consumer).map(|replies| replies.id);
@@ -89,7 +100,7 @@ pub struct Connection {
     pub(crate) later: VecDeque<(u64, Waits)>,
     /// No acknowledgement is late before. Monotonic milliseconds.
     pub(crate) acks_due_ms: Option<u64>,
-    /// A channel could not be given credit because it has had as many deliveries as it may.
+    /// A consumer could not be given all that it is owed, because its channel has had as many deliveries as it may.
     pub(crate) is_starved: bool,
     /// Consumers that are owed credit, each once.
     pub(crate) owing: Vec<(ChannelRef, ConsumerRef)>,

@@ -637,7 +637,7 @@ impl Connection {
                 let shown = shown_consumer(&consume, entry.queue.id);
                 let no_ack = consume.no_ack;
                 let (capacity, owed) = (capacity(open.qos, no_ack), Credit::default());
-                let consumer = Consumer { id, entry, no_ack, ack_ms_max, owed, unsettled: 0, capacity };
+                let consumer = Consumer { id, entry, no_ack, ack_ms_max, owed, unsettled: 0, capacity, drains: false };
                 open.consumers.insert(consume.consumer, consumer);
                 self.show(|all| all.consumes(channel, consume.consumer, shown));
                 self.consumers.insert(id, (channel, consume.consumer));

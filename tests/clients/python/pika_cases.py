@@ -1,8 +1,10 @@
 """Cases of AMQP 0-9-1 with pika: HOST:PORT of the amqp listener, and names of cases. See ../README.md."""
 
 import socket
+import threading
 import time
 from datetime import datetime, timezone
+from random import Random
 
 import pika
 from amqp_shared import WAIT_S, address, case, fresh, main, until
@@ -180,6 +182,52 @@ def shared_prefetch(connection):
     connection.process_data_events(QUIET_S)
     assert len(got) == 9, "as many as the later prefetch says"
     others.close()
+
+
+@case
+def shared_prefetch_in_order(connection):
+    """Each queue's only consumer gets its messages in their order, however its channel is full and has room again."""
+    channel, random = connection.channel(), Random(7)
+    queues, count = [fresh("ordered") for _ in range(3)], 1_000
+    got, unsettled = {queue: [] for queue in queues}, []
+
+    def settles(tags):
+        for tag in tags:
+            unsettled.remove(tag)
+            channel.basic_ack(tag)
+
+    def takes(queue):
+        def take_one(_, method, properties, body):
+            assert not method.redelivered
+            got[queue].append(int(body))
+            unsettled.append(method.delivery_tag)
+            settles(random.sample(unsettled, len(unsettled) * random.randrange(3) // 2))
+
+        return take_one
+
+    def publishes():
+        publisher = connect()
+        there = publisher.channel()
+        for number in range(count):
+            for queue in queues:
+                there.basic_publish("", queue, str(number).encode())
+        publisher.close()
+
+    for queue in queues:
+        channel.queue_declare(queue)
+        channel.basic_consume(queue, takes(queue))
+    publisher = threading.Thread(target=publishes)
+    publisher.start()
+
+    def all_came():
+        channel.basic_qos(prefetch_count=random.choice([1, 2, 5, 20, 0]), global_qos=True)
+        connection.process_data_events(0.05)
+        settles(unsettled[:])
+        return sum(map(len, got.values())) >= count * len(queues)
+
+    until("all come", all_came)
+    publisher.join()
+    assert all(numbers == list(range(count)) for numbers in got.values())
 
 
 @case
