@@ -203,6 +203,8 @@ impl Connection {
     /// A message goes back: its consumer is owed for it. Whether it may have others at once, because none is on its way any more.
     fn had_no_room(&mut self, channel: ChannelRef, consumer: ConsumerRef, weight: u64) -> bool {
         self.owe(channel, consumer, Credit { messages: 1, bytes: weight });
+        // Nothing is written that would give it back.
+        self.is_starved = true;
         let Some(open) = self.channels.get_mut(&channel) else { return false };
         let Some(one) = open.consumers.get_mut(&consumer) else { return false };
         one.drains = one.out() > 0;

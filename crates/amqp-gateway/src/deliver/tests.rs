@@ -215,6 +215,42 @@ fn what_is_behind_a_message_that_went_back_goes_back_too() {
     assert_eq!(offsets(&given(&mut connection)), [3]);
 }
 
+/// Nothing was written after a message went back, and nobody remembered that its consumer had no credit left.
+#[test]
+fn a_consumer_whose_message_went_back_gets_it_when_there_is_room() {
+    let mut connection = connection(2);
+    share(&mut connection, 1, 1);
+    connection.deliver(vec![delivery(11, 1)]);
+    let first = given(&mut connection);
+    connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
+    stopped(&mut connection);
+    connection.give_credit();
+    connection.deliver(vec![delivery(12, 2)]);
+    assert_eq!((given(&mut connection), credits(&mut connection)), (vec![], vec![]));
+    connection.settle(CHANNEL, Verdict::Ack, &[run(1, first[0])]);
+    assert_eq!(credits(&mut connection), [(12, 1)]);
+}
+
+/// What a consumer had on its way before a lower prefetch came was all that it ever got.
+#[test]
+fn a_lower_shared_prefetch_leaves_nobody_without_credit() {
+    let mut connection = connection(1);
+    share(&mut connection, 0, 3);
+    connection.deliver((1..=3).map(|at| delivery(11, at)).collect());
+    let before = given(&mut connection);
+    connection.give_all_credit();
+    assert_eq!(credits(&mut connection), [(11, 3)]);
+    connection.begin(1, amqp::Request::Qos(CHANNEL, 2));
+    for _ in 0..3 {
+        connection.deliver(vec![delivery(11, 4)]);
+    }
+    let runs: Vec<_> = before.iter().map(|place| run(1, *place)).collect();
+    connection.settle(CHANNEL, Verdict::Ack, &runs[..1]);
+    assert_eq!(credits(&mut connection), [], "two are as many as it may have");
+    connection.settle(CHANNEL, Verdict::Ack, &runs[1..]);
+    assert_eq!(credits(&mut connection), [(11, 2)]);
+}
+
 /// A consumer kept to the prefetch that was shared when it came.
 #[test]
 fn another_shared_prefetch_changes_what_consumers_may_have() {
