@@ -33,7 +33,7 @@ pub(crate) struct Channel {
     pub(crate) pulls: Map<(PartitionId, bool), ConsumerId>,
     /// Deliveries of all consumers together that may wait for their settlement; 0 for any number.
     pub(crate) qos: u16,
-    /// Those that do, without what was got one by one.
+    /// Those that do, without what was got one by one and what streams gave.
     pub(crate) unsettled: u64,
     /// Consumers that were cancelled, as long as the client has something to settle for them.
     pub(crate) cancelled: Map<ConsumerRef, Cancelled>,
@@ -43,8 +43,19 @@ pub(crate) struct Channel {
 impl Channel {
     /// How many more deliveries there may be for a consumer under the prefetch for all of them together; `None` for any number.
     pub(crate) fn room(&self, consumer: ConsumerRef) -> Option<u64> {
-        let acks = self.consumers.get(&consumer).is_some_and(|consumer| !consumer.no_ack);
-        (self.qos > 0 && acks).then(|| u64::from(self.qos).saturating_sub(self.unsettled))
+        let shares = self.consumers.get(&consumer).is_some_and(Consumer::shares);
+        (self.qos > 0 && shares).then(|| u64::from(self.qos).saturating_sub(self.unsettled))
+    }
+
+    /// How many more messages a consumer may be told of: no more are to be on their way to it than there is room for. What would find
+    /// none comes again, and what is behind it may have come before.
+    pub(crate) fn tells_max(&self, consumer: ConsumerRef) -> u64 {
+        let Some(one) = self.consumers.get(&consumer) else { return u64::MAX };
+        match self.room(consumer) {
+            _ if one.drains => 0,
+            None => u64::MAX,
+            Some(room) => room.saturating_sub(one.out()),
+        }
     }
 
     /// The broker's name for who gets messages under this number.
@@ -89,7 +100,7 @@ pub struct Connection {
     pub(crate) later: VecDeque<(u64, Waits)>,
     /// No acknowledgement is late before. Monotonic milliseconds.
     pub(crate) acks_due_ms: Option<u64>,
-    /// A channel could not be given credit because it has had as many deliveries as it may.
+    /// A consumer could not be given all that it is owed, because its channel has had as many deliveries as it may.
     pub(crate) is_starved: bool,
     /// Consumers that are owed credit, each once.
     pub(crate) owing: Vec<(ChannelRef, ConsumerRef)>,

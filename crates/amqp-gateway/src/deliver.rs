@@ -41,6 +41,22 @@ pub(crate) struct Consumer {
     pub(crate) unsettled: u64,
     /// Messages that it may have on their way, of which it was told or is owed.
     pub(crate) capacity: u64,
+    /// Something of it went back for want of room: so does all that it was told of, and then it begins anew. Else what was on its way then
+    /// would come before what went back.
+    pub(crate) drains: bool,
+}
+
+impl Consumer {
+    /// Messages that it was told of and that have not come.
+    pub(crate) fn out(&self) -> u64 {
+        self.capacity.saturating_sub(self.owed.messages)
+    }
+
+    /// What the client has to settle of it counts for the prefetch of the whole channel. A stream's does not, as with RabbitMQ: what a reader
+    /// has no room for does not go back to anybody, and would be lost to it.
+    pub(crate) fn shares(&self) -> bool {
+        !self.no_ack && self.entry.queue.kind != QueueKind::Stream
+    }
 }
 
 /// Messages that a consumer may have on their way, on a channel with this prefetch for all its consumers together (0: without).
@@ -53,6 +69,8 @@ pub(crate) fn capacity(shared: u16, no_ack: bool) -> u64 {
 pub(crate) struct Cancelled {
     pub(crate) id: ConsumerId,
     pub(crate) unsettled: u64,
+    /// See [`Consumer::shares`].
+    pub(crate) shares: bool,
 }
 
 /// Deliveries of one consumer that go out together, and what they weigh.
@@ -127,6 +145,7 @@ impl Connection {
         let mut stamps = Stamps::default();
         let mut left = deliveries.len();
         let mut back = Vec::new();
+        let mut begins_anew = false;
         for delivery in deliveries {
             left -= 1;
             let Some((channel, consumer)) = self.consumers.get(&delivery.consumer).copied() else { continue };
@@ -157,7 +176,8 @@ impl Connection {
             if !self.has_room(channel, consumer) {
                 // Others may have it. The consumer gets no more until something of the channel is settled.
                 back.push(Settlement { queue, first, count: 1, by, how: Settle::Unsent });
-                self.owe(channel, consumer, Credit { messages: 1, bytes: weight });
+                self.hand_out(run.take());
+                begins_anew |= self.had_no_room(channel, consumer, weight);
                 continue;
             }
             match &mut run {
@@ -175,17 +195,34 @@ impl Connection {
         if !back.is_empty() {
             self.settle_quietly(back);
         }
+        if begins_anew {
+            self.give_credit();
+        }
+    }
+
+    /// A message goes back: its consumer is owed for it. Whether it may have others at once, because none is on its way any more.
+    fn had_no_room(&mut self, channel: ChannelRef, consumer: ConsumerRef, weight: u64) -> bool {
+        self.owe(channel, consumer, Credit { messages: 1, bytes: weight });
+        // Nothing is written that would give it back.
+        self.is_starved = true;
+        let Some(open) = self.channels.get_mut(&channel) else { return false };
+        let Some(one) = open.consumers.get_mut(&consumer) else { return false };
+        one.drains = one.out() > 0;
+        !one.drains && open.room(consumer) != Some(0)
     }
 
     /// Whether the channel may have one more delivery that waits for its settlement; if so, it has.
     fn has_room(&mut self, channel: ChannelRef, consumer: ConsumerRef) -> bool {
         let Some(open) = self.channels.get_mut(&channel) else { return false };
-        if open.room(consumer) == Some(0) {
+        let is_full = open.room(consumer) == Some(0);
+        let Some(consumer) = open.consumers.get_mut(&consumer).filter(|consumer| !consumer.no_ack) else { return true };
+        if is_full || consumer.drains {
             return false;
         }
-        let Some(consumer) = open.consumers.get_mut(&consumer).filter(|consumer| !consumer.no_ack) else { return true };
-        open.unsettled += 1;
         consumer.unsettled += 1;
+        if consumer.shares() {
+            open.unsettled += 1;
+        }
         true
     }
 
@@ -253,25 +290,25 @@ impl Connection {
         for (channel, consumer) in std::mem::take(&mut self.owing) {
             let Some(open) = self.channels.get(&channel) else { continue };
             let (room, shared, id) = (open.room(consumer), u64::from(open.qos), open.id_of(consumer));
+            let (tells, out) = (open.tells_max(consumer), open.consumers.get(&consumer).map_or(0, Consumer::out));
             // Where no session is behind it, nothing waits to be written.
             let may = room != Some(0) && (self.said.is_some() || self.session.may_deliver(channel));
             let (Some(id), Some(owed)) = (id, self.owed(channel, consumer)) else { continue };
-            // A small prefetch for the whole channel would be waited for with the rest of it.
-            let is_part = shared > 0 && owed.messages >= shared / CREDIT_PART;
-            let gives = may && (is_enough(owed) || is_part);
+            let more = Credit { messages: owed.messages.min(tells), bytes: owed.bytes };
+            let is_held = !may || more.messages < owed.messages;
+            // A small prefetch for the whole channel would be waited for with the rest of it, and so would what is more than is on its way.
+            let is_part = shared > 0 && more.messages > 0 && more.messages >= out.min(shared / CREDIT_PART);
+            let is_some = may && more != Credit::default();
+            let gives = is_some && (is_enough(&more) || is_part);
             if gives {
-                let messages = owed.messages.min(room.unwrap_or(u64::MAX));
-                let more = Credit { messages, bytes: std::mem::take(&mut owed.bytes) };
-                owed.messages -= messages;
-                let is_paid = owed.messages == 0;
+                *owed = Credit { messages: owed.messages - more.messages, bytes: 0 };
                 self.tell(Request::Credit(id, more));
-                if is_paid {
-                    continue;
-                }
             }
-            self.is_starved |= !may || gives;
-            is_left |= may && !gives;
-            self.owing.push((channel, consumer));
+            self.is_starved |= is_held;
+            is_left |= is_some && !gives;
+            if is_held || !gives {
+                self.owing.push((channel, consumer));
+            }
         }
         if is_left {
             self.credit_due_ms.get_or_insert(self.now.monotonic_ms + CREDIT_WAIT_MS);
@@ -281,7 +318,7 @@ impl Connection {
     /// Something was settled: channels that have had as much as they may may have more.
     pub(crate) fn give_where_starved(&mut self) {
         if self.is_starved {
-            self.give_all_credit();
+            self.give_credit();
         }
     }
 
@@ -300,13 +337,15 @@ impl Connection {
             let id = if run.consumer == NO_CONSUMER {
                 open.pulls.get(&(queue, false)).copied()
             } else {
-                open.unsettled = open.unsettled.saturating_sub(run.count);
                 // A consumer that was cancelled keeps what it has under the same number.
                 let known = match open.consumers.get_mut(&run.consumer) {
-                    Some(one) => Some((one.id, &mut one.unsettled)),
-                    None => open.cancelled.get_mut(&run.consumer).map(|one| (one.id, &mut one.unsettled)),
+                    Some(one) => Some((one.id, one.shares(), &mut one.unsettled)),
+                    None => open.cancelled.get_mut(&run.consumer).map(|one| (one.id, one.shares, &mut one.unsettled)),
                 };
-                known.map(|(id, unsettled)| {
+                if known.as_ref().is_none_or(|(_, shares, _)| *shares) {
+                    open.unsettled = open.unsettled.saturating_sub(run.count);
+                }
+                known.map(|(id, _, unsettled)| {
                     *unsettled = unsettled.saturating_sub(run.count);
                     id
                 })
@@ -369,317 +408,4 @@ impl Connection {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::connection::Channel;
-    use crate::machine::AmqpAnswer;
-    use crate::management::Said;
-    use crate::message::store;
-    use crate::operation::{Then, Waits};
-    use crate::testing::{Topics, World};
-    use bytes::BytesMut;
-    use polylogue_api::{Now, Reply, SettleError, Unavailable};
-    use serde_json::json;
-    use std::collections::VecDeque;
-
-    const CHANNEL: ChannelRef = ChannelRef { number: 1, life: 1 };
-    const QUEUE: PartitionId = PartitionId(7);
-
-    /// A connection without a wire, whose channel has consumers of a queue: number 1 is consumer 11 of the broker, and so on.
-    fn connection(consumers: u32) -> Connection {
-        connection_to(consumers, "classic")
-    }
-
-    fn connection_to(consumers: u32, kind: &str) -> Connection {
-        let mut world = World::new();
-        world.queue("q", json!({ "x-queue-type": kind }));
-        let id = world.directory.router().load().queue(world.vhost, b"q").expect("declared");
-        let entry = world.directory.queue(id).expect("declared");
-        let directory = world.directory.clone();
-        let mut connection = Connection::new(Arc::default(), directory, Arc::new(Topics), 7, true, 1, Now::default());
-        connection.said = Some(VecDeque::new());
-        let mut open = Channel::default();
-        for number in 1..=consumers {
-            let (id, entry) = (ConsumerId(10 + u64::from(number)), entry.clone());
-            let consumer = Consumer {
-                id,
-                entry,
-                no_ack: false,
-                ack_ms_max: None,
-                owed: Credit::default(),
-                unsettled: 0,
-                capacity: WINDOW_MESSAGES,
-            };
-            open.consumers.insert(ConsumerRef(number), consumer);
-            connection.consumers.insert(id, (CHANNEL, ConsumerRef(number)));
-        }
-        connection.channels.insert(CHANNEL, open);
-        connection
-    }
-
-    fn delivery(consumer: u64, at: u64) -> Delivery {
-        Delivery {
-            consumer: ConsumerId(consumer),
-            queue: QUEUE,
-            first: Offset(at),
-            count: 1,
-            lease: 5,
-            life: 3,
-            weight: 1,
-            redelivered: false,
-            returned: 0,
-            failed: 0,
-            entry: Offset(at),
-            bytes: store(b"", b"q", &[0, 0], None, &[Bytes::from_static(b"x")]),
-        }
-    }
-
-    /// The places of what the client was given since the last call.
-    fn given(connection: &mut Connection) -> Vec<Place> {
-        let mut places = Vec::new();
-        for said in connection.said.as_mut().expect("no wire").drain(..) {
-            if let Said::Event(amqp::Event::Deliver { deliveries, .. }) = said {
-                places.extend(deliveries.iter().map(|delivery| delivery.place));
-            }
-        }
-        places
-    }
-
-    fn settled(connection: &mut Connection) -> Vec<Settlement> {
-        let requests = std::iter::from_fn(|| connection.poll_request());
-        let settled = requests.filter_map(|(_, request)| match request {
-            Request::Settle(SettleRequest { settlements, .. }) => Some(settlements),
-            _ => None,
-        });
-        settled.flatten().collect()
-    }
-
-    fn run(consumer: u32, first: Place) -> Run {
-        Run { consumer: ConsumerRef(consumer), first, count: 1 }
-    }
-
-    /// An acknowledgement from before its queue had a new writer settled the message that got the same offset.
-    #[test]
-    fn a_settlement_names_the_life_in_which_the_message_was_handed_out() {
-        let mut connection = connection(1);
-        connection.deliver(vec![delivery(11, 40)]);
-        let places = given(&mut connection);
-        connection.settle(CHANNEL, Verdict::Ack, &[run(1, places[0])]);
-        let by = Holder::Consumer(ConsumerId(11), 3);
-        let expected = Settlement { queue: QUEUE, first: Offset(40), count: 1, by, how: Settle::Accept };
-        assert_eq!(settled(&mut connection), [expected]);
-    }
-
-    /// The broker says that a consumer gets no more.
-    fn stopped(connection: &mut Connection) {
-        let stops =
-            std::iter::from_fn(|| connection.poll_request()).find(|(_, asked)| matches!(asked, Request::Stop(_)));
-        let (token, _) = stops.expect("it is to stop");
-        connection.on_reply(token, Reply::Stopped, Now::default());
-    }
-
-    fn is_done(connection: &mut Connection) -> bool {
-        matches!(connection.said.as_mut().expect("no wire").pop_front(), Some(Said::Reply(amqp::Reply::Done)))
-    }
-
-    /// What was on its way to a consumer without acknowledgement was settled by that, and thrown away.
-    #[test]
-    fn what_is_on_its_way_to_a_consumer_comes_before_its_cancellation_is_answered() {
-        for is_deleted in [false, true] {
-            let mut connection = connection(1);
-            connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
-            connection.deliver(vec![delivery(11, 1)]);
-            assert_eq!(given(&mut connection).len(), 1);
-            match is_deleted {
-                true => connection.detached(ConsumerId(11)),
-                false => stopped(&mut connection),
-            }
-            assert!(is_done(&mut connection));
-            assert!(connection.channels[&CHANNEL].consumers.is_empty());
-        }
-    }
-
-    /// What a channel with a shared prefetch had no room for stayed with its consumer, and nobody else got it.
-    #[test]
-    fn what_a_channel_has_no_room_for_goes_back_unseen_until_something_is_settled() {
-        let mut connection = connection(2);
-        connection.channels.get_mut(&CHANNEL).expect("open").qos = 1;
-        connection.deliver(vec![delivery(11, 1), delivery(11, 2), delivery(12, 3)]);
-        let first = given(&mut connection);
-        assert_eq!(first.len(), 1);
-        let back: Vec<_> = settled(&mut connection).iter().map(|one| (one.first.0, one.how)).collect();
-        assert_eq!(back, [(2, Settle::Unsent), (3, Settle::Unsent)]);
-        connection.give_all_credit();
-        assert_eq!(credits(&mut connection), [], "it would come again at once");
-        connection.settle(CHANNEL, Verdict::Ack, &[run(1, first[0])]);
-        let mut told = credits(&mut connection);
-        told.sort_unstable();
-        assert_eq!(told, [(11, 1), (12, 1)], "each may have the one that there is room for");
-        connection.deliver(vec![delivery(12, 3)]);
-        assert_eq!(given(&mut connection).iter().map(|place| place.at).collect::<Vec<_>>(), [3]);
-    }
-
-    /// A consumer kept to the prefetch that was shared when it came.
-    #[test]
-    fn another_shared_prefetch_changes_what_consumers_may_have() {
-        let mut connection = connection(1);
-        let qos = |connection: &mut Connection, count| connection.begin(1, amqp::Request::Qos(CHANNEL, count));
-        connection.channels.get_mut(&CHANNEL).expect("open").consumers.values_mut().for_each(|one| one.capacity = 2);
-        for (count, more) in
-            [(2, vec![]), (5, vec![(11, 3)]), (1, vec![]), (5, vec![]), (0, vec![(11, WINDOW_MESSAGES - 5)])]
-        {
-            qos(&mut connection, count);
-            assert_eq!(credits(&mut connection), more, "{count}");
-        }
-    }
-
-    /// It came back by way of the session, and made room that it had never taken.
-    #[test]
-    fn what_meets_a_cancelled_consumer_goes_back_and_makes_no_room() {
-        let mut connection = connection(2);
-        connection.channels.get_mut(&CHANNEL).expect("open").qos = 1;
-        connection.deliver(vec![delivery(11, 1)]);
-        let first = given(&mut connection);
-        connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
-        stopped(&mut connection);
-        connection.deliver(vec![delivery(11, 2), delivery(12, 3)]);
-        assert_eq!(given(&mut connection), [], "one is not settled");
-        assert_eq!(settled(&mut connection).iter().map(|one| one.first.0).collect::<Vec<_>>(), [2, 3]);
-        connection.settle(CHANNEL, Verdict::Ack, &[run(1, first[0])]);
-        connection.deliver(vec![delivery(12, 3)]);
-        assert_eq!(given(&mut connection).iter().map(|place| place.at).collect::<Vec<_>>(), [3]);
-    }
-
-    fn credits(connection: &mut Connection) -> Vec<(u64, u64)> {
-        let requests = std::iter::from_fn(|| connection.poll_request());
-        let credits = requests.filter_map(|(_, request)| match request {
-            Request::Credit(id, more) => Some((id.0, more.messages)),
-            _ => None,
-        });
-        credits.collect()
-    }
-
-    /// The broker was told of each message alone, and each look for that went over all consumers of the connection.
-    #[test]
-    fn credit_is_given_for_many_messages_at_once_or_a_little_later() {
-        let mut connection = connection(3);
-        let part = WINDOW_MESSAGES / CREDIT_PART;
-        connection.deliver(vec![delivery(11, 1)]);
-        connection.deliver((0..part).map(|i| delivery(12, 10 + i)).collect());
-        connection.give_credit();
-        assert_eq!(credits(&mut connection), [(12, part)]);
-        connection.give_credit();
-        assert_eq!(credits(&mut connection), []);
-        assert_eq!(connection.next_deadline_ms(), Some(CREDIT_WAIT_MS));
-        connection.on_deadline(Now { monotonic_ms: CREDIT_WAIT_MS, ..Now::default() });
-        assert_eq!(credits(&mut connection), [(11, 1)]);
-        assert!(connection.owing.is_empty() && connection.credit_due_ms.is_none());
-        connection.deliver(vec![delivery(13, 1)]);
-        connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(3)));
-        stopped(&mut connection);
-        connection.give_all_credit();
-        assert_eq!(credits(&mut connection), [], "whoever is gone is owed nothing");
-    }
-
-    /// A consumer that did not read was given its window back after a while, and had more than the window in memory.
-    #[test]
-    fn no_time_gives_credit_for_what_is_not_written() {
-        let mut connection = connection(1);
-        // The session has something to say, and nobody takes it.
-        connection.on_bytes(&mut BytesMut::from(&b"AMQP\0\0\x09\x01"[..]), Now::default());
-        assert!(connection.session.has_output());
-        connection.deliver(vec![delivery(11, 1)]);
-        connection.give_credit();
-        let later = |times| Now { monotonic_ms: times * CREDIT_WAIT_MS, ..Now::default() };
-        connection.on_deadline(later(1));
-        assert_eq!((credits(&mut connection), connection.credit_due_ms), (vec![], None));
-        assert!(connection.poll_output(&mut Vec::new(), later(2)));
-        assert_eq!(connection.credit_due_ms, Some(3 * CREDIT_WAIT_MS));
-        connection.on_deadline(later(3));
-        assert_eq!(credits(&mut connection), [(11, 1)]);
-    }
-
-    fn detaches(connection: &mut Connection) -> Vec<u64> {
-        let mut gone = Vec::new();
-        while let Some((_, request)) = connection.poll_request() {
-            if let Request::Detach(id) = request {
-                gone.push(id.0);
-            }
-        }
-        gone
-    }
-
-    /// Each consumer that was cancelled stayed until its channel was closed.
-    #[test]
-    fn a_cancelled_consumer_goes_when_all_of_it_is_settled() {
-        let mut connection = connection(2);
-        connection.deliver(vec![delivery(11, 1), delivery(11, 2)]);
-        let there = given(&mut connection);
-        for number in [1, 2] {
-            connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(number)));
-            stopped(&mut connection);
-        }
-        assert_eq!(detaches(&mut connection), [12], "it has nothing to settle");
-        connection.settle(CHANNEL, Verdict::Ack, &[run(1, there[0])]);
-        assert!(detaches(&mut connection).is_empty());
-        connection.settle(CHANNEL, Verdict::Requeue, &[run(1, there[1])]);
-        assert_eq!(detaches(&mut connection), [11]);
-        assert!(connection.consumers.is_empty() && connection.channels[&CHANNEL].cancelled.is_empty());
-    }
-
-    fn refused(connection: &mut Connection) -> Option<u16> {
-        match connection.said.as_mut().expect("no wire").pop_front() {
-            Some(Said::Reply(amqp::Reply::Refused(why))) => Some(why.code.number()),
-            _ => None,
-        }
-    }
-
-    /// The client was told that it was done, or that nothing was there; and a broker that was busy closed its connection.
-    #[test]
-    fn what_could_not_be_done_is_no_success() {
-        let busy = SettleError::Unavailable(Unavailable::Busy);
-        let gone = polylogue_api::AttachError::Unavailable(Unavailable::NotCommitted);
-        let cases = [
-            (Waits::Purged(1), Reply::Purge(Err(busy))),
-            (Waits::CommitSettled(1), Reply::Settle(vec![Ok(()), Err(busy)])),
-            (Waits::Taken(1, QueueKind::Classic), Reply::Take(Err(busy))),
-            (Waits::PullAttached(1, CHANNEL, QUEUE, false, QueueKind::Classic), Reply::Attach(Err(gone))),
-        ];
-        for (waits, reply) in cases {
-            let mut connection = connection(0);
-            let what = format!("{reply:?}");
-            connection.resume(waits, reply);
-            assert_eq!(refused(&mut connection), Some(406), "{what}");
-        }
-        let mut connection = connection(0);
-        connection.resume(Waits::CommitSettled(1), Reply::Settle(vec![Err(SettleError::NotHeld)]));
-        assert_eq!(refused(&mut connection), None, "somebody else has it");
-    }
-
-    /// It took up to 1,000 messages that others could have had; of a quorum queue all of them counted as failed when it left.
-    #[test]
-    fn a_prefetch_for_the_whole_channel_limits_what_a_consumer_has_on_its_way() {
-        for (kind, credit, code) in [("classic", Some(2), None), ("quorum", None, Some(540))] {
-            let mut connection = connection_to(0, kind);
-            connection.channels.get_mut(&CHANNEL).expect("open").qos = 2;
-            let consume = amqp::Consume {
-                consumer: ConsumerRef(1),
-                queue: String::from("q").into(),
-                tag: String::from("t").into(),
-                no_ack: false,
-                exclusive: false,
-                deliveries_max: 100,
-                prefetch: 0,
-                arguments: Table::EMPTY,
-            };
-            let queue = connection.directory.queues()[0].queue.clone();
-            let answer = Reply::Machine(Ok(Box::new(AmqpAnswer::Queue(queue))));
-            connection.resume(Waits::Found(1, Then::Consume(CHANNEL, consume)), answer);
-            let asked = match connection.poll_request() {
-                Some((_, Request::Attach(attach))) => attach.consumer.credit,
-                _ => None,
-            };
-            assert_eq!((asked, refused(&mut connection)), (credit, code), "{kind}");
-        }
-    }
-}
+mod tests;

@@ -318,9 +318,10 @@ impl Connection {
     fn cancel(&mut self, channel: ChannelRef, consumer: ConsumerRef) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         let Some(cancelled) = open.consumers.remove(&consumer) else { return };
+        let shares = cancelled.shares();
         let Consumer { id, unsettled, entry, .. } = cancelled;
         if unsettled > 0 {
-            open.cancelled.insert(consumer, Cancelled { id, unsettled });
+            open.cancelled.insert(consumer, Cancelled { id, unsettled, shares });
         }
         self.show(|shown| shown.cancelled(channel, consumer));
         if unsettled == 0 {
@@ -636,7 +637,7 @@ impl Connection {
                 let shown = shown_consumer(&consume, entry.queue.id);
                 let no_ack = consume.no_ack;
                 let (capacity, owed) = (capacity(open.qos, no_ack), Credit::default());
-                let consumer = Consumer { id, entry, no_ack, ack_ms_max, owed, unsettled: 0, capacity };
+                let consumer = Consumer { id, entry, no_ack, ack_ms_max, owed, unsettled: 0, capacity, drains: false };
                 open.consumers.insert(consume.consumer, consumer);
                 self.show(|all| all.consumes(channel, consume.consumer, shown));
                 self.consumers.insert(id, (channel, consume.consumer));

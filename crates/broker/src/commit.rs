@@ -281,6 +281,8 @@ impl Inner {
             removed.push(id);
             let queue = state.queues.remove(id);
             let stream = state.queues.streams.remove(&id);
+            // Nobody records anything of it any more that they could go behind.
+            shard.record_ends(&mut state, id);
             drop(state);
             shard.store.drop_partition(id);
             if let Some(queue) = queue {

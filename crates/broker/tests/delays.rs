@@ -23,6 +23,7 @@ struct Rig {
     world: SimWorld,
     node: Option<Node>,
     queue: PartitionId,
+    tune: fn(&mut BrokerConfig),
 }
 
 fn settings() -> QueueSettings {
@@ -37,13 +38,23 @@ fn small(config: &mut BrokerConfig) {
     config.checkpoint_bytes_max = 1;
 }
 
+/// Finds no message in memory.
+fn cold(config: &mut BrokerConfig) {
+    small(config);
+    config.store.tail_cache_bytes = 0;
+}
+
 impl Rig {
     fn new(seed: u64, settings: QueueSettings) -> Rig {
+        Rig::tuned(seed, settings, small)
+    }
+
+    fn tuned(seed: u64, settings: QueueSettings, tune: fn(&mut BrokerConfig)) -> Rig {
         let world = SimWorld::new(seed);
-        let mut node = Node::open(&world, small);
+        let mut node = Node::open(&world, tune);
         let config = TopicConfig { queue: Some(settings), retention_ms: None, ..TopicConfig::default() };
         let queue = node.create("q", 1, config).partitions[0].id;
-        Rig { world, node: Some(node), queue }
+        Rig { world, node: Some(node), queue, tune }
     }
 
     fn node(&mut self) -> &mut Node {
@@ -57,12 +68,15 @@ impl Rig {
     fn crash(&mut self) {
         self.node = None;
         self.world.crash();
-        self.node = Some(Node::open(&self.world, small));
+        self.node = Some(Node::open(&self.world, self.tune));
     }
 
     /// Messages of these texts, each at its time.
     fn publish(&mut self, messages: impl IntoIterator<Item = (String, u64)>) {
-        let queue = self.queue;
+        self.publish_to(self.queue, messages);
+    }
+
+    fn publish_to(&mut self, queue: PartitionId, messages: impl IntoIterator<Item = (String, u64)>) {
         let delayed = |(text, at_ms): (String, u64)| {
             let mut message = message(&[queue], &text);
             message.queues[0].deliver_at = Some(at_ms as i64);
@@ -254,6 +268,42 @@ fn what_is_purged_or_deleted_while_it_waits_never_comes() {
     assert_eq!(rig.node().broker.failures().len(), 0);
 }
 
+/// Timers of a queue that were carried out while its messages were read, and not recorded so when it was deleted, were for ever counted among those
+/// that are to be recorded first: with as many as may be, no timer of the shard was carried out any more.
+#[test]
+fn a_queue_that_is_deleted_while_it_is_read_stops_no_timers() {
+    let mut rig = Rig::tuned(14, QueueSettings::default(), cold);
+    let (queue, at) = (rig.queue, rig.now_ms() + 2 * MINUTE_MS);
+    let config = TopicConfig { queue: Some(settings()), retention_ms: None, ..TopicConfig::default() };
+    rig.queue = rig.node().create("other", 1, config).partitions[0].id;
+    rig.attach();
+    rig.publish([("other".to_owned(), at + 1_000)]);
+    rig.queue = queue;
+    for _ in 0..14 {
+        rig.publish((0..5_000).map(|_| ("x".to_owned(), at)));
+    }
+    rig.attach();
+    rig.world.clock.advance_ms(2 * MINUTE_MS);
+    // Nobody reads: what the timers do is not recorded.
+    let log_only = |rig: &mut Rig| {
+        rig.node().broker.tick();
+        while rig.node().broker.log_step(Work::Write) | rig.node().broker.log_step(Work::Flush) {}
+    };
+    for _ in 0..20 {
+        log_only(&mut rig);
+        // What was recorded before is written.
+        rig.world.clock.advance_ms(20);
+    }
+    let topic = rig.node().broker.catalog().topic("q").unwrap().id;
+    rig.node().start(Request::DeleteTopics(DeleteTopics { topics: vec![TopicRef::Id(topic)] }));
+    log_only(&mut rig);
+    assert!(rig.node().broker.catalog().topic("q").is_none());
+    let got = rig.run_until(at + 2_000);
+    let got: Vec<_> = got.into_iter().map(|(_, delivery)| delivery).filter(|d| d.queue != queue).collect();
+    assert_eq!(texts(&got), ["other"]);
+    assert_eq!(rig.timers().0, 0);
+}
+
 #[test]
 fn a_message_that_came_back_waits_its_time_and_keeps_its_count() {
     let mut rig = Rig::new(5, settings());
@@ -286,6 +336,38 @@ fn a_message_that_came_back_waits_its_time_and_keeps_its_count() {
         got.iter().map(|(_, d)| (texts(std::slice::from_ref(d))[0].clone(), d.failed)).collect::<Vec<_>>(),
         [("b".into(), 2)]
     );
+}
+
+/// Times that were lost are found again by calling every message that came back. The time that such a message had waited for before was still there,
+/// and called it once more while it waited for a later one.
+#[test]
+fn a_message_that_came_back_again_waits_its_time_whatever_it_waited_for_before() {
+    let mut rig = Rig::tuned(17, QueueSettings::default(), cold);
+    let now = rig.now_ms();
+    rig.publish((0..7).map(|i| (format!("m{i}"), now + DAY_MS + i)));
+    rig.publish([("again".to_owned(), 0)]);
+    rig.attach();
+    let got = rig.delivered();
+    let first_ms = now + 210 * MINUTE_MS;
+    rig.settle(&got, Settle::Return { counts: true, delay_ms: first_ms - now });
+    rig.node().background();
+    rig.crash();
+    assert_eq!(rig.damage(&part_of(7)), 2, "both copies of the part of the others");
+    rig.attach();
+    let mut got = Vec::new();
+    while got.is_empty() {
+        rig.world.clock.advance_ms(10 * MINUTE_MS);
+        got = rig.delivered();
+    }
+    let called_ms = rig.now_ms();
+    assert!(called_ms < first_ms, "its time has come");
+    assert_eq!((texts(&got), got[0].failed), (vec!["again".to_owned()], 1));
+    rig.settle(&got, Settle::Return { counts: true, delay_ms: 5 * HOUR_MS });
+    assert!(rig.skip_until(called_ms + 5 * HOUR_MS - 1).is_empty(), "early");
+    let got = rig.run_until(called_ms + 5 * HOUR_MS + 10);
+    assert_eq!((got.len(), got[0].1.failed), (1, 2));
+    assert_eq!(rig.skip_until(now + DAY_MS + 1_000).len(), 7);
+    assert_eq!(rig.timers().0, 0);
 }
 
 /// A queue that hands out at propose waits with a message that has a time for its commit, and what is behind that keeps its order.
@@ -339,6 +421,32 @@ fn a_crash_at_any_point_of_a_release_loses_no_message() {
     }
 }
 
+/// While there is no writer no timer is carried out: whoever keeps the time was told to look at once, again and again.
+#[test]
+fn nobody_waits_in_haste_for_a_writer() {
+    let mut rig = Rig::new(16, QueueSettings::default());
+    let at = rig.now_ms() + 2 * MINUTE_MS;
+    rig.publish([("m".to_owned(), at)]);
+    rig.attach();
+    assert!(rig.run_until(at - 100).is_empty());
+    rig.world.disk.inject(Fault::from(FaultOp::Write, 1, FaultKind::NoSpace));
+    let messages = vec![message(&[rig.queue], "never")];
+    let never = rig.node().ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));
+    assert!(matches!(&never, Reply::Publish(results) if results[0].is_err()), "{never:?}");
+    rig.world.clock.advance_ms(100);
+    rig.node().broker.tick();
+    let wait_ms = rig.node().broker.next_tick_ms() - rig.node().broker.now().monotonic_ms;
+    assert!(wait_ms > 100, "{wait_ms} ms");
+    rig.world.disk.clear_faults();
+    let mut got = Vec::new();
+    for _ in 0..4 {
+        let until_ms = rig.now_ms() + 500;
+        got.extend(rig.run_until(until_ms));
+        rig.node().background();
+    }
+    assert_eq!(got.len(), 1);
+}
+
 /// A part of the index of which both copies are damaged: its messages are found in the log, and come at their times.
 #[test]
 fn times_that_can_be_read_nowhere_are_found_again_in_the_log() {
@@ -369,6 +477,70 @@ fn times_that_can_be_read_nowhere_are_found_again_in_the_log() {
         rig.crash();
         rig.run_until(now + DAY_MS + 3_000);
         assert_eq!((rig.timers().0, rig.node().broker.failures().len()), (0, 0));
+    }
+}
+
+/// A rig of which seven messages wait for a day in a part of the index that can be read nowhere.
+fn with_lost_part(seed: u64) -> (Rig, u64) {
+    let mut rig = Rig::tuned(seed, QueueSettings::default(), cold);
+    let at = rig.now_ms() + DAY_MS;
+    rig.publish((0..7).map(|i| (format!("m{i}"), at + i * 100)));
+    rig.node().background();
+    rig.crash();
+    assert_eq!(rig.damage(&part_of(7)), 2, "both copies of one part");
+    rig.attach();
+    (rig, at)
+}
+
+/// What a repair inserted was refused by a full disk, and the part was given up all the same: its messages never came.
+#[test]
+fn a_part_is_not_given_up_while_what_it_held_is_not_committed_anew() {
+    let (mut rig, at) = with_lost_part(12);
+    rig.world.disk.inject(Fault::from(FaultOp::Write, 1, FaultKind::NoSpace));
+    while !rig.node().broker.failures().contains_key("timers") {
+        assert!(rig.now_ms() < at, "nobody read the part");
+        rig.world.clock.advance_ms(HOUR_MS);
+        rig.node().broker.tick();
+        rig.node().broker.read_step();
+    }
+    assert!(rig.node().broker.read_step(), "nobody looks for the times");
+    // Nobody waits for what was inserted: it is written a little later. Whoever looks for more finds nothing, and no writer.
+    rig.world.clock.advance_ms(100);
+    while rig.node().broker.log_step(Work::Write) | rig.node().broker.log_step(Work::Flush) {}
+    while rig.node().broker.read_step() {}
+    // The writer is lost: what looks at the queues comes before the new one.
+    rig.node().broker.tick();
+    rig.world.disk.clear_faults();
+    rig.node().background();
+    rig.crash();
+    rig.attach();
+    let got = rig.skip_until(at + 5_000);
+    assert_eq!(got.len(), 7);
+    assert!((0u64..).zip(&got).all(|(i, (when, _))| *when >= at + i * 100), "early");
+}
+
+/// A repair that could not read a message was never begun again: what was due in its part waited for the next checkpoint.
+#[test]
+fn a_repair_that_meets_a_passing_fault_begins_again() {
+    let (mut rig, at) = with_lost_part(13);
+    let is_broken = |rig: &mut Rig| {
+        let failures = rig.node().broker.failures();
+        failures.get("timers").is_some_and(|failure| failure.last.contains("time of message"))
+    };
+    for shard in rig.world.disk.list(Path::new("/data")).unwrap() {
+        let journal = Path::new("/data").join(shard).join("journal");
+        rig.world.disk.inject(Fault::from(FaultOp::Read, 1, FaultKind::Io).under(journal));
+    }
+    while !is_broken(&mut rig) {
+        assert!(rig.now_ms() < at, "nobody looked for the times");
+        rig.world.clock.advance_ms(HOUR_MS);
+        rig.node().drive();
+    }
+    rig.world.disk.clear_faults();
+    let got = rig.skip_until(at + 5_000);
+    assert_eq!(got.len(), 7);
+    for (i, (when, _)) in (0u64..).zip(&got) {
+        assert!((at + i * 100..=at + i * 100 + 10).contains(when), "m{i} is not in time");
     }
 }
 
@@ -427,6 +599,35 @@ fn what_lives_long_expires_at_its_time_and_is_had_until_then() {
         let now = rig.now_ms();
         let alive: Vec<_> = (100..200).filter(|i| lives(*i) + 10 > now).map(|i| format!("m{i}")).collect();
         assert_eq!(texts(&got), alive);
+    }
+}
+
+/// Whoever asked for a message while it was uncertain whether those at the head had expired was told that there is none.
+#[test]
+fn who_asks_gets_what_is_there_while_it_is_uncertain_what_has_expired() {
+    const GRAIN_MS: u64 = 4_096;
+    for (tune, expired, asked) in [(cold as fn(&mut _), true, false), (cold, false, true), (small, true, false)] {
+        let mut rig = Rig::tuned(15, QueueSettings::default(), tune);
+        let queue = rig.queue;
+        let at = (rig.now_ms() + DAY_MS) / GRAIN_MS * GRAIN_MS + GRAIN_MS / 2;
+        for first in [0, 5] {
+            let mut messages: Vec<_> = (first..first + 5).map(|i| message(&[queue], &format!("m{i}"))).collect();
+            let expires_at = Some((at + first / 5 * DAY_MS) as i64);
+            messages.iter_mut().for_each(|message| message.queues[0].expires_at = expires_at);
+            rig.node().ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));
+        }
+        let consumer = ConsumerSpec { credit: Some(0), ..ConsumerSpec::default() };
+        let Reply::Attach(Ok(consumer)) = rig.node().ask(Request::Attach(Attach { queue, consumer })) else { panic!() };
+        let wait_ms = at - rig.now_ms();
+        rig.world.clock.advance_ms(if expired { wait_ms + 10 } else { wait_ms - 10 });
+        if asked {
+            // Readers have been told to look, and have not yet.
+            rig.node().broker.tick();
+        }
+        let reply = rig.node().ask(Request::Take(Take { queue, consumer, messages_max: 1 }));
+        let Reply::Take(Ok(taken)) = reply else { panic!("{reply:?}") };
+        let (first, left) = if expired { ("m5", 4) } else { ("m0", 9) };
+        assert_eq!((texts(&taken.deliveries), taken.ready), (vec![first.to_owned()], left));
     }
 }
 

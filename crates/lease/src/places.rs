@@ -70,18 +70,24 @@ impl Queue {
         }
     }
 
-    /// The time of parked messages has come: they are ready. What is not parked is passed over. Returns how many were. Nobody has to wait for
-    /// the record; once it is proposed, the host may forget the time.
+    /// The time of parked messages has come: they are ready, but for those of whose tally `is_meant` says that another time is theirs: each return
+    /// of a message adds to it. What is not parked is passed over. Returns how many are ready. Nobody has to wait for the record; once it is
+    /// proposed, the host may forget the time.
     ///
     /// # Errors
     /// When there is no writer.
-    pub fn unpark(&mut self, first_offset: u64, count: u64) -> Result<u64, LeaseError> {
+    pub fn unpark(
+        &mut self,
+        first_offset: u64,
+        count: u64,
+        is_meant: impl Fn(Tally) -> bool,
+    ) -> Result<u64, LeaseError> {
         self.check_writer()?;
         let end = first_offset.saturating_add(count).min(self.end);
         let (mut at, mut messages) = (first_offset, 0);
         while at < end {
             let (run_end, mark) = self.mark_run(at, end);
-            if mark.is_parked() {
+            if mark.is_parked() && is_meant(mark.tally) {
                 self.pending.set(at..run_end, Mark { not_before_ms: 0, ..mark });
                 while let Some(run) = self.delayed.first_in(&(at..run_end)) {
                     self.undelay(&run.range());
@@ -97,13 +103,14 @@ impl Queue {
         Ok(messages)
     }
 
-    /// The first messages from an offset on that are parked, committed, at most so many; and whether they came back before.
+    /// The first messages from an offset on that are parked, committed, at most so many; and what each of them has
+    /// behind it.
     #[must_use]
-    pub fn parked_from(&self, offset: u64, count: u64) -> Option<(Range<u64>, bool)> {
+    pub fn parked_from(&self, offset: u64, count: u64) -> Option<(Range<u64>, Tally)> {
         let run = self.applied.marks.iter_from(offset).find(|run| run.value.is_parked())?;
         let start = run.start.max(offset);
         let end = run.end.min(start.saturating_add(count)).min(self.applied.head.end);
-        (start < end).then_some((start..end, run.value.tally != Tally::default()))
+        (start < end).then_some((start..end, run.value.tally))
     }
 
     pub(crate) fn alarm(&mut self, alarm: Alarm) {

@@ -7,7 +7,7 @@ use crate::config::{Config, Mode};
 use crate::consumers::Consumers;
 use crate::error::LeaseError;
 use crate::keys::Keys;
-use crate::mark::{Class, Entry, Fate, Mark, OFFSET_MAX, PARKED_MS, Reason};
+use crate::mark::{Class, Entry, Fate, Mark, OFFSET_MAX, PARKED_MS, Reason, Tally};
 use crate::runs::Runs;
 use bytes::Bytes;
 use std::ops::Range;
@@ -375,11 +375,11 @@ impl Queue {
     /// # Errors
     /// What cannot be in it; nothing is changed then.
     pub fn apply(&mut self, record: &[u8]) -> Result<u64, LeaseError> {
-        self.apply_parking(record, u64::MAX, &mut |_, _| {})
+        self.apply_parking(record, u64::MAX, &mut |_, _, _| {})
     }
 
     /// As [`Queue::apply`], for a host that keeps times of delivery: messages that came back and wait beyond `beyond_ms` are parked, and each
-    /// is told with its time. All that are to have the record must be given the same time here.
+    /// is told with its time and what it has behind it. All that are to have the record must be given the same time here.
     ///
     /// # Errors
     /// As [`Queue::apply`].
@@ -387,7 +387,7 @@ impl Queue {
         &mut self,
         record: &[u8],
         beyond_ms: u64,
-        parked: &mut dyn FnMut(u64, u64),
+        parked: &mut dyn FnMut(u64, u64, Tally),
     ) -> Result<u64, LeaseError> {
         let mut reader = RecordReader::new(record)?;
         if self.lossy {
@@ -411,7 +411,7 @@ impl Queue {
             self.drop_sent(run.range());
             if parks {
                 self.park_waiting(run.range(), until_ms);
-                run.range().for_each(|offset| parked(offset, until_ms));
+                run.range().for_each(|offset| parked(offset, until_ms, run.value.tally));
             }
         }
         Ok(self.acknowledged)

@@ -349,7 +349,7 @@ impl World {
     fn fire(&mut self) {
         let due = self.timers.range(..(self.now + 1, 0)).copied().filter(|timer| !self.fired.contains(timer));
         for timer in due.collect::<Vec<_>>() {
-            self.queue.unpark(timer.1, 1).unwrap();
+            self.queue.unpark(timer.1, 1, |_| true).unwrap();
             self.fired.insert(timer);
         }
     }
@@ -701,7 +701,7 @@ fn apply_entry(queue: &mut Queue, entry: &Entry, timers: &mut BTreeSet<Timer>) {
 }
 
 fn apply_record(queue: &mut Queue, record: &[u8], beyond_ms: u64, timers: &mut BTreeSet<Timer>) -> u64 {
-    queue.apply_parking(record, beyond_ms, &mut |offset, until| _ = timers.insert((until, offset))).unwrap()
+    queue.apply_parking(record, beyond_ms, &mut |offset, until, _| _ = timers.insert((until, offset))).unwrap()
 }
 
 fn run(config: Config, early: bool, parks: bool, steps: Vec<Step>) {

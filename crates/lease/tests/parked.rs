@@ -24,7 +24,10 @@ fn commit_parking(world: &mut World) -> Vec<(u64, u64)> {
     let record = world.queue.take_record().expect("something to record");
     let mut told = Vec::new();
     let beyond_ms = world.now + 60_000;
-    world.queue.apply_parking(&record.bytes, beyond_ms, &mut |offset, until_ms| told.push((offset, until_ms))).unwrap();
+    world
+        .queue
+        .apply_parking(&record.bytes, beyond_ms, &mut |offset, until_ms, _| told.push((offset, until_ms)))
+        .unwrap();
     told
 }
 
@@ -48,7 +51,7 @@ fn messages_of_all_times_and_sizes_cost_little_while_they_are_parked() {
     world.wait(2_000_000_000);
     assert_eq!(world.counts().ready, 0, "nobody said that their time has come");
     for i in 0..MESSAGES {
-        assert_eq!(world.queue.unpark(i * 7 % MESSAGES, 1), Ok(1));
+        assert_eq!(world.queue.unpark(i * 7 % MESSAGES, 1, |_| true), Ok(1));
     }
     let counts = world.counts();
     assert_eq!((counts.ready, counts.delayed), (MESSAGES, 0));
@@ -67,19 +70,23 @@ fn what_is_parked_is_there_after_a_crash_until_its_release_is_committed() {
     world.checkpoint();
     world.crash();
     assert_eq!((world.counts().delayed, world.counts().ready), (5, 1));
-    assert_eq!(world.queue.parked_from(1, 3), Some((1..4, false)));
-    assert_eq!(world.queue.unpark(2, 1), Ok(1));
-    assert_eq!((world.queue.unpark(2, 1), world.queue.unpark(5, 9)), (Ok(0), Ok(0)), "what is not parked is let be");
+    assert_eq!(world.queue.parked_from(1, 3), Some((1..4, Tally::default())));
+    assert_eq!(world.queue.unpark(2, 1, |_| true), Ok(1));
+    assert_eq!(
+        (world.queue.unpark(2, 1, |_| true), world.queue.unpark(5, 9, |_| true)),
+        (Ok(0), Ok(0)),
+        "what is not parked is let be"
+    );
     assert_eq!(world.counts().ready, 2);
     world.crash();
     assert_eq!((world.counts().delayed, world.counts().ready), (5, 1));
-    assert_eq!(world.queue.unpark(2, 1), Ok(1));
+    assert_eq!(world.queue.unpark(2, 1, |_| true), Ok(1));
     assert_eq!(world.queue.pending_record(), Some(true), "nobody waits for it");
     world.commit();
     world.crash();
     assert_eq!((world.counts().delayed, world.counts().ready), (4, 2));
     assert_eq!(world.queue.settle(3, 1, By::Anyone, world.now).unwrap().messages, 1);
-    assert_eq!(world.queue.unpark(0, 6), Ok(3), "one is settled, two are ready");
+    assert_eq!(world.queue.unpark(0, 6, |_| true), Ok(3), "one is settled, two are ready");
 }
 
 #[test]
@@ -100,8 +107,10 @@ fn messages_that_came_back_for_long_are_parked_when_that_is_committed() {
     assert_eq!((world.counts().delayed, world.queue.next_deadline_ms()), (84, Some(world.now + 59_000)));
     world.wait(200_000);
     assert_eq!(world.counts().delayed, 3);
-    assert_eq!(world.queue.parked_from(0, 9), Some((3..4, true)));
-    assert_eq!(world.queue.unpark(3, 1), Ok(1));
+    assert_eq!(world.queue.parked_from(0, 9), Some((3..4, Tally { returned: 1, failed: 1 })));
+    // What somebody says of another return is let be.
+    assert_eq!(world.queue.unpark(3, 1, |tally| tally.returned == 2), Ok(0));
+    assert_eq!(world.queue.unpark(3, 1, |tally| tally.returned == 1), Ok(1));
     let grants = world.grant();
     let third = grants.iter().find(|grant| grant.first_offset == 3).expect("it is handed out");
     assert_eq!((third.tally, third.count), (Tally { returned: 1, failed: 1 }, 1));
@@ -119,9 +128,9 @@ fn what_went_on_before_its_return_is_committed_is_not_parked_in_its_place() {
     let record = world.queue.take_record().unwrap();
     let _ = world.ack(1, 1);
     let mut told = Vec::new();
-    world.queue.apply_parking(&record.bytes, world.now + 1, &mut |offset, _| told.push(offset)).unwrap();
+    world.queue.apply_parking(&record.bytes, world.now + 1, &mut |offset, _, _| told.push(offset)).unwrap();
     assert_eq!((told, world.counts().delayed), (vec![0, 1, 2], 2));
-    assert_eq!(world.queue.unpark(0, 3), Ok(2));
+    assert_eq!(world.queue.unpark(0, 3, |_| true), Ok(2));
     world.commit();
     assert_eq!((world.counts().ready, world.queue.is_settled(1)), (2, true));
 }

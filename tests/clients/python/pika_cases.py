@@ -1,8 +1,10 @@
 """Cases of AMQP 0-9-1 with pika: HOST:PORT of the amqp listener, and names of cases. See ../README.md."""
 
 import socket
+import threading
 import time
 from datetime import datetime, timezone
+from random import Random
 
 import pika
 from amqp_shared import WAIT_S, address, case, fresh, main, until
@@ -180,6 +182,52 @@ def shared_prefetch(connection):
     connection.process_data_events(QUIET_S)
     assert len(got) == 9, "as many as the later prefetch says"
     others.close()
+
+
+@case
+def shared_prefetch_in_order(connection):
+    """Each queue's only consumer gets its messages in their order, however its channel is full and has room again."""
+    channel, random = connection.channel(), Random(7)
+    queues, count = [fresh("ordered") for _ in range(3)], 1_000
+    got, unsettled = {queue: [] for queue in queues}, []
+
+    def settles(tags):
+        for tag in tags:
+            unsettled.remove(tag)
+            channel.basic_ack(tag)
+
+    def takes(queue):
+        def take_one(_, method, properties, body):
+            assert not method.redelivered
+            got[queue].append(int(body))
+            unsettled.append(method.delivery_tag)
+            settles(random.sample(unsettled, len(unsettled) * random.randrange(3) // 2))
+
+        return take_one
+
+    def publishes():
+        publisher = connect()
+        there = publisher.channel()
+        for number in range(count):
+            for queue in queues:
+                there.basic_publish("", queue, str(number).encode())
+        publisher.close()
+
+    for queue in queues:
+        channel.queue_declare(queue)
+        channel.basic_consume(queue, takes(queue))
+    publisher = threading.Thread(target=publishes)
+    publisher.start()
+
+    def all_came():
+        channel.basic_qos(prefetch_count=random.choice([1, 2, 5, 20, 0]), global_qos=True)
+        connection.process_data_events(0.05)
+        settles(unsettled[:])
+        return sum(map(len, got.values())) >= count * len(queues)
+
+    until("all come", all_came)
+    publisher.join()
+    assert all(numbers == list(range(count)) for numbers in got.values())
 
 
 @case
@@ -491,8 +539,8 @@ def stream(channel, **arguments):
     return queue
 
 
-def read(connection, queue, count, prefetch=10, settle=None, **arguments):
-    """So many messages of a stream: their offsets and bodies."""
+def read(connection, queue, count, prefetch=10, settle=None, shared=0, **arguments):
+    """So many messages of a stream: their offsets and bodies. `shared` is a prefetch for the whole channel that comes later."""
     channel = connection.channel()
     channel.basic_qos(prefetch_count=prefetch)
     settle = settle or (lambda method: channel.basic_ack(method.delivery_tag))
@@ -505,6 +553,8 @@ def read(connection, queue, count, prefetch=10, settle=None, **arguments):
         settle(method)
 
     channel.basic_consume(queue, take_one, arguments=arguments)
+    if shared:
+        channel.basic_qos(prefetch_count=shared, global_qos=True)
     until(f"{count} messages come", lambda: connection.process_data_events(0.02) or len(got) >= count)
     connection.process_data_events(QUIET_S)
     channel.close()
@@ -537,6 +587,7 @@ def streams(connection):
     assert read(connection, queue, 50, offset=datetime.fromtimestamp(before - 5, timezone.utc)) == sent
     assert read(connection, queue, 0, offset=datetime.fromtimestamp(before + 3600, timezone.utc)) == []
     assert read(connection, queue, 0) == [], "the next one, unless told otherwise"
+    assert read(connection, queue, 50, shared=5, offset="first") == sent, "whatever its channel is told later"
     never = lambda method: None
     assert read(connection, queue, 3, prefetch=3, settle=never, offset="first") == sent[:3], "no more than the prefetch"
     assert ready(channel, queue) == len(sent), "nothing went"

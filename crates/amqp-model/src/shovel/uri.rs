@@ -64,14 +64,27 @@ pub enum UriError {
     Unsupported(String),
 }
 
+/// The scheme and what follows it.
+fn scheme_of(text: &str) -> Option<(&str, &str)> {
+    // Where none is named, a password may have these signs: it is no scheme with what stands before it.
+    text.split_once("://").filter(|(scheme, _)| !scheme.contains([':', '@']))
+}
+
 /// A text without user, password and query, whether it is an address or not: what may be logged and shown.
 #[must_use]
 pub fn without_credentials(text: &str) -> String {
-    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    // A password may have a slash that nobody has encoded: what stands before the last `@` is shown to nobody.
-    let rest = rest.rsplit('@').next().unwrap_or_default();
+    let (scheme, rest) = scheme_of(text).unwrap_or(("", text));
+    // A password may have a slash or a `#` that nobody has encoded: what stands before the last `@` is shown to nobody.
+    let (hidden, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
+    // Behind a question mark nobody can tell whether an `@` ends a password or is in a query.
+    let rest = if hidden.contains('?') { "" } else { rest.split(['?', '#']).next().unwrap_or_default() };
     if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{rest}") }
+}
+
+/// What is taken for host, port, virtual host or query may be of a user or a password: of the signs that end them one is not encoded.
+fn may_be_misread(text: &str) -> bool {
+    let (_, rest) = scheme_of(text).unwrap_or(("", text));
+    rest.split_once(['/', '?']).is_some_and(|(_, behind)| behind.contains('@'))
 }
 
 fn invalid(why: impl Into<String>) -> UriError {
@@ -113,9 +126,16 @@ impl AmqpUri {
     /// Reads an address.
     ///
     /// # Errors
-    /// Why it is none, or none that can be used.
+    /// Why it is none, or none that can be used. Nothing of a password is in it.
     pub fn parse(text: &str) -> Result<AmqpUri, UriError> {
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| invalid("{unable_to_parse_uri,no_scheme}"))?;
+        AmqpUri::read(text).map_err(|why| match may_be_misread(text) {
+            true => invalid("{unable_to_parse_uri,user_information_not_encoded}"),
+            false => why,
+        })
+    }
+
+    fn read(text: &str) -> Result<AmqpUri, UriError> {
+        let (scheme, rest) = scheme_of(text).ok_or_else(|| invalid("{unable_to_parse_uri,no_scheme}"))?;
         match scheme.to_ascii_lowercase().as_str() {
             "amqp" => {}
             "amqps" => {
@@ -229,9 +249,25 @@ mod tests {
     fn nothing_that_is_printed_has_a_password() {
         let uri = parse("amqp://me:secret@host:1/v?heartbeat=1&password=secret");
         assert_eq!((uri.to_string(), format!("{uri:?}")), ("amqp://host:1/v".into(), "amqp://host:1/v".into()));
-        for text in ["amqp://u:se/cret@h/v", "amqp://u:se@cret@h/v", "u:secret@h/v"] {
-            assert!(!without_credentials(text).contains("cret"), "{text}");
+        for (text, shown) in [
+            ("amqp://anna:se/cret@h/v", "amqp://h/v"),
+            ("amqp://anna:se@cret@h/v", "amqp://h/v"),
+            ("amqp://anna:se#cret@h/v#here", "amqp://h/v"),
+            ("amqp://anna:se?cret@h/v", "amqp://"),
+            ("amqp://anna:7?heartbeat=cret@h/v", "amqp://"),
+            ("amqp://anna:7/se/cret@h/v", "amqp://h/v"),
+            ("amqp://h/v?password=se@cret", "amqp://"),
+            ("anna:secret@h/v", "h/v"),
+            ("anna:se://cret@h/v", "h/v"),
+        ] {
+            assert_eq!(without_credentials(text), shown, "{text}");
+            let read = format!("{:?}", AmqpUri::parse(text));
+            assert!(
+                !["anna", "se@", "se#", "cret", "\"se", ",se", ",7"].iter().any(|part| read.contains(part)),
+                "{read}"
+            );
         }
+        assert_eq!(parse("amqp://anna:se#cret@h/v").password.as_deref(), Some("se#cret"));
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //!
 //! A message waits here when the time is more than [`PARK_AHEAD_MS`] away from its frame's: what waits less is in memory anyhow. Which
 //! ones those are follows from the log, so no record says that a timer began. Its end is recorded behind what it did: after a crash in between
-//! it is carried out once more, and what is not parked is let be. A timer of a message, or a queue, that is gone ends with nothing done.
+//! it is carried out once more, and what is not parked is let be, as is what came back again meanwhile and waits for another time: the kind of a
+//! timer says of which return it is. A timer of a message, or a queue, that is gone ends with nothing done.
 
 use crate::broker::Inner;
 use crate::checkpoint::timers_key;
@@ -19,6 +20,7 @@ use crate::queues::repair::Repair;
 use crate::record::{BROKER_PARTITION, BrokerRecord};
 use crate::shard::{Shard, ShardState};
 use bytes::Bytes;
+use polylogue_lease::Tally;
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::journal::Urgency;
 use polylogue_record::envelope::Envelope;
@@ -44,6 +46,10 @@ const READ_AGAIN_MS: u64 = 1_000;
 /// A timer carried out later than this after its time was late. Milliseconds.
 const LATE_MS: u64 = 10;
 
+/// Kinds of timers of messages that came back: from this one on, and how many. Part of the disk format.
+const RETURN_KIND_MIN: u8 = 64;
+const RETURN_KINDS: u16 = 192;
+
 /// The times that messages of a shard's queues wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
@@ -59,6 +65,8 @@ pub(crate) struct Delays {
     read_again_ms: u64,
     /// Parts that can be read nowhere are made good.
     pub(super) repair: Option<Repair>,
+    /// How often that was begun.
+    pub(super) repairs: u64,
     /// Records were applied: there may be something to do.
     pub(crate) applied: bool,
     /// Timers that were carried out late.
@@ -82,6 +90,21 @@ pub(crate) fn parked_until(envelope: &Envelope, time_ms: TimestampMs) -> Option<
 /// What is later than this waits here, as of a frame's time.
 pub(crate) fn beyond_ms(time_ms: TimestampMs) -> u64 {
     u64::try_from(time_ms).unwrap_or(0).saturating_add(PARK_AHEAD_MS)
+}
+
+/// The kind of the timer of a message that has this behind it. Each return has its own, round and round: a timer whose end was not recorded, or
+/// whose message was called before its time, must not be taken for that of a later return.
+pub(crate) fn kind_of(tally: Tally) -> Kind {
+    match tally.returned {
+        0 => Kind::DELIVER,
+        // Below 192.
+        returned => Kind(RETURN_KIND_MIN + (returned % RETURN_KINDS) as u8),
+    }
+}
+
+/// Whether a timer of that kind is the one that such a message waits for. Once the kind did not say of which return it is.
+fn is_meant(kind: Kind, tally: Tally) -> bool {
+    kind == Kind::RETRY || kind == kind_of(tally)
 }
 
 /// The timer of a message of a queue.
@@ -138,6 +161,8 @@ impl Delays {
         if let Some(timers) = &mut self.timers {
             timers.reset_tail();
         }
+        // The parts that were being made good are wanted again.
+        self.look();
     }
 
     pub(crate) fn counts(&self) -> DelayCounts {
@@ -165,7 +190,7 @@ impl Delays {
     }
 
     /// Asks the index what it wants, but for what is being made good.
-    fn look(&mut self) {
+    pub(super) fn look(&mut self) {
         self.wants = !self.wanted(1).is_empty();
     }
 
@@ -176,6 +201,13 @@ impl Delays {
         wanted.retain(|part| !repair.covers(part));
         wanted.truncate(limit);
         wanted
+    }
+
+    /// What is being made good is left as it is: a little later its parts are read again, and then it begins again.
+    pub(super) fn repair_again(&mut self, now_ms: u64) {
+        self.repair = None;
+        self.read_again_ms = now_ms + READ_AGAIN_MS;
+        self.look();
     }
 
     /// The part to be read next. What is in memory yet is taken from there.
@@ -203,7 +235,7 @@ impl Queues {
             let queue = PartitionId(id.key.object);
             if let Some(host) = self.hosts.get_mut(&queue) {
                 // One that has no writer gets one, and then this comes again.
-                _ = host.lease.unpark(id.key.item, 1);
+                _ = host.lease.unpark(id.key.item, 1, |tally| is_meant(id.kind, tally));
             }
             self.delays.carried_out.entry(queue).or_default().push(id);
         }
@@ -212,6 +244,18 @@ impl Queues {
             self.schedule(queue);
             self.touch(queue);
         }
+    }
+}
+
+impl ShardState {
+    /// When the index is to be looked at. Without a writer no timer is carried out, however late: whoever takes a new one looks.
+    fn next_timers_ms(&self) -> Option<u64> {
+        self.queues.delays.next_ms().filter(|_| !self.lost)
+    }
+
+    /// When something is due in the queues. Wall time, milliseconds.
+    pub(super) fn next_deadline_ms(&self) -> Option<u64> {
+        self.queues.next_deadline_ms().into_iter().chain(self.next_timers_ms()).min()
     }
 }
 
@@ -330,8 +374,7 @@ impl Inner {
     /// Whether a shard's index is to be looked at.
     pub(crate) fn timers_due(&self, shard: &Shard, now_ms: u64) -> bool {
         let state = shard.state.lock();
-        let delays = &state.queues.delays;
-        let stopping = self.stopping.load(Ordering::Relaxed);
-        !stopping && (delays.repair.is_some() || delays.next_ms().is_some_and(|at| at <= now_ms))
+        let repairs = state.queues.delays.repair.is_some() && !state.lost;
+        !self.stopping.load(Ordering::Relaxed) && (repairs || state.next_timers_ms().is_some_and(|at| at <= now_ms))
     }
 }

@@ -1,6 +1,7 @@
 //! When messages expire that live long: the engine knows it roughly, and the log says it when that matters.
 
 use crate::broker::Inner;
+use crate::queues::QueueHost;
 use crate::queues::host::lease_entry;
 use crate::queues::lease_ms;
 use crate::shard::{Shard, ShardState};
@@ -13,35 +14,57 @@ use std::sync::Arc;
 const DESCRIBE_BYTES_MAX: usize = 1 << 20;
 
 /// Messages of which the log is asked.
+#[derive(Debug)]
 pub(super) struct Uncertain {
     queue: PartitionId,
     offsets: Range<u64>,
     life: u16,
 }
 
+impl Uncertain {
+    /// The messages at the head of a queue of which nobody knows whether they have expired.
+    pub(super) fn of(queue: PartitionId, host: &QueueHost, now_ms: u64) -> Option<Uncertain> {
+        let offsets = host.lease.uncertain(now_ms)?;
+        Some(Uncertain { queue, offsets, life: host.life })
+    }
+
+    fn read(&self, shard: &Shard) -> polylogue_log::Result<Lookup<Vec<EntryAt>>> {
+        let Range { start, end } = self.offsets;
+        let entries_max = usize::try_from(end - start).unwrap_or(usize::MAX);
+        shard.store.entries_from(self.queue, Offset(start), entries_max, DESCRIBE_BYTES_MAX)
+    }
+}
+
 impl Inner {
     /// The messages at the head of a queue of which nobody knows whether they have expired, unless the log is being asked already.
     pub(super) fn look_at_times(&self, state: &mut ShardState, id: PartitionId) -> Option<Uncertain> {
         let host = state.queues.hosts.get_mut(&id).filter(|host| !host.describing)?;
-        let offsets = host.lease.uncertain(lease_ms(self.env.clock.now_ms()))?;
+        let uncertain = Uncertain::of(id, host, lease_ms(self.env.clock.now_ms()))?;
         host.describing = true;
-        let life = host.life;
         state.queues.schedule(id);
-        Some(Uncertain { queue: id, offsets, life })
+        Some(uncertain)
     }
 
     /// Asks the log; on a reader's thread where the disk is needed. Call it without holding a lock.
     pub(super) fn describe_times(&self, shard: &Arc<Shard>, uncertain: Uncertain) {
-        let Range { start, end } = uncertain.offsets;
-        let entries_max = usize::try_from(end - start).unwrap_or(usize::MAX);
-        let read = shard.store.entries_from(uncertain.queue, Offset(start), entries_max, DESCRIBE_BYTES_MAX);
-        match read {
+        match uncertain.read(shard) {
             Ok(Lookup::Ready(entries)) => self.described(shard, &uncertain, Ok(entries)),
             Err(e) => self.described(shard, &uncertain, Err(e)),
             Ok(Lookup::NeedsIo(plan)) => {
                 self.read_and_pump(shard, move |inner, shard| inner.described(shard, &uncertain, plan.run()));
             }
         }
+    }
+
+    /// Asks the log for somebody who waits for these messages, whether it is being asked already or not. `false` where the disk is needed and the
+    /// caller must not wait for it (`reads`). Call it without holding a lock.
+    pub(super) fn describe_awaited(&self, shard: &Shard, uncertain: &Uncertain, reads: bool) -> bool {
+        let read = match uncertain.read(shard) {
+            Ok(Lookup::NeedsIo(_)) if !reads => return false,
+            read => read.and_then(Lookup::wait),
+        };
+        self.described(shard, uncertain, read);
+        true
     }
 
     /// The log has answered. What it does not say expires when it surely has: late by the grain that is kept.

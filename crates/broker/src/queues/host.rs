@@ -1,14 +1,13 @@
 //! One queue of a shard: its lease engine, its consumers, and who waits for what.
 
 use crate::pending::PendingSettle;
-use crate::queues::delays::{Delays, beyond_ms, parked_until, timer_of};
+use crate::queues::delays::{Delays, beyond_ms, kind_of, parked_until, timer_of};
 use crate::queues::stream::{Reader, StreamHost};
 use crate::sink::{Origin, ReplySink};
 use bytes::Bytes;
 use polylogue_api::{ConsumerMode, Overflow, QueueCounts, QueueSettings, Reply, SettleError, Unavailable};
-use polylogue_lease::{Config, ConsumerConfig, Entry, LeaseError, Mode, Queue};
+use polylogue_lease::{Config, ConsumerConfig, Entry, LeaseError, Mode, Queue, Tally};
 use polylogue_record::envelope::Envelope;
-use polylogue_timer::Kind;
 use polylogue_types::{Map, Offset, PartitionId, TimestampMs};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -241,7 +240,7 @@ impl QueueHost {
         &mut self,
         record: &[u8],
         beyond_ms: u64,
-        parked: &mut dyn FnMut(u64, u64),
+        parked: &mut dyn FnMut(u64, u64, Tally),
         answered: &mut Vec<(Waiter, Option<SettleError>)>,
     ) -> Result<(), LeaseError> {
         let applied = self.lease.apply_parking(record, beyond_ms, parked)?;
@@ -351,7 +350,7 @@ impl Queues {
             let time = ms(time_ms).unwrap_or(0);
             host.appended(&Entry { parked: parked.is_some(), time_ms: time, ..lease_entry(envelope, bytes) })?;
             if let Some(until_ms) = parked {
-                self.delays.insert(timer_of(id, envelope.base_offset.0, until_ms, Kind::DELIVER), time_ms);
+                self.delays.insert(timer_of(id, envelope.base_offset.0, until_ms, kind_of(Tally::default())), time_ms);
             }
             self.touch(id);
         } else if self.streams.get(&id).is_some_and(|host| !host.is_empty()) {
@@ -450,9 +449,9 @@ impl Queues {
         }
     }
 
-    /// When something is due. Wall time, milliseconds.
+    /// When a queue wants to be looked at. Wall time, milliseconds.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
-        self.deadlines.first().map(|(at, _)| *at).into_iter().chain(self.delays.next_ms()).min()
+        self.deadlines.first().map(|(at, _)| *at)
     }
 
     /// Lets time pass: leases run out, messages become ready or expire.
@@ -477,7 +476,9 @@ impl Queues {
     ) -> Result<Option<Offset>, LeaseError> {
         let Queues { hosts, answered, delays, .. } = self;
         let Some(host) = hosts.get_mut(&id) else { return Ok(None) };
-        let mut parked = |offset, until_ms| delays.insert(timer_of(id, offset, until_ms, Kind::RETRY), time_ms);
+        let mut parked = |offset, until_ms, tally| {
+            delays.insert(timer_of(id, offset, until_ms, kind_of(tally)), time_ms);
+        };
         host.apply(record, beyond_ms(time_ms), &mut parked, answered)?;
         Ok((!host.settings.keeps_settled).then(|| Offset(host.lease.floor())))
     }

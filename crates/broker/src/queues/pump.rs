@@ -180,7 +180,7 @@ impl Inner {
             // Under the lock: what another thread found later must not be overwritten.
             let mut state = shard.state.lock();
             state.queues.delays.applied = false;
-            shard.queues_due(state.queues.next_deadline_ms())
+            shard.queues_due(state.next_deadline_ms())
         };
         if sooner {
             self.deadlines_changed();
@@ -209,7 +209,7 @@ impl Inner {
                     state.queues.on_deadline(now_ms);
                 }
                 // The queue that the timer was to wake up for may have gone.
-                shard.queues_due(state.queues.next_deadline_ms());
+                shard.queues_due(state.next_deadline_ms());
                 due || state.queues.has_work()
             };
             if due {

@@ -6,20 +6,21 @@
 //!                                        given up <──committed─┴─ inserted again, by a record
 //! ```
 //!
-//! A part is given up once what it held is committed anew, so that a crash at any point begins this again or finds it done. Until then
-//! what is due waits. A message that came back and waits has no time in its envelope, and neither has one that cannot be read: these are due at
+//! A part is given up once what it held is committed anew, so that a crash at any point begins this again or finds it done; so does a
+//! writer that is lost meanwhile. Until then what is due waits. A message that came back and waits has no time in its envelope, and neither has one that cannot be read: these are due at
 //! once.
 
 use crate::broker::Inner;
 use crate::checkpoint::timers_key;
-use crate::queues::delays::timer_of;
+use crate::queues::delays::{kind_of, timer_of};
 use crate::queues::lease_ms;
 use crate::shard::{Shard, ShardState};
 use bytes::Bytes;
+use polylogue_lease::Tally;
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::checkpoint::CheckpointStore;
 use polylogue_log::store::Lookup;
-use polylogue_timer::{Kind, TimerOp};
+use polylogue_timer::TimerOp;
 use polylogue_types::{Offset, PartitionId};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -31,6 +32,8 @@ const PIECE_MESSAGES: u64 = 1_024;
 /// Parts that are being made good.
 #[derive(Debug)]
 pub(crate) struct Repair {
+    /// Whose work a reader's thread does: one that was left may still look at messages when the next has begun.
+    number: u64,
     /// The times that each part held.
     lost: BTreeMap<Bytes, Range<u64>>,
     /// Queues that are still to be looked at, and from where on the first of them.
@@ -46,8 +49,8 @@ pub(crate) struct Repair {
 struct Piece {
     queue: PartitionId,
     offsets: Range<u64>,
-    /// They came back.
-    returned: bool,
+    /// What each of them has behind it.
+    tally: Tally,
 }
 
 impl Repair {
@@ -62,23 +65,39 @@ impl Repair {
 }
 
 impl ShardState {
+    /// The repair of that number, unless it was left.
+    fn repair(&mut self, number: u64) -> Option<&mut Repair> {
+        self.queues.delays.repair.as_mut().filter(|repair| repair.number == number)
+    }
+
     /// The next messages to look at; `None` when it is done.
-    fn next_piece(&mut self) -> Option<Piece> {
-        let repair = self.queues.delays.repair.as_mut()?;
+    fn next_piece(&mut self, number: u64) -> Option<Piece> {
+        let repair = self.queues.delays.repair.as_mut().filter(|repair| repair.number == number)?;
         loop {
             let queue = *repair.queues.front()?;
             let host = self.queues.hosts.get(&queue);
-            if let Some((offsets, returned)) = host.and_then(|h| h.lease.parked_from(repair.from, PIECE_MESSAGES)) {
+            if let Some((offsets, tally)) = host.and_then(|h| h.lease.parked_from(repair.from, PIECE_MESSAGES)) {
                 repair.from = offsets.end;
-                return Some(Piece { queue, offsets, returned });
+                return Some(Piece { queue, offsets, tally });
             }
             repair.queues.pop_front();
             repair.from = 0;
         }
     }
 
+    /// Nobody looks at messages for that repair now.
+    fn piece_done(&mut self, number: u64) {
+        if let Some(repair) = self.repair(number) {
+            repair.busy = false;
+        }
+    }
+
     /// Gives up the parts whose content is committed anew.
     fn end_repair(&mut self) {
+        // Without a writer what was inserted may be void, and a ticket that failed is settled too.
+        if self.lost {
+            return;
+        }
         let settled = self.settled;
         let delays = &mut self.queues.delays;
         let is_done = |repair: &mut Repair| {
@@ -88,6 +107,8 @@ impl ShardState {
         if let Some(timers) = &mut delays.timers {
             repair.lost.keys().for_each(|part| timers.lose_part(part));
         }
+        // What lies behind them is wanted now.
+        delays.look();
     }
 }
 
@@ -120,13 +141,14 @@ impl Inner {
         let spans = lost.into_iter().filter_map(|part| timers.span(&part).map(|times| (part, times)));
         let lost: BTreeMap<_, _> = spans.collect();
         if !lost.is_empty() {
-            delays.repair = Some(Repair { lost, queues, from: 0, busy: false, ticket: None });
+            delays.repairs += 1;
+            delays.repair = Some(Repair { number: delays.repairs, lost, queues, from: 0, busy: false, ticket: None });
         }
     }
 
     /// The next piece of a repair, on a reader's thread.
     pub(super) fn repair_timers(&self, shard: &Arc<Shard>) {
-        {
+        let number = {
             let mut state = shard.state.lock();
             state.end_repair();
             let delays = &mut state.queues.delays;
@@ -136,51 +158,57 @@ impl Inner {
                 return;
             }
             repair.busy = true;
-        }
+            repair.number
+        };
         let Some(inner) = self.this.upgrade() else { return };
         let job = {
             let shard = shard.clone();
             Box::new(move || {
-                inner.repair_piece(&shard);
-                inner.repair_timers(&shard);
+                inner.repair_piece(&shard, number);
+                // Where it is to begin again, whoever keeps the time hears of it.
+                inner.run_timers(&shard);
             })
         };
         if self.readers.submit(job).is_err() {
-            set_busy(&mut shard.state.lock(), false);
+            shard.state.lock().piece_done(number);
         }
     }
 
     /// Looks at some messages, and inserts the timers of those whose times were lost. Reads the disk.
-    fn repair_piece(&self, shard: &Shard) {
+    fn repair_piece(&self, shard: &Shard, number: u64) {
         let now_ms = lease_ms(self.env.clock.now_ms());
-        let Some(piece) = shard.state.lock().next_piece() else {
-            return set_busy(&mut shard.state.lock(), false);
-        };
+        let next = shard.state.lock().next_piece(number);
+        let Some(piece) = next else { return shard.state.lock().piece_done(number) };
         let mut found = Vec::new();
         for offset in piece.offsets.clone() {
-            let (kind, at_ms) = match piece.returned {
-                true => (Kind::RETRY, Some(now_ms)),
-                false => (Kind::DELIVER, self.time_of(shard, piece.queue, offset, now_ms)),
+            let at_ms = match piece.tally.returned {
+                0 => self.time_of(shard, piece.queue, offset, now_ms),
+                _ => Some(now_ms),
             };
             let Some(at_ms) = at_ms else {
-                // It begins again, when the part is read again.
-                shard.state.lock().queues.delays.repair = None;
+                let mut state = shard.state.lock();
+                if state.repair(number).is_some() {
+                    state.queues.delays.repair_again(now_ms);
+                }
                 return;
             };
-            found.push(timer_of(piece.queue, offset, at_ms, kind));
+            found.push(timer_of(piece.queue, offset, at_ms, kind_of(piece.tally)));
         }
         let mut state = shard.state.lock();
-        set_busy(&mut state, false);
-        let Some(repair) = &state.queues.delays.repair else { return };
+        state.piece_done(number);
+        let Some(repair) = state.repair(number) else { return };
         let due_at_once = |at_ms: u64| at_ms <= now_ms;
         found.retain(|id| due_at_once(id.deadline_ms) || repair.holds(id.deadline_ms));
-        if found.is_empty() || state.lost {
+        if found.is_empty() {
             return;
         }
         let ops: Vec<_> = found.into_iter().map(TimerOp::Insert).collect();
         let ticket = shard.propose_timers(&mut state, &ops);
-        if let Some(repair) = &mut state.queues.delays.repair {
-            repair.ticket = ticket.or(repair.ticket);
+        let delays = &mut state.queues.delays;
+        match (ticket, &mut delays.repair) {
+            (Some(ticket), Some(repair)) => repair.ticket = Some(ticket),
+            // The writer is lost, and these messages were passed by.
+            _ => delays.repair_again(now_ms),
         }
     }
 
@@ -200,8 +228,27 @@ impl Inner {
     }
 }
 
-fn set_busy(state: &mut ShardState, busy: bool) {
-    if let Some(repair) = &mut state.queues.delays.repair {
-        repair.busy = busy;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reader's thread that came back for a repair that was left took the next one's work for done: its parts were given up while others still
+    /// looked for what they held.
+    #[test]
+    fn who_comes_back_for_a_repair_that_was_left_changes_nothing_of_the_next() {
+        let mut state = ShardState::default();
+        let queues = VecDeque::from([PartitionId(1)]);
+        let repair = Repair { number: 2, lost: BTreeMap::new(), queues, from: 0, busy: true, ticket: None };
+        state.queues.delays.repair = Some(repair);
+        assert!(state.next_piece(1).is_none());
+        state.piece_done(1);
+        let repair = state.queues.delays.repair.as_ref().unwrap();
+        assert_eq!((repair.busy, repair.queues.len()), (true, 1));
+        state.piece_done(2);
+        state.end_repair();
+        assert!(state.queues.delays.repair.is_some(), "it has a queue to look at");
+        assert!(state.next_piece(2).is_none());
+        state.end_repair();
+        assert!(state.queues.delays.repair.is_none());
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::broker::Inner;
 use crate::pending::{Pending, PendingSettle};
+use crate::queues::expiry::Uncertain;
 use crate::queues::host::Waiter;
 use crate::queues::pump::{Handing, lease_ms};
 use crate::queues::{QueueHost, Queues, note_shard};
@@ -51,7 +52,11 @@ fn settle_one(host: &mut QueueHost, what: &Settlement, now_ms: u64) -> Result<Op
 }
 
 /// In a stream a message is done with as soon as it is read: its reader has room for others, whatever is said of it.
+/// Nothing goes back to its place: the reader is past it, and nobody else is waiting for it.
 fn settle_in_stream(queues: &mut Queues, what: &Settlement) -> Result<(), SettleError> {
+    if what.how == Settle::Unsent {
+        return Err(SettleError::NotHeld);
+    }
     if !queues.streams.contains_key(&what.queue) {
         return Err(SettleError::UnknownQueue);
     }
@@ -123,34 +128,47 @@ impl Inner {
         let Some(shard) = self.partition_shard(take.queue) else {
             return origin.reply(Reply::Take(Err(SettleError::UnknownQueue)));
         };
-        let now_ms = lease_ms(self.env.clock.now_ms());
-        let taken = {
-            let mut state = shard.state.lock();
-            let taken = match state.queues.hosts.get_mut(&take.queue) {
-                None => Err(SettleError::UnknownQueue),
-                Some(host) => take_from(host, take, now_ms),
+        self.take_in(&shard, origin, take, false);
+        self.pump(&shard);
+    }
+
+    /// `reads`: on a thread that may wait for the disk.
+    fn take_in(&self, shard: &Arc<Shard>, origin: Origin, take: Take, reads: bool) {
+        loop {
+            let now_ms = lease_ms(self.env.clock.now_ms());
+            let taking = {
+                let mut state = shard.state.lock();
+                let taking = match state.queues.hosts.get_mut(&take.queue) {
+                    None => Err(SettleError::UnknownQueue),
+                    Some(host) => take_from(host, take, now_ms),
+                };
+                state.queues.touch(take.queue);
+                taking
             };
-            state.queues.touch(take.queue);
-            taken
-        };
-        match taken {
-            Err(why) => origin.reply(Reply::Take(Err(why))),
-            Ok((mut handing, ready)) => {
-                let unread = handing.read_in_memory(&shard);
-                if !unread {
-                    handing.settle_read(&shard);
-                    origin.reply(Reply::Take(Ok(Taken { deliveries: handing.take_ready(), ready })));
-                } else {
-                    self.read_and_pump(&shard, move |inner, shard| {
-                        handing.read_all(inner, shard);
-                        handing.drop_stale(shard);
-                        handing.settle_read(shard);
-                        origin.reply(Reply::Take(Ok(Taken { deliveries: handing.take_ready(), ready })));
-                    });
+            match taking {
+                Err(why) => return origin.reply(Reply::Take(Err(why))),
+                Ok(Taking::Had(handing, ready)) => return self.hand_taken(shard, origin, handing, ready, reads),
+                Ok(Taking::Uncertain(uncertain)) if self.describe_awaited(shard, &uncertain, reads) => {}
+                Ok(Taking::Uncertain(_)) => {
+                    return self.read_and_pump(shard, move |inner, shard| inner.take_in(shard, origin, take, true));
                 }
             }
         }
-        self.pump(&shard);
+    }
+
+    /// Answers with what was taken, and how many are ready after it.
+    fn hand_taken(&self, shard: &Arc<Shard>, origin: Origin, mut handing: Handing, ready: u64, reads: bool) {
+        if !handing.read_in_memory(shard) {
+            handing.settle_read(shard);
+            return origin.reply(Reply::Take(Ok(Taken { deliveries: handing.take_ready(), ready })));
+        }
+        let read = move |inner: &Inner, shard: &Arc<Shard>| {
+            handing.read_all(inner, shard);
+            handing.drop_stale(shard);
+            handing.settle_read(shard);
+            origin.reply(Reply::Take(Ok(Taken { deliveries: handing.take_ready(), ready })));
+        };
+        if reads { read(self, shard) } else { self.read_and_pump(shard, read) }
     }
 
     pub(crate) fn queue_counts(&self, queues: &[PartitionId]) -> Vec<Option<QueueCounts>> {
@@ -171,11 +189,24 @@ impl Inner {
     }
 }
 
-/// Hands messages of a queue to a consumer that asks, and tells how many are ready after it.
-fn take_from(host: &mut QueueHost, take: Take, now_ms: u64) -> Result<(Handing, u64), SettleError> {
+/// What came of asking a queue for messages.
+enum Taking {
+    /// These, or none; and how many are ready after it.
+    Had(Handing, u64),
+    /// Whether there are any is known when it is known whether these have expired.
+    Uncertain(Uncertain),
+}
+
+/// Hands messages of a queue to a consumer that asks.
+fn take_from(host: &mut QueueHost, take: Take, now_ms: u64) -> Result<Taking, SettleError> {
     let want = Acquire { messages_max: u64::from(take.messages_max), bytes_max: u64::MAX, lease_ms: None };
     let mut grants = Vec::new();
     let consumer = polylogue_lease::ConsumerId(take.consumer.0);
     host.lease.acquire(consumer, &want, now_ms, &mut grants).map_err(|e| settle_error(&e))?;
-    Ok((Handing::new(take.queue, host, &grants), host.counts().ready))
+    if grants.is_empty()
+        && let Some(uncertain) = Uncertain::of(take.queue, host, now_ms)
+    {
+        return Ok(Taking::Uncertain(uncertain));
+    }
+    Ok(Taking::Had(Handing::new(take.queue, host, &grants), host.counts().ready))
 }
