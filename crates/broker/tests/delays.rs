@@ -268,8 +268,8 @@ fn what_is_purged_or_deleted_while_it_waits_never_comes() {
     assert_eq!(rig.node().broker.failures().len(), 0);
 }
 
-/// Timers of a queue that were carried out while its messages were read, and not recorded so when it was deleted, were for ever counted among those
-/// that are to be recorded first: with as many as may be, no timer of the shard was carried out any more.
+/// Timers of a queue that were carried out while its messages were read, and not recorded so when it was deleted, were for ever counted among
+/// those that are to be recorded first: with as many as may be, no timer of the shard was carried out any more.
 #[test]
 fn a_queue_that_is_deleted_while_it_is_read_stops_no_timers() {
     let mut rig = Rig::tuned(14, QueueSettings::default(), cold);
@@ -338,8 +338,8 @@ fn a_message_that_came_back_waits_its_time_and_keeps_its_count() {
     );
 }
 
-/// Times that were lost are found again by calling every message that came back. The time that such a message had waited for before was still there,
-/// and called it once more while it waited for a later one.
+/// Times that were lost are found again by calling every message that came back. The time that such a message had waited for before was
+/// still there, and called it once more while it waited for a later one.
 #[test]
 fn a_message_that_came_back_again_waits_its_time_whatever_it_waited_for_before() {
     let mut rig = Rig::tuned(17, QueueSettings::default(), cold);

@@ -56,8 +56,8 @@ impl Inner {
         }
     }
 
-    /// Asks the log for somebody who waits for these messages, whether it is being asked already or not. `false` where the disk is needed and the
-    /// caller must not wait for it (`reads`). Call it without holding a lock.
+    /// Asks the log for somebody who waits for these messages, whether it is being asked already or not. `false` where the disk is needed and
+    /// the caller may not wait for it, as it may if it `reads`. Call it without holding a lock.
     pub(super) fn describe_awaited(&self, shard: &Shard, uncertain: &Uncertain, reads: bool) -> bool {
         let read = match uncertain.read(shard) {
             Ok(Lookup::NeedsIo(_)) if !reads => return false,

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A part is given up once what it held is committed anew, so that a crash at any point begins this again or finds it done; so does a
-//! writer that is lost meanwhile. Until then what is due waits. A message that came back and waits has no time in its envelope, and neither has one that cannot be read: these are due at
-//! once.
+//! writer that is lost meanwhile. Until then what is due waits. A message that came back and waits has no time in its envelope, and neither has
+//! one that cannot be read: these are due at once.
 
 use crate::broker::Inner;
 use crate::checkpoint::timers_key;
