@@ -203,7 +203,7 @@ impl Client {
             Method::BasicCancel(cancel) => {
                 if !cancel.nowait {
                     let ok = BasicCancelOk { consumer_tag: cancel.consumer_tag.clone() };
-                    self.output.method(number, &ok.into());
+                    self.answer(number, &ok.into());
                 }
                 let consumer_tag = cancel.consumer_tag.to_owned_bytes();
                 self.event(ClientEvent::Cancelled { channel: number, consumer_tag });
@@ -211,7 +211,7 @@ impl Client {
             Method::ChannelFlow(flow) => {
                 let paused = !flow.active;
                 let news = std::mem::replace(&mut channel.paused, paused) != paused;
-                self.output.method(number, &ChannelFlowOk { active: flow.active }.into());
+                self.answer(number, &ChannelFlowOk { active: flow.active }.into());
                 if news {
                     self.event(ClientEvent::Paused { channel: number, paused });
                 }

@@ -216,7 +216,11 @@ impl Link {
             // A client has no files.
             self.output.extend(self.chunks.drain(..).filter_map(|chunk| chunk.to_bytes().ok()));
         }
-        if self.output.is_empty() || self.is_at_end || self.is_broken {
+        if self.is_broken {
+            // Nobody hears it, and the client must not wait for that: what the server has said is still to be read.
+            self.output.clear();
+        }
+        if self.output.is_empty() || self.is_at_end {
             return false;
         }
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];

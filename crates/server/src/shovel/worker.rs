@@ -299,6 +299,9 @@ impl Moving {
                     let why = Failure::Channel(code, text.to_string());
                     refused.get_or_insert(failed(format!("destination: {why}")));
                 }
+                ClientEvent::Cancelled { .. } => {
+                    refused.get_or_insert(failed("destination: it cancels a consumer, and has none"));
+                }
                 _ => {}
             }
             if refused.is_some() {
