@@ -195,6 +195,31 @@ fn whoever_dies_no_message_is_lost_and_the_first_of_each_come_in_order() {
     assert_eq!(from.metric("polylogue_shovels_running"), 1);
 }
 
+/// A stream gives out again what was acknowledged: who goes on has to know where.
+#[test]
+fn the_tail_of_a_stream_is_moved_though_the_destination_died_midway() {
+    const MESSAGES: u64 = 5_000;
+    let (from, mut to) = (Broker::start(), Broker::start());
+    let stream = json!({"durable": true, "arguments": {"x-queue-type": "stream"}});
+    assert_eq!(from.ask("PUT", "queues/%2F/from", Some(&stream)).0, 201);
+    from.publish("", "from", 0..MESSAGES);
+    for after in [json!(MESSAGES), json!("queue-length")] {
+        let shovel = json!({"src-uri": "amqp://", "src-queue": "from", "src-consumer-args": {"x-stream-offset": "first"},
+            "src-prefetch-count": 10, "src-delete-after": after, "dest-uri": to.uri(), "dest-queue": "to",
+            "reconnect-delay": 0.1});
+        from.set("s", &shovel);
+        wait("some arrive", || to.count("to") >= 500);
+        to.kill_and_begin();
+        assert!(to.count("to") < MESSAGES, "all were there before anybody died");
+        wait("it is done", || from.ask("GET", "parameters/shovel/%2F/s", None).0 == 404);
+        let numbers: Vec<u64> = to.take("to").iter().map(number).collect();
+        assert!(numbers.len() < MESSAGES as usize + 100, "{} messages: it began anew", numbers.len());
+        let mut seen = BTreeSet::new();
+        let first: Vec<u64> = numbers.into_iter().filter(|number| seen.insert(*number)).collect();
+        assert!(first == (0..MESSAGES).collect::<Vec<_>>(), "{} of {MESSAGES} arrived", first.len());
+    }
+}
+
 #[test]
 fn a_shovel_that_is_to_end_deletes_itself_and_leaves_what_came_later() {
     let (from, to) = (Broker::start(), Broker::start());

@@ -7,10 +7,10 @@ use super::status::{Key, Shovels};
 use super::unconfirmed::Unconfirmed;
 use polylogue_amqp::client::ClientEvent;
 use polylogue_amqp::codec::{
-    BasicConsume, BasicQos, ConfirmSelect, Method, QueueBind, QueueDeclare, QueueDeclareOk, ShortStr, Table,
+    BasicConsume, BasicQos, ConfirmSelect, Method, Properties, QueueBind, QueueDeclare, QueueDeclareOk, ShortStr, Table,
 };
 use polylogue_amqp_model::{AckMode, DeleteAfter, Shovel, SourceOf, encode_table};
-use polylogue_router::Argument;
+use polylogue_router::{Argument, Value};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -26,6 +26,31 @@ pub(super) struct Worker {
     pub(super) cluster_name: String,
     /// Says true when it is to end.
     pub(super) stop: watch::Receiver<bool>,
+}
+
+/// What is kept from one life to the next.
+#[derive(Clone, Copy)]
+struct Progress {
+    /// Messages that are still to be moved; `None` for all that come.
+    left: Option<u64>,
+    /// Where a stream is to be read on. Its server does not remember what was acknowledged.
+    stream_offset: Option<u64>,
+}
+
+/// Where a consumer of a stream begins, and where a message is in it.
+const STREAM_OFFSET: &str = "x-stream-offset";
+
+/// Whether the source is read as a stream. What carries an offset may be in any queue: messages keep their headers.
+fn reads_a_stream(shovel: &Shovel) -> bool {
+    shovel.source.consumer_arguments.iter().any(|argument| argument.name == STREAM_OFFSET)
+}
+
+/// Where a message is in its stream.
+fn stream_offset(properties: &Properties) -> Option<u64> {
+    match properties.headers()?.get(STREAM_OFFSET)? {
+        polylogue_amqp::codec::Value::I64(offset) => u64::try_from(offset).ok(),
+        _ => None,
+    }
 }
 
 /// Why it no longer runs.
@@ -77,13 +102,14 @@ impl Worker {
     /// Runs until it is finished (true), or told to end.
     pub(super) async fn run(mut self) -> bool {
         // What was moved before an error counts for a shovel that moves a number of messages.
-        let mut left = match self.shovel.source.delete_after {
+        let left = match self.shovel.source.delete_after {
             DeleteAfter::Messages(count) => Some(count),
             DeleteAfter::QueueLength | DeleteAfter::Never => None,
         };
+        let mut progress = Progress { left, stream_offset: None };
         loop {
             self.shovels.starting(&self.key, self.now_ms());
-            let why = match self.once(&mut left).await {
+            let why = match self.once(&mut progress).await {
                 Ok(Over::Finished) => return true,
                 Ok(Over::Stopped) => return false,
                 Err(why) => why,
@@ -107,38 +133,38 @@ impl Worker {
     }
 
     /// One life: connects both ends, moves messages, and parts from both.
-    async fn once(&mut self, left: &mut Option<u64>) -> Result<Over, Failure> {
+    async fn once(&mut self, progress: &mut Progress) -> Result<Over, Failure> {
         let mut stop = self.stop.clone();
         let opened = tokio::select! {
             biased;
             () = crate::net::stopped(&mut stop) => return Ok(Over::Stopped),
-            opened = self.open(*left) => opened?,
+            opened = self.open(*progress) => opened?,
         };
         let Some(mut moving) = opened else { return Ok(Over::Finished) };
         let over = self.pump(&mut moving).await;
-        if left.is_some() {
-            *left = moving.to_confirm;
-        }
+        *progress = Progress { left: moving.to_confirm, stream_offset: moving.stream_offset };
         // What the destination has, the source is to hear of, whatever came in between.
         tokio::join!(moving.source.part(), moving.destination.part());
         over
     }
 
     /// Connects both ends and makes what is missing there. Nothing where there is nothing to be moved.
-    async fn open(&self, left: Option<u64>) -> Result<Option<Moving>, Failure> {
+    async fn open(&self, progress: Progress) -> Result<Option<Moving>, Failure> {
         let (from, to, name) = (&self.shovel.source, &self.shovel.destination, &*self.key.1);
         let end = |end: &'static str| move |why: Failure| failed(format!("{end}: {why}"));
         let mut source = Link::connect(&self.around, &from.uris, name).await.map_err(end("source"))?;
         let mut destination = Link::connect(&self.around, &to.uris, name).await.map_err(end("destination"))?;
         self.prepare(&mut destination).await.map_err(end("destination"))?;
         let (queue, length) = self.prepare_source(&mut source).await.map_err(end("source"))?;
-        let left = if from.delete_after == DeleteAfter::QueueLength { Some(length) } else { left };
+        // A stream is as long as before, whatever was moved.
+        let is_new = progress.stream_offset.is_none();
+        let left = if from.delete_after == DeleteAfter::QueueLength && is_new { Some(length) } else { progress.left };
         if left == Some(0) {
             tokio::join!(source.part(), destination.part());
             return Ok(None);
         }
         let no_ack = self.shovel.ack_mode == AckMode::NoAck && left.is_none();
-        self.consume(&mut source, queue, no_ack, left).await.map_err(end("source"))?;
+        self.consume(&mut source, queue, no_ack, Progress { left, ..progress }).await.map_err(end("source"))?;
         let (vhost, name) = &self.key;
         let (source_uri, destination_uri) = (source.uri.clone(), destination.uri.clone());
         let mover = Mover {
@@ -153,7 +179,18 @@ impl Worker {
         self.shovels.moved(&self.key, self.now_ms(), 0, left.map(|left| (left, left)));
         let unconfirmed = Unconfirmed::new();
         let (to_send, to_confirm) = (left, left);
-        Ok(Some(Moving { source, destination, rewrite, no_ack, unconfirmed, to_send, to_confirm, blocked: false }))
+        Ok(Some(Moving {
+            source,
+            destination,
+            rewrite,
+            no_ack,
+            is_stream: reads_a_stream(&self.shovel),
+            stream_offset: progress.stream_offset,
+            unconfirmed,
+            to_send,
+            to_confirm,
+            blocked: false,
+        }))
     }
 
     async fn prepare(&self, destination: &mut Link) -> Result<(), Failure> {
@@ -195,19 +232,25 @@ impl Worker {
         source: &mut Link,
         queue: ShortStr,
         no_ack: bool,
-        left: Option<u64>,
+        progress: Progress,
     ) -> Result<(), Failure> {
         let from = &self.shovel.source;
         if !no_ack {
             // More than are wanted would only come back, as delivered before.
-            let left = left.and_then(|left| u16::try_from(left).ok());
+            let left = progress.left.and_then(|left| u16::try_from(left).ok());
             let prefetch_count = match (from.prefetch, left) {
                 (0, left) => left.unwrap_or(0),
                 (prefetch, left) => left.map_or(prefetch, |left| left.min(prefetch)),
             };
             source.ask(CHANNEL, BasicQos { prefetch_count, ..Default::default() }).await?;
         }
-        let arguments = table(&from.consumer_arguments)?;
+        let mut arguments = from.consumer_arguments.clone();
+        if let Some(offset) = progress.stream_offset {
+            arguments.retain(|argument| argument.name != STREAM_OFFSET);
+            let value = Value::Int(i64::try_from(offset).unwrap_or(i64::MAX));
+            arguments.push(Argument { name: STREAM_OFFSET.into(), tag: b'l', value });
+        }
+        let arguments = table(&arguments)?;
         source.ask(CHANNEL, BasicConsume { queue, no_ack, arguments, ..Default::default() }).await?;
         Ok(())
     }
@@ -269,6 +312,10 @@ struct Moving {
     rewrite: Rewrite,
     /// The source does not wait for acknowledgements.
     no_ack: bool,
+    /// Messages say where they are.
+    is_stream: bool,
+    /// See [`Progress::stream_offset`].
+    stream_offset: Option<u64>,
     unconfirmed: Unconfirmed,
     /// Messages that are still to be sent; `None` for all that come.
     to_send: Option<u64>,
@@ -278,7 +325,9 @@ struct Moving {
 }
 
 impl Moving {
-    fn done(&mut self, count: u64) {
+    /// So many are done with, the last one of them from this place of a stream.
+    fn done(&mut self, count: u64, offset: Option<u64>) {
+        self.stream_offset = offset.map(|offset| offset.saturating_add(1)).or(self.stream_offset);
         self.to_confirm = self.to_confirm.map(|left| left.saturating_sub(count));
     }
 
@@ -313,20 +362,21 @@ impl Moving {
         if let Some(moved) = self.unconfirmed.take_moved() {
             self.source.client.ack(CHANNEL, moved.up_to, true);
             count = moved.count;
-            self.done(count);
+            self.done(count, moved.offset);
         }
         refused.map_or(Ok(count), Err)
     }
 
     /// Sends what came, as long as the destination takes it. How many messages are done with by that.
     fn forward(&mut self, worker: &Worker) -> Result<u64, Failure> {
-        let (mut sent, mut last) = (0, 0);
+        let (mut sent, mut last, mut offset) = (0, 0, None);
         while self.destination.client.may_publish(CHANNEL) {
             let Some(event) = self.source.client.poll_event() else { break };
             match event {
                 // More than was wanted goes back when the channel closes.
                 ClientEvent::Delivered { .. } if self.to_send == Some(0) => {}
                 ClientEvent::Delivered { deliver, properties, body, .. } => {
+                    offset = if self.is_stream { stream_offset(&properties) } else { None };
                     let now_seconds = u64::try_from(worker.now_ms()).unwrap_or_default() / 1_000;
                     let properties = self.rewrite.properties(&properties, now_seconds);
                     let publish = self.rewrite.publish(&deliver);
@@ -335,7 +385,7 @@ impl Moving {
                     self.to_send = self.to_send.map(|left| left.saturating_sub(1));
                     (sent, last) = (sent + 1, deliver.delivery_tag);
                     if worker.shovel.ack_mode == AckMode::OnConfirm {
-                        self.unconfirmed.published(last);
+                        self.unconfirmed.published(last, offset);
                     }
                 }
                 ClientEvent::Cancelled { .. } => return Err(failed("source: the server cancelled the consumer")),
@@ -351,7 +401,7 @@ impl Moving {
         if !self.no_ack {
             self.source.client.ack(CHANNEL, last, true);
         }
-        self.done(sent);
+        self.done(sent, offset);
         Ok(sent)
     }
 }
