@@ -286,6 +286,22 @@ fn an_exchange_can_be_moved_from_and_to() {
     wait("its queue is gone", || from.get("queues") == json!([]));
 }
 
+/// While one end waits for an address that does not answer, the other one hears that the shovel lives, and is there for the next.
+#[test]
+fn an_address_that_does_not_answer_is_not_the_end_of_the_list() {
+    let (from, to) = (Broker::start(), Broker::start());
+    from.declare("from");
+    from.publish("", "from", 0..10);
+    // Connects, and says nothing for longer than the source waits for a heartbeat.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("amqp://{}/%2F?connection_timeout=4000", silent.local_addr().unwrap());
+    let shovel = json!({"src-uri": format!("{}/%2F?heartbeat=1", from.uri()), "src-queue": "from",
+        "dest-uri": [address, to.uri()], "dest-queue": "to", "reconnect-delay": 0.1});
+    from.set("s", &shovel);
+    wait("the second address is used", || to.count("to") == 10);
+    assert_eq!(from.state("s")["state"], "running");
+}
+
 #[test]
 fn a_wrong_password_shows_and_is_shown_to_nobody_and_deletion_is_the_end() {
     let (from, to) = (Broker::start(), Broker::start());

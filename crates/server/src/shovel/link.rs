@@ -270,6 +270,15 @@ impl Link {
         }
     }
 
+    /// Shows that it lives, and hears that the server does, until that is no longer so: why.
+    pub(super) async fn idle(&mut self) -> Failure {
+        loop {
+            if let Err(why) = self.step().await {
+                return why;
+            }
+        }
+    }
+
     async fn open_channel(&mut self, number: u16) -> Result<(), Failure> {
         self.client.open_channel(number).map_err(|_| Failure::Other("no channel can be opened".to_owned()))?;
         self.answer(number).await.map(drop)

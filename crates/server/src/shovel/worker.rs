@@ -65,6 +65,27 @@ fn failed(why: impl Into<String>) -> Failure {
     Failure::Other(why.into())
 }
 
+const SOURCE: &str = "source";
+const DESTINATION: &str = "destination";
+
+/// Says at which end something went wrong.
+fn of(end: &'static str) -> impl FnOnce(Failure) -> Failure {
+    move |why| failed(format!("{end}: {why}"))
+}
+
+/// Does something with one end while the other one, which is called so, stays alive.
+async fn beside<T>(
+    doing: impl Future<Output = Result<T, Failure>>,
+    name: &'static str,
+    other: &mut Link,
+) -> Result<T, Failure> {
+    tokio::select! {
+        biased;
+        done = doing => done,
+        why = other.idle() => Err(of(name)(why)),
+    }
+}
+
 fn short(text: &str) -> ShortStr {
     ShortStr::cut(bytes::Bytes::copy_from_slice(text.as_bytes()))
 }
@@ -151,11 +172,16 @@ impl Worker {
     /// Connects both ends and makes what is missing there. Nothing where there is nothing to be moved.
     async fn open(&self, progress: Progress) -> Result<Option<Moving>, Failure> {
         let (from, to, name) = (&self.shovel.source, &self.shovel.destination, &*self.key.1);
-        let end = |end: &'static str| move |why: Failure| failed(format!("{end}: {why}"));
-        let mut source = Link::connect(&self.around, &from.uris, name).await.map_err(end("source"))?;
-        let mut destination = Link::connect(&self.around, &to.uris, name).await.map_err(end("destination"))?;
-        self.prepare(&mut destination).await.map_err(end("destination"))?;
-        let (queue, length) = self.prepare_source(&mut source).await.map_err(end("source"))?;
+        let mut source = Link::connect(&self.around, &from.uris, name).await.map_err(of(SOURCE))?;
+        let connecting = async {
+            let mut destination = Link::connect(&self.around, &to.uris, name).await.map_err(of(DESTINATION))?;
+            self.prepare(&mut destination).await.map_err(of(DESTINATION))?;
+            Ok(destination)
+        };
+        // An address that does not answer takes its time, and the next one is to find the other end still there.
+        let mut destination = beside(connecting, SOURCE, &mut source).await?;
+        let preparing = async { self.prepare_source(&mut source).await.map_err(of(SOURCE)) };
+        let (queue, length) = beside(preparing, DESTINATION, &mut destination).await?;
         // A stream is as long as before, whatever was moved.
         let is_new = progress.stream_offset.is_none();
         let left = if from.delete_after == DeleteAfter::QueueLength && is_new { Some(length) } else { progress.left };
@@ -164,7 +190,9 @@ impl Worker {
             return Ok(None);
         }
         let no_ack = self.shovel.ack_mode == AckMode::NoAck && left.is_none();
-        self.consume(&mut source, queue, no_ack, Progress { left, ..progress }).await.map_err(end("source"))?;
+        let progress = Progress { left, ..progress };
+        let consuming = async { self.consume(&mut source, queue, no_ack, progress).await.map_err(of(SOURCE)) };
+        beside(consuming, DESTINATION, &mut destination).await?;
         let (vhost, name) = &self.key;
         let (source_uri, destination_uri) = (source.uri.clone(), destination.uri.clone());
         let mover = Mover {
@@ -277,8 +305,8 @@ impl Worker {
             let sleep = tokio::time::sleep(Duration::from_millis(wait_ms.unwrap_or(60_000)));
             let (source, destination) = (&mut moving.source, &mut moving.destination);
             let io = poll_fn(|cx| {
-                let from = source.poll_io(cx).map_err(|why| failed(format!("source: {why}")));
-                let to = destination.poll_io(cx).map_err(|why| failed(format!("destination: {why}")));
+                let from = source.poll_io(cx).map_err(of(SOURCE));
+                let to = destination.poll_io(cx).map_err(of(DESTINATION));
                 match (from, to) {
                     (Poll::Ready(Err(why)), _) | (_, Poll::Ready(Err(why))) => Poll::Ready(Err(why)),
                     (Poll::Pending, Poll::Pending) => Poll::Pending,
@@ -296,8 +324,8 @@ impl Worker {
                     }
                 }
                 () = sleep => {
-                    moving.source.on_deadline()?;
-                    moving.destination.on_deadline()?;
+                    moving.source.on_deadline().map_err(of(SOURCE))?;
+                    moving.destination.on_deadline().map_err(of(DESTINATION))?;
                 }
             }
             tokio::task::coop::consume_budget().await;
