@@ -11,7 +11,9 @@ use polylogue_amqp::codec::*;
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::io::Read;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// How long something may take that must come.
@@ -259,6 +261,61 @@ fn a_shovel_that_is_to_end_deletes_itself_and_leaves_what_came_later() {
     assert_eq!(numbers, (0..30).collect::<Vec<_>>());
 }
 
+/// Stands before a server and passes on what comes from it; what goes to it only up to a number of bytes, until that is over.
+struct Strait {
+    address: SocketAddr,
+    opens: mpsc::Sender<()>,
+}
+
+impl Strait {
+    fn before(server: SocketAddr, bytes: u64) -> Strait {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (opens, opened) = mpsc::channel();
+        std::thread::spawn(move || {
+            let (client, _) = listener.accept().unwrap();
+            let server = TcpStream::connect(server).unwrap();
+            let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            std::io::copy(&mut (&client).take(bytes), &mut &server).unwrap();
+            if opened.recv().is_ok() {
+                let _ = std::io::copy(&mut &client, &mut &server);
+            }
+            let _ = server.shutdown(Shutdown::Write);
+        });
+        Strait { address, opens }
+    }
+}
+
+/// What waits in memory is gone with the shovel: it is not sent, and the source still has it.
+#[test]
+fn a_message_was_published_when_it_was_written_and_not_before() {
+    let (from, to) = (Broker::start(), Broker::start());
+    from.declare("q");
+    let mut client = Client::open(from.amqp, "guest");
+    let body = vec![7; 12 << 20];
+    client.say(1, BasicPublish { routing_key: "q".into(), ..Default::default() });
+    client.header(1, body.len() as u64, &BasicProperties::default());
+    body.chunks(100_000).for_each(|part| client.frame(3, 1, part));
+    wait("it is there", || from.count("q") == 1);
+    // Less than the message, and more than all that is said before.
+    let strait = Strait::before(to.amqp, 100_000);
+    let shovel = json!({"src-uri": "amqp://", "src-queue": "q", "src-delete-after": 1, "ack-mode": "on-publish",
+        "dest-uri": format!("amqp://guest:guest@{}", strait.address), "dest-queue": "q"});
+    from.set("s", &shovel);
+    let mut state = Json::Null;
+    let is_over = || from.ask("GET", "parameters/shovel/%2F/s", None).0 == 404;
+    wait("it is on its way", || {
+        state = from.state("s");
+        state["remaining_unacked"] == 0 || is_over()
+    });
+    assert_eq!((&state["remaining"], from.count("q"), is_over()), (&json!(1), 1, false), "it is not sent yet: {state}");
+    strait.opens.send(()).unwrap();
+    wait("it is done", is_over);
+    wait("it arrives", || to.count("q") == 1);
+    assert_eq!(from.count("q"), 0);
+}
+
 #[test]
 fn an_exchange_can_be_moved_from_and_to() {
     let (from, to) = (Broker::start(), Broker::start());
@@ -293,7 +350,7 @@ fn an_address_that_does_not_answer_is_not_the_end_of_the_list() {
     from.declare("from");
     from.publish("", "from", 0..10);
     // Connects, and says nothing for longer than the source waits for a heartbeat.
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("amqp://{}/%2F?connection_timeout=4000", silent.local_addr().unwrap());
     let shovel = json!({"src-uri": format!("{}/%2F?heartbeat=1", from.uri()), "src-queue": "from",
         "dest-uri": [address, to.uri()], "dest-queue": "to", "reconnect-delay": 0.1});

@@ -29,7 +29,9 @@ const CONNECT_MS: u64 = 60_000;
 /// How long a server that lives may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long both ends may take to part.
-const FAREWELL: Duration = Duration::from_secs(2);
+pub(super) const FAREWELL: Duration = Duration::from_secs(2);
+/// How long they may where all was moved: what was written may still be on its way, and closing the socket must not overtake it.
+pub(super) const FAREWELL_AT_THE_END: Duration = Duration::from_secs(10);
 /// Whom an address without a user means, as with RabbitMQ's clients.
 const GUEST: &str = "guest";
 
@@ -77,6 +79,10 @@ pub(super) struct Link {
     input: BytesMut,
     chunks: Vec<Chunk>,
     output: VecDeque<Bytes>,
+    /// What `output` has got so far. Bytes.
+    taken_bytes: u64,
+    /// What the stream has taken so far. Bytes.
+    written_bytes: u64,
     /// Nothing more can be read.
     is_at_end: bool,
     /// Nothing more can be written.
@@ -156,6 +162,8 @@ impl Link {
             input: BytesMut::new(),
             chunks: Vec::new(),
             output: VecDeque::new(),
+            taken_bytes: 0,
+            written_bytes: 0,
             is_at_end: false,
             is_broken: false,
             uri: uri.to_string(),
@@ -214,6 +222,7 @@ impl Link {
     fn poll_write(&mut self, cx: &mut Context<'_>, now_ms: u64) -> bool {
         if self.output.is_empty() && self.client.poll_output(&mut self.chunks, now_ms) {
             // A client has no files.
+            self.taken_bytes += self.chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
             self.output.extend(self.chunks.drain(..).filter_map(|chunk| chunk.to_bytes().ok()));
         }
         if self.is_broken {
@@ -238,7 +247,18 @@ impl Link {
         true
     }
 
+    /// What was to be said so far, written or not. Bytes.
+    pub(super) fn said_bytes(&self) -> u64 {
+        self.taken_bytes + self.client.output_bytes() as u64
+    }
+
+    /// How much of that the stream has taken. Bytes.
+    pub(super) fn written_bytes(&self) -> u64 {
+        self.written_bytes
+    }
+
     fn written(&mut self, mut bytes: usize) {
+        self.written_bytes += bytes as u64;
         while let Some(front) = self.output.front_mut() {
             let part = bytes.min(front.len());
             front.advance(part);
@@ -319,8 +339,8 @@ impl Link {
         Ok(answer)
     }
 
-    /// Says what is still to be said, and that it is over; not for long.
-    pub(super) async fn part(mut self) {
+    /// Says what is still to be said, and that it is over, if that is done in time.
+    pub(super) async fn part(mut self, patience: Duration) {
         let now_ms = self.now_ms();
         self.client.close(now_ms);
         let parting = async {
@@ -337,6 +357,6 @@ impl Link {
                 }
             }
         };
-        let _ = tokio::time::timeout(FAREWELL, parting).await;
+        let _ = tokio::time::timeout(patience, parting).await;
     }
 }

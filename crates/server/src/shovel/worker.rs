@@ -1,7 +1,7 @@
 //! One shovel, from its beginning to its end.
 
 use super::Surroundings;
-use super::link::{CHANNEL, Failure, Link, NOT_FOUND};
+use super::link::{CHANNEL, FAREWELL, FAREWELL_AT_THE_END, Failure, Link, NOT_FOUND};
 use super::message::{Mover, Rewrite};
 use super::status::{Key, Shovels};
 use super::unconfirmed::Unconfirmed;
@@ -13,7 +13,7 @@ use polylogue_amqp_model::{AckMode, DeleteAfter, Shovel, SourceOf, encode_table}
 use polylogue_router::{Argument, Value};
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -163,9 +163,14 @@ impl Worker {
         };
         let Some(mut moving) = opened else { return Ok(Over::Finished) };
         let over = self.pump(&mut moving).await;
+        if matches!(over, Ok(Over::Stopped)) {
+            // What is under way would be moved again by whoever comes next.
+            let _ = tokio::time::timeout(FAREWELL, self.finish(&mut moving)).await;
+        }
         *progress = Progress { left: moving.to_confirm, stream_offset: moving.stream_offset };
         // What the destination has, the source is to hear of, whatever came in between.
-        tokio::join!(moving.source.part(), moving.destination.part());
+        let patience = if matches!(over, Ok(Over::Finished)) { FAREWELL_AT_THE_END } else { FAREWELL };
+        tokio::join!(moving.source.part(patience), moving.destination.part(patience));
         over
     }
 
@@ -186,7 +191,7 @@ impl Worker {
         let is_new = progress.stream_offset.is_none();
         let left = if from.delete_after == DeleteAfter::QueueLength && is_new { Some(length) } else { progress.left };
         if left == Some(0) {
-            tokio::join!(source.part(), destination.part());
+            tokio::join!(source.part(FAREWELL), destination.part(FAREWELL));
             return Ok(None);
         }
         let no_ack = self.shovel.ack_mode == AckMode::NoAck && left.is_none();
@@ -211,6 +216,7 @@ impl Worker {
             source,
             destination,
             rewrite,
+            ack_mode: self.shovel.ack_mode,
             no_ack,
             is_stream: reads_a_stream(&self.shovel),
             stream_offset: progress.stream_offset,
@@ -283,16 +289,33 @@ impl Worker {
         Ok(())
     }
 
+    /// Shows that so many more were moved.
+    fn tell(&self, moving: &Moving, count: u64) {
+        let remaining = moving.to_confirm.map(|left| (left, moving.to_send.unwrap_or(left)));
+        self.shovels.moved(&self.key, self.now_ms(), count, remaining);
+    }
+
+    /// Waits until what was sent is known to be there, and sends no more.
+    async fn finish(&self, moving: &mut Moving) -> Result<(), Failure> {
+        loop {
+            let count = moving.settle()?;
+            self.tell(moving, count);
+            if moving.unconfirmed.is_empty() {
+                return Ok(());
+            }
+            poll_fn(|cx| moving.poll_io(cx)).await?;
+        }
+    }
+
     /// Moves messages until something happens.
     async fn pump(&self, moving: &mut Moving) -> Result<Over, Failure> {
         let mut stop = self.stop.clone();
         loop {
-            let before = moving.to_confirm;
-            let mut count = moving.settle()?;
-            count += moving.forward(self)?;
-            if count > 0 || before != moving.to_confirm {
-                let remaining = moving.to_confirm.map(|left| (left, moving.to_send.unwrap_or(left)));
-                self.shovels.moved(&self.key, self.now_ms(), count, remaining);
+            let before = (moving.to_confirm, moving.to_send);
+            let count = moving.settle()?;
+            moving.forward(self)?;
+            if count > 0 || before != (moving.to_confirm, moving.to_send) {
+                self.tell(moving, count);
             }
             if moving.to_confirm == Some(0) {
                 return Ok(Over::Finished);
@@ -303,20 +326,10 @@ impl Worker {
             }
             let wait_ms = [moving.source.wait_ms(), moving.destination.wait_ms()].into_iter().flatten().min();
             let sleep = tokio::time::sleep(Duration::from_millis(wait_ms.unwrap_or(60_000)));
-            let (source, destination) = (&mut moving.source, &mut moving.destination);
-            let io = poll_fn(|cx| {
-                let from = source.poll_io(cx).map_err(of(SOURCE));
-                let to = destination.poll_io(cx).map_err(of(DESTINATION));
-                match (from, to) {
-                    (Poll::Ready(Err(why)), _) | (_, Poll::Ready(Err(why))) => Poll::Ready(Err(why)),
-                    (Poll::Pending, Poll::Pending) => Poll::Pending,
-                    _ => Poll::Ready(Ok(())),
-                }
-            });
             tokio::select! {
                 biased;
                 () = crate::net::stopped(&mut stop) => return Ok(Over::Stopped),
-                moved = io => {
+                moved = poll_fn(|cx| moving.poll_io(cx)) => {
                     if let Err(why) = moved {
                         // What was confirmed before is no reason to move it again.
                         let _ = moving.settle();
@@ -338,6 +351,7 @@ struct Moving {
     source: Link,
     destination: Link,
     rewrite: Rewrite,
+    ack_mode: AckMode,
     /// The source does not wait for acknowledgements.
     no_ack: bool,
     /// Messages say where they are.
@@ -357,6 +371,17 @@ impl Moving {
     fn done(&mut self, count: u64, offset: Option<u64>) {
         self.stream_offset = offset.map(|offset| offset.saturating_add(1)).or(self.stream_offset);
         self.to_confirm = self.to_confirm.map(|left| left.saturating_sub(count));
+    }
+
+    /// Reads and writes at both ends as much as is possible now; ready when anything was, or when one of them is over.
+    fn poll_io(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        let from = self.source.poll_io(cx).map_err(of(SOURCE));
+        let to = self.destination.poll_io(cx).map_err(of(DESTINATION));
+        match (from, to) {
+            (Poll::Ready(Err(why)), _) | (_, Poll::Ready(Err(why))) => Poll::Ready(Err(why)),
+            (Poll::Pending, Poll::Pending) => Poll::Pending,
+            _ => Poll::Ready(Ok(())),
+        }
     }
 
     /// Tells the source of what the destination has. How many messages that are.
@@ -386,35 +411,37 @@ impl Moving {
                 break;
             }
         }
+        if self.ack_mode != AckMode::OnConfirm {
+            // What waits in memory is lost with this shovel: it was sent when the destination's socket has it.
+            self.unconfirmed.written(self.destination.written_bytes());
+        }
         let mut count = 0;
         if let Some(moved) = self.unconfirmed.take_moved() {
-            self.source.client.ack(CHANNEL, moved.up_to, true);
+            if !self.no_ack {
+                self.source.client.ack(CHANNEL, moved.up_to, true);
+            }
             count = moved.count;
             self.done(count, moved.offset);
         }
         refused.map_or(Ok(count), Err)
     }
 
-    /// Sends what came, as long as the destination takes it. How many messages are done with by that.
-    fn forward(&mut self, worker: &Worker) -> Result<u64, Failure> {
-        let (mut sent, mut last, mut offset) = (0, 0, None);
+    /// Sends what came, as long as the destination takes it.
+    fn forward(&mut self, worker: &Worker) -> Result<(), Failure> {
         while self.destination.client.may_publish(CHANNEL) {
             let Some(event) = self.source.client.poll_event() else { break };
             match event {
                 // More than was wanted goes back when the channel closes.
                 ClientEvent::Delivered { .. } if self.to_send == Some(0) => {}
                 ClientEvent::Delivered { deliver, properties, body, .. } => {
-                    offset = if self.is_stream { stream_offset(&properties) } else { None };
+                    let offset = if self.is_stream { stream_offset(&properties) } else { None };
                     let now_seconds = u64::try_from(worker.now_ms()).unwrap_or_default() / 1_000;
                     let properties = self.rewrite.properties(&properties, now_seconds);
                     let publish = self.rewrite.publish(&deliver);
                     let published = self.destination.client.publish(CHANNEL, publish, &properties, body);
                     published.map_err(|_| failed("destination: the channel cannot be used"))?;
                     self.to_send = self.to_send.map(|left| left.saturating_sub(1));
-                    (sent, last) = (sent + 1, deliver.delivery_tag);
-                    if worker.shovel.ack_mode == AckMode::OnConfirm {
-                        self.unconfirmed.published(last, offset);
-                    }
+                    self.unconfirmed.published(deliver.delivery_tag, offset, self.destination.said_bytes());
                 }
                 ClientEvent::Cancelled { .. } => return Err(failed("source: the server cancelled the consumer")),
                 ClientEvent::ChannelClosed { code, text, .. } => {
@@ -423,13 +450,6 @@ impl Moving {
                 _ => {}
             }
         }
-        if worker.shovel.ack_mode == AckMode::OnConfirm || sent == 0 {
-            return Ok(0);
-        }
-        if !self.no_ack {
-            self.source.client.ack(CHANNEL, last, true);
-        }
-        self.done(sent, offset);
-        Ok(sent)
+        Ok(())
     }
 }
