@@ -300,6 +300,27 @@ fn answers_that_nobody_reads_are_no_more_than_they_may_be() {
     assert!(!client.wants_input() && client.output_bytes() < (64 << 10) + 300, "{}", client.output_bytes());
 }
 
+/// Messages that wait keep what they take themselves, and not the buffers that they were read into.
+#[test]
+fn messages_that_wait_do_not_keep_the_input() {
+    const READ_BYTES: usize = 64 << 10;
+    let mut client = alone(ClientSettings::default());
+    let (mut input, mut tag) = (BytesMut::new(), 0);
+    while client.wants_input() {
+        input.reserve(READ_BYTES);
+        tag += 1;
+        input.extend_from_slice(&delivery(tag, b"small", 5));
+        client.on_bytes(&mut input, 1_000);
+        assert!(input.is_empty() && input.try_reclaim(READ_BYTES), "{tag} messages keep their buffers");
+    }
+    assert!(tag > 1_000, "{tag}");
+    let bodies = std::iter::from_fn(|| client.poll_event()).map(|event| match event {
+        ClientEvent::Delivered { body, .. } => body,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(bodies.filter(|body| body == "small").count() as u64, tag);
+}
+
 /// Something that a server may say, right or wrong.
 fn said() -> impl Strategy<Value = BytesMut> {
     let channel = 0..3u16;

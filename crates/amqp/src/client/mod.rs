@@ -111,7 +111,11 @@ impl ClientEvent {
     fn bytes(&self) -> usize {
         EVENT_BYTES
             + match self {
-                ClientEvent::Delivered { properties, body, .. } => properties.raw().len() + body.len(),
+                ClientEvent::Delivered { deliver, properties, body, .. } => {
+                    let names = deliver.consumer_tag.len() + deliver.exchange.len() + deliver.routing_key.len();
+                    names + properties.raw().len() + body.len()
+                }
+                ClientEvent::Returned { why, .. } => why.reply_text.len() + why.exchange.len() + why.routing_key.len(),
                 _ => 0,
             }
     }
