@@ -316,6 +316,33 @@ fn a_message_was_published_when_it_was_written_and_not_before() {
     assert_eq!(from.count("q"), 0);
 }
 
+/// Whoever deletes a shovel and sets it again means a new one, also where nobody saw that it was gone.
+#[test]
+fn a_shovel_that_is_set_again_as_it_was_begins_anew() {
+    let (from, to) = (Broker::start(), Broker::start());
+    ["a", "b"].iter().for_each(|queue| from.declare(queue));
+    from.publish("", "a", 0..10);
+    let shovel = json!({"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "to"});
+    from.set("a", &shovel);
+    wait("it moves", || from.state("a")["forwarded"] == 10);
+    // One that takes its time to end keeps whoever looks after all of them busy: its destination hears no more of it.
+    from.publish("", "b", 0..5_000);
+    let strait = Strait::before(to.amqp, 50_000);
+    let mut slow = json!({"src-uri": "amqp://", "src-queue": "b", "src-delete-after": 10_000,
+        "dest-uri": format!("amqp://guest:guest@{}", strait.address), "dest-queue": "to"});
+    from.set("b", &slow);
+    wait("it has stopped", || from.state("b")["remaining"].as_u64().is_some_and(|left| left < 10_000));
+    slow["reconnect-delay"] = json!(0.1);
+    from.set("b", &slow);
+    assert_eq!(from.ask("DELETE", "parameters/shovel/%2F/a", None).0, 204);
+    from.set("a", &shovel);
+    wait("it has begun anew", || from.state("a")["forwarded"] == 0);
+    from.publish("", "a", 10..20);
+    wait("it moves again", || from.state("a")["forwarded"] == 10);
+    let numbers: Vec<u64> = from.take("to").iter().map(number).collect();
+    assert_eq!(numbers, (0..20).collect::<Vec<_>>());
+}
+
 #[test]
 fn an_exchange_can_be_moved_from_and_to() {
     let (from, to) = (Broker::start(), Broker::start());

@@ -112,6 +112,10 @@ impl Supervisor {
         let finished: Vec<_> = finished.map(|(key, running)| (key.clone(), running.value.clone())).collect();
         let any = !finished.is_empty();
         for (key, value) in finished {
+            if self.shovels.is_to_restart(&key) {
+                // It was deleted, and what is there now has not run.
+                continue;
+            }
             let (vhost, name) = key.clone();
             tracing::info!(shovel = &*name, vhost = &*vhost, "a shovel has moved what it was to move, and is deleted");
             // What is set meanwhile under its name has not run yet.
