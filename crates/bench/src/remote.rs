@@ -14,8 +14,8 @@
 //! no correction; the start is told in its clock, and what the clocks differ by is printed.
 
 use crate::clock::{MS_NS, unix_ns};
-use crate::contract::{LINE_BYTES_MAX, Line, Second, Spec, Start};
-use crate::drive::{Driver, LINE_PATIENCE, READY_PATIENCE, START_AFTER_NS, Told};
+use crate::contract::{DRAIN_MS_MAX, LINE_BYTES_MAX, Line, Second, Spec, Start};
+use crate::drive::{Bound, Driver, LINE_PATIENCE, OVERDUE_MS_MAX, READY_PATIENCE, START_AFTER_NS, Told};
 use crate::error::{BenchError, Context, Result};
 use crate::process::{Folder, Interrupt, Process};
 use crate::target::Programs;
@@ -301,8 +301,10 @@ pub fn drive_there(
     }
     let start_ns = unix_ns().saturating_add(START_AFTER_NS).saturating_add(offset.round_trip_ns);
     lines.say(&Start { start_ns: start_ns.saturating_add_signed(offset.offset_ns) })?;
+    let bound = Bound::of(std::slice::from_ref(spec), start_ns, DRAIN_MS_MAX + OVERDUE_MS_MAX);
     let mut seconds = Vec::new();
     loop {
+        bound.check(driver)?;
         match contract_line(&lines.hear(LINE_PATIENCE, interrupt)?)? {
             Line::Second(second) => {
                 each_second(&second);
@@ -348,15 +350,7 @@ mod tests {
     #[test]
     fn a_token_must_not_be_guessed() {
         let nothing = || PathBuf::from("/nowhere");
-        let programs = Programs {
-            polylogue: nothing(),
-            peers: nothing(),
-            kafka: nothing(),
-            rabbitmq: nothing(),
-            bench: nothing(),
-            librdkafka: nothing(),
-            java: nothing(),
-        };
+        let programs = Programs::nowhere();
         let listen = ([127, 0, 0, 1], 0).into();
         let told = Server::bind(listen, "short".to_owned(), programs, nothing()).expect_err("too short").to_string();
         assert!(told.contains("at least 8"), "{told}");

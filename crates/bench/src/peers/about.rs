@@ -119,8 +119,8 @@ fn profile(target: &Target, programs: &Programs) -> (Option<String>, Vec<Changed
         }
         Target::Tubemq | Target::TubemqTuned => {
             let profile = target.tubemq();
-            let settings = [tubemq::settings(profile), tubemq::broker_settings(profile), tubemq::master_settings()];
-            let mut changed = all(settings.concat());
+            let broker = [tubemq::settings(profile), tubemq::broker_settings(profile)].concat();
+            let mut changed = all([broker, tubemq::master_settings(), tubemq::group_settings()].concat());
             changed.push(smaller(&tubemq::memory(profile)));
             (heap(&tubemq::memory(profile)), changed, sources(&tubemq::SOURCES))
         }
@@ -156,25 +156,11 @@ pub fn text(about: &About) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
-
-    fn programs() -> Programs {
-        let nowhere = || PathBuf::from("nowhere");
-        Programs {
-            polylogue: nowhere(),
-            peers: nowhere(),
-            kafka: nowhere(),
-            rabbitmq: nowhere(),
-            bench: nowhere(),
-            librdkafka: nowhere(),
-            java: nowhere(),
-        }
-    }
 
     #[test]
     fn every_tuned_target_names_who_advises_it() {
         for target in Target::known() {
-            let about = about(&target, &programs());
+            let about = about(&target, &Programs::nowhere());
             assert_eq!(about.target.ends_with("-tuned"), !about.sources.is_empty(), "{about:?}");
             assert!(about.changed.iter().all(|changed| !changed.why.is_empty()));
             assert!(!about.durability.is_empty());
@@ -183,7 +169,7 @@ mod tests {
 
     #[test]
     fn all_that_is_known_is_told() {
-        let told = text(&about(&Target::PulsarTuned, &programs()));
+        let told = text(&about(&Target::PulsarTuned, &Programs::nowhere()));
         for part in ["pulsar-tuned: Apache Pulsar", "built       2025", "-Xmx2g", "journalSyncData=true", "advice"] {
             assert!(told.contains(part), "{part}: {told}");
         }

@@ -9,8 +9,10 @@ import java.nio.ByteBuffer;
 import java.time.LocalDateTime;
 import java.time.format.DateTimeFormatter;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeSet;
 import java.util.stream.IntStream;
 import org.apache.inlong.tubemq.client.config.ConsumerConfig;
@@ -37,8 +39,10 @@ final class TubeSystem implements Client {
     /** What a broker takes of partitions in one store of a topic. */
     private static final int PARTITIONS_A_STORE_MAX = 100;
     private static final long NOT_FOUND_WAIT_MS = 10;
+    /** How long a fetch waits for a partition that may be asked. */
+    private static final long READY_WAIT_MS = 100;
     /** A topic can be used when the broker has fetched its settings and been seen to have them: the master takes its time. */
-    private static final long CREATE_S_MAX = 90;
+    private static final long CREATE_S_MAX = 120;
     /** The word that the master is started with. */
     private static final String TOKEN = "bench";
     /** What messages are called that filters want, and all others. */
@@ -47,6 +51,8 @@ final class TubeSystem implements Client {
     private static final DateTimeFormatter MINUTE = DateTimeFormatter.ofPattern("yyyyMMddHHmm");
     private static final ObjectMapper JSON = new ObjectMapper();
 
+    /** Each has a thread and selectors of its own: one is enough. */
+    private final HttpClient http = HttpClient.newHttpClient();
     private final JsonNode spec;
     private final List<String> topics;
     private final int partitions;
@@ -66,7 +72,7 @@ final class TubeSystem implements Client {
         HttpRequest request = HttpRequest.newBuilder(URI.create("http://" + spec.get("admin").asText() + "/webapi.htm"))
                 .header("Content-Type", "application/x-www-form-urlencoded")
                 .POST(HttpRequest.BodyPublishers.ofString(question + "&confModAuthToken=" + TOKEN)).build();
-        return JSON.readTree(HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString()).body());
+        return JSON.readTree(http.send(request, HttpResponse.BodyHandlers.ofString()).body());
     }
 
     private void change(String what) throws Exception {
@@ -98,15 +104,16 @@ final class TubeSystem implements Client {
         }
     }
 
+    /** Whether all topics can be written and read: one question, however many there are. */
     private boolean usable() throws Exception {
-        for (String topic : topics) {
-            JsonNode found = ask("type=op_query&method=admin_query_topic_info&topicName=" + topic).path("data").path(0);
-            if (!found.path("isSrvAcceptPublish").asBoolean() || !found.path("isSrvAcceptSubscribe").asBoolean()
-                    || found.path("totalRunNumPartCount").asInt() != partitions) {
-                return false;
+        Set<String> usable = new HashSet<>();
+        for (JsonNode found : ask("type=op_query&method=admin_query_topic_info&topicName=" + String.join(",", topics)).path("data")) {
+            if (found.path("isSrvAcceptPublish").asBoolean() && found.path("isSrvAcceptSubscribe").asBoolean()
+                    && found.path("totalRunNumPartCount").asInt() == partitions) {
+                usable.add(found.path("topicName").asText());
             }
         }
-        return true;
+        return usable.containsAll(topics);
     }
 
     @Override
@@ -178,6 +185,8 @@ final class TubeSystem implements Client {
         config.setConsumePosition(
                 Client.fromEnd(spec) ? ConsumePosition.CONSUMER_FROM_LATEST_OFFSET : ConsumePosition.CONSUMER_FROM_FIRST_OFFSET);
         config.setMsgNotFoundWaitPeriodMs(NOT_FOUND_WAIT_MS);
+        // Else a fetch waits a minute and a half while all partitions rest after one that found nothing: the reader would not see its end.
+        config.setPullConsumeReadyWaitPeriodMs(READY_WAIT_MS);
         MessageSessionFactory factory = new TubeMultiSessionFactory(config);
         PullMessageConsumer consumer = factory.createPullConsumer(config);
         TreeSet<String> wanted = Client.filters(spec, group) ? new TreeSet<>(List.of(WANTED)) : null;
