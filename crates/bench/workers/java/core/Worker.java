@@ -454,6 +454,8 @@ public final class Worker {
         private final Verifier verifier;
         private final boolean verifies = spec.get("verify").asBoolean();
         private final long bytesPerSecondMax = number("read_bytes_per_s_max");
+        /** The only producer whose messages count; -1: all do. */
+        private final int onlyProducer = Client.shape(spec).path("only_producer").asInt(-1);
         volatile long assigned;
 
         Reader(Group group, int number) {
@@ -534,6 +536,9 @@ public final class Worker {
                     return;
                 }
                 ByteBuffer stamp = ByteBuffer.wrap(message);
+                if (onlyProducer >= 0 && stamp.getInt(16) != onlyProducer) {
+                    return;
+                }
                 long intended = stamp.getLong();
                 boolean filters = Client.filters(spec, group.number);
                 // What the broker leaves out is no loss: there only the count is looked at.
