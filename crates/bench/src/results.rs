@@ -103,7 +103,7 @@ pub struct Series {
     pub end_to_end_us: Vec<u64>,
     /// Processor seconds of the broker.
     pub broker_cpu_s: Vec<f64>,
-    /// Its anonymous memory, MiB.
+    /// Its anonymous memory and as much of its shared memory as it had before the load (a heap of ZGC is that), MiB.
     pub broker_anonymous_mib: Vec<u64>,
     /// Messages sent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -111,6 +111,9 @@ pub struct Series {
     /// Messages sent and not yet read by a group, at the end of the second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub backlog: Vec<u64>,
+    /// Its shared memory, which is in `broker_anonymous_mib` too, MiB.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub broker_shared_mib: Vec<u64>,
     /// Its mapped files, as far as they are in memory, MiB.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub broker_file_mib: Vec<u64>,
