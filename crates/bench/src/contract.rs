@@ -224,7 +224,7 @@ pub struct Spec {
     /// Whether the Java worker makes the topic with its partitions, unless it is there, before it is ready.
     #[serde(default, skip_serializing_if = "is_false")]
     pub create: bool,
-    /// Where a system is administered whose topics are made somewhere else than where messages go, `HOST:PORT`.
+    /// Where a system is administered whose topics are made somewhere else than where messages go, `HOST:PORT`; without, they must be there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin: Option<String>,
     /// How often the readers of the Java worker tell the broker how far they are. Milliseconds.

@@ -45,6 +45,12 @@ final class TubeSystem implements Client {
     private static final long CREATE_S_MAX = 120;
     /** The word that the master is started with. */
     private static final String TOKEN = "bench";
+    /** Its client has no names for its settings: these are taken from a file. The first is the word of somebody else's master. */
+    private static final String TOKEN_SETTING = "confModAuthToken";
+    private static final List<String> SETTINGS =
+            List.of(TOKEN_SETTING, "usrName", "usrPassWord", "trustStorePath", "trustStorePassword");
+    /** How long a topic that is there may take until the client knows of it. */
+    private static final long KNOWN_S_MAX = 20;
     /** What messages are called that filters want, and all others. */
     private static final String WANTED = "wanted";
     private static final String OTHER = "other";
@@ -54,24 +60,27 @@ final class TubeSystem implements Client {
     /** Each has a thread and selectors of its own: one is enough. */
     private final HttpClient http = HttpClient.newHttpClient();
     private final JsonNode spec;
+    private final Map<String, String> settings;
     private final List<String> topics;
     private final int partitions;
 
     TubeSystem(JsonNode spec) {
         this.spec = spec;
-        Client.noSettings(spec);
+        settings = Client.settings(spec);
+        for (String name : settings.keySet()) {
+            if (!SETTINGS.contains(name)) {
+                throw new IllegalArgumentException("TubeMQ's client has no setting " + name + ": it takes " + String.join(", ", SETTINGS));
+            }
+        }
         topics = IntStream.range(0, Client.topics(spec)).mapToObj(number -> Client.topicName(spec, number)).toList();
         partitions = spec.get("partitions").asInt();
     }
 
     /** Asks the master something. */
     private JsonNode ask(String question) throws Exception {
-        if (!spec.has("admin")) {
-            throw new IllegalArgumentException("the spec does not say where TubeMQ is administered");
-        }
         HttpRequest request = HttpRequest.newBuilder(URI.create("http://" + spec.get("admin").asText() + "/webapi.htm"))
                 .header("Content-Type", "application/x-www-form-urlencoded")
-                .POST(HttpRequest.BodyPublishers.ofString(question + "&confModAuthToken=" + TOKEN)).build();
+                .POST(HttpRequest.BodyPublishers.ofString(question + "&confModAuthToken=" + settings.getOrDefault(TOKEN_SETTING, TOKEN))).build();
         return JSON.readTree(http.send(request, HttpResponse.BodyHandlers.ofString()).body());
     }
 
@@ -82,8 +91,42 @@ final class TubeSystem implements Client {
         }
     }
 
+    /** With what a file of settings says. */
+    private <T extends TubeClientConfig> T set(T config) throws Exception {
+        if (settings.containsKey("usrName")) {
+            config.setAuthenticInfo(true, settings.get("usrName"), settings.getOrDefault("usrPassWord", ""));
+        }
+        if (settings.containsKey("trustStorePath")) {
+            config.setTLSEnableInfo(settings.get("trustStorePath"), settings.getOrDefault("trustStorePassword", ""));
+        }
+        return config;
+    }
+
+    /** That the topics are there: without an administrator's address they cannot be made. */
+    private void checked() throws Exception {
+        MessageSessionFactory factory = new TubeMultiSessionFactory(set(new TubeClientConfig(spec.get("bootstrap").asText())));
+        MessageProducer producer = factory.createProducer();
+        producer.publish(new TreeSet<>(topics));
+        long until = System.nanoTime() + KNOWN_S_MAX * 1_000_000_000L;
+        for (String topic : topics) {
+            while (!producer.isTopicCurAcceptPublish(topic)) {
+                if (System.nanoTime() > until) {
+                    throw new IllegalArgumentException("topic " + topic + " cannot be written: make it, or say where TubeMQ's master is "
+                            + "administered (--admin HOST:PORT)");
+                }
+                Thread.sleep(200);
+            }
+        }
+        end(producer::shutdown);
+        factory.shutdown();
+    }
+
     @Override
     public void create() throws Exception {
+        if (!spec.has("admin")) {
+            checked();
+            return;
+        }
         int stores = 1;
         while (partitions / stores > PARTITIONS_A_STORE_MAX || partitions % stores != 0) {
             stores++;
@@ -146,7 +189,7 @@ final class TubeSystem implements Client {
 
     @Override
     public Producer producer(int number) throws Exception {
-        MessageSessionFactory factory = new TubeMultiSessionFactory(new TubeClientConfig(spec.get("bootstrap").asText()));
+        MessageSessionFactory factory = new TubeMultiSessionFactory(set(new TubeClientConfig(spec.get("bootstrap").asText())));
         MessageProducer producer = factory.createProducer();
         producer.publish(new TreeSet<>(topics));
         return new Producer() {
@@ -181,7 +224,7 @@ final class TubeSystem implements Client {
 
     @Override
     public Consumer consumer(int group, int number, Sink sink) throws Exception {
-        ConsumerConfig config = new ConsumerConfig(spec.get("bootstrap").asText(), Client.groupName(group));
+        ConsumerConfig config = set(new ConsumerConfig(spec.get("bootstrap").asText(), Client.groupName(group)));
         config.setConsumePosition(
                 Client.fromEnd(spec) ? ConsumePosition.CONSUMER_FROM_LATEST_OFFSET : ConsumePosition.CONSUMER_FROM_FIRST_OFFSET);
         config.setMsgNotFoundWaitPeriodMs(NOT_FOUND_WAIT_MS);
