@@ -301,6 +301,9 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
         memory: load.how.memory(),
         ladder: load.how.ladder.map(|ladder| ladder.to_string()).unwrap_or_default(),
         many: load.many,
+        backlog: load.backlog,
+        cold_bytes_per_s: load.cold_bytes_per_s,
+        connections: u64::from(load.connections),
     }
 }
 
