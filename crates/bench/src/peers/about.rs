@@ -109,7 +109,8 @@ fn profile(target: &Target, programs: &Programs) -> (Option<String>, Vec<Changed
         }
         Target::Pulsar | Target::PulsarNosync | Target::PulsarTuned => {
             let profile = target.pulsar();
-            (heap(&pulsar::memory(profile)), all(pulsar::settings(profile)), sources(&pulsar::SOURCES))
+            let changed = all([pulsar::settings(profile), vec![pulsar::left_out()]].concat());
+            (heap(&pulsar::memory(profile)), changed, sources(&pulsar::SOURCES))
         }
         Target::Rocketmq | Target::RocketmqSync | Target::RocketmqTuned => {
             let profile = target.rocketmq();
@@ -170,7 +171,14 @@ mod tests {
     #[test]
     fn all_that_is_known_is_told() {
         let told = text(&about(&Target::PulsarTuned, &Programs::nowhere()));
-        for part in ["pulsar-tuned: Apache Pulsar", "built       2025", "-Xmx2g", "journalSyncData=true", "advice"] {
+        for part in [
+            "pulsar-tuned: Apache Pulsar",
+            "built       2025",
+            "-Xmx2g",
+            "journalSyncData=true",
+            "advice",
+            "PerfDisable",
+        ] {
             assert!(told.contains(part), "{part}: {told}");
         }
     }
