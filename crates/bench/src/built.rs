@@ -34,8 +34,8 @@ impl Built {
         let mut workers = classes(&programs.java);
         workers.push(programs.librdkafka.clone());
         Built {
-            bench: sum(&[programs.bench.clone()]),
-            polylogue: sum(&[programs.polylogue.clone()]),
+            bench: sum(std::slice::from_ref(&programs.bench)),
+            polylogue: sum(std::slice::from_ref(&programs.polylogue)),
             workers: sum(&workers),
             peer: String::new(),
         }
