@@ -40,6 +40,7 @@ lint:
 
 unit:
 	tests/java-codec/run.sh
+	tests/java-worker/run.sh
 	$(CARGO) test --workspace --locked --exclude polylogue-testkit
 
 system: build

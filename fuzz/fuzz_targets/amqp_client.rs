@@ -75,6 +75,10 @@ impl Rest<'_> {
             }
             1 | 2 => self.message(channel, &mut out),
             3 => encode_method(&mut out, 0, &self.method()),
+            4 => {
+                let method = self.method();
+                (0..self.byte()).for_each(|_| encode_method(&mut out, channel, &method));
+            }
             _ => encode_method(&mut out, channel, &self.method()),
         }
         out
@@ -83,6 +87,9 @@ impl Rest<'_> {
 
 fn act(client: &mut Client, rest: &mut Rest<'_>, now_ms: &mut u64) {
     let channel = 1 + u16::from(rest.byte() % 3);
+    if client.output_bytes() > OUTPUT_BYTES_MAX {
+        return;
+    }
     match rest.byte() % 12 {
         0 => _ = client.open_channel(channel),
         1 => _ = client.ask(channel, ConfirmSelect::default()),
@@ -100,6 +107,13 @@ fn act(client: &mut Client, rest: &mut Rest<'_>, now_ms: &mut u64) {
     }
 }
 
+/// What waits to be written before the owner of the client says nothing more. Bytes.
+const OUTPUT_BYTES_MAX: usize = 10_000;
+/// What one thing that it says may take. Bytes.
+const SAID_BYTES_MAX: usize = 5_500;
+/// Answers that may wait. Bytes.
+const ANSWERS_BYTES_MAX: usize = 1_000;
+
 fuzz_target!(|data: &[u8]| {
     let mut rest = Rest(data);
     let (piece, open) = (1 + usize::from(rest.byte()) * 8, rest.flag());
@@ -107,7 +121,8 @@ fuzz_target!(|data: &[u8]| {
         events_bytes_max: 10_000,
         message_bytes_max: 10_000,
         unconfirmed_max: 5,
-        output_bytes_max: 10_000,
+        output_bytes_max: OUTPUT_BYTES_MAX,
+        answers_bytes_max: ANSWERS_BYTES_MAX,
         ..ClientSettings::default()
     };
     let (mut client, mut input, mut now_ms) = (Client::new(settings, 1_000), BytesMut::new(), 1_000);
@@ -134,8 +149,12 @@ fuzz_target!(|data: &[u8]| {
                 client.on_bytes(&mut input, now_ms);
             }
         }
-        let mut out = Vec::new();
-        client.poll_output(&mut out, now_ms);
+        if rest.flag() {
+            let mut out = Vec::new();
+            client.poll_output(&mut out, now_ms);
+            client.on_bytes(&mut input, now_ms);
+        }
+        assert!(client.output_bytes() < OUTPUT_BYTES_MAX + SAID_BYTES_MAX + ANSWERS_BYTES_MAX + 300);
         assert!(client.held_bytes() < 60_000);
         // What nobody took waits outside.
         input.truncate(100_000);

@@ -94,6 +94,19 @@ const PARTS: &[&str] = &[
     "without-permissions",
     "hash_password",
     "cluster-name",
+    "shovels",
+    "shovel",
+    "vhost",
+    "restart",
+];
+/// Paths that are whole: words in the right order are rare.
+const PATHS: &[&str] = &[
+    "/api/parameters/shovel/%2F/q",
+    "/api/parameters/shovel/%2F/q",
+    "/api/shovels",
+    "/api/shovels/%2F/q",
+    "/api/shovels/vhost/%2F/q",
+    "/api/shovels/vhost/%2F/q/restart",
 ];
 const QUERIES: &[&str] = &[
     "",
@@ -142,6 +155,20 @@ const KEYS: &[&str] = &[
     "queues",
     "bindings",
     "destination",
+    "src-uri",
+    "src-queue",
+    "src-exchange",
+    "src-exchange-key",
+    "src-prefetch-count",
+    "src-delete-after",
+    "src-queue-args",
+    "dest-uri",
+    "dest-queue",
+    "dest-exchange",
+    "dest-add-forward-headers",
+    "dest-publish-properties",
+    "ack-mode",
+    "reconnect-delay",
 ];
 const VALUES: &[&str] = &[
     "true",
@@ -168,7 +195,19 @@ const VALUES: &[&str] = &[
     "{}",
     "{\"x-max-length\":5,\"x-queue-type\":\"classic\"}",
     "{\"headers\":{\"a\":[1,{\"b\":null}]},\"delivery_mode\":2}",
+    "\"shovel\"",
+    "\"amqp://\"",
+    "\"amqp://u:verysecret@h/v?heartbeat=1&connection_timeout=5\"",
+    "\"amqps://u:verysecret@h\"",
+    "[\"amqp://u:verysecret@h:1\",\"amqp:///v\"]",
+    "\"queue-length\"",
+    "\"on-publish\"",
+    SHOVEL,
 ];
+/// What the password of an address is, wherever there is one.
+const SECRET: &str = "verysecret";
+const SHOVEL: &str =
+    "{\"src-uri\":\"amqp://\",\"src-queue\":\"q\",\"dest-uri\":\"amqp://u:verysecret@h\",\"dest-queue\":\"x\"}";
 
 /// A broker that does its work when it is asked.
 #[derive(Debug)]
@@ -302,8 +341,12 @@ impl<'a> Rest<'a> {
     }
 
     fn target(&mut self) -> String {
+        let parts = self.byte() % 8;
+        if parts == 7 {
+            return self.of(PATHS).to_owned();
+        }
         let mut target = "/api".to_owned();
-        for _ in 0..=self.byte() % 7 {
+        for _ in 0..=parts {
             match self.byte() {
                 255 => target.extend(self.bytes().iter().map(|byte| char::from(byte % 128))),
                 byte => _ = write!(target, "/{}", PARTS[usize::from(byte) % PARTS.len()]),
@@ -322,9 +365,19 @@ impl<'a> Rest<'a> {
             1 => return Vec::new(),
             _ => {}
         }
+        // The value of a parameter, and what stands in a definition beside others.
+        let inside = self.byte() % 5;
         let fields: Vec<String> =
             (0..self.byte() % 8).map(|_| format!("\"{}\":{}", self.of(KEYS), self.of(VALUES))).collect();
-        format!("{{{}}}", fields.join(",")).into_bytes()
+        let fields = format!("{{{}}}", fields.join(","));
+        let name = "\"vhost\":\"/\",\"component\":\"shovel\",\"name\":\"q\"";
+        let body = match inside {
+            0 => format!("{{\"value\":{fields}}}"),
+            1 => format!("{{\"value\":{SHOVEL}}}"),
+            2 => format!("{{\"parameters\":[{{{name},\"value\":{fields}}},{{{name},\"value\":{SHOVEL}}}]}}"),
+            _ => fields,
+        };
+        body.into_bytes()
     }
 }
 
@@ -351,4 +404,9 @@ fuzz_target!(|input: &[u8]| {
     let request = HttpRequest::builder().uri("/api/definitions").header("authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=");
     let (status, _) = server.send(request.body(Body::empty()).expect("a request"));
     assert!(matches!(status, 200 | 401), "{status}");
+    // What shovels do is shown without what they know.
+    let request = HttpRequest::builder().uri("/api/shovels").header("authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=");
+    let (status, answer) = server.send(request.body(Body::empty()).expect("a request"));
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(matches!(status, 200 | 401) && !answer.contains(SECRET), "{status} {answer}");
 });

@@ -212,6 +212,8 @@ pub enum Command {
     SetParameter(ByteString, ByteString, ByteString, serde_json::Value),
     /// Virtual host, component, name.
     ClearParameter(ByteString, ByteString, ByteString),
+    /// Virtual host, component, name, value: the same, unless it has another value by now.
+    ClearParameterIf(ByteString, ByteString, ByteString, Json),
     /// Name, value.
     SetGlobalParameter(ByteString, serde_json::Value),
     /// Name.

@@ -28,7 +28,7 @@ const URIS_MAX: usize = 100;
 pub enum AckMode {
     /// When the destination has confirmed it.
     OnConfirm,
-    /// When it was sent.
+    /// When it was sent: the destination's socket has all of it.
     OnPublish,
     /// Never: it does not wait for that.
     NoAck,

@@ -110,6 +110,25 @@ fn exchanges_get_their_alternate_exchange_from_policies() {
     assert!(same(&live.model, &live.replayed()));
 }
 
+/// Who has finished what a parameter said deletes that, and nothing that was set meanwhile.
+#[test]
+fn a_parameter_is_cleared_only_while_it_has_the_value_that_is_meant() {
+    let mut live = Live::new();
+    let clear =
+        |value: &serde_json::Value| Command::ClearParameterIf("/".into(), "c".into(), "p".into(), Json::new(value));
+    let is_there = |live: &Live| live.model.world().parameter(HOST, &"c".into(), &"p".into()).is_some();
+    let (old, new) = (json!({"v": 1}), json!({"v": 2}));
+    for value in [&old, &new] {
+        live.run(Command::SetParameter("/".into(), "c".into(), "p".into(), value.clone())).unwrap();
+    }
+    live.run(clear(&old)).unwrap();
+    assert!(is_there(&live), "another value was set since");
+    live.run(clear(&new)).unwrap();
+    assert!(!is_there(&live));
+    live.run(clear(&new)).unwrap();
+    assert!(same(&live.model, &live.replayed()));
+}
+
 #[test]
 fn policies_and_limits_are_parameters_too() {
     let mut live = Live::new();

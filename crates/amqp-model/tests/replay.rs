@@ -102,6 +102,12 @@ fn administration() -> impl Strategy<Value = Command> {
             json!({"v": value})
         )),
         (host(), name(), name()).prop_map(|(host, component, name)| Command::ClearParameter(host, component, name)),
+        (host(), name(), name(), any::<i8>()).prop_map(|(host, component, name, value)| Command::ClearParameterIf(
+            host,
+            component,
+            name,
+            Json::new(&json!({"v": value}))
+        )),
         (name(), any::<f64>()).prop_map(|(name, value)| Command::SetGlobalParameter(name, json!(value))),
         name().prop_map(Command::ClearGlobalParameter),
         (host(), name(), definition(), any::<bool>(), -2..2i64).prop_map(

@@ -266,6 +266,61 @@ fn a_client_holds_no_more_than_it_may() {
     assert_eq!(at, bytes.len());
 }
 
+/// A server that asks without end and reads no answer is not read on; one that reads gets all of them.
+#[test]
+fn answers_that_nobody_reads_are_no_more_than_they_may_be() {
+    const ASKED: usize = 200_000;
+    let mut flow = BytesMut::new();
+    (0..500).for_each(|_| flow.extend_from_slice(&frame_of(1, ChannelFlow { active: true })));
+    let answer_bytes = frame_of(1, ChannelFlowOk { active: true }).len();
+    for answers_bytes_max in [1, 1_000, 64 << 10] {
+        let mut client = alone(ClientSettings { answers_bytes_max, ..ClientSettings::default() });
+        let (mut input, mut asked, mut answered) = (BytesMut::new(), 0, 0);
+        while answered < ASKED * answer_bytes {
+            while asked < ASKED && client.wants_input() {
+                input.extend_from_slice(&flow);
+                asked += 500;
+                client.on_bytes(&mut input, 1_000);
+                let waits = client.output_bytes();
+                assert!(waits < answers_bytes_max + answer_bytes, "{waits} bytes of answers wait");
+            }
+            let mut out = Vec::new();
+            assert!(client.poll_output(&mut out, 1_000), "{answered} bytes were answered");
+            answered += out.iter().map(polylogue_types::Chunk::len).sum::<usize>();
+            assert!(client.wants_input());
+            client.on_bytes(&mut input, 1_000);
+        }
+        assert_eq!((answered, input.len(), client.end()), (ASKED * answer_bytes, 0, None));
+    }
+    // A consumer that the server cancels over and over is no way around it.
+    let mut client = alone(ClientSettings { events_bytes_max: usize::MAX, ..ClientSettings::default() });
+    let cancel = frame_of(1, BasicCancel { consumer_tag: "c".into(), nowait: false });
+    let mut input = BytesMut::from(&cancel.repeat(20_000)[..]);
+    client.on_bytes(&mut input, 1_000);
+    assert!(!client.wants_input() && client.output_bytes() < (64 << 10) + 300, "{}", client.output_bytes());
+}
+
+/// Messages that wait keep what they take themselves, and not the buffers that they were read into.
+#[test]
+fn messages_that_wait_do_not_keep_the_input() {
+    const READ_BYTES: usize = 64 << 10;
+    let mut client = alone(ClientSettings::default());
+    let (mut input, mut tag) = (BytesMut::new(), 0);
+    while client.wants_input() {
+        input.reserve(READ_BYTES);
+        tag += 1;
+        input.extend_from_slice(&delivery(tag, b"small", 5));
+        client.on_bytes(&mut input, 1_000);
+        assert!(input.is_empty() && input.try_reclaim(READ_BYTES), "{tag} messages keep their buffers");
+    }
+    assert!(tag > 1_000, "{tag}");
+    let bodies = std::iter::from_fn(|| client.poll_event()).map(|event| match event {
+        ClientEvent::Delivered { body, .. } => body,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(bodies.filter(|body| body == "small").count() as u64, tag);
+}
+
 /// Something that a server may say, right or wrong.
 fn said() -> impl Strategy<Value = BytesMut> {
     let channel = 0..3u16;

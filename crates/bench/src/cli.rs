@@ -123,7 +123,7 @@ struct VersusArgs {
     /// Messages of the run before it that warms up [default: 2000000]
     #[arg(long, value_name = "COUNT", conflicts_with = "quick")]
     warm_messages: Option<u64>,
-    /// Go on with what was broken off: leave out what the results have already of this commit, under the same conditions, without failures
+    /// Go on with what was broken off: leave out what the results have already of this commit and these programs, under the same conditions, without failures or with a loss
     #[arg(long)]
     resume: bool,
     /// List the cells and their sides, and run nothing

@@ -224,7 +224,7 @@ pub struct Spec {
     /// Whether the Java worker makes the topic with its partitions, unless it is there, before it is ready.
     #[serde(default, skip_serializing_if = "is_false")]
     pub create: bool,
-    /// Where a system is administered whose topics are made somewhere else than where messages go, `HOST:PORT`.
+    /// Where a system is administered whose topics are made somewhere else than where messages go, `HOST:PORT`; without, they must be there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin: Option<String>,
     /// How often the readers of the Java worker tell the broker how far they are. Milliseconds.
@@ -287,6 +287,42 @@ impl Spec {
     #[must_use]
     pub fn records_per_batch(&self) -> usize {
         (self.batch_bytes / self.message_bytes.max(1)).max(1) as usize
+    }
+}
+
+#[cfg(test)]
+impl Spec {
+    /// One that can be run.
+    pub(crate) fn example() -> Spec {
+        Spec {
+            bootstrap: "127.0.0.1:1".to_owned(),
+            topic: "t".to_owned(),
+            partitions: 3,
+            producers: 1,
+            producer_base: 0,
+            consumers: 1,
+            groups: 1,
+            message_bytes: 1_024,
+            rate: 1_000,
+            messages: 0,
+            warmup_ms: 0,
+            window_ms: 1_000,
+            batch_bytes: 16_384,
+            linger_us: 0,
+            batches_per_request: 1,
+            in_flight: 5,
+            from: From::Beginning,
+            expect: 0,
+            read_bytes_per_s_max: 0,
+            verify: true,
+            queues: None,
+            open_warmup: false,
+            shape: Shape::default(),
+            system: System::Kafka,
+            create: false,
+            admin: None,
+            commit_ms: COMMIT_MS,
+        }
     }
 }
 
@@ -433,7 +469,7 @@ mod tests {
 
     #[test]
     fn a_spec_that_cannot_be_run_is_refused() {
-        let good = spec();
+        let good = Spec::example();
         assert_eq!(good.check(), Ok(()));
         let text = serde_json::to_string(&good).expect("JSON");
         assert_eq!(serde_json::from_str::<Spec>(&text).expect("a spec"), good);
@@ -454,38 +490,6 @@ mod tests {
         }
     }
 
-    fn spec() -> Spec {
-        Spec {
-            bootstrap: "127.0.0.1:1".to_owned(),
-            topic: "t".to_owned(),
-            partitions: 3,
-            producers: 1,
-            producer_base: 0,
-            consumers: 1,
-            groups: 1,
-            message_bytes: 1_024,
-            rate: 1_000,
-            messages: 0,
-            warmup_ms: 0,
-            window_ms: 1_000,
-            batch_bytes: 16_384,
-            linger_us: 0,
-            batches_per_request: 1,
-            in_flight: 5,
-            from: From::Beginning,
-            expect: 0,
-            read_bytes_per_s_max: 0,
-            verify: true,
-            queues: None,
-            open_warmup: false,
-            shape: Shape::default(),
-            system: System::Kafka,
-            create: false,
-            admin: None,
-            commit_ms: COMMIT_MS,
-        }
-    }
-
     #[test]
     fn systems_are_called_the_same_in_a_spec_and_on_the_command_line() {
         for system in System::ALL {
@@ -498,11 +502,11 @@ mod tests {
     /// Workers that were built before these fields existed refuse what they do not know.
     #[test]
     fn what_is_as_always_is_not_told() {
-        let text = serde_json::to_string(&spec()).expect("JSON");
+        let text = serde_json::to_string(&Spec::example()).expect("JSON");
         for field in ["system", "create", "admin", "commit_ms"] {
             assert!(!text.contains(field), "{field}: {text}");
         }
-        let pulsar = Spec { system: System::Pulsar, create: true, commit_ms: 100, ..spec() };
+        let pulsar = Spec { system: System::Pulsar, create: true, commit_ms: 100, ..Spec::example() };
         let text = serde_json::to_string(&pulsar).expect("JSON");
         assert!(text.contains(r#""system":"pulsar","create":true,"commit_ms":100"#), "{text}");
         assert_eq!(serde_json::from_str::<Spec>(&text).expect("a spec"), pulsar);

@@ -18,6 +18,9 @@ use std::time::Duration;
 pub(crate) const READY_PATIENCE: Duration = Duration::from_secs(240);
 /// A worker says something every second; it may be held up.
 pub(crate) const LINE_PATIENCE: Duration = Duration::from_millis(2 * DRAIN_MS_MAX);
+/// How long a worker may tell of seconds after the drain of its run should be over: a client that does not come to its end must not keep
+/// the run. Milliseconds.
+pub(crate) const OVERDUE_MS_MAX: u64 = 60_000;
 /// From the word to the first message: every worker has heard it by then. Nanoseconds.
 pub(crate) const START_AFTER_NS: u64 = 300 * MS_NS;
 /// What a client's JVM gets: memory enough, and Kafka's own collector settings.
@@ -134,6 +137,37 @@ pub trait Watch {
     }
 }
 
+/// Until when the workers of a run must have come to their end. Unix nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bound(u64);
+
+impl Bound {
+    /// `after_ms` after the window of the longest of these, which start at `start_ns`.
+    pub(crate) fn of(specs: &[Spec], start_ns: u64, after_ms: u64) -> Bound {
+        let longest_ms = specs.iter().map(|spec| spec.warmup_ms.saturating_add(spec.window_ms)).max().unwrap_or(0);
+        Bound(start_ns.saturating_add(longest_ms.saturating_add(after_ms).saturating_mul(MS_NS)))
+    }
+
+    /// A warm-up has ended: what is measured may end later than it was said to.
+    fn measure(&mut self, told: &Measure, after_ms: u64) {
+        let end_ns = told.measure_ns.saturating_add(told.window_ms.saturating_add(after_ms).saturating_mul(MS_NS));
+        self.0 = self.0.max(end_ns);
+    }
+
+    /// Goes on, or not.
+    ///
+    /// # Errors
+    /// When time is over.
+    pub(crate) fn check(self, driver: Driver) -> Result<()> {
+        if unix_ns() <= self.0 {
+            return Ok(());
+        }
+        Err(BenchError::new(format!(
+            "the {driver} worker has not come to its end: its run and what it had to drain should be over since a minute or more"
+        )))
+    }
+}
+
 /// Who only listens.
 struct Listener<'a>(&'a mut dyn FnMut(&Second));
 
@@ -171,6 +205,17 @@ pub fn drive_watched(
     interrupt: &Interrupt,
     watch: &mut dyn Watch,
 ) -> Result<Vec<Told>> {
+    drive_bounded(driver, specs, (programs, place, interrupt), watch, DRAIN_MS_MAX + OVERDUE_MS_MAX)
+}
+
+/// The same; the workers must be done `after_ms` after their window.
+fn drive_bounded(
+    driver: Driver,
+    specs: &[Spec],
+    (programs, place, interrupt): (&Programs, &Path, &Interrupt),
+    watch: &mut dyn Watch,
+    after_ms: u64,
+) -> Result<Vec<Told>> {
     let (mut workers, mut inputs) = (Vec::new(), Vec::new());
     for (number, spec) in specs.iter().enumerate() {
         spec.check()?;
@@ -194,10 +239,12 @@ pub fn drive_watched(
     tell_all(&workers, &mut inputs, &start)?;
     let pids: Vec<u32> = workers.iter().map(Process::pid).collect();
     watch.started(&pids, start.start_ns)?;
+    let mut bound = Bound::of(specs, start.start_ns, after_ms);
     let mut all = Vec::new();
     for number in 0..workers.len() {
         let mut seconds = Vec::new();
         while let Some(worker) = workers.get_mut(number) {
+            bound.check(driver)?;
             let line = worker
                 .line(LINE_PATIENCE, interrupt)
                 .map_err(|e| BenchError::new(format!("in the middle of a run: {e}")))?;
@@ -207,6 +254,7 @@ pub fn drive_watched(
                     if number == 0
                         && let Some(measure) = watch.second(&second)
                     {
+                        bound.measure(&measure, after_ms);
                         tell_all(&workers, &mut inputs, &measure)?;
                     }
                     seconds.push(second);
@@ -233,4 +281,47 @@ fn tell_all<T: Serialize>(workers: &[Process], inputs: &mut [ChildStdin], what: 
         told.map_err(|e| worker.explain(&format!("it does not take a line: {e}")))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Folder;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A client that sat in a call for ever kept its worker telling of empty seconds, and the comparison with it.
+    #[test]
+    fn a_worker_that_never_comes_to_its_end_is_ended() {
+        let place = std::env::temp_dir().join(format!("polylogue-bench-endless-{}", std::process::id()));
+        let folder = Folder::create(&place).expect("a folder");
+        let worker = folder.path().join("worker");
+        let second = serde_json::to_string(&serde_json::json!({"second": Second::default()})).expect("JSON");
+        let script = format!(
+            "#!/bin/sh\nread spec\necho '{{\"ready\":true}}'\nread start\nwhile echo '{second}'; do sleep 0.1; done\n"
+        );
+        std::fs::write(&worker, script).expect("a script");
+        std::fs::set_permissions(&worker, PermissionsExt::from_mode(0o700)).expect("it can be run");
+        let programs = Programs { librdkafka: worker, ..Programs::nowhere() };
+        let spec = Spec { window_ms: 300, ..Spec::example() };
+        let interrupt = Interrupt::default();
+        let mut heard = 0;
+        let mut hear = |_: &Second| heard += 1;
+        let around = (&programs, folder.path(), &interrupt);
+        let told = drive_bounded(Driver::Librdkafka, &[spec], around, &mut Listener(&mut hear), 300);
+        let told = told.expect_err("it has no end").to_string();
+        assert!(told.contains("has not come to its end"), "{told}");
+        assert!(heard > 0, "it was heard until then");
+    }
+
+    #[test]
+    fn what_is_measured_late_may_end_late() {
+        let spec = Spec { warmup_ms: 1_000, window_ms: 2_000, ..Spec::example() };
+        let mut bound = Bound::of(&[Spec { window_ms: 1, ..spec.clone() }, spec], 5 * MS_NS, 10);
+        assert_eq!(bound.0, 3_015 * MS_NS);
+        bound.measure(&Measure { measure_ns: 500 * MS_NS, window_ms: 2_000 }, 10);
+        assert_eq!(bound.0, 3_015 * MS_NS, "a warm-up that was short shortens nothing");
+        bound.measure(&Measure { measure_ns: 1_500 * MS_NS, window_ms: 2_000 }, 10);
+        assert_eq!(bound.0, 3_510 * MS_NS);
+        assert!(bound.check(Driver::Raw).is_err(), "that was long ago");
+    }
 }

@@ -52,9 +52,10 @@ pub fn work_through(
     interrupt: &Interrupt,
     progress: &mut Progress,
 ) -> Result<Vec<ResultLine>> {
-    let stamped = Stamped::here(job.quick)?;
+    let stamped = Stamped::here(job.quick)?.with(programs);
     let earlier = if job.resume && job.results.exists() { read(&job.results)? } else { Vec::new() };
-    let mut steps = steps(&job.cells, &job.rounds, &earlier, &stamped);
+    let of_side = |side: &Side| stamped.built.as_ref().map(|built| built.with_peer(&side.target, programs));
+    let mut steps = steps(&job.cells, &job.rounds, &earlier, (&stamped, &of_side));
     let kept = RefCell::new(Kept::default());
     let keeps = job.quick && job.keeps_brokers;
     if keeps {
@@ -79,6 +80,7 @@ pub fn work_through(
             Some(side) => {
                 settle(job.quick);
                 progress.side(&step.cell.name, step.label(), step.round);
+                let stamped = Stamped { built: of_side(side), ..stamped };
                 side_line(&stamped, step, side, &around, progress)
             }
         };
@@ -141,14 +143,14 @@ mod tests {
 
     fn now() -> Stamped {
         let machine = Machine { cores: 2, processor: "p".to_owned(), memory_bytes: 1, kernel: "6".to_owned() };
-        Stamped { run: "now".to_owned(), commit: "c".to_owned(), machine, quick: true }
+        Stamped { run: "now".to_owned(), commit: "c".to_owned(), built: None, machine, quick: true }
     }
 
     /// Sixteen brokers are started in a smoke run, not one for each of hundreds of sides.
     #[test]
     fn a_smoke_run_goes_from_broker_to_broker() {
         let (cells, rounds) = job();
-        let mut steps = steps(&cells, &rounds, &[], &now());
+        let mut steps = steps(&cells, &rounds, &[], (&now(), &|_| None));
         let all = steps.len();
         by_broker(&mut steps);
         assert_eq!(steps.len(), all);

@@ -32,6 +32,7 @@
 
 pub mod amqp;
 pub mod bare;
+pub mod built;
 pub mod busy;
 pub mod cgroup;
 pub mod cli;

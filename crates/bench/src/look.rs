@@ -23,6 +23,8 @@ const MIB_SHIFT: u32 = 20;
 pub struct Probe {
     /// The broker's processes; none of a broker of somebody else.
     broker: Vec<u32>,
+    /// Its shared memory, each page once, before it was loaded: what is counted each second counts a page as often as it is mapped. Bytes.
+    shared_bytes: u64,
     clients: Vec<u32>,
     device: Option<DeviceId>,
     /// The file of the broker's control group that tells its page cache.
@@ -69,6 +71,7 @@ impl Probe {
         let port = bootstrap.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         let mine = !broker.is_empty();
         Probe {
+            shared_bytes: Sample::take_idle(&broker).map_or(0, |sample| sample.shared_bytes),
             broker_jvms: broker.iter().filter_map(|pid| counters_of(*pid)).collect(),
             client_jvms: Vec::new(),
             broker,
@@ -92,12 +95,18 @@ impl Probe {
         Sample::take_all(&self.broker).ok().map(|sample| sample.cpu_s)
     }
 
+    /// With shared memory as memory of its own, as much of it as there was before the load.
+    fn own(&self, sample: Sample) -> Sample {
+        let shared_bytes = sample.shared_bytes.min(self.shared_bytes);
+        Sample { anonymous_bytes: sample.anonymous_bytes.saturating_add(shared_bytes), shared_bytes, ..sample }
+    }
+
     /// Looks.
     ///
     /// # Errors
     /// When the broker has gone.
     pub fn look(&mut self) -> Result<Look> {
-        let broker = if self.broker.is_empty() { None } else { Some(Sample::take_all(&self.broker)?) };
+        let broker = if self.broker.is_empty() { None } else { Some(self.own(Sample::take_all(&self.broker)?)) };
         let grown = || Some(page_cache_bytes()?.saturating_sub(self.page_cache_before?));
         let page_cache_bytes = match &self.group {
             Some(stat) => cgroup::page_cache_bytes(stat),
@@ -147,6 +156,7 @@ pub fn series(told: &[Second], groups: u32, looks: &[Look]) -> Series {
         broker_anonymous_mib: broker(|sample| sample.anonymous_bytes >> MIB_SHIFT),
         sent: told.iter().map(|second| second.sent).collect(),
         backlog: backlogs(told, groups),
+        broker_shared_mib: broker(|sample| sample.shared_bytes >> MIB_SHIFT),
         broker_file_mib: broker(|sample| sample.file_bytes >> MIB_SHIFT),
         page_cache_mib: at_ends(looks, |look| look.page_cache_bytes.map(|bytes| bytes >> MIB_SHIFT)),
         files: broker(|sample| sample.files),
@@ -194,6 +204,16 @@ mod tests {
             series.collections.is_empty() && series.client_cpu_s.is_empty(),
             "of what is not there nothing is told"
         );
+    }
+
+    #[test]
+    fn shared_memory_is_the_brokers_own_but_not_as_often_as_it_is_mapped() {
+        let probe = Probe { shared_bytes: 2 << 30, ..Probe::new(Vec::new(), &std::env::temp_dir(), "h:1", None, None) };
+        let sample = |shared_bytes| Sample { anonymous_bytes: 1 << 30, shared_bytes, ..Sample::default() };
+        let looks =
+            [0, 1 << 30, 6 << 30].map(|shared| Look { broker: Some(probe.own(sample(shared))), ..Look::default() });
+        let series = series(&[], 0, &looks);
+        assert_eq!((series.broker_shared_mib, series.broker_anonymous_mib), (vec![1_024, 2_048], vec![2_048, 3_072]));
     }
 
     #[test]

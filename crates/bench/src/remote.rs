@@ -14,8 +14,8 @@
 //! no correction; the start is told in its clock, and what the clocks differ by is printed.
 
 use crate::clock::{MS_NS, unix_ns};
-use crate::contract::{LINE_BYTES_MAX, Line, Second, Spec, Start};
-use crate::drive::{Driver, LINE_PATIENCE, READY_PATIENCE, START_AFTER_NS, Told};
+use crate::contract::{DRAIN_MS_MAX, LINE_BYTES_MAX, Line, Second, Spec, Start};
+use crate::drive::{Bound, Driver, LINE_PATIENCE, OVERDUE_MS_MAX, READY_PATIENCE, START_AFTER_NS, Told};
 use crate::error::{BenchError, Context, Result};
 use crate::process::{Folder, Interrupt, Process};
 use crate::target::Programs;
@@ -112,12 +112,18 @@ impl Lines {
 
     /// The next line.
     fn hear(&mut self, patience: Duration, interrupt: &Interrupt) -> Result<String> {
+        let silent = || BenchError::new(format!("the other side has said nothing for {} s", patience.as_secs()));
+        self.hear_within(patience, interrupt)?.ok_or_else(silent)
+    }
+
+    /// The next line; none when nothing was said for so long.
+    fn hear_within(&mut self, patience: Duration, interrupt: &Interrupt) -> Result<Option<String>> {
         let mut left = patience;
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.read.drain(..=end).collect();
                 let text = String::from_utf8(line).context(|| "a line is no text".to_owned())?;
-                return Ok(text.trim_end().to_owned());
+                return Ok(Some(text.trim_end().to_owned()));
             }
             if self.read.len() > LINE_BYTES_MAX {
                 return Err(BenchError::new(format!("a line has more than {LINE_BYTES_MAX} bytes")));
@@ -128,13 +134,23 @@ impl Lines {
                 Ok(0) => return Err(BenchError::new("the other side has hung up")),
                 Ok(count) => self.read.extend_from_slice(read.get(..count).unwrap_or_default()),
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    left = left.checked_sub(LOOK_EVERY).ok_or_else(|| {
-                        BenchError::new(format!("the other side has said nothing for {} s", patience.as_secs()))
-                    })?;
+                    let Some(rest) = left.checked_sub(LOOK_EVERY) else { return Ok(None) };
+                    left = rest;
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(BenchError::new(format!("cannot hear the other side: {e}"))),
             }
+        }
+    }
+}
+
+/// Passes on all lines that are heard, until the other side hangs up. However long it is silent, it is there: while a load runs it has
+/// nothing to say.
+fn pass_on_all(heard: &mut Lines, to: &mut impl Write, patience: Duration, interrupt: &Interrupt) {
+    while let Ok(line) = heard.hear_within(patience, interrupt) {
+        let Some(line) = line else { continue };
+        if writeln!(to, "{line}").and_then(|()| to.flush()).is_err() {
+            return;
         }
     }
 }
@@ -243,11 +259,7 @@ fn serve_one(lines: &mut Lines, token: &str, programs: &Programs, place: &Path, 
     };
     let (passing, stop) = (gone.clone(), interrupt.clone());
     let body = move || {
-        while let Ok(line) = heard.hear(LINE_PATIENCE, &stop) {
-            if writeln!(input, "{line}").and_then(|()| input.flush()).is_err() {
-                break;
-            }
-        }
+        pass_on_all(&mut heard, &mut input, LINE_PATIENCE, &stop);
         passing.set();
     };
     Builder::new().name("bench-hear".to_owned()).spawn(body).context(|| "cannot start a thread".to_owned())?;
@@ -301,8 +313,10 @@ pub fn drive_there(
     }
     let start_ns = unix_ns().saturating_add(START_AFTER_NS).saturating_add(offset.round_trip_ns);
     lines.say(&Start { start_ns: start_ns.saturating_add_signed(offset.offset_ns) })?;
+    let bound = Bound::of(std::slice::from_ref(spec), start_ns, DRAIN_MS_MAX + OVERDUE_MS_MAX);
     let mut seconds = Vec::new();
     loop {
+        bound.check(driver)?;
         match contract_line(&lines.hear(LINE_PATIENCE, interrupt)?)? {
             Line::Second(second) => {
                 each_second(&second);
@@ -345,18 +359,35 @@ mod tests {
         assert_eq!(behind.offset_ns, -605);
     }
 
+    /// A load of more than two minutes was ended, because whoever had it said nothing meanwhile.
+    #[test]
+    fn who_has_nothing_to_say_has_not_hung_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let there = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+        let mut heard = Lines::new(listener.accept().expect("it came").0).expect("lines");
+        let (patience, interrupt) = (2 * LOOK_EVERY, Interrupt::default());
+        let silent = heard.hear_within(patience, &interrupt);
+        assert_eq!(silent, Ok(None), "longer than its patience");
+        let (from, mut to) = std::io::pipe().expect("a pipe");
+        let passing = Builder::new().spawn(move || {
+            let stop = Interrupt::default();
+            pass_on_all(&mut heard, &mut to, patience, &stop);
+        });
+        let passing = passing.expect("a thread");
+        let mut passed = std::io::BufRead::lines(std::io::BufReader::new(from)).map_while(std::result::Result::ok);
+        // Silence is what is tested: several times its patience.
+        std::thread::sleep(10 * LOOK_EVERY);
+        (&there).write_all(b"a line\n").expect("it is heard");
+        assert_eq!(passed.next(), Some("a line".to_owned()), "it is still listened to");
+        drop(there);
+        assert_eq!(passed.next(), None, "now it has hung up");
+        passing.join().expect("it has ended");
+    }
+
     #[test]
     fn a_token_must_not_be_guessed() {
         let nothing = || PathBuf::from("/nowhere");
-        let programs = Programs {
-            polylogue: nothing(),
-            peers: nothing(),
-            kafka: nothing(),
-            rabbitmq: nothing(),
-            bench: nothing(),
-            librdkafka: nothing(),
-            java: nothing(),
-        };
+        let programs = Programs::nowhere();
         let listen = ([127, 0, 0, 1], 0).into();
         let told = Server::bind(listen, "short".to_owned(), programs, nothing()).expect_err("too short").to_string();
         assert!(told.contains("at least 8"), "{told}");

@@ -1,9 +1,11 @@
 //! Result lines: one JSON object for each side of each round of a cell.
 
 use crate::amqp::load::QueueLoad;
+use crate::built::Built;
 use crate::error::{BenchError, Context, Result};
 use crate::how::unpinned;
 use crate::matrix::Many;
+use crate::target::Programs;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -82,6 +84,15 @@ pub struct Conditions {
     /// Of what there was more than one.
     #[serde(default, skip_serializing_if = "Many::is_plain")]
     pub many: Many,
+    /// Messages that lay there from before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub backlog: u64,
+    /// The fastest that they were read. Bytes a second.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cold_bytes_per_s: u64,
+    /// Connections that did nothing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub connections: u64,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -103,7 +114,7 @@ pub struct Series {
     pub end_to_end_us: Vec<u64>,
     /// Processor seconds of the broker.
     pub broker_cpu_s: Vec<f64>,
-    /// Its anonymous memory, MiB.
+    /// Its anonymous memory and as much of its shared memory as it had before the load (a heap of ZGC is that), MiB.
     pub broker_anonymous_mib: Vec<u64>,
     /// Messages sent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -111,6 +122,9 @@ pub struct Series {
     /// Messages sent and not yet read by a group, at the end of the second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub backlog: Vec<u64>,
+    /// Its shared memory, which is in `broker_anonymous_mib` too, MiB.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub broker_shared_mib: Vec<u64>,
     /// Its mapped files, as far as they are in memory, MiB.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub broker_file_mib: Vec<u64>,
@@ -168,6 +182,9 @@ pub struct ResultLine {
     pub date: String,
     /// What was built: the commit, and whether there were changes on top.
     pub commit: String,
+    /// What programs ran; none in lines of before it was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub built: Option<Built>,
     /// Where.
     pub machine: Machine,
     /// A smoke run: its figures mean nothing.
@@ -191,6 +208,17 @@ pub struct ResultLine {
     /// Latency by percentile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curves: Option<crate::latency::Curves>,
+}
+
+/// What the failures end with that a broker is blamed for, whatever comes of the next try.
+const FINAL: [&str; 3] = ["messages lost", "messages duplicated", "messages out of order"];
+
+impl ResultLine {
+    /// Whether a message was lost, doubled or swapped: that is a result, and running the side again until it passes would hide it.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        self.failures.iter().any(|failure| FINAL.iter().any(|end| failure.ends_with(end)))
+    }
 }
 
 #[cfg(test)]
@@ -219,11 +247,15 @@ impl ResultLine {
             memory: String::new(),
             ladder: String::new(),
             many: Many::default(),
+            backlog: 0,
+            cold_bytes_per_s: 0,
+            connections: 0,
         };
         ResultLine {
             run: "r".to_owned(),
             date: "2026-01-01T00:00:00Z".to_owned(),
             commit: "c".to_owned(),
+            built: None,
             machine: Machine { cores: 2, processor: "p".to_owned(), memory_bytes: 8 << 30, kernel: "6".to_owned() },
             quick: false,
             cell: cell.to_owned(),
@@ -243,8 +275,10 @@ impl ResultLine {
 pub struct Stamped {
     /// When the run began. UTC.
     pub run: String,
-    /// The commit.
+    /// The commit of the checkout.
     pub commit: String,
+    /// What programs run; none when nobody has looked.
+    pub built: Option<Built>,
     /// The machine.
     pub machine: Machine,
     /// Whether this is a smoke run.
@@ -270,7 +304,13 @@ impl Stamped {
             memory_bytes: kib.unwrap_or(0).saturating_mul(1_024),
             kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
         };
-        Ok(Stamped { run: now(), commit: commit(), machine, quick })
+        Ok(Stamped { run: now(), commit: commit(), built: None, machine, quick })
+    }
+
+    /// The same with what these programs are.
+    #[must_use]
+    pub fn with(self, programs: &Programs) -> Stamped {
+        Stamped { built: Some(Built::now(programs)), ..self }
     }
 
     /// A line of now without figures.
@@ -280,6 +320,7 @@ impl Stamped {
             run: self.run.clone(),
             date: now(),
             commit: self.commit.clone(),
+            built: self.built.clone(),
             machine: self.machine.clone(),
             quick: self.quick,
             cell: cell.to_owned(),

@@ -301,6 +301,9 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
         memory: load.how.memory(),
         ladder: load.how.ladder.map(|ladder| ladder.to_string()).unwrap_or_default(),
         many: load.many,
+        backlog: load.backlog,
+        cold_bytes_per_s: load.cold_bytes_per_s,
+        connections: u64::from(load.connections),
     }
 }
 
@@ -429,7 +432,7 @@ impl OneSide<'_> {
             return Ok(None);
         }
         if self.line.quick {
-            return Sample::take_all(&pids).map(Some);
+            return Sample::take_idle(&pids).map(Some);
         }
         let (sample, idle) = wait_idle(&pids)?;
         if !idle {
@@ -513,6 +516,7 @@ impl OneSide<'_> {
             self.figure("written_per_byte", written / bytes);
         }
         self.figure("anonymous_mib", after.anonymous_bytes as f64 / f64::from(1 << 20));
+        self.figure("shared_mib", after.shared_bytes as f64 / f64::from(1 << 20));
         self.figure("files", after.files as f64);
         self.figure("threads", after.threads as f64);
     }

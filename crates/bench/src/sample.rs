@@ -2,12 +2,16 @@
 //!
 //! ```text
 //!   /proc/PID/stat       user and system time, in ticks of 10 ms     threads
-//!   /proc/PID/status     RssAnon, RssFile                            cheap: smaps_rollup walks all pages and would be noticed
+//!   /proc/PID/status     RssAnon, RssFile, RssShmem                  cheap: each second
+//!   /proc/PID/smaps_rollup    Anonymous, Pss_Shmem                   walks all pages and would be noticed: of an idle broker only
 //!   /proc/PID/io         read_bytes, write_bytes                     what went to and came from the device
 //!   /proc/PID/fd         open files
 //!   /proc/PID/task/*/children    helpers of a broker of several processes: all are counted together
 //!   /proc/stat           how much of the machine was idle
 //! ```
+//!
+//! A heap may be shared memory: that of a JVM with ZGC is, and is mapped several times. `RssShmem` counts each page as often as it is mapped,
+//! `Pss_Shmem` once. Shared memory without a file is a process's own as its anonymous memory is, and is counted with that.
 
 use crate::clock::{SECOND_NS, monotonic_ns, seconds, unix_ns};
 use crate::error::{BenchError, Context, Result};
@@ -33,8 +37,11 @@ pub struct Sample {
     pub at_s: f64,
     /// User and system time since the process began. Seconds.
     pub cpu_s: f64,
-    /// Memory of its own. Bytes.
+    /// Memory of its own: anonymous and, when it was [`Sample::taken_idle`], shared. Bytes.
     pub anonymous_bytes: u64,
+    /// Shared memory: each page once when it was [`Sample::taken_idle`], else as often as it is mapped. Bytes.
+    #[serde(default)]
+    pub shared_bytes: u64,
     /// Mapped files, as far as they are in memory. Bytes.
     pub file_bytes: u64,
     /// Open files and sockets.
@@ -81,7 +88,8 @@ impl Sample {
             at_s: seconds(monotonic_ns()),
             cpu_s: ticks as f64 / rustix::param::clock_ticks_per_second() as f64,
             anonymous_bytes: kib("RssAnon"),
-            file_bytes: kib("RssFile").saturating_add(kib("RssShmem")),
+            shared_bytes: kib("RssShmem"),
+            file_bytes: kib("RssFile"),
             files: files as u64,
             threads,
             read_bytes: field(&io, "read_bytes").unwrap_or(0),
@@ -99,6 +107,7 @@ impl Sample {
         for helper in helpers.iter().filter_map(|pid| Sample::take(*pid).ok()) {
             sum.cpu_s += helper.cpu_s;
             sum.anonymous_bytes += helper.anonymous_bytes;
+            sum.shared_bytes += helper.shared_bytes;
             sum.file_bytes += helper.file_bytes;
             sum.files += helper.files;
             sum.threads += helper.threads;
@@ -107,6 +116,35 @@ impl Sample {
         }
         Ok(sum)
     }
+
+    /// Looks at all processes of a broker that has nothing to do, and counts their memory page by page: it would be noticed otherwise.
+    ///
+    /// # Errors
+    /// As [`Sample::take_all`].
+    pub fn take_idle(pids: &[u32]) -> Result<Sample> {
+        Sample::take_all(pids).map(|sample| sample.taken_idle(pids))
+    }
+
+    /// The same with the memory of these processes as it is counted page by page.
+    #[must_use]
+    fn taken_idle(self, pids: &[u32]) -> Sample {
+        let own: Vec<(u64, u64)> = pids.iter().filter_map(|pid| own_memory(*pid)).collect();
+        match own.is_empty() {
+            // A kernel that does not tell: what is mapped several times is counted as often.
+            true => Sample { anonymous_bytes: self.anonymous_bytes.saturating_add(self.shared_bytes), ..self },
+            false => {
+                let (anonymous, shared_bytes) = own.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+                Sample { anonymous_bytes: anonymous + shared_bytes, shared_bytes, ..self }
+            }
+        }
+    }
+}
+
+/// What a process has of anonymous and of shared memory, each page once. Bytes; `None` when the system does not tell.
+fn own_memory(pid: u32) -> Option<(u64, u64)> {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let bytes = |name| Some(field(&rollup, name)?.saturating_mul(1_024));
+    Some((bytes("Anonymous")?, bytes("Pss_Shmem")?))
 }
 
 /// A process and all that it has started, and they.
@@ -165,10 +203,10 @@ pub fn wait_idle(pids: &[u32]) -> Result<(Sample, bool)> {
         std::thread::sleep(EVERY);
         let now = Sample::take_all(pids)?;
         if now.cpu_s - before.cpu_s <= IDLE_SHARE * (now.at_s - before.at_s) {
-            return Ok((now, true));
+            return Ok((now.taken_idle(pids), true));
         }
         if monotonic_ns() > end {
-            return Ok((now, false));
+            return Ok((now.taken_idle(pids), false));
         }
         before = now;
     }
@@ -307,6 +345,35 @@ mod tests {
             let off = (sampled as f64 - right as f64).abs() / right as f64;
             assert!(off <= 0.02, "sampled {sampled}, right were {right}");
         }
+    }
+
+    /// Where there is a Python: one that has filled 128 MiB of shared memory, which it has mapped twice, as a JVM with ZGC does with its heap.
+    /// Half of it was not counted at all, and as mapped files twice.
+    #[test]
+    fn a_heap_of_shared_memory_is_counted_once() {
+        let taken = 128_u64 << 20;
+        let script = "import mmap, os, sys\nprint(flush=True); sys.stdin.readline()\nn = 128 << 20\nf = os.memfd_create('heap')\n\
+            os.ftruncate(f, n)\na, b = mmap.mmap(f, n), mmap.mmap(f, n)\n\
+            for at in range(0, n, 4096): a[at] = 1; b[at] = 2\nprint(flush=True); sys.stdin.readline()";
+        let mut command = std::process::Command::new("python3");
+        command.args(["-c", script]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let Ok(mut child) = command.stderr(std::process::Stdio::null()).spawn() else { return };
+        let (mut to, mut from) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        let mut wait = || std::io::Read::read_exact(&mut from, &mut [0]);
+        let pids = [child.id()];
+        let looks = wait().and_then(|()| {
+            let before = Sample::take_idle(&pids);
+            std::io::Write::write_all(&mut to, b"\n")?;
+            wait().map(|()| (before, Sample::take(child.id()), Sample::take_idle(&pids)))
+        });
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+        let Ok((Ok(before), Ok(cheap), Ok(after))) = looks else { return };
+        for grown in [after.anonymous_bytes - before.anonymous_bytes, after.shared_bytes - before.shared_bytes] {
+            let off = (grown as f64 - taken as f64).abs() / taken as f64;
+            assert!(off <= 0.02, "{grown} for {taken}");
+        }
+        assert!(cheap.shared_bytes >= 2 * taken, "the cheap count has each page twice: {cheap:?}");
+        assert!(cheap.file_bytes < taken, "it is no mapped file: {cheap:?}");
     }
 
     #[test]

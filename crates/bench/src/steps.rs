@@ -2,12 +2,17 @@
 //!
 //! ```text
 //!   results file            run 10:00  commit a   cost  kafka           round 1   ok         -> done, is not run again
-//!                           run 10:00  commit a   cost  polylogue-sync  round 1   failed     -> is run again
+//!                           run 10:00  commit a   cost  polylogue-sync  round 1   failed     -> is run again, unless a message was lost,
+//!                                                                                               doubled or swapped: that is final
 //!                           (stopped)
 //!   versus --resume         run 10:00  commit a   cost  polylogue-sync  round 1              appended to the same run, so that
 //!                           run 10:00  commit a   cost  kafka           round 2              the sides of a round stay a pair
 //! ```
+//!
+//! A line is of the same build when its programs are those of now ([`Built`]): what a commit says of a checkout with changes on top, or of none,
+//! holds for any build.
 
+use crate::built::Built;
 use crate::matrix::{Cell, Kind, Side, turns};
 use crate::results::{Conditions, ResultLine, Stamped};
 use crate::run::conditions;
@@ -38,13 +43,21 @@ impl Step<'_> {
     }
 }
 
-/// All steps of `cells`, each as many rounds as the same place of `rounds` says. What `earlier` lines of this commit, machine and these conditions tell is not to be run
-/// again; what is left of a cell then belongs to the run of those.
+/// What programs a side runs with, as far as that is known.
+pub type BuiltOf<'a> = &'a dyn Fn(&Side) -> Option<Built>;
+
+/// All steps of `cells`, each as many rounds as the same place of `rounds` says. What `earlier` lines of this commit and build, this machine and
+/// these conditions tell is not to be run again; what is left of a cell then belongs to the run of those.
 #[must_use]
-pub fn steps<'a>(cells: &'a [Cell], rounds: &[u32], earlier: &'a [ResultLine], now: &Stamped) -> Vec<Step<'a>> {
+pub fn steps<'a>(
+    cells: &'a [Cell],
+    rounds: &[u32],
+    earlier: &'a [ResultLine],
+    (now, built): (&Stamped, BuiltOf<'_>),
+) -> Vec<Step<'a>> {
     let mut steps = Vec::new();
     for (cell, rounds) in cells.iter().zip(rounds) {
-        let same: Vec<&ResultLine> = earlier.iter().filter(|line| is_same(line, cell, now)).collect();
+        let same: Vec<&ResultLine> = earlier.iter().filter(|line| is_same(line, cell, now, built)).collect();
         let newest = same.iter().max_by(|a, b| (&a.date, &a.run).cmp(&(&b.date, &b.run)));
         let run = newest.map_or(&now.run, |line| &line.run);
         for round in 1..=*rounds {
@@ -54,10 +67,10 @@ pub fn steps<'a>(cells: &'a [Cell], rounds: &[u32], earlier: &'a [ResultLine], n
             };
             for side in sides {
                 let mut step = Step { cell, side, round, run: run.clone(), done: None };
-                let is_it = |line: &&&ResultLine| {
-                    line.run == *run && line.round == round && line.side == step.label() && line.failures.is_empty()
-                };
-                step.done = same.iter().find(is_it).copied();
+                let is_it = |line: &&ResultLine| line.run == *run && line.round == round && line.side == step.label();
+                let of_it = || same.iter().copied().filter(is_it);
+                let is_right = |line: &&ResultLine| line.failures.is_empty();
+                step.done = of_it().find(|line| line.is_final()).or_else(|| of_it().find(is_right));
                 steps.push(step);
             }
         }
@@ -66,9 +79,14 @@ pub fn steps<'a>(cells: &'a [Cell], rounds: &[u32], earlier: &'a [ResultLine], n
 }
 
 /// Whether a line is one of a cell's sides, of the same build, on the same machine, under the same conditions.
-fn is_same(line: &ResultLine, cell: &Cell, now: &Stamped) -> bool {
+fn is_same(line: &ResultLine, cell: &Cell, now: &Stamped, built: BuiltOf<'_>) -> bool {
     let here = (&line.commit, &line.machine, line.quick) == (&now.commit, &now.machine, now.quick);
-    here && line.cell == cell.name && expected(cell, &line.side).is_some_and(|expected| expected == line.conditions)
+    let side = cell.sides.iter().find(|side| side.label == line.side);
+    let built = side.map_or_else(|| now.built.clone(), built);
+    let is_same_build = built.is_some() && line.built == built;
+    here && is_same_build
+        && line.cell == cell.name
+        && expected(cell, &line.side).is_some_and(|expected| expected == line.conditions)
 }
 
 /// The conditions of a side of a cell, which the bare loops have none of; `None` when it has no such side.
@@ -88,7 +106,11 @@ mod tests {
 
     fn now(commit: &str) -> Stamped {
         let machine = Machine { cores: 2, processor: "p".to_owned(), memory_bytes: 1, kernel: "6".to_owned() };
-        Stamped { run: "now".to_owned(), commit: commit.to_owned(), machine, quick: false }
+        Stamped { run: "now".to_owned(), commit: commit.to_owned(), built: Some(built("b")), machine, quick: false }
+    }
+
+    fn built(polylogue: &str) -> Built {
+        Built { polylogue: polylogue.to_owned(), ..Built::default() }
     }
 
     fn two(scale: Scale) -> Vec<Cell> {
@@ -101,7 +123,7 @@ mod tests {
     fn left(cells: &[Cell], run: &str, commit: &str) -> Vec<ResultLine> {
         let stamped = Stamped { run: run.to_owned(), ..now(commit) };
         let mut lines: Vec<ResultLine> = Vec::new();
-        for step in steps(cells, &vec![2; cells.len()], &[], &stamped) {
+        for step in steps(cells, &vec![2; cells.len()], &[], (&stamped, &|_| stamped.built.clone())) {
             let mut line = stamped.line(&step.cell.name, step.label(), step.round);
             line.conditions = step.side.map(|side| conditions(step.cell.driver, side));
             lines.push(line);
@@ -111,7 +133,7 @@ mod tests {
     }
 
     fn to_do(cells: &[Cell], earlier: &[ResultLine], now: &Stamped) -> Vec<String> {
-        let steps = steps(cells, &vec![2; cells.len()], earlier, now);
+        let steps = steps(cells, &vec![2; cells.len()], earlier, (now, &|_| now.built.clone()));
         let left = steps.iter().filter(|step| step.done.is_none());
         left.map(|step| format!("{} {} {}", step.run, step.label(), step.round)).collect()
     }
@@ -137,11 +159,11 @@ mod tests {
     fn what_counts_is_not_run_again_and_the_rest_joins_its_run() {
         let cells = two(Scale::FULL);
         let mut lines = left(&cells, "before", "c");
-        lines[3].failures.push("1 messages lost".to_owned());
+        lines[3].failures.push("the broker was not idle after 90 s".to_owned());
         assert_eq!(lines[3].side, "polylogue-async");
         assert_eq!(to_do(&cells, &lines, &now("c")), ["before polylogue-async 1", "before polylogue-sync 2"]);
         assert_eq!(
-            steps(&cells, &[2, 2], &lines, &now("c"))[4].done,
+            steps(&cells, &[2, 2], &lines, (&now("c"), &|_| now("c").built))[4].done,
             Some(&lines[4]),
             "the line is at hand for the report"
         );
@@ -158,6 +180,57 @@ mod tests {
         assert_eq!(to_do(&cells, &lines, &other).len(), 8);
         let shorter = two(Scale { messages: 1_000, ..Scale::FULL });
         assert_eq!(to_do(&shorter, &lines, &now("c")).len(), 6, "only the bare loops are as they were");
+    }
+
+    /// "c+" was taken for any other "c+", and "unknown" for "unknown".
+    #[test]
+    fn another_build_is_another_run_whatever_the_commit() {
+        let cells = two(Scale::FULL);
+        for commit in ["c", "c+", "unknown"] {
+            let lines = left(&cells, "before", commit);
+            assert_eq!(to_do(&cells, &lines, &now(commit)), ["before polylogue-sync 2"], "the same programs");
+            let rebuilt = Stamped { built: Some(built("another")), ..now(commit) };
+            assert_eq!(to_do(&cells, &lines, &rebuilt).len(), 8, "{commit}");
+            let mut untold = lines.clone();
+            untold.iter_mut().for_each(|line| line.built = None);
+            assert_eq!(to_do(&cells, &untold, &now(commit)).len(), 8, "{commit}: nobody knows what those were");
+            let unknown = Stamped { built: None, ..now(commit) };
+            assert_eq!(to_do(&cells, &untold, &unknown).len(), 8, "{commit}: not knowing is no agreement");
+        }
+    }
+
+    /// A side that had lost a message was run again until none was lost.
+    #[test]
+    fn a_loss_is_final() {
+        let cells = two(Scale::FULL);
+        for failure in
+            ["1 messages lost", "2 acknowledged messages lost", "3 messages duplicated", "4 messages out of order"]
+        {
+            let mut lines = left(&cells, "before", "c");
+            lines[3].failures.push(failure.to_owned());
+            assert_eq!(to_do(&cells, &lines, &now("c")), ["before polylogue-sync 2"], "{failure}");
+            // Nor does a later line that counts take its place.
+            let again = ResultLine { failures: Vec::new(), ..lines[3].clone() };
+            let lines: Vec<ResultLine> = std::iter::once(again).chain(lines).collect();
+            let stamped = now("c");
+            let steps = steps(&cells, &[2, 2], &lines, (&stamped, &|_| stamped.built.clone()));
+            let done = steps.iter().filter_map(|step| step.done).find(|line| !line.failures.is_empty());
+            assert_eq!(done.map(|line| line.failures.len()), Some(1), "{failure}");
+        }
+    }
+
+    /// The size of a backlog, how fast it is read and how many connections there are were no conditions.
+    #[test]
+    fn another_backlog_or_number_of_connections_is_another_run() {
+        let cells = two(Scale::FULL);
+        let lines = left(&cells, "before", "c");
+        let changes: [fn(&mut Side); 3] =
+            [|side| side.load.backlog += 1, |side| side.load.cold_bytes_per_s += 1, |side| side.load.connections += 1];
+        for change in changes {
+            let mut others = cells.clone();
+            others.iter_mut().flat_map(|cell| &mut cell.sides).for_each(change);
+            assert_eq!(to_do(&others, &lines, &now("c")).len(), 6, "only the bare loops are as they were");
+        }
     }
 
     #[test]

@@ -236,6 +236,23 @@ pub struct Programs {
     pub java: PathBuf,
 }
 
+#[cfg(test)]
+impl Programs {
+    /// None of them.
+    pub(crate) fn nowhere() -> Programs {
+        let nowhere = || PathBuf::from("/nowhere");
+        Programs {
+            polylogue: nowhere(),
+            peers: nowhere(),
+            kafka: nowhere(),
+            rabbitmq: nowhere(),
+            bench: nowhere(),
+            librdkafka: nowhere(),
+            java: nowhere(),
+        }
+    }
+}
+
 /// What clients speak with a broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
@@ -479,11 +496,12 @@ fn tubemq(target: &Target, programs: &Programs, place: &Path, log: &Path, interr
         std::net::TcpStream::connect(local(ports.zookeeper)).context(|| "ZooKeeper".to_owned())
     })?;
     running.processes.insert(0, Process::start("TubeMQ's master", tubemq.master()?, log, false)?);
-    let [known, online] = tubemq.introduction();
+    let [groups, known, online] = tubemq.introduction();
     let (question, ready) = Tubemq::inquiry();
     let introduced = running.wait_answers(interrupt, |_| ask(question))?;
     // A master that is started again knows its broker.
     if !introduced.contains("\"brokerId\":1") {
+        running.wait_answers(interrupt, |_| ask(&groups))?;
         running.wait_answers(interrupt, |_| ask(&known))?;
         running.wait_answers(interrupt, |_| ask(&online))?;
     }

@@ -97,17 +97,27 @@ pub struct Verifier {
     /// By partition; few producers each.
     tracks: Vec<Vec<(u32, Track)>>,
     strangers: u64,
+    only: Option<u32>,
 }
 
 impl Verifier {
     /// A reader of partitions below `partitions`, which has seen nothing.
     #[must_use]
     pub fn new(partitions: u32) -> Verifier {
-        Verifier { tracks: vec![Vec::new(); partitions as usize], strangers: 0 }
+        Verifier { tracks: vec![Vec::new(); partitions as usize], strangers: 0, only: None }
+    }
+
+    /// The same of one producer, if one is named: messages of any others are passed over.
+    #[must_use]
+    pub fn only(self, producer: Option<u32>) -> Verifier {
+        Verifier { only: producer, ..self }
     }
 
     /// Takes note of a message. One of a partition that there is not is not counted as received.
     pub fn see(&mut self, partition: u32, producer: u32, sequence: u64) {
+        if self.only.is_some_and(|only| only != producer) {
+            return;
+        }
         let Some(tracks) = self.tracks.get_mut(partition as usize) else { return };
         let place = tracks.iter().position(|(number, _)| *number == producer).unwrap_or_else(|| {
             if tracks.len() < PRODUCERS_MAX {

@@ -11,7 +11,9 @@ use polylogue_amqp::codec::*;
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::io::Read;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// How long something may take that must come.
@@ -195,6 +197,31 @@ fn whoever_dies_no_message_is_lost_and_the_first_of_each_come_in_order() {
     assert_eq!(from.metric("polylogue_shovels_running"), 1);
 }
 
+/// A stream gives out again what was acknowledged: who goes on has to know where.
+#[test]
+fn the_tail_of_a_stream_is_moved_though_the_destination_died_midway() {
+    const MESSAGES: u64 = 5_000;
+    let (from, mut to) = (Broker::start(), Broker::start());
+    let stream = json!({"durable": true, "arguments": {"x-queue-type": "stream"}});
+    assert_eq!(from.ask("PUT", "queues/%2F/from", Some(&stream)).0, 201);
+    from.publish("", "from", 0..MESSAGES);
+    for after in [json!(MESSAGES), json!("queue-length")] {
+        let shovel = json!({"src-uri": "amqp://", "src-queue": "from", "src-consumer-args": {"x-stream-offset": "first"},
+            "src-prefetch-count": 10, "src-delete-after": after, "dest-uri": to.uri(), "dest-queue": "to",
+            "reconnect-delay": 0.1});
+        from.set("s", &shovel);
+        wait("some arrive", || to.count("to") >= 500);
+        to.kill_and_begin();
+        assert!(to.count("to") < MESSAGES, "all were there before anybody died");
+        wait("it is done", || from.ask("GET", "parameters/shovel/%2F/s", None).0 == 404);
+        let numbers: Vec<u64> = to.take("to").iter().map(number).collect();
+        assert!(numbers.len() < MESSAGES as usize + 100, "{} messages: it began anew", numbers.len());
+        let mut seen = BTreeSet::new();
+        let first: Vec<u64> = numbers.into_iter().filter(|number| seen.insert(*number)).collect();
+        assert!(first == (0..MESSAGES).collect::<Vec<_>>(), "{} of {MESSAGES} arrived", first.len());
+    }
+}
+
 #[test]
 fn a_shovel_that_is_to_end_deletes_itself_and_leaves_what_came_later() {
     let (from, to) = (Broker::start(), Broker::start());
@@ -234,6 +261,88 @@ fn a_shovel_that_is_to_end_deletes_itself_and_leaves_what_came_later() {
     assert_eq!(numbers, (0..30).collect::<Vec<_>>());
 }
 
+/// Stands before a server and passes on what comes from it; what goes to it only up to a number of bytes, until that is over.
+struct Strait {
+    address: SocketAddr,
+    opens: mpsc::Sender<()>,
+}
+
+impl Strait {
+    fn before(server: SocketAddr, bytes: u64) -> Strait {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (opens, opened) = mpsc::channel();
+        std::thread::spawn(move || {
+            let (client, _) = listener.accept().unwrap();
+            let server = TcpStream::connect(server).unwrap();
+            let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            std::io::copy(&mut (&client).take(bytes), &mut &server).unwrap();
+            if opened.recv().is_ok() {
+                let _ = std::io::copy(&mut &client, &mut &server);
+            }
+            let _ = server.shutdown(Shutdown::Write);
+        });
+        Strait { address, opens }
+    }
+}
+
+/// What waits in memory is gone with the shovel: it is not sent, and the source still has it.
+#[test]
+fn a_message_was_published_when_it_was_written_and_not_before() {
+    let (from, to) = (Broker::start(), Broker::start());
+    from.declare("q");
+    let mut client = Client::open(from.amqp, "guest");
+    let body = vec![7; 12 << 20];
+    client.say(1, BasicPublish { routing_key: "q".into(), ..Default::default() });
+    client.header(1, body.len() as u64, &BasicProperties::default());
+    body.chunks(100_000).for_each(|part| client.frame(3, 1, part));
+    wait("it is there", || from.count("q") == 1);
+    // Less than the message, and more than all that is said before.
+    let strait = Strait::before(to.amqp, 100_000);
+    let shovel = json!({"src-uri": "amqp://", "src-queue": "q", "src-delete-after": 1, "ack-mode": "on-publish",
+        "dest-uri": format!("amqp://guest:guest@{}", strait.address), "dest-queue": "q"});
+    from.set("s", &shovel);
+    let mut state = Json::Null;
+    let is_over = || from.ask("GET", "parameters/shovel/%2F/s", None).0 == 404;
+    wait("it is on its way", || {
+        state = from.state("s");
+        state["remaining_unacked"] == 0 || is_over()
+    });
+    assert_eq!((&state["remaining"], from.count("q"), is_over()), (&json!(1), 1, false), "it is not sent yet: {state}");
+    strait.opens.send(()).unwrap();
+    wait("it is done", is_over);
+    wait("it arrives", || to.count("q") == 1);
+    assert_eq!(from.count("q"), 0);
+}
+
+/// Whoever deletes a shovel and sets it again means a new one, also where nobody saw that it was gone.
+#[test]
+fn a_shovel_that_is_set_again_as_it_was_begins_anew() {
+    let (from, to) = (Broker::start(), Broker::start());
+    ["a", "b"].iter().for_each(|queue| from.declare(queue));
+    from.publish("", "a", 0..10);
+    let shovel = json!({"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "to"});
+    from.set("a", &shovel);
+    wait("it moves", || from.state("a")["forwarded"] == 10);
+    // One that takes its time to end keeps whoever looks after all of them busy: its destination hears no more of it.
+    from.publish("", "b", 0..5_000);
+    let strait = Strait::before(to.amqp, 50_000);
+    let mut slow = json!({"src-uri": "amqp://", "src-queue": "b", "src-delete-after": 10_000,
+        "dest-uri": format!("amqp://guest:guest@{}", strait.address), "dest-queue": "to"});
+    from.set("b", &slow);
+    wait("it has stopped", || from.state("b")["remaining"].as_u64().is_some_and(|left| left < 10_000));
+    slow["reconnect-delay"] = json!(0.1);
+    from.set("b", &slow);
+    assert_eq!(from.ask("DELETE", "parameters/shovel/%2F/a", None).0, 204);
+    from.set("a", &shovel);
+    wait("it has begun anew", || from.state("a")["forwarded"] == 0);
+    from.publish("", "a", 10..20);
+    wait("it moves again", || from.state("a")["forwarded"] == 10);
+    let numbers: Vec<u64> = from.take("to").iter().map(number).collect();
+    assert_eq!(numbers, (0..20).collect::<Vec<_>>());
+}
+
 #[test]
 fn an_exchange_can_be_moved_from_and_to() {
     let (from, to) = (Broker::start(), Broker::start());
@@ -259,6 +368,22 @@ fn an_exchange_can_be_moved_from_and_to() {
     assert_eq!(message["properties"]["app_id"], "moved");
     assert_eq!(to.ask("DELETE", "shovels/vhost/%2F/s", None).0, 204);
     wait("its queue is gone", || from.get("queues") == json!([]));
+}
+
+/// While one end waits for an address that does not answer, the other one hears that the shovel lives, and is there for the next.
+#[test]
+fn an_address_that_does_not_answer_is_not_the_end_of_the_list() {
+    let (from, to) = (Broker::start(), Broker::start());
+    from.declare("from");
+    from.publish("", "from", 0..10);
+    // Connects, and says nothing for longer than the source waits for a heartbeat.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("amqp://{}/%2F?connection_timeout=4000", silent.local_addr().unwrap());
+    let shovel = json!({"src-uri": format!("{}/%2F?heartbeat=1", from.uri()), "src-queue": "from",
+        "dest-uri": [address, to.uri()], "dest-queue": "to", "reconnect-delay": 0.1});
+    from.set("s", &shovel);
+    wait("the second address is used", || to.count("to") == 10);
+    assert_eq!(from.state("s")["state"], "running");
 }
 
 #[test]

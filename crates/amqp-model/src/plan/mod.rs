@@ -163,6 +163,9 @@ pub(crate) fn judge(draft: &mut Draft<'_>, caller: &Caller, command: &Command) -
             parameters::set_one(draft, vhost, component, name, value)
         }
         Command::ClearParameter(vhost, component, name) => parameters::clear(draft, vhost, component, name),
+        Command::ClearParameterIf(vhost, component, name, value) => {
+            parameters::clear_if(draft, vhost, component, name, value)
+        }
         Command::SetGlobalParameter(name, value) => set_global(draft, name, value),
         Command::ClearGlobalParameter(name) => parameters::clear_global(draft, name),
         Command::SetPolicy(vhost, spec) => set_policy(draft, vhost, spec),

@@ -137,6 +137,21 @@ pub(super) fn clear(
     Ok(Reply::Done)
 }
 
+/// Whoever is done with what a parameter said knows it as it was, and must not take away what was set since.
+pub(super) fn clear_if(
+    draft: &mut Draft<'_>,
+    vhost: &ByteString,
+    component: &ByteString,
+    name: &ByteString,
+    value: &Json,
+) -> Result<Reply, Refused> {
+    let id = draft.host(vhost)?.id;
+    match draft.world.parameter(id, component, name) {
+        Some(there) if there == value => clear(draft, vhost, component, name),
+        _ => Ok(Reply::Done),
+    }
+}
+
 pub(crate) fn set_global(draft: &mut Draft<'_>, name: &ByteString, value: &Value) -> Result<Reply, Refused> {
     check_length("parameter", name)?;
     let json = sized(value)?;

@@ -98,7 +98,7 @@ impl Channel {
 
 impl Client {
     /// A frame of a channel.
-    pub(super) fn on_channel_frame(&mut self, kind: FrameKind, number: u16, payload: &Bytes) -> Result<(), String> {
+    pub(super) fn on_channel_frame(&mut self, kind: FrameKind, number: u16, payload: &[u8]) -> Result<(), String> {
         if matches!(self.stage, Stage::Closing { .. }) {
             // Whatever was on its way when this side had enough.
             return Ok(());
@@ -108,7 +108,7 @@ impl Client {
         };
         match kind {
             FrameKind::Method => {
-                let method = Method::decode(payload).map_err(|error| error.to_string())?;
+                let method = Method::decode(&Bytes::copy_from_slice(payload)).map_err(|error| error.to_string())?;
                 if channel.arriving.is_some() {
                     return Err("a message is interrupted".to_owned());
                 }
@@ -134,8 +134,9 @@ impl Client {
         }
     }
 
-    fn on_header(&mut self, number: u16, about: About, payload: &Bytes) -> Result<(), String> {
-        let header = ContentHeader::read(Reader::new(payload)).map_err(|error| error.to_string())?;
+    fn on_header(&mut self, number: u16, about: About, payload: &[u8]) -> Result<(), String> {
+        let header =
+            ContentHeader::read(Reader::new(&Bytes::copy_from_slice(payload))).map_err(|error| error.to_string())?;
         let properties = Properties::new(header.properties).map_err(|error| error.to_string())?;
         let max = self.settings.message_bytes_max;
         let left = usize::try_from(header.body_size).ok().filter(|size| *size <= max);
@@ -156,11 +157,10 @@ impl Client {
         }
     }
 
-    fn on_body(&mut self, number: u16, arriving: Arriving, payload: &Bytes) {
+    fn on_body(&mut self, number: u16, arriving: Arriving, payload: &[u8]) {
         let Arriving::Body { about, properties, left, mut body } = arriving else { return };
         if body.is_empty() && payload.len() == left {
-            // All of it in one frame: as it came.
-            return self.arrived(number, about, properties, payload.clone());
+            return self.arrived(number, about, properties, Bytes::copy_from_slice(payload));
         }
         body.extend_from_slice(payload);
         match left - payload.len() {
@@ -203,7 +203,7 @@ impl Client {
             Method::BasicCancel(cancel) => {
                 if !cancel.nowait {
                     let ok = BasicCancelOk { consumer_tag: cancel.consumer_tag.clone() };
-                    self.output.method(number, &ok.into());
+                    self.answer(number, &ok.into());
                 }
                 let consumer_tag = cancel.consumer_tag.to_owned_bytes();
                 self.event(ClientEvent::Cancelled { channel: number, consumer_tag });
@@ -211,7 +211,7 @@ impl Client {
             Method::ChannelFlow(flow) => {
                 let paused = !flow.active;
                 let news = std::mem::replace(&mut channel.paused, paused) != paused;
-                self.output.method(number, &ChannelFlowOk { active: flow.active }.into());
+                self.answer(number, &ChannelFlowOk { active: flow.active }.into());
                 if news {
                     self.event(ClientEvent::Paused { channel: number, paused });
                 }

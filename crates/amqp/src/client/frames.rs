@@ -3,7 +3,7 @@
 use super::Client;
 use super::handshake::Stage;
 use crate::codec::*;
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 impl Client {
     /// Takes frames as long as they can be used.
@@ -26,19 +26,21 @@ impl Client {
             if input.len() < size + FRAME_OVERHEAD_BYTES {
                 return;
             }
-            let frame = input.split_to(size + FRAME_OVERHEAD_BYTES).freeze();
-            if frame.last() != Some(&FRAME_END) {
+            let frame = input.get(FRAME_PREFIX_BYTES..).and_then(|rest| Some((rest.get(..size)?, *rest.get(size)?)));
+            let Some((payload, FRAME_END)) = frame else {
                 return self.fail("a frame does not end where it says");
-            }
-            self.on_frame(prefix, &frame.slice(FRAME_PREFIX_BYTES..FRAME_PREFIX_BYTES + size));
+            };
+            self.on_frame(prefix, payload);
+            input.advance(size + FRAME_OVERHEAD_BYTES);
         }
     }
 
-    fn on_frame(&mut self, prefix: FramePrefix, payload: &Bytes) {
+    /// What is kept of a payload is copied: a piece of the input would keep all of its buffer, whatever it counts itself.
+    fn on_frame(&mut self, prefix: FramePrefix, payload: &[u8]) {
         let channel = prefix.channel;
         match (FrameKind::from_octet(prefix.kind), channel) {
             (Some(FrameKind::Heartbeat), _) => {}
-            (Some(FrameKind::Method), 0) => match Method::decode(payload) {
+            (Some(FrameKind::Method), 0) => match Method::decode(&Bytes::copy_from_slice(payload)) {
                 Ok(method) => self.on_connection_method(method),
                 Err(error) => self.fail(error.to_string()),
             },

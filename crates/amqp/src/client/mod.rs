@@ -18,7 +18,8 @@
 //! asked, and whatever does not fit ends the connection. Nothing it can send panics.
 //!
 //! **Memory.** Events that were not taken (`events_bytes_max`, and what one frame more brings), for each channel one message that is
-//! arriving (`message_bytes_max`) and a bit for each publish without its confirmation (`unconfirmed_max`).
+//! arriving (`message_bytes_max`), a bit for each publish without its confirmation (`unconfirmed_max`), and answers to what the server
+//! asks by itself (`answers_bytes_max`): a server that does not read them is not read either.
 
 mod channel;
 mod confirms;
@@ -110,7 +111,11 @@ impl ClientEvent {
     fn bytes(&self) -> usize {
         EVENT_BYTES
             + match self {
-                ClientEvent::Delivered { properties, body, .. } => properties.raw().len() + body.len(),
+                ClientEvent::Delivered { deliver, properties, body, .. } => {
+                    let names = deliver.consumer_tag.len() + deliver.exchange.len() + deliver.routing_key.len();
+                    names + properties.raw().len() + body.len()
+                }
+                ClientEvent::Returned { why, .. } => why.reply_text.len() + why.exchange.len() + why.routing_key.len(),
                 _ => 0,
             }
     }
@@ -166,6 +171,8 @@ pub struct Client {
     channel_max: u16,
     frame_bytes_max: u32,
     blocked: bool,
+    /// How much of `output` answers what the server asked by itself. Bytes.
+    answers_bytes: usize,
 }
 
 impl Client {
@@ -184,6 +191,7 @@ impl Client {
             channel_max: settings.channel_max,
             frame_bytes_max: settings.frame_bytes_max,
             blocked: false,
+            answers_bytes: 0,
             settings,
         }
     }
@@ -196,10 +204,13 @@ impl Client {
         self.clock.listen(self.wants_input(), now_ms);
     }
 
-    /// Whether more input could be used now. While it is false, nothing should be read: the server waits.
+    /// Whether more input could be used now. While it is false, nothing should be read: the server waits. Taking events and
+    /// [`Client::poll_output`] make it true again.
     #[must_use]
     pub fn wants_input(&self) -> bool {
-        self.end().is_none() && self.events_bytes < self.settings.events_bytes_max
+        self.end().is_none()
+            && self.events_bytes < self.settings.events_bytes_max
+            && self.answers_bytes < self.settings.answers_bytes_max
     }
 
     /// How much the input has to be able to hold. Bytes.
@@ -231,8 +242,17 @@ impl Client {
         let some = self.output.take(out);
         if some {
             self.clock.said_ms = now_ms;
+            self.answers_bytes = 0;
+            self.clock.listen(self.wants_input(), now_ms);
         }
         some
+    }
+
+    /// Answers what the server asks by itself. Publishes do not count here: what a server owes for them it may say before it reads on.
+    fn answer(&mut self, number: u16, method: &Method) {
+        let before = self.output.len();
+        self.output.method(number, method);
+        self.answers_bytes += self.output.len() - before;
     }
 
     /// What [`Client::poll_output`] would bring. Bytes.

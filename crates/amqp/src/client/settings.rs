@@ -36,6 +36,9 @@ pub struct ClientSettings {
     pub unconfirmed_max: usize,
     /// What may wait to be written; no message should be published beyond. Bytes.
     pub output_bytes_max: usize,
+    /// Answers to what the server asks by itself (`channel.flow`, `basic.cancel`) that may wait to be written; no frame is looked at beyond.
+    /// Bytes.
+    pub answers_bytes_max: usize,
 }
 
 impl Default for ClientSettings {
@@ -56,6 +59,7 @@ impl Default for ClientSettings {
             events_bytes_max: 1 << 20,
             unconfirmed_max: 1 << 16,
             output_bytes_max: 1 << 20,
+            answers_bytes_max: 64 << 10,
         }
     }
 }

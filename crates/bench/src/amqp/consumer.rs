@@ -100,7 +100,7 @@ impl Read for Consumers {
                 unacked: 0,
                 unacked_since_ns: 0,
                 out: BytesMut::new(),
-                verifier: Verifier::new(spec.partitions),
+                verifier: Verifier::new(spec.partitions).only(spec.shape.only_producer),
                 received: 0,
             });
         }

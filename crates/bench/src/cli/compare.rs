@@ -34,7 +34,7 @@ pub(super) struct CompareArgs {
     /// Rounds of every cell [default: 5 on the first page, 3 of the others, 1 of those that take minutes]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Go on with what was broken off: leave out what the results have already of this commit, under the same conditions, without failures
+    /// Go on with what was broken off: leave out what the results have already of this commit and these programs, under the same conditions, without failures or with a loss
     #[arg(long)]
     resume: bool,
     /// Tell the cells, their sides, the hours and the disk, and run nothing

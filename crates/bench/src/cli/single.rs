@@ -82,6 +82,9 @@ pub(super) struct RunArgs {
     /// Settings that are given to the Java client as they are: lines of key=value
     #[arg(long, value_name = "FILE")]
     client_config: Option<PathBuf>,
+    /// Where a broker of somebody else is administered, when that is somewhere else (pulsar: its web service; tubemq: its master's); without, the topic must be there
+    #[arg(long, value_name = "HOST:PORT")]
+    admin: Option<String>,
     /// A workload file of the OpenMessaging Benchmark: it says topics, groups, rate, sizes and times
     #[arg(
         long,
@@ -200,7 +203,7 @@ impl Single {
             shape,
             system,
             create: java,
-            admin: None,
+            admin: args.admin.clone(),
             commit_ms: COMMIT_MS,
         };
         let Some(file) = &args.workload else { return Ok(Single { spec, workload: None, java }) };
@@ -334,16 +337,10 @@ pub(super) fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
     let running = Running::start(&args.target, &programs, place.path(), protocol, canned, &interrupt)?;
     let spec = &mut single.spec;
     running.address(spec.system).clone_into(&mut spec.bootstrap);
-    spec.admin = running.admin().map(str::to_owned);
-    match spec.queues {
-        // The Java worker does it by itself, with the settings that it is given; but for many topics, which are Kafka's.
-        _ if single.java && spec.shape.topics == 1 => {}
-        Some(load) => drop(wire::declare_all(&spec.bootstrap, &spec.topic, spec.partitions, load)?),
-        None if spec.system == System::Kafka => {
-            Wire::connect(&spec.bootstrap)?.create_topics(&spec.topic, spec.shape.topics, spec.partitions)?;
-            spec.create = false;
-        }
-        None => {}
+    spec.admin = running.admin().map(str::to_owned).or_else(|| spec.admin.take());
+    // The Java worker makes topics by itself, with the settings that it is given.
+    if !spec.create {
+        make_topics(spec)?;
     }
     let mut progress = Progress::new();
     let (place, programs, interrupt) = (place.path(), &programs, &interrupt);
@@ -363,6 +360,17 @@ pub(super) fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
         write_omb(workload, &single.spec, &told, &args.target.name(), file)?;
     }
     tell(args, &single, &told, &told_more, json)
+}
+
+/// Makes the topics, or the queues that stand for them, of a client that does not.
+fn make_topics(spec: &Spec) -> Result<()> {
+    match spec.queues {
+        Some(load) => wire::declare_all(&spec.bootstrap, &spec.topic, spec.partitions, load).map(drop),
+        None if spec.system == System::Kafka => {
+            Wire::connect(&spec.bootstrap)?.create_topics(&spec.topic, spec.shape.topics, spec.partitions)
+        }
+        None => Ok(()),
+    }
 }
 
 fn write_omb(workload: &Workload, spec: &Spec, told: &Told, driver: &str, file: &Path) -> Result<()> {
@@ -453,6 +461,13 @@ mod tests {
         let queues = ["--workload", &path, "--client", "amqp", "--target", "rabbitmq"];
         let queues = Single::of(&args(&queues).expect("arguments")).expect("a load").spec;
         assert_eq!((queues.shape.topics, queues.partitions), (1, 15), "queues stand for the partitions of all topics");
+        let java = ["--workload", &path, "--client", "java", "--target", "kafka=h:1"];
+        let java = Single::of(&args(&java).expect("arguments")).expect("a load").spec;
+        assert_eq!(
+            (java.shape.topics, java.create),
+            (3, true),
+            "its settings may be what lets it in: it makes all topics"
+        );
         assert!(args(&["--workload", &path, "--rate", "5"]).is_err(), "one of them says the rate");
         assert!(args(&["--omb-result", "x"]).is_err(), "without a workload there is none");
     }
@@ -464,6 +479,9 @@ mod tests {
                 Single::of(&args(&["--target", target, "--client", "java"]).expect("arguments")).expect("a load");
             assert_eq!((single.spec.system, single.spec.create), (system, true), "{target}");
         }
+        let admin = ["--target", "tubemq=h:1", "--client", "java", "--admin", "h:2"];
+        let single = Single::of(&args(&admin).expect("arguments")).expect("a load");
+        assert_eq!(single.spec.admin.as_deref(), Some("h:2"));
         for wrong in ["nats=h:1", "kafka=h", "kafka=:1", "h:port"] {
             assert!(args(&["--target", wrong]).is_err(), "{wrong}");
         }

@@ -86,6 +86,9 @@ pub struct Shape {
     /// Whether the histograms of each second are told with it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub histograms: bool,
+    /// Only messages of the producer of this number are verified and told as received; those of all others are passed over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub only_producer: Option<u32>,
 }
 
 impl Default for Shape {
@@ -97,6 +100,7 @@ impl Default for Shape {
             payloads: None,
             settings: BTreeMap::new(),
             histograms: false,
+            only_producer: None,
         }
     }
 }

@@ -109,7 +109,8 @@ fn profile(target: &Target, programs: &Programs) -> (Option<String>, Vec<Changed
         }
         Target::Pulsar | Target::PulsarNosync | Target::PulsarTuned => {
             let profile = target.pulsar();
-            (heap(&pulsar::memory(profile)), all(pulsar::settings(profile)), sources(&pulsar::SOURCES))
+            let changed = all([pulsar::settings(profile), vec![pulsar::left_out()]].concat());
+            (heap(&pulsar::memory(profile)), changed, sources(&pulsar::SOURCES))
         }
         Target::Rocketmq | Target::RocketmqSync | Target::RocketmqTuned => {
             let profile = target.rocketmq();
@@ -119,8 +120,8 @@ fn profile(target: &Target, programs: &Programs) -> (Option<String>, Vec<Changed
         }
         Target::Tubemq | Target::TubemqTuned => {
             let profile = target.tubemq();
-            let settings = [tubemq::settings(profile), tubemq::broker_settings(profile), tubemq::master_settings()];
-            let mut changed = all(settings.concat());
+            let broker = [tubemq::settings(profile), tubemq::broker_settings(profile)].concat();
+            let mut changed = all([broker, tubemq::master_settings(), tubemq::group_settings()].concat());
             changed.push(smaller(&tubemq::memory(profile)));
             (heap(&tubemq::memory(profile)), changed, sources(&tubemq::SOURCES))
         }
@@ -156,25 +157,11 @@ pub fn text(about: &About) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
-
-    fn programs() -> Programs {
-        let nowhere = || PathBuf::from("nowhere");
-        Programs {
-            polylogue: nowhere(),
-            peers: nowhere(),
-            kafka: nowhere(),
-            rabbitmq: nowhere(),
-            bench: nowhere(),
-            librdkafka: nowhere(),
-            java: nowhere(),
-        }
-    }
 
     #[test]
     fn every_tuned_target_names_who_advises_it() {
         for target in Target::known() {
-            let about = about(&target, &programs());
+            let about = about(&target, &Programs::nowhere());
             assert_eq!(about.target.ends_with("-tuned"), !about.sources.is_empty(), "{about:?}");
             assert!(about.changed.iter().all(|changed| !changed.why.is_empty()));
             assert!(!about.durability.is_empty());
@@ -183,8 +170,15 @@ mod tests {
 
     #[test]
     fn all_that_is_known_is_told() {
-        let told = text(&about(&Target::PulsarTuned, &programs()));
-        for part in ["pulsar-tuned: Apache Pulsar", "built       2025", "-Xmx2g", "journalSyncData=true", "advice"] {
+        let told = text(&about(&Target::PulsarTuned, &Programs::nowhere()));
+        for part in [
+            "pulsar-tuned: Apache Pulsar",
+            "built       2025",
+            "-Xmx2g",
+            "journalSyncData=true",
+            "advice",
+            "PerfDisable",
+        ] {
             assert!(told.contains(part), "{part}: {told}");
         }
     }

@@ -19,10 +19,11 @@ pub const SOURCES: [&str; 2] = [
 const STANDALONE: &str = "as in the conf/standalone.conf that comes with it";
 /// What Maven is asked for.
 const POM: &str = include_str!("../../peers/pulsar.xml");
-/// What `bin/pulsar` and `conf/pulsar_env.sh` give the JVM, but for memory.
-const JVM: [&str; 13] = [
+/// What `bin/pulsar` gives its JVM and is left out here.
+const LEFT_OUT: &str = "-XX:+PerfDisableSharedMem";
+/// What `bin/pulsar` and `conf/pulsar_env.sh` give the JVM, but for memory and for [`LEFT_OUT`].
+const JVM: [&str; 12] = [
     "-XX:+UseZGC",
-    "-XX:+PerfDisableSharedMem",
     "-XX:+AlwaysPreTouch",
     "-Dpulsar.allocator.exit_on_oom=true",
     "-Dio.netty.recycler.maxCapacityPerThread=4096",
@@ -68,6 +69,14 @@ pub fn memory(profile: Profile) -> [&'static str; 3] {
         Profile::Default | Profile::Nosync => ["-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=4g"],
         Profile::Tuned => ["-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=6g"],
     }
+}
+
+/// What its JVM is not given that `bin/pulsar` gives it, and why.
+#[must_use]
+pub fn left_out() -> Setting {
+    let why =
+        "the JVM keeps its counters in a file then, as those of the other peers do: its collections are read there";
+    Setting::new(LEFT_OUT, "left out", why)
 }
 
 /// The settings that differ from the defaults of its code, but for ports and folders.
@@ -195,6 +204,17 @@ mod tests {
             names.iter().all(|name| names.iter().filter(|other| other == &name).count() == 1),
             "set once: {names:?}"
         );
+    }
+
+    /// Of Pulsar no collections were told: its JVM was told to keep no file with them.
+    #[test]
+    fn its_collections_can_be_read() {
+        let place = std::env::temp_dir().join(format!("polylogue-bench-pulsar-{}", std::process::id()));
+        let folder = crate::process::Folder::create(&place).expect("a folder");
+        let pulsar = Pulsar { jars: folder.path(), place: folder.path(), profile: Profile::Default };
+        let command = pulsar.command(1, 2).expect("a command");
+        assert!(command.get_args().any(|option| option == "-XX:+UseZGC"));
+        assert!(command.get_args().all(|option| option != LEFT_OUT), "{command:?}");
     }
 
     #[test]

@@ -88,6 +88,16 @@ pub fn settings(profile: Profile) -> Vec<Setting> {
     }
 }
 
+/// What the master is told that holds for all groups.
+#[must_use]
+pub fn group_settings() -> Vec<Setting> {
+    vec![Setting::new(
+        "qryPriorityId",
+        "303",
+        "groups that filter read from memory, too; by the default, 301, they see messages only when they are on the disk, 20 s later",
+    )]
+}
+
 /// What is set so that topics and groups are ready sooner: the master otherwise takes its time.
 const SOONER: &str = "so that topics and groups are ready sooner";
 
@@ -235,22 +245,28 @@ impl Tubemq<'_> {
         properties(&lines, &broker_settings(self.profile)) + "[prometheus]\npromEnable=false\n"
     }
 
-    /// What the master is asked so that it knows the broker, and then takes it.
+    /// What the master is asked so that it knows what holds for all groups, then the broker, and then takes it.
     #[must_use]
-    pub fn introduction(&self) -> [String; 2] {
-        let settings = settings(self.profile).into_iter().map(|setting| format!("&{}={}", setting.name, setting.value));
+    pub fn introduction(&self) -> [String; 3] {
+        let told = |settings: Vec<Setting>| -> String {
+            settings.into_iter().map(|setting| format!("&{}={}", setting.name, setting.value)).collect()
+        };
+        let groups = format!(
+            "type=op_modify&method=admin_set_cluster_default_setting&createUser=bench&confModAuthToken={TOKEN}{}",
+            told(group_settings())
+        );
         let known = format!(
             "type=op_modify&method=admin_add_broker_configure&brokerId=1&brokerIp=127.0.0.1&brokerPort={}&brokerWebPort={}\
              &deletePolicy=delete,168h&numPartitions=1&acceptPublish=true&acceptSubscribe=true&createUser=bench\
              &confModAuthToken={TOKEN}{}",
             self.ports.broker,
             self.ports.broker_web,
-            settings.collect::<String>()
+            told(settings(self.profile))
         );
         let online = format!(
             "type=op_modify&method=admin_online_broker_configure&brokerId=1&modifyUser=bench&confModAuthToken={TOKEN}"
         );
-        [known, online]
+        [groups, known, online]
     }
 
     /// What the master is asked about the broker, and what its answer has in it when topics can be made.
@@ -276,10 +292,22 @@ mod tests {
             broker.contains("masterAddressList=127.0.0.1:2\n") && broker.contains("hostName=127.0.0.1\n"),
             "{broker}"
         );
-        let [known, _] = tubemq.introduction();
+        let [_, known, _] = tubemq.introduction();
         assert!(known.contains("brokerPort=5") && known.contains("&unflushThreshold=1000&"), "{known}");
-        let [tuned, _] = Tubemq { profile: Profile::Tuned, ..tubemq }.introduction();
+        let [_, tuned, _] = Tubemq { profile: Profile::Tuned, ..tubemq }.introduction();
         assert!(tuned.contains("&unflushThreshold=5000&"), "{tuned}");
+    }
+
+    /// Groups that filter saw nothing for 20 s: with the default they are not served from memory.
+    #[test]
+    fn groups_that_filter_read_from_memory() {
+        let place = Path::new("somewhere");
+        let ports = Ports { zookeeper: 1, master: 2, admin: 3, figures: 4, broker: 5, broker_web: 6 };
+        let [groups, ..] = Tubemq { jars: place, place, profile: Profile::Default, ports }.introduction();
+        let setting = groups.split('&').find_map(|part| part.strip_prefix("qryPriorityId="));
+        let priority: u32 = setting.and_then(|value| value.parse().ok()).expect("it is set");
+        // Hundreds are of groups that take everything, the rest is of those that filter: 1 the disk, 3 memory and disk.
+        assert_eq!((priority / 100, priority % 100), (3, 3), "{groups}");
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl Read for Readers {
                     correlation: 0,
                     writing: None,
                     waiting: false,
-                    verifier: Verifier::new(spec.places()),
+                    verifier: Verifier::new(spec.places()).only(spec.shape.only_producer),
                     received: 0,
                 });
             }

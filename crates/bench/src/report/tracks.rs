@@ -28,7 +28,7 @@ const fn taken(name: &'static str, title: &'static str, unit: &'static str, time
 
 const MB: f64 = 1e-6;
 
-const TRACKS: [Track; 19] = [
+const TRACKS: [Track; 20] = [
     load("publish_us", "publish p99", "ms", true, 1e-3),
     load("end_to_end_us", "end-to-end p99", "ms", true, 1e-3),
     load("acked", "acknowledged", "messages/s", false, 1.0),
@@ -37,6 +37,7 @@ const TRACKS: [Track; 19] = [
     load("broker_cpu_s", "broker CPU", "cores", false, 1.0),
     load("client_cpu_s", "client CPU", "cores", false, 1.0),
     taken("broker_anonymous_mib", "broker memory, anonymous", "MiB", 1.0),
+    taken("broker_shared_mib", "of it shared memory", "MiB", 1.0),
     taken("broker_file_mib", "broker memory, file-mapped", "MiB", 1.0),
     taken("page_cache_mib", "page cache", "MiB", 1.0),
     taken("device_write_bytes", "written to the device", "MB/s", MB),

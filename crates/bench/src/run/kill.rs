@@ -6,11 +6,13 @@
 //! ```
 //!
 //! The load has one producer and one partition: what was acknowledged is then the beginning of what was sent, so that a message which is
-//! missing among the first A of them was lost, however many there are of those that nobody has acknowledged.
+//! missing among the first A of them was lost, however many there are of those that nobody has acknowledged. A client that brings what it
+//! pipelines out of order sends one message at a time here. What was tried after the start is read too, but not counted: each try is a
+//! producer of its own, and would stand for a message that was lost.
 
 use super::{MEASURED_PRODUCER, OneSide, start};
 use crate::clock::{MS_NS, monotonic_ns, seconds};
-use crate::contract::{From, Measure, Second, Spec};
+use crate::contract::{Done, From, Measure, Second, Shape, Spec};
 use crate::drive::{Told, Watch, drive, drive_watched};
 use crate::error::{BenchError, Result};
 use rustix::process::{Pid, Signal, kill_process};
@@ -60,6 +62,11 @@ impl Watch for Killer {
     }
 }
 
+/// How many of so many acknowledged messages of the load were lost, when this was found of it.
+fn acked_lost(acked: u64, found: &Done) -> u64 {
+    acked.saturating_sub(found.received).max(found.lost)
+}
+
 impl OneSide<'_> {
     /// Loads the broker, kills it, starts it again, and finds out what was lost.
     pub(super) fn by_kill(&mut self) -> Result<()> {
@@ -85,7 +92,7 @@ impl OneSide<'_> {
         let found = self.found()?;
         self.figure("acked_before_kill", acked as f64);
         self.figure("found_after_restart", found.done.received as f64);
-        let lost = acked.saturating_sub(found.done.received).max(found.done.lost);
+        let lost = acked_lost(acked, &found.done);
         self.figure("acked_lost", lost as f64);
         self.figure("duplicated", found.done.duplicated as f64);
         if lost > 0 {
@@ -126,8 +133,10 @@ impl OneSide<'_> {
         }
     }
 
-    /// Reads everything, whoever wrote it.
+    /// Reads everything, and counts what the load has written.
     fn found(&mut self) -> Result<Told> {
+        let spec = self.spec();
+        let shape = Shape { only_producer: Some(MEASURED_PRODUCER), ..spec.shape };
         let spec = Spec {
             producers: 0,
             groups: 1,
@@ -136,10 +145,65 @@ impl OneSide<'_> {
             rate: 0,
             warmup_ms: 0,
             window_ms: READ_MS,
-            ..self.spec()
+            shape,
+            ..spec
         };
         let (programs, interrupt) = (self.around.programs, self.around.interrupt);
         let told = drive(self.driver, &[spec], programs, self.place.path(), interrupt, self.each_second)?;
         told.into_iter().next().ok_or_else(|| BenchError::new("nobody has read anything"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::unix_ns;
+    use crate::contract::{Line, Start};
+    use crate::null::{Faults, NullBroker, NullSpec};
+    use crate::raw::producer::Producers;
+    use crate::raw::reader::Readers;
+    use crate::worker::work;
+    use std::io::Cursor;
+
+    fn done(spec: &Spec) -> Done {
+        let start = Start { start_ns: unix_ns() + 20 * MS_NS };
+        let lines = [serde_json::to_string(spec), serde_json::to_string(&start)].map(|line| line.expect("JSON") + "\n");
+        let mut output = Vec::new();
+        work::<Producers, Readers>(Cursor::new(lines.concat().into_bytes()), &mut output).expect("it works");
+        let text = String::from_utf8(output).expect("text");
+        match text.lines().last().map(Line::parse) {
+            Some(Ok(Line::Done(done))) => *done,
+            other => panic!("no end: {other:?}"),
+        }
+    }
+
+    /// The message that was tried after the restart stood for the last acknowledged one, which the broker had lost.
+    #[test]
+    fn the_loss_of_the_last_acknowledged_message_is_seen() {
+        let faults = Faults { lose: 500, ..Faults::default() };
+        let listen = ([127, 0, 0, 1], 0).into();
+        let null = NullSpec { listen, partitions: 1, message_bytes: 100, stall_ms: None, keeps: Some(faults) };
+        let bootstrap = NullBroker::start(null).expect("it starts").address().to_string();
+        // A message a batch, so that the broker loses the last one of the load.
+        let writes = Spec {
+            bootstrap,
+            partitions: 1,
+            producer_base: MEASURED_PRODUCER,
+            groups: 0,
+            message_bytes: 100,
+            rate: 0,
+            messages: 500,
+            batch_bytes: 1,
+            ..Spec::example()
+        };
+        let acked = done(&writes).acked;
+        assert_eq!(acked, 500);
+        assert_eq!(done(&Spec { producer_base: TRYING_PRODUCER, messages: 1, ..writes.clone() }).acked, 1);
+        let reads = Spec { producers: 0, groups: 1, messages: 0, window_ms: 500, ..writes };
+        assert_eq!(done(&reads).received, 500, "as many as were acknowledged, whoever wrote them");
+        let shape = Shape { only_producer: Some(MEASURED_PRODUCER), ..Shape::default() };
+        let found = done(&Spec { shape, ..reads });
+        assert_eq!((found.received, found.lost), (499, 0), "the last one leaves no hole");
+        assert_eq!(acked_lost(acked, &found), 1);
     }
 }

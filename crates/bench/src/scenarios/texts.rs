@@ -204,7 +204,7 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "2 and 10,000 idle after the protocol's greeting, or after TCP's where it has none; active 2 and 1,000, with own clients 2; one round";
     "F2", "Killed under load", EVERYBODY, NONE,
     "kill -9, then restart: time until the first acknowledged write, acknowledged messages lost (must be 0), duplicates.", NONE,
-    "5,000/s for 6 s; with own clients the time includes the client's own start";
+    "5,000/s for 6 s; with own clients the time includes the client's own start; RocketMQ and TubeMQ get one message at a time, because theirs do not keep pipelined ones in order";
     "F3", "One node of three killed", EVERYBODY, NONE, "Seconds without acknowledged writes, messages lost.", NONE, "", not run: THREE_NODES;
     "F4", "30 minutes", EVERYBODY, NONE, "Memory, files and latency must not drift.", NONE, "",
     not run: "it takes 30 minutes for each system: more than the time of this matrix, in which nothing runs longer than minutes";

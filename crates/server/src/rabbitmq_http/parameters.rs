@@ -55,7 +55,12 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
                 }
                 Verb::Delete => {
                     known.ok_or_else(Failure::not_found)?;
-                    ask::change(call.app, Command::ClearParameter((*vhost).into(), component, name)).await?;
+                    let is_shovel = component == SHOVEL;
+                    let command = Command::ClearParameter((*vhost).into(), component, name.clone());
+                    ask::change(call.app, command).await?;
+                    if is_shovel {
+                        call.app.shovels.deleted((*vhost).into(), name);
+                    }
                     Ok(Answer::Done)
                 }
                 Verb::Post => Err(Failure::method_not_allowed("HEAD, GET, PUT, DELETE, OPTIONS")),

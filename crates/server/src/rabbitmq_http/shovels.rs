@@ -67,6 +67,7 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Fail
             let (_, name, _) = one(call, vhost, name)?;
             let command = Command::ClearParameter((*vhost).into(), SHOVEL.into(), name.clone());
             ask::change(call.app, command).await?;
+            call.app.shovels.deleted((*vhost).into(), name.clone());
             Ok(Answer::Done)
         }
         (Verb::Delete, ["vhost", vhost, name, "restart"]) => {

@@ -1,6 +1,7 @@
 //! One end of a shovel: a client session and what its bytes go over.
 
 use super::{EVENTS_BYTES_MAX, OUTPUT_BYTES_MAX, Surroundings, UNCONFIRMED_MAX, inside};
+use crate::handle::BrokerHandle;
 use bytes::{Buf, Bytes, BytesMut};
 use polylogue_amqp::client::{Client, ClientEnd, ClientEvent, ClientSettings};
 use polylogue_amqp::codec::{Method, ShortStr};
@@ -13,6 +14,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io::IoSlice;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
@@ -29,7 +31,9 @@ const CONNECT_MS: u64 = 60_000;
 /// How long a server that lives may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long both ends may take to part.
-const FAREWELL: Duration = Duration::from_secs(2);
+pub(super) const FAREWELL: Duration = Duration::from_secs(2);
+/// How long they may where all was moved: what was written may still be on its way, and closing the socket must not overtake it.
+pub(super) const FAREWELL_AT_THE_END: Duration = Duration::from_secs(10);
 /// Whom an address without a user means, as with RabbitMQ's clients.
 const GUEST: &str = "guest";
 
@@ -71,12 +75,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// See the module.
 pub(super) struct Link {
-    around: Surroundings,
+    broker: Arc<dyn BrokerHandle>,
     pub(super) client: Client,
     stream: Box<dyn Stream>,
     input: BytesMut,
     chunks: Vec<Chunk>,
     output: VecDeque<Bytes>,
+    /// What `output` has got so far. Bytes.
+    taken_bytes: u64,
+    /// What the stream has taken so far. Bytes.
+    written_bytes: u64,
     /// Nothing more can be read.
     is_at_end: bool,
     /// Nothing more can be written.
@@ -148,18 +156,7 @@ impl Link {
 
     async fn connect_to(around: &Surroundings, uri: &AmqpUri, name: &str) -> Result<Link, Failure> {
         let stream = stream(around, uri).await.map_err(Failure::Other)?;
-        let client = Client::new(settings(uri, name), around.broker.now().monotonic_ms);
-        let mut link = Link {
-            around: around.clone(),
-            client,
-            stream,
-            input: BytesMut::new(),
-            chunks: Vec::new(),
-            output: VecDeque::new(),
-            is_at_end: false,
-            is_broken: false,
-            uri: uri.to_string(),
-        };
+        let mut link = Link::new(&around.broker, settings(uri, name), stream, uri.to_string());
         while !link.client.is_open() {
             link.step().await?;
         }
@@ -167,8 +164,24 @@ impl Link {
         Ok(link)
     }
 
+    fn new(broker: &Arc<dyn BrokerHandle>, settings: ClientSettings, stream: Box<dyn Stream>, uri: String) -> Link {
+        Link {
+            client: Client::new(settings, broker.now().monotonic_ms),
+            broker: broker.clone(),
+            stream,
+            input: BytesMut::new(),
+            chunks: Vec::new(),
+            output: VecDeque::new(),
+            taken_bytes: 0,
+            written_bytes: 0,
+            is_at_end: false,
+            is_broken: false,
+            uri,
+        }
+    }
+
     fn now_ms(&self) -> u64 {
-        self.around.broker.now().monotonic_ms
+        self.broker.now().monotonic_ms
     }
 
     /// Reads and writes as much as is possible now; ready when anything was, or when it is over.
@@ -184,6 +197,11 @@ impl Link {
             if !more {
                 break;
             }
+        }
+        if self.wait_ms() == Some(0) {
+            // Where something can be read at any time, nobody ever waits until it is due. What came was heard above.
+            self.on_deadline()?;
+            moved = true;
         }
         if moved { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
@@ -214,9 +232,14 @@ impl Link {
     fn poll_write(&mut self, cx: &mut Context<'_>, now_ms: u64) -> bool {
         if self.output.is_empty() && self.client.poll_output(&mut self.chunks, now_ms) {
             // A client has no files.
+            self.taken_bytes += self.chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
             self.output.extend(self.chunks.drain(..).filter_map(|chunk| chunk.to_bytes().ok()));
         }
-        if self.output.is_empty() || self.is_at_end || self.is_broken {
+        if self.is_broken {
+            // Nobody hears it, and the client must not wait for that: what the server has said is still to be read.
+            self.output.clear();
+        }
+        if self.output.is_empty() || self.is_at_end {
             return false;
         }
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
@@ -234,7 +257,18 @@ impl Link {
         true
     }
 
+    /// What was to be said so far, written or not. Bytes.
+    pub(super) fn said_bytes(&self) -> u64 {
+        self.taken_bytes + self.client.output_bytes() as u64
+    }
+
+    /// How much of that the stream has taken. Bytes.
+    pub(super) fn written_bytes(&self) -> u64 {
+        self.written_bytes
+    }
+
     fn written(&mut self, mut bytes: usize) {
+        self.written_bytes += bytes as u64;
         while let Some(front) = self.output.front_mut() {
             let part = bytes.min(front.len());
             front.advance(part);
@@ -263,6 +297,15 @@ impl Link {
         match tokio::time::timeout(wait, poll_fn(|cx| self.poll_io(cx))).await {
             Ok(moved) => moved,
             Err(_) => self.on_deadline(),
+        }
+    }
+
+    /// Shows that it lives, and hears that the server does, until that is no longer so: why.
+    pub(super) async fn idle(&mut self) -> Failure {
+        loop {
+            if let Err(why) = self.step().await {
+                return why;
+            }
         }
     }
 
@@ -306,8 +349,8 @@ impl Link {
         Ok(answer)
     }
 
-    /// Says what is still to be said, and that it is over; not for long.
-    pub(super) async fn part(mut self) {
+    /// Says what is still to be said, and that it is over, if that is done in time.
+    pub(super) async fn part(mut self, patience: Duration) {
         let now_ms = self.now_ms();
         self.client.close(now_ms);
         let parting = async {
@@ -324,6 +367,72 @@ impl Link {
                 }
             }
         };
-        let _ = tokio::time::timeout(FAREWELL, parting).await;
+        let _ = tokio::time::timeout(patience, parting).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::FakeBroker;
+    use parking_lot::Mutex;
+    use polylogue_amqp::codec::{ConnectionOpenOk, ConnectionStart, ConnectionTune, encode_heartbeat, encode_method};
+    use std::task::Waker;
+    use tokio::io::ReadBuf;
+
+    /// A server that has always something more to say, and what it was told.
+    struct Talker {
+        says: Bytes,
+        heard: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl AsyncRead for Talker {
+        fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+            let mut sign = BytesMut::new();
+            encode_heartbeat(&mut sign);
+            let says = std::mem::replace(&mut self.says, sign.freeze());
+            to.put_slice(&says);
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Talker {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, from: &[u8]) -> Poll<std::io::Result<usize>> {
+            self.heard.lock().extend_from_slice(from);
+            Poll::Ready(Ok(from.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn a_server_that_never_pauses_hears_that_the_shovel_lives() {
+        let fake = FakeBroker::new(|_| None);
+        let broker: Arc<dyn BrokerHandle> = fake.clone();
+        let mut says = BytesMut::new();
+        let start = ConnectionStart { version_minor: 9, mechanisms: "PLAIN".into(), ..Default::default() };
+        encode_method(&mut says, 0, &start.into());
+        encode_method(&mut says, 0, &ConnectionTune { channel_max: 3, frame_max: 4_096, heartbeat: 60 }.into());
+        encode_method(&mut says, 0, &ConnectionOpenOk::default().into());
+        let heard: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let talker = Talker { says: says.freeze(), heard: heard.clone() };
+        let settings = ClientSettings { heartbeat_seconds: 60, ..ClientSettings::default() };
+        let mut link = Link::new(&broker, settings, Box::new(talker), "amqp://a".to_owned());
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_eq!(link.poll_io(&mut cx), Poll::Ready(Ok(())));
+        assert!(link.client.is_open());
+        heard.lock().clear();
+        for round in 0..10 {
+            fake.advance_ms(31_000);
+            // What is due is said in the first turn, and written in the second one.
+            assert_eq!([link.poll_io(&mut cx), link.poll_io(&mut cx)], [Poll::Ready(Ok(())), Poll::Ready(Ok(()))]);
+            assert_eq!(heard.lock().len(), 8 * (round + 1), "a sign of life for each half of a heartbeat");
+        }
     }
 }

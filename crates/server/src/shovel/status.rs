@@ -134,6 +134,17 @@ impl Shovels {
         self.all.lock().get(&(vhost.clone(), name.clone())).cloned()
     }
 
+    /// One was deleted. What is set under its name later is another one, even where it says the same: its worker ends, whatever the
+    /// supervisor sees when it comes to look.
+    pub(crate) fn deleted(&self, vhost: ByteString, name: ByteString) {
+        self.restart(vhost, name);
+    }
+
+    /// Whether one is to begin anew.
+    pub(super) fn is_to_restart(&self, key: &Key) -> bool {
+        self.restarts.lock().contains(key)
+    }
+
     /// Has one begin anew, at once.
     pub(crate) fn restart(&self, vhost: ByteString, name: ByteString) {
         let key = (vhost, name);

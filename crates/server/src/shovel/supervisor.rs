@@ -108,13 +108,18 @@ impl Supervisor {
                 running.finished = true;
             }
         }
-        let finished: Vec<Key> =
-            self.workers.iter().filter(|(_, running)| running.finished).map(|(key, _)| key.clone()).collect();
+        let finished = self.workers.iter().filter(|(_, running)| running.finished);
+        let finished: Vec<_> = finished.map(|(key, running)| (key.clone(), running.value.clone())).collect();
         let any = !finished.is_empty();
-        for key in finished {
+        for (key, value) in finished {
+            if self.shovels.is_to_restart(&key) {
+                // It was deleted, and what is there now has not run.
+                continue;
+            }
             let (vhost, name) = key.clone();
             tracing::info!(shovel = &*name, vhost = &*vhost, "a shovel has moved what it was to move, and is deleted");
-            let clear = Command::ClearParameter(vhost, SHOVEL.into(), name);
+            // What is set meanwhile under its name has not run yet.
+            let clear = Command::ClearParameterIf(vhost, SHOVEL.into(), name, value);
             declared::change(&self.around.broker, clear).await?;
             self.workers.remove(&key);
             self.shovels.forget(&key);

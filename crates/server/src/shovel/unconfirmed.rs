@@ -9,6 +9,18 @@ pub(super) struct Moved {
     pub(super) up_to: u64,
     /// How many these are.
     pub(super) count: u64,
+    /// Where the last one is in its stream.
+    pub(super) offset: Option<u64>,
+}
+
+/// A delivery on its way.
+#[derive(Debug)]
+struct Waiting {
+    tag: u64,
+    offset: Option<u64>,
+    /// Where it ends in what was said to the destination. Bytes.
+    end: u64,
+    confirmed: bool,
 }
 
 /// Deliveries by the number of their publish.
@@ -16,8 +28,7 @@ pub(super) struct Moved {
 pub(super) struct Unconfirmed {
     /// The number of the first.
     base: u64,
-    /// The delivery, and whether it is confirmed.
-    waiting: VecDeque<(u64, bool)>,
+    waiting: VecDeque<Waiting>,
 }
 
 impl Unconfirmed {
@@ -25,26 +36,35 @@ impl Unconfirmed {
         Unconfirmed { base: 1, waiting: VecDeque::new() }
     }
 
-    /// One more was published, under the next number.
-    pub(super) fn published(&mut self, delivery_tag: u64) {
-        self.waiting.push_back((delivery_tag, false));
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// One more was published, under the next number; `offset` is its place in a stream, `end` that in what the destination is told. Bytes.
+    pub(super) fn published(&mut self, tag: u64, offset: Option<u64>, end: u64) {
+        self.waiting.push_back(Waiting { tag, offset, end, confirmed: false });
+    }
+
+    /// So much was written of what the destination is told, where that is enough. Bytes.
+    pub(super) fn written(&mut self, bytes: u64) {
+        self.waiting.iter_mut().take_while(|waiting| waiting.end <= bytes).for_each(|waiting| waiting.confirmed = true);
     }
 
     /// The destination has these.
     pub(super) fn confirmed(&mut self, first: u64, last: u64) {
         for number in first.max(self.base)..=last {
             let at = usize::try_from(number - self.base).unwrap_or(usize::MAX);
-            let Some((_, confirmed)) = self.waiting.get_mut(at) else { return };
-            *confirmed = true;
+            let Some(waiting) = self.waiting.get_mut(at) else { return };
+            waiting.confirmed = true;
         }
     }
 
     /// What the source may hear of now: all that is confirmed up to the first that is not, so that one word is enough.
     pub(super) fn take_moved(&mut self) -> Option<Moved> {
         let mut moved: Option<Moved> = None;
-        while let Some((tag, true)) = self.waiting.front() {
+        while let Some(Waiting { tag, offset, confirmed: true, .. }) = self.waiting.front() {
             let count = moved.map_or(0, |moved| moved.count) + 1;
-            moved = Some(Moved { up_to: *tag, count });
+            moved = Some(Moved { up_to: *tag, count, offset: *offset });
             self.waiting.pop_front();
             self.base += 1;
         }
@@ -59,15 +79,28 @@ mod tests {
     #[test]
     fn the_source_hears_of_messages_in_their_order() {
         let mut all = Unconfirmed::new();
-        (0..5).for_each(|n| all.published(10 + n));
+        (0..5).for_each(|n| all.published(10 + n, Some(n), 0));
         all.confirmed(2, 3);
         assert_eq!(all.take_moved(), None, "the first one is not there");
         all.confirmed(1, 1);
-        assert_eq!(all.take_moved(), Some(Moved { up_to: 12, count: 3 }));
+        assert_eq!(all.take_moved(), Some(Moved { up_to: 12, count: 3, offset: Some(2) }));
         all.confirmed(1, 2);
         all.confirmed(5, 9);
         assert_eq!(all.take_moved(), None);
         all.confirmed(4, 4);
-        assert_eq!((all.take_moved(), all.waiting.len()), (Some(Moved { up_to: 14, count: 2 }), 0));
+        assert_eq!(all.take_moved(), Some(Moved { up_to: 14, count: 2, offset: Some(4) }));
+        assert!(all.waiting.is_empty());
+    }
+
+    #[test]
+    fn what_is_not_written_to_its_last_byte_was_not_sent() {
+        let mut all = Unconfirmed::new();
+        (1..=3).for_each(|n| all.published(n, None, n * 100));
+        all.written(99);
+        assert_eq!(all.take_moved(), None);
+        all.written(299);
+        assert_eq!(all.take_moved(), Some(Moved { up_to: 2, count: 2, offset: None }));
+        all.written(300);
+        assert_eq!(all.take_moved(), Some(Moved { up_to: 3, count: 1, offset: None }));
     }
 }

@@ -1,19 +1,19 @@
 //! One shovel, from its beginning to its end.
 
 use super::Surroundings;
-use super::link::{CHANNEL, Failure, Link, NOT_FOUND};
+use super::link::{CHANNEL, FAREWELL, FAREWELL_AT_THE_END, Failure, Link, NOT_FOUND};
 use super::message::{Mover, Rewrite};
 use super::status::{Key, Shovels};
 use super::unconfirmed::Unconfirmed;
 use polylogue_amqp::client::ClientEvent;
 use polylogue_amqp::codec::{
-    BasicConsume, BasicQos, ConfirmSelect, Method, QueueBind, QueueDeclare, QueueDeclareOk, ShortStr, Table,
+    BasicConsume, BasicQos, ConfirmSelect, Method, Properties, QueueBind, QueueDeclare, QueueDeclareOk, ShortStr, Table,
 };
 use polylogue_amqp_model::{AckMode, DeleteAfter, Shovel, SourceOf, encode_table};
-use polylogue_router::Argument;
+use polylogue_router::{Argument, Value};
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -28,6 +28,31 @@ pub(super) struct Worker {
     pub(super) stop: watch::Receiver<bool>,
 }
 
+/// What is kept from one life to the next.
+#[derive(Clone, Copy)]
+struct Progress {
+    /// Messages that are still to be moved; `None` for all that come.
+    left: Option<u64>,
+    /// Where a stream is to be read on. Its server does not remember what was acknowledged.
+    stream_offset: Option<u64>,
+}
+
+/// Where a consumer of a stream begins, and where a message is in it.
+const STREAM_OFFSET: &str = "x-stream-offset";
+
+/// Whether the source is read as a stream. What carries an offset may be in any queue: messages keep their headers.
+fn reads_a_stream(shovel: &Shovel) -> bool {
+    shovel.source.consumer_arguments.iter().any(|argument| argument.name == STREAM_OFFSET)
+}
+
+/// Where a message is in its stream.
+fn stream_offset(properties: &Properties) -> Option<u64> {
+    match properties.headers()?.get(STREAM_OFFSET)? {
+        polylogue_amqp::codec::Value::I64(offset) => u64::try_from(offset).ok(),
+        _ => None,
+    }
+}
+
 /// Why it no longer runs.
 enum Over {
     /// All that was to be moved was.
@@ -38,6 +63,27 @@ enum Over {
 
 fn failed(why: impl Into<String>) -> Failure {
     Failure::Other(why.into())
+}
+
+const SOURCE: &str = "source";
+const DESTINATION: &str = "destination";
+
+/// Says at which end something went wrong.
+fn of(end: &'static str) -> impl FnOnce(Failure) -> Failure {
+    move |why| failed(format!("{end}: {why}"))
+}
+
+/// Does something with one end while the other one, which is called so, stays alive.
+async fn beside<T>(
+    doing: impl Future<Output = Result<T, Failure>>,
+    name: &'static str,
+    other: &mut Link,
+) -> Result<T, Failure> {
+    tokio::select! {
+        biased;
+        done = doing => done,
+        why = other.idle() => Err(of(name)(why)),
+    }
 }
 
 fn short(text: &str) -> ShortStr {
@@ -77,13 +123,14 @@ impl Worker {
     /// Runs until it is finished (true), or told to end.
     pub(super) async fn run(mut self) -> bool {
         // What was moved before an error counts for a shovel that moves a number of messages.
-        let mut left = match self.shovel.source.delete_after {
+        let left = match self.shovel.source.delete_after {
             DeleteAfter::Messages(count) => Some(count),
             DeleteAfter::QueueLength | DeleteAfter::Never => None,
         };
+        let mut progress = Progress { left, stream_offset: None };
         loop {
             self.shovels.starting(&self.key, self.now_ms());
-            let why = match self.once(&mut left).await {
+            let why = match self.once(&mut progress).await {
                 Ok(Over::Finished) => return true,
                 Ok(Over::Stopped) => return false,
                 Err(why) => why,
@@ -107,38 +154,50 @@ impl Worker {
     }
 
     /// One life: connects both ends, moves messages, and parts from both.
-    async fn once(&mut self, left: &mut Option<u64>) -> Result<Over, Failure> {
+    async fn once(&mut self, progress: &mut Progress) -> Result<Over, Failure> {
         let mut stop = self.stop.clone();
         let opened = tokio::select! {
             biased;
             () = crate::net::stopped(&mut stop) => return Ok(Over::Stopped),
-            opened = self.open(*left) => opened?,
+            opened = self.open(*progress) => opened?,
         };
         let Some(mut moving) = opened else { return Ok(Over::Finished) };
         let over = self.pump(&mut moving).await;
-        if left.is_some() {
-            *left = moving.to_confirm;
+        if matches!(over, Ok(Over::Stopped)) {
+            // What is under way would be moved again by whoever comes next.
+            let _ = tokio::time::timeout(FAREWELL, self.finish(&mut moving)).await;
         }
+        *progress = Progress { left: moving.to_confirm, stream_offset: moving.stream_offset };
         // What the destination has, the source is to hear of, whatever came in between.
-        tokio::join!(moving.source.part(), moving.destination.part());
+        let patience = if matches!(over, Ok(Over::Finished)) { FAREWELL_AT_THE_END } else { FAREWELL };
+        tokio::join!(moving.source.part(patience), moving.destination.part(patience));
         over
     }
 
     /// Connects both ends and makes what is missing there. Nothing where there is nothing to be moved.
-    async fn open(&self, left: Option<u64>) -> Result<Option<Moving>, Failure> {
+    async fn open(&self, progress: Progress) -> Result<Option<Moving>, Failure> {
         let (from, to, name) = (&self.shovel.source, &self.shovel.destination, &*self.key.1);
-        let end = |end: &'static str| move |why: Failure| failed(format!("{end}: {why}"));
-        let mut source = Link::connect(&self.around, &from.uris, name).await.map_err(end("source"))?;
-        let mut destination = Link::connect(&self.around, &to.uris, name).await.map_err(end("destination"))?;
-        self.prepare(&mut destination).await.map_err(end("destination"))?;
-        let (queue, length) = self.prepare_source(&mut source).await.map_err(end("source"))?;
-        let left = if from.delete_after == DeleteAfter::QueueLength { Some(length) } else { left };
+        let mut source = Link::connect(&self.around, &from.uris, name).await.map_err(of(SOURCE))?;
+        let connecting = async {
+            let mut destination = Link::connect(&self.around, &to.uris, name).await.map_err(of(DESTINATION))?;
+            self.prepare(&mut destination).await.map_err(of(DESTINATION))?;
+            Ok(destination)
+        };
+        // An address that does not answer takes its time, and the next one is to find the other end still there.
+        let mut destination = beside(connecting, SOURCE, &mut source).await?;
+        let preparing = async { self.prepare_source(&mut source).await.map_err(of(SOURCE)) };
+        let (queue, length) = beside(preparing, DESTINATION, &mut destination).await?;
+        // A stream is as long as before, whatever was moved.
+        let is_new = progress.stream_offset.is_none();
+        let left = if from.delete_after == DeleteAfter::QueueLength && is_new { Some(length) } else { progress.left };
         if left == Some(0) {
-            tokio::join!(source.part(), destination.part());
+            tokio::join!(source.part(FAREWELL), destination.part(FAREWELL));
             return Ok(None);
         }
         let no_ack = self.shovel.ack_mode == AckMode::NoAck && left.is_none();
-        self.consume(&mut source, queue, no_ack, left).await.map_err(end("source"))?;
+        let progress = Progress { left, ..progress };
+        let consuming = async { self.consume(&mut source, queue, no_ack, progress).await.map_err(of(SOURCE)) };
+        beside(consuming, DESTINATION, &mut destination).await?;
         let (vhost, name) = &self.key;
         let (source_uri, destination_uri) = (source.uri.clone(), destination.uri.clone());
         let mover = Mover {
@@ -153,7 +212,19 @@ impl Worker {
         self.shovels.moved(&self.key, self.now_ms(), 0, left.map(|left| (left, left)));
         let unconfirmed = Unconfirmed::new();
         let (to_send, to_confirm) = (left, left);
-        Ok(Some(Moving { source, destination, rewrite, no_ack, unconfirmed, to_send, to_confirm, blocked: false }))
+        Ok(Some(Moving {
+            source,
+            destination,
+            rewrite,
+            ack_mode: self.shovel.ack_mode,
+            no_ack,
+            is_stream: reads_a_stream(&self.shovel),
+            stream_offset: progress.stream_offset,
+            unconfirmed,
+            to_send,
+            to_confirm,
+            blocked: false,
+        }))
     }
 
     async fn prepare(&self, destination: &mut Link) -> Result<(), Failure> {
@@ -195,33 +266,56 @@ impl Worker {
         source: &mut Link,
         queue: ShortStr,
         no_ack: bool,
-        left: Option<u64>,
+        progress: Progress,
     ) -> Result<(), Failure> {
         let from = &self.shovel.source;
         if !no_ack {
             // More than are wanted would only come back, as delivered before.
-            let left = left.and_then(|left| u16::try_from(left).ok());
+            let left = progress.left.and_then(|left| u16::try_from(left).ok());
             let prefetch_count = match (from.prefetch, left) {
                 (0, left) => left.unwrap_or(0),
                 (prefetch, left) => left.map_or(prefetch, |left| left.min(prefetch)),
             };
             source.ask(CHANNEL, BasicQos { prefetch_count, ..Default::default() }).await?;
         }
-        let arguments = table(&from.consumer_arguments)?;
+        let mut arguments = from.consumer_arguments.clone();
+        if let Some(offset) = progress.stream_offset {
+            arguments.retain(|argument| argument.name != STREAM_OFFSET);
+            let value = Value::Int(i64::try_from(offset).unwrap_or(i64::MAX));
+            arguments.push(Argument { name: STREAM_OFFSET.into(), tag: b'l', value });
+        }
+        let arguments = table(&arguments)?;
         source.ask(CHANNEL, BasicConsume { queue, no_ack, arguments, ..Default::default() }).await?;
         Ok(())
+    }
+
+    /// Shows that so many more were moved.
+    fn tell(&self, moving: &Moving, count: u64) {
+        let remaining = moving.to_confirm.map(|left| (left, moving.to_send.unwrap_or(left)));
+        self.shovels.moved(&self.key, self.now_ms(), count, remaining);
+    }
+
+    /// Waits until what was sent is known to be there, and sends no more.
+    async fn finish(&self, moving: &mut Moving) -> Result<(), Failure> {
+        loop {
+            let count = moving.settle()?;
+            self.tell(moving, count);
+            if moving.unconfirmed.is_empty() {
+                return Ok(());
+            }
+            poll_fn(|cx| moving.poll_io(cx)).await?;
+        }
     }
 
     /// Moves messages until something happens.
     async fn pump(&self, moving: &mut Moving) -> Result<Over, Failure> {
         let mut stop = self.stop.clone();
         loop {
-            let before = moving.to_confirm;
-            let mut count = moving.settle()?;
-            count += moving.forward(self)?;
-            if count > 0 || before != moving.to_confirm {
-                let remaining = moving.to_confirm.map(|left| (left, moving.to_send.unwrap_or(left)));
-                self.shovels.moved(&self.key, self.now_ms(), count, remaining);
+            let before = (moving.to_confirm, moving.to_send);
+            let count = moving.settle()?;
+            moving.forward(self)?;
+            if count > 0 || before != (moving.to_confirm, moving.to_send) {
+                self.tell(moving, count);
             }
             if moving.to_confirm == Some(0) {
                 return Ok(Over::Finished);
@@ -232,20 +326,10 @@ impl Worker {
             }
             let wait_ms = [moving.source.wait_ms(), moving.destination.wait_ms()].into_iter().flatten().min();
             let sleep = tokio::time::sleep(Duration::from_millis(wait_ms.unwrap_or(60_000)));
-            let (source, destination) = (&mut moving.source, &mut moving.destination);
-            let io = poll_fn(|cx| {
-                let from = source.poll_io(cx).map_err(|why| failed(format!("source: {why}")));
-                let to = destination.poll_io(cx).map_err(|why| failed(format!("destination: {why}")));
-                match (from, to) {
-                    (Poll::Ready(Err(why)), _) | (_, Poll::Ready(Err(why))) => Poll::Ready(Err(why)),
-                    (Poll::Pending, Poll::Pending) => Poll::Pending,
-                    _ => Poll::Ready(Ok(())),
-                }
-            });
             tokio::select! {
                 biased;
                 () = crate::net::stopped(&mut stop) => return Ok(Over::Stopped),
-                moved = io => {
+                moved = poll_fn(|cx| moving.poll_io(cx)) => {
                     if let Err(why) = moved {
                         // What was confirmed before is no reason to move it again.
                         let _ = moving.settle();
@@ -253,8 +337,8 @@ impl Worker {
                     }
                 }
                 () = sleep => {
-                    moving.source.on_deadline()?;
-                    moving.destination.on_deadline()?;
+                    moving.source.on_deadline().map_err(of(SOURCE))?;
+                    moving.destination.on_deadline().map_err(of(DESTINATION))?;
                 }
             }
             tokio::task::coop::consume_budget().await;
@@ -267,8 +351,13 @@ struct Moving {
     source: Link,
     destination: Link,
     rewrite: Rewrite,
+    ack_mode: AckMode,
     /// The source does not wait for acknowledgements.
     no_ack: bool,
+    /// Messages say where they are.
+    is_stream: bool,
+    /// See [`Progress::stream_offset`].
+    stream_offset: Option<u64>,
     unconfirmed: Unconfirmed,
     /// Messages that are still to be sent; `None` for all that come.
     to_send: Option<u64>,
@@ -278,8 +367,21 @@ struct Moving {
 }
 
 impl Moving {
-    fn done(&mut self, count: u64) {
+    /// So many are done with, the last one of them from this place of a stream.
+    fn done(&mut self, count: u64, offset: Option<u64>) {
+        self.stream_offset = offset.map(|offset| offset.saturating_add(1)).or(self.stream_offset);
         self.to_confirm = self.to_confirm.map(|left| left.saturating_sub(count));
+    }
+
+    /// Reads and writes at both ends as much as is possible now; ready when anything was, or when one of them is over.
+    fn poll_io(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        let from = self.source.poll_io(cx).map_err(of(SOURCE));
+        let to = self.destination.poll_io(cx).map_err(of(DESTINATION));
+        match (from, to) {
+            (Poll::Ready(Err(why)), _) | (_, Poll::Ready(Err(why))) => Poll::Ready(Err(why)),
+            (Poll::Pending, Poll::Pending) => Poll::Pending,
+            _ => Poll::Ready(Ok(())),
+        }
     }
 
     /// Tells the source of what the destination has. How many messages that are.
@@ -299,6 +401,9 @@ impl Moving {
                     let why = Failure::Channel(code, text.to_string());
                     refused.get_or_insert(failed(format!("destination: {why}")));
                 }
+                ClientEvent::Cancelled { .. } => {
+                    refused.get_or_insert(failed("destination: it cancels a consumer, and has none"));
+                }
                 _ => {}
             }
             if refused.is_some() {
@@ -306,34 +411,37 @@ impl Moving {
                 break;
             }
         }
+        if self.ack_mode != AckMode::OnConfirm {
+            // What waits in memory is lost with this shovel: it was sent when the destination's socket has it.
+            self.unconfirmed.written(self.destination.written_bytes());
+        }
         let mut count = 0;
         if let Some(moved) = self.unconfirmed.take_moved() {
-            self.source.client.ack(CHANNEL, moved.up_to, true);
+            if !self.no_ack {
+                self.source.client.ack(CHANNEL, moved.up_to, true);
+            }
             count = moved.count;
-            self.done(count);
+            self.done(count, moved.offset);
         }
         refused.map_or(Ok(count), Err)
     }
 
-    /// Sends what came, as long as the destination takes it. How many messages are done with by that.
-    fn forward(&mut self, worker: &Worker) -> Result<u64, Failure> {
-        let (mut sent, mut last) = (0, 0);
+    /// Sends what came, as long as the destination takes it.
+    fn forward(&mut self, worker: &Worker) -> Result<(), Failure> {
         while self.destination.client.may_publish(CHANNEL) {
             let Some(event) = self.source.client.poll_event() else { break };
             match event {
                 // More than was wanted goes back when the channel closes.
                 ClientEvent::Delivered { .. } if self.to_send == Some(0) => {}
                 ClientEvent::Delivered { deliver, properties, body, .. } => {
+                    let offset = if self.is_stream { stream_offset(&properties) } else { None };
                     let now_seconds = u64::try_from(worker.now_ms()).unwrap_or_default() / 1_000;
                     let properties = self.rewrite.properties(&properties, now_seconds);
                     let publish = self.rewrite.publish(&deliver);
                     let published = self.destination.client.publish(CHANNEL, publish, &properties, body);
                     published.map_err(|_| failed("destination: the channel cannot be used"))?;
                     self.to_send = self.to_send.map(|left| left.saturating_sub(1));
-                    (sent, last) = (sent + 1, deliver.delivery_tag);
-                    if worker.shovel.ack_mode == AckMode::OnConfirm {
-                        self.unconfirmed.published(last);
-                    }
+                    self.unconfirmed.published(deliver.delivery_tag, offset, self.destination.said_bytes());
                 }
                 ClientEvent::Cancelled { .. } => return Err(failed("source: the server cancelled the consumer")),
                 ClientEvent::ChannelClosed { code, text, .. } => {
@@ -342,13 +450,6 @@ impl Moving {
                 _ => {}
             }
         }
-        if worker.shovel.ack_mode == AckMode::OnConfirm || sent == 0 {
-            return Ok(0);
-        }
-        if !self.no_ack {
-            self.source.client.ack(CHANNEL, last, true);
-        }
-        self.done(sent);
-        Ok(sent)
+        Ok(())
     }
 }

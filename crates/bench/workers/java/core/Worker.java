@@ -17,6 +17,7 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
+import java.util.stream.Collectors;
 
 /**
  * The official Java clients as a worker. Its contract, and what the fields of the spec mean, stand in crates/bench/src/contract.rs.
@@ -27,11 +28,18 @@ import java.util.concurrent.locks.LockSupport;
 public final class Worker {
     private static final long SECOND_NS = 1_000_000_000L;
     private static final long MS_NS = 1_000_000L;
-    private static final long DRAIN_NS_MAX = 60 * SECOND_NS;
+    /** How long after its window a run may take to its end; shorter in tests only. */
+    private static final long DRAIN_NS_MAX = Long.getLong("bench.drain_ms", 60_000) * MS_NS;
+    /** How much longer threads that sit in a client are waited for: then the run is over without them. */
+    private static final long STUCK_NS_MAX = Long.getLong("bench.stuck_ms", 10_000) * MS_NS;
     /** Time enough to serve the callbacks of the last second before it is told. */
     private static final long TELL_AFTER_NS = 500 * MS_NS;
     private static final int STAMP_BYTES = 20;
     private static final long POLL_MS = 100;
+    /** How often a reader counts its partitions before the start: a client that has many of them takes its time. */
+    private static final long ASSIGNED_EVERY_NS = 100 * MS_NS;
+    /** Of threads that sit in a client so many are named. */
+    private static final int STUCK_TOLD_MAX = 3;
     private static final long JOIN_NS_MAX = 90 * SECOND_NS;
     /** How long a client may take to end; what it has to say after that is not heard. */
     private static final long CLOSE_MS_MAX = 5_000;
@@ -192,6 +200,10 @@ public final class Worker {
         senders.forEach(Thread::start);
         long second = 0;
         while (readers.stream().anyMatch(Thread::isAlive) || senders.stream().anyMatch(Thread::isAlive)) {
+            if (now() > deadline + STUCK_NS_MAX) {
+                failed("the client has not come to its end: it is stuck in " + stuck());
+                break;
+            }
             if (!produced && senders.stream().noneMatch(Thread::isAlive)) {
                 produced = true;
             }
@@ -202,6 +214,16 @@ public final class Worker {
         }
         tell(second);
         done(cpu);
+    }
+
+    /** The threads that have not ended, each with where it is. */
+    private String stuck() {
+        List<Thread> threads = new ArrayList<>(senders);
+        threads.addAll(readers);
+        return threads.stream().filter(Thread::isAlive).map(thread -> {
+            StackTraceElement[] at = thread.getStackTrace();
+            return thread.getName() + (at.length > 0 ? " (" + at[0] + ")" : "");
+        }).limit(STUCK_TOLD_MAX).collect(Collectors.joining(", "));
     }
 
     private static long cpu() {
@@ -432,6 +454,8 @@ public final class Worker {
         private final Verifier verifier;
         private final boolean verifies = spec.get("verify").asBoolean();
         private final long bytesPerSecondMax = number("read_bytes_per_s_max");
+        /** The only producer whose messages count; -1: all do. */
+        private final int onlyProducer = Client.shape(spec).path("only_producer").asInt(-1);
         volatile long assigned;
 
         Reader(Group group, int number) {
@@ -446,10 +470,12 @@ public final class Worker {
             Client.Consumer consumer = null;
             try {
                 consumer = client.consumer(group.number, number, this);
+                long look = 0;
                 while (!finished()) {
                     consumer.poll(POLL_MS);
-                    if (start == 0) {
+                    if (start == 0 && now() >= look) {
                         assigned = consumer.assigned();
+                        look = now() + ASSIGNED_EVERY_NS;
                     }
                 }
             } catch (Exception e) {
@@ -510,6 +536,9 @@ public final class Worker {
                     return;
                 }
                 ByteBuffer stamp = ByteBuffer.wrap(message);
+                if (onlyProducer >= 0 && stamp.getInt(16) != onlyProducer) {
+                    return;
+                }
                 long intended = stamp.getLong();
                 boolean filters = Client.filters(spec, group.number);
                 // What the broker leaves out is no loss: there only the count is looked at.

@@ -14,6 +14,7 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.TopicExistsException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -49,10 +50,14 @@ final class KafkaSystem implements Client {
         try (Admin admin = Admin.create(settings())) {
             List<NewTopic> wanted =
                     topics(Client.topics(spec)).stream().map(topic -> new NewTopic(topic, partitions, (short) 1)).toList();
-            admin.createTopics(wanted).all().get();
-        } catch (ExecutionException e) {
-            if (!(e.getCause() instanceof TopicExistsException)) {
-                throw e;
+            for (KafkaFuture<Void> made : admin.createTopics(wanted).values().values()) {
+                try {
+                    made.get();
+                } catch (ExecutionException e) {
+                    if (!(e.getCause() instanceof TopicExistsException)) {
+                        throw e;
+                    }
+                }
             }
         }
     }

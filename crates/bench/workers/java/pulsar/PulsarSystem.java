@@ -1,6 +1,7 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import org.apache.pulsar.client.admin.PulsarAdmin;
 import org.apache.pulsar.client.admin.PulsarAdminException;
@@ -51,15 +52,43 @@ final class PulsarSystem implements Client {
     @Override
     public void create() throws Exception {
         if (!spec.has("admin")) {
-            throw new IllegalArgumentException("the spec does not say where Pulsar is administered");
+            checked();
+            return;
         }
-        try (PulsarAdmin admin = PulsarAdmin.builder().serviceHttpUrl("http://" + spec.get("admin").asText()).build()) {
+        String at = spec.get("admin").asText();
+        try (PulsarAdmin admin = PulsarAdmin.builder().loadConf(new java.util.HashMap<>(Client.settings(spec)))
+                .serviceHttpUrl(at.contains("://") ? at : "http://" + at).build()) {
+            if (is(admin)) {
+                return;
+            }
             // A backlog is what is measured at times: it is not to be refused, whatever its size.
             admin.namespaces().setBacklogQuota("public/default",
                     BacklogQuota.builder().limitSize(-1).limitTime(-1).retentionPolicy(BacklogQuota.RetentionPolicy.producer_exception).build());
             admin.topics().createPartitionedTopic(topic, partitions);
         } catch (PulsarAdminException.ConflictException e) {
-            // It is there.
+            // Somebody else has made it meanwhile.
+        }
+    }
+
+    private boolean is(PulsarAdmin admin) throws PulsarAdminException {
+        try {
+            return admin.topics().getPartitionedTopicMetadata(topic).partitions == partitions;
+        } catch (PulsarAdminException.NotFoundException e) {
+            return false;
+        }
+    }
+
+    /** That the topic is there: without an administrator's address it cannot be made. */
+    private void checked() throws Exception {
+        int there;
+        try (PulsarClient client = connect()) {
+            there = client.getPartitionsForTopic(topic, false).get().size();
+        } catch (ExecutionException e) {
+            there = 0;
+        }
+        if (there != partitions) {
+            throw new IllegalArgumentException("topic " + topic + " has " + there + " partitions, not " + partitions
+                    + ": make it, or say where Pulsar is administered (--admin HOST:PORT)");
         }
     }
 

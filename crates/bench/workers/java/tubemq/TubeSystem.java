@@ -9,8 +9,10 @@ import java.nio.ByteBuffer;
 import java.time.LocalDateTime;
 import java.time.format.DateTimeFormatter;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeSet;
 import java.util.stream.IntStream;
 import org.apache.inlong.tubemq.client.config.ConsumerConfig;
@@ -37,36 +39,49 @@ final class TubeSystem implements Client {
     /** What a broker takes of partitions in one store of a topic. */
     private static final int PARTITIONS_A_STORE_MAX = 100;
     private static final long NOT_FOUND_WAIT_MS = 10;
+    /** How long a fetch waits for a partition that may be asked. */
+    private static final long READY_WAIT_MS = 100;
     /** A topic can be used when the broker has fetched its settings and been seen to have them: the master takes its time. */
-    private static final long CREATE_S_MAX = 90;
+    private static final long CREATE_S_MAX = 120;
     /** The word that the master is started with. */
     private static final String TOKEN = "bench";
+    /** Its client has no names for its settings: these are taken from a file. The first is the word of somebody else's master. */
+    private static final String TOKEN_SETTING = "confModAuthToken";
+    private static final List<String> SETTINGS =
+            List.of(TOKEN_SETTING, "usrName", "usrPassWord", "trustStorePath", "trustStorePassword");
+    /** How long a topic that is there may take until the client knows of it. */
+    private static final long KNOWN_S_MAX = 20;
     /** What messages are called that filters want, and all others. */
     private static final String WANTED = "wanted";
     private static final String OTHER = "other";
     private static final DateTimeFormatter MINUTE = DateTimeFormatter.ofPattern("yyyyMMddHHmm");
     private static final ObjectMapper JSON = new ObjectMapper();
 
+    /** Each has a thread and selectors of its own: one is enough. */
+    private final HttpClient http = HttpClient.newHttpClient();
     private final JsonNode spec;
+    private final Map<String, String> settings;
     private final List<String> topics;
     private final int partitions;
 
     TubeSystem(JsonNode spec) {
         this.spec = spec;
-        Client.noSettings(spec);
+        settings = Client.settings(spec);
+        for (String name : settings.keySet()) {
+            if (!SETTINGS.contains(name)) {
+                throw new IllegalArgumentException("TubeMQ's client has no setting " + name + ": it takes " + String.join(", ", SETTINGS));
+            }
+        }
         topics = IntStream.range(0, Client.topics(spec)).mapToObj(number -> Client.topicName(spec, number)).toList();
         partitions = spec.get("partitions").asInt();
     }
 
     /** Asks the master something. */
     private JsonNode ask(String question) throws Exception {
-        if (!spec.has("admin")) {
-            throw new IllegalArgumentException("the spec does not say where TubeMQ is administered");
-        }
         HttpRequest request = HttpRequest.newBuilder(URI.create("http://" + spec.get("admin").asText() + "/webapi.htm"))
                 .header("Content-Type", "application/x-www-form-urlencoded")
-                .POST(HttpRequest.BodyPublishers.ofString(question + "&confModAuthToken=" + TOKEN)).build();
-        return JSON.readTree(HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString()).body());
+                .POST(HttpRequest.BodyPublishers.ofString(question + "&confModAuthToken=" + settings.getOrDefault(TOKEN_SETTING, TOKEN))).build();
+        return JSON.readTree(http.send(request, HttpResponse.BodyHandlers.ofString()).body());
     }
 
     private void change(String what) throws Exception {
@@ -76,8 +91,42 @@ final class TubeSystem implements Client {
         }
     }
 
+    /** With what a file of settings says. */
+    private <T extends TubeClientConfig> T set(T config) throws Exception {
+        if (settings.containsKey("usrName")) {
+            config.setAuthenticInfo(true, settings.get("usrName"), settings.getOrDefault("usrPassWord", ""));
+        }
+        if (settings.containsKey("trustStorePath")) {
+            config.setTLSEnableInfo(settings.get("trustStorePath"), settings.getOrDefault("trustStorePassword", ""));
+        }
+        return config;
+    }
+
+    /** That the topics are there: without an administrator's address they cannot be made. */
+    private void checked() throws Exception {
+        MessageSessionFactory factory = new TubeMultiSessionFactory(set(new TubeClientConfig(spec.get("bootstrap").asText())));
+        MessageProducer producer = factory.createProducer();
+        producer.publish(new TreeSet<>(topics));
+        long until = System.nanoTime() + KNOWN_S_MAX * 1_000_000_000L;
+        for (String topic : topics) {
+            while (!producer.isTopicCurAcceptPublish(topic)) {
+                if (System.nanoTime() > until) {
+                    throw new IllegalArgumentException("topic " + topic + " cannot be written: make it, or say where TubeMQ's master is "
+                            + "administered (--admin HOST:PORT)");
+                }
+                Thread.sleep(200);
+            }
+        }
+        end(producer::shutdown);
+        factory.shutdown();
+    }
+
     @Override
     public void create() throws Exception {
+        if (!spec.has("admin")) {
+            checked();
+            return;
+        }
         int stores = 1;
         while (partitions / stores > PARTITIONS_A_STORE_MAX || partitions % stores != 0) {
             stores++;
@@ -98,15 +147,16 @@ final class TubeSystem implements Client {
         }
     }
 
+    /** Whether all topics can be written and read: one question, however many there are. */
     private boolean usable() throws Exception {
-        for (String topic : topics) {
-            JsonNode found = ask("type=op_query&method=admin_query_topic_info&topicName=" + topic).path("data").path(0);
-            if (!found.path("isSrvAcceptPublish").asBoolean() || !found.path("isSrvAcceptSubscribe").asBoolean()
-                    || found.path("totalRunNumPartCount").asInt() != partitions) {
-                return false;
+        Set<String> usable = new HashSet<>();
+        for (JsonNode found : ask("type=op_query&method=admin_query_topic_info&topicName=" + String.join(",", topics)).path("data")) {
+            if (found.path("isSrvAcceptPublish").asBoolean() && found.path("isSrvAcceptSubscribe").asBoolean()
+                    && found.path("totalRunNumPartCount").asInt() == partitions) {
+                usable.add(found.path("topicName").asText());
             }
         }
-        return true;
+        return usable.containsAll(topics);
     }
 
     @Override
@@ -139,7 +189,7 @@ final class TubeSystem implements Client {
 
     @Override
     public Producer producer(int number) throws Exception {
-        MessageSessionFactory factory = new TubeMultiSessionFactory(new TubeClientConfig(spec.get("bootstrap").asText()));
+        MessageSessionFactory factory = new TubeMultiSessionFactory(set(new TubeClientConfig(spec.get("bootstrap").asText())));
         MessageProducer producer = factory.createProducer();
         producer.publish(new TreeSet<>(topics));
         return new Producer() {
@@ -174,10 +224,12 @@ final class TubeSystem implements Client {
 
     @Override
     public Consumer consumer(int group, int number, Sink sink) throws Exception {
-        ConsumerConfig config = new ConsumerConfig(spec.get("bootstrap").asText(), Client.groupName(group));
+        ConsumerConfig config = set(new ConsumerConfig(spec.get("bootstrap").asText(), Client.groupName(group)));
         config.setConsumePosition(
                 Client.fromEnd(spec) ? ConsumePosition.CONSUMER_FROM_LATEST_OFFSET : ConsumePosition.CONSUMER_FROM_FIRST_OFFSET);
         config.setMsgNotFoundWaitPeriodMs(NOT_FOUND_WAIT_MS);
+        // Else a fetch waits a minute and a half while all partitions rest after one that found nothing: the reader would not see its end.
+        config.setPullConsumeReadyWaitPeriodMs(READY_WAIT_MS);
         MessageSessionFactory factory = new TubeMultiSessionFactory(config);
         PullMessageConsumer consumer = factory.createPullConsumer(config);
         TreeSet<String> wanted = Client.filters(spec, group) ? new TreeSet<>(List.of(WANTED)) : null;

@@ -286,7 +286,7 @@ impl worker::Read for Readers {
                 threads.push(thread.context(|| "cannot start a thread".to_owned())?);
             }
         }
-        let verifiers = (0..spec.groups).map(|_| Verifier::new(spec.partitions)).collect();
+        let verifiers = (0..spec.groups).map(|_| Verifier::new(spec.partitions).only(spec.shape.only_producer)).collect();
         let received = vec![0; spec.groups as usize];
         Ok(Readers { spec: spec.clone(), from, stop, threads, verifiers, received, out: ReadOut::default() })
     }

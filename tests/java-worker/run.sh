@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Sees that the Java worker of polylogue-bench ends its run in time, whatever a client does: with one that sits in a call for ever, it
+# tells that as the run's error. A worker that waited for such a client kept the whole comparison.
+# Needs a JDK (17 or newer) and, once, Maven to fetch four jars into build/jars. Installs nothing: where one of them is missing,
+# it says in build/skipped what is left out and ends with 0, but with CI=true it ends with 1.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+# skip WHY: names what is left out, and ends.
+skip() {
+  local line="skipped: the Java worker with a client that hangs: $1"
+  echo "$line" >&2
+  if [ "${CI:-}" = true ]; then
+    exit 1
+  fi
+  mkdir -p build
+  echo "$line" >>build/skipped
+  exit 0
+}
+
+for tool in javac java timeout; do
+  command -v "$tool" >/dev/null || skip "$tool is missing: a JDK, 17 or newer, is needed (Debian: openjdk-17-jdk-headless)"
+done
+[ "$(javac -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p')" -ge 17 ] || skip "the JDK is older than 17"
+
+jars=build/jars
+classpath=
+jackson=com.fasterxml.jackson.core
+for artifact in org.hdrhistogram:HdrHistogram:2.2.2 "$jackson:jackson-databind:2.19.0" "$jackson:jackson-core:2.19.0" \
+  "$jackson:jackson-annotations:2.19.0"; do
+  IFS=: read -r _ name version <<<"$artifact"
+  jar=$jars/$name-$version.jar
+  if [ ! -f "$jar" ]; then
+    command -v mvn >/dev/null || skip "$jar is missing, and so is mvn, which would fetch it ($artifact)"
+    mvn -q dependency:copy -Dartifact="$artifact" -DoutputDirectory="$jars" || skip "mvn could not fetch $artifact"
+  fi
+  classpath=$classpath$jar:
+done
+
+out=build/java-worker
+mkdir -p "$out/classes"
+javac -nowarn -cp "$classpath" -d "$out/classes" crates/bench/workers/java/core/*.java tests/java-worker/KafkaSystem.java
+
+# run WHERE: the last line of a run of 200 ms whose client sits in that call.
+run() {
+  local spec start
+  spec='{"bootstrap":"","topic":"'$1'","partitions":1,"producers":1,"producer_base":0,"consumers":1,"groups":1,"message_bytes":100,
+    "rate":100,"messages":0,"warmup_ms":0,"window_ms":200,"batch_bytes":1,"linger_us":0,"batches_per_request":1,"in_flight":5,
+    "from":"end","expect":0,"read_bytes_per_s_max":0,"verify":true}'
+  {
+    echo "${spec//$'\n'/ }"
+    start=$(($(date +%s) + 2))
+    echo "{\"start_ns\":${start}000000000}"
+  } | timeout 60 java -Dbench.drain_ms=300 -Dbench.stuck_ms=300 -cp "$classpath$out/classes" Worker 2>"$out/$1.err" | tail -n 1
+}
+
+failed=0
+for where in send close poll; do
+  last=$(run "$where") || true
+  case $last in
+    *'"done":'*'stuck in bench-'*) echo "ok: a client that sits in $where is told of" ;;
+    *)
+      echo "a client that sits in $where: the worker's last line is ${last:-none}" >&2
+      failed=1
+      ;;
+  esac
+done
+exit "$failed"
