@@ -634,7 +634,7 @@ impl OneSide<'_> {
         for (name, value) in latency_figures(&live.done, load.rate)? {
             self.figure(&name, value);
         }
-        let acked = Latency::from_text(&live.done.publish)?.count();
+        let acked = live.done.acked_in_window()?;
         self.figure("produce_per_s", acked as f64 / (load.window_ms as f64 / 1e3));
         if load.rate > 0 {
             let (warmup_ms, window_ms, groups) = (went.warmup_ms, load.window_ms, self.spec().groups);

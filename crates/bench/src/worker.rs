@@ -147,6 +147,7 @@ fn run<P: Produce, R: Read>(
     Ok(Done {
         sent: produced.sent,
         acked: produced.acked,
+        window_acked: produced.window_acked,
         errors: produced.errors,
         error: shared.failure().or(produced.error).or(read.error),
         received: read.findings.received,

@@ -140,6 +140,30 @@ fn the_same_is_reported_of_queues() {
     told(&read("queue-drop", Faults { lose: 999, double: 998, swap: 0 }), "2 messages lost");
 }
 
+/// There is no latency of publishing where nothing is confirmed: the share that was held was counted from it, and was 0.
+#[test]
+fn rates_of_queues_without_confirms_are_held() {
+    let queue = QueueLoad {
+        kind: QueueKind::Classic,
+        durable: false,
+        confirms: false,
+        prefetch: 0,
+        ack_every: 0,
+        exchange: None,
+    };
+    let ladder =
+        Ladder { published: &[400, 800], scale_per_mille: 1_000, step_ms: 500, step_warmup_ms: 100, search_steps: 1 };
+    let how = How { ladder: Some(ladder), ..How::default() };
+    let load = Load { how, queue: Some(queue), in_flight: 100, rate: 0, warmup_ms: 200, window_ms: 800, ..LOAD };
+    let server = amqp::start(([127, 0, 0, 1], 0).into(), Faults::default()).expect("it starts");
+    let line = line("unconfirmed", Kind::Ladder, Driver::Amqp, Target::At(server.to_string()), load);
+    assert_eq!(line.failures, [""; 0]);
+    let figure = |name: &str| line.figures.get(name).copied();
+    assert_eq!((figure("step.400.held"), figure("step.800.held")), (Some(1.0), Some(1.0)), "{:?}", line.figures);
+    assert_eq!((figure("held_max_per_s"), figure("produce_per_s")), (Some(800.0), Some(800.0)), "{:?}", line.figures);
+    assert_eq!(figure("publish_p50_ms"), None, "nobody has told when anything was there");
+}
+
 #[test]
 fn a_warm_up_ends_when_all_is_steady() {
     let steady = Steadiness { window_s: 1, windows: 3, tolerance_per_mille: 300, least_s: 4, least_messages: 1_000 };

@@ -5,7 +5,6 @@ use crate::contract::{DRAIN_MS_MAX, Done, Spec};
 use crate::error::{BenchError, Result};
 use crate::how::WarmUp;
 use crate::ladder::{Climb, Ladder, Ran, Step};
-use crate::latency::Latency;
 use crate::look::series;
 use crate::sample::{Sample, wait_idle};
 
@@ -71,7 +70,7 @@ impl OneSide<'_> {
         let after = self.quiet()?;
         let told = told.into_iter().next().unwrap_or_default();
         let (done, seconds) = (&told.done, told.seconds.as_slice());
-        let acked = Latency::from_text(&done.publish)?.count();
+        let acked = done.acked_in_window()?;
         let ran = Ran { rate, groups, warmup_ms: went.warmup_ms, window_ms, acked, done, seconds };
         let drained = self.judge_step(rate, done, went.warmup_ms + window_ms);
         let held = ran.held();
