@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   by count   | start, topic | warm up | idle | CPU | measured run | idle | CPU | read all twice, likewise | end, folder removed
-//!   by time    | start, topic | idle | CPU | warm-up, thrown away, and window, one run | idle | CPU | end, folder removed
+//!   by time    | start, topic | idle | warm-up, thrown away | CPU | window, the same run | CPU | idle | end, folder removed
 //!   ladder     | start, topic | a run by time for each rate ... | idle | the highest that held, in full | end, folder removed
 //!   traced     | the same broker once more, in a folder of its own | a few seconds, flushes counted | end, folder removed
 //! ```
 //!
-//! Processor time is counted from an idle broker to an idle broker, so that what a run leaves to be done in the background is
-//! its own.
+//! Processor time of a run by count is counted from an idle broker to an idle broker, so that what it leaves to be done in the background
+//! is its own; that of a run by time is the window's, so that what was compiled and filled before it is not a message's price.
 
 mod along;
 mod connections;
@@ -17,6 +17,7 @@ mod kill;
 mod ladder;
 mod queues;
 mod traced;
+mod window;
 
 use crate::amqp;
 use crate::amqp::load::{QueueKind, QueueLoad};
@@ -45,6 +46,7 @@ use rustix::fs::{Advice, fadvise};
 use std::cell::RefCell;
 use std::fs::File;
 use std::path::Path;
+use window::WindowCost;
 
 /// The topic of all runs.
 const TOPIC: &str = "measured";
@@ -507,9 +509,21 @@ impl OneSide<'_> {
         }
         let (Some(before), Some(after)) = (before, after) else { return };
         self.figure(&format!("{what}_cpu_s_per_million"), (after.cpu_s - before.cpu_s) / millions);
+        self.held_by_broker(before, after, if what == "produce" { messages } else { 0 });
+    }
+
+    /// The same of a run by time, whose warm-up is in it: no price of a message, but it shows what was left to be done after the window.
+    fn whole_costs(&mut self, before: Option<Sample>, after: Option<Sample>, messages: u64) {
+        let (Some(before), Some(after)) = (before, after) else { return };
+        self.figure("whole_cpu_s_per_million", (after.cpu_s - before.cpu_s) / (messages as f64 / MILLION));
+        self.held_by_broker(before, after, messages);
+    }
+
+    /// What a broker holds after so many messages were written, and what it wrote for them.
+    fn held_by_broker(&mut self, before: Sample, after: Sample, messages: u64) {
         let bytes = messages as f64 * f64::from(self.load.message_bytes);
         let written = after.write_bytes.saturating_sub(before.write_bytes) as f64;
-        if what == "produce" {
+        if messages > 0 {
             self.figure("written_per_byte", written / bytes);
         }
         self.figure("anonymous_mib", after.anonymous_bytes as f64 / f64::from(1 << 20));
@@ -555,8 +569,8 @@ impl OneSide<'_> {
             self.fail("the client went on after its window: it did not hear when that began".to_owned());
         }
         self.latencies(&live, &went, idle)?;
-        self.costs("produce", before, after, live.done.acked, Some(live.done.cpu_s));
-        self.window_costs(&live, &went);
+        self.whole_costs(before, after, live.done.acked);
+        self.window_costs(WindowCost::of(&live.seconds, &went, load.window_ms));
         if let Some(cold) = told.next() {
             self.cold(&cold, before, after);
         }
@@ -650,23 +664,6 @@ impl OneSide<'_> {
             }
         }
         Ok(())
-    }
-
-    /// What the window alone has cost, broker and client.
-    fn window_costs(&mut self, live: &Told, went: &Went) {
-        let from = usize::try_from(went.warmup_ms.div_ceil(1_000)).unwrap_or(usize::MAX);
-        let to = usize::try_from((went.warmup_ms + self.load.window_ms) / 1_000).unwrap_or(usize::MAX);
-        // A smoke run's window has no whole second.
-        let Some((first, last)) = went.looks.get(from).zip(went.looks.get(to)).filter(|_| to > from) else { return };
-        let acked: u64 = live.seconds.iter().skip(from).take(to.saturating_sub(from)).map(|second| second.acked).sum();
-        let (millions, window_s) = (acked as f64 / MILLION, (to - from) as f64);
-        if let Some((before, after)) = first.broker.zip(last.broker) {
-            self.figure("window_cpu_s_per_million", (after.cpu_s - before.cpu_s) / millions);
-            self.figure("window_cpu_cores", (after.cpu_s - before.cpu_s) / window_s);
-        }
-        if let Some((before, after)) = first.client_cpu_s.zip(last.client_cpu_s) {
-            self.figure("window_client_cpu_cores", (after - before) / window_s);
-        }
     }
 
     fn cold(&mut self, told: &Told, before: Option<Sample>, after: Option<Sample>) {

@@ -13,6 +13,7 @@ use crate::steady::Warming;
 const MEASURE_AFTER_NS: u64 = 300 * MS_NS;
 
 /// How it went.
+#[derive(Debug)]
 pub(super) struct Went {
     /// What was seen at the start and at each whole second after it.
     pub(super) looks: Vec<Look>,

@@ -1,5 +1,6 @@
 //! Steps through rates within one life of a broker.
 
+use super::window::WindowCost;
 use super::{MEASURED_PRODUCER, OneSide, latency_figures, make_topic};
 use crate::contract::{DRAIN_MS_MAX, Done, Spec};
 use crate::error::{BenchError, Result};
@@ -78,10 +79,14 @@ impl OneSide<'_> {
         self.figure(&name("held"), f64::from(u8::from(held.is_ok())));
         self.figure(&name("produce_per_s"), acked as f64 / (window_ms as f64 / 1e3));
         self.figure(&name("backlog_growth_per_s"), ran.growth_per_s());
+        let cost = WindowCost::of(seconds, &went, window_ms);
+        let (broker, client) = cost.map(|cost| cost.per_million()).unwrap_or_default();
+        for (figure, value) in [("cpu_s_per_million", broker), ("client_cpu_s_per_million", client)] {
+            if let Some(value) = value {
+                self.figure(&name(figure), value);
+            }
+        }
         if let Some((before, after)) = before.zip(after) {
-            let millions = done.acked as f64 / 1e6;
-            self.figure(&name("cpu_s_per_million"), (after.cpu_s - before.cpu_s) / millions);
-            self.figure(&name("client_cpu_s_per_million"), done.cpu_s / millions);
             self.figure(&name("anonymous_mib"), after.anonymous_bytes as f64 / f64::from(1 << 20));
             self.figure(&name("written_bytes"), after.write_bytes.saturating_sub(before.write_bytes) as f64);
         }
@@ -96,7 +101,8 @@ impl OneSide<'_> {
         if confirms && held.is_ok() {
             self.line.curves = Some(crate::latency::Curves::of(done)?);
             self.figure("produce_per_s", acked as f64 / (window_ms as f64 / 1e3));
-            self.costs("produce", before, after, done.acked, Some(done.cpu_s));
+            self.whole_costs(before, after, done.acked);
+            self.window_costs(cost);
             self.warmed(&went);
         }
         if confirms || self.line.series.is_none() || held.is_ok() {
