@@ -15,6 +15,7 @@ mod connections;
 mod drain;
 mod kill;
 mod ladder;
+pub mod lives;
 mod queues;
 mod traced;
 mod window;
@@ -42,6 +43,7 @@ use crate::target::{Programs, Protocol, Running, Target};
 use crate::wire::Wire;
 use along::{Along, Went};
 pub(crate) use drain::drained_s;
+use lives::{Found, Kept, Started};
 use rustix::fs::{Advice, fadvise};
 use std::cell::RefCell;
 use std::fs::File;
@@ -80,38 +82,8 @@ pub struct Surroundings<'a> {
     pub work: &'a Path,
     /// Whether the user wants to stop.
     pub interrupt: &'a Interrupt,
-    /// In a smoke run: the broker of the run before this one.
+    /// The brokers that stay, if any do.
     pub kept: Option<&'a RefCell<Kept>>,
-}
-
-/// A broker that runs, in its folder.
-#[derive(Debug)]
-struct Started {
-    target: Target,
-    queues: bool,
-    // Ends before its folder goes.
-    running: Running,
-    place: Folder,
-}
-
-/// A broker that stays for the next run of a smoke run, and how many there have been.
-#[derive(Debug, Default)]
-pub struct Kept(Option<Started>, u64);
-
-impl Kept {
-    /// The topic of the next run, and the broker, if it is the one that is wanted; another one is ended.
-    fn take(&mut self, target: &Target, load: Load) -> (String, Option<Started>) {
-        self.1 += 1;
-        let had = self.0.take().filter(|had| had.target == *target && had.queues == load.queue.is_some());
-        (format!("{TOPIC}{}", self.1), had)
-    }
-}
-
-/// Whether a side can do with a broker that has run others before.
-fn is_kept(kind: Kind, side: &Side) -> bool {
-    let how = side.load.how;
-    let plain = how.memory_limit_bytes == 0 && how.flush_delay_ms == 0 && !how.trace_flushes;
-    plain && !matches!(kind, Kind::Kill | Kind::Start) && !matches!(side.target, Target::Null | Target::At(_))
 }
 
 /// A side that is being run.
@@ -122,6 +94,12 @@ struct OneSide<'a> {
     load: Load,
     target: Target,
     topic: String,
+    /// All topics of this run.
+    topics: Vec<String>,
+    /// The other brokers that are up.
+    others: Vec<u32>,
+    /// Open files of the broker when it had just started, and before this run.
+    files_before: (u64, u64),
     around: &'a Surroundings<'a>,
     // Ends first, then what it was in.
     running: Running,
@@ -157,8 +135,7 @@ pub fn run(
     line: &mut ResultLine,
     each_second: &mut dyn FnMut(&Second),
 ) -> Result<()> {
-    let load = side.load;
-    let how = load.how;
+    let (mut load, how) = (side.load, side.load.how);
     line.conditions = Some(conditions(driver, side));
     let split = how.pinning.split();
     // This thread, and so the clients that it starts.
@@ -166,13 +143,15 @@ pub fn run(
     let page_cache_before = page_cache_bytes();
     let group_place = (how.memory_limit_bytes > 0).then(MemoryGroup::place).flatten();
     let group = group_place.map(|folder| MemoryGroup::create(&folder, how.memory_limit_bytes)).transpose()?;
-    let kept = around.kept.map(|kept| kept.borrow_mut().take(&side.target, load));
-    // A broker that this side cannot do with ends before its folder is made anew.
-    let kept = kept.filter(|_| is_kept(kind, side));
-    let (topic, had) = kept.unwrap_or_else(|| (TOPIC.to_owned(), None));
+    let found = around.kept.map(|kept| kept.borrow_mut().find(kind, side));
+    let stays = around.kept.is_some_and(|kept| kept.borrow().stays(kind, side));
+    let Found { topic, had, others, others_count } = found.unwrap_or_else(Found::nothing);
     let place = match &had {
         Some(_) => None,
-        None => Some(Folder::create(&around.work.join("run"))?),
+        None => {
+            let folder = around.kept.filter(|_| stays).map(|kept| kept.borrow().folder(&side.label));
+            Some(Folder::create(&around.work.join(folder.unwrap_or_else(|| "run".into())))?)
+        }
     };
     let at = had.as_ref().map(|had| had.place.path()).or(place.as_ref().map(Folder::path)).unwrap_or(around.work);
     let bench = &around.programs.bench;
@@ -184,23 +163,34 @@ pub fn run(
         group: group.as_ref().map(MemoryGroup::procs),
     };
     let had = match had {
-        Some(had) => had,
+        Some(had) => Started { round: had.round + 1, ..had },
         None => {
             let running = surround.around(|| start(&side.target, load, around, at))?;
             let place = place.ok_or_else(|| BenchError::new("a broker without a folder"))?;
-            Started { target: side.target.clone(), queues: load.queue.is_some(), running, place }
+            Started::fresh(side, running, place)
         }
     };
+    if stays && how.again_warmup_ms > 0 {
+        line.figures.insert("life_round".to_owned(), f64::from(had.round));
+        line.figures.insert("brokers_up".to_owned(), (others_count + 1) as f64);
+        load = load.in_round_of_life(had.round);
+    }
     let system = system_of(driver, side);
+    let files_before = (had.files_first, had.files());
     make_topic(&had.running, &topic, load, system)?;
+    let (round, files_first) = (had.round, had.files_first);
     let Started { target, running, place, .. } = had;
-    let mut side = OneSide {
+    let topics = vec![topic.clone()];
+    let mut one = OneSide {
         kind,
         driver,
         system,
         load,
         target,
         topic,
+        topics,
+        others,
+        files_before,
         around,
         running,
         surround,
@@ -211,15 +201,18 @@ pub fn run(
         line,
         each_second,
     };
-    side.by_kind()?;
-    side.running.check()?;
+    one.by_kind()?;
+    one.running.check()?;
     if how.trace_flushes && how.flush_delay_ms == 0 {
-        side.trace_flushes()?;
+        one.trace_flushes()?;
     }
-    let is_shared = is_kept(side.kind, &Side { label: String::new(), target: side.target.clone(), load });
-    if let Some(kept) = around.kept.filter(|_| is_shared) {
-        let OneSide { target, running, place, .. } = side;
-        kept.borrow_mut().0 = Some(Started { target, queues: load.queue.is_some(), running, place });
+    if let Some(kept) = around.kept.filter(|_| stays) {
+        if how.again_warmup_ms > 0 {
+            // What cannot be deleted stays until the broker ends.
+            let _ = one.delete_topics();
+        }
+        let OneSide { running, place, .. } = one;
+        kept.borrow_mut().keep(Started { round, files_first, ..Started::fresh(side, running, place) });
     }
     Ok(())
 }
@@ -527,7 +520,7 @@ impl OneSide<'_> {
             self.figure("written_per_byte", written / bytes);
         }
         self.figure("anonymous_mib", after.anonymous_bytes as f64 / f64::from(1 << 20));
-        self.figure("files", after.files as f64);
+        self.figure("files", self.files_of_round(&after) as f64);
         self.figure("threads", after.threads as f64);
     }
 
@@ -604,7 +597,9 @@ impl OneSide<'_> {
     /// What is looked at while the broker is loaded.
     fn probe(&self) -> Probe {
         let (folder, stat) = (self.place.path(), self.group.as_ref().map(MemoryGroup::stat));
-        Probe::new(self.running.pids(), folder, self.running.bootstrap(), stat, self.page_cache_before)
+        let mut probe = Probe::new(self.running.pids(), folder, self.running.bootstrap(), stat, self.page_cache_before);
+        probe.with_others(&self.others);
+        probe
     }
 
     /// Runs the workers and looks at everything meanwhile. Nothing is judged.
@@ -624,6 +619,9 @@ impl OneSide<'_> {
             self.figure("warm_up_s", went.warmup_ms as f64 / 1e3);
             self.figure("warm_up_messages", went.warm_messages as f64);
             self.figure("warm_up_capped", f64::from(u8::from(capped)));
+        } else if self.load.how.again_warmup_ms > 0 {
+            // A further round of a broker's life.
+            self.figure("warm_up_s", went.warmup_ms as f64 / 1e3);
         }
     }
 

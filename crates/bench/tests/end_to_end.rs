@@ -42,6 +42,7 @@ const LOAD: Load = Load {
         trace_flushes: false,
         flush_delay_ms: 0,
         memory_limit_bytes: 0,
+        again_warmup_ms: 0,
         ladder: None,
     },
 };

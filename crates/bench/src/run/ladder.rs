@@ -28,6 +28,7 @@ impl OneSide<'_> {
                 // What is left there is none of the next step's.
                 topic = format!("{}-{number}", self.topic);
                 make_topic(&self.running, &topic, self.load, self.system)?;
+                self.topics.push(topic.clone());
             }
         }
         match climb.maximum() {
@@ -53,7 +54,9 @@ impl OneSide<'_> {
         };
         // The first one finds everything cold.
         let warms = confirms || number == 0;
-        let warmup_ms = if warms { load.warmup_ms } else { ladder.step_warmup_ms };
+        // A broker that stays has been warmed by the steps.
+        let again_ms = Some(load.how.again_warmup_ms).filter(|again_ms| number > 0 && *again_ms > 0);
+        let warmup_ms = if warms { again_ms.unwrap_or(load.warmup_ms) } else { ladder.step_warmup_ms };
         let window_ms =
             if confirms { load.window_ms } else { ladder.step_ms.saturating_sub(ladder.step_warmup_ms).max(1) };
         let spec = Spec {
@@ -62,7 +65,7 @@ impl OneSide<'_> {
             producer_base: MEASURED_PRODUCER + number * STEP_PRODUCERS,
             warmup_ms,
             window_ms,
-            open_warmup: warms && matches!(load.how.warm_up, WarmUp::Steady(_)),
+            open_warmup: warms && again_ms.is_none() && matches!(load.how.warm_up, WarmUp::Steady(_)),
             ..self.spec()
         };
         let groups = spec.groups;

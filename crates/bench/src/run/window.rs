@@ -15,6 +15,8 @@ pub(super) struct WindowCost {
     broker_cpu_s: Option<f64>,
     /// Of the clients, likewise.
     client_cpu_s: Option<f64>,
+    /// Of the brokers that are up without a load, likewise.
+    others_cpu_s: Option<f64>,
 }
 
 impl WindowCost {
@@ -29,6 +31,7 @@ impl WindowCost {
             acked: inside.map(|second| second.acked).sum(),
             broker_cpu_s: first.broker.zip(last.broker).map(|(first, last)| last.cpu_s - first.cpu_s),
             client_cpu_s: first.client_cpu_s.zip(last.client_cpu_s).map(|(first, last)| last - first),
+            others_cpu_s: first.others_cpu_s.zip(last.others_cpu_s).map(|(first, last)| last - first),
         })
     }
 
@@ -50,6 +53,7 @@ impl OneSide<'_> {
             (broker_name, broker),
             ("produce_client_cpu_s_per_million", client.filter(|_| !reads_behind)),
             ("window_cpu_cores", cost.broker_cpu_s.map(|cpu_s| cpu_s / cost.window_s)),
+            ("idle_brokers_cpu_cores", cost.others_cpu_s.map(|cpu_s| cpu_s / cost.window_s)),
             ("window_client_cpu_cores", cost.client_cpu_s.map(|cpu_s| cpu_s / cost.window_s)),
         ] {
             if let Some(value) = value {
