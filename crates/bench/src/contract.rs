@@ -357,6 +357,9 @@ pub struct Done {
     pub received: u64,
     /// Messages that were acknowledged, or that later ones followed, and that were not read, over all groups.
     pub lost: u64,
+    /// Of these the ones that later ones followed: they are lost, however many are still to be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holes: Option<u64>,
     /// Messages read again.
     pub duplicated: u64,
     /// Messages read after later ones.

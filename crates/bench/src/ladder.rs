@@ -196,6 +196,10 @@ impl Ran<'_> {
             (self.rate * (second.second + 1)) as f64 - acked as f64
         };
         let unread: Vec<f64> = backlogs(self.seconds, self.groups).into_iter().map(|left| left as f64).collect();
+        if self.rate == 0 {
+            // Nothing was due.
+            return self.slope(&unread);
+        }
         let unacked: Vec<f64> = self.seconds.iter().map(unacked).collect();
         self.slope(&unread).max(self.slope(&unacked))
     }
@@ -218,12 +222,22 @@ impl Ran<'_> {
         if self.share() < HELD_SHARE || self.late_s() > HELD_S {
             return Err(format!("{:.1} % acknowledged, the last {:.2} s late", self.share() * 100.0, self.late_s()));
         }
-        let growth = self.growth_per_s();
-        let grown_s = growth * self.window_ms as f64 / 1e3 / self.rate as f64;
-        if growth > (1.0 - HELD_SHARE) * self.rate as f64 && grown_s > GROWN_S_MIN {
-            return Err(format!("the backlog grew by {growth:.0} messages a second"));
+        if self.grows(self.rate as f64) {
+            return Err(format!("the backlog grew by {:.0} messages a second", self.growth_per_s()));
         }
         Ok(())
+    }
+
+    /// Whether the readers of a run as fast as it goes did not keep up with what was written.
+    #[must_use]
+    pub fn fell_behind(&self) -> bool {
+        self.grows(self.acked as f64 / (self.window_ms as f64 / 1e3))
+    }
+
+    /// Whether the backlog grows by more than chance where so many messages a second are written.
+    fn grows(&self, rate: f64) -> bool {
+        let growth = self.growth_per_s();
+        growth > (1.0 - HELD_SHARE) * rate && growth * self.window_ms as f64 / 1e3 / rate > GROWN_S_MIN
     }
 }
 

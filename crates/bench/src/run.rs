@@ -13,6 +13,7 @@
 mod along;
 mod connections;
 mod drain;
+mod judged;
 mod kill;
 mod ladder;
 pub mod lives;
@@ -72,6 +73,8 @@ const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p99", 99.0), ("p99.9", 9
 const MILLION: f64 = 1e6;
 /// The figure that says how busy a client was of which no processor time is known: the share of a core of its busiest thread.
 pub const CLIENT_BUSY: &str = "produce_client_busy";
+/// The figure that says of a run as fast as it goes that its readers did not keep up.
+pub const FELL_BEHIND: &str = "readers_fell_behind";
 
 /// What runs need from their surroundings.
 #[derive(Debug)]
@@ -552,13 +555,14 @@ impl OneSide<'_> {
         let (told, went) = self.drive_along(&specs)?;
         let idle = machine_idle(&machine)?;
         self.end_span(span)?;
-        told.iter().for_each(|told| self.judge(&told.done));
+        let over_ms = went.warmup_ms + load.window_ms;
+        told.iter().for_each(|told| self.judge_by_time(&told.done, over_ms));
         let mut told = told.into_iter();
         let live = told.next().unwrap_or_default();
         let after = self.idle()?;
         self.figure("machine_idle", idle);
         self.warmed(&went);
-        if load.rate == 0 && sends_after(&live.seconds, went.warmup_ms + load.window_ms) {
+        if load.rate == 0 && sends_after(&live.seconds, over_ms) {
             self.fail("the client went on after its window: it did not hear when that began".to_owned());
         }
         self.latencies(&live, &went, idle)?;
@@ -648,18 +652,23 @@ impl OneSide<'_> {
         }
         let acked = live.done.acked_in_window()?;
         self.figure("produce_per_s", acked as f64 / (load.window_ms as f64 / 1e3));
-        if load.rate > 0 {
-            let (warmup_ms, window_ms, groups) = (went.warmup_ms, load.window_ms, self.spec().groups);
-            let (done, seconds, rate) = (&live.done, live.seconds.as_slice(), load.rate);
-            let ran = Ran { rate, groups, warmup_ms, window_ms, acked, done, seconds };
-            self.figure("held_share", ran.share());
+        let (warmup_ms, window_ms, groups) = (went.warmup_ms, load.window_ms, self.spec().groups);
+        let (done, seconds, rate) = (&live.done, live.seconds.as_slice(), load.rate);
+        let ran = Ran { rate, groups, warmup_ms, window_ms, acked, done, seconds };
+        // Groups that filter are not sent everything: what they have not read is no backlog.
+        if groups > 0 && load.many.filter.is_none() {
             self.figure("backlog_growth_per_s", ran.growth_per_s());
-            if let Err(why) = ran.held() {
-                self.fail_in_full(format!("the rate was not held: {why}"));
-            }
-            if idle < IDLE_SHARE_MIN {
-                self.fail_in_full(format!("the machine was only {:.0} % idle: no latency is compared", idle * 100.0));
-            }
+        }
+        if rate == 0 {
+            self.reading_along(&ran);
+            return Ok(());
+        }
+        self.figure("held_share", ran.share());
+        if let Err(why) = ran.held() {
+            self.fail_in_full(format!("the rate was not held: {why}"));
+        }
+        if idle < IDLE_SHARE_MIN {
+            self.fail_in_full(format!("the machine was only {:.0} % idle: no latency is compared", idle * 100.0));
         }
         Ok(())
     }

@@ -152,6 +152,7 @@ fn run<P: Produce, R: Read>(
         error: shared.failure().or(produced.error).or(read.error),
         received: read.findings.received,
         lost: read.findings.lost,
+        holes: Some(read.findings.holes),
         duplicated: read.findings.duplicated,
         out_of_order: read.findings.out_of_order,
         cpu_s: seconds(process_cpu_ns().saturating_sub(cpu)),

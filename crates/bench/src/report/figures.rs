@@ -1,6 +1,7 @@
 //! What figures are called, what they are counted in, and whether less or more of them is better.
 
 use super::stats::count;
+use crate::run::FELL_BEHIND;
 use std::borrow::Cow;
 
 /// What is better.
@@ -129,6 +130,7 @@ const KNOWN: &[Known] = &[
     ),
     ("held_share", "share of the rate acknowledged", "", Better::Neither, Group::Circumstance, false),
     ("backlog_growth_per_s", "growth of the backlog", "messages/s", Better::Neither, Group::Circumstance, false),
+    (FELL_BEHIND, "readers did not keep up: not sustained", "", Better::Neither, Group::Circumstance, false),
     ("past_the_segment_writer", "share past the segment writer", "", Better::Neither, Group::Circumstance, false),
 ];
 

@@ -5,7 +5,7 @@
 //!   outcome    all sides of a row            who is ahead of everybody else, and where polylogue stands
 //! ```
 
-use super::figures::{Better, Group, HELD_MAX, figure, step};
+use super::figures::{Better, Group, HELD_MAX, RATE, figure, step};
 use super::palette::System;
 use super::sides::Sides;
 use super::stats::{Verdict, median, verdict};
@@ -16,6 +16,9 @@ pub const FIRST_PAGE_PAIRS_MIN: usize = 5;
 
 /// What is said of rows whose sides are all polylogue's.
 pub const ITSELF: &str = "compared with itself";
+
+/// What is said of throughputs where the higher one's readers fell behind.
+pub const UNSUSTAINED: &str = "not sustained: readers fell behind";
 
 /// What is said of latencies that each side had at another rate.
 pub const OWN_RATES: &str = "each at its own rate";
@@ -47,6 +50,8 @@ pub enum Ahead {
     Level,
     /// The client was what limited one of them.
     ClientBound,
+    /// The one that writes more does so because its readers fall behind.
+    Unsustained,
     /// A smoke run names nobody.
     Nobody,
 }
@@ -100,9 +105,12 @@ pub fn judge(sides: &Sides<'_>, asked: Asked<'_>, first: &str, second: &str) -> 
     let bound = is_as_fast_as_it_goes(asked.cell, sides)
         && !asked.figure.ends_with("_cpu_s_per_million")
         && [first, second].iter().any(|side| sides.is_client_bound(side, asked.figure));
+    let unsustained = |side: &str| asked.figure == RATE && sides.fell_behind(side);
     let ahead = match verdict(&pairs, less_is_better(asked.figure), asked.pairs_min) {
         _ if asked.quick => Ahead::Nobody,
         _ if bound => Ahead::ClientBound,
+        Verdict::First if unsustained(first) => Ahead::Unsustained,
+        Verdict::Second if unsustained(second) => Ahead::Unsustained,
         Verdict::First => Ahead::First,
         Verdict::Second => Ahead::Second,
         Verdict::Level => Ahead::Level,
@@ -213,6 +221,9 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
     if against.iter().any(|(_, judged)| judged.ahead == Ahead::ClientBound) {
         return undecided("client-bound", closest);
     }
+    if against.iter().any(|(_, judged)| judged.ahead == Ahead::Unsustained) {
+        return undecided(UNSUSTAINED, closest);
+    }
     let behind: Vec<String> = against
         .iter()
         .filter(|(_, judged)| judged.ahead == Ahead::Second)
@@ -267,10 +278,9 @@ fn lead<'a>(
 mod tests {
     use super::*;
     use crate::results::ResultLine;
+    use crate::run::FELL_BEHIND;
 
     const P99: &str = "publish_p99_ms";
-    const RATE: &str = "produce_per_s";
-
     fn rounds(cell: &str, sides: &[(&str, &[(&str, f64)])], rounds: u32) -> Vec<ResultLine> {
         let of = |round| sides.iter().map(move |(side, figures)| ResultLine::example(cell, side, round, figures));
         (1..=rounds).flat_map(of).collect()
@@ -313,6 +323,19 @@ mod tests {
         assert_eq!(outcome.winner.as_deref(), Some("kafka"));
         assert_eq!(outcome.standing, Standing::Behind(vec!["kafka".to_owned()]));
         assert_eq!(outcome.advantage.map(|lead| (lead.over, lead.times)), Some(("polylogue-sync".to_owned(), 2.0)));
+    }
+
+    #[test]
+    fn who_writes_more_while_its_readers_fall_behind_wins_no_throughput() {
+        let behind = |behind: f64, rate: f64| [(RATE, rate), (FELL_BEHIND, behind), ("files", 1e6 / rate)];
+        let sides = |ours: f64, theirs: f64| {
+            let figures = [behind(ours, 100.0), behind(theirs, 50.0)];
+            rounds("A1/x", &[("polylogue-sync", figures[0].as_slice()), ("kafka", figures[1].as_slice())], 3)
+        };
+        assert_eq!(told(&sides(0.0, 1.0), RATE, 3).standing, Standing::Ahead, "it is the slower one that lags");
+        let unsustained = told(&sides(1.0, 0.0), RATE, 3);
+        assert_eq!((unsustained.standing, unsustained.winner), (Standing::Undecided(UNSUSTAINED.to_owned()), None));
+        assert_eq!(told(&sides(1.0, 0.0), "files", 3).standing, Standing::Ahead, "other figures tell all the same");
     }
 
     #[test]

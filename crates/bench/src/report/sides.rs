@@ -4,7 +4,7 @@ use super::stats::median;
 use crate::busy::{BOUND_SHARE, threads};
 use crate::drive::Driver;
 use crate::results::ResultLine;
-use crate::run::CLIENT_BUSY;
+use crate::run::{CLIENT_BUSY, FELL_BEHIND};
 use crate::target::Target;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,6 +109,12 @@ impl<'a> Sides<'a> {
                 Some((figures.get(figure).copied()?, theirs?.get(round)?.get(figure).copied()?))
             })
             .collect()
+    }
+
+    /// Whether the readers of a side did not keep up in most of its rounds.
+    #[must_use]
+    pub fn fell_behind(&self, side: &str) -> bool {
+        median(&self.values(side, FELL_BEHIND)).is_some_and(|behind| behind > 0.0)
     }
 
     /// Whether the client was what limited a side while `figure` was measured.

@@ -1,8 +1,9 @@
 //! Steps through rates within one life of a broker.
 
+use super::judged::{is_drained, lost};
 use super::window::WindowCost;
 use super::{MEASURED_PRODUCER, OneSide, latency_figures, make_topic};
-use crate::contract::{DRAIN_MS_MAX, Done, Spec};
+use crate::contract::{Done, Spec};
 use crate::error::{BenchError, Result};
 use crate::how::WarmUp;
 use crate::ladder::{Climb, Ladder, Ran, Step};
@@ -11,8 +12,6 @@ use crate::sample::{Sample, wait_idle};
 
 /// Numbers of the producers of two steps are so far apart.
 const STEP_PRODUCERS: u32 = 1_000;
-/// A worker that has read until now has not read everything: it was stopped. Seconds.
-const STOPPED_S: f64 = 1.0;
 
 impl OneSide<'_> {
     /// Steps through the rates of the load; then runs the highest that held as long as any other run by time.
@@ -116,14 +115,12 @@ impl OneSide<'_> {
 
     /// What is a failure of the run and not of the rate: a message that was lost, doubled or swapped. Gives whether everything was read.
     fn judge_step(&mut self, rate: u64, done: &Done, over_ms: u64) -> bool {
-        let stopped_s = (over_ms + DRAIN_MS_MAX) as f64 / 1e3 - STOPPED_S;
-        let drained = done.errors == 0 && done.error.is_none() && done.read_s < stopped_s;
-        let lost = if drained { done.lost } else { 0 };
+        let lost = lost(done, over_ms);
         for (what, count) in [("lost", lost), ("duplicated", done.duplicated), ("out of order", self.disorder(done))] {
             if count > 0 {
                 self.fail(format!("{count} messages {what} at {rate} a second"));
             }
         }
-        drained
+        is_drained(done, over_ms)
     }
 }
