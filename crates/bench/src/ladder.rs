@@ -219,6 +219,9 @@ impl Ran<'_> {
         if self.done.errors > 0 {
             return Err(format!("{} messages not acknowledged", self.done.errors));
         }
+        if let Some(error) = &self.done.error {
+            return Err(error.clone());
+        }
         if self.share() < HELD_SHARE || self.late_s() > HELD_S {
             return Err(format!("{:.1} % acknowledged, the last {:.2} s late", self.share() * 100.0, self.late_s()));
         }
@@ -359,6 +362,8 @@ mod tests {
         assert!(told(&even, 7_900, &done).contains("98.8 %"));
         assert!(told(&even, 8_000, &Done { publish_s: 11.5, ..done.clone() }).contains("1.50 s late"));
         assert!(told(&even, 8_000, &Done { errors: 3, ..done.clone() }).contains("3 messages not"));
+        let error = Some("the reader was closed".to_owned());
+        assert_eq!(told(&even, 8_000, &Done { error, ..done.clone() }), "the reader was closed", "whatever was sent");
         let behind = seconds(vec![(1_000, 1_960); 10]);
         assert!(told(&behind, 8_000, &done).contains("grew by 20 messages"), "{}", told(&behind, 8_000, &done));
         let saturated: Vec<Second> = even.iter().map(|second| Second { acked: 950, ..second.clone() }).collect();
