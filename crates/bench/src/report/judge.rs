@@ -9,7 +9,6 @@ use super::figures::{Better, Group, HELD_MAX, RATE, figure, step};
 use super::palette::System;
 use super::sides::Sides;
 use super::stats::{Verdict, median, verdict};
-use crate::matrix::Kind;
 
 /// On the first page a side is ahead only with so many pairs that agree.
 pub const FIRST_PAGE_PAIRS_MIN: usize = 5;
@@ -74,25 +73,6 @@ fn less_is_better(name: &str) -> bool {
     }
 }
 
-/// Whether a cell tells what a client got out of a broker as fast as it went: its name says so, or that no rate was given.
-fn is_as_fast_as_it_goes(cell: &str, sides: &Sides<'_>) -> bool {
-    const KINDS: [Kind; 8] = [
-        Kind::Cost,
-        Kind::Throughput,
-        Kind::Latency,
-        Kind::Size,
-        Kind::Cold,
-        Kind::Connections,
-        Kind::Start,
-        Kind::Bare,
-    ];
-    let name = cell.split('/').next().unwrap_or_default();
-    match KINDS.into_iter().find(|kind| kind.name() == name) {
-        Some(kind) => matches!(kind, Kind::Cost | Kind::Throughput | Kind::Size),
-        None => sides.is_unpaced(),
-    }
-}
-
 /// Compares two sides. `None` when no pair tells anything.
 #[must_use]
 pub fn judge(sides: &Sides<'_>, asked: Asked<'_>, first: &str, second: &str) -> Option<Judged> {
@@ -102,8 +82,8 @@ pub fn judge(sides: &Sides<'_>, asked: Asked<'_>, first: &str, second: &str) -> 
     if ratios.is_empty() {
         return None;
     }
-    let bound = is_as_fast_as_it_goes(asked.cell, sides)
-        && !asked.figure.ends_with("_cpu_s_per_million")
+    // A busy client hides what a broker could, and adds its own queues to every latency, whether a rate was given or not.
+    let bound = !asked.figure.ends_with("_cpu_s_per_million")
         && [first, second].iter().any(|side| sides.is_client_bound(side, asked.figure));
     let unsustained = |side: &str| asked.figure == RATE && sides.fell_behind(side);
     let ahead = match verdict(&pairs, less_is_better(asked.figure), asked.pairs_min) {
@@ -418,7 +398,52 @@ mod tests {
         for line in &mut lines {
             line.conditions.as_mut().expect("it has some").rate = 1_000;
         }
-        assert_eq!(told(&lines, "files", 3).standing, Standing::Ahead, "a rate was given: the client waits for it");
+        assert_eq!(told(&lines, "files", 3).standing, Standing::Undecided("client-bound".to_owned()), "at a rate, too");
         assert_eq!(told(&lines, RATE, 3).standing, Standing::Undecided(String::new()), "and nobody is better at it");
+    }
+
+    /// A client at 95 % of its core named a winner in latency, because a rate was given.
+    #[test]
+    fn a_busy_client_at_a_given_rate_names_no_winner_but_cpu() {
+        const CPU: &str = "produce_cpu_s_per_million";
+        let lines = |cores: f64| {
+            let figures = |p99: f64| [(P99, p99), (CPU, p99), ("window_client_cpu_cores", cores)];
+            let (ours, theirs) = (figures(1.0), figures(2.0));
+            let mut lines = rounds("A4/x", &[("polylogue-sync", &ours), ("kafka", &theirs)], 3);
+            for conditions in lines.iter_mut().filter_map(|line| line.conditions.as_mut()) {
+                (conditions.rate, conditions.client_cores) = (25_000, 1);
+                "java".clone_into(&mut conditions.client);
+            }
+            lines
+        };
+        assert_eq!(told(&lines(0.95), P99, 3).standing, Standing::Undecided("client-bound".to_owned()));
+        assert_eq!(told(&lines(0.95), CPU, 3).standing, Standing::Ahead);
+        assert_eq!(told(&lines(0.5), P99, 3).standing, Standing::Ahead);
+    }
+
+    /// The step that was missed is where the client may have been the limit, not the one below it that held.
+    #[test]
+    fn the_client_of_a_ladder_is_looked_at_where_it_was_missed() {
+        const STEP: &str = "step.1000.publish_p99_ms";
+        let lines = |missed: f64| {
+            let figures = |held: f64| {
+                [
+                    (HELD_MAX, held),
+                    ("window_client_cpu_cores", 0.3),
+                    ("step.1000.held", 1.0),
+                    ("step.1000.client_cpu_cores", 0.3),
+                    ("step.2000.held", 0.0),
+                    ("step.2000.client_cpu_cores", missed),
+                    ("step.10000.held", 0.0),
+                    ("step.10000.client_cpu_cores", 1.0),
+                    (STEP, 1.0 / held),
+                ]
+            };
+            let (ours, theirs) = (figures(2_000.0), figures(1_000.0));
+            rounds("B1/x", &[("polylogue-sync", &ours), ("kafka", &theirs)], 3)
+        };
+        assert_eq!(told(&lines(0.95), HELD_MAX, 3).standing, Standing::Undecided("client-bound".to_owned()));
+        assert_eq!(told(&lines(0.5), HELD_MAX, 3).standing, Standing::Ahead, "higher steps say nothing");
+        assert_eq!(told(&lines(0.95), STEP, 3).standing, Standing::Ahead, "a step has a client of its own");
     }
 }

@@ -83,7 +83,10 @@ impl OneSide<'_> {
         self.figure(&name("backlog_growth_per_s"), ran.growth_per_s());
         let cost = WindowCost::of(seconds, &went, window_ms);
         let (broker, client) = cost.map(|cost| cost.per_million()).unwrap_or_default();
-        for (figure, value) in [("cpu_s_per_million", broker), ("client_cpu_s_per_million", client)] {
+        let cores = cost.and_then(|cost| cost.client_cores());
+        for (figure, value) in
+            [("cpu_s_per_million", broker), ("client_cpu_s_per_million", client), ("client_cpu_cores", cores)]
+        {
             if let Some(value) = value {
                 self.figure(&name(figure), value);
             }

@@ -42,6 +42,13 @@ impl WindowCost {
     }
 }
 
+impl WindowCost {
+    /// Cores that the clients used. `None` where that is not known.
+    pub(super) fn client_cores(&self) -> Option<f64> {
+        self.client_cpu_s.map(|cpu_s| cpu_s / self.window_s)
+    }
+}
+
 impl OneSide<'_> {
     /// Tells what a window has cost. A reader that is far behind is served in it as well: that is not what writing costs.
     pub(super) fn window_costs(&mut self, cost: Option<WindowCost>) {
@@ -54,7 +61,7 @@ impl OneSide<'_> {
             ("produce_client_cpu_s_per_million", client.filter(|_| !reads_behind)),
             ("window_cpu_cores", cost.broker_cpu_s.map(|cpu_s| cpu_s / cost.window_s)),
             ("idle_brokers_cpu_cores", cost.others_cpu_s.map(|cpu_s| cpu_s / cost.window_s)),
-            ("window_client_cpu_cores", cost.client_cpu_s.map(|cpu_s| cpu_s / cost.window_s)),
+            ("window_client_cpu_cores", cost.client_cores()),
         ] {
             if let Some(value) = value {
                 self.figure(name, value);
