@@ -144,22 +144,15 @@ pub fn run(
     // This thread, and so the clients that it starts.
     let _here = split.as_ref().map(|split| Pinned::on(&split.client)).transpose()?;
     let page_cache_before = page_cache_bytes();
-    let group_place = (how.memory_limit_bytes > 0).then(MemoryGroup::place).flatten();
-    let group = group_place.map(|folder| MemoryGroup::create(&folder, how.memory_limit_bytes)).transpose()?;
+    let group = memory_group(how.memory_limit_bytes)?;
     let found = around.kept.map(|kept| kept.borrow_mut().find(kind, side));
     let stays = around.kept.is_some_and(|kept| kept.borrow().stays(kind, side));
     let Found { topic, had, others, others_count } = found.unwrap_or_else(Found::nothing);
-    let place = match &had {
-        Some(_) => None,
-        None => {
-            let folder = around.kept.filter(|_| stays).map(|kept| kept.borrow().folder(&side.label));
-            Some(Folder::create(&around.work.join(folder.unwrap_or_else(|| "run".into())))?)
-        }
-    };
+    let folder = around.kept.filter(|_| stays).map_or_else(|| "run".into(), |kept| kept.borrow().folder(&side.label));
+    let place = had.is_none().then(|| Folder::create(&around.work.join(folder))).transpose()?;
     let at = had.as_ref().map(|had| had.place.path()).or(place.as_ref().map(Folder::path)).unwrap_or(around.work);
     let bench = &around.programs.bench;
-    let counter = (how.flush_delay_ms > 0).then(|| Counter::create(bench, at, how.flush_delay_ms));
-    let counter = counter.transpose()?;
+    let counter = (how.flush_delay_ms > 0).then(|| Counter::create(bench, at, how.flush_delay_ms)).transpose()?;
     let surround = Surround {
         cores: split.map(|split| split.broker).unwrap_or_default(),
         environment: counter.as_ref().map(Counter::environment).unwrap_or_default(),
@@ -174,8 +167,7 @@ pub fn run(
         }
     };
     if stays && how.again_warmup_ms > 0 {
-        line.figures.insert("life_round".to_owned(), f64::from(had.round));
-        line.figures.insert("brokers_up".to_owned(), (others_count + 1) as f64);
+        had.tell(others_count, line);
         load = load.in_round_of_life(had.round);
     }
     let system = system_of(driver, side);
@@ -218,6 +210,12 @@ pub fn run(
         kept.borrow_mut().keep(Started { round, files_first, ..Started::fresh(side, running, place) });
     }
     Ok(())
+}
+
+/// The control group of a broker that may use so many bytes, where one is asked for and the machine has them.
+fn memory_group(limit_bytes: u64) -> Result<Option<MemoryGroup>> {
+    let folder = (limit_bytes > 0).then(MemoryGroup::place).flatten();
+    folder.map(|folder| MemoryGroup::create(&folder, limit_bytes)).transpose()
 }
 
 /// Starts a target for such a load.

@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::matrix::{Kind, Load, Side};
 use crate::peers::{about, http};
 use crate::process::Folder;
+use crate::results::ResultLine;
 use crate::sample::Sample;
 use crate::target::{Running, Target};
 use crate::wire::Wire;
@@ -66,6 +67,12 @@ impl Started {
         let (target, label) = (side.target.clone(), side.label.clone());
         let fresh = Started { target, queues, label, round: 1, files_first: 0, running, place };
         Started { files_first: fresh.files(), ..fresh }
+    }
+
+    /// Says in a line which round of its life it is, and beside how many others.
+    pub(super) fn tell(&self, others_count: usize, line: &mut ResultLine) {
+        line.figures.insert("life_round".to_owned(), f64::from(self.round));
+        line.figures.insert("brokers_up".to_owned(), (others_count + 1) as f64);
     }
 
     /// Its open files; 0 of a broker of somebody else.
