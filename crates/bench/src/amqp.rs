@@ -151,7 +151,7 @@ mod tests {
     /// As many are doubled, so that the run ends and is not waited for.
     #[test]
     fn what_a_broker_loses_is_found() {
-        let done = done(Faults { lose: 999, double: 998, swap: 0 }, |_| ());
+        let done = done(Faults { lose: 999, double: 998, ..Faults::default() }, |_| ());
         assert_eq!(done.lost, 5, "{done:?}");
     }
 }

@@ -55,6 +55,7 @@ pub use shape::{Filter, Payloads, Shape, Spread, TOPICS_MAX, topic_name, topic_n
 
 use crate::amqp::load::QueueLoad;
 use crate::error::{BenchError, Context, Result};
+use crate::latency::Latency;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
@@ -379,6 +380,10 @@ pub struct Done {
     pub sent: u64,
     /// Messages acknowledged.
     pub acked: u64,
+    /// Messages due in the window that count as acknowledged, where nothing is and so no latency of publishing says how many: they count
+    /// when the socket has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_acked: Option<u64>,
     /// Messages refused or never answered.
     pub errors: u64,
     /// The first thing that went wrong.
@@ -388,6 +393,9 @@ pub struct Done {
     pub received: u64,
     /// Messages that were acknowledged, or that later ones followed, and that were not read, over all groups.
     pub lost: u64,
+    /// Of these the ones that later ones followed: they are lost, however many are still to be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holes: Option<u64>,
     /// Messages read again.
     pub duplicated: u64,
     /// Messages read after later ones.
@@ -404,6 +412,19 @@ pub struct Done {
     pub publish: String,
     /// From due to read, likewise.
     pub end_to_end: String,
+}
+
+impl Done {
+    /// Messages due in the window that were acknowledged, or counted for it.
+    ///
+    /// # Errors
+    /// When the histogram of publishing is none.
+    pub fn acked_in_window(&self) -> Result<u64> {
+        match self.window_acked {
+            Some(count) => Ok(count),
+            None => Ok(Latency::from_text(&self.publish)?.count()),
+        }
+    }
 }
 
 /// A line that a worker writes.

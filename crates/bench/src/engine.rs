@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   cells x rounds --> steps (what an earlier run has done is left out) --> settle, run --> a line is appended --> the next
+//!   the brokers of a cell may stay up for all its rounds
 //!   a smoke run: one target after the other, whose broker stays for all its cells
 //! ```
 
@@ -12,7 +13,8 @@ use crate::matrix::{Cell, Side};
 use crate::process::Interrupt;
 use crate::progress::Progress;
 use crate::results::{ResultLine, Stamped, append, read};
-use crate::run::{Kept, Surroundings, run};
+use crate::run::lives::Kept;
+use crate::run::{Surroundings, run};
 use crate::steps::{Step, steps};
 use crate::target::Programs;
 use std::cell::RefCell;
@@ -31,7 +33,7 @@ pub struct Job {
     pub rounds: Vec<u32>,
     /// Whether this only shows that every cell runs.
     pub quick: bool,
-    /// Whether a smoke run keeps a broker for all its cells.
+    /// Whether brokers stay: in a smoke run one for all its cells, else those of a cell for its rounds, where its load says so.
     pub keeps_brokers: bool,
     /// Whether what the results have already of this commit, under the same conditions, is left as it is.
     pub resume: bool,
@@ -56,16 +58,18 @@ pub fn work_through(
     let earlier = if job.resume && job.results.exists() { read(&job.results)? } else { Vec::new() };
     let of_side = |side: &Side| stamped.built.as_ref().map(|built| built.with_peer(&side.target, programs));
     let mut steps = steps(&job.cells, &job.rounds, &earlier, (&stamped, &of_side));
-    let kept = RefCell::new(Kept::default());
-    let keeps = job.quick && job.keeps_brokers;
-    if keeps {
+    let kept = RefCell::new(if job.quick { Kept::default() } else { Kept::of_cells() });
+    if job.quick && job.keeps_brokers {
         by_broker(&mut steps);
     }
     let done = steps.iter().filter(|step| step.done.is_some()).count();
     progress.start(steps.len() - done, done);
-    let around = Surroundings { programs, work: &job.work, interrupt, kept: keeps.then_some(&kept) };
-    let mut lines = Vec::new();
+    let around = Surroundings { programs, work: &job.work, interrupt, kept: job.keeps_brokers.then_some(&kept) };
+    let (mut lines, mut cell) = (Vec::new(), None);
     for step in &steps {
+        if cell.replace(&step.cell.name) != Some(&step.cell.name) {
+            kept.borrow_mut().end_cell();
+        }
         if let Some(line) = step.done {
             lines.push(line.clone());
             continue;

@@ -61,6 +61,9 @@ pub struct How {
     pub flush_delay_ms: u64,
     /// What the broker may use, page cache included, where the machine has a control group for it. Bytes; 0: everything.
     pub memory_limit_bytes: u64,
+    /// The warm-up of the further rounds of a broker's life, where it stays up for all rounds of its cell; 0: each round has a broker of
+    /// its own. Milliseconds.
+    pub again_warmup_ms: u64,
     /// The rates that are stepped, for such a cell.
     pub ladder: Option<Ladder>,
 }
@@ -71,7 +74,13 @@ impl How {
     pub fn warm_up(&self, warmup_ms: u64) -> String {
         match self.warm_up {
             WarmUp::Fixed => String::new(),
-            WarmUp::Steady(steadiness) => steadiness.describe(warmup_ms),
+            WarmUp::Steady(steadiness) => {
+                let first = steadiness.describe(warmup_ms);
+                match self.again_warmup_ms {
+                    0 => first,
+                    again => format!("{first}; {} s in later rounds, warm from round 1", again as f64 / 1e3),
+                }
+            }
         }
     }
 

@@ -196,6 +196,10 @@ impl Ran<'_> {
             (self.rate * (second.second + 1)) as f64 - acked as f64
         };
         let unread: Vec<f64> = backlogs(self.seconds, self.groups).into_iter().map(|left| left as f64).collect();
+        if self.rate == 0 {
+            // Nothing was due.
+            return self.slope(&unread);
+        }
         let unacked: Vec<f64> = self.seconds.iter().map(unacked).collect();
         self.slope(&unread).max(self.slope(&unacked))
     }
@@ -215,15 +219,28 @@ impl Ran<'_> {
         if self.done.errors > 0 {
             return Err(format!("{} messages not acknowledged", self.done.errors));
         }
+        if let Some(error) = &self.done.error {
+            return Err(error.clone());
+        }
         if self.share() < HELD_SHARE || self.late_s() > HELD_S {
             return Err(format!("{:.1} % acknowledged, the last {:.2} s late", self.share() * 100.0, self.late_s()));
         }
-        let growth = self.growth_per_s();
-        let grown_s = growth * self.window_ms as f64 / 1e3 / self.rate as f64;
-        if growth > (1.0 - HELD_SHARE) * self.rate as f64 && grown_s > GROWN_S_MIN {
-            return Err(format!("the backlog grew by {growth:.0} messages a second"));
+        if self.grows(self.rate as f64) {
+            return Err(format!("the backlog grew by {:.0} messages a second", self.growth_per_s()));
         }
         Ok(())
+    }
+
+    /// Whether the readers of a run as fast as it goes did not keep up with what was written.
+    #[must_use]
+    pub fn fell_behind(&self) -> bool {
+        self.grows(self.acked as f64 / (self.window_ms as f64 / 1e3))
+    }
+
+    /// Whether the backlog grows by more than chance where so many messages a second are written.
+    fn grows(&self, rate: f64) -> bool {
+        let growth = self.growth_per_s();
+        growth > (1.0 - HELD_SHARE) * rate && growth * self.window_ms as f64 / 1e3 / rate > GROWN_S_MIN
     }
 }
 
@@ -345,6 +362,8 @@ mod tests {
         assert!(told(&even, 7_900, &done).contains("98.8 %"));
         assert!(told(&even, 8_000, &Done { publish_s: 11.5, ..done.clone() }).contains("1.50 s late"));
         assert!(told(&even, 8_000, &Done { errors: 3, ..done.clone() }).contains("3 messages not"));
+        let error = Some("the reader was closed".to_owned());
+        assert_eq!(told(&even, 8_000, &Done { error, ..done.clone() }), "the reader was closed", "whatever was sent");
         let behind = seconds(vec![(1_000, 1_960); 10]);
         assert!(told(&behind, 8_000, &done).contains("grew by 20 messages"), "{}", told(&behind, 8_000, &done));
         let saturated: Vec<Second> = even.iter().map(|second| Second { acked: 950, ..second.clone() }).collect();

@@ -13,7 +13,7 @@ use crate::host::{Connections, Device, DeviceId, loopback_bytes, page_cache_byte
 use crate::jvm::{Collections, counters_of};
 use crate::ladder::backlogs;
 use crate::results::Series;
-use crate::sample::Sample;
+use crate::sample::{Sample, parse_stat};
 use std::path::{Path, PathBuf};
 
 const MIB_SHIFT: u32 = 20;
@@ -26,6 +26,8 @@ pub struct Probe {
     /// Its shared memory, each page once, before it was loaded: what is counted each second counts a page as often as it is mapped. Bytes.
     shared_bytes: u64,
     clients: Vec<u32>,
+    /// Brokers that are up and have no load.
+    others: Vec<u32>,
     device: Option<DeviceId>,
     /// The file of the broker's control group that tells its page cache.
     group: Option<PathBuf>,
@@ -55,6 +57,8 @@ pub struct Look {
     pub client_cpu_s: Option<f64>,
     /// Collections of the client so far.
     pub client_collections: Option<Collections>,
+    /// Processor time of the brokers that are up without a load, so far. Seconds.
+    pub others_cpu_s: Option<f64>,
 }
 
 impl Probe {
@@ -74,6 +78,7 @@ impl Probe {
             shared_bytes: Sample::take_idle(&broker).map_or(0, |sample| sample.shared_bytes),
             broker_jvms: broker.iter().filter_map(|pid| counters_of(*pid)).collect(),
             client_jvms: Vec::new(),
+            others: Vec::new(),
             broker,
             clients: Vec::new(),
             device: DeviceId::of(folder).ok().filter(|_| mine),
@@ -87,6 +92,11 @@ impl Probe {
     pub fn with_clients(&mut self, clients: &[u32]) {
         clients.clone_into(&mut self.clients);
         self.client_jvms = clients.iter().filter_map(|pid| counters_of(*pid)).collect();
+    }
+
+    /// Looks at these brokers, too: they have no load, and should cost nothing.
+    pub fn with_others(&mut self, others: &[u32]) {
+        others.clone_into(&mut self.others);
     }
 
     /// The processor time of the broker so far; `None` of a broker of somebody else. Seconds.
@@ -121,8 +131,15 @@ impl Probe {
             collections: Collections::take_all(&self.broker_jvms),
             client_cpu_s: Sample::take_all(&self.clients).ok().map(|sample| sample.cpu_s),
             client_collections: Collections::take_all(&self.client_jvms),
+            others_cpu_s: (!self.others.is_empty()).then(|| self.others.iter().filter_map(|pid| cpu_s(*pid)).sum()),
         })
     }
+}
+
+/// The processor time of a process so far. Seconds: one file is read, where a sample reads four.
+fn cpu_s(pid: u32) -> Option<f64> {
+    let (ticks, _) = parse_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 fn hundredths(value: f64) -> f64 {

@@ -13,7 +13,7 @@ use crate::amqp::load::QueueLoad;
 use crate::contract::Filter;
 use crate::drive::Driver;
 use crate::error::{BenchError, Result};
-use crate::how::How;
+use crate::how::{How, WarmUp};
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
 
@@ -191,6 +191,17 @@ pub struct Load {
     pub many: Many,
     /// How it is measured.
     pub how: How,
+}
+
+impl Load {
+    /// The load in such a round of a broker's life: in the first one it is warmed until it is steady, in the others it has been.
+    #[must_use]
+    pub fn in_round_of_life(self, round: u32) -> Load {
+        match (round, self.how.again_warmup_ms) {
+            (0 | 1, _) | (_, 0) => self,
+            (_, warmup_ms) => Load { warmup_ms, how: How { warm_up: WarmUp::Fixed, ..self.how }, ..self },
+        }
+    }
 }
 
 /// One side of a comparison.

@@ -59,6 +59,8 @@ pub struct Faults {
     pub double: u64,
     /// It is delivered after the next one. 0: none is.
     pub swap: u64,
+    /// How long each fetch waits for its answer, whatever there is to read. Microseconds.
+    pub fetch_us: u64,
 }
 
 impl Faults {
@@ -287,6 +289,7 @@ impl State {
     /// What was kept.
     fn read(log: &Log, request: FetchRequest) -> FetchResponse {
         let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
+        log.hold_up();
         let mut responses = Vec::new();
         for topic in request.topics {
             let asked: Vec<(i32, i64)> = topic.partitions.iter().map(|p| (p.partition, p.fetch_offset)).collect();

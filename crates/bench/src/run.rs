@@ -2,21 +2,24 @@
 //!
 //! ```text
 //!   by count   | start, topic | warm up | idle | CPU | measured run | idle | CPU | read all twice, likewise | end, folder removed
-//!   by time    | start, topic | idle | CPU | warm-up, thrown away, and window, one run | idle | CPU | end, folder removed
+//!   by time    | start, topic | idle | warm-up, thrown away | CPU | window, the same run | CPU | idle | end, folder removed
 //!   ladder     | start, topic | a run by time for each rate ... | idle | the highest that held, in full | end, folder removed
 //!   traced     | the same broker once more, in a folder of its own | a few seconds, flushes counted | end, folder removed
 //! ```
 //!
-//! Processor time is counted from an idle broker to an idle broker, so that what a run leaves to be done in the background is
-//! its own.
+//! Processor time of a run by count is counted from an idle broker to an idle broker, so that what it leaves to be done in the background
+//! is its own; that of a run by time is the window's, so that what was compiled and filled before it is not a message's price.
 
 mod along;
 mod connections;
 mod drain;
+mod judged;
 mod kill;
 mod ladder;
+pub mod lives;
 mod queues;
 mod traced;
+mod window;
 
 use crate::amqp;
 use crate::amqp::load::{QueueKind, QueueLoad};
@@ -41,10 +44,12 @@ use crate::target::{Programs, Protocol, Running, Target};
 use crate::wire::Wire;
 use along::{Along, Went};
 pub(crate) use drain::drained_s;
+use lives::{Found, Kept, Started};
 use rustix::fs::{Advice, fadvise};
 use std::cell::RefCell;
 use std::fs::File;
 use std::path::Path;
+use window::WindowCost;
 
 /// The topic of all runs.
 const TOPIC: &str = "measured";
@@ -68,6 +73,8 @@ const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p99", 99.0), ("p99.9", 9
 const MILLION: f64 = 1e6;
 /// The figure that says how busy a client was of which no processor time is known: the share of a core of its busiest thread.
 pub const CLIENT_BUSY: &str = "produce_client_busy";
+/// The figure that says of a run as fast as it goes that its readers did not keep up.
+pub const FELL_BEHIND: &str = "readers_fell_behind";
 
 /// What runs need from their surroundings.
 #[derive(Debug)]
@@ -78,38 +85,8 @@ pub struct Surroundings<'a> {
     pub work: &'a Path,
     /// Whether the user wants to stop.
     pub interrupt: &'a Interrupt,
-    /// In a smoke run: the broker of the run before this one.
+    /// The brokers that stay, if any do.
     pub kept: Option<&'a RefCell<Kept>>,
-}
-
-/// A broker that runs, in its folder.
-#[derive(Debug)]
-struct Started {
-    target: Target,
-    queues: bool,
-    // Ends before its folder goes.
-    running: Running,
-    place: Folder,
-}
-
-/// A broker that stays for the next run of a smoke run, and how many there have been.
-#[derive(Debug, Default)]
-pub struct Kept(Option<Started>, u64);
-
-impl Kept {
-    /// The topic of the next run, and the broker, if it is the one that is wanted; another one is ended.
-    fn take(&mut self, target: &Target, load: Load) -> (String, Option<Started>) {
-        self.1 += 1;
-        let had = self.0.take().filter(|had| had.target == *target && had.queues == load.queue.is_some());
-        (format!("{TOPIC}{}", self.1), had)
-    }
-}
-
-/// Whether a side can do with a broker that has run others before.
-fn is_kept(kind: Kind, side: &Side) -> bool {
-    let how = side.load.how;
-    let plain = how.memory_limit_bytes == 0 && how.flush_delay_ms == 0 && !how.trace_flushes;
-    plain && !matches!(kind, Kind::Kill | Kind::Start) && !matches!(side.target, Target::Null | Target::At(_))
 }
 
 /// A side that is being run.
@@ -120,6 +97,12 @@ struct OneSide<'a> {
     load: Load,
     target: Target,
     topic: String,
+    /// All topics of this run.
+    topics: Vec<String>,
+    /// The other brokers that are up.
+    others: Vec<u32>,
+    /// Open files of the broker when it had just started, and before this run.
+    files_before: (u64, u64),
     around: &'a Surroundings<'a>,
     // Ends first, then what it was in.
     running: Running,
@@ -155,50 +138,54 @@ pub fn run(
     line: &mut ResultLine,
     each_second: &mut dyn FnMut(&Second),
 ) -> Result<()> {
-    let load = side.load;
-    let how = load.how;
+    let (mut load, how) = (side.load, side.load.how);
     line.conditions = Some(conditions(driver, side));
     let split = how.pinning.split();
     // This thread, and so the clients that it starts.
     let _here = split.as_ref().map(|split| Pinned::on(&split.client)).transpose()?;
     let page_cache_before = page_cache_bytes();
-    let group_place = (how.memory_limit_bytes > 0).then(MemoryGroup::place).flatten();
-    let group = group_place.map(|folder| MemoryGroup::create(&folder, how.memory_limit_bytes)).transpose()?;
-    let kept = around.kept.map(|kept| kept.borrow_mut().take(&side.target, load));
-    // A broker that this side cannot do with ends before its folder is made anew.
-    let kept = kept.filter(|_| is_kept(kind, side));
-    let (topic, had) = kept.unwrap_or_else(|| (TOPIC.to_owned(), None));
-    let place = match &had {
-        Some(_) => None,
-        None => Some(Folder::create(&around.work.join("run"))?),
-    };
+    let group = memory_group(how.memory_limit_bytes)?;
+    let found = around.kept.map(|kept| kept.borrow_mut().find(kind, side));
+    let stays = around.kept.is_some_and(|kept| kept.borrow().stays(kind, side));
+    let Found { topic, had, others, others_count } = found.unwrap_or_else(Found::nothing);
+    let folder = around.kept.filter(|_| stays).map_or_else(|| "run".into(), |kept| kept.borrow().folder(&side.label));
+    let place = had.is_none().then(|| Folder::create(&around.work.join(folder))).transpose()?;
     let at = had.as_ref().map(|had| had.place.path()).or(place.as_ref().map(Folder::path)).unwrap_or(around.work);
     let bench = &around.programs.bench;
-    let counter = (how.flush_delay_ms > 0).then(|| Counter::create(bench, at, how.flush_delay_ms));
-    let counter = counter.transpose()?;
+    let counter = (how.flush_delay_ms > 0).then(|| Counter::create(bench, at, how.flush_delay_ms)).transpose()?;
     let surround = Surround {
         cores: split.map(|split| split.broker).unwrap_or_default(),
         environment: counter.as_ref().map(Counter::environment).unwrap_or_default(),
         group: group.as_ref().map(MemoryGroup::procs),
     };
     let had = match had {
-        Some(had) => had,
+        Some(had) => Started { round: had.round + 1, ..had },
         None => {
             let running = surround.around(|| start(&side.target, load, around, at))?;
             let place = place.ok_or_else(|| BenchError::new("a broker without a folder"))?;
-            Started { target: side.target.clone(), queues: load.queue.is_some(), running, place }
+            Started::fresh(side, running, place)
         }
     };
+    if stays && how.again_warmup_ms > 0 {
+        had.tell(others_count, line);
+        load = load.in_round_of_life(had.round);
+    }
     let system = system_of(driver, side);
+    let files_before = (had.files_first, had.files());
     make_topic(&had.running, &topic, load, system)?;
+    let (round, files_first) = (had.round, had.files_first);
     let Started { target, running, place, .. } = had;
-    let mut side = OneSide {
+    let topics = vec![topic.clone()];
+    let mut one = OneSide {
         kind,
         driver,
         system,
         load,
         target,
         topic,
+        topics,
+        others,
+        files_before,
         around,
         running,
         surround,
@@ -209,17 +196,26 @@ pub fn run(
         line,
         each_second,
     };
-    side.by_kind()?;
-    side.running.check()?;
+    one.by_kind()?;
+    one.running.check()?;
     if how.trace_flushes && how.flush_delay_ms == 0 {
-        side.trace_flushes()?;
+        one.trace_flushes()?;
     }
-    let is_shared = is_kept(side.kind, &Side { label: String::new(), target: side.target.clone(), load });
-    if let Some(kept) = around.kept.filter(|_| is_shared) {
-        let OneSide { target, running, place, .. } = side;
-        kept.borrow_mut().0 = Some(Started { target, queues: load.queue.is_some(), running, place });
+    if let Some(kept) = around.kept.filter(|_| stays) {
+        if how.again_warmup_ms > 0 {
+            // What cannot be deleted stays until the broker ends.
+            let _ = one.delete_topics();
+        }
+        let OneSide { running, place, .. } = one;
+        kept.borrow_mut().keep(Started { round, files_first, ..Started::fresh(side, running, place) });
     }
     Ok(())
+}
+
+/// The control group of a broker that may use so many bytes, where one is asked for and the machine has them.
+fn memory_group(limit_bytes: u64) -> Result<Option<MemoryGroup>> {
+    let folder = (limit_bytes > 0).then(MemoryGroup::place).flatten();
+    folder.map(|folder| MemoryGroup::create(&folder, limit_bytes)).transpose()
 }
 
 /// Starts a target for such a load.
@@ -510,14 +506,26 @@ impl OneSide<'_> {
         }
         let (Some(before), Some(after)) = (before, after) else { return };
         self.figure(&format!("{what}_cpu_s_per_million"), (after.cpu_s - before.cpu_s) / millions);
+        self.held_by_broker(before, after, if what == "produce" { messages } else { 0 });
+    }
+
+    /// The same of a run by time, whose warm-up is in it: no price of a message, but it shows what was left to be done after the window.
+    fn whole_costs(&mut self, before: Option<Sample>, after: Option<Sample>, messages: u64) {
+        let (Some(before), Some(after)) = (before, after) else { return };
+        self.figure("whole_cpu_s_per_million", (after.cpu_s - before.cpu_s) / (messages as f64 / MILLION));
+        self.held_by_broker(before, after, messages);
+    }
+
+    /// What a broker holds after so many messages were written, and what it wrote for them.
+    fn held_by_broker(&mut self, before: Sample, after: Sample, messages: u64) {
         let bytes = messages as f64 * f64::from(self.load.message_bytes);
         let written = after.write_bytes.saturating_sub(before.write_bytes) as f64;
-        if what == "produce" {
+        if messages > 0 {
             self.figure("written_per_byte", written / bytes);
         }
         self.figure("anonymous_mib", after.anonymous_bytes as f64 / f64::from(1 << 20));
         self.figure("shared_mib", after.shared_bytes as f64 / f64::from(1 << 20));
-        self.figure("files", after.files as f64);
+        self.figure("files", self.files_of_round(&after) as f64);
         self.figure("threads", after.threads as f64);
     }
 
@@ -549,18 +557,19 @@ impl OneSide<'_> {
         let (told, went) = self.drive_along(&specs)?;
         let idle = machine_idle(&machine)?;
         self.end_span(span)?;
-        told.iter().for_each(|told| self.judge(&told.done));
+        let over_ms = went.warmup_ms + load.window_ms;
+        told.iter().for_each(|told| self.judge_by_time(&told.done, over_ms));
         let mut told = told.into_iter();
         let live = told.next().unwrap_or_default();
         let after = self.idle()?;
         self.figure("machine_idle", idle);
         self.warmed(&went);
-        if load.rate == 0 && sends_after(&live.seconds, went.warmup_ms + load.window_ms) {
+        if load.rate == 0 && sends_after(&live.seconds, over_ms) {
             self.fail("the client went on after its window: it did not hear when that began".to_owned());
         }
         self.latencies(&live, &went, idle)?;
-        self.costs("produce", before, after, live.done.acked, Some(live.done.cpu_s));
-        self.window_costs(&live, &went);
+        self.whole_costs(before, after, live.done.acked);
+        self.window_costs(WindowCost::of(&live.seconds, &went, load.window_ms));
         if let Some(cold) = told.next() {
             self.cold(&cold, before, after);
         }
@@ -594,7 +603,9 @@ impl OneSide<'_> {
     /// What is looked at while the broker is loaded.
     fn probe(&self) -> Probe {
         let (folder, stat) = (self.place.path(), self.group.as_ref().map(MemoryGroup::stat));
-        Probe::new(self.running.pids(), folder, self.running.bootstrap(), stat, self.page_cache_before)
+        let mut probe = Probe::new(self.running.pids(), folder, self.running.bootstrap(), stat, self.page_cache_before);
+        probe.with_others(&self.others);
+        probe
     }
 
     /// Runs the workers and looks at everything meanwhile. Nothing is judged.
@@ -614,6 +625,9 @@ impl OneSide<'_> {
             self.figure("warm_up_s", went.warmup_ms as f64 / 1e3);
             self.figure("warm_up_messages", went.warm_messages as f64);
             self.figure("warm_up_capped", f64::from(u8::from(capped)));
+        } else if self.load.how.again_warmup_ms > 0 {
+            // A further round of a broker's life.
+            self.figure("warm_up_s", went.warmup_ms as f64 / 1e3);
         }
     }
 
@@ -638,39 +652,27 @@ impl OneSide<'_> {
         for (name, value) in latency_figures(&live.done, load.rate)? {
             self.figure(&name, value);
         }
-        let acked = Latency::from_text(&live.done.publish)?.count();
+        let acked = live.done.acked_in_window()?;
         self.figure("produce_per_s", acked as f64 / (load.window_ms as f64 / 1e3));
-        if load.rate > 0 {
-            let (warmup_ms, window_ms, groups) = (went.warmup_ms, load.window_ms, self.spec().groups);
-            let (done, seconds, rate) = (&live.done, live.seconds.as_slice(), load.rate);
-            let ran = Ran { rate, groups, warmup_ms, window_ms, acked, done, seconds };
-            self.figure("held_share", ran.share());
+        let (warmup_ms, window_ms, groups) = (went.warmup_ms, load.window_ms, self.spec().groups);
+        let (done, seconds, rate) = (&live.done, live.seconds.as_slice(), load.rate);
+        let ran = Ran { rate, groups, warmup_ms, window_ms, acked, done, seconds };
+        // Groups that filter are not sent everything: what they have not read is no backlog.
+        if groups > 0 && load.many.filter.is_none() {
             self.figure("backlog_growth_per_s", ran.growth_per_s());
-            if let Err(why) = ran.held() {
-                self.fail_in_full(format!("the rate was not held: {why}"));
-            }
-            if idle < IDLE_SHARE_MIN {
-                self.fail_in_full(format!("the machine was only {:.0} % idle: no latency is compared", idle * 100.0));
-            }
+        }
+        if rate == 0 {
+            self.reading_along(&ran);
+            return Ok(());
+        }
+        self.figure("held_share", ran.share());
+        if let Err(why) = ran.held() {
+            self.fail_in_full(format!("the rate was not held: {why}"));
+        }
+        if idle < IDLE_SHARE_MIN {
+            self.fail_in_full(format!("the machine was only {:.0} % idle: no latency is compared", idle * 100.0));
         }
         Ok(())
-    }
-
-    /// What the window alone has cost, broker and client.
-    fn window_costs(&mut self, live: &Told, went: &Went) {
-        let from = usize::try_from(went.warmup_ms.div_ceil(1_000)).unwrap_or(usize::MAX);
-        let to = usize::try_from((went.warmup_ms + self.load.window_ms) / 1_000).unwrap_or(usize::MAX);
-        // A smoke run's window has no whole second.
-        let Some((first, last)) = went.looks.get(from).zip(went.looks.get(to)).filter(|_| to > from) else { return };
-        let acked: u64 = live.seconds.iter().skip(from).take(to.saturating_sub(from)).map(|second| second.acked).sum();
-        let (millions, window_s) = (acked as f64 / MILLION, (to - from) as f64);
-        if let Some((before, after)) = first.broker.zip(last.broker) {
-            self.figure("window_cpu_s_per_million", (after.cpu_s - before.cpu_s) / millions);
-            self.figure("window_cpu_cores", (after.cpu_s - before.cpu_s) / window_s);
-        }
-        if let Some((before, after)) = first.client_cpu_s.zip(last.client_cpu_s) {
-            self.figure("window_client_cpu_cores", (after - before) / window_s);
-        }
     }
 
     fn cold(&mut self, told: &Told, before: Option<Sample>, after: Option<Sample>) {

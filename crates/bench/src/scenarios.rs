@@ -29,9 +29,12 @@ pub use texts::{NOT_RUN, NotRunHere, SCENARIOS, Scenario, not_run};
 use crate::amqp::load::{QueueKind, QueueLoad};
 use crate::cgroup::COLD_FACTOR;
 use crate::drive::Driver;
+use crate::host::memory_bytes;
 use crate::how::{How, Pinning, WarmUp};
 use crate::ladder::Ladder;
 use crate::matrix::{Batching, Cell, Kind, LATENCY_BATCH, Load, Many, NO_BATCH, Side};
+use crate::plan::of_row;
+use crate::run::lives::stay_together;
 use crate::steady::Steadiness;
 use crate::target::Target;
 
@@ -41,8 +44,14 @@ pub const ROUNDS: u32 = 3;
 pub const SLOW_ROUNDS: u32 = 1;
 /// What a broker may use where readers must be cold, page cache included. Bytes.
 pub const COLD_MEMORY_BYTES: u64 = 3 << 30;
+/// The longest warm-up before the lowest rate of a ladder: its steps go on warming. Milliseconds.
+const LADDER_WARMUP_MS_MAX: u64 = 40_000;
+/// What the brokers of a cell may have written in all its rounds, when they stay up for them. Bytes.
+const STAY_BYTES_MAX: u64 = 24 << 30;
 /// Messages without a confirm on the way to queues.
 const UNCONFIRMED_MAX: u32 = 1_000;
+/// Of so many messages p99.9 is told: a hundred are beyond it.
+const P999_MESSAGES: u64 = 100_000;
 /// The message of most rows. Bytes.
 const KIB: u32 = 1_024;
 /// A reader that is far behind reads as fast as it goes: more than any disk gives. Bytes a second.
@@ -55,18 +64,36 @@ pub struct Length {
     pub quick: bool,
     /// The longest warm-up and the window of a row of the first page. Milliseconds.
     pub first_page: (u64, u64),
-    /// The same of the others.
+    /// The same as `first_page` of the others.
     pub other: (u64, u64),
+    /// The longest warm-ups, of the first page and of the others, where brokers cannot stay for the rounds of their row: they are paid for
+    /// in each of them.
+    pub apart: (u64, u64),
+    /// The warm-ups of further rounds where they stay, likewise.
+    pub again: (u64, u64),
     /// A step of a ladder, its warm-up included, and that warm-up.
     pub step: (u64, u64),
 }
 
 impl Length {
     /// What figures are told from.
-    pub const FULL: Length =
-        Length { quick: false, first_page: (6_000, 10_000), other: (3_000, 5_000), step: (4_000, 1_000) };
+    pub const FULL: Length = Length {
+        quick: false,
+        first_page: (60_000, 10_000),
+        other: (4_000, 5_000),
+        apart: (6_000, 3_000),
+        again: (5_000, 3_000),
+        step: (4_000, 1_000),
+    };
     /// A smoke run.
-    pub const QUICK: Length = Length { quick: true, first_page: (100, 600), other: (100, 600), step: (500, 100) };
+    pub const QUICK: Length = Length {
+        quick: true,
+        first_page: (100, 600),
+        other: (100, 600),
+        apart: (100, 100),
+        again: (0, 0),
+        step: (500, 100),
+    };
 }
 
 /// A cell, and how often it is run.
@@ -93,7 +120,7 @@ struct Maker {
 
 impl Maker {
     fn how(self) -> How {
-        let warm_up = if self.length.quick { WarmUp::Fixed } else { WarmUp::Steady(Steadiness::FULL) };
+        let warm_up = if self.length.quick { WarmUp::Fixed } else { WarmUp::Steady(Steadiness::SHORT) };
         How { warm_up, pinning: Pinning::Split, ..How::default() }
     }
 
@@ -148,6 +175,13 @@ impl Maker {
         Load { how: How { ladder, ..load.how }, ..load }
     }
 
+    /// The load with a window of a second more where it has just the messages of which p99.9 is told: one less, and it would not be.
+    fn for_far_tail(self, load: Load) -> Load {
+        let messages = load.rate * load.window_ms / 1_000;
+        let second_ms = if messages == P999_MESSAGES { 1_000 } else { 0 };
+        Load { window_ms: load.window_ms + second_ms, ..load }
+    }
+
     /// The load with its messages in queues.
     fn queued(self, load: Load, queue: QueueLoad) -> Load {
         Load { queue: Some(queue), batching: NO_BATCH, in_flight: UNCONFIRMED_MAX, ..load }
@@ -168,6 +202,36 @@ impl Maker {
             (side.load.warmup_ms, side.load.window_ms) = (warmup_ms, window_ms);
         }
         Row { first_page: true, rounds: if self.length.quick { 1 } else { FIRST_PAGE_ROUNDS }, ..row }
+    }
+
+    /// The row with brokers that stay up for all its rounds where they can; else each round warms up a broker of its own.
+    fn warmed(self, row: Row, memory_bytes: u64) -> Row {
+        let of = |(first, other): (u64, u64)| if row.first_page { first } else { other };
+        let (again_ms, apart_ms) = (of(self.length.again), of(self.length.apart));
+        let mut together = row.clone();
+        for side in &mut together.cell.sides {
+            let load = &mut side.load;
+            load.how.again_warmup_ms = again_ms;
+            if row.first_page {
+                load.how.warm_up = WarmUp::Steady(Steadiness::FULL);
+            }
+            if row.cell.kind == Kind::Ladder {
+                load.warmup_ms = load.warmup_ms.min(LADDER_WARMUP_MS_MAX);
+            }
+            if side.target == Target::Null {
+                // It has nothing to be warmed, and the client is new in each round anyway.
+                *load = Load { how: How { again_warmup_ms: 0, ..load.how }, ..load.in_round_of_life(2) };
+            }
+        }
+        let stay = row.rounds > 1 && stay_together(row.cell.kind, &row.cell.sides, memory_bytes);
+        if stay && of_row(&together, false).disk_bytes <= STAY_BYTES_MAX {
+            return together;
+        }
+        let mut apart = row;
+        for side in &mut apart.cell.sides {
+            side.load.warmup_ms = side.load.warmup_ms.min(apart_ms);
+        }
+        apart
     }
 
     /// The row once, because it takes minutes.
@@ -203,16 +267,22 @@ fn cold_messages(message_bytes: u32) -> u64 {
     COLD_FACTOR * COLD_MEMORY_BYTES / u64::from(message_bytes) + 1
 }
 
-/// All rows, in the order in which they run.
+/// All rows, in the order in which they run, for this machine.
 #[must_use]
 pub fn rows(length: Length) -> Vec<Row> {
+    rows_with(length, memory_bytes())
+}
+
+/// All rows for a machine with so much memory.
+#[must_use]
+pub fn rows_with(length: Length, memory_bytes: u64) -> Vec<Row> {
     let maker = Maker { length };
     let bare = Cell { name: "bare".to_owned(), kind: Kind::Bare, driver: Driver::Raw, sides: Vec::new() };
     let rounds = if length.quick { 1 } else { ROUNDS };
     let mut rows = vec![Row { id: "bare", cell: bare, first_page: true, rounds }, flushes(maker)];
     rows.extend([a::rows(maker), b::rows(maker), c::rows(maker)].concat());
     rows.extend([d::rows(maker), e::rows(maker), f::rows(maker)].concat());
-    rows
+    if length.quick { rows } else { rows.into_iter().map(|row| maker.warmed(row, memory_bytes)).collect() }
 }
 
 /// What each broker flushes, observed: a short run of its own, in which every call is counted.
@@ -282,6 +352,17 @@ mod tests {
         for id in ["F3", "F4", "F5"] {
             let scenario = SCENARIOS.iter().find(|scenario| scenario.id == id).expect("it is told");
             assert!(!scenario.not_run.is_empty() && !found.contains_key(id), "{id}");
+        }
+    }
+
+    /// 20,000 a second for 5 s: a message that was due a moment before the window took p99.9 with it.
+    #[test]
+    fn no_row_has_just_the_messages_of_its_far_tail() {
+        let native = rows(Length::FULL);
+        for row in native.iter().filter(|row| row.cell.driver.is_native() && row.cell.kind == Kind::Latency) {
+            for load in row.cell.sides.iter().map(|side| side.load) {
+                assert_ne!(load.rate * load.window_ms / 1_000, P999_MESSAGES, "{}", row.cell.name);
+            }
         }
     }
 

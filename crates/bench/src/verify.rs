@@ -23,6 +23,8 @@ pub struct Findings {
     pub received: u64,
     /// Messages after which others arrived and which never did.
     pub lost: u64,
+    /// The same, whatever is added to `lost` of messages that never came.
+    pub holes: u64,
     /// Messages that arrived again.
     pub duplicated: u64,
     /// Messages that arrived after later ones.
@@ -35,6 +37,7 @@ impl Findings {
         // What never came from a producer has any number for a sequence: the sums must bear it.
         self.received = self.received.saturating_add(other.received);
         self.lost = self.lost.saturating_add(other.lost);
+        self.holes = self.holes.saturating_add(other.holes);
         self.duplicated = self.duplicated.saturating_add(other.duplicated);
         self.out_of_order = self.out_of_order.saturating_add(other.out_of_order);
     }
@@ -87,7 +90,7 @@ impl Track {
 
     fn findings(&self) -> Findings {
         let open = self.holes.iter().fold(self.given_up, |sum, (start, end)| sum.saturating_add(end - start));
-        Findings { lost: open, ..self.findings }
+        Findings { lost: open, holes: open, ..self.findings }
     }
 }
 
@@ -157,8 +160,8 @@ mod tests {
 
     #[test]
     fn a_lost_message_is_found() {
-        assert_eq!(see([0, 1, 3]), Findings { received: 3, lost: 1, ..Findings::default() });
-        assert_eq!(see([2]), Findings { received: 1, lost: 2, ..Findings::default() });
+        assert_eq!(see([0, 1, 3]), Findings { received: 3, lost: 1, holes: 1, ..Findings::default() });
+        assert_eq!(see([2]), Findings { received: 1, lost: 2, holes: 2, ..Findings::default() });
     }
 
     #[test]
@@ -169,7 +172,10 @@ mod tests {
     #[test]
     fn swapped_messages_are_found() {
         assert_eq!(see([0, 2, 1, 3]), Findings { received: 4, out_of_order: 1, ..Findings::default() });
-        assert_eq!(see([0, 3, 2, 1, 2]), Findings { received: 4, out_of_order: 2, duplicated: 1, lost: 0 });
+        assert_eq!(
+            see([0, 3, 2, 1, 2]),
+            Findings { received: 4, out_of_order: 2, duplicated: 1, ..Findings::default() }
+        );
     }
 
     #[test]

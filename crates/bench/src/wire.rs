@@ -5,6 +5,7 @@ use crate::error::{BenchError, Context, Result};
 use bytes::Bytes;
 use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
 use polylogue_kafka::codec::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
+use polylogue_kafka::codec::delete_topics::DeleteTopicsRequest;
 use polylogue_kafka::codec::frame::{decode_response_header, encode_request, frame_len};
 use polylogue_kafka::codec::init_producer_id::InitProducerIdRequest;
 use polylogue_kafka::codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
@@ -31,6 +32,8 @@ const EARLIEST: i64 = -2;
 const LATEST: i64 = -1;
 /// The newest version with topics by their names, of Produce and Fetch alike.
 const BY_NAME_MAX: i16 = 12;
+/// Likewise of DeleteTopics.
+const DELETE_BY_NAME_MAX: i16 = 5;
 
 /// The name of an error code of the protocol.
 #[must_use]
@@ -174,6 +177,17 @@ impl Wire {
     /// As [`Wire::create_topic`].
     pub fn create_topics(&mut self, topic: &str, topics: u32, partitions: u32) -> Result<()> {
         (0..topics).try_for_each(|number| self.create_topic(&topic_name(topic, topics, number), partitions, &[]))
+    }
+
+    /// Deletes what [`Wire::create_topics`] makes; what is not there is no error.
+    ///
+    /// # Errors
+    /// When the broker does not answer.
+    pub fn delete_topics(&mut self, topic: &str, topics: u32) -> Result<()> {
+        let topic_names = (0..topics).map(|number| topic_name(topic, topics, number).as_str().into()).collect();
+        let request = DeleteTopicsRequest { topics: Vec::new(), topic_names, timeout_ms: CREATE_MS_MAX };
+        let version = self.version::<DeleteTopicsRequest>(DELETE_BY_NAME_MAX)?;
+        self.call_at(version, &request).map(drop)
     }
 
     /// Asks as often as the broker answers with an error that passes, such as a coordinator that is still loading.

@@ -147,10 +147,12 @@ fn run<P: Produce, R: Read>(
     Ok(Done {
         sent: produced.sent,
         acked: produced.acked,
+        window_acked: produced.window_acked,
         errors: produced.errors,
         error: shared.failure().or(produced.error).or(read.error),
         received: read.findings.received,
         lost: read.findings.lost,
+        holes: Some(read.findings.holes),
         duplicated: read.findings.duplicated,
         out_of_order: read.findings.out_of_order,
         cpu_s: seconds(process_cpu_ns().saturating_sub(cpu)),

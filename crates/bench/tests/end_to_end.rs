@@ -42,6 +42,7 @@ const LOAD: Load = Load {
         trace_flushes: false,
         flush_delay_ms: 0,
         memory_limit_bytes: 0,
+        again_warmup_ms: 0,
         ladder: None,
     },
 };
@@ -97,12 +98,36 @@ fn a_stall_of_300_ms_stands_in_the_tail() {
 /// As many are doubled, so that the run ends and is not waited for.
 #[test]
 fn a_dropped_message_is_reported() {
-    told(&read("drop", Faults { lose: 999, double: 998, swap: 0 }), "2 messages lost");
+    told(&read("drop", Faults { lose: 999, double: 998, ..Faults::default() }), "2 messages lost");
 }
 
 #[test]
 fn a_doubled_message_is_reported() {
     told(&read("double", Faults { double: 700, ..Faults::default() }), "2 messages duplicated");
+}
+
+/// It reads a message in 100 ms while 2,000 a second are written, and is stopped in the middle of them.
+#[test]
+fn what_a_slow_broker_has_not_handed_out_in_time_is_not_lost() {
+    let slow = kafka(Faults { fetch_us: 100_000, ..Faults::default() }, None);
+    let failures = line("slow", Kind::Latency, Driver::Raw, slow, LOAD).failures;
+    assert!(failures.iter().all(|failure| !failure.contains("lost")), "{failures:?}");
+    assert!(
+        failures.iter().any(|failure| failure.starts_with("readers had not come to the end after 60 s")),
+        "{failures:?}"
+    );
+}
+
+/// All of it is read in the end, but not as fast as it was written.
+#[test]
+fn readers_that_fall_behind_are_told_where_no_rate_was_given() {
+    let load = Load { rate: 0, window_ms: 2_000, in_flight: 1, message_bytes: 8_000, ..LOAD };
+    let slow = kafka(Faults { fetch_us: 100, ..Faults::default() }, None);
+    let line = line("lags", Kind::Size, Driver::Raw, slow, load);
+    assert_eq!(line.failures, [""; 0]);
+    let figures = &line.figures;
+    assert_eq!(figures["readers_fell_behind"], 1.0, "{figures:?}");
+    assert!(figures["fetch_per_s"] < figures["produce_per_s"] && figures["backlog_growth_per_s"] > 0.0, "{figures:?}");
 }
 
 /// The costs of a window without a whole second were looked for before its beginning.
@@ -137,7 +162,31 @@ fn the_same_is_reported_of_queues() {
     assert_eq!(read("queue-right", Faults::default()), [""; 0]);
     told(&read("queue-double", Faults { double: 700, ..Faults::default() }), "2 messages duplicated");
     assert_eq!(read("queue-swap", Faults { swap: 600, ..Faults::default() }), ["3 messages out of order"]);
-    told(&read("queue-drop", Faults { lose: 999, double: 998, swap: 0 }), "2 messages lost");
+    told(&read("queue-drop", Faults { lose: 999, double: 998, ..Faults::default() }), "2 messages lost");
+}
+
+/// There is no latency of publishing where nothing is confirmed: the share that was held was counted from it, and was 0.
+#[test]
+fn rates_of_queues_without_confirms_are_held() {
+    let queue = QueueLoad {
+        kind: QueueKind::Classic,
+        durable: false,
+        confirms: false,
+        prefetch: 0,
+        ack_every: 0,
+        exchange: None,
+    };
+    let ladder =
+        Ladder { published: &[400, 800], scale_per_mille: 1_000, step_ms: 500, step_warmup_ms: 100, search_steps: 1 };
+    let how = How { ladder: Some(ladder), ..How::default() };
+    let load = Load { how, queue: Some(queue), in_flight: 100, rate: 0, warmup_ms: 200, window_ms: 800, ..LOAD };
+    let server = amqp::start(([127, 0, 0, 1], 0).into(), Faults::default()).expect("it starts");
+    let line = line("unconfirmed", Kind::Ladder, Driver::Amqp, Target::At(server.to_string()), load);
+    assert_eq!(line.failures, [""; 0]);
+    let figure = |name: &str| line.figures.get(name).copied();
+    assert_eq!((figure("step.400.held"), figure("step.800.held")), (Some(1.0), Some(1.0)), "{:?}", line.figures);
+    assert_eq!((figure("held_max_per_s"), figure("produce_per_s")), (Some(800.0), Some(800.0)), "{:?}", line.figures);
+    assert_eq!(figure("publish_p50_ms"), None, "nobody has told when anything was there");
 }
 
 #[test]

@@ -99,6 +99,8 @@ struct Publisher {
     out: Vec<u8>,
     written: usize,
     in_out: u64,
+    /// How many of those are due in the window that is measured; of nothing that is confirmed.
+    measured_in_out: u64,
     window: Window,
 }
 
@@ -139,6 +141,7 @@ impl Produce for Publishers {
                 out: Vec::with_capacity(2 * WRITE_BYTES),
                 written: 0,
                 in_out: 0,
+                measured_in_out: 0,
                 window: Window::default(),
             });
         }
@@ -246,6 +249,8 @@ impl Publisher {
             self.in_out += 1;
             if confirms {
                 self.window.push(intended_ns);
+            } else {
+                self.measured_in_out += u64::from(times.measures(intended_ns));
             }
         }
         self.in_out > 0
@@ -265,6 +270,7 @@ impl Publisher {
         self.written = 0;
         if !confirms {
             produced.acked += count;
+            *produced.window_acked.get_or_insert(0) += std::mem::take(&mut self.measured_in_out);
             produced.last_ack_ns = unix_ns();
             shared.add_acked(count);
             tally.acked(count);

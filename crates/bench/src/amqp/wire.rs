@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use polylogue_amqp::codec::{
     BasicConsume, BasicQos, ChannelClose, ChannelOpen, ConfirmSelect, ConnectionOpen, ConnectionStartOk,
     ConnectionTuneOk, FRAME_OVERHEAD_BYTES, FRAME_PREFIX_BYTES, FrameKind, FramePrefix, Method, PROTOCOL_HEADER,
-    QueueBind, QueueDeclare, TableBuilder, encode_method,
+    QueueBind, QueueDeclare, QueueDelete, TableBuilder, encode_method,
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -181,6 +181,20 @@ pub fn declare_all(server: &str, topic: &str, queues: u32, load: QueueLoad) -> R
         }
     }
     Ok(wire)
+}
+
+/// Deletes the queues that [`declare_all`] makes.
+///
+/// # Errors
+/// When the broker refuses.
+pub fn delete_all(server: &str, topic: &str, queues: u32) -> Result<()> {
+    let mut wire = Wire::connect(server)?;
+    wire.open_channel()?;
+    for number in 0..queues {
+        wire.say(CHANNEL, QueueDelete { queue: queue_name(topic, number).into(), ..QueueDelete::default() })?;
+        wire.expect("queue.delete_ok", |method| matches!(method, Method::QueueDeleteOk(_)))?;
+    }
+    Ok(())
 }
 
 /// Ends the channel of a driver that has come to its end: all that it has said before has been heard when this returns.

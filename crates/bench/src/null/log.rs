@@ -76,6 +76,11 @@ impl Log {
         Log { faults, partitions: Mutex::new(partitions), came: Condvar::new() }
     }
 
+    /// Waits as long as a fetch is to wait.
+    pub(super) fn hold_up(&self) {
+        std::thread::sleep(Duration::from_micros(self.faults.fetch_us));
+    }
+
     /// Takes a batch; one of a partition that there is not goes nowhere.
     pub(super) fn append(&self, partition: i32, batch: Bytes) -> Result<()> {
         let mut partitions = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);

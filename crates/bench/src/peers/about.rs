@@ -129,6 +129,20 @@ fn profile(target: &Target, programs: &Programs) -> (Option<String>, Vec<Changed
     }
 }
 
+/// The most that a target's heap may take, as it is told; 0 where there is no JVM.
+#[must_use]
+pub fn heap_bytes(target: &Target) -> u64 {
+    let options: Vec<&str> = match target {
+        Target::Kafka | Target::KafkaFsync | Target::KafkaTuned => kafka::jvm(target.kafka()).to_vec(),
+        Target::Pulsar | Target::PulsarNosync | Target::PulsarTuned => pulsar::memory(target.pulsar()).to_vec(),
+        Target::Rocketmq | Target::RocketmqSync | Target::RocketmqTuned => rocketmq::memory(target.rocketmq()).to_vec(),
+        Target::Tubemq | Target::TubemqTuned => tubemq::memory(target.tubemq()).to_vec(),
+        _ => Vec::new(),
+    };
+    let gib = options.iter().find_map(|option| option.strip_prefix("-Xmx")?.strip_suffix('g')?.parse::<u64>().ok());
+    gib.unwrap_or(0) << 30
+}
+
 /// The Java that runs, as it calls itself.
 #[must_use]
 pub fn java_version() -> Option<String> {

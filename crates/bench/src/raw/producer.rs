@@ -28,6 +28,8 @@ pub struct Produced {
     pub sent: u64,
     /// Messages acknowledged.
     pub acked: u64,
+    /// Those due in the window that count for it without an acknowledgement.
+    pub window_acked: Option<u64>,
     /// Messages refused or never answered.
     pub errors: u64,
     /// The first thing that went wrong.

@@ -1,6 +1,7 @@
 //! What figures are called, what they are counted in, and whether less or more of them is better.
 
 use super::stats::count;
+use crate::run::FELL_BEHIND;
 use std::borrow::Cow;
 
 /// What is better.
@@ -79,6 +80,15 @@ const KNOWN: &[Known] = &[
     (PRODUCE_CPU, "broker CPU, writing", CPU, Better::Less, Group::Cost, true),
     ("fetch_cpu_s_per_million", "broker CPU, reading", CPU, Better::Less, Group::Cost, true),
     ("window_cpu_s_per_million", "broker CPU, window only", CPU, Better::Less, Group::Cost, false),
+    (
+        "with_reader_cpu_s_per_million",
+        "broker CPU, writing and serving the reader that is behind",
+        CPU,
+        Better::Neither,
+        Group::Circumstance,
+        false,
+    ),
+    ("whole_cpu_s_per_million", "broker CPU, warm-up included", CPU, Better::Neither, Group::Circumstance, false),
     (ANONYMOUS, "anonymous memory", "MiB", Better::Less, Group::Memory, true),
     ("kib_a_connection", "a connection", "KiB", Better::Less, Group::Memory, true),
     ("kib_a_connection_with_channel", "a connection with a channel", "KiB", Better::Less, Group::Memory, false),
@@ -108,8 +118,29 @@ const KNOWN: &[Known] = &[
     ("warm_up_s", "warm-up", "s", Better::Neither, Group::Circumstance, false),
     ("warm_up_messages", "warm-up", "messages", Better::Neither, Group::Circumstance, false),
     (CAPPED, "warm-up capped before it was steady", "", Better::Neither, Group::Circumstance, false),
+    ("life_round", "round of the broker's life", "", Better::Neither, Group::Circumstance, false),
+    ("brokers_up", "brokers that were up, one of them with a load", "", Better::Neither, Group::Circumstance, false),
+    (
+        "idle_brokers_cpu_cores",
+        "CPU of the brokers without a load",
+        "cores",
+        Better::Neither,
+        Group::Circumstance,
+        false,
+    ),
+    ("client_cpu_cores", "client CPU", "cores", Better::Neither, Group::Circumstance, false),
+    ("client_busy", "client busy, share", "", Better::Neither, Group::Circumstance, false),
+    (
+        "ladder_client_busy",
+        "client busy at the lowest rate missed, share",
+        "",
+        Better::Neither,
+        Group::Circumstance,
+        false,
+    ),
     ("held_share", "share of the rate acknowledged", "", Better::Neither, Group::Circumstance, false),
     ("backlog_growth_per_s", "growth of the backlog", "messages/s", Better::Neither, Group::Circumstance, false),
+    (FELL_BEHIND, "readers did not keep up: not sustained", "", Better::Neither, Group::Circumstance, false),
     ("past_the_segment_writer", "share past the segment writer", "", Better::Neither, Group::Circumstance, false),
 ];
 

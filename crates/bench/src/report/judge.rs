@@ -5,17 +5,19 @@
 //!   outcome    all sides of a row            who is ahead of everybody else, and where polylogue stands
 //! ```
 
-use super::figures::{Better, Group, HELD_MAX, figure, step};
+use super::figures::{Better, Group, HELD_MAX, RATE, figure, step};
 use super::palette::System;
 use super::sides::Sides;
 use super::stats::{Verdict, median, verdict};
-use crate::matrix::Kind;
 
 /// On the first page a side is ahead only with so many pairs that agree.
 pub const FIRST_PAGE_PAIRS_MIN: usize = 5;
 
 /// What is said of rows whose sides are all polylogue's.
 pub const ITSELF: &str = "compared with itself";
+
+/// What is said of throughputs where the higher one's readers fell behind.
+pub const UNSUSTAINED: &str = "not sustained: readers fell behind";
 
 /// What is said of latencies that each side had at another rate.
 pub const OWN_RATES: &str = "each at its own rate";
@@ -47,6 +49,8 @@ pub enum Ahead {
     Level,
     /// The client was what limited one of them.
     ClientBound,
+    /// The one that writes more does so because its readers fall behind.
+    Unsustained,
     /// A smoke run names nobody.
     Nobody,
 }
@@ -69,25 +73,6 @@ fn less_is_better(name: &str) -> bool {
     }
 }
 
-/// Whether a cell tells what a client got out of a broker as fast as it went: its name says so, or that no rate was given.
-fn is_as_fast_as_it_goes(cell: &str, sides: &Sides<'_>) -> bool {
-    const KINDS: [Kind; 8] = [
-        Kind::Cost,
-        Kind::Throughput,
-        Kind::Latency,
-        Kind::Size,
-        Kind::Cold,
-        Kind::Connections,
-        Kind::Start,
-        Kind::Bare,
-    ];
-    let name = cell.split('/').next().unwrap_or_default();
-    match KINDS.into_iter().find(|kind| kind.name() == name) {
-        Some(kind) => matches!(kind, Kind::Cost | Kind::Throughput | Kind::Size),
-        None => sides.is_unpaced(),
-    }
-}
-
 /// Compares two sides. `None` when no pair tells anything.
 #[must_use]
 pub fn judge(sides: &Sides<'_>, asked: Asked<'_>, first: &str, second: &str) -> Option<Judged> {
@@ -97,12 +82,15 @@ pub fn judge(sides: &Sides<'_>, asked: Asked<'_>, first: &str, second: &str) -> 
     if ratios.is_empty() {
         return None;
     }
-    let bound = is_as_fast_as_it_goes(asked.cell, sides)
-        && !asked.figure.ends_with("_cpu_s_per_million")
+    // A busy client hides what a broker could, and adds its own queues to every latency, whether a rate was given or not.
+    let bound = !asked.figure.ends_with("_cpu_s_per_million")
         && [first, second].iter().any(|side| sides.is_client_bound(side, asked.figure));
+    let unsustained = |side: &str| asked.figure == RATE && sides.fell_behind(side);
     let ahead = match verdict(&pairs, less_is_better(asked.figure), asked.pairs_min) {
         _ if asked.quick => Ahead::Nobody,
         _ if bound => Ahead::ClientBound,
+        Verdict::First if unsustained(first) => Ahead::Unsustained,
+        Verdict::Second if unsustained(second) => Ahead::Unsustained,
         Verdict::First => Ahead::First,
         Verdict::Second => Ahead::Second,
         Verdict::Level => Ahead::Level,
@@ -213,6 +201,9 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
     if against.iter().any(|(_, judged)| judged.ahead == Ahead::ClientBound) {
         return undecided("client-bound", closest);
     }
+    if against.iter().any(|(_, judged)| judged.ahead == Ahead::Unsustained) {
+        return undecided(UNSUSTAINED, closest);
+    }
     let behind: Vec<String> = against
         .iter()
         .filter(|(_, judged)| judged.ahead == Ahead::Second)
@@ -267,10 +258,9 @@ fn lead<'a>(
 mod tests {
     use super::*;
     use crate::results::ResultLine;
+    use crate::run::FELL_BEHIND;
 
     const P99: &str = "publish_p99_ms";
-    const RATE: &str = "produce_per_s";
-
     fn rounds(cell: &str, sides: &[(&str, &[(&str, f64)])], rounds: u32) -> Vec<ResultLine> {
         let of = |round| sides.iter().map(move |(side, figures)| ResultLine::example(cell, side, round, figures));
         (1..=rounds).flat_map(of).collect()
@@ -313,6 +303,19 @@ mod tests {
         assert_eq!(outcome.winner.as_deref(), Some("kafka"));
         assert_eq!(outcome.standing, Standing::Behind(vec!["kafka".to_owned()]));
         assert_eq!(outcome.advantage.map(|lead| (lead.over, lead.times)), Some(("polylogue-sync".to_owned(), 2.0)));
+    }
+
+    #[test]
+    fn who_writes_more_while_its_readers_fall_behind_wins_no_throughput() {
+        let behind = |behind: f64, rate: f64| [(RATE, rate), (FELL_BEHIND, behind), ("files", 1e6 / rate)];
+        let sides = |ours: f64, theirs: f64| {
+            let figures = [behind(ours, 100.0), behind(theirs, 50.0)];
+            rounds("A1/x", &[("polylogue-sync", figures[0].as_slice()), ("kafka", figures[1].as_slice())], 3)
+        };
+        assert_eq!(told(&sides(0.0, 1.0), RATE, 3).standing, Standing::Ahead, "it is the slower one that lags");
+        let unsustained = told(&sides(1.0, 0.0), RATE, 3);
+        assert_eq!((unsustained.standing, unsustained.winner), (Standing::Undecided(UNSUSTAINED.to_owned()), None));
+        assert_eq!(told(&sides(1.0, 0.0), "files", 3).standing, Standing::Ahead, "other figures tell all the same");
     }
 
     #[test]
@@ -395,7 +398,52 @@ mod tests {
         for line in &mut lines {
             line.conditions.as_mut().expect("it has some").rate = 1_000;
         }
-        assert_eq!(told(&lines, "files", 3).standing, Standing::Ahead, "a rate was given: the client waits for it");
+        assert_eq!(told(&lines, "files", 3).standing, Standing::Undecided("client-bound".to_owned()), "at a rate, too");
         assert_eq!(told(&lines, RATE, 3).standing, Standing::Undecided(String::new()), "and nobody is better at it");
+    }
+
+    /// A client at 95 % of its core named a winner in latency, because a rate was given.
+    #[test]
+    fn a_busy_client_at_a_given_rate_names_no_winner_but_cpu() {
+        const CPU: &str = "produce_cpu_s_per_million";
+        let lines = |cores: f64| {
+            let figures = |p99: f64| [(P99, p99), (CPU, p99), ("window_client_cpu_cores", cores)];
+            let (ours, theirs) = (figures(1.0), figures(2.0));
+            let mut lines = rounds("A4/x", &[("polylogue-sync", &ours), ("kafka", &theirs)], 3);
+            for conditions in lines.iter_mut().filter_map(|line| line.conditions.as_mut()) {
+                (conditions.rate, conditions.client_cores) = (25_000, 1);
+                "java".clone_into(&mut conditions.client);
+            }
+            lines
+        };
+        assert_eq!(told(&lines(0.95), P99, 3).standing, Standing::Undecided("client-bound".to_owned()));
+        assert_eq!(told(&lines(0.95), CPU, 3).standing, Standing::Ahead);
+        assert_eq!(told(&lines(0.5), P99, 3).standing, Standing::Ahead);
+    }
+
+    /// The step that was missed is where the client may have been the limit, not the one below it that held.
+    #[test]
+    fn the_client_of_a_ladder_is_looked_at_where_it_was_missed() {
+        const STEP: &str = "step.1000.publish_p99_ms";
+        let lines = |missed: f64| {
+            let figures = |held: f64| {
+                [
+                    (HELD_MAX, held),
+                    ("window_client_cpu_cores", 0.3),
+                    ("step.1000.held", 1.0),
+                    ("step.1000.client_cpu_cores", 0.3),
+                    ("step.2000.held", 0.0),
+                    ("step.2000.client_cpu_cores", missed),
+                    ("step.10000.held", 0.0),
+                    ("step.10000.client_cpu_cores", 1.0),
+                    (STEP, 1.0 / held),
+                ]
+            };
+            let (ours, theirs) = (figures(2_000.0), figures(1_000.0));
+            rounds("B1/x", &[("polylogue-sync", &ours), ("kafka", &theirs)], 3)
+        };
+        assert_eq!(told(&lines(0.95), HELD_MAX, 3).standing, Standing::Undecided("client-bound".to_owned()));
+        assert_eq!(told(&lines(0.5), HELD_MAX, 3).standing, Standing::Ahead, "higher steps say nothing");
+        assert_eq!(told(&lines(0.95), STEP, 3).standing, Standing::Ahead, "a step has a client of its own");
     }
 }

@@ -1,11 +1,13 @@
 //! The lines of one cell, by side, run and round, and what is derived from them.
 
+use super::figures::{HELD_MAX, step};
 use super::stats::median;
 use crate::busy::{BOUND_SHARE, threads};
 use crate::drive::Driver;
 use crate::results::ResultLine;
-use crate::run::CLIENT_BUSY;
+use crate::run::{CLIENT_BUSY, FELL_BEHIND};
 use crate::target::Target;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The figures that are also told without the null broker's of the same round: what is left is not the client's.
@@ -19,9 +21,21 @@ pub fn above_null(figure: &str) -> Option<String> {
     ABOVE.contains(&figure).then(|| format!("{figure} above the null broker"))
 }
 
+/// How busy the client was at the lowest rate of a ladder that was not held: there it may have been the limit.
+const LADDER_BUSY: &str = "ladder_client_busy";
+
 /// How busy the client was while `figure` was measured: the name of the figure that tells.
-fn busy_of(figure: &str) -> &'static str {
-    if figure.starts_with("fetch") { READER_BUSY } else { CLIENT_BUSY }
+fn busy_of(figure: &str) -> Cow<'static, str> {
+    match step(figure) {
+        Some((rate, _)) => Cow::Owned(step_busy(rate)),
+        None if figure == HELD_MAX => Cow::Borrowed(LADDER_BUSY),
+        None if figure.starts_with("fetch") => Cow::Borrowed(READER_BUSY),
+        None => Cow::Borrowed(CLIENT_BUSY),
+    }
+}
+
+fn step_busy(rate: u64) -> String {
+    format!("step.{rate}.client_busy")
 }
 
 type Figures = BTreeMap<String, f64>;
@@ -111,10 +125,16 @@ impl<'a> Sides<'a> {
             .collect()
     }
 
+    /// Whether the readers of a side did not keep up in most of its rounds.
+    #[must_use]
+    pub fn fell_behind(&self, side: &str) -> bool {
+        median(&self.values(side, FELL_BEHIND)).is_some_and(|behind| behind > 0.0)
+    }
+
     /// Whether the client was what limited a side while `figure` was measured.
     #[must_use]
     pub fn is_client_bound(&self, side: &str, figure: &str) -> bool {
-        median(&self.values(side, busy_of(figure))).is_some_and(|busy| busy >= BOUND_SHARE)
+        median(&self.values(side, &busy_of(figure))).is_some_and(|busy| busy >= BOUND_SHARE)
     }
 }
 
@@ -126,8 +146,8 @@ fn with_busy(line: &ResultLine) -> Figures {
     };
     let Some(threads) = threads(client) else { return figures };
     let own = line.conditions.as_ref().map_or(0, |told| told.client_cores);
-    let cores = if own > 0 { usize::try_from(own).unwrap_or(usize::MAX) } else { line.machine.cores.max(1) };
-    let cores = threads.min(cores) as f64;
+    let all_cores = if own > 0 { usize::try_from(own).unwrap_or(usize::MAX) } else { line.machine.cores.max(1) };
+    let cores = threads.min(all_cores) as f64;
     for (busy, rate, cost) in [
         (CLIENT_BUSY, "produce_per_s", "produce_client_cpu_s_per_million"),
         (READER_BUSY, "fetch_per_s", "fetch_client_cpu_s_per_million"),
@@ -136,6 +156,25 @@ fn with_busy(line: &ResultLine) -> Figures {
             figures.insert(busy.to_owned(), rate / 1e6 * cost / cores);
         }
     }
+    // In a run by time both roles work at once, and what they took of the window is known.
+    let roles =
+        if client != Driver::Amqp && line.conditions.as_ref().is_some_and(|told| told.groups > 0) { 2 } else { 1 };
+    let cores = (roles * threads).min(all_cores) as f64;
+    if let Some(used) = line.figures.get("window_client_cpu_cores") {
+        for busy in [CLIENT_BUSY, READER_BUSY] {
+            figures.insert(busy.to_owned(), used / cores);
+        }
+    }
+    let steps = line.figures.iter().filter_map(|(name, used)| match step(name) {
+        Some((rate, "client_cpu_cores")) => Some((rate, used / cores)),
+        _ => None,
+    });
+    let steps: BTreeMap<u64, f64> = steps.collect();
+    let is_missed = |rate: u64| line.figures.get(&format!("step.{rate}.held")).is_some_and(|held| *held == 0.0);
+    if let Some((_, busy)) = steps.iter().find(|(rate, _)| is_missed(**rate)) {
+        figures.insert(LADDER_BUSY.to_owned(), *busy);
+    }
+    figures.extend(steps.into_iter().map(|(rate, busy)| (step_busy(rate), busy)));
     figures
 }
 

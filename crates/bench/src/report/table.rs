@@ -141,6 +141,7 @@ fn compare(cell: &str, figure: &str, first: &str, second: &str, sides: &Sides<'_
     let ahead = match judged.ahead {
         Ahead::Nobody => return Some(format!("{second} {} times", number(ratio))),
         Ahead::ClientBound => "client-bound".to_owned(),
+        Ahead::Unsustained => super::judge::UNSUSTAINED.to_owned(),
         Ahead::First => format!("{first} ahead"),
         Ahead::Second => format!("{second} ahead"),
         Ahead::Level => "level".to_owned(),

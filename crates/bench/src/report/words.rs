@@ -55,6 +55,7 @@ fn shortened(why: &str) -> &str {
         "no run of polylogue counts" => "none of ours",
         "polylogue was not run" => "not run",
         "each at its own rate" => "own rates",
+        "not sustained: readers fell behind" => "readers lag",
         other => other,
     }
 }

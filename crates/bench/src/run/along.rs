@@ -13,6 +13,7 @@ use crate::steady::Warming;
 const MEASURE_AFTER_NS: u64 = 300 * MS_NS;
 
 /// How it went.
+#[derive(Debug)]
 pub(super) struct Went {
     /// What was seen at the start and at each whole second after it.
     pub(super) looks: Vec<Look>,
@@ -35,6 +36,8 @@ pub(super) struct Along<'a> {
     window_ms: u64,
     start_ns: u64,
     measure: Option<Measure>,
+    /// Whether all was steady when the longest warm-up was over.
+    steady: bool,
     each_second: &'a mut dyn FnMut(&Second),
 }
 
@@ -61,6 +64,7 @@ impl<'a> Along<'a> {
             window_ms: spec.map_or(0, |spec| spec.window_ms),
             start_ns: 0,
             measure: None,
+            steady: false,
             each_second,
         }
     }
@@ -71,7 +75,7 @@ impl<'a> Along<'a> {
             looks: self.sampler.map(Sampler::finish).unwrap_or_default(),
             warmup_ms: told.unwrap_or(self.cap_ms),
             warm_messages: self.warm_messages,
-            capped: self.opened.then_some(told.is_none()),
+            capped: self.opened.then_some(told.is_none() && !self.steady),
         }
     }
 }
@@ -98,6 +102,7 @@ impl Watch for Along<'_> {
         let warm = warming.second(second, self.probe.broker_cpu_s());
         self.warm_messages = warming.messages();
         let over = (second.second + 1).saturating_mul(1_000) >= self.cap_ms;
+        self.steady = warm;
         if warm && !over {
             let measure_ns = window_begins(self.start_ns, unix_ns(), self.cap_ms);
             self.measure = measure_ns.map(|measure_ns| Measure { measure_ns, window_ms: self.window_ms });

@@ -1,18 +1,17 @@
 //! Steps through rates within one life of a broker.
 
+use super::judged::{is_drained, lost};
+use super::window::WindowCost;
 use super::{MEASURED_PRODUCER, OneSide, latency_figures, make_topic};
-use crate::contract::{DRAIN_MS_MAX, Done, Spec};
+use crate::contract::{Done, Spec};
 use crate::error::{BenchError, Result};
 use crate::how::WarmUp;
 use crate::ladder::{Climb, Ladder, Ran, Step};
-use crate::latency::Latency;
 use crate::look::series;
 use crate::sample::{Sample, wait_idle};
 
 /// Numbers of the producers of two steps are so far apart.
 const STEP_PRODUCERS: u32 = 1_000;
-/// A worker that has read until now has not read everything: it was stopped. Seconds.
-const STOPPED_S: f64 = 1.0;
 
 impl OneSide<'_> {
     /// Steps through the rates of the load; then runs the highest that held as long as any other run by time.
@@ -28,6 +27,7 @@ impl OneSide<'_> {
                 // What is left there is none of the next step's.
                 topic = format!("{}-{number}", self.topic);
                 make_topic(&self.running, &topic, self.load, self.system)?;
+                self.topics.push(topic.clone());
             }
         }
         match climb.maximum() {
@@ -53,7 +53,9 @@ impl OneSide<'_> {
         };
         // The first one finds everything cold.
         let warms = confirms || number == 0;
-        let warmup_ms = if warms { load.warmup_ms } else { ladder.step_warmup_ms };
+        // A broker that stays has been warmed by the steps.
+        let again_ms = Some(load.how.again_warmup_ms).filter(|again_ms| number > 0 && *again_ms > 0);
+        let warmup_ms = if warms { again_ms.unwrap_or(load.warmup_ms) } else { ladder.step_warmup_ms };
         let window_ms =
             if confirms { load.window_ms } else { ladder.step_ms.saturating_sub(ladder.step_warmup_ms).max(1) };
         let spec = Spec {
@@ -62,7 +64,7 @@ impl OneSide<'_> {
             producer_base: MEASURED_PRODUCER + number * STEP_PRODUCERS,
             warmup_ms,
             window_ms,
-            open_warmup: warms && matches!(load.how.warm_up, WarmUp::Steady(_)),
+            open_warmup: warms && again_ms.is_none() && matches!(load.how.warm_up, WarmUp::Steady(_)),
             ..self.spec()
         };
         let groups = spec.groups;
@@ -71,7 +73,7 @@ impl OneSide<'_> {
         let after = self.quiet()?;
         let told = told.into_iter().next().unwrap_or_default();
         let (done, seconds) = (&told.done, told.seconds.as_slice());
-        let acked = Latency::from_text(&done.publish)?.count();
+        let acked = done.acked_in_window()?;
         let ran = Ran { rate, groups, warmup_ms: went.warmup_ms, window_ms, acked, done, seconds };
         let drained = self.judge_step(rate, done, went.warmup_ms + window_ms);
         let held = ran.held();
@@ -79,10 +81,17 @@ impl OneSide<'_> {
         self.figure(&name("held"), f64::from(u8::from(held.is_ok())));
         self.figure(&name("produce_per_s"), acked as f64 / (window_ms as f64 / 1e3));
         self.figure(&name("backlog_growth_per_s"), ran.growth_per_s());
+        let cost = WindowCost::of(seconds, &went, window_ms);
+        let (broker, client) = cost.map(|cost| cost.per_million()).unwrap_or_default();
+        let cores = cost.and_then(|cost| cost.client_cores());
+        for (figure, value) in
+            [("cpu_s_per_million", broker), ("client_cpu_s_per_million", client), ("client_cpu_cores", cores)]
+        {
+            if let Some(value) = value {
+                self.figure(&name(figure), value);
+            }
+        }
         if let Some((before, after)) = before.zip(after) {
-            let millions = done.acked as f64 / 1e6;
-            self.figure(&name("cpu_s_per_million"), (after.cpu_s - before.cpu_s) / millions);
-            self.figure(&name("client_cpu_s_per_million"), done.cpu_s / millions);
             self.figure(&name("anonymous_mib"), after.anonymous_bytes as f64 / f64::from(1 << 20));
             self.figure(&name("written_bytes"), after.write_bytes.saturating_sub(before.write_bytes) as f64);
         }
@@ -97,7 +106,8 @@ impl OneSide<'_> {
         if confirms && held.is_ok() {
             self.line.curves = Some(crate::latency::Curves::of(done)?);
             self.figure("produce_per_s", acked as f64 / (window_ms as f64 / 1e3));
-            self.costs("produce", before, after, done.acked, Some(done.cpu_s));
+            self.whole_costs(before, after, done.acked);
+            self.window_costs(cost);
             self.warmed(&went);
         }
         if confirms || self.line.series.is_none() || held.is_ok() {
@@ -108,14 +118,12 @@ impl OneSide<'_> {
 
     /// What is a failure of the run and not of the rate: a message that was lost, doubled or swapped. Gives whether everything was read.
     fn judge_step(&mut self, rate: u64, done: &Done, over_ms: u64) -> bool {
-        let stopped_s = (over_ms + DRAIN_MS_MAX) as f64 / 1e3 - STOPPED_S;
-        let drained = done.errors == 0 && done.error.is_none() && done.read_s < stopped_s;
-        let lost = if drained { done.lost } else { 0 };
+        let lost = lost(done, over_ms);
         for (what, count) in [("lost", lost), ("duplicated", done.duplicated), ("out of order", self.disorder(done))] {
             if count > 0 {
                 self.fail(format!("{count} messages {what} at {rate} a second"));
             }
         }
-        drained
+        is_drained(done, over_ms)
     }
 }

@@ -123,7 +123,7 @@ fn queues(maker: Maker) -> Vec<Row> {
             if queue == QUORUM && rate != 5_000 {
                 continue;
             }
-            let load = maker.queued(maker.load(1, NO_BATCH, rate), queue);
+            let load = maker.for_far_tail(maker.queued(maker.load(1, NO_BATCH, rate), queue));
             let sides = sides(&["polylogue-sync", "rabbitmq"], load);
             rows.push(maker.row("A5", &format!("rate={rate}/queue={name}"), Kind::Latency, Driver::Amqp, sides));
         }

@@ -63,11 +63,14 @@ fn latencies(maker: Maker) -> Vec<Row> {
             }
             let name = format!("{name}/durability={durability}");
             let row = |driver, sides| maker.row(id, &name, Kind::Latency, driver, sides);
-            let compared = row(Driver::Java, sides(&[own, &["pulsar-tuned"]].concat(), load));
             let is_first = durability == "sync" && id == "D4";
-            rows.push(if is_first { maker.first(compared) } else { row(Driver::Java, sides(own, load)) });
+            rows.push(if is_first {
+                maker.first(row(Driver::Java, sides(&[own, &["pulsar-tuned"]].concat(), load)))
+            } else {
+                row(Driver::Java, sides(own, load))
+            });
             if durability == "sync" || id == "D4" {
-                rows.push(row(Driver::Raw, sides(raw, load)));
+                rows.push(row(Driver::Raw, sides(raw, maker.for_far_tail(load))));
             }
         }
         // What ten groups cost polylogue is compared with one group at the same rate.

@@ -32,8 +32,8 @@ public final class Worker {
     private static final long DRAIN_NS_MAX = Long.getLong("bench.drain_ms", 60_000) * MS_NS;
     /** How much longer threads that sit in a client are waited for: then the run is over without them. */
     private static final long STUCK_NS_MAX = Long.getLong("bench.stuck_ms", 10_000) * MS_NS;
-    /** Time enough to serve the callbacks of the last second before it is told. */
-    private static final long TELL_AFTER_NS = 500 * MS_NS;
+    /** How often the run is looked at, unless a second ends before: what came after it is not that second's. */
+    private static final long LOOK_NS = 20 * MS_NS;
     private static final int STAMP_BYTES = 20;
     private static final long POLL_MS = 100;
     /** How often a reader counts its partitions before the start: a client that has many of them takes its time. */
@@ -207,8 +207,9 @@ public final class Worker {
             if (!produced && senders.stream().noneMatch(Thread::isAlive)) {
                 produced = true;
             }
-            Thread.sleep(20);
-            if (now() >= start + (second + 1) * SECOND_NS + TELL_AFTER_NS) {
+            long ends = start + (second + 1) * SECOND_NS;
+            LockSupport.parkNanos(Math.max(Math.min(ends - now(), LOOK_NS), 1));
+            if (now() >= ends) {
                 tell(second++);
             }
         }
@@ -244,6 +245,7 @@ public final class Worker {
     private void done(long cpu) {
         long received = 0;
         long lost = 0;
+        long followed = 0;
         long duplicated = 0;
         long outOfOrder = 0;
         long last = 0;
@@ -258,6 +260,7 @@ public final class Worker {
             }
             long wanted = number("expect") > 0 ? number("expect") : senders.isEmpty() ? 0 : ackedFor(group.number);
             received += spec.get("verify").asBoolean() ? inGroup : group.got.get();
+            followed += holes;
             lost += Math.max(holes, Math.max(wanted - inGroup, 0));
             last = Math.max(last, group.last.get());
         }
@@ -268,6 +271,7 @@ public final class Worker {
             done.put("error", error);
         }
         done.put("received", received).put("lost", lost).put("duplicated", duplicated).put("out_of_order", outOfOrder);
+        done.put("holes", followed);
         done.put("cpu_s", (cpu() - cpu) / (double) SECOND_NS);
         done.put("publish_s", Math.max(lastAck.get() - start, 0) / (double) SECOND_NS);
         done.put("read_s", Math.max(last - start, 0) / (double) SECOND_NS).put("read_bytes", readBytes.get());

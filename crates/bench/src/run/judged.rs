@@ -1,0 +1,79 @@
+//! What is wrong with a run: the one place that tells messages that were lost from messages that nobody has read yet.
+//!
+//! ```text
+//!   start                      window over                     60 s later: who still reads is stopped
+//!     |-----------------------------|------------------------------|
+//!     reader A  ................................ |                     came to the end: what it misses is lost
+//!     reader B  ...........................................x.......    was stopped in the middle: what it has not come to is unread,
+//!                                          '-- a hole, lost whatever comes after it
+//! ```
+
+use super::{FELL_BEHIND, OneSide};
+use crate::contract::{DRAIN_MS_MAX, Done};
+use crate::ladder::Ran;
+
+/// A worker that has read until now has not read everything: it was stopped. Seconds.
+const STOPPED_S: f64 = 1.0;
+
+/// Whether readers came to their end by themselves; `over_ms` is when the window was over, from the start.
+fn has_come_to_the_end(done: &Done, over_ms: u64) -> bool {
+    done.read_s < (over_ms + DRAIN_MS_MAX) as f64 / 1e3 - STOPPED_S
+}
+
+/// Whether all was answered and read to the end.
+pub(super) fn is_drained(done: &Done, over_ms: u64) -> bool {
+    done.errors == 0 && done.error.is_none() && has_come_to_the_end(done, over_ms)
+}
+
+/// Messages that are lost: all that are missing where readers came to the end, else those that later ones followed.
+pub(super) fn lost(done: &Done, over_ms: u64) -> u64 {
+    if is_drained(done, over_ms) { done.lost } else { done.holes.unwrap_or(0) }
+}
+
+impl OneSide<'_> {
+    /// A run by time with a loss is a failed run, and one whose readers did not come to the end in time.
+    pub(super) fn judge_by_time(&mut self, done: &Done, over_ms: u64) {
+        let lost = lost(done, over_ms);
+        if done.lost > lost && done.error.is_none() && !has_come_to_the_end(done, over_ms) {
+            let seconds = DRAIN_MS_MAX / 1_000;
+            self.fail(format!(
+                "readers had not come to the end after {seconds} s: {} messages unread",
+                done.lost - lost
+            ));
+        }
+        self.judge(&Done { lost, ..done.clone() });
+    }
+}
+
+impl OneSide<'_> {
+    /// Tells of a run as fast as it goes how its readers kept up.
+    pub(super) fn reading_along(&mut self, ran: &Ran<'_>) {
+        let load = self.load;
+        if ran.groups == 0 || load.many.filter.is_some() {
+            return;
+        }
+        let (from, to) = (ran.warmup_ms.div_ceil(1_000), (ran.warmup_ms + ran.window_ms) / 1_000);
+        if to > from {
+            let inside = ran.seconds.iter().filter(|second| (from..to).contains(&second.second));
+            self.figure("fetch_per_s", inside.map(|second| second.received).sum::<u64>() as f64 / (to - from) as f64);
+        }
+        self.figure(FELL_BEHIND, f64::from(u8::from(ran.fell_behind())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_read_in_time_is_not_lost() {
+        let done = Done { acked: 2_000, received: 20, lost: 1_980, read_s: 60.9, ..Done::default() };
+        assert_eq!((is_drained(&done, 1_000), lost(&done, 1_000)), (false, 0), "it still read when it was stopped");
+        let ended = Done { read_s: 3.0, ..done.clone() };
+        assert_eq!((is_drained(&ended, 1_000), lost(&ended, 1_000)), (true, 1_980), "nothing more came");
+        let hole = Done { holes: Some(7), ..done.clone() };
+        assert_eq!(lost(&hole, 1_000), 7, "later ones followed");
+        let refused = Done { errors: 5, holes: Some(7), ..ended };
+        assert_eq!((is_drained(&refused, 1_000), lost(&refused, 1_000)), (false, 7), "nobody knows what else there is");
+    }
+}

@@ -1,0 +1,276 @@
+//! Brokers that stay for further runs.
+//!
+//! ```text
+//!   a smoke run      one broker, for every cell that can do with it
+//!   a comparison     round 1   start A, load, start B, load        all brokers of a cell stay until its last round, and only one of
+//!                    round 2   load B, load A                      them has a load; each round has topics of its own, which are
+//!                    ...                                           deleted after it where that can be asked for
+//!                    end A and B
+//! ```
+//!
+//! A broker on a JVM that has just started is not what anybody runs: what it compiled in the first round it has in the others.
+
+use super::{OneSide, TOPIC};
+use crate::amqp;
+use crate::contract::{System, topic_name};
+use crate::error::Result;
+use crate::matrix::{Kind, Load, Side};
+use crate::peers::{about, http};
+use crate::process::Folder;
+use crate::results::ResultLine;
+use crate::sample::Sample;
+use crate::target::{Running, Target};
+use crate::wire::Wire;
+use std::path::PathBuf;
+
+/// More partitions than this of old rounds are a load of their own.
+const PLACES_MAX: u32 = 500;
+/// The brokers that are up at once have heaps of at most one in so many of the machine's bytes.
+const MEMORY_SHARE: u64 = 2;
+
+/// A broker that runs, in its folder.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) target: Target,
+    pub(super) queues: bool,
+    pub(super) label: String,
+    /// The rounds that it has been loaded in, this one included.
+    pub(super) round: u32,
+    /// Open files when it had just started.
+    pub(super) files_first: u64,
+    // Ends before its folder goes.
+    pub(super) running: Running,
+    pub(super) place: Folder,
+}
+
+/// The brokers that stay, and how many topics there have been.
+#[derive(Debug, Default)]
+pub struct Kept {
+    lives: Vec<Started>,
+    topics: u64,
+    of_cells: bool,
+}
+
+/// What a run finds.
+pub(super) struct Found {
+    pub(super) topic: String,
+    pub(super) had: Option<Started>,
+    /// The processes of the other brokers that are up, and how many brokers these are.
+    pub(super) others: Vec<u32>,
+    pub(super) others_count: usize,
+}
+
+impl Started {
+    /// One that has just started, and what it has open then.
+    pub(super) fn fresh(side: &Side, running: Running, place: Folder) -> Started {
+        let queues = side.load.queue.is_some();
+        let (target, label) = (side.target.clone(), side.label.clone());
+        let fresh = Started { target, queues, label, round: 1, files_first: 0, running, place };
+        Started { files_first: fresh.files(), ..fresh }
+    }
+
+    /// Says in a line which round of its life it is, and beside how many others.
+    pub(super) fn tell(&self, others_count: usize, line: &mut ResultLine) {
+        line.figures.insert("life_round".to_owned(), f64::from(self.round));
+        line.figures.insert("brokers_up".to_owned(), (others_count + 1) as f64);
+    }
+
+    /// Its open files; 0 of a broker of somebody else.
+    pub(super) fn files(&self) -> u64 {
+        Sample::take_all(&self.running.pids()).map_or(0, |sample| sample.files)
+    }
+}
+
+impl Found {
+    /// Where no broker stays.
+    pub(super) fn nothing() -> Found {
+        Found { topic: TOPIC.to_owned(), had: None, others: Vec::new(), others_count: 0 }
+    }
+}
+
+impl Kept {
+    /// One that keeps the brokers of a cell together, and not one for many cells.
+    #[must_use]
+    pub fn of_cells() -> Kept {
+        Kept { of_cells: true, ..Kept::default() }
+    }
+
+    /// Another cell begins: the brokers of the last one end.
+    pub fn end_cell(&mut self) {
+        if self.of_cells {
+            self.lives.clear();
+        }
+    }
+
+    /// The topic of the next run, and the broker, if the one that is wanted is there. In a smoke run another one is ended.
+    pub(super) fn find(&mut self, kind: Kind, side: &Side) -> Found {
+        self.topics += 1;
+        let stays = self.stays(kind, side);
+        let is_it = |had: &Started| {
+            let same = had.target == side.target && had.queues == side.load.queue.is_some();
+            same && (!self.of_cells || had.label == side.label)
+        };
+        let had = match self.lives.iter().position(is_it) {
+            Some(place) if stays => Some(self.lives.remove(place)),
+            _ => None,
+        };
+        if !self.of_cells {
+            // One that this run cannot do with ends before its folder is made anew.
+            self.lives.clear();
+        }
+        let topic = if stays { format!("{TOPIC}{}", self.topics) } else { TOPIC.to_owned() };
+        let others = self.lives.iter().flat_map(|life| life.running.pids()).collect();
+        Found { topic, had, others, others_count: self.lives.len() }
+    }
+
+    /// Whether the broker of a side stays after its run.
+    pub(super) fn stays(&self, kind: Kind, side: &Side) -> bool {
+        is_plain(kind, side) && (!self.of_cells || side.load.how.again_warmup_ms > 0)
+    }
+
+    /// Where a broker that stays has its folder, below that of all runs.
+    pub(super) fn folder(&self, label: &str) -> PathBuf {
+        if self.of_cells { PathBuf::from("lives").join(label.replace('/', "-")) } else { PathBuf::from("run") }
+    }
+
+    pub(super) fn keep(&mut self, started: Started) {
+        self.lives.push(started);
+    }
+}
+
+/// Whether a side can do with a broker that has run others before.
+fn is_plain(kind: Kind, side: &Side) -> bool {
+    let how = side.load.how;
+    let plain = how.memory_limit_bytes == 0 && how.flush_delay_ms == 0 && !how.trace_flushes;
+    plain && !matches!(kind, Kind::Kill | Kind::Start) && !matches!(side.target, Target::Null | Target::At(_))
+}
+
+/// Whether all brokers of a cell can stay up over its rounds, on a machine with so much memory: none of them needs a life of its own for a
+/// round, what rounds leave behind is no load, and their heaps leave room for clients and page cache. The null broker has nothing to warm.
+#[must_use]
+pub fn stay_together(kind: Kind, sides: &[Side], memory_bytes: u64) -> bool {
+    let fits = |side: &Side| {
+        let (load, places) = (&side.load, side.load.partitions.saturating_mul(side.load.many.topics));
+        let is_null = side.target == Target::Null;
+        let few = places <= PLACES_MAX && load.backlog == 0 && load.connections == 0;
+        few && (is_null || is_plain(kind, side))
+    };
+    let heaps: u64 = sides.iter().map(|side| about::heap_bytes(&side.target)).sum();
+    let by_time = matches!(kind, Kind::Latency | Kind::Size | Kind::Ladder);
+    by_time && sides.iter().all(fits) && heaps <= memory_bytes / MEMORY_SHARE
+}
+
+/// Whether the topics of a run can be deleted after it, by what its clients speak.
+#[must_use]
+pub fn is_deleted(target: &Target) -> bool {
+    matches!(target.system(), System::Kafka | System::Rabbitmq | System::RabbitmqStream | System::Pulsar)
+}
+
+impl OneSide<'_> {
+    /// Deletes the topics of this run, as far as the broker can be asked for it. What stays ends with the broker.
+    pub(super) fn delete_topics(&self) -> Result<()> {
+        let Load { partitions, many, queue, .. } = self.load;
+        let at = self.running.bootstrap();
+        for topic in &self.topics {
+            match (queue, self.system) {
+                (Some(_), System::Rabbitmq) => amqp::wire::delete_all(at, topic, partitions * many.topics)?,
+                (None, System::Kafka) => Wire::connect(at)?.delete_topics(topic, many.topics)?,
+                (None, System::Pulsar) => {
+                    let Some(admin) = self.running.admin() else { continue };
+                    for number in 0..many.topics {
+                        let name = topic_name(topic, many.topics, number);
+                        let path = format!("/admin/v2/persistent/public/default/{name}/partitions?force=true");
+                        http::ask(admin, "DELETE", &path, "application/json", "")?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The open files of a broker in a round: without those that topics of earlier rounds have left open.
+    pub(super) fn files_of_round(&self, after: &Sample) -> u64 {
+        let (first, before) = self.files_before;
+        after.files.saturating_sub(before.saturating_sub(first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::how::WarmUp;
+    use crate::process::Interrupt;
+    use crate::scenarios::{Length, rows_with};
+    use crate::target::{Programs, Protocol};
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn the_brokers_of_a_cell_stay_until_the_next_cell() {
+        let rows = rows_with(Length::FULL, 24 * GIB);
+        let row = rows.iter().find(|row| row.cell.name == "A4/rate=25000/durability=async/client=raw").expect("a row");
+        let [ours, kafka] = [0, 1].map(|place: usize| row.cell.sides[place].clone());
+        let here = std::env::temp_dir().join(format!("polylogue-bench-lives-{}", std::process::id()));
+        let nothing = PathBuf::new;
+        let programs = Programs {
+            polylogue: nothing(),
+            peers: nothing(),
+            kafka: nothing(),
+            rabbitmq: nothing(),
+            bench: nothing(),
+            librdkafka: nothing(),
+            java: nothing(),
+        };
+        let started = |side: &Side| {
+            let at = Target::At("127.0.0.1:1".to_owned());
+            let (place, interrupt) = (here.join(&side.label), Interrupt::default());
+            let running = Running::start(&at, &programs, &place, Protocol::Kafka, (1, 1), &interrupt).expect("it runs");
+            Started::fresh(side, running, Folder::create(&place).expect("a folder"))
+        };
+        let mut kept = Kept::of_cells();
+        let first = kept.find(row.cell.kind, &ours);
+        assert!(first.had.is_none() && first.others_count == 0);
+        kept.keep(started(&ours));
+        let second = kept.find(row.cell.kind, &kafka);
+        assert!(second.had.is_none() && second.others_count == 1, "ours is up beside it");
+        kept.keep(started(&kafka));
+        let again = kept.find(row.cell.kind, &ours);
+        assert_eq!(again.had.as_ref().map(|had| (had.round, had.label.as_str())), Some((1, "polylogue-sync")));
+        assert!(again.topic != first.topic && again.others_count == 1, "each round has a topic of its own");
+        kept.end_cell();
+        assert!(kept.find(row.cell.kind, &kafka).had.is_none(), "it has ended with its cell");
+        drop(again);
+        let _ = std::fs::remove_dir_all(here);
+    }
+
+    #[test]
+    fn a_broker_is_warmed_once() {
+        let rows = rows_with(Length::FULL, 24 * GIB);
+        let row = rows.iter().find(|row| row.cell.name == "A4/rate=25000/durability=async/client=raw").expect("a row");
+        let load = row.cell.sides[0].load;
+        assert_eq!((load.in_round_of_life(1), load.warmup_ms), (load, 60_000));
+        let later = load.in_round_of_life(2);
+        assert_eq!((later.warmup_ms, later.how.warm_up, later.window_ms), (5_000, WarmUp::Fixed, load.window_ms));
+        let told = load.how.warm_up(load.warmup_ms);
+        assert!(told.contains("at most 60 s") && told.ends_with("5 s in later rounds, warm from round 1"), "{told}");
+    }
+
+    #[test]
+    fn brokers_stay_together_where_nothing_forbids_it() {
+        let stay = |name: &str, memory_bytes: u64| {
+            let rows = rows_with(Length::FULL, memory_bytes);
+            let row = rows.iter().find(|row| row.cell.name == name).unwrap_or_else(|| panic!("no {name}"));
+            row.cell.sides.iter().map(|side| side.load.how.again_warmup_ms > 0).collect::<Vec<_>>()
+        };
+        let both = |stays: bool| vec![stays; 4];
+        assert_eq!(stay("A4/rate=25000/durability=sync/client=java", 24 * GIB), both(true));
+        assert_eq!(stay("A4/rate=25000/durability=sync/client=java", 8 * GIB), both(false), "5 GiB of heaps");
+        assert_eq!(stay("A4/rate=12500/flush=2ms/client=java", 64 * GIB), both(false), "flushes are held");
+        for name in
+            ["D2/partitions=2000/durability=sync/client=java", "D7/rate=10000/client=java", "F2/rate=5000/client=raw"]
+        {
+            assert!(stay(name, 64 * GIB).iter().all(|stays| !stays), "{name}");
+        }
+    }
+}
