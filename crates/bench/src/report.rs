@@ -10,6 +10,7 @@
 //!                   '---> book    Markdown and files of pictures  the same
 //!
 //!   sides, stats   the lines of a cell by side and round: medians, pairs
+//!   itself         sides with much beside themselves with little
 //!   judge          who is ahead: the one place that says so; words   what is said of it
 //!   pictures       charts (bars, curve, time; series by tracks) drawn by svg and scale, coloured by palette
 //! ```
@@ -19,6 +20,7 @@ pub mod charts;
 pub mod conditions;
 pub mod figures;
 pub mod floors;
+pub mod itself;
 pub mod judge;
 pub mod model;
 pub mod page;

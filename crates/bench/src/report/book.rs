@@ -2,15 +2,15 @@
 
 use super::conditions;
 use super::figures::figure;
-use super::floors;
 use super::judge::{FIRST_PAGE_PAIRS_MIN, Standing};
 use super::model::{Cell, Row, Scenario, Table, scenarios};
 use super::page::{RULES, SMOKE};
 use super::pictures::{Picture, of_cell, of_scenario};
 use super::scenario::Input;
 use super::score::{self, Entry, columns, count, entries, failed};
-use super::stats::PAIRS_MIN;
+use super::stats::{PAIRS_MIN, number};
 use super::words::{KEY, mark, over, sentence, times, value, verdict};
+use super::{floors, itself};
 use crate::error::{Context, Result};
 use std::fmt::Write;
 use std::path::Path;
@@ -128,7 +128,32 @@ fn first(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>]) {
     for (heading, of_kind) in score::tables(&entries) {
         matrix(text, &heading, &of_kind);
     }
+    write_beside(text, scenarios);
     write_floors(text, input, scenarios);
+}
+
+fn write_beside(text: &mut String, scenarios: &[Scenario<'_>]) {
+    let told = itself::beside(scenarios);
+    if told.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "### {}\n\n{}\n", itself::HEADING, itself::SAID);
+    text.push_str("| cell | side | figure | with little | with much | times | wanted | rounds |\n|---|---|---|---|---|---|---|---|\n");
+    for one in told {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} | {} |",
+            plain(one.cell),
+            plain(one.side),
+            figure(one.figure).title,
+            number(one.medians.0),
+            number(one.medians.1),
+            number(one.times()),
+            one.wanted(),
+            one.rounds
+        );
+    }
+    text.push('\n');
 }
 
 fn list<'e, 's: 'e, 'a: 's + 'e>(text: &mut String, entries: impl Iterator<Item = &'e Entry<'s, 'a>>, say_none: bool) {

@@ -2,10 +2,12 @@
 
 use super::{broken, floor, score, standing_class, tally};
 use crate::report::figures::figure;
+use crate::report::itself;
 use crate::report::judge::{FIRST_PAGE_PAIRS_MIN, Standing};
 use crate::report::model::Scenario;
 use crate::report::scenario::Input;
 use crate::report::score::{Entry, Failed, columns, count, entries, failed};
+use crate::report::stats::number;
 use crate::report::svg::escape;
 use crate::report::words::{KEY, mark, over, sentence, times};
 use std::fmt::Write;
@@ -40,6 +42,7 @@ pub(super) fn write(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'
     for (heading, of_kind) in score::tables(&entries) {
         matrix(text, &heading, &of_kind);
     }
+    beside(text, scenarios);
     floor::write(text, input, scenarios);
     text.push_str("</section>\n");
 }
@@ -112,6 +115,39 @@ fn told(entry: &Entry<'_, '_>) -> String {
         (Standing::Ahead, _, Some(lead)) => format!("{} {}", times(lead), over(lead)),
         _ => sentence(outcome),
     }
+}
+
+fn beside(text: &mut String, scenarios: &[Scenario<'_>]) {
+    let told = itself::beside(scenarios);
+    if told.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "<h3>{}</h3>\n<p class=\"soft\">{}</p>", itself::HEADING, itself::SAID);
+    text.push_str(
+        "<div class=\"scroll\"><table>\n<thead><tr><th>cell</th><th>side</th><th>figure</th><th>with little</th><th>with much</th>\
+         <th>times</th><th>wanted</th><th>rounds</th></tr></thead>\n<tbody>\n",
+    );
+    for one in told {
+        let class = match one.is_held() {
+            Some(true) => "good",
+            Some(false) => "bad",
+            None => "none",
+        };
+        let _ = writeln!(
+            text,
+            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
+             <td class=\"number\">{}</td><td class=\"{class}\">{}</td><td class=\"number\">{}</td></tr>",
+            broken(one.cell),
+            escape(one.side),
+            escape(&figure(one.figure).title),
+            number(one.medians.0),
+            number(one.medians.1),
+            number(one.times()),
+            one.wanted(),
+            one.rounds
+        );
+    }
+    text.push_str("</tbody></table></div>\n");
 }
 
 /// All rows at a glance: a line for each cell, a column for each figure.
