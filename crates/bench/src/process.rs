@@ -5,7 +5,7 @@ use crate::pin::Pinned;
 use rustix::process::{Pid, Signal, kill_process};
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -293,6 +293,33 @@ fn append(log: &Path) -> Result<File> {
     OpenOptions::new().create(true).append(true).open(log).context(|| format!("cannot write {}", log.display()))
 }
 
+/// A folder that nobody else works in, as long as this value is there. The brokers of two benchmarks in one removed each other's files.
+#[derive(Debug)]
+pub struct Claim {
+    // Held, not read: the system lets go of it with the process, however that ends.
+    _lock: File,
+}
+
+impl Claim {
+    /// Takes a folder, and makes it where it is missing.
+    ///
+    /// # Errors
+    /// When somebody has it, or it cannot be made.
+    pub fn of(folder: &Path) -> Result<Claim> {
+        let said = || format!("cannot work in {}", folder.display());
+        std::fs::create_dir_all(folder).context(said)?;
+        let lock = File::create(folder.join("lock")).context(said)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Claim { _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(BenchError::new(format!(
+                "another polylogue-bench works in {}: wait until it ends, or give this one another folder with --build",
+                folder.display()
+            ))),
+            Err(TryLockError::Error(e)) => Err(e).context(said),
+        }
+    }
+}
+
 /// A folder that is removed with all that is in it when this value goes.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
@@ -327,6 +354,17 @@ impl Drop for Folder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_benchmarks_do_not_work_in_one_folder() {
+        let place = std::env::temp_dir().join(format!("polylogue-bench-claim-{}", std::process::id()));
+        let folder = Folder::create(&place).expect("a folder");
+        let first = Claim::of(folder.path()).expect("nobody has it");
+        let told = Claim::of(folder.path()).expect_err("somebody has it").to_string();
+        assert!(told.contains("--build"), "{told}");
+        drop(first);
+        Claim::of(folder.path()).expect("nobody has it any more");
+    }
 
     /// A peer outlived a benchmark that was killed.
     #[test]
