@@ -129,6 +129,14 @@ mod tests {
         assert_eq!(confirms.count(), 0, "there was nothing to wait for");
     }
 
+    /// The publisher's connection just went, and `RabbitMQ` had not routed all of it: its consumer was waited for until the run was given up.
+    #[test]
+    fn messages_that_nobody_confirms_are_with_the_broker_when_their_publisher_goes() {
+        let weak = QueueLoad { confirms: false, ack_every: 0, prefetch: 0, ..LOAD };
+        let done = done(Faults { hangs_up: true, ..Faults::default() }, |spec| spec.queues = Some(weak));
+        assert_eq!((done.acked, done.received, done.lost, done.error), (5_000, 5_000, 0, None));
+    }
+
     #[test]
     fn a_rate_is_kept() {
         let done = done(Faults::default(), |spec| (spec.rate, spec.messages, spec.window_ms) = (2_000, 0, 500));

@@ -61,6 +61,9 @@ pub struct Faults {
     pub swap: u64,
     /// How long each fetch waits for its answer, whatever there is to read. Microseconds.
     pub fetch_us: u64,
+    /// The last message of a connection without confirms goes with it, unless its channel has ended in order, as `RabbitMQ` may do with many. Of
+    /// queues only.
+    pub hangs_up: bool,
 }
 
 impl Faults {

@@ -3,7 +3,7 @@
 use crate::amqp::input::Input;
 use crate::amqp::load::QueueLoad;
 use crate::amqp::template::Template;
-use crate::amqp::wire::{Wire, said};
+use crate::amqp::wire::{Wire, close_channel, said};
 use crate::amqp::{queue_name, queues};
 use crate::clock::{MS_NS, unix_ns, wait_until, wake_sharply};
 use crate::contract::Spec;
@@ -157,7 +157,7 @@ impl Produce for Publishers {
             }
         }
         wait_until(times.start_ns());
-        if let Err(e) = self.send_all(times, shared, tally) {
+        if let Err(e) = self.send_all(times, shared, tally).and_then(|()| self.end()) {
             self.produced.error.get_or_insert(e.to_string());
             shared.stop();
         }
@@ -205,6 +205,15 @@ impl Publishers {
             }
             self.wait(wake)?;
         }
+    }
+
+    /// What nobody confirms is with the broker when its channel has ended in order. A connection that just goes takes along what `RabbitMQ` has
+    /// of it and has not routed yet.
+    fn end(&mut self) -> Result<()> {
+        if self.load.confirms {
+            return Ok(());
+        }
+        self.publishers.iter_mut().try_for_each(|publisher| close_channel(&publisher.stream, &mut publisher.input))
     }
 
     /// Waits until a socket can be used or until `wake_ns`.

@@ -87,6 +87,8 @@ struct Connection {
     publish: Option<Publish>,
     /// A message that waits until the next one of its queue has been delivered.
     held: Option<Publish>,
+    /// The last message, which may go with the connection.
+    last: Option<Publish>,
     /// What this connection's client gets, and what consumers get.
     out: BytesMut,
     deliveries: Vec<(Taker, BytesMut)>,
@@ -109,6 +111,7 @@ impl Connection {
             delivered: 0,
             publish: None,
             held: None,
+            last: None,
             out: BytesMut::new(),
             deliveries: Vec::new(),
         })
@@ -166,6 +169,11 @@ impl Connection {
         }
         if let Some(publish) = self.publish.take_if(|publish| publish.left == Some(0)) {
             self.published += 1;
+            if state.faults.hangs_up && !self.confirms {
+                let before = self.last.replace(publish);
+                before.iter().for_each(|publish| self.pass_on(publish, 1, state));
+                return Ok(());
+            }
             if state.faults.swaps(self.published) && self.held.is_none() {
                 self.held = Some(publish);
                 return Ok(());
@@ -187,7 +195,11 @@ impl Connection {
             Method::ConnectionOpen(_) => (0, ConnectionOpenOk::default().into()),
             Method::ConnectionClose(_) => (0, ConnectionCloseOk {}.into()),
             Method::ChannelOpen(_) => (CHANNEL, ChannelOpenOk::default().into()),
-            Method::ChannelClose(_) => (CHANNEL, ChannelCloseOk {}.into()),
+            Method::ChannelClose(_) => {
+                let last = self.last.take();
+                last.iter().for_each(|publish| self.pass_on(publish, 1, state));
+                (CHANNEL, ChannelCloseOk {}.into())
+            }
             Method::QueueDeclare(declare) => {
                 (CHANNEL, QueueDeclareOk { queue: declare.queue, ..QueueDeclareOk::default() }.into())
             }
