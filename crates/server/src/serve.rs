@@ -179,7 +179,7 @@ fn open_and_serve(
     }
     let started = broker.start().map_err(|e| StartError(e.to_string()));
     let handle: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
-    let amqp_settings: Arc<AmqpSettings> = Arc::default();
+    let amqp_settings = Arc::new(config.amqp.clone());
     if started.is_ok() {
         let message_bytes_max = amqp_settings.message_bytes_max;
         chores::start(runtime.handle(), &handle, &directory, message_bytes_max, &mut front.registry);

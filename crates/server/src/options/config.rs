@@ -4,6 +4,7 @@ use super::address::{HostPort, Protocol, ProtocolAddress};
 use super::resolve::{OptionError, Resolved};
 use super::table as t;
 use crate::net::SMALL_SHARE;
+use polylogue_amqp::settings::AmqpSettings;
 use polylogue_api::{Durability, TopicConfig};
 use polylogue_kafka::config::{BrokerSettings, Fixed, parse_broker_settings};
 use std::collections::BTreeMap;
@@ -91,6 +92,8 @@ pub struct ServerConfig {
     pub log_json: bool,
     /// The log.
     pub log: LogConfig,
+    /// AMQP's settings.
+    pub amqp: AmqpSettings,
     /// Kafka's settings.
     pub kafka: BrokerSettings,
     /// Things that the operator should know, one line each.
@@ -134,6 +137,7 @@ impl ServerConfig {
             log_filter: r.value(&t::LOG_FILTER).to_owned(),
             log_json: r.value(&t::LOG_FORMAT) == "json",
             log: log(r),
+            amqp: amqp(r)?,
             kafka,
             warnings,
         };
@@ -176,6 +180,30 @@ fn log(r: &Resolved) -> LogConfig {
         merge_ms_max: r.number(&t::MERGE_MS_MAX),
         journal_keep_bytes_max: r.number(&t::JOURNAL_KEEP_BYTES_MAX),
     }
+}
+
+/// AMQP's settings. Clients split the version at its dots and compare numbers: another text would break them, not us.
+fn amqp(r: &Resolved) -> Result<AmqpSettings, OptionError> {
+    let version = r.value(&t::AMQP_VERSION);
+    let numbers: Vec<Option<u32>> = version.split('.').map(|part| part.parse().ok()).collect();
+    if numbers.len() != 3 || numbers.contains(&None) {
+        let name = t::AMQP_VERSION.full_name();
+        let source = r.source(&name);
+        return Err(OptionError(format!(
+            "{name}: expected three numbers with dots between, such as {}, not {version} (from {source})",
+            t::AMQP_VERSION.default
+        )));
+    }
+    Ok(AmqpSettings {
+        product: r.value(&t::AMQP_PRODUCT).to_owned(),
+        version: version.to_owned(),
+        cluster_name: r.value(&t::AMQP_CLUSTER_NAME).to_owned(),
+        heartbeat_seconds: u16::try_from(r.number(&t::AMQP_HEARTBEAT_SECONDS)).unwrap_or(u16::MAX),
+        frame_bytes_max: u32::try_from(r.number(&t::AMQP_FRAME_BYTES_MAX)).unwrap_or(u32::MAX),
+        channel_max: u16::try_from(r.number(&t::AMQP_CHANNEL_MAX)).unwrap_or(u16::MAX),
+        ack_ms_max: r.number(&t::AMQP_ACK_MS_MAX),
+        ..AmqpSettings::default()
+    })
 }
 
 /// Kafka's settings, and a warning for each that means nothing here.

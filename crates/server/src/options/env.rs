@@ -20,6 +20,7 @@ pub fn variable(section: Section, name: &str) -> String {
     let section = match section {
         Section::Server => "",
         Section::Log => "LOG_",
+        Section::Amqp => "AMQP_",
         Section::Kafka => "KAFKA_",
     };
     format!("{PREFIX}{section}{}", name.to_ascii_uppercase().replace(['.', '-'], "_"))

@@ -10,13 +10,15 @@ pub enum Section {
     Server,
     /// The log and what is stored.
     Log,
+    /// What AMQP clients are told.
+    Amqp,
     /// Kafka's broker settings, under Kafka's names.
     Kafka,
 }
 
 impl Section {
     /// All sections, in the order in which they are shown.
-    pub const ALL: [Section; 3] = [Section::Server, Section::Log, Section::Kafka];
+    pub const ALL: [Section; 4] = [Section::Server, Section::Log, Section::Amqp, Section::Kafka];
 
     /// Its name in the file and in front of an option's name.
     #[must_use]
@@ -24,6 +26,7 @@ impl Section {
         match self {
             Section::Server => "server",
             Section::Log => "log",
+            Section::Amqp => "amqp",
             Section::Kafka => "kafka",
         }
     }
@@ -64,6 +67,10 @@ const fn server(name: &'static str, kind: OptionKind, default: &'static str, doc
 
 const fn log(name: &'static str, kind: OptionKind, default: &'static str, doc: &'static str) -> OptionDef {
     OptionDef { section: Section::Log, name, kind, default, doc }
+}
+
+const fn amqp(name: &'static str, kind: OptionKind, default: &'static str, doc: &'static str) -> OptionDef {
+    OptionDef { section: Section::Amqp, name, kind, default, doc }
 }
 
 pub(super) const DATA: OptionDef = server(
@@ -267,6 +274,45 @@ pub(super) const JOURNAL_KEEP_BYTES_MAX: OptionDef = log(
     "1GiB",
     "Sealed journal files are merged, short-lived data too, when there is this much of them.",
 );
+pub(super) const AMQP_PRODUCT: OptionDef = amqp(
+    "product",
+    OptionKind::Text,
+    "RabbitMQ",
+    "What the server says that it is. Clients go by it: kombu, and so Celery, uses RabbitMQ's extensions only where it is RabbitMQ.",
+);
+pub(super) const AMQP_VERSION: OptionDef = amqp(
+    "version",
+    OptionKind::Text,
+    "4.2.0",
+    "Its version, three numbers: clients and tools compare it with RabbitMQ's to know what the server can do.",
+);
+pub(super) const AMQP_CLUSTER_NAME: OptionDef =
+    amqp("cluster_name", OptionKind::Text, "polylogue", "The name of the cluster that clients and tools are shown.");
+pub(super) const AMQP_HEARTBEAT_SECONDS: OptionDef = amqp(
+    "heartbeat_seconds",
+    OptionKind::Count { min: 0, max: 65_535 },
+    "60",
+    "The heartbeat that is proposed to clients; 0 for none. The client decides.",
+);
+pub(super) const AMQP_FRAME_BYTES_MAX: OptionDef = amqp(
+    "frame_bytes_max",
+    OptionKind::Bytes { min: 4 * KIB, max: MIB },
+    "128KiB",
+    "The largest frame (RabbitMQ's frame_max); a client may ask for less, from 4 KiB on.",
+);
+pub(super) const AMQP_CHANNEL_MAX: OptionDef = amqp(
+    "channel_max",
+    OptionKind::Count { min: 1, max: 65_535 },
+    "2047",
+    "The most channels of a connection; a client may ask for fewer.",
+);
+pub(super) const AMQP_ACK_MS_MAX: OptionDef = amqp(
+    "ack_ms_max",
+    OptionKind::Millis { min: 1_000, max: 365 * DAY_MS },
+    "30m",
+    "How long a consumer may take to acknowledge a message before its channel is closed (RabbitMQ's consumer_timeout), where neither \
+     its queue nor a policy says otherwise.",
+);
 
 /// All options of our own, in the order in which they are shown. Kafka's settings follow them.
 pub const OPTIONS: &[&OptionDef] = &[
@@ -303,6 +349,13 @@ pub const OPTIONS: &[&OptionDef] = &[
     &MERGE_BYTES,
     &MERGE_MS_MAX,
     &JOURNAL_KEEP_BYTES_MAX,
+    &AMQP_PRODUCT,
+    &AMQP_VERSION,
+    &AMQP_CLUSTER_NAME,
+    &AMQP_HEARTBEAT_SECONDS,
+    &AMQP_FRAME_BYTES_MAX,
+    &AMQP_CHANNEL_MAX,
+    &AMQP_ACK_MS_MAX,
 ];
 
 // The defaults above are texts for people; these are the numbers the rest of the code starts from.

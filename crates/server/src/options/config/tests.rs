@@ -27,6 +27,7 @@ fn each_option_reaches_the_configuration() {
     let plain = config(&[]).unwrap();
     for def in t::OPTIONS {
         let other = match def.kind {
+            _ if *def == &t::AMQP_VERSION => "1.2.3".to_owned(),
             crate::options::OptionKind::Count { max, .. } => max.to_string(),
             crate::options::OptionKind::Bytes { max, .. } => max.to_string(),
             crate::options::OptionKind::Millis { max, .. } => max.to_string(),
@@ -110,4 +111,28 @@ fn durability_is_the_default_of_topics() {
         durability(&[("log.durability", "memory"), ("kafka.log.flush.interval.messages", "1")]),
         Durability::Sync
     );
+}
+
+#[test]
+fn amqp_clients_are_told_what_is_set() {
+    let amqp = |pairs: &[(&str, &str)]| config(pairs).unwrap().amqp;
+    assert_eq!(amqp(&[]), AmqpSettings::default(), "the table has the defaults of the code");
+    let set = amqp(&[
+        ("amqp.product", "polylogue"),
+        ("amqp.version", "3.13.7"),
+        ("amqp.cluster_name", "north"),
+        ("amqp.heartbeat_seconds", "10"),
+        ("amqp.frame_bytes_max", "8KiB"),
+        ("amqp.channel_max", "7"),
+        ("amqp.ack_ms_max", "1m"),
+    ]);
+    assert_eq!(
+        (set.product.as_str(), set.version.as_str(), set.cluster_name.as_str()),
+        ("polylogue", "3.13.7", "north")
+    );
+    assert_eq!((set.heartbeat_seconds, set.frame_bytes_max, set.channel_max, set.ack_ms_max), (10, 8_192, 7, 60_000));
+    for version in ["4.2", "4.2.0-rc1", "four", "4.2.0.1"] {
+        let told = config(&[("amqp.version", version)]).unwrap_err().to_string();
+        assert!(told.starts_with("amqp.version: expected three numbers") && told.contains(version), "{told}");
+    }
 }
