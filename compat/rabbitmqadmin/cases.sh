@@ -38,6 +38,11 @@ case_ declare-parameter declare parameter --component shovel --name s \
     --value '{"src-uri": "amqp://", "src-queue": "s1", "src-predeclared": true, "dest-uri": "amqp://",
         "dest-queue": "s2", "dest-predeclared": true}'
 case_ list-parameters-again list parameters --component shovel = s
+case_ declare-shovel shovels declare_amqp091 --name s2 --source-uri "amqp://guest:guest@$amqp" \
+    --destination-uri "amqp://guest:guest@$amqp" --source-queue s3 --destination-queue s4
+case_ list-shovels shovels list_all = s2
+case_ list-shovels-of-vhost shovels list = s2
+case_ delete-shovel shovels delete --name s2
 case_ set-global-parameter global_parameters set --name g --value '{"a": 1}'
 case_ list-global-parameters global_parameters list = g
 case_ publish publish message --exchange x1 --routing-key a.b --payload hello
