@@ -1,41 +1,15 @@
 #!/usr/bin/env bash
 # Sees that the Java worker of polylogue-bench ends its run in time, whatever a client does: with one that sits in a call for ever, it
 # tells that as the run's error. A worker that waited for such a client kept the whole comparison.
-# Needs a JDK (17 or newer) and, once, Maven to fetch four jars into build/jars. Installs nothing: where one of them is missing,
-# it says in build/skipped what is left out and ends with 0, but with CI=true it ends with 1.
+# Needs a JDK (17 or newer) and, once, Maven to fetch four jars; tests/java.sh says what happens without them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-# skip WHY: names what is left out, and ends.
-skip() {
-  local line="skipped: the Java worker with a client that hangs: $1"
-  echo "$line" >&2
-  if [ "${CI:-}" = true ]; then
-    exit 1
-  fi
-  mkdir -p build
-  echo "$line" >>build/skipped
-  exit 0
-}
-
-for tool in javac java timeout; do
-  command -v "$tool" >/dev/null || skip "$tool is missing: a JDK, 17 or newer, is needed (Debian: openjdk-17-jdk-headless)"
-done
-[ "$(javac -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p')" -ge 17 ] || skip "the JDK is older than 17"
-
-jars=build/jars
-classpath=
+what="the Java worker with a client that hangs"
+. tests/java.sh
 jackson=com.fasterxml.jackson.core
-for artifact in org.hdrhistogram:HdrHistogram:2.2.2 "$jackson:jackson-databind:2.19.0" "$jackson:jackson-core:2.19.0" \
-  "$jackson:jackson-annotations:2.19.0"; do
-  IFS=: read -r _ name version <<<"$artifact"
-  jar=$jars/$name-$version.jar
-  if [ ! -f "$jar" ]; then
-    command -v mvn >/dev/null || skip "$jar is missing, and so is mvn, which would fetch it ($artifact)"
-    mvn -q dependency:copy -Dartifact="$artifact" -DoutputDirectory="$jars" || skip "mvn could not fetch $artifact"
-  fi
-  classpath=$classpath$jar:
-done
+jars org.hdrhistogram:HdrHistogram:2.2.2 "$jackson:jackson-databind:2.19.0" "$jackson:jackson-core:2.19.0" \
+  "$jackson:jackson-annotations:2.19.0"
 
 out=build/java-worker
 mkdir -p "$out/classes"

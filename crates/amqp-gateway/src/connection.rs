@@ -51,11 +51,10 @@ impl Channel {
     /// none comes again, and what is behind it may have come before.
     pub(crate) fn tells_max(&self, consumer: ConsumerRef) -> u64 {
         let Some(one) = self.consumers.get(&consumer) else { return u64::MAX };
-        match self.room(consumer) {
-            _ if one.drains => 0,
-            None => u64::MAX,
-            Some(room) => room.saturating_sub(one.out()),
+        if one.drains {
+            return 0;
         }
+        self.room(consumer).map_or(u64::MAX, |room| room.saturating_sub(one.out()))
     }
 
     /// The broker's name for who gets messages under this number.

@@ -47,7 +47,7 @@ pub fn queue_name(topic: &str, number: u32) -> String {
 mod tests {
     use super::*;
     use crate::clock::{MS_NS, unix_ns};
-    use crate::contract::{COMMIT_MS, Done, From, Line, Shape, Start, System};
+    use crate::contract::{Done, From, Line, Start};
     use crate::latency::Latency;
     use crate::null::Faults;
     use crate::null::amqp::start;
@@ -71,31 +71,14 @@ mod tests {
         let mut spec = Spec {
             bootstrap: server.to_string(),
             topic: "measured".to_owned(),
-            partitions: 3,
-            producers: 1,
             producer_base: 4,
-            consumers: 1,
-            groups: 1,
-            message_bytes: 1_024,
             rate: 0,
             messages: 5_000,
-            warmup_ms: 0,
             window_ms: 20_000,
-            batch_bytes: 1,
-            linger_us: 0,
-            batches_per_request: 1,
             in_flight: 100,
             from: From::End,
-            expect: 0,
-            read_bytes_per_s_max: 0,
-            verify: true,
             queues: Some(LOAD),
-            open_warmup: false,
-            shape: Shape::default(),
-            system: System::Kafka,
-            create: false,
-            admin: None,
-            commit_ms: COMMIT_MS,
+            ..Spec::example()
         };
         change(&mut spec);
         let begin = Start { start_ns: unix_ns() + 20 * MS_NS };

@@ -57,6 +57,7 @@ use crate::amqp::load::QueueLoad;
 use crate::error::{BenchError, Context, Result};
 use crate::latency::Latency;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::str::FromStr;
 
 /// The longest line that is read from a worker. Bytes; two histograms make up most of it.
@@ -342,6 +343,11 @@ pub struct Measure {
     pub measure_ns: u64,
     /// How long it takes. Milliseconds.
     pub window_ms: u64,
+}
+
+/// The seconds of a run that are wholly in its window; none of a short one.
+pub(crate) fn whole_seconds(warmup_ms: u64, window_ms: u64) -> Range<u64> {
+    warmup_ms.div_ceil(1_000)..(warmup_ms + window_ms) / 1_000
 }
 
 /// What happened in one second.

@@ -10,7 +10,7 @@ use crate::contract::Second;
 use crate::error::Result;
 use crate::machine::machine_figures;
 use crate::matrix::{Cell, Side};
-use crate::process::{Claim, Interrupt};
+use crate::process::{Interrupt, take_folder};
 use crate::progress::Progress;
 use crate::results::{ResultLine, Stamped, append, read};
 use crate::run::lives::Kept;
@@ -54,7 +54,7 @@ pub fn work_through(
     interrupt: &Interrupt,
     progress: &mut Progress,
 ) -> Result<Vec<ResultLine>> {
-    let _claim = Claim::of(&job.work)?;
+    let _alone = take_folder(&job.work)?;
     let stamped = Stamped::here(job.quick)?.with(programs);
     let earlier = if job.resume && job.results.exists() { read(&job.results)? } else { Vec::new() };
     let of_side = |side: &Side| stamped.built.as_ref().map(|built| built.with_peer(&side.target, programs));

@@ -11,7 +11,7 @@
 //! Held means: at least 99 % of the target acknowledged in time, no growing backlog, no errors. Of a rate that was not held no latency
 //! is told.
 
-use crate::contract::{Done, Second};
+use crate::contract::{Done, Second, whole_seconds};
 use std::fmt;
 
 /// A rate is held when this share of the messages was acknowledged by so many seconds after the last one was due.
@@ -206,8 +206,8 @@ impl Ran<'_> {
 
     /// The slope of a value of each second, in the window.
     fn slope(&self, values: &[f64]) -> f64 {
-        let (from, to) = (self.warmup_ms.div_ceil(1_000), (self.warmup_ms + self.window_ms) / 1_000);
-        let points = (0_u64..).zip(values).filter(|(second, _)| (from..to).contains(second));
+        let whole = whole_seconds(self.warmup_ms, self.window_ms);
+        let points = (0_u64..).zip(values).filter(|(second, _)| whole.contains(second));
         slope(points.map(|(second, value)| (second as f64, *value)))
     }
 

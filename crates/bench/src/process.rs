@@ -293,61 +293,66 @@ fn append(log: &Path) -> Result<File> {
     OpenOptions::new().create(true).append(true).open(log).context(|| format!("cannot write {}", log.display()))
 }
 
-/// A folder that nobody else works in, as long as this value is there. The brokers of two benchmarks in one removed each other's files.
-#[derive(Debug)]
-pub struct Claim {
-    // Held, not read: the system lets go of it with the process, however that ends.
-    _lock: File,
-}
-
-impl Claim {
-    /// Takes a folder, and makes it where it is missing.
-    ///
-    /// # Errors
-    /// When somebody has it, or it cannot be made.
-    pub fn of(folder: &Path) -> Result<Claim> {
-        let said = || format!("cannot work in {}", folder.display());
-        std::fs::create_dir_all(folder).context(said)?;
-        let lock = File::create(folder.join("lock")).context(said)?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Claim { _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(BenchError::new(format!(
-                "another polylogue-bench works in {}: wait until it ends, or give this one another folder with --build",
-                folder.display()
-            ))),
-            Err(TryLockError::Error(e)) => Err(e).context(said),
-        }
+/// Takes a folder, and makes it where it is missing: nobody else has it until the file that this gives is closed, at the latest with the
+/// process. The brokers of two benchmarks in one folder removed each other's files.
+///
+/// # Errors
+/// When somebody has it, or it cannot be made.
+pub fn take_folder(folder: &Path) -> Result<File> {
+    let said = || format!("cannot work in {}", folder.display());
+    std::fs::create_dir_all(folder).context(said)?;
+    let lock = File::open(folder).context(said)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(BenchError::new(format!(
+            "another polylogue-bench works in {}: wait until it ends, or give this one another folder with --build",
+            folder.display()
+        ))),
+        Err(TryLockError::Error(e)) => Err(e).context(said),
     }
 }
 
-/// A folder that is removed with all that is in it when this value goes.
+/// A folder that nobody else has, removed with all that is in it when this value goes.
 #[derive(Debug)]
-pub struct Folder(PathBuf);
+pub struct Folder {
+    path: PathBuf,
+    // Held, not read.
+    _lock: File,
+}
 
 impl Folder {
-    /// Makes an empty folder; one of an earlier run that is in its place is removed.
+    /// Makes an empty folder; what an earlier run has left in its place is removed.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When somebody works in it, this process included, or it cannot be made or emptied.
     pub fn create(path: &Path) -> Result<Folder> {
-        if path.exists() {
-            std::fs::remove_dir_all(path).context(|| format!("cannot empty {}", path.display()))?;
-        }
-        std::fs::create_dir_all(path).context(|| format!("cannot make {}", path.display()))?;
-        Ok(Folder(path.to_owned()))
+        let lock = take_folder(path)?;
+        empty(path).context(|| format!("cannot empty {}", path.display()))?;
+        Ok(Folder { path: path.to_owned(), _lock: lock })
     }
 
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
+}
+
+fn empty(folder: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => std::fs::remove_dir_all(entry.path())?,
+            false => std::fs::remove_file(entry.path())?,
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
         // What cannot be removed now is removed by the next run.
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 
@@ -358,12 +363,18 @@ mod tests {
     #[test]
     fn two_benchmarks_do_not_work_in_one_folder() {
         let place = std::env::temp_dir().join(format!("polylogue-bench-claim-{}", std::process::id()));
-        let folder = Folder::create(&place).expect("a folder");
-        let first = Claim::of(folder.path()).expect("nobody has it");
-        let told = Claim::of(folder.path()).expect_err("somebody has it").to_string();
-        assert!(told.contains("--build"), "{told}");
-        drop(first);
-        Claim::of(folder.path()).expect("nobody has it any more");
+        let folder = Folder::create(&place).expect("nobody has it");
+        std::fs::write(place.join("data"), "a broker's").expect("a file");
+        let told = [take_folder(&place).err(), Folder::create(&place).err()].map(|e| e.map(|e| e.to_string()));
+        assert!(told.iter().all(|told| told.as_ref().is_some_and(|told| told.contains("--build"))), "{told:?}");
+        assert!(place.join("data").exists(), "what is in it stays");
+        drop(folder);
+        assert!(!place.exists());
+        let lock = take_folder(&place).expect("nobody has it any more");
+        std::fs::write(place.join("data"), "left").expect("a file");
+        drop(lock);
+        let folder = Folder::create(&place).expect("nobody has it");
+        assert!(!folder.path().join("data").exists(), "it was left by an earlier run");
     }
 
     /// A peer outlived a benchmark that was killed.

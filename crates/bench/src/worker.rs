@@ -216,7 +216,6 @@ fn both(one: Option<String>, other: Option<&String>) -> Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::{COMMIT_MS, From, Shape, System};
     use crate::null::{NullBroker, NullSpec};
     use crate::raw::producer::Producers;
     use crate::raw::reader::Readers;
@@ -231,32 +230,14 @@ mod tests {
     fn spec(bootstrap: String) -> Spec {
         Spec {
             bootstrap,
-            topic: "t".to_owned(),
-            partitions: 3,
             producers: 2,
-            producer_base: 0,
             consumers: 0,
             groups: 0,
             message_bytes: 100,
             rate: 20_000,
-            messages: 0,
-            warmup_ms: 0,
-            window_ms: 1_000,
-            batch_bytes: 16_384,
             linger_us: 1_000,
             batches_per_request: 2,
-            in_flight: 5,
-            from: From::Beginning,
-            expect: 0,
-            read_bytes_per_s_max: 0,
-            verify: true,
-            queues: None,
-            open_warmup: false,
-            shape: Shape::default(),
-            system: System::Kafka,
-            create: false,
-            admin: None,
-            commit_ms: COMMIT_MS,
+            ..Spec::example()
         }
     }
 

@@ -42,12 +42,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("sim", &["types", "env", "record", "api", "log", "kafka", "replicate", "meta", "broker"]),
     ("bench", &["types", "env", "record", "kafka", "amqp"]),
-    ("bench-flushes", &[]),
+    ("bench-flushes", &["interpose"]),
     ("bench-librdkafka", &["bench"]),
     ("testkit", &[]),
     ("faultfs", &["faultfs-undo", "faultfs-preload", "env"]),
-    ("faultfs-preload", &["faultfs", "faultfs-undo"]),
+    ("faultfs-preload", &["faultfs", "faultfs-undo", "interpose"]),
     ("faultfs-undo", &["env"]),
+    ("interpose", &[]),
 ];
 
 /// Crates from outside that only some of ours may name, outside of tests.
@@ -55,7 +56,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("tokio", &["server"]),
     ("axum", &["server"]),
     ("openraft", &[]),
-    ("libc", &["bench-flushes", "env", "faultfs", "faultfs-preload", "faultfs-undo", "server"]),
+    ("libc", &["bench-flushes", "env", "faultfs", "faultfs-preload", "faultfs-undo", "interpose", "server"]),
     ("object_store", &[]),
 ];
 

@@ -1,8 +1,8 @@
 //! The functions that make data durable, those that open files whose every write does, and those that write to them.
 
-use crate::next::next;
 use crate::{Counted, add, flush};
 use libc::{iovec, mode_t, off_t, off64_t, size_t, ssize_t};
+use polylogue_interpose::next;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -18,7 +18,6 @@
 #![allow(unsafe_code, reason = "this crate stands in for functions of the C library; each block says why it holds")]
 
 mod hooks;
-mod next;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,9 +81,9 @@ fn flush<T>(what: Counted, call: impl FnOnce() -> T) -> T {
         std::thread::sleep(Duration::from_micros(hold_us));
     }
     let result = call();
-    let number = next::errno();
+    let number = polylogue_interpose::errno();
     add(what as usize, 1);
     add(TOOK_NS, u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
-    next::set_errno(number);
+    polylogue_interpose::set_errno(number);
     result
 }

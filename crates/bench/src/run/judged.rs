@@ -9,7 +9,7 @@
 //! ```
 
 use super::{FELL_BEHIND, OneSide};
-use crate::contract::{DRAIN_MS_MAX, Done};
+use crate::contract::{DRAIN_MS_MAX, Done, whole_seconds};
 use crate::ladder::Ran;
 
 /// A worker that has read until now has not read everything: it was stopped. Seconds.
@@ -43,19 +43,18 @@ impl OneSide<'_> {
         }
         self.judge(&Done { lost, ..done.clone() });
     }
-}
 
-impl OneSide<'_> {
     /// Tells of a run as fast as it goes how its readers kept up.
     pub(super) fn reading_along(&mut self, ran: &Ran<'_>) {
         let load = self.load;
         if ran.groups == 0 || load.many.filter.is_some() {
             return;
         }
-        let (from, to) = (ran.warmup_ms.div_ceil(1_000), (ran.warmup_ms + ran.window_ms) / 1_000);
-        if to > from {
-            let inside = ran.seconds.iter().filter(|second| (from..to).contains(&second.second));
-            self.figure("fetch_per_s", inside.map(|second| second.received).sum::<u64>() as f64 / (to - from) as f64);
+        let whole = whole_seconds(ran.warmup_ms, ran.window_ms);
+        if !whole.is_empty() {
+            let inside = ran.seconds.iter().filter(|second| whole.contains(&second.second));
+            let received: u64 = inside.map(|second| second.received).sum();
+            self.figure("fetch_per_s", received as f64 / (whole.end - whole.start) as f64);
         }
         self.figure(FELL_BEHIND, f64::from(u8::from(ran.fell_behind())));
     }

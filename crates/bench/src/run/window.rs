@@ -2,7 +2,7 @@
 
 use super::along::Went;
 use super::{MILLION, OneSide};
-use crate::contract::Second;
+use crate::contract::{Second, whole_seconds};
 
 /// What it has cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,12 +22,12 @@ pub(super) struct WindowCost {
 impl WindowCost {
     /// Of a window of `window_ms`; `None` when it has no whole second, as that of a smoke run.
     pub(super) fn of(seconds: &[Second], went: &Went, window_ms: u64) -> Option<WindowCost> {
-        let (from, to) = (went.warmup_ms.div_ceil(1_000), (went.warmup_ms + window_ms) / 1_000);
+        let whole = whole_seconds(went.warmup_ms, window_ms);
         let look = |second: u64| went.looks.get(usize::try_from(second).ok()?);
-        let (first, last) = look(from).zip(look(to)).filter(|_| to > from)?;
-        let inside = seconds.iter().filter(|second| (from..to).contains(&second.second));
+        let (first, last) = look(whole.start).zip(look(whole.end)).filter(|_| !whole.is_empty())?;
+        let inside = seconds.iter().filter(|second| whole.contains(&second.second));
         Some(WindowCost {
-            window_s: (to - from) as f64,
+            window_s: (whole.end - whole.start) as f64,
             acked: inside.map(|second| second.acked).sum(),
             broker_cpu_s: first.broker.zip(last.broker).map(|(first, last)| last.cpu_s - first.cpu_s),
             client_cpu_s: first.client_cpu_s.zip(last.client_cpu_s).map(|(first, last)| last - first),
@@ -40,9 +40,7 @@ impl WindowCost {
         let each = |cpu_s: f64| cpu_s / (self.acked as f64 / MILLION);
         (self.broker_cpu_s.map(each), self.client_cpu_s.map(each))
     }
-}
 
-impl WindowCost {
     /// Cores that the clients used. `None` where that is not known.
     pub(super) fn client_cores(&self) -> Option<f64> {
         self.client_cpu_s.map(|cpu_s| cpu_s / self.window_s)

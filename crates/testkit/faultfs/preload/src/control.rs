@@ -1,6 +1,6 @@
 //! Which faults are in force at this moment.
 
-use crate::next::die;
+use crate::inside::die;
 use std::ffi::{OsString, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

@@ -1,7 +1,7 @@
 //! Tells the test which faults struck.
 
 use crate::control::path_in_env;
-use crate::next::die;
+use crate::inside::die;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! What an open file is and holds, asked for with functions that this library does not stand in front of.
 
-use crate::next::die;
+use crate::inside::die;
 use std::ffi::c_int;
 use std::ops::Range;
 

@@ -6,7 +6,7 @@
 
 use crate::control::path_in_env;
 use crate::files;
-use crate::next::die;
+use crate::inside::die;
 use polylogue_faultfs::{Record, kept_dir, read_log};
 use std::fs::{File, OpenOptions};
 use std::io::Write;

@@ -35,6 +35,6 @@ mod control;
 mod events;
 mod files;
 mod hooks;
+mod inside;
 mod journal;
-mod next;
 mod watch;

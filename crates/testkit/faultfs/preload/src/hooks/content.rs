@@ -2,10 +2,11 @@
 
 use crate::control::Control;
 use crate::files::Open;
+use crate::inside::{Inside, die};
 use crate::journal::{self, Journal};
-use crate::next::{Inside, die, next, set_errno};
 use crate::{events, watch};
 use libc::{iovec, off_t, off64_t, size_t, ssize_t};
+use polylogue_interpose::{next, set_errno};
 use std::ffi::{c_int, c_uint, c_void};
 
 /// A change of the content of an open file: fails it, or logs it and lets it happen.

@@ -2,9 +2,10 @@
 
 use crate::control::Control;
 use crate::files::Open;
-use crate::next::{Inside, errno, next, set_errno};
+use crate::inside::Inside;
 use crate::{events, journal, watch};
 use polylogue_faultfs::Record;
+use polylogue_interpose::{errno, next, set_errno};
 use std::ffi::{c_char, c_int};
 use std::path::Path;
 use std::time::Duration;

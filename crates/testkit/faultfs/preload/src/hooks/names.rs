@@ -1,11 +1,12 @@
 //! Functions that make, change and remove names. No fault strikes here; they only keep the undo log.
 
 use crate::files::Open;
+use crate::inside::{Inside, die};
 use crate::journal::{self, Journal};
-use crate::next::{Inside, die, errno, next, set_errno};
 use crate::watch;
 use libc::mode_t;
 use polylogue_faultfs::Record;
+use polylogue_interpose::{errno, next, set_errno};
 use std::ffi::{c_char, c_int, c_uint};
 use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;

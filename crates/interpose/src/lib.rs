@@ -1,50 +1,29 @@
-//! The functions that this library stands in front of, and how a fault leaves.
+//! For libraries that stand in for functions of the C library (`LD_PRELOAD`): the functions behind them, and `errno`. A tool for Linux with
+//! glibc.
+#![allow(
+    unsafe_code,
+    reason = "this crate calls functions of the C library by their addresses; each block says why it holds"
+)]
 
-use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// While it is held, this thread's calls pass straight through: they are the injector's own.
-pub(crate) struct Inside;
-
-impl Inside {
-    /// `None` when the thread is inside already.
-    pub(crate) fn enter() -> Option<Inside> {
-        if INSIDE.replace(true) { None } else { Some(Inside) }
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        INSIDE.set(false);
-    }
-}
-
-/// Ends the program, because a test whose injector does not do its work proves nothing.
-pub(crate) fn die(why: &str) -> ! {
-    eprintln!("faultfs: {why}");
-    // SAFETY: `_exit` takes a number and never returns.
-    unsafe { libc::_exit(99) }
-}
-
 /// Sets the calling thread's `errno`.
-pub(crate) fn set_errno(number: c_int) {
+pub fn set_errno(number: c_int) {
     // SAFETY: the location is the calling thread's own and always valid.
     unsafe { *libc::__errno_location() = number }
 }
 
 /// The calling thread's `errno`.
-pub(crate) fn errno() -> c_int {
+#[must_use]
+pub fn errno() -> c_int {
     // SAFETY: as in `set_errno`.
     unsafe { *libc::__errno_location() }
 }
 
-/// The address of the next definition of `name`, looked up once.
-pub(crate) fn address(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+/// The address of the next definition of `name`, looked up once and kept in `slot`; for [`next!`]. Without one the program ends: one that
+/// nobody stands in front of as was wanted proves nothing, and must not go on.
+pub fn address(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let known = slot.load(Ordering::Relaxed);
     if !known.is_null() {
         return known;
@@ -52,13 +31,16 @@ pub(crate) fn address(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     // SAFETY: `name` ends with a zero byte; RTLD_NEXT asks for the definition behind this library's own.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     if found.is_null() {
-        die(&format!("the C library has no {}", name.to_string_lossy()));
+        eprintln!("the C library has no {}", name.to_string_lossy());
+        // SAFETY: `_exit` takes a number and never returns.
+        unsafe { libc::_exit(99) }
     }
     slot.store(found, Ordering::Relaxed);
     found
 }
 
-/// Calls the next definition of a C function: `next!(unlink(path: *const c_char) -> c_int)`.
+/// Calls the next definition of a C function: `next!(fsync(fd: c_int) -> c_int)`.
+#[macro_export]
 macro_rules! next {
     ($name:ident($($arg:ident: $type:ty),*) -> $ret:ty) => {{
         static SLOT: std::sync::atomic::AtomicPtr<std::ffi::c_void> =
@@ -70,9 +52,8 @@ macro_rules! next {
             };
         // SAFETY: the symbol of that name in the C library has this signature; the arguments are the caller's.
         let function: unsafe extern "C" fn($($type),*) -> $ret =
-            unsafe { std::mem::transmute(crate::next::address(&SLOT, NAME)) };
+            unsafe { std::mem::transmute($crate::address(&SLOT, NAME)) };
         // SAFETY: the caller promised what the C function asks for.
         unsafe { function($($arg),*) }
     }};
 }
-pub(crate) use next;
