@@ -40,6 +40,8 @@ pub struct Timers {
     /// Handed out, their removal not applied yet.
     handed: BTreeSet<TimerId>,
     unsaved_ops: usize,
+    /// Operations that were put into parts since the last checkpoint was taken.
+    early_ops: usize,
     /// When the next bucket is to be opened, at the earliest.
     wake_ms: u64,
     changed: BTreeSet<ChunkId>,
@@ -326,6 +328,11 @@ impl Timers {
             let level = bucket.level;
             self.buckets.remove(&start);
             self.changed.insert(ChunkId::Bucket { start, level });
+        } else if bucket.unsaved.len() >= PART_OPS_MAX {
+            // As many as make a part are written as one at once: all of them together would keep others waiting when a checkpoint is
+            // taken.
+            self.early_ops += bucket.unsaved.len();
+            self.save(start, self.checkpoints + 1);
         }
     }
 
@@ -455,7 +462,7 @@ impl Timers {
     /// Whether so much is in memory only that a checkpoint is due.
     #[must_use]
     pub fn wants_checkpoint(&self) -> bool {
-        self.unsaved_ops >= UNSAVED_OPS_MAX
+        self.unsaved_ops + self.early_ops >= UNSAVED_OPS_MAX
     }
 
     /// Whether a chunk is one whose content is not needed at a start.
@@ -468,8 +475,9 @@ impl Timers {
     /// which to confirm this one. They belong together: all are written, or none.
     pub fn take_changed_chunks(&mut self) -> (u64, Vec<(Bytes, Option<Bytes>)>) {
         self.checkpoints += 1;
+        self.early_ops = 0;
         let starts: Vec<u64> = self.buckets.iter().filter(|(_, b)| !b.unsaved.is_empty()).map(|(s, _)| *s).collect();
-        starts.into_iter().for_each(|start| self.save(start));
+        starts.into_iter().for_each(|start| self.save(start, self.checkpoints));
         for id in std::mem::take(&mut self.changed) {
             let chunk = match id {
                 ChunkId::Counters => Some(self.counters.encode()),
@@ -506,8 +514,8 @@ impl Timers {
         self.unconfirmed.retain(|_, (since, _)| *since > checkpoint);
     }
 
-    /// Writes what a bucket has unsaved into parts.
-    fn save(&mut self, start: u64) {
+    /// Writes what a bucket has unsaved into parts, which this checkpoint is the first to hold.
+    fn save(&mut self, start: u64, checkpoint: u64) {
         let Some(bucket) = self.buckets.get_mut(&start) else { return };
         let unsaved: Vec<_> = std::mem::take(&mut bucket.unsaved).into_iter().collect();
         self.unsaved_ops -= unsaved.len();
@@ -519,7 +527,7 @@ impl Timers {
                 // Others of its parts are being read; these need not be.
                 ops.iter().for_each(|(id, op)| merge(&mut bucket.read, *id, *op));
             }
-            self.unconfirmed.insert(ChunkId::Part(part.number), (self.checkpoints, Some(encode_ops(ops))));
+            self.unconfirmed.insert(ChunkId::Part(part.number), (checkpoint, Some(encode_ops(ops))));
         }
         let end = start + width_ms(bucket.level);
         let small = |part: &Part| part.ops() < PART_OPS_MAX / 2;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 use bytes::Bytes;
-use polylogue_timer::{Kind, TimerId, TimerKey, TimerOp, Timers, record};
+use polylogue_timer::{Kind, PART_OPS_MAX, TimerId, TimerKey, TimerOp, Timers, record};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -319,6 +319,24 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    /// As the first one, with so many in one place that parts are made before a checkpoint is taken.
+    #[test]
+    fn crowds_are_due_at_their_time_whatever_happens(
+        crowds in prop::collection::vec((ahead(), prop::collection::vec(step(), 0..30)), 1..5),
+    ) {
+        let mut world = World::new();
+        for (ahead, steps) in crowds {
+            let crowd = (0..PART_OPS_MAX as i64 + 50).map(|n| ahead.saturating_add(n % 900));
+            world.step(Step::Insert(crowd.collect()));
+            steps.into_iter().for_each(|step| world.step(step));
+        }
+        world.step(Step::Crash(false));
+        world.run_out();
+    }
+}
+
+proptest! {
     /// A disk may give back anything: it is refused or read, and nothing worse.
     #[test]
     fn damage_is_refused_or_read(
@@ -442,6 +460,43 @@ fn far_timers_cost_no_memory_and_no_reading_at_a_start() {
     }
     assert!(carried_out > 15_000, "{carried_out}");
     assert!(most < TIMERS as usize / 2, "{most} in memory");
+}
+
+/// All that no checkpoint held was put into parts when one was taken, under the lock of whoever publishes.
+#[test]
+fn little_is_left_to_do_when_a_checkpoint_is_taken() {
+    const TIMERS: usize = 8 * PART_OPS_MAX;
+    let mut world = World::new();
+    world.step(Step::Insert(vec![500_000_000]));
+    // Written while the others come: it does not hold them.
+    world.step(Step::Take);
+    for _ in 0..TIMERS / 64 {
+        world.step(Step::Insert(vec![500_000_001; 64]));
+        assert!(world.timers.resident() <= PART_OPS_MAX, "{} are to be put into parts", world.timers.resident());
+    }
+    world.durable();
+    assert!(world.disk.values().map(Bytes::len).sum::<usize>() < 1000);
+    world.step(Step::Take);
+    world.durable();
+    world.crash(false);
+    assert_eq!((world.timers.pending(), world.timers.resident()), (TIMERS as u64 + 1, 0));
+    world.run_out();
+}
+
+/// What waits for a checkpoint asks for one, in parts or not.
+#[test]
+fn what_is_in_parts_already_asks_for_a_checkpoint_too() {
+    let mut world = World::new();
+    let mut inserted = 0;
+    while inserted < polylogue_timer::UNSAVED_OPS_MAX {
+        assert!(!world.timers.wants_checkpoint(), "after {inserted}");
+        let ids: Vec<_> = (0..PART_OPS_MAX).map(|_| TimerOp::Insert(world.new_id(500_000_000))).collect();
+        world.timers.apply(&record(&ids), world.clock).unwrap();
+        inserted += PART_OPS_MAX;
+    }
+    assert!(world.timers.wants_checkpoint());
+    world.timers.take_changed_chunks();
+    assert!(!world.timers.wants_checkpoint());
 }
 
 /// A frame told of a time at which a bucket was to be opened, and a part that was read before anybody looked at the clock had that forgotten.
