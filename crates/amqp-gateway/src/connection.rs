@@ -136,6 +136,7 @@ impl Connection {
         seed: u128,
         now: Now,
     ) -> Connection {
+        let settings = directory.named(settings);
         Connection {
             session: Session::new(settings.clone(), seed, now.monotonic_ms),
             settings,

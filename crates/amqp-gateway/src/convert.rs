@@ -9,7 +9,7 @@ use polylogue_amqp_model::{
 use polylogue_api::{
     ConsumerMode, Durability, Overflow, QueueSettings as Engine, SettleError, TopicConfig, Unavailable,
 };
-use polylogue_router::{Argument, MessageView, Property, ValueRef};
+use polylogue_router::{Argument, Hops, MessageView, Property, ValueRef};
 
 /// A name as the declared world has it. What is not UTF-8 cannot be a name there.
 pub(crate) fn name(short: &ShortStr) -> Result<ByteString, Refusal> {
@@ -108,6 +108,9 @@ pub(crate) fn topic_config(queue: &Queue, settings: &QueueSettings) -> TopicConf
     }
 }
 
+/// The header in which links of federation say where they took a message from: an array of tables, the last link first.
+pub const RECEIVED_FROM: &str = "x-received-from";
+
 /// What routing looks at in a message.
 pub(crate) struct View {
     headers: Option<Table>,
@@ -159,4 +162,21 @@ impl MessageView for View {
         };
         text.map(|text| ValueRef::Bytes(text.as_ref()))
     }
+
+    fn hops(&self, cluster: &[u8], vhost: &[u8]) -> Hops {
+        self.headers.as_ref().map_or_else(Hops::default, |headers| hops(headers, cluster, vhost))
+    }
+}
+
+/// What the headers of a message say of the links that it came over.
+#[must_use]
+pub fn hops(headers: &Table, cluster: &[u8], vhost: &[u8]) -> Hops {
+    let mut hops = Hops::default();
+    let Some(links) = headers.get(RECEIVED_FROM) else { return hops };
+    for (_, link) in links.elements() {
+        let said = |name: &str| link.fields().find(|field| field.name == name.as_bytes())?.value.as_longstr();
+        hops.count += 1;
+        hops.seen |= said("cluster-name") == Some(cluster) && said("vhost") == Some(vhost);
+    }
+    hops
 }

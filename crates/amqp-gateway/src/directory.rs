@@ -4,7 +4,8 @@ use crate::convert::topic_config;
 use crate::news::{ExchangeNews, IdleNews, News};
 use crate::presence::{Clients, Presence};
 use arc_swap::ArcSwap;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use polylogue_amqp::settings::AmqpSettings;
 use polylogue_amqp_model::{OwnerId, Queue, QueueSettings, World};
 use polylogue_api::{Catalog, NewTopic, Now};
 use polylogue_router::{QueueId, SharedRouter, VhostId};
@@ -91,6 +92,9 @@ pub struct Directory {
     from_topics: News<Vec<ExchangeNews>>,
     new_queues: News<Vec<QueueId>>,
     shovels: News<()>,
+    federation: News<()>,
+    /// What the cluster was called by somebody, and the settings of sessions with that.
+    cluster_name: Mutex<(Option<String>, Option<Arc<AmqpSettings>>)>,
 }
 
 impl Directory {
@@ -109,6 +113,8 @@ impl Directory {
             from_topics: News::default(),
             new_queues: News::default(),
             shovels: News::default(),
+            federation: News::default(),
+            cluster_name: Mutex::default(),
         }
     }
 
@@ -121,6 +127,19 @@ impl Directory {
     /// Whether publishers are to wait.
     pub(crate) fn alarm(&self) -> bool {
         self.alarm.load(Ordering::Acquire)
+    }
+
+    /// Somebody calls the cluster so, or nobody calls it otherwise than its settings.
+    pub(crate) fn set_cluster_name(&self, name: Option<String>) {
+        *self.cluster_name.lock() = (name, None);
+    }
+
+    /// These settings with the name that the cluster has now.
+    pub(crate) fn named(&self, settings: Arc<AmqpSettings>) -> Arc<AmqpSettings> {
+        let mut named = self.cluster_name.lock();
+        let (Some(name), known) = &mut *named else { return settings };
+        let new = || Arc::new(AmqpSettings { cluster_name: name.clone(), ..(*settings).clone() });
+        known.get_or_insert_with(new).clone()
     }
 
     /// For [`crate::IdleQueues`].
@@ -141,6 +160,12 @@ impl Directory {
     /// For whoever runs shovels: there is another one, or one is another or gone. [`View::world`](crate::View) has them all.
     pub fn shovel_news(&self) -> &News<()> {
         &self.shovels
+    }
+
+    /// For whoever runs links of federation: an upstream is another, or, while there are any, a policy, a queue, an exchange or a
+    /// binding. [`View`](crate::View) has them all.
+    pub fn federation_news(&self) -> &News<()> {
+        &self.federation
     }
 
     /// For [`crate::FromTopics`]: what became of exchanges that name a topic, in order.

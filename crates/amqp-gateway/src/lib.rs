@@ -53,12 +53,13 @@ mod to_topics;
 mod topics;
 
 pub use connection::{Connection, Insider};
+pub use convert::{RECEIVED_FROM, hops};
 pub use dead::{DeadCounts, DeadLetters};
 pub use deliver::without_counts;
 pub use directory::{Directory, topic_of};
 pub use from_topics::{ExchangeCounts, FromTopics};
 pub use idle::IdleQueues;
-pub use machine::{AmqpAnswer, AmqpAsk, AmqpMachine, FIRST_USER};
+pub use machine::{AmqpAnswer, AmqpAsk, AmqpMachine, CLUSTER_NAME, FIRST_USER};
 pub use management::{MANAGEMENT_CHANNEL, Principal, Said, View, managed, view};
 pub use missing::MissingTopics;
 pub use news::{ExchangeNews, IdleNews, News};

@@ -7,8 +7,8 @@ use crate::news::ExchangeNews;
 use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp_model::{
-    Access, Caller as Who, Command, Event, Hashing, Limits, Model, OwnerId, PasswordHash, PutUser, Queue, Refused,
-    Reply, SALT_BYTES, SHOVEL, exchange_topic,
+    Access, Caller as Who, Command, Event, Hashing, Json, Limits, Model, OwnerId, PasswordHash, PutUser, Queue,
+    Refused, Reply, SALT_BYTES, SHOVEL, UPSTREAM, UPSTREAM_SET, exchange_topic,
 };
 use polylogue_api::machine::Command as Boxed;
 use polylogue_api::{Caller, Catalog, ConfigChange, Context, Effects, Proposal, StateMachine, TopicChange, TopicInfo};
@@ -59,6 +59,9 @@ pub enum AmqpAsk {
     View,
 }
 
+/// The global parameter that holds the cluster's name.
+pub const CLUSTER_NAME: &str = "cluster_name";
+
 /// What it answers.
 #[derive(Debug)]
 pub enum AmqpAnswer {
@@ -92,6 +95,8 @@ pub struct AmqpMachine {
     rights_changed: bool,
     /// Queues whose topics may have other settings than hold for them.
     unchecked: BTreeSet<QueueId>,
+    /// There are upstreams: whoever federates wants to know of much.
+    federated: bool,
     /// Replay is over: connections come.
     ready: bool,
     /// What is committed, for those who look, as long as nothing changes.
@@ -113,6 +118,7 @@ impl AmqpMachine {
             starting: 0,
             rights_changed: false,
             unchecked: BTreeSet::new(),
+            federated: false,
             ready: false,
             view: None,
         }
@@ -181,7 +187,28 @@ impl AmqpMachine {
         }
     }
 
+    /// Whoever federates may have to do something else than before.
+    fn tell_federation(&mut self, event: &Event) {
+        let matters = match event {
+            Event::Parameter(_, component, ..) if component == UPSTREAM => {
+                self.federated = self.model.world().parameters().any(|(_, component, ..)| *component == UPSTREAM);
+                true
+            }
+            Event::Parameter(_, component, ..) => self.federated && component == UPSTREAM_SET,
+            Event::PoliciesChanged(_)
+            | Event::GlobalParameter(..)
+            | Event::QueueDeclared(..)
+            | Event::QueueDeleted(..)
+            | Event::Router(_) => self.federated,
+            _ => false,
+        };
+        if matters {
+            self.directory.federation_news().tell(|()| ());
+        }
+    }
+
     fn learn(&mut self, event: Event) {
+        self.tell_federation(&event);
         match event {
             Event::QueueDeclared(queue, effective) => self.directory.set(queue, effective.settings),
             Event::QueueChanged(queue, effective) => {
@@ -197,6 +224,7 @@ impl AmqpMachine {
             | Event::PermissionsChanged(..)
             | Event::VhostSet(_)
             | Event::VhostRemoved(_) => self.rights_changed = true,
+            Event::GlobalParameter(name, _) if name == CLUSTER_NAME => self.tell_cluster_name(),
             Event::TopicReadsBegun(exchange) => {
                 let reads = self.model.world().topic_reads(exchange).collect();
                 self.directory.exchange_news().tell(|news| news.push(ExchangeNews::Begun(exchange, reads)));
@@ -210,6 +238,11 @@ impl AmqpMachine {
             }
             _ => {}
         }
+    }
+
+    fn tell_cluster_name(&self) {
+        let name = self.model.world().global(CLUSTER_NAME).map(Json::value);
+        self.directory.set_cluster_name(name.and_then(|name| name.as_str().map(str::to_owned)));
     }
 
     /// Tells whoever reads topics of an exchange that names one.
@@ -292,7 +325,9 @@ impl StateMachine for AmqpMachine {
             self.directory.set(queue.clone(), settings);
         }
         self.model.routes().exchanges().iter().for_each(|exchange| self.tell_of_exchange(exchange));
+        self.federated = self.model.world().parameters().any(|(_, component, ..)| *component == UPSTREAM);
         self.unchecked = self.model.world().queues().map(|queue| queue.id).collect();
+        self.tell_cluster_name();
         self.dead_topics.clear();
         self.rights_changed = false;
         self.directory.rights_changed(self.model.world().clone());

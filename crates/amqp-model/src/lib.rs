@@ -21,6 +21,8 @@ mod consume;
 mod death;
 mod definitions;
 mod error;
+mod federation;
+mod fields;
 mod json;
 mod machine;
 mod password;
@@ -44,6 +46,8 @@ pub use consume::{ConsumerSettings, FILTERS_MAX, StreamOffset};
 pub use death::{DEATHS_MAX, Death, Deaths, Died, Reason};
 pub use definitions::{DEFINITIONS_BYTES_MAX, Definitions, Product, export, permission_item, topic_permission_item};
 pub use error::{Code, Named, REPLY_TEXT_BYTES_MAX, Refused, Resource};
+pub use federation::{UPSTREAM, UPSTREAM_SET, Upstream, federates, upstreams};
+pub use fields::{AckMode, LinkError};
 pub use json::{JSON_BYTES_MAX, Json};
 pub use machine::{Model, Plan};
 pub use password::{HASH_BYTES_MAX, Hashing, PasswordHash, SALT_BYTES};
@@ -52,8 +56,8 @@ pub use policy::{ApplyTo, Policy, PolicySpec, merged};
 pub use queue::{Gone, OwnerId, Queue, QueueKind, REPLY_TO, RESERVED_PREFIX, check_exclusive};
 pub use settings::{DELIVERY_LIMIT, DeadLetterStrategy, Effective, Overflow, QueueSettings};
 pub use shovel::{
-    AckMode, AmqpUri, AuthMechanism, DeleteAfter, SHOVEL, Shovel, ShovelDestination, ShovelError, ShovelSource,
-    SourceOf, UriError, shown_shovel, without_credentials,
+    AmqpUri, AuthMechanism, DeleteAfter, SHOVEL, Shovel, ShovelDestination, ShovelSource, SourceOf, UriError,
+    shown_shovel, without_credentials,
 };
 pub use table::{
     DEPTH_MAX, TableError, arguments_digest, arguments_of_json, decode_array, decode_table, encode_array, encode_table,

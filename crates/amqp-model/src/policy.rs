@@ -6,6 +6,7 @@
 //! one of the two, `overflow` is the operator's, `target-group-size` the higher one.
 
 use crate::arguments::{RETRY_FACTOR_MAX, duration_ms};
+use crate::federation::{self, UPSTREAM, UPSTREAM_PATTERN, UPSTREAM_SET};
 use crate::json::{Json, erlang};
 use crate::pattern::Pattern;
 use crate::queue::QueueKind;
@@ -130,6 +131,7 @@ impl Policy {
         if !unknown.is_empty() {
             return Err(failed(format!("[{}] are not recognised policy settings", unknown.join(","))));
         }
+        federation::check_policy(&spec.definition).map_err(failed)?;
         let definition = Json::new(&Value::Object(spec.definition.clone()));
         Ok(Policy::build(vhost, spec.operator, spec.name.clone(), pattern, spec.apply_to, spec.priority, definition))
     }
@@ -299,17 +301,17 @@ fn check_own_key(key: &str, value: &Value) -> Option<(bool, &'static str)> {
             (value.as_i64().is_some_and(|v| (1..=RETRY_FACTOR_MAX).contains(&v)), "delayed retry multiplier")
         }
         "polylogue-retention-ms" => (at_least(0), "retention"),
-        // Of mirrored queues, of federation and of other plugins: kept and without effect.
+        UPSTREAM => (value.is_string(), "federation upstream name"),
+        UPSTREAM_SET => (value.is_string(), "federation upstream set name"),
+        UPSTREAM_PATTERN => (value.is_string(), "federation upstream pattern name"),
+        // Of mirrored queues: kept and without effect.
         "ha-mode"
         | "ha-params"
         | "ha-sync-mode"
         | "ha-sync-batch-size"
         | "ha-promote-on-shutdown"
         | "ha-promote-on-failure"
-        | "queue-master-locator"
-        | "federation-upstream"
-        | "federation-upstream-set"
-        | "federation-upstream-pattern" => (true, ""),
+        | "queue-master-locator" => (true, ""),
         _ => return None,
     })
 }

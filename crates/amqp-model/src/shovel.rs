@@ -4,8 +4,8 @@
 
 mod uri;
 
+use crate::fields::{ACK_MODES, AckMode, Kind, LinkError, RECONNECT_DELAY_MS_MAX, Reader, Wrong, map_of};
 use crate::json::erlang;
-use crate::table::arguments_of_json;
 use bytestring::ByteString;
 use polylogue_router::Argument;
 use serde_json::{Map, Value};
@@ -18,21 +18,6 @@ pub const SHOVEL: &str = "shovel";
 const PREFETCH: u16 = 1_000;
 /// How long a shovel rests after an error where nobody says it. Milliseconds.
 const RECONNECT_DELAY_MS: u64 = 5_000;
-/// The longest rest. Milliseconds.
-const RECONNECT_DELAY_MS_MAX: u64 = 86_400_000;
-/// Addresses of one end at the most.
-const URIS_MAX: usize = 100;
-
-/// When the source hears that a message has been moved.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AckMode {
-    /// When the destination has confirmed it.
-    OnConfirm,
-    /// When it was sent: the destination's socket has all of it.
-    OnPublish,
-    /// Never: it does not wait for that.
-    NoAck,
-}
 
 /// When a shovel is done, and deletes itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,44 +94,10 @@ pub struct Shovel {
     pub reconnect_delay_ms: Option<u64>,
 }
 
-/// Why a value is no shovel.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ShovelError {
-    /// It makes no sense.
-    Invalid(String),
-    /// RabbitMQ might run it; this does not.
-    Unsupported(String),
-}
-
-impl ShovelError {
-    /// What is wrong.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        let (ShovelError::Invalid(text) | ShovelError::Unsupported(text)) = self;
-        text
-    }
-}
-
-/// What a field has to be.
-#[derive(Clone, Copy)]
-enum Kind {
-    Text,
-    /// A text of at most 255 bytes.
-    Name,
-    Number,
-    Flag,
-    Uris,
-    DeleteAfter,
-    Arguments,
-    Properties,
-    OneOf(&'static [&'static str]),
-    /// What another protocol would read.
-    Foreign,
-}
-
-const ACK_MODES: &[&str] = &["no-ack", "on-publish", "on-confirm"];
 const PROTOCOLS: &[&str] = &["amqp10", "amqp091", "local"];
 const AMQP_0_9_1: &str = "amqp091";
+/// What must be there.
+const URIS: [&str; 2] = ["dest-uri", "src-uri"];
 
 /// All fields, in RabbitMQ's order.
 const FIELDS: &[(&str, Kind)] = &[
@@ -186,146 +137,15 @@ const FIELDS: &[(&str, Kind)] = &[
     ("dest-properties", Kind::Foreign),
 ];
 
-/// What `dest-publish-properties` may name, and whether it is a number.
-const PROPERTIES: [(&str, bool); 13] = [
-    ("content_type", false),
-    ("content_encoding", false),
-    ("delivery_mode", true),
-    ("priority", true),
-    ("correlation_id", false),
-    ("reply_to", false),
-    ("expiration", false),
-    ("message_id", false),
-    ("timestamp", true),
-    ("type", false),
-    ("user_id", false),
-    ("app_id", false),
-    ("cluster_id", false),
-];
-
-/// What is wrong with a definition, as it is read.
-#[derive(Default)]
-struct Wrong {
-    invalid: Vec<String>,
-    unsupported: Option<String>,
-}
-
-fn should(name: &str, what: &str, value: &Value) -> Option<String> {
-    Some(format!("{name} should be {what}, actually was {}", erlang(value)))
-}
-
-fn is_empty_list(value: &Value) -> bool {
-    value.as_array().is_some_and(Vec::is_empty)
-}
-
-/// A map, where RabbitMQ's older tools write an empty one as an array.
-fn map_of(value: &Value) -> Option<Map<String, Value>> {
-    match value {
-        Value::Object(map) => Some(map.clone()),
-        value if is_empty_list(value) => Some(Map::new()),
-        _ => None,
-    }
-}
-
-fn wrong_uri(text: &str, wrong: &mut Wrong) -> Option<String> {
-    match AmqpUri::parse(text) {
-        Ok(_) => None,
-        Err(UriError::Invalid(why)) => {
-            let shown = without_credentials(text);
-            Some(format!("\"{shown}\" not a valid URI: {{{why},\"{shown}\"}}"))
-        }
-        Err(UriError::Unsupported(why)) => {
-            wrong.unsupported.get_or_insert(format!("\"{}\": {why}", without_credentials(text)));
-            None
-        }
-    }
-}
-
-fn wrong_properties(name: &str, value: &Value) -> Option<String> {
-    let Some(map) = map_of(value) else { return Some(format!("{name} not a list {}", erlang(value))) };
-    for (property, value) in &map {
-        match PROPERTIES.iter().find(|(known, _)| known == property) {
-            None => return Some(format!("Unrecognised terms [{{<<\"{property}\">>,{}}}] in {name}", erlang(value))),
-            Some((_, true)) if value.as_u64().is_none() => return should(property, "a number", value),
-            Some((_, false)) if value.as_str().is_none_or(|text| text.len() > 255) => {
-                return should(property, "binary", value);
-            }
-            Some(_) => {}
-        }
-    }
-    let octet = |name: &str| map.get(name).and_then(Value::as_u64).is_some_and(|number| number > 255);
-    ["delivery_mode", "priority"].into_iter().find(|name| octet(name)).map(|name| format!("{name} should be below 256"))
-}
-
-/// What is wrong with a field.
-fn wrong_field(name: &str, kind: Kind, value: &Value, wrong: &mut Wrong) -> Option<String> {
-    match kind {
-        Kind::Text if value.as_str().is_some_and(|text| text.len() > 255) => {
-            Some(format!("{name} should be less than 255 bytes, actually was {}", value.as_str().map_or(0, str::len)))
-        }
-        Kind::Text if value.is_string() => None,
-        Kind::Text => should(name, "binary", value),
-        Kind::Name => match value.as_str() {
-            Some(text) if text.len() > 255 => {
-                Some(format!("{name} should be less than 255 bytes, actually was {}", text.len()))
-            }
-            Some(_) => None,
-            None => should(name, "binary", value),
-        },
-        Kind::Number if !value.is_number() => should(name, "a number", value),
-        Kind::Number if name.ends_with("prefetch-count") && value.as_u64().is_none_or(|count| count > 65_535) => {
-            should(name, "a number from 0 to 65535", value)
-        }
-        Kind::Number => None,
-        Kind::Flag => {
-            if value.is_boolean() {
-                None
-            } else {
-                should(name, "boolean", value)
-            }
-        }
-        Kind::Uris => match value {
-            Value::String(text) => wrong_uri(text, wrong),
-            Value::Array(items) if items.is_empty() || items.len() > URIS_MAX => {
-                should(name, &format!("a list of 1 to {URIS_MAX} URIs"), &Value::from(items.len()))
-            }
-            Value::Array(items) => items.iter().find_map(|item| match item.as_str() {
-                Some(text) => wrong_uri(text, wrong),
-                None => should(name, "binary", item),
-            }),
-            other => should(name, "list", other),
-        },
-        Kind::DeleteAfter => match value {
-            Value::String(text) if matches!(text.as_str(), "never" | "queue-length") => None,
-            value if value.is_u64() => None,
-            value => should(name, "a number greater than or equal to 0, \"never\" or \"queue-length\"", value),
-        },
-        Kind::Arguments => match map_of(value).map(|map| arguments_of_json(&map)) {
-            Some(Ok(_)) => None,
-            Some(Err(why)) => Some(format!("{name}: {}", why.0)),
-            None => Some(format!("{name} not a list {}", erlang(value))),
-        },
-        Kind::Properties => wrong_properties(name, value),
-        Kind::OneOf(names) => match value.as_str() {
-            Some(text) if names.contains(&text) => None,
-            Some(_) => {
-                let names = erlang(&Value::from(names.to_vec()));
-                should(name, &format!("one of {names}"), value)
-            }
-            None => should(name, "binary", value),
-        },
-        Kind::Foreign => None,
-    }
-}
-
 impl Shovel {
     /// The shovel that a parameter of this name defines.
     ///
     /// # Errors
     /// Everything that is wrong with it, in RabbitMQ's words.
-    pub fn parse(name: &str, value: &Value) -> Result<Shovel, ShovelError> {
-        let failed = |why: &str| ShovelError::Invalid(format!("Validation failed\n\n{why}\n"));
-        let Some(map) = map_of(value) else { return Err(failed(&format!("{name} not a list {}", erlang(value)))) };
+    pub fn parse(name: &str, value: &Value) -> Result<Shovel, LinkError> {
+        let Some(map) = map_of(value) else {
+            return Err(LinkError::invalid(&format!("{name} not a list {}", erlang(value))));
+        };
         let protocol = |field: &str| map.get(field).and_then(Value::as_str).unwrap_or(AMQP_0_9_1);
         let (from, to) = (protocol("src-protocol"), protocol("dest-protocol"));
         let mut wrong = Wrong::default();
@@ -340,35 +160,15 @@ impl Shovel {
         let known = |field: &str| {
             FIELDS.iter().any(|(known, _)| *known == field) && (others || !foreign(field) || field == "internal_owner")
         };
-        let unknown: Vec<String> = map
-            .iter()
-            .filter(|(field, _)| !known(field))
-            .map(|(field, value)| format!("{{<<\"{field}\">>,{}}}", erlang(value)))
-            .collect();
-        if !unknown.is_empty() {
-            wrong.invalid.push(format!("Unrecognised terms [{}] in {name}", unknown.join(",")));
-        }
-        for (field, kind) in FIELDS.iter().rev() {
-            let text = match map.get(*field) {
-                Some(value) => wrong_field(field, *kind, value, &mut wrong),
-                None if matches!(kind, Kind::Uris) => Some(format!("Key \"{field}\" not found in {name}")),
-                None => None,
-            };
-            wrong.invalid.extend(text);
-        }
-        if !wrong.invalid.is_empty() {
-            return Err(failed(&wrong.invalid.join("\n")));
-        }
+        wrong.fields(name, &map, FIELDS, known, &URIS);
         if let Some(other) = [from, to].into_iter().find(|protocol| *protocol != AMQP_0_9_1) {
             let why = format!(
                 "shovels speak AMQP 0-9-1 only: 'src-protocol' and 'dest-protocol' can be amqp091, not {other}"
             );
             wrong.unsupported.get_or_insert(why);
         }
-        match wrong.unsupported {
-            Some(why) => Err(ShovelError::Unsupported(format!("Validation failed\n\n{why}\n"))),
-            None => Ok(Shovel::read(&Reader(&map))),
-        }
+        wrong.judge()?;
+        Ok(Shovel::read(&Reader(&map)))
     }
 
     /// Of a definition in which nothing is wrong.
@@ -388,7 +188,7 @@ impl Shovel {
         };
         let properties = map.either("dest-publish-properties", "publish-properties").and_then(map_of);
         let properties = properties.unwrap_or_default().into_iter().map(|(name, value)| (name.into(), value)).collect();
-        let delay = map.0.get("reconnect-delay").and_then(Value::as_f64).map(|seconds| (seconds * 1_000.0) as u64);
+        let delay = map.seconds("reconnect-delay");
         Shovel {
             source: ShovelSource {
                 uris: map.uris("src-uri"),
@@ -410,11 +210,7 @@ impl Shovel {
                 properties,
                 predeclared: map.flag("dest-predeclared", ""),
             },
-            ack_mode: match map.text("ack-mode").as_deref() {
-                Some("no-ack") => AckMode::NoAck,
-                Some("on-publish") => AckMode::OnPublish,
-                _ => AckMode::OnConfirm,
-            },
+            ack_mode: map.ack_mode(),
             reconnect_delay_ms: match delay {
                 None => Some(RECONNECT_DELAY_MS),
                 Some(0) => None,
@@ -439,38 +235,6 @@ impl Wrong {
         if after.is_some_and(|after| after == "queue-length") && map.contains_key("src-exchange") {
             self.invalid.push("Cannot specify 'src-exchange' and 'delete-after' of 'queue-length'".to_owned());
         }
-    }
-}
-
-/// A definition in which nothing is wrong.
-struct Reader<'m>(&'m Map<String, Value>);
-
-impl<'m> Reader<'m> {
-    /// Under its name, or under the one that it had before.
-    fn either(&self, name: &str, before: &str) -> Option<&'m Value> {
-        self.0.get(name).or_else(|| self.0.get(before))
-    }
-
-    fn text(&self, name: &str) -> Option<ByteString> {
-        Some(self.0.get(name)?.as_str()?.into())
-    }
-
-    fn flag(&self, name: &str, before: &str) -> bool {
-        self.either(name, before).and_then(Value::as_bool).unwrap_or_default()
-    }
-
-    fn arguments(&self, name: &str) -> Vec<Argument> {
-        let map = self.0.get(name).and_then(map_of).unwrap_or_default();
-        arguments_of_json(&map).unwrap_or_default()
-    }
-
-    fn uris(&self, name: &str) -> Vec<AmqpUri> {
-        let texts = match self.0.get(name) {
-            Some(Value::String(text)) => vec![text.as_str()],
-            Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
-            _ => Vec::new(),
-        };
-        texts.into_iter().filter_map(|text| AmqpUri::parse(text).ok()).collect()
     }
 }
 

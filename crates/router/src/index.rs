@@ -49,7 +49,7 @@ impl Index {
     pub(crate) fn new(kind: &Kind) -> Index {
         match kind.routes_as() {
             Kind::Direct | Kind::Delayed(_) => Index::Direct(Hamt::default()),
-            Kind::Fanout | Kind::LocalRandom => Index::All(List::default()),
+            Kind::Fanout | Kind::LocalRandom | Kind::Federation(_) => Index::All(List::default()),
             Kind::Topic => Index::Topic(Topics::default()),
             Kind::Headers => Index::Headers(HeaderRules::default()),
             Kind::ConsistentHash(_) => Index::Ring(Ring::default()),

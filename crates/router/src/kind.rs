@@ -2,7 +2,7 @@
 
 use crate::error::RouterError;
 use crate::ids::Destination;
-use crate::value::{Argument, lookup};
+use crate::value::{Argument, Value, lookup};
 use bytes::Bytes;
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 
@@ -14,6 +14,14 @@ pub const DELAYED_TYPE: &[u8] = b"x-delayed-type";
 pub const HASH_HEADER: &[u8] = b"hash-header";
 /// See [`HASH_HEADER`].
 pub const HASH_PROPERTY: &[u8] = b"hash-property";
+/// The type of exchanges that links of federation make at their upstream.
+pub const FEDERATION_UPSTREAM: &str = "x-federation-upstream";
+/// Argument of such an exchange: the links that a message may have come over, this one included.
+pub const MAX_HOPS: &[u8] = b"x-max-hops";
+/// The cluster that it leads to.
+pub const DOWNSTREAM_NAME: &[u8] = b"x-downstream-name";
+/// The virtual host that it leads to.
+pub const DOWNSTREAM_VHOST: &[u8] = b"x-downstream-vhost";
 
 /// A property of a message that a consistent hash can be taken of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +45,30 @@ pub enum HashOn {
     Property(Property),
 }
 
+/// Where an exchange of federation leads, and which messages go there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Downstream {
+    /// See [`MAX_HOPS`].
+    pub hops_max: u32,
+    /// See [`DOWNSTREAM_NAME`]; empty where nobody said it.
+    pub cluster: Bytes,
+    /// See [`DOWNSTREAM_VHOST`]; empty where nobody said it.
+    pub vhost: Bytes,
+}
+
+impl Downstream {
+    fn declared(arguments: &[Argument]) -> Result<Downstream, RouterError> {
+        let bad = |problem| Err(RouterError::BadArgument { name: "x-max-hops", problem });
+        let hops_max = match lookup(arguments, MAX_HOPS) {
+            None => return bad("missing"),
+            Some(Argument { tag: b'l', value: Value::Int(hops), .. }) => u32::try_from(*hops).unwrap_or(0),
+            Some(_) => return bad("must be of type long"),
+        };
+        let text = |name| lookup(arguments, name).and_then(|a| a.value.bytes()).cloned().unwrap_or_default();
+        Ok(Downstream { hops_max, cluster: text(DOWNSTREAM_NAME), vhost: text(DOWNSTREAM_VHOST) })
+    }
+}
+
 /// How an exchange routes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -52,6 +84,8 @@ pub enum Kind {
     ConsistentHash(HashOn),
     /// To one of the bound queues, chosen at random.
     LocalRandom,
+    /// To all bindings, unless the message has come over as many links as it may, or was at the end of this one before.
+    Federation(Downstream),
     /// As another type, after the delay that the message asks for.
     Delayed(Box<Kind>),
 }
@@ -73,6 +107,7 @@ impl Kind {
                     }),
                 }
             }
+            name if name == FEDERATION_UPSTREAM.as_bytes() => Ok(Kind::Federation(Downstream::declared(arguments)?)),
             name => Kind::plain(name, arguments),
         }
     }
@@ -99,6 +134,7 @@ impl Kind {
             Kind::Headers => "headers",
             Kind::ConsistentHash(_) => "x-consistent-hash",
             Kind::LocalRandom => "x-local-random",
+            Kind::Federation(_) => FEDERATION_UPSTREAM,
             Kind::Delayed(_) => "x-delayed-message",
         }
     }
@@ -143,6 +179,9 @@ impl Kind {
             Kind::ConsistentHash(HashOn::Property(Property::MessageId)) => w.u8(5).u8(3),
             Kind::ConsistentHash(HashOn::Property(Property::Timestamp)) => w.u8(5).u8(4),
             Kind::LocalRandom => w.u8(6),
+            Kind::Federation(Downstream { hops_max, cluster, vhost }) => {
+                w.u8(8).u32(*hops_max).bytes(cluster).bytes(vhost)
+            }
             Kind::Delayed(inner) => {
                 inner.encode(w.u8(7));
                 w
@@ -157,6 +196,11 @@ impl Kind {
                 Some(inner) => Ok(Kind::Delayed(Box::new(inner))),
                 None => Err(bad),
             },
+            8 => {
+                let hops_max = r.u32("links at the most")?;
+                let cluster = Bytes::copy_from_slice(r.bytes("cluster")?);
+                Ok(Kind::Federation(Downstream { hops_max, cluster, vhost: Bytes::copy_from_slice(r.bytes("vhost")?) }))
+            }
             tag => Kind::decode_plain(tag, r)?.ok_or(bad),
         }
     }

@@ -34,10 +34,13 @@ pub use command::{
 pub use definitions::{Binding, Definitions, Exchange, Queue, RouterEvent, Why};
 pub use error::{Field, Limited, RouterError};
 pub use ids::{BindingId, Destination, ExchangeId, QueueId, VhostId};
-pub use kind::{DELAYED_TYPE, HASH_HEADER, HASH_PROPERTY, HashOn, Kind, Property, WEIGHT_MAX};
+pub use kind::{
+    DELAYED_TYPE, DOWNSTREAM_NAME, DOWNSTREAM_VHOST, Downstream, FEDERATION_UPSTREAM, HASH_HEADER, HASH_PROPERTY,
+    HashOn, Kind, MAX_HOPS, Property, WEIGHT_MAX,
+};
 pub use machine::{Plan, Router};
 pub use snapshot::{
-    Bare, DELAY_HEADER, DELAY_MS_MAX, Delayed, Entry, Message, MessageView, Outcome, Routed, Scratch, SharedRouter,
-    Snapshot,
+    Bare, DELAY_HEADER, DELAY_MS_MAX, Delayed, Entry, Hops, Message, MessageView, Outcome, Routed, Scratch,
+    SharedRouter, Snapshot,
 };
 pub use value::{Argument, Value, ValueRef, decode_arguments, encode_arguments, lookup, sorted};

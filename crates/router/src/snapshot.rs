@@ -24,6 +24,15 @@ pub const DELAY_HEADER: &[u8] = b"x-delay";
 /// The longest delay; a longer one is none, as with RabbitMQ. Milliseconds.
 pub const DELAY_MS_MAX: u64 = u32::MAX as u64;
 
+/// What a message says of links of federation that it came over.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Hops {
+    /// How many.
+    pub count: usize,
+    /// Whether one of them led away from where it was asked for.
+    pub seen: bool,
+}
+
 /// What routing looks at in a message beside its keys, and only when an exchange asks for it.
 pub trait MessageView {
     /// Calls `visit` with each header: its name and value, in their order.
@@ -31,6 +40,11 @@ pub trait MessageView {
 
     /// A property, where the message has it.
     fn property(&self, which: Property) -> Option<ValueRef<'_>>;
+
+    /// The links that it came over, and whether it has been at this cluster's virtual host.
+    fn hops(&self, _cluster: &[u8], _vhost: &[u8]) -> Hops {
+        Hops::default()
+    }
 }
 
 /// A message without headers and properties.
@@ -324,6 +338,12 @@ impl Route {
                 Kind::LocalRandom => {
                     let random = hash_number(message.random ^ self.exchange.id.0);
                     all.pick(random.checked_rem(all.weight()).unwrap_or(0)).into_iter().for_each(emit);
+                }
+                Kind::Federation(to) => {
+                    let hops = message.view.hops(&to.cluster, &to.vhost);
+                    if hops.count < to.hops_max as usize && !hops.seen {
+                        all.iter().for_each(emit);
+                    }
                 }
                 _ => all.iter().for_each(emit),
             },

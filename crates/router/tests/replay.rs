@@ -35,6 +35,7 @@ fn kind() -> impl Strategy<Value = Kind> {
         Kind::Headers,
         Kind::Delayed(Box::new(Kind::Topic)),
         Kind::ConsistentHash(HashOn::Header(bytes("a"))),
+        Kind::Federation(Downstream { hops_max: 1, cluster: bytes("c"), vhost: bytes("/") }),
     ])
 }
 

@@ -366,3 +366,46 @@ fn limits_are_told() {
     assert_eq!(router.plan(&batch), Err((2, RouterError::NoVhost(HOST))));
     assert_eq!(router.proposed().vhosts(), [HOST], "nothing of the batch was done");
 }
+
+/// A message that has come over links.
+struct Traveller(Hops);
+
+impl MessageView for Traveller {
+    fn headers<'m>(&'m self, _: &mut dyn FnMut(&'m [u8], ValueRef<'m>)) {}
+
+    fn property(&self, _: Property) -> Option<ValueRef<'_>> {
+        None
+    }
+
+    fn hops(&self, cluster: &[u8], vhost: &[u8]) -> Hops {
+        Hops { seen: self.0.seen && (cluster, vhost) == (b"c", b"v"), ..self.0 }
+    }
+}
+
+#[test]
+fn an_exchange_of_federation_holds_back_what_came_far_enough() {
+    let mut world = World::new(2);
+    let to = Downstream { hops_max: 2, cluster: bytes("c"), vhost: bytes("v") };
+    world.declare("f", Kind::Federation(to));
+    world.bind(to_queue("f", 1, "a"));
+    world.bind(to_queue("f", 2, "b"));
+    let routed = |count, seen| {
+        let (shared, mut scratch) = (world.shared.load(), Scratch::default());
+        let view = Traveller(Hops { count, seen });
+        let message = Message { keys: &[b"whatever"], view: &view, random: 0, released: false };
+        let entry = shared.entry(HOST, b"f").unwrap();
+        shared.route(entry, message, &mut scratch).queues.len()
+    };
+    assert_eq!([routed(0, false), routed(1, false)], [2, 2]);
+    assert_eq!(routed(2, false), 0, "over as many links as it may");
+    assert_eq!(routed(1, true), 0, "it was there");
+    let long = |value| Argument { name: bytes("x-max-hops"), tag: b'l', value: Value::Int(value) };
+    let text_of = |name: &str, value: &str| argument(name, text(value));
+    let all = [long(3), text_of("x-downstream-name", "n"), text_of("x-downstream-vhost", "v")];
+    let expected = Downstream { hops_max: 3, cluster: bytes("n"), vhost: bytes("v") };
+    assert_eq!(Kind::declared(FEDERATION_UPSTREAM.as_bytes(), &all), Ok(Kind::Federation(expected)));
+    for (arguments, problem) in [(vec![], "missing"), (vec![text_of("x-max-hops", "1")], "must be of type long")] {
+        let refused = RouterError::BadArgument { name: "x-max-hops", problem };
+        assert_eq!(Kind::declared(FEDERATION_UPSTREAM.as_bytes(), &arguments), Err(refused));
+    }
+}

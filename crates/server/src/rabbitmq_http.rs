@@ -17,6 +17,7 @@ mod clients;
 mod definitions;
 mod error;
 mod exchanges;
+mod federation;
 mod health;
 mod limits;
 mod list;
@@ -38,6 +39,7 @@ mod vhosts;
 pub(crate) use messages::shown_properties;
 
 use crate::api::ListenerStatus;
+use crate::federation::Federation;
 use crate::handle::BrokerHandle;
 use crate::net::Shared;
 use crate::shovel::Shovels;
@@ -85,6 +87,8 @@ pub struct Management {
     pub rng: Arc<dyn Rng>,
     /// What shovels do.
     pub(crate) shovels: Arc<Shovels>,
+    /// What links of federation do.
+    pub(crate) federation: Arc<Federation>,
     /// Bytes that bodies may still take.
     bodies: Semaphore,
 }
@@ -100,14 +104,15 @@ impl Management {
         listeners: Vec<ListenerStatus>,
         rng: Arc<dyn Rng>,
     ) -> Management {
-        let (shovels, bodies) = (Arc::default(), Semaphore::new(BODIES_BYTES_MAX));
-        Management { broker, directory, settings, net, listeners, rng, shovels, bodies }
+        let bodies = Semaphore::new(BODIES_BYTES_MAX);
+        let (shovels, federation) = Default::default();
+        Management { broker, directory, settings, net, listeners, rng, shovels, federation, bodies }
     }
 
     /// The same, that shows what these do.
     #[must_use]
-    pub(crate) fn with_shovels(self, shovels: Arc<Shovels>) -> Management {
-        Management { shovels, ..self }
+    pub(crate) fn with_movers(self, shovels: Arc<Shovels>, federation: Arc<Federation>) -> Management {
+        Management { shovels, federation, ..self }
     }
 
     /// The node as clients know it.
@@ -236,8 +241,9 @@ async fn dispatch(
     match *first {
         "overview" | "version" | "whoami" | "nodes" | "cluster-name" => overview::serve(call, path, &body).await,
         "extensions" | "feature-flags" | "deprecated-features" | "auth" | "rebalance" => still::serve(call, path),
-        "reset" | "federation-links" => still::serve(call, path),
+        "reset" => still::serve(call, path),
         "shovels" => shovels::serve(call, rest).await,
+        "federation-links" => federation::serve(call, rest),
         "health" | "healthchecks" | "aliveness-test" => health::serve(call, path).await,
         "vhosts" => vhosts::serve(call, rest, &body).await,
         "users" => users::serve(call, rest, &body).await,

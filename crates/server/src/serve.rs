@@ -9,8 +9,10 @@ mod threads;
 
 use crate::api::ListenerStatus;
 use crate::chores;
+use crate::federation::{self, Federation};
 use crate::handle::BrokerHandle;
 use crate::http::{self, App, Entrance, HttpLimits, Ready};
+use crate::links::Surroundings;
 use crate::net::amqp::AmqpAccept;
 use crate::net::groups::SeesQueues;
 use crate::net::kafka::{KafkaAccept, KafkaShared};
@@ -18,7 +20,7 @@ use crate::net::{AnswerGauge, Connections, Gate, Lanes, NetMetrics, OutputGauge,
 use crate::options::address::{HostPort, Protocol};
 use crate::options::{ListenerConfig, ServerConfig, Setting};
 use crate::rabbitmq_http::{self, Management};
-use crate::shovel::{self, Shovels, Surroundings};
+use crate::shovel::{self, Shovels};
 use polylogue_amqp::settings::AmqpSettings;
 use polylogue_amqp_gateway::{AmqpMachine, Directory, MessagesAsRecords};
 use polylogue_amqp_model::Limits;
@@ -179,7 +181,12 @@ fn open_and_serve(
     }
     let started = broker.start().map_err(|e| StartError(e.to_string()));
     let handle: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
-    let amqp_settings = Arc::new(config.amqp.clone());
+    let mut amqp_settings = config.amqp.clone();
+    if amqp_settings.cluster_name == AmqpSettings::default().cluster_name {
+        // Federation tells brokers apart by it.
+        amqp_settings.cluster_name = format!("polylogue@{}", handle.catalog().cluster().cluster_id);
+    }
+    let amqp_settings = Arc::new(amqp_settings);
     if started.is_ok() {
         let message_bytes_max = amqp_settings.message_bytes_max;
         chores::start(runtime.handle(), &handle, &directory, message_bytes_max, &mut front.registry);
@@ -310,6 +317,7 @@ fn serve(
     });
     chores::watch_alarm(runtime.handle(), broker.clone(), directory.clone(), net.clone());
     let shovels = Shovels::registered(&mut front.registry);
+    let federation = Federation::registered(&mut front.registry);
     let around = Surroundings::new(&broker, &directory, &amqp_settings, &net, &rng);
     let kafka = Arc::new(KafkaShared::new(live.clone(), broker.clone(), directory.clone()));
     let app = Arc::new(App {
@@ -327,8 +335,9 @@ fn serve(
     if let Err(why) = runtime.block_on(rabbitmq_http::make_topics(&management)) {
         tracing::warn!("some queues cannot be used until they are declared again: {why}");
     }
-    shovel::start(runtime.handle(), around, shovels.clone());
-    let management = management.with_shovels(shovels);
+    shovel::start(runtime.handle(), around.clone(), shovels.clone());
+    federation::start(runtime.handle(), around, federation.clone());
+    let management = management.with_movers(shovels, federation);
     front.management.open_with(rabbitmq_http::router(Arc::new(management)));
     front.entrance.open(app.clone());
     let (stop, stopped) = watch::channel(false);

@@ -13,53 +13,12 @@
 //! destination has confirmed it and all before it; whatever goes wrong closes both ends, and what was not acknowledged comes again. So
 //! nothing is lost, and what was under way at that moment may arrive twice.
 //!
-//! **Memory.** What a source sends is read when the destination takes it: [`EVENTS_BYTES_MAX`] and [`OUTPUT_BYTES_MAX`] of messages and
-//! [`UNCONFIRMED_MAX`] numbers a shovel, and one message more.
+//! **Memory.** That of its two [links](crate::links), and one message more.
 
-mod inside;
-mod link;
 mod message;
 mod status;
 mod supervisor;
-mod unconfirmed;
 mod worker;
 
 pub(crate) use status::Shovels;
 pub(crate) use supervisor::start;
-
-use crate::handle::BrokerHandle;
-use crate::net::Shared;
-use polylogue_amqp::settings::AmqpSettings;
-use polylogue_amqp_gateway::Directory;
-use polylogue_env::Rng;
-use std::sync::Arc;
-
-/// Messages of the source that wait for the destination. Bytes.
-const EVENTS_BYTES_MAX: usize = 4 << 20;
-/// Messages that wait for the socket of the destination. Bytes.
-const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// Messages that wait for their confirmation.
-const UNCONFIRMED_MAX: usize = 1 << 16;
-
-/// What shovels need of the server.
-#[derive(Clone, Debug)]
-pub(crate) struct Surroundings {
-    pub(crate) broker: Arc<dyn BrokerHandle>,
-    pub(crate) directory: Arc<Directory>,
-    pub(crate) settings: Arc<AmqpSettings>,
-    pub(crate) net: Arc<Shared>,
-    pub(crate) rng: Arc<dyn Rng>,
-}
-
-impl Surroundings {
-    pub(crate) fn new(
-        broker: &Arc<dyn BrokerHandle>,
-        directory: &Arc<Directory>,
-        settings: &Arc<AmqpSettings>,
-        net: &Arc<Shared>,
-        rng: &Arc<dyn Rng>,
-    ) -> Surroundings {
-        let (broker, directory, settings) = (broker.clone(), directory.clone(), settings.clone());
-        Surroundings { broker, directory, settings, net: net.clone(), rng: rng.clone() }
-    }
-}

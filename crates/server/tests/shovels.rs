@@ -4,9 +4,9 @@
 
 mod common;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use common::amqp::Client;
-use common::{Server, TempDir};
+use common::broker::{Broker, wait};
 use polylogue_amqp::codec::*;
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
@@ -15,145 +15,6 @@ use std::io::Read;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-
-/// How long something may take that must come.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A broker that comes back at the same port.
-struct Broker {
-    dir: TempDir,
-    server: Option<Server>,
-    amqp: SocketAddr,
-    management: SocketAddr,
-}
-
-fn listener(server: &Server, protocol: &str) -> SocketAddr {
-    let prefix = format!("{protocol} listening on ");
-    server.lines.iter().find_map(|line| line.strip_prefix(&prefix)?.parse().ok()).unwrap()
-}
-
-impl Broker {
-    fn start() -> Broker {
-        let any = "127.0.0.1:0".parse().unwrap();
-        let mut broker = Broker { dir: TempDir::new(), server: None, amqp: any, management: any };
-        broker.begin();
-        broker
-    }
-
-    fn begin(&mut self) {
-        let (amqp, management) = (format!("amqp={}", self.amqp), format!("rabbitmq-http={}", self.management));
-        let server = Server::start(&self.dir.0, &["--listen", &amqp, "--listen", &management]);
-        (self.amqp, self.management) = (listener(&server, "amqp"), listener(&server, "rabbitmq-http"));
-        self.server = Some(server);
-    }
-
-    fn kill_and_begin(&mut self) {
-        self.server.take().unwrap().stop(Signal::KILL);
-        self.begin();
-    }
-
-    fn uri(&self) -> String {
-        format!("amqp://guest:guest@{}", self.amqp)
-    }
-
-    /// Asks the management API: the status, and the answer.
-    fn ask(&self, method: &str, path: &str, body: Option<&Json>) -> (u16, Json) {
-        let config = ureq::Agent::config_builder().http_status_as_error(false);
-        let agent = config.timeout_global(Some(Duration::from_secs(30))).build().new_agent();
-        let url = format!("http://{}/api/{path}", self.management);
-        let request = ureq::http::Request::builder().method(method).uri(url);
-        let request = request.header("authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=");
-        let request = request.body(body.map(Json::to_string).unwrap_or_default()).unwrap();
-        let mut response = agent.run(request).unwrap();
-        let text = response.body_mut().read_to_string().unwrap();
-        (response.status().as_u16(), serde_json::from_str(&text).unwrap_or(Json::Null))
-    }
-
-    fn get(&self, path: &str) -> Json {
-        let (status, answer) = self.ask("GET", path, None);
-        assert_eq!(status, 200, "{path}: {answer}");
-        answer
-    }
-
-    fn set(&self, name: &str, value: &Json) {
-        let (status, answer) =
-            self.ask("PUT", &format!("parameters/shovel/%2F/{name}"), Some(&json!({"value": value})));
-        assert!(matches!(status, 201 | 204), "{status} {answer}");
-    }
-
-    /// How many messages a queue has that is there.
-    fn count(&self, queue: &str) -> u64 {
-        self.ask("GET", &format!("queues/%2F/{queue}"), None).1["messages"].as_u64().unwrap_or(0)
-    }
-
-    fn state(&self, name: &str) -> Json {
-        self.ask("GET", &format!("shovels/%2F/{name}"), None).1
-    }
-
-    fn metric(&self, name: &str) -> u64 {
-        self.server.as_ref().unwrap().metric(name)
-    }
-
-    /// Publishes messages with a number, and waits until they are on the disk.
-    fn publish(&self, exchange: &str, key: &str, numbers: std::ops::Range<u64>) {
-        let mut client = Client::open(self.amqp, "guest");
-        assert!(matches!(client.ask(1, ConfirmSelect::default()), Method::ConfirmSelectOk(_)));
-        let count = numbers.end - numbers.start;
-        let mut out = BytesMut::new();
-        for number in numbers {
-            let (exchange, routing_key) = (exchange.to_owned().into(), key.to_owned().into());
-            encode_method(&mut out, 1, &BasicPublish { exchange, routing_key, ..Default::default() }.into());
-            let headers = TableBuilder::new().with("number", Value::I64(number as i64)).build();
-            let basic = BasicProperties { headers: Some(headers), delivery_mode: Some(2), ..Default::default() };
-            let body = format!("message {number}");
-            encode_header(&mut out, 1, body.len() as u64, &basic.encode());
-            out.extend_from_slice(&body_prefix(1, body.len() as u32));
-            out.extend_from_slice(body.as_bytes());
-            out.extend_from_slice(&[FRAME_END]);
-            if out.len() > 64 << 10 {
-                client.raw(&out.split());
-            }
-        }
-        client.raw(&out);
-        let mut confirmed = 0;
-        while confirmed < count {
-            match client.method() {
-                Some((1, Method::BasicAck(ack))) => {
-                    confirmed = if ack.multiple { ack.delivery_tag } else { confirmed.max(ack.delivery_tag) };
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    fn declare(&self, queue: &str) {
-        let (status, _) = self.ask("PUT", &format!("queues/%2F/{queue}"), Some(&json!({"durable": true})));
-        assert!(matches!(status, 201 | 204));
-    }
-
-    /// Takes all messages of a queue: headers and body of each, in their order.
-    fn take(&self, queue: &str) -> Vec<Json> {
-        let mut all = Vec::new();
-        loop {
-            let ask = json!({"count": 5000, "ackmode": "ack_requeue_false", "encoding": "auto"});
-            let (status, got) = self.ask("POST", &format!("queues/%2F/{queue}/get"), Some(&ask));
-            assert_eq!(status, 200, "{got}");
-            let got = got.as_array().unwrap().clone();
-            if got.is_empty() {
-                return all;
-            }
-            all.extend(got);
-        }
-    }
-}
-
-/// Waits until something has become true, which it must.
-fn wait(what: &str, mut is_true: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !is_true() {
-        assert!(since.elapsed() < PATIENCE, "{what}");
-    }
-}
 
 fn number(message: &Json) -> u64 {
     let number = message["properties"]["headers"]["number"].as_u64().unwrap();
@@ -224,7 +85,7 @@ fn the_tail_of_a_stream_is_moved_though_the_destination_died_midway() {
 
 #[test]
 fn a_shovel_that_is_to_end_deletes_itself_and_leaves_what_came_later() {
-    let (from, to) = (Broker::start(), Broker::start());
+    let (from, to) = (Broker::start(), Broker::named("to"));
     from.declare("q");
     from.publish("", "q", 0..1_000);
     // The one that receives fetches, from a queue as long as it is now.
@@ -238,7 +99,7 @@ fn a_shovel_that_is_to_end_deletes_itself_and_leaves_what_came_later() {
     let message = &to.take("q")[0];
     assert_eq!(number(message), 0);
     let headers = &message["properties"]["headers"];
-    let been = json!([{"shovelled-by": "polylogue", "shovel-type": "dynamic", "shovel-name": "all", "shovel-vhost": "/",
+    let been = json!([{"shovelled-by": "to", "shovel-type": "dynamic", "shovel-name": "all", "shovel-vhost": "/",
         "src-uri": format!("amqp://{}", from.amqp), "dest-uri": "amqp://", "src-queue": "q", "dest-queue": "q"}]);
     assert_eq!(headers["x-shovelled"], been);
     assert!(headers["x-shovelled-timestamp"].as_u64().unwrap() > 1_700_000_000);

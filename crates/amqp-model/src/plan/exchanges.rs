@@ -11,11 +11,13 @@ use crate::queue::{RESERVED_PREFIX, check_exclusive, equivalent_argument, inequi
 use crate::table::type_name;
 use bytestring::ByteString;
 use polylogue_router::{
-    Argument, Bind as RoutedBind, Command as Route, Declare, End, Exchange, HASH_HEADER, HASH_PROPERTY, Kind,
-    NAME_BYTES_MAX, RouterError, VhostId, lookup,
+    Argument, Bind as RoutedBind, Command as Route, Declare, End, Exchange, FEDERATION_UPSTREAM, HASH_HEADER,
+    HASH_PROPERTY, Kind, NAME_BYTES_MAX, RouterError, VhostId, lookup,
 };
 
 const ALTERNATE_EXCHANGE: &str = "alternate-exchange";
+/// See [`polylogue_router::MAX_HOPS`].
+const HOPS: &str = "x-max-hops";
 
 pub(super) fn declare(draft: &mut Draft<'_>, caller: &Caller, declare: &DeclareExchange) -> Result<Reply, Refused> {
     let host = draft.host_of(declare.vhost)?;
@@ -91,6 +93,9 @@ pub(crate) fn exchange_kind(name: &ByteString, arguments: &[Argument]) -> Result
             let text = "Invalid argument, 'x-delayed-type' must be an existing exchange type";
             Err(Unfit::Arguments(Refused::precondition(text)))
         }
+        Err(RouterError::BadArgument { name: argument @ "x-max-hops", problem }) => {
+            Err(Unfit::Arguments(Refused::precondition(format!("Argument {argument} {problem}"))))
+        }
         Err(other) => Err(Unfit::Arguments(Refused::precondition(hash_problem(arguments, &other)))),
     }
 }
@@ -124,7 +129,8 @@ fn equivalent(exchange: &Exchange, declare: &DeclareExchange, named: &Named<'_>)
             return Err(inequivalent(field, named, &format!("'{received}'"), &format!("'{current}'")));
         }
     }
-    for name in [ALTERNATE_EXCHANGE, TOPIC_ARGUMENT] {
+    let hops = (exchange.kind.name() == FEDERATION_UPSTREAM).then_some(HOPS);
+    for name in [ALTERNATE_EXCHANGE, TOPIC_ARGUMENT].into_iter().chain(hops) {
         equivalent_argument(name, &exchange.arguments, &declare.arguments, named)?;
     }
     Ok(())

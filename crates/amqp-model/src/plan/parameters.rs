@@ -2,16 +2,18 @@
 //!
 //! RabbitMQ keeps policies and limits as parameters, and definitions have operator policies and limits among the parameters; so a
 //! parameter of the components `policy`, `operator_policy` and `vhost-limits` is understood as what it is. One of the component
-//! `shovel` has to be a shovel.
+//! `shovel` has to be a shovel, and those of federation upstreams and sets of them.
 
 use super::access::set_vhost_limit;
 use super::{Draft, check_count, check_length};
 use crate::change::Change;
 use crate::command::Reply;
 use crate::error::Refused;
+use crate::federation::{UPSTREAM, UPSTREAM_SET, Upstream, check_set};
+use crate::fields::LinkError;
 use crate::json::{JSON_BYTES_MAX, Json};
 use crate::policy::{ApplyTo, Policy, PolicySpec};
-use crate::shovel::{SHOVEL, Shovel, ShovelError};
+use crate::shovel::{SHOVEL, Shovel};
 use crate::vhost::VhostLimit;
 use bytestring::ByteString;
 use serde_json::{Map, Value};
@@ -63,22 +65,30 @@ pub(crate) fn set_parameter(
     if created {
         check_count("parameters", count_parameters(draft), draft.limits.parameters_max)?;
     }
-    if component == SHOVEL {
-        match Shovel::parse(name, value) {
-            Err(why @ ShovelError::Invalid(_)) => return Err(Refused::bad(why.text())),
-            // What a RabbitMQ runs must not keep its definitions out: it is kept, and its state says why it does not run.
-            Err(ShovelError::Unsupported(_)) | Ok(_) => {}
-        }
-        if created {
-            let shovels = draft.world.parameters().filter(|(_, component, ..)| *component == SHOVEL).count();
-            check_count("shovels", shovels, draft.limits.shovels_max)?;
-        }
+    match check(component, name, value) {
+        Err(why @ LinkError::Invalid(_)) => return Err(Refused::bad(why.text())),
+        // What a RabbitMQ runs must not keep its definitions out: it is kept, and its state says why it does not run.
+        Err(LinkError::Unsupported(_)) | Ok(()) => {}
+    }
+    if component == SHOVEL && created {
+        let shovels = draft.world.parameters().filter(|(_, component, ..)| *component == SHOVEL).count();
+        check_count("shovels", shovels, draft.limits.shovels_max)?;
     }
     draft.push(Change::Parameter(id, component.clone(), name.clone(), json));
     Ok(Reply::Put { created })
 }
 
-/// The same where somebody asks for this one parameter: a shovel that cannot run here is refused.
+/// That a parameter of a component that is known here makes sense.
+fn check(component: &str, name: &str, value: &Value) -> Result<(), LinkError> {
+    match component {
+        SHOVEL => Shovel::parse(name, value).map(drop),
+        UPSTREAM => Upstream::parse(name, value).map(drop),
+        UPSTREAM_SET => check_set(name, value),
+        _ => Ok(()),
+    }
+}
+
+/// The same where somebody asks for this one parameter: a shovel or an upstream that cannot be used here is refused.
 pub(super) fn set_one(
     draft: &mut Draft<'_>,
     vhost: &ByteString,
@@ -86,9 +96,7 @@ pub(super) fn set_one(
     name: &ByteString,
     value: &Value,
 ) -> Result<Reply, Refused> {
-    if component == SHOVEL
-        && let Err(why) = Shovel::parse(name, value)
-    {
+    if let Err(why) = check(component, name, value) {
         draft.host(vhost)?;
         return Err(Refused::bad(why.text()));
     }

@@ -104,7 +104,7 @@ fn what_rabbitmq_would_run_and_this_does_not_is_told_apart() {
         json!({"src-uri": "amqp://h?auth_mechanism=external"}),
     ] {
         let refused = Shovel::parse("s", &with(&more));
-        assert!(matches!(refused, Err(ShovelError::Unsupported(_))), "{more}: {refused:?}");
+        assert!(matches!(refused, Err(LinkError::Unsupported(_))), "{more}: {refused:?}");
     }
     assert!(refused(&json!({"src-protocol": "amqp10"})).contains("AMQP 0-9-1 only"));
     assert!(refused(&json!({"src-uri": "amqps://u:secret@h"})).contains("needs TLS"));

@@ -30,6 +30,8 @@ pub struct AmqpUri {
     pub password: Option<ByteString>,
     /// Where in there.
     pub vhost: ByteString,
+    /// Whether the address says so itself.
+    pub names_vhost: bool,
     /// What is asked for as `heartbeat`. Seconds.
     pub heartbeat_seconds: Option<u16>,
     /// How long connecting may take. Milliseconds.
@@ -134,6 +136,35 @@ impl AmqpUri {
         })
     }
 
+    /// That of a virtual host of the broker that reads this.
+    #[must_use]
+    pub fn here(vhost: &ByteString) -> AmqpUri {
+        AmqpUri {
+            host: None,
+            port: PORT,
+            user: None,
+            password: None,
+            vhost: vhost.clone(),
+            names_vhost: true,
+            heartbeat_seconds: None,
+            connection_timeout_ms: None,
+            channel_max: None,
+            frame_bytes_max: None,
+            mechanisms: Vec::new(),
+            shown: "amqp://".into(),
+        }
+    }
+
+    /// The same, in this virtual host where it names none.
+    #[must_use]
+    pub fn or_vhost(&self, vhost: &ByteString) -> AmqpUri {
+        let mut uri = self.clone();
+        if !uri.names_vhost {
+            uri.vhost = vhost.clone();
+        }
+        uri
+    }
+
     fn read(text: &str) -> Result<AmqpUri, UriError> {
         let (scheme, rest) = scheme_of(text).ok_or_else(|| invalid("{unable_to_parse_uri,no_scheme}"))?;
         match scheme.to_ascii_lowercase().as_str() {
@@ -172,13 +203,9 @@ impl AmqpUri {
             port: port.unwrap_or(PORT),
             user: user.filter(|user| !user.is_empty()),
             password,
-            vhost,
-            heartbeat_seconds: None,
-            connection_timeout_ms: None,
-            channel_max: None,
-            frame_bytes_max: None,
-            mechanisms: Vec::new(),
+            names_vhost: path.is_some(),
             shown: without_credentials(text).into(),
+            ..AmqpUri::here(&vhost)
         };
         uri.with_query(query)
     }

@@ -49,6 +49,10 @@ fn answer_of(method: &Method) -> Option<MethodId> {
     Some(match method {
         Method::ChannelClose(_) => ChannelCloseOk::ID,
         Method::ExchangeDeclare(m) if !m.nowait => ExchangeDeclareOk::ID,
+        Method::ExchangeDelete(m) if !m.nowait => ExchangeDeleteOk::ID,
+        Method::ExchangeBind(m) if !m.nowait => ExchangeBindOk::ID,
+        Method::ExchangeUnbind(m) if !m.nowait => ExchangeUnbindOk::ID,
+        Method::QueueDelete(m) if !m.nowait => QueueDeleteOk::ID,
         Method::QueueDeclare(m) if !m.nowait => QueueDeclareOk::ID,
         Method::QueueBind(m) if !m.nowait => QueueBindOk::ID,
         Method::BasicQos(_) => BasicQosOk::ID,

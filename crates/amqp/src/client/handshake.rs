@@ -58,6 +58,13 @@ fn lower(ours: u32, theirs: u32) -> u32 {
     }
 }
 
+/// Longer names of clusters are cut. Bytes.
+const CLUSTER_NAME_BYTES_MAX: usize = 255;
+
+fn cut(name: &[u8]) -> &[u8] {
+    name.get(..CLUSTER_NAME_BYTES_MAX).unwrap_or(name)
+}
+
 impl Client {
     fn response(&self, mechanism: Mechanism) -> Bytes {
         let (user, password) = (&self.settings.user[..], &self.settings.password[..]);
@@ -75,6 +82,8 @@ impl Client {
         if (start.version_major, start.version_minor) != (0, 9) {
             return self.fail(format!("its version is {}-{}", start.version_major, start.version_minor));
         }
+        let name = start.server_properties.get("cluster_name");
+        self.cluster_name = name.and_then(|name| name.as_longstr()).map(|name| Bytes::copy_from_slice(cut(name)));
         let offered = |mechanism: &Mechanism| {
             *mechanism != Mechanism::External
                 && start.mechanisms.split(|byte| *byte == b' ').any(|name| name == mechanism.name().as_bytes())

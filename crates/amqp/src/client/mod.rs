@@ -171,6 +171,8 @@ pub struct Client {
     channel_max: u16,
     frame_bytes_max: u32,
     blocked: bool,
+    /// What the server calls its cluster.
+    cluster_name: Option<Bytes>,
     /// How much of `output` answers what the server asked by itself. Bytes.
     answers_bytes: usize,
 }
@@ -191,6 +193,7 @@ impl Client {
             channel_max: settings.channel_max,
             frame_bytes_max: settings.frame_bytes_max,
             blocked: false,
+            cluster_name: None,
             answers_bytes: 0,
             settings,
         }
@@ -259,6 +262,12 @@ impl Client {
     #[must_use]
     pub fn output_bytes(&self) -> usize {
         self.output.len()
+    }
+
+    /// What the server calls its cluster, once it has said so.
+    #[must_use]
+    pub fn cluster_name(&self) -> Option<&Bytes> {
+        self.cluster_name.as_ref()
     }
 
     /// Whether the connection is open.

@@ -286,8 +286,13 @@ pub(super) const AMQP_VERSION: OptionDef = amqp(
     "4.2.0",
     "Its version, three numbers: clients and tools compare it with RabbitMQ's to know what the server can do.",
 );
-pub(super) const AMQP_CLUSTER_NAME: OptionDef =
-    amqp("cluster_name", OptionKind::Text, "polylogue", "The name of the cluster that clients and tools are shown.");
+pub(super) const AMQP_CLUSTER_NAME: OptionDef = amqp(
+    "cluster_name",
+    OptionKind::Text,
+    "polylogue",
+    "The name of the cluster that clients, tools and links of federation are shown, as long as nobody sets another one through the \
+     management API. `polylogue` stands for `polylogue@` and the cluster's id, which no two brokers have.",
+);
 pub(super) const AMQP_HEARTBEAT_SECONDS: OptionDef = amqp(
     "heartbeat_seconds",
     OptionKind::Count { min: 0, max: 65_535 },

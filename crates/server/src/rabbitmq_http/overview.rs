@@ -7,17 +7,24 @@ use super::error::Failure;
 use super::shapes::{shown, sum, totals};
 use super::{Verb, ask};
 use bytestring::ByteString;
+use polylogue_amqp_gateway::CLUSTER_NAME;
 use polylogue_amqp_model::{Command, Queue};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The global parameter that holds the cluster's name.
-const CLUSTER_NAME: &str = "cluster_name";
 /// The methods of what can only be looked at.
 pub(super) const LOOK: &str = "HEAD, GET, OPTIONS";
 /// The types of exchanges that there are.
-const EXCHANGE_TYPES: [&str; 7] =
-    ["direct", "fanout", "headers", "topic", "x-consistent-hash", "x-delayed-message", "x-local-random"];
+const EXCHANGE_TYPES: [&str; 8] = [
+    "direct",
+    "fanout",
+    "headers",
+    "topic",
+    "x-consistent-hash",
+    "x-delayed-message",
+    "x-federation-upstream",
+    "x-local-random",
+];
 
 pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result<Answer, Failure> {
     match (call.verb, path) {

@@ -1,12 +1,14 @@
-//! Parameters of plugins, and global ones: kept and shown. Those of shovels have them run; the others have no meaning of their own.
+//! Parameters of plugins, and global ones: kept and shown. Those of shovels have them run, and those of federation say where to;
+//! the others have no meaning of their own.
 
 use super::answer::Answer;
 use super::body::Body;
 use super::call::Call;
 use super::error::Failure;
-use super::{Verb, ask, shovels};
+use super::{Verb, ask, federation, shovels};
 use bytestring::ByteString;
-use polylogue_amqp_model::{Command, Json, SHOVEL};
+use polylogue_amqp_gateway::CLUSTER_NAME;
+use polylogue_amqp_model::{Command, Json, SHOVEL, UPSTREAM};
 use polylogue_router::VhostId;
 use serde_json::{Value, json};
 
@@ -47,8 +49,10 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
                 }
                 Verb::Put => {
                     let value = body.get("value").cloned().ok_or_else(|| Failure::missing_keys(&["value"]))?;
-                    if component == SHOVEL {
-                        shovels::may_set(call, &name, &value)?;
+                    match &*component {
+                        SHOVEL => shovels::may_set(call, &name, &value)?,
+                        UPSTREAM => federation::may_set(call, vhost, &name, &value)?,
+                        _ => {}
                     }
                     let command = Command::SetParameter((*vhost).into(), component, name, value);
                     Ok(Answer::put(ask::put(call.app, command).await?))
@@ -71,8 +75,6 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
     }
 }
 
-/// The name of the cluster.
-const CLUSTER_NAME: &str = "cluster_name";
 /// The id that a cluster gets when it is made.
 const CLUSTER_ID: &str = "internal_cluster_id";
 

@@ -6,7 +6,7 @@ use super::error::Failure;
 use super::overview::LOOK;
 use super::{Verb, ask};
 use bytestring::ByteString;
-use polylogue_amqp_model::{Command, Json, SHOVEL, Shovel, shown_shovel};
+use polylogue_amqp_model::{AmqpUri, Command, Json, SHOVEL, Shovel, shown_shovel};
 use polylogue_router::VhostId;
 use serde_json::{Value, json};
 
@@ -86,8 +86,12 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Fail
 pub(super) fn may_set(call: &Call<'_>, name: &str, value: &Value) -> Result<(), Failure> {
     // What makes no sense is refused with its own words.
     let Ok(shovel) = Shovel::parse(name, value) else { return Ok(()) };
-    let uris = shovel.source.uris.iter().chain(&shovel.destination.uris).filter(|uri| uri.host.is_none());
-    for uri in uris {
+    may_enter(call, shovel.source.uris.iter().chain(&shovel.destination.uris))
+}
+
+/// That the user may enter the virtual hosts of this broker that addresses without a password name.
+pub(super) fn may_enter<'u>(call: &Call<'_>, uris: impl Iterator<Item = &'u AmqpUri>) -> Result<(), Failure> {
+    for uri in uris.filter(|uri| uri.host.is_none()) {
         let there = call.view.world.vhost_named(&uri.vhost).is_some_and(|vhost| call.has_permission(vhost.id));
         if !there {
             let (user, vhost) = (&call.user.name, &uri.vhost);

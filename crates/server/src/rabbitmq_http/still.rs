@@ -36,16 +36,6 @@ pub(super) fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Failure> {
             call.admin()?;
             Ok(Answer::List(PERMITTED.iter().map(deprecated).collect(), &["name"]))
         }
-        // None runs, and so none has a link.
-        (Verb::Get, ["federation-links"]) => {
-            call.monitor()?;
-            Ok(Answer::List(Vec::new(), &["name"]))
-        }
-        (Verb::Get, ["federation-links", vhost]) => {
-            call.monitor()?;
-            call.visible_vhost(vhost)?;
-            Ok(Answer::List(Vec::new(), &["name"]))
-        }
         (Verb::Get, ["auth"]) => Ok(Answer::One(json!({"oauth_enabled": false}))),
         (Verb::Get, ["auth", "attempts", _] | ["auth", "attempts", _, "source"]) => {
             call.monitor()?;
@@ -67,7 +57,7 @@ pub(super) fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Failure> {
             call.admin()?;
             Ok(Answer::Done)
         }
-        (_, ["extensions" | "feature-flags" | "deprecated-features" | "auth" | "federation-links"]) => {
+        (_, ["extensions" | "feature-flags" | "deprecated-features" | "auth"]) => {
             Err(Failure::method_not_allowed(LOOK))
         }
         _ => Err(Failure::not_found()),

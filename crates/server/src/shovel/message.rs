@@ -1,8 +1,9 @@
 //! What becomes of a message on its way: where it goes, and what is written on it.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use crate::links::{prepended, short, with_header};
+use bytes::Bytes;
 use polylogue_amqp::codec::{
-    BasicDeliver, BasicProperties, BasicPublish, Properties, ShortStr, Table, TableBuilder, Value, put_with_header,
+    BasicDeliver, BasicProperties, BasicPublish, Properties, ShortStr, Table, TableBuilder, Value,
 };
 use polylogue_amqp_model::{Shovel, ShovelDestination, SourceOf};
 
@@ -32,10 +33,6 @@ pub(super) struct Rewrite {
     /// The newest entry of `x-shovelled`.
     forward: Option<Table>,
     timestamp: bool,
-}
-
-fn short(text: &str) -> ShortStr {
-    ShortStr::cut(Bytes::copy_from_slice(text.as_bytes()))
 }
 
 /// The entry of `x-shovelled`, in RabbitMQ's order.
@@ -117,30 +114,12 @@ impl Rewrite {
             raw = basic.encode();
         }
         if let Some(entry) = &self.forward {
-            // What is no array there is nobody's history.
-            let before = came.headers();
-            let before = before.as_ref().and_then(|headers| headers.get(SHOVELLED));
-            let before = if let Some(Value::Array(before)) = before { before } else { &[] };
-            let mut array = BytesMut::with_capacity(entry.raw().len() + before.len() + 5);
-            array.put_u8(b'F');
-            array.put_u32(entry.raw().len() as u32);
-            array.put_slice(entry.raw());
-            array.put_slice(before);
-            raw = with_header(raw, SHOVELLED, Value::Array(&array));
+            raw = prepended(came, raw, SHOVELLED, entry);
         }
         if self.timestamp {
             raw = with_header(raw, SHOVELLED_TIMESTAMP, Value::I64(i64::try_from(now_seconds).unwrap_or(i64::MAX)));
         }
         raw
-    }
-}
-
-/// They have been looked through: this cannot fail.
-fn with_header(raw: Bytes, name: &str, value: Value<'_>) -> Bytes {
-    let mut out = BytesMut::with_capacity(raw.len() + 64);
-    match put_with_header(&raw, name, value, &mut out) {
-        Ok(()) => out.freeze(),
-        Err(_) => raw,
     }
 }
 

@@ -1,10 +1,10 @@
 //! Keeps one worker for each shovel there is.
 
-use super::Surroundings;
 use super::status::{Key, Shovels};
 use super::worker::Worker;
 use crate::declared;
-use polylogue_amqp_gateway::View;
+use crate::links::Surroundings;
+use polylogue_amqp_gateway::{CLUSTER_NAME, View};
 use polylogue_amqp_model::{Command, Json, SHOVEL, Shovel};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The global parameter that holds the cluster's name.
-const CLUSTER_NAME: &str = "cluster_name";
 /// When the broker is asked again that could not answer.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long a worker may take to part from both ends.

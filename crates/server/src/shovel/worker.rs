@@ -1,19 +1,19 @@
 //! One shovel, from its beginning to its end.
 
-use super::Surroundings;
-use super::link::{CHANNEL, FAREWELL, FAREWELL_AT_THE_END, Failure, Link, NOT_FOUND};
 use super::message::{Mover, Rewrite};
 use super::status::{Key, Shovels};
-use super::unconfirmed::Unconfirmed;
+use crate::links::{
+    CHANNEL, DESTINATION, FAREWELL, FAREWELL_AT_THE_END, Failure, Link, NOT_FOUND, Pipe, SOURCE, Surroundings, beside,
+    ended, failed, of, short, table,
+};
 use polylogue_amqp::client::ClientEvent;
 use polylogue_amqp::codec::{
-    BasicConsume, BasicQos, ConfirmSelect, Method, Properties, QueueBind, QueueDeclare, QueueDeclareOk, ShortStr, Table,
+    BasicConsume, BasicQos, ConfirmSelect, Method, Properties, QueueBind, QueueDeclare, QueueDeclareOk, ShortStr,
 };
-use polylogue_amqp_model::{AckMode, DeleteAfter, Shovel, SourceOf, encode_table};
+use polylogue_amqp_model::{AckMode, DeleteAfter, Shovel, SourceOf};
 use polylogue_router::{Argument, Value};
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -59,39 +59,6 @@ enum Over {
     Finished,
     /// Somebody wants that.
     Stopped,
-}
-
-fn failed(why: impl Into<String>) -> Failure {
-    Failure::Other(why.into())
-}
-
-const SOURCE: &str = "source";
-const DESTINATION: &str = "destination";
-
-/// Says at which end something went wrong.
-fn of(end: &'static str) -> impl FnOnce(Failure) -> Failure {
-    move |why| failed(format!("{end}: {why}"))
-}
-
-/// Does something with one end while the other one, which is called so, stays alive.
-async fn beside<T>(
-    doing: impl Future<Output = Result<T, Failure>>,
-    name: &'static str,
-    other: &mut Link,
-) -> Result<T, Failure> {
-    tokio::select! {
-        biased;
-        done = doing => done,
-        why = other.idle() => Err(of(name)(why)),
-    }
-}
-
-fn short(text: &str) -> ShortStr {
-    ShortStr::cut(bytes::Bytes::copy_from_slice(text.as_bytes()))
-}
-
-fn table(arguments: &[Argument]) -> Result<Table, Failure> {
-    Table::new(encode_table(arguments)).map_err(|error| failed(error.to_string()))
 }
 
 /// Makes sure that a queue is there. How many messages are ready in it.
@@ -170,13 +137,13 @@ impl Worker {
         *progress = Progress { left: moving.to_confirm, stream_offset: moving.stream_offset };
         // What the destination has, the source is to hear of, whatever came in between.
         let patience = if matches!(over, Ok(Over::Finished)) { FAREWELL_AT_THE_END } else { FAREWELL };
-        tokio::join!(moving.source.part(patience), moving.destination.part(patience));
+        moving.pipe.part(patience).await;
         over
     }
 
     /// Connects both ends and makes what is missing there. Nothing where there is nothing to be moved.
     async fn open(&self, progress: Progress) -> Result<Option<Moving>, Failure> {
-        let (from, to, name) = (&self.shovel.source, &self.shovel.destination, &*self.key.1);
+        let (from, to, name) = (&self.shovel.source, &self.shovel.destination, &format!("Shovel {}", self.key.1));
         let mut source = Link::connect(&self.around, &from.uris, name).await.map_err(of(SOURCE))?;
         let connecting = async {
             let mut destination = Link::connect(&self.around, &to.uris, name).await.map_err(of(DESTINATION))?;
@@ -210,17 +177,12 @@ impl Worker {
         let rewrite = Rewrite::new(&self.shovel, mover);
         self.shovels.running(&self.key, self.now_ms(), &self.shovel, (source_uri, destination_uri));
         self.shovels.moved(&self.key, self.now_ms(), 0, left.map(|left| (left, left)));
-        let unconfirmed = Unconfirmed::new();
         let (to_send, to_confirm) = (left, left);
         Ok(Some(Moving {
-            source,
-            destination,
+            pipe: Pipe::new(source, destination, self.shovel.ack_mode, no_ack),
             rewrite,
-            ack_mode: self.shovel.ack_mode,
-            no_ack,
             is_stream: reads_a_stream(&self.shovel),
             stream_offset: progress.stream_offset,
-            unconfirmed,
             to_send,
             to_confirm,
             blocked: false,
@@ -300,10 +262,10 @@ impl Worker {
         loop {
             let count = moving.settle()?;
             self.tell(moving, count);
-            if moving.unconfirmed.is_empty() {
+            if moving.pipe.is_settled() {
                 return Ok(());
             }
-            poll_fn(|cx| moving.poll_io(cx)).await?;
+            poll_fn(|cx| moving.pipe.poll_io(cx)).await?;
         }
     }
 
@@ -320,26 +282,22 @@ impl Worker {
             if moving.to_confirm == Some(0) {
                 return Ok(Over::Finished);
             }
-            let blocked = moving.destination.client.is_paused(CHANNEL);
+            let blocked = moving.pipe.is_blocked();
             if std::mem::replace(&mut moving.blocked, blocked) != blocked {
                 self.shovels.blocked(&self.key, self.now_ms(), blocked);
             }
-            let wait_ms = [moving.source.wait_ms(), moving.destination.wait_ms()].into_iter().flatten().min();
-            let sleep = tokio::time::sleep(Duration::from_millis(wait_ms.unwrap_or(60_000)));
+            let sleep = tokio::time::sleep(moving.pipe.wait());
             tokio::select! {
                 biased;
                 () = crate::net::stopped(&mut stop) => return Ok(Over::Stopped),
-                moved = poll_fn(|cx| moving.poll_io(cx)) => {
+                moved = poll_fn(|cx| moving.pipe.poll_io(cx)) => {
                     if let Err(why) = moved {
                         // What was confirmed before is no reason to move it again.
                         let _ = moving.settle();
                         return Err(why);
                     }
                 }
-                () = sleep => {
-                    moving.source.on_deadline().map_err(of(SOURCE))?;
-                    moving.destination.on_deadline().map_err(of(DESTINATION))?;
-                }
+                () = sleep => moving.pipe.on_deadline()?,
             }
             tokio::task::coop::consume_budget().await;
         }
@@ -348,17 +306,12 @@ impl Worker {
 
 /// Both ends and what is on its way between them.
 struct Moving {
-    source: Link,
-    destination: Link,
+    pipe: Pipe,
     rewrite: Rewrite,
-    ack_mode: AckMode,
-    /// The source does not wait for acknowledgements.
-    no_ack: bool,
     /// Messages say where they are.
     is_stream: bool,
     /// See [`Progress::stream_offset`].
     stream_offset: Option<u64>,
-    unconfirmed: Unconfirmed,
     /// Messages that are still to be sent; `None` for all that come.
     to_send: Option<u64>,
     /// Messages whose move is still to be known.
@@ -367,69 +320,20 @@ struct Moving {
 }
 
 impl Moving {
-    /// So many are done with, the last one of them from this place of a stream.
-    fn done(&mut self, count: u64, offset: Option<u64>) {
-        self.stream_offset = offset.map(|offset| offset.saturating_add(1)).or(self.stream_offset);
-        self.to_confirm = self.to_confirm.map(|left| left.saturating_sub(count));
-    }
-
-    /// Reads and writes at both ends as much as is possible now; ready when anything was, or when one of them is over.
-    fn poll_io(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        let from = self.source.poll_io(cx).map_err(of(SOURCE));
-        let to = self.destination.poll_io(cx).map_err(of(DESTINATION));
-        match (from, to) {
-            (Poll::Ready(Err(why)), _) | (_, Poll::Ready(Err(why))) => Poll::Ready(Err(why)),
-            (Poll::Pending, Poll::Pending) => Poll::Pending,
-            _ => Poll::Ready(Ok(())),
-        }
-    }
-
     /// Tells the source of what the destination has. How many messages that are.
     fn settle(&mut self) -> Result<u64, Failure> {
-        let mut refused = None;
-        while let Some(event) = self.destination.client.poll_event() {
-            match event {
-                ClientEvent::Settled { first, last, taken: true, .. } => self.unconfirmed.confirmed(first, last),
-                ClientEvent::Settled { taken: false, .. } => {
-                    refused.get_or_insert(failed("destination: it refused a message (basic.nack)"));
-                }
-                ClientEvent::Returned { why, .. } => {
-                    let why = format!("destination: a message came back: {} {}", why.reply_code, why.reply_text);
-                    refused.get_or_insert(failed(why));
-                }
-                ClientEvent::ChannelClosed { code, text, .. } => {
-                    let why = Failure::Channel(code, text.to_string());
-                    refused.get_or_insert(failed(format!("destination: {why}")));
-                }
-                ClientEvent::Cancelled { .. } => {
-                    refused.get_or_insert(failed("destination: it cancels a consumer, and has none"));
-                }
-                _ => {}
-            }
-            if refused.is_some() {
-                // A message that came back is confirmed behind that: it must stay where it was.
-                break;
-            }
+        let (moved, settled) = self.pipe.settle();
+        let count = moved.map_or(0, |moved| moved.count);
+        if let Some(moved) = moved {
+            self.stream_offset = moved.offset.map(|offset| offset.saturating_add(1)).or(self.stream_offset);
+            self.to_confirm = self.to_confirm.map(|left| left.saturating_sub(count));
         }
-        if self.ack_mode != AckMode::OnConfirm {
-            // What waits in memory is lost with this shovel: it was sent when the destination's socket has it.
-            self.unconfirmed.written(self.destination.written_bytes());
-        }
-        let mut count = 0;
-        if let Some(moved) = self.unconfirmed.take_moved() {
-            if !self.no_ack {
-                self.source.client.ack(CHANNEL, moved.up_to, true);
-            }
-            count = moved.count;
-            self.done(count, moved.offset);
-        }
-        refused.map_or(Ok(count), Err)
+        settled.map(|()| count)
     }
 
     /// Sends what came, as long as the destination takes it.
     fn forward(&mut self, worker: &Worker) -> Result<(), Failure> {
-        while self.destination.client.may_publish(CHANNEL) {
-            let Some(event) = self.source.client.poll_event() else { break };
+        while let Some(event) = self.pipe.next() {
             match event {
                 // More than was wanted goes back when the channel closes.
                 ClientEvent::Delivered { .. } if self.to_send == Some(0) => {}
@@ -438,16 +342,10 @@ impl Moving {
                     let now_seconds = u64::try_from(worker.now_ms()).unwrap_or_default() / 1_000;
                     let properties = self.rewrite.properties(&properties, now_seconds);
                     let publish = self.rewrite.publish(&deliver);
-                    let published = self.destination.client.publish(CHANNEL, publish, &properties, body);
-                    published.map_err(|_| failed("destination: the channel cannot be used"))?;
+                    self.pipe.publish(deliver.delivery_tag, offset, publish, &properties, body)?;
                     self.to_send = self.to_send.map(|left| left.saturating_sub(1));
-                    self.unconfirmed.published(deliver.delivery_tag, offset, self.destination.said_bytes());
                 }
-                ClientEvent::Cancelled { .. } => return Err(failed("source: the server cancelled the consumer")),
-                ClientEvent::ChannelClosed { code, text, .. } => {
-                    return Err(failed(format!("source: {}", Failure::Channel(code, text.to_string()))));
-                }
-                _ => {}
+                other => ended(other)?,
             }
         }
         Ok(())

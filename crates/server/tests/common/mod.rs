@@ -1,8 +1,10 @@
 //! The real binary in tests: on free ports, in a directory of its own, gone afterwards.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "tests of real processes")]
 
 pub(crate) mod amqp;
+pub(crate) mod broker;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;

@@ -22,7 +22,7 @@ fn the_server_says_who_it_and_who_one_is() {
     let node = nodes[0]["name"].as_str().unwrap();
     assert_eq!(server.get(&format!("nodes/{node}"))["running"], true);
     assert_eq!(server.ask("GET", "nodes/nowhere", &Value::Null).status, 404);
-    assert_eq!(server.get("cluster-name"), json!({"name": "polylogue"}));
+    assert_eq!(server.get("cluster-name"), json!({"name": "here"}));
     assert_eq!(server.put("cluster-name", &json!({"name": "mine"})), 204);
     assert_eq!(server.get("cluster-name"), json!({"name": "mine"}));
     assert_eq!(server.get("version"), "4.2.0");

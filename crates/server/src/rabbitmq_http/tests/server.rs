@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
+use polylogue_amqp::settings::AmqpSettings;
 use polylogue_amqp_gateway::{AmqpMachine, Directory};
 use polylogue_amqp_model::Limits;
 use polylogue_api::{Catalog, MachineId, Now, Reply, Request, StateMachine, Token};
@@ -215,7 +216,8 @@ impl Server {
         };
         let listeners = vec![listener("amqp", "127.0.0.1:5672"), listener("rabbitmq-http", "127.0.0.1:15672")];
         let rng = env.rng.clone();
-        let management = Management::new(broker.clone(), directory.clone(), Arc::default(), net, listeners, rng);
+        let settings = AmqpSettings { cluster_name: "here".to_owned(), ..AmqpSettings::default() };
+        let management = Management::new(broker.clone(), directory.clone(), settings.into(), net, listeners, rng);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         Server { broker, stepped, directory, management: Arc::new(management), runtime, world }
     }

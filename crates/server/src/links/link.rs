@@ -1,4 +1,4 @@
-//! One end of a shovel: a client session and what its bytes go over.
+//! One connection: a client session and what its bytes go over.
 
 use super::{EVENTS_BYTES_MAX, OUTPUT_BYTES_MAX, Surroundings, UNCONFIRMED_MAX, inside};
 use crate::handle::BrokerHandle;
@@ -31,20 +31,20 @@ const CONNECT_MS: u64 = 60_000;
 /// How long a server that lives may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long both ends may take to part.
-pub(super) const FAREWELL: Duration = Duration::from_secs(2);
+pub(crate) const FAREWELL: Duration = Duration::from_secs(2);
 /// How long they may where all was moved: what was written may still be on its way, and closing the socket must not overtake it.
-pub(super) const FAREWELL_AT_THE_END: Duration = Duration::from_secs(10);
+pub(crate) const FAREWELL_AT_THE_END: Duration = Duration::from_secs(10);
 /// Whom an address without a user means, as with RabbitMQ's clients.
 const GUEST: &str = "guest";
 
 /// The channel that messages go over.
-pub(super) const CHANNEL: u16 = 1;
+pub(crate) const CHANNEL: u16 = 1;
 /// The channel on which it is asked whether something is there: it closes where it is not.
 const ASKING: u16 = 2;
 
 /// Why an end cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The server has closed a channel: code and text.
     Channel(u16, String),
     /// Everything else, in a few words.
@@ -67,16 +67,16 @@ impl From<&ClientEnd> for Failure {
 }
 
 /// 404
-pub(super) const NOT_FOUND: u16 = 404;
+pub(crate) const NOT_FOUND: u16 = 404;
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// See the module.
-pub(super) struct Link {
+pub(crate) struct Link {
     broker: Arc<dyn BrokerHandle>,
-    pub(super) client: Client,
+    pub(crate) client: Client,
     stream: Box<dyn Stream>,
     input: BytesMut,
     chunks: Vec<Chunk>,
@@ -89,8 +89,10 @@ pub(super) struct Link {
     is_at_end: bool,
     /// Nothing more can be written.
     is_broken: bool,
-    /// The address without what is secret.
-    pub(super) uri: String,
+    /// Where it is.
+    pub(crate) address: AmqpUri,
+    /// The same without what is secret.
+    pub(crate) uri: String,
 }
 
 /// What a session is told of an address.
@@ -112,7 +114,7 @@ fn settings(uri: &AmqpUri, name: &str) -> ClientSettings {
         password: text(&uri.password),
         mechanisms: if mechanisms.is_empty() { default.mechanisms } else { mechanisms },
         vhost: ShortStr::cut(uri.vhost.clone().into_bytes()),
-        connection_name: format!("Shovel {name}"),
+        connection_name: name.to_owned(),
         channel_max: uri.channel_max.unwrap_or(default.channel_max),
         frame_bytes_max: uri.frame_bytes_max.map_or(default.frame_bytes_max, |max| max.clamp(4_096, 1 << 20)),
         heartbeat_seconds: uri.heartbeat_seconds.unwrap_or(default.heartbeat_seconds),
@@ -142,8 +144,8 @@ async fn stream(around: &Surroundings, uri: &AmqpUri) -> Result<Box<dyn Stream>,
 }
 
 impl Link {
-    /// Connects to the first of these addresses that lets it in, and opens [`CHANNEL`]. `name` is that of the shovel.
-    pub(super) async fn connect(around: &Surroundings, uris: &[AmqpUri], name: &str) -> Result<Link, Failure> {
+    /// Connects to the first of these addresses that lets it in, and opens [`CHANNEL`]. `name` is what the connection is called there.
+    pub(crate) async fn connect(around: &Surroundings, uris: &[AmqpUri], name: &str) -> Result<Link, Failure> {
         let mut why = Failure::Other("there is no address".to_owned());
         for uri in uris {
             match Link::connect_to(around, uri, name).await {
@@ -156,7 +158,7 @@ impl Link {
 
     async fn connect_to(around: &Surroundings, uri: &AmqpUri, name: &str) -> Result<Link, Failure> {
         let stream = stream(around, uri).await.map_err(Failure::Other)?;
-        let mut link = Link::new(&around.broker, settings(uri, name), stream, uri.to_string());
+        let mut link = Link::new(&around.broker, settings(uri, name), stream, uri.clone());
         while !link.client.is_open() {
             link.step().await?;
         }
@@ -164,7 +166,12 @@ impl Link {
         Ok(link)
     }
 
-    fn new(broker: &Arc<dyn BrokerHandle>, settings: ClientSettings, stream: Box<dyn Stream>, uri: String) -> Link {
+    fn new(
+        broker: &Arc<dyn BrokerHandle>,
+        settings: ClientSettings,
+        stream: Box<dyn Stream>,
+        address: AmqpUri,
+    ) -> Link {
         Link {
             client: Client::new(settings, broker.now().monotonic_ms),
             broker: broker.clone(),
@@ -176,7 +183,8 @@ impl Link {
             written_bytes: 0,
             is_at_end: false,
             is_broken: false,
-            uri,
+            uri: address.to_string(),
+            address,
         }
     }
 
@@ -185,7 +193,7 @@ impl Link {
     }
 
     /// Reads and writes as much as is possible now; ready when anything was, or when it is over.
-    pub(super) fn poll_io(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+    pub(crate) fn poll_io(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         let mut moved = false;
         for _ in 0..ROUNDS_MAX {
             let now_ms = self.now_ms();
@@ -258,12 +266,12 @@ impl Link {
     }
 
     /// What was to be said so far, written or not. Bytes.
-    pub(super) fn said_bytes(&self) -> u64 {
+    pub(crate) fn said_bytes(&self) -> u64 {
         self.taken_bytes + self.client.output_bytes() as u64
     }
 
     /// How much of that the stream has taken. Bytes.
-    pub(super) fn written_bytes(&self) -> u64 {
+    pub(crate) fn written_bytes(&self) -> u64 {
         self.written_bytes
     }
 
@@ -281,12 +289,12 @@ impl Link {
     }
 
     /// How long until something is due. Milliseconds.
-    pub(super) fn wait_ms(&self) -> Option<u64> {
+    pub(crate) fn wait_ms(&self) -> Option<u64> {
         Some(self.client.next_deadline_ms()?.saturating_sub(self.now_ms()))
     }
 
     /// A deadline may have passed.
-    pub(super) fn on_deadline(&mut self) -> Result<(), Failure> {
+    pub(crate) fn on_deadline(&mut self) -> Result<(), Failure> {
         self.client.on_deadline(self.now_ms());
         self.client.end().map_or(Ok(()), |end| Err(end.into()))
     }
@@ -301,7 +309,7 @@ impl Link {
     }
 
     /// Shows that it lives, and hears that the server does, until that is no longer so: why.
-    pub(super) async fn idle(&mut self) -> Failure {
+    pub(crate) async fn idle(&mut self) -> Failure {
         loop {
             if let Err(why) = self.step().await {
                 return why;
@@ -315,7 +323,7 @@ impl Link {
     }
 
     /// Asks for something on a channel.
-    pub(super) async fn ask(&mut self, number: u16, method: impl Into<Method>) -> Result<Method, Failure> {
+    pub(crate) async fn ask(&mut self, number: u16, method: impl Into<Method>) -> Result<Method, Failure> {
         self.client.ask(number, method).map_err(|_| Failure::Other("the channel cannot be used".to_owned()))?;
         self.answer(number).await
     }
@@ -341,7 +349,7 @@ impl Link {
     }
 
     /// Asks for something on a channel of its own, which is gone where the answer is no.
-    pub(super) async fn ask_aside(&mut self, method: impl Into<Method>) -> Result<Method, Failure> {
+    pub(crate) async fn ask_aside(&mut self, method: impl Into<Method>) -> Result<Method, Failure> {
         self.open_channel(ASKING).await?;
         let answer = self.ask(ASKING, method).await?;
         let close = polylogue_amqp::codec::ChannelClose { reply_code: 200, ..Default::default() };
@@ -350,7 +358,7 @@ impl Link {
     }
 
     /// Says what is still to be said, and that it is over, if that is done in time.
-    pub(super) async fn part(mut self, patience: Duration) {
+    pub(crate) async fn part(mut self, patience: Duration) {
         let now_ms = self.now_ms();
         self.client.close(now_ms);
         let parting = async {
@@ -423,7 +431,7 @@ mod tests {
         let heard: Arc<Mutex<Vec<u8>>> = Arc::default();
         let talker = Talker { says: says.freeze(), heard: heard.clone() };
         let settings = ClientSettings { heartbeat_seconds: 60, ..ClientSettings::default() };
-        let mut link = Link::new(&broker, settings, Box::new(talker), "amqp://a".to_owned());
+        let mut link = Link::new(&broker, settings, Box::new(talker), AmqpUri::here(&"/".into()));
         let mut cx = Context::from_waker(Waker::noop());
         assert_eq!(link.poll_io(&mut cx), Poll::Ready(Ok(())));
         assert!(link.client.is_open());

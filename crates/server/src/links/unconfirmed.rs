@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 /// What the source is to be told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Moved {
+pub(crate) struct Moved {
     /// Everything up to this delivery is done with.
-    pub(super) up_to: u64,
+    pub(crate) up_to: u64,
     /// How many these are.
-    pub(super) count: u64,
+    pub(crate) count: u64,
     /// Where the last one is in its stream.
-    pub(super) offset: Option<u64>,
+    pub(crate) offset: Option<u64>,
 }
 
 /// A delivery on its way.
@@ -25,33 +25,33 @@ struct Waiting {
 
 /// Deliveries by the number of their publish.
 #[derive(Debug)]
-pub(super) struct Unconfirmed {
+pub(crate) struct Unconfirmed {
     /// The number of the first.
     base: u64,
     waiting: VecDeque<Waiting>,
 }
 
 impl Unconfirmed {
-    pub(super) fn new() -> Unconfirmed {
+    pub(crate) fn new() -> Unconfirmed {
         Unconfirmed { base: 1, waiting: VecDeque::new() }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
     /// One more was published, under the next number; `offset` is its place in a stream, `end` that in what the destination is told. Bytes.
-    pub(super) fn published(&mut self, tag: u64, offset: Option<u64>, end: u64) {
+    pub(crate) fn published(&mut self, tag: u64, offset: Option<u64>, end: u64) {
         self.waiting.push_back(Waiting { tag, offset, end, confirmed: false });
     }
 
     /// So much was written of what the destination is told, where that is enough. Bytes.
-    pub(super) fn written(&mut self, bytes: u64) {
+    pub(crate) fn written(&mut self, bytes: u64) {
         self.waiting.iter_mut().take_while(|waiting| waiting.end <= bytes).for_each(|waiting| waiting.confirmed = true);
     }
 
     /// The destination has these.
-    pub(super) fn confirmed(&mut self, first: u64, last: u64) {
+    pub(crate) fn confirmed(&mut self, first: u64, last: u64) {
         for number in first.max(self.base)..=last {
             let at = usize::try_from(number - self.base).unwrap_or(usize::MAX);
             let Some(waiting) = self.waiting.get_mut(at) else { return };
@@ -60,7 +60,7 @@ impl Unconfirmed {
     }
 
     /// What the source may hear of now: all that is confirmed up to the first that is not, so that one word is enough.
-    pub(super) fn take_moved(&mut self) -> Option<Moved> {
+    pub(crate) fn take_moved(&mut self) -> Option<Moved> {
         let mut moved: Option<Moved> = None;
         while let Some(Waiting { tag, offset, confirmed: true, .. }) = self.waiting.front() {
             let count = moved.map_or(0, |moved| moved.count) + 1;

@@ -1,0 +1,157 @@
+//! Which links there are to be.
+
+use super::status::{Key, Of};
+use bytes::Bytes;
+use bytestring::ByteString;
+use polylogue_amqp_gateway::View;
+use polylogue_amqp_model::{Queue, QueueKind, Upstream, encode_table, federates, upstreams};
+use polylogue_router::{Argument, Exchange, FEDERATION_UPSTREAM, VhostId, lookup};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Links at the most. Those of the first names are there.
+pub(super) const LINKS_MAX: usize = 10_000;
+/// What was made by a link, of whatever broker, is not federated itself.
+const INTERNAL_PURPOSE: &[u8] = b"x-internal-purpose";
+
+/// The bindings of an exchange, by key and encoded arguments.
+pub(super) type Bindings = Arc<BTreeMap<(Bytes, Bytes), Vec<Argument>>>;
+
+/// What an exchange or a queue was declared with; the one there is declared likewise where it is missing.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Shape {
+    /// The type of an exchange; empty for a queue.
+    pub(super) kind: &'static str,
+    pub(super) durable: bool,
+    pub(super) auto_delete: bool,
+    pub(super) arguments: Vec<Argument>,
+}
+
+/// What a link is to do. One that is to do something else is another one.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Wanted {
+    /// Or why it cannot be used.
+    pub(super) upstream: Result<Upstream, String>,
+    /// What connections are called after.
+    pub(super) policy: ByteString,
+    pub(super) shape: Shape,
+    /// What this broker's cluster is called.
+    pub(super) cluster_name: String,
+}
+
+/// A link and what changes while it runs.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) wanted: Wanted,
+    pub(super) bindings: Bindings,
+    /// The queue that is federated.
+    pub(super) queue: Option<Arc<Queue>>,
+}
+
+fn text(name: &[u8]) -> ByteString {
+    String::from_utf8_lossy(name).into_owned().into()
+}
+
+fn bindings(view: &View, exchange: &Exchange) -> Bindings {
+    let all = view.routes.bindings_from(exchange.id);
+    let one = |binding: &polylogue_router::Binding| {
+        ((binding.key.clone(), encode_table(&binding.arguments)), binding.arguments.clone())
+    };
+    Arc::new(all.iter().map(|binding| one(binding)).collect())
+}
+
+/// An upstream's name, and the upstream or why it cannot be used.
+type Named = (ByteString, Result<Upstream, String>);
+
+/// Everything that is looked for in one view.
+struct Search<'v> {
+    view: &'v View,
+    cluster_name: &'v str,
+    /// What policies name, which is the same for all that they apply to.
+    upstreams: BTreeMap<(VhostId, ByteString), Vec<Named>>,
+    found: BTreeMap<Key, Found>,
+}
+
+impl Search<'_> {
+    fn add(
+        &mut self,
+        vhost: VhostId,
+        of: Of,
+        kind: Option<QueueKind>,
+        name: &ByteString,
+        found: impl Fn() -> (Shape, Bindings, Option<Arc<Queue>>),
+    ) {
+        let world = &self.view.world;
+        let [Some(policy), _] = world.matching(vhost, kind, name) else { return };
+        if !federates(policy.keys()) {
+            return;
+        }
+        let all = self.upstreams.entry((vhost, policy.name.clone())).or_insert_with(|| {
+            let all = upstreams(world, vhost, policy.keys()).into_iter();
+            all.map(|(name, upstream)| (name, upstream.map_err(|why| why.text().trim().to_owned()))).collect()
+        });
+        if all.is_empty() {
+            return;
+        }
+        let (shape, bindings, queue) = found();
+        for (upstream_name, upstream) in all {
+            let named = |upstream: &Upstream| match of {
+                Of::Exchange => upstream.exchange.clone(),
+                Of::Queue => upstream.queue.clone(),
+            };
+            let there = upstream.as_ref().ok().and_then(named).unwrap_or_else(|| name.clone());
+            let (vhost, name) = (world.vhost_name(vhost).into(), name.clone());
+            let key = Key { vhost, of, name, upstream: upstream_name.clone(), there };
+            let (policy, cluster_name) = (policy.name.clone(), self.cluster_name.to_owned());
+            let wanted = Wanted { upstream: upstream.clone(), policy, shape: shape.clone(), cluster_name };
+            let found = Found { wanted, bindings: bindings.clone(), queue: queue.clone() };
+            self.found.insert(key, found);
+        }
+    }
+}
+
+/// All links that there are to be.
+pub(super) fn find(view: &View, cluster_name: &str) -> BTreeMap<Key, Found> {
+    let federating = view.world.policies().filter(|policy| !policy.operator && federates(policy.keys()));
+    let vhosts: BTreeSet<_> = federating.map(|policy| policy.vhost).collect();
+    let mut search = Search { view, cluster_name, upstreams: BTreeMap::new(), found: BTreeMap::new() };
+    if vhosts.is_empty() {
+        return search.found;
+    }
+    for exchange in view.routes.exchanges() {
+        let own =
+            exchange.kind.name() == FEDERATION_UPSTREAM || lookup(&exchange.arguments, INTERNAL_PURPOSE).is_some();
+        if exchange.name.is_empty() || exchange.internal || own || !vhosts.contains(&exchange.vhost) {
+            continue;
+        }
+        search.add(exchange.vhost, Of::Exchange, None, &text(&exchange.name), || {
+            let shape = Shape {
+                kind: exchange.kind.name(),
+                durable: exchange.durable,
+                auto_delete: exchange.auto_delete,
+                arguments: exchange.arguments.clone(),
+            };
+            (shape, bindings(view, &exchange), None)
+        });
+    }
+    for queue in view.world.queues() {
+        let own = lookup(&queue.arguments, INTERNAL_PURPOSE).is_some();
+        if own || queue.owner.is_some() || queue.kind == QueueKind::Stream || !vhosts.contains(&queue.vhost) {
+            continue;
+        }
+        search.add(queue.vhost, Of::Queue, Some(queue.kind), &queue.name, || {
+            let shape = Shape {
+                kind: "",
+                durable: queue.durable,
+                auto_delete: queue.auto_delete,
+                arguments: queue.arguments.clone(),
+            };
+            (shape, Bindings::default(), Some(queue.clone()))
+        });
+    }
+    let mut found = search.found;
+    while found.len() > LINKS_MAX {
+        found.pop_last();
+    }
+    found
+}
