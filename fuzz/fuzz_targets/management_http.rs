@@ -96,6 +96,9 @@ const PARTS: &[&str] = &[
     "cluster-name",
     "shovels",
     "shovel",
+    "federation-links",
+    "federation-upstream",
+    "federation-upstream-set",
     "vhost",
     "restart",
 ];
@@ -103,6 +106,11 @@ const PARTS: &[&str] = &[
 const PATHS: &[&str] = &[
     "/api/parameters/shovel/%2F/q",
     "/api/parameters/shovel/%2F/q",
+    "/api/parameters/federation-upstream/%2F/q",
+    "/api/parameters/federation-upstream-set/%2F/q",
+    "/api/federation-links",
+    "/api/federation-links/%2F",
+    "/api/federation-links/vhost/%2F/q/n/restart",
     "/api/shovels",
     "/api/shovels/%2F/q",
     "/api/shovels/vhost/%2F/q",
