@@ -740,3 +740,6 @@ impl Connection {
         self.give_where_starved();
     }
 }
+
+#[cfg(test)]
+mod tests;
