@@ -69,7 +69,7 @@ fn an_auto_delete_queue_is_gone_when_its_last_consumer_is() {
     // Not before the first consumer, however it is used.
     declare(&mut client, true);
     open_channel(&mut client, 2);
-    let got = client.ask(2, BasicGet { queue: "q".into(), no_ack: false });
+    let got = client.ask(2, BasicGet { queue: "q".into(), ..Default::default() });
     assert!(matches!(got, Method::BasicGetEmpty(_)), "{got:?}");
     close_channel(&mut client, 2);
     assert_eq!(look(&mut client), Ok((0, 0)));
@@ -209,7 +209,7 @@ fn a_get_and_what_else_runs_against_a_deletion_is_told_that_there_is_no_such_que
         declare(&mut deletes, false);
         deletes.publish("", "q", &BasicProperties::default(), b"m");
         // It takes from the same queue before and while it goes.
-        let get = || BasicGet { queue: "q".into(), no_ack: round % 2 == 0 };
+        let get = || BasicGet { queue: "q".into(), no_ack: round % 2 == 0, ..Default::default() };
         gets.say(1, get());
         deletes.say(1, QueueDelete { queue: "q".into(), ..Default::default() });
         let mut last = Told::Done;
