@@ -308,10 +308,18 @@ impl Connection {
 
     /// The socket is gone: what the broker is to be told. Replies lead nowhere.
     pub fn on_closed(&mut self) -> Option<(Token, Request)> {
-        if self.closed || self.user.is_empty() {
+        if self.user.is_empty() {
             return None;
         }
-        self.closed = true;
+        // Nobody will be there to try it again.
+        let lonely = self.waiting.values().filter_map(|waits| match waits {
+            Waits::Lonely(queue, _) => Some(*queue),
+            _ => None,
+        });
+        self.directory.left_alone(lonely);
+        if std::mem::replace(&mut self.closed, true) {
+            return None;
+        }
         let queues: Vec<_> = self.channels.values().flat_map(|open| open.consumers.values()).collect();
         queues.iter().for_each(|consumer| consumer.entry.used(self.now));
         self.directory.left_alone(queues.iter().map(|consumer| consumer.entry.queue.id));

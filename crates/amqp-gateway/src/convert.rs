@@ -2,12 +2,12 @@
 
 use bytestring::ByteString;
 use polylogue_amqp::codec::{Properties, ShortStr, Table, Value};
-use polylogue_amqp::refusal::{Code, Refusal};
+use polylogue_amqp::refusal::{Code, Named, Refusal};
 use polylogue_amqp_model::{
     Code as ModelCode, Overflow as ModelOverflow, Queue, QueueKind, QueueSettings, Refused, decode_table,
 };
 use polylogue_api::{
-    ConsumerMode, Durability, Overflow, QueueSettings as Engine, SettleError, TopicConfig, Unavailable,
+    AttachError, ConsumerMode, Durability, Overflow, QueueSettings as Engine, SettleError, TopicConfig, Unavailable,
 };
 use polylogue_router::{Argument, Hops, MessageView, Property, ValueRef};
 
@@ -51,11 +51,22 @@ pub(crate) fn unavailable(why: Unavailable) -> Refusal {
 }
 
 /// What is refused because it could not be done with messages of a queue.
-pub(crate) fn unsettled(why: SettleError) -> Refusal {
+pub(crate) fn unsettled(why: SettleError, queue: Named<'_>) -> Refusal {
     match why {
         SettleError::Unavailable(why) => unavailable(why),
-        SettleError::UnknownQueue => Refusal::new(Code::NotFound, "the queue was deleted meanwhile"),
-        SettleError::NotHeld => Refusal::internal("the consumer is not there any more"),
+        // It was deleted meanwhile: RabbitMQ looks again and finds none.
+        SettleError::UnknownQueue => Refusal::missing(queue),
+        // Who takes messages went with its queue's writer, and comes back with the next channel.
+        SettleError::NotHeld => unavailable(Unavailable::NotCommitted),
+    }
+}
+
+/// What is refused because a consumer could not come.
+pub(crate) fn unattached(why: AttachError, queue: Named<'_>) -> Refusal {
+    match why {
+        AttachError::UnknownQueue => Refusal::missing(queue),
+        AttachError::Exclusive => Refusal::exclusive_use(queue),
+        AttachError::Unavailable(why) => unavailable(why),
     }
 }
 

@@ -105,6 +105,7 @@ impl IdleQueues {
     pub fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
         let counts = match (reply, self.removing.remove(&token)) {
             (Reply::Machine(Err(_)), Some((id, why))) => return self.remove_later(id, why, now),
+            (Reply::Machine(Ok(_)), Some((id, Gone::Expired))) => return self.not_expired(id, now),
             (Reply::DescribeQueues(counts), _) => counts,
             _ => return,
         };
@@ -128,7 +129,13 @@ impl IdleQueues {
                 self.left.insert((now.monotonic_ms + wait_ms, id, look + 1));
             }
         } else {
-            // Its time begins anew.
+            self.not_expired(id, now);
+        }
+    }
+
+    /// A queue that was to expire is used, where it is still there: its time begins anew.
+    fn not_expired(&mut self, id: QueueId, now: Now) {
+        if let Some(entry) = self.directory.queue(id) {
             entry.used(now);
             self.schedule(id, now);
         }

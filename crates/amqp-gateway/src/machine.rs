@@ -7,13 +7,15 @@ use crate::news::ExchangeNews;
 use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp_model::{
-    Access, Caller as Who, Command, Event, Hashing, Json, Limits, Model, OwnerId, PasswordHash, PutUser, Queue,
+    Access, Caller as Who, Command, Event, Gone, Hashing, Json, Limits, Model, OwnerId, PasswordHash, PutUser, Queue,
     Refused, Reply, SALT_BYTES, SHOVEL, UPSTREAM, UPSTREAM_SET, exchange_topic,
 };
 use polylogue_api::machine::Command as Boxed;
-use polylogue_api::{Caller, Catalog, ConfigChange, Context, Effects, Proposal, StateMachine, TopicChange, TopicInfo};
+use polylogue_api::{
+    Caller, Catalog, CloseIf, ConfigChange, Context, Effects, Proposal, StateMachine, TopicChange, TopicInfo,
+};
 use polylogue_router::{Exchange, QueueId, RouterEvent, VhostId};
-use polylogue_types::TimestampMs;
+use polylogue_types::{PartitionId, TimestampMs};
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -170,13 +172,64 @@ impl AmqpMachine {
         }
     }
 
-    fn plan(&mut self, who: &Who, command: &Command, random: u64, caller: Option<Caller>, effects: &mut Effects) {
+    /// Closes the queue that a client deletes or that nobody uses, unless it is one that stays for what is in it or who consumes it: what
+    /// is told to the model holds until the record is there, because nobody comes meanwhile. The closed queue.
+    ///
+    /// # Errors
+    /// What is to be answered when the queue stays.
+    fn close(
+        &self,
+        who: &Who,
+        command: &mut Command,
+        context: &Context<'_>,
+    ) -> Result<Option<PartitionId>, AmqpAnswer> {
+        let partition = |id| self.directory.partition(id, context.catalog);
+        match command {
+            Command::DeleteQueue(delete) => {
+                let found = self.model.queue_to_delete(who, delete).map_err(AmqpAnswer::Refused)?;
+                let found = found.and_then(|queue| Some((partition(queue.id)?, queue)));
+                let Some((partition, queue)) = found else { return Ok(None) };
+                let only = CloseIf { unused: delete.minds_consumers(&queue), empty: delete.minds_messages(&queue) };
+                // Where it is not closed the model says why.
+                let (Ok(counts) | Err(counts)) = context.queues.close(partition, only);
+                (delete.consumers, delete.messages) = (counts.consumers, counts.ready);
+                Ok(Some(partition))
+            }
+            Command::RemoveQueue(id, Gone::AutoDelete | Gone::Expired)
+                if self.model.proposed().queue(*id).is_some() =>
+            {
+                let Some(partition) = partition(*id) else { return Ok(None) };
+                let closed = context.queues.close(partition, CloseIf { unused: true, empty: false });
+                // Somebody consumes it again, and will leave it one day.
+                let stays = |_| AmqpAnswer::Done(Reply::Deleted { queue: None, messages: 0 });
+                closed.map(|_| Some(partition)).map_err(stays)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn plan(
+        &mut self,
+        who: &Who,
+        mut command: Command,
+        context: &Context<'_>,
+        caller: Option<Caller>,
+        effects: &mut Effects,
+    ) {
+        let random = context.random;
         let mut seed = [0; 16];
         seed[..8].copy_from_slice(&random.to_le_bytes());
         seed[8..].copy_from_slice(&random.rotate_left(31).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
         let answer = |answer: AmqpAnswer| caller.map(|caller| (caller, Box::new(answer) as Box<dyn Any + Send>));
-        match self.model.plan(who, command, seed) {
-            Err(why) => effects.replies.extend(answer(AmqpAnswer::Refused(why))),
+        let closed = match self.close(who, &mut command, context) {
+            Ok(closed) => closed,
+            Err(stays) => return effects.replies.extend(answer(stays)),
+        };
+        match self.model.plan(who, &command, seed) {
+            Err(why) => {
+                closed.into_iter().for_each(|queue| context.queues.open(queue));
+                effects.replies.extend(answer(AmqpAnswer::Refused(why)));
+            }
             Ok(plan) => {
                 let reply = answer(AmqpAnswer::Done(plan.reply));
                 match plan.record {
@@ -278,7 +331,7 @@ impl StateMachine for AmqpMachine {
     fn handle(&mut self, context: &Context<'_>, caller: Caller, command: Boxed, effects: &mut Effects) {
         match command.downcast::<AmqpAsk>() {
             Ok(ask) => match *ask {
-                AmqpAsk::Do(who, command) => self.plan(&who, &command, context.random, Some(caller), effects),
+                AmqpAsk::Do(who, command) => self.plan(&who, *command, context, Some(caller), effects),
                 ask => {
                     let answer = self.judge(ask);
                     effects.replies.push((caller, Box::new(answer)));
@@ -362,7 +415,7 @@ impl StateMachine for AmqpMachine {
             left.iter().filter(|topic| queue_of(&topic.name).is_some_and(|id| self.model.world().queue(id).is_none()));
         self.dead_topics.extend(gone.map(|topic| topic.name.to_string()));
         for command in std::mem::take(&mut self.start) {
-            self.plan(&Who::broker(), &command, context.random, None, effects);
+            self.plan(&Who::broker(), command, context, None, effects);
         }
         self.starting = effects.proposals.len();
         if self.starting == 0 {

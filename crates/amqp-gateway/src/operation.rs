@@ -2,7 +2,7 @@
 
 use crate::begin::begin;
 use crate::connection::{Channel, Connection};
-use crate::convert::{arguments, name, refusal, unavailable, unsettled};
+use crate::convert::{arguments, name, refusal, unattached, unavailable, unsettled};
 use crate::deliver::{Cancelled, Consumer, WINDOW_MESSAGES, capacity, delivery_of};
 use crate::directory::QueueEntry;
 use crate::machine::{AmqpAnswer, AmqpAsk};
@@ -15,8 +15,8 @@ use polylogue_amqp::codec::{ShortStr, Table};
 use polylogue_amqp::refusal::{Kind, Named, Refusal};
 use polylogue_amqp::request::{self as amqp, ChannelRef, Consume, ConsumerRef, NO_CONSUMER};
 use polylogue_amqp_model::{
-    Access, Bind, Command, ConsumerSettings, DeclareExchange, DeclareQueue, DeleteQueue, Gone, Queue, QueueKind,
-    Reply as Said, Resource, To, exchange_topic,
+    Access, Bind, Caller, Command, ConsumerSettings, DeclareExchange, DeclareQueue, DeleteQueue, Gone, Queue,
+    QueueKind, Reply as Said, Resource, To, exchange_topic,
 };
 use polylogue_api::{
     Ack, Attach, AttachError, AttachReader, ConsumerId, ConsumerSpec, CreateTopics, Credit, PublishError,
@@ -40,6 +40,19 @@ pub(crate) enum Then {
     Purge,
 }
 
+/// A queue that was declared.
+#[derive(Debug)]
+pub(crate) struct Declared {
+    queue: Arc<Queue>,
+    /// It was there, and is asked for: one that has gone meanwhile is not there.
+    passive: bool,
+}
+
+/// Consumers that leave: whoever waits for it is answered when the last of those who hold this is done. RabbitMQ deletes queues that go
+/// with their last consumer before it says that the consumer is cancelled, or the channel closed.
+#[derive(Debug)]
+pub(crate) struct Leaving(Option<Token>);
+
 /// What waits for an answer of the broker. The token is that of the session's request.
 #[derive(Debug)]
 pub(crate) enum Waits {
@@ -49,26 +62,27 @@ pub(crate) enum Waits {
     Done(Token),
     /// Channels and numbers of messages, and their bytes.
     Confirms(Vec<(ChannelRef, u64)>, usize),
-    Declared(Token),
-    /// The topic of a declared queue: the queue, and how often it was looked for.
-    Topic(Token, Arc<Queue>, u32),
-    Counts(Token),
-    DeleteCounts(Token, ByteString, bool, bool),
-    Deleted(Token, u64),
+    /// Whether it only asks.
+    Declared(Token, bool),
+    /// The topic of a declared queue, and how often it was looked for.
+    Topic(Token, Declared, u32),
+    /// How many messages and consumers a declared queue has.
+    Counts(Token, Declared),
+    Deleted(Token),
     /// An exchange that names a topic is declared.
     Exchange(Token, ByteString),
     /// Where the partitions of its topic end.
     Ends(Token, ExchangeId, Vec<PartitionId>),
     Found(Token, Then),
-    Purged(Token),
+    Purged(Token, Arc<QueueEntry>),
     /// With how long it may take to acknowledge.
     Attached(Token, ChannelRef, Consume, Arc<QueueEntry>, Option<u64>),
-    PullAttached(Token, ChannelRef, PartitionId, bool, QueueKind),
-    Taken(Token, QueueKind),
+    PullAttached(Token, ChannelRef, PartitionId, bool, Arc<QueueEntry>),
+    Taken(Token, Arc<QueueEntry>),
     /// A consumer that is cancelled when it has what was on its way to it.
     Stopped(Token, ChannelRef, ConsumerRef, ConsumerId),
-    /// An auto-delete queue that may have lost its last consumer.
-    Lonely(Arc<QueueEntry>),
+    /// An auto-delete queue that may have lost its last consumer, and who waits until all of those are gone that are to go.
+    Lonely(QueueId, Arc<Leaving>),
     CommitPublished(Token, ChannelRef, Vec<(amqp::Verdict, Vec<amqp::Run>)>),
     CommitSettled(Token),
     /// An address for replies.
@@ -105,8 +119,10 @@ impl Connection {
             amqp::Request::OpenReplies(channel, consumer) => return self.open_replies(token, channel, consumer),
             amqp::Request::OpenChannel(channel) => self.open_channel(channel).map(|()| Some(amqp::Reply::Done)),
             amqp::Request::CloseChannel(channel) => {
-                self.close_channel(channel);
-                Ok(Some(amqp::Reply::Done))
+                let leaving = Arc::new(Leaving(Some(token)));
+                self.close_channel(channel, &leaving);
+                self.left(leaving);
+                Ok(None)
             }
             amqp::Request::CloseConnection => self.close_all(token),
             amqp::Request::Authenticate(credentials) => self.login(token, credentials),
@@ -156,7 +172,8 @@ impl Connection {
             auto_delete: declare.auto_delete,
             arguments: arguments(&declare.arguments)?,
         };
-        self.change(Command::DeclareQueue(command), Waits::Declared(token));
+        let passive = command.passive;
+        self.change(Command::DeclareQueue(command), Waits::Declared(token, passive));
         Ok(None)
     }
 
@@ -233,16 +250,11 @@ impl Connection {
         if_unused: bool,
         if_empty: bool,
     ) -> Result<Option<amqp::Reply>, Refusal> {
-        let queue = name(queue)?;
-        let partition = self.partition_named(&queue);
-        let waits = Waits::DeleteCounts(token, queue, if_unused, if_empty);
-        self.ask(Request::DescribeQueues(partition.into_iter().collect()), waits);
+        // Who consumes it and what is in it is counted where it is judged.
+        let delete =
+            DeleteQueue { vhost: self.vhost, name: name(queue)?, if_unused, if_empty, ..DeleteQueue::default() };
+        self.change(Command::DeleteQueue(delete), Waits::Deleted(token));
         Ok(None)
-    }
-
-    fn partition_named(&self, queue: &str) -> Option<PartitionId> {
-        let id = self.directory.router().load().queue(self.vhost, queue.as_bytes())?;
-        self.directory.queue(id)?.partition(self.catalog.as_ref())
     }
 
     fn commit(
@@ -279,7 +291,7 @@ impl Connection {
         Ok(None)
     }
 
-    fn close_channel(&mut self, channel: ChannelRef) {
+    fn close_channel(&mut self, channel: ChannelRef, leaving: &Arc<Leaving>) {
         self.close_replies(channel);
         let Some(open) = self.channels.remove(&channel) else { return };
         self.show(|shown| shown.closed(channel));
@@ -290,14 +302,16 @@ impl Connection {
             self.consumers.remove(&id);
             self.tell(Request::Detach(id));
             if let Some(entry) = entry {
-                self.left(entry);
+                self.leave(&entry, leaving);
             }
         }
     }
 
     fn close_all(&mut self, token: Token) -> Result<Option<amqp::Reply>, Refusal> {
         let channels: Vec<_> = self.channels.keys().copied().collect();
-        channels.into_iter().for_each(|channel| self.close_channel(channel));
+        // What is asked for afterwards is answered afterwards.
+        let leaving = Arc::new(Leaving(None));
+        channels.into_iter().for_each(|channel| self.close_channel(channel, &leaving));
         match self.on_closed() {
             Some((_, request)) => {
                 self.ask(request, Waits::Done(token));
@@ -315,7 +329,7 @@ impl Connection {
         None
     }
 
-    fn cancel(&mut self, channel: ChannelRef, consumer: ConsumerRef) {
+    fn cancel(&mut self, channel: ChannelRef, consumer: ConsumerRef, leaving: &Arc<Leaving>) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         let Some(cancelled) = open.consumers.remove(&consumer) else { return };
         let shares = cancelled.shares();
@@ -329,16 +343,23 @@ impl Connection {
             self.consumers.remove(&id);
             self.tell(Request::Detach(id));
         }
-        self.left(entry);
+        self.leave(&entry, leaving);
     }
 
-    /// A consumer has left a queue, which may go with it.
-    fn left(&mut self, entry: Arc<QueueEntry>) {
+    /// A consumer has left a queue, which may go with it: whether nobody else consumes it is judged where it is deleted.
+    fn leave(&mut self, entry: &QueueEntry, leaving: &Arc<Leaving>) {
         entry.used(self.now);
-        if entry.queue.auto_delete
-            && let Some(partition) = entry.partition(self.catalog.as_ref())
-        {
-            self.ask(Request::DescribeQueues(vec![partition]), Waits::Lonely(entry));
+        if entry.queue.auto_delete {
+            let id = entry.queue.id;
+            let remove = AmqpAsk::Do(Caller::broker(), Box::new(Command::RemoveQueue(id, Gone::AutoDelete)));
+            self.ask_machine(remove, Waits::Lonely(id, leaving.clone()));
+        }
+    }
+
+    /// One of those is done that make up a leave-taking.
+    fn left(&mut self, leaving: Arc<Leaving>) {
+        if let Some(Leaving(Some(token))) = Arc::into_inner(leaving) {
+            self.reply(token, amqp::Reply::Done);
         }
     }
 
@@ -347,8 +368,9 @@ impl Connection {
         match (waits, reply) {
             (Waits::Nothing, _) => {}
             (Waits::Stopped(token, channel, consumer, _), Reply::Stopped) => {
-                self.cancel(channel, consumer);
-                self.reply(token, amqp::Reply::Done);
+                let leaving = Arc::new(Leaving(Some(token)));
+                self.cancel(channel, consumer, &leaving);
+                self.left(leaving);
             }
             (Waits::Confirms(numbers, bytes), Reply::Publish(results)) => {
                 self.publish_answered(bytes);
@@ -359,39 +381,24 @@ impl Connection {
                 Err(_) => self.refuse(waits, Refusal::internal("the broker said something else than was asked")),
             },
             (waits, Reply::Machine(Err(why))) => self.refuse(waits, unavailable(why)),
-            (Waits::Topic(token, queue, looks), Reply::CreateTopics(mut results)) => match results.pop() {
+            (Waits::Topic(token, declared, looks), Reply::CreateTopics(mut results)) => match results.pop() {
                 Some(Err(TopicError::Unavailable(why))) => self.reply(token, amqp::Reply::Refused(unavailable(why))),
-                _ => self.look_for_topic(token, queue, looks),
+                _ => self.look_for_topic(token, declared, looks),
             },
-            (Waits::Counts(token), Reply::DescribeQueues(counts)) => {
-                let counts = counts.into_iter().flatten().next().unwrap_or_default();
-                let [messages, consumers] =
-                    [counts.ready, counts.consumers].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-                self.reply(token, amqp::Reply::Queue { messages, consumers });
-            }
-            (Waits::DeleteCounts(token, queue, if_unused, if_empty), Reply::DescribeQueues(counts)) => {
-                let counts = counts.into_iter().flatten().next().unwrap_or_default();
-                self.delete(token, queue, if_unused, if_empty, counts);
+            (Waits::Counts(token, declared), Reply::DescribeQueues(counts)) => {
+                self.counted(token, &declared, counts.into_iter().flatten().next());
             }
             (Waits::Ends(token, id, partitions), Reply::DescribePartitions(sizes)) => {
                 self.ask(begin(id, &partitions, &sizes.partitions), Waits::Done(token));
             }
-            (Waits::Purged(token), Reply::Purge(purged)) => self.purged(token, purged),
+            (Waits::Purged(token, entry), Reply::Purge(purged)) => self.purged(token, &entry, purged),
             (Waits::Attached(token, channel, consume, entry, ack_ms_max), Reply::Attach(attached)) => {
                 self.attached(token, channel, consume, entry, ack_ms_max, attached);
             }
-            (Waits::PullAttached(token, channel, queue, no_ack, kind), Reply::Attach(attached)) => {
-                self.pull_attached(token, channel, queue, no_ack, kind, attached);
+            (Waits::PullAttached(token, channel, queue, no_ack, entry), Reply::Attach(attached)) => {
+                self.pull_attached(token, (channel, queue, no_ack), entry, attached);
             }
-            (Waits::Taken(token, kind), Reply::Take(taken)) => self.taken(token, kind, taken),
-            (Waits::Lonely(entry), Reply::DescribeQueues(counts)) => {
-                let lonely = counts.into_iter().flatten().next().is_some_and(|counts| counts.consumers == 0);
-                if lonely {
-                    let who = polylogue_amqp_model::Caller::broker();
-                    let remove = Command::RemoveQueue(entry.queue.id, Gone::AutoDelete);
-                    self.ask_machine(AmqpAsk::Do(who, Box::new(remove)), Waits::Nothing);
-                }
-            }
+            (Waits::Taken(token, entry), Reply::Take(taken)) => self.taken(token, &entry, taken),
             (Waits::CommitPublished(token, channel, settled), Reply::Publish(results)) => {
                 self.commit_settles(token, channel, &settled, &results);
             }
@@ -424,10 +431,11 @@ impl Connection {
             },
             (Waits::Nothing, _) => {}
             (waits, AmqpAnswer::Refused(why)) => self.refuse(waits, refusal(why)),
-            (Waits::Declared(token), AmqpAnswer::Done(Said::Queue { queue, .. })) => {
-                self.look_for_topic(token, queue, 0);
+            (Waits::Declared(token, passive), AmqpAnswer::Done(Said::Queue { queue, .. })) => {
+                self.look_for_topic(token, Declared { queue, passive }, 0);
             }
-            (Waits::Deleted(token, messages), AmqpAnswer::Done(_)) => {
+            (Waits::Lonely(_, leaving), AmqpAnswer::Done(_)) => self.left(leaving),
+            (Waits::Deleted(token), AmqpAnswer::Done(Said::Deleted { messages, .. })) => {
                 self.reply(token, amqp::Reply::Count(u32::try_from(messages).unwrap_or(u32::MAX)));
             }
             (Waits::Found(token, then), AmqpAnswer::Queue(queue)) => self.found(token, then, &queue),
@@ -443,7 +451,12 @@ impl Connection {
     /// Says no to whoever waits.
     fn refuse(&mut self, waits: Waits, why: Refusal) {
         match waits {
-            Waits::Nothing | Waits::Lonely(_) | Waits::ReplySent(..) => {}
+            Waits::Nothing | Waits::ReplySent(..) => {}
+            Waits::Lonely(queue, leaving) => {
+                // The consumer is gone whatever comes of its queue, which is tried again.
+                self.directory.left_alone(std::iter::once(queue));
+                self.left(leaving);
+            }
             Waits::Confirms(numbers, bytes) => {
                 self.publish_answered(bytes);
                 let why = PublishError::Unavailable(Unavailable::Unknown);
@@ -452,15 +465,14 @@ impl Connection {
             Waits::Login(token)
             | Waits::Vhost(token, _)
             | Waits::Done(token)
-            | Waits::Declared(token)
+            | Waits::Declared(token, _)
             | Waits::Topic(token, ..)
-            | Waits::Counts(token)
-            | Waits::DeleteCounts(token, ..)
-            | Waits::Deleted(token, _)
+            | Waits::Counts(token, _)
+            | Waits::Deleted(token)
             | Waits::Exchange(token, _)
             | Waits::Ends(token, ..)
             | Waits::Found(token, _)
-            | Waits::Purged(token)
+            | Waits::Purged(token, _)
             | Waits::Attached(token, ..)
             | Waits::PullAttached(token, ..)
             | Waits::Taken(token, _)
@@ -474,19 +486,19 @@ impl Connection {
 
     /// Something is looked at again.
     pub(crate) fn again(&mut self, waits: Waits) {
-        if let Waits::Topic(token, queue, looks) = waits {
-            self.look_for_topic(token, queue, looks);
+        if let Waits::Topic(token, declared, looks) = waits {
+            self.look_for_topic(token, declared, looks);
         }
     }
 
     /// A declared queue is answered once its topic is there.
-    fn look_for_topic(&mut self, token: Token, queue: Arc<Queue>, looks: u32) {
-        let entry = self.directory.queue(queue.id);
+    fn look_for_topic(&mut self, token: Token, declared: Declared, looks: u32) {
+        let entry = self.directory.queue(declared.queue.id);
         if let Some(entry) = &entry {
             entry.used(self.now);
         }
         if let Some(partition) = entry.as_ref().and_then(|entry| entry.partition(self.catalog.as_ref())) {
-            return self.ask(Request::DescribeQueues(vec![partition]), Waits::Counts(token));
+            return self.ask(Request::DescribeQueues(vec![partition]), Waits::Counts(token, declared));
         }
         if looks >= TOPIC_LOOKS_MAX {
             return self.reply(token, amqp::Reply::Refused(unavailable(Unavailable::Busy)));
@@ -494,32 +506,34 @@ impl Connection {
         if looks > 0 {
             let at = self.now.monotonic_ms + TOPIC_LOOK_MS;
             if looks > 1 {
-                return self.later.push_back((at, Waits::Topic(token, queue, looks + 1)));
+                return self.later.push_back((at, Waits::Topic(token, declared, looks + 1)));
             }
         }
         // A queue that went while it was declared has no entry any more; what is made for it is found at the next start.
-        let Some(entry) = entry else { return self.reply(token, amqp::Reply::Queue { messages: 0, consumers: 0 }) };
+        let Some(entry) = entry else { return self.counted(token, &declared, None) };
         let create = CreateTopics { topics: vec![entry.new_topic()], validate_only: false };
-        self.ask(Request::CreateTopics(create), Waits::Topic(token, queue, looks + 1));
+        self.ask(Request::CreateTopics(create), Waits::Topic(token, declared, looks + 1));
     }
 
-    fn delete(&mut self, token: Token, queue: ByteString, if_unused: bool, if_empty: bool, counts: QueueCounts) {
-        let command = DeleteQueue {
-            vhost: self.vhost,
-            name: queue,
-            if_unused,
-            if_empty,
-            consumers: counts.consumers,
-            messages: counts.ready,
-        };
-        self.change(Command::DeleteQueue(command), Waits::Deleted(token, counts.ready));
+    /// A declared queue has so much; nobody knows of one that went meanwhile.
+    fn counted(&mut self, token: Token, declared: &Declared, counts: Option<QueueCounts>) {
+        if counts.is_none() && declared.passive {
+            let missing = Refusal::missing(self.named(&declared.queue));
+            return self.reply(token, amqp::Reply::Refused(missing));
+        }
+        let counts = counts.unwrap_or_default();
+        let [messages, consumers] = [counts.ready, counts.consumers].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        self.reply(token, amqp::Reply::Queue { messages, consumers });
     }
 
     /// A queue was found: goes on with what it was looked for.
     fn found(&mut self, token: Token, then: Then, queue: &Queue) {
-        let entry = self.directory.queue(queue.id);
-        let there = entry.and_then(|entry| Some((entry.partition(self.catalog.as_ref())?, entry)));
-        let Some((partition, entry)) = there else {
+        let Some(entry) = self.directory.queue(queue.id) else {
+            // It has gone since it was found, or is not declared before its declaration is answered.
+            let missing = Refusal::missing(self.named(queue));
+            return self.reply(token, amqp::Reply::Refused(missing));
+        };
+        let Some(partition) = entry.partition(self.catalog.as_ref()) else {
             return self.reply(token, amqp::Reply::Refused(unavailable(Unavailable::Busy)));
         };
         if !matches!(then, Then::Purge) {
@@ -529,18 +543,16 @@ impl Connection {
             return self.reply(token, amqp::Reply::Refused(why));
         }
         match then {
-            Then::Purge => self.ask(Request::Purge(partition), Waits::Purged(token)),
+            Then::Purge => self.ask(Request::Purge(partition), Waits::Purged(token, entry)),
             Then::Get { channel, no_ack } => {
                 let known = self.channels.get(&channel).and_then(|open| open.pulls.get(&(partition, no_ack)).copied());
                 match known {
-                    Some(consumer) => self.take(token, partition, consumer, queue.kind),
+                    Some(consumer) => self.take(token, partition, consumer, entry),
                     None => {
                         let consumer = ConsumerSpec { credit: Some(0), settles: no_ack, ..ConsumerSpec::default() };
                         let attach = Attach { queue: partition, consumer };
-                        self.ask(
-                            Request::Attach(attach),
-                            Waits::PullAttached(token, channel, partition, no_ack, queue.kind),
-                        );
+                        let waits = Waits::PullAttached(token, channel, partition, no_ack, entry);
+                        self.ask(Request::Attach(attach), waits);
                     }
                 }
             }
@@ -550,7 +562,7 @@ impl Connection {
 
     /// What the queue's type does not do, though its clients may.
     fn unsupported(&self, then: &Then, entry: &QueueEntry) -> Option<Refusal> {
-        let queue = self.named(entry);
+        let queue = self.named(&entry.queue);
         let is_quorum = entry.queue.kind == QueueKind::Quorum;
         let is_stream = entry.queue.kind == QueueKind::Stream;
         match then {
@@ -571,8 +583,8 @@ impl Connection {
     }
 
     /// A queue of this virtual host as texts name it.
-    fn named<'a>(&'a self, entry: &'a QueueEntry) -> Named<'a> {
-        Named { kind: Kind::Queue, name: entry.queue.name.as_bytes(), vhost: self.vhost_name.as_bytes() }
+    fn named<'a>(&'a self, queue: &'a Queue) -> Named<'a> {
+        Named { kind: Kind::Queue, name: queue.name.as_bytes(), vhost: self.vhost_name.as_bytes() }
     }
 
     fn consume(
@@ -595,7 +607,7 @@ impl Connection {
         let ack_ms_max = self.ack_ms_max(settings.timeout_ms.or(entry.settings.consumer_timeout_ms));
         let shared = self.channels.get(&channel).map_or(0, |open| open.qos);
         if entry.queue.kind == QueueKind::Stream {
-            if let Err(why) = stream::check(&consume, shared, self.named(&entry)) {
+            if let Err(why) = stream::check(&consume, shared, self.named(&entry.queue)) {
                 return self.reply(token, refused(why));
             }
             let attach = AttachReader {
@@ -643,9 +655,7 @@ impl Connection {
                 self.consumers.insert(id, (channel, consume.consumer));
                 return self.reply(token, amqp::Reply::Done);
             }
-            Err(AttachError::UnknownQueue) => Refusal::missing(self.named(&entry)),
-            Err(AttachError::Exclusive) => Refusal::exclusive_use(self.named(&entry)),
-            Err(AttachError::Unavailable(why)) => unavailable(why),
+            Err(why) => unattached(why, self.named(&entry.queue)),
         };
         self.reply(token, amqp::Reply::Refused(why));
     }
@@ -653,10 +663,8 @@ impl Connection {
     fn pull_attached(
         &mut self,
         token: Token,
-        channel: ChannelRef,
-        queue: PartitionId,
-        no_ack: bool,
-        kind: QueueKind,
+        (channel, queue, no_ack): (ChannelRef, PartitionId, bool),
+        entry: Arc<QueueEntry>,
         attached: Result<ConsumerId, AttachError>,
     ) {
         match attached {
@@ -664,30 +672,36 @@ impl Connection {
                 let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(id)) };
                 open.pulls.insert((queue, no_ack), id);
                 self.consumers.insert(id, (channel, NO_CONSUMER));
-                self.take(token, queue, id, kind);
+                self.take(token, queue, id, entry);
             }
-            Err(AttachError::Unavailable(why)) => self.reply(token, amqp::Reply::Refused(unavailable(why))),
-            Err(_) => self.reply(token, amqp::Reply::Refused(unsettled(SettleError::UnknownQueue))),
+            Err(why) => {
+                let refused = unattached(why, self.named(&entry.queue));
+                self.reply(token, amqp::Reply::Refused(refused));
+            }
         }
     }
 
-    fn take(&mut self, token: Token, queue: PartitionId, consumer: ConsumerId, kind: QueueKind) {
-        self.ask(Request::Take(Take { queue, consumer, messages_max: 1 }), Waits::Taken(token, kind));
+    fn take(&mut self, token: Token, queue: PartitionId, consumer: ConsumerId, entry: Arc<QueueEntry>) {
+        self.ask(Request::Take(Take { queue, consumer, messages_max: 1 }), Waits::Taken(token, entry));
     }
 
-    fn purged(&mut self, token: Token, purged: Result<u64, SettleError>) {
+    fn purged(&mut self, token: Token, entry: &QueueEntry, purged: Result<u64, SettleError>) {
         let reply = match purged {
             Ok(count) => amqp::Reply::Count(u32::try_from(count).unwrap_or(u32::MAX)),
-            Err(why) => amqp::Reply::Refused(unsettled(why)),
+            Err(why) => amqp::Reply::Refused(unsettled(why, self.named(&entry.queue))),
         };
         self.reply(token, reply);
     }
 
-    fn taken(&mut self, token: Token, kind: QueueKind, taken: Result<Taken, SettleError>) {
+    fn taken(&mut self, token: Token, entry: &QueueEntry, taken: Result<Taken, SettleError>) {
         let Taken { mut deliveries, ready } = match taken {
             Ok(taken) => taken,
-            Err(why) => return self.reply(token, amqp::Reply::Refused(unsettled(why))),
+            Err(why) => {
+                let refused = unsettled(why, self.named(&entry.queue));
+                return self.reply(token, amqp::Reply::Refused(refused));
+            }
         };
+        let kind = entry.queue.kind;
         let message = deliveries.pop().and_then(|delivery| delivery_of(&delivery, Some(kind)));
         if message.is_some() {
             self.acks_expected(self.ack_ms_max(None));
@@ -726,3 +740,6 @@ impl Connection {
         self.give_where_starved();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,8 +5,8 @@ use crate::machine::{AmqpAsk, AmqpMachine};
 use bytes::Bytes;
 use polylogue_amqp_model::{Caller as Who, Command, DeclareQueue, Limits, arguments_of_json};
 use polylogue_api::{
-    Caller, Catalog, ClusterInfo, Context, Effects, Now, PartitionInfo, Settings, SettingsScope, StateMachine,
-    TopicConfig, TopicInfo,
+    Caller, Catalog, ClusterInfo, Context, Effects, NoQueues, Now, PartitionInfo, Settings, SettingsScope,
+    StateMachine, TopicConfig, TopicInfo,
 };
 use polylogue_record::kafka::{BatchBuilder, NewRecord, Record, records};
 use polylogue_router::{QueueId, VhostId};
@@ -138,7 +138,7 @@ impl World {
 }
 
 pub(crate) fn context() -> Context<'static> {
-    Context { now: Now::default(), catalog: &Topics, random: 7 }
+    Context { now: Now::default(), catalog: &Topics, queues: &NoQueues, random: 7 }
 }
 
 /// A body in one piece.

@@ -118,10 +118,24 @@ pub struct DeleteQueue {
     pub if_unused: bool,
     /// Only when it has no messages.
     pub if_empty: bool,
-    /// How many consumers it has, as the engine knows.
+    /// How many consumers it has, as the engine knows. Whoever says so sees to it that no others come.
     pub consumers: u64,
     /// How many ready messages it has, as the engine knows.
     pub messages: u64,
+}
+
+impl DeleteQueue {
+    /// Whether it is refused for the queue's messages. Streams do not look at the flags (`rabbit_stream_queue:delete`).
+    #[must_use]
+    pub fn minds_messages(&self, queue: &Queue) -> bool {
+        self.if_empty && queue.kind != QueueKind::Stream
+    }
+
+    /// Whether it is refused for the queue's consumers.
+    #[must_use]
+    pub fn minds_consumers(&self, queue: &Queue) -> bool {
+        self.if_unused && queue.kind != QueueKind::Stream
+    }
 }
 
 /// `exchange.declare`
@@ -267,7 +281,12 @@ pub enum Reply {
     /// The exchange that was asked for; `None` when it is new.
     Exchange(Option<Arc<Exchange>>),
     /// The queue that goes, if it was there.
-    Deleted(Option<Arc<Queue>>),
+    Deleted {
+        /// As declared.
+        queue: Option<Arc<Queue>>,
+        /// The ready messages that go with it, where the command says.
+        messages: u64,
+    },
 }
 
 /// What a committed record did, in order.

@@ -5,9 +5,9 @@
 
 use crate::access::Access;
 use crate::change::{Change, Key, ROUTER_CHUNK, decode, encode};
-use crate::command::{Caller, Command, Event, Limits, Reply};
+use crate::command::{Caller, Command, DeleteQueue, Event, Limits, Reply};
 use crate::error::{Code, Named, Refused, Resource};
-use crate::plan::{About, Draft, judge, refused};
+use crate::plan::{About, Draft, deletable, judge, refused};
 use crate::queue::{Queue, check_exclusive};
 use crate::settings::Effective;
 use crate::world::{Did, Effects, World};
@@ -108,6 +108,16 @@ impl Model {
         let queue = queue.ok_or_else(|| Refused::not_found(&named))?;
         check_exclusive(queue, caller.owner, host)?;
         Ok(queue)
+    }
+
+    /// The queue that a client may delete, whatever is in it and whoever consumes it; by what is proposed, as [`Model::queue_for`].
+    /// `None` when it is not there.
+    ///
+    /// # Errors
+    /// 403, 405, or 540 where its type does not know the flags.
+    pub fn queue_to_delete(&self, caller: &Caller, delete: &DeleteQueue) -> Result<Option<Arc<Queue>>, Refused> {
+        let draft = Draft::new(&self.tail, self.router.proposed(), &self.limits, [0; 16]);
+        deletable(&draft, caller, delete)
     }
 
     /// The exchange that a client publishes to with a key, `None` for the default one; by what is proposed, as

@@ -147,6 +147,28 @@ fn deleting_minds_its_flag_and_never_what_is_not_there() {
     assert!(live.model.routes().bindings().is_empty());
 }
 
+/// A moment does not matter: what is bound or unbound counts as soon as it is on its way, and nothing is bound to what is about to go.
+#[test]
+fn an_exchange_in_use_is_judged_by_what_is_on_its_way() {
+    let mut live = Live::new();
+    live.declare(queue("q"));
+    declare(&mut live, exchange("x", "fanout")).unwrap();
+    let unless_used = Command::DeleteExchange(HOST, "x".into(), true);
+    let [bind, unbind] = [Command::Bind, Command::Unbind].map(|command| command(to_queue("x", "q", "")));
+    let mut plan = |command: &Command| live.model.plan(&Caller::broker(), command, [1; 16]);
+    let bound = plan(&bind).unwrap();
+    let refused = plan(&unless_used).unwrap_err();
+    assert_eq!(refused.to_string(), "PRECONDITION_FAILED - exchange 'x' in vhost '/' in use");
+    let unbound = plan(&unbind).unwrap();
+    let deleted = plan(&unless_used).unwrap();
+    let refused = plan(&bind).unwrap_err();
+    assert_eq!(refused.to_string(), "NOT_FOUND - no exchange 'x' in vhost '/'");
+    for planned in [bound, unbound, deleted] {
+        live.model.apply(&planned.record.unwrap()).unwrap();
+    }
+    assert!(live.model.routes().exchange(HOST, b"x").is_none() && live.model.routes().bindings().is_empty());
+}
+
 #[test]
 fn binding_names_what_is_missing_and_unbinding_misses_nothing() {
     let mut live = Live::new();

@@ -41,7 +41,7 @@ fn line_ends_in_names_are_stripped() {
     assert_eq!(live.declare(queue("\r\nq\n")).name, "q");
     live.run(Command::DeclareExchange(exchange("x\r\n", "fanout"))).unwrap();
     live.run(Command::Bind(to_queue("x\n", "q\r", ""))).unwrap();
-    assert!(matches!(live.run(Command::DeleteQueue(delete("q\n"))), Ok(Reply::Deleted(Some(_)))));
+    assert!(matches!(live.run(Command::DeleteQueue(delete("q\n"))), Ok(Reply::Deleted { queue: Some(_), .. })));
     live.run(Command::DeleteExchange(HOST, "\nx".into(), false)).unwrap();
     assert!(live.model.routes().exchange(HOST, b"x").is_none());
 }

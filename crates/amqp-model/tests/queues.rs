@@ -237,6 +237,10 @@ fn deleting_minds_its_flags_and_never_what_is_not_there() {
         (DeleteQueue { if_unused: true, ..busy.clone() }, "PRECONDITION_FAILED - queue 'q' in vhost '/' in use"),
         (DeleteQueue { if_empty: true, ..busy.clone() }, "PRECONDITION_FAILED - queue 'q' in vhost '/' not empty"),
         (
+            DeleteQueue { if_empty: true, if_unused: true, ..busy.clone() },
+            "PRECONDITION_FAILED - queue 'q' in vhost '/' not empty",
+        ),
+        (
             DeleteQueue { if_unused: true, ..delete("quorum") },
             "NOT_IMPLEMENTED - cannot delete queue 'quorum' in vhost '/'. queue.delete operations with if-unused flag set are \
              not supported by quorum queues",
@@ -244,12 +248,12 @@ fn deleting_minds_its_flags_and_never_what_is_not_there() {
     ] {
         assert_eq!(live.refusal(&Caller::broker(), Command::DeleteQueue(command)), text);
     }
-    assert!(matches!(live.run(Command::DeleteQueue(busy)), Ok(Reply::Deleted(Some(_)))));
+    assert!(matches!(live.run(Command::DeleteQueue(busy)), Ok(Reply::Deleted { queue: Some(_), messages: 1 })));
     // A stream goes whatever is said of it.
     live.declare(queue_with("stream", json!({"x-queue-type": "stream"})));
     let said = DeleteQueue { consumers: 1, messages: 1, if_unused: true, if_empty: true, ..delete("stream") };
-    assert!(matches!(live.run(Command::DeleteQueue(said)), Ok(Reply::Deleted(Some(_)))));
-    assert_eq!(live.run(Command::DeleteQueue(delete("q"))), Ok(Reply::Deleted(None)));
+    assert!(matches!(live.run(Command::DeleteQueue(said)), Ok(Reply::Deleted { queue: Some(_), messages: 1 })));
+    assert_eq!(live.run(Command::DeleteQueue(delete("q"))), Ok(Reply::Deleted { queue: None, messages: 0 }));
 }
 
 #[test]

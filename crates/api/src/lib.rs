@@ -17,7 +17,9 @@ pub mod view;
 pub use catalog::{Catalog, ClusterInfo, PartitionInfo, TopicInfo};
 pub use config::{Cleanup, Compression, Durability, TimestampKind, TopicConfig};
 pub use log::*;
-pub use machine::{Caller, Context, Effects, MachineId, MachineReply, Proposal, StateMachine};
+pub use machine::{
+    Caller, CloseIf, Context, Effects, MachineId, MachineReply, NoQueues, Proposal, QueueDoors, StateMachine,
+};
 pub use partitions::*;
 pub use queues::*;
 pub use settings::*;

@@ -4,9 +4,9 @@
 //! record. *Soft* state (members waiting, heartbeats) may change in `handle` and may vanish at a crash. A reply
 //! that tells of a change is parked with the record until that is committed: see [`Proposal`].
 
-use crate::{Catalog, Now, TopicChange, TopicInfo, Unavailable};
+use crate::{Catalog, Now, QueueCounts, TopicChange, TopicInfo, Unavailable};
 use bytes::Bytes;
-use polylogue_types::TimestampMs;
+use polylogue_types::{PartitionId, TimestampMs};
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -32,6 +32,42 @@ pub type MachineReply = Result<Box<dyn Any + Send>, Unavailable>;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Caller(pub u64);
 
+/// What must be true of a queue that is to be closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CloseIf {
+    /// It has no consumers.
+    pub unused: bool,
+    /// It has no ready messages.
+    pub empty: bool,
+}
+
+/// The doors of queues, for a machine that is about to propose that one goes.
+///
+/// A queue that is closed takes no consumer any more: nobody comes between the look at it and the record. What is published to it goes
+/// where its other messages go. It is soft state: closed ends when the queue goes, and when the machines' writer is lost.
+pub trait QueueDoors: Sync + Debug {
+    /// Closes a queue, if that is true of it, in one moment; gives what it holds then. One that is not there holds nothing.
+    ///
+    /// # Errors
+    /// What it holds, which is not what it should.
+    fn close(&self, queue: PartitionId, only: CloseIf) -> Result<QueueCounts, QueueCounts>;
+
+    /// A queue does not go after all.
+    fn open(&self, queue: PartitionId);
+}
+
+/// The doors of no queues, where there are none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoQueues;
+
+impl QueueDoors for NoQueues {
+    fn close(&self, _: PartitionId, _: CloseIf) -> Result<QueueCounts, QueueCounts> {
+        Ok(QueueCounts::default())
+    }
+
+    fn open(&self, _: PartitionId) {}
+}
+
 /// Surroundings of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
@@ -39,6 +75,8 @@ pub struct Context<'a> {
     pub now: Now,
     /// Topics as applied.
     pub catalog: &'a dyn Catalog,
+    /// The doors of queues.
+    pub queues: &'a dyn QueueDoors,
     /// A number that no other call gets: for ids that must be unique but not secret.
     pub random: u64,
 }

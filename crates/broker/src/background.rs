@@ -5,7 +5,7 @@
 use crate::broker::{Broker, Inner};
 use crate::checkpoint::Captured;
 use crate::error::{Error, ErrorKind, Result};
-use crate::machines::{Outbox, context};
+use crate::machines::Outbox;
 use crate::partition::Partition;
 use crate::queues::lease_ms;
 use crate::record::{BROKER_PARTITION, BrokerRecord};
@@ -266,7 +266,7 @@ impl Inner {
     fn run_machine_deadlines(&self) {
         let Ok(shard) = self.shard_if_open(self.meta_shard) else { return };
         let mut outbox = Outbox::new();
-        let context = context(self.now(), self.catalog.as_ref(), self.env.rng.next_u64());
+        let context = self.context();
         let mut machines = self.machines.lock();
         machines.run_deadlines(&context, &shard, &mut outbox);
         let dead = machines.take_dead_topics();
@@ -313,9 +313,12 @@ impl Inner {
             }
             state.queues.take_writer(lease_ms(self.env.clock.now_ms()), self.env.rng.next_u64());
         }
-        let context = context(self.now(), self.catalog.as_ref(), self.env.rng.next_u64());
+        let context = self.context();
         let lost = retaken.filter(|_| shard.id == self.meta_shard);
         let effects = lost.as_ref().map(|_| machines.writer_lost(&context)).unwrap_or_default();
+        if lost.is_some() {
+            self.open_queues();
+        }
         shard.state.lock().lost = false;
         if let Some(outbox) = lost {
             for (id, effects) in effects {

@@ -5,7 +5,7 @@ use crate::background::Due;
 use crate::config::BrokerConfig;
 use crate::datadir::DataDir;
 use crate::error::{Error, ErrorKind, Result};
-use crate::machines::{Expects, Machines, Outbox, context};
+use crate::machines::{Expects, Machines, Outbox};
 use crate::open::shard_of_class;
 use crate::pending::PendingAppend;
 use crate::queues::{Consumers, Directs, Mover};
@@ -18,8 +18,8 @@ use crate::tuning::Tunables;
 use parking_lot::{Condvar, Mutex, RwLock};
 use polylogue_api::machine::Command;
 use polylogue_api::{
-    AppendEntry, AppendError, AppendRequest, Catalog, CreateTopics, EpochEnd, EpochEndQuery, FollowRequest, MachineId,
-    Now, ReadError, Reply, Request, Token, TopicError, Unavailable, WatchRequest,
+    AppendEntry, AppendError, AppendRequest, Catalog, Context, CreateTopics, EpochEnd, EpochEndQuery, FollowRequest,
+    MachineId, Now, ReadError, Reply, Request, Token, TopicError, Unavailable, WatchRequest,
 };
 use polylogue_env::{Env, JoinTask};
 use polylogue_meta::{MetaCommand, SharedCatalog};
@@ -181,7 +181,7 @@ impl Broker {
         }
         let mut outbox = Outbox::new();
         if let Ok(shard) = inner.shard(inner.meta_shard) {
-            let context = context(inner.now(), inner.catalog.as_ref(), inner.env.rng.next_u64());
+            let context = inner.context();
             inner.machines.lock().session_gone(session.0, &context, &shard, &mut outbox);
         }
         inner.send(outbox);
@@ -198,6 +198,11 @@ impl Inner {
     pub(crate) fn now(&self) -> Now {
         let monotonic_ms = self.env.clock.monotonic_ns().saturating_sub(self.started_ns) / 1_000_000;
         Now { wall_ms: self.env.clock.now_ms(), monotonic_ms }
+    }
+
+    /// Surroundings of a call of a machine, now.
+    pub(crate) fn context(&self) -> Context<'_> {
+        Context { now: self.now(), catalog: self.catalog.as_ref(), queues: self, random: self.env.rng.next_u64() }
     }
 
     pub(crate) fn all_shards(&self) -> Vec<Arc<Shard>> {
@@ -249,7 +254,7 @@ impl Inner {
         let mut outbox = Outbox::new();
         match self.shard(self.meta_shard) {
             Ok(shard) => {
-                let context = context(self.now(), self.catalog.as_ref(), self.env.rng.next_u64());
+                let context = self.context();
                 let mut machines = self.machines.lock();
                 let before = machines.next_deadline_ms();
                 machines.command(id, &context, (origin, expects), command, &shard, &mut outbox);

@@ -4,7 +4,7 @@
 //! found; a reply leaves only after the state that it tells of is applied.
 
 use crate::broker::Inner;
-use crate::machines::{Outbox, context, machine_of};
+use crate::machines::{Outbox, machine_of};
 use crate::pending::{PendingAppend, PendingPublish, PendingTrim};
 use crate::queues::lease_ms;
 use crate::record::{BROKER_PARTITION, BrokerRecord};
@@ -171,7 +171,7 @@ impl Inner {
         let deleted: Vec<_> = events.iter().filter_map(|event| self.topic_event(event)).collect();
         let settings_changed = events.iter().any(|event| matches!(event, MetaEvent::Settings(..)));
         let mut machines = self.machines.lock();
-        let context = context(self.now(), self.catalog.as_ref(), self.env.rng.next_u64());
+        let context = self.context();
         if settings_changed {
             self.retune();
             machines.tell(self.config.resolver.machine_commands(), &context, shard, outbox);
@@ -281,6 +281,7 @@ impl Inner {
             removed.push(id);
             let queue = state.queues.remove(id);
             let stream = state.queues.streams.remove(&id);
+            state.queues.closed.remove(&id);
             // Nobody records anything of it any more that they could go behind.
             shard.record_ends(&mut state, id);
             drop(state);

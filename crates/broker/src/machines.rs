@@ -9,7 +9,7 @@ use crate::sink::Origin;
 use bytes::Bytes;
 use polylogue_api::machine::Command;
 use polylogue_api::{
-    AlterError, AlterTopics, Caller, Catalog, Context, DeleteTopics, Effects, MachineId, MachineReply, Now, Reply,
+    AlterError, AlterTopics, Caller, Catalog, Context, DeleteTopics, Effects, MachineId, MachineReply, Reply,
     StateMachine, TopicError, TopicRef, Unavailable,
 };
 use polylogue_log::Frame;
@@ -241,11 +241,6 @@ impl Machines {
         };
         ids.into_iter().map(lost).collect()
     }
-}
-
-/// A context for a call at `now`.
-pub(crate) fn context<'a>(now: Now, catalog: &'a dyn Catalog, random: u64) -> Context<'a> {
-    Context { now, catalog, random }
 }
 
 fn convert(expects: Expects, reply: Box<dyn Any + Send>) -> Reply {

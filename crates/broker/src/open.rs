@@ -15,7 +15,7 @@ use crate::commit::ShardSink;
 use crate::config::BrokerConfig;
 use crate::datadir::DataDir;
 use crate::error::{Error, ErrorKind, Result};
-use crate::machines::{Machines, Outbox, context};
+use crate::machines::{Machines, Outbox};
 use crate::partition::Partition;
 use crate::record::BROKER_PARTITION;
 use crate::shard::{Shard, ShardState};
@@ -130,7 +130,7 @@ impl Inner {
             }
         }
         let mut machines = self.machines.lock();
-        let context = context(self.now(), self.catalog.as_ref(), self.env.rng.next_u64());
+        let context = self.context();
         for id in machines.ids() {
             if let Some(machine) = machines.get_mut(id) {
                 machine.on_ready(&context);

@@ -21,6 +21,7 @@ mod attach;
 mod dead;
 pub(crate) mod delays;
 mod direct;
+mod doors;
 mod expiry;
 mod host;
 mod publish;

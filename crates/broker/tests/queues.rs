@@ -352,6 +352,38 @@ fn a_deleted_queue_lets_its_consumers_know() {
     assert!(matches!(node.attach(queue, ConsumerSpec::default()), Err(AttachError::UnknownQueue)));
 }
 
+/// Whoever found a queue before it was deleted asks for what is in it afterwards.
+#[test]
+fn what_is_asked_of_a_deleted_queue_finds_none() {
+    let world = SimWorld::new(10);
+    let mut node = Node::open(&world, |config| config.store.tail_cache_bytes = 0);
+    let queue = node.queue("q", QueueSettings::default());
+    node.publish(vec![message(&[queue], "m"), message(&[queue], "n")]);
+    let pull = ConsumerSpec { credit: Some(0), ..ConsumerSpec::default() };
+    let consumer = node.attach(queue, pull).unwrap();
+    let take = Take { queue, consumer, messages_max: 1 };
+    let Reply::Take(Ok(taken)) = node.ask(Request::Take(take)) else { panic!("nothing is taken") };
+    // One message is on its way from the disk, and somebody waits for a purge.
+    let reading = node.start(Request::Take(take));
+    let delete = DeleteTopics { topics: vec![TopicRef::Name("q".into())] };
+    node.start(Request::DeleteTopics(delete));
+    let purging = node.start(Request::Purge(queue));
+    node.drive();
+    let answer = |token| node.client.replies.lock().remove(&token).expect("an answer");
+    let (reading, purging) = (answer(reading), answer(purging));
+    // Both came before the deletion was there.
+    assert!(matches!(&reading, Reply::Take(Ok(taken)) if taken.deliveries.len() <= 1), "{reading:?}");
+    assert!(matches!(purging, Reply::Purge(Ok(_) | Err(SettleError::UnknownQueue))), "{purging:?}");
+    let unknown = SettleError::UnknownQueue;
+    let reply = node.ask_now(Request::Take(take));
+    assert!(matches!(reply, Reply::Take(Err(why)) if why == unknown), "{reply:?}");
+    let reply = node.ask_now(Request::Purge(queue));
+    assert!(matches!(reply, Reply::Purge(Err(why)) if why == unknown), "{reply:?}");
+    assert_eq!(node.settle(&taken.deliveries, Settle::Accept), [Err(unknown)]);
+    let reply = node.ask_now(Request::DescribeQueues(vec![queue]));
+    assert!(matches!(&reply, Reply::DescribeQueues(counts) if counts[..] == [None]), "{reply:?}");
+}
+
 /// A message that somebody moves and keeps until it is there: each try left a copy where dead messages go, and one in each queue that had
 /// room.
 #[test]

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
-use polylogue_api::{AsRecorded, Caller, ClusterInfo, Context, Effects, Now, StateMachine};
+use polylogue_api::{AsRecorded, Caller, ClusterInfo, Context, Effects, NoQueues, Now, StateMachine};
 use polylogue_meta::{MetaCommand, MetaMachine, MetaReply, MetaSettings, SharedCatalog};
 use polylogue_types::{NodeId, ProducerId, ShardId};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn allocate(machine: &mut MetaMachine, context: &Context<'_>) -> (ProducerId, Ve
 #[test]
 fn a_block_that_was_reserved_before_the_tail_was_lost_is_not_used_again() {
     let catalog = SharedCatalog::new(ClusterInfo { cluster_id: "c".into(), node: NodeId(1) });
-    let context = Context { now: Now::default(), catalog: &catalog, random: 0 };
+    let context = Context { now: Now::default(), catalog: &catalog, queues: &NoQueues, random: 0 };
     let mut machine = machine();
     machine.on_ready(&context);
     let (first, records) = allocate(&mut machine, &context);

@@ -79,7 +79,7 @@ fn catalog() -> SharedCatalog {
 
 fn ready(machine: &mut MetaMachine) {
     let catalog = catalog();
-    machine.on_ready(&Context { now: Now::default(), catalog: &catalog, random: 0 });
+    machine.on_ready(&Context { now: Now::default(), catalog: &catalog, queues: &NoQueues, random: 0 });
 }
 
 /// The machine that lives through it, the records on their way, and what was committed.
@@ -104,7 +104,7 @@ impl World {
     fn ask(&mut self, command: MetaCommand) -> MetaReply {
         self.calls += 1;
         let catalog = catalog();
-        let context = Context { now: Now::default(), catalog: &catalog, random: self.calls };
+        let context = Context { now: Now::default(), catalog: &catalog, queues: &NoQueues, random: self.calls };
         let mut effects = Effects::default();
         self.machine.handle(&context, Caller(self.calls), Box::new(command), &mut effects);
         let mut replies: Vec<_> = effects.replies;
@@ -203,7 +203,7 @@ impl World {
             Step::Lose => {
                 self.on_their_way.clear();
                 let catalog = catalog();
-                let context = Context { now: Now::default(), catalog: &catalog, random: 0 };
+                let context = Context { now: Now::default(), catalog: &catalog, queues: &NoQueues, random: 0 };
                 self.machine.on_writer_lost(&context, &mut Effects::default());
                 self.terms += 1;
                 self.machine.set_term(ShardId(0), Term(self.terms));
@@ -242,7 +242,7 @@ fn seen(mut machine: MetaMachine) -> (Vec<polylogue_meta::TopicMeta>, Vec<(Setti
     let topic = NewTopic { name: "next".into(), partitions: 1, config: TopicConfig::default(), internal: false };
     let command = MetaCommand::CreateTopics(CreateTopics { topics: vec![topic], validate_only: false });
     let catalog = catalog();
-    let context = Context { now: Now::default(), catalog: &catalog, random: 7 };
+    let context = Context { now: Now::default(), catalog: &catalog, queues: &NoQueues, random: 7 };
     let mut effects = Effects::default();
     machine.handle(&context, Caller(0), Box::new(command), &mut effects);
     (topics, documents, format!("{:?}", effects.proposals.iter().map(|p| &p.record).collect::<Vec<_>>()))

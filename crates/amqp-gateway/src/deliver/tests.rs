@@ -375,11 +375,12 @@ fn refused(connection: &mut Connection) -> Option<u16> {
 fn what_could_not_be_done_is_no_success() {
     let busy = SettleError::Unavailable(Unavailable::Busy);
     let gone = polylogue_api::AttachError::Unavailable(Unavailable::NotCommitted);
+    let entry = connection(0).directory.queues().remove(0);
     let cases = [
-        (Waits::Purged(1), Reply::Purge(Err(busy))),
+        (Waits::Purged(1, entry.clone()), Reply::Purge(Err(busy))),
         (Waits::CommitSettled(1), Reply::Settle(vec![Ok(()), Err(busy)])),
-        (Waits::Taken(1, QueueKind::Classic), Reply::Take(Err(busy))),
-        (Waits::PullAttached(1, CHANNEL, QUEUE, false, QueueKind::Classic), Reply::Attach(Err(gone))),
+        (Waits::Taken(1, entry.clone()), Reply::Take(Err(busy))),
+        (Waits::PullAttached(1, CHANNEL, QUEUE, false, entry), Reply::Attach(Err(gone))),
     ];
     for (waits, reply) in cases {
         let mut connection = connection(0);

@@ -24,7 +24,7 @@ pub(crate) use exchanges::{Unfit, exchange_kind, routed_bind};
 pub(crate) use parameters::{
     OPERATOR_POLICY, VHOST_LIMITS, set_global, set_limits, set_parameter, set_policy, spec_of,
 };
-pub(crate) use queues::new_queue;
+pub(crate) use queues::{deletable, new_queue};
 
 /// What commands change, as far as they were judged.
 pub(crate) struct Draft<'m> {

@@ -191,14 +191,20 @@ pub(super) fn text_argument(
     }
 }
 
-pub(super) fn delete(draft: &mut Draft<'_>, caller: &Caller, delete: &DeleteQueue) -> Result<Reply, Refused> {
+/// The queue that a client may delete, whatever is in it and whoever consumes it; `None` when there is none, which is nothing that is
+/// refused.
+pub(crate) fn deletable(
+    draft: &Draft<'_>,
+    caller: &Caller,
+    delete: &DeleteQueue,
+) -> Result<Option<Arc<Queue>>, Refused> {
     let host = draft.host_of(delete.vhost)?;
     let name = stripped(&delete.name);
     check_user(draft, caller, delete.vhost, Access::Configure, Resource::Queue, &name)?;
     if name.starts_with(REPLY_TO) {
-        return Ok(Reply::Deleted(None));
+        return Ok(None);
     }
-    let Some(queue) = draft.queue(delete.vhost, &name).cloned() else { return Ok(Reply::Deleted(None)) };
+    let Some(queue) = draft.queue(delete.vhost, &name).cloned() else { return Ok(None) };
     check_exclusive(&queue, caller.owner, &host)?;
     let named = Named { kind: Resource::Queue, name: &name, vhost: &host };
     let flag = if delete.if_unused { Some("if-unused") } else { delete.if_empty.then_some("if-empty") };
@@ -210,24 +216,33 @@ pub(super) fn delete(draft: &mut Draft<'_>, caller: &Caller, delete: &DeleteQueu
             ),
         ));
     }
-    // Streams do not look at these flags (`rabbit_stream_queue:delete`).
-    let looks = queue.kind != QueueKind::Stream;
-    if looks && delete.if_unused && delete.consumers > 0 {
-        return Err(Refused::precondition(format!("{named} in use")));
-    }
-    if looks && delete.if_empty && delete.messages > 0 {
+    Ok(Some(queue))
+}
+
+pub(super) fn delete(draft: &mut Draft<'_>, caller: &Caller, delete: &DeleteQueue) -> Result<Reply, Refused> {
+    let Some(queue) = deletable(draft, caller, delete)? else {
+        return Ok(Reply::Deleted { queue: None, messages: 0 });
+    };
+    let named = Named { kind: Resource::Queue, name: &queue.name, vhost: draft.world.vhost_name(queue.vhost) };
+    // In this order (`rabbit_amqqueue_process`).
+    if delete.minds_messages(&queue) && delete.messages > 0 {
         return Err(Refused::precondition(format!("{named} not empty")));
     }
+    if delete.minds_consumers(&queue) && delete.consumers > 0 {
+        return Err(Refused::precondition(format!("{named} in use")));
+    }
     remove(draft, queue.id, Gone::Asked);
-    Ok(Reply::Deleted(Some(queue)))
+    Ok(Reply::Deleted { queue: Some(queue), messages: delete.messages })
 }
 
 pub(super) fn remove(draft: &mut Draft<'_>, id: QueueId, gone: Gone) -> Reply {
-    let Some(queue) = draft.world.queue(id).cloned() else { return Reply::Deleted(None) };
-    let host = draft.world.vhost_name(queue.vhost).to_owned();
-    draft.route(&host, Route::RemoveQueue(id));
-    draft.push(Change::QueueRemoved(id, gone));
-    Reply::Deleted(Some(queue))
+    let queue = draft.world.queue(id).cloned();
+    if let Some(queue) = &queue {
+        let host = draft.world.vhost_name(queue.vhost).to_owned();
+        draft.route(&host, Route::RemoveQueue(id));
+        draft.push(Change::QueueRemoved(id, gone));
+    }
+    Reply::Deleted { queue, messages: 0 }
 }
 
 pub(super) fn owner_gone(draft: &mut Draft<'_>, owner: OwnerId) -> Reply {

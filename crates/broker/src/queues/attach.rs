@@ -88,7 +88,8 @@ impl Inner {
         let id = self.consumers.lock().add(attach.queue, origin.session);
         let attached = {
             let mut state = shard.state.lock();
-            match state.queues.hosts.get_mut(&attach.queue) {
+            let is_closed = state.queues.is_closed(attach.queue);
+            match state.queues.hosts.get_mut(&attach.queue).filter(|_| !is_closed) {
                 None => Err(AttachError::UnknownQueue),
                 Some(host) => match host.lease.add_consumer(polylogue_lease::ConsumerId(id), config.clone()) {
                     Err(e) => Err(attach_error(&e)),

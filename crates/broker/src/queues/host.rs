@@ -8,7 +8,7 @@ use bytes::Bytes;
 use polylogue_api::{ConsumerMode, Overflow, QueueCounts, QueueSettings, Reply, SettleError, Unavailable};
 use polylogue_lease::{Config, ConsumerConfig, Entry, LeaseError, Mode, Queue, Tally};
 use polylogue_record::envelope::Envelope;
-use polylogue_types::{Map, Offset, PartitionId, TimestampMs};
+use polylogue_types::{Map, Offset, PartitionId, Set, TimestampMs};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -304,6 +304,8 @@ pub(crate) struct Queues {
     pub(crate) hosts: Map<PartitionId, QueueHost>,
     pub(crate) streams: Map<PartitionId, StreamHost>,
     pub(crate) delays: Delays,
+    /// Those that take no consumers, because they are about to go ([`super::doors`]).
+    pub(crate) closed: Set<PartitionId>,
     /// Queues in which something may be handed out or recorded.
     due: VecDeque<PartitionId>,
     /// When each queue that waits for a time wants to be looked at. Wall time, milliseconds.

@@ -37,7 +37,8 @@ impl Inner {
         // It is there at once, without a place, so that it goes with its session whenever that goes.
         let is_stream = {
             let mut state = shard.state.lock();
-            let host = state.queues.streams.get_mut(&queue);
+            let is_closed = state.queues.is_closed(queue);
+            let host = state.queues.streams.get_mut(&queue).filter(|_| !is_closed);
             host.map(|host| host.insert(id, Reader::new(origin.sink.clone(), attach))).is_some()
         };
         if !is_stream {

@@ -175,15 +175,13 @@ impl Inner {
         let counts = |queue: &PartitionId| {
             let shard = self.partition_shard(*queue)?;
             let state = shard.state.lock();
-            if let Some(host) = state.queues.hosts.get(queue) {
-                return Some(host.counts());
+            let counts = state.queue_counts(*queue)?;
+            if state.queues.hosts.contains_key(queue) {
+                return Some(counts);
             }
-            let consumers = state.queues.streams.get(queue)?.consumers();
-            let there = state.there(*queue);
             drop(state);
             let ready_bytes = shard.store.partition_stats(*queue).map_or(0, |stats| stats.bytes);
-            let ready = there.end.0.saturating_sub(there.start.0);
-            Some(QueueCounts { ready, consumers, ready_bytes, ..QueueCounts::default() })
+            Some(QueueCounts { ready_bytes, ..counts })
         };
         queues.iter().map(counts).collect()
     }

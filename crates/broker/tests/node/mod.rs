@@ -48,11 +48,20 @@ pub struct Node {
 
 impl Node {
     pub fn open(world: &SimWorld, change: impl FnOnce(&mut BrokerConfig)) -> Node {
+        Node::open_with(world, BTreeMap::new(), change)
+    }
+
+    /// One that hosts machines.
+    pub fn open_with(
+        world: &SimWorld,
+        machines: BTreeMap<MachineId, Box<dyn StateMachine>>,
+        change: impl FnOnce(&mut BrokerConfig),
+    ) -> Node {
         let mut config = BrokerConfig::new("/data".into());
         config.journal_file_bytes = 1 << 20;
         config.disk_reserve_bytes = 0;
         change(&mut config);
-        let broker = Broker::open(world.env(), config, BTreeMap::new()).expect("the directory opens");
+        let broker = Broker::open(world.env(), config, machines).expect("the directory opens");
         let session = broker.new_session();
         Node { broker, client: Arc::default(), session, next_token: 0 }
     }

@@ -5,7 +5,8 @@
 
 use bytes::Bytes;
 use polylogue_api::{
-    Caller, Catalog, ClusterInfo, Context, Effects, Now, PartitionInfo, Proposal, StateMachine, TopicConfig, TopicInfo,
+    Caller, Catalog, ClusterInfo, Context, Effects, NoQueues, Now, PartitionInfo, Proposal, StateMachine, TopicConfig,
+    TopicInfo,
 };
 use polylogue_kafka::codec::{ErrorCode, StrBytes};
 use polylogue_kafka::groups::command::*;
@@ -131,7 +132,7 @@ impl Host {
 
     pub(crate) fn with<R>(&mut self, call: impl FnOnce(&mut KafkaGroups, &Context<'_>, &mut Effects) -> R) -> R {
         self.random += 1;
-        let context = Context { now: self.now, catalog: &self.topics, random: self.random };
+        let context = Context { now: self.now, catalog: &self.topics, queues: &NoQueues, random: self.random };
         let mut effects = Effects::default();
         let result = call(&mut self.machine, &context, &mut effects);
         for (caller, reply) in effects.replies {
@@ -308,7 +309,7 @@ impl Host {
     }
 
     pub(crate) fn configure(&mut self, settings: GroupSettings) {
-        let context = Context { now: self.now, catalog: &self.topics, random: 0 };
+        let context = Context { now: self.now, catalog: &self.topics, queues: &NoQueues, random: 0 };
         let mut effects = Effects::default();
         self.machine.handle(&context, Caller(0), Box::new(settings), &mut effects);
         assert!(effects.replies.pop().is_some_and(|(_, reply)| reply.is::<()>()));

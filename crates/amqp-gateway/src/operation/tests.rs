@@ -1,0 +1,404 @@
+//! A connection without a wire, a declared world that is its own log, and queues of which only the consumers are known.
+
+use super::*;
+use crate::IdleQueues;
+use crate::connection::Channel;
+use crate::management::Said as Told;
+use crate::testing::{Topics, World, context};
+use parking_lot::Mutex;
+use polylogue_amqp::request::ConsumerRef;
+use polylogue_api::{Caller as MachineCaller, CloseIf, Context, Effects, Event, Now, QueueDoors, StateMachine};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+const CHANNEL: ChannelRef = ChannelRef { number: 1, life: 1 };
+const MISSING: &str = "NOT_FOUND - no queue 'q' in vhost '/'";
+
+/// What queues hold, and which of them are closed.
+#[derive(Debug, Default)]
+struct Doors {
+    held: Mutex<BTreeMap<PartitionId, QueueCounts>>,
+    closed: Mutex<BTreeSet<PartitionId>>,
+}
+
+impl QueueDoors for Doors {
+    fn close(&self, queue: PartitionId, only: CloseIf) -> Result<QueueCounts, QueueCounts> {
+        let counts = self.held.lock().get(&queue).copied().unwrap_or_default();
+        if (only.unused && counts.consumers > 0) || (only.empty && counts.ready > 0) {
+            return Err(counts);
+        }
+        self.closed.lock().insert(queue);
+        Ok(counts)
+    }
+
+    fn open(&self, queue: PartitionId) {
+        self.closed.lock().remove(&queue);
+    }
+}
+
+struct Rig {
+    world: World,
+    connection: Connection,
+    doors: Doors,
+    /// Records are proposed, and nobody knows yet whether they are there.
+    holds: bool,
+    held: Vec<(Token, Effects)>,
+    next_consumer: u64,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let world = World::new();
+        let directory = world.directory.clone();
+        let mut connection = Connection::new(Arc::default(), directory, Arc::new(Topics), 7, true, 1, Now::default());
+        connection.said = Some(VecDeque::new());
+        connection.user = "guest".into();
+        (connection.vhost, connection.vhost_name) = (world.vhost, "/".into());
+        connection.channels.insert(CHANNEL, Channel::default());
+        Rig { world, connection, doors: Doors::default(), holds: false, held: Vec::new(), next_consumer: 10 }
+    }
+
+    fn declare(&mut self, name: &str, auto_delete: bool) -> PartitionId {
+        let declare = DeclareQueue { vhost: self.world.vhost, name: name.into(), auto_delete, ..Default::default() };
+        self.world.act(Command::DeclareQueue(declare));
+        let id = self.id(name).expect("declared");
+        self.world.directory.queue(id).and_then(|entry| entry.partition(&Topics)).expect("a topic")
+    }
+
+    fn id(&self, name: &str) -> Option<QueueId> {
+        self.world.directory.router().load().queue(self.world.vhost, name.as_bytes())
+    }
+
+    /// Judged by the machine; what it says at once, and what it proposes.
+    fn judge(&mut self, ask: Box<dyn std::any::Any + Send>) -> Effects {
+        let mut effects = Effects::default();
+        let context = Context { queues: &self.doors, ..context() };
+        self.world.machine.handle(&context, MachineCaller(1), ask, &mut effects);
+        effects
+    }
+
+    /// Commits what a request of the connection proposed, and answers it.
+    fn commit(&mut self, token: Token, mut effects: Effects) {
+        let mut replies = std::mem::take(&mut effects.replies);
+        for proposal in effects.proposals {
+            self.world.machine.apply(&proposal.record, 0).expect("it can be read");
+            replies.extend(proposal.replies);
+        }
+        for (_, reply) in replies {
+            self.connection.on_reply(token, Reply::Machine(Ok(reply)), Now::default());
+        }
+    }
+
+    /// Serves what the connection asks of the declared world and of consumers, until it asks for something else.
+    fn serve(&mut self) -> Option<(Token, Request)> {
+        while let Some((token, request)) = self.connection.poll_request() {
+            let reply = match request {
+                Request::Machine(_, ask) => {
+                    let effects = self.judge(ask);
+                    match self.holds && !effects.proposals.is_empty() {
+                        true => self.held.push((token, effects)),
+                        false => self.commit(token, effects),
+                    }
+                    continue;
+                }
+                Request::Attach(attach) if attach.consumer.credit != Some(0) => {
+                    self.next_consumer += 1;
+                    self.doors.held.lock().entry(attach.queue).or_default().consumers += 1;
+                    Reply::Attach(Ok(ConsumerId(self.next_consumer)))
+                }
+                Request::Stop(_) => Reply::Stopped,
+                Request::Detach(_) | Request::Credit(..) => continue,
+                other => return Some((token, other)),
+            };
+            self.connection.on_reply(token, reply, Now::default());
+        }
+        None
+    }
+
+    fn ask(&mut self, request: amqp::Request) -> Option<(Token, Request)> {
+        self.connection.begin(1, request);
+        self.serve()
+    }
+
+    fn consume(&mut self, queue: &str, consumer: u32) {
+        let left = self.ask(consume(queue, consumer));
+        assert!(left.is_none() && self.said() == ["Done"], "{left:?}");
+    }
+
+    /// What the client was told since the last call.
+    fn said(&mut self) -> Vec<String> {
+        let said = self.connection.said.as_mut().expect("no wire").drain(..);
+        said.map(|told| match told {
+            Told::Reply(amqp::Reply::Refused(why)) => {
+                assert!(!why.code.is_hard(), "{why} costs the connection");
+                why.reply_text().to_string()
+            }
+            Told::Reply(reply) => format!("{reply:?}"),
+            other => format!("{other:?}"),
+        })
+        .collect()
+    }
+
+    /// A consumer has gone at the broker.
+    fn gone(&mut self, queue: PartitionId) {
+        self.doors.held.lock().entry(queue).or_default().consumers -= 1;
+    }
+}
+
+fn consume(queue: &str, consumer: u32) -> amqp::Request {
+    amqp::Request::Consume(
+        CHANNEL,
+        Consume {
+            consumer: ConsumerRef(consumer),
+            queue: queue.to_owned().into(),
+            tag: format!("{consumer}").into(),
+            no_ack: false,
+            exclusive: false,
+            deliveries_max: 10,
+            prefetch: 10,
+            arguments: Table::EMPTY,
+        },
+    )
+}
+
+fn declare(queue: &str, passive: bool) -> amqp::Request {
+    let declare = amqp::DeclareQueue {
+        name: queue.to_owned().into(),
+        server_named: false,
+        passive,
+        durable: false,
+        exclusive: false,
+        auto_delete: false,
+        arguments: Table::EMPTY,
+    };
+    amqp::Request::DeclareQueue(CHANNEL, declare)
+}
+
+fn get(queue: &str) -> amqp::Request {
+    amqp::Request::Get { channel: CHANNEL, queue: queue.to_owned().into(), no_ack: false }
+}
+
+fn delete(queue: &str, if_unused: bool, if_empty: bool) -> amqp::Request {
+    amqp::Request::DeleteQueue { channel: CHANNEL, queue: queue.to_owned().into(), if_unused, if_empty }
+}
+
+/// A get was told "the queue was deleted meanwhile", or cost the connection; a passive declaration found a queue without messages.
+#[test]
+fn what_races_a_deletion_is_told_that_there_is_no_such_queue() {
+    let unknown = SettleError::UnknownQueue;
+    let cases: [(amqp::Request, Reply); 5] = [
+        (get("q"), Reply::Attach(Err(AttachError::UnknownQueue))),
+        (get("q"), Reply::Take(Err(unknown))),
+        (amqp::Request::PurgeQueue(CHANNEL, "q".into()), Reply::Purge(Err(unknown))),
+        (consume("q", 1), Reply::Attach(Err(AttachError::UnknownQueue))),
+        (declare("q", true), Reply::DescribeQueues(vec![None])),
+    ];
+    for (request, reply) in cases {
+        let mut rig = Rig::new();
+        rig.declare("q", false);
+        rig.connection.begin(1, request);
+        let (token, ask) = rig.connection.poll_request().expect("it looks for the queue");
+        let Request::Machine(_, ask) = ask else { panic!("{ask:?}") };
+        let effects = rig.judge(ask);
+        rig.commit(token, effects);
+        let (mut token, mut asked) = rig.connection.poll_request().expect("it asks the queue");
+        if matches!((&asked, &reply), (Request::Attach(_), Reply::Take(_))) {
+            rig.connection.on_reply(token, Reply::Attach(Ok(ConsumerId(9))), Now::default());
+            (token, asked) = rig.connection.poll_request().expect("it takes a message");
+        }
+        rig.connection.on_reply(token, reply, Now::default());
+        assert_eq!(rig.said(), [MISSING], "{asked:?}");
+    }
+}
+
+/// It cost the connection, with an internal error.
+#[test]
+fn whoever_takes_messages_and_went_with_a_writer_costs_the_channel_alone() {
+    let mut rig = Rig::new();
+    rig.declare("q", false);
+    let Some((token, Request::Attach(_))) = rig.ask(get("q")) else { panic!("nobody takes messages") };
+    rig.connection.on_reply(token, Reply::Attach(Ok(ConsumerId(9))), Now::default());
+    let Some((token, Request::Take(_))) = rig.serve() else { panic!("nothing is taken") };
+    rig.connection.on_reply(token, Reply::Take(Err(SettleError::NotHeld)), Now::default());
+    assert_eq!(rig.said(), ["PRECONDITION_FAILED - the broker is busy, try again"]);
+}
+
+/// The queue went after the declared world had found it: clients were told to try again.
+#[test]
+fn a_queue_that_went_after_it_was_found_is_not_found() {
+    for request in [get("q"), consume("q", 1), amqp::Request::PurgeQueue(CHANNEL, "q".into()), declare("q", true)] {
+        let mut rig = Rig::new();
+        rig.declare("q", false);
+        rig.connection.begin(1, request);
+        let (token, ask) = rig.connection.poll_request().expect("it looks for the queue");
+        let Request::Machine(_, ask) = ask else { panic!("{ask:?}") };
+        let found = rig.judge(ask);
+        let id = rig.id("q").expect("declared");
+        rig.world.act(Command::RemoveQueue(id, Gone::Owner));
+        rig.commit(token, found);
+        assert_eq!((rig.said(), rig.connection.poll_request().is_none()), (vec![MISSING.to_owned()], true));
+    }
+}
+
+#[test]
+fn a_deletion_is_judged_by_what_the_queue_holds_when_it_is_proposed() {
+    let mut rig = Rig::new();
+    let queue = rig.declare("q", false);
+    rig.doors.held.lock().insert(queue, QueueCounts { ready: 3, consumers: 1, ..QueueCounts::default() });
+    for (if_unused, if_empty, why) in [(true, false, "in use"), (false, true, "not empty"), (true, true, "not empty")] {
+        assert!(rig.ask(delete("q", if_unused, if_empty)).is_none(), "nothing else is asked before");
+        assert_eq!(rig.said(), [format!("PRECONDITION_FAILED - queue 'q' in vhost '/' {why}")]);
+        assert_eq!(*rig.doors.closed.lock(), BTreeSet::new());
+    }
+    rig.doors.held.lock().insert(queue, QueueCounts { ready: 3, ..QueueCounts::default() });
+    rig.holds = true;
+    assert!(rig.ask(delete("q", true, false)).is_none());
+    assert_eq!((rig.said().len(), rig.doors.closed.lock().len()), (0, 1), "closed until the record is there");
+    let (token, effects) = rig.held.pop().expect("proposed");
+    rig.commit(token, effects);
+    assert_eq!((rig.said(), rig.id("q")), (vec!["Count(3)".to_owned()], None), "with its messages");
+    rig.holds = false;
+    rig.ask(delete("q", true, true));
+    assert_eq!(rig.said(), ["Count(0)"], "what is not there is not missed");
+}
+
+/// Who may not delete a queue closed it for a moment.
+#[test]
+fn what_is_refused_for_other_reasons_closes_nothing() {
+    let mut rig = Rig::new();
+    let queue = rig.declare("q", false);
+    rig.world.queue("quorum", json!({"x-queue-type": "quorum"}));
+    rig.world.act(Command::SetPermission("guest".into(), "/".into(), ["quorum".into(), "".into(), "".into()]));
+    for name in ["q", "quorum"] {
+        let ask = delete(name, true, false);
+        rig.connection.begin(1, ask);
+        let (_, ask) = rig.connection.poll_request().expect("it is to go");
+        let Request::Machine(_, ask) = ask else { panic!("{ask:?}") };
+        let effects = rig.judge(ask);
+        assert!(effects.proposals.is_empty(), "{name} stays");
+    }
+    let Doors { held, closed } = &rig.doors;
+    assert_eq!((held.lock().get(&queue), closed.lock().len()), (None, 0));
+}
+
+/// A client that declared the queue passively right after found it.
+#[test]
+fn an_auto_delete_queue_is_gone_when_its_last_consumer_is_said_to_be_cancelled() {
+    let mut rig = Rig::new();
+    let queue = rig.declare("q", true);
+    rig.declare("other", false);
+    for (name, number) in [("q", 1), ("q", 2), ("other", 3)] {
+        rig.consume(name, number);
+    }
+    // With something to settle it stays for that, and is no consumer of the queue any more.
+    let open = rig.connection.channels.get_mut(&CHANNEL).expect("open");
+    open.consumers.get_mut(&ConsumerRef(2)).expect("there").unsettled = 1;
+    rig.gone(queue);
+    rig.ask(amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
+    assert_eq!((rig.said(), rig.id("q").is_some()), (vec!["Done".to_owned()], true), "another one consumes it");
+    rig.ask(amqp::Request::Cancel(CHANNEL, ConsumerRef(3)));
+    assert_eq!((rig.said(), rig.id("other").is_some()), (vec!["Done".to_owned()], true), "it is not like that");
+    rig.gone(queue);
+    rig.holds = true;
+    rig.ask(amqp::Request::Cancel(CHANNEL, ConsumerRef(2)));
+    assert_eq!(rig.said(), [""; 0], "it is not there yet");
+    let (token, effects) = rig.held.pop().expect("proposed");
+    rig.commit(token, effects);
+    assert_eq!((rig.said(), rig.id("q")), (vec!["Done".to_owned()], None));
+    rig.ask(amqp::Request::CloseChannel(CHANNEL));
+    assert_eq!((rig.said(), rig.held.len()), (vec!["Done".to_owned()], 0));
+}
+
+#[test]
+fn a_channel_is_closed_when_all_queues_that_go_with_it_are_gone() {
+    let mut rig = Rig::new();
+    for (name, number) in [("a", 1), ("b", 2), ("used", 3)] {
+        let queue = rig.declare(name, true);
+        rig.consume(name, number);
+        if name != "used" {
+            rig.gone(queue);
+        }
+    }
+    rig.declare("never", true);
+    rig.holds = true;
+    rig.ask(amqp::Request::CloseChannel(CHANNEL));
+    for left in [2, 1] {
+        assert_eq!((rig.said().len(), rig.held.len()), (0, left));
+        let (token, effects) = rig.held.remove(0);
+        rig.commit(token, effects);
+    }
+    assert_eq!(rig.said(), ["Done"]);
+    assert_eq!(["a", "b", "used", "never"].map(|name| rig.id(name).is_some()), [false, false, true, true]);
+}
+
+/// The queue stayed for ever when the declared world could not say at once that it goes.
+#[test]
+fn an_auto_delete_queue_that_could_not_go_goes_later() {
+    for closes in [false, true] {
+        let mut rig = Rig::new();
+        let queue = rig.declare("q", true);
+        rig.consume("q", 1);
+        rig.gone(queue);
+        let mut idle = IdleQueues::new(rig.world.directory.clone(), Arc::new(Topics));
+        rig.connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
+        let (token, _) = rig.connection.poll_request().expect("it stops");
+        rig.connection.on_reply(token, Reply::Stopped, Now::default());
+        let asked = std::iter::from_fn(|| rig.connection.poll_request());
+        let (token, _) = asked.filter(|(_, ask)| matches!(ask, Request::Machine(..))).last().expect("the queue goes");
+        match closes {
+            // The connection ends before it hears of it.
+            true => _ = rig.connection.on_closed(),
+            false => {
+                rig.connection.on_reply(token, Reply::Machine(Err(Unavailable::NotCommitted)), Now::default());
+                assert_eq!(rig.said(), ["Done"], "the consumer is cancelled all the same");
+            }
+        }
+        let mut now = Now { monotonic_ms: 100, ..Now::default() };
+        idle.on_deadline(now);
+        now.monotonic_ms = idle.next_deadline_ms().expect("it is looked at");
+        idle.on_deadline(now);
+        let (token, asked) = idle.poll_request().expect("how many consume it");
+        assert!(matches!(asked, Request::DescribeQueues(_)));
+        idle.on_reply(token, Reply::DescribeQueues(vec![Some(QueueCounts::default())]), now);
+        let Some((token, Request::Machine(_, ask))) = idle.poll_request() else { panic!("it stays") };
+        let effects = rig.judge(ask);
+        rig.world.commit(effects);
+        let done = AmqpAnswer::Done(Said::Deleted { queue: None, messages: 0 });
+        idle.on_reply(token, Reply::Machine(Ok(Box::new(done))), now);
+        assert_eq!((rig.id("q"), idle.next_deadline_ms()), (None, None));
+    }
+}
+
+/// Between the look at a queue and its removal somebody came: the queue went, and the consumer with it.
+#[test]
+fn a_queue_that_has_a_consumer_again_stays() {
+    let mut rig = Rig::new();
+    let queue = rig.declare("q", true);
+    rig.world.queue("expires", json!({"x-expires": 1_000}));
+    let expires = rig.world.directory.queue(rig.id("expires").expect("declared")).expect("declared");
+    let mut idle = IdleQueues::new(rig.world.directory.clone(), Arc::new(Topics));
+    rig.world.directory.left_alone(rig.id("q").into_iter());
+    let mut now = Now { monotonic_ms: 1, ..Now::default() };
+    idle.on_deadline(now);
+    now.monotonic_ms = 5_000;
+    idle.on_deadline(now);
+    let (token, asked) = idle.poll_request().expect("how many consume them");
+    assert!(matches!(asked, Request::DescribeQueues(queues) if queues.len() == 2));
+    idle.on_reply(token, Reply::DescribeQueues(vec![Some(QueueCounts::default()); 2]), now);
+    let both = [queue, expires.partition(&Topics).expect("a topic")];
+    for partition in both {
+        rig.doors.held.lock().entry(partition).or_default().consumers += 1;
+    }
+    while let Some((token, request)) = idle.poll_request() {
+        let Request::Machine(_, ask) = request else { panic!("{request:?}") };
+        let mut effects = rig.judge(ask);
+        assert!(effects.proposals.is_empty(), "nothing is proposed");
+        let (_, reply) = effects.replies.pop().expect("an answer");
+        idle.on_reply(token, Reply::Machine(Ok(reply)), now);
+    }
+    assert!(rig.id("q").is_some() && rig.id("expires").is_some() && rig.doors.closed.lock().is_empty());
+    assert_eq!(idle.next_deadline_ms(), Some(6_000), "the time of the one that expires begins anew");
+    // It is said to whoever consumes it when it goes for another reason.
+    rig.connection.on_event(Event::Detached(ConsumerId(1)), now);
+    assert_eq!(rig.said(), [""; 0], "nobody here does");
+}
