@@ -440,7 +440,7 @@ fn a_lower_shared_prefetch_takes_back_what_consumers_were_told_of() {
     assert_eq!(withdrawn(&mut connection), [(11, WINDOW_MESSAGES - 10 - 40), (12, WINDOW_MESSAGES - 10)]);
     let open = &connection.channels[&CHANNEL];
     assert!(open.consumers.values().all(|one| one.out() == 10), "what came is not told again");
-    assert!(connection.owing.iter().collect::<std::collections::HashSet<_>>().len() == connection.owing.len());
+    assert!(connection.owing.len() <= 1, "{:?}", connection.owing);
     // As before, when there is room again.
     connection.begin(1, amqp::Request::Qos(CHANNEL, 2_000));
     let mut credits = credits(&mut connection);
