@@ -102,7 +102,7 @@ pub struct Connection {
     /// A consumer could not be given all that it is owed, because its channel has had as many deliveries as it may.
     pub(crate) is_starved: bool,
     /// Consumers that are owed credit, each once.
-    pub(crate) owing: Vec<(ChannelRef, ConsumerRef)>,
+    pub(crate) owing: VecDeque<(ChannelRef, ConsumerRef)>,
     /// When they get it, however little it is. Monotonic milliseconds.
     pub(crate) credit_due_ms: Option<u64>,
     pub(crate) batch: Batch,
@@ -156,7 +156,7 @@ impl Connection {
             waiting: Map::default(),
             later: VecDeque::new(),
             is_starved: false,
-            owing: Vec::new(),
+            owing: VecDeque::new(),
             credit_due_ms: None,
             batch: Batch::default(),
             scratch: Scratch::default(),

@@ -23,6 +23,8 @@ pub(crate) const WINDOW_MESSAGES: u64 = 1_000;
 const CREDIT_PART: u64 = 16;
 /// When it is given back less than that. A message that is larger than what is left of the window waits so long. Milliseconds.
 const CREDIT_WAIT_MS: u64 = 20;
+/// Consumers that are looked at for each acknowledgement where many are owed something, in turns: the others a little later.
+const LOOKS_MAX: usize = 64;
 
 /// Bits of a place's queue that hold the life of its writer.
 const LIFE_BITS: u32 = 16;
@@ -237,11 +239,11 @@ impl Connection {
     /// Notes what a consumer is to be given back once it is written.
     fn owe(&mut self, channel: ChannelRef, consumer: ConsumerRef, more: Credit) {
         if let Some(owed) = self.owed(channel, consumer) {
-            let is_new = owed.messages == 0;
+            let is_new = *owed == Credit::default();
             owed.messages += more.messages;
             owed.bytes += more.bytes;
             if is_new {
-                self.owing.push((channel, consumer));
+                self.owing.push_back((channel, consumer));
             }
         }
     }
@@ -253,17 +255,28 @@ impl Connection {
         owed.or(replies.map(|replies| &mut replies.owed))
     }
 
-    /// A channel has another prefetch for all its consumers together; 0: none. What more they may have on their way for it they are owed.
+    /// A channel has another prefetch for all its consumers together; 0: none. What more they may have on their way for it they are owed;
+    /// what less, they are not told of or it is taken back: it would come to find no room, and go back.
     pub(crate) fn share_prefetch(&mut self, channel: ChannelRef, count: u16) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         open.qos = count;
-        let mut more = Vec::new();
+        let (mut more, mut fewer) = (Vec::new(), Vec::new());
         for (at, consumer) in &mut open.consumers {
             let capacity = capacity(count, consumer.no_ack);
-            if capacity > consumer.capacity {
-                more.push((*at, capacity - consumer.capacity));
-                consumer.capacity = capacity;
+            let before = consumer.capacity;
+            if capacity > before {
+                more.push((*at, capacity - before));
+            } else if capacity < before && consumer.shares() {
+                let untold = consumer.owed.messages.min(before - capacity);
+                consumer.owed.messages -= untold;
+                fewer.push((consumer.id, before - capacity - untold));
+            } else {
+                continue;
             }
+            consumer.capacity = capacity;
+        }
+        for (id, messages) in fewer.into_iter().filter(|(_, messages)| *messages > 0) {
+            self.tell(Request::Withdraw(id, messages));
         }
         for (consumer, messages) in more {
             self.owe(channel, consumer, Credit { messages, bytes: 0 });
@@ -275,25 +288,30 @@ impl Connection {
     /// it is a part of the window, and else a little later: most consumers would be told of each message alone.
     pub(crate) fn give_credit(&mut self) {
         let bytes_min = self.settings.consumer_window_bytes / CREDIT_PART;
-        self.give(|owed| owed.messages >= WINDOW_MESSAGES / CREDIT_PART || owed.bytes >= bytes_min);
+        self.give(LOOKS_MAX, |owed| owed.messages >= WINDOW_MESSAGES / CREDIT_PART || owed.bytes >= bytes_min);
     }
 
     /// Gives all consumers what they are owed.
     pub(crate) fn give_all_credit(&mut self) {
         self.credit_due_ms = None;
-        self.give(|_| true);
+        self.give(usize::MAX, |_| true);
     }
 
-    fn give(&mut self, is_enough: impl Fn(&Credit) -> bool) {
-        self.is_starved = false;
-        let mut is_left = false;
-        for (channel, consumer) in std::mem::take(&mut self.owing) {
+    fn give(&mut self, looks_max: usize, is_enough: impl Fn(&Credit) -> bool) {
+        let looks = self.owing.len().min(looks_max);
+        let mut is_left = self.owing.len() > looks;
+        self.is_starved &= is_left;
+        for _ in 0..looks {
+            let Some((channel, consumer)) = self.owing.pop_front() else { break };
             let Some(open) = self.channels.get(&channel) else { continue };
             let (room, shared, id) = (open.room(consumer), u64::from(open.qos), open.id_of(consumer));
             let (tells, out) = (open.tells_max(consumer), open.consumers.get(&consumer).map_or(0, Consumer::out));
             // Where no session is behind it, nothing waits to be written.
             let may = room != Some(0) && (self.said.is_some() || self.session.may_deliver(channel));
             let (Some(id), Some(owed)) = (id, self.owed(channel, consumer)) else { continue };
+            if *owed == Credit::default() {
+                continue;
+            }
             let more = Credit { messages: owed.messages.min(tells), bytes: owed.bytes };
             let is_held = !may || more.messages < owed.messages;
             // A small prefetch for the whole channel would be waited for with the rest of it, and so would what is more than is on its way.
@@ -307,7 +325,7 @@ impl Connection {
             self.is_starved |= is_held;
             is_left |= is_some && !gives;
             if is_held || !gives {
-                self.owing.push((channel, consumer));
+                self.owing.push_back((channel, consumer));
             }
         }
         if is_left {

@@ -94,6 +94,8 @@ pub enum Request {
     Stop(ConsumerId),
     /// A consumer may get so many more messages. No reply.
     Credit(ConsumerId, Credit),
+    /// A consumer may get so many messages fewer than it was told. What is on its way counts against what it is told later. No reply.
+    Withdraw(ConsumerId, u64),
     /// Settle, return or keep messages that were handed out.
     Settle(SettleRequest),
     /// Messages for a consumer at once, whatever its credit.

@@ -157,6 +157,7 @@ impl Broker {
             Request::Detach(consumer) => self.inner.detach(session, consumer),
             Request::Stop(consumer) => self.inner.stop_consumer(origin, consumer),
             Request::Credit(consumer, more) => self.inner.credit(session, consumer, more),
+            Request::Withdraw(consumer, fewer) => self.inner.withdraw(session, consumer, fewer),
             Request::Settle(request) => self.inner.settle(origin, &request),
             Request::Take(take) => self.inner.take(origin, take),
             Request::Purge(queue) => self.inner.purge(origin, queue),

@@ -266,6 +266,23 @@ fn credit_takes_and_purges() {
     assert_eq!((node.counts(queue).ready, node.counts(queue).consumers), (5, 0));
 }
 
+/// What a consumer had been told of came, however little it wanted by now.
+#[test]
+fn credit_that_is_withdrawn_gives_nothing() {
+    let world = SimWorld::new(8);
+    let mut node = Node::open(&world, |_| {});
+    let queue = node.queue("q", QueueSettings::default());
+    let consumer = node.attach(queue, ConsumerSpec { credit: Some(9), ..ConsumerSpec::default() }).unwrap();
+    node.start(Request::Withdraw(consumer, 8));
+    node.publish((0..8).map(|i| message(&[queue], &format!("m{i}"))).collect());
+    assert_eq!(texts(&node.delivered()), ["m0"]);
+    node.start(Request::Withdraw(consumer, 1));
+    node.start(Request::Credit(consumer, Credit { messages: 1, bytes: 0 }));
+    assert_eq!(node.delivered().len(), 0, "it had that one before");
+    node.start(Request::Credit(consumer, Credit { messages: 1, bytes: 0 }));
+    assert_eq!(texts(&node.delivered()), ["m1"]);
+}
+
 #[test]
 fn messages_expire_and_wait_by_the_clock() {
     let world = SimWorld::new(9);

@@ -63,6 +63,8 @@ pub(crate) struct Consumer {
     pub(crate) held_bytes: u64,
     /// Bytes of its window that are used.
     pub(crate) window_used: u64,
+    /// Messages that it got of those permits that were taken back: the next permits are for these.
+    pub(crate) overdrawn: u64,
     /// It keeps what it has and gets no more.
     pub(crate) stopped: bool,
     /// It is in its level's ring.
@@ -158,10 +160,21 @@ impl Consumers {
             }
             self.slots.push(None);
         }
-        let (held, held_from, held_bytes, window_used) = (0, u64::MAX, 0, 0);
+        let (held, held_from, held_bytes, window_used, overdrawn) = (0, u64::MAX, 0, 0, 0);
         let (stopped, queued, joined) = (false, false, self.joined);
-        let consumer =
-            Consumer { id, config, lease, held, held_from, held_bytes, window_used, stopped, queued, joined };
+        let consumer = Consumer {
+            id,
+            config,
+            lease,
+            held,
+            held_from,
+            held_bytes,
+            window_used,
+            overdrawn,
+            stopped,
+            queued,
+            joined,
+        };
         self.slots[slot] = Some(consumer);
         self.joined += 1;
         let slot = slot as u32;

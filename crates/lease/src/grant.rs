@@ -97,10 +97,28 @@ impl Queue {
     pub fn add_permits(&mut self, id: ConsumerId, permits: u64, bytes: u64) -> Result<(), LeaseError> {
         let slot = self.consumers.slot(id)?;
         if let Some(consumer) = self.consumers.get_mut(slot) {
-            consumer.config.permits = consumer.config.permits.map(|before| before.saturating_add(permits));
+            let paid = permits.min(consumer.overdrawn);
+            consumer.overdrawn -= paid;
+            consumer.config.permits = consumer.config.permits.map(|before| before.saturating_add(permits - paid));
             consumer.window_used = consumer.window_used.saturating_sub(bytes);
         }
         self.consumers.queue_up(slot, self.config.mode);
+        Ok(())
+    }
+
+    /// A consumer may get so many fewer messages than it was permitted. What it has got of them already counts against what it is permitted
+    /// later. One that may get any number goes on so.
+    ///
+    /// # Errors
+    /// When there is no such consumer.
+    pub fn take_permits(&mut self, id: ConsumerId, permits: u64) -> Result<(), LeaseError> {
+        let slot = self.consumers.slot(id)?;
+        if let Some(consumer) = self.consumers.get_mut(slot)
+            && let Some(before) = consumer.config.permits
+        {
+            consumer.config.permits = Some(before.saturating_sub(permits));
+            consumer.overdrawn = consumer.overdrawn.saturating_add(permits.saturating_sub(before));
+        }
         Ok(())
     }
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
+#[path = "model/large.rs"]
+mod large;
 #[path = "model/steps.rs"]
 mod steps;
 
@@ -378,13 +380,16 @@ impl World {
 
     /// Takes over what was handed out, in its order, and checks it.
     fn granted(&mut self, grants: &[Grant], limit_hit: impl Fn(&World) -> bool) {
+        let mut ready = VecDeque::from(self.ready());
         for grant in grants {
             for offset in grant.first_offset..grant.end() {
                 if self.config.key_order {
                     self.check_key(grant.consumer.0, offset);
                 } else {
-                    self.pass_expired();
-                    assert_eq!(self.ready().first(), Some(&offset), "out of order");
+                    while ready.front().is_some_and(|first| self.expired(&self.messages[first])) {
+                        ready.pop_front().into_iter().for_each(|first| self.bury(first, Reason::Expired));
+                    }
+                    assert_eq!(ready.pop_front(), Some(offset), "out of order");
                 }
                 let message = self.messages.get_mut(&offset).unwrap();
                 assert_eq!(message.now.tally, grant.tally);
@@ -409,11 +414,9 @@ impl World {
 
     /// Those next in order that expired are dead, not handed out.
     fn pass_expired(&mut self) {
-        while let Some(first) = self.ready().first().copied()
-            && self.expired(&self.messages[&first])
-        {
-            self.bury(first, Reason::Expired);
-        }
+        let expired: Vec<u64> =
+            self.ready().into_iter().take_while(|first| self.expired(&self.messages[first])).collect();
+        expired.into_iter().for_each(|first| self.bury(first, Reason::Expired));
     }
 
     fn check_key(&self, consumer: u64, offset: u64) {
@@ -551,6 +554,19 @@ impl World {
                 let to = self.any_offset(pick) / 2;
                 let done = self.queue.settle_to(to).unwrap();
                 self.settled_any(0..to + 1, done);
+            }
+            Step::SettleBatch(pick, bits) => {
+                let Some(entry) = self.messages.get(&self.any_offset(pick)).map(|message| message.entry) else {
+                    return;
+                };
+                let seen = self.messages[&entry.first_offset].committed || self.early;
+                let words = vec![bits; entry.count.div_ceil(64) as usize];
+                let done = self.queue.settle_batch(entry.first_offset, entry.count, &words).unwrap();
+                let is_done = |offset: &u64| bits >> ((offset - entry.first_offset) % 64) & 1 == 0;
+                let chosen = (entry.first_offset..entry.end()).filter(|offset| seen && is_done(offset));
+                let open: Vec<u64> = chosen.filter(|offset| !self.messages[offset].now.settled).collect();
+                assert_eq!(done.messages, open.len() as u64);
+                open.into_iter().for_each(|offset| self.settled_now(offset, done.record));
             }
             Step::Release(pick, count, counts, delay) => {
                 let Some((first, count, _, lease)) = self.run_of(pick, count) else { return };

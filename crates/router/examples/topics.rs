@@ -1,7 +1,7 @@
-//! What topic matching costs: `cargo run --release -p polylogue-router --example topics [bindings]`.
+//! What topic matching costs: `cargo run --release -p polylogue-router --example topics [bindings] [rounds]`.
 //!
 //! Prints, for exchanges with 1,000 bindings and with many (100,000), nanoseconds and trie nodes a message, and what a binding
-//! costs to make and to publish while the exchange is in use.
+//! costs to make and to publish while the exchange is in use; then what the worst keys and patterns cost.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a measurement, of wall time")]
 
@@ -32,8 +32,8 @@ fn resident_bytes() -> usize {
     status.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-fn measure(bindings: usize) {
-    let before = resident_bytes();
+/// A topic exchange in use, with queues that can be bound to it.
+fn exchange(queues: usize) -> Router {
     let mut router = Router::new(Limits::default());
     router.reset_tail();
     run(&mut router, Command::AddVhost(HOST));
@@ -48,11 +48,59 @@ fn measure(bindings: usize) {
         arguments: Vec::new(),
     };
     run(&mut router, Command::Declare(exchange));
-    let queues = 1000;
     for id in 0..queues as u64 {
         let name = Bytes::from(format!("q{id}"));
         run(&mut router, Command::AddQueue(Queue { id: QueueId(id), vhost: HOST, name, durable: true }));
     }
+    router
+}
+
+/// What the worst of a key and patterns cost: keys of 100 words among patterns with several `#`.
+fn measure_hostile(what: &str, key: &str, patterns: impl Iterator<Item = String>) {
+    let mut router = exchange(1);
+    let mut bindings = 0;
+    for pattern in patterns {
+        let (source, destination) = (Bytes::from_static(b"t"), End::Queue(Bytes::from_static(b"q0")));
+        let key = Bytes::from(pattern);
+        run(&mut router, Command::Bind(Bind { vhost: HOST, source, destination, key, arguments: Vec::new() }));
+        bindings += 1;
+    }
+    router.publish();
+    let snapshot = router.shared().load().clone();
+    let mut scratch = Scratch::default();
+    let rounds = 20;
+    let start = Instant::now();
+    for _ in 0..rounds {
+        let entry = snapshot.entry(HOST, b"t").unwrap();
+        let message = Message { keys: &[key.as_bytes()], view: &Bare, random: 0, released: false };
+        snapshot.route(entry, message, &mut scratch);
+    }
+    println!(
+        "{what}, {bindings} bindings, a key of {} words: {} ns and {} trie nodes a message",
+        key.split('.').count(),
+        start.elapsed().as_nanos() / rounds,
+        u128::from(scratch.topic_steps()) / rounds,
+    );
+}
+
+fn hostile() {
+    let same = vec!["a"; 100].join(".");
+    let turns: Vec<&str> = ["a", "b"].into_iter().cycle().take(100).collect();
+    let turns = turns.join(".");
+    let repeated = |word: &str, times| vec![word; times].join(".");
+    measure_hostile("#.a.#.b.#.item", &turns, (0..1_000).map(|n| format!("#.a.#.b.#.item{n}")));
+    measure_hostile("#.item.#.b.#", &turns, (0..1_000).map(|n| format!("#.item{n}.#.b.#")));
+    measure_hostile("#.a once to 30 times", &same, (1..=30).map(|n| repeated("#.a", n) + ".z"));
+    measure_hostile("*.# once to 30 times", &same, (1..=30).map(|n| repeated("*.#", n) + ".z"));
+    let either =
+        |n: u32| (0..10).map(|bit| if n >> bit & 1 == 0 { "#.a" } else { "#.*" }).collect::<Vec<_>>().join(".");
+    measure_hostile("#.a or #.* ten times", &same, (0..1_024).map(|n| either(n) + ".z"));
+}
+
+fn measure(bindings: usize, rounds: usize) {
+    let before = resident_bytes();
+    let mut router = exchange(1000);
+    let queues = 1000;
     let start = Instant::now();
     for n in 0..bindings {
         let destination = End::Queue(Bytes::from(format!("q{}", n % queues)));
@@ -73,7 +121,6 @@ fn measure(bindings: usize) {
     let snapshot = router.shared().load().clone();
     let mut scratch = Scratch::default();
     let mut reached = 0;
-    let rounds = 1000;
     let start = Instant::now();
     for _ in 0..rounds {
         for key in &keys {
@@ -93,6 +140,8 @@ fn measure(bindings: usize) {
 }
 
 fn main() {
-    let many = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(100_000);
-    [1000, many].into_iter().for_each(measure);
+    let argument = |at: usize, default| std::env::args().nth(at).and_then(|text| text.parse().ok()).unwrap_or(default);
+    let (many, rounds) = (argument(1, 100_000), argument(2, 1_000));
+    [1000, many].into_iter().for_each(|bindings| measure(bindings, rounds));
+    hostile();
 }

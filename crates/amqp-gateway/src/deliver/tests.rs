@@ -258,7 +258,7 @@ fn another_shared_prefetch_changes_what_consumers_may_have() {
     let qos = |connection: &mut Connection, count| connection.begin(1, amqp::Request::Qos(CHANNEL, count));
     connection.channels.get_mut(&CHANNEL).expect("open").consumers.values_mut().for_each(|one| one.capacity = 2);
     for (count, more) in
-        [(2, vec![]), (5, vec![(11, 3)]), (1, vec![]), (5, vec![]), (0, vec![(11, WINDOW_MESSAGES - 5)])]
+        [(2, vec![]), (5, vec![(11, 3)]), (1, vec![]), (5, vec![(11, 4)]), (0, vec![(11, WINDOW_MESSAGES - 5)])]
     {
         qos(&mut connection, count);
         assert_eq!(credits(&mut connection), more, "{count}");
@@ -418,4 +418,70 @@ fn a_prefetch_for_the_whole_channel_limits_what_a_consumer_has_on_its_way() {
         };
         assert_eq!((asked, refused(&mut connection)), (credit, code), "{kind}");
     }
+}
+
+/// What a consumer had been told of came after its channel's prefetch had been lowered, and went back: up to 1,000 messages, each once.
+#[test]
+fn a_lower_shared_prefetch_takes_back_what_consumers_were_told_of() {
+    let mut connection = connection(2);
+    let withdrawn = |connection: &mut Connection| -> Vec<(u64, u64)> {
+        let requests = std::iter::from_fn(|| connection.poll_request());
+        let withdrawn = requests.filter_map(|(_, request)| match request {
+            Request::Withdraw(id, fewer) => Some((id.0, fewer)),
+            Request::Credit(id, _) => panic!("{id:?} is told of more"),
+            _ => None,
+        });
+        let mut withdrawn: Vec<_> = withdrawn.collect();
+        withdrawn.sort_unstable();
+        withdrawn
+    };
+    connection.deliver((0..40).map(|at| delivery(11, at)).collect());
+    given(&mut connection);
+    connection.begin(1, amqp::Request::Qos(CHANNEL, 10));
+    assert_eq!(withdrawn(&mut connection), [(11, WINDOW_MESSAGES - 10 - 40), (12, WINDOW_MESSAGES - 10)]);
+    let open = &connection.channels[&CHANNEL];
+    assert!(open.consumers.values().all(|one| one.out() == 10), "what came is not told again");
+    assert!(connection.owing.len() <= 1, "{:?}", connection.owing);
+    // As before, when there is room again.
+    connection.begin(1, amqp::Request::Qos(CHANNEL, 2_000));
+    let mut credits = credits(&mut connection);
+    credits.sort_unstable();
+    assert_eq!(credits, [(11, WINDOW_MESSAGES - 10), (12, WINDOW_MESSAGES - 10)]);
+    // One that settles by being sent shares nothing.
+    let open = connection.channels.get_mut(&CHANNEL).expect("open");
+    open.consumers.values_mut().for_each(|one| one.no_ack = true);
+    connection.begin(1, amqp::Request::Qos(CHANNEL, 1));
+    assert_eq!(withdrawn(&mut connection), []);
+}
+
+/// Each acknowledgement looked at all consumers of a channel that share a prefetch.
+#[test]
+fn an_acknowledgement_looks_at_some_consumers_in_turns_however_many_are_owed() {
+    const CONSUMERS: u32 = 1_000;
+    let mut connection = connection(CONSUMERS);
+    share(&mut connection, 1, 1);
+    // One has its message, the others' go back.
+    connection.deliver((1..=CONSUMERS).map(|n| delivery(10 + u64::from(n), n.into())).collect());
+    assert_eq!(given(&mut connection).len(), 1);
+    settled(&mut connection);
+    assert_eq!(connection.owing.len(), CONSUMERS as usize);
+    let mut order = Vec::new();
+    for n in 0..CONSUMERS {
+        connection.give_where_starved();
+        assert_eq!(told(&mut connection), [], "{n}: there is no room");
+    }
+    let first: Vec<_> = connection.owing.iter().map(|(_, consumer)| 10 + u64::from(consumer.0)).collect();
+    let open = connection.channels.get_mut(&CHANNEL).expect("open");
+    open.unsettled = 0;
+    while connection.is_starved {
+        connection.give_where_starved();
+        let told = told(&mut connection);
+        assert!(told.len() <= LOOKS_MAX);
+        order.extend(told.into_iter().map(|(id, _)| id));
+    }
+    assert_eq!(order, first, "each has its turn, in their order");
+    assert!(
+        connection.owing.is_empty() && connection.next_deadline_ms().is_some(),
+        "who was left would have been told soon"
+    );
 }

@@ -239,4 +239,15 @@ impl Inner {
         }
         self.pump(&shard);
     }
+
+    /// A consumer may get fewer messages than it was told. A reader of a stream, and a consumer without a queue, have no others beside
+    /// them who could get these.
+    pub(crate) fn withdraw(&self, session: SessionId, consumer: ConsumerId, fewer: u64) {
+        let queue = self.consumers.lock().queue(consumer.0, session);
+        let Some((queue, shard)) = queue.and_then(|queue| Some((queue, self.partition_shard(queue)?))) else { return };
+        if let Some(host) = shard.state.lock().queues.hosts.get_mut(&queue) {
+            // One that went with its writer comes back without what it had.
+            let _ = host.lease.take_permits(polylogue_lease::ConsumerId(consumer.0), fewer);
+        }
+    }
 }

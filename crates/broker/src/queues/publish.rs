@@ -360,6 +360,8 @@ impl Shard {
         let urgency = match request.ack {
             Ack::None => Urgency::Lazy,
             _ if request.patient && drafts.iter().all(is_early) => Urgency::Soon,
+            // Its consumers wait, too.
+            _ if request.patient => Urgency::Gathered,
             _ => Urgency::Urgent,
         };
         let class = (self.class != Durability::Memory).then_some(class);

@@ -18,6 +18,8 @@ pub(crate) enum Step {
     /// From any message on, by anybody.
     SettleAny(Pick, u64),
     SettleTo(Pick),
+    /// Of the entry of any message those are settled of which a bit of the number, over and over, is 0.
+    SettleBatch(Pick, u64),
     Release(Pick, u64, bool, u64),
     Reject(Pick, u64),
     /// They were never sent.
@@ -36,6 +38,28 @@ pub(crate) enum Step {
     Checkpoint,
     /// The process ends; so many of what was proposed turn out to be committed.
     Crash(usize),
+}
+
+/// From 1 to 1,000, as often below 10 as between 10 and 100 and above.
+fn log_uniform() -> impl Strategy<Value = u64> {
+    (0.0..=3.0f64).prop_map(|power| 10f64.powf(power).round() as u64)
+}
+
+/// Entries of 1 to 1,000 messages, of which as many are handed out, settled and given back at once.
+pub(crate) fn large_step() -> impl Strategy<Value = Step> {
+    (step(), log_uniform(), any::<u64>()).prop_map(|(step, n, bits)| match step {
+        Step::Append(_, priority, key, late, until) => Step::Append(n as u32, priority, key, late, until),
+        Step::Grant(max) if max < u64::MAX => Step::Grant(n),
+        Step::Join(prefetch, leased) if prefetch % 2 == 1 => Step::Join(n as u32, leased),
+        Step::Pull(who, _) => Step::Pull(who, n),
+        Step::Settle(at, _) => Step::Settle(at, n),
+        Step::SettleAny(at, few) if few % 2 == 0 => Step::SettleBatch(at, bits),
+        Step::SettleAny(at, _) => Step::SettleAny(at, n),
+        Step::Release(at, _, counts, ms) => Step::Release(at, n, counts, ms),
+        Step::Reject(at, _) => Step::Reject(at, n),
+        Step::Unsend(at, _) => Step::Unsend(at, n),
+        other => other,
+    })
 }
 
 pub(crate) fn step() -> impl Strategy<Value = Step> {

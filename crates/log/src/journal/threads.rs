@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Two threads take turns at the roles: with one, the disk would be idle while a group is prepared; a third one would have
 /// nothing to do.
-const WRITERS: usize = 2;
+pub(crate) const WRITERS: usize = 2;
 
 impl Inner {
     /// See [`Journal::run_threads`](super::Journal::run_threads).
@@ -32,7 +32,7 @@ impl Inner {
 
     fn write_loop(&self) {
         let deadline = || self.pipeline_due_ns();
-        while self.queue.wait(&*self.env.clock, &self.config, deadline) == Wake::Work {
+        while self.queue.wait(&*self.env.clock, deadline) == Wake::Work {
             self.write_step();
             self.flush_step();
         }
@@ -58,7 +58,7 @@ impl Inner {
 
     /// See [`Journal::next_deadline_ns`](super::Journal::next_deadline_ns).
     pub(crate) fn next_deadline_ns(&self) -> Option<u64> {
-        [self.queue.due_ns(&self.config), self.pipeline_due_ns()].into_iter().flatten().min()
+        [self.queue.due_ns(), self.pipeline_due_ns()].into_iter().flatten().min()
     }
 
     fn background_loop(&self) {
