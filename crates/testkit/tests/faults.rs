@@ -230,6 +230,31 @@ fn no_confirm_leaves_while_the_flush_is_held_and_a_quorum_queue_hands_out_nothin
     server.terminate().unwrap();
 }
 
+/// `amqp.classic_delivery=flushed`: a classic queue waits for the flush like any other.
+#[test]
+fn a_classic_queue_that_is_told_to_wait_hands_out_nothing_while_the_flush_is_held() {
+    let place = Place::new("hold-classic");
+    let (server, injector) = start_with_faults(&place, &["amqp.classic_delivery=flushed"]);
+    let (mut publisher, mut consumer) = (connect_amqp(&server), connect_amqp(&server));
+    publisher.declare("classic", &[]).unwrap();
+    publisher.confirm().unwrap();
+    consumer.consume("classic", 0).unwrap();
+    injector.set(&[HOLD]).unwrap();
+    for n in 0..3 {
+        publisher.publish("classic", format!("held {n}").as_bytes());
+    }
+    publisher.flush().unwrap();
+    wait_held(&injector);
+    silent(&mut publisher, "confirmed before the flush");
+    silent(&mut consumer, "handed out before the flush");
+    injector.set(&[]).unwrap();
+    confirmed(&mut publisher, 3);
+    for n in 0..3 {
+        message(&mut consumer, &format!("held {n}"));
+    }
+    server.terminate().unwrap();
+}
+
 fn amqp_without_faults(place: &Place) -> Command {
     let mut command = place.serve(&[]);
     command.args(["--listen", "amqp=127.0.0.1:0"]);
