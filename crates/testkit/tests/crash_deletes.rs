@@ -1,7 +1,7 @@
-//! `kill -9` right after queues were deleted, and declared anew, on the real binary: what is deleted stays gone, with its bindings, its messages
+//! `kill -9`, and power cuts, right after queues were deleted, and declared anew, on the real binary: what is deleted stays gone, with its bindings, its messages
 //! and its topic of Kafka's clients, and what was declared anew has nothing of what had its name before.
 //!
-//! `POLYLOGUE_QUEUE_KILLS` says how many lives there are; `POLYLOGUE_SEED` repeats what was drawn.
+//! `POLYLOGUE_QUEUE_KILLS` and `POLYLOGUE_QUEUE_POWER_CUTS` say how many; `POLYLOGUE_SEED` repeats what was drawn.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests of real processes and files")]
@@ -13,8 +13,10 @@ use common::kafka::Kafka;
 use common::{Place, amount, seed};
 use polylogue_amqp::codec::Method;
 use polylogue_env::sim::SimRng;
+use polylogue_faultfs::{Injector, Power};
 use polylogue_testkit::{Result, Server};
 use std::collections::BTreeSet;
+use std::process::Command;
 use std::time::Duration;
 
 /// Small files and frequent checkpoints: deletions are found in either.
@@ -52,10 +54,14 @@ struct World {
     sent: u64,
 }
 
-fn start(place: &Place) -> Result<Server> {
+fn serve(place: &Place) -> Command {
     let mut command = place.serve(SETTINGS);
     command.args(["--listen", "amqp=127.0.0.1:0"]);
-    place.start(command)
+    command
+}
+
+fn start(place: &Place) -> Result<Server> {
+    place.start(serve(place))
 }
 
 fn connect(server: &Server) -> Result<Amqp> {
@@ -178,4 +184,30 @@ fn a_deleted_queue_stays_gone_and_one_declared_anew_is_empty_whenever_it_is_kill
         world.verify(&server).unwrap_or_else(|e| panic!("{what}: {e}"));
     }
     server.terminate().unwrap();
+}
+
+/// A round on a new directory: the first cut meets its creation too, the second one what recovery wrote.
+fn power_cut_round(seed: u64) -> Result<()> {
+    let place = Place::new("queue-deletes-cut");
+    let (mut world, rng) = (World::default(), SimRng::derive(seed, "cuts"));
+    for cut in 0..2 {
+        let mut command = serve(&place);
+        let injector = Injector::new(&place.watched(), place.root.path()).map_err(|e| e.to_string())?;
+        injector.preload(&mut command);
+        world.live(place.start(command)?, &rng)?;
+        let report = injector.cut_power(Power::Cut { seed: seed + cut }).map_err(|e| e.to_string())?;
+        let server = start(&place).map_err(|e| format!("after cut {cut}, {report:?}: {e}"))?;
+        world.verify(&server).map_err(|e| format!("after cut {cut}, {report:?}: {e}"))?;
+        server.terminate()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_deleted_queue_stays_gone_and_one_declared_anew_is_empty_whenever_the_power_goes() {
+    let (rounds, seed) = (amount("POLYLOGUE_QUEUE_POWER_CUTS", 3), seed());
+    for round in 0..rounds {
+        let seed = seed + round * 2;
+        power_cut_round(seed).unwrap_or_else(|e| panic!("POLYLOGUE_SEED={seed}: {e}"));
+    }
 }
