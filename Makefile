@@ -63,7 +63,7 @@ compat: build ## The test suites that come with client libraries: compat/NAME, e
 	done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 crash: build ## kill -9 under load, KILLS=500 times, and power cuts
-	POLYLOGUE_KILLS=$(KILLS) POLYLOGUE_QUEUE_KILLS=$(KILLS) POLYLOGUE_POWER_CUTS=50 POLYLOGUE_QUEUE_POWER_CUTS=50 POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --locked -p polylogue-testkit --test crash --test crash_queues --test crash_mapping -- --nocapture --test-threads=1
+	POLYLOGUE_KILLS=$(KILLS) POLYLOGUE_QUEUE_KILLS=$(KILLS) POLYLOGUE_POWER_CUTS=50 POLYLOGUE_QUEUE_POWER_CUTS=50 POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --locked -p polylogue-testkit --test crash --test crash_queues --test crash_deletes --test crash_mapping -- --nocapture --test-threads=1
 
 sim: build ## The simulator, SEEDS=10000 seeds
 	$(RELEASE)/polylogue-sim 1 $(SEEDS)

@@ -9,6 +9,7 @@ Cases, all of them unless some are named:
     queues       QUEUES durable queues: declared, a message in each, killed, started again
     hot          a queue at full speed beside COLD others
     connections  CONNECTIONS connections with a channel each, then with a consumer each
+    lateness     messages that live for 20 and 100 ms, and when each is in the queue where dead ones go
 
 Each case prints JSON lines: rates, memory of the broker, and latencies of a probe on a queue of its own (a publisher that waits for its confirm
 and a consumer that acknowledges, 200 messages a second). Latencies count from when a message was due, so that one that had to wait for the one
@@ -111,8 +112,8 @@ class Amqp:
         self.socket.sendall(method(channel, number, arguments))
         return self.expect((number[0], number[1] + answers))
 
-    def declare(self, queue):
-        self.ask(1, (50, 10), declaration(queue))
+    def declare(self, queue, **arguments):
+        self.ask(1, (50, 10), declaration(queue, arguments))
 
     def confirms(self):
         self.ask(1, (85, 10), b"\0")
@@ -123,8 +124,13 @@ class Amqp:
         self.ask(1, (60, 20), arguments)
 
 
-def declaration(queue):
-    return struct.pack(">H", 0) + short(queue) + bytes([2]) + struct.pack(">I", 0)
+def declaration(queue, arguments=None):
+    """A durable queue, with arguments that are texts or numbers; their names say `_` for `-`."""
+    table = b""
+    for name, value in (arguments or {}).items():
+        table += short(name.replace("_", "-"))
+        table += struct.pack(">cq", b"l", value) if isinstance(value, int) else struct.pack(">cI", b"S", len(value)) + value.encode()
+    return struct.pack(">H", 0) + short(queue) + bytes([2]) + struct.pack(">I", len(table)) + table
 
 
 class Broker:
@@ -439,7 +445,51 @@ def connections(binary):
         del warm
 
 
-CASES = {"backlog": backlog, "never-acks": never_acks, "queues": queues, "hot": hot, "connections": connections}
+def late(port, queue, ttl_ms, seconds, rate=200):
+    """How much later than its life each message of a queue is with the consumer of the dead, of messages that are sent when they are due."""
+    sender, taker = Amqp(port), Amqp(port)
+    taker.declare(f"{queue}-dead")
+    sender.declare(queue, x_message_ttl=ttl_ms, x_dead_letter_exchange="", x_dead_letter_routing_key=f"{queue}-dead")
+    taker.consume(f"{queue}-dead", no_ack=True)
+    lateness, total, sent = [], int(seconds * rate), 0
+    began = time.perf_counter()
+    while len(lateness) < total:
+        next_at = began + sent / rate if sent < total else began + seconds + PATIENCE_S
+        now = time.perf_counter()
+        if now >= next_at:
+            if sent >= total:
+                raise SystemExit(f"{total - len(lateness)} messages never died")
+            sender.socket.sendall(publish(queue, struct.pack(">d", time.perf_counter())))
+            sent += 1
+            continue
+        if not select.select([taker.socket], [], [], next_at - now)[0]:
+            continue
+        taker.read()
+        now = time.perf_counter()
+        while frame := taker.frame():
+            if frame[0] == 3:
+                lateness.append(now - struct.unpack(">d", frame[1])[0] - ttl_ms / 1000)
+    return {"messages": total, "late_min_ms": round(min(lateness) * 1000, 3), **percentiles(lateness, "late")}
+
+
+def lateness(binary):
+    with broker(binary) as running:
+        for ttl_ms in (20, 100):
+            say("lateness", "nothing else", ttl_ms=ttl_ms, **late(running.port, f"lives-{ttl_ms}", ttl_ms, SECONDS))
+        with beside(running.port, "hot", consume=True) as rate:
+            figures = {ttl_ms: late(running.port, f"lives-too-{ttl_ms}", ttl_ms, SECONDS) for ttl_ms in (20, 100)}
+        for ttl_ms, one in figures.items():
+            say("lateness", "beside a hot queue", ttl_ms=ttl_ms, hot_per_s=round(rate.value), **one)
+
+
+CASES = {
+    "backlog": backlog,
+    "never-acks": never_acks,
+    "queues": queues,
+    "hot": hot,
+    "connections": connections,
+    "lateness": lateness,
+}
 
 if __name__ == "__main__":
     for case in sys.argv[2:] or CASES:

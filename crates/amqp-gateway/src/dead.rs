@@ -13,6 +13,7 @@
 //!
 //! A message that goes round through queues where nobody rejects it is dropped ([`Deaths::is_cycle`]).
 
+use crate::backoff::{Backoff, Waits};
 use crate::convert::View;
 use crate::directory::{Directory, QueueEntry};
 use crate::message::{Hidden, Stored, open, store};
@@ -30,10 +31,8 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How soon a queue's messages that could not be moved are tried again, the first time. Milliseconds.
-const RETRY_MS_MIN: u64 = 50;
-/// The longest wait between two tries. Milliseconds.
-const RETRY_MS_MAX: u64 = 5_000;
+/// How soon a queue's messages that could not be moved are tried again, and at the latest.
+const RETRY: Waits = Waits { min_ms: 50, max_ms: 5_000 };
 /// Queues to which a message that must not get lost is published one by one, at the most; with more of them a queue may get it twice.
 const SEPARATE_MAX: usize = 16;
 /// Messages that are in some of their queues and not in others, at the most: of more it is forgotten which have them.
@@ -48,7 +47,8 @@ const WAITS_LOOK_MIN: usize = 64;
 pub struct DeadCounts {
     /// They are in at least one other queue.
     pub moved: u64,
-    /// There was no exchange, no queue behind it, or only ones that refused; or they went round in a circle.
+    /// There was no exchange, no queue behind it, or only ones that refused; or they went round in a circle. Or their own queue had
+    /// refused them, and could not be moved at once: nobody keeps them.
     pub dropped: u64,
     /// They are to be tried again.
     pub retried: u64,
@@ -94,8 +94,8 @@ pub struct DeadLetters {
     queues: Map<PartitionId, Arc<QueueEntry>>,
     /// Partitions without a queue: it went before its dead messages did.
     gone: Set<PartitionId>,
-    /// How long each queue waits whose messages could not be moved. Milliseconds.
-    waits_ms: Map<PartitionId, u64>,
+    /// How long each queue waits whose messages could not be moved.
+    backoffs: Map<PartitionId, Backoff>,
     /// With so many of them it is looked for some that are gone.
     waits_look: usize,
     /// Queues that have a message already of which others do not.
@@ -117,7 +117,7 @@ impl DeadLetters {
             scratch: Scratch::default(),
             queues: Map::default(),
             gone: Set::default(),
-            waits_ms: Map::default(),
+            backoffs: Map::default(),
             waits_look: WAITS_LOOK_MIN,
             partial: Map::default(),
             counts: DeadCounts::default(),
@@ -224,15 +224,20 @@ impl DeadLetters {
                 }
                 // It went or is full: where that does no harm, the message does not get there.
                 Some(Err(PublishError::UnknownQueue | PublishError::QueueFull)) => moving.again |= moving.sure,
-                Some(Err(PublishError::Unavailable(_))) | None => moving.again = true,
+                // What its queue refused was never there: nobody keeps it until there is another try.
+                Some(Err(PublishError::Unavailable(_))) | None => {
+                    moving.again = !DeadMessage::was_refused(moving.offset);
+                }
             }
         }
-        for moving in batch.moving.iter().filter(|moving| !moving.again) {
-            self.waits_ms.remove(&moving.queue);
+        // A refused one that is dropped tells nothing of how it goes for the others.
+        let told = |moving: &&Moving| moving.arrived > 0 || !DeadMessage::was_refused(moving.offset);
+        for moving in batch.moving.iter().filter(|moving| !moving.again).filter(told) {
+            self.backoffs.remove(&moving.queue);
         }
-        if self.waits_ms.len() + self.partial.len() >= self.waits_look {
+        if self.backoffs.len() + self.partial.len() >= self.waits_look {
             self.look_for_queues();
-            self.waits_look = (2 * (self.waits_ms.len() + self.partial.len())).max(WAITS_LOOK_MIN);
+            self.waits_look = (2 * (self.backoffs.len() + self.partial.len())).max(WAITS_LOOK_MIN);
         }
         // A queue waits once for all of its messages.
         let mut waits = Map::default();
@@ -251,10 +256,8 @@ impl DeadLetters {
         let Moving { queue, offset, .. } = *moving;
         let how = if moving.again {
             self.counts.retried += 1;
-            DeadFate::Later(*waits.entry(queue).or_insert_with(|| {
-                let next = self.waits_ms.entry(queue).or_insert(RETRY_MS_MIN);
-                std::mem::replace(next, (*next * 2).min(RETRY_MS_MAX))
-            }))
+            let backoff = self.backoffs.entry(queue).or_default();
+            DeadFate::Later(*waits.entry(queue).or_insert_with(|| backoff.failed(RETRY)))
         } else {
             self.partial.remove(&(queue, offset));
             let counter = if moving.arrived > 0 { &mut self.counts.moved } else { &mut self.counts.dropped };
@@ -289,8 +292,8 @@ impl DeadLetters {
                 self.queues.insert(partition, entry);
             }
         }
-        let DeadLetters { queues, waits_ms, partial, .. } = self;
-        waits_ms.retain(|queue, _| queues.contains_key(queue));
+        let DeadLetters { queues, backoffs, partial, .. } = self;
+        backoffs.retain(|queue, _| queues.contains_key(queue));
         partial.retain(|(queue, _), _| queues.contains_key(queue));
     }
 
@@ -438,7 +441,7 @@ mod tests {
         let mut world = World::new();
         let work = world.queue("work", json!({"x-dead-letter-exchange": "nowhere"}));
         let mut letters = letters(&world);
-        letters.waits_ms.insert(work, RETRY_MS_MIN);
+        letters.backoffs.insert(work, Backoff::default());
         letters.partial.insert((work, Offset(1)), Vec::new());
         let id = world.directory.router().load().queue(world.vhost, b"work").expect("declared");
         world.act(Command::RemoveQueue(id, polylogue_amqp_model::Gone::Expired));
@@ -447,7 +450,7 @@ mod tests {
             assert_eq!(answered(&mut letters), [DeadFate::Moved], "nobody wants it");
             assert!(letters.gone.contains(&partition));
         }
-        assert_eq!((letters.waits_ms.len(), letters.partial.len()), (0, 0));
+        assert_eq!((letters.backoffs.len(), letters.partial.len()), (0, 0));
         let back = world.queue("back", json!({}));
         letters.queues.insert(PartitionId(9), world.directory.queues().remove(0));
         letters.queues.clear();
@@ -588,7 +591,7 @@ mod tests {
         for [unsure, sure] in [nowhere, unbound] {
             let both = [unsure, sure].map(|queue| dead(queue, 0, DeadReason::Rejected, plain("k")));
             letters.on_event(Event::Dead(both.to_vec()), NOW);
-            assert_eq!(answered(&mut letters), [DeadFate::Moved, DeadFate::Later(RETRY_MS_MIN)]);
+            assert_eq!(answered(&mut letters), [DeadFate::Moved, DeadFate::Later(RETRY.min_ms)]);
         }
         let both = bound.map(|queue| dead(queue, 0, DeadReason::Rejected, plain("k")));
         let (token, messages) = published(&mut letters, both.to_vec());
@@ -596,8 +599,8 @@ mod tests {
         assert_eq!(to, [vec![targets[0], targets[1]], vec![targets[0]], vec![targets[1]]]);
         let full = Err(PublishError::QueueFull);
         letters.on_reply(token, Reply::Publish(vec![full, Ok(()), full]));
-        assert_eq!(answered(&mut letters), [DeadFate::Moved, DeadFate::Later(RETRY_MS_MIN)]);
-        for wait_ms in [2 * RETRY_MS_MIN, 4 * RETRY_MS_MIN] {
+        assert_eq!(answered(&mut letters), [DeadFate::Moved, DeadFate::Later(RETRY.min_ms)]);
+        for wait_ms in [2 * RETRY.min_ms, 4 * RETRY.min_ms] {
             let (token, messages) = published(&mut letters, vec![both[1].clone()]);
             let to: Vec<_> = messages.iter().map(queues).collect();
             assert_eq!(to, [[targets[1]]], "the other one has it");
@@ -607,7 +610,7 @@ mod tests {
         let (token, _) = published(&mut letters, vec![both[1].clone()]);
         letters.on_reply(token, Reply::Publish(vec![Ok(())]));
         assert_eq!(answered(&mut letters), [DeadFate::Moved]);
-        assert!(letters.partial.is_empty() && !letters.waits_ms.contains_key(&bound[1]));
+        assert!(letters.partial.is_empty() && !letters.backoffs.contains_key(&bound[1]));
         let declare = DeclareExchange {
             vhost: world.vhost,
             name: "nowhere".into(),
@@ -620,6 +623,43 @@ mod tests {
         world.act(Command::Bind(Bind { vhost: world.vhost, source, to, key, arguments: vec![] }));
         let (_, messages) = published(&mut letters, vec![dead(nowhere[1], 0, DeadReason::Rejected, plain("k"))]);
         assert_eq!(queues(&messages[0]), [targets[0]], "the exchange has come");
+    }
+
+    /// Of a message that its queue refused, and that could not be moved at once, nobody keeps a copy: it was counted as one to be tried again,
+    /// and made the queue's others wait.
+    #[test]
+    fn a_refused_message_that_cannot_be_moved_is_dropped_and_holds_up_no_others() {
+        let mut world = World::new();
+        let arguments = json!({"x-overflow": "reject-publish-dlx", "x-dead-letter-exchange": "amq.fanout"});
+        let work = world.queue("work", arguments);
+        for name in ["a", "b"] {
+            world.queue(name, json!({}));
+            let (source, to) = ("amq.fanout".into(), To::Queue(name.into()));
+            world.act(Command::Bind(Bind { vhost: world.vhost, source, to, key: "".into(), arguments: vec![] }));
+        }
+        let mut letters = letters(&world);
+        let refused = dead(work, DeadMessage::refused(1).0, DeadReason::MaxLength, plain("work"));
+        for lost in
+            [Reply::Publish(vec![Err(PublishError::Unavailable(Unavailable::StorageFull))]), Reply::Publish(vec![])]
+        {
+            let (token, _) = published(&mut letters, vec![refused.clone()]);
+            letters.on_reply(token, lost);
+            assert_eq!(answered(&mut letters), [DeadFate::Moved]);
+            assert_eq!(letters.take_counts(), DeadCounts { dropped: 1, ..DeadCounts::default() });
+            assert!(letters.backoffs.is_empty() && letters.partial.is_empty());
+        }
+        // One that was there is kept by its queue.
+        let (token, _) = published(&mut letters, vec![dead(work, 0, DeadReason::Expired, plain("work"))]);
+        letters.on_reply(token, Reply::Publish(vec![]));
+        assert_eq!(answered(&mut letters), [DeadFate::Later(RETRY.min_ms)]);
+        assert_eq!(letters.take_counts(), DeadCounts { retried: 1, ..DeadCounts::default() });
+        // Nor does what is dropped tell that the way is free again.
+        let (token, _) = published(&mut letters, vec![refused]);
+        letters.on_reply(token, Reply::Publish(vec![]));
+        assert_eq!(answered(&mut letters), [DeadFate::Moved]);
+        let (token, _) = published(&mut letters, vec![dead(work, 0, DeadReason::Expired, plain("work"))]);
+        letters.on_reply(token, Reply::Publish(vec![]));
+        assert_eq!(answered(&mut letters), [DeadFate::Later(2 * RETRY.min_ms)]);
     }
 
     /// cloudamqp/lavinmq#748: dead letters did not get on through an exchange that delays them.

@@ -243,6 +243,23 @@ mod tests {
         assert_eq!((idle.next_deadline_ms(), idle.poll_request().is_none()), (None, true));
     }
 
+    /// Not a millisecond before its time, and asked for at it.
+    #[test]
+    fn a_queue_that_lives_shortly_goes_at_its_time() {
+        for expires_ms in [20, 100] {
+            let mut world = World::new();
+            world.queue("goes", json!({"x-expires": expires_ms}));
+            let mut idle = IdleQueues::new(world.directory.clone(), Arc::new(Topics));
+            idle.on_deadline(at(503));
+            assert_eq!(idle.next_deadline_ms(), Some(503 + expires_ms));
+            idle.on_deadline(at(502 + expires_ms));
+            assert!(idle.poll_request().is_none(), "early");
+            idle.on_deadline(at(503 + expires_ms));
+            let asked = counted(&mut idle, 0, at(503 + expires_ms));
+            assert!(matches!(asked, Some((_, Request::Machine(MachineId::Amqp, _)))));
+        }
+    }
+
     #[test]
     fn an_auto_delete_queue_goes_when_its_last_consumer_went_with_its_connection() {
         let mut world = World::new();

@@ -26,6 +26,7 @@
 //!
 
 mod acks;
+mod backoff;
 mod begin;
 mod connection;
 mod convert;

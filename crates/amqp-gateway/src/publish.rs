@@ -285,10 +285,13 @@ fn joined(body: &amqp::Body) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dead::DeadLetters;
+    use crate::message::open;
     use crate::testing::{Topics, World};
-    use polylogue_amqp::codec::{Properties, ShortStr};
-    use polylogue_amqp_model::{Command, PutUser};
-    use polylogue_api::{Now, Reply};
+    use polylogue_amqp::codec::{BasicProperties, Properties, ShortStr, TableBuilder, Value};
+    use polylogue_amqp_model::{Bind, Command, DeclareExchange, PutUser, To, arguments_of_json};
+    use polylogue_api::{DeadMessage, DeadReason, Event, Now, Reply};
+    use polylogue_types::Offset;
     use serde_json::json;
     use std::sync::Arc;
 
@@ -387,5 +390,80 @@ mod tests {
             connection.flush_batch();
         }
         assert!(!connection.wants_input());
+    }
+
+    /// A message that waits in an exchange's delay and dies of its own life, or of its queue's, where it came to: as RabbitMQ's plugin and its
+    /// queues leave it.
+    #[test]
+    fn a_delayed_message_that_expires_goes_on_with_its_delay_and_its_history() {
+        let mut world = World::new();
+        let own = world.queue("own", json!({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"}));
+        let of_queue = json!({"x-message-ttl": 20, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"});
+        let of_queue = world.queue("of queue", of_queue);
+        let grave = world.queue("grave", json!({}));
+        let arguments = json!({"x-delayed-type": "direct"});
+        let arguments = arguments_of_json(arguments.as_object().expect("an object")).expect("arguments");
+        let (vhost, name, kind) = (world.vhost, "later".into(), "x-delayed-message".into());
+        let declare = DeclareExchange { vhost, name, kind, arguments, ..DeclareExchange::default() };
+        world.act(Command::DeclareExchange(declare));
+        for queue in ["own", "of queue"] {
+            let (source, to, key) = ("later".into(), To::Queue(queue.into()), queue.into());
+            world.act(Command::Bind(Bind { vhost, source, to, key, arguments: Vec::new() }));
+        }
+        let now = Now { wall_ms: 1_700_000_000_123, monotonic_ms: 5 };
+        let mut connection =
+            Connection::new(Arc::default(), world.directory.clone(), Arc::new(Topics), 7, true, 1, now);
+        (connection.user, connection.vhost) = ("guest".into(), world.vhost);
+        let mut letters = DeadLetters::new(world.directory.clone(), Arc::new(Topics));
+        letters.poll_request();
+        for (queue, name, expiration) in [(own, "own", Some(100)), (of_queue, "of queue", None)] {
+            let basic = BasicProperties {
+                headers: Some(TableBuilder::new().with("x-delay", Value::I32(5_000)).build()),
+                expiration: expiration.map(|ms: u64| ms.to_string().into()),
+                ..BasicProperties::default()
+            };
+            let sent = Publish {
+                exchange: ShortStr::from_static("later"),
+                routing_key: name.to_owned().into(),
+                properties: Properties::from(&basic),
+                expiration_ms: expiration,
+                ..publish(1)
+            };
+            let message = connection.message_of(&sent).expect("it is allowed");
+            let (target, then) = (message.queues[0], now.wall_ms + 5_000);
+            assert_eq!((target.queue, target.deliver_at), (queue, Some(then)));
+            assert_eq!(
+                target.expires_at,
+                Some(then + expiration.unwrap_or(20) as i64),
+                "its life begins when it comes"
+            );
+
+            let died = DeadMessage { queue, offset: Offset(0), reason: DeadReason::Expired, bytes: message.bytes };
+            letters.on_event(Event::Dead(vec![died]), Now { wall_ms: then + 100, monotonic_ms: 5_105 });
+            let Some((_, Request::Publish(request))) = letters.poll_request() else { panic!("nothing is published") };
+            let target = request.messages[0].queues[0];
+            assert_eq!((target.queue, target.deliver_at, target.expires_at), (grave, None, None));
+            let stored = open(&request.messages[0].bytes).expect("a message");
+            let basic = BasicProperties::decode(&stored.properties).expect("properties");
+            let headers = basic.headers.expect("headers");
+            assert_eq!((basic.expiration, headers.get("x-delay")), (None, Some(Value::I32(-5_000))));
+            let text = |name: &str| headers.get(name).and_then(|value| value.as_longstr().map(<[u8]>::to_vec));
+            for (field, said) in [("reason", "expired"), ("queue", name), ("exchange", "later")] {
+                for which in ["first", "last"] {
+                    assert_eq!(text(&format!("x-{which}-death-{field}")), Some(said.into()));
+                }
+            }
+            let deaths = headers.get("x-death").expect("a history");
+            let deaths: Vec<_> = deaths.elements().map(|(_, death)| death).collect();
+            let [death] = &deaths[..] else { panic!("{} deaths", deaths.len()) };
+            let field = |name: &[u8]| death.fields().find(|field| field.name == name).map(|field| field.value);
+            let long = |text: &'static str| Some(Value::LongStr(text.as_bytes()));
+            assert_eq!((field(b"count"), field(b"reason")), (Some(Value::I64(1)), long("expired")));
+            assert_eq!((field(b"queue"), field(b"exchange")), (Some(Value::LongStr(name.as_bytes())), long("later")));
+            assert_eq!(field(b"time"), Some(Value::Timestamp(1_700_000_005)));
+            assert_eq!(field(b"original-expiration"), expiration.and(long("100")));
+            let keys: Vec<_> = field(b"routing-keys").expect("keys").elements().map(|(_, key)| key).collect();
+            assert_eq!(keys, [Value::LongStr(name.as_bytes())]);
+        }
     }
 }

@@ -11,6 +11,7 @@
 //! crash in between appends it once more, and none is lost. What one append brings is answered before the next one begins, and what
 //! failed comes first then, so that messages of one key keep their order.
 
+use crate::backoff::{Backoff, Waits};
 use crate::directory::{Directory, QueueEntry};
 use crate::topics::{MessagesAsRecords, TOPIC_HEADER};
 use polylogue_api::{
@@ -29,10 +30,8 @@ use std::sync::Arc;
 const WINDOW_MESSAGES: u64 = 1_000;
 /// Their bytes, unless one message has more.
 const WINDOW_BYTES: u64 = 1 << 20;
-/// How soon something is tried again, the first time. Milliseconds.
-const RETRY_MS_MIN: u64 = 10;
-/// The longest wait between two tries. Milliseconds.
-const RETRY_MS_MAX: u64 = 1_000;
+/// How soon something is tried again, and at the latest.
+const RETRY: Waits = Waits { min_ms: 10, max_ms: 1_000 };
 
 /// What became of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -54,7 +53,7 @@ struct Link {
     moving: Vec<(Delivery, Option<usize>)>,
     /// The broker was asked for something, or a look at it is due.
     busy: bool,
-    wait_ms: u64,
+    backoff: Backoff,
 }
 
 /// What is waited for.
@@ -120,7 +119,10 @@ impl ToTopics {
                 Some(link) => link.entry = entry,
                 None => {
                     let (pending, moving) = (VecDeque::new(), Vec::new());
-                    self.links.insert(id, Link { entry, consumer: None, pending, moving, busy: false, wait_ms: 0 });
+                    self.links.insert(
+                        id,
+                        Link { entry, consumer: None, pending, moving, busy: false, backoff: Backoff::default() },
+                    );
                     self.go_on(id, now);
                 }
             }
@@ -207,14 +209,14 @@ impl ToTopics {
             return;
         }
         link.busy = true;
-        link.wait_ms = (link.wait_ms * 2).clamp(RETRY_MS_MIN, RETRY_MS_MAX);
-        self.due.insert((now.monotonic_ms + link.wait_ms, id));
+        self.due.insert((now.monotonic_ms + link.backoff.failed(RETRY), id));
     }
 
     fn attached(&mut self, id: QueueId, attached: Result<ConsumerId, AttachError>, now: Now) {
         let (Ok(consumer), Some(link)) = (attached, self.links.get_mut(&id)) else { return self.later(id, now) };
         link.consumer = Some(consumer);
-        (link.busy, link.wait_ms) = (false, 0);
+        link.busy = false;
+        link.backoff.worked();
         self.consumers.insert(consumer, id);
     }
 
@@ -252,7 +254,8 @@ impl ToTopics {
         self.counts.retried += failed.len() as u64;
         failed.into_iter().rev().for_each(|delivery| link.pending.push_front(delivery));
         if !again {
-            (link.busy, link.wait_ms) = (false, 0);
+            link.busy = false;
+            link.backoff.worked();
         }
         if !settlements.is_empty() {
             self.ask(Request::Settle(SettleRequest { settlements, wait: false }), None);

@@ -29,6 +29,8 @@ pub struct BrokerConfig {
     pub async_flush_ms_max: u64,
     /// The longest that a record nobody waits for stays unflushed. Milliseconds.
     pub lazy_flush_ms_max: u64,
+    /// Whether queues that may (`QueueSettings::early`) hand out messages before they are flushed.
+    pub early_deliveries: bool,
     /// How often retention looks for what may go, at the latest: sooner, down to each second, where messages live only briefly
     /// or a bound on bytes is set. Milliseconds.
     pub retention_check_ms: u64,
@@ -69,6 +71,7 @@ impl BrokerConfig {
             disk_free_limit_bytes: limits::DISK_FREE_LIMIT_BYTES,
             async_flush_ms_max: limits::ASYNC_FLUSH_MS_MAX,
             lazy_flush_ms_max: limits::LAZY_FLUSH_MS_MAX,
+            early_deliveries: true,
             retention_check_ms: 300_000,
             producer_expiration_ms: 24 * 3_600_000,
             partitions_max: 1_000_000,

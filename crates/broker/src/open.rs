@@ -203,6 +203,7 @@ impl Inner {
         Ok(Arc::new(Shard {
             id: MEMORY_SHARD,
             class: Durability::Memory,
+            early_deliveries: self.config.early_deliveries,
             log: Arc::new(log),
             store,
             checkpoints: None,
@@ -243,6 +244,7 @@ impl Inner {
         Ok(Arc::new(Shard {
             id,
             class,
+            early_deliveries: self.config.early_deliveries,
             log: Arc::new(LocalLog::new(journal.clone(), self.data.identity.node)),
             store,
             checkpoints: Some(checkpoints),

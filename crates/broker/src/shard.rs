@@ -33,6 +33,8 @@ pub(crate) struct Shard {
     pub(crate) id: ShardId,
     /// What its own records get, and what its topics were made for. An append gets what its topics say now, but for `Memory`.
     pub(crate) class: Durability,
+    /// Whether queues that may hand out messages before they are flushed do so.
+    pub(crate) early_deliveries: bool,
     pub(crate) log: Arc<dyn ShardLog>,
     pub(crate) store: ShardStore,
     /// Where applied state is kept; none for a memory shard.

@@ -233,6 +233,7 @@ fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<(Br
         disk_free_limit_bytes: log.disk_free_limit_bytes,
         async_flush_ms_max: log.async_flush_ms_max,
         lazy_flush_ms_max: log.lazy_flush_ms_max,
+        early_deliveries: config.early_deliveries,
         retention_check_ms: config.kafka.log.retention_check_ms,
         producer_expiration_ms: config.kafka.log.producer_expiration_ms,
         partitions_max: log.partitions_max,

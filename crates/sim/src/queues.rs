@@ -9,10 +9,12 @@
 //! What is confirmed and was never settled by anybody is there at the end. What is settled, and its consumer was told so, is never
 //! handed out again. What is refused, and its consumer was told so, is in the queue of the dead at the end: once at least, and once
 //! only when nobody had to move it a second time. Nothing is handed out that nobody sent, or in a queue that it was not sent to, or before
-//! the time that it was sent for.
+//! the time that it was sent for. Whoever gets a message is told how often it came back ([`counts`]).
 
+mod counts;
 mod mover;
 
+use self::counts::Counts;
 use self::mover::Mover;
 use crate::oracle::Oracle;
 use bytes::Bytes;
@@ -143,6 +145,16 @@ struct Publisher {
     next: u64,
 }
 
+/// What was asked to become of messages that a consumer held.
+#[derive(Debug)]
+struct Asked {
+    how: Settle,
+    /// What is settled or refused.
+    texts: Vec<String>,
+    /// When, where all of it is held under the writer that there is, as far as is known.
+    held_at: Option<u64>,
+}
+
 #[derive(Debug)]
 struct Consumer {
     queue: usize,
@@ -150,8 +162,7 @@ struct Consumer {
     id: Option<ConsumerId>,
     attaching: bool,
     held: Vec<(Delivery, String)>,
-    /// Texts that are being settled or refused under a token.
-    open: BTreeMap<Token, (Settle, Vec<String>)>,
+    open: BTreeMap<Token, Asked>,
 }
 
 impl Consumer {
@@ -169,6 +180,8 @@ impl Consumer {
 pub struct Queues {
     ids: Vec<PartitionId>,
     known: Vec<Messages>,
+    /// Of each queue.
+    counts: Vec<Counts>,
     publisher: Publisher,
     mover: Mover,
     consumers: Vec<Consumer>,
@@ -185,6 +198,7 @@ impl Default for Queues {
         Queues {
             ids: Vec::new(),
             known: vec![Messages::new(); NAMES.len()],
+            counts: NAMES.map(|_| Counts::default()).into(),
             publisher: Publisher::default(),
             mover: Mover::default(),
             consumers: consumers.collect(),
@@ -221,6 +235,7 @@ impl Queues {
         self.publisher = Publisher { next: self.publisher.next, ..Publisher::default() };
         self.mover = Mover::default();
         self.consumers.iter_mut().for_each(Consumer::lost);
+        self.counts.iter_mut().for_each(Counts::crashed);
     }
 
     /// One actor does something.
@@ -286,10 +301,10 @@ impl Queues {
     }
 
     fn consume(&mut self, at: usize, broker: &Broker, rng: &SimRng, oracle: &mut Oracle) {
-        let Queues { ids, known, consumers, order, operations, settled, .. } = self;
+        let Queues { ids, known, counts, consumers, order, operations, settled, .. } = self;
         let Some(consumer) = consumers.get_mut(at) else { return };
-        let Some(queue) = ids.get(consumer.queue) else { return };
-        *settled += take_mail(consumer, known, broker, oracle);
+        let (Some(queue), Some(counts)) = (ids.get(consumer.queue), counts.get_mut(consumer.queue)) else { return };
+        *settled += take_mail(consumer, known, counts, broker, oracle);
         let session = consumer.session.get_or_insert_with(|| Session::new(broker, order));
         if consumer.id.is_none() {
             if !std::mem::replace(&mut consumer.attaching, true) {
@@ -301,19 +316,22 @@ impl Queues {
         match rng.below(40) {
             0 => {
                 // It vanishes: what it holds goes back, and nobody hears of what was on its way.
-                broker.session_gone(session.id);
-                consumer.lost();
+                *settled += vanish(consumer, known, counts, broker, rng, oracle);
             }
             1..30 if !consumer.held.is_empty() => {
                 let how = match rng.below(5) {
-                    0 => Settle::Return { counts: true, delay_ms: 0 },
+                    0 => Settle::Return { counts: rng.below(3) > 0, delay_ms: 0 },
                     1 if consumer.queue == DYING => Settle::Reject,
                     _ => Settle::Accept,
                 };
                 let count = 1 + rng.below(consumer.held.len() as u64) as usize;
                 let from = rng.below((consumer.held.len() - count + 1) as u64) as usize;
-                let (mut settlements, mut texts) = (Vec::new(), Vec::new());
+                let (mut settlements, mut texts, mut held) = (Vec::new(), Vec::new(), true);
                 for (delivery, text) in consumer.held.drain(from..from + count) {
+                    held &= counts.is_held(&delivery);
+                    if let Settle::Return { counts: failed, .. } = how {
+                        counts.returned(&text, &delivery, failed, session.mail.now());
+                    }
                     let Delivery { queue, first, count, lease, .. } = delivery;
                     settlements.push(Settlement { queue, first, count, by: Holder::Lease(lease), how });
                     if matches!(how, Settle::Accept | Settle::Reject)
@@ -325,8 +343,9 @@ impl Queues {
                     }
                 }
                 *operations += 1;
+                let held_at = held.then(|| session.mail.now());
                 let token = session.ask(broker, Request::Settle(SettleRequest { settlements, wait: true }));
-                consumer.open.insert(token, (how, texts));
+                consumer.open.insert(token, Asked { how, texts, held_at });
             }
             _ => {}
         }
@@ -335,6 +354,11 @@ impl Queues {
     /// Messages that were refused and moved.
     pub fn moved(&self) -> u64 {
         self.known.get(DEAD).map_or(0, |known| known.values().filter(|known| known.confirmed).count() as u64)
+    }
+
+    /// How often somebody was told, rightly, that a message had come back.
+    pub fn counts_checked(&self) -> u64 {
+        self.counts.iter().map(|counts| counts.checked).sum()
     }
 
     /// The mover does what there is to do; how many requests that were.
@@ -357,7 +381,8 @@ impl Queues {
             let session = consumer.session.insert(Session::new(broker, &self.order));
             session.ask(broker, Request::Attach(Attach { queue: *id, consumer: ConsumerSpec::default() }));
             drain(broker);
-            take_mail(&mut consumer, &mut self.known, broker, oracle);
+            let Some(counts) = self.counts.get_mut(queue) else { continue };
+            take_mail(&mut consumer, &mut self.known, counts, broker, oracle);
             if consumer.id.is_none() {
                 oracle.violation(format!("nobody can consume from {}", NAMES[queue]));
             }
@@ -392,8 +417,39 @@ fn message(queues: Vec<Target>, bytes: Bytes) -> PublishMessage {
     }
 }
 
+/// A consumer goes without a word; how many settlements it was still told of.
+fn vanish(
+    consumer: &mut Consumer,
+    known: &mut [Messages],
+    counts: &mut Counts,
+    broker: &Broker,
+    rng: &SimRng,
+    oracle: &mut Oracle,
+) -> u64 {
+    // What is still read for it comes back too. Mostly there is nothing, so that it is known how often each message did.
+    let reads = rng.below(4) == 0;
+    while !reads && broker.read_step() {}
+    let answered = take_mail(consumer, known, counts, broker, oracle);
+    if let Some(session) = &consumer.session {
+        broker.session_gone(session.id);
+        let now = session.mail.now();
+        consumer.held.iter().for_each(|(delivery, text)| counts.returned(text, delivery, true, now));
+        if reads {
+            counts.unseen_returned(now);
+        }
+    }
+    consumer.lost();
+    answered
+}
+
 /// Takes what a consumer was told; how many settlements were answered.
-fn take_mail(consumer: &mut Consumer, known: &mut [Messages], broker: &Broker, oracle: &mut Oracle) -> u64 {
+fn take_mail(
+    consumer: &mut Consumer,
+    known: &mut [Messages],
+    counts: &mut Counts,
+    broker: &Broker,
+    oracle: &mut Oracle,
+) -> u64 {
     let Some(session) = &consumer.session else { return 0 };
     let name = NAMES.get(consumer.queue).copied().unwrap_or_default();
     let mut answered = 0;
@@ -401,7 +457,10 @@ fn take_mail(consumer: &mut Consumer, known: &mut [Messages], broker: &Broker, o
         match reply {
             Reply::Attach(result) => (consumer.id, consumer.attaching) = (result.ok(), false),
             Reply::Settle(results) => {
-                let Some((how, texts)) = consumer.open.remove(&token) else { continue };
+                let Some(Asked { how, texts, held_at }) = consumer.open.remove(&token) else { continue };
+                if results.iter().any(Result::is_ok) {
+                    held_at.into_iter().for_each(|at| counts.committed(at));
+                }
                 for (text, _) in texts.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
                     answered += 1;
                     let here = known.get_mut(consumer.queue).and_then(|known| known.get_mut(text));
@@ -428,6 +487,13 @@ fn take_mail(consumer: &mut Consumer, known: &mut [Messages], broker: &Broker, o
                 oracle.violation(format!("{name}: {text:?} was settled and is handed out again at {}", delivery.first));
             }
             Some(_) => {}
+        }
+        // Of several of one text nobody knows which one this is.
+        let is_one = known.get(&text).is_some_and(|known| known.sent < 2);
+        if let Err(what) = counts.told(&text, &delivery, oracle.damaged || !is_one)
+            && is_one
+        {
+            oracle.violation(format!("{name}: {text:?} at {} {what}", delivery.first));
         }
         consumer.held.push((delivery, text));
     }

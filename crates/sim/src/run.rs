@@ -31,6 +31,8 @@ pub struct Settings {
     pub settled_min: u64,
     /// Messages that were refused and are in the queue of the dead, at least.
     pub moved_min: u64,
+    /// Deliveries of messages that had come back, at least, each with how often.
+    pub returned_min: u64,
     /// Crashes, at least.
     pub crashes_min: u64,
     /// Faults of the disk (refused operations, failed flushes, power cuts, flipped bits), at least.
@@ -46,6 +48,7 @@ impl Default for Settings {
             changes_min: 50,
             settled_min: 50,
             moved_min: 1,
+            returned_min: 10,
             crashes_min: 1,
             faults_min: 3,
             steps_max: 400_000,
@@ -70,6 +73,8 @@ pub struct Report {
     pub settled: u64,
     /// Messages that were refused and are in the queue of the dead.
     pub moved: u64,
+    /// Deliveries of messages that had come back.
+    pub returned: u64,
     /// Lives of the node that ended without warning.
     pub crashes: u64,
     /// Faults that struck.
@@ -84,7 +89,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "seed {}: {} operations, {} acknowledged, {} read, {} changes, {} settled, {} moved, {} crashes, {} faults, hash {:016x}",
+            "seed {}: {} operations, {} acknowledged, {} read, {} changes, {} settled, {} moved, {} returned, {} crashes, {} faults, hash {:016x}",
             self.seed,
             self.operations,
             self.acknowledged,
@@ -92,6 +97,7 @@ impl fmt::Display for Report {
             self.changes,
             self.settled,
             self.moved,
+            self.returned,
             self.crashes,
             self.faults,
             self.hash
@@ -152,6 +158,7 @@ pub fn run(seed: u64, settings: Settings) -> Report {
         changes: world.oracle.changes,
         settled: world.queues.settled,
         moved: world.queues.moved(),
+        returned: world.queues.counts_checked(),
         crashes: world.crashes,
         faults,
         hash: world.sim.disk.trace_hash() ^ world.oracle.acknowledged.rotate_left(17) ^ world.oracle.read,
@@ -163,6 +170,7 @@ pub fn run(seed: u64, settings: Settings) -> Report {
         ("changes", world.oracle.changes.min(world.oracle.looks), settings.changes_min),
         ("settled messages", report.settled, settings.settled_min),
         ("moved messages", report.moved, settings.moved_min),
+        ("deliveries of what had come back", report.returned, settings.returned_min),
         ("crashes", report.crashes, settings.crashes_min),
         ("faults", report.faults, settings.faults_min),
     ];

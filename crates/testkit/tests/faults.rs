@@ -6,13 +6,16 @@
 mod common;
 
 use common::Place;
+use common::amqp::{Amqp, Came, Message};
 use common::batch::batch;
 use common::kafka::{Kafka, code};
+use polylogue_amqp::codec::Method;
 use polylogue_faultfs::Injector;
 use polylogue_kafka::codec::{ErrorCode, produce};
 use polylogue_testkit::{Server, run, wait_until};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 /// Small files, so that a test of a few megabytes fills some of them and merges them at once.
@@ -32,6 +35,7 @@ const SECS: u64 = 60;
 
 fn start_with_faults(place: &Place, settings: &[&str]) -> (Server, Injector) {
     let mut command = place.serve(settings);
+    command.args(["--listen", "amqp=127.0.0.1:0"]);
     let injector = Injector::new(&place.watched(), place.root.path()).unwrap();
     injector.preload_without_log(&mut command);
     (place.start(command).unwrap(), injector)
@@ -39,6 +43,13 @@ fn start_with_faults(place: &Place, settings: &[&str]) -> (Server, Injector) {
 
 fn connect(server: &Server) -> Kafka {
     Kafka::connect(server.kafka()).unwrap()
+}
+
+fn wait_held(injector: &Injector) {
+    wait_until("a held flush", SECS, || {
+        Ok(injector.events().map_err(|e| e.to_string())?.iter().any(|e| e.starts_with("hold_sync ")).then_some(()))
+    })
+    .unwrap();
 }
 
 #[test]
@@ -53,10 +64,7 @@ fn no_sync_acknowledgement_leaves_while_the_flush_is_held() {
 
     injector.set(&[HOLD]).unwrap();
     sync.send_produce("sync", 0, batch(&["held"])).unwrap();
-    wait_until("a held flush", SECS, || {
-        Ok(injector.events().map_err(|e| e.to_string())?.iter().any(|e| e.starts_with("hold_sync ")).then_some(()))
-    })
-    .unwrap();
+    wait_held(&injector);
     // The flush has begun and does not end: this one is answered from the page cache, the other one is not.
     assert_eq!(relaxed.put("async", 0, &["meanwhile"]).unwrap(), 1);
     let unanswered = relaxed.fetch("sync", 0, 0).unwrap();
@@ -110,6 +118,189 @@ fn a_failed_flush_ends_the_process_and_acknowledges_nothing() {
         assert!(found[20..].iter().all(|value| value == b"never flushed"), "partition {partition}: {found:?}");
     }
     client.put("t", 0, &["on it goes"]).unwrap();
+    server.terminate().unwrap();
+}
+
+/// The queues of RabbitMQ's clients here: a durable classic one, and a quorum queue.
+const QUEUES: [&str; 2] = ["classic", "quorum"];
+
+fn connect_amqp(server: &Server) -> Amqp {
+    Amqp::connect(server.amqp().unwrap()).unwrap()
+}
+
+/// Sends a message to each queue, and waits until both are confirmed.
+fn publish_confirmed(amqp: &mut Amqp, body: &str) {
+    QUEUES.iter().for_each(|queue| amqp.publish(queue, body.as_bytes()));
+    amqp.flush().unwrap();
+    confirmed(amqp, 2);
+}
+
+/// Waits until so many messages are confirmed.
+fn confirmed(amqp: &mut Amqp, messages: u64) {
+    let (mut confirmed, mut first) = (0, None);
+    while confirmed < messages {
+        match amqp.wait(Duration::from_secs(SECS)).unwrap() {
+            Some(Came::Method(Method::BasicAck(ack))) => {
+                let before = ack.delivery_tag - 1;
+                let first =
+                    *first.get_or_insert(if ack.multiple { before.saturating_sub(messages - 1) } else { before });
+                assert!(ack.delivery_tag > first + confirmed, "out of order: {ack:?}");
+                confirmed = if ack.multiple { ack.delivery_tag - first } else { confirmed + 1 };
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The message with this body, which is next.
+fn message(amqp: &mut Amqp, expected: &str) -> Message {
+    match amqp.wait(Duration::from_secs(SECS)).unwrap() {
+        Some(Came::Message(message)) if message.body == expected.as_bytes() => message,
+        other => panic!("{other:?} instead of {expected}"),
+    }
+}
+
+fn silent(amqp: &mut Amqp, what: &str) {
+    let came = amqp.wait(SILENCE).unwrap();
+    assert!(came.is_none(), "{what}: {came:?}");
+}
+
+/// A classic queue may hand out what is not flushed; nothing else of it leaves: no confirm, not even of what its consumer has acknowledged, and
+/// nothing from a quorum queue.
+#[test]
+fn no_confirm_leaves_while_the_flush_is_held_and_a_quorum_queue_hands_out_nothing() {
+    let place = Place::new("hold-amqp");
+    let (server, injector) = start_with_faults(&place, &[]);
+    let mut publisher = connect_amqp(&server);
+    for queue in QUEUES {
+        publisher.declare(queue, &[("x-queue-type", queue)]).unwrap();
+    }
+    publisher.confirm().unwrap();
+    let mut consumers = QUEUES.map(|queue| {
+        let mut consumer = connect_amqp(&server);
+        consumer.consume(queue, 0).unwrap();
+        consumer
+    });
+    publish_confirmed(&mut publisher, "before");
+    let [classic, quorum] = &mut consumers;
+    let held = [message(classic, "before"), message(quorum, "before")];
+
+    injector.set(&[HOLD]).unwrap();
+    for n in 0..3 {
+        QUEUES.iter().for_each(|queue| publisher.publish(queue, format!("held {n}").as_bytes()));
+    }
+    publisher.flush().unwrap();
+    wait_held(&injector);
+    for n in 0..3 {
+        let early = message(classic, &format!("held {n}"));
+        classic.ack(early.tag);
+    }
+    classic.ack(held[0].tag);
+    classic.flush().unwrap();
+    quorum.ack(held[1].tag);
+    quorum.flush().unwrap();
+    silent(&mut publisher, "confirmed before the flush");
+    silent(quorum, "a quorum queue handed out what was not flushed");
+    // Whoever comes to the quorum queue now gets nothing either, and what was acknowledged is not handed out again.
+    for (consumer, queue) in consumers.iter_mut().zip(QUEUES) {
+        let mut other = connect_amqp(&server);
+        other.consume(queue, 0).unwrap();
+        silent(&mut other, "handed out to another consumer");
+        silent(consumer, "handed out again");
+    }
+
+    injector.set(&[]).unwrap();
+    confirmed(&mut publisher, 6);
+    let [classic, quorum] = &mut consumers;
+    for n in 0..3 {
+        let came = message(quorum, &format!("held {n}"));
+        quorum.ack(came.tag);
+    }
+    quorum.flush().unwrap();
+    publish_confirmed(&mut publisher, "after");
+    assert_eq!([message(classic, "after").body, message(quorum, "after").body], ["after"; 2]);
+    server.terminate().unwrap();
+    let server = place.start(amqp_without_faults(&place)).unwrap();
+    for queue in QUEUES {
+        let mut consumer = connect_amqp(&server);
+        consumer.consume(queue, 0).unwrap();
+        message(&mut consumer, "after");
+        silent(&mut consumer, queue);
+    }
+    server.terminate().unwrap();
+}
+
+/// `amqp.classic_delivery=flushed`: a classic queue waits for the flush like any other.
+#[test]
+fn a_classic_queue_that_is_told_to_wait_hands_out_nothing_while_the_flush_is_held() {
+    let place = Place::new("hold-classic");
+    let (server, injector) = start_with_faults(&place, &["amqp.classic_delivery=flushed"]);
+    let (mut publisher, mut consumer) = (connect_amqp(&server), connect_amqp(&server));
+    publisher.declare("classic", &[]).unwrap();
+    publisher.confirm().unwrap();
+    consumer.consume("classic", 0).unwrap();
+    injector.set(&[HOLD]).unwrap();
+    for n in 0..3 {
+        publisher.publish("classic", format!("held {n}").as_bytes());
+    }
+    publisher.flush().unwrap();
+    wait_held(&injector);
+    silent(&mut publisher, "confirmed before the flush");
+    silent(&mut consumer, "handed out before the flush");
+    injector.set(&[]).unwrap();
+    confirmed(&mut publisher, 3);
+    for n in 0..3 {
+        message(&mut consumer, &format!("held {n}"));
+    }
+    server.terminate().unwrap();
+}
+
+fn amqp_without_faults(place: &Place) -> Command {
+    let mut command = place.serve(&[]);
+    command.args(["--listen", "amqp=127.0.0.1:0"]);
+    command
+}
+
+#[test]
+fn a_failed_flush_confirms_nothing() {
+    let place = Place::new("eio-amqp");
+    let (mut server, injector) = start_with_faults(&place, &[]);
+    let mut publishers = QUEUES.map(|_| connect_amqp(&server));
+    for (publisher, queue) in publishers.iter_mut().zip(QUEUES) {
+        publisher.declare(queue, &[("x-queue-type", queue)]).unwrap();
+        publisher.confirm().unwrap();
+        for n in 0..20 {
+            publisher.publish(queue, format!("confirmed {n}").as_bytes());
+        }
+        publisher.flush().unwrap();
+        confirmed(publisher, 20);
+    }
+    injector.set(&["fail_sync=EIO"]).unwrap();
+    for (publisher, queue) in publishers.iter_mut().zip(QUEUES) {
+        publisher.publish(queue, b"never flushed");
+        // The first of them may have ended the process already.
+        let _ = publisher.flush();
+    }
+    for publisher in &mut publishers {
+        while let Ok(Some(came)) = publisher.wait(Duration::from_secs(SECS)) {
+            assert!(!matches!(came, Came::Method(Method::BasicAck(_))), "confirmed after a failed flush");
+        }
+    }
+    let status = server.wait().unwrap();
+    assert!(!status.success(), "it ended with {status}");
+
+    let server = place.start(amqp_without_faults(&place)).unwrap();
+    for queue in QUEUES {
+        let mut consumer = connect_amqp(&server);
+        consumer.consume(queue, 0).unwrap();
+        for n in 0..20 {
+            message(&mut consumer, &format!("confirmed {n}"));
+        }
+        if let Some(Came::Message(message)) = consumer.wait(SILENCE).unwrap() {
+            assert_eq!(message.body, "never flushed");
+        }
+        silent(&mut consumer, queue);
+    }
     server.terminate().unwrap();
 }
 

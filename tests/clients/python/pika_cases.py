@@ -719,6 +719,45 @@ def delayed(connection):
 
 
 @case
+def delayed_and_dead(connection):
+    """What a delayed exchange kept dies in its queue when its life is over, which begins when it gets there."""
+    channel = connection.channel()
+    channel.confirm_delivery()
+    exchange, grave = fresh("delays"), fresh("grave")
+    channel.exchange_declare(exchange, "x-delayed-message", arguments={"x-delayed-type": "direct"})
+    channel.queue_declare(grave)
+    for ttl_ms, expiration in ((None, "200"), (200, None), (60_000, "200")):
+        queue = fresh("work")
+        arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": grave}
+        if ttl_ms is not None:
+            arguments["x-message-ttl"] = ttl_ms
+        channel.queue_declare(queue, arguments=arguments)
+        channel.queue_bind(queue, exchange, "key")
+        sent_at, began = int(time.time()), time.monotonic()
+        properties = pika.BasicProperties(headers={"x-delay": 300, "mine": 1}, expiration=expiration)
+        channel.basic_publish(exchange, "key", b"x", properties)
+        [(method, properties, body)] = take(channel, grave, 1)
+        assert time.monotonic() - began >= 0.5, "it waits, and then it lives"
+        assert (method.exchange, method.routing_key, body) == ("", grave, b"x"), method
+        headers = properties.headers
+        assert (properties.expiration, headers["x-delay"], headers["mine"]) == (None, -300, 1), properties
+        for which in ("first", "last"):
+            named = [headers[f"x-{which}-death-{field}"] for field in ("reason", "queue", "exchange")]
+            assert named == ["expired", queue, exchange], headers
+        [died] = headers["x-death"]
+        at = died.pop("time")
+        at = at.timestamp() if hasattr(at, "timestamp") else at
+        assert sent_at <= at <= time.time() + 1, (sent_at, at)
+        expected = {"count": 1, "reason": "expired", "queue": queue, "exchange": exchange, "routing-keys": ["key"]}
+        if expiration:
+            expected["original-expiration"] = expiration
+        assert died == expected, died
+        channel.queue_delete(queue)
+    channel.queue_delete(grave)
+    channel.exchange_delete(exchange)
+
+
+@case
 def delayed_retry(connection):
     """What failed waits longer each time; what is only handed back does not wait."""
     channel = connection.channel()

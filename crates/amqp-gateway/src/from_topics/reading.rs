@@ -9,6 +9,7 @@
 
 use super::records::Records;
 use super::{Asked, Due, FromTopics, Link};
+use crate::backoff::{Backoff, Waits};
 use crate::convert::View;
 use crate::directory::QueueEntry;
 use crate::message::store;
@@ -38,10 +39,8 @@ const PUBLISH_BYTES: usize = 1 << 20;
 const KEPT_BYTES_MAX: usize = 4 << 20;
 /// Publishes of one message at the most, when it is tried again for each queue by itself; of more queues some share one.
 const SEPARATE_MAX: usize = 64;
-/// How soon something is tried again, the first time. Milliseconds.
-const RETRY_MS_MIN: u64 = 10;
-/// The longest wait between two tries. Milliseconds.
-const RETRY_MS_MAX: u64 = 1_000;
+/// How soon something is tried again, and at the latest.
+const RETRY: Waits = Waits { min_ms: 10, max_ms: 1_000 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
@@ -69,7 +68,7 @@ pub(super) struct Source {
     /// The offset up to which everything is published.
     pub(super) next: u64,
     pub(super) stage: Stage,
-    wait_ms: u64,
+    backoff: Backoff,
     end: u64,
     records: Option<Records>,
     sent: Vec<Part>,
@@ -86,7 +85,7 @@ impl Source {
             number,
             next,
             stage: Stage::Ready,
-            wait_ms: 0,
+            backoff: Backoff::default(),
             end: 0,
             records: None,
             sent: Vec::new(),
@@ -203,8 +202,8 @@ impl FromTopics {
         let Some(source) = link.partitions.get_mut(&partition) else { return };
         link.open -= usize::from(source.is_open());
         (source.stage, source.records) = (Stage::Waiting, None);
-        source.wait_ms = (source.wait_ms * 2).clamp(RETRY_MS_MIN, RETRY_MS_MAX);
-        self.due.insert((now.monotonic_ms + source.wait_ms, Due::Retry(id, partition)));
+        let at_ms = now.monotonic_ms + source.backoff.failed(RETRY);
+        self.due.insert((at_ms, Due::Retry(id, partition)));
         self.pump(id);
     }
 
@@ -297,7 +296,8 @@ impl FromTopics {
         let Some(source) = link.partitions.get_mut(&partition) else { return };
         link.open -= usize::from(source.is_open());
         self.next_token += 1;
-        (source.stage, source.records, source.wait_ms) = (Stage::Watching(self.next_token), None, 0);
+        (source.stage, source.records) = (Stage::Watching(self.next_token), None);
+        source.backoff.worked();
         self.watches.insert(self.next_token, (id, partition));
         let request = WatchRequest { seen: vec![(partition, Offset(next))], followed: None };
         self.requests.push_back((self.next_token, Request::Watch(request)));
@@ -397,7 +397,7 @@ impl FromTopics {
             return self.later(id, partition, now);
         }
         if let Some(source) = self.links.get_mut(&id).and_then(|link| link.partitions.get_mut(&partition)) {
-            source.wait_ms = 0;
+            source.backoff.worked();
         }
         if is_kept { self.publish(id, partition, now) } else { self.ready(id, partition) }
     }

@@ -355,11 +355,14 @@ impl Shard {
         if drafts.is_empty() {
             return;
         }
-        let is_early =
-            |draft: &Draft| state.queues.hosts.get(&draft.envelope.partition).is_some_and(|host| host.settings.early);
+        let may_be_early = self.early_deliveries;
+        let of_early = |draft: &Draft| {
+            let host = state.queues.hosts.get(&draft.envelope.partition);
+            host.is_some_and(|host| host.settings.early)
+        };
         let urgency = match request.ack {
             Ack::None => Urgency::Lazy,
-            _ if request.patient && drafts.iter().all(is_early) => Urgency::Soon,
+            _ if request.patient && may_be_early && drafts.iter().all(of_early) => Urgency::Soon,
             // Its consumers wait, too.
             _ if request.patient => Urgency::Gathered,
             _ => Urgency::Urgent,
@@ -375,7 +378,7 @@ impl Shard {
                 for (envelope, position) in entries.iter().zip(of) {
                     let Some(message) = request.messages.get(position as usize) else { continue };
                     let Some(host) = state.queues.hosts.get_mut(&envelope.partition) else { continue };
-                    if host.proposed(&lease_entry(envelope, message.bytes.len()), &message.bytes) {
+                    if may_be_early && host.proposed(&lease_entry(envelope, message.bytes.len()), &message.bytes) {
                         state.queues.touch(envelope.partition);
                         outcome.early = true;
                     }

@@ -94,6 +94,8 @@ pub struct ServerConfig {
     pub log: LogConfig,
     /// AMQP's settings.
     pub amqp: AmqpSettings,
+    /// Whether classic queues of AMQP hand out messages before they are flushed.
+    pub early_deliveries: bool,
     /// Kafka's settings.
     pub kafka: BrokerSettings,
     /// Things that the operator should know, one line each.
@@ -138,6 +140,7 @@ impl ServerConfig {
             log_json: r.value(&t::LOG_FORMAT) == "json",
             log: log(r),
             amqp: amqp(r)?,
+            early_deliveries: r.value(&t::AMQP_CLASSIC_DELIVERY) == "early",
             kafka,
             warnings,
         };

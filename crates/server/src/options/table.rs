@@ -318,6 +318,13 @@ pub(super) const AMQP_ACK_MS_MAX: OptionDef = amqp(
     "How long a consumer may take to acknowledge a message before its channel is closed (RabbitMQ's consumer_timeout), where neither \
      its queue nor a policy says otherwise.",
 );
+pub(super) const AMQP_CLASSIC_DELIVERY: OptionDef = amqp(
+    "classic_delivery",
+    OptionKind::OneOf(&["early", "flushed"]),
+    "early",
+    "Whether a classic queue hands a message to a waiting consumer before it is flushed, or after it, as a quorum queue does. Confirms wait \
+     for the flush either way.",
+);
 
 /// All options of our own, in the order in which they are shown. Kafka's settings follow them.
 pub const OPTIONS: &[&OptionDef] = &[
@@ -361,6 +368,7 @@ pub const OPTIONS: &[&OptionDef] = &[
     &AMQP_FRAME_BYTES_MAX,
     &AMQP_CHANNEL_MAX,
     &AMQP_ACK_MS_MAX,
+    &AMQP_CLASSIC_DELIVERY,
 ];
 
 // The defaults above are texts for people; these are the numbers the rest of the code starts from.

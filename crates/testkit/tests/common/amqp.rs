@@ -120,6 +120,25 @@ impl Amqp {
         self.answer(|m| matches!(m, Method::QueueBindOk(_))).map(drop)
     }
 
+    /// Puts the deletion of a queue; [`Amqp::flush`] sends it, and [`Amqp::deleted`] waits for the answer.
+    pub(crate) fn delete(&mut self, queue: &str) {
+        self.put(CHANNEL, QueueDelete { queue: queue.to_owned().into(), ..Default::default() });
+    }
+
+    /// Waits until a queue is deleted.
+    pub(crate) fn deleted(&mut self) -> Result<()> {
+        self.answer(|m| matches!(m, Method::QueueDeleteOk(_))).map(drop)
+    }
+
+    /// Whether there is a queue. Where there is none this connection is of no more use.
+    pub(crate) fn is_there(&mut self, queue: &str) -> Result<bool> {
+        self.put(CHANNEL, QueueDeclare { queue: queue.to_owned().into(), passive: true, ..Default::default() });
+        match self.answer(|m| matches!(m, Method::QueueDeclareOk(_) | Method::ChannelClose(_)))? {
+            Method::ChannelClose(close) if close.reply_code != 404 => Err(format!("{close:?}")),
+            other => Ok(matches!(other, Method::QueueDeclareOk(_))),
+        }
+    }
+
     /// Asks for confirms.
     pub(crate) fn confirm(&mut self) -> Result<()> {
         self.put(CHANNEL, ConfirmSelect::default());
@@ -128,7 +147,13 @@ impl Amqp {
 
     /// Puts a persistent message for a queue; [`Amqp::flush`] sends it.
     pub(crate) fn publish(&mut self, queue: &str, body: &[u8]) {
-        self.put(CHANNEL, BasicPublish { routing_key: queue.to_owned().into(), ..Default::default() });
+        self.publish_to("", queue, body);
+    }
+
+    /// Puts a persistent message for an exchange; [`Amqp::flush`] sends it.
+    pub(crate) fn publish_to(&mut self, exchange: &str, key: &str, body: &[u8]) {
+        let (exchange, routing_key) = (exchange.to_owned().into(), key.to_owned().into());
+        self.put(CHANNEL, BasicPublish { exchange, routing_key, ..Default::default() });
         let properties = BasicProperties { delivery_mode: Some(2), ..Default::default() }.encode();
         encode_header(&mut self.output, CHANNEL, body.len() as u64, &properties);
         self.output.extend_from_slice(&body_prefix(CHANNEL, body.len() as u32));
