@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 pub(crate) mod amqp;
+pub(crate) mod rabbit;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
