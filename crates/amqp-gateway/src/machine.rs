@@ -11,11 +11,13 @@ use polylogue_amqp_model::{
     Reply, SALT_BYTES, SHOVEL, exchange_topic,
 };
 use polylogue_api::machine::Command as Boxed;
-use polylogue_api::{Caller, Catalog, ConfigChange, Context, Effects, Proposal, StateMachine, TopicChange, TopicInfo};
+use polylogue_api::{
+    Caller, Catalog, ConfigChange, Context, Effects, Proposal, StateMachine, TopicChange, TopicConfig, TopicInfo,
+};
 use polylogue_router::{Exchange, QueueId, RouterEvent, VhostId};
 use polylogue_types::TimestampMs;
 use std::any::Any;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Users of RabbitMQ with this tag may publish in others' names.
@@ -92,6 +94,8 @@ pub struct AmqpMachine {
     rights_changed: bool,
     /// Queues whose topics may have other settings than hold for them.
     unchecked: BTreeSet<QueueId>,
+    /// What topics were last asked to become. A change that is on its way is not in the catalog yet.
+    asked: BTreeMap<QueueId, TopicConfig>,
     /// Replay is over: connections come.
     ready: bool,
     /// What is committed, for those who look, as long as nothing changes.
@@ -113,6 +117,7 @@ impl AmqpMachine {
             starting: 0,
             rights_changed: false,
             unchecked: BTreeSet::new(),
+            asked: BTreeMap::new(),
             ready: false,
             view: None,
         }
@@ -190,6 +195,7 @@ impl AmqpMachine {
             }
             Event::QueueDeleted(queue, _) => {
                 self.directory.remove(queue.id);
+                self.asked.remove(&queue.id);
                 self.dead_topics.push(topic_of(queue.id));
             }
             Event::UserSet(_)
@@ -218,6 +224,12 @@ impl AmqpMachine {
             let reads = self.model.world().topic_reads(exchange.id).collect();
             self.directory.exchange_news().tell(|news| news.push(ExchangeNews::Declared(exchange.clone(), reads)));
         }
+    }
+
+    /// Nothing is known of what topics were asked to become.
+    fn check_all_topics(&mut self) {
+        self.unchecked = self.model.world().queues().map(|queue| queue.id).collect();
+        self.asked.clear();
     }
 
     /// What has to be proposed at a start: the first user and virtual host, and that nothing outlives a start that should not.
@@ -292,7 +304,7 @@ impl StateMachine for AmqpMachine {
             self.directory.set(queue.clone(), settings);
         }
         self.model.routes().exchanges().iter().for_each(|exchange| self.tell_of_exchange(exchange));
-        self.unchecked = self.model.world().queues().map(|queue| queue.id).collect();
+        self.check_all_topics();
         self.dead_topics.clear();
         self.rights_changed = false;
         self.directory.rights_changed(self.model.world().clone());
@@ -302,7 +314,7 @@ impl StateMachine for AmqpMachine {
     fn on_writer_lost(&mut self, context: &Context<'_>, _: &mut Effects) {
         self.model.on_writer_lost();
         // What was to be changed may have been lost.
-        self.unchecked = self.model.world().queues().map(|queue| queue.id).collect();
+        self.check_all_topics();
         if !self.directory.has_begun() {
             return self.begin(context, START_RETRY_MS);
         }
@@ -351,7 +363,9 @@ impl StateMachine for AmqpMachine {
                 continue;
             };
             let config = topic_config(&entry.queue, &entry.settings);
-            if *topic.config != config {
+            // What is on its way holds later than what the catalog shows: a policy that came and went at once stayed for ever.
+            if *self.asked.get(&id).unwrap_or(&topic.config) != config {
+                self.asked.insert(id, config.clone());
                 let config = Some(ConfigChange { expected: topic.config.raw.clone(), config });
                 changes.push(TopicChange { topic: topic.id, config, partitions: None });
             }
@@ -477,9 +491,14 @@ mod tests {
         assert!(queue.dead_letters);
         assert_eq!(world.machine.take_topic_changes(&Topics).len(), 0, "asked for once");
         assert_ne!(mine, other);
+        // The catalog does not show the first change yet: the topics of this world never change.
+        world.act(Command::ClearPolicy("/".into(), false, "p".into()));
+        let changes = world.machine.take_topic_changes(&Topics);
+        let [TopicChange { config: Some(change), .. }] = &changes[..] else { panic!("{changes:?}") };
+        assert_eq!(change.config.queue.as_ref().map(|queue| queue.length_max), Some(Some(10)));
         let mut effects = Effects::default();
         world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
-        assert_eq!(world.machine.take_topic_changes(&Topics).len(), 2, "the topics of this world never change");
+        assert_eq!(world.machine.take_topic_changes(&Topics).len(), 2, "what was asked for may be lost");
     }
 
     /// An exclusive queue stayed for ever when the record that its connection is gone was lost.
