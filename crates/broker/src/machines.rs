@@ -120,8 +120,8 @@ impl Machines {
         vec![(MachineId::Meta, Box::new(MetaCommand::AlterTopics(alter)))]
     }
 
-    /// Has topics changed as machines want them, by what was applied. Who waits for a reply of such a machine gets it when that holds: a policy
-    /// holds for the next message after it was answered. Gives back those that nothing keeps.
+    /// Has topics changed as machines want them, by what was applied. Who waits for a reply gets it when that holds: a policy holds for the
+    /// next message after it was answered. Gives back the replies that nothing keeps.
     pub(crate) fn change_topics(
         &mut self,
         due: Vec<(Caller, MachineReply)>,
@@ -133,9 +133,8 @@ impl Machines {
         let Some((id, mut effects)) = self.handled(changes, context).pop() else { return due };
         let mut answered = Vec::new();
         for (caller, reply) in due {
-            let is_others = self.callers.get(&caller.0).is_some_and(|(.., machine)| *machine != MachineId::Meta);
             match (reply, effects.proposals.last_mut()) {
-                (Ok(reply), Some(last)) if is_others => last.replies.push((caller, reply)),
+                (Ok(reply), Some(last)) => last.replies.push((caller, reply)),
                 (reply, _) => answered.push((caller, reply)),
             }
         }
