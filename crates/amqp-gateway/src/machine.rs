@@ -401,7 +401,8 @@ mod tests {
     use super::*;
     use crate::testing::{Topics, World};
     use polylogue_amqp_model::{ApplyTo, PolicySpec};
-    use polylogue_api::Now;
+    use polylogue_api::{ClusterInfo, Now, Settings, SettingsScope};
+    use polylogue_types::TopicId;
     use serde_json::json;
 
     /// Clients could find a queue that was not durable for a moment after a start.
@@ -464,7 +465,42 @@ mod tests {
         assert_eq!(left, ["brief"]);
     }
 
-    /// What was declared before was never told of a policy that came later.
+    /// Each queue has a topic that is set like this.
+    #[derive(Debug)]
+    struct Configured(TopicConfig);
+
+    impl Catalog for Configured {
+        fn topic(&self, name: &str) -> Option<Arc<TopicInfo>> {
+            let topic = Topics.topic(name)?;
+            Some(Arc::new(TopicInfo { config: Arc::new(self.0.clone()), ..TopicInfo::clone(&topic) }))
+        }
+
+        fn topic_by_id(&self, id: TopicId) -> Option<Arc<TopicInfo>> {
+            Topics.topic_by_id(id)
+        }
+
+        fn topics(&self) -> Vec<Arc<TopicInfo>> {
+            Topics.topics()
+        }
+
+        fn cluster(&self) -> ClusterInfo {
+            Topics.cluster()
+        }
+
+        fn settings(&self, scope: &SettingsScope) -> Arc<Settings> {
+            Topics.settings(scope)
+        }
+
+        fn settings_scopes(&self) -> Vec<SettingsScope> {
+            Topics.settings_scopes()
+        }
+
+        fn version(&self) -> u64 {
+            Topics.version()
+        }
+    }
+
+    /// What was declared before was never told of a policy that came later, and one that came and went at once was never undone.
     #[test]
     fn a_policy_reaches_queues_that_are_there() {
         let mut world = World::new();
@@ -491,11 +527,14 @@ mod tests {
         assert!(queue.dead_letters);
         assert_eq!(world.machine.take_topic_changes(&Topics).len(), 0, "asked for once");
         assert_ne!(mine, other);
-        // The catalog does not show the first change yet: the topics of this world never change.
+        // The catalog shows what was before, because the change is still on its way.
         world.act(Command::ClearPolicy("/".into(), false, "p".into()));
-        let changes = world.machine.take_topic_changes(&Topics);
+        let id = world.directory.router().load().queue(world.vhost, b"mine").expect("declared");
+        let declared = world.directory.queue(id).expect("declared");
+        let before = Configured(topic_config(&declared.queue, &declared.settings));
+        let changes = world.machine.take_topic_changes(&before);
         let [TopicChange { config: Some(change), .. }] = &changes[..] else { panic!("{changes:?}") };
-        assert_eq!(change.config.queue.as_ref().map(|queue| queue.length_max), Some(Some(10)));
+        assert_eq!(change.config, before.0, "it stayed as the policy had it, for ever");
         let mut effects = Effects::default();
         world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
         assert_eq!(world.machine.take_topic_changes(&Topics).len(), 2, "what was asked for may be lost");
