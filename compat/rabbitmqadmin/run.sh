@@ -1,15 +1,8 @@
 #!/usr/bin/env bash
 # Calls rabbitmqadmin (version 2, from its crate) as an operator would, and compares which calls work with passing.txt.
 . "$(dirname "$0")/../common.sh"
-need cargo "a Rust toolchain"
 need curl "curl"
-
-version=2.35.0
-if [ ! -x "$build/bin/rabbitmqadmin" ]; then
-    CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=0 cargo install --quiet --locked --version "$version" \
-        --root "$build" --target-dir "$build/target" rabbitmqadmin
-    rm -rf "$build/target"
-fi
+. "$here/install.sh"
 
 rabbitmq=yes
 start_broker

@@ -93,8 +93,9 @@ perf-test) java_program java-amqp Perf ;;
 tools) java_program tools Tools ;;
 rust) rust_program client-cases ;;
 lapin) rust_program lapin-cases ;;
+rabbitmqadmin | rabbitmqadmin-classic) exec "$here/rabbitmqadmin/cases.sh" "$client" "$bootstrap" "${cases[@]}" ;;
 *)
-    echo "no such client: $client (python, aiokafka, kafka-python, pika, mapping, py-amqp, celery, aio-pika, java, java-amqp, spring-amqp, perf-test, go, sarama, kafka-go, amqp091-go, kafkajs, platformatic, amqplib, rust, lapin, tools)" >&2
+    echo "no such client: $client (python, aiokafka, kafka-python, pika, mapping, py-amqp, celery, aio-pika, java, java-amqp, spring-amqp, perf-test, go, sarama, kafka-go, amqp091-go, kafkajs, platformatic, amqplib, rust, lapin, rabbitmqadmin, rabbitmqadmin-classic, tools)" >&2
     exit 2
     ;;
 esac

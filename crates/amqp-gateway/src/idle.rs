@@ -78,7 +78,11 @@ impl IdleQueues {
     pub fn on_deadline(&mut self, now: Now) {
         let news = self.directory.idle_news().take();
         for id in news.changed {
-            self.schedule(id, now);
+            if !self.schedule(id, now) {
+                // It was unused for longer than it may be from now on. As with RabbitMQ, its time begins when that is said.
+                self.directory.queue(id).iter().for_each(|entry| entry.used(now));
+                self.schedule(id, now);
+            }
         }
         for id in news.left {
             self.left.insert((now.monotonic_ms + LOOKS_MS[0], id, 0));
@@ -258,6 +262,28 @@ mod tests {
             let asked = counted(&mut idle, 0, at(503 + expires_ms));
             assert!(matches!(asked, Some((_, Request::Machine(MachineId::Amqp, _)))));
         }
+    }
+
+    /// A policy with a short time came to a queue that had been unused for long: it stayed for ever.
+    #[test]
+    fn a_queue_that_is_unused_for_too_long_already_goes_after_its_new_time() {
+        let mut world = World::new();
+        world.queue("q", json!({"x-expires": 3_600_000}));
+        let mut idle = IdleQueues::new(world.directory.clone(), Arc::new(Topics));
+        idle.on_deadline(at(500));
+        let policy = polylogue_amqp_model::PolicySpec {
+            name: "p".into(),
+            pattern: "".into(),
+            apply_to: polylogue_amqp_model::ApplyTo::Queues,
+            priority: 0,
+            operator: false,
+            definition: [("expires".to_owned(), json!(1_000))].into_iter().collect(),
+        };
+        world.act(Command::SetPolicy("/".into(), policy));
+        idle.on_deadline(at(60_000));
+        assert_eq!((idle.next_deadline_ms(), idle.poll_request().is_none()), (Some(61_000), true));
+        idle.on_deadline(at(61_000));
+        assert!(matches!(counted(&mut idle, 0, at(61_000)), Some((_, Request::Machine(MachineId::Amqp, _)))));
     }
 
     #[test]

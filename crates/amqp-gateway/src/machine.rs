@@ -12,12 +12,13 @@ use polylogue_amqp_model::{
 };
 use polylogue_api::machine::Command as Boxed;
 use polylogue_api::{
-    Caller, Catalog, CloseIf, ConfigChange, Context, Effects, Proposal, StateMachine, TopicChange, TopicInfo,
+    Caller, Catalog, CloseIf, ConfigChange, Context, Effects, Proposal, StateMachine, TopicChange, TopicConfig,
+    TopicInfo,
 };
 use polylogue_router::{Exchange, QueueId, RouterEvent, VhostId};
 use polylogue_types::{PartitionId, TimestampMs};
 use std::any::Any;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Users of RabbitMQ with this tag may publish in others' names.
@@ -99,6 +100,8 @@ pub struct AmqpMachine {
     unchecked: BTreeSet<QueueId>,
     /// There are upstreams: whoever federates wants to know of much.
     federated: bool,
+    /// What topics were last asked to become. A change that is on its way is not in the catalog yet.
+    asked: BTreeMap<QueueId, TopicConfig>,
     /// Replay is over: connections come.
     ready: bool,
     /// What is committed, for those who look, as long as nothing changes.
@@ -121,6 +124,7 @@ impl AmqpMachine {
             rights_changed: false,
             unchecked: BTreeSet::new(),
             federated: false,
+            asked: BTreeMap::new(),
             ready: false,
             view: None,
         }
@@ -270,6 +274,7 @@ impl AmqpMachine {
             }
             Event::QueueDeleted(queue, _) => {
                 self.directory.remove(queue.id);
+                self.asked.remove(&queue.id);
                 self.dead_topics.push(topic_of(queue.id));
             }
             Event::UserSet(_)
@@ -304,6 +309,12 @@ impl AmqpMachine {
             let reads = self.model.world().topic_reads(exchange.id).collect();
             self.directory.exchange_news().tell(|news| news.push(ExchangeNews::Declared(exchange.clone(), reads)));
         }
+    }
+
+    /// Nothing is known of what topics were asked to become.
+    fn check_all_topics(&mut self) {
+        self.unchecked = self.model.world().queues().map(|queue| queue.id).collect();
+        self.asked.clear();
     }
 
     /// What has to be proposed at a start: the first user and virtual host, and that nothing outlives a start that should not.
@@ -379,8 +390,8 @@ impl StateMachine for AmqpMachine {
         }
         self.model.routes().exchanges().iter().for_each(|exchange| self.tell_of_exchange(exchange));
         self.federated = self.model.world().parameters().any(|(_, component, ..)| *component == UPSTREAM);
-        self.unchecked = self.model.world().queues().map(|queue| queue.id).collect();
         self.tell_cluster_name();
+        self.check_all_topics();
         self.dead_topics.clear();
         self.rights_changed = false;
         self.directory.rights_changed(self.model.world().clone());
@@ -390,7 +401,7 @@ impl StateMachine for AmqpMachine {
     fn on_writer_lost(&mut self, context: &Context<'_>, _: &mut Effects) {
         self.model.on_writer_lost();
         // What was to be changed may have been lost.
-        self.unchecked = self.model.world().queues().map(|queue| queue.id).collect();
+        self.check_all_topics();
         if !self.directory.has_begun() {
             return self.begin(context, START_RETRY_MS);
         }
@@ -439,7 +450,9 @@ impl StateMachine for AmqpMachine {
                 continue;
             };
             let config = topic_config(&entry.queue, &entry.settings);
-            if *topic.config != config {
+            // What is on its way holds later than what the catalog shows: a policy that came and went at once stayed for ever.
+            if *self.asked.get(&id).unwrap_or(&topic.config) != config {
+                self.asked.insert(id, config.clone());
                 let config = Some(ConfigChange { expected: topic.config.raw.clone(), config });
                 changes.push(TopicChange { topic: topic.id, config, partitions: None });
             }
@@ -475,7 +488,8 @@ mod tests {
     use super::*;
     use crate::testing::{Topics, World};
     use polylogue_amqp_model::{ApplyTo, PolicySpec};
-    use polylogue_api::Now;
+    use polylogue_api::{ClusterInfo, Now, Settings, SettingsScope};
+    use polylogue_types::TopicId;
     use serde_json::json;
 
     /// Clients could find a queue that was not durable for a moment after a start.
@@ -538,7 +552,42 @@ mod tests {
         assert_eq!(left, ["brief"]);
     }
 
-    /// What was declared before was never told of a policy that came later.
+    /// Each queue has a topic that is set like this.
+    #[derive(Debug)]
+    struct Configured(TopicConfig);
+
+    impl Catalog for Configured {
+        fn topic(&self, name: &str) -> Option<Arc<TopicInfo>> {
+            let topic = Topics.topic(name)?;
+            Some(Arc::new(TopicInfo { config: Arc::new(self.0.clone()), ..TopicInfo::clone(&topic) }))
+        }
+
+        fn topic_by_id(&self, id: TopicId) -> Option<Arc<TopicInfo>> {
+            Topics.topic_by_id(id)
+        }
+
+        fn topics(&self) -> Vec<Arc<TopicInfo>> {
+            Topics.topics()
+        }
+
+        fn cluster(&self) -> ClusterInfo {
+            Topics.cluster()
+        }
+
+        fn settings(&self, scope: &SettingsScope) -> Arc<Settings> {
+            Topics.settings(scope)
+        }
+
+        fn settings_scopes(&self) -> Vec<SettingsScope> {
+            Topics.settings_scopes()
+        }
+
+        fn version(&self) -> u64 {
+            Topics.version()
+        }
+    }
+
+    /// What was declared before was never told of a policy that came later, and one that came and went at once was never undone.
     #[test]
     fn a_policy_reaches_queues_that_are_there() {
         let mut world = World::new();
@@ -565,9 +614,17 @@ mod tests {
         assert!(queue.dead_letters);
         assert_eq!(world.machine.take_topic_changes(&Topics).len(), 0, "asked for once");
         assert_ne!(mine, other);
+        // The catalog shows what was before, because the change is still on its way.
+        world.act(Command::ClearPolicy("/".into(), false, "p".into()));
+        let id = world.directory.router().load().queue(world.vhost, b"mine").expect("declared");
+        let declared = world.directory.queue(id).expect("declared");
+        let before = Configured(topic_config(&declared.queue, &declared.settings));
+        let changes = world.machine.take_topic_changes(&before);
+        let [TopicChange { config: Some(change), .. }] = &changes[..] else { panic!("{changes:?}") };
+        assert_eq!(change.config, before.0, "it stayed as the policy had it, for ever");
         let mut effects = Effects::default();
         world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
-        assert_eq!(world.machine.take_topic_changes(&Topics).len(), 2, "the topics of this world never change");
+        assert_eq!(world.machine.take_topic_changes(&Topics).len(), 2, "what was asked for may be lost");
     }
 
     /// An exclusive queue stayed for ever when the record that its connection is gone was lost.

@@ -366,11 +366,9 @@ impl Inner {
             let state = shard.state.lock();
             trims.retain(|(id, first)| state.partitions.get(id).is_some_and(|p| p.log_start < *first));
         }
-        if trims.is_empty() {
-            return;
-        }
         let mut state = shard.state.lock();
         keep_unsettled(&state, &mut trims);
+        trims.extend(limits.iter().filter_map(|(id, _)| Some((*id, kept_for_nobody(&state, *id)?))));
         for (partition, offset) in trims.into_iter().take(TRIMS_PER_LOOK_MAX) {
             // What is refused now is found again at the next look.
             let record = BrokerRecord::LogStart { partition, offset };
@@ -572,6 +570,13 @@ fn keep_unsettled(state: &ShardState, trims: &mut Vec<(PartitionId, Offset)>) {
         *first = (*first).min(Offset(host.lease.floor()));
         state.partitions.get(id).is_some_and(|p| p.log_start < *first)
     });
+}
+
+/// Where a queue begins that kept what was settled and does so no more. Of others each record of what is settled says it.
+fn kept_for_nobody(state: &ShardState, id: PartitionId) -> Option<Offset> {
+    let host = state.queues.hosts.get(&id).filter(|host| !host.settings.keeps_settled)?;
+    let floor = Offset(host.lease.floor());
+    state.partitions.get(&id).is_some_and(|p| p.log_start < floor).then_some(floor)
 }
 
 /// How often a partition is looked at, in milliseconds: as often as it is configured, but sooner where messages live only

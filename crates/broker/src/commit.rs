@@ -178,8 +178,7 @@ impl Inner {
         }
         let dead = machines.take_dead_topics();
         machines.tell(dead, &context, shard, outbox);
-        let changes = machines.take_topic_changes(self.catalog.as_ref());
-        machines.tell(changes, &context, shard, outbox);
+        let due = machines.change_topics(due, &context, shard, outbox);
         if !deleted.is_empty() {
             for id in machines.ids().into_iter().filter(|id| *id != MachineId::Meta) {
                 let mut effects = Effects::default();

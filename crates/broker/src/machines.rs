@@ -120,6 +120,28 @@ impl Machines {
         vec![(MachineId::Meta, Box::new(MetaCommand::AlterTopics(alter)))]
     }
 
+    /// Has topics changed as machines want them, by what was applied. Who waits for a reply gets it when that holds: a policy holds for the
+    /// next message after it was answered. Gives back the replies that nothing keeps.
+    pub(crate) fn change_topics(
+        &mut self,
+        due: Vec<(Caller, MachineReply)>,
+        context: &Context<'_>,
+        shard: &Shard,
+        outbox: &mut Outbox,
+    ) -> Vec<(Caller, MachineReply)> {
+        let changes = self.take_topic_changes(context.catalog);
+        let Some((id, mut effects)) = self.handled(changes, context).pop() else { return due };
+        let mut answered = Vec::new();
+        for (caller, reply) in due {
+            match (reply, effects.proposals.last_mut()) {
+                (Ok(reply), Some(last)) => last.replies.push((caller, reply)),
+                (reply, _) => answered.push((caller, reply)),
+            }
+        }
+        self.carry_out(id, effects, shard, outbox);
+        answered
+    }
+
     /// Tells machines something of which nobody waits for the reply.
     pub(crate) fn tell(
         &mut self,
@@ -128,6 +150,14 @@ impl Machines {
         shard: &Shard,
         outbox: &mut Outbox,
     ) {
+        for (id, effects) in self.handled(commands, context) {
+            self.carry_out(id, effects, shard, outbox);
+        }
+    }
+
+    /// What machines want done of which nobody waits for the reply.
+    fn handled(&mut self, commands: Vec<(MachineId, Command)>, context: &Context<'_>) -> Vec<(MachineId, Effects)> {
+        let mut all = Vec::with_capacity(commands.len());
         for (id, command) in commands {
             let caller = Caller(self.next_caller);
             self.next_caller += 1;
@@ -135,8 +165,9 @@ impl Machines {
             if let Some(machine) = self.get_mut(id) {
                 machine.handle(context, caller, command, &mut effects);
             }
-            self.carry_out(id, effects, shard, outbox);
+            all.push((id, effects));
         }
+        all
     }
 
     /// Proposes what a machine wants written and sends what it wants said.

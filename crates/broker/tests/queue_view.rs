@@ -10,6 +10,7 @@ use polylogue_api::*;
 use polylogue_env::sim::SimWorld;
 use polylogue_record::envelope::{EntryFlags, Form};
 use polylogue_record::kafka::{BatchIter, NewRecord, records, verify_crc};
+use polylogue_replicate::Work;
 use polylogue_types::{Offset, PartitionId};
 use std::sync::Arc;
 
@@ -238,4 +239,181 @@ fn retention_keeps_what_is_settled_and_never_takes_what_is_not() {
     settle(&mut node, &got[1..], Settle::Accept);
     pass(&node, 5_000);
     assert_eq!(log_start(&node, q), 2);
+}
+
+/// A queue's topic whose settings change.
+struct Kept {
+    topic: Arc<TopicInfo>,
+    queue: PartitionId,
+}
+
+/// A queue that keeps what is settled for so long, or not at all.
+fn keeps_for(retention_ms: Option<u64>) -> TopicConfig {
+    let settings = QueueSettings { keeps_settled: retention_ms.is_some(), ..QueueSettings::default() };
+    TopicConfig { queue: Some(settings), retention_ms, ..TopicConfig::default() }
+}
+
+impl Kept {
+    fn new(node: &mut Node, name: &str, retention_ms: Option<u64>) -> Kept {
+        let topic = node.create(name, 1, keeps_for(retention_ms));
+        Kept { queue: topic.partitions[0].id, topic }
+    }
+
+    fn keep_for(&self, node: &mut Node, retention_ms: Option<u64>) {
+        let change = ConfigChange { expected: self.topic.config.raw.clone(), config: keeps_for(retention_ms) };
+        let changes = vec![TopicChange { topic: self.topic.id, config: Some(change), partitions: None }];
+        let altered = node.ask(Request::AlterTopics(AlterTopics { changes, validate_only: false }));
+        assert!(matches!(altered, Reply::AlterTopics(results) if results == [Ok(())]));
+    }
+
+    fn publish(&self, world: &SimWorld, node: &mut Node, texts: &[&str]) {
+        let now = world.env().clock.now_ms();
+        publish(node, self.queue, &texts.iter().map(|text| (*text, now, None)).collect::<Vec<_>>());
+    }
+}
+
+fn pass(world: &SimWorld, node: &Node, secs: u64) {
+    for _ in 0..secs {
+        world.clock.advance_ms(1_000);
+        node.drive();
+    }
+}
+
+fn looks_each_second(world: &SimWorld) -> Node {
+    open(world, |config| config.retention_check_ms = 1_000)
+}
+
+#[test]
+fn retention_that_comes_keeps_what_is_settled_from_then_on() {
+    let world = SimWorld::new(21);
+    let mut node = looks_each_second(&world);
+    let q = Kept::new(&mut node, "q", None);
+    q.publish(&world, &mut node, &["a", "b", "c"]);
+    let got = consume(&mut node, q.queue);
+    settle(&mut node, &got[..1], Settle::Accept);
+    assert_eq!(log_start(&node, q.queue), 1, "nobody keeps it");
+    q.keep_for(&mut node, Some(60_000));
+    settle(&mut node, &got[1..2], Settle::Accept);
+    pass(&world, &node, 5);
+    assert_eq!((log_start(&node, q.queue), all(&mut node, q.queue, 1).len()), (1, 2), "b is settled and kept");
+    pass(&world, &node, 70);
+    assert_eq!(log_start(&node, q.queue), 2, "c is not settled");
+    settle(&mut node, &got[2..], Settle::Accept);
+    pass(&world, &node, 5);
+    assert_eq!(log_start(&node, q.queue), 3, "c was old when it was settled");
+}
+
+#[test]
+fn retention_that_gets_shorter_or_longer_holds_for_what_is_settled_already() {
+    let world = SimWorld::new(22);
+    let mut node = looks_each_second(&world);
+    let q = Kept::new(&mut node, "q", Some(3_600_000));
+    q.publish(&world, &mut node, &["a", "b"]);
+    let got = consume(&mut node, q.queue);
+    settle(&mut node, &got, Settle::Accept);
+    pass(&world, &node, 30);
+    q.keep_for(&mut node, Some(7_200_000));
+    pass(&world, &node, 3_700);
+    assert_eq!((log_start(&node, q.queue), all(&mut node, q.queue, 0).len()), (0, 2), "kept for longer before it went");
+    q.publish(&world, &mut node, &["c"]);
+    q.keep_for(&mut node, Some(60_000));
+    pass(&world, &node, 5);
+    assert_eq!(all(&mut node, q.queue, 2), [(2, "c".to_owned())]);
+    assert_eq!(log_start(&node, q.queue), 2);
+}
+
+/// What was kept stayed until something else was settled: for ever, of a queue that nobody uses.
+#[test]
+fn retention_that_goes_takes_what_it_kept() {
+    let world = SimWorld::new(23);
+    let mut node = looks_each_second(&world);
+    let q = Kept::new(&mut node, "q", Some(3_600_000));
+    q.publish(&world, &mut node, &["a", "b", "c"]);
+    let got = consume(&mut node, q.queue);
+    settle(&mut node, &[got[0].clone(), got[2].clone()], Settle::Accept);
+    pass(&world, &node, 5);
+    assert_eq!(log_start(&node, q.queue), 0);
+    q.keep_for(&mut node, None);
+    pass(&world, &node, 5);
+    assert_eq!(log_start(&node, q.queue), 1, "b is not settled, and c is behind it");
+    // It is the same after a crash.
+    drop(node);
+    world.crash();
+    let mut node = looks_each_second(&world);
+    assert_eq!(log_start(&node, q.queue), 1);
+    let got = consume(&mut node, q.queue);
+    settle(&mut node, &got, Settle::Accept);
+    pass(&world, &node, 5);
+    assert_eq!(log_start(&node, q.queue), 3);
+}
+
+/// How many messages each of two neighbours gets, and how large they are. Bytes.
+const NEIGHBOURS: usize = 100;
+const LARGE_BYTES: usize = 20_000;
+
+/// Two queues in one shard, one of which keeps what is settled, and what they hold is merged step by step while retention changes.
+#[test]
+fn retention_of_a_queue_is_not_its_neighbours_while_segments_are_merged() {
+    let world = SimWorld::new(24);
+    let start = |world: &SimWorld| {
+        open(world, |config| {
+            config.retention_check_ms = 1_000;
+            config.checkpoint_bytes_max = 256 << 10;
+            config.store.merge_bytes = 1 << 20;
+        })
+    };
+    let mut node = start(&world);
+    let (kept, plain) = (Kept::new(&mut node, "kept", Some(600_000)), Kept::new(&mut node, "plain", None));
+    let text = |name: &str, i: usize| format!("{name}{i:04}{}", "x".repeat(LARGE_BYTES));
+    for i in 0..NEIGHBOURS {
+        kept.publish(&world, &mut node, &[&text("k", i)]);
+        plain.publish(&world, &mut node, &[&text("p", i)]);
+    }
+    let (of_kept, of_plain) = (consume(&mut node, kept.queue), consume(&mut node, plain.queue));
+    // Some of it is settled before anything is merged, the rest meanwhile.
+    let half = NEIGHBOURS / 2;
+    settle(&mut node, &of_kept[..half], Settle::Accept);
+    settle(&mut node, &of_plain[..half], Settle::Accept);
+    assert_eq!((log_start(&node, kept.queue), log_start(&node, plain.queue)), (0, half as u64));
+    let (mut steps, mut goes_on) = (0, true);
+    while goes_on {
+        goes_on = node.broker.background_step();
+        node.drive();
+        goes_on |= node.broker.log_step(Work::Background);
+        match steps {
+            1 => kept.keep_for(&mut node, Some(1_200_000)),
+            2 => settle(&mut node, &of_kept[half..half + 10], Settle::Accept),
+            3 => settle(&mut node, &of_plain[half..half + 10], Settle::Accept),
+            _ => {}
+        }
+        pass(&world, &node, 1);
+        steps += 1;
+        assert!(steps < 1_000);
+    }
+    assert!(steps > 4, "nothing is tested");
+    node.background();
+    let status = node.broker.shards();
+    assert!(status.iter().any(|shard| shard.store.segments > 0), "something was merged: {status:?}");
+    let offsets = |node: &mut Node, of: &Kept, from: u64, until: usize| {
+        for offset in from..until as u64 {
+            let (texts, _) = read(node, of.queue, offset, 1, true);
+            assert_eq!(texts[0].0, offset);
+        }
+    };
+    let check = |node: &mut Node| {
+        assert_eq!((log_start(node, kept.queue), log_start(node, plain.queue)), (0, half as u64 + 10));
+        offsets(node, &kept, 0, NEIGHBOURS);
+        offsets(node, &plain, half as u64 + 10, NEIGHBOURS);
+    };
+    check(&mut node);
+    drop(node);
+    world.crash();
+    let mut node = start(&world);
+    check(&mut node);
+    // What is kept grows old, and what its neighbour has not settled is older.
+    pass(&world, &node, 1_300);
+    node.background();
+    assert_eq!(log_start(&node, kept.queue), half as u64 + 10, "the rest is not settled");
+    offsets(&mut node, &kept, half as u64 + 10, NEIGHBOURS);
+    offsets(&mut node, &plain, half as u64 + 10, NEIGHBOURS);
 }

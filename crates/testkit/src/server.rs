@@ -23,6 +23,7 @@ pub struct Server {
     kafka: SocketAddr,
     http: Option<SocketAddr>,
     amqp: Option<SocketAddr>,
+    management: Option<SocketAddr>,
 }
 
 /// The command that serves `data` on free ports. Add settings and surroundings to it, then [`Server::start`] it.
@@ -49,7 +50,8 @@ impl Server {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
         let child = command.spawn().map_err(|e| format!("cannot start {command:?}: {e}"))?;
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut server = Server { child, stderr: stderr.to_owned(), kafka: nowhere, http: None, amqp: None };
+        let stderr = stderr.to_owned();
+        let mut server = Server { child, stderr, kafka: nowhere, http: None, amqp: None, management: None };
         let Some(stdout) = server.child.stdout.take() else { return Err("the server has no standard output".into()) };
         let (to, lines) = channel();
         std::thread::spawn(move || pass_on(stdout, &to));
@@ -81,6 +83,7 @@ impl Server {
             self.kafka = address("kafka").unwrap_or(self.kafka);
             self.http = address("http").or(self.http);
             self.amqp = address("amqp").or(self.amqp);
+            self.management = address("rabbitmq-http").or(self.management);
         }
     }
 
@@ -100,6 +103,12 @@ impl Server {
     #[must_use]
     pub fn amqp(&self) -> Option<SocketAddr> {
         self.amqp
+    }
+
+    /// Where it speaks RabbitMQ's management API, if it was asked to.
+    #[must_use]
+    pub fn management(&self) -> Option<SocketAddr> {
+        self.management
     }
 
     /// Its process id.

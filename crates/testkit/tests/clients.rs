@@ -36,6 +36,8 @@ const AMQP: &[&str] = &[
     "amqplib",
     "lapin",
 ];
+/// Tools of operators, which speak RabbitMQ's management API; their cases are their own.
+const TOOLS: &[&str] = &["rabbitmqadmin", "rabbitmqadmin-classic"];
 /// Cases of a client of each protocol together.
 const BOTH: &str = "mapping";
 /// One client at a time: several share what is installed for them, and some cases wait for seconds.
@@ -90,7 +92,7 @@ fn run(client: &str, cases: &[&str]) {
     }
 }
 
-/// The same of a client that speaks AMQP: what passed is what was asked for, or else all that the README lists.
+/// The same of a client that speaks AMQP, or a tool: what passed is what was asked for, or else all that the README lists.
 fn run_amqp(client: &str, cases: &[&str]) {
     let cases = if all() { &[] } else { cases };
     let Some(said) = program(client, cases) else { return };
@@ -106,11 +108,12 @@ fn program(client: &str, cases: &[&str]) -> Option<String> {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let place = Place::new(&format!("client-{client}"));
     let mut serve = place.serve(&[]);
-    serve.args(["--listen", "amqp=127.0.0.1:0"]);
+    serve.args(["--listen", "amqp=127.0.0.1:0", "--listen", "rabbitmq-http=127.0.0.1:0"]);
     let server = place.start(serve).unwrap();
     let (kafka, amqp) = (server.kafka(), server.amqp().unwrap());
     let address = match client {
         BOTH => format!("{kafka},{amqp}"),
+        _ if TOOLS.contains(&client) => format!("{amqp},{}", server.management().unwrap()),
         _ if AMQP.contains(&client) => amqp.to_string(),
         _ => kafka.to_string(),
     };
@@ -223,6 +226,16 @@ fn node_amqplib() {
 #[test]
 fn rust_lapin() {
     run_amqp("lapin", &[]);
+}
+
+#[test]
+fn rabbitmqadmin() {
+    run_amqp("rabbitmqadmin", &["smoke"]);
+}
+
+#[test]
+fn rabbitmqadmin_classic() {
+    run_amqp("rabbitmqadmin-classic", &["smoke"]);
 }
 
 #[test]

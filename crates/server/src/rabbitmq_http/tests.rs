@@ -8,5 +8,6 @@ mod messages;
 mod mistakes;
 mod objects;
 pub(crate) mod server;
+mod written;
 
 use server::{Server, json_of};

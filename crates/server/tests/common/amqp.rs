@@ -113,32 +113,69 @@ impl Client {
         }
     }
 
-    /// The next method, past messages and heartbeats. `None` at the end of the connection.
-    pub(crate) fn method(&mut self) -> Option<(u16, Method)> {
-        loop {
-            let prefix = loop {
-                let whole = |prefix: &FramePrefix| prefix.size as usize + FRAME_OVERHEAD_BYTES <= self.input.len();
-                match FramePrefix::read(&self.input).filter(whole) {
-                    Some(prefix) => break prefix,
-                    None => {
-                        let mut bytes = [0; 16 << 10];
-                        match self.stream.read(&mut bytes) {
-                            Ok(0) => return None,
-                            Ok(read) => self.input.extend_from_slice(&bytes[..read]),
-                            Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => return None,
-                            Err(e) => {
-                                self.silence = Some(e.to_string());
-                                return None;
-                            }
+    /// The next frame: its kind, its channel and its payload. `None` at the end of the connection.
+    fn next_frame(&mut self) -> Option<(Option<FrameKind>, u16, Bytes)> {
+        let prefix = loop {
+            let whole = |prefix: &FramePrefix| prefix.size as usize + FRAME_OVERHEAD_BYTES <= self.input.len();
+            match FramePrefix::read(&self.input).filter(whole) {
+                Some(prefix) => break prefix,
+                None => {
+                    let mut bytes = [0; 16 << 10];
+                    match self.stream.read(&mut bytes) {
+                        Ok(0) => return None,
+                        Ok(read) => self.input.extend_from_slice(&bytes[..read]),
+                        Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                        Err(e) => {
+                            self.silence = Some(e.to_string());
+                            return None;
                         }
                     }
                 }
-            };
-            let frame = self.input.split_to(prefix.size as usize + FRAME_OVERHEAD_BYTES).freeze();
-            if FrameKind::from_octet(prefix.kind) == Some(FrameKind::Method) {
-                let payload = frame.slice(FRAME_PREFIX_BYTES..frame.len() - 1);
-                return Some((prefix.channel, Method::decode(&payload).unwrap()));
             }
+        };
+        let frame = self.input.split_to(prefix.size as usize + FRAME_OVERHEAD_BYTES).freeze();
+        let payload = frame.slice(FRAME_PREFIX_BYTES..frame.len() - 1);
+        Some((FrameKind::from_octet(prefix.kind), prefix.channel, payload))
+    }
+
+    /// The next method, past messages and heartbeats. `None` at the end of the connection.
+    pub(crate) fn method(&mut self) -> Option<(u16, Method)> {
+        loop {
+            if let (Some(FrameKind::Method), channel, payload) = self.next_frame()? {
+                return Some((channel, Method::decode(&payload).unwrap()));
+            }
+        }
+    }
+
+    /// The message that follows the method that was just heard.
+    pub(crate) fn message(&mut self) -> (BasicProperties, Vec<u8>) {
+        let (kind, _, header) = self.next_frame().expect("a header");
+        assert_eq!(kind, Some(FrameKind::Header));
+        let header = ContentHeader::read(Reader::new(&header)).unwrap();
+        let mut body = Vec::new();
+        while (body.len() as u64) < header.body_size {
+            body.extend_from_slice(&self.next_frame().expect("a body").2);
+        }
+        (BasicProperties::decode(&header.properties).unwrap(), body)
+    }
+
+    /// Takes the next message of a queue, if it has one ready.
+    pub(crate) fn take(&mut self, queue: &str) -> Option<(BasicProperties, Vec<u8>)> {
+        let get = BasicGet { queue: queue.to_owned().into(), no_ack: true, ..Default::default() };
+        match self.ask(1, get) {
+            Method::BasicGetOk(_) => Some(self.message()),
+            Method::BasicGetEmpty(_) => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Publishes to a queue on channel 1, where there are confirms: whether it was accepted.
+    pub(crate) fn is_accepted(&mut self, queue: &str, body: &[u8]) -> bool {
+        self.publish("", queue, &BasicProperties::default(), body);
+        match self.method() {
+            Some((1, Method::BasicAck(_))) => true,
+            Some((1, Method::BasicNack(_))) => false,
+            other => panic!("{other:?}"),
         }
     }
 

@@ -59,15 +59,7 @@ impl Broker {
 
     /// Asks the management API: the status, and the answer.
     pub(crate) fn ask(&self, method: &str, path: &str, body: Option<&Json>) -> (u16, Json) {
-        let config = ureq::Agent::config_builder().http_status_as_error(false);
-        let agent = config.timeout_global(Some(Duration::from_secs(30))).build().new_agent();
-        let url = format!("http://{}/api/{path}", self.management);
-        let request = ureq::http::Request::builder().method(method).uri(url);
-        let request = request.header("authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=");
-        let request = request.body(body.map(Json::to_string).unwrap_or_default()).unwrap();
-        let mut response = agent.run(request).unwrap();
-        let text = response.body_mut().read_to_string().unwrap();
-        (response.status().as_u16(), serde_json::from_str(&text).unwrap_or(Json::Null))
+        manage(self.management, method, path, body)
     }
 
     pub(crate) fn get(&self, path: &str) -> Json {
@@ -150,6 +142,18 @@ impl Broker {
             all.extend(got);
         }
     }
+}
+
+/// Asks a management API as `guest`: the status, and the answer.
+pub(crate) fn manage(at: SocketAddr, method: &str, path: &str, body: Option<&Json>) -> (u16, Json) {
+    let config = ureq::Agent::config_builder().http_status_as_error(false);
+    let agent = config.timeout_global(Some(Duration::from_secs(30))).build().new_agent();
+    let request = ureq::http::Request::builder().method(method).uri(format!("http://{at}/api/{path}"));
+    let request = request.header("authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=");
+    let request = request.body(body.map(Json::to_string).unwrap_or_default()).unwrap();
+    let mut response = agent.run(request).unwrap();
+    let text = response.body_mut().read_to_string().unwrap();
+    (response.status().as_u16(), serde_json::from_str(&text).unwrap_or(Json::Null))
 }
 
 /// Waits until something has become true, which it must.

@@ -5,6 +5,7 @@
 
 pub(crate) mod amqp;
 pub(crate) mod broker;
+pub(crate) mod rabbit;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;

@@ -2,6 +2,7 @@
 
 use super::{Case, Client, Rabbit, int, queue_of, text};
 use polylogue_amqp::codec::*;
+use serde_json::json;
 
 fn props() -> BasicProperties {
     BasicProperties::default()
@@ -58,6 +59,13 @@ const PUBLISHING: &[Case] = &[
     ),
 ];
 
+/// What somebody publishes in the name of another: who has the tag `impersonator` may.
+const IMPERSONATING: &[Case] = &[(
+    "in another's name, as a clerk",
+    |c| c.publish("", "own", &BasicProperties { user_id: Some("guest".into()), ..props() }, b"x"),
+    "channel 406 60.40 PRECONDITION_FAILED - user_id property set to 'guest' but authenticated user was 'clerk'",
+)];
+
 const CONSUMING: &[Case] = &[
     (
         "a prefetch in bytes",
@@ -72,7 +80,8 @@ const CONSUMING: &[Case] = &[
     (
         "another's queue",
         |c| c.say(1, consume("mine")),
-        "channel 405 60.20 RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'mine' in vhost '/'. It could be...",
+        "channel 405 60.20 RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'mine' in vhost '/'. It could be \
+         originally declared on another connection or the exclusive property value does not match that of the original declaration.",
     ),
     (
         "the queue that was declared last, where none was",
@@ -135,7 +144,8 @@ const CONSUMING: &[Case] = &[
     (
         "one message of another's",
         |c| c.say(1, BasicGet { queue: "mine".into(), ..Default::default() }),
-        "channel 405 60.70 RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'mine' in vhost '/'. It could be...",
+        "channel 405 60.70 RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'mine' in vhost '/'. It could be \
+         originally declared on another connection or the exclusive property value does not match that of the original declaration.",
     ),
     (
         "one message of a quorum queue with a single active consumer",
@@ -257,6 +267,32 @@ const MODES: &[Case] = &[
 #[test]
 fn publishing() {
     Rabbit::with_things().check(|to| Client::open(to, "guest"), PUBLISHING);
+}
+
+/// The tag is looked at when a client logs in, as RabbitMQ does.
+#[test]
+fn only_an_impersonator_publishes_in_the_name_of_another() {
+    let rabbit = Rabbit::with_things();
+    let access = json!({"configure": ".*", "write": ".*", "read": ".*"});
+    assert!(matches!(rabbit.manage("PUT", "permissions/%2F/clerk", &access), 201 | 204));
+    rabbit.check(|to| Client::open(to, "clerk"), IMPERSONATING);
+    assert_eq!(rabbit.manage("PUT", "users/clerk", &json!({"password": "clerk", "tags": "impersonator"})), 204);
+    let mut client = Client::open(rabbit.amqp, "clerk");
+    assert!(matches!(client.ask(1, ConfirmSelect::default()), Method::ConfirmSelectOk(_)));
+    let claimed = BasicProperties { user_id: Some("guest".into()), ..props() };
+    client.publish("", "q", &claimed, b"x");
+    assert_eq!(client.method(), Some((1, BasicAck { delivery_tag: 1, multiple: false }.into())));
+    // The message says who was claimed.
+    let (properties, _) = client.take("q").unwrap();
+    assert_eq!(properties.user_id.as_deref(), Some(&b"guest"[..]));
+    // One's own name is everybody's to say.
+    client.publish("", "q", &BasicProperties { user_id: Some("clerk".into()), ..props() }, b"x");
+    assert_eq!(client.method(), Some((1, BasicAck { delivery_tag: 2, multiple: false }.into())));
+    let mut other = Client::open(rabbit.amqp, "guest");
+    other.publish("", "q", &BasicProperties { user_id: Some("clerk".into()), ..props() }, b"x");
+    let refused =
+        "channel 406 60.40 PRECONDITION_FAILED - user_id property set to 'clerk' but authenticated user was 'guest'";
+    assert_eq!(other.closed(), refused, "an administrator is no impersonator");
 }
 
 #[test]

@@ -46,7 +46,9 @@ const STREAMS: &[Case] = &[
             ready(c, false);
             c.say(1, consume(text("x-stream-offset", "somewhere")));
         },
-        "channel 406 60.20 PRECONDITION_FAILED - ...",
+        // RabbitMQ's reason for an offset that is none; of a text without a digit at its beginning it says 541 instead.
+        "channel 406 60.20 PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 's' in vhost '/': \
+         {invalid_stream_offset_arg,{longstr,<<\"somewhere\">>}}",
     ),
     (
         "getting",
@@ -67,12 +69,12 @@ const STREAMS: &[Case] = &[
     (
         "a stream that is not durable",
         |c| c.say(1, QueueDeclare { durable: false, ..queue_of("x", text("x-queue-type", "stream")) }),
-        "channel 406 50.10 PRECONDITION_FAILED - ...",
+        "channel 406 50.10 PRECONDITION_FAILED - invalid property 'non-durable' for queue 'x' in vhost '/'",
     ),
     (
         "a stream of one connection",
         |c| c.say(1, QueueDeclare { exclusive: true, ..queue_of("x", text("x-queue-type", "stream")) }),
-        "channel 406 50.10 PRECONDITION_FAILED - ...",
+        "channel 406 50.10 PRECONDITION_FAILED - invalid property 'exclusive-owner' for queue 'x' in vhost '/'",
     ),
 ];
 

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// A client that writes frames and throws away what comes.
-struct Client {
+pub(super) struct Client {
     connection: Connection,
     mailbox: Arc<Mailbox>,
     sink: Arc<dyn ReplySink>,
@@ -21,7 +21,13 @@ struct Client {
 
 impl Client {
     /// A connection that is open, with one channel and one consumer of `q`.
-    fn open(server: &Server) -> Client {
+    pub(super) fn open(server: &Server) -> Client {
+        let properties = TableBuilder::new().with_text("product", "test").with_text("connection_name", "mine");
+        Client::open_as(server, properties.build())
+    }
+
+    /// The same of one that says this of itself.
+    pub(super) fn open_as(server: &Server, client_properties: Table) -> Client {
         let mailbox = Arc::new(Mailbox::default());
         let id = server.broker.new_session();
         let (directory, catalog) = (server.directory.clone(), server.broker.catalog());
@@ -29,12 +35,11 @@ impl Client {
         let ends = Ends { peer: "10.0.0.9:4000".parse().unwrap(), local: "10.0.0.1:5672".parse().unwrap() };
         let mut client = Client { connection: connection.between(ends), mailbox: mailbox.clone(), sink: mailbox, id };
         client.say(server, b"AMQP\0\0\x09\x01");
-        let properties = TableBuilder::new().with_text("product", "test").with_text("connection_name", "mine").build();
         client.method(
             server,
             0,
             ConnectionStartOk {
-                client_properties: properties,
+                client_properties,
                 mechanism: "PLAIN".into(),
                 response: bytes::Bytes::from_static(b"\0guest\0guest"),
                 locale: "en_US".into(),
@@ -51,7 +56,7 @@ impl Client {
         client
     }
 
-    fn method(&mut self, server: &Server, channel: u16, method: impl Into<Method>) {
+    pub(super) fn method(&mut self, server: &Server, channel: u16, method: impl Into<Method>) {
         let mut out = BytesMut::new();
         let mut payload = BytesMut::new();
         let mut writer = Writer::new(&mut payload);
@@ -101,8 +106,8 @@ impl Client {
     }
 }
 
-const NAME: &str = "10.0.0.9:4000 -> 10.0.0.1:5672";
-const PATH: &str = "10.0.0.9%3A4000%20-%3E%2010.0.0.1%3A5672";
+pub(super) const NAME: &str = "10.0.0.9:4000 -> 10.0.0.1:5672";
+pub(super) const PATH: &str = "10.0.0.9%3A4000%20-%3E%2010.0.0.1%3A5672";
 
 #[test]
 fn a_client_is_shown_with_its_channels_and_consumers_until_it_is_gone() {

@@ -143,6 +143,8 @@ pub(crate) struct Answered {
     pub(crate) status: u16,
     pub(super) headers: HeaderMap,
     pub(crate) body: Value,
+    /// The same as it was written: values hide some mistakes.
+    pub(super) text: String,
 }
 
 impl Answered {
@@ -255,7 +257,8 @@ impl Server {
             let (head, body) = response.into_parts();
             let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
             let body = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() };
-            Answered { status: head.status.as_u16(), headers: head.headers, body }
+            let text = String::from_utf8(bytes.to_vec()).unwrap();
+            Answered { status: head.status.as_u16(), headers: head.headers, body, text }
         })
     }
 
