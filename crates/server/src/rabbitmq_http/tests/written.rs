@@ -170,7 +170,8 @@ fn paths(node: &str) -> Vec<String> {
         health/checks/local-alarms health/checks/port-listener/5672 health/checks/protocol-listener/amqp \
         health/checks/virtual-hosts health/checks/node-is-quorum-critical healthchecks/node healthchecks/node/NODE \
         aliveness-test/%2F shovels shovels/%2F shovels/%2F/s shovels/vhost/%2F/s feature-flags auth/attempts/NODE \
-        auth/attempts/NODE/source federation-links federation-links/%2F deprecated-features deprecated-features/used auth/hash_password/p";
+        auth/attempts/NODE/source federation-links federation-links/%2F federation-links/state/down \
+        federation-links/%2F/state/down deprecated-features deprecated-features/used auth/hash_password/p";
     let named = |path: &str| {
         let path = path.replace("NODE", node).replace("CHANNEL", &channel).replace("BINDING", binding);
         path.replace("PATH", PATH)
