@@ -182,6 +182,12 @@ impl Maker {
         Load { window_ms: load.window_ms + second_ms, ..load }
     }
 
+    /// The load with a window that has more than the messages of which p99.9 is told, where that is asked for.
+    fn with_far_tail(self, load: Load) -> Load {
+        let wanted_ms = (P999_MESSAGES * 1_000).div_ceil(load.rate.max(1)) + 1_000;
+        Load { window_ms: self.scaled(load.window_ms.max(wanted_ms), load.window_ms), ..load }
+    }
+
     /// The load with its messages in queues.
     fn queued(self, load: Load, queue: QueueLoad) -> Load {
         Load { queue: Some(queue), batching: NO_BATCH, in_flight: UNCONFIRMED_MAX, ..load }
