@@ -340,6 +340,29 @@ mod tests {
         assert_eq!((priority / 100, priority % 100), (3, 3), "{groups}");
     }
 
+    /// Each round of each cell waited for 45 to 87 s until its topics could be used.
+    #[test]
+    fn the_master_does_not_wait_and_the_broker_is_as_it_comes() {
+        let jars = std::env::temp_dir().join(format!("polylogue-bench-tubemq-{}", std::process::id()));
+        let class = "steps/org/apache/inlong/tubemq/server/common/statusdef/StepStatus.class";
+        // As if they had been built.
+        for built in [class, "loopback.so"] {
+            put(&jars, built, "").expect("a file");
+        }
+        let ports = Ports { zookeeper: 1, master: 2, admin: 3, figures: 4, broker: 5, broker_web: 6 };
+        let tubemq = Tubemq { jars: &jars, place: &jars, profile: Profile::Default, ports };
+        let class_path = |command: Result<Command>| -> String {
+            let command = command.expect("a command");
+            let arguments: Vec<String> = command.get_args().map(|one| one.to_string_lossy().into_owned()).collect();
+            let at = arguments.iter().position(|one| one == "-cp").expect("it has a class path");
+            arguments[at + 1].replace(&jars.display().to_string(), "JARS")
+        };
+        let paths = [class_path(tubemq.master()), class_path(tubemq.broker()), class_path(tubemq.zookeeper())];
+        std::fs::remove_dir_all(&jars).expect("it was made here");
+        assert_eq!(paths, ["JARS/steps:JARS/*", "JARS/*", "JARS/*"]);
+        assert!(STEPS.contains("enum StepStatus") && !STEPS.contains("000"), "it waits for nothing");
+    }
+
     #[test]
     fn the_pom_names_the_version_that_is_told() {
         assert_eq!(POM.matches(&format!("<version>{CORE_VERSION}</version>")).count(), 2);
