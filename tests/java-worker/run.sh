@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Sees that the Java worker of polylogue-bench ends its run in time, whatever a client does: with one that sits in a call for ever, it
 # tells that as the run's error. A worker that waited for such a client kept the whole comparison.
+# And that its verifier takes nothing for lost which a reader that was stopped had not come to: of a reader of several partitions whose
+# messages are numbered over all of them, everything that it had not read in the slowest one was told as a loss.
 # Needs a JDK (17 or newer) and, once, Maven to fetch four jars; tests/java.sh says what happens without them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -13,7 +15,7 @@ jars org.hdrhistogram:HdrHistogram:2.2.2 "$jackson:jackson-databind:2.19.0" "$ja
 
 out=build/java-worker
 mkdir -p "$out/classes"
-javac -nowarn -cp "$classpath" -d "$out/classes" crates/bench/workers/java/core/*.java tests/java-worker/KafkaSystem.java
+javac -nowarn -cp "$classpath" -d "$out/classes" crates/bench/workers/java/core/*.java tests/java-worker/*.java
 
 # run WHERE: the last line of a run of 200 ms whose client sits in that call.
 run() {
@@ -29,6 +31,11 @@ run() {
 }
 
 failed=0
+if java -cp "$classpath$out/classes" VerifierCheck; then
+  echo "ok: what a stopped reader had not come to is no loss"
+else
+  failed=1
+fi
 for where in send close poll; do
   last=$(run "$where") || true
   case $last in

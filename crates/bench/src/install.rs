@@ -53,7 +53,8 @@ pub fn java_client(system: System) -> &'static str {
     }
 }
 
-/// Builds the librdkafka worker, with the librdkafka that its crate brings along, into the folder `to`.
+/// Builds the librdkafka worker, with the librdkafka that its crate brings along, into the folder `to`; with TLS where the machine has OpenSSL
+/// to build with.
 ///
 /// # Errors
 /// When cargo or the C compiler fails.
@@ -61,6 +62,10 @@ pub fn librdkafka_worker(source: &Path, to: &Path) -> Result<()> {
     let mut command = Command::new("cargo");
     command.args(["build", "--release", "--locked", "--quiet"]);
     command.arg("--manifest-path").arg(source.join("Cargo.toml")).arg("--target-dir").arg(to);
+    let openssl = Command::new("pkg-config").args(["--exists", "openssl"]).status();
+    if openssl.is_ok_and(|status| status.success()) {
+        command.args(["--features", "tls"]);
+    }
     succeed(&mut command, "it builds the librdkafka worker, with a C compiler").map(drop)
 }
 

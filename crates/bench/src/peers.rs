@@ -122,9 +122,15 @@ pub fn succeed(command: &mut Command, hint: &str) -> Result<String> {
 /// A command that runs a class from a folder of jars, with the JVM options before it.
 #[must_use]
 pub fn java(jars: &Path, options: &[&str], class: &str) -> Command {
+    java_of(&[format!("{}/*", jars.display())], options, class)
+}
+
+/// The same with a class path.
+#[must_use]
+pub fn java_of(class_path: &[String], options: &[&str], class: &str) -> Command {
     let mut command = Command::new("java");
     command.args(options).arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
-    command.arg("-cp").arg(format!("{}/*", jars.display())).arg(class);
+    command.arg("-cp").arg(class_path.join(":")).arg(class);
     command
 }
 

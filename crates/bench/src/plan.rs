@@ -11,6 +11,7 @@
 use crate::drive::Driver;
 use crate::matrix::{Kind, Load, Side};
 use crate::run::lives::is_deleted;
+use crate::run::writes_backlog;
 use crate::scenarios::Row;
 use std::fmt::Write;
 
@@ -38,6 +39,8 @@ const QUICK_KILL_S: f64 = 7.0;
 /// Topics and partitions that are made in a second.
 const TOPICS_PER_S: f64 = 40.0;
 const PARTITIONS_PER_S: f64 = 400.0;
+/// Until clients of `TubeMQ` know of its topics, and readers of their partitions. Seconds.
+const TUBEMQ_TOPICS_S: f64 = 6.0;
 /// A JVM broker takes so much longer to make topics.
 const JVM_PARTITIONS_PER_S: f64 = 250.0;
 /// Bytes a second that are written as fast as it goes, and that a reader far behind gets.
@@ -96,9 +99,10 @@ fn by_time_s(load: &Load) -> f64 {
     (load.warmup_ms + load.window_ms) as f64 / 1e3
 }
 
-/// What a ladder takes: half of its steps are taken to be more than a broker can do.
-fn ladder_s(load: &Load, quick: bool) -> f64 {
+/// What a ladder takes, whose last step is more than a broker can do where it is more than the client can.
+fn ladder_s(load: &Load, quick: bool, most_per_s: f64) -> f64 {
     let Some(ladder) = load.how.ladder else { return 0.0 };
+    let is_too_much = ladder.rates().last().is_some_and(|rate| *rate as f64 > most_per_s);
     let steps = ladder.rates().len() as f64 + f64::from(ladder.search_steps);
     // The first step warms up, and so does the run that confirms what was searched.
     let warms = load.warmup_ms.saturating_sub(ladder.step_warmup_ms) as f64 / 1e3;
@@ -106,16 +110,18 @@ fn ladder_s(load: &Load, quick: bool) -> f64 {
         0 => *load,
         warmup_ms => Load { warmup_ms, ..*load },
     };
-    let confirms = if ladder.search_steps > 0 { by_time_s(&confirmed) + OVERLOADED_S } else { 0.0 };
     let (idle, overloaded) = if quick { (0.3, QUICK_OVERLOADED_S) } else { (IDLE_S, OVERLOADED_S) };
-    steps * (ladder.step_ms as f64 / 1e3 + idle) + warms + confirms + overloaded
+    // What is confirmed has held before.
+    let confirms = if ladder.search_steps > 0 { by_time_s(&confirmed) + 2.0 * idle } else { 0.0 };
+    let missed = if is_too_much || ladder.search_steps > 0 { overloaded } else { 0.0 };
+    steps * (ladder.step_ms as f64 / 1e3 + idle) + warms + confirms + missed
 }
 
 /// What a ladder writes: its lowest rate while it warms up, and half of what the client can do in the steps.
 fn ladder_messages(load: &Load, quick: bool, rate: f64) -> f64 {
     let lowest = load.how.ladder.and_then(|ladder| ladder.rates().first().copied()).unwrap_or(0) as f64;
     let warm_s = load.warmup_ms as f64 / 1e3;
-    warm_s * lowest.min(rate) + (ladder_s(load, quick) - warm_s).max(0.0) * rate / 2.0
+    warm_s * lowest.min(rate) + (ladder_s(load, quick, rate) - warm_s).max(0.0) * rate / 2.0
 }
 
 /// A side of a row, once. A smoke run shares brokers and waits for nothing.
@@ -128,14 +134,16 @@ pub fn of_side(kind: Kind, driver: Driver, side: &Side, quick: bool) -> Cost {
     let client = if driver == Driver::Java { jvm } else { 0.2 };
     let each_s = if jvm_broker { JVM_PARTITIONS_PER_S } else { PARTITIONS_PER_S };
     let places = f64::from(load.partitions) * f64::from(load.many.topics);
-    let topics = f64::from(load.many.topics) / TOPICS_PER_S + places / each_s;
+    let known = if system == "tubemq" && kind != Kind::Connections { TUBEMQ_TOPICS_S } else { 0.0 };
+    let topics = f64::from(load.many.topics) / TOPICS_PER_S + places / each_s + known;
     let rate = per_s(driver, load);
-    let backlog = load.backlog as f64 / rate.max(per_s(driver, &Load { rate: 0, ..*load }));
+    let writer = writes_backlog(driver, side.target.system());
+    let backlog = load.backlog as f64 / rate.max(per_s(writer, &Load { rate: 0, ..*load }));
     let counted = (load.messages + load.warm_messages) as f64 / rate;
     let work = match kind {
         Kind::Cost => 3.0 * counted + 2.0 * client,
         Kind::Throughput => counted,
-        Kind::Ladder => ladder_s(load, quick),
+        Kind::Ladder => ladder_s(load, quick, rate),
         Kind::Connections => f64::from(load.connections) / CONNECTIONS_PER_S + if quick { 0.0 } else { QUIET_S },
         Kind::Kill => start + 2.0 * client + if quick { QUICK_KILL_S } else { KILL_S },
         Kind::Start => start,

@@ -31,6 +31,9 @@ pub(super) struct CompareArgs {
     /// Leave out sides on this target; may be repeated
     #[arg(long, value_name = "TARGET")]
     without: Vec<Target>,
+    /// Only sides on these targets, and only cells that have one
+    #[arg(long, value_name = "TARGET,...", value_delimiter = ',')]
+    targets: Vec<Target>,
     /// Rounds of every cell [default: 5 on the first page, 3 of the others, 1 of those that take minutes]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
@@ -59,8 +62,12 @@ impl CompareArgs {
         let mut asked_for: Vec<(Row, u32)> = all.into_iter().zip(parts).collect();
         asked_for.retain(|(row, part)| self.part.is_none_or(|wanted| wanted == *part) && asked(row, &self.only));
         for (row, _) in &mut asked_for {
-            row.cell.sides.retain(|side| !self.without.contains(&side.target));
+            let chosen = |target: &Target| self.targets.is_empty() || self.targets.contains(target);
+            row.cell.sides.retain(|side| chosen(&side.target) && !self.without.contains(&side.target));
             row.rounds = self.rounds.unwrap_or(row.rounds);
+        }
+        if !self.targets.is_empty() {
+            asked_for.retain(|(row, _)| !row.cell.sides.is_empty());
         }
         if asked_for.is_empty() {
             return Err(BenchError::new("no cell is like that: `scenarios` lists the ids, `compare --plan` the cells"));
@@ -196,6 +203,10 @@ mod tests {
         assert_eq!(ids(&["--only", "flush=2ms"]), ["A4"]);
         let few = asked_for(&["--only", "A5", "--without", "rabbitmq", "--rounds", "2", "--quick"]).expect("some");
         assert!(few.iter().all(|(row, _)| row.rounds == 2 && row.cell.sides.len() == 1));
+        let some = asked_for(&["--only", "F2", "--targets", "tubemq,pulsar"]).expect("some");
+        let sides: Vec<&str> =
+            some.iter().flat_map(|(row, _)| &row.cell.sides).map(|side| side.label.as_str()).collect();
+        assert_eq!((some.len(), sides), (1, vec!["pulsar", "tubemq"]), "rows without them are left out");
         assert!(asked_for(&["--only", "Z9"]).expect_err("there is none").contains("scenarios"));
     }
 

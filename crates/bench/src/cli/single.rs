@@ -79,7 +79,7 @@ pub(super) struct RunArgs {
     in_flight: u32,
     #[command(flatten)]
     pub(super) queues: QueueArgs,
-    /// Settings that are given to the Java client as they are: lines of key=value
+    /// Settings that are given to the client as they are, by its own names: lines of key=value (java, librdkafka)
     #[arg(long, value_name = "FILE")]
     client_config: Option<PathBuf>,
     /// Where a broker of somebody else is administered, when that is somewhere else (pulsar: its web service; tubemq: its master's); without, the topic must be there
@@ -140,6 +140,11 @@ impl QueueArgs {
     }
 }
 
+/// Whether a client can be told more than a load says: ways to be let in, for one.
+fn takes_settings(client: Driver) -> bool {
+    matches!(client, Driver::Java | Driver::Librdkafka)
+}
+
 /// Lines of `key=value`; empty ones and those that begin with `#` are left out.
 fn client_config(text: &str) -> Result<BTreeMap<String, String>> {
     if text.len() > CONFIG_BYTES_MAX {
@@ -176,6 +181,12 @@ impl Single {
             let said = || format!("cannot take the settings of {}", path.display());
             client_config(&std::fs::read_to_string(path).context(said)?).context(said)
         });
+        if settings.is_some() && !takes_settings(args.client) {
+            let client = args.client;
+            return Err(BenchError::new(format!(
+                "the client {client} takes no settings: --client-config is for --client java and --client librdkafka"
+            )));
+        }
         let shape = Shape { settings: settings.transpose()?.unwrap_or_default(), ..Shape::default() };
         let spec = Spec {
             bootstrap: String::new(),
@@ -340,8 +351,8 @@ pub(super) fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
     let spec = &mut single.spec;
     running.address(spec.system).clone_into(&mut spec.bootstrap);
     spec.admin = running.admin().map(str::to_owned).or_else(|| spec.admin.take());
-    // The Java worker makes topics by itself, with the settings that it is given.
-    if !spec.create {
+    // The Java worker makes topics by itself, with the settings that it is given; a broker that wants settings is not asked without.
+    if !spec.create && spec.shape.settings.is_empty() {
         make_topics(spec)?;
     }
     let mut progress = Progress::new();
@@ -388,7 +399,10 @@ fn tell(args: &RunArgs, single: &Single, told: &Told, more: &Value, json: bool) 
     let (publish, end_to_end) = (Latency::from_text(&done.publish)?, Latency::from_text(&done.end_to_end)?);
     let of = |latency: &Latency| {
         let of = |percentile| latency.percentile(percentile).map(|ns| ns as f64 / 1e6);
-        json!({"p50_ms": of(50.0), "p99_ms": of(99.0), "p99.9_ms": of(99.9), "max_ms": latency.max() as f64 / 1e6})
+        let mean = latency.mean().map(|ns| ns / 1e6);
+        let (p50, p99, p999) = (of(50.0), of(99.0), of(99.9));
+        let max = latency.max() as f64 / 1e6;
+        json!({"mean_ms": mean, "p50_ms": p50, "p99_ms": p99, "p99.9_ms": p999, "max_ms": max})
     };
     let mut result = json!({
         "target": args.target.name(), "durability": args.target.durability(), "client": args.client.name(),
@@ -472,6 +486,24 @@ mod tests {
         );
         assert!(args(&["--workload", &path, "--rate", "5"]).is_err(), "one of them says the rate");
         assert!(args(&["--omb-result", "x"]).is_err(), "without a workload there is none");
+    }
+
+    /// The raw driver left the settings out, and said that the broker had hung up.
+    #[test]
+    fn settings_are_refused_where_nobody_reads_them() {
+        let file = std::env::temp_dir().join(format!("polylogue-bench-settings-{}", std::process::id()));
+        std::fs::write(&file, "security.protocol=SSL\n").expect("a file");
+        let of = |client: &str| {
+            let path = file.to_string_lossy().into_owned();
+            let arguments = ["--target", "kafka=h:1", "--client", client, "--client-config", &path];
+            Single::of(&args(&arguments).expect("arguments")).map(|single| single.spec.shape.settings.len())
+        };
+        let told = ["java", "librdkafka", "raw", "amqp"].map(|client| of(client).map_err(|e| e.to_string()));
+        std::fs::remove_file(&file).expect("it was there");
+        assert_eq!(told[..2], [Ok(1), Ok(1)]);
+        for refused in &told[2..] {
+            assert!(refused.as_ref().is_err_and(|said| said.contains("takes no settings")), "{refused:?}");
+        }
     }
 
     #[test]

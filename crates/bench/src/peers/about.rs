@@ -121,7 +121,8 @@ fn profile(target: &Target, programs: &Programs) -> (Option<String>, Vec<Changed
         Target::Tubemq | Target::TubemqTuned => {
             let profile = target.tubemq();
             let broker = [tubemq::settings(profile), tubemq::broker_settings(profile)].concat();
-            let mut changed = all([broker, tubemq::master_settings(), tubemq::group_settings()].concat());
+            let mut changed =
+                all([broker, tubemq::master_settings(), tubemq::group_settings(), vec![tubemq::steps_told()]].concat());
             changed.push(smaller(&tubemq::memory(profile)));
             (heap(&tubemq::memory(profile)), changed, sources(&tubemq::SOURCES))
         }

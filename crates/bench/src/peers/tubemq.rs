@@ -2,11 +2,12 @@
 //!
 //! Central has the server of 2.4.0 without the pom above it, so what it needs is listed here by hand; of core and client the newest
 //! there is 1.13.0, which the server of 2.4.0 runs with. Its web pages are not in the jar: a template stands in for the one that
-//! answers administrators. Nothing of it can be told to listen on one address: `loopback` sees to that.
+//! answers administrators. Nothing of it can be told to listen on one address: `loopback` sees to that. Its master makes topics wait for
+//! half a minute before anybody may use them, which cannot be set: [`STEPS`] sees to that.
 
-use super::{Setting, jars, java, loopback, maven, properties, put};
+use super::{Setting, jars, java_of, loopback, maven, properties, put, succeed};
 use crate::error::Result;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The version of the server, that of core and client, and when they were built, by the jars of the latter.
@@ -22,8 +23,13 @@ pub const SOURCES: [&str; 2] = [
 ];
 /// What Maven is asked for.
 const POM: &str = include_str!("../../peers/tubemq.xml");
+/// What stands before the master's class of the same name, which waits between the steps of making a topic.
+const STEPS: &str = include_str!("../../peers/StepStatus.java");
+/// Where `STEPS` is built, below the jars.
+const STEPS_FOLDER: &str = "steps";
 /// What `ZooKeeper` needs.
 const ZOOKEEPER_JVM: [&str; 2] = ["-Xms256m", "-Xmx256m"];
+const MASTER: &str = "org.apache.inlong.tubemq.server.tools.MasterStartup";
 const MASTER_JVM: [&str; 2] = ["-Xms512m", "-Xmx512m"];
 /// Warnings to standard output.
 const LOG4J: &str = r#"<Configuration status="WARN">
@@ -46,7 +52,20 @@ pub fn install(to: &Path) -> Result<()> {
         let artifact = format!("-Dartifact=org.apache.inlong:tubemq-server:{VERSION}");
         maven(&to.join("pom.xml"), &["dependency:copy".to_owned(), artifact], to)?;
     }
-    loopback(to).map(drop)
+    loopback(to)?;
+    steps(to).map(drop)
+}
+
+/// Builds `STEPS`, unless it is there, and gives the folder of its class.
+fn steps(to: &Path) -> Result<PathBuf> {
+    let classes = to.join(STEPS_FOLDER);
+    if !classes.join("org/apache/inlong/tubemq/server/common/statusdef/StepStatus.class").exists() {
+        let source = put(&classes, "StepStatus.java", STEPS)?;
+        let mut compiler = Command::new("javac");
+        compiler.args(["-nowarn", "-d"]).arg(&classes).arg(source);
+        succeed(&mut compiler, "install a JDK of version 17 or later")?;
+    }
+    Ok(classes)
 }
 
 /// How a `TubeMQ` is set.
@@ -100,6 +119,13 @@ pub fn group_settings() -> Vec<Setting> {
 
 /// What is set so that topics and groups are ready sooner: the master otherwise takes its time.
 const SOONER: &str = "so that topics and groups are ready sooner";
+
+/// What differs in the master and is no setting.
+#[must_use]
+pub fn steps_told() -> Setting {
+    let why = "a class before the master's jar: topics are ready in seconds, not after half a minute, which cannot be set; the broker has its own";
+    Setting::new("StepStatus.wait", "0", why)
+}
 
 /// The master's settings that differ.
 #[must_use]
@@ -168,7 +194,11 @@ impl Tubemq<'_> {
         let own =
             [format!("-Dlog4j.configurationFile={}", log.display()), format!("-Dtubemq.home={}", self.place.display())];
         let options: Vec<&str> = options.iter().copied().chain(own.iter().map(String::as_str)).collect();
-        let mut command = java(self.jars, &options, class);
+        let mut of = vec![format!("{}/*", self.jars.display())];
+        if class == MASTER {
+            of.insert(0, steps(self.jars)?.display().to_string());
+        }
+        let mut command = java_of(&of, &options, class);
         if class.contains("tubemq") {
             command.arg("-f");
         }
@@ -200,7 +230,7 @@ impl Tubemq<'_> {
         put(self.place, "resources/templates/screen/webapi.vm", "")?;
         put(self.place, "resources/templates/layout/webapi.vm", "$sb\n")?;
         let file = put(self.place, "master.ini", &self.master_file())?;
-        self.run(&MASTER_JVM, "org.apache.inlong.tubemq.server.tools.MasterStartup", &file)
+        self.run(&MASTER_JVM, MASTER, &file)
     }
 
     fn master_file(&self) -> String {
@@ -308,6 +338,29 @@ mod tests {
         let priority: u32 = setting.and_then(|value| value.parse().ok()).expect("it is set");
         // Hundreds are of groups that take everything, the rest is of those that filter: 1 the disk, 3 memory and disk.
         assert_eq!((priority / 100, priority % 100), (3, 3), "{groups}");
+    }
+
+    /// Each round of each cell waited for 45 to 87 s until its topics could be used.
+    #[test]
+    fn the_master_does_not_wait_and_the_broker_is_as_it_comes() {
+        let jars = std::env::temp_dir().join(format!("polylogue-bench-tubemq-{}", std::process::id()));
+        let class = "steps/org/apache/inlong/tubemq/server/common/statusdef/StepStatus.class";
+        // As if they had been built.
+        for built in [class, "loopback.so"] {
+            put(&jars, built, "").expect("a file");
+        }
+        let ports = Ports { zookeeper: 1, master: 2, admin: 3, figures: 4, broker: 5, broker_web: 6 };
+        let tubemq = Tubemq { jars: &jars, place: &jars, profile: Profile::Default, ports };
+        let class_path = |command: Result<Command>| -> String {
+            let command = command.expect("a command");
+            let arguments: Vec<String> = command.get_args().map(|one| one.to_string_lossy().into_owned()).collect();
+            let at = arguments.iter().position(|one| one == "-cp").expect("it has a class path");
+            arguments[at + 1].replace(&jars.display().to_string(), "JARS")
+        };
+        let paths = [class_path(tubemq.master()), class_path(tubemq.broker()), class_path(tubemq.zookeeper())];
+        std::fs::remove_dir_all(&jars).expect("it was made here");
+        assert_eq!(paths, ["JARS/steps:JARS/*", "JARS/*", "JARS/*"]);
+        assert!(STEPS.contains("enum StepStatus") && !STEPS.contains("000"), "it waits for nothing");
     }
 
     #[test]

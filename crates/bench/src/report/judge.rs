@@ -98,11 +98,45 @@ pub fn judge(sides: &Sides<'_>, asked: Asked<'_>, first: &str, second: &str) -> 
     Some(Judged { ratios, ahead })
 }
 
+/// Which profiles of a peer a row has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profiles {
+    /// The one that it comes with.
+    Default,
+    /// The one that its vendor advises.
+    Tuned,
+    /// Both: the one that is told is the better of them.
+    Both,
+}
+
+impl Profiles {
+    /// Those of the system of a side, among these; `None` where there are no profiles: of ours, the null broker, somebody else's.
+    fn of(side: &str, candidates: &[Sided<'_>]) -> Option<Profiles> {
+        let (_, system) = candidates.iter().find(|(other, _)| *other == side)?;
+        if matches!(system, System::Polylogue | System::Null | System::Other) {
+            return None;
+        }
+        let mut same = candidates.iter().filter(|(_, other)| other == system).map(|(other, _)| is_tuned(other));
+        let first = same.next()?;
+        Some(match (first, same.all(|other| other == first)) {
+            (_, false) => Profiles::Both,
+            (true, true) => Profiles::Tuned,
+            (false, true) => Profiles::Default,
+        })
+    }
+}
+
+fn is_tuned(side: &str) -> bool {
+    side.split('-').any(|part| part == "tuned")
+}
+
 /// How many times better one side is than another: the median of the pairs, the least and the most.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advantage {
     /// Over whom.
     pub over: String,
+    /// Over which profiles of that system it holds, where it has some.
+    pub profiles: Option<Profiles>,
     /// The median; below 1 it is worse.
     pub times: f64,
     /// The least.
@@ -142,11 +176,12 @@ pub struct Outcome {
 /// A side of a row, and its system.
 pub type Sided<'a> = (&'a str, System);
 
-fn advantage(judged: &Judged, name: &str, over: &str) -> Option<Advantage> {
+fn advantage(judged: &Judged, name: &str, over: &str, candidates: &[Sided<'_>]) -> Option<Advantage> {
     let oriented = |ratio: &f64| if less_is_better(name) { *ratio } else { 1.0 / ratio };
     let times: Vec<f64> = judged.ratios.iter().map(oriented).collect();
     let (low, high) = times.iter().fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(*v), high.max(*v)));
-    Some(Advantage { over: over.to_owned(), times: median(&times)?, low, high, pairs: times.len() })
+    let profiles = Profiles::of(over, candidates);
+    Some(Advantage { over: over.to_owned(), profiles, times: median(&times)?, low, high, pairs: times.len() })
 }
 
 /// The side of ours that is compared: the one that acknowledges after the flush, or the first.
@@ -185,7 +220,7 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
         systems(our_system).filter_map(|(peer, _)| Some((*peer, judge(sides, asked, our_side, peer)?))).collect();
     let closest = against
         .iter()
-        .filter_map(|(peer, judged)| advantage(judged, asked.figure, peer))
+        .filter_map(|(peer, judged)| advantage(judged, asked.figure, peer, &candidates))
         .min_by(|a, b| a.times.total_cmp(&b.times));
     if against.is_empty() {
         let with_itself = with_itself(sides, asked, order);
@@ -230,7 +265,7 @@ fn is_of_own_rate(sides: &Sides<'_>, name: &str) -> bool {
 fn with_itself(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Option<Advantage> {
     match order {
         [(first, System::Polylogue), (second, System::Polylogue)] => {
-            advantage(&judge(sides, asked, first, second)?, asked.figure, second)
+            advantage(&judge(sides, asked, first, second)?, asked.figure, second, order)
         }
         _ => None,
     }
@@ -246,7 +281,7 @@ fn lead<'a>(
     let mut closest: Option<Advantage> = None;
     for (other, _) in candidates.iter().filter(|(_, other)| *other != system) {
         let judged = judge(sides, asked, side, other).filter(|judged| judged.ahead == Ahead::First)?;
-        let over = advantage(&judged, asked.figure, other)?;
+        let over = advantage(&judged, asked.figure, other, candidates)?;
         if closest.as_ref().is_none_or(|so_far| over.times < so_far.times) {
             closest = Some(over);
         }
@@ -293,6 +328,24 @@ mod tests {
         assert_eq!(outcome.standing, Standing::Ahead);
         let lead = outcome.advantage.expect("it has one");
         assert_eq!((lead.over.as_str(), lead.times, lead.pairs), ("kafka-tuned", 2.5, 3));
+        assert_eq!(lead.profiles, Some(Profiles::Both));
+    }
+
+    /// A win over the one profile that was run read like a win over both.
+    #[test]
+    fn a_win_names_the_profiles_that_it_holds_over() {
+        let profiles = |peers: &[&str]| {
+            let peer: &[(&str, f64)] = &[(P99, 9.0)];
+            let ours: (&str, &[(&str, f64)]) = ("polylogue-sync", &[(P99, 2.0)]);
+            let sides: Vec<(&str, &[(&str, f64)])> =
+                std::iter::once(ours).chain(peers.iter().map(|name| (*name, peer))).collect();
+            told(&rounds("A4/x", &sides, 3), P99, 3).advantage.and_then(|lead| lead.profiles)
+        };
+        assert_eq!(profiles(&["kafka"]), Some(Profiles::Default));
+        assert_eq!(profiles(&["kafka", "kafka-fsync"]), Some(Profiles::Default), "a durability is no profile");
+        assert_eq!(profiles(&["kafka-tuned"]), Some(Profiles::Tuned));
+        assert_eq!(profiles(&["kafka", "kafka-tuned"]), Some(Profiles::Both));
+        assert_eq!(profiles(&["kafka-fsync", "pulsar-tuned"]), Some(Profiles::Default), "of another system");
     }
 
     #[test]

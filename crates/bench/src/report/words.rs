@@ -1,6 +1,6 @@
 //! What the pages say of rows, in the same words everywhere.
 
-use super::judge::{Advantage, ITSELF, Outcome, Standing};
+use super::judge::{Advantage, ITSELF, Outcome, Profiles, Standing};
 use super::scale::short;
 use super::stats::{median, number};
 
@@ -16,11 +16,17 @@ pub fn times(advantage: &Advantage) -> String {
     format!("{}×{spread}", number(advantage.times))
 }
 
-/// "over kafka, 5 pairs".
+/// "over kafka (its default profile), 5 pairs".
 #[must_use]
 pub fn over(advantage: &Advantage) -> String {
+    let profiles = match advantage.profiles {
+        None => "",
+        Some(Profiles::Default) => " (its default profile)",
+        Some(Profiles::Tuned) => " (its tuned profile)",
+        Some(Profiles::Both) => " (the closer of its default and tuned profiles)",
+    };
     let pairs = if advantage.pairs == 1 { "1 pair".to_owned() } else { format!("{} pairs", advantage.pairs) };
-    format!("over {}, {pairs}", advantage.over)
+    format!("over {}{profiles}, {pairs}", advantage.over)
 }
 
 /// Who is ahead, in a few words.
@@ -110,8 +116,14 @@ mod tests {
     use super::*;
 
     fn outcome(standing: Standing, winner: Option<&str>, times: f64) -> Outcome {
-        let advantage =
-            |over: &str, times| Advantage { over: over.to_owned(), times, low: times, high: 2.0 * times, pairs: 5 };
+        let advantage = |over: &str, times| Advantage {
+            over: over.to_owned(),
+            profiles: Some(Profiles::Default),
+            times,
+            low: times,
+            high: 2.0 * times,
+            pairs: 5,
+        };
         Outcome {
             winner: winner.map(str::to_owned),
             advantage: Some(advantage("kafka", times.max(1.0 / times))),
@@ -124,7 +136,12 @@ mod tests {
     fn a_row_says_who_is_ahead_and_by_how_much() {
         let won = outcome(Standing::Ahead, Some("polylogue-sync"), 2.5);
         assert_eq!((verdict(&won).as_str(), mark(&won)), ("polylogue-sync", ("▲", "2.5×".to_owned())));
-        assert_eq!(sentence(&won), "polylogue ahead: 2.50× (2.50–5.00), over kafka, 5 pairs");
+        assert_eq!(sentence(&won), "polylogue ahead: 2.50× (2.50–5.00), over kafka (its default profile), 5 pairs");
+        let told = |profiles| won.ours.clone().map(|ours| over(&Advantage { profiles, ..ours }));
+        assert_eq!(told(Some(Profiles::Tuned)).as_deref(), Some("over kafka (its tuned profile), 5 pairs"));
+        let both = "over kafka (the closer of its default and tuned profiles), 5 pairs";
+        assert_eq!(told(Some(Profiles::Both)).as_deref(), Some(both));
+        assert_eq!(told(None).as_deref(), Some("over kafka, 5 pairs"));
         let lost = outcome(Standing::Behind(vec!["kafka".to_owned()]), Some("kafka"), 0.25);
         assert_eq!((verdict(&lost).as_str(), mark(&lost)), ("kafka", ("▼", "4.0×".to_owned())));
         assert!(sentence(&lost).starts_with("kafka ahead of polylogue; kafka by 4.00×"), "{}", sentence(&lost));

@@ -104,7 +104,7 @@ fn conditions(maker: Maker) -> Vec<Row> {
     let slow = Load { how: How { flush_delay_ms: 2, ..load.how }, rate: maker.rate(LOG_RATE / 2), ..load };
     let free = Load { how: How { pinning: Pinning::Unpinned, ..load.how }, ..load };
     let queues = maker.queued(maker.load(1, NO_BATCH, QUEUE_RATE / 2), CLASSIC);
-    let slow_queues = Load { how: How { flush_delay_ms: 2, ..queues.how }, ..queues };
+    let slow_queues = maker.with_far_tail(Load { how: How { flush_delay_ms: 2, ..queues.how }, ..queues });
     let row = |name, driver, sides| maker.row("A4", name, Kind::Latency, driver, sides);
     let flushed = ["polylogue-sync", "kafka-fsync", "pulsar", "rocketmq-sync"];
     let native = ["polylogue-sync", "kafka", "kafka-fsync"];

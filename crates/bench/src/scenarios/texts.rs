@@ -132,7 +132,7 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "Latency, broker and client processor time, memory and disk as the rate is raised until the broker fails.",
     "RabbitMQ at low rates: half of Kafka's latency, half of its clients' processor time; full at 15,000/s, time-outs at 33,000/s. Kafka \
      goes on past a full processor and fails at 230,000/s",
-    "the published rates (queues x 1/2 where they are searched), 4 s a step; the clients are Java's instead of Go's";
+    "the published rates (queues x 1/2 where they are searched; with own clients up to 33,000/s), 4 s a step; the clients are Java's instead of Go's";
     "B2", "Ramp: Kafka and RabbitMQ streams", &["kafka", "rabbitmq"], PUTRA,
     "The same beside RabbitMQ's streams.",
     "streams: high latency from the start, 15 % processor when Kafka's is full at 12,000/s; full at 100,000/s, fails at 135,000/s; Kafka \
@@ -160,7 +160,7 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "as fast as it goes for 5 to 10 s, replication 1";
     "D2", "Throughput, 2,000 partitions", KAFKA_PULSAR, STREAMNATIVE, "The same with many partitions.",
     "ack-2: Kafka falls, publish mean 200 ms, p99 1,200 ms; with 4 producers about 600 MB/s",
-    "as fast as it goes for 5 s, replication 1";
+    "as fast as it goes for 5 s, replication 1; without flushes one round";
     "D3", "Throughput, 1 partition", KAFKA_PULSAR, STREAMNATIVE, "With two producers and consumers, and with one.",
     "one producer and consumer, sync: Kafka rises from a few to hundreds of ms, Pulsar stays at a few",
     "as fast as it goes for 5 s, replication 1";
@@ -173,12 +173,12 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "5,000/s (theirs is not given), with flushes, and the same with one group; replication 1";
     "D6", "Latency as partitions grow", KAFKA_PULSAR, STREAMNATIVE, "100, 5,000, 8,000 and 10,000 partitions.",
     "publish p99 ms, 100 to 10,000: sync Pulsar 4.73 to 5.36, Kafka 11.37 to 52.24; async 4.21 to 5.23, 3.06 to 41.83",
-    "5,000/s (theirs is not given), the published numbers of partitions, one round; without flushes, and with own clients (with flushes), the fewest and the most";
+    "5,000/s (theirs is not given), the published numbers of partitions; with flushes the fewest and the most three times, all others once; without flushes, and with own clients (with flushes), the fewest and the most";
     "D7", "Readers far behind", KAFKA_PULSAR, STREAMNATIVE, "A backlog that no cache holds is read while producers go on at 200,000/s.", NONE,
     "10,000/s (x 1/20); 12 GiB instead of 512 GB, 4 times the 3 GiB that each broker may use, page cache included; one round";
     "D8", "Readers far behind and at the tail", KAFKA_PULSAR, STREAMNATIVE, "What D7 does to publish latency and to a reader at the tail.",
     "Kafka's publish p99 rises to 1 to 3 s; Pulsar stays at milliseconds to tens of milliseconds",
-    "as D7, beside the same without the reader that is behind; one round";
+    "as D7, beside the same without the reader that is behind; polylogue with the raw client three times, with own clients one round";
     "E1", "Partitions and message sizes", KAFKA_TUBEMQ, TENCENT, "Throughput as partitions and messages grow.",
     "TubeMQ flat but lower; Kafka falls slightly", "as fast as it goes for 5 s";
     "E2", "Storage instances", KAFKA_TUBEMQ, TENCENT, "Throughput as storage instances grow.",
@@ -186,7 +186,7 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "1 and 4; Kafka and polylogue have none, one partition stands for one. Reads from memory or file are not chosen: readers are at the tail";
     "E3", "Many topics", KAFKA_TUBEMQ, TENCENT, "100 to 1,000 topics of 10 partitions: latency, open files, memory, connections.",
     "at 1,000 topics Kafka holds 45,000 files and 12,000 connections and falls; TubeMQ 7,500 files, 150 connections, flat",
-    "5,000/s, 2 producers and 2 readers over all topics, one round; with own clients 100 and 500 topics";
+    "5,000/s, 2 producers and 2 readers over all topics, one round; with own clients 100 topics, and 500 as E8";
     "E4", "Filtered readers", KAFKA_TUBEMQ, TENCENT, "1 full reader of 100 topics, and 5 groups that each want 10 % of the same 20 topics.",
     "filtering at the server cuts the outgoing traffic and lets producers go faster; Kafka's outflow about twice its inflow",
     "the published topics; TubeMQ filters at the server, Kafka and polylogue at the client, which reads all of the 20 topics";
@@ -199,7 +199,7 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "both suffer from disk reads; SSD staging buys some back", "as D7, one round; no SSD staging: the disk is the machine's only one";
     "E8", "Stability", KAFKA_TUBEMQ, TENCENT, "500 topics of 10 partitions, on other machines there: does it become unstable?",
     "Kafka unstable on one kind of machine, but ahead of TubeMQ on SSD",
-    "one machine, 100 topics (x 1/5) with own clients; the spread of rounds and seconds tells";
+    "one machine, the published topics with own clients, 5,000/s for 30 s, one round; the spread of its seconds tells";
     "F1", "Connections", EVERYBODY, NONE, "2 to 10,000 idle and active connections: memory per connection, accept rate, tail latency.", NONE,
     "2 and 10,000 idle after the protocol's greeting, or after TCP's where it has none; active 2 and 1,000, with own clients 2; one round";
     "F2", "Killed under load", EVERYBODY, NONE,

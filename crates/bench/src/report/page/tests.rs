@@ -96,7 +96,7 @@ fn a_loss_stands_as_visibly_as_a_win() {
     let (behind, ahead) = (text.find("Where polylogue is behind"), text.find("Where polylogue is ahead"));
     assert!(behind.is_some() && behind < ahead, "what is lost stands first");
     assert!(text.contains("<b>publish p99</b> kafka 3.00× over polylogue-sync, 5 pairs"), "{text}");
-    assert!(text.contains("<b>publish p99</b> 2.00× over kafka, 5 pairs"), "{text}");
+    assert!(text.contains("<b>publish p99</b> 2.00× over kafka (its default profile), 5 pairs"), "{text}");
     assert!(text.contains("▼ 3.0×") && text.contains("▲ 2.0×"));
 }
 

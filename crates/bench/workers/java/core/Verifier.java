@@ -1,6 +1,7 @@
 import java.util.HashMap;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.function.LongUnaryOperator;
 
 /**
  * Whether every message of a reader arrived once and in order: the rules of crates/bench/src/verify.rs. Where a client picks the
@@ -74,12 +75,34 @@ final class Verifier {
 
     /** Messages after which others arrived and which never did. */
     synchronized long lost() {
-        long lost = givenUp;
-        for (Track track : tracks.values()) {
-            for (Map.Entry<Long, Long> hole : track.holes.entrySet()) {
-                lost += hole.getValue() - hole.getKey();
+        return before(producer -> Long.MAX_VALUE);
+    }
+
+    /**
+     * Of these, the ones that the reader had surely come past, when it was stopped in the middle. Where messages are scattered it has
+     * read some partitions further than others, and what is missing may lie in one of those: it has come past what is older than the
+     * last message of every partition, but for as many as may be under way at a time and so swap places.
+     */
+    synchronized long followed(long partitions, long swapped) {
+        if (!scattered) {
+            return lost();
+        }
+        return before(producer -> {
+            var ends = highest.entrySet().stream().filter(end -> (end.getKey() & 0xffffffffL) == producer).mapToLong(Map.Entry::getValue);
+            var all = ends.summaryStatistics();
+            return all.getCount() < partitions ? 0 : all.getMin() - swapped;
+        });
+    }
+
+    /** Missing messages, of each producer those before such a one. */
+    private long before(LongUnaryOperator end) {
+        long missing = givenUp;
+        for (Map.Entry<Long, Track> track : tracks.entrySet()) {
+            long until = end.applyAsLong(track.getKey() & 0xffffffffL);
+            for (Map.Entry<Long, Long> hole : track.getValue().holes.entrySet()) {
+                missing += Math.max(Math.min(hole.getValue(), until) - hole.getKey(), 0);
             }
         }
-        return lost;
+        return missing;
     }
 }

@@ -249,19 +249,24 @@ public final class Worker {
         long duplicated = 0;
         long outOfOrder = 0;
         long last = 0;
+        // A reader that only has a time is stopped in the middle.
+        boolean stopped = senders.isEmpty() && number("expect") == 0;
         for (Group group : groups) {
             long inGroup = 0;
             long holes = 0;
+            long passed = 0;
+            long partitions = (long) Client.topicsOf(spec, group.number) * number("partitions");
             for (Verifier verifier : group.verifiers) {
                 inGroup += verifier.received;
                 holes += verifier.lost();
+                passed += verifier.followed(partitions, Client.pending(spec));
                 duplicated += verifier.duplicated;
                 outOfOrder += verifier.outOfOrder;
             }
             long wanted = number("expect") > 0 ? number("expect") : senders.isEmpty() ? 0 : ackedFor(group.number);
             received += spec.get("verify").asBoolean() ? inGroup : group.got.get();
-            followed += holes;
-            lost += Math.max(holes, Math.max(wanted - inGroup, 0));
+            followed += passed;
+            lost += stopped ? passed : Math.max(holes, Math.max(wanted - inGroup, 0));
             last = Math.max(last, group.last.get());
         }
         ObjectNode line = JSON.createObjectNode();

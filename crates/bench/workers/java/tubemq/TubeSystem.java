@@ -41,6 +41,8 @@ final class TubeSystem implements Client {
     private static final long NOT_FOUND_WAIT_MS = 10;
     /** How long a fetch waits for a partition that may be asked. */
     private static final long READY_WAIT_MS = 100;
+    /** A reader hears in a heartbeat which partitions are its own; by the default it would wait for that for 13 s. */
+    private static final long HEARTBEAT_MS = 1_000;
     /** A topic can be used when the broker has fetched its settings and been seen to have them: the master takes its time. */
     private static final long CREATE_S_MAX = 120;
     /** The word that the master is started with. */
@@ -228,6 +230,7 @@ final class TubeSystem implements Client {
         config.setConsumePosition(
                 Client.fromEnd(spec) ? ConsumePosition.CONSUMER_FROM_LATEST_OFFSET : ConsumePosition.CONSUMER_FROM_FIRST_OFFSET);
         config.setMsgNotFoundWaitPeriodMs(NOT_FOUND_WAIT_MS);
+        config.setHeartbeatPeriodMs(HEARTBEAT_MS);
         // Else a fetch waits a minute and a half while all partitions rest after one that found nothing: the reader would not see its end.
         config.setPullConsumeReadyWaitPeriodMs(READY_WAIT_MS);
         MessageSessionFactory factory = new TubeMultiSessionFactory(config);

@@ -40,6 +40,8 @@ use std::time::Duration;
 const WAIT_NS_MAX: u64 = 10 * MS_NS;
 /// The same for readers.
 const WAIT_MAX: Duration = Duration::from_millis(100);
+/// How long a broker may take to answer a question.
+const ASK_MAX: Duration = Duration::from_secs(30);
 /// Messages that consumers may be ahead of the verification.
 const READ_AHEAD: usize = 100_000;
 
@@ -52,6 +54,33 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What both sides of a client have: where the broker is, and what a file of settings says, by librdkafka's own names.
+fn config(spec: &Spec) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", &spec.bootstrap).set("socket.nagle.disable", "true");
+    for (name, value) in &spec.shape.settings {
+        config.set(name, value);
+    }
+    config
+}
+
+/// Where reading begins in each partition. A broker that wants settings is asked by the client that has them, one partition after the
+/// other.
+fn offsets(spec: &Spec, consumer: &BaseConsumer, partitions: &[u32]) -> Result<Vec<i64>> {
+    let from_end = spec.from == From::End;
+    if spec.shape.settings.is_empty() {
+        return Wire::connect(&spec.bootstrap)?.offsets(&spec.topic, partitions, from_end);
+    }
+    let ask = |partition: &u32| {
+        let number = i32::try_from(*partition).unwrap_or(i32::MAX);
+        let (first, end) = consumer.fetch_watermarks(&spec.topic, number, ASK_MAX).context(|| {
+            format!("no offsets of partition {partition} of {}: with settings the topic must be there", spec.topic)
+        })?;
+        Ok(if from_end { end } else { first })
+    };
+    partitions.iter().map(ask).collect()
 }
 
 /// A message that was delivered or not: when it was due, when that was known.
@@ -93,14 +122,14 @@ impl Produce for Producers {
         let (to, deliveries) = channel();
         let mut all = Vec::new();
         for number in 0..spec.producers {
-            let mut config = ClientConfig::new();
-            config.set("bootstrap.servers", &spec.bootstrap).set("acks", "all").set("enable.idempotence", "true");
+            let mut config = config(spec);
+            config.set("acks", "all").set("enable.idempotence", "true");
             config.set("batch.size", spec.batch_bytes.to_string());
             config.set("linger.ms", (spec.linger_us as f64 / 1e3).to_string());
-            config.set("max.in.flight", spec.in_flight.to_string()).set("socket.nagle.disable", "true");
+            config.set("max.in.flight", spec.in_flight.to_string());
             let producer: ThreadedProducer<Deliveries> =
                 config.create_with_context(Deliveries(to.clone())).context(|| "cannot make a producer".to_owned())?;
-            let known = producer.client().fetch_metadata(Some(&spec.topic), Duration::from_secs(30));
+            let known = producer.client().fetch_metadata(Some(&spec.topic), ASK_MAX);
             known.context(|| "the producer gets no metadata".to_owned())?;
             let mut message = vec![0; spec.message_bytes as usize];
             stamp::fill(&mut message, stamp::seed());
@@ -267,12 +296,10 @@ impl worker::Read for Readers {
         for group in 0..spec.groups {
             for number in 0..spec.consumers {
                 let partitions: Vec<u32> = (number..spec.partitions).step_by(spec.consumers.max(1) as usize).collect();
-                let offsets =
-                    Wire::connect(&spec.bootstrap)?.offsets(&spec.topic, &partitions, spec.from == From::End)?;
-                let mut config = ClientConfig::new();
-                config.set("bootstrap.servers", &spec.bootstrap).set("socket.nagle.disable", "true");
+                let mut config = config(spec);
                 config.set("group.id", format!("bench-{}-{group}", spec.producer_base));
                 let consumer: BaseConsumer = config.create().context(|| "cannot make a consumer".to_owned())?;
+                let offsets = offsets(spec, &consumer, &partitions)?;
                 let mut assigned = TopicPartitionList::new();
                 for (partition, offset) in partitions.iter().zip(&offsets) {
                     let number = i32::try_from(*partition).unwrap_or(i32::MAX);
@@ -286,7 +313,8 @@ impl worker::Read for Readers {
                 threads.push(thread.context(|| "cannot start a thread".to_owned())?);
             }
         }
-        let verifiers = (0..spec.groups).map(|_| Verifier::new(spec.partitions).only(spec.shape.only_producer)).collect();
+        let verifiers =
+            (0..spec.groups).map(|_| Verifier::new(spec.partitions).only(spec.shape.only_producer)).collect();
         let received = vec![0; spec.groups as usize];
         Ok(Readers { spec: spec.clone(), from, stop, threads, verifiers, received, out: ReadOut::default() })
     }

@@ -1,0 +1,48 @@
+package org.apache.inlong.tubemq.server.common.statusdef;
+
+/**
+ * The steps by which TubeMQ's master tells a broker's new topics to clients, without the 15 to 35 seconds that its own class of this
+ * name waits between them. Those give readers of a running cluster time to move first; here a load begins when all of its readers have
+ * their partitions. It stands before the master's jar only: the broker, which is what is measured, is as it comes.
+ */
+public enum StepStatus {
+    STEP_STATUS_UNDEFINED(-2, "idle"),
+    STEP_STATUS_LOAD_DATA(1, "load_data"),
+    STEP_STATUS_WAIT_ONLINE(2, "wait_online"),
+    STEP_STATUS_WAIT_SYNC(3, "wait_sync"),
+    STEP_STATUS_WAIT_SUBSCRIBE(4, "wait_sub"),
+    STEP_STATUS_WAIT_PUBLISH(5, "wait_pub");
+
+    private final int code;
+    private final String description;
+
+    StepStatus(int code, String description) {
+        this.code = code;
+        this.description = description;
+    }
+
+    public int getCode() {
+        return code;
+    }
+
+    public String getDescription() {
+        return description;
+    }
+
+    public long getNormalDelayDurInMs() {
+        return 0;
+    }
+
+    public long getShortDelayDurIdnMs() {
+        return 0;
+    }
+
+    public static StepStatus valueOf(int code) {
+        for (StepStatus status : values()) {
+            if (status.code == code) {
+                return status;
+            }
+        }
+        throw new IllegalArgumentException("no step has the code " + code);
+    }
+}
