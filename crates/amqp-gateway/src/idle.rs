@@ -203,7 +203,7 @@ impl IdleQueues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{NoTopics, Topics, World};
+    use crate::testing::{OtherTopics, Topics, World};
     use polylogue_api::{QueueCounts, Unavailable};
     use serde_json::json;
 
@@ -312,7 +312,7 @@ mod tests {
     fn a_queue_whose_topic_is_still_being_made_expires_later() {
         let mut world = World::new();
         world.queue("q", json!({"x-expires": 1_000}));
-        let mut idle = IdleQueues::new(world.directory.clone(), Arc::new(NoTopics));
+        let mut idle = IdleQueues::new(world.directory.clone(), Arc::new(OtherTopics(None)));
         idle.on_deadline(at(500));
         idle.on_deadline(at(1_500));
         assert_eq!((idle.next_deadline_ms(), idle.poll_request().is_none()), (Some(2_500), true));

@@ -552,41 +552,6 @@ mod tests {
         assert_eq!(left, ["brief"]);
     }
 
-    /// Each queue has a topic that is set like this.
-    #[derive(Debug)]
-    struct Configured(TopicConfig);
-
-    impl Catalog for Configured {
-        fn topic(&self, name: &str) -> Option<Arc<TopicInfo>> {
-            let topic = Topics.topic(name)?;
-            Some(Arc::new(TopicInfo { config: Arc::new(self.0.clone()), ..TopicInfo::clone(&topic) }))
-        }
-
-        fn topic_by_id(&self, id: TopicId) -> Option<Arc<TopicInfo>> {
-            Topics.topic_by_id(id)
-        }
-
-        fn topics(&self) -> Vec<Arc<TopicInfo>> {
-            Topics.topics()
-        }
-
-        fn cluster(&self) -> ClusterInfo {
-            Topics.cluster()
-        }
-
-        fn settings(&self, scope: &SettingsScope) -> Arc<Settings> {
-            Topics.settings(scope)
-        }
-
-        fn settings_scopes(&self) -> Vec<SettingsScope> {
-            Topics.settings_scopes()
-        }
-
-        fn version(&self) -> u64 {
-            Topics.version()
-        }
-    }
-
     /// What was declared before was never told of a policy that came later, and one that came and went at once was never undone.
     #[test]
     fn a_policy_reaches_queues_that_are_there() {
@@ -618,7 +583,7 @@ mod tests {
         world.act(Command::ClearPolicy("/".into(), false, "p".into()));
         let id = world.directory.router().load().queue(world.vhost, b"mine").expect("declared");
         let declared = world.directory.queue(id).expect("declared");
-        let before = Configured(topic_config(&declared.queue, &declared.settings));
+        let before = OtherTopics(Some(topic_config(&declared.queue, &declared.settings)));
         let changes = world.machine.take_topic_changes(&before);
         let [TopicChange { config: Some(change), .. }] = &changes[..] else { panic!("{changes:?}") };
         assert_eq!(change.config, before.0, "it stayed as the policy had it, for ever");

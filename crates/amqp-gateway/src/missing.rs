@@ -76,7 +76,7 @@ impl MissingTopics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{NoTopics, Topics, World};
+    use crate::testing::{OtherTopics, Topics, World};
     use crate::topic_of;
     use polylogue_api::Unavailable;
     use serde_json::json;
@@ -104,7 +104,7 @@ mod tests {
             let routes = world.directory.router().load();
             routes.queue(world.vhost, name).expect("declared")
         });
-        let mut missing = MissingTopics::new(world.directory.clone(), Arc::new(NoTopics));
+        let mut missing = MissingTopics::new(world.directory.clone(), Arc::new(OtherTopics(None)));
         missing.on_deadline(at(10));
         assert!(asked(&mut missing).is_empty(), "it may be on its way");
         assert_eq!(missing.next_deadline_ms(), Some(10 + LOOK_MS));

@@ -49,13 +49,14 @@ impl Catalog for Topics {
     }
 }
 
-/// No queue has a topic yet.
+/// Each queue has a topic that is set like this, or none has one yet.
 #[derive(Debug)]
-pub(crate) struct NoTopics;
+pub(crate) struct OtherTopics(pub(crate) Option<TopicConfig>);
 
-impl Catalog for NoTopics {
-    fn topic(&self, _: &str) -> Option<Arc<TopicInfo>> {
-        None
+impl Catalog for OtherTopics {
+    fn topic(&self, name: &str) -> Option<Arc<TopicInfo>> {
+        let (topic, config) = (Topics.topic(name)?, self.0.clone()?);
+        Some(Arc::new(TopicInfo { config: Arc::new(config), ..TopicInfo::clone(&topic) }))
     }
     fn topic_by_id(&self, id: TopicId) -> Option<Arc<TopicInfo>> {
         Topics.topic_by_id(id)

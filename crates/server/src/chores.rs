@@ -242,21 +242,32 @@ impl Wake for Knock {
     }
 }
 
+/// Gauges (a name, a help, a count) that are counted when somebody asks.
+pub(crate) fn encode_gauges<const N: usize>(
+    mut encoder: DescriptorEncoder<'_>,
+    gauges: [(&str, &str, u64); N],
+) -> Result<(), std::fmt::Error> {
+    for (name, help, count) in gauges {
+        let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
+        gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+    }
+    Ok(())
+}
+
 /// Who is connected, when somebody asks.
 #[derive(Debug)]
 struct Census(Arc<Directory>);
 
 impl Collector for Census {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let (connections, channels) = self.0.client_counts();
-        for (name, help, count) in [
-            ("amqp_connections", "Connections of AMQP clients in a virtual host", connections),
-            ("amqp_channels", "Channels of AMQP clients", channels),
-        ] {
-            let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
-        }
-        Ok(())
+        encode_gauges(
+            encoder,
+            [
+                ("amqp_connections", "Connections of AMQP clients in a virtual host", connections),
+                ("amqp_channels", "Channels of AMQP clients", channels),
+            ],
+        )
     }
 }
 

@@ -1,12 +1,12 @@
 //! What links do at this moment, for the management API and for metrics.
 
+use crate::chores::encode_gauges;
 use bytestring::ByteString;
 use parking_lot::Mutex;
 use polylogue_types::TimestampMs;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -184,9 +184,9 @@ impl Federation {
         self.stopped.inc_by(stopped);
     }
 
-    fn counts(&self) -> (usize, usize) {
+    fn counts(&self) -> (u64, u64) {
         let all = self.all.lock();
-        (all.len(), all.values().filter(|shown| shown.state == State::Running).count())
+        (all.len() as u64, all.values().filter(|shown| shown.state == State::Running).count() as u64)
     }
 }
 
@@ -195,15 +195,14 @@ impl Federation {
 struct Census(Arc<Federation>);
 
 impl Collector for Census {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let (all, running) = self.0.counts();
-        for (name, help, count) in [
-            ("federation_links", "Links of federation", all),
-            ("federation_links_running", "Links of federation that are connected to their upstream", running),
-        ] {
-            let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
-        }
-        Ok(())
+        encode_gauges(
+            encoder,
+            [
+                ("federation_links", "Links of federation", all),
+                ("federation_links_running", "Links of federation that are connected to their upstream", running),
+            ],
+        )
     }
 }

@@ -1,13 +1,13 @@
 //! What shovels do at this moment, for the management API and for metrics.
 
+use crate::chores::encode_gauges;
 use bytestring::ByteString;
 use parking_lot::Mutex;
 use polylogue_amqp_model::{Shovel, SourceOf};
 use polylogue_types::{Map as HashedMap, TimestampMs};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -219,9 +219,9 @@ impl Shovels {
         });
     }
 
-    fn counts(&self) -> (usize, usize) {
+    fn counts(&self) -> (u64, u64) {
         let all = self.all.lock();
-        (all.len(), all.values().filter(|shown| matches!(shown.state, State::Running { .. })).count())
+        (all.len() as u64, all.values().filter(|shown| matches!(shown.state, State::Running { .. })).count() as u64)
     }
 }
 
@@ -230,14 +230,11 @@ impl Shovels {
 struct Census(Arc<Shovels>);
 
 impl Collector for Census {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let (all, running) = self.0.counts();
-        for (name, help, count) in
-            [("shovels", "Shovels", all), ("shovels_running", "Shovels that are connected to both ends", running)]
-        {
-            let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
-        }
-        Ok(())
+        encode_gauges(
+            encoder,
+            [("shovels", "Shovels", all), ("shovels_running", "Shovels that are connected to both ends", running)],
+        )
     }
 }
