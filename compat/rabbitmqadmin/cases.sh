@@ -43,6 +43,18 @@ case_ declare-shovel shovels declare_amqp091 --name s2 --source-uri "amqp://gues
 case_ list-shovels shovels list_all = s2
 case_ list-shovels-of-vhost shovels list = s2
 case_ delete-shovel shovels delete --name s2
+case_ declare-upstream federation declare_upstream --name up --uri "amqp://guest:guest@$amqp" --ack-mode on-publish
+case_ declare-upstream-for-exchanges federation declare_upstream_for_exchanges --name upx \
+    --uri "amqp://guest:guest@$amqp" --queue-type quorum --max-hops 2
+case_ declare-upstream-for-queues federation declare_upstream_for_queues --name upq --uri "amqp://guest:guest@$amqp" \
+    --queue-name q2
+case_ list-upstreams federation list_all_upstreams = upx
+case_ declare-federating-policy declare policy --name fed --pattern '^fed' --apply-to exchanges --priority 1 \
+    --definition '{"federation-upstream": "upx"}'
+case_ declare-federated-exchange declare exchange --name fed.x --type topic
+# Links come a moment after what asks for them.
+case_ list-links federation list_all_links
+case_ delete-upstream federation delete_upstream --name upx
 case_ set-global-parameter global_parameters set --name g --value '{"a": 1}'
 case_ list-global-parameters global_parameters list = g
 case_ publish publish message --exchange x1 --routing-key a.b --payload hello
