@@ -115,7 +115,7 @@ pub struct PublishRequest {
     /// When to answer.
     pub ack: crate::Ack,
     /// Who waits for the answer has more on its way: it is flushed with what comes a little later, by a millisecond where consumers get it
-    /// before ([`QueueSettings::early`]), and a fifth of one where they wait, too.
+    /// before ([`QueueSettings::early`]), and a tenth of one where they wait, too.
     pub patient: bool,
 }
 

@@ -126,10 +126,10 @@ fn what_others_wait_for_too_waits_for_company_more_briefly() {
     let node = start(&world, Durability::Sync);
     let flushes = node.journal.stats().flushes;
     propose(&node, 0, Durability::Sync, Urgency::Gathered);
-    world.clock.advance_ns(100_000);
+    world.clock.advance_ns(50_000);
     propose(&node, 1, Durability::Sync, Urgency::Gathered);
     assert!(!node.journal.write_step(), "it waits");
-    world.clock.advance_ns(100_000);
+    world.clock.advance_ns(50_000);
     assert!(node.journal.write_step() && node.journal.flush_step());
     assert_eq!((tickets(&node), node.journal.stats().flushes), (vec![0, 1], flushes + 1));
     (2..17).for_each(|ticket| propose(&node, ticket, Durability::Sync, Urgency::Gathered));

@@ -112,8 +112,8 @@ impl Config {
             flush_bytes_max: 4 << 20,
             flush_us_max: 500,
             lazy_write_us_max: 1_000,
-            // A few times what a write and a flush take on a fast disk, during which others are gathered anyway.
-            gather_us_max: 200,
+            // About what a write and a flush take on a fast disk, during which others are gathered anyway.
+            gather_us_max: 100,
             gather_entries_max: 16,
             lazy_flush_ms_max: limits::LAZY_FLUSH_MS_MAX,
             async_flush_ms_max: limits::ASYNC_FLUSH_MS_MAX,

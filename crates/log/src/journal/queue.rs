@@ -327,7 +327,7 @@ mod tests {
     use polylogue_env::sim::SimWorld;
     use std::path::PathBuf;
 
-    const GATHER_NS: u64 = 200 * NS_PER_US;
+    const GATHER_NS: u64 = 100 * NS_PER_US;
     const LAZY_NS: u64 = 1_000 * NS_PER_US;
 
     fn config() -> Config {
