@@ -114,8 +114,8 @@ pub struct PublishRequest {
     pub messages: Vec<PublishMessage>,
     /// When to answer.
     pub ack: crate::Ack,
-    /// Who waits for the answer has more on its way: it is flushed with what comes a little later, by a millisecond where consumers get it
-    /// before ([`QueueSettings::early`]), and a tenth of one where they wait, too.
+    /// Who waits for the answer has more on its way and loses nothing by a millisecond: it is flushed with what comes until then, as long as
+    /// consumers get it before ([`QueueSettings::early`]).
     pub patient: bool,
 }
 

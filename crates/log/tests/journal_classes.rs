@@ -118,23 +118,3 @@ fn what_may_wait_is_written_with_what_comes_and_flushed_at_once() {
     assert!(node.journal.write_step() && node.journal.flush_step(), "it does not wait longer than somebody else");
     assert_eq!((tickets(&node), node.journal.stats().flushes), (vec![0, 1, 2, 3], flushes + 2));
 }
-
-/// Each message of a quorum queue was flushed by itself, as long as one came after the other.
-#[test]
-fn what_others_wait_for_too_waits_for_company_more_briefly() {
-    let world = SimWorld::new(10);
-    let node = start(&world, Durability::Sync);
-    let flushes = node.journal.stats().flushes;
-    propose(&node, 0, Durability::Sync, Urgency::Gathered);
-    world.clock.advance_ns(50_000);
-    propose(&node, 1, Durability::Sync, Urgency::Gathered);
-    assert!(!node.journal.write_step(), "it waits");
-    world.clock.advance_ns(50_000);
-    assert!(node.journal.write_step() && node.journal.flush_step());
-    assert_eq!((tickets(&node), node.journal.stats().flushes), (vec![0, 1], flushes + 1));
-    (2..17).for_each(|ticket| propose(&node, ticket, Durability::Sync, Urgency::Gathered));
-    assert!(!node.journal.write_step(), "it waits");
-    propose(&node, 17, Durability::Sync, Urgency::Gathered);
-    assert!(node.journal.write_step() && node.journal.flush_step(), "there is enough");
-    assert_eq!((tickets(&node).len(), node.journal.stats().flushes), (18, flushes + 2));
-}

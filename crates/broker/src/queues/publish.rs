@@ -363,8 +363,6 @@ impl Shard {
         let urgency = match request.ack {
             Ack::None => Urgency::Lazy,
             _ if request.patient && may_be_early && drafts.iter().all(of_early) => Urgency::Soon,
-            // Its consumers wait, too.
-            _ if request.patient => Urgency::Gathered,
             _ => Urgency::Urgent,
         };
         let class = (self.class != Durability::Memory).then_some(class);

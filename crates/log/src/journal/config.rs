@@ -65,11 +65,6 @@ pub struct Config {
     pub flush_us_max: u64,
     /// The longest that a proposal which may wait stays unwritten. Microseconds.
     pub lazy_write_us_max: u64,
-    /// The longest that one stays unwritten which waits for others to be flushed with ([`Urgency::Gathered`](super::Urgency::Gathered)).
-    /// Microseconds.
-    pub gather_us_max: u64,
-    /// So many entries wait for no others.
-    pub gather_entries_max: usize,
     /// The longest that a lazy proposal stays unflushed. Milliseconds.
     pub lazy_flush_ms_max: u64,
     /// The longest that what counts as committed without a flush stays unflushed. Milliseconds.
@@ -112,9 +107,6 @@ impl Config {
             flush_bytes_max: 4 << 20,
             flush_us_max: 500,
             lazy_write_us_max: 1_000,
-            // About what a write and a flush take on a fast disk, during which others are gathered anyway.
-            gather_us_max: 100,
-            gather_entries_max: 16,
             lazy_flush_ms_max: limits::LAZY_FLUSH_MS_MAX,
             async_flush_ms_max: limits::ASYNC_FLUSH_MS_MAX,
             mark_idle_ms: 500,

@@ -67,12 +67,6 @@ pub enum Urgency {
     ///
     /// [`Config::lazy_write_us_max`]: super::Config::lazy_write_us_max
     Soon,
-    /// The same for somebody whom others wait for, too: by itself after [`Config::gather_us_max`], or when there are
-    /// [`Config::gather_entries_max`] entries.
-    ///
-    /// [`Config::gather_us_max`]: super::Config::gather_us_max
-    /// [`Config::gather_entries_max`]: super::Config::gather_entries_max
-    Gathered,
     /// It is written soon and flushed with whatever is flushed next, or a little later by itself.
     Lazy,
 }

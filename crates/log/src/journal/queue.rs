@@ -66,10 +66,6 @@ struct State {
     urgent: bool,
     /// When the first of the queued proposals came, if it may wait.
     lazy_since_ns: u64,
-    /// When those that may wait are to be written.
-    lazy_due_ns: u64,
-    /// Entries of the queued proposals.
-    entries: usize,
     /// The term whose proposals are taken.
     epoch: Option<Term>,
     /// A flush is due that no proposal stands for (an engine's append, for one).
@@ -89,28 +85,13 @@ const RESERVE_FACTOR: usize = 2;
 impl State {
     /// Takes in one more. Whether a thread of the pair has to be told. One that is awake looks into the queue before it sleeps; so only
     /// something urgent is told while one of them is: the other one would do nothing but wait for the same time.
-    fn push(&mut self, queued: Queued, config: &Config, clock: &dyn Clock) -> bool {
+    fn push(&mut self, queued: Queued, clock: &dyn Clock) -> bool {
+        let urgent = queued.proposal.urgency == Urgency::Urgent;
         let first = self.items.is_empty();
-        self.entries = if first { 0 } else { self.entries } + queued.proposal.entries.len();
-        let wait_us = match queued.proposal.urgency {
-            Urgency::Urgent => None,
-            Urgency::Gathered => Some(config.gather_us_max).filter(|_| self.entries < config.gather_entries_max),
-            // Whatever came before is due before.
-            Urgency::Soon | Urgency::Lazy => Some(if first { config.lazy_write_us_max } else { u64::MAX }),
-        };
-        let urgent = wait_us.is_none();
         if first {
             self.lazy_since_ns = if urgent { u64::MAX } else { clock.monotonic_ns() };
-            self.lazy_due_ns = u64::MAX;
         }
-        let mut sooner = false;
-        if let Some(wait_us) = wait_us.filter(|us| *us < u64::MAX && !self.urgent) {
-            let since_ns = if first { self.lazy_since_ns } else { clock.monotonic_ns() };
-            let due_ns = since_ns.saturating_add(wait_us * NS_PER_US);
-            sooner = due_ns < self.lazy_due_ns;
-            self.lazy_due_ns = self.lazy_due_ns.min(due_ns);
-        }
-        let tells = (urgent && !self.urgent && self.sleepers > 0) || (sooner && self.sleepers >= WRITERS);
+        let tells = if urgent { !self.urgent && self.sleepers > 0 } else { first && self.sleepers >= WRITERS };
         self.urgent |= urgent;
         self.bytes += queued.native + queued.table;
         self.items.push(queued);
@@ -163,7 +144,7 @@ impl Queue {
             drop(state);
             return Err(self.refuse(kind, queued.proposal));
         }
-        let tell = state.push(queued, config, clock);
+        let tell = state.push(queued, clock);
         drop(state);
         if tell {
             self.work.notify_one();
@@ -188,9 +169,9 @@ impl Queue {
 
     /// Moves what is queued into `into`, which is empty, if it is due: something urgent, or lazy proposals that have
     /// waited long enough, or anything at all when `all`. Returns since when the oldest of them has waited.
-    pub(crate) fn take(&self, into: &mut Vec<Queued>, all: bool, now_ns: u64) -> Option<u64> {
+    pub(crate) fn take(&self, into: &mut Vec<Queued>, all: bool, now_ns: u64, config: &Config) -> Option<u64> {
         let mut state = self.state.lock();
-        if state.items.is_empty() || !(all || state.urgent || now_ns >= state.lazy_due_ns) {
+        if state.items.is_empty() || !(all || state.urgent || now_ns >= state.lazy_due(config)) {
             return None;
         }
         std::mem::swap(&mut state.items, into);
@@ -233,14 +214,14 @@ impl Queue {
     }
 
     /// Sleeps until there is work. `deadline` says when something else is due, on the clock's monotonic time.
-    pub(crate) fn wait(&self, clock: &dyn Clock, deadline: impl Fn() -> Option<u64>) -> Wake {
+    pub(crate) fn wait(&self, clock: &dyn Clock, config: &Config, deadline: impl Fn() -> Option<u64>) -> Wake {
         let mut state = self.state.lock();
         loop {
             if state.stopped {
                 return Wake::Stopped;
             }
             let now = clock.monotonic_ns();
-            let lazy = (!state.items.is_empty()).then_some(state.lazy_due_ns);
+            let lazy = (!state.items.is_empty()).then(|| state.lazy_due(config));
             let due = [lazy, deadline()].into_iter().flatten().min();
             if state.kicked || state.urgent || due.is_some_and(|due| now >= due) {
                 state.kicked = false;
@@ -262,18 +243,24 @@ impl Queue {
     }
 
     /// When lazy proposals in the queue are to be written; `Some(0)` when something urgent waits.
-    pub(crate) fn due_ns(&self) -> Option<u64> {
+    pub(crate) fn due_ns(&self, config: &Config) -> Option<u64> {
         let state = self.state.lock();
         if state.urgent || state.kicked {
             return Some(0);
         }
-        (!state.items.is_empty()).then_some(state.lazy_due_ns)
+        (!state.items.is_empty()).then(|| state.lazy_due(config))
     }
 
     /// Proposals and bytes that wait, and how many proposals were refused.
     pub(crate) fn depth(&self) -> (u64, u64, u64) {
         let state = self.state.lock();
         (state.items.len() as u64, state.bytes as u64, state.refused)
+    }
+}
+
+impl State {
+    fn lazy_due(&self, config: &Config) -> u64 {
+        self.lazy_since_ns.saturating_add(config.lazy_write_us_max * NS_PER_US)
     }
 }
 
@@ -325,29 +312,11 @@ fn sum_is_right(draft: &Draft) -> bool {
 mod tests {
     use super::*;
     use polylogue_env::sim::SimWorld;
-    use std::path::PathBuf;
-
-    const GATHER_NS: u64 = 100 * NS_PER_US;
-    const LAZY_NS: u64 = 1_000 * NS_PER_US;
-
-    fn config() -> Config {
-        let identity = super::super::config::Identity {
-            cluster: [0; 16],
-            node: polylogue_types::NodeId(1),
-            directory: [0; 16],
-            shard: polylogue_types::ShardId(0),
-        };
-        Config::new(PathBuf::from("/data"), identity)
-    }
+    use polylogue_record::envelope::{Envelope, Form};
+    use polylogue_types::PartitionId;
 
     fn queued(urgency: Urgency) -> Queued {
-        let draft = Draft::new(
-            polylogue_record::envelope::Envelope::new(
-                polylogue_types::PartitionId(1),
-                polylogue_record::envelope::Form::AmqpMessage,
-            ),
-            bytes::Bytes::new(),
-        );
+        let draft = Draft::new(Envelope::new(PartitionId(1), Form::AmqpMessage), bytes::Bytes::new());
         let proposal = Proposal { urgency, ..Proposal::data(Term(1), 0, vec![draft]) };
         Queued { proposal, native: 0, table: 0, has_ref: false }
     }
@@ -357,33 +326,15 @@ mod tests {
     #[test]
     fn what_may_wait_wakes_nobody_while_one_of_the_pair_is_awake() {
         let world = SimWorld::new(1);
-        let (clock, config) = (&*world.env().clock, config());
-        for urgency in [Urgency::Lazy, Urgency::Soon, Urgency::Gathered] {
+        let clock = &*world.env().clock;
+        for urgency in [Urgency::Lazy, Urgency::Soon] {
             for sleepers in 0..=WRITERS {
                 let mut state = State { sleepers, ..State::default() };
-                assert_eq!(state.push(queued(urgency), &config, clock), sleepers == WRITERS, "{urgency:?} {sleepers}");
-                assert!(!state.push(queued(urgency), &config, clock), "one of them knows the time");
-                assert_eq!(state.push(queued(Urgency::Urgent), &config, clock), sleepers > 0, "somebody has to write");
-                assert!(!state.push(queued(Urgency::Urgent), &config, clock), "one does already");
+                assert_eq!(state.push(queued(urgency), clock), sleepers == WRITERS, "{urgency:?} {sleepers}");
+                assert!(!state.push(queued(urgency), clock), "one of them knows the time");
+                assert_eq!(state.push(queued(Urgency::Urgent), clock), sleepers > 0, "somebody has to write");
+                assert!(!state.push(queued(Urgency::Urgent), clock), "one does already");
             }
         }
-    }
-
-    #[test]
-    fn what_is_gathered_is_due_before_what_is_lazy_and_at_once_when_there_is_enough() {
-        let world = SimWorld::new(1);
-        let (clock, config) = (&*world.env().clock, config());
-        let now = clock.monotonic_ns();
-        let mut state = State { sleepers: WRITERS, ..State::default() };
-        assert!(state.push(queued(Urgency::Lazy), &config, clock));
-        assert_eq!(state.lazy_due_ns, now + LAZY_NS);
-        assert!(state.push(queued(Urgency::Gathered), &config, clock), "the time that they wait for is sooner now");
-        assert_eq!((state.lazy_due_ns, state.urgent), (now + GATHER_NS, false));
-        assert!(!state.push(queued(Urgency::Lazy), &config, clock));
-        assert_eq!(state.lazy_due_ns, now + GATHER_NS);
-        while state.entries + 1 < config.gather_entries_max {
-            assert!(!state.push(queued(Urgency::Gathered), &config, clock));
-        }
-        assert!(state.push(queued(Urgency::Gathered), &config, clock) && state.urgent, "there is enough");
     }
 }

@@ -32,7 +32,7 @@ impl Inner {
 
     fn write_loop(&self) {
         let deadline = || self.pipeline_due_ns();
-        while self.queue.wait(&*self.env.clock, deadline) == Wake::Work {
+        while self.queue.wait(&*self.env.clock, &self.config, deadline) == Wake::Work {
             self.write_step();
             self.flush_step();
         }
@@ -58,7 +58,7 @@ impl Inner {
 
     /// See [`Journal::next_deadline_ns`](super::Journal::next_deadline_ns).
     pub(crate) fn next_deadline_ns(&self) -> Option<u64> {
-        [self.queue.due_ns(), self.pipeline_due_ns()].into_iter().flatten().min()
+        [self.queue.due_ns(&self.config), self.pipeline_due_ns()].into_iter().flatten().min()
     }
 
     fn background_loop(&self) {

@@ -49,7 +49,7 @@ impl Inner {
         let mut wrote = false;
         // More of what came in meanwhile joins the group, within bounds: so a flush is shared by all that could be written
         // before it, and does not wait for what has not come yet.
-        while let Some(since) = self.queue.take(&mut w.taken, wrote, now) {
+        while let Some(since) = self.queue.take(&mut w.taken, wrote, now, &self.config) {
             if !wrote {
                 w.group.since_ns = since;
             }
@@ -75,7 +75,7 @@ impl Inner {
 
     /// Writes everything that is queued, due or not: what follows in the log is not a proposal.
     pub(crate) fn write_queued(&self, w: &mut WriteState) {
-        while let Some(since) = self.queue.take(&mut w.taken, true, self.now_ns()) {
+        while let Some(since) = self.queue.take(&mut w.taken, true, self.now_ns(), &self.config) {
             w.group.since_ns = since;
             self.write_taken(w);
         }
@@ -450,7 +450,7 @@ impl Inner {
         self.queue.set_epoch(None);
         let dead = matches!(stop, Stop::Dead);
         let mut later = Vec::new();
-        self.queue.take(&mut later, true, self.now_ns());
+        self.queue.take(&mut later, true, self.now_ns(), &self.config);
         for (i, item) in items.iter().chain(&later).enumerate() {
             let outcome = if dead || i < maybe { Outcome::Unknown } else { Outcome::NotCommitted };
             w.group.outcomes.push((item.proposal.ticket, outcome));
