@@ -486,10 +486,9 @@ pub(crate) fn owner(connection: u64) -> OwnerId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Topics, World};
+    use crate::testing::{OtherTopics, Topics, World};
     use polylogue_amqp_model::{ApplyTo, PolicySpec};
-    use polylogue_api::{ClusterInfo, Now, Settings, SettingsScope};
-    use polylogue_types::TopicId;
+    use polylogue_api::Now;
     use serde_json::json;
 
     /// Clients could find a queue that was not durable for a moment after a start.
@@ -583,10 +582,10 @@ mod tests {
         world.act(Command::ClearPolicy("/".into(), false, "p".into()));
         let id = world.directory.router().load().queue(world.vhost, b"mine").expect("declared");
         let declared = world.directory.queue(id).expect("declared");
-        let before = OtherTopics(Some(topic_config(&declared.queue, &declared.settings)));
-        let changes = world.machine.take_topic_changes(&before);
+        let before = topic_config(&declared.queue, &declared.settings);
+        let changes = world.machine.take_topic_changes(&OtherTopics(Some(before.clone())));
         let [TopicChange { config: Some(change), .. }] = &changes[..] else { panic!("{changes:?}") };
-        assert_eq!(change.config, before.0, "it stayed as the policy had it, for ever");
+        assert_eq!(change.config, before, "it stayed as the policy had it, for ever");
         let mut effects = Effects::default();
         world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
         assert_eq!(world.machine.take_topic_changes(&Topics).len(), 2, "what was asked for may be lost");
