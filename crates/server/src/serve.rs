@@ -90,6 +90,10 @@ impl Bound {
     }
 }
 
+/// How many turns of connections a thread gives before it looks which sockets have become ready. A turn of a busy connection takes
+/// a millisecond, and as long as no thread is idle nobody else looks.
+const TASKS_PER_LOOK: u32 = 8;
+
 /// Runs a server until it is told to end. `settings` is what the API shows of the options; with `json`, what it says on
 /// standard output is for programs.
 ///
@@ -104,7 +108,7 @@ pub fn run(config: &ServerConfig, settings: Vec<Setting>, json: bool) -> Result<
     let (http_bound, management_bound) = (take(Protocol::Http), take(Protocol::RabbitmqHttp));
     let env = Env::real();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.enable_all().thread_name("pl-net");
+    runtime.enable_all().thread_name("pl-net").event_interval(TASKS_PER_LOOK);
     if let Some(threads) = config.worker_threads {
         runtime.worker_threads(threads);
     }

@@ -30,6 +30,8 @@ type Answer = Box<dyn Fn(&Request) -> Option<Reply> + Send + Sync>;
 pub(crate) struct FakeBroker {
     env: Env,
     ahead_ms: AtomicU64,
+    /// By how much each look at the clock moves it. Milliseconds.
+    pub(crate) look_ms: AtomicU64,
     sessions: AtomicU64,
     asked: Mutex<Vec<Asked>>,
     arrived: Condvar,
@@ -54,6 +56,7 @@ impl FakeBroker {
         Arc::new(FakeBroker {
             env: Env::real(),
             ahead_ms: AtomicU64::new(0),
+            look_ms: AtomicU64::new(0),
             sessions: AtomicU64::new(1),
             asked: Mutex::default(),
             arrived: Condvar::new(),
@@ -129,7 +132,7 @@ impl BrokerHandle for FakeBroker {
     }
 
     fn now(&self) -> Now {
-        let ahead_ms = self.ahead_ms.load(Ordering::Relaxed);
+        let ahead_ms = self.ahead_ms.fetch_add(self.look_ms.load(Ordering::Relaxed), Ordering::Relaxed);
         let monotonic_ms = self.env.clock.monotonic_ns() / 1_000_000 + ahead_ms;
         Now { wall_ms: self.env.clock.now_ms(), monotonic_ms }
     }

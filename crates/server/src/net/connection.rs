@@ -15,11 +15,12 @@ use polylogue_api::{Now, Request, Token};
 use polylogue_types::Chunk;
 use std::collections::VecDeque;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 /// Under pressure, a client that takes nothing of its response for this long is given up. Milliseconds.
 const PRESSURE_STALL_MS: u64 = 1_000;
@@ -33,6 +34,9 @@ const LINGER_MS: u64 = 500;
 const LINGER_READS_MAX: usize = 256;
 /// A connection that has been quiet for so long lets go of memory that it does not use. Milliseconds.
 const REST_AFTER_MS: u64 = 5_000;
+/// A connection that goes on for so long without having to wait lets others have its thread. A peer that always has more to say
+/// is never waited for, and until its task gives way the thread looks at no other socket. Milliseconds.
+const TURN_MS: u64 = 1;
 /// A timer that nobody waits for. Milliseconds.
 const FAR_MS: u64 = 24 * 3_600_000;
 
@@ -100,6 +104,8 @@ pub(super) struct Connection<P: Protocol> {
     stirred: bool,
     /// When something came last, until memory was let go. Monotonic milliseconds.
     busy_ms: Option<u64>,
+    /// When the task got its thread; `None` when it has given it up since. Monotonic milliseconds.
+    turn_since_ms: Option<u64>,
     stopping: bool,
     metrics: ConnectionMetrics,
 }
@@ -111,6 +117,14 @@ struct Waits {
     /// It is others' turn, and there is work left.
     to_yield: bool,
     deadline_ms: u64,
+}
+
+/// What it waited for.
+enum Woken {
+    Mail,
+    Writable(io::Result<()>),
+    Readable(io::Result<()>),
+    Timer,
 }
 
 impl<P: Protocol> Connection<P> {
@@ -146,6 +160,7 @@ impl<P: Protocol> Connection<P> {
             held_back: None,
             stirred: true,
             busy_ms: None,
+            turn_since_ms: None,
             stopping: false,
             metrics,
         }
@@ -177,31 +192,27 @@ impl<P: Protocol> Connection<P> {
             };
             self.input.rest();
             if waits.to_yield {
+                self.turn_since_ms = None;
                 tokio::task::yield_now().await;
                 continue;
             }
-            // A peer that always has more to say must not keep the thread from others.
-            tokio::task::coop::consume_budget().await;
             // A timer that fires early costs a look; moving it at each request would cost more.
             if waits.deadline_ms < armed_ms {
                 armed_ms = waits.deadline_ms;
                 let in_ms = armed_ms.saturating_sub(self.shared.broker.now().monotonic_ms).min(FAR_MS);
                 timer.as_mut().reset(Instant::now() + Duration::from_millis(in_ms));
             }
-            tokio::select! {
-                biased;
-                () = self.mailbox.arrived() => self.stirred = true,
-                ready = self.stream.writable(), if waits.to_write => if let Err(e) = ready { return Cause::Io(e.kind()) },
-                ready = self.stream.readable(), if waits.to_read => {
-                    if let Err(e) = ready {
-                        return Cause::Io(e.kind());
-                    }
+            match self.wait(&waits, timer.as_mut()).await {
+                Woken::Mail => self.stirred = true,
+                Woken::Writable(Ok(())) => {}
+                Woken::Readable(Ok(())) => {
                     self.stirred = true;
                     if let Err(cause) = self.read() {
                         return cause;
                     }
                 }
-                () = &mut timer => {
+                Woken::Writable(Err(e)) | Woken::Readable(Err(e)) => return Cause::Io(e.kind()),
+                Woken::Timer => {
                     // One that has fired fires again at each look.
                     timer.as_mut().reset(Instant::now() + Duration::from_millis(FAR_MS));
                     armed_ms = u64::MAX;
@@ -210,9 +221,33 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
+    /// Waits for the first of what there is to wait for.
+    async fn wait(&mut self, waits: &Waits, timer: Pin<&mut Sleep>) -> Woken {
+        let (mailbox, stream, turn_since_ms) = (&self.mailbox, &self.stream, &mut self.turn_since_ms);
+        let wait = async {
+            tokio::select! {
+                biased;
+                () = mailbox.arrived() => Woken::Mail,
+                ready = stream.writable(), if waits.to_write => Woken::Writable(ready),
+                ready = stream.readable(), if waits.to_read => Woken::Readable(ready),
+                () = timer => Woken::Timer,
+            }
+        };
+        tokio::pin!(wait);
+        std::future::poll_fn(|context| {
+            let polled = wait.as_mut().poll(context);
+            if polled.is_pending() {
+                *turn_since_ms = None;
+            }
+            polled
+        })
+        .await
+    }
+
     /// Everything that can be done without waiting.
     fn turn(&mut self) -> Result<Waits, Cause> {
         let now = self.shared.broker.now();
+        self.turn_since_ms.get_or_insert(now.monotonic_ms);
         self.open_mail(now);
         if self.session.next_deadline_ms(now).is_some_and(|deadline| deadline <= now.monotonic_ms) {
             self.session.on_deadline(now);
@@ -319,7 +354,8 @@ impl<P: Protocol> Connection<P> {
         Waits {
             to_read: !self.stopping && self.session.wants_input(now) && self.input.wants_bytes(),
             to_write: !self.output.is_empty() && written != Written::Disk,
-            to_yield: written == Written::Turn,
+            to_yield: written == Written::Turn
+                || now_ms.saturating_sub(self.turn_since_ms.unwrap_or(now_ms)) >= TURN_MS,
             deadline_ms,
         }
     }

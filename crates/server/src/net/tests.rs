@@ -9,10 +9,10 @@ use super::{AnswerGauge, Connections, Gate, NetMetrics, OutputGauge, Shared, acc
 use crate::testing::FakeBroker;
 use polylogue_api::{Reply, Request};
 use polylogue_types::{FileRange, ProducerId, RangeSource};
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -379,7 +379,7 @@ async fn a_file_that_ends_early_ends_the_connection() {
 async fn a_connection_that_is_quiet_lets_go_of_memory_once_each_time() {
     let server = Server::start(Wish::default()).await;
     let mut client = server.connect().await;
-    let rests = || server.rests.load(std::sync::atomic::Ordering::Relaxed);
+    let rests = || server.rests.load(Ordering::Relaxed);
     for times in 1..=3 {
         send(&mut client, b"e").await;
         assert_eq!(receive(&mut client).await, b"e");
@@ -391,4 +391,34 @@ async fn a_connection_that_is_quiet_lets_go_of_memory_once_each_time() {
         }
         assert_eq!(rests(), times);
     }
+}
+
+/// A publisher at full speed had its thread for 64 reads, each with hundreds of messages to look after: 40 ms in which the thread
+/// looked at no other socket, and a probe beside it was late by more than a second.
+#[tokio::test]
+async fn a_peer_that_always_has_more_to_say_gives_way_after_a_millisecond() {
+    let server = Server::start(Wish::default()).await;
+    server.broker.look_ms.store(1, Ordering::Relaxed);
+    let mut hot = std::net::TcpStream::connect(server.at).unwrap();
+    let enough: Arc<AtomicBool> = Arc::default();
+    let ends = enough.clone();
+    let sender = tokio::task::spawn_blocking(move || {
+        let frame = frame(&[b's'; 60_000]);
+        while !ends.load(Ordering::Relaxed) {
+            hot.write_all(&frame).unwrap();
+        }
+    });
+    let received = server.shared.metrics.open("toy");
+    let (mut turns, mut bytes) = (0, 0);
+    while turns < 100 {
+        let before = received.received.get();
+        tokio::task::yield_now().await;
+        let turn = received.received.get() - before;
+        turns += u32::from(turn > 0);
+        bytes = bytes.max(turn);
+    }
+    enough.store(true, Ordering::Relaxed);
+    sender.await.unwrap();
+    // Two reads of 64 KiB a turn, and a turn or some before this task has its own. It was 15 MB.
+    assert!(bytes <= MIB as u64, "{bytes} bytes were taken while another task waited");
 }
