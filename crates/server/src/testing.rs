@@ -5,8 +5,8 @@ use parking_lot::{Condvar, Mutex};
 use polylogue_api::{Catalog, ClusterInfo, Now, Reply, Request, Token, TopicInfo};
 use polylogue_env::Env;
 use polylogue_types::{NodeId, PartitionId, TopicId};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 /// A request that waits for the test to answer it.
@@ -32,6 +32,8 @@ pub(crate) struct FakeBroker {
     ahead_ms: AtomicU64,
     /// By how much each look at the clock moves it. Milliseconds.
     pub(crate) look_ms: AtomicU64,
+    /// From when on only the test moves the clock, so that a slow machine is not a slow client. Monotonic milliseconds.
+    stands_at_ms: OnceLock<u64>,
     sessions: AtomicU64,
     asked: Mutex<Vec<Asked>>,
     arrived: Condvar,
@@ -57,6 +59,7 @@ impl FakeBroker {
             env: Env::real(),
             ahead_ms: AtomicU64::new(0),
             look_ms: AtomicU64::new(0),
+            stands_at_ms: OnceLock::new(),
             sessions: AtomicU64::new(1),
             asked: Mutex::default(),
             arrived: Condvar::new(),
@@ -83,6 +86,15 @@ impl FakeBroker {
     /// Moves the clock.
     pub(crate) fn advance_ms(&self, ms: u64) {
         self.ahead_ms.fetch_add(ms, Ordering::Relaxed);
+    }
+
+    /// Lets only the test move the clock from now on.
+    pub(crate) fn stop_clock(&self) {
+        self.stands_at_ms.get_or_init(|| self.real_ms());
+    }
+
+    fn real_ms(&self) -> u64 {
+        self.env.clock.monotonic_ns() / 1_000_000
     }
 
     /// Requests that nobody has taken yet.
@@ -133,8 +145,8 @@ impl BrokerHandle for FakeBroker {
 
     fn now(&self) -> Now {
         let ahead_ms = self.ahead_ms.fetch_add(self.look_ms.load(Ordering::Relaxed), Ordering::Relaxed);
-        let monotonic_ms = self.env.clock.monotonic_ns() / 1_000_000 + ahead_ms;
-        Now { wall_ms: self.env.clock.now_ms(), monotonic_ms }
+        let monotonic_ms = self.stands_at_ms.get().copied().unwrap_or_else(|| self.real_ms());
+        Now { wall_ms: self.env.clock.now_ms(), monotonic_ms: monotonic_ms + ahead_ms }
     }
 
     fn partition_status(&self, _id: PartitionId) -> Option<PartitionStatus> {

@@ -164,10 +164,12 @@ fn power_cut_round(seed: u64) -> Result<u64> {
 #[test]
 fn a_power_cut_loses_nothing_acknowledged() {
     let (rounds, seed) = (amount("POLYLOGUE_POWER_CUTS", 5), seed());
-    let mut lost = 0;
-    for round in 0..rounds {
+    let (mut lost, mut round) = (0, 0);
+    // Whether something lies unflushed when the power goes is chance: until it did, on a busy machine, there are more rounds.
+    while round < rounds || (lost == 0 && round < 10 * rounds) {
         let seed = seed + round * 2;
+        round += 1;
         lost += power_cut_round(seed).unwrap_or_else(|e| panic!("POLYLOGUE_SEED={seed}: {e}"));
     }
-    assert!(lost > 0, "in {rounds} rounds nothing that was not flushed was lost: the cuts tested nothing");
+    assert!(lost > 0, "in {round} rounds nothing that was not flushed was lost: the cuts tested nothing");
 }

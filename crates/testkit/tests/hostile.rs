@@ -322,8 +322,9 @@ fn long_answers_that_nobody_reads_are_made_one_after_the_other() {
         victim.serves();
         victim.memory_is_bounded();
     }
-    // One that reads is answered, as soon as those give way that do not.
+    // One that reads is answered, as soon as those give way that do not: some at a time, and each after a second and more.
     let mut stream = victim.raw();
+    stream.set_read_timeout(Some(Duration::from_secs(10 * CLOSE_SECS))).unwrap();
     stream.write_all(&request).unwrap();
     let mut len = [0; 4];
     stream.read_exact(&mut len).unwrap();

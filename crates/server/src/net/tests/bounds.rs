@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 /// A list of this body takes more than a connection's share, also while it waits.
 const LIST_BYTES: usize = 100_000;
 /// How long a test may take that would wait for ever if it failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 async fn in_time(test: impl Future<Output = ()>) {
     tokio::time::timeout(PATIENCE, test).await.expect("it waits for something that does not come");
@@ -171,6 +171,8 @@ async fn long_answers_are_made_only_when_there_is_room() {
     let test = async {
         // Half of it is for long answers: two of 24 MiB.
         let server = Server::start(Wish { output_bytes_max: 128 * MIB, ..Wish::default() }).await;
+        // On a busy machine the first ones gave way before the last ones had asked.
+        server.broker.stop_clock();
         let mut clients = Vec::new();
         for count in 1..=6 {
             let mut client = server.connect().await;
