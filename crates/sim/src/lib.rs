@@ -19,6 +19,7 @@
 pub mod admin;
 pub mod clients;
 pub mod connection;
+pub mod letters;
 pub mod oracle;
 pub mod queues;
 pub mod run;
