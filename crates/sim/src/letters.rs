@@ -298,7 +298,7 @@ impl Letters {
             requests += 1;
             match request {
                 Request::DeadMoved(outcomes) => {
-                    let now = moves.mail.now();
+                    let now = mover.session.mail.now();
                     for outcome in &outcomes {
                         let Some(queue) = self.number_of(outcome.queue) else { continue };
                         if let Err(why) = self.book.answers(queue, outcome.offset.0, outcome.how, now) {
