@@ -68,11 +68,11 @@ struct Known {
 type Messages = BTreeMap<String, Known>;
 
 /// Counts what sessions are told, over all of them: what was on its way to one before another one was told something is no wrong.
-type Order = Arc<AtomicU64>;
+pub(crate) type Order = Arc<AtomicU64>;
 
 /// What a session is told, and when.
 #[derive(Debug)]
-struct Mail {
+pub(crate) struct Mail {
     order: Order,
     replies: Mutex<Vec<(u64, Token, Reply)>>,
     deliveries: Mutex<Vec<(u64, Delivery)>>,
@@ -80,7 +80,7 @@ struct Mail {
 }
 
 impl Mail {
-    fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.order.fetch_add(1, Ordering::Relaxed)
     }
 }
@@ -104,14 +104,14 @@ impl ReplySink for Mail {
 
 /// A session of this life.
 #[derive(Debug)]
-struct Session {
-    mail: Arc<Mail>,
-    id: SessionId,
+pub(crate) struct Session {
+    pub(crate) mail: Arc<Mail>,
+    pub(crate) id: SessionId,
     next_token: Token,
 }
 
 impl Session {
-    fn new(broker: &Broker, order: &Order) -> Session {
+    pub(crate) fn new(broker: &Broker, order: &Order) -> Session {
         let mail = Mail {
             order: order.clone(),
             replies: Mutex::default(),
@@ -121,19 +121,29 @@ impl Session {
         Session { mail: Arc::new(mail), id: broker.new_session(), next_token: 0 }
     }
 
-    fn ask(&mut self, broker: &Broker, request: Request) -> Token {
+    pub(crate) fn ask(&mut self, broker: &Broker, request: Request) -> Token {
         self.next_token += 1;
-        let sink: Arc<dyn ReplySink> = self.mail.clone();
-        broker.submit(&sink, self.id, self.next_token, request);
+        self.submit(broker, self.next_token, request);
         self.next_token
     }
 
-    fn replies(&self) -> Vec<(u64, Token, Reply)> {
+    /// Asks under a token of whoever asks.
+    pub(crate) fn submit(&self, broker: &Broker, token: Token, request: Request) {
+        let sink: Arc<dyn ReplySink> = self.mail.clone();
+        broker.submit(&sink, self.id, token, request);
+    }
+
+    pub(crate) fn replies(&self) -> Vec<(u64, Token, Reply)> {
         std::mem::take(&mut *self.mail.replies.lock())
     }
 
-    fn deliveries(&self) -> Vec<(u64, Delivery)> {
+    pub(crate) fn deliveries(&self) -> Vec<(u64, Delivery)> {
         std::mem::take(&mut *self.mail.deliveries.lock())
+    }
+
+    /// What somebody is to move.
+    pub(crate) fn dead(&self) -> Vec<DeadMessage> {
+        std::mem::take(&mut *self.mail.dead.lock())
     }
 }
 
@@ -363,8 +373,16 @@ impl Queues {
 
     /// The mover does what there is to do; how many requests that were.
     fn move_dead(&mut self, broker: &Broker, oracle: &mut Oracle) -> u64 {
-        let (Some(to), [dying, .., dead]) = (self.ids.get(DEAD), self.known.as_mut_slice()) else { return 0 };
-        self.mover.turn(broker, &self.order, *to, (dying, dead), oracle)
+        let (Some(own), Some(to)) = (self.ids.get(DYING), self.ids.get(DEAD)) else { return 0 };
+        let [dying, .., dead] = self.known.as_mut_slice() else { return 0 };
+        self.mover.turn(broker, &self.order, (*own, *to), (dying, dead), oracle)
+    }
+
+    /// The session that moves dead messages, and what it was told of those of others.
+    pub(crate) fn dead_of_others(&mut self, broker: &Broker) -> Option<(&mut Session, Vec<DeadMessage>)> {
+        let own = *self.ids.get(DYING)?;
+        self.mover.attach(broker, &self.order);
+        self.mover.others(own)
     }
 
     /// Everything has settled and nothing goes wrong any more: whoever was promised something gets it. `drain` lets the broker come
@@ -404,8 +422,8 @@ impl Queues {
     }
 }
 
-/// A message of this text for these queues.
-fn message(queues: Vec<Target>, bytes: Bytes) -> PublishMessage {
+/// A message of these bytes for these queues.
+pub(crate) fn message(queues: Vec<Target>, bytes: Bytes) -> PublishMessage {
     PublishMessage {
         queues,
         form: Form::AmqpMessage,

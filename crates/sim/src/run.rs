@@ -3,8 +3,11 @@
 use crate::admin::{self, Admin};
 use crate::clients::{self, Client, Turn};
 use crate::connection::Connection;
+use crate::letters::Letters;
 use crate::oracle::{Oracle, Place};
 use crate::queues::{self, DELAY_MS_MAX, Queues};
+use polylogue_amqp_gateway::AmqpMachine;
+use polylogue_amqp_model::Limits;
 use polylogue_api::{CreateTopics, MachineId, NewTopic, Reply, Request, StateMachine, TopicConfig};
 use polylogue_broker::{Broker, BrokerConfig, ErrorKind, ReplySink, SessionId};
 use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimRng, SimWorld};
@@ -33,6 +36,8 @@ pub struct Settings {
     pub moved_min: u64,
     /// Deliveries of messages that had come back, at least, each with how often.
     pub returned_min: u64,
+    /// Deliveries of messages that had died in one place more than once, at least, each with a right history.
+    pub histories_min: u64,
     /// Crashes, at least.
     pub crashes_min: u64,
     /// Faults of the disk (refused operations, failed flushes, power cuts, flipped bits), at least.
@@ -49,6 +54,7 @@ impl Default for Settings {
             settled_min: 50,
             moved_min: 1,
             returned_min: 10,
+            histories_min: 10,
             crashes_min: 1,
             faults_min: 3,
             steps_max: 400_000,
@@ -75,6 +81,8 @@ pub struct Report {
     pub moved: u64,
     /// Deliveries of messages that had come back.
     pub returned: u64,
+    /// Deliveries of messages that had died in one place more than once.
+    pub histories: u64,
     /// Lives of the node that ended without warning.
     pub crashes: u64,
     /// Faults that struck.
@@ -89,7 +97,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "seed {}: {} operations, {} acknowledged, {} read, {} changes, {} settled, {} moved, {} returned, {} crashes, {} faults, hash {:016x}",
+            "seed {}: {} operations, {} acknowledged, {} read, {} changes, {} settled, {} moved, {} returned, {} histories, {} crashes, {} faults, hash {:016x}",
             self.seed,
             self.operations,
             self.acknowledged,
@@ -98,6 +106,7 @@ impl fmt::Display for Report {
             self.settled,
             self.moved,
             self.returned,
+            self.histories,
             self.crashes,
             self.faults,
             self.hash
@@ -112,6 +121,8 @@ const PAUSE_ODDS: u64 = 50;
 const PAUSE_MS: u64 = 20_000;
 /// Steps that finishing (no more faults, everything settled) may take.
 const SETTLE_STEPS_MAX: u64 = 200_000;
+/// Looks at whether queues are declared and have their topics: after a second these are made.
+const SETUP_STEPS_MAX: u32 = 100;
 /// Topics that are written to, and their partitions. The oldest messages of `t` are deleted now and then.
 const TOPICS: [(&str, i32); 4] = [("a", 3), ("b", 2), ("c", 1), ("t", 1)];
 /// Topics that get more partitions, and others' settings.
@@ -136,6 +147,7 @@ struct World {
     clients: Vec<Client>,
     admins: Vec<Admin>,
     queues: Queues,
+    letters: Letters,
     crashes: u64,
     faults: u64,
     flips: Vec<(PathBuf, u64, u8)>,
@@ -159,6 +171,7 @@ pub fn run(seed: u64, settings: Settings) -> Report {
         settled: world.queues.settled,
         moved: world.queues.moved(),
         returned: world.queues.counts_checked(),
+        histories: world.letters.histories_checked(),
         crashes: world.crashes,
         faults,
         hash: world.sim.disk.trace_hash() ^ world.oracle.acknowledged.rotate_left(17) ^ world.oracle.read,
@@ -171,6 +184,7 @@ pub fn run(seed: u64, settings: Settings) -> Report {
         ("settled messages", report.settled, settings.settled_min),
         ("moved messages", report.moved, settings.moved_min),
         ("deliveries of what had come back", report.returned, settings.returned_min),
+        ("histories of messages that died", report.histories, settings.histories_min),
         ("crashes", report.crashes, settings.crashes_min),
         ("faults", report.faults, settings.faults_min),
     ];
@@ -211,6 +225,7 @@ impl World {
             clients,
             admins,
             queues: Queues::default(),
+            letters: Letters::default(),
             crashes: 0,
             faults: 0,
             flips: Vec::new(),
@@ -236,13 +251,18 @@ impl World {
         let mut last = String::new();
         for _ in 0..20 {
             let groups = KafkaGroups::new(GroupSettings::default());
-            let machines: BTreeMap<MachineId, Box<dyn StateMachine>> =
-                [(MachineId::KafkaGroups, Box::new(groups) as Box<dyn StateMachine>)].into();
+            let declared = AmqpMachine::new(Limits::default());
+            let directory = declared.directory();
+            let machines: BTreeMap<MachineId, Box<dyn StateMachine>> = BTreeMap::from([
+                (MachineId::KafkaGroups, Box::new(groups) as Box<dyn StateMachine>),
+                (MachineId::Amqp, Box::new(declared)),
+            ]);
             self.live = Arc::new(LiveSettings::new(KafkaSettings::default()));
             let config = BrokerConfig { resolver: self.live.clone(), ..World::config() };
             match Broker::open(self.sim.env(), config, machines) {
                 Ok(broker) => {
                     self.oracle.new_life();
+                    self.letters.new_life(directory);
                     // What it can live with stays. Putting it back later would damage what has been written there since.
                     self.flips.clear();
                     return Some(broker);
@@ -284,6 +304,7 @@ impl World {
             self.clients.iter_mut().for_each(Client::lost_connection);
             self.admins.iter_mut().for_each(Admin::lost_connection);
             self.queues.lost_connections();
+            self.letters.lost_connections();
             drop(broker);
             self.die();
         }
@@ -291,7 +312,9 @@ impl World {
 
     fn operations(&self) -> u64 {
         let admins = self.admins.iter().map(|admin| admin.operations);
-        self.clients.iter().map(|client| client.operations).chain(admins).sum::<u64>() + self.queues.operations
+        self.clients.iter().map(|client| client.operations).chain(admins).sum::<u64>()
+            + self.queues.operations
+            + self.letters.operations
     }
 
     /// One life, until its time is over or the node has ended itself.
@@ -313,7 +336,12 @@ impl World {
         match self.rng.below(100) {
             0..60 => {
                 let (clients, admins) = (self.clients.len(), self.admins.len());
-                let at = self.rng.below((clients + admins + self.queues.actors()) as u64) as usize;
+                let (queues, letters) = (self.queues.actors(), self.letters.actors());
+                let at = self.rng.below((clients + admins + queues + letters) as u64) as usize;
+                if let Some(at) = at.checked_sub(clients + admins + queues) {
+                    self.letters.turn(at, broker, &self.rng, &mut self.queues, &mut self.oracle);
+                    return Ok(());
+                }
                 if let Some(at) = at.checked_sub(clients + admins) {
                     self.queues.turn(at, broker, &self.rng, &mut self.oracle);
                     return Ok(());
@@ -456,6 +484,16 @@ impl World {
                 self.failures.push("topics were not created".into());
             }
         }
+        let mut setup = None;
+        let set_up = (0..SETUP_STEPS_MAX).any(|_| {
+            self.sim.clock.advance_ms(100);
+            broker.tick();
+            drain(broker);
+            self.letters.set_up(&mut setup, broker)
+        });
+        if !set_up {
+            self.failures.push("queues were not declared".into());
+        }
     }
 
     /// No more faults: everything settles, and then everything that was promised must be there.
@@ -482,6 +520,12 @@ impl World {
             broker.tick();
             drain(broker);
         }
+        let settle = |broker: &Broker| {
+            self.sim.clock.advance_ms(1_000);
+            broker.tick();
+            drain(broker);
+        };
+        self.letters.finish(broker, &mut self.queues, &mut self.oracle, &settle);
         self.queues.finish(broker, &mut self.oracle, &drain);
     }
 

@@ -16,6 +16,7 @@ fn a_run_in_which_too_little_happened_has_failed() {
         settled_min: 1,
         moved_min: 0,
         returned_min: 0,
+        histories_min: 1,
         operations_min: 1 << 40,
         changes_min: 1 << 40,
         crashes_min: 1 << 40,

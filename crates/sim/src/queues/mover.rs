@@ -1,5 +1,7 @@
 //! Whoever moves dead messages: it is told of them, publishes them to the queue of the dead, and says so when that is confirmed. It may
 //! vanish at any time; the next one is told anew.
+//!
+//! A broker has one session that moves dead messages. What it is told of queues of AMQP is for [`crate::letters`].
 
 use super::{Messages, Order, Session, message};
 use crate::oracle::Oracle;
@@ -14,6 +16,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(super) struct Mover {
     session: Option<Session>,
+    /// What it was told of the queue where messages die, and of others.
+    told: Vec<DeadMessage>,
+    others: Vec<DeadMessage>,
     /// What is on its way to the queue of the dead under a token.
     open: BTreeMap<Token, Vec<(DeadMessage, String)>>,
 }
@@ -35,19 +40,30 @@ impl Mover {
         })
     }
 
+    /// Its session, and what it was told of other queues than `own`.
+    pub(super) fn others(&mut self, own: PartitionId) -> Option<(&mut Session, Vec<DeadMessage>)> {
+        let session = self.session.as_mut()?;
+        let (told, others): (Vec<_>, Vec<_>) = session.dead().into_iter().partition(|dead| dead.queue == own);
+        self.told.extend(told);
+        self.others.extend(others);
+        Some((session, std::mem::take(&mut self.others)))
+    }
+
     /// Says what was moved, and moves what it was told of since; how many requests that were. `known` is of the queue where messages
     /// die, and of the one where the dead go.
     pub(super) fn turn(
         &mut self,
         broker: &Broker,
         order: &Order,
-        to: PartitionId,
+        (own, to): (PartitionId, PartitionId),
         known: (&Messages, &mut Messages),
         oracle: &mut Oracle,
     ) -> u64 {
         let (dying, dead) = known;
         self.attach(broker, order);
-        let Mover { session: Some(session), open } = self else { return 0 };
+        let others = self.others(own).map(|(_, others)| others);
+        self.others = others.unwrap_or_default();
+        let Mover { session: Some(session), told, open, .. } = self else { return 0 };
         let mut outcomes = Vec::new();
         for (_, token, reply) in session.replies() {
             let (Some(messages), Reply::Publish(results)) = (open.remove(&token), reply) else { continue };
@@ -62,7 +78,7 @@ impl Mover {
             requests += 1;
             session.ask(broker, Request::DeadMoved(outcomes));
         }
-        let told = std::mem::take(&mut *session.mail.dead.lock());
+        let told = std::mem::take(told);
         if told.is_empty() {
             return requests;
         }
