@@ -72,7 +72,8 @@ impl Flow {
                     return Ok(());
                 },
             }
-            tokio::task::coop::consume_budget().await;
+            // Both ends may always have more to do: a round, and others have the thread.
+            tokio::task::yield_now().await;
         }
     }
 

@@ -25,7 +25,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Pieces that are written at a time.
 const SLICES_MAX: usize = 64;
 /// How often a connection is read and written before somebody else has a turn.
-const ROUNDS_MAX: usize = 16;
+const ROUNDS_MAX: usize = 4;
 /// How long connecting may take where the address does not say it. Milliseconds.
 const CONNECT_MS: u64 = 60_000;
 /// How long a server that lives may take to answer.
