@@ -177,6 +177,20 @@ const KEYS: &[&str] = &[
     "dest-publish-properties",
     "ack-mode",
     "reconnect-delay",
+    "uri",
+    "upstream",
+    "upstream-set",
+    "federation-upstream",
+    "federation-upstream-set",
+    "federation-upstream-pattern",
+    "prefetch-count",
+    "max-hops",
+    "expires",
+    "message-ttl",
+    "queue",
+    "queue-type",
+    "consumer-tag",
+    "trust-user-id",
 ];
 const VALUES: &[&str] = &[
     "true",
@@ -216,6 +230,8 @@ const VALUES: &[&str] = &[
 const SECRET: &str = "verysecret";
 const SHOVEL: &str =
     "{\"src-uri\":\"amqp://\",\"src-queue\":\"q\",\"dest-uri\":\"amqp://u:verysecret@h\",\"dest-queue\":\"x\"}";
+/// An upstream that can be used.
+const UPSTREAM: &str = "{\"uri\":\"amqp://u:verysecret@h\",\"exchange\":\"x\",\"queue\":\"q\"}";
 
 /// A broker that does its work when it is asked.
 #[derive(Debug)]
@@ -374,7 +390,7 @@ impl<'a> Rest<'a> {
             _ => {}
         }
         // The value of a parameter, and what stands in a definition beside others.
-        let inside = self.byte() % 5;
+        let inside = self.byte() % 7;
         let fields: Vec<String> =
             (0..self.byte() % 8).map(|_| format!("\"{}\":{}", self.of(KEYS), self.of(VALUES))).collect();
         let fields = format!("{{{}}}", fields.join(","));
@@ -383,6 +399,8 @@ impl<'a> Rest<'a> {
             0 => format!("{{\"value\":{fields}}}"),
             1 => format!("{{\"value\":{SHOVEL}}}"),
             2 => format!("{{\"parameters\":[{{{name},\"value\":{fields}}},{{{name},\"value\":{SHOVEL}}}]}}"),
+            3 => format!("{{\"value\":{UPSTREAM}}}"),
+            4 => format!("{{\"value\":[{fields},{{\"upstream\":\"q\"}}]}}"),
             _ => fields,
         };
         body.into_bytes()
@@ -412,9 +430,11 @@ fuzz_target!(|input: &[u8]| {
     let request = HttpRequest::builder().uri("/api/definitions").header("authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=");
     let (status, _) = server.send(request.body(Body::empty()).expect("a request"));
     assert!(matches!(status, 200 | 401), "{status}");
-    // What shovels do is shown without what they know.
-    let request = HttpRequest::builder().uri("/api/shovels").header("authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=");
-    let (status, answer) = server.send(request.body(Body::empty()).expect("a request"));
-    let answer = String::from_utf8_lossy(&answer);
-    assert!(matches!(status, 200 | 401) && !answer.contains(SECRET), "{status} {answer}");
+    // What shovels and links do is shown without what they know.
+    for shown in ["/api/shovels", "/api/federation-links"] {
+        let request = HttpRequest::builder().uri(shown).header("authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=");
+        let (status, answer) = server.send(request.body(Body::empty()).expect("a request"));
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(matches!(status, 200 | 401) && !answer.contains(SECRET), "{status} {answer}");
+    }
 });

@@ -13,9 +13,10 @@ use polylogue_types::Map;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// When it is looked whether a connection's consumers have left, one time after the other: the broker hears of a connection's end a
-/// moment later. Milliseconds.
-const LOOKS_MS: [u64; 4] = [5, 50, 250, 1_000];
+/// How long after the last look it is looked again whether a connection's consumers have left, one time after the other, and then for
+/// ever at the last: the broker hears of a connection's end a moment later, however long that is, and may be unable to remove a queue
+/// for as long as its disk is full. Milliseconds.
+const LOOKS_MS: [u64; 7] = [5, 50, 250, 1_000, 4_000, 15_000, 60_000];
 /// When a queue that could not be removed is looked at again. Milliseconds.
 const AGAIN_MS: u64 = 1_000;
 
@@ -24,8 +25,6 @@ const AGAIN_MS: u64 = 1_000;
 struct Asked {
     entry: Arc<QueueEntry>,
     why: Gone,
-    /// The look that it is, of [`LOOKS_MS`].
-    look: usize,
 }
 
 /// See the module.
@@ -36,8 +35,10 @@ pub struct IdleQueues {
     /// When each queue that expires may do so, at the earliest. Monotonic milliseconds.
     due: BTreeSet<(u64, QueueId)>,
     due_of: Map<QueueId, u64>,
-    /// Queues that lost consumers: when to look, and which look it is. Monotonic milliseconds.
-    left: BTreeSet<(u64, QueueId, usize)>,
+    /// Queues that lost consumers: when to look. Monotonic milliseconds.
+    left: BTreeSet<(u64, QueueId)>,
+    /// When that is, and which look of [`LOOKS_MS`], for each of those queues as long as it is there.
+    left_of: Map<QueueId, (u64, usize)>,
     waiting: Map<Token, Vec<Asked>>,
     /// Queues that are to go.
     removing: Map<Token, (QueueId, Gone)>,
@@ -55,6 +56,7 @@ impl IdleQueues {
             due: BTreeSet::new(),
             due_of: Map::default(),
             left: BTreeSet::new(),
+            left_of: Map::default(),
             waiting: Map::default(),
             removing: Map::default(),
             requests: VecDeque::new(),
@@ -71,7 +73,7 @@ impl IdleQueues {
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         let due = self.due.first().map(|(at, _)| *at);
-        due.into_iter().chain(self.left.first().map(|(at, ..)| *at)).min()
+        due.into_iter().chain(self.left.first().map(|(at, _)| *at)).min()
     }
 
     /// A deadline may have passed, or there is news in the directory.
@@ -85,7 +87,7 @@ impl IdleQueues {
             }
         }
         for id in news.left {
-            self.left.insert((now.monotonic_ms + LOOKS_MS[0], id, 0));
+            self.look(id, 0, now);
         }
         let mut asked = Vec::new();
         while let Some((at, id)) = self.due.first().copied().filter(|(at, _)| *at <= now.monotonic_ms) {
@@ -95,12 +97,12 @@ impl IdleQueues {
             if self.schedule(id, now) {
                 continue;
             }
-            asked.extend(self.directory.queue(id).map(|entry| Asked { entry, why: Gone::Expired, look: 0 }));
+            asked.extend(self.directory.queue(id).map(|entry| Asked { entry, why: Gone::Expired }));
         }
-        while let Some((at, id, look)) = self.left.first().copied().filter(|(at, ..)| *at <= now.monotonic_ms) {
-            self.left.remove(&(at, id, look));
+        while let Some((_, id)) = self.left.first().copied().filter(|(at, _)| *at <= now.monotonic_ms) {
+            self.look_again(id, now);
             let entry = self.directory.queue(id).filter(|entry| entry.queue.auto_delete);
-            asked.extend(entry.map(|entry| Asked { entry, why: Gone::AutoDelete, look }));
+            asked.extend(entry.map(|entry| Asked { entry, why: Gone::AutoDelete }));
         }
         self.ask(asked, now);
     }
@@ -109,14 +111,14 @@ impl IdleQueues {
     pub fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
         let counts = match (reply, self.removing.remove(&token)) {
             (Reply::Machine(Err(_)), Some((id, why))) => return self.remove_later(id, why, now),
-            (Reply::Machine(Ok(_)), Some((id, Gone::Expired))) => return self.not_expired(id, now),
+            (Reply::Machine(Ok(_)), Some((id, why))) => return self.removed(id, why, now),
             (Reply::DescribeQueues(counts), _) => counts,
             _ => return,
         };
         for (one, counts) in self.waiting.remove(&token).into_iter().flatten().zip(counts) {
             let (id, why) = (one.entry.queue.id, one.why);
             if counts.is_none_or(|counts| counts.consumers > 0) {
-                self.stays(&one, now);
+                self.stays(id, why, now);
             } else if why == Gone::AutoDelete || !self.schedule(id, now) {
                 let remove = AmqpAsk::Do(Who::broker(), Box::new(Command::RemoveQueue(id, why)));
                 let token = self.request(Request::Machine(MachineId::Amqp, Box::new(remove)));
@@ -125,15 +127,40 @@ impl IdleQueues {
         }
     }
 
-    /// A queue is in use, or not there yet.
-    fn stays(&mut self, Asked { entry, why, look }: &Asked, now: Now) {
-        let id = entry.queue.id;
-        if *why == Gone::AutoDelete {
-            if let Some(wait_ms) = LOOKS_MS.get(look + 1) {
-                self.left.insert((now.monotonic_ms + wait_ms, id, look + 1));
-            }
-        } else {
+    /// A queue is in use, or not there yet. One that is to go with its last consumer is looked at again anyway.
+    fn stays(&mut self, id: QueueId, why: Gone, now: Now) {
+        if why == Gone::Expired {
             self.not_expired(id, now);
+        }
+    }
+
+    /// Looks at a queue after the wait that is number `look` of [`LOOKS_MS`].
+    fn look(&mut self, id: QueueId, look: usize, now: Now) {
+        let look = look.min(LOOKS_MS.len() - 1);
+        let at = now.monotonic_ms + LOOKS_MS[look];
+        if let Some((before, _)) = self.left_of.insert(id, (at, look)) {
+            self.left.remove(&(before, id));
+        }
+        self.left.insert((at, id));
+    }
+
+    /// A queue's look is due: the next one, unless the queue has gone.
+    fn look_again(&mut self, id: QueueId, now: Now) {
+        let Some((at, look)) = self.left_of.remove(&id) else { return };
+        self.left.remove(&(at, id));
+        if self.directory.queue(id).is_some_and(|entry| entry.queue.auto_delete) {
+            self.look(id, look + 1, now);
+        }
+    }
+
+    /// The broker did what it could: a queue is gone, or somebody consumes it again.
+    fn removed(&mut self, id: QueueId, why: Gone, now: Now) {
+        if why == Gone::Expired {
+            self.not_expired(id, now);
+        } else if self.directory.queue(id).is_none()
+            && let Some((at, _)) = self.left_of.remove(&id)
+        {
+            self.left.remove(&(at, id));
         }
     }
 
@@ -145,12 +172,11 @@ impl IdleQueues {
         }
     }
 
-    /// The broker could not remove a queue: a disk may be full, or a writer be lost.
+    /// The broker could not remove a queue: a disk may be full, or a writer be lost. What was to go with its consumers has its next
+    /// look already.
     fn remove_later(&mut self, id: QueueId, why: Gone, now: Now) {
-        let at = now.monotonic_ms + AGAIN_MS;
-        if why == Gone::AutoDelete {
-            self.left.insert((at, id, LOOKS_MS.len() - 1));
-        } else if self.directory.queue(id).is_some() {
+        if why == Gone::Expired && self.directory.queue(id).is_some() {
+            let at = now.monotonic_ms + AGAIN_MS;
             self.due.insert((at, id));
             self.due_of.insert(id, at);
         }
@@ -171,7 +197,7 @@ impl IdleQueues {
                     asked.push(one);
                 }
                 // Its topic is being made.
-                None => self.stays(&one, now),
+                None => self.stays(one.entry.queue.id, one.why, now),
             }
         }
         if !queues.is_empty() {
@@ -304,7 +330,45 @@ mod tests {
         assert!(counted(&mut idle, 1, at(110)).is_none(), "the broker has not heard of it, or somebody else is there");
         idle.on_deadline(at(110 + LOOKS_MS[1]));
         assert!(matches!(counted(&mut idle, 0, at(170)), Some((_, Request::Machine(MachineId::Amqp, _)))));
-        assert_eq!(idle.next_deadline_ms(), None);
+        world.act(Command::RemoveQueue(id, Gone::AutoDelete));
+        idle.on_reply(idle.next_token, Reply::Machine(Ok(Box::new(()))), at(170));
+        assert_eq!((idle.next_deadline_ms(), idle.poll_request().is_none()), (None, true));
+    }
+
+    /// It was looked at four times within 1.3 s and never again, and tried twice; it stayed for ever.
+    #[test]
+    fn an_auto_delete_queue_that_nobody_can_remove_yet_is_tried_until_it_goes() {
+        let mut world = World::new();
+        let declare = polylogue_amqp_model::DeclareQueue {
+            vhost: world.vhost,
+            name: "auto".into(),
+            auto_delete: true,
+            ..polylogue_amqp_model::DeclareQueue::default()
+        };
+        world.act(Command::DeclareQueue(declare));
+        let id = world.directory.router().load().queue(world.vhost, b"auto").expect("declared");
+        let mut idle = IdleQueues::new(world.directory.clone(), Arc::new(Topics));
+        // Two consumers leave: it is looked at once each time all the same.
+        world.directory.left_alone([id].into_iter());
+        idle.on_deadline(at(100));
+        world.directory.left_alone([id].into_iter());
+        idle.on_deadline(at(100));
+        let mut waits_ms = Vec::new();
+        let mut now_ms = 100;
+        for round in 0..12 {
+            let at_ms = idle.next_deadline_ms().expect("it is still there");
+            waits_ms.push(at_ms - now_ms);
+            now_ms = at_ms;
+            idle.on_deadline(at(now_ms));
+            // The broker hears late that the consumer has gone; then its disk is full.
+            match counted(&mut idle, u64::from(round < 6), at(now_ms)) {
+                None => assert!(round < 6),
+                Some((token, _)) => idle.on_reply(token, Reply::Machine(Err(Unavailable::Busy)), at(now_ms)),
+            }
+            assert!(idle.poll_request().is_none());
+        }
+        assert_eq!(waits_ms[..LOOKS_MS.len()], LOOKS_MS);
+        assert!(waits_ms[LOOKS_MS.len()..].iter().all(|wait_ms| *wait_ms == 60_000), "{waits_ms:?}");
     }
 
     /// It was never looked at again.

@@ -397,6 +397,12 @@ fn a_queue_that_has_a_consumer_again_stays() {
         idle.on_reply(token, Reply::Machine(Ok(reply)), now);
     }
     assert!(rig.id("q").is_some() && rig.id("expires").is_some() && rig.doors.closed.lock().is_empty());
+    assert_eq!(idle.next_deadline_ms(), Some(5_050), "the other is looked at again");
+    now.monotonic_ms = 5_050;
+    idle.on_deadline(now);
+    assert_eq!(idle.next_deadline_ms(), Some(5_300));
+    now.monotonic_ms = 5_990;
+    idle.on_deadline(now);
     assert_eq!(idle.next_deadline_ms(), Some(6_000), "the time of the one that expires begins anew");
     // It is said to whoever consumes it when it goes for another reason.
     rig.connection.on_event(Event::Detached(ConsumerId(1)), now);

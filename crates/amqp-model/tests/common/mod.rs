@@ -82,7 +82,13 @@ pub(crate) struct Live {
 impl Live {
     /// With the virtual host `/` and the administrator `guest`.
     pub(crate) fn new() -> Live {
-        let mut live = Live::empty();
+        Live::within(Limits::default())
+    }
+
+    /// The same with limits of one's own.
+    pub(crate) fn within(limits: Limits) -> Live {
+        let mut live = Live { model: Model::new(limits), ..Live::empty() };
+        live.model.on_ready();
         let guest = PutUser { tags: vec!["administrator".into()], ..put_user("guest") };
         live.run(Command::Bootstrap(guest)).unwrap();
         live.events.clear();
