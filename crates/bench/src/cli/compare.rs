@@ -3,7 +3,7 @@
 use super::{Places, say};
 use crate::engine::{Job, work_through};
 use crate::error::{BenchError, Context, Result};
-use crate::plan::{describe, parts};
+use crate::plan::{PARTS_MAX, describe, parts};
 use crate::process::Interrupt;
 use crate::progress::Progress;
 use crate::scenarios::{Length, NOT_RUN, Row, SCENARIOS, rows};
@@ -22,8 +22,8 @@ pub(super) struct CompareArgs {
     /// A smoke run: every cell of every scenario in seconds; its figures mean nothing, and are never committed
     #[arg(long)]
     quick: bool,
-    /// Only this part, each of which takes less than two hours
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=4))]
+    /// Only this part, each of which takes less than an hour
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=i64::from(PARTS_MAX)))]
     part: Option<u32>,
     /// Only these scenarios or cells: an id (A4), or a part of a cell's name; may be repeated
     #[arg(long, value_name = "TEXT")]
@@ -188,7 +188,7 @@ mod tests {
         let count: usize =
             parts.iter().map(|part| asked_for(&["--part", &part.to_string()]).expect("a part").len()).sum();
         assert_eq!(count, all.len(), "every cell is in one part");
-        assert!(asked_for(&["--part", "5"]).is_err());
+        assert!(asked_for(&["--part", &(PARTS_MAX + 1).to_string()]).is_err());
     }
 
     #[test]
