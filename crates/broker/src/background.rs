@@ -167,6 +167,12 @@ impl Broker {
         self.inner.readers.step()
     }
 
+    /// Drops the reads that wait: what is left to do for a broker without threads whose process is said to have died. They hold it, and it
+    /// them.
+    pub fn forget_reads(&self) {
+        self.inner.readers.stop();
+    }
+
     /// Stops taking requests, flushes, writes a checkpoint and ends the threads. What was proposed before is committed
     /// and answered.
     pub fn shutdown(&self) {

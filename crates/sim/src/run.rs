@@ -297,6 +297,7 @@ impl World {
             let done = self.operations() >= settings.operations_min && self.crashes >= settings.crashes_min.max(2);
             if done && self.faults + self.sim.disk.stats().faults >= settings.faults_min {
                 self.finish(&broker);
+                broker.forget_reads();
                 return;
             }
             self.inject();
@@ -305,6 +306,7 @@ impl World {
             self.admins.iter_mut().for_each(Admin::lost_connection);
             self.queues.lost_connections();
             self.letters.lost_connections();
+            broker.forget_reads();
             drop(broker);
             self.die();
         }
