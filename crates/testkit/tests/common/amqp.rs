@@ -169,6 +169,12 @@ impl Amqp {
         self.answer(|m| matches!(m, Method::BasicConsumeOk(_))).map(drop)
     }
 
+    /// Ends the channel, and is answered when its consumer has left. The broker hears a moment later only of a connection that is gone.
+    pub(crate) fn leave(mut self) -> Result<()> {
+        self.put(CHANNEL, ChannelClose::default());
+        self.answer(|m| matches!(m, Method::ChannelCloseOk(_))).map(drop)
+    }
+
     /// Puts an acknowledgement; [`Amqp::flush`] sends it.
     pub(crate) fn ack(&mut self, delivery_tag: u64) {
         self.put(CHANNEL, BasicAck { delivery_tag, multiple: false });
