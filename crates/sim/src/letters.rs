@@ -227,8 +227,9 @@ impl Letters {
         let session = self.publisher.get_or_insert_with(|| Session::new(broker, &self.order));
         for (_, token, reply) in session.replies() {
             let (Some(texts), Reply::Publish(results)) = (self.publishing.remove(&token), reply) else { continue };
-            for (text, _) in texts.iter().zip(results).filter(|(_, result)| result.is_ok()) {
-                self.book.texts.get_mut(text).into_iter().for_each(|text| text.confirmed = true);
+            for (text, result) in texts.iter().zip(results) {
+                let Some(text) = self.book.texts.get_mut(text) else { continue };
+                (text.confirmed, text.unknown) = (result.is_ok(), result.is_err());
             }
         }
         if self.publishing.len() >= INFLIGHT_MAX || self.book.open() >= OPEN_MAX {

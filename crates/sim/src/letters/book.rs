@@ -48,6 +48,8 @@ struct Copy {
 #[derive(Debug, Default)]
 pub(super) struct Text {
     pub(super) confirmed: bool,
+    /// Nobody will ever hear whether it was published: it may be there or not.
+    pub(super) unknown: bool,
     /// Somebody asked to settle a copy of it.
     pub(super) accepting: bool,
     /// A copy of it was moved twice: there may be several of it.
@@ -101,9 +103,10 @@ impl Book {
         self.texts.insert(text.to_owned(), Text::default());
     }
 
-    /// How many messages nobody has asked to settle.
+    /// How many messages nobody has asked to settle. Those that may never have been are not among them: eight of them, and nothing would
+    /// be published any more.
     pub(super) fn open(&self) -> usize {
-        self.texts.values().filter(|text| !text.accepting).count()
+        self.texts.values().filter(|text| !text.accepting && !text.unknown).count()
     }
 
     /// What stands there.
@@ -319,6 +322,7 @@ impl Book {
 
     /// The node is gone.
     pub(super) fn crashed(&mut self) {
+        self.texts.values_mut().filter(|text| !text.confirmed).for_each(|text| text.unknown = true);
         self.moving.clear();
         self.unsure.clear();
         self.lives = Default::default();
