@@ -11,6 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("env", &["types"]),
     ("record", &["types"]),
     ("api", &["types", "record"]),
+    ("auth", &["types"]),
     ("log", &["types", "env", "record"]),
     ("kafka", &["types", "record", "api"]),
     ("replicate", &["types", "env", "record", "log"]),
