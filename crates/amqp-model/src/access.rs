@@ -15,10 +15,10 @@
 //! the virtual host is refused like one whose pattern does not match. Topic permissions forbid: without one everything goes.
 
 use crate::error::{Code, Named, Refused, Resource};
-use crate::password::PasswordHash;
 use crate::pattern::{Pattern, matches_expanded};
 use crate::world::World;
 use bytestring::ByteString;
+use polylogue_auth::PasswordHash;
 use polylogue_router::VhostId;
 use std::fmt;
 

@@ -40,13 +40,13 @@
 
 use crate::access::{Permission, TopicPermission, User};
 use crate::json::Json;
-use crate::password::{Hashing, PasswordHash};
 use crate::pattern::Pattern;
 use crate::policy::{ApplyTo, Policy};
 use crate::queue::{Gone, OwnerId, Queue, QueueKind};
 use crate::vhost::Vhost;
 use bytes::Bytes;
 use bytestring::ByteString;
+use polylogue_auth::{Hashing, PasswordHash};
 use polylogue_router::{ExchangeId, QueueId, VhostId, decode_arguments, encode_arguments};
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use std::sync::Arc;

@@ -3,11 +3,11 @@
 use crate::access::UserLimit;
 use crate::definitions::Definitions;
 use crate::json::Json;
-use crate::password::PasswordHash;
 use crate::policy::PolicySpec;
 use crate::queue::{Gone, OwnerId, Queue, QueueKind};
 use crate::vhost::VhostLimit;
 use bytestring::ByteString;
+use polylogue_auth::PasswordHash;
 use polylogue_router::{Argument, Exchange, ExchangeId, QueueId, RouterEvent, VhostId};
 use std::sync::Arc;
 

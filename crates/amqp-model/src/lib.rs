@@ -25,7 +25,6 @@ mod federation;
 mod fields;
 mod json;
 mod machine;
-mod password;
 mod pattern;
 mod plan;
 mod policy;
@@ -50,9 +49,9 @@ pub use federation::{UPSTREAM, UPSTREAM_SET, Upstream, federates, upstreams};
 pub use fields::{AckMode, LinkError};
 pub use json::{JSON_BYTES_MAX, Json};
 pub use machine::{Model, Plan};
-pub use password::{HASH_BYTES_MAX, Hashing, PasswordHash, SALT_BYTES};
 pub use pattern::{BACKTRACK_STEPS_MAX, PATTERN_BYTES_MAX, Pattern};
 pub use policy::{ApplyTo, Policy, PolicySpec, merged};
+pub use polylogue_auth::{HASH_BYTES_MAX, Hashing, PasswordHash, SALT_BYTES};
 pub use queue::{Gone, OwnerId, Queue, QueueKind, REPLY_TO, RESERVED_PREFIX, check_exclusive};
 pub use settings::{DELIVERY_LIMIT, DeadLetterStrategy, Effective, Overflow, QueueSettings};
 pub use shovel::{

@@ -7,6 +7,21 @@
 //! who somebody is only when it is complete: each step consumes the state before it. Secrets are compared in constant time and never
 //! shown, not even their hashes. A name that nobody has costs a client as much as one with a wrong password, and is told the same.
 
+mod attempts;
 mod error;
+mod password;
+mod plain;
+mod scram;
+mod scram_credential;
 
+pub use attempts::{ATTEMPTS_MAX, Attempts, DELAY_MS, DELAY_MS_MAX, FORGET_MS, FREE_FAILURES};
 pub use error::{AuthError, AuthErrorKind};
+pub use password::{HASH_BYTES_MAX, Hashing, PasswordHash, SALT_BYTES};
+pub use plain::{PLAIN_MESSAGE_BYTES_MAX, Plain};
+pub use scram::{
+    CLIENT_NONCE_BYTES_MAX, Challenged, ClientFirst, EXTENSIONS_MAX, Proven, SCRAM_MESSAGE_BYTES_MAX,
+    SERVER_NONCE_BYTES,
+};
+pub use scram_credential::{
+    ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_SALT_BYTES_MAX, SCRAM_SALT_BYTES_MIN, ScramCredential, ScramMechanism,
+};

@@ -20,7 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("timer", &["types"]),
     ("lease", &["types"]),
     ("amqp", &["types", "record", "api"]),
-    ("amqp-model", &["types", "router"]),
+    ("amqp-model", &["types", "auth", "router"]),
     ("amqp-gateway", &["types", "record", "api", "amqp", "amqp-model", "router"]),
     ("broker", &["types", "env", "record", "api", "lease", "log", "replicate", "meta", "timer"]),
     (

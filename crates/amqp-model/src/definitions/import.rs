@@ -11,7 +11,6 @@ use crate::arguments::kind_named;
 use crate::command::{Bind, PutUser, PutVhost, Reply, To};
 use crate::error::{Named, Refused, Resource};
 use crate::json::Json;
-use crate::password::{Hashing, PasswordHash, SALT_BYTES};
 use crate::plan::{
     About, Draft, exchange_kind, new_queue, put_user, put_vhost, routed_bind, set_global, set_limits, set_parameter,
     set_permission, set_policy, set_topic_permission, set_user_limit, spec_of,
@@ -19,6 +18,7 @@ use crate::plan::{
 use crate::queue::{Queue, QueueKind, RESERVED_PREFIX};
 use crate::table::{arguments_of_json, text};
 use bytestring::ByteString;
+use polylogue_auth::{Hashing, PasswordHash, SALT_BYTES};
 use polylogue_router::{Argument, Command as Route, Declare, QueueId};
 use serde_json::{Map, Value};
 
@@ -169,7 +169,7 @@ fn user(draft: &mut Draft<'_>, item: &Item, old: bool) -> Result<Reply, Refused>
         }
     };
     let password = match (optional(item, "password_hash")?, optional(item, "password")?) {
-        (Some(hash), _) => Some(PasswordHash::from_base64(hashing, &hash).map_err(Refused::bad)?),
+        (Some(hash), _) => Some(PasswordHash::from_base64(hashing, &hash).map_err(|error| Refused::bad(error.text))?),
         (None, Some(password)) => {
             // One that has the password already keeps its hash: the import is to change nothing the second time.
             let known = draft.world.user(&name).map(|user| user.password.clone());

@@ -74,7 +74,7 @@ fn password(call: &Call<'_>, body: &Body) -> Result<PasswordHash, Failure> {
                 Some(name) => Hashing::named(&name)
                     .ok_or_else(|| Failure::bad(format!("hashing algorithm '{name}' is not known")))?,
             };
-            PasswordHash::from_base64(hashing, &hash).map_err(Failure::bad)
+            PasswordHash::from_base64(hashing, &hash).map_err(|error| Failure::bad(error.text))
         }
         (None, None) => Ok(PasswordHash::none()),
     }

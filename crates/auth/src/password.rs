@@ -6,11 +6,13 @@
 //!
 //! In JSON it is base64. A user without a hash (or with one shorter than its salt) has no password and cannot log in by one.
 
+use crate::error::{AuthError, AuthErrorKind};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use md5::Md5;
 use sha2::{Digest, Sha256, Sha512};
+use subtle::ConstantTimeEq as _;
 
 /// Bytes of a salt.
 pub const SALT_BYTES: usize = 4;
@@ -95,10 +97,11 @@ impl PasswordHash {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn from_base64(hashing: Hashing, text: &str) -> Result<PasswordHash, String> {
-        let bytes = STANDARD.decode(text).map_err(|e| format!("the password hash is not base64: {e}"))?;
+    pub fn from_base64(hashing: Hashing, text: &str) -> Result<PasswordHash, AuthError> {
+        let invalid = |text| AuthError::new(AuthErrorKind::Invalid, text);
+        let bytes = STANDARD.decode(text).map_err(|e| invalid(format!("the password hash is not base64: {e}")))?;
         if bytes.len() > HASH_BYTES_MAX {
-            return Err(format!("the password hash is longer than {HASH_BYTES_MAX} bytes"));
+            return Err(invalid(format!("the password hash is longer than {HASH_BYTES_MAX} bytes")));
         }
         Ok(PasswordHash { hashing, bytes: Bytes::from(bytes) })
     }
@@ -114,8 +117,7 @@ impl PasswordHash {
     pub fn verify(&self, password: &[u8]) -> bool {
         let Some((salt, hash)) = self.bytes.split_at_checked(SALT_BYTES) else { return false };
         let wanted = self.hashing.digest(salt, password);
-        let differs = wanted.iter().zip(hash).fold(0, |differs, (a, b)| differs | (a ^ b));
-        !password.is_empty() && wanted.len() == hash.len() && differs == 0
+        bool::from(wanted.ct_eq(hash)) && !password.is_empty()
     }
 }
 

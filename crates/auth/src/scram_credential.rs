@@ -1,0 +1,358 @@
+//! What the server keeps of a password for SCRAM (RFC 5802, section 3): enough to recognise who knows it, too little to log in elsewhere.
+//!
+//! ```text
+//! salted     = PBKDF2(password, salt, iterations)
+//! stored_key = H(HMAC(salted, "Client Key"))        server_key = HMAC(salted, "Server Key")
+//!
+//! a record:   mechanism u8 (1: SHA-256, 2: SHA-512) | iterations u32 LE | salt length u8 | salt | stored_key | server_key
+//! ```
+
+use crate::error::{AuthError, AuthErrorKind};
+use bytes::{Buf as _, BufMut as _, Bytes};
+use hmac::{Hmac, Mac as _};
+use sha2::{Digest as _, Sha256, Sha512};
+use std::fmt;
+use subtle::ConstantTimeEq as _;
+
+/// The fewest iterations, Kafka's; also its default.
+pub const ITERATIONS_MIN: u32 = 4_096;
+/// The most iterations, Kafka's: a client of the server would have to do them too.
+pub const ITERATIONS_MAX: u32 = 16_384;
+/// The shortest and the longest salt. Bytes.
+pub const SCRAM_SALT_BYTES_MIN: usize = 8;
+/// See [`SCRAM_SALT_BYTES_MIN`].
+pub const SCRAM_SALT_BYTES_MAX: usize = 255;
+
+/// Which hash function.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum ScramMechanism {
+    /// `SCRAM-SHA-256`
+    Sha256,
+    /// `SCRAM-SHA-512`
+    Sha512,
+}
+
+impl ScramMechanism {
+    /// Both.
+    pub const ALL: [ScramMechanism; 2] = [ScramMechanism::Sha256, ScramMechanism::Sha512];
+
+    /// Its name in SASL.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ScramMechanism::Sha256 => "SCRAM-SHA-256",
+            ScramMechanism::Sha512 => "SCRAM-SHA-512",
+        }
+    }
+
+    /// By its name in SASL.
+    #[must_use]
+    pub fn named(name: &str) -> Option<ScramMechanism> {
+        ScramMechanism::ALL.into_iter().find(|mechanism| mechanism.name() == name)
+    }
+
+    /// Its number in Kafka's requests and in records (KIP-554).
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            ScramMechanism::Sha256 => 1,
+            ScramMechanism::Sha512 => 2,
+        }
+    }
+
+    /// By its number.
+    #[must_use]
+    pub fn numbered(number: u8) -> Option<ScramMechanism> {
+        ScramMechanism::ALL.into_iter().find(|mechanism| mechanism.number() == number)
+    }
+
+    /// What a hash has. Bytes.
+    #[must_use]
+    pub fn hash_bytes(self) -> usize {
+        match self {
+            ScramMechanism::Sha256 => 32,
+            ScramMechanism::Sha512 => 64,
+        }
+    }
+
+    pub(crate) fn hash(self, data: &[u8]) -> Vec<u8> {
+        match self {
+            ScramMechanism::Sha256 => Sha256::digest(data).to_vec(),
+            ScramMechanism::Sha512 => Sha512::digest(data).to_vec(),
+        }
+    }
+
+    pub(crate) fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
+        // A key of any length will do, so that the error does not happen.
+        match self {
+            ScramMechanism::Sha256 => Hmac::<Sha256>::new_from_slice(key).map_or_else(
+                |_| Vec::new(),
+                |mut mac| {
+                    parts.iter().for_each(|part| mac.update(part));
+                    mac.finalize().into_bytes().to_vec()
+                },
+            ),
+            ScramMechanism::Sha512 => Hmac::<Sha512>::new_from_slice(key).map_or_else(
+                |_| Vec::new(),
+                |mut mac| {
+                    parts.iter().for_each(|part| mac.update(part));
+                    mac.finalize().into_bytes().to_vec()
+                },
+            ),
+        }
+    }
+
+    /// `Hi` of RFC 5802: what a client sends in place of its password where it sets one (KIP-554). Milliseconds of work.
+    #[must_use]
+    pub fn salted(self, password: &[u8], salt: &[u8], iterations: u32) -> Vec<u8> {
+        let mut salted = vec![0; self.hash_bytes()];
+        match self {
+            ScramMechanism::Sha256 => pbkdf2::pbkdf2_hmac::<Sha256>(password, salt, iterations, &mut salted),
+            ScramMechanism::Sha512 => pbkdf2::pbkdf2_hmac::<Sha512>(password, salt, iterations, &mut salted),
+        }
+        salted
+    }
+}
+
+impl fmt::Display for ScramMechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What is kept of a password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ScramCredential {
+    mechanism: ScramMechanism,
+    iterations: u32,
+    salt: Bytes,
+    stored_key: Bytes,
+    server_key: Bytes,
+}
+
+impl fmt::Debug for ScramCredential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Keys do not belong into a log.
+        f.debug_struct("ScramCredential")
+            .field("mechanism", &self.mechanism)
+            .field("iterations", &self.iterations)
+            .finish_non_exhaustive()
+    }
+}
+
+fn invalid(text: String) -> AuthError {
+    AuthError::new(AuthErrorKind::Invalid, text)
+}
+
+impl ScramCredential {
+    /// Of a password. Milliseconds of work.
+    ///
+    /// # Errors
+    /// When the password is empty, or [`ScramCredential::of_salted`] refuses.
+    pub fn of(
+        mechanism: ScramMechanism,
+        password: &[u8],
+        salt: Bytes,
+        iterations: u32,
+    ) -> Result<ScramCredential, AuthError> {
+        if password.is_empty() {
+            return Err(invalid("a password cannot be empty".to_owned()));
+        }
+        check(&salt, iterations)?;
+        ScramCredential::of_salted(mechanism, &mechanism.salted(password, &salt, iterations), salt, iterations)
+    }
+
+    /// Of what [`ScramMechanism::salted`] made of a password, as `AlterUserScramCredentials` carries it.
+    ///
+    /// # Errors
+    /// When there are too few or too many iterations, or the salt or what was salted have a length that they cannot have.
+    pub fn of_salted(
+        mechanism: ScramMechanism,
+        salted: &[u8],
+        salt: Bytes,
+        iterations: u32,
+    ) -> Result<ScramCredential, AuthError> {
+        check(&salt, iterations)?;
+        if salted.len() != mechanism.hash_bytes() {
+            return Err(invalid(format!("a salted password of {mechanism} has {} bytes", mechanism.hash_bytes())));
+        }
+        let stored_key = mechanism.hash(&mechanism.hmac(salted, &[b"Client Key"]));
+        let server_key = mechanism.hmac(salted, &[b"Server Key"]);
+        Ok(ScramCredential {
+            mechanism,
+            iterations,
+            salt,
+            stored_key: Bytes::from(stored_key),
+            server_key: Bytes::from(server_key),
+        })
+    }
+
+    /// One that no proof fits: its stored key is nobody's hash.
+    pub(crate) fn unknown(mechanism: ScramMechanism) -> ScramCredential {
+        let nothing = Bytes::from(vec![0; mechanism.hash_bytes()]);
+        ScramCredential {
+            mechanism,
+            iterations: ITERATIONS_MIN,
+            salt: Bytes::new(),
+            stored_key: nothing.clone(),
+            server_key: nothing,
+        }
+    }
+
+    /// Its hash function.
+    #[must_use]
+    pub fn mechanism(&self) -> ScramMechanism {
+        self.mechanism
+    }
+
+    /// How often it is hashed.
+    #[must_use]
+    pub fn iterations(&self) -> u32 {
+        self.iterations
+    }
+
+    /// Its salt, which clients are told.
+    #[must_use]
+    pub fn salt(&self) -> &Bytes {
+        &self.salt
+    }
+
+    pub(crate) fn stored_key(&self) -> &[u8] {
+        &self.stored_key
+    }
+
+    pub(crate) fn server_key(&self) -> &[u8] {
+        &self.server_key
+    }
+
+    /// Whether this is the password, for mechanisms that send it. Milliseconds of work.
+    #[must_use]
+    pub fn verify(&self, password: &[u8]) -> bool {
+        let salted = self.mechanism.salted(password, &self.salt, self.iterations);
+        let stored_key = self.mechanism.hash(&self.mechanism.hmac(&salted, &[b"Client Key"]));
+        bool::from(stored_key.ct_eq(&self.stored_key)) && !password.is_empty()
+    }
+
+    /// Appends it as a record has it.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(self.mechanism.number());
+        out.put_u32_le(self.iterations);
+        // Its length was checked when it was made.
+        out.put_u8(u8::try_from(self.salt.len()).unwrap_or(u8::MAX));
+        out.extend_from_slice(&self.salt);
+        out.extend_from_slice(&self.stored_key);
+        out.extend_from_slice(&self.server_key);
+    }
+
+    /// Takes one from the beginning of a record.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn decode(input: &mut Bytes) -> Result<ScramCredential, AuthError> {
+        let corrupt = |text: &str| AuthError::new(AuthErrorKind::Corrupt, text);
+        let short = |_| corrupt("a SCRAM credential is cut off");
+        let number = input.try_get_u8().map_err(short)?;
+        let mechanism = ScramMechanism::numbered(number).ok_or_else(|| corrupt("no such SCRAM mechanism"))?;
+        let iterations = input.try_get_u32_le().map_err(short)?;
+        let salt_bytes = usize::from(input.try_get_u8().map_err(short)?);
+        if input.remaining() < salt_bytes + 2 * mechanism.hash_bytes() {
+            return Err(corrupt("a SCRAM credential is cut off"));
+        }
+        let salt = input.split_to(salt_bytes);
+        check(&salt, iterations).map_err(|error| corrupt(&error.text))?;
+        let stored_key = input.split_to(mechanism.hash_bytes());
+        let server_key = input.split_to(mechanism.hash_bytes());
+        Ok(ScramCredential { mechanism, iterations, salt, stored_key, server_key })
+    }
+}
+
+fn check(salt: &Bytes, iterations: u32) -> Result<(), AuthError> {
+    // The texts are Kafka's (ScramControlManager).
+    if iterations < ITERATIONS_MIN {
+        return Err(invalid("Too few iterations".to_owned()));
+    }
+    if iterations > ITERATIONS_MAX {
+        return Err(invalid("Too many iterations".to_owned()));
+    }
+    if !(SCRAM_SALT_BYTES_MIN..=SCRAM_SALT_BYTES_MAX).contains(&salt.len()) {
+        return Err(invalid(format!("a salt has {SCRAM_SALT_BYTES_MIN} to {SCRAM_SALT_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn some(mechanism: ScramMechanism) -> ScramCredential {
+        ScramCredential::of(mechanism, b"secret", Bytes::from_static(b"saltsalt"), 4_096).unwrap()
+    }
+
+    #[test]
+    fn a_password_is_recognised() {
+        for mechanism in ScramMechanism::ALL {
+            let credential = some(mechanism);
+            assert!(credential.verify(b"secret"));
+            assert!(!credential.verify(b"Secret") && !credential.verify(b""));
+            let salted = mechanism.salted(b"secret", credential.salt(), 4_096);
+            let same = ScramCredential::of_salted(mechanism, &salted, credential.salt().clone(), 4_096).unwrap();
+            assert_eq!(same, credential, "a client that salts it itself sets the same one");
+            assert!(!format!("{credential:?}").contains("key"));
+            assert_eq!(ScramMechanism::named(mechanism.name()), Some(mechanism));
+            assert_eq!(ScramMechanism::numbered(mechanism.number()), Some(mechanism));
+        }
+        assert_eq!((ScramMechanism::named("SCRAM-SHA-1"), ScramMechanism::numbered(0)), (None, None));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let of = |password: &[u8], salt: &'static [u8], iterations| {
+            ScramCredential::of(ScramMechanism::Sha256, password, Bytes::from_static(salt), iterations)
+                .map_err(|error| (error.kind, error.text))
+        };
+        for (password, salt, iterations, why) in [
+            (&b""[..], &b"saltsalt"[..], 4_096, "a password cannot be empty"),
+            (b"p", b"saltsal", 4_096, "a salt has 8 to 255 bytes"),
+            (b"p", &[7; 256], 4_096, "a salt has 8 to 255 bytes"),
+            (b"p", b"saltsalt", 4_095, "Too few iterations"),
+            (b"p", b"saltsalt", 16_385, "Too many iterations"),
+        ] {
+            assert_eq!(of(password, salt, iterations), Err((AuthErrorKind::Invalid, why.to_owned())));
+        }
+        let salted = [0; 31];
+        let short = ScramCredential::of_salted(ScramMechanism::Sha256, &salted, Bytes::from_static(b"saltsalt"), 4_096);
+        assert_eq!(short.map_err(|e| e.text), Err("a salted password of SCRAM-SHA-256 has 32 bytes".to_owned()));
+        assert!(of(b"p", &[7; 255], 16_384).is_ok());
+    }
+
+    #[test]
+    fn records_are_read_again_and_what_is_none_is_not() {
+        for mechanism in ScramMechanism::ALL {
+            let credential = some(mechanism);
+            let mut record = Vec::new();
+            credential.encode(&mut record);
+            let whole = record.len();
+            record.push(9);
+            let mut input = Bytes::from(record.clone());
+            assert_eq!(ScramCredential::decode(&mut input), Ok(credential));
+            assert_eq!(&input[..], [9], "what follows is left");
+            for cut in 0..whole {
+                let error = ScramCredential::decode(&mut Bytes::copy_from_slice(&record[..cut])).unwrap_err();
+                assert_eq!(error.kind, AuthErrorKind::Corrupt);
+            }
+        }
+        for record in [&[3, 0, 16, 0, 0, 8][..], &[1, 0, 0, 0, 0, 8]] {
+            let mut record = record.to_vec();
+            record.resize(256, 1);
+            assert_eq!(ScramCredential::decode(&mut record.into()).unwrap_err().kind, AuthErrorKind::Corrupt);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_record_makes_it_panic(record in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = ScramCredential::decode(&mut record.into());
+        }
+    }
+}
