@@ -51,7 +51,7 @@ fn text_of(message: &[u8]) -> Result<&str, AuthError> {
 }
 
 /// The value of an attribute: `r=abc` of `r`.
-fn value_of<'a>(attribute: Option<&'a str>, letter: char) -> Result<&'a str, AuthError> {
+fn value_of(attribute: Option<&str>, letter: char) -> Result<&str, AuthError> {
     attribute
         .and_then(|text| text.strip_prefix(letter)?.strip_prefix('='))
         .ok_or_else(|| malformed(format!("the attribute {letter}= is missing")))
