@@ -245,6 +245,21 @@ mod tests {
         idle.poll_request()
     }
 
+    /// A world with a queue that goes with its last consumer.
+    fn with_auto_delete() -> (World, QueueId, IdleQueues) {
+        let mut world = World::new();
+        let declare = polylogue_amqp_model::DeclareQueue {
+            vhost: world.vhost,
+            name: "auto".into(),
+            auto_delete: true,
+            ..polylogue_amqp_model::DeclareQueue::default()
+        };
+        world.act(Command::DeclareQueue(declare));
+        let id = world.directory.router().load().queue(world.vhost, b"auto").expect("declared");
+        let idle = IdleQueues::new(world.directory.clone(), Arc::new(Topics));
+        (world, id, idle)
+    }
+
     #[test]
     fn a_queue_expires_when_nobody_has_used_it_for_its_time() {
         let mut world = World::new();
@@ -314,16 +329,7 @@ mod tests {
 
     #[test]
     fn an_auto_delete_queue_goes_when_its_last_consumer_went_with_its_connection() {
-        let mut world = World::new();
-        let declare = polylogue_amqp_model::DeclareQueue {
-            vhost: world.vhost,
-            name: "auto".into(),
-            auto_delete: true,
-            ..polylogue_amqp_model::DeclareQueue::default()
-        };
-        world.act(Command::DeclareQueue(declare));
-        let id = world.directory.router().load().queue(world.vhost, b"auto").expect("declared");
-        let mut idle = IdleQueues::new(world.directory.clone(), Arc::new(Topics));
+        let (mut world, id, mut idle) = with_auto_delete();
         world.directory.left_alone([id].into_iter());
         idle.on_deadline(at(100));
         idle.on_deadline(at(100 + LOOKS_MS[0]));
@@ -338,16 +344,7 @@ mod tests {
     /// It was looked at four times within 1.3 s and never again, and tried twice; it stayed for ever.
     #[test]
     fn an_auto_delete_queue_that_nobody_can_remove_yet_is_tried_until_it_goes() {
-        let mut world = World::new();
-        let declare = polylogue_amqp_model::DeclareQueue {
-            vhost: world.vhost,
-            name: "auto".into(),
-            auto_delete: true,
-            ..polylogue_amqp_model::DeclareQueue::default()
-        };
-        world.act(Command::DeclareQueue(declare));
-        let id = world.directory.router().load().queue(world.vhost, b"auto").expect("declared");
-        let mut idle = IdleQueues::new(world.directory.clone(), Arc::new(Topics));
+        let (world, id, mut idle) = with_auto_delete();
         // Two consumers leave: it is looked at once each time all the same.
         world.directory.left_alone([id].into_iter());
         idle.on_deadline(at(100));

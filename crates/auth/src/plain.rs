@@ -13,7 +13,7 @@ pub const PLAIN_MESSAGE_BYTES_MAX: usize = 4 << 10;
 /// Who wants to log in, with which password.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Plain<'a> {
-    /// As whom; empty for as itself. Kafka refuses any other name than the client's own, RabbitMQ does not look at it.
+    /// As whom; empty for as itself. See [`Plain::as_itself`].
     pub authzid: &'a str,
     /// The name.
     pub name: &'a str,
