@@ -61,13 +61,15 @@ impl Applied {
         }
     }
 
-    /// Messages have this mark from now on, whatever they had.
-    pub(crate) fn set_mark(&mut self, mut range: Range<u64>, mark: Mark) {
+    /// Messages have this mark from now on, whatever they had. Returns the messages above the floor of which was forgotten what they are: they
+    /// are settled, and need not be among those that were marked.
+    pub(crate) fn set_mark(&mut self, mut range: Range<u64>, mark: Mark) -> Range<u64> {
         let floor = self.head.floor;
+        let mut forgotten = 0..0;
         if mark.fate == Fate::Settled && range.start <= floor {
             range.start = floor;
             if range.is_empty() {
-                return;
+                return forgotten;
             }
             self.head.floor = range.end;
             if !self.marks.is_empty() {
@@ -89,7 +91,7 @@ impl Applied {
             }
             self.note_marks(&range);
             if mark.fate == Fate::Settled {
-                self.forget_classes(&range);
+                forgotten = self.forget_classes(&range);
             }
         }
         self.rise();
@@ -97,23 +99,27 @@ impl Applied {
             self.forget_below();
         }
         self.head_changed |= self.head.floor != floor;
+        forgotten
     }
 
     /// Forgets what messages are that are settled, as far as that makes runs fewer or shorter: a floor that does not move must not keep what is
-    /// known of all that is settled above it. Entries are forgotten whole, so that it stays known where they start.
-    fn forget_classes(&mut self, range: &Range<u64>) {
+    /// known of all that is settled above it. Entries are forgotten whole, so that it stays known where they start. Returns from where to where.
+    fn forget_classes(&mut self, range: &Range<u64>) -> Range<u64> {
+        let mut forgotten = 0..0;
         let mut at = range.start;
         while let Some(run) = self.classes.from(at).filter(|run| run.start < range.end) {
             at = run.end;
             let inside = run.start.max(range.start);
-            let Some(settled) = self.marks.at(inside).filter(|settled| settled.value == Mark::SETTLED) else { return };
+            let Some(settled) = self.marks.at(inside).filter(|settled| settled.value == Mark::SETTLED) else { break };
             let entry = u64::from(run.value.entry.max(1));
             let start = run.start + (settled.start.max(run.start) - run.start).div_ceil(entry) * entry;
             let end = run.start + (settled.end.min(run.end) - run.start) / entry * entry;
             if start < end && (start == run.start || end == run.end) {
                 self.set_class(start..end, Class::default());
+                forgotten = if forgotten.is_empty() { start..end } else { forgotten.start..end };
             }
         }
+        forgotten
     }
 
     /// The floor goes up over what is settled.

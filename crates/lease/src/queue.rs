@@ -420,9 +420,8 @@ impl Queue {
     /// Sets a mark of applied state. What a move of the subscription that is on its way made ready again is settled until then, and what it is
     /// may be forgotten now.
     fn set_applied(&mut self, range: Range<u64>, mark: Mark) {
-        self.applied.set_mark(range.clone(), mark);
-        let settled = mark == Mark::SETTLED && self.is_out(&range);
-        if self.config.track_bytes && (settled || self.is_out(&(0..self.applied.head.floor))) {
+        let forgotten = self.applied.set_mark(range, mark);
+        if self.config.track_bytes && (self.is_out(&forgotten) || self.is_out(&(0..self.applied.head.floor))) {
             self.recount();
         }
     }

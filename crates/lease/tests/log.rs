@@ -98,6 +98,27 @@ fn two_moves_in_flight_are_both_kept_to() {
     assert_eq!(world.counts().ready, 40);
 }
 
+/// A record of before a move was applied behind it, and forgot the sizes of messages beside its own that the move had made ready again:
+/// what was held counted for more than it gave back.
+#[test]
+fn bytes_add_up_when_sizes_are_forgotten_during_a_move() {
+    let mut world = World::new(Config { track_bytes: true, ..Config::default() });
+    world.entry(Entry { bytes: 80, ..Entry::plain(0, 8) });
+    // What is known of the middle is kept as long as both its ends are.
+    let _ = world.ack(3, 2);
+    world.commit();
+    let _ = world.ack(5, 3);
+    let settled = world.queue.take_record().unwrap();
+    let _ = world.queue.seek(0, world.now).unwrap();
+    let _ = world.ack(5, 3);
+    let held = world.prefetch(1, 0);
+    assert_eq!((world.grant().len(), world.counts().held_bytes), (1, 50));
+    world.queue.apply(&settled.bytes).unwrap();
+    let _ = world.queue.settle(0, 5, By::Consumer(held), world.now).unwrap();
+    let Counts { held, held_bytes, ready, ready_bytes, .. } = world.counts();
+    assert_eq!((held, held_bytes, ready, ready_bytes), (0, 0, 0, 0));
+}
+
 #[test]
 fn offsets_that_are_no_messages_are_passed_over() {
     let mut world = World::new(Config::default());
