@@ -1,5 +1,5 @@
 //! A session of the Kafka protocol between a client that sends anything and a broker that answers everything: nothing
-//! panics, no more is in work than allowed, and what comes out are whole frames.
+//! panics, no more is in work than allowed, and what comes out are whole frames. Who has to log in first reaches nobody before.
 
 #![no_main]
 
@@ -10,12 +10,18 @@ use libfuzzer_sys::fuzz_target;
 use polylogue_kafka::settings::KafkaSettings;
 use session_host::Host;
 use session_host::broker::Broker;
+use session_host::users::Users;
+use std::sync::Arc;
 
 fuzz_target!(|data: &[u8]| {
     // the first byte says how the rest is cut, the second how time passes
     let Some(([cut, pass_ms], mut rest)) = data.split_first_chunk::<2>() else { return };
-    let piece = 1 + usize::from(*cut) * 8;
+    let piece = 1 + usize::from(*cut & 0x7f) * 16;
+    let asks = *cut >= 0x80;
     let mut host = Host::with(KafkaSettings { request_bytes_max: 1 << 16, ..KafkaSettings::default() });
+    if asks {
+        host = host.asking(Arc::new(Users::default()));
+    }
     let mut broker = Broker::default();
     if pass_ms % 2 == 1 {
         host.session.ask_for_room();
@@ -25,6 +31,10 @@ fuzz_target!(|data: &[u8]| {
         rest = later;
         host.feed(now);
         host.on_room();
+        // A token without a header is answered by one, which is no frame with a number.
+        if asks && host.session.user().is_none() {
+            assert!(host.asked().is_empty(), "a stranger reached the broker");
+        }
         broker.serve(&mut host);
         // each is taken as a whole, or the host panics
         while host.response_frame().is_some() {}

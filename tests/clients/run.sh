@@ -76,6 +76,7 @@ aiokafka) python_program aiokafka_cases.py ;;
 kafka-python) python_program kafka_python.py ;;
 pika) python_program pika_cases.py ;;
 mapping) python_program mapping_cases.py ;;
+login) python_program login_cases.py ;;
 py-amqp) python_program amqp_cases.py ;;
 celery) python_program celery_cases.py ;;
 aio-pika) python_program aio_pika_cases.py ;;
@@ -87,6 +88,7 @@ kafkajs) node_program kafkajs.mjs ;;
 platformatic) node_program platformatic.mjs ;;
 amqplib) node_program amqplib.mjs ;;
 java) java_program java Cases ;;
+java-login) java_program java Login ;;
 java-amqp) java_program java-amqp Client ;;
 spring-amqp) java_program java-amqp Spring ;;
 perf-test) java_program java-amqp Perf ;;
@@ -95,7 +97,7 @@ rust) rust_program client-cases ;;
 lapin) rust_program lapin-cases ;;
 rabbitmqadmin | rabbitmqadmin-classic) exec "$here/rabbitmqadmin/cases.sh" "$client" "$bootstrap" "${cases[@]}" ;;
 *)
-    echo "no such client: $client (python, aiokafka, kafka-python, pika, mapping, py-amqp, celery, aio-pika, java, java-amqp, spring-amqp, perf-test, go, sarama, kafka-go, amqp091-go, kafkajs, platformatic, amqplib, rust, lapin, rabbitmqadmin, rabbitmqadmin-classic, tools)" >&2
+    echo "no such client: $client (python, aiokafka, kafka-python, pika, mapping, login, py-amqp, celery, aio-pika, java, java-login, java-amqp, spring-amqp, perf-test, go, sarama, kafka-go, amqp091-go, kafkajs, platformatic, amqplib, rust, lapin, rabbitmqadmin, rabbitmqadmin-classic, tools)" >&2
     exit 2
     ;;
 esac

@@ -17,6 +17,7 @@ use polylogue_amqp::session::Session;
 use polylogue_amqp::settings::AmqpSettings;
 use polylogue_amqp_model::{Caller as Who, Command};
 use polylogue_api::{Catalog, ConsumerId, Event, MachineId, Now, Reply, Request, Token};
+use polylogue_auth::Authority;
 use polylogue_router::{Scratch, VhostId};
 use polylogue_types::{Chunk, Map, PartitionId};
 use std::collections::VecDeque;
@@ -81,6 +82,8 @@ pub struct Connection {
     pub(crate) id: u64,
     /// The client is on this machine.
     pub(crate) is_local: bool,
+    /// Who is told of logins, and says how long one that failed has to wait for its answer.
+    pub(crate) authority: Option<Arc<dyn Authority>>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) user: ByteString,
@@ -143,6 +146,7 @@ impl Connection {
             acks_due_ms: None,
             id,
             is_local,
+            authority: None,
             directory,
             catalog,
             user: ByteString::new(),
@@ -176,6 +180,12 @@ impl Connection {
     #[must_use]
     pub fn between(self, ends: Ends) -> Connection {
         Connection { ends: Some(ends), ..self }
+    }
+
+    /// The same connection, whose logins are told to somebody who slows down those that fail.
+    #[must_use]
+    pub fn watched_by(self, authority: Arc<dyn Authority>) -> Connection {
+        Connection { authority: Some(authority), ..self }
     }
 
     /// The same connection, of somebody inside of this process: whatever the client says when it logs in is right.
@@ -388,8 +398,10 @@ mod tests {
     use super::*;
     use crate::machine::AmqpMachine;
     use crate::testing::{Topics, World};
+    use parking_lot::Mutex;
     use polylogue_amqp::request::Credentials;
-    use polylogue_amqp_model::Limits;
+    use polylogue_amqp_model::{Hashing, Limits, PasswordHash, PutUser};
+    use polylogue_auth::{Claim, Mechanism, SERVER_NONCE_BYTES, ScramCredential, ScramMechanism, ScramUser};
 
     /// A publisher that was faster than the disk filled the log's queue, and everybody's writes were refused.
     #[test]
@@ -453,15 +465,84 @@ mod tests {
     /// Everybody knows the first user's password.
     #[test]
     fn the_first_user_logs_in_from_this_machine_only() {
-        let directory = AmqpMachine::new(Limits::default()).directory();
-        for (user, is_local, asked) in [("guest", true, true), ("guest", false, false), ("other", false, true)] {
-            let now = Now::default();
-            let mut connection =
-                Connection::new(Arc::default(), directory.clone(), Arc::new(Topics), 7, is_local, 1, now);
-            let credentials = Credentials::Password { user: user.into(), password: "guest".into() };
+        let mut world = World::new();
+        let password = PasswordHash::of(Hashing::Sha256, [1; 4], b"guest");
+        let other = PutUser { name: "other".into(), password: Some(password), scram: Vec::new(), tags: Vec::new() };
+        world.act(Command::PutUser(other));
+        for (user, password, is_local, is_in) in [
+            ("guest", "guest", true, true),
+            ("guest", "guest", false, false),
+            ("other", "guest", false, true),
+            ("other", "Guest", false, false),
+            ("other", "", true, false),
+            ("nobody", "guest", true, false),
+        ] {
+            let (directory, topics) = (world.directory.clone(), Arc::new(Topics));
+            let connection = Connection::new(Arc::default(), directory, topics, 7, is_local, 1, Now::default());
+            let mut connection = Connection { said: Some(VecDeque::new()), ..connection };
+            let credentials = Credentials::Password { user: user.into(), password: password.into() };
             connection.begin(1, amqp::Request::Authenticate(credentials));
-            assert_eq!(connection.poll_request().is_some(), asked, "{user}, local: {is_local}");
+            match connection.said.as_mut().and_then(VecDeque::pop_front) {
+                Some(Said::Reply(amqp::Reply::Authenticated { user: name, .. })) => {
+                    assert!(is_in && name == user && &*connection.user == user, "{user}, local: {is_local}");
+                }
+                Some(Said::Reply(amqp::Reply::Refused(_))) => assert!(!is_in, "{user}, local: {is_local}"),
+                other => panic!("{other:?}"),
+            }
         }
+    }
+
+    /// Whoever guesses passwords had an answer at once, again and again.
+    #[test]
+    fn a_login_that_failed_is_answered_after_a_while() {
+        #[derive(Debug)]
+        struct Slow(Mutex<Vec<String>>);
+        impl Authority for Slow {
+            fn scram(&self, _: &Claim<'_>, _: ScramMechanism) -> Option<ScramCredential> {
+                None
+            }
+            fn is_password(&self, _: &Claim<'_>, _: &[u8]) -> bool {
+                false
+            }
+            fn is_administrator(&self, _: &str) -> bool {
+                false
+            }
+            fn scram_users(&self, _: Option<&[&str]>) -> Vec<ScramUser> {
+                Vec::new()
+            }
+            fn nonce(&self) -> [u8; SERVER_NONCE_BYTES] {
+                [0; SERVER_NONCE_BYTES]
+            }
+            fn secret(&self) -> &[u8] {
+                &[]
+            }
+            fn failed(&self, claim: &Claim<'_>, mechanism: Mechanism, why: &str) -> u64 {
+                self.0.lock().push(format!("{} {} {why}", claim.name, mechanism.name()));
+                70
+            }
+            fn succeeded(&self, claim: &Claim<'_>, mechanism: Mechanism) {
+                self.0.lock().push(format!("{} {}", claim.name, mechanism.name()));
+            }
+        }
+        let world = World::new();
+        let told = Arc::new(Slow(Mutex::default()));
+        let (directory, topics) = (world.directory.clone(), Arc::new(Topics));
+        let connection = Connection::new(Arc::default(), directory, topics, 7, true, 1, Now::default());
+        let connection = connection.watched_by(told.clone());
+        let mut connection = Connection { said: Some(VecDeque::new()), ..connection };
+        let mut log_in = |password: &'static str| {
+            let credentials = Credentials::Password { user: "guest".into(), password: password.into() };
+            connection.begin(1, amqp::Request::Authenticate(credentials));
+            let at_once = connection.said.as_mut().and_then(VecDeque::pop_front);
+            let due = connection.next_deadline_ms().filter(|_| at_once.is_none());
+            connection.on_deadline(Now { monotonic_ms: due.unwrap_or(0), wall_ms: 0 });
+            (due, at_once.or_else(|| connection.said.as_mut().and_then(VecDeque::pop_front)))
+        };
+        let (due, said) = log_in("wrong");
+        assert!(due == Some(70) && matches!(said, Some(Said::Reply(amqp::Reply::Refused(_)))), "{due:?} {said:?}");
+        let (due, said) = log_in("guest");
+        assert!(due.is_none() && matches!(said, Some(Said::Reply(amqp::Reply::Authenticated { .. }))), "{said:?}");
+        assert_eq!(*told.0.lock(), ["guest PLAIN the name or the password is wrong", "guest PLAIN"]);
     }
 
     fn refused(connection: &mut Connection) -> Option<String> {

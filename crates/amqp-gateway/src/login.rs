@@ -2,51 +2,118 @@
 
 use crate::connection::{Connection, Insider};
 use crate::convert::{name, refusal};
-use crate::machine::{AmqpAsk, FIRST_USER, IMPERSONATOR};
+use crate::directory::Directory;
+use crate::machine::{ADMINISTRATOR, AmqpAsk, FIRST_USER, IMPERSONATOR};
 use crate::operation::Waits;
 use crate::presence::{Entry, Newcomer};
 use bytestring::ByteString;
 use polylogue_amqp::codec::ShortStr;
 use polylogue_amqp::refusal::Refusal;
 use polylogue_amqp::request::{self as amqp, Credentials};
+use polylogue_amqp_model::User;
 use polylogue_api::Token;
+use polylogue_auth::{Authority, Claim, Mechanism, ScramCredential, ScramMechanism, ScramUser};
 use polylogue_router::VhostId;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 /// What listings call whoever runs the broker, as RabbitMQ does; nothing is looked up by it.
 const OPERATOR: &str = "none";
+/// What is written down of a failed login.
+const WRONG: &str = "the name or the password is wrong";
+
+impl Directory {
+    /// A user who may log in from there. As with RabbitMQ (`loopback_users`) the first one may from this machine only: everybody knows
+    /// its password.
+    fn user_from(&self, claim: &Claim<'_>) -> Option<Arc<User>> {
+        let is_kept_out = claim.name == FIRST_USER && !claim.address.is_loopback();
+        self.world().user(claim.name).filter(|_| !is_kept_out).cloned()
+    }
+
+    /// Whether this is the password of somebody who may log in from there.
+    #[must_use]
+    pub fn is_password(&self, claim: &Claim<'_>, password: &[u8]) -> bool {
+        self.user_from(claim).is_some_and(|user| user.knows(password))
+    }
+
+    /// The SCRAM credential of somebody who may log in from there.
+    #[must_use]
+    pub fn scram(&self, claim: &Claim<'_>, mechanism: ScramMechanism) -> Option<ScramCredential> {
+        self.user_from(claim)?.scram(mechanism).cloned()
+    }
+
+    /// Whether a user is an administrator.
+    #[must_use]
+    pub fn is_administrator(&self, name: &str) -> bool {
+        self.world().user(name).is_some_and(|user| user.has_tag(ADMINISTRATOR))
+    }
+
+    /// Whether somebody else than the first user, whom nobody outside of this machine can be, is an administrator.
+    #[must_use]
+    pub fn has_administrator(&self) -> bool {
+        self.world().users().any(|user| user.name != FIRST_USER && user.has_tag(ADMINISTRATOR))
+    }
+
+    /// Users that have SCRAM credentials, by name: those of `names`, or all.
+    #[must_use]
+    pub fn scram_users(&self, names: Option<&[&str]>) -> Vec<ScramUser> {
+        let shown = |user: &Arc<User>| {
+            let credentials = user.scram.iter().map(|one| (one.mechanism(), one.iterations())).collect();
+            ScramUser { name: user.name.to_string(), credentials }
+        };
+        let world = self.world();
+        let found: Vec<_> = match names {
+            None => world.users().map(shown).collect(),
+            Some(names) => names.iter().filter_map(|name| world.user(name)).map(shown).collect(),
+        };
+        found.into_iter().filter(|user| !user.credentials.is_empty()).collect()
+    }
+}
 
 impl Connection {
     /// Who is inside of this process is who it is.
     fn admit(&mut self, insider: Insider) -> amqp::Reply {
-        let impersonator = match insider {
+        match insider {
+            Insider::User(name) => self.known(name),
             Insider::Operator => {
                 (self.is_operator, self.user) = (true, OPERATOR.into());
-                true
+                amqp::Reply::Authenticated { user: self.user.clone().into_bytes(), impersonator: true }
             }
-            Insider::User(name) => {
-                let is_impersonator = self.directory.world().user(&name).is_some_and(|user| user.has_tag(IMPERSONATOR));
-                self.user = name;
-                is_impersonator
-            }
-        };
-        amqp::Reply::Authenticated { user: self.user.clone().into_bytes(), impersonator }
+        }
     }
 
     pub(crate) fn login(&mut self, token: Token, credentials: Credentials) -> Result<Option<amqp::Reply>, Refusal> {
         if let Some(insider) = self.insider.clone() {
             return Ok(Some(self.admit(insider)));
         }
-        match credentials {
-            // As with RabbitMQ (`loopback_users`): everybody knows this password.
-            Credentials::Password { user, .. } if user == FIRST_USER && !self.is_local => {
-                Err(Refusal::login_refused("PLAIN"))
-            }
-            Credentials::Password { user, password } => {
-                self.ask_machine(AmqpAsk::Login { user, password }, Waits::Login(token));
-                Ok(None)
-            }
-            Credentials::External => Err(Refusal::login_refused("EXTERNAL")),
+        let Credentials::Password { user, password } = credentials else {
+            return Err(Refusal::login_refused("EXTERNAL"));
+        };
+        let name = ByteString::try_from(user).unwrap_or_default();
+        let address = match (self.is_local, self.ends) {
+            (true, _) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            (false, Some(ends)) => ends.peer.ip().to_canonical(),
+            (false, None) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        };
+        let claim = Claim { name: &name, address };
+        if self.directory.is_password(&claim, &password) {
+            self.authority.iter().for_each(|watch| watch.succeeded(&claim, Mechanism::Plain));
+            return Ok(Some(self.known(name)));
         }
+        let failed = |watch: &Arc<dyn Authority>| watch.failed(&claim, Mechanism::Plain, WRONG);
+        let delay_ms = self.authority.as_ref().map_or(0, failed);
+        if delay_ms == 0 {
+            return Err(Refusal::login_refused("PLAIN"));
+        }
+        self.later.push_back((self.now.monotonic_ms.saturating_add(delay_ms), Waits::WrongLogin(token)));
+        Ok(None)
+    }
+
+    /// It is a user.
+    fn known(&mut self, name: ByteString) -> amqp::Reply {
+        let impersonator = self.directory.world().user(&name).is_some_and(|user| user.has_tag(IMPERSONATOR));
+        self.user = name;
+        amqp::Reply::Authenticated { user: self.user.clone().into_bytes(), impersonator }
     }
 
     pub(crate) fn open_vhost(&mut self, token: Token, vhost: &ShortStr) -> Result<Option<amqp::Reply>, Refusal> {

@@ -7,14 +7,15 @@ use crate::news::ExchangeNews;
 use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp_model::{
-    Access, Caller as Who, Command, Event, Gone, Hashing, Json, Limits, Model, OwnerId, PasswordHash, PutUser, Queue,
-    Refused, Reply, SALT_BYTES, SHOVEL, UPSTREAM, UPSTREAM_SET, exchange_topic,
+    Access, Caller as Who, Command, Event, Gone, Hashing, Json, Limits, Model, OwnerId, PasswordHash, Plan, PutUser,
+    Queue, Refused, Reply, SALT_BYTES, SHOVEL, UPSTREAM, UPSTREAM_SET, exchange_topic,
 };
 use polylogue_api::machine::Command as Boxed;
 use polylogue_api::{
     Caller, Catalog, CloseIf, ConfigChange, Context, Effects, Proposal, StateMachine, TopicChange, TopicConfig,
     TopicInfo,
 };
+use polylogue_auth::{UsersAnswer, UsersAsk, UsersRefusal};
 use polylogue_router::{Exchange, QueueId, RouterEvent, VhostId};
 use polylogue_types::{PartitionId, TimestampMs};
 use std::any::Any;
@@ -23,6 +24,8 @@ use std::sync::Arc;
 
 /// Users of RabbitMQ with this tag may publish in others' names.
 pub(crate) const IMPERSONATOR: &str = "impersonator";
+/// Users with this tag may do everything.
+pub const ADMINISTRATOR: &str = "administrator";
 /// The user that there is at first, with its name as password.
 pub const FIRST_USER: &str = "guest";
 /// When what a start asks for is tried again after it could not be proposed. Milliseconds.
@@ -31,13 +34,6 @@ const START_RETRY_MS: u64 = 100;
 /// What a connection asks of the declared world.
 #[derive(Debug)]
 pub enum AmqpAsk {
-    /// Whether this is the user's password. Answered by [`AmqpAnswer::User`].
-    Login {
-        /// The name.
-        user: Bytes,
-        /// The password. Never logged.
-        password: Bytes,
-    },
     /// Whether a user may be in a virtual host. Answered by [`AmqpAnswer::Vhost`].
     OpenVhost {
         /// Who.
@@ -68,8 +64,6 @@ pub const CLUSTER_NAME: &str = "cluster_name";
 /// What it answers.
 #[derive(Debug)]
 pub enum AmqpAnswer {
-    /// Who it is, and whether the user may publish in others' names.
-    User(ByteString, bool),
     /// The virtual host.
     Vhost(VhostId),
     /// What the model answered.
@@ -80,8 +74,6 @@ pub enum AmqpAnswer {
     View(Arc<View>),
     /// It is not to be.
     Refused(Refused),
-    /// Name or password are wrong. Clients are not told which.
-    WrongLogin,
 }
 
 /// See the module.
@@ -142,16 +134,6 @@ impl AmqpMachine {
         &self.model
     }
 
-    fn login(&self, user: &[u8], password: &[u8]) -> AmqpAnswer {
-        let found = std::str::from_utf8(user).ok().and_then(|name| self.model.proposed().user(name));
-        match found {
-            Some(user) if user.password.verify(password) => {
-                AmqpAnswer::User(user.name.clone(), user.has_tag(IMPERSONATOR))
-            }
-            _ => AmqpAnswer::WrongLogin,
-        }
-    }
-
     /// What is committed. Copied once for each change that somebody looks at.
     fn view(&mut self) -> Arc<View> {
         let model = &self.model;
@@ -162,7 +144,6 @@ impl AmqpMachine {
     fn judge(&mut self, ask: AmqpAsk) -> AmqpAnswer {
         let refused = AmqpAnswer::Refused;
         match ask {
-            AmqpAsk::Login { user, password } => self.login(&user, &password),
             AmqpAsk::OpenVhost { user, vhost } => {
                 self.model.proposed().check_vhost(&user, &vhost).map_or_else(refused, AmqpAnswer::Vhost)
             }
@@ -241,6 +222,26 @@ impl AmqpMachine {
                     None => effects.replies.extend(reply),
                 }
             }
+        }
+    }
+
+    /// A command about users of a protocol that does not know this crate.
+    fn handle_users(&mut self, caller: Caller, command: Boxed, effects: &mut Effects) {
+        let Ok(ask) = command.downcast::<UsersAsk>() else {
+            return effects.replies.push((caller, Box::new(())));
+        };
+        let UsersAsk::AlterScram(parts) = *ask;
+        let count = parts.len();
+        let planned = self.model.plan(&Who::broker(), &Command::AlterScram(parts), [0; 16]);
+        let (record, results) = match planned {
+            Ok(Plan { record, reply: Reply::Each(results) }) => (record, results),
+            Ok(_) => (None, vec![Ok(()); count]),
+            Err(why) => (None, vec![Err(UsersRefusal::Refused(why.text)); count]),
+        };
+        let reply: (Caller, Box<dyn Any + Send>) = (caller, Box::new(UsersAnswer::Each(results)));
+        match record {
+            Some(record) => effects.proposals.push(Proposal { record, replies: vec![reply] }),
+            None => effects.replies.push(reply),
         }
     }
 
@@ -334,7 +335,8 @@ impl AmqpMachine {
             *to = from;
         }
         let password = PasswordHash::of(Hashing::Sha256, salt, FIRST_USER.as_bytes());
-        PutUser { name: FIRST_USER.into(), password: Some(password), tags: vec!["administrator".into()] }
+        let (password, scram) = (Some(password), Vec::new());
+        PutUser { name: FIRST_USER.into(), password, scram, tags: vec![ADMINISTRATOR.into()] }
     }
 }
 
@@ -348,7 +350,7 @@ impl StateMachine for AmqpMachine {
                     effects.replies.push((caller, Box::new(answer)));
                 }
             },
-            Err(_) => effects.replies.push((caller, Box::new(()))),
+            Err(command) => self.handle_users(caller, command, effects),
         }
     }
 

@@ -57,7 +57,8 @@ pub(crate) struct Leaving(Option<Token>);
 #[derive(Debug)]
 pub(crate) enum Waits {
     Nothing,
-    Login(Token),
+    /// Whoever wanted to log in hears in a moment that it was with the wrong name or password.
+    WrongLogin(Token),
     Vhost(Token, ByteString),
     Done(Token),
     /// Channels and numbers of messages, and their bytes.
@@ -419,12 +420,6 @@ impl Connection {
     /// The declared world has answered.
     fn answered(&mut self, waits: Waits, answer: AmqpAnswer) {
         match (waits, answer) {
-            (Waits::Login(token), AmqpAnswer::User(user, impersonator)) => {
-                let shown = user.clone().into_bytes();
-                self.user = user;
-                self.reply(token, amqp::Reply::Authenticated { user: shown, impersonator });
-            }
-            (Waits::Login(token), _) => self.reply(token, amqp::Reply::Refused(Refusal::login_refused("PLAIN"))),
             (Waits::Vhost(token, vhost), AmqpAnswer::Vhost(id)) => match self.enter(id, vhost) {
                 Err(why) => self.reply(token, amqp::Reply::Refused(why)),
                 Ok(()) => self.entered(token),
@@ -462,7 +457,7 @@ impl Connection {
                 let why = PublishError::Unavailable(Unavailable::Unknown);
                 numbers.into_iter().for_each(|(channel, seq)| self.rejected(channel, seq, seq, why));
             }
-            Waits::Login(token)
+            Waits::WrongLogin(token)
             | Waits::Vhost(token, _)
             | Waits::Done(token)
             | Waits::Declared(token, _)
@@ -486,8 +481,10 @@ impl Connection {
 
     /// Something is looked at again.
     pub(crate) fn again(&mut self, waits: Waits) {
-        if let Waits::Topic(token, declared, looks) = waits {
-            self.look_for_topic(token, declared, looks);
+        match waits {
+            Waits::Topic(token, declared, looks) => self.look_for_topic(token, declared, looks),
+            Waits::WrongLogin(token) => self.reply(token, amqp::Reply::Refused(Refusal::login_refused("PLAIN"))),
+            _ => {}
         }
     }
 

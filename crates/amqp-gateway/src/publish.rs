@@ -315,7 +315,12 @@ mod tests {
     #[test]
     fn topic_permissions_hold_for_keys_of_copies_and_at_topic_exchanges_only() {
         let mut world = World::new();
-        world.act(Command::PutUser(PutUser { name: "ann".into(), password: None, tags: Vec::new() }));
+        world.act(Command::PutUser(PutUser {
+            name: "ann".into(),
+            password: None,
+            scram: Vec::new(),
+            tags: Vec::new(),
+        }));
         world.act(Command::SetPermission("ann".into(), "/".into(), [".*"; 3].map(Into::into)));
         for exchange in ["amq.topic", "amq.direct"] {
             let patterns = ["^mine\\.".into(), ".*".into()];

@@ -18,7 +18,7 @@ use crate::error::{Code, Named, Refused, Resource};
 use crate::pattern::{Pattern, matches_expanded};
 use crate::world::World;
 use bytestring::ByteString;
-use polylogue_auth::PasswordHash;
+use polylogue_auth::{PasswordHash, ScramCredential, ScramMechanism};
 use polylogue_router::VhostId;
 use std::fmt;
 
@@ -29,6 +29,9 @@ pub struct User {
     pub name: ByteString,
     /// How a password is recognised.
     pub password: PasswordHash,
+    /// How somebody is recognised who proves to know the password: one a mechanism at most, in the order of their numbers. Beside a hash these
+    /// are of the same password; a user whose password was set by a protocol that does not send it has no hash.
+    pub scram: Vec<ScramCredential>,
     /// `administrator`, `monitoring`, `policymaker`, `management`, `impersonator`, or others.
     pub tags: Vec<ByteString>,
     /// `max-connections`; `None` for no limit.
@@ -38,6 +41,22 @@ pub struct User {
 }
 
 impl User {
+    /// Whether this is the user's password. Milliseconds of work where nothing but SCRAM credentials is kept of it.
+    #[must_use]
+    pub fn knows(&self, password: &[u8]) -> bool {
+        if self.password.bytes.is_empty() {
+            self.scram.iter().any(|credential| credential.verify(password))
+        } else {
+            self.password.verify(password)
+        }
+    }
+
+    /// The credential for a mechanism.
+    #[must_use]
+    pub fn scram(&self, mechanism: ScramMechanism) -> Option<&ScramCredential> {
+        self.scram.iter().find(|credential| credential.mechanism() == mechanism)
+    }
+
     /// Whether the user has a tag.
     #[must_use]
     pub fn has_tag(&self, tag: &str) -> bool {

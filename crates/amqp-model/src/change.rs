@@ -26,6 +26,7 @@
 //!   18 counters               u32 next virtual host, u64 next queue; in checkpoints only
 //!   19 topic read             u64 exchange, u64 partition, u64 offset; partition 2^64 - 1: reading for the exchange has begun
 //!   20 topic read removed     u64 exchange, u64 partition; those of an exchange that is deleted go without a change of their own
+//!   21 user with credentials  as 3, then u8 count, count times bytes SCRAM credential (`polylogue_auth::ScramCredential`); 3 where there are none
 //!
 //! text      u32 length, UTF-8        texts  u32 count, count times text        values, metadata and definitions are JSON
 //! number    u8 0 for none, or u8 1 and u64
@@ -46,7 +47,7 @@ use crate::queue::{Gone, OwnerId, Queue, QueueKind};
 use crate::vhost::Vhost;
 use bytes::Bytes;
 use bytestring::ByteString;
-use polylogue_auth::{Hashing, PasswordHash};
+use polylogue_auth::{Hashing, PasswordHash, ScramCredential};
 use polylogue_router::{ExchangeId, QueueId, VhostId, decode_arguments, encode_arguments};
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use std::sync::Arc;
@@ -160,7 +161,17 @@ fn encode_change(change: &Change, w: &mut BinWriter) {
     match change {
         Change::Vhost(vhost) => encode_vhost(vhost, w.u8(1)),
         Change::VhostRemoved(id) => _ = w.u8(2).u32(id.0),
-        Change::User(user) => encode_user(user, w.u8(3)),
+        Change::User(user) if user.scram.is_empty() => encode_user(user, w.u8(3)),
+        Change::User(user) => {
+            encode_user(user, w.u8(21));
+            // One a mechanism.
+            w.u8(user.scram.len() as u8);
+            for credential in &user.scram {
+                let mut bytes = Vec::new();
+                credential.encode(&mut bytes);
+                w.bytes(&bytes);
+            }
+        }
         Change::UserRemoved(name) => _ = w.u8(4).str(name),
         Change::Permission(vhost, user, p) => {
             w.u8(5).u32(vhost.0).str(user).str(p.configure.text()).str(p.write.text()).str(p.read.text());
@@ -196,6 +207,16 @@ fn decode_change(r: &mut BinReader<'_>) -> Result<Change, BinError> {
         1 => Change::Vhost(Arc::new(decode_vhost(r)?)),
         2 => Change::VhostRemoved(vhost_id(r)?),
         3 => Change::User(Arc::new(decode_user(r)?)),
+        21 => {
+            let mut user = decode_user(r)?;
+            for _ in 0..r.u8("count of credentials")? {
+                user.scram.push(decode_credential(r)?);
+            }
+            if !user.scram.is_sorted_by(|a, b| a.mechanism() < b.mechanism()) {
+                return Err(BinError { field: "credentials" });
+            }
+            Change::User(Arc::new(user))
+        }
         4 => Change::UserRemoved(text(r, "user")?),
         5 => {
             let (vhost, user) = (vhost_id(r)?, text(r, "user")?);
@@ -367,10 +388,18 @@ fn decode_user(r: &mut BinReader<'_>) -> Result<User, BinError> {
     Ok(User {
         name,
         password: PasswordHash { hashing, bytes },
+        scram: Vec::new(),
         tags: decode_texts(r, "tags")?,
         connections_max: decode_number(r, "limit of connections")?,
         channels_max: decode_number(r, "limit of channels")?,
     })
+}
+
+fn decode_credential(r: &mut BinReader<'_>) -> Result<ScramCredential, BinError> {
+    let field = "credential";
+    let mut bytes = Bytes::copy_from_slice(r.bytes(field)?);
+    let credential = ScramCredential::decode(&mut bytes).map_err(|_| BinError { field })?;
+    if bytes.is_empty() { Ok(credential) } else { Err(BinError { field }) }
 }
 
 fn apply_to_number(apply_to: ApplyTo) -> u8 {

@@ -7,7 +7,7 @@ use crate::policy::PolicySpec;
 use crate::queue::{Gone, OwnerId, Queue, QueueKind};
 use crate::vhost::VhostLimit;
 use bytestring::ByteString;
-use polylogue_auth::PasswordHash;
+use polylogue_auth::{AlterScram, PasswordHash, ScramCredential, UsersRefusal};
 use polylogue_router::{Argument, Exchange, ExchangeId, QueueId, RouterEvent, VhostId};
 use std::sync::Arc;
 
@@ -82,6 +82,9 @@ pub struct PutUser {
     pub name: ByteString,
     /// `None` leaves it as it is; a new user then has none.
     pub password: Option<PasswordHash>,
+    /// What is kept of the same password beside its hash. With another hash than before, these take the place of what was there, even when they
+    /// are none: nobody may log in by a password that was changed.
+    pub scram: Vec<ScramCredential>,
     /// Tags.
     pub tags: Vec<ByteString>,
 }
@@ -210,6 +213,8 @@ pub enum Command {
     SetVhostLimit(ByteString, VhostLimit, Option<i64>),
     /// Makes or changes a user.
     PutUser(PutUser),
+    /// SCRAM credentials are set and taken away. Each part for itself: answered by [`Reply::Each`].
+    AlterScram(Vec<AlterScram>),
     /// Users go with their permissions. Those that are not there are not missed.
     DeleteUsers(Vec<ByteString>),
     /// A limit of a user; below 0 or `None` for none.
@@ -271,6 +276,8 @@ pub enum Reply {
         /// It was not there.
         created: bool,
     },
+    /// What became of each part of the command.
+    Each(Vec<Result<(), UsersRefusal>>),
     /// The queue.
     Queue {
         /// As declared.

@@ -6,6 +6,7 @@ mod common;
 
 use common::*;
 use polylogue_amqp_model::*;
+use polylogue_auth::{AlterScram, ScramChange, ScramMechanism, UsersRefusal};
 use polylogue_router::QueueId;
 use serde_json::json;
 
@@ -219,4 +220,87 @@ fn publishing_needs_an_exchange_that_takes_it() {
     ] {
         assert_eq!(publish(name, key), Err(text.to_owned()));
     }
+}
+
+fn credential(mechanism: ScramMechanism, password: &str) -> ScramCredential {
+    ScramCredential::of(mechanism, password.as_bytes(), bytes::Bytes::from_static(b"saltsalt"), 4_096).unwrap()
+}
+
+fn hash(password: &str) -> PasswordHash {
+    PasswordHash::of(Hashing::Sha256, [7; SALT_BYTES], password.as_bytes())
+}
+
+fn alter(live: &mut Live, user: &str, change: ScramChange) -> Result<(), UsersRefusal> {
+    let part = AlterScram { user: user.to_owned(), change };
+    let Reply::Each(mut results) = live.run(Command::AlterScram(vec![part])).unwrap() else { panic!("another reply") };
+    results.remove(0)
+}
+
+/// What is kept of a password goes when another one is set, by whichever protocol: the old one would go on letting in by another mechanism.
+#[test]
+fn a_password_that_was_changed_lets_nobody_in() {
+    use ScramMechanism::{Sha256, Sha512};
+    let mut live = Live::new();
+    let put = |password: Option<&str>, scram: &[ScramMechanism]| {
+        let scram = scram.iter().map(|mechanism| credential(*mechanism, password.unwrap_or("x"))).collect();
+        Command::PutUser(PutUser { name: "ann".into(), password: password.map(hash), scram, tags: Vec::new() })
+    };
+    let known = |live: &Live, password: &str| {
+        let user = live.model.world().user("ann").unwrap().clone();
+        let by = |mechanism| user.scram(mechanism).is_some_and(|credential| credential.verify(password.as_bytes()));
+        [user.knows(password.as_bytes()), by(Sha256), by(Sha512)]
+    };
+    live.run(put(Some("one"), &[Sha512, Sha256])).unwrap();
+    assert_eq!((known(&live, "one"), known(&live, "two")), ([true; 3], [false; 3]));
+    live.run(put(None, &[])).unwrap();
+    assert_eq!(known(&live, "one"), [true; 3], "only the tags were set");
+    live.run(put(Some("one"), &[])).unwrap();
+    assert_eq!(known(&live, "one"), [true; 3], "an import of what is there changes nothing");
+    live.run(put(Some("two"), &[])).unwrap();
+    assert_eq!((known(&live, "one"), known(&live, "two")), ([false; 3], [true, false, false]));
+    alter(&mut live, "ann", ScramChange::Set(credential(Sha256, "three"))).unwrap();
+    assert_eq!((known(&live, "two"), known(&live, "three")), ([false; 3], [true, true, false]));
+    alter(&mut live, "ann", ScramChange::Set(credential(Sha512, "four"))).unwrap();
+    assert_eq!(
+        (known(&live, "three"), known(&live, "four")),
+        ([true, true, false], [true, false, true]),
+        "as with Kafka"
+    );
+    alter(&mut live, "ann", ScramChange::Remove(Sha256)).unwrap();
+    assert_eq!((known(&live, "three"), known(&live, "four")), ([false; 3], [true, false, true]));
+    assert_eq!(alter(&mut live, "ann", ScramChange::Remove(Sha256)), Err(UsersRefusal::NotFound));
+    assert!(!live.model.world().user("ann").unwrap().knows(b""));
+}
+
+#[test]
+fn scram_credentials_make_users_and_come_back() {
+    use ScramMechanism::{Sha256, Sha512};
+    let mut live = Live::within(Limits { users_max: 2, ..Limits::default() });
+    assert_eq!(alter(&mut live, "new", ScramChange::Remove(Sha256)), Err(UsersRefusal::NotFound));
+    assert!(live.model.world().user("new").is_none());
+    alter(&mut live, "new", ScramChange::Set(credential(Sha512, "p"))).unwrap();
+    let user = live.model.world().user("new").unwrap().clone();
+    assert!(user.tags.is_empty() && user.password == PasswordHash::none() && user.knows(b"p"));
+    let set = || ScramChange::Set(credential(Sha256, "p"));
+    let full = UsersRefusal::Refused("there can be at most 2 users".to_owned());
+    assert_eq!(alter(&mut live, "more", set()), Err(full));
+    let long = alter(&mut live, &"x".repeat(256), set());
+    assert_eq!(long, Err(UsersRefusal::Refused("the name of a user has at most 255 bytes".to_owned())));
+    // Each part for itself, after those before it.
+    let parts = [("new", set()), ("other", set()), ("new", ScramChange::Remove(Sha512))];
+    let parts = parts.map(|(user, change)| AlterScram { user: user.to_owned(), change });
+    let Reply::Each(results) = live.run(Command::AlterScram(parts.to_vec())).unwrap() else { panic!("another reply") };
+    assert_eq!(results.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
+    let user = live.model.world().user("new").unwrap().clone();
+    assert_eq!(user.scram, [credential(Sha256, "p")]);
+    assert!(same(&live.model, &live.replayed()), "from the log");
+    let mut loaded = Model::new(Limits::default());
+    live.model.change_all_chunks();
+    for (id, chunk) in live.model.take_changed_chunks() {
+        loaded.load_chunk(&id, &chunk.unwrap()).unwrap();
+    }
+    loaded.on_ready();
+    assert!(same(&live.model, &loaded), "from a checkpoint");
+    live.run(Command::DeleteUsers(vec!["new".into()])).unwrap();
+    assert!(live.model.world().user("new").is_none());
 }

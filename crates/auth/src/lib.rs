@@ -7,14 +7,18 @@
 //! who somebody is only when it is complete: each step consumes the state before it. Secrets are compared in constant time and never
 //! shown, not even their hashes. A name that nobody has is asked for its proof like any other, and is told what a wrong password is told.
 
+mod ask;
 mod attempts;
+mod authority;
 mod error;
 mod password;
 mod plain;
 mod scram;
 mod scram_credential;
 
+pub use ask::{AlterScram, ScramChange, UsersAnswer, UsersAsk, UsersRefusal};
 pub use attempts::{ATTEMPTS_MAX, Attempts, DELAY_MS, DELAY_MS_MAX, FORGET_MS, FREE_FAILURES};
+pub use authority::{Authority, Claim, Mechanism, NoUsers, ScramUser};
 pub use error::{AuthError, AuthErrorKind};
 pub use password::{HASH_BYTES_MAX, Hashing, PasswordHash, SALT_BYTES};
 pub use plain::{PLAIN_MESSAGE_BYTES_MAX, Plain};

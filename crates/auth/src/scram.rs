@@ -209,6 +209,12 @@ pub struct Proven {
 }
 
 impl Challenged {
+    /// Who wants to log in. Nothing is proven yet.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.first.name
+    }
+
     /// The client's last message: who it is, if it has the password.
     ///
     /// # Errors

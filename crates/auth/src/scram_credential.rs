@@ -24,7 +24,7 @@ pub const SCRAM_SALT_BYTES_MIN: usize = 8;
 pub const SCRAM_SALT_BYTES_MAX: usize = 255;
 
 /// Which hash function.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ScramMechanism {
     /// `SCRAM-SHA-256`
     Sha256,

@@ -12,12 +12,13 @@ use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
 use polylogue_kafka::codec::frame::encode_request;
 use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use polylogue_kafka::codec::{Records, Request, StrBytes};
-use polylogue_kafka::session::{FetchBudget, Listener, Session, SessionContext, SessionInit};
+use polylogue_kafka::session::{FetchBudget, Listener, NoUsers, Session, SessionContext, SessionInit};
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_record::kafka::{BatchBuilder, NewRecord, verify_crc};
 use polylogue_types::{Chunk, NodeId, Offset, PartitionId, TopicId};
 use std::error::Error;
 use std::hint::black_box;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// Sessions of silent connections.
@@ -85,7 +86,7 @@ impl Bench {
     /// A request, its one reply, its response.
     fn round(&mut self, frame: &[u8], reply: Reply) {
         let Bench { session, catalog, settings, input, output } = self;
-        let cx = SessionContext { now: NOW, catalog, settings };
+        let cx = SessionContext { now: NOW, catalog, settings, users: &NoUsers };
         input.extend_from_slice(frame);
         session.on_bytes(input, &cx);
         if let Some((token, asked)) = session.poll_request() {
@@ -102,7 +103,8 @@ fn session(connection_id: u64) -> Session {
     let init = SessionInit {
         listener: Arc::new(Listener { host: StrBytes::from_static("localhost"), port: 9_092 }),
         connection_id,
-        client_address: "127.0.0.1".to_owned(),
+        client: Ipv4Addr::LOCALHOST.into(),
+        asks_for_login: false,
         fetch_budget: Arc::<FetchBudget>::default(),
     };
     Session::new(init, NOW)

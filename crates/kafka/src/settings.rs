@@ -18,6 +18,9 @@ pub struct KafkaSettings {
     /// How long a connection without a request in work may go without finishing one
     /// (`connections.max.idle.ms`); `u64::MAX` for ever. Milliseconds.
     pub idle_ms_max: u64,
+    /// How long whoever logged in may ask without logging in again (`connections.max.reauth.ms`); 0 for as long as the connection
+    /// lasts. Milliseconds.
+    pub reauth_ms_max: u64,
     /// Whether asking for a topic may create it (`auto.create.topics.enable`).
     pub auto_create_topics: bool,
     /// Whether clients may delete topics (`delete.topic.enable`).
@@ -46,6 +49,7 @@ impl Default for KafkaSettings {
             request_bytes_max: limits::REQUEST_BYTES_MAX,
             inflight_requests_max: 16,
             idle_ms_max: 10 * 60 * 1_000,
+            reauth_ms_max: 0,
             auto_create_topics: true,
             delete_topics: true,
             partitions_default: 1,

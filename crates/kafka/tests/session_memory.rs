@@ -23,7 +23,7 @@ use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic};
 use polylogue_kafka::codec::offset_delete::{OffsetDeleteRequest, OffsetDeleteRequestTopic};
 use polylogue_kafka::codec::produce::ProduceRequest;
 use polylogue_kafka::codec::update_features::{FeatureUpdateKey, UpdateFeaturesRequest};
-use polylogue_kafka::session::{Session, SessionContext};
+use polylogue_kafka::session::{NoUsers, Session, SessionContext};
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_types::{Chunk, Offset};
 use session_host::{START_MS, Topics, batch, frame, init, requests};
@@ -56,7 +56,7 @@ impl Bare {
     fn call<T>(&mut self, f: impl FnOnce(&mut Session, &mut BytesMut, &SessionContext<'_>) -> T) -> T {
         let now = Now { wall_ms: START_MS, monotonic_ms: 1 };
         let topics: &dyn Catalog = &self.topics;
-        let cx = SessionContext { now, catalog: topics, settings: &self.settings };
+        let cx = SessionContext { now, catalog: topics, settings: &self.settings, users: &NoUsers };
         f(&mut self.session, &mut self.input, &cx)
     }
 

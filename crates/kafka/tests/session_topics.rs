@@ -598,7 +598,12 @@ fn names_that_may_collide_are_looked_for_once() {
         (1, session_host::frame(7, 1, &create(all))),
     ] {
         let (catalog, mut host) = (Counting::default(), Host::new());
-        let cx = polylogue_kafka::session::SessionContext { now: host.now, catalog: &catalog, settings: &settings };
+        let cx = polylogue_kafka::session::SessionContext {
+            now: host.now,
+            catalog: &catalog,
+            settings: &settings,
+            users: &polylogue_kafka::session::NoUsers,
+        };
         host.session.on_bytes(&mut bytes.as_slice().into(), &cx);
         assert_eq!(catalog.0.into_inner(), times);
     }

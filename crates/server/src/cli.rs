@@ -19,12 +19,14 @@ mod topics;
 pub use args::Cli;
 
 use crate::client::ClientError;
-use crate::options::{OptionError, Resolved, ServerConfig, Sources};
+use crate::options::{ADMIN_PASSWORD_VARIABLE, LoginPolicy, OptionError, Resolved, ServerConfig, Sources};
 use crate::serve::{self, StartError};
+use crate::users::Password;
 use args::{Command, GroupCommand, ServeArgs, TopicCommand};
 use clap::Parser;
 use output::Out;
 use std::io::{self, IsTerminal};
+use std::net::IpAddr;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -127,7 +129,16 @@ fn serve(args: &ServeArgs, json: bool) -> Result<(), Failure> {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    Ok(serve::run(&config, resolved.settings(), json)?)
+    if config.login == LoginPolicy::Never && !config.listeners.iter().all(|one| is_loopback(&one.bind.host)) {
+        tracing::warn!("server.login = never: whoever reaches a kafka or http listener may do everything");
+    }
+    let admin = std::env::var(ADMIN_PASSWORD_VARIABLE).ok().and_then(Password::given);
+    Ok(serve::run(&config, resolved.settings(), admin, json)?)
+}
+
+/// Whether an address, as written, is one of this machine alone.
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// The options that hold under these arguments and this environment.

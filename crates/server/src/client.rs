@@ -5,6 +5,21 @@ pub mod kafka;
 
 use std::fmt;
 
+/// As whom a client logs in.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// The name.
+    pub user: String,
+    /// The password.
+    pub password: String,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
 /// What went wrong while talking to a server, in one line that says what to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientError {

@@ -11,6 +11,7 @@ use polylogue_amqp::request::{self as amqp, Delivery, NO_CONSUMER, Place, Run, V
 use polylogue_amqp_gateway::{AmqpAnswer, Directory, MANAGEMENT_CHANNEL, Presence, Principal, Said, View, managed};
 use polylogue_amqp_model::{Command, Queue, Refused, Reply as Changed};
 use polylogue_api::{Catalog, CreateTopics, Now, QueueCounts, Reply, Request, TopicError, Unavailable};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,17 @@ pub(crate) enum Fault {
     Timeout,
     /// The broker does not answer as it should.
     Internal(String),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Refused(why) => f.write_str(&why.text),
+            Fault::Unavailable(why) => write!(f, "the broker cannot do it now ({why:?})"),
+            Fault::Timeout => f.write_str("the broker did not answer in time"),
+            Fault::Internal(why) => f.write_str(why),
+        }
+    }
 }
 
 async fn in_time<T>(answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {

@@ -13,6 +13,7 @@ mod bindings;
 mod error;
 mod exchanges;
 mod groups;
+mod login;
 mod metrics;
 mod moving;
 mod queues;
@@ -36,11 +37,12 @@ use crate::options::Setting;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{Method, Uri};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use error::Failure;
 use polylogue_amqp_gateway::Directory;
+use polylogue_auth::Authority;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,6 +66,8 @@ pub struct App {
     pub registry: Registry,
     /// Whether it serves.
     pub ready: Ready,
+    /// Who may use it where that is asked.
+    pub users: Arc<dyn Authority>,
 }
 
 /// Whether the server serves: not before it has started, and not while it stops.
@@ -126,10 +130,11 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(from_fn(to_its_end))
         .route("/vhosts/{vhost}/queues/{name}/get", post(queues::get));
     Router::new()
-        .route("/healthz", get(status::healthz))
-        .route("/readyz", get(status::readyz))
         .route("/metrics", get(metrics::metrics))
         .nest(PREFIX, api)
+        .layer(from_fn_with_state(app.clone(), login::admit))
+        .route("/healthz", get(status::healthz))
+        .route("/readyz", get(status::readyz))
         .fallback(|uri: Uri| async move { Failure::not_found(format!("there is nothing at {}", uri.path())) })
         .method_not_allowed_fallback(|uri: Uri| async move {
             Failure::method_not_allowed(format!("{} does not take this method", uri.path()))

@@ -4,6 +4,7 @@
 //! one; the binary itself is [`cli::main`].
 
 pub mod api;
+mod basic;
 mod chores;
 pub mod cli;
 pub mod client;
@@ -19,3 +20,4 @@ pub mod serve;
 mod shovel;
 #[cfg(test)]
 mod testing;
+pub mod users;

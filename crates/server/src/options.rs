@@ -17,9 +17,12 @@ mod resolve;
 mod table;
 mod value;
 
-pub use config::{ListenerConfig, LogConfig, ServerConfig};
+pub use config::{ListenerConfig, LogConfig, LoginPolicy, ServerConfig};
 pub use docs::markdown;
-pub use env::{BOOTSTRAP_VARIABLE, CONFIG_VARIABLE, SERVER_VARIABLE, variable};
+pub use env::{
+    ADMIN_PASSWORD_VARIABLE, BOOTSTRAP_VARIABLE, CONFIG_VARIABLE, PASSWORD_VARIABLE, SERVER_VARIABLE, USER_VARIABLE,
+    variable,
+};
 pub use resolve::{Given, OptionError, Resolved, Setting, Source, Sources};
 pub use table::{OPTIONS, OptionDef, Section};
 pub use value::OptionKind;

@@ -56,6 +56,7 @@ use error::Failure;
 use polylogue_amqp::settings::AmqpSettings;
 use polylogue_amqp_gateway::Directory;
 use polylogue_amqp_model::DEFINITIONS_BYTES_MAX;
+use polylogue_auth::{Authority, NoUsers};
 use polylogue_env::Rng;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -85,6 +86,8 @@ pub struct Management {
     pub listeners: Vec<ListenerStatus>,
     /// Where salts come from.
     pub rng: Arc<dyn Rng>,
+    /// Who is told of logins that fail.
+    pub(crate) users: Arc<dyn Authority>,
     /// What shovels do.
     pub(crate) shovels: Arc<Shovels>,
     /// What links of federation do.
@@ -106,7 +109,14 @@ impl Management {
     ) -> Management {
         let bodies = Semaphore::new(BODIES_BYTES_MAX);
         let (shovels, federation) = Default::default();
-        Management { broker, directory, settings, net, listeners, rng, shovels, federation, bodies }
+        let users = Arc::new(NoUsers);
+        Management { broker, directory, settings, net, listeners, rng, users, shovels, federation, bodies }
+    }
+
+    /// The same, that tells of logins that fail, and slows them.
+    #[must_use]
+    pub(crate) fn with_users(self, users: Arc<dyn Authority>) -> Management {
+        Management { users, ..self }
     }
 
     /// The same, that shows what these do.

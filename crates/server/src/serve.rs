@@ -21,6 +21,7 @@ use crate::options::address::{HostPort, Protocol};
 use crate::options::{ListenerConfig, ServerConfig, Setting};
 use crate::rabbitmq_http::{self, Management};
 use crate::shovel::{self, Shovels};
+use crate::users::{ADMIN_PASSWORD_VARIABLE, FIRST_ADMINISTRATOR, Password, Users, first_administrator};
 use polylogue_amqp::settings::AmqpSettings;
 use polylogue_amqp_gateway::{AmqpMachine, Directory, MessagesAsRecords};
 use polylogue_amqp_model::Limits;
@@ -70,6 +71,12 @@ struct Bound {
 }
 
 impl Bound {
+    /// Whether clients have to say who they are.
+    fn asks(&self, config: &ServerConfig) -> bool {
+        let protocols = [Protocol::Kafka, Protocol::Http];
+        protocols.contains(&self.config.protocol) && config.login.asks_at(self.at.ip())
+    }
+
     /// What clients are told; `None` for the address at which they arrive.
     fn advertised(&self) -> Option<HostPort> {
         let port = |port: u16| if port == 0 { self.at.port() } else { port };
@@ -94,12 +101,17 @@ impl Bound {
 /// a millisecond, and as long as no thread is idle nobody else looks.
 const TASKS_PER_LOOK: u32 = 8;
 
-/// Runs a server until it is told to end. `settings` is what the API shows of the options; with `json`, what it says on
-/// standard output is for programs.
+/// Runs a server until it is told to end. `settings` is what the API shows of the options; `admin` is the password of the first administrator,
+/// where there is none yet; with `json`, what it says on standard output is for programs.
 ///
 /// # Errors
 /// Why it did not start. Then nothing has changed on disk.
-pub fn run(config: &ServerConfig, settings: Vec<Setting>, json: bool) -> Result<(), StartError> {
+pub fn run(
+    config: &ServerConfig,
+    settings: Vec<Setting>,
+    admin: Option<Password>,
+    json: bool,
+) -> Result<(), StartError> {
     descriptors::raise(config.connections_max);
     let mut bound = config.listeners.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
     let statuses = bound.iter().map(Bound::status).collect();
@@ -125,17 +137,33 @@ pub fn run(config: &ServerConfig, settings: Vec<Setting>, json: bool) -> Result<
         body_bytes_max: config.http_body_bytes_max,
     };
     let entrance = Arc::new(Entrance::new(limits, metrics.clone()));
-    let listeners = http_bound.into_iter().map(|one| one.listener).collect();
+    // Somebody says who it is wherever one listener asks.
+    let asks = bound.iter().chain(&http_bound).any(|one| one.asks(config));
+    let listeners = http_bound.into_iter().map(|one| (one.asks(config), one)).map(|(asks, one)| (one.listener, asks));
+    let listeners = listeners.collect();
     let http = HttpThread::start(&env, "pl-http", listeners, entrance.clone())?;
     let management =
         Arc::new(Entrance::named(Protocol::RabbitmqHttp.name(), limits, metrics.clone(), rabbitmq_http::starting()));
-    let listeners: Vec<_> = management_bound.into_iter().map(|one| one.listener).collect();
+    // It asks everybody by itself.
+    let listeners: Vec<_> = management_bound.into_iter().map(|one| (one.listener, false)).collect();
     let management_http = match listeners.is_empty() {
         true => None,
         false => Some(HttpThread::start(&env, "pl-rabbit-http", listeners, management.clone())?),
     };
-    let mut front =
-        Front { settings, statuses, lines, json, registry, metrics, entrance, http, management, management_http };
+    let mut front = Front {
+        settings,
+        statuses,
+        lines,
+        json,
+        asks,
+        admin,
+        registry,
+        metrics,
+        entrance,
+        http,
+        management,
+        management_http,
+    };
     let result = open_and_serve(&env, config, &mut front, bound, &runtime, signals);
     front.stop();
     runtime.shutdown_background();
@@ -148,6 +176,10 @@ struct Front {
     statuses: Vec<ListenerStatus>,
     lines: Vec<String>,
     json: bool,
+    /// There is a listener that asks who clients are.
+    asks: bool,
+    /// The password of the first administrator.
+    admin: Option<Password>,
     registry: Registry,
     metrics: NetMetrics,
     entrance: Arc<Entrance>,
@@ -196,9 +228,10 @@ fn open_and_serve(
         chores::start(runtime.handle(), &handle, &directory, message_bytes_max, &mut front.registry);
     }
     let secret = env.rng.next_u64();
-    let accept = AmqpAccept::new(amqp_settings.clone(), directory.clone(), handle.clone(), secret);
     let rng = env.rng.clone();
-    let opened = Opened { broker: handle, live, amqp: Arc::new(accept), amqp_settings, directory, rng };
+    let users = Arc::new(Users::new(directory.clone(), handle.clone(), rng.clone(), &mut front.registry));
+    let accept = AmqpAccept::new(amqp_settings.clone(), directory.clone(), handle.clone(), secret, users.clone());
+    let opened = Opened { broker: handle, live, amqp: Arc::new(accept), amqp_settings, directory, users, rng };
     let result = started.and_then(|()| serve(config, front, bound, opened, runtime, signals));
     front.stop();
     // Whatever happened: what was acknowledged is flushed, and the next start is quick.
@@ -285,6 +318,7 @@ struct Opened {
     amqp: Arc<AmqpAccept>,
     amqp_settings: Arc<AmqpSettings>,
     directory: Arc<Directory>,
+    users: Arc<Users>,
     rng: Arc<dyn Rng>,
 }
 
@@ -300,6 +334,15 @@ async fn begun(directory: &Directory) {
     tracing::warn!("the first user of RabbitMQ's clients is not there yet");
 }
 
+/// Bounds the connections, by what is set while it runs.
+fn gate(config: &ServerConfig, live: Arc<LiveSettings>) -> Gate {
+    Gate::new(Arc::new(AtomicUsize::new(0)), config.connections_max).with_bounds(move |address| {
+        let listener = &live.settings().listener;
+        let one = listener.connections_per_ip_overrides.get(&address).copied();
+        (listener.connections_max, one.unwrap_or(listener.connections_per_ip_max))
+    })
+}
+
 /// Everything between the broker's start and its end.
 fn serve(
     config: &ServerConfig,
@@ -309,8 +352,9 @@ fn serve(
     runtime: &tokio::runtime::Runtime,
     signals: threads::Signals,
 ) -> Result<(), StartError> {
-    let Opened { broker, live, amqp, amqp_settings, directory, rng } = opened;
+    let Opened { broker, live, amqp, amqp_settings, directory, users, rng } = opened;
     runtime.block_on(begun(&directory));
+    see_to_administrator(front, runtime, &broker, &directory, rng.as_ref())?;
     let net = Arc::new(Shared {
         broker: broker.clone(),
         lanes: Lanes::new(config.inflight_bytes_max, config.connections_max),
@@ -324,7 +368,7 @@ fn serve(
     let shovels = Shovels::registered(&mut front.registry);
     let federation = Federation::registered(&mut front.registry);
     let around = Surroundings::new(&broker, &directory, &amqp_settings, &net, &rng);
-    let kafka = Arc::new(KafkaShared::new(live.clone(), broker.clone(), directory.clone()));
+    let kafka = Arc::new(KafkaShared::new(live.clone(), broker.clone(), directory.clone()).with_users(users.clone()));
     let app = Arc::new(App {
         broker,
         kafka: kafka.clone(),
@@ -334,6 +378,7 @@ fn serve(
         listeners: std::mem::take(&mut front.statuses),
         registry: std::mem::take(&mut front.registry),
         ready: Ready::default(),
+        users: users.clone(),
     });
     let listeners = app.listeners.clone();
     let management = Management::new(app.broker.clone(), directory, amqp_settings, net.clone(), listeners, rng);
@@ -342,25 +387,21 @@ fn serve(
     }
     shovel::start(runtime.handle(), around.clone(), shovels.clone());
     federation::start(runtime.handle(), around, federation.clone());
-    let management = management.with_movers(shovels, federation);
+    let management = management.with_movers(shovels, federation).with_users(users);
     front.management.open_with(rabbitmq_http::router(Arc::new(management)));
     front.entrance.open(app.clone());
     let (stop, stopped) = watch::channel(false);
-    let gate = Gate::new(Arc::new(AtomicUsize::new(0)), config.connections_max).with_bounds(move |address| {
-        let listener = &live.settings().listener;
-        let one = listener.connections_per_ip_overrides.get(&address).copied();
-        (listener.connections_max, one.unwrap_or(listener.connections_per_ip_max))
-    });
+    let gate = gate(config, live);
     let entered = runtime.enter();
     for one in bound {
-        let advertised = one.advertised();
+        let (advertised, asks) = (one.advertised(), one.asks(config));
         let listener = tokio::net::TcpListener::from_std(one.listener)
             .map_err(|e| StartError(format!("cannot listen at {}: {e}", one.at)))?;
         let (gate, net, stopped) = (gate.clone(), net.clone(), stopped.clone());
         if one.config.protocol == Protocol::Amqp {
             runtime.spawn(accept_loop(listener, amqp.clone(), gate, net, stopped));
         } else {
-            let accept = Arc::new(KafkaAccept::new(kafka.clone(), advertised.as_ref()));
+            let accept = Arc::new(KafkaAccept::new(kafka.clone(), advertised.as_ref(), asks));
             runtime.spawn(accept_loop(listener, accept, gate, net, stopped));
         }
     }
@@ -392,6 +433,34 @@ fn line(bound: &Bound, json: bool) -> String {
             format!("{protocol} listening on {at} (advertised as the address at which a client arrives)")
         }
     }
+}
+
+/// Sees to it that somebody can log in where that is asked for.
+fn see_to_administrator(
+    front: &mut Front,
+    runtime: &tokio::runtime::Runtime,
+    broker: &Arc<dyn BrokerHandle>,
+    directory: &Directory,
+    rng: &dyn Rng,
+) -> Result<(), StartError> {
+    if front.asks || front.admin.is_some() {
+        let made_up = first_administrator(broker, directory, rng, front.admin.as_ref());
+        let failed = |why| StartError(format!("cannot make the first administrator: {why}"));
+        let made_up = runtime.block_on(made_up).map_err(failed)?;
+        front.lines.extend(made_up.map(|password| administrator(&password, front.json)));
+    }
+    Ok(())
+}
+
+/// Says as whom somebody can log in, which is said this once.
+fn administrator(password: &Password, json: bool) -> String {
+    let (user, password) = (FIRST_ADMINISTRATOR, password.shown());
+    if json {
+        return serde_json::json!({ "administrator": { "user": user, "password": password } }).to_string();
+    }
+    format!(
+        "made the user {user} with the password {password} (shown this once; {ADMIN_PASSWORD_VARIABLE} sets another)"
+    )
 }
 
 /// Says where it listens and that it serves: on standard output, where scripts wait for it. Nobody reading there is no

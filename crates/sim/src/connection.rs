@@ -6,10 +6,11 @@ use polylogue_api::{Event, Reply, Token};
 use polylogue_broker::{Broker, ReplySink, SessionId};
 use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
 use polylogue_kafka::codec::{ApiKey, Message, Reader, Request};
-use polylogue_kafka::session::{FetchBudget, Listener, Session, SessionContext, SessionInit};
+use polylogue_kafka::session::{FetchBudget, Listener, NoUsers, Session, SessionContext, SessionInit};
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_types::Chunk;
 use std::collections::{BTreeMap, VecDeque};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// What the broker says to one session, until the session is pumped.
@@ -74,7 +75,8 @@ impl Connection {
         let init = SessionInit {
             listener: Arc::new(Listener { host: "sim".into(), port: 9092 }),
             connection_id: id.0,
-            client_address: "127.0.0.1".into(),
+            client: Ipv4Addr::LOCALHOST.into(),
+            asks_for_login: false,
             fetch_budget: Arc::new(FetchBudget::default()),
         };
         Connection {
@@ -111,7 +113,7 @@ impl Connection {
         let catalog = broker.catalog();
         let sink: Arc<dyn ReplySink> = self.mailbox.clone();
         loop {
-            let cx = SessionContext { now: broker.now(), catalog: catalog.as_ref(), settings };
+            let cx = SessionContext { now: broker.now(), catalog: catalog.as_ref(), settings, users: &NoUsers };
             self.session.on_bytes(&mut self.input, &cx);
             self.session.on_deadline(&cx);
             let mut moved = false;

@@ -40,6 +40,10 @@ const AMQP: &[&str] = &[
 const TOOLS: &[&str] = &["rabbitmqadmin", "rabbitmqadmin-classic"];
 /// Cases of a client of each protocol together.
 const BOTH: &str = "mapping";
+/// Clients that say who they are, to a broker that asks.
+const LOGIN: &[&str] = &["login", "java-login"];
+/// The password of that broker's administrator.
+const ADMIN_PASSWORD: &str = "admin-password";
 /// One client at a time: several share what is installed for them, and some cases wait for seconds.
 static ONE: Mutex<()> = Mutex::new(());
 
@@ -109,10 +113,14 @@ fn program(client: &str, cases: &[&str]) -> Option<String> {
     let place = Place::new(&format!("client-{client}"));
     let mut serve = place.serve(&[]);
     serve.args(["--listen", "amqp=127.0.0.1:0", "--listen", "rabbitmq-http=127.0.0.1:0"]);
+    if LOGIN.contains(&client) {
+        serve.args(["--set", "server.login=always"]).env("POLYLOGUE_ADMIN_PASSWORD", ADMIN_PASSWORD);
+    }
     let server = place.start(serve).unwrap();
     let (kafka, amqp) = (server.kafka(), server.amqp().unwrap());
     let address = match client {
         BOTH => format!("{kafka},{amqp}"),
+        _ if LOGIN.contains(&client) => format!("{kafka},{}", server.management().unwrap()),
         _ if TOOLS.contains(&client) => format!("{amqp},{}", server.management().unwrap()),
         _ if AMQP.contains(&client) => amqp.to_string(),
         _ => kafka.to_string(),
@@ -244,6 +252,28 @@ fn python_mapping() {
     let listed = table("| mapping case |");
     let listed: BTreeSet<&str> = listed.iter().map(|(case, _)| case.as_str()).collect();
     assert_eq!(names(&said, "ok "), listed, "what {BOTH} passed, and the list in tests/clients/README.md");
+}
+
+/// All of them: they take seconds.
+#[test]
+fn python_logins() {
+    logins("login");
+}
+
+#[test]
+fn java_logins() {
+    logins("java-login");
+}
+
+fn logins(client: &str) {
+    let Some(said) = program(client, &[]) else { return };
+    let listed = table("| login client | cases |");
+    let of = listed.iter().find(|(of, _)| of == client).map_or("", |(_, of)| of.as_str());
+    assert_eq!(
+        names(&said, "ok "),
+        of.split(", ").collect(),
+        "what {client} passed, and the list in tests/clients/README.md"
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::pattern::Pattern;
 use crate::vhost::{DEFAULT_VHOST, PREDECLARED, Vhost, VhostLimit};
 use bytes::Bytes;
 use bytestring::ByteString;
-use polylogue_auth::PasswordHash;
+use polylogue_auth::{AlterScram, PasswordHash, ScramChange, ScramCredential, UsersRefusal};
 use polylogue_router::{Command as Route, Declare, Kind, VhostId};
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -123,6 +123,17 @@ pub(crate) fn set_vhost_limit(
     Ok(Reply::Done)
 }
 
+fn new_user(name: &ByteString) -> User {
+    User {
+        name: name.clone(),
+        password: PasswordHash::none(),
+        scram: Vec::new(),
+        tags: Vec::new(),
+        connections_max: None,
+        channels_max: None,
+    }
+}
+
 pub(crate) fn put_user(draft: &mut Draft<'_>, put: &PutUser) -> Result<Reply, Refused> {
     check_length("user", &put.name)?;
     check_tags(&put.tags)?;
@@ -131,22 +142,61 @@ pub(crate) fn put_user(draft: &mut Draft<'_>, put: &PutUser) -> Result<Reply, Re
         Some(user) => (**user).clone(),
         None => {
             check_count("users", draft.world.users().len(), draft.limits.users_max)?;
-            User {
-                name: put.name.clone(),
-                password: PasswordHash::none(),
-                tags: Vec::new(),
-                connections_max: None,
-                channels_max: None,
-            }
+            new_user(&put.name)
         }
     };
-    user.password = put.password.clone().unwrap_or(user.password);
+    if let Some(password) = &put.password {
+        if user.password != *password || !put.scram.is_empty() {
+            user.scram.clone_from(&put.scram);
+            user.scram.sort_by_key(ScramCredential::mechanism);
+            user.scram.dedup_by_key(|credential| credential.mechanism());
+        }
+        user.password = password.clone();
+    }
     user.tags.clone_from(&put.tags);
     let created = before.is_none();
     if before.as_deref() != Some(&user) {
         draft.push(Change::User(Arc::new(user)));
     }
     Ok(Reply::Put { created })
+}
+
+/// Each part is judged by itself, after those before it.
+pub(super) fn alter_scram(draft: &mut Draft<'_>, parts: &[AlterScram]) -> Reply {
+    draft.world.to_mut();
+    Reply::Each(parts.iter().map(|part| alter_scram_of(draft, part)).collect())
+}
+
+fn alter_scram_of(draft: &mut Draft<'_>, part: &AlterScram) -> Result<(), UsersRefusal> {
+    let name = ByteString::from(part.user.as_str());
+    let refused = |why: Refused| UsersRefusal::Refused(why.text);
+    let before = draft.world.user(&name).cloned();
+    let mut user = match &before {
+        Some(user) => (**user).clone(),
+        None => {
+            check_length("user", &name).map_err(refused)?;
+            new_user(&name)
+        }
+    };
+    let mechanism = part.change.mechanism();
+    let before_len = user.scram.len();
+    user.scram.retain(|credential| credential.mechanism() != mechanism);
+    match &part.change {
+        ScramChange::Remove(_) if user.scram.len() == before_len => return Err(UsersRefusal::NotFound),
+        ScramChange::Remove(_) => {}
+        ScramChange::Set(credential) => {
+            user.password = PasswordHash::none();
+            user.scram.push(credential.clone());
+            user.scram.sort_by_key(ScramCredential::mechanism);
+        }
+    }
+    if before.is_none() {
+        check_count("users", draft.world.users().len(), draft.limits.users_max).map_err(refused)?;
+    }
+    if before.as_deref() != Some(&user) {
+        draft.push(Change::User(Arc::new(user)));
+    }
+    Ok(())
 }
 
 fn no_user(name: &str) -> Refused {

@@ -149,6 +149,7 @@ pub(crate) fn judge(draft: &mut Draft<'_>, caller: &Caller, command: &Command) -
         Command::DeleteVhost(name) => access::delete_vhost(draft, name),
         Command::SetVhostLimit(name, limit, value) => set_vhost_limit(draft, name, *limit, *value),
         Command::PutUser(put) => put_user(draft, put),
+        Command::AlterScram(parts) => Ok(access::alter_scram(draft, parts)),
         Command::DeleteUsers(names) => access::delete_users(draft, names),
         Command::SetUserLimit(name, limit, value) => set_user_limit(draft, name, *limit, *value),
         Command::SetPermission(user, vhost, patterns) => set_permission(draft, user, vhost, patterns),

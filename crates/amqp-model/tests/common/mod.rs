@@ -61,7 +61,7 @@ pub(crate) fn policy(name: &str, pattern: &str, definition: serde_json::Value) -
 
 pub(crate) fn put_user(name: &str) -> PutUser {
     let password = PasswordHash::of(Hashing::Sha256, [1, 2, 3, 4], name.as_bytes());
-    PutUser { name: name.into(), password: Some(password), tags: Vec::new() }
+    PutUser { name: name.into(), password: Some(password), scram: Vec::new(), tags: Vec::new() }
 }
 
 pub(crate) fn user(name: &str) -> Caller {

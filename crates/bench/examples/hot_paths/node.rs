@@ -22,13 +22,14 @@ use polylogue_kafka::codec::init_producer_id::{InitProducerIdRequest, InitProduc
 use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use polylogue_kafka::codec::{Message, Records, Request};
 use polylogue_kafka::groups::{GroupSettings, KafkaGroups};
-use polylogue_kafka::session::{FetchBudget, Listener, Session, SessionContext, SessionInit};
+use polylogue_kafka::session::{FetchBudget, Listener, NoUsers, Session, SessionContext, SessionInit};
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_record::kafka::{BatchBuilder, NewRecord};
 use polylogue_replicate::Work;
 use polylogue_types::{Chunk, PartitionId, TopicId};
 use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -203,7 +204,8 @@ impl Connection {
         let init = SessionInit {
             listener: Arc::new(Listener { host: "localhost".into(), port: 9_092 }),
             connection_id: id.0,
-            client_address: "127.0.0.1".to_owned(),
+            client: Ipv4Addr::LOCALHOST.into(),
+            asks_for_login: false,
             fetch_budget: Arc::<FetchBudget>::default(),
         };
         let mailbox = Arc::<Mailbox>::default();
@@ -225,7 +227,12 @@ impl Connection {
 
     /// Hands the request to the broker.
     pub(crate) fn ask(&mut self, node: &Node) {
-        let cx = SessionContext { now: node.broker.now(), catalog: node.catalog.as_ref(), settings: &node.settings };
+        let cx = SessionContext {
+            now: node.broker.now(),
+            catalog: node.catalog.as_ref(),
+            settings: &node.settings,
+            users: &NoUsers,
+        };
         self.session.on_bytes(&mut self.input, &cx);
         while let Some((token, request)) = self.session.poll_request() {
             node.broker.submit(&self.sink, self.id, token, request);
@@ -239,8 +246,12 @@ impl Connection {
             if self.mail.is_empty() {
                 return self.session.poll_output(&mut self.output);
             }
-            let cx =
-                SessionContext { now: node.broker.now(), catalog: node.catalog.as_ref(), settings: &node.settings };
+            let cx = SessionContext {
+                now: node.broker.now(),
+                catalog: node.catalog.as_ref(),
+                settings: &node.settings,
+                users: &NoUsers,
+            };
             while let Some(mail) = self.mail.pop_front() {
                 match mail {
                     Mail::Reply(token, reply) => self.session.on_reply(token, reply, &cx),

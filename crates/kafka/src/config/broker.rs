@@ -87,6 +87,13 @@ pub const BROKER_SETTINGS: &[BrokerSetting] = &[
         Valid::Any,
         "A connection without traffic is closed after this time; negative for never.",
     ),
+    setting(
+        "connections.max.reauth.ms",
+        Kind::Long,
+        "0",
+        Valid::Any,
+        "How long a client that has logged in may go on before it has to log in again on the same connection (KIP-368); 0 for ever.",
+    ),
     setting("delete.topic.enable", Kind::Boolean, "true", Valid::Any, "Whether clients may delete topics."),
     setting(
         "fetch.max.bytes",
@@ -399,6 +406,9 @@ fn apply(values: &BTreeMap<&str, Value>, settings: &mut BrokerSettings) {
     count("max.incremental.fetch.session.cache.slots", &mut sessions.fetch_sessions_max);
     if let Some(ms) = number("connections.max.idle.ms") {
         sessions.idle_ms_max = u64::try_from(ms).unwrap_or(u64::MAX);
+    }
+    if let Some(ms) = number("connections.max.reauth.ms") {
+        sessions.reauth_ms_max = u64::try_from(ms).unwrap_or(0);
     }
     *node_id = number("node.id").and_then(|id| u64::try_from(id).ok());
     count("max.connections", &mut listener.connections_max);

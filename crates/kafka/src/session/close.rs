@@ -32,6 +32,17 @@ pub enum CloseReason {
         /// What went wrong with the first partition that failed.
         error: ErrorCode,
     },
+    /// Something was asked that only those may ask who have said who they are, on a listener that wants to know it. Kafka closes the
+    /// connection too.
+    NotLoggedIn {
+        /// The API.
+        api: ApiKey,
+    },
+    /// Somebody could not log in.
+    Login {
+        /// Why, for the operator.
+        why: String,
+    },
     /// Nothing was finished for `connections.max.idle.ms`: no whole request came, or no answer was taken.
     Idle {
         /// For how long. Milliseconds.
@@ -65,6 +76,13 @@ impl fmt::Display for CloseReason {
             CloseReason::Produce { error } => {
                 write!(f, "a produce request with acks=0 failed with {}: {}", error.name(), error.message())
             }
+            CloseReason::NotLoggedIn { api } => {
+                write!(
+                    f,
+                    "{api} was asked by somebody who has not logged in; the client needs a SASL mechanism and a user"
+                )
+            }
+            CloseReason::Login { why } => write!(f, "a login failed: {why}"),
             CloseReason::Idle { idle_ms } => {
                 write!(f, "idle for {idle_ms} ms, the most that connections.max.idle.ms allows")
             }

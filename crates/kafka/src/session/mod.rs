@@ -54,6 +54,8 @@ mod produce;
 mod produce_batch;
 mod resources;
 mod room;
+mod sasl;
+mod scram_users;
 mod table;
 mod topics;
 mod turns;
@@ -62,17 +64,21 @@ mod work;
 
 pub use close::CloseReason;
 pub use fetch_session::FetchBudget;
+pub use polylogue_auth::{Authority, NoUsers};
 pub use room::Room;
+pub use sasl::{LOGIN_FRAME_BYTES_MAX, LOGIN_MS_MAX};
 pub use table::{SupportedApi, supported_apis};
 
 use crate::codec::frame::{LENGTH_BYTES, RequestFrame, frame_len};
 use crate::codec::{ApiKey, DecodeError, Reader, StrBytes};
 use crate::settings::KafkaSettings;
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use fetch_session::FetchSessions;
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
 use polylogue_types::Chunk;
+use sasl::Login;
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 use table::Api;
 use work::{Pending, Step, WaitsFor, Work};
@@ -94,8 +100,10 @@ pub struct SessionInit {
     pub listener: Arc<Listener>,
     /// Unique among the connections of this process.
     pub connection_id: u64,
-    /// The client's address, without its port.
-    pub client_address: String,
+    /// The client's address.
+    pub client: IpAddr,
+    /// Whether clients have to say who they are (SASL) before they ask for anything.
+    pub asks_for_login: bool,
     /// What all connections together may remember of fetch sessions.
     pub fetch_budget: Arc<FetchBudget>,
 }
@@ -109,6 +117,8 @@ pub struct SessionContext<'a> {
     pub catalog: &'a dyn Catalog,
     /// What the operator decided. The same for the whole life of a connection, or at least not smaller.
     pub settings: &'a KafkaSettings,
+    /// Users.
+    pub users: &'a dyn Authority,
 }
 
 /// What the broker is to forget when a connection is gone. Replies to these lead nowhere.
@@ -130,6 +140,7 @@ struct Peer {
     host: StrBytes,
     /// From ApiVersions.
     software: Option<Box<ClientSoftware>>,
+    login: Login,
 }
 
 /// What a client says that it is (KIP-511).
@@ -204,6 +215,8 @@ enum State {
 /// Bytes of responses that may wait to be taken before another request starts: a peer that asks and does not read costs
 /// this and one response more. Bytes.
 const UNREAD_BYTES_MAX: usize = 1 << 20;
+/// What a frame of somebody who has not logged in may take in memory, in multiples of its bytes: a few words, or a list of names of software.
+const LOGIN_MEMORY_FACTOR: usize = 4;
 
 /// One connection of a Kafka client. See the [module](self) for how it is used.
 #[derive(Debug)]
@@ -233,9 +246,10 @@ impl Session {
     /// A connection that has just been made.
     #[must_use]
     pub fn new(init: SessionInit, now: Now) -> Session {
-        let SessionInit { listener, connection_id, client_address, fetch_budget } = init;
+        let SessionInit { listener, connection_id, client, asks_for_login, fetch_budget } = init;
+        let login = Login::new(asks_for_login, client, now.monotonic_ms);
         Session {
-            peer: Peer { listener, host: format!("/{client_address}").into(), software: None },
+            peer: Peer { listener, host: format!("/{client}").into(), software: None, login },
             slots: VecDeque::new(),
             requests: VecDeque::new(),
             next_token: 0,
@@ -275,14 +289,14 @@ impl Session {
         self.start_queued(cx);
         self.next_frame = None;
         while self.wants_input(cx) {
-            match NextFrame::of(input, cx.settings) {
+            match self.frame_of(input, cx.settings) {
                 Err(error) => self.end(CloseReason::FrameLength(error)),
                 Ok(Some(next)) if input.len() >= next.len => {
                     let mut frame = input.split_to(next.len);
                     frame.advance(LENGTH_BYTES);
                     self.partial = false;
                     self.active_ms = cx.now.monotonic_ms;
-                    match RequestFrame::decode(frame.freeze()) {
+                    match self.request_of(frame.freeze()) {
                         Ok(frame) => self.on_frame(frame, cx),
                         Err(error) => self.end(CloseReason::Header(error)),
                     }
@@ -297,6 +311,33 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// The frame that `input` begins with, as soon as it can be told: [`NextFrame::of`] for somebody who may ask for anything.
+    ///
+    /// # Errors
+    /// As [`NextFrame::of`]; it may be far shorter as long as nobody knows whose it is.
+    pub fn frame_of(&self, input: &[u8], settings: &KafkaSettings) -> Result<Option<NextFrame>, DecodeError> {
+        if !self.peer.login.is_open() && !self.peer.login.is_bare() {
+            return NextFrame::of(input, settings);
+        }
+        let len = frame_len(input, LOGIN_FRAME_BYTES_MAX.min(settings.request_bytes_max))?;
+        Ok(len.map(|len| NextFrame { len: LENGTH_BYTES + len, memory: LENGTH_BYTES + LOGIN_MEMORY_FACTOR * len }))
+    }
+
+    /// A frame without its length, which is a token without a header where the client was told so.
+    fn request_of(&self, frame: Bytes) -> Result<RequestFrame, DecodeError> {
+        if !self.peer.login.is_bare() {
+            return RequestFrame::decode(frame);
+        }
+        let (api_key, version) = (ApiKey::SaslAuthenticate, sasl::bare_version());
+        Ok(RequestFrame { api_key, version, correlation_id: 0, client_id: None, body: Reader::new(frame) })
+    }
+
+    /// Who the client is, once it has proven that.
+    #[must_use]
+    pub fn user(&self) -> Option<&str> {
+        self.peer.login.name().map(|name| &**name)
     }
 
     /// Whether more input could be used now. While it is false, nothing should be read: the peer waits.
@@ -376,9 +417,13 @@ impl Session {
             }
         }
         if self.idle_deadline_ms(cx).is_some_and(|deadline| deadline <= now_ms) {
+            let is_login = self.peer.login.deadline_ms().is_some_and(|deadline| deadline <= now_ms);
             // nobody takes the answers that may be left
             self.abandon_from(0);
-            self.end(CloseReason::Idle { idle_ms: cx.settings.idle_ms_max });
+            self.end(match is_login {
+                true => CloseReason::Login { why: format!("nobody has logged in within {LOGIN_MS_MAX} ms") },
+                false => CloseReason::Idle { idle_ms: cx.settings.idle_ms_max },
+            });
         }
     }
 
@@ -419,7 +464,11 @@ impl Session {
     /// A connection may be idle only while nothing is in work for it.
     fn idle_deadline_ms(&self, cx: &SessionContext<'_>) -> Option<u64> {
         let busy = self.slots.iter().any(|slot| !matches!(slot.state, State::Done(_)));
-        if busy { None } else { self.active_ms.checked_add(cx.settings.idle_ms_max) }
+        if busy {
+            return None;
+        }
+        let idle = self.active_ms.checked_add(cx.settings.idle_ms_max);
+        [idle, self.peer.login.deadline_ms()].into_iter().flatten().min()
     }
 
     fn waiting_for(&self, wanted: Token) -> Option<usize> {
@@ -428,12 +477,19 @@ impl Session {
 
     fn on_frame(&mut self, frame: RequestFrame, cx: &SessionContext<'_>) {
         let RequestFrame { api_key: api, version, correlation_id, client_id, body } = frame;
-        let Some(row) = Api::find(api, version) else {
+        let row = match self.peer.login.is_bare() {
+            true => Api::of_token(),
+            false => Api::find(api, version),
+        };
+        let Some(row) = row else {
             return self.end(CloseReason::Unsupported { api, version });
         };
         let head = Head { api, version, correlation_id, client_id };
         let room = match row.room {
-            Some(estimate) if self.asks_for_room => estimate(&mut body.clone(), version, cx.catalog),
+            // Who is not let in yet is answered nothing long.
+            Some(estimate) if self.asks_for_room && !self.peer.login.is_open() => {
+                estimate(&mut body.clone(), version, cx.catalog)
+            }
             _ => Room::FREE,
         };
         self.slots.push_back(Slot { row, head, room, state: State::Queued(body) });
@@ -448,6 +504,10 @@ impl Session {
                 return;
             }
             let Some(row) = self.slots.get(at).map(|slot| slot.row) else { return };
+            if let Some(api) = self.not_admitted(at, cx) {
+                self.settle(at, Step::Close(CloseReason::NotLoggedIn { api }), cx);
+                return;
+            }
             let Some((state, mut work)) = self.work_on(at, cx) else { return };
             let State::Queued(mut body) = std::mem::replace(state, State::Done(Vec::new())) else { return };
             let Head { api, version, .. } = *work.head;
@@ -455,6 +515,12 @@ impl Session {
                 .unwrap_or_else(|error| Step::Close(CloseReason::Body { api, version, error }));
             self.settle(at, step, cx);
         }
+    }
+
+    /// What is asked there, if it may not be asked by whoever asks.
+    fn not_admitted(&self, at: usize, cx: &SessionContext<'_>) -> Option<ApiKey> {
+        let api = self.slots.get(at)?.head.api;
+        (!self.peer.login.admits(api, cx.now.monotonic_ms)).then_some(api)
     }
 
     /// Whether the request could see that an earlier one has not ended yet, or too much waits to be read before it.
@@ -493,6 +559,7 @@ impl Session {
             now: cx.now,
             catalog: cx.catalog,
             settings: cx.settings,
+            users: cx.users,
             head: &slot.head,
             peer: &mut self.peer,
             fetch_sessions: &mut self.fetch_sessions,
@@ -510,6 +577,11 @@ impl Session {
             Step::Close(reason) => {
                 self.abandon_from(at);
                 return self.end(reason);
+            }
+            Step::Last(chunks, reason) => {
+                self.abandon_from(at + 1);
+                self.end(reason);
+                State::Done(chunks)
             }
         };
         if matches!(state, State::Done(_)) {

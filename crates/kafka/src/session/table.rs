@@ -4,7 +4,8 @@ use super::work::{Step, Work};
 use super::{
     alter_configs, api_versions, create_partitions, create_topics, delete_topics, describe_cluster, describe_configs,
     describe_quorum, describe_topic_partitions, fetch, find_coordinator, groups, groups_admin, init_producer_id,
-    list_offsets, metadata, offset_for_leader_epoch, offsets, partitions, produce, room, update_features,
+    list_offsets, metadata, offset_for_leader_epoch, offsets, partitions, produce, room, sasl, scram_users,
+    update_features,
 };
 use crate::codec::{ApiKey, DecodeError, Reader};
 use crate::settings::KafkaSettings;
@@ -31,6 +32,9 @@ impl Effects {
     pub(super) const JOIN: Effects = Effects(1 << 4);
     /// The answer to a fetch of offsets, which may be as large.
     pub(super) const COMMITTED: Effects = Effects(1 << 5);
+
+    /// Users and what is kept of their passwords.
+    pub(super) const USERS: Effects = Effects(1 << 6);
 
     const fn with(self, other: Effects) -> Effects {
         Effects(self.0 | other.0)
@@ -103,6 +107,7 @@ const OFFSETS: Effects = Effects::OFFSETS;
 const FETCH: Effects = Effects::FETCH;
 const JOIN: Effects = Effects::JOIN;
 const COMMITTED: Effects = Effects::COMMITTED;
+const USERS: Effects = Effects::USERS;
 
 /// All APIs, by key. The ranges are those of Kafka 4.3.1, whole: every lower end and every upper end is the only one that
 /// some client speaks.
@@ -141,6 +146,7 @@ static APIS: &[Api] = &[
         room: Some(room::unknown),
         ..api(ApiKey::ListGroups, (0, 5), OFFSETS, NONE, groups_admin::start_list)
     },
+    Api { size: WORDS, ..api(ApiKey::SaslHandshake, (0, 1), NONE, NONE, sasl::start_handshake) },
     Api { size: WORDS, ..api(ApiKey::ApiVersions, (0, 4), NONE, NONE, api_versions::start) },
     Api { size: NEW_TOPICS, ..api(ApiKey::CreateTopics, (2, 7), TOPICS, TOPICS, create_topics::start) },
     api(ApiKey::DeleteTopics, (1, 6), TOPICS.with(DATA), TOPICS, delete_topics::start),
@@ -155,10 +161,18 @@ static APIS: &[Api] = &[
         room: Some(room::unknown),
         ..api(ApiKey::DescribeLogDirs, (1, 5), TOPICS.with(DATA), NONE, partitions::start_describe_log_dirs)
     },
+    // Also of tokens that come without a header.
+    Api { size: WORDS, ..api(ApiKey::SaslAuthenticate, (0, 2), NONE, NONE, sasl::start_authenticate) },
     api(ApiKey::CreatePartitions, (0, 3), TOPICS, TOPICS, create_partitions::start),
     Api { size: KEYS, ..api(ApiKey::DeleteGroups, (0, 2), OFFSETS, OFFSETS, groups_admin::start_delete) },
     api(ApiKey::IncrementalAlterConfigs, (0, 1), TOPICS, TOPICS, alter_configs::start_incremental),
     api(ApiKey::OffsetDelete, (0, 0), TOPICS.with(OFFSETS), OFFSETS, groups_admin::start_offset_delete),
+    Api {
+        size: KEYS,
+        room: Some(room::unknown),
+        ..api(ApiKey::DescribeUserScramCredentials, (0, 0), USERS, NONE, scram_users::start_describe)
+    },
+    Api { size: KEYS, ..api(ApiKey::AlterUserScramCredentials, (0, 0), USERS, USERS, scram_users::start_alter) },
     api(ApiKey::DescribeQuorum, (0, 2), NONE, NONE, describe_quorum::start),
     Api { size: KEYS, ..api(ApiKey::UpdateFeatures, (0, 2), NONE, NONE, update_features::start) },
     Api { size: WORDS, ..api(ApiKey::DescribeCluster, (0, 2), NONE, NONE, describe_cluster::start) },
@@ -183,6 +197,11 @@ impl Api {
     pub(super) fn frame_bounds(key: i16, settings: &KafkaSettings) -> (usize, usize) {
         let size = APIS.iter().find(|api| api.key.code() == key).map_or(&WORDS, |api| &api.size);
         (size.bytes_max.min(settings.request_bytes_max), size.memory_factor)
+    }
+
+    /// The API that serves tokens without a header.
+    pub(super) fn of_token() -> Option<&'static Api> {
+        APIS.iter().find(|api| api.key == ApiKey::SaslAuthenticate)
     }
 
     /// The API that serves this version of this key. ApiVersions takes every version: it has an answer for those that it

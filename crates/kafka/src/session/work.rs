@@ -7,6 +7,7 @@ use crate::codec::Message;
 use crate::codec::frame::encode_response;
 use crate::settings::KafkaSettings;
 use polylogue_api::{Catalog, Now, Reply, Request, Token};
+use polylogue_auth::Authority;
 use polylogue_types::Chunk;
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -20,6 +21,8 @@ pub(super) struct Work<'a> {
     pub(super) catalog: &'a dyn Catalog,
     /// What the operator decided.
     pub(super) settings: &'a KafkaSettings,
+    /// Users.
+    pub(super) users: &'a dyn Authority,
     /// What was asked, and how.
     pub(super) head: &'a Head,
     /// Who asked.
@@ -43,6 +46,19 @@ pub(super) enum Step {
     Wait(Token, Box<dyn Pending>),
     /// The connection has to go.
     Close(CloseReason),
+    /// It is answered, and then the connection has to go.
+    Last(Vec<Chunk>, CloseReason),
+}
+
+impl Step {
+    /// The same, as the last thing that is said.
+    pub(super) fn and_close(self, reason: CloseReason) -> Step {
+        match self {
+            Step::Answer(chunks) => Step::Last(chunks, reason),
+            Step::Silence | Step::Wait(..) => Step::Close(reason),
+            step @ (Step::Close(_) | Step::Last(..)) => step,
+        }
+    }
 }
 
 /// A request that waits: for a reply, for a watch, or for its time.

@@ -1949,6 +1949,94 @@ impl Sample for generated::list_config_resources::ConfigResource {
     }
 }
 
+impl Sample for generated::describe_user_scram_credentials::DescribeUserScramCredentialsRequest {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::describe_user_scram_credentials::DescribeUserScramCredentialsRequest {
+            users: g.opt(true, |g| g.array(|g| Sample::sample(g, version))),
+        }
+    }
+}
+
+impl Sample for generated::describe_user_scram_credentials::UserName {
+    fn sample(g: &mut Gen, _version: i16) -> Self {
+        generated::describe_user_scram_credentials::UserName { name: g.string() }
+    }
+}
+
+impl Sample for generated::describe_user_scram_credentials::DescribeUserScramCredentialsResponse {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::describe_user_scram_credentials::DescribeUserScramCredentialsResponse {
+            throttle_time_ms: g.number(),
+            error_code: g.number(),
+            error_message: g.opt(true, |g| g.string()),
+            results: g.array(|g| Sample::sample(g, version)),
+        }
+    }
+}
+
+impl Sample for generated::describe_user_scram_credentials::DescribeUserScramCredentialsResult {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::describe_user_scram_credentials::DescribeUserScramCredentialsResult {
+            user: g.string(),
+            error_code: g.number(),
+            error_message: g.opt(true, |g| g.string()),
+            credential_infos: g.array(|g| Sample::sample(g, version)),
+        }
+    }
+}
+
+impl Sample for generated::describe_user_scram_credentials::CredentialInfo {
+    fn sample(g: &mut Gen, _version: i16) -> Self {
+        generated::describe_user_scram_credentials::CredentialInfo { mechanism: g.number(), iterations: g.number() }
+    }
+}
+
+impl Sample for generated::alter_user_scram_credentials::AlterUserScramCredentialsRequest {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::alter_user_scram_credentials::AlterUserScramCredentialsRequest {
+            deletions: g.array(|g| Sample::sample(g, version)),
+            upsertions: g.array(|g| Sample::sample(g, version)),
+        }
+    }
+}
+
+impl Sample for generated::alter_user_scram_credentials::ScramCredentialDeletion {
+    fn sample(g: &mut Gen, _version: i16) -> Self {
+        generated::alter_user_scram_credentials::ScramCredentialDeletion { name: g.string(), mechanism: g.number() }
+    }
+}
+
+impl Sample for generated::alter_user_scram_credentials::ScramCredentialUpsertion {
+    fn sample(g: &mut Gen, _version: i16) -> Self {
+        generated::alter_user_scram_credentials::ScramCredentialUpsertion {
+            name: g.string(),
+            mechanism: g.number(),
+            iterations: g.number(),
+            salt: g.bytes(),
+            salted_password: g.bytes(),
+        }
+    }
+}
+
+impl Sample for generated::alter_user_scram_credentials::AlterUserScramCredentialsResponse {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::alter_user_scram_credentials::AlterUserScramCredentialsResponse {
+            throttle_time_ms: g.number(),
+            results: g.array(|g| Sample::sample(g, version)),
+        }
+    }
+}
+
+impl Sample for generated::alter_user_scram_credentials::AlterUserScramCredentialsResult {
+    fn sample(g: &mut Gen, _version: i16) -> Self {
+        generated::alter_user_scram_credentials::AlterUserScramCredentialsResult {
+            user: g.string(),
+            error_code: g.number(),
+            error_message: g.opt(true, |g| g.string()),
+        }
+    }
+}
+
 impl Sample for generated::describe_quorum::DescribeQuorumRequest {
     fn sample(g: &mut Gen, version: i16) -> Self {
         generated::describe_quorum::DescribeQuorumRequest { topics: g.array(|g| Sample::sample(g, version)) }

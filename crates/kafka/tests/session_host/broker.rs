@@ -4,9 +4,10 @@ use super::{EPOCH, Host, topic_id};
 use bytes::{Bytes, BytesMut};
 use polylogue_api::{
     AppendError, AppendRequest, Appended, Catalog, CreateTopics, CreatedTopic, DeletedTopic, EpochEnd, FindOffset,
-    FoundOffset, MetadataLog, OffsetSpec, PartitionSize, PartitionSizes, ReadData, ReadError, ReadRequest, Reply,
-    Request as Ask, Token, TopicRef, TrimPartition,
+    FoundOffset, MachineId, MetadataLog, OffsetSpec, PartitionSize, PartitionSizes, ReadData, ReadError, ReadRequest,
+    Reply, Request as Ask, Token, TopicRef, TrimPartition,
 };
+use polylogue_auth::{UsersAnswer, UsersAsk};
 use polylogue_kafka::codec::{ErrorCode, StrBytes};
 use polylogue_kafka::groups::command::{
     DeleteOffsetsReply, DescribedGroup, DescribedMember, FetchedGroup, FetchedOffset, FetchedTopic, GroupCommand,
@@ -108,6 +109,10 @@ impl Broker {
             Ask::DescribeMetadataLog => {
                 let log = MetadataLog { term: Term(6), high_watermark: Index(41), end: Index(42), directory: [3; 16] };
                 Reply::DescribeMetadataLog(Ok(log))
+            }
+            Ask::Machine(MachineId::Amqp, command) => {
+                let UsersAsk::AlterScram(parts) = *command.downcast::<UsersAsk>().unwrap();
+                Reply::Machine(Ok(Box::new(UsersAnswer::Each(vec![Ok(()); parts.len()]))))
             }
             Ask::Machine(_, command) => {
                 Reply::Machine(Ok(Box::new(group_reply(*command.downcast::<GroupCommand>().unwrap()))))

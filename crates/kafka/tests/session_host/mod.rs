@@ -5,6 +5,7 @@
 
 pub mod broker;
 pub mod requests;
+pub mod users;
 
 use bytes::{Bytes, BytesMut};
 use polylogue_api::{
@@ -13,11 +14,14 @@ use polylogue_api::{
 };
 use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
 use polylogue_kafka::codec::{Message, Request, StrBytes};
-use polylogue_kafka::session::{CloseReason, FetchBudget, Listener, Session, SessionContext, SessionInit};
+use polylogue_kafka::session::{
+    Authority, CloseReason, FetchBudget, Listener, NoUsers, Session, SessionContext, SessionInit,
+};
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_record::kafka::{BatchBuilder, NewRecord};
 use polylogue_types::{Chunk, NodeId, PartitionId, TopicId};
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// The node, the leader epoch of every partition, and the wall time at the start.
@@ -99,6 +103,7 @@ pub struct Host {
     pub session: Session,
     pub topics: Topics,
     pub settings: KafkaSettings,
+    pub users: Arc<dyn Authority>,
     pub now: Now,
     pub input: BytesMut,
     pub output: BytesMut,
@@ -120,11 +125,20 @@ impl Host {
             session: Session::new(init(1, Arc::default()), now),
             topics,
             settings,
+            users: Arc::new(NoUsers),
             now,
             input: BytesMut::new(),
             output: BytesMut::new(),
             correlation: 0,
         }
+    }
+
+    /// A new connection to a listener that asks who its clients are.
+    pub fn asking(mut self, users: Arc<dyn Authority>) -> Host {
+        let init = SessionInit { asks_for_login: true, ..init(1, Arc::default()) };
+        self.session = Session::new(init, self.now);
+        self.users = users;
+        self
     }
 
     /// One with topic `a` configured otherwise.
@@ -135,7 +149,7 @@ impl Host {
     }
 
     fn call<T>(&mut self, f: impl FnOnce(&mut Session, &mut BytesMut, &SessionContext<'_>) -> T) -> T {
-        let cx = SessionContext { now: self.now, catalog: &self.topics, settings: &self.settings };
+        let cx = SessionContext { now: self.now, catalog: &self.topics, settings: &self.settings, users: &*self.users };
         f(&mut self.session, &mut self.input, &cx)
     }
 
@@ -254,7 +268,8 @@ pub fn init(connection_id: u64, fetch_budget: Arc<FetchBudget>) -> SessionInit {
     SessionInit {
         listener: Arc::new(Listener { host: StrBytes::from_static("broker.example"), port: 19_092 }),
         connection_id,
-        client_address: "192.0.2.1".to_owned(),
+        client: Ipv4Addr::new(192, 0, 2, 1).into(),
+        asks_for_login: false,
         fetch_budget,
     }
 }

@@ -1,8 +1,10 @@
 //! One request of each API, for every version that is served.
 
 mod admin;
+mod login;
 
 pub use admin::*;
+pub use login::*;
 
 use super::{EPOCH, START_MS, batch, frame, text, topic_id};
 use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
@@ -301,6 +303,10 @@ pub fn frames() -> Vec<Vec<u8>> {
     collect(&mut frames, delete_topics);
     collect(&mut frames, init_producer_id);
     collect(&mut frames, offset_for_leader_epoch);
+    collect(&mut frames, sasl_handshake);
+    collect(&mut frames, sasl_authenticate);
+    collect(&mut frames, describe_user_scram_credentials);
+    collect(&mut frames, alter_user_scram_credentials);
     collect(&mut frames, list_groups);
     collect(&mut frames, describe_groups);
     collect(&mut frames, delete_groups);

@@ -12,8 +12,11 @@ pub(super) use queues::{
     VhostArgs, VhostCommand,
 };
 
+use crate::client::http::HttpClient;
+use crate::client::kafka::KafkaClient;
+use crate::client::{ClientError, Login};
 use crate::options::address::{HostPort, ProtocolAddress};
-use crate::options::{BOOTSTRAP_VARIABLE, SERVER_VARIABLE};
+use crate::options::{BOOTSTRAP_VARIABLE, PASSWORD_VARIABLE, SERVER_VARIABLE, USER_VARIABLE};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -114,7 +117,31 @@ impl ServeArgs {
 pub(super) struct ServerArgs {
     /// The server's http listener
     #[arg(long, value_name = "URL", env = SERVER_VARIABLE, default_value = "http://127.0.0.1:9600")]
-    pub(super) server: String,
+    server: String,
+    #[command(flatten)]
+    who: LoginArgs,
+}
+
+impl ServerArgs {
+    /// A client of this server.
+    pub(super) fn client(&self) -> HttpClient {
+        HttpClient::new(&self.server, self.who.login().as_ref())
+    }
+}
+
+/// As whom the commands that ask a server log in, where it asks for that.
+#[derive(Debug, Args)]
+pub(super) struct LoginArgs {
+    /// The user to log in as; the password is in the variable POLYLOGUE_PASSWORD
+    #[arg(long, value_name = "NAME", env = USER_VARIABLE)]
+    user: Option<String>,
+}
+
+impl LoginArgs {
+    fn login(&self) -> Option<Login> {
+        let password = std::env::var(PASSWORD_VARIABLE).unwrap_or_default();
+        self.user.as_ref().map(|user| Login { user: user.clone(), password })
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -170,7 +197,19 @@ pub(super) struct NamesArgs {
 pub(super) struct BootstrapArgs {
     /// The server's kafka listener
     #[arg(long, value_name = "HOST:PORT", env = BOOTSTRAP_VARIABLE, default_value = "127.0.0.1:9092", value_parser = address)]
-    pub(super) bootstrap: String,
+    bootstrap: String,
+    #[command(flatten)]
+    who: LoginArgs,
+}
+
+impl BootstrapArgs {
+    /// A connection to this server.
+    ///
+    /// # Errors
+    /// See [`KafkaClient::connect`].
+    pub(super) fn connect(&self) -> Result<KafkaClient, ClientError> {
+        KafkaClient::connect(&self.bootstrap, self.who.login().as_ref())
+    }
 }
 
 fn address(text: &str) -> Result<String, String> {

@@ -49,7 +49,7 @@ fn parse_from(text: &str) -> Result<From, Failure> {
 
 pub(super) fn run(args: &ConsumeArgs, out: &Out) -> Result<(), Failure> {
     let from = parse_from(&args.from)?;
-    let mut client = KafkaClient::connect(&args.at.bootstrap)?;
+    let mut client = args.at.connect()?;
     let topic = client.topic(&args.topic, false)?;
     let partitions: Vec<i32> = match args.partition.as_slice() {
         [] => (0..topic.partitions).collect(),

@@ -5,17 +5,17 @@ use super::args::{NameArgs, NamesArgs, ResetArgs, ServerArgs};
 use super::output::Out;
 use super::time::parse_time_ms;
 use crate::api::{Assignment, Group, GroupReset, Groups, ResetGroup, ResetOffset, ResetTo};
-use crate::client::http::{HttpClient, segment};
+use crate::client::http::segment;
 
 pub(super) fn list(at: &ServerArgs, out: &Out) -> Result<(), Failure> {
-    let groups: Groups = HttpClient::new(&at.server).get("/groups")?;
+    let groups: Groups = at.client().get("/groups")?;
     let row = |g: &crate::api::GroupSummary| vec![g.group.clone(), g.state.clone(), g.protocol_type.clone()];
     let rows: Vec<_> = groups.groups.iter().map(row).collect();
     out.listing(&groups, "no groups", &["GROUP", "STATE", "TYPE"], &rows)
 }
 
 pub(super) fn describe(args: &NameArgs, out: &Out) -> Result<(), Failure> {
-    let group: Group = HttpClient::new(&args.at.server).get(&format!("/groups/{}", segment(&args.name)))?;
+    let group: Group = args.at.client().get(&format!("/groups/{}", segment(&args.name)))?;
     if out.json {
         return out.value(&group);
     }
@@ -60,7 +60,7 @@ fn assigned(assignment: &[Assignment]) -> String {
 pub(super) fn reset(args: &ResetArgs, out: &Out) -> Result<(), Failure> {
     let wanted = ResetGroup { topics: args.topic.clone(), to: target(args)?, validate_only: !args.execute };
     let path = format!("/groups/{}/reset", segment(&args.name));
-    let reset: GroupReset = HttpClient::new(&args.at.server).post(&path, &wanted)?;
+    let reset: GroupReset = args.at.client().post(&path, &wanted)?;
     if out.json {
         return out.value(&reset);
     }
@@ -98,7 +98,7 @@ fn target(args: &ResetArgs) -> Result<ResetTo, Failure> {
 }
 
 pub(super) fn delete(args: &NamesArgs, out: &Out) -> Result<(), Failure> {
-    let client = HttpClient::new(&args.at.server);
+    let client = args.at.client();
     for name in &args.names {
         client.delete(&format!("/groups/{}", segment(name)))?;
         if !out.json {

@@ -38,7 +38,7 @@ struct Progress {
 }
 
 fn run(name: &str, to: Option<MoveTo>, limit: Option<u64>, within: &VhostArgs, out: &Out) -> Result<(), Failure> {
-    let client = Arc::new(HttpClient::new(&within.at.server));
+    let client = Arc::new(within.at.client());
     let at = format!("{}/{}", path(within, "queues"), segment(name));
     let queue: Queue = client.get(&at)?;
     let total = limit.unwrap_or(u64::MAX).min(queue.ready);

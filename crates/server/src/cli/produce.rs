@@ -21,7 +21,7 @@ const LINE_BYTES_MAX: u64 = 64 << 20;
 
 pub(super) fn run(args: &ProduceArgs, out: &Out) -> Result<(), Failure> {
     let headers = headers(&args.header)?;
-    let mut client = KafkaClient::connect(&args.at.bootstrap)?;
+    let mut client = args.at.connect()?;
     let topic = client.topic(&args.topic, true)?;
     if let Some(partition) = args.partition.filter(|p| !(0..topic.partitions).contains(p)) {
         let text = format!("topic {} has no partition {partition}: it has {}", topic.name, topic.partitions);

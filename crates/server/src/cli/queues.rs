@@ -6,7 +6,7 @@ use super::moving;
 use super::output::Out;
 use super::pairs::arguments;
 use crate::api::queues::{GetMessages, Message, Messages, NewQueue, Purged, Queue, Queues};
-use crate::client::http::{HttpClient, segment};
+use crate::client::http::segment;
 use serde_json::{Value, json};
 
 pub(super) fn run(command: &QueueCommand, out: &Out) -> Result<(), Failure> {
@@ -40,7 +40,7 @@ pub(super) fn shown(arguments: &serde_json::Map<String, Value>) -> String {
 }
 
 fn list(within: &VhostArgs, out: &Out) -> Result<(), Failure> {
-    let queues: Queues = HttpClient::new(&within.at.server).get(&path(within, "queues"))?;
+    let queues: Queues = within.at.client().get(&path(within, "queues"))?;
     let row = |q: &Queue| {
         let numbers = [q.ready, q.unsettled, q.consumers].map(|n| n.to_string());
         [vec![q.name.clone(), q.kind.clone(), yes(q.durable)], numbers.to_vec(), vec![shown(&q.arguments)]].concat()
@@ -62,7 +62,7 @@ fn declare(args: &DeclareQueueArgs, out: &Out) -> Result<(), Failure> {
         auto_delete: args.auto_delete,
         arguments: arguments(&args.argument)?,
     };
-    let queue: Queue = HttpClient::new(&args.within.at.server).post(&path(&args.within, "queues"), &wanted)?;
+    let queue: Queue = args.within.at.client().post(&path(&args.within, "queues"), &wanted)?;
     if out.json {
         return out.value(&queue);
     }
@@ -72,7 +72,7 @@ fn declare(args: &DeclareQueueArgs, out: &Out) -> Result<(), Failure> {
 fn get(args: &GetMessagesArgs, out: &Out) -> Result<(), Failure> {
     let wanted = GetMessages { count: args.max, remove: args.remove };
     let at = format!("{}/{}/get", path(&args.within, "queues"), segment(&args.name));
-    let got: Messages = HttpClient::new(&args.within.at.server).post(&at, &wanted)?;
+    let got: Messages = args.within.at.client().post(&at, &wanted)?;
     if out.json {
         return out.value(&got);
     }
@@ -109,7 +109,7 @@ pub(super) fn messages(count: u64) -> String {
 }
 
 fn purge(args: &InVhostArgs, out: &Out) -> Result<(), Failure> {
-    let client = HttpClient::new(&args.within.at.server);
+    let client = args.within.at.client();
     let mut all = Vec::new();
     for name in &args.names {
         let purged: Purged = client.take(&format!("{}/{}/messages", path(&args.within, "queues"), segment(name)))?;
@@ -123,7 +123,7 @@ fn purge(args: &InVhostArgs, out: &Out) -> Result<(), Failure> {
 }
 
 fn delete(args: &DeleteQueuesArgs, out: &Out) -> Result<(), Failure> {
-    let client = HttpClient::new(&args.within.at.server);
+    let client = args.within.at.client();
     let only = format!("?if_unused={}&if_empty={}", args.if_unused, args.if_empty);
     for name in &args.names {
         client.delete(&format!("{}/{}{only}", path(&args.within, "queues"), segment(name)))?;

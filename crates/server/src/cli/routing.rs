@@ -11,7 +11,7 @@ use super::queues::{path, shown, yes};
 use crate::api::queues::{
     Binding, Bindings, DestinationType, Exchange, Exchanges, NewBinding, NewExchange, NewVhost, Vhost, Vhosts,
 };
-use crate::client::http::{HttpClient, segment};
+use crate::client::http::segment;
 use serde_json::json;
 
 pub(super) fn exchanges(command: &ExchangeCommand, out: &Out) -> Result<(), Failure> {
@@ -23,7 +23,7 @@ pub(super) fn exchanges(command: &ExchangeCommand, out: &Out) -> Result<(), Fail
 }
 
 fn list_exchanges(within: &VhostArgs, out: &Out) -> Result<(), Failure> {
-    let exchanges: Exchanges = HttpClient::new(&within.at.server).get(&path(within, "exchanges"))?;
+    let exchanges: Exchanges = within.at.client().get(&path(within, "exchanges"))?;
     let row = |x: &Exchange| {
         vec![x.name.clone(), x.kind.clone(), yes(x.durable), yes(x.internal), yes(x.auto_delete), shown(&x.arguments)]
     };
@@ -45,7 +45,7 @@ fn declare_exchange(args: &DeclareExchangeArgs, out: &Out) -> Result<(), Failure
         internal: args.internal,
         arguments: arguments(&args.argument)?,
     };
-    HttpClient::new(&args.within.at.server).tell(&path(&args.within, "exchanges"), &wanted)?;
+    args.within.at.client().tell(&path(&args.within, "exchanges"), &wanted)?;
     if out.json {
         return out.value(&wanted);
     }
@@ -53,7 +53,7 @@ fn declare_exchange(args: &DeclareExchangeArgs, out: &Out) -> Result<(), Failure
 }
 
 fn delete_exchanges(args: &DeleteExchangesArgs, out: &Out) -> Result<(), Failure> {
-    let client = HttpClient::new(&args.within.at.server);
+    let client = args.within.at.client();
     for name in &args.names {
         let at = format!("{}/{}?if_unused={}", path(&args.within, "exchanges"), segment(name), args.if_unused);
         client.delete(&at)?;
@@ -75,7 +75,7 @@ pub(super) fn bindings(command: &BindingCommand, out: &Out) -> Result<(), Failur
         true => (path(&args.within, "bindings/delete"), "unbound"),
         false => (path(&args.within, "bindings"), "bound"),
     };
-    HttpClient::new(&args.within.at.server).tell(&at, &wanted)?;
+    args.within.at.client().tell(&at, &wanted)?;
     if out.json {
         return out.value(&wanted);
     }
@@ -98,7 +98,7 @@ fn binding(args: &BindingArgs) -> Result<NewBinding, Failure> {
 }
 
 fn list_bindings(within: &VhostArgs, out: &Out) -> Result<(), Failure> {
-    let bindings: Bindings = HttpClient::new(&within.at.server).get(&path(within, "bindings"))?;
+    let bindings: Bindings = within.at.client().get(&path(within, "bindings"))?;
     let row = |b: &Binding| {
         let kind = match b.destination_type {
             DestinationType::Queue => "queue",
@@ -116,7 +116,7 @@ pub(super) fn vhosts(command: &VhostCommand, out: &Out) -> Result<(), Failure> {
         VhostCommand::List(at) => list_vhosts(at, out),
         VhostCommand::Create(args) => create_vhost(args, out),
         VhostCommand::Delete(args) => {
-            let client = HttpClient::new(&args.at.server);
+            let client = args.at.client();
             for name in &args.names {
                 client.delete(&format!("/vhosts/{}", segment(name)))?;
                 if !out.json {
@@ -129,7 +129,7 @@ pub(super) fn vhosts(command: &VhostCommand, out: &Out) -> Result<(), Failure> {
 }
 
 fn list_vhosts(at: &ServerArgs, out: &Out) -> Result<(), Failure> {
-    let vhosts: Vhosts = HttpClient::new(&at.server).get("/vhosts")?;
+    let vhosts: Vhosts = at.client().get("/vhosts")?;
     let row =
         |v: &Vhost| vec![v.name.clone(), v.queues.to_string(), v.default_queue_type.clone(), v.description.clone()];
     let rows: Vec<_> = vhosts.vhosts.iter().map(row).collect();
@@ -142,7 +142,7 @@ fn create_vhost(args: &CreateVhostArgs, out: &Out) -> Result<(), Failure> {
         description: args.description.clone(),
         default_queue_type: args.default_queue_type.map(|kind| kind.name().to_owned()),
     };
-    HttpClient::new(&args.at.server).tell("/vhosts", &wanted)?;
+    args.at.client().tell("/vhosts", &wanted)?;
     if out.json {
         return out.value(&wanted);
     }

@@ -5,7 +5,7 @@ use super::args::{GetArgs, ScopeArgs, SetArgs};
 use super::output::Out;
 use super::pairs::pairs;
 use crate::api::settings::{ChangeSettings, SettingValue, SettingsList};
-use crate::client::http::{HttpClient, segment};
+use crate::client::http::segment;
 
 /// The source of what nobody set, as the API calls it.
 const DEFAULT: &str = "DEFAULT_CONFIG";
@@ -22,7 +22,7 @@ fn place(scope: &ScopeArgs, otherwise: &str) -> String {
 }
 
 pub(super) fn get(args: &GetArgs, out: &Out) -> Result<(), Failure> {
-    let mut list: SettingsList = HttpClient::new(&args.at.server).get(&place(&args.scope, "node"))?;
+    let mut list: SettingsList = args.at.client().get(&place(&args.scope, "node"))?;
     list.settings.retain(|setting| match args.names.as_slice() {
         [] => args.all || setting.source != DEFAULT,
         names => names.contains(&setting.name),
@@ -49,7 +49,7 @@ pub(super) fn get(args: &GetArgs, out: &Out) -> Result<(), Failure> {
 pub(super) fn set(args: &SetArgs, out: &Out) -> Result<(), Failure> {
     let change =
         ChangeSettings { set: pairs(&args.set, "")?, delete: args.delete.clone(), validate_only: args.dry_run };
-    HttpClient::new(&args.at.server).patch(&place(&args.scope, "cluster"), &change)?;
+    args.at.client().patch(&place(&args.scope, "cluster"), &change)?;
     if out.json {
         return out.value(&change);
     }

@@ -6,12 +6,12 @@ use super::output::{Out, bytes};
 use super::pairs::pairs;
 use crate::api::settings::AlterTopic;
 use crate::api::{NewTopic, Topic, Topics};
-use crate::client::http::{HttpClient, segment};
+use crate::client::http::segment;
 
 pub(super) fn create(args: &CreateArgs, out: &Out) -> Result<(), Failure> {
     let config = pairs(&args.config, "--config ")?;
     let wanted = NewTopic { name: args.name.clone(), partitions: args.partitions, config, validate_only: args.dry_run };
-    let topic: Topic = HttpClient::new(&args.at.server).post("/topics", &wanted)?;
+    let topic: Topic = args.at.client().post("/topics", &wanted)?;
     if out.json {
         return out.value(&topic);
     }
@@ -24,14 +24,14 @@ pub(super) fn create(args: &CreateArgs, out: &Out) -> Result<(), Failure> {
 }
 
 pub(super) fn list(at: &ServerArgs, out: &Out) -> Result<(), Failure> {
-    let topics: Topics = HttpClient::new(&at.server).get("/topics")?;
+    let topics: Topics = at.client().get("/topics")?;
     let row = |t: &crate::api::TopicSummary| vec![t.name.clone(), t.partitions.to_string(), t.durability.clone()];
     let rows: Vec<_> = topics.topics.iter().map(row).collect();
     out.listing(&topics, "no topics", &["TOPIC", "PARTITIONS", "DURABILITY"], &rows)
 }
 
 pub(super) fn describe(args: &NameArgs, out: &Out) -> Result<(), Failure> {
-    let topic: Topic = HttpClient::new(&args.at.server).get(&format!("/topics/{}", segment(&args.name)))?;
+    let topic: Topic = args.at.client().get(&format!("/topics/{}", segment(&args.name)))?;
     if out.json {
         return out.value(&topic);
     }
@@ -70,7 +70,7 @@ pub(super) fn alter(args: &AlterArgs, out: &Out) -> Result<(), Failure> {
         partitions: args.partitions,
         validate_only: args.dry_run,
     };
-    HttpClient::new(&args.at.server).patch(&format!("/topics/{}", segment(&args.name)), &change)?;
+    args.at.client().patch(&format!("/topics/{}", segment(&args.name)), &change)?;
     if out.json {
         return out.value(&change);
     }
@@ -81,7 +81,7 @@ pub(super) fn alter(args: &AlterArgs, out: &Out) -> Result<(), Failure> {
 }
 
 pub(super) fn delete(args: &NamesArgs, out: &Out) -> Result<(), Failure> {
-    let client = HttpClient::new(&args.at.server);
+    let client = args.at.client();
     for name in &args.names {
         client.delete(&format!("/topics/{}", segment(name)))?;
         if !out.json {

@@ -1,10 +1,15 @@
 //! polylogue's own API, asked from outside.
 
-use super::ClientError;
+use super::{ClientError, Login};
 use crate::api::{ErrorBody, PREFIX};
+use crate::basic::header_of;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
+use ureq::SendBody;
+use ureq::http::header::AUTHORIZATION;
+use ureq::http::{HeaderValue, Request};
+use ureq::middleware::MiddlewareNext;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,13 +24,21 @@ pub struct HttpClient {
 }
 
 impl HttpClient {
-    /// For the server at `http://HOST:PORT`, or `HOST:PORT`.
+    /// For the server at `http://HOST:PORT`, or `HOST:PORT`, and for somebody in particular where it asks for that.
     #[must_use]
-    pub fn new(server: &str) -> HttpClient {
+    pub fn new(server: &str, login: Option<&Login>) -> HttpClient {
         let server = server.trim_end_matches('/');
         let server = if server.contains("://") { server.to_owned() } else { format!("http://{server}") };
-        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE)).build();
-        HttpClient { server, agent: config.new_agent() }
+        let mut config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
+        // What cannot be a header is no name and password of ours either: the server says so.
+        let value = login.and_then(|login| HeaderValue::try_from(header_of(&login.user, &login.password)).ok());
+        if let Some(value) = value {
+            config = config.middleware(move |mut request: Request<SendBody<'_>>, next: MiddlewareNext<'_>| {
+                request.headers_mut().insert(AUTHORIZATION, value.clone());
+                next.handle(request)
+            });
+        }
+        HttpClient { server, agent: config.build().new_agent() }
     }
 
     /// `GET`.
@@ -137,7 +150,7 @@ mod tests {
 
     #[test]
     fn an_address_needs_no_scheme() {
-        assert_eq!(HttpClient::new("localhost:9600/").url("/topics"), "http://localhost:9600/api/v1/topics");
-        assert_eq!(HttpClient::new("http://[::1]:1").url("/x"), "http://[::1]:1/api/v1/x");
+        assert_eq!(HttpClient::new("localhost:9600/", None).url("/topics"), "http://localhost:9600/api/v1/topics");
+        assert_eq!(HttpClient::new("http://[::1]:1", None).url("/x"), "http://[::1]:1/api/v1/x");
     }
 }

@@ -1,6 +1,6 @@
 //! A small Kafka client: one connection, one request at a time. Enough for `produce` and `consume`.
 
-use super::ClientError;
+use super::{ClientError, Login};
 use bytes::Bytes;
 use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
 use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
@@ -9,6 +9,8 @@ use polylogue_kafka::codec::init_producer_id::InitProducerIdRequest;
 use polylogue_kafka::codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic};
 use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
+use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
 use polylogue_kafka::codec::{DecodeError, EncodeError, ErrorCode, Message, Request};
 use polylogue_types::{Chunk, TopicId};
 use std::collections::BTreeMap;
@@ -95,11 +97,11 @@ fn check(what: &str, code: i16) -> Result<(), ClientError> {
 }
 
 impl KafkaClient {
-    /// Connects to `HOST:PORT` and learns what it speaks.
+    /// Connects to `HOST:PORT`, learns what it speaks, and says who it is where there is somebody to be.
     ///
     /// # Errors
-    /// When nobody answers there, or not in Kafka's protocol.
-    pub fn connect(server: &str) -> Result<KafkaClient, ClientError> {
+    /// When nobody answers there, or not in Kafka's protocol, or the login is refused.
+    pub fn connect(server: &str, login: Option<&Login>) -> Result<KafkaClient, ClientError> {
         let unreachable = |e: std::io::Error| ClientError::unreachable(server, &e);
         let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
         for address in server.to_socket_addrs().map_err(unreachable)? {
@@ -110,6 +112,9 @@ impl KafkaClient {
                     let server = server.to_owned();
                     let mut client = KafkaClient { server, stream, correlation: 0, versions: BTreeMap::new() };
                     client.learn()?;
+                    if let Some(login) = login {
+                        client.log_in(login)?;
+                    }
                     return Ok(client);
                 }
                 Err(e) => last = e,
@@ -127,6 +132,22 @@ impl KafkaClient {
         check("asking for versions", response.error_code)?;
         self.versions = response.api_keys.iter().map(|api| (api.api_key, (api.min_version, api.max_version))).collect();
         Ok(())
+    }
+
+    /// SASL PLAIN.
+    fn log_in(&mut self, login: &Login) -> Result<(), ClientError> {
+        let handshake = self.call_at(1, &SaslHandshakeRequest { mechanism: "PLAIN".into() })?;
+        // A listener that asks nobody has nothing to log in to.
+        if handshake.error_code == ErrorCode::IllegalSaslState.code() {
+            return Ok(());
+        }
+        check("logging in", handshake.error_code)?;
+        let auth_bytes = format!("\0{}\0{}", login.user, login.password).into();
+        let answer = self.call_at(2, &SaslAuthenticateRequest { auth_bytes })?;
+        match answer.error_message.filter(|_| answer.error_code != 0) {
+            Some(text) => Err(ClientError::new("refused", format!("logging in as {}: {text}", login.user))),
+            None => check("logging in", answer.error_code),
+        }
     }
 
     /// What the broker says of a topic. One that does not exist is created where the broker does so when `create`.

@@ -74,6 +74,16 @@ impl Failure {
         Failure::new(StatusCode::BAD_REQUEST, "invalid_request", message)
     }
 
+    pub(super) fn not_logged_in() -> Failure {
+        let text = "say who you are: the name and the password of an administrator (HTTP basic authentication)";
+        Failure::new(StatusCode::UNAUTHORIZED, "not_logged_in", text.to_owned())
+    }
+
+    pub(super) fn no_administrator(name: &str) -> Failure {
+        let text = format!("{name} is no administrator: the user needs that tag");
+        Failure::new(StatusCode::FORBIDDEN, "forbidden", text)
+    }
+
     pub(super) fn timeout(message: &str) -> Failure {
         Failure::new(StatusCode::GATEWAY_TIMEOUT, "timeout", message.to_owned())
     }

@@ -1,6 +1,7 @@
 //! Connections to the http listeners: bounded in number, in time, and in what they may send.
 
 use super::error::Failure;
+use super::login::Asked;
 use super::{App, router, starting};
 use crate::net::{Gate, NetMetrics, pause, stopped};
 use crate::rabbitmq_http::From;
@@ -95,8 +96,13 @@ impl Entrance {
     }
 }
 
-/// Serves until `stop` says true. What is in work by then is not waited for.
-pub async fn serve(listener: TcpListener, entrance: Arc<Entrance>, mut stop: watch::Receiver<bool>) {
+/// Serves until `stop` says true, whoever says to be an administrator where that is asked. What is in work by then is not waited for.
+pub async fn serve(
+    listener: TcpListener,
+    asks_for_login: bool,
+    entrance: Arc<Entrance>,
+    mut stop: watch::Receiver<bool>,
+) {
     let mut failing = false;
     loop {
         let accepted = tokio::select! {
@@ -128,19 +134,22 @@ pub async fn serve(listener: TcpListener, entrance: Arc<Entrance>, mut stop: wat
         let entrance = entrance.clone();
         tokio::spawn(async move {
             let counted = entrance.metrics.count(entrance.name);
-            counted.close(attend(stream, peer, entrance).await);
+            counted.close(attend(stream, peer, asks_for_login, entrance).await);
             drop((place, of_address));
         });
     }
 }
 
 /// Serves one connection, and says why it ended.
-async fn attend(stream: TcpStream, peer: SocketAddr, entrance: Arc<Entrance>) -> &'static str {
+async fn attend(stream: TcpStream, peer: SocketAddr, asks_for_login: bool, entrance: Arc<Entrance>) -> &'static str {
     let spoke = Arc::new(AtomicBool::new(false));
     let service = {
         let spoke = spoke.clone();
         service_fn(move |mut request: hyper::Request<Incoming>| {
             request.extensions_mut().insert(From(peer));
+            if asks_for_login {
+                request.extensions_mut().insert(Asked);
+            }
             spoke.store(true, Ordering::Relaxed);
             TowerToHyperService::new(entrance.router()).call(request)
         })

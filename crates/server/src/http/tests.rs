@@ -17,6 +17,7 @@ use polylogue_api::{
     CreatedTopic, DeletedTopic, FindOffset, FoundOffset, OffsetSpec, PartitionInfo, Reply, Request, TopicConfig,
     TopicError, TopicInfo, TopicRef,
 };
+use polylogue_auth::NoUsers;
 use polylogue_kafka::codec::consumer_protocol_assignment::{ConsumerProtocolAssignment, TopicPartition};
 use polylogue_kafka::codec::{ErrorCode, Message, StrBytes, Writer};
 use polylogue_kafka::config::LiveSettings;
@@ -224,6 +225,7 @@ impl Server {
             listeners: Vec::new(),
             registry,
             ready: Ready::default(),
+            users: Arc::new(NoUsers),
         });
         let (stop, stopped) = watch::channel(false);
         let (tell, told) = mpsc::channel();
@@ -235,7 +237,7 @@ impl Server {
                 let one = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let two = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 tell.send((one.local_addr().unwrap(), two.local_addr().unwrap())).unwrap();
-                tokio::join!(serve(one, served.clone(), stopped.clone()), serve(two, served, stopped));
+                tokio::join!(serve(one, false, served.clone(), stopped.clone()), serve(two, false, served, stopped));
             });
         });
         let (at, also_at) = told.recv().unwrap();

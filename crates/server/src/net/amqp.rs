@@ -7,6 +7,7 @@ use bytes::BytesMut;
 use polylogue_amqp::settings::AmqpSettings;
 use polylogue_amqp_gateway::{Connection, Directory, Ends};
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
+use polylogue_auth::Authority;
 use polylogue_types::Chunk;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ pub struct AmqpAccept {
     broker: Arc<dyn BrokerHandle>,
     /// What names that connections are given are made of; nobody can guess it.
     secret: u64,
+    users: Arc<dyn Authority>,
 }
 
 impl AmqpAccept {
@@ -39,8 +41,9 @@ impl AmqpAccept {
         directory: Arc<Directory>,
         broker: Arc<dyn BrokerHandle>,
         secret: u64,
+        users: Arc<dyn Authority>,
     ) -> AmqpAccept {
-        AmqpAccept { settings, directory, catalog: broker.catalog(), broker, secret }
+        AmqpAccept { settings, directory, catalog: broker.catalog(), broker, secret, users }
     }
 }
 
@@ -57,7 +60,7 @@ impl Accept for AmqpAccept {
         let (directory, catalog) = (self.directory.clone(), self.catalog.clone());
         let is_local = peer.ip().to_canonical().is_loopback();
         let inner = Connection::new(self.settings.clone(), directory, catalog, id, is_local, seed, now);
-        let inner = inner.between(Ends { peer, local });
+        let inner = inner.between(Ends { peer, local }).watched_by(self.users.clone());
         let frame_bytes_max = self.settings.frame_bytes_max as usize + OVERLOOKED_BYTES;
         AmqpConnection { inner, frame_bytes_max, greeted: false, took: false, now }
     }

@@ -7,6 +7,7 @@ use crate::options::address::HostPort;
 use bytes::BytesMut;
 use polylogue_amqp_gateway::{Directory, QueuesAsTopics};
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
+use polylogue_auth::{Authority, NoUsers};
 use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::session::{self, FetchBudget, Listener, NextFrame, Session, SessionContext, SessionInit};
 use polylogue_types::Chunk;
@@ -24,6 +25,7 @@ pub struct KafkaShared {
     catalog: Arc<dyn Catalog>,
     broker: Arc<dyn BrokerHandle>,
     fetch_budget: Arc<FetchBudget>,
+    users: Arc<dyn Authority>,
 }
 
 impl KafkaShared {
@@ -31,18 +33,25 @@ impl KafkaShared {
     #[must_use]
     pub fn new(live: Arc<LiveSettings>, broker: Arc<dyn BrokerHandle>, queues: Arc<Directory>) -> KafkaShared {
         let catalog = Arc::new(QueuesAsTopics::new(broker.catalog(), queues));
-        KafkaShared { live, catalog, broker, fetch_budget: Arc::default() }
+        KafkaShared { live, catalog, broker, fetch_budget: Arc::default(), users: Arc::new(NoUsers) }
+    }
+
+    /// The same, with users who can log in.
+    #[must_use]
+    pub fn with_users(self, users: Arc<dyn Authority>) -> KafkaShared {
+        KafkaShared { users, ..self }
     }
 
     /// A session for a request of the server itself.
     pub(crate) fn session_for_ourselves(self: &Arc<KafkaShared>, id: u64) -> KafkaConnection {
         let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
-        KafkaAccept::new(self.clone(), None).connection(id, nobody, nobody)
+        KafkaAccept::new(self.clone(), None, false).connection(id, nobody, nobody)
     }
 
     /// Does something under the settings that hold now.
     fn under<R>(&self, now: Now, act: impl FnOnce(&SessionContext<'_>) -> R) -> R {
-        self.live.with_sessions(|settings| act(&SessionContext { now, catalog: self.catalog.as_ref(), settings }))
+        let (catalog, users) = (self.catalog.as_ref(), self.users.as_ref());
+        self.live.with_sessions(|settings| act(&SessionContext { now, catalog, settings, users }))
     }
 }
 
@@ -52,14 +61,17 @@ pub struct KafkaAccept {
     shared: Arc<KafkaShared>,
     /// What clients are told; `None` for the address at which they arrived.
     advertised: Option<Arc<Listener>>,
+    /// Whether clients have to say who they are.
+    asks_for_login: bool,
 }
 
 impl KafkaAccept {
-    /// A listener whose clients are told `advertised`, or, without it, the address at which their connection arrived.
+    /// A listener whose clients are told `advertised`, or, without it, the address at which their connection arrived, and who have to say who
+    /// they are where that is asked.
     #[must_use]
-    pub fn new(shared: Arc<KafkaShared>, advertised: Option<&HostPort>) -> KafkaAccept {
+    pub fn new(shared: Arc<KafkaShared>, advertised: Option<&HostPort>, asks_for_login: bool) -> KafkaAccept {
         let listener = |at: &HostPort| Arc::new(Listener { host: at.host.as_str().into(), port: at.port });
-        KafkaAccept { shared, advertised: advertised.map(listener) }
+        KafkaAccept { shared, advertised: advertised.map(listener), asks_for_login }
     }
 
     fn connection(&self, id: u64, local: SocketAddr, peer: SocketAddr) -> KafkaConnection {
@@ -70,7 +82,8 @@ impl KafkaAccept {
         let init = SessionInit {
             listener,
             connection_id: id,
-            client_address: peer.ip().to_canonical().to_string(),
+            client: peer.ip().to_canonical(),
+            asks_for_login: self.asks_for_login,
             fetch_budget: self.shared.fetch_budget.clone(),
         };
         KafkaConnection { session: Session::new(init, self.shared.broker.now()), shared: self.shared.clone() }
@@ -100,7 +113,8 @@ pub struct KafkaConnection {
 
 impl Protocol for KafkaConnection {
     fn next_frame(&self, input: &[u8]) -> Result<Option<Frame>, NoFrame> {
-        let next = self.shared.live.with_sessions(|settings| NextFrame::of(input, settings)).map_err(|_| NoFrame)?;
+        let frame_of = |settings: &_| self.session.frame_of(input, settings);
+        let next = self.shared.live.with_sessions(frame_of).map_err(|_| NoFrame)?;
         Ok(next.map(|NextFrame { len, memory }| {
             // What takes no more than its bytes is payload.
             let waiting = (memory > len).then(|| len.max(memory / WAITING_PART));

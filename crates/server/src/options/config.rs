@@ -8,6 +8,7 @@ use polylogue_amqp::settings::AmqpSettings;
 use polylogue_api::{Durability, TopicConfig};
 use polylogue_kafka::config::{BrokerSettings, Fixed, parse_broker_settings};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,6 +21,29 @@ pub struct ListenerConfig {
     pub bind: HostPort,
     /// What clients are told, if it is said; its port is 0 for the listener's own.
     pub advertise: Option<HostPort>,
+}
+
+/// Where clients have to say who they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoginPolicy {
+    /// At listeners that others than this machine can reach.
+    Auto,
+    /// At all.
+    Always,
+    /// At none.
+    Never,
+}
+
+impl LoginPolicy {
+    /// Whether a listener at this address asks.
+    #[must_use]
+    pub fn asks_at(self, address: IpAddr) -> bool {
+        match self {
+            LoginPolicy::Auto => !address.to_canonical().is_loopback(),
+            LoginPolicy::Always => true,
+            LoginPolicy::Never => false,
+        }
+    }
 }
 
 /// Everything of the `[log]` section.
@@ -68,6 +92,8 @@ pub struct ServerConfig {
     pub data: PathBuf,
     /// The listeners, in the order given.
     pub listeners: Vec<ListenerConfig>,
+    /// Where clients have to say who they are.
+    pub login: LoginPolicy,
     /// Connections of clients at a time.
     pub connections_max: usize,
     /// Bytes of requests in work over all connections.
@@ -127,6 +153,11 @@ impl ServerConfig {
         let mut config = ServerConfig {
             data: PathBuf::from(r.value(&t::DATA)),
             listeners: listeners(r)?,
+            login: match r.value(&t::LOGIN) {
+                "always" => LoginPolicy::Always,
+                "never" => LoginPolicy::Never,
+                _ => LoginPolicy::Auto,
+            },
             connections_max: small(r.number(&t::CONNECTIONS_MAX)),
             inflight_bytes_max: small(r.number(&t::INFLIGHT_BYTES_MAX)),
             output_bytes_max: small(r.number(&t::OUTPUT_BYTES_MAX)),

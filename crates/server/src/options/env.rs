@@ -12,6 +12,17 @@ pub const SERVER_VARIABLE: &str = "POLYLOGUE_SERVER";
 /// Where `produce` and `consume` find the server's kafka listener.
 pub const BOOTSTRAP_VARIABLE: &str = "POLYLOGUE_BOOTSTRAP";
 
+/// The password of the first administrator, for where there is none yet. No option, so that nothing shows it.
+pub use crate::users::ADMIN_PASSWORD_VARIABLE;
+/// As whom the commands that ask a server log in, and with which password.
+pub const USER_VARIABLE: &str = "POLYLOGUE_USER";
+/// See [`USER_VARIABLE`].
+pub const PASSWORD_VARIABLE: &str = "POLYLOGUE_PASSWORD";
+
+/// Those of no option.
+const OTHERS: [&str; 6] =
+    [CONFIG_VARIABLE, SERVER_VARIABLE, BOOTSTRAP_VARIABLE, ADMIN_PASSWORD_VARIABLE, USER_VARIABLE, PASSWORD_VARIABLE];
+
 const PREFIX: &str = "POLYLOGUE_";
 
 /// The variable of an option: `POLYLOGUE_`, the section unless it is `server`, and the name, with `_` for every dot.
@@ -41,8 +52,7 @@ pub(super) fn read(variables: &[(String, String)]) -> Result<Vec<Given>, OptionE
     known.extend(known_broker_names().map(|name| (variable(Section::Kafka, name), format!("kafka.{name}"))));
     let mut given = Vec::new();
     for (name, value) in variables {
-        let others = [CONFIG_VARIABLE, SERVER_VARIABLE, BOOTSTRAP_VARIABLE];
-        if !name.starts_with(PREFIX) || value.is_empty() || others.contains(&name.as_str()) || is_service_link(name) {
+        if !name.starts_with(PREFIX) || value.is_empty() || OTHERS.contains(&name.as_str()) || is_service_link(name) {
             continue;
         }
         let Some((_, option)) = known.iter().find(|(variable, _)| variable == name) else {
@@ -80,7 +90,7 @@ mod tests {
     fn no_two_options_share_a_variable() {
         let mut all: Vec<String> = OPTIONS.iter().map(|def| variable(def.section, def.name)).collect();
         all.extend(known_broker_names().map(|name| variable(Section::Kafka, name)));
-        all.extend([CONFIG_VARIABLE, SERVER_VARIABLE, BOOTSTRAP_VARIABLE].map(str::to_owned));
+        all.extend(OTHERS.map(str::to_owned));
         let count = all.len();
         all.sort();
         all.dedup();

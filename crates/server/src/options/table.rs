@@ -94,6 +94,13 @@ pub(super) const ADVERTISE: OptionDef = server(
      and so on; port 0 stands for the listener's own. Without one clients are told the listener's address, or, where that \
      is a wildcard such as 0.0.0.0, the address at which their connection arrived.",
 );
+pub(super) const LOGIN: OptionDef = server(
+    "login",
+    OptionKind::OneOf(&["auto", "always", "never"]),
+    "auto",
+    "Where clients of kafka and http have to say who they are (SASL; HTTP basic authentication): at listeners that are not on a loopback \
+     address (auto), at all (always), or at none (never: whoever reaches them may do everything). amqp and rabbitmq-http always ask.",
+);
 pub(super) const CONNECTIONS_MAX: OptionDef = server(
     "connections_max",
     OptionKind::Count { min: 1, max: 1_000_000 },
@@ -331,6 +338,7 @@ pub const OPTIONS: &[&OptionDef] = &[
     &DATA,
     &LISTEN,
     &ADVERTISE,
+    &LOGIN,
     &CONNECTIONS_MAX,
     &CONNECTION_REQUESTS_MAX,
     &INFLIGHT_BYTES_MAX,

@@ -11,14 +11,15 @@ use super::ask;
 use super::error::Failure;
 use super::target::Query;
 use super::{Management, Verb};
-use axum::http::{HeaderMap, header};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use crate::basic::credentials;
+use axum::http::HeaderMap;
 use polylogue_amqp_gateway::{FIRST_USER, View};
 use polylogue_amqp_model::{User, Vhost};
+use polylogue_auth::{Claim, Mechanism};
 use polylogue_router::VhostId;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 const ADMINISTRATOR: &str = "administrator";
 const MONITORING: &str = "monitoring";
@@ -35,19 +36,6 @@ pub(super) struct Call<'a> {
     pub(super) user: Arc<User>,
 }
 
-/// Name and password of basic authentication.
-fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, encoded) = value.split_once(' ')?;
-    if !scheme.eq_ignore_ascii_case("basic") {
-        return None;
-    }
-    let decoded = STANDARD.decode(encoded.trim()).ok()?;
-    let colon = decoded.iter().position(|byte| *byte == b':')?;
-    let (name, password) = decoded.split_at(colon);
-    Some((String::from_utf8(name.to_vec()).ok()?, password.get(1..)?.to_vec()))
-}
-
 impl<'a> Call<'a> {
     /// Finds out who asks.
     ///
@@ -62,8 +50,14 @@ impl<'a> Call<'a> {
     ) -> Result<Call<'a>, Failure> {
         let (name, password) = credentials(headers).ok_or_else(Failure::not_logged_in)?;
         let view = ask::view(app).await?;
-        let user = view.world.user(&name).filter(|user| user.password.verify(&password)).cloned();
-        let user = user.ok_or_else(Failure::not_logged_in)?;
+        let user = view.world.user(&name).filter(|user| user.knows(&password)).cloned();
+        let Some(user) = user else {
+            let address = from.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |from| from.ip().to_canonical());
+            let claim = Claim { name: &name, address };
+            let delay_ms = app.users.failed(&claim, Mechanism::Plain, "the name or the password is wrong");
+            tokio::time::sleep(Duration::from_millis(delay_ms)).await;
+            return Err(Failure::not_logged_in());
+        };
         // As on AMQP: everybody knows this password.
         if name == FIRST_USER && from.is_some_and(|from| !from.ip().to_canonical().is_loopback()) {
             return Err(Failure::not_authorised("User can only log in via localhost"));

@@ -6,8 +6,9 @@ use super::call::Call;
 use super::error::Failure;
 use super::{Verb, ask, permissions, shapes};
 use crate::declared::end_connections;
+use crate::users::kept;
 use bytestring::ByteString;
-use polylogue_amqp_model::{Command, Hashing, PasswordHash, PutUser, SALT_BYTES};
+use polylogue_amqp_model::{Command, Hashing, PasswordHash, PutUser, ScramCredential};
 use serde_json::Value;
 
 pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result<Answer, Failure> {
@@ -59,24 +60,22 @@ async fn delete(call: &Call<'_>, names: Vec<ByteString>) -> Result<Answer, Failu
     Ok(Answer::Done)
 }
 
-/// A password hash out of `password`, or out of `password_hash`; none of both is no password.
-fn password(call: &Call<'_>, body: &Body) -> Result<PasswordHash, Failure> {
+/// What is kept of a password: out of `password`, or out of `password_hash`; none of both is no password. Of a hash nobody can tell what
+/// SCRAM needs.
+fn password(call: &Call<'_>, body: &Body) -> Result<(PasswordHash, Vec<ScramCredential>), Failure> {
     match (body.text("password")?, body.text("password_hash")?) {
         (Some(_), Some(_)) => Err(Failure::bad("both_password_and_password_hash_are_provided")),
-        (Some(password), None) => {
-            let mut salt = [0; SALT_BYTES];
-            call.app.rng.fill(&mut salt);
-            Ok(PasswordHash::of(Hashing::Sha256, salt, password.as_bytes()))
-        }
+        (Some(password), None) => Ok(kept(call.app.rng.as_ref(), password.as_bytes())),
         (None, Some(hash)) => {
             let hashing = match body.text("hashing_algorithm")? {
                 None => Hashing::Sha256,
                 Some(name) => Hashing::named(&name)
                     .ok_or_else(|| Failure::bad(format!("hashing algorithm '{name}' is not known")))?,
             };
-            PasswordHash::from_base64(hashing, &hash).map_err(|error| Failure::bad(error.text))
+            let hash = PasswordHash::from_base64(hashing, &hash).map_err(|error| Failure::bad(error.text))?;
+            Ok((hash, Vec::new()))
         }
-        (None, None) => Ok(PasswordHash::none()),
+        (None, None) => Ok((PasswordHash::none(), Vec::new())),
     }
 }
 
@@ -86,7 +85,8 @@ async fn put(call: &Call<'_>, name: ByteString, body: &Body) -> Result<Answer, F
         None if body.flag("administrator")? => vec!["administrator".into()],
         None => return Err(Failure::bad("tags_not_present")),
     };
-    let password = Some(password(call, body)?);
-    let created = ask::put(call.app, Command::PutUser(PutUser { name, password, tags })).await?;
+    let (hash, scram) = password(call, body)?;
+    let put = PutUser { name, password: Some(hash), scram, tags };
+    let created = ask::put(call.app, Command::PutUser(put)).await?;
     Ok(Answer::put(created))
 }

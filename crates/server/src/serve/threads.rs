@@ -52,25 +52,25 @@ pub(super) struct HttpThread {
 }
 
 impl HttpThread {
-    /// Serves on all of `listeners` until [`HttpThread::stop`].
+    /// Serves on all of `listeners` until [`HttpThread::stop`]; with each stands whether it asks who clients are.
     pub(super) fn start(
         env: &Env,
         name: &str,
-        listeners: Vec<TcpListener>,
+        listeners: Vec<(TcpListener, bool)>,
         entrance: Arc<Entrance>,
     ) -> Result<HttpThread, StartError> {
         let (stop, stopped) = watch::channel(false);
         let fail = |e: io::Error| StartError(format!("cannot start the http listener: {e}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
         let entered = runtime.enter();
-        let listeners =
-            listeners.into_iter().map(AsyncListener::from_std).collect::<io::Result<Vec<_>>>().map_err(fail)?;
+        let started = |(listener, asks)| Ok((AsyncListener::from_std(listener)?, asks));
+        let listeners = listeners.into_iter().map(started).collect::<io::Result<Vec<_>>>().map_err(fail)?;
         drop(entered);
         let body = move || {
             runtime.block_on(async {
                 let mut all = JoinSet::new();
-                for listener in listeners {
-                    all.spawn(http::serve(listener, entrance.clone(), stopped.clone()));
+                for (listener, asks) in listeners {
+                    all.spawn(http::serve(listener, asks, entrance.clone(), stopped.clone()));
                 }
                 while all.join_next().await.is_some() {}
             });

@@ -79,6 +79,10 @@ pub enum ApiKey {
     IncrementalAlterConfigs = 44,
     /// Key 47, versions 0 to 0.
     OffsetDelete = 47,
+    /// Key 50, versions 0 to 0.
+    DescribeUserScramCredentials = 50,
+    /// Key 51, versions 0 to 0.
+    AlterUserScramCredentials = 51,
     /// Key 55, versions 0 to 2.
     DescribeQuorum = 55,
     /// Key 57, versions 0 to 2.
@@ -144,6 +148,8 @@ impl ApiKey {
         ApiKey::DeleteGroups,
         ApiKey::IncrementalAlterConfigs,
         ApiKey::OffsetDelete,
+        ApiKey::DescribeUserScramCredentials,
+        ApiKey::AlterUserScramCredentials,
         ApiKey::DescribeQuorum,
         ApiKey::UpdateFeatures,
         ApiKey::DescribeCluster,
@@ -189,6 +195,8 @@ impl ApiKey {
             ApiKey::DeleteGroups => row("DeleteGroups", 0, 2, Some(2), false),
             ApiKey::IncrementalAlterConfigs => row("IncrementalAlterConfigs", 0, 1, Some(1), false),
             ApiKey::OffsetDelete => row("OffsetDelete", 0, 0, None, false),
+            ApiKey::DescribeUserScramCredentials => row("DescribeUserScramCredentials", 0, 0, Some(0), false),
+            ApiKey::AlterUserScramCredentials => row("AlterUserScramCredentials", 0, 0, Some(0), false),
             ApiKey::DescribeQuorum => row("DescribeQuorum", 0, 2, Some(0), false),
             ApiKey::UpdateFeatures => row("UpdateFeatures", 0, 2, Some(0), false),
             ApiKey::DescribeCluster => row("DescribeCluster", 0, 2, Some(0), false),
@@ -289,6 +297,8 @@ impl TryFrom<i16> for ApiKey {
             42 => Ok(ApiKey::DeleteGroups),
             44 => Ok(ApiKey::IncrementalAlterConfigs),
             47 => Ok(ApiKey::OffsetDelete),
+            50 => Ok(ApiKey::DescribeUserScramCredentials),
+            51 => Ok(ApiKey::AlterUserScramCredentials),
             55 => Ok(ApiKey::DescribeQuorum),
             57 => Ok(ApiKey::UpdateFeatures),
             60 => Ok(ApiKey::DescribeCluster),

@@ -29,6 +29,7 @@ impl Api {
             listeners: Vec::new(),
             registry: registry(),
             ready: Ready::default(),
+            users: server.management.users.clone(),
         };
         Api(server, router(Arc::new(app)))
     }

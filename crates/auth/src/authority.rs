@@ -1,0 +1,119 @@
+//! What a session of whatever protocol asks about users.
+
+use crate::scram::SERVER_NONCE_BYTES;
+use crate::scram_credential::{ScramCredential, ScramMechanism};
+use std::fmt::Debug;
+use std::net::IpAddr;
+
+/// Who somebody says to be, and from where. Nothing is proven by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claim<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// The address of the client.
+    pub address: IpAddr,
+}
+
+/// How somebody wanted to log in, for what is counted and written down.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Mechanism {
+    /// `PLAIN`: the password itself.
+    Plain,
+    /// A proof that the password is known.
+    Scram(ScramMechanism),
+}
+
+impl Mechanism {
+    /// All of them, in the order in which clients are told of them.
+    pub const ALL: [Mechanism; 3] =
+        [Mechanism::Plain, Mechanism::Scram(ScramMechanism::Sha256), Mechanism::Scram(ScramMechanism::Sha512)];
+
+    /// Its name in SASL.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Mechanism::Plain => "PLAIN",
+            Mechanism::Scram(mechanism) => mechanism.name(),
+        }
+    }
+
+    /// By its name in SASL.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Mechanism> {
+        Mechanism::ALL.into_iter().find(|mechanism| mechanism.name() == name)
+    }
+}
+
+/// A user's SCRAM credentials, as listings show them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScramUser {
+    /// The name.
+    pub name: String,
+    /// For which mechanisms there is a credential, with its iterations.
+    pub credentials: Vec<(ScramMechanism, u32)>,
+}
+
+/// Users as sessions know them: what is committed. Whoever implements it has the clock, the randomness and the books of failures that this
+/// crate has not.
+pub trait Authority: Debug + Send + Sync {
+    /// What is kept of a user's password for a mechanism; `None` as well for who may not log in from there.
+    fn scram(&self, claim: &Claim<'_>, mechanism: ScramMechanism) -> Option<ScramCredential>;
+
+    /// Whether this is the user's password, by whatever is kept of it; milliseconds of work where that is a SCRAM credential only. `false` as
+    /// well for who may not log in from there.
+    fn is_password(&self, claim: &Claim<'_>, password: &[u8]) -> bool;
+
+    /// Whether a user may do everything, users and their passwords included.
+    fn is_administrator(&self, name: &str) -> bool;
+
+    /// Users that have SCRAM credentials, by name: those of `names`, or all.
+    fn scram_users(&self, names: Option<&[&str]>) -> Vec<ScramUser>;
+
+    /// Random bytes that nobody can foresee, for a nonce.
+    fn nonce(&self) -> [u8; SERVER_NONCE_BYTES];
+
+    /// What the salts of names that nobody has are made of. The same for the life of the process, and secret.
+    fn secret(&self) -> &[u8];
+
+    /// Somebody failed to log in: how long the answer has to wait. Milliseconds. `why` is for the operator and holds no secret.
+    fn failed(&self, claim: &Claim<'_>, mechanism: Mechanism, why: &str) -> u64;
+
+    /// Somebody logged in.
+    fn succeeded(&self, claim: &Claim<'_>, mechanism: Mechanism);
+}
+
+/// The authority of a place without users: nobody can log in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NoUsers;
+
+impl Authority for NoUsers {
+    fn scram(&self, _: &Claim<'_>, _: ScramMechanism) -> Option<ScramCredential> {
+        None
+    }
+
+    fn is_password(&self, _: &Claim<'_>, _: &[u8]) -> bool {
+        false
+    }
+
+    fn is_administrator(&self, _: &str) -> bool {
+        false
+    }
+
+    fn scram_users(&self, _: Option<&[&str]>) -> Vec<ScramUser> {
+        Vec::new()
+    }
+
+    fn nonce(&self) -> [u8; SERVER_NONCE_BYTES] {
+        [0; SERVER_NONCE_BYTES]
+    }
+
+    fn secret(&self) -> &[u8] {
+        &[]
+    }
+
+    fn failed(&self, _: &Claim<'_>, _: Mechanism, _: &str) -> u64 {
+        0
+    }
+
+    fn succeeded(&self, _: &Claim<'_>, _: Mechanism) {}
+}

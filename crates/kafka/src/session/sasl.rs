@@ -1,0 +1,341 @@
+//! Who is at the other end: SaslHandshake and SaslAuthenticate (KIP-43, KIP-152), and again after a while (KIP-368).
+//!
+//! ```text
+//!   ApiVersions ─▶ SaslHandshake v1: mechanism ─▶ SaslAuthenticate: token ─▶ ... ─▶ anything
+//!                  SaslHandshake v0: mechanism ─▶ i32 length, token         ─▶ ... ─▶ anything
+//! ```
+//!
+//! Before it is known who a client is, it is told nothing but which versions and mechanisms there are; whatever else it asks costs its
+//! connection, as with Kafka (`SaslServerAuthenticator`). A failure is answered after as long as [`Authority::failed`] says, and is the last
+//! thing that is answered. Texts are Kafka's, but that a wrong password and a name that nobody has are told the same.
+
+use super::close::CloseReason;
+use super::work::{Pending, Step, WaitsFor, Work};
+use crate::codec::frame::LENGTH_BYTES;
+use crate::codec::sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
+use crate::codec::sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
+use crate::codec::{ApiKey, DecodeError, ErrorCode, Message, Reader, StrBytes};
+use bytes::Bytes;
+use polylogue_api::Reply;
+use polylogue_auth::{AuthError, AuthErrorKind, Challenged, Claim, ClientFirst, Mechanism, Plain};
+use polylogue_types::Chunk;
+use std::net::IpAddr;
+
+/// The longest frame before it is known who sends it. Bytes.
+pub const LOGIN_FRAME_BYTES_MAX: usize = 64 << 10;
+/// How long a client may take until it has said who it is. Milliseconds.
+pub const LOGIN_MS_MAX: u64 = 30_000;
+/// Stands in place of the version of a SaslAuthenticate whose token came without a header.
+const BARE: i16 = -1;
+/// From this version on of SaslHandshake, tokens come in SaslAuthenticate.
+const HEADERS_FROM: i16 = 1;
+/// SCRAM's extension with which a client logs in by a delegation token (KIP-48).
+const TOKEN_EXTENSION: &str = "tokenauth";
+
+/// How far a connection has come with saying who it is.
+#[derive(Debug)]
+pub(super) struct Login {
+    /// Its listener asks for it.
+    is_asked: bool,
+    /// Nothing that it says counts any more.
+    has_failed: bool,
+    /// Where the client is.
+    address: IpAddr,
+    /// When the connection was made. Monotonic milliseconds.
+    since_ms: u64,
+    known: Option<Box<Known>>,
+    exchange: Option<Box<Exchange>>,
+}
+
+/// Somebody who has proven who it is.
+#[derive(Debug)]
+struct Known {
+    name: StrBytes,
+    mechanism: Mechanism,
+    /// Until when it may ask for anything without logging in again. Monotonic milliseconds.
+    until_ms: Option<u64>,
+}
+
+/// A mechanism that was chosen, and how far it is.
+#[derive(Debug)]
+struct Exchange {
+    mechanism: Mechanism,
+    /// Tokens come without headers, and so do answers.
+    is_bare: bool,
+    challenged: Option<Challenged>,
+}
+
+/// What a token led to.
+enum Led {
+    /// The server has something to say, and the client goes on.
+    On(Bytes, Box<Challenged>),
+    /// It is known who the client is.
+    In(String, Bytes),
+}
+
+/// Why somebody is not let in.
+struct Failure {
+    /// As whom it wanted to log in, as far as that was said.
+    name: String,
+    /// What the client is told.
+    told: String,
+    /// What the operator is told.
+    why: String,
+}
+
+impl Login {
+    pub(super) fn new(is_asked: bool, address: IpAddr, now_ms: u64) -> Login {
+        Login { is_asked, has_failed: false, address, since_ms: now_ms, known: None, exchange: None }
+    }
+
+    /// Whether the listener asks who clients are.
+    pub(super) fn is_asked(&self) -> bool {
+        self.is_asked
+    }
+
+    /// Who it is; `None` for somebody who was not asked.
+    pub(super) fn name(&self) -> Option<&StrBytes> {
+        self.known.as_ref().map(|known| &known.name)
+    }
+
+    /// Whether the client may ask for this now.
+    pub(super) fn admits(&self, api: ApiKey, now_ms: u64) -> bool {
+        if !self.is_asked {
+            return true;
+        }
+        let is_login = matches!(api, ApiKey::ApiVersions | ApiKey::SaslHandshake | ApiKey::SaslAuthenticate);
+        let is_known = self.known.as_ref().is_some_and(|known| known.until_ms.is_none_or(|until| now_ms < until));
+        !self.has_failed && (is_login || (is_known && self.exchange.is_none()))
+    }
+
+    /// Whether the next frame is a token without a header.
+    pub(super) fn is_bare(&self) -> bool {
+        self.exchange.as_ref().is_some_and(|exchange| exchange.is_bare)
+    }
+
+    /// Whether it is not known yet who sends what comes.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_asked && self.known.is_none()
+    }
+
+    /// Until when it has to be known. Monotonic milliseconds.
+    pub(super) fn deadline_ms(&self) -> Option<u64> {
+        self.is_open().then(|| self.since_ms.saturating_add(LOGIN_MS_MAX))
+    }
+}
+
+/// The version under which a token without a header is handed to [`start_authenticate`].
+pub(super) const fn bare_version() -> i16 {
+    BARE
+}
+
+pub(super) fn start_handshake(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
+    let version = work.head.version;
+    let request = SaslHandshakeRequest::decode(body, version)?;
+    let mechanisms = || Mechanism::ALL.iter().map(|mechanism| StrBytes::from_static(mechanism.name())).collect();
+    let login = &mut work.peer.login;
+    if !login.is_asked {
+        let error_code = ErrorCode::IllegalSaslState.code();
+        return Ok(work.answer(&SaslHandshakeResponse { error_code, mechanisms: Vec::new() }));
+    }
+    if login.exchange.is_some() {
+        return Ok(Step::Close(CloseReason::NotLoggedIn { api: ApiKey::SaslHandshake }));
+    }
+    let Some(mechanism) = Mechanism::named(&request.mechanism) else {
+        login.has_failed = true;
+        let error_code = ErrorCode::UnsupportedSaslMechanism.code();
+        let answer = work.answer(&SaslHandshakeResponse { error_code, mechanisms: mechanisms() });
+        let why = format!("the SASL mechanism \"{}\" is not known here", shown(&request.mechanism));
+        return Ok(answer.and_close(CloseReason::Login { why }));
+    };
+    login.exchange = Some(Box::new(Exchange { mechanism, is_bare: version < HEADERS_FROM, challenged: None }));
+    Ok(work.answer(&SaslHandshakeResponse { error_code: 0, mechanisms: mechanisms() }))
+}
+
+pub(super) fn start_authenticate(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
+    let version = work.head.version;
+    let token = match version {
+        BARE => body.rest(),
+        _ => SaslAuthenticateRequest::decode(body, version)?.auth_bytes,
+    };
+    let Some(exchange) = work.peer.login.exchange.take() else {
+        if work.peer.login.is_open() {
+            return Ok(Step::Close(CloseReason::NotLoggedIn { api: ApiKey::SaslAuthenticate }));
+        }
+        // As Kafka answers where nobody is asked, or has been let in (`KafkaApis`).
+        return Ok(work.answer(&SaslAuthenticateResponse {
+            error_code: ErrorCode::IllegalSaslState.code(),
+            error_message: Some("SaslAuthenticate request received after successful authentication".into()),
+            ..SaslAuthenticateResponse::default()
+        }));
+    };
+    let mechanism = exchange.mechanism;
+    let led = match go_on(work, *exchange, &token) {
+        Ok(Led::In(name, last)) => let_in(work, mechanism, name, last),
+        Ok(Led::On(message, challenged)) => {
+            let is_bare = version == BARE;
+            let challenged = Some(*challenged);
+            work.peer.login.exchange = Some(Box::new(Exchange { mechanism, is_bare, challenged }));
+            Ok(say(work, message, 0))
+        }
+        Err(failure) => Err(failure),
+    };
+    Ok(led.unwrap_or_else(|failure| refuse(work, mechanism, failure)))
+}
+
+/// Takes a token to its exchange.
+fn go_on(work: &mut Work<'_>, exchange: Exchange, token: &[u8]) -> Result<Led, Failure> {
+    let Exchange { mechanism, challenged, .. } = exchange;
+    let address = work.peer.login.address;
+    match (mechanism, challenged) {
+        (Mechanism::Plain, _) => {
+            let plain =
+                Plain::parse(token).and_then(Plain::as_itself).map_err(|error| Failure::of(mechanism, "", &error))?;
+            let claim = Claim { name: plain.name, address };
+            match work.users.is_password(&claim, plain.password) {
+                true => Ok(Led::In(plain.name.to_owned(), Bytes::new())),
+                false => Err(Failure {
+                    name: plain.name.to_owned(),
+                    // PlainSaslServer's text.
+                    told: "Authentication failed: Invalid username or password".to_owned(),
+                    why: "the name or the password is wrong".to_owned(),
+                }),
+            }
+        }
+        (Mechanism::Scram(scram), None) => {
+            let first = ClientFirst::parse(scram, token).map_err(|error| Failure::of(mechanism, "", &error))?;
+            if first.extension(TOKEN_EXTENSION).is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+                let error = "there are no delegation tokens";
+                return Err(Failure::said(mechanism, first.name(), error));
+            }
+            let credential = work.users.scram(&Claim { name: first.name(), address }, scram);
+            let (message, challenged) = first.answer(credential.as_ref(), work.users.secret(), work.users.nonce());
+            Ok(Led::On(message, Box::new(challenged)))
+        }
+        (Mechanism::Scram(_), Some(challenged)) => {
+            let name = challenged.name().to_owned();
+            let proven = challenged.finish(token).map_err(|error| Failure::of(mechanism, &name, &error))?;
+            Ok(Led::In(proven.name, proven.server_final))
+        }
+    }
+}
+
+/// It is known who the client is: for the first time, or again.
+fn let_in(work: &mut Work<'_>, mechanism: Mechanism, name: String, last: Bytes) -> Result<Step, Failure> {
+    if let Some(before) = &work.peer.login.known {
+        if before.mechanism != mechanism {
+            let told = format!(
+                "SASL mechanism '{}' requested by client is not supported for re-authentication of mechanism '{}'",
+                mechanism.name(),
+                before.mechanism.name()
+            );
+            return Err(Failure { name, why: told.clone(), told });
+        }
+        if *before.name != *name {
+            let told =
+                format!("Cannot change principals during re-authentication from User:{}: User:{name}", before.name);
+            return Err(Failure { name, why: told.clone(), told });
+        }
+    }
+    work.users.succeeded(&Claim { name: &name, address: work.peer.login.address }, mechanism);
+    let lifetime_ms = Some(work.settings.reauth_ms_max).filter(|ms| *ms > 0);
+    let until_ms = lifetime_ms.map(|ms| work.now.monotonic_ms.saturating_add(ms));
+    work.peer.login.known = Some(Box::new(Known { name: name.into(), mechanism, until_ms }));
+    Ok(say(work, last, lifetime_ms.unwrap_or(0)))
+}
+
+/// Answers with a token of the server's.
+fn say(work: &Work<'_>, token: Bytes, lifetime_ms: u64) -> Step {
+    if work.head.version == BARE {
+        return bare(&token);
+    }
+    work.answer(&SaslAuthenticateResponse {
+        error_code: 0,
+        error_message: None,
+        auth_bytes: token,
+        session_lifetime_ms: i64::try_from(lifetime_ms).unwrap_or(i64::MAX),
+    })
+}
+
+/// A token without a header.
+fn bare(token: &[u8]) -> Step {
+    let mut frame = Vec::with_capacity(LENGTH_BYTES + token.len());
+    frame.extend_from_slice(&u32::try_from(token.len()).unwrap_or(u32::MAX).to_be_bytes());
+    frame.extend_from_slice(token);
+    Step::Answer(vec![Chunk::Bytes(frame.into())])
+}
+
+/// A refusal that waits for its time.
+#[derive(Debug)]
+struct Refusing {
+    told: String,
+    why: String,
+    deadline_ms: u64,
+}
+
+fn refuse(work: &mut Work<'_>, mechanism: Mechanism, failure: Failure) -> Step {
+    let Failure { name, told, why } = failure;
+    work.peer.login.has_failed = true;
+    let delay_ms = work.users.failed(&Claim { name: &name, address: work.peer.login.address }, mechanism, &why);
+    let deadline_ms = work.now.monotonic_ms.saturating_add(delay_ms);
+    let refusing = Box::new(Refusing { told, why, deadline_ms });
+    if delay_ms == 0 {
+        return refusing.on_deadline(work);
+    }
+    Step::Wait(work.token(), refusing)
+}
+
+impl Pending for Refusing {
+    fn on_reply(self: Box<Self>, work: &mut Work<'_>, _: Reply) -> Step {
+        work.wrong_reply()
+    }
+
+    fn on_deadline(self: Box<Self>, work: &mut Work<'_>) -> Step {
+        let reason = CloseReason::Login { why: self.why };
+        if work.head.version == BARE {
+            // There is no way to say it.
+            return Step::Close(reason);
+        }
+        let response = SaslAuthenticateResponse {
+            error_code: ErrorCode::SaslAuthenticationFailed.code(),
+            error_message: Some(self.told.into()),
+            ..SaslAuthenticateResponse::default()
+        };
+        work.answer(&response).and_close(reason)
+    }
+
+    fn deadline_ms(&self) -> Option<u64> {
+        Some(self.deadline_ms)
+    }
+
+    fn waits_for(&self) -> WaitsFor {
+        WaitsFor::Time
+    }
+}
+
+impl Failure {
+    /// What was wrong with a token. Whatever is wrong with a proof, the client is told no more than Kafka tells.
+    fn of(mechanism: Mechanism, name: &str, error: &AuthError) -> Failure {
+        match error.kind {
+            AuthErrorKind::Refused => {
+                let told = format!(
+                    "Authentication failed during authentication due to invalid credentials with SASL mechanism {}",
+                    mechanism.name()
+                );
+                Failure { name: name.to_owned(), told, why: error.text.clone() }
+            }
+            _ => Failure::said(mechanism, name, &error.text),
+        }
+    }
+
+    /// A client that does something wrong, and is told what.
+    fn said(mechanism: Mechanism, name: &str, why: &str) -> Failure {
+        let told = format!("Authentication failed: {why} (SASL mechanism {})", mechanism.name());
+        Failure { name: name.to_owned(), told, why: why.to_owned() }
+    }
+}
+
+/// What a client said, as far as it belongs into a line for the operator.
+fn shown(text: &str) -> String {
+    text.chars().take(64).flat_map(char::escape_default).collect()
+}

@@ -1,0 +1,257 @@
+//! Users as the sessions of all protocols know them, and the first administrator.
+//!
+//! What is kept of users is in the declared world ([`Directory`]); here are the clock, the randomness and the books of failures that sessions
+//! have not. Failed logins are slowed ([`Attempts`]), counted (`polylogue_logins_total`) and written down, at most [`LINES_PER_SECOND_MAX`]
+//! a second; a line has the name, the address and the reason, and never a password.
+
+use crate::declared::{self, Fault};
+use crate::handle::BrokerHandle;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use polylogue_amqp_gateway::{ADMINISTRATOR, Directory};
+use polylogue_amqp_model::{Command, PutUser};
+use polylogue_auth::{
+    Attempts, Authority, Claim, Hashing, ITERATIONS_MIN, Mechanism, PasswordHash, SALT_BYTES, SERVER_NONCE_BYTES,
+    ScramCredential, ScramMechanism, ScramUser,
+};
+use polylogue_env::Rng;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::fmt;
+use std::sync::Arc;
+
+/// Lines about failed logins in a second; of the others it is told how many there were.
+pub const LINES_PER_SECOND_MAX: u32 = 5;
+/// The name of the first administrator.
+pub const FIRST_ADMINISTRATOR: &str = "admin";
+/// Names the password of the first administrator, for where there is none yet.
+pub const ADMIN_PASSWORD_VARIABLE: &str = "POLYLOGUE_ADMIN_PASSWORD";
+/// Random bytes of a password that is made up.
+const PASSWORD_BYTES: usize = 18;
+/// Bytes of the salt of a SCRAM credential that is made here.
+const SCRAM_SALT_BYTES: usize = 16;
+
+/// How a login ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LoginLabel {
+    mechanism: &'static str,
+    outcome: &'static str,
+}
+
+/// Lines of the current second.
+#[derive(Debug, Default)]
+struct Lines {
+    second: u64,
+    written: u32,
+    left_out: u64,
+}
+
+impl Lines {
+    /// Whether one more may be written, and how many were left out before it.
+    fn next(&mut self, now_ms: u64) -> Option<u64> {
+        let second = now_ms / 1_000;
+        if self.second != second {
+            (self.second, self.written) = (second, 0);
+        }
+        if self.written >= LINES_PER_SECOND_MAX {
+            self.left_out += 1;
+            return None;
+        }
+        self.written += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Users {
+    directory: Arc<Directory>,
+    broker: Arc<dyn BrokerHandle>,
+    rng: Arc<dyn Rng>,
+    secret: [u8; 32],
+    attempts: Mutex<Attempts>,
+    remembered: Gauge,
+    lines: Mutex<Lines>,
+    logins: Family<LoginLabel, Counter>,
+}
+
+impl Users {
+    /// Those of this broker.
+    #[must_use]
+    pub fn new(
+        directory: Arc<Directory>,
+        broker: Arc<dyn BrokerHandle>,
+        rng: Arc<dyn Rng>,
+        registry: &mut Registry,
+    ) -> Users {
+        let mut secret = [0; 32];
+        rng.fill(&mut secret);
+        let (logins, remembered) = (Family::<LoginLabel, Counter>::default(), Gauge::default());
+        for mechanism in Mechanism::ALL {
+            for outcome in ["succeeded", "failed"] {
+                drop(logins.get_or_create(&LoginLabel { mechanism: mechanism.name(), outcome }));
+            }
+        }
+        registry.register("logins", "Logins, by SASL mechanism and how they ended", logins.clone());
+        let text = "Names and addresses whose failed logins are remembered, at most 65,536";
+        registry.register("login_failures_remembered", text, remembered.clone());
+        let (attempts, lines) = Default::default();
+        Users { directory, broker, rng, secret, attempts, remembered, lines, logins }
+    }
+
+    fn count(&self, mechanism: Mechanism, outcome: &'static str) {
+        self.logins.get_or_create(&LoginLabel { mechanism: mechanism.name(), outcome }).inc();
+    }
+}
+
+impl Authority for Users {
+    fn scram(&self, claim: &Claim<'_>, mechanism: ScramMechanism) -> Option<ScramCredential> {
+        self.directory.scram(claim, mechanism)
+    }
+
+    fn is_password(&self, claim: &Claim<'_>, password: &[u8]) -> bool {
+        self.directory.is_password(claim, password)
+    }
+
+    fn is_administrator(&self, name: &str) -> bool {
+        self.directory.is_administrator(name)
+    }
+
+    fn scram_users(&self, names: Option<&[&str]>) -> Vec<ScramUser> {
+        self.directory.scram_users(names)
+    }
+
+    fn nonce(&self) -> [u8; SERVER_NONCE_BYTES] {
+        let mut nonce = [0; SERVER_NONCE_BYTES];
+        self.rng.fill(&mut nonce);
+        nonce
+    }
+
+    fn secret(&self) -> &[u8] {
+        &self.secret
+    }
+
+    fn failed(&self, claim: &Claim<'_>, mechanism: Mechanism, why: &str) -> u64 {
+        self.count(mechanism, "failed");
+        let now_ms = self.broker.now().monotonic_ms;
+        if let Some(left_out) = self.lines.lock().next(now_ms) {
+            let user: String = claim.name.chars().take(64).collect();
+            tracing::warn!(user, address = %claim.address, mechanism = mechanism.name(), left_out, "a login failed: {why}");
+        }
+        let mut attempts = self.attempts.lock();
+        let delay_ms = attempts.failed(claim.name, claim.address, now_ms);
+        self.remembered.set(attempts.len() as i64);
+        delay_ms
+    }
+
+    fn succeeded(&self, claim: &Claim<'_>, mechanism: Mechanism) {
+        self.count(mechanism, "succeeded");
+        let mut attempts = self.attempts.lock();
+        attempts.succeeded(claim.name, claim.address);
+        self.remembered.set(attempts.len() as i64);
+    }
+}
+
+/// What is kept of a password: a hash for protocols that send it, and a SCRAM credential for each mechanism. Some milliseconds of work. An
+/// empty password is none.
+pub(crate) fn kept(rng: &dyn Rng, password: &[u8]) -> (PasswordHash, Vec<ScramCredential>) {
+    let mut salt = [0; SALT_BYTES];
+    rng.fill(&mut salt);
+    let credential = |mechanism| {
+        let mut salt = vec![0; SCRAM_SALT_BYTES];
+        rng.fill(&mut salt);
+        ScramCredential::of(mechanism, password, Bytes::from(salt), ITERATIONS_MIN).ok()
+    };
+    let credentials = ScramMechanism::ALL.into_iter().filter_map(credential).collect();
+    (PasswordHash::of(Hashing::Sha256, salt, password), credentials)
+}
+
+/// A password that is never shown by mistake.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(String);
+
+impl Password {
+    /// One that somebody gave; an empty one is none.
+    #[must_use]
+    pub fn given(text: String) -> Option<Password> {
+        (!text.is_empty()).then_some(Password(text))
+    }
+
+    /// A random one.
+    fn made_up(rng: &dyn Rng) -> Password {
+        use base64::Engine as _;
+        let mut bytes = [0; PASSWORD_BYTES];
+        rng.fill(&mut bytes);
+        Password(base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes))
+    }
+
+    /// The password itself, for whoever is to know it.
+    pub(crate) fn shown(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(..)")
+    }
+}
+
+/// Sees to it that there is an administrator who can log in from elsewhere, where one is asked for: the user [`FIRST_ADMINISTRATOR`] with the
+/// password that was given, or else one that is made up and returned, to be shown once.
+///
+/// # Errors
+/// When the change cannot be made.
+pub(crate) async fn first_administrator(
+    broker: &Arc<dyn BrokerHandle>,
+    directory: &Directory,
+    rng: &dyn Rng,
+    given: Option<&Password>,
+) -> Result<Option<Password>, Fault> {
+    if directory.has_administrator() {
+        return Ok(None);
+    }
+    let made_up = given.is_none().then(|| Password::made_up(rng));
+    let Some(password) = given.or(made_up.as_ref()) else { return Ok(None) };
+    let (hash, scram) = kept(rng, password.shown().as_bytes());
+    let (password, tags) = (Some(hash), vec![ADMINISTRATOR.into()]);
+    let put = PutUser { name: FIRST_ADMINISTRATOR.into(), password, scram, tags };
+    declared::change(broker, Command::PutUser(put)).await?;
+    let all = [".*", ".*", ".*"].map(bytestring::ByteString::from_static);
+    let vhost = polylogue_amqp_model::DEFAULT_VHOST.into();
+    match declared::change(broker, Command::SetPermission(FIRST_ADMINISTRATOR.into(), vhost, all)).await {
+        // Somebody may have deleted the virtual host.
+        Ok(_) | Err(Fault::Refused(_)) => Ok(made_up),
+        Err(fault) => Err(fault),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_about_failed_logins_are_few_and_the_others_are_told() {
+        let mut lines = Lines::default();
+        let written: Vec<_> = (0..8).map(|_| lines.next(5_000)).collect();
+        assert_eq!(written, [Some(0), Some(0), Some(0), Some(0), Some(0), None, None, None]);
+        assert_eq!((lines.next(6_000), lines.next(6_001)), (Some(3), Some(0)));
+    }
+
+    #[test]
+    fn what_is_kept_of_a_password_recognises_it_and_never_shows_it() {
+        let rng = polylogue_env::sim::SimRng::new(7);
+        let (hash, scram) = kept(&rng, b"secret");
+        assert!(hash.verify(b"secret") && scram.len() == 2);
+        assert!(scram.iter().all(|credential| credential.verify(b"secret") && !credential.verify(b"Secret")));
+        assert_ne!(scram[0].salt(), scram[1].salt());
+        let (hash, scram) = kept(&rng, b"");
+        assert!(!hash.verify(b"") && scram.is_empty());
+        let password = Password::made_up(&rng);
+        assert!(password.shown().len() == 24 && format!("{password:?}") == "Password(..)");
+        assert_eq!(Password::given(String::new()), None);
+    }
+}

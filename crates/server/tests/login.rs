@@ -1,0 +1,152 @@
+//! Where a login is asked for, and who is let in: the real binary over its listeners.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{Server, TempDir, done, polylogue};
+use rustix::process::Signal;
+use std::net::TcpStream;
+use std::process::Stdio;
+
+const ALWAYS: &[&str] = &["--set", "server.login=always"];
+
+/// The status of an answer of the http listener, and its body.
+fn ask(server: &Server, path: &str, login: Option<(&str, &str)>) -> (u16, String) {
+    use std::io::{Read as _, Write as _};
+    let header = login.map_or(String::new(), |(name, password)| {
+        format!("authorization: Basic {}\r\n", base64_of(&format!("{name}:{password}")))
+    });
+    let mut stream = TcpStream::connect(server.http).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{header}\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer)
+}
+
+fn base64_of(text: &str) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+/// A command of this server, by somebody.
+fn by(server: &Server, user: &str, password: &str, args: &[&str]) -> common::Done {
+    done(server.command(args).env("POLYLOGUE_USER", user).env("POLYLOGUE_PASSWORD", password))
+}
+
+#[test]
+fn the_first_administrator_has_a_password_that_is_shown_once() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.join("data"), ALWAYS);
+    let line = server.lines.iter().find(|line| line.starts_with("made the user admin")).unwrap();
+    let password = line.split("the password ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    assert_eq!(password.len(), 24, "{line}");
+    assert_eq!(ask(&server, "/api/v1/topics", Some(("admin", &password))).0, 200);
+    assert_eq!(server.stop(Signal::TERM), Some(0));
+    let server = Server::start(&dir.join("data"), ALWAYS);
+    assert!(!server.lines.iter().any(|line| line.contains("password")), "{:?}", server.lines);
+    assert_eq!(ask(&server, "/api/v1/topics", Some(("admin", &password))).0, 200);
+}
+
+#[test]
+fn a_password_that_was_given_is_not_shown_and_counts_where_there_is_no_administrator() {
+    let dir = TempDir::new();
+    for (given, works) in [("first", "first"), ("second", "first")] {
+        let mut command = polylogue();
+        command.args(["serve", "--json", "--listen", "kafka=127.0.0.1:0", "--listen", "http=127.0.0.1:0", "--data"]);
+        command.arg(dir.join("data")).args(ALWAYS).env("POLYLOGUE_ADMIN_PASSWORD", given);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut http = None;
+        for line in std::io::BufRead::lines(std::io::BufReader::new(child.stdout.as_mut().unwrap())) {
+            let line: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+            assert_eq!(line.get("administrator"), None);
+            let bound = line["listening"]["bound"].as_str();
+            http = bound.filter(|_| line["listening"]["protocol"] == "http").map(str::to_owned).or(http);
+            if line["ready"] == true {
+                break;
+            }
+        }
+        let http = format!("http://{}", http.unwrap());
+        let list = |password| {
+            let mut command = polylogue();
+            command.args(["topic", "list", "--server", &http, "--user", "admin"]);
+            done(command.env("POLYLOGUE_PASSWORD", password))
+        };
+        let (right, wrong) = (list(works), list("third"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(right.code, Some(0), "{given}: {}", right.err);
+        assert!(wrong.code == Some(1) && wrong.err.contains("say who you are"), "{}", wrong.err);
+    }
+}
+
+#[test]
+fn without_a_login_only_whether_it_lives_is_told() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.join("data"), ALWAYS);
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(ask(&server, path, None).0, 200, "{path}");
+    }
+    for path in ["/metrics", "/api/v1/status", "/api/v1/config", "/api/v1/topics", "/api/v1/groups", "/api/v1/vhosts"] {
+        let (status, answer) = ask(&server, path, None);
+        assert!(status == 401 && answer.contains("www-authenticate: Basic realm=\"polylogue\""), "{path}: {answer}");
+        assert_eq!(ask(&server, path, Some(("admin", "wrong"))).0, 401, "{path}");
+        // Everybody knows this one, and it is an administrator from this machine.
+        assert_eq!(ask(&server, path, Some(("guest", "guest"))).0, 200, "{path}");
+    }
+    let refused = done(&mut server.command(&["topic", "create", "t"]));
+    assert!(refused.code == Some(1) && refused.err.contains("say who you are"), "{}", refused.err);
+    let refused = done(&mut server.command(&["consume", "t"]));
+    assert_eq!(refused.code, Some(1), "{}", refused.err);
+}
+
+#[test]
+fn a_user_without_the_tag_is_no_administrator_and_may_produce() {
+    let dir = TempDir::new();
+    let more = [ALWAYS, &["--listen", "rabbitmq-http=127.0.0.1:0"]].concat();
+    let server = Server::start(&dir.join("data"), &more);
+    let prefix = "rabbitmq-http listening on ";
+    let management = server.lines.iter().find_map(|line| line.strip_prefix(prefix)).unwrap();
+    let put = ureq_put(management, "ann", r#"{"password":"secret","tags":""}"#);
+    assert_eq!(put, 201);
+    let (status, answer) = ask(&server, "/api/v1/topics", Some(("ann", "secret")));
+    assert!(status == 403 && answer.contains("ann is no administrator"), "{answer}");
+    assert_eq!(by(&server, "guest", "guest", &["topic", "create", "t"]).code, Some(0));
+    let mut command = server.command(&["produce", "t"]);
+    let produced =
+        common::done_with(command.env("POLYLOGUE_USER", "ann").env("POLYLOGUE_PASSWORD", "secret"), b"hello\n");
+    assert_eq!(produced.code, Some(0), "{}", produced.err);
+    let consumed = by(&server, "ann", "secret", &["consume", "t", "--from", "beginning", "-n", "1"]);
+    assert!(consumed.code == Some(0) && consumed.out.contains("hello"), "{consumed:?}");
+    let refused = by(&server, "ann", "wrong", &["consume", "t"]);
+    assert!(refused.code == Some(1) && refused.err.contains("Invalid username or password"), "{}", refused.err);
+    let metrics = ask(&server, "/metrics", Some(("guest", "guest"))).1;
+    let count = |outcome: &str| {
+        let line = format!("polylogue_logins_total{{mechanism=\"PLAIN\",outcome=\"{outcome}\"}} ");
+        metrics.lines().find_map(|text| text.strip_prefix(&line)).unwrap().parse::<u64>().unwrap()
+    };
+    assert!(count("succeeded") >= 2 && count("failed") >= 1, "{metrics}");
+}
+
+fn ureq_put(management: &str, user: &str, body: &str) -> u16 {
+    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let request = agent.put(format!("http://{management}/api/users/{user}"));
+    let request = request.header("authorization", format!("Basic {}", base64_of("guest:guest")));
+    request.header("content-type", "application/json").send(body).unwrap().status().as_u16()
+}
+
+/// Unconfigured, on a loopback address, nothing changes.
+#[test]
+fn on_a_loopback_address_nobody_is_asked() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.join("data"), &[]);
+    assert!(!server.lines.iter().any(|line| line.contains("password")), "{:?}", server.lines);
+    assert_eq!(ask(&server, "/api/v1/topics", None).0, 200);
+    server.ok(&["topic", "create", "t"]);
+    // Whoever says who it is is let in as well.
+    let listed = by(&server, "anybody", "x", &["topic", "list"]);
+    assert!(listed.code == Some(0) && listed.out.contains('t'), "{listed:?}");
+    let mut command = server.command(&["produce", "t"]);
+    assert_eq!(common::done_with(command.env("POLYLOGUE_USER", "x"), b"hello\n").code, Some(0));
+}

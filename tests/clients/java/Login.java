@@ -1,0 +1,148 @@
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.*;
+import java.util.concurrent.ExecutionException;
+import org.apache.kafka.clients.admin.*;
+import org.apache.kafka.clients.consumer.*;
+import org.apache.kafka.clients.producer.*;
+import org.apache.kafka.common.errors.*;
+import org.apache.kafka.common.serialization.*;
+
+/** Logins with the official Java client: KAFKA,... of a broker that asks, whose administrator is `admin`. See ../README.md. */
+public final class Login {
+    static final Duration WAIT = Duration.ofSeconds(60);
+    static final String PASSWORD = "admin-password";
+    static final List<String> MECHANISMS = List.of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512");
+
+    interface Case {
+        void run(Login cluster) throws Exception;
+    }
+
+    static final Map<String, Case> CASES = new LinkedHashMap<>();
+
+    static {
+        CASES.put("administrator", Login::administrator);
+        CASES.put("scram_users", Login::scramUsers);
+        CASES.put("wrong_password", Login::wrongPassword);
+        CASES.put("only_administrators_manage_users", Login::onlyAdministrators);
+    }
+
+    final String bootstrap;
+
+    Login(String bootstrap) {
+        this.bootstrap = bootstrap;
+    }
+
+    Map<String, Object> settings(String user, String password, String mechanism) {
+        String module = mechanism.equals("PLAIN") ? "plain.PlainLoginModule" : "scram.ScramLoginModule";
+        String jaas = "org.apache.kafka.common.security." + module + " required username=\"" + user + "\" password=\""
+            + password + "\";";
+        return new HashMap<>(Map.of(
+            "bootstrap.servers", bootstrap,
+            "security.protocol", "SASL_PLAINTEXT",
+            "sasl.mechanism", mechanism,
+            "sasl.jaas.config", jaas));
+    }
+
+    Admin admin(String user, String password, String mechanism) {
+        return Admin.create(settings(user, password, mechanism));
+    }
+
+    void roundTrip(String user, String password, String mechanism) throws Exception {
+        String topic = "login-" + UUID.randomUUID();
+        try (Admin admin = admin(user, password, mechanism)) {
+            admin.createTopics(List.of(new NewTopic(topic, 1, (short) 1))).all().get();
+        }
+        Map<String, Object> settings = settings(user, password, mechanism);
+        try (var producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
+            producer.send(new ProducerRecord<>(topic, "hello")).get();
+        }
+        settings.put("group.id", topic);
+        settings.put("auto.offset.reset", "earliest");
+        try (var consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
+            consumer.subscribe(List.of(topic));
+            long end = System.nanoTime() + WAIT.toNanos();
+            while (System.nanoTime() < end) {
+                for (var record : consumer.poll(Duration.ofMillis(200))) {
+                    if (record.value().equals("hello")) return;
+                    throw new AssertionError(record.value());
+                }
+            }
+            throw new AssertionError("nothing came");
+        }
+    }
+
+    void setScram(String user, String password, ScramMechanism mechanism) throws Exception {
+        try (Admin admin = admin("admin", PASSWORD, "SCRAM-SHA-512")) {
+            var info = new ScramCredentialInfo(mechanism, 8192);
+            byte[] bytes = password.getBytes(StandardCharsets.UTF_8);
+            admin.alterUserScramCredentials(List.of(new UserScramCredentialUpsertion(user, info, bytes))).all().get();
+        }
+    }
+
+    static void refused(Class<?> expected, Admin admin) throws Exception {
+        try (admin) {
+            admin.describeCluster().clusterId().get();
+        } catch (ExecutionException e) {
+            if (expected.isInstance(e.getCause())) return;
+            throw e;
+        }
+        throw new AssertionError("it was let in");
+    }
+
+    void administrator() throws Exception {
+        for (String mechanism : MECHANISMS) roundTrip("admin", PASSWORD, mechanism);
+    }
+
+    void scramUsers() throws Exception {
+        for (ScramMechanism mechanism : List.of(ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)) {
+            String user = "user-" + UUID.randomUUID();
+            setScram(user, "secret", mechanism);
+            roundTrip(user, "secret", mechanism.mechanismName());
+            try (Admin admin = admin("admin", PASSWORD, "PLAIN")) {
+                var shown = admin.describeUserScramCredentials(List.of(user)).all().get().get(user).credentialInfos();
+                if (!shown.equals(List.of(new ScramCredentialInfo(mechanism, 8192)))) throw new AssertionError(shown);
+                admin.alterUserScramCredentials(List.of(new UserScramCredentialDeletion(user, mechanism))).all().get();
+            }
+            refused(SaslAuthenticationException.class, admin(user, "secret", mechanism.mechanismName()));
+        }
+    }
+
+    void wrongPassword() throws Exception {
+        for (String mechanism : MECHANISMS) {
+            refused(SaslAuthenticationException.class, admin("admin", "wrong", mechanism));
+        }
+    }
+
+    void onlyAdministrators() throws Exception {
+        setScram("somebody", "secret", ScramMechanism.SCRAM_SHA_256);
+        try (Admin admin = admin("somebody", "secret", "SCRAM-SHA-256")) {
+            admin.describeUserScramCredentials().all().get();
+        } catch (ExecutionException e) {
+            if (e.getCause() instanceof ClusterAuthorizationException) return;
+            throw e;
+        }
+        throw new AssertionError("it was let");
+    }
+
+    public static void main(String[] args) {
+        if (args.length > 0 && args[0].equals("--list")) {
+            CASES.keySet().forEach(System.out::println);
+            return;
+        }
+        Login cluster = new Login(args[0].split(",")[0]);
+        List<String> wanted = args.length > 1 ? Arrays.asList(args).subList(1, args.length) : List.copyOf(CASES.keySet());
+        boolean failed = false;
+        for (String name : wanted) {
+            try {
+                CASES.get(name).run(cluster);
+                System.out.println("ok " + name);
+            } catch (Throwable e) {
+                System.out.println("FAIL " + name + ": " + e);
+                e.printStackTrace();
+                failed = true;
+            }
+        }
+        System.exit(failed ? 1 : 0);
+    }
+}
