@@ -20,7 +20,7 @@ fn run(model: &mut Model, command: &Command) -> Option<bool> {
 fn fresh() -> Model {
     let mut model = Model::new(Limits::default());
     model.on_ready();
-    let guest = PutUser { name: "guest".into(), password: Some(PasswordHash::none()), tags: Vec::new() };
+    let guest = PutUser { name: "guest".into(), password: Some(PasswordHash::none()), scram: Vec::new(), tags: Vec::new() };
     assert_eq!(run(&mut model, &Command::Bootstrap(guest)), Some(true));
     model
 }

@@ -112,7 +112,8 @@ fn first(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>]) {
     let _ = writeln!(
         text,
         "## Where polylogue stands\n\nBehind a peer in {} rows, ahead of every peer in {}, level in {}, without a verdict in {}. \
-         Here a side is ahead only when at least {FIRST_PAGE_PAIRS_MIN} alternating pairs agree.\n",
+         A side is ahead when all of its alternating pairs agree: {FIRST_PAGE_PAIRS_MIN} of them in rows that are run so often, \
+         {PAIRS_MIN} in the others; a row that was run once names nobody.\n",
         all.behind, all.ahead, all.level, all.undecided
     );
     text.push_str("### Where polylogue is behind\n\n");

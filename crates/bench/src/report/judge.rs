@@ -10,7 +10,8 @@ use super::palette::System;
 use super::sides::Sides;
 use super::stats::{Verdict, median, verdict};
 
-/// On the first page a side is ahead only with so many pairs that agree.
+/// In a row that is run so often or more, which are those that the comparison puts first, a side is ahead on the first page only with so
+/// many pairs that agree; in the others with [`super::stats::PAIRS_MIN`].
 pub const FIRST_PAGE_PAIRS_MIN: usize = 5;
 
 /// What is said of rows whose sides are all polylogue's.

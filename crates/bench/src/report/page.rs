@@ -31,7 +31,7 @@ pub const SMOKE: &str = "SMOKE RUN. These figures show that every cell runs. The
 pub const RULES: [(&str, &str); 9] = [
     (
         "Ahead",
-        "A side is ahead when all of its alternating pairs of rounds agree, and there are at least three of them; on the first page at least five. Everything else is level. A win holds against every profile of a peer that the row has; the row says which: its default one, its tuned one, or the closer of both.",
+        "A side is ahead when all of its alternating pairs of rounds agree, and there are at least three of them; on the first page at least five in rows that are run so often. Everything else is level. A win holds against every profile of a peer that the row has; the row says which: its default one, its tuned one, or the closer of both.",
     ),
     (
         "Values",

@@ -6,8 +6,8 @@ use crate::report::itself;
 use crate::report::judge::{FIRST_PAGE_PAIRS_MIN, Standing};
 use crate::report::model::Scenario;
 use crate::report::scenario::Input;
-use crate::report::score::{Entry, Failed, columns, count, entries, failed};
-use crate::report::stats::number;
+use crate::report::score::{Entry, Failed, columns, count, entries, failed, pairs_min};
+use crate::report::stats::{PAIRS_MIN, number};
 use crate::report::svg::escape;
 use crate::report::words::{KEY, mark, over, sentence, times};
 use std::fmt::Write;
@@ -23,7 +23,7 @@ pub(super) fn write(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'
     let counted = count(entries.iter());
     let is_few = |entry: &&Entry<'_, '_>| {
         let pairs = entry.row.outcome.ours.as_ref().map_or(0, |ours| ours.pairs);
-        entry.row.outcome.standing == Standing::Level && pairs < FIRST_PAGE_PAIRS_MIN
+        entry.row.outcome.standing == Standing::Level && pairs < pairs_min(entry.cell)
     };
     let few = entries.iter().filter(is_few).count();
     tiles(text, score::Count { behind: counted.behind + lost.len(), ..counted }, few);
@@ -63,8 +63,8 @@ fn tiles(text: &mut String, count: score::Count, few: usize) {
     };
     let _ = writeln!(
         text,
-        "</div>\n<p class=\"soft\">On this page a side is ahead only when all of at least {FIRST_PAGE_PAIRS_MIN} alternating pairs \
-         agree.{few} The tables further down want three. polylogue acknowledges after the flush where nothing else is said; when \
+        "</div>\n<p class=\"soft\">A side is ahead when all of its alternating pairs agree: {FIRST_PAGE_PAIRS_MIN} of them in rows that are run \
+         so often, {PAIRS_MIN} in the others.{few} polylogue acknowledges after the flush where nothing else is said; when \
          the others do stands with each cell.</p>"
     );
 }
@@ -187,7 +187,7 @@ fn square(text: &mut String, entry: &Entry<'_, '_>) {
     let (sign, told) = mark(outcome);
     let class = standing_class(&outcome.standing);
     let few = match (&outcome.standing, &outcome.ours) {
-        (Standing::Level, Some(ours)) if ours.pairs < FIRST_PAGE_PAIRS_MIN => {
+        (Standing::Level, Some(ours)) if ours.pairs < pairs_min(entry.cell) => {
             let pairs = if ours.pairs == 1 { "pair" } else { "pairs" };
             format!("<small>{} {pairs}</small>", ours.pairs)
         }
