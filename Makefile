@@ -10,7 +10,7 @@ COMPARE ?=
 CARGO ?= cargo
 RELEASE := target/release
 
-.PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat crash sim fuzz mutants versus-kafka versus-rabbitmq peers compare compare-quick hot-paths codegen clean
+.PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat crash sim fuzz mutants versus-kafka versus-rabbitmq peers compare compare-quick hot-paths deb deb-test codegen clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -112,6 +112,12 @@ compare-quick: ## Show that every cell of every scenario starts; its figures mea
 hot-paths: ## Count the instructions and allocations of the hot paths (needs valgrind)
 	$(CARGO) build --release --locked -p polylogue-bench --example hot_paths --example hot_paths_heap
 	$(RELEASE)/examples/hot_paths
+
+deb: build ## A Debian package of the release binary, in target/debian
+	packaging/debian/build.sh $(RELEASE)/polylogue
+
+deb-test: deb ## Install, upgrade, remove and purge that package in a fresh root (as root, with debootstrap)
+	packaging/debian/test.sh $(RELEASE)/polylogue
 
 codegen: ## Regenerate the Kafka codec and docs/config.md
 	$(CARGO) run -q --locked -p xtask -- codegen kafka

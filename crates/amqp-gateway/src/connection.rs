@@ -401,7 +401,10 @@ mod tests {
     use parking_lot::Mutex;
     use polylogue_amqp::request::Credentials;
     use polylogue_amqp_model::{Hashing, Limits, PasswordHash, PutUser};
-    use polylogue_auth::{Claim, Mechanism, SERVER_NONCE_BYTES, ScramCredential, ScramMechanism, ScramUser};
+    use polylogue_auth::{
+        Acl, AclFilter, Claim, Mechanism, Operation, PatternKind, Permission, ResourceKind, SERVER_NONCE_BYTES,
+        ScramCredential, ScramMechanism, ScramUser,
+    };
 
     /// A publisher that was faster than the disk filled the log's queue, and everybody's writes were refused.
     #[test]
@@ -490,6 +493,44 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    /// Whoever could declare a queue could write to every topic of Kafka through it, and read every one through an exchange.
+    #[test]
+    fn a_topic_of_kafka_is_reached_by_who_may_reach_it() {
+        let mut world = World::new();
+        let no_tags = PutUser { name: "ann".into(), password: None, scram: Vec::new(), tags: Vec::new() };
+        world.act(Command::PutUser(no_tags));
+        let serde_json::Value::Object(named) = serde_json::json!({"x-polylogue-topic": "orders"}) else { panic!() };
+        let named = polylogue_amqp_model::arguments_of_json(&named).expect("arguments");
+        let check = |world: &World, user: &str, operation| {
+            let (directory, topics) = (world.directory.clone(), Arc::new(Topics));
+            let connection = Connection::new(Arc::default(), directory, topics, 9, true, 1, Now::default());
+            let connection = Connection { user: user.into(), ..connection };
+            connection.check_topic(&[], operation).expect("no topic is named");
+            connection.check_topic(&named, operation).map_err(|why| why.text)
+        };
+        assert_eq!(check(&world, "guest", Operation::Write), Ok(()));
+        let text = |verb| Err(format!("{verb} access to topic 'orders' refused for user 'ann'"));
+        assert_eq!(check(&world, "ann", Operation::Write), text("write"));
+        let write = Acl {
+            kind: ResourceKind::Topic,
+            name: "orders".to_owned(),
+            pattern: PatternKind::Literal,
+            principal: "User:ann".to_owned(),
+            host: "*".to_owned(),
+            operation: Operation::Write,
+            permission: Permission::Allow,
+        };
+        world.act(Command::CreateAcls(vec![write.clone()]));
+        assert_eq!(check(&world, "ann", Operation::Write), Ok(()));
+        assert_eq!(check(&world, "ann", Operation::Read), text("read"));
+        let exactly = AclFilter { name: Some("orders".to_owned()), ..AclFilter::EVERYTHING };
+        world.act(Command::DeleteAcls(vec![exactly]));
+        assert_eq!(check(&world, "ann", Operation::Write), text("write"));
+        let no_administrator = PutUser { name: "guest".into(), password: None, scram: Vec::new(), tags: Vec::new() };
+        world.act(Command::PutUser(no_administrator));
+        assert_eq!(check(&world, "guest", Operation::Write).map_err(|_| ()), Err(()), "the tag is gone");
     }
 
     /// Whoever guesses passwords had an answer at once, again and again.

@@ -1,13 +1,15 @@
 //! What every connection knows of the declared world without asking: how to route, and which partition a queue is.
 
 use crate::convert::topic_config;
+use crate::machine::ADMINISTRATOR;
 use crate::news::{ExchangeNews, IdleNews, News};
 use crate::presence::{Clients, Presence};
 use arc_swap::ArcSwap;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use polylogue_amqp::settings::AmqpSettings;
 use polylogue_amqp_model::{OwnerId, Queue, QueueSettings, World};
 use polylogue_api::{Catalog, NewTopic, Now};
+use polylogue_auth::{Acl, AclBook};
 use polylogue_router::{QueueId, SharedRouter, VhostId};
 use polylogue_types::{Map, PartitionId};
 use std::collections::BTreeSet;
@@ -80,6 +82,8 @@ pub struct Directory {
     world: ArcSwap<World>,
     /// Grows when somebody may do something else than before.
     rights: AtomicU64,
+    /// Access control lists, and who is an administrator.
+    book: RwLock<AclBook>,
     clients: Arc<Clients>,
     idle: News<IdleNews>,
     /// Publishers are to wait for room on the disk.
@@ -104,6 +108,7 @@ impl Directory {
             queues: RwLock::default(),
             world: ArcSwap::default(),
             rights: AtomicU64::new(0),
+            book: RwLock::default(),
             clients: Arc::default(),
             idle: News::default(),
             alarm: AtomicBool::new(false),
@@ -281,6 +286,35 @@ impl Directory {
     /// Users and what they may do.
     pub(crate) fn world(&self) -> Arc<World> {
         self.world.load_full()
+    }
+
+    /// Access control lists, for as long as they are looked at: no longer than a question takes.
+    pub(crate) fn book(&self) -> RwLockReadGuard<'_, AclBook> {
+        self.book.read()
+    }
+
+    /// A binding of access control lists is there, or is gone.
+    pub(crate) fn set_acl(&self, acl: &Arc<Acl>, is_there: bool) {
+        let mut book = self.book.write();
+        if is_there {
+            book.insert(acl.clone());
+        } else {
+            book.remove(acl);
+        }
+    }
+
+    /// Takes all bindings and administrators from what is committed.
+    pub(crate) fn fill_book(&self, world: &World) {
+        let mut book = AclBook::default();
+        world.acls().iter().for_each(|acl| _ = book.insert(acl.clone()));
+        let administrators = world.users().filter(|user| user.has_tag(ADMINISTRATOR));
+        administrators.for_each(|user| book.set_administrator(&user.name, true));
+        *self.book.write() = book;
+    }
+
+    /// A user is another than before, or is gone.
+    pub(crate) fn set_administrator(&self, user: &str, is_one: bool) {
+        self.book.write().set_administrator(user, is_one);
     }
 
     pub(crate) fn rights_changed(&self, world: World) {

@@ -8,12 +8,15 @@ use crate::operation::Waits;
 use crate::presence::{Entry, Newcomer};
 use bytestring::ByteString;
 use polylogue_amqp::codec::ShortStr;
-use polylogue_amqp::refusal::Refusal;
+use polylogue_amqp::refusal::{Code, Refusal};
 use polylogue_amqp::request::{self as amqp, Credentials};
-use polylogue_amqp_model::User;
+use polylogue_amqp_model::{User, exchange_topic};
 use polylogue_api::Token;
-use polylogue_auth::{Authority, Claim, Mechanism, ScramCredential, ScramMechanism, ScramUser};
-use polylogue_router::VhostId;
+use polylogue_auth::{
+    Acl, AclFilter, Authority, Claim, Decision, Mechanism, Operation, Resource, ResourceKind, ScramCredential,
+    ScramMechanism, ScramUser,
+};
+use polylogue_router::{Argument, VhostId};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -45,7 +48,37 @@ impl Directory {
     /// Whether a user is an administrator.
     #[must_use]
     pub fn is_administrator(&self, name: &str) -> bool {
-        self.world().user(name).is_some_and(|user| user.has_tag(ADMINISTRATOR))
+        self.book().is_administrator(name)
+    }
+
+    /// [`Authority::decide`]
+    #[must_use]
+    pub fn decide(&self, who: &Claim<'_>, operation: Operation, resource: Resource<'_>) -> Decision {
+        self.book().decide(who.name, who.address, operation, resource)
+    }
+
+    /// [`Authority::decide_any`]
+    #[must_use]
+    pub fn decide_any(&self, who: &Claim<'_>, operation: Operation, kind: ResourceKind) -> Decision {
+        self.book().decide_any(who.name, who.address, operation, kind)
+    }
+
+    /// [`Authority::operations`]
+    #[must_use]
+    pub fn operations(&self, who: &Claim<'_>, resource: Resource<'_>) -> Option<u32> {
+        self.book().operations(who.name, who.address, resource)
+    }
+
+    /// How many bindings of access control lists there are.
+    #[must_use]
+    pub fn acl_count(&self) -> usize {
+        self.book().len()
+    }
+
+    /// [`Authority::acls`]
+    #[must_use]
+    pub fn acls(&self, filter: &AclFilter) -> Vec<Arc<Acl>> {
+        self.book().find(filter)
     }
 
     /// Whether somebody else than the first user, whom nobody outside of this machine can be, is an administrator.
@@ -82,6 +115,31 @@ impl Connection {
         }
     }
 
+    /// Where it is.
+    fn address(&self) -> IpAddr {
+        match (self.is_local, self.ends) {
+            (true, _) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            (false, Some(ends)) => ends.peer.ip().to_canonical(),
+            (false, None) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        }
+    }
+
+    /// That it may do itself what a queue or an exchange with `x-polylogue-topic` would do for it: write to a topic of Kafka, or read one. What
+    /// is said there of topics that no binding is about does not count here: there a user is known by Kafka's listener.
+    ///
+    /// # Errors
+    /// 403
+    pub(crate) fn check_topic(&self, arguments: &[Argument], operation: Operation) -> Result<(), Refusal> {
+        let Some(topic) = exchange_topic(arguments).filter(|_| !self.is_operator) else { return Ok(()) };
+        let who = Claim { name: &self.user, address: self.address() };
+        let resource = Resource { kind: ResourceKind::Topic, name: topic };
+        if self.directory.decide(&who, operation, resource) == Decision::Allowed {
+            return Ok(());
+        }
+        let text = format!("{} access to topic '{topic}' refused for user '{}'", operation.name(), self.user);
+        Err(Refusal::new(Code::AccessRefused, text))
+    }
+
     pub(crate) fn login(&mut self, token: Token, credentials: Credentials) -> Result<Option<amqp::Reply>, Refusal> {
         if let Some(insider) = self.insider.clone() {
             return Ok(Some(self.admit(insider)));
@@ -90,12 +148,7 @@ impl Connection {
             return Err(Refusal::login_refused("EXTERNAL"));
         };
         let name = ByteString::try_from(user).unwrap_or_default();
-        let address = match (self.is_local, self.ends) {
-            (true, _) => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            (false, Some(ends)) => ends.peer.ip().to_canonical(),
-            (false, None) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        };
-        let claim = Claim { name: &name, address };
+        let claim = Claim { name: &name, address: self.address() };
         if self.directory.is_password(&claim, &password) {
             self.authority.iter().for_each(|watch| watch.succeeded(&claim, Mechanism::Plain));
             return Ok(Some(self.known(name)));

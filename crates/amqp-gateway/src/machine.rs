@@ -230,15 +230,18 @@ impl AmqpMachine {
         let Ok(ask) = command.downcast::<UsersAsk>() else {
             return effects.replies.push((caller, Box::new(())));
         };
-        let UsersAsk::AlterScram(parts) = *ask;
-        let count = parts.len();
-        let planned = self.model.plan(&Who::broker(), &Command::AlterScram(parts), [0; 16]);
-        let (record, results) = match planned {
-            Ok(Plan { record, reply: Reply::Each(results) }) => (record, results),
-            Ok(_) => (None, vec![Ok(()); count]),
-            Err(why) => (None, vec![Err(UsersRefusal::Refused(why.text)); count]),
+        let (count, command) = match *ask {
+            UsersAsk::AlterScram(parts) => (parts.len(), Command::AlterScram(parts)),
+            UsersAsk::CreateAcls(acls) => (acls.len(), Command::CreateAcls(acls)),
+            UsersAsk::DeleteAcls(filters) => (filters.len(), Command::DeleteAcls(filters)),
         };
-        let reply: (Caller, Box<dyn Any + Send>) = (caller, Box::new(UsersAnswer::Each(results)));
+        let (record, answer) = match self.model.plan(&Who::broker(), &command, [0; 16]) {
+            Ok(Plan { record, reply: Reply::Each(results) }) => (record, UsersAnswer::Each(results)),
+            Ok(Plan { record, reply: Reply::DeletedAcls(results) }) => (record, UsersAnswer::Deleted(results)),
+            Ok(_) => (None, UsersAnswer::Each(vec![Ok(()); count])),
+            Err(why) => (None, UsersAnswer::Each(vec![Err(UsersRefusal::Refused(why.text)); count])),
+        };
+        let reply: (Caller, Box<dyn Any + Send>) = (caller, Box::new(answer));
         match record {
             Some(record) => effects.proposals.push(Proposal { record, replies: vec![reply] }),
             None => effects.replies.push(reply),
@@ -278,11 +281,17 @@ impl AmqpMachine {
                 self.asked.remove(&queue.id);
                 self.dead_topics.push(topic_of(queue.id));
             }
-            Event::UserSet(_)
-            | Event::UserRemoved(_)
-            | Event::PermissionsChanged(..)
-            | Event::VhostSet(_)
-            | Event::VhostRemoved(_) => self.rights_changed = true,
+            Event::AclSet(acl) => self.directory.set_acl(&acl, true),
+            Event::AclRemoved(acl) => self.directory.set_acl(&acl, false),
+            Event::UserSet(user) => {
+                self.directory.set_administrator(&user.name, user.has_tag(ADMINISTRATOR));
+                self.rights_changed = true;
+            }
+            Event::UserRemoved(user) => {
+                self.directory.set_administrator(&user.name, false);
+                self.rights_changed = true;
+            }
+            Event::PermissionsChanged(..) | Event::VhostSet(_) | Event::VhostRemoved(_) => self.rights_changed = true,
             Event::GlobalParameter(name, _) if name == CLUSTER_NAME => self.tell_cluster_name(),
             Event::TopicReadsBegun(exchange) => {
                 let reads = self.model.world().topic_reads(exchange).collect();
@@ -396,6 +405,7 @@ impl StateMachine for AmqpMachine {
         self.check_all_topics();
         self.dead_topics.clear();
         self.rights_changed = false;
+        self.directory.fill_book(self.model.world());
         self.directory.rights_changed(self.model.world().clone());
         self.begin(context, 0);
     }

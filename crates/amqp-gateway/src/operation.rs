@@ -23,6 +23,7 @@ use polylogue_api::{
     PublishRequest, QueueCounts, Reply, Request, SettleError, SettleRequest, Take, Taken, Token, TopicError,
     Unavailable,
 };
+use polylogue_auth::Operation;
 use polylogue_router::{ExchangeId, QueueId};
 use polylogue_types::PartitionId;
 use std::sync::Arc;
@@ -174,6 +175,9 @@ impl Connection {
             arguments: arguments(&declare.arguments)?,
         };
         let passive = command.passive;
+        if !passive {
+            self.check_topic(&command.arguments, Operation::Write)?;
+        }
         self.change(Command::DeclareQueue(command), Waits::Declared(token, passive));
         Ok(None)
     }
@@ -193,6 +197,9 @@ impl Connection {
             internal: declare.internal,
             arguments: arguments(&declare.arguments)?,
         };
+        if !command.passive {
+            self.check_topic(&command.arguments, Operation::Read)?;
+        }
         let reads = !command.passive && exchange_topic(&command.arguments).is_some();
         let waits = if reads { Waits::Exchange(token, command.name.clone()) } else { Waits::Done(token) };
         self.change(Command::DeclareExchange(command), waits);

@@ -27,6 +27,8 @@
 //!   19 topic read             u64 exchange, u64 partition, u64 offset; partition 2^64 - 1: reading for the exchange has begun
 //!   20 topic read removed     u64 exchange, u64 partition; those of an exchange that is deleted go without a change of their own
 //!   21 user with credentials  as 3, then u8 count, count times bytes SCRAM credential (`polylogue_auth::ScramCredential`); 3 where there are none
+//!   22 ACL                    bytes binding (`polylogue_auth::Acl`)
+//!   23 ACL removed            bytes binding
 //!
 //! text      u32 length, UTF-8        texts  u32 count, count times text        values, metadata and definitions are JSON
 //! number    u8 0 for none, or u8 1 and u64
@@ -35,7 +37,7 @@
 //!
 //! chunk     u8 version = 1, u32 count = 1, the change that sets it, u32 0         (as a record with this one change)
 //!   id  u8 tag of that change, then what names it there: 1 u32 id | 3 text | 5 u32, text | 7 u32, text, text | 9 u32, text, text |
-//!       11 text | 13 u32, u8, text | 15 u64 | 18 nothing | 19 u64, u64
+//!       11 text | 13 u32, u8, text | 15 u64 | 18 nothing | 19 u64, u64 | 22 bytes binding
 //!   id  'R' and a chunk id of the router: that chunk
 //! ```
 
@@ -47,7 +49,7 @@ use crate::queue::{Gone, OwnerId, Queue, QueueKind};
 use crate::vhost::Vhost;
 use bytes::Bytes;
 use bytestring::ByteString;
-use polylogue_auth::{Hashing, PasswordHash, ScramCredential};
+use polylogue_auth::{Acl, Hashing, PasswordHash, ScramCredential};
 use polylogue_router::{ExchangeId, QueueId, VhostId, decode_arguments, encode_arguments};
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use std::sync::Arc;
@@ -79,6 +81,8 @@ pub(crate) enum Change {
     Counters(u32, u64),
     TopicRead(ExchangeId, u64, u64),
     TopicReadRemoved(ExchangeId, u64),
+    Acl(Arc<Acl>),
+    AclRemoved(Arc<Acl>),
 }
 
 /// What a chunk is about. Ordered as checkpoints list them.
@@ -94,6 +98,7 @@ pub(crate) enum Key {
     Queue(QueueId),
     Counters,
     TopicRead(ExchangeId, u64),
+    Acl(Arc<Acl>),
 }
 
 impl Key {
@@ -110,6 +115,7 @@ impl Key {
             Change::Queue(queue) => Key::Queue(queue.id),
             Change::Counters(..) => Key::Counters,
             Change::TopicRead(exchange, partition, _) => Key::TopicRead(*exchange, *partition),
+            Change::Acl(acl) => Key::Acl(acl.clone()),
             _ => return None,
         })
     }
@@ -127,6 +133,7 @@ impl Key {
             Key::Queue(id) => w.u8(15).u64(id.0),
             Key::Counters => w.u8(18),
             Key::TopicRead(exchange, partition) => w.u8(19).u64(exchange.0).u64(*partition),
+            Key::Acl(acl) => encode_acl(acl, w.u8(22)),
         };
         Bytes::from(w.out)
     }
@@ -199,7 +206,22 @@ fn encode_change(change: &Change, w: &mut BinWriter) {
             w.u8(19).u64(exchange.0).u64(*partition).u64(*offset);
         }
         Change::TopicReadRemoved(exchange, partition) => _ = w.u8(20).u64(exchange.0).u64(*partition),
+        Change::Acl(acl) => _ = encode_acl(acl, w.u8(22)),
+        Change::AclRemoved(acl) => _ = encode_acl(acl, w.u8(23)),
     }
+}
+
+fn encode_acl<'w>(acl: &Acl, w: &'w mut BinWriter) -> &'w mut BinWriter {
+    let mut bytes = Vec::new();
+    acl.encode(&mut bytes);
+    w.bytes(&bytes)
+}
+
+fn decode_acl(r: &mut BinReader<'_>) -> Result<Arc<Acl>, BinError> {
+    let field = "ACL";
+    let mut bytes = Bytes::copy_from_slice(r.bytes(field)?);
+    let acl = Acl::decode(&mut bytes).map_err(|_| BinError { field })?;
+    if bytes.is_empty() { Ok(Arc::new(acl)) } else { Err(BinError { field }) }
 }
 
 fn decode_change(r: &mut BinReader<'_>) -> Result<Change, BinError> {
@@ -251,6 +273,8 @@ fn decode_change(r: &mut BinReader<'_>) -> Result<Change, BinError> {
         18 => Change::Counters(r.u32("next virtual host")?, r.u64("next queue")?),
         19 => Change::TopicRead(exchange_id(r)?, r.u64("partition")?, r.u64("offset")?),
         20 => Change::TopicReadRemoved(exchange_id(r)?, r.u64("partition")?),
+        22 => Change::Acl(decode_acl(r)?),
+        23 => Change::AclRemoved(decode_acl(r)?),
         _ => return Err(BinError { field: "kind of change" }),
     })
 }

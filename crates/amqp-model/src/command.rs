@@ -7,7 +7,7 @@ use crate::policy::PolicySpec;
 use crate::queue::{Gone, OwnerId, Queue, QueueKind};
 use crate::vhost::VhostLimit;
 use bytestring::ByteString;
-use polylogue_auth::{AlterScram, PasswordHash, ScramCredential, UsersRefusal};
+use polylogue_auth::{Acl, AclFilter, AlterScram, PasswordHash, ScramCredential, UsersRefusal};
 use polylogue_router::{Argument, Exchange, ExchangeId, QueueId, RouterEvent, VhostId};
 use std::sync::Arc;
 
@@ -18,6 +18,8 @@ pub struct Limits {
     pub users_max: usize,
     /// Permissions, those of topics counted too.
     pub permissions_max: usize,
+    /// Bindings of access control lists.
+    pub acls_max: usize,
     /// Policies and operator policies.
     pub policies_max: usize,
     /// Parameters, global ones counted too.
@@ -33,6 +35,7 @@ impl Default for Limits {
         Limits {
             users_max: 100_000,
             permissions_max: 1_000_000,
+            acls_max: 100_000,
             policies_max: 10_000,
             parameters_max: 100_000,
             shovels_max: 1_000,
@@ -215,6 +218,10 @@ pub enum Command {
     PutUser(PutUser),
     /// SCRAM credentials are set and taken away. Each part for itself: answered by [`Reply::Each`].
     AlterScram(Vec<AlterScram>),
+    /// Bindings of access control lists are added. Each for itself: answered by [`Reply::Each`].
+    CreateAcls(Vec<Acl>),
+    /// The bindings that these mean go. Each for itself: answered by [`Reply::DeletedAcls`].
+    DeleteAcls(Vec<AclFilter>),
     /// Users go with their permissions. Those that are not there are not missed.
     DeleteUsers(Vec<ByteString>),
     /// A limit of a user; below 0 or `None` for none.
@@ -278,6 +285,8 @@ pub enum Reply {
     },
     /// What became of each part of the command.
     Each(Vec<Result<(), UsersRefusal>>),
+    /// The bindings that go by each filter of the command.
+    DeletedAcls(Vec<Result<Vec<Arc<Acl>>, UsersRefusal>>),
     /// The queue.
     Queue {
         /// As declared.
@@ -323,6 +332,10 @@ pub enum Event {
     QueueDeleted(Arc<Queue>, Gone),
     /// Reading of a topic has begun for an exchange.
     TopicReadsBegun(ExchangeId),
+    /// A binding of access control lists is there.
+    AclSet(Arc<Acl>),
+    /// One is gone.
+    AclRemoved(Arc<Acl>),
     /// What happened to exchanges and bindings.
     Router(RouterEvent),
 }

@@ -248,6 +248,8 @@ impl Model {
             }
             Did::QueueRemoved(queue, gone) => Event::QueueDeleted(queue, gone),
             Did::TopicReadsBegun(exchange) => Event::TopicReadsBegun(exchange),
+            Did::AclSet(acl) => Event::AclSet(acl),
+            Did::AclRemoved(acl) => Event::AclRemoved(acl),
         }
     }
 

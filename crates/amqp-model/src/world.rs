@@ -12,6 +12,7 @@ use crate::queue::{Gone, OwnerId, Queue, QueueKind};
 use crate::settings::{Effective, QueueSettings};
 use crate::vhost::Vhost;
 use bytestring::ByteString;
+use polylogue_auth::Acl;
 use polylogue_router::{ExchangeId, QueueId, VhostId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub(crate) enum Did {
     QueueAdded(Arc<Queue>),
     QueueRemoved(Arc<Queue>, Gone),
     TopicReadsBegun(ExchangeId),
+    AclSet(Arc<Acl>),
+    AclRemoved(Arc<Acl>),
 }
 
 /// What changes did, in order, and which chunks differ.
@@ -64,6 +67,7 @@ pub struct World {
     queue_counts: BTreeMap<VhostId, u64>,
     owned: BTreeSet<(OwnerId, QueueId)>,
     topic_reads: BTreeMap<(ExchangeId, u64), u64>,
+    acls: BTreeSet<Arc<Acl>>,
     pub(crate) next_vhost: u32,
     pub(crate) next_queue: u64,
 }
@@ -129,6 +133,12 @@ impl World {
                 exchanges.iter().map(move |(exchange, p)| (*vhost, user, exchange, p))
             })
         })
+    }
+
+    /// Access control lists: what users may do with the protocols that know them, beside their permissions.
+    #[must_use]
+    pub fn acls(&self) -> &BTreeSet<Arc<Acl>> {
+        &self.acls
     }
 
     /// How many permissions there are, those of topics included.
@@ -315,7 +325,18 @@ impl World {
             Change::TopicReadRemoved(exchange, partition) => {
                 self.set_topic_read(*exchange, *partition, None, effects);
             }
+            Change::Acl(acl) => self.set_acl(acl, true, effects),
+            Change::AclRemoved(acl) => self.set_acl(acl, false, effects),
         }
+    }
+
+    fn set_acl(&mut self, acl: &Arc<Acl>, is_there: bool, effects: &mut Effects) {
+        let did = match is_there {
+            true if self.acls.insert(acl.clone()) => Did::AclSet(acl.clone()),
+            false if self.acls.remove(acl) => Did::AclRemoved(acl.clone()),
+            _ => return,
+        };
+        effects.note(did, Key::Acl(acl.clone()));
     }
 
     fn set_topic_read(&mut self, exchange: ExchangeId, partition: u64, offset: Option<u64>, effects: &mut Effects) {
@@ -461,6 +482,7 @@ impl World {
             Key::TopicRead(exchange, partition) => {
                 Change::TopicRead(*exchange, *partition, self.topic_read(*exchange, *partition)?)
             }
+            Key::Acl(acl) => Change::Acl(self.acls.get(acl)?.clone()),
         })
     }
 
@@ -476,6 +498,7 @@ impl World {
         keys.extend(self.policies.keys().cloned().map(|(vhost, operator, name)| Key::Policy(vhost, operator, name)));
         keys.extend(self.queues.keys().copied().map(Key::Queue));
         keys.extend(self.topic_reads.keys().map(|(exchange, partition)| Key::TopicRead(*exchange, *partition)));
+        keys.extend(self.acls.iter().cloned().map(Key::Acl));
         keys
     }
 }

@@ -6,9 +6,13 @@ mod common;
 
 use common::*;
 use polylogue_amqp_model::*;
-use polylogue_auth::{AlterScram, ScramChange, ScramMechanism, UsersRefusal};
+use polylogue_auth::{
+    Acl, AclFilter, AlterScram, Operation, PatternFilter, PatternKind, Permission as Rule, ResourceKind, ScramChange,
+    ScramMechanism, UsersRefusal,
+};
 use polylogue_router::QueueId;
 use serde_json::json;
+use std::sync::Arc;
 
 #[test]
 fn a_world_begins_with_one_virtual_host_and_one_administrator() {
@@ -303,4 +307,71 @@ fn scram_credentials_make_users_and_come_back() {
     assert!(same(&live.model, &loaded), "from a checkpoint");
     live.run(Command::DeleteUsers(vec!["new".into()])).unwrap();
     assert!(live.model.world().user("new").is_none());
+}
+
+fn acl(name: &str, operation: Operation) -> Acl {
+    Acl {
+        kind: ResourceKind::Topic,
+        name: name.to_owned(),
+        pattern: PatternKind::Prefixed,
+        principal: "User:ann".to_owned(),
+        host: "*".to_owned(),
+        operation,
+        permission: Rule::Allow,
+    }
+}
+
+fn create_acls(live: &mut Live, acls: &[Acl]) -> Vec<Result<(), UsersRefusal>> {
+    let Reply::Each(results) = live.run(Command::CreateAcls(acls.to_vec())).unwrap() else { panic!("another reply") };
+    results
+}
+
+fn delete_acls(live: &mut Live, filters: &[AclFilter]) -> Vec<Result<Vec<Arc<Acl>>, UsersRefusal>> {
+    let reply = live.run(Command::DeleteAcls(filters.to_vec())).unwrap();
+    let Reply::DeletedAcls(results) = reply else { panic!("another reply") };
+    results
+}
+
+#[test]
+fn bindings_are_bounded_and_come_back() {
+    use Operation::{Read, Write};
+    let mut live = Live::within(Limits { acls_max: 3, ..Limits::default() });
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| acl(name, Read));
+    let empty = Acl { name: String::new(), ..a.clone() };
+    let full = Err(UsersRefusal::Refused("there can be at most 3 ACLs".to_owned()));
+    let wrong = Err(UsersRefusal::Refused("Invalid empty resource name".to_owned()));
+    let wanted = [a.clone(), empty, a.clone(), b.clone(), c.clone(), d.clone()];
+    assert_eq!(create_acls(&mut live, &wanted), [Ok(()), wrong, Ok(()), Ok(()), Ok(()), full]);
+    assert_eq!(create_acls(&mut live, std::slice::from_ref(&a)), [Ok(())], "it is there");
+    assert!(live.events.contains(&Event::AclSet(Arc::new(c.clone()))));
+    assert!(same(&live.model, &live.replayed()), "from the log");
+    let mut loaded = Model::new(Limits::default());
+    live.model.change_all_chunks();
+    for (id, chunk) in live.model.take_changed_chunks() {
+        loaded.load_chunk(&id, &chunk.unwrap()).unwrap();
+    }
+    loaded.on_ready();
+    assert!(same(&live.model, &loaded), "from a checkpoint");
+
+    let exactly = |acl: &Acl| AclFilter {
+        kind: Some(acl.kind),
+        name: Some(acl.name.clone()),
+        pattern: PatternFilter::Only(acl.pattern),
+        principal: Some(acl.principal.clone()),
+        host: Some(acl.host.clone()),
+        operation: Some(acl.operation),
+        permission: Some(acl.permission),
+    };
+    let all = AclFilter::EVERYTHING;
+    let of_a = |operation| AclFilter { operation: Some(operation), ..exactly(&a) };
+    let found = delete_acls(&mut live, &[of_a(Write), of_a(Read), of_a(Read), all.clone()]);
+    let found: Vec<Vec<Acl>> =
+        found.into_iter().map(|one| one.unwrap().iter().map(|acl| Acl::clone(acl)).collect()).collect();
+    assert_eq!(found, [vec![], vec![a], vec![], vec![b, c]], "each goes by the first that means it");
+    assert!(live.model.world().acls().is_empty() && live.events.contains(&Event::AclRemoved(Arc::new(acl("b", Read)))));
+    assert!(same(&live.model, &live.replayed()));
+    let changed = live.model.take_changed_chunks();
+    assert!(changed.iter().all(|(_, chunk)| chunk.is_none()), "their chunks go with them");
+    let too_wide = delete_acls(&mut live, &vec![all; 33]);
+    assert_eq!(too_wide.iter().filter(|one| one.is_err()).count(), 1);
 }

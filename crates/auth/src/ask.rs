@@ -1,12 +1,18 @@
 //! What a session may have changed of the users: commands for the machine that keeps them, whose own types it does not know.
 
+use crate::acl::{Acl, AclFilter};
 use crate::scram_credential::{ScramCredential, ScramMechanism};
+use std::sync::Arc;
 
 /// A command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UsersAsk {
     /// Sets and takes away SCRAM credentials. Answered by [`UsersAnswer::Each`], when it is committed.
     AlterScram(Vec<AlterScram>),
+    /// Adds bindings; one that is there stays. Answered by [`UsersAnswer::Each`], when it is committed.
+    CreateAcls(Vec<Acl>),
+    /// Takes away the bindings that these mean, each after those before it. Answered by [`UsersAnswer::Deleted`], when it is committed.
+    DeleteAcls(Vec<AclFilter>),
 }
 
 /// A credential of one user.
@@ -43,6 +49,8 @@ impl ScramChange {
 pub enum UsersAnswer {
     /// One result a part of the command, in the same order.
     Each(Vec<Result<(), UsersRefusal>>),
+    /// What each filter of the command took away, in the same order.
+    Deleted(Vec<Result<Vec<Arc<Acl>>, UsersRefusal>>),
 }
 
 /// Why something was not changed.
@@ -50,6 +58,6 @@ pub enum UsersAnswer {
 pub enum UsersRefusal {
     /// There is no such credential.
     NotFound,
-    /// It cannot be: a name that is too long, more users than there may be. Told to whoever asked.
+    /// It cannot be: a name that is too long, more users or bindings than there may be. Told to whoever asked.
     Refused(String),
 }

@@ -1,9 +1,12 @@
 //! What a session of whatever protocol asks about users.
 
+use crate::acl::{Acl, AclFilter, Operation, Resource, ResourceKind};
+use crate::acl_book::Decision;
 use crate::scram::SERVER_NONCE_BYTES;
 use crate::scram_credential::{ScramCredential, ScramMechanism};
 use std::fmt::Debug;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Who somebody says to be, and from where. Nothing is proven by it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,8 +56,8 @@ pub struct ScramUser {
     pub credentials: Vec<(ScramMechanism, u32)>,
 }
 
-/// Users as sessions know them: what is committed. Whoever implements it has the clock, the randomness and the books of failures that this
-/// crate has not.
+/// Users and what they may do, as sessions know them: what is committed. Whoever implements it has the clock, the randomness and the books of
+/// failures that this crate has not; who keeps no access control lists allows nothing.
 pub trait Authority: Debug + Send + Sync {
     /// What is kept of a user's password for a mechanism; `None` as well for who may not log in from there.
     fn scram(&self, claim: &Claim<'_>, mechanism: ScramMechanism) -> Option<ScramCredential>;
@@ -68,6 +71,27 @@ pub trait Authority: Debug + Send + Sync {
 
     /// Users that have SCRAM credentials, by name: those of `names`, or all.
     fn scram_users(&self, names: Option<&[&str]>) -> Vec<ScramUser>;
+
+    /// Whether somebody who has proven to be this may do something to a resource. Asked for every request: it takes no more than some hundred
+    /// nanoseconds.
+    fn decide(&self, _who: &Claim<'_>, _operation: Operation, _resource: Resource<'_>) -> Decision {
+        Decision::Denied
+    }
+
+    /// Whether they may do it to any resource of a kind.
+    fn decide_any(&self, _who: &Claim<'_>, _operation: Operation, _kind: ResourceKind) -> Decision {
+        Decision::Denied
+    }
+
+    /// Everything that they may do to a resource, a bit an operation; `None` where there is no binding for the resource.
+    fn operations(&self, _who: &Claim<'_>, _resource: Resource<'_>) -> Option<u32> {
+        Some(0)
+    }
+
+    /// The bindings that are meant.
+    fn acls(&self, _filter: &AclFilter) -> Vec<Arc<Acl>> {
+        Vec::new()
+    }
 
     /// Random bytes that nobody can foresee, for a nonce.
     fn nonce(&self) -> [u8; SERVER_NONCE_BYTES];

@@ -1,4 +1,5 @@
-//! Who somebody is, for all protocols: SASL mechanisms, what is kept of passwords, and how failed logins are slowed.
+//! Who somebody is and what they may do, for all protocols: SASL mechanisms, what is kept of passwords, how failed logins are slowed, and
+//! access control lists.
 //!
 //! Layer 1, sans-IO. Knows no protocol session, no user store, no clock and no randomness: nonces, salts and the time are handed in, and
 //! whoever calls keeps credentials on the log.
@@ -6,7 +7,10 @@
 //! **Invariants.** Nothing a client sends may panic, and every length is held against a bound before anything is allocated. An exchange says
 //! who somebody is only when it is complete: each step consumes the state before it. Secrets are compared in constant time and never
 //! shown, not even their hashes. A name that nobody has is asked for its proof like any other, and is told what a wrong password is told.
+//! What is denied stays denied whatever allows it.
 
+mod acl;
+mod acl_book;
 mod ask;
 mod attempts;
 mod authority;
@@ -16,6 +20,11 @@ mod plain;
 mod scram;
 mod scram_credential;
 
+pub use acl::{
+    ACL_TEXT_BYTES_MAX, Acl, AclFilter, CLUSTER_RESOURCE, Operation, PatternFilter, PatternKind, Permission, Resource,
+    ResourceKind, WILDCARD,
+};
+pub use acl_book::{AclBook, Decision, find as find_acls};
 pub use ask::{AlterScram, ScramChange, UsersAnswer, UsersAsk, UsersRefusal};
 pub use attempts::{ATTEMPTS_MAX, Attempts, DELAY_MS, DELAY_MS_MAX, FORGET_MS, FREE_FAILURES};
 pub use authority::{Authority, Claim, Mechanism, NoUsers, ScramUser};

@@ -3,7 +3,7 @@
 //! ```text
 //!   Scenario  A4: what it shows, the published setting and figures, the setting here and its factors     texts
 //!      |
-//!     Row     A4/rate=25000/durability=async/client=raw      rounds, first page or not                   a, b, c, d, e, f
+//!     Row     A4/rate=10000/durability=async/client=raw      rounds, first page or not                   a, b, c, d, e, f
 //!      |
 //!     Side    polylogue-sync, kafka, kafka-tuned, null       who is compared, with which load
 //! ```

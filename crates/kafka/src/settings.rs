@@ -21,6 +21,9 @@ pub struct KafkaSettings {
     /// How long whoever logged in may ask without logging in again (`connections.max.reauth.ms`); 0 for as long as the connection
     /// lasts. Milliseconds.
     pub reauth_ms_max: u64,
+    /// Whether whoever logged in may do everything to a resource that no access control list is about
+    /// (`allow.everyone.if.no.acl.found`).
+    pub allow_without_acls: bool,
     /// Whether asking for a topic may create it (`auto.create.topics.enable`).
     pub auto_create_topics: bool,
     /// Whether clients may delete topics (`delete.topic.enable`).
@@ -50,6 +53,7 @@ impl Default for KafkaSettings {
             inflight_requests_max: 16,
             idle_ms_max: 10 * 60 * 1_000,
             reauth_ms_max: 0,
+            allow_without_acls: false,
             auto_create_topics: true,
             delete_topics: true,
             partitions_default: 1,

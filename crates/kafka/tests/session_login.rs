@@ -6,7 +6,9 @@ mod session_host;
 
 use bytes::Bytes;
 use polylogue_api::{MachineId, Reply, Request as Ask};
-use polylogue_auth::{AlterScram, ScramChange, ScramMechanism, UsersAnswer, UsersAsk, UsersRefusal};
+use polylogue_auth::{
+    AlterScram, Operation, Resource, ScramChange, ScramMechanism, UsersAnswer, UsersAsk, UsersRefusal,
+};
 use polylogue_kafka::codec::alter_user_scram_credentials::{
     AlterUserScramCredentialsRequest, ScramCredentialDeletion, ScramCredentialUpsertion,
 };
@@ -350,7 +352,10 @@ fn credentials_are_set_and_taken_away_each_by_itself() {
         deletions: vec![remove("gone", 1), remove("twice", 2), remove("", 1)],
         upsertions: vec![
             set("new", 2, 4_096, 64),
-            set("twice", 1, 4_096, 32),
+            set("twice", 2, 4_096, 64),
+            // As `kafka-configs` sets both at once.
+            set("both", 1, 4_096, 32),
+            set("both", 2, 4_096, 64),
             set("few", 1, 4_095, 32),
             set("many", 1, 16_385, 32),
             set("none", 3, 4_096, 32),
@@ -360,13 +365,13 @@ fn credentials_are_set_and_taken_away_each_by_itself() {
     };
     host.send(0, &request);
     let (token, Ask::Machine(MachineId::Amqp, command)) = host.asked_one() else { panic!("no command") };
-    let UsersAsk::AlterScram(parts) = *command.downcast::<UsersAsk>().unwrap();
+    let UsersAsk::AlterScram(parts) = *command.downcast::<UsersAsk>().unwrap() else { panic!("another command") };
     let asked: Vec<_> = parts.iter().map(|AlterScram { user, change }| (user.as_str(), change.mechanism())).collect();
     let (short, long) = (ScramMechanism::Sha256, ScramMechanism::Sha512);
-    assert_eq!(asked, [("gone", short), ("new", long), ("full", short)]);
+    assert_eq!(asked, [("gone", short), ("new", long), ("both", short), ("both", long), ("full", short)]);
     assert!(matches!(parts[0].change, ScramChange::Remove(_)) && matches!(parts[1].change, ScramChange::Set(_)));
     let full = UsersRefusal::Refused("there can be at most 2 users".to_owned());
-    let answer = UsersAnswer::Each(vec![Err(UsersRefusal::NotFound), Ok(()), Err(full)]);
+    let answer = UsersAnswer::Each(vec![Err(UsersRefusal::NotFound), Ok(()), Ok(()), Ok(()), Err(full)]);
     host.reply(token, Reply::Machine(Ok(Box::new(answer))));
     let response = host.response::<AlterUserScramCredentialsRequest>(0);
     let mut rows: Vec<_> = response
@@ -380,6 +385,8 @@ fn credentials_are_set_and_taken_away_each_by_itself() {
         rows,
         [
             ("", bad, Some("Username must not be empty")),
+            ("both", ErrorCode::None, None),
+            ("both", ErrorCode::None, None),
             ("few", bad, Some("Too few iterations")),
             ("full", bad, Some("there can be at most 2 users")),
             ("gone", ErrorCode::ResourceNotFound, Some("Attempt to delete a user credential that does not exist")),
@@ -398,7 +405,7 @@ fn credentials_are_set_and_taken_away_each_by_itself() {
 
 /// Whoever can log in could have made himself an administrator's password.
 #[test]
-fn only_administrators_manage_users_where_clients_are_known() {
+fn users_are_managed_by_who_may_and_administrators_by_themselves() {
     let alter = AlterUserScramCredentialsRequest { deletions: vec![], upsertions: vec![set("root", 1, 4_096, 32)] };
     let mut asked = Asked::new();
     asked.log_in("user", "pencil");
@@ -408,6 +415,12 @@ fn only_administrators_manage_users_where_clients_are_known() {
     let rows: Vec<_> = response.results.iter().map(|row| (&*row.user, row.error_code)).collect();
     assert_eq!(rows, [("root", denied)]);
     assert!(asked.host.asked().is_empty());
+    asked.users.allow("user", Operation::Alter, Resource::CLUSTER);
+    let response = asked.host.ask(0, &alter);
+    let text = "Only an administrator may change the password of an administrator.";
+    assert_eq!(response.results[0].error_message.as_deref(), Some(text));
+    asked.host.send(0, &AlterUserScramCredentialsRequest { upsertions: vec![set("x", 1, 4_096, 32)], ..alter.clone() });
+    assert_eq!(asked.host.asked().len(), 1);
     let mut asked = Asked::new();
     asked.log_in("root", "root");
     assert_eq!(asked.host.ask(0, &describe(&[])).error_code, 0);

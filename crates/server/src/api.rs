@@ -1,6 +1,7 @@
 //! The shapes of `/api/v1`: what the http listener writes and the command line reads. docs/http-api.md describes them
 //! for others. Fields may be added; none changes its meaning within `v1`.
 
+pub mod access;
 pub mod queues;
 mod reset;
 pub mod settings;
@@ -63,6 +64,9 @@ pub struct Status {
 pub struct ListenerStatus {
     /// What is spoken.
     pub protocol: String,
+    /// Whether it is spoken over TLS.
+    #[serde(default)]
+    pub tls: bool,
     /// Where it is bound.
     pub bound: String,
     /// What clients are told; none when they are told the address at which they arrived.

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod access;
 mod args;
 mod check;
 mod completions;
@@ -113,6 +114,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Exchange(command) => routing::exchanges(&command, &out),
         Command::Binding(command) => routing::bindings(&command, &out),
         Command::Vhost(command) => routing::vhosts(&command, &out),
+        Command::Acl(command) => access::run(&command, &out),
         Command::Produce(args) => produce::run(&args, &out),
         Command::Consume(args) => consume::run(&args, &out),
         Command::Check(args) => check::check(&args, &out),

@@ -8,6 +8,7 @@
 //! | `GET /metrics` | Prometheus |
 //! | `/api/v1/...` | see [`crate::api`] |
 
+mod acls;
 mod ask;
 mod bindings;
 mod error;
@@ -117,6 +118,8 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/groups", get(groups::list))
         .route("/groups/{name}", get(groups::describe).delete(groups::delete))
         .route("/groups/{name}/reset", post(groups::reset))
+        .route("/acls", get(acls::list).post(acls::create))
+        .route("/acls/delete", post(acls::delete))
         .route("/vhosts", get(vhosts::list).post(vhosts::create))
         .route("/vhosts/{vhost}", delete(vhosts::delete))
         .route("/vhosts/{vhost}/queues", get(queues::list).post(queues::declare))

@@ -31,6 +31,7 @@ mod gate;
 pub mod groups;
 mod input;
 pub mod kafka;
+mod link;
 mod listener;
 pub(crate) mod mailbox;
 mod metrics;
@@ -39,6 +40,7 @@ pub mod protocol;
 mod reads;
 #[cfg(test)]
 mod tests;
+pub mod tls;
 
 pub use admission::{FREE_BYTES, Lanes, SMALL_FRAME_BYTES_MAX, SMALL_SHARE};
 pub use answers::AnswerGauge;

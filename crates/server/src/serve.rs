@@ -16,6 +16,7 @@ use crate::links::Surroundings;
 use crate::net::amqp::AmqpAccept;
 use crate::net::groups::SeesQueues;
 use crate::net::kafka::{KafkaAccept, KafkaShared};
+use crate::net::tls::Tls;
 use crate::net::{AnswerGauge, Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, accept_loop};
 use crate::options::address::{HostPort, Protocol};
 use crate::options::{ListenerConfig, ServerConfig, Setting};
@@ -40,7 +41,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
-use threads::HttpThread;
+use threads::{HttpListener, HttpThread};
 use tokio::sync::watch;
 
 /// Connections that may wait to be accepted; the system may allow fewer.
@@ -77,6 +78,17 @@ impl Bound {
         protocols.contains(&self.config.protocol) && config.login.asks_at(self.at.ip())
     }
 
+    /// What its bytes go over.
+    fn tls(&self, tls: Option<&Arc<Tls>>) -> Option<Arc<Tls>> {
+        tls.filter(|_| self.config.tls).cloned()
+    }
+
+    /// As a listener of an http protocol.
+    fn http(self, asks: bool, tls: Option<&Arc<Tls>>) -> HttpListener {
+        let tls = self.tls(tls);
+        HttpListener { listener: self.listener, asks, tls }
+    }
+
     /// What clients are told; `None` for the address at which they arrive.
     fn advertised(&self) -> Option<HostPort> {
         let port = |port: u16| if port == 0 { self.at.port() } else { port };
@@ -91,6 +103,7 @@ impl Bound {
     fn status(&self) -> ListenerStatus {
         ListenerStatus {
             protocol: self.config.protocol.name().to_owned(),
+            tls: self.config.tls,
             bound: self.at.to_string(),
             advertised: self.advertised().map(|at| at.to_string()),
         }
@@ -136,16 +149,21 @@ pub fn run(
         connections_per_ip_max: config.http_connections_per_ip_max,
         body_bytes_max: config.http_body_bytes_max,
     };
+    let tls = config.tls.clone().map(|files| Tls::load(files, &mut registry).map(Arc::new));
+    let tls = tls.transpose().map_err(StartError)?;
     let entrance = Arc::new(Entrance::new(limits, metrics.clone()));
     // Somebody says who it is wherever one listener asks.
     let asks = bound.iter().chain(&http_bound).any(|one| one.asks(config));
-    let listeners = http_bound.into_iter().map(|one| (one.asks(config), one)).map(|(asks, one)| (one.listener, asks));
-    let listeners = listeners.collect();
+    let http_listener = |one: Bound| {
+        let asks = one.asks(config);
+        one.http(asks, tls.as_ref())
+    };
+    let listeners = http_bound.into_iter().map(http_listener).collect();
     let http = HttpThread::start(&env, "pl-http", listeners, entrance.clone())?;
     let management =
         Arc::new(Entrance::named(Protocol::RabbitmqHttp.name(), limits, metrics.clone(), rabbitmq_http::starting()));
     // It asks everybody by itself.
-    let listeners: Vec<_> = management_bound.into_iter().map(|one| (one.listener, false)).collect();
+    let listeners: Vec<_> = management_bound.into_iter().map(|one| one.http(false, tls.as_ref())).collect();
     let management_http = match listeners.is_empty() {
         true => None,
         false => Some(HttpThread::start(&env, "pl-rabbit-http", listeners, management.clone())?),
@@ -163,6 +181,7 @@ pub fn run(
         http,
         management,
         management_http,
+        tls,
     };
     let result = open_and_serve(&env, config, &mut front, bound, &runtime, signals);
     front.stop();
@@ -187,6 +206,8 @@ struct Front {
     management: Arc<Entrance>,
     /// Only where somebody asked for it.
     management_http: Option<HttpThread>,
+    /// Where a listener speaks it.
+    tls: Option<Arc<Tls>>,
 }
 
 impl Front {
@@ -392,17 +413,20 @@ fn serve(
     front.entrance.open(app.clone());
     let (stop, stopped) = watch::channel(false);
     let gate = gate(config, live);
+    if let Some(tls) = &front.tls {
+        runtime.spawn(tls.clone().watch(stopped.clone()));
+    }
     let entered = runtime.enter();
     for one in bound {
-        let (advertised, asks) = (one.advertised(), one.asks(config));
+        let (advertised, asks, tls) = (one.advertised(), one.asks(config), one.tls(front.tls.as_ref()));
         let listener = tokio::net::TcpListener::from_std(one.listener)
             .map_err(|e| StartError(format!("cannot listen at {}: {e}", one.at)))?;
         let (gate, net, stopped) = (gate.clone(), net.clone(), stopped.clone());
         if one.config.protocol == Protocol::Amqp {
-            runtime.spawn(accept_loop(listener, amqp.clone(), gate, net, stopped));
+            runtime.spawn(accept_loop(listener, amqp.clone(), gate, tls, net, stopped));
         } else {
             let accept = Arc::new(KafkaAccept::new(kafka.clone(), advertised.as_ref(), asks));
-            runtime.spawn(accept_loop(listener, accept, gate, net, stopped));
+            runtime.spawn(accept_loop(listener, accept, gate, tls, net, stopped));
         }
     }
     drop(entered);
@@ -425,7 +449,8 @@ fn line(bound: &Bound, json: bool) -> String {
     if json {
         return serde_json::json!({ "listening": bound.status() }).to_string();
     }
-    let (protocol, at) = (bound.config.protocol.name(), bound.at);
+    let suffix = if bound.config.tls { "+tls" } else { "" };
+    let (protocol, at) = (format!("{}{suffix}", bound.config.protocol.name()), bound.at);
     match (bound.config.protocol, bound.advertised()) {
         (Protocol::Http | Protocol::Amqp | Protocol::RabbitmqHttp, _) => format!("{protocol} listening on {at}"),
         (Protocol::Kafka, Some(told)) => format!("{protocol} listening on {at} (advertised as {told})"),

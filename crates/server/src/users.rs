@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use polylogue_amqp_gateway::{ADMINISTRATOR, Directory};
 use polylogue_amqp_model::{Command, PutUser};
 use polylogue_auth::{
-    Attempts, Authority, Claim, Hashing, ITERATIONS_MIN, Mechanism, PasswordHash, SALT_BYTES, SERVER_NONCE_BYTES,
-    ScramCredential, ScramMechanism, ScramUser,
+    Acl, AclFilter, Attempts, Authority, Claim, Decision, Hashing, ITERATIONS_MIN, Mechanism, Operation, PasswordHash,
+    Resource, ResourceKind, SALT_BYTES, SERVER_NONCE_BYTES, ScramCredential, ScramMechanism, ScramUser,
 };
 use polylogue_env::Rng;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -122,6 +122,22 @@ impl Authority for Users {
 
     fn scram_users(&self, names: Option<&[&str]>) -> Vec<ScramUser> {
         self.directory.scram_users(names)
+    }
+
+    fn decide(&self, who: &Claim<'_>, operation: Operation, resource: Resource<'_>) -> Decision {
+        self.directory.decide(who, operation, resource)
+    }
+
+    fn decide_any(&self, who: &Claim<'_>, operation: Operation, kind: ResourceKind) -> Decision {
+        self.directory.decide_any(who, operation, kind)
+    }
+
+    fn operations(&self, who: &Claim<'_>, resource: Resource<'_>) -> Option<u32> {
+        self.directory.operations(who, resource)
+    }
+
+    fn acls(&self, filter: &AclFilter) -> Vec<Arc<Acl>> {
+        self.directory.acls(filter)
     }
 
     fn nonce(&self) -> [u8; SERVER_NONCE_BYTES] {

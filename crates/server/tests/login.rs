@@ -102,7 +102,7 @@ fn without_a_login_only_whether_it_lives_is_told() {
 }
 
 #[test]
-fn a_user_without_the_tag_is_no_administrator_and_may_produce() {
+fn a_user_without_the_tag_is_no_administrator_and_may_do_what_it_was_allowed() {
     let dir = TempDir::new();
     let more = [ALWAYS, &["--listen", "rabbitmq-http=127.0.0.1:0"]].concat();
     let server = Server::start(&dir.join("data"), &more);
@@ -113,12 +113,31 @@ fn a_user_without_the_tag_is_no_administrator_and_may_produce() {
     let (status, answer) = ask(&server, "/api/v1/topics", Some(("ann", "secret")));
     assert!(status == 403 && answer.contains("ann is no administrator"), "{answer}");
     assert_eq!(by(&server, "guest", "guest", &["topic", "create", "t"]).code, Some(0));
-    let mut command = server.command(&["produce", "t"]);
-    let produced =
-        common::done_with(command.env("POLYLOGUE_USER", "ann").env("POLYLOGUE_PASSWORD", "secret"), b"hello\n");
+    let produce = || {
+        let mut command = server.command(&["produce", "t"]);
+        common::done_with(command.env("POLYLOGUE_USER", "ann").env("POLYLOGUE_PASSWORD", "secret"), b"hello\n")
+    };
+    let refused = produce();
+    assert!(refused.code == Some(1) && refused.err.contains("Topic authorization failed"), "{}", refused.err);
+    let add = ["acl", "add", "ann", "read,write", "--topic", "t"];
+    let added = by(&server, "guest", "guest", &add);
+    assert!(added.code == Some(0) && added.out.contains("added 2 ACLs"), "{added:?}");
+    let listed = by(&server, "guest", "guest", &["acl", "list", "--topic", "t"]);
+    assert!(listed.out.contains("write") && listed.out.contains("ann"), "{listed:?}");
+    let produced = produce();
     assert_eq!(produced.code, Some(0), "{}", produced.err);
     let consumed = by(&server, "ann", "secret", &["consume", "t", "--from", "beginning", "-n", "1"]);
     assert!(consumed.code == Some(0) && consumed.out.contains("hello"), "{consumed:?}");
+    let delete = ["acl", "delete", "ann", "read,write", "--topic", "t"];
+    let deleted = by(&server, "guest", "guest", &delete);
+    assert!(deleted.code == Some(0) && deleted.out.contains("deleted 2 ACLs"), "{deleted:?}");
+    assert_eq!(produce().code, Some(1));
+    let again = by(&server, "guest", "guest", &delete);
+    assert!(again.code == Some(0) && again.out.contains("there was nothing of that"), "{again:?}");
+    let nothing = by(&server, "guest", "guest", &["acl", "add", "ann", "read"]);
+    assert!(nothing.code == Some(2) && nothing.err.contains("say on what"), "{nothing:?}");
+    let unknown = by(&server, "guest", "guest", &["acl", "add", "ann", "fly", "--topic", "t"]);
+    assert!(unknown.code == Some(1) && unknown.err.contains("there is no operation fly"), "{unknown:?}");
     let refused = by(&server, "ann", "wrong", &["consume", "t"]);
     assert!(refused.code == Some(1) && refused.err.contains("Invalid username or password"), "{}", refused.err);
     let metrics = ask(&server, "/metrics", Some(("guest", "guest"))).1;

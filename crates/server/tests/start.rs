@@ -36,7 +36,8 @@ fn with_json_it_speaks_to_programs() {
     let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines().take(3);
     let lines: Vec<serde_json::Value> = lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
     let bound = lines[0]["listening"]["bound"].as_str().unwrap();
-    let kafka = serde_json::json!({"listening": {"protocol": "kafka", "bound": bound, "advertised": bound}});
+    let kafka =
+        serde_json::json!({"listening": {"protocol": "kafka", "tls": false, "bound": bound, "advertised": bound}});
     assert_eq!(lines[0], kafka);
     assert_eq!(lines[1]["listening"]["protocol"], "http");
     assert_eq!(lines[2], serde_json::json!({"ready": true}));

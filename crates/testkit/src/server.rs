@@ -1,6 +1,7 @@
 //! A running broker.
 
 use crate::{Deadline, Result, polylogue, wait_until};
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -24,6 +25,8 @@ pub struct Server {
     http: Option<SocketAddr>,
     amqp: Option<SocketAddr>,
     management: Option<SocketAddr>,
+    /// All listeners that it told of, by what is spoken there.
+    told: BTreeMap<String, SocketAddr>,
 }
 
 /// The command that serves `data` on free ports. Add settings and surroundings to it, then [`Server::start`] it.
@@ -51,7 +54,8 @@ impl Server {
         let child = command.spawn().map_err(|e| format!("cannot start {command:?}: {e}"))?;
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let stderr = stderr.to_owned();
-        let mut server = Server { child, stderr, kafka: nowhere, http: None, amqp: None, management: None };
+        let mut server =
+            Server { child, stderr, kafka: nowhere, http: None, amqp: None, management: None, told: BTreeMap::new() };
         let Some(stdout) = server.child.stdout.take() else { return Err("the server has no standard output".into()) };
         let (to, lines) = channel();
         std::thread::spawn(move || pass_on(stdout, &to));
@@ -80,6 +84,11 @@ impl Server {
                 let rest = line.strip_prefix(protocol)?.strip_prefix(" listening on ")?;
                 rest.split_whitespace().next()?.trim_end_matches(',').parse().ok()
             };
+            if let Some((listener, at)) = line.split_once(" listening on ").and_then(|(listener, rest)| {
+                Some((listener, rest.split_whitespace().next()?.trim_end_matches(',').parse().ok()?))
+            }) {
+                self.told.insert(listener.to_owned(), at);
+            }
             self.kafka = address("kafka").unwrap_or(self.kafka);
             self.http = address("http").or(self.http);
             self.amqp = address("amqp").or(self.amqp);
@@ -109,6 +118,12 @@ impl Server {
     #[must_use]
     pub fn management(&self) -> Option<SocketAddr> {
         self.management
+    }
+
+    /// Where a listener of this name is (`kafka+tls`), if it was asked for.
+    #[must_use]
+    pub fn listener(&self, name: &str) -> Option<SocketAddr> {
+        self.told.get(name).copied()
     }
 
     /// Its process id.

@@ -115,12 +115,19 @@ fn program(client: &str, cases: &[&str]) -> Option<String> {
     serve.args(["--listen", "amqp=127.0.0.1:0", "--listen", "rabbitmq-http=127.0.0.1:0"]);
     if LOGIN.contains(&client) {
         serve.args(["--set", "server.login=always"]).env("POLYLOGUE_ADMIN_PASSWORD", ADMIN_PASSWORD);
+        let [certificate, key] = certificate(place.root.path());
+        serve.args(["--listen", "kafka+tls=127.0.0.1:0", "--listen", "amqp+tls=127.0.0.1:0"]);
+        serve.args(["--set", &format!("tls.certificate={certificate}"), "--set", &format!("tls.key={key}")]);
     }
     let server = place.start(serve).unwrap();
     let (kafka, amqp) = (server.kafka(), server.amqp().unwrap());
     let address = match client {
         BOTH => format!("{kafka},{amqp}"),
-        _ if LOGIN.contains(&client) => format!("{kafka},{}", server.management().unwrap()),
+        _ if LOGIN.contains(&client) => {
+            let [kafka_tls, amqp_tls] = ["kafka+tls", "amqp+tls"].map(|listener| server.listener(listener).unwrap());
+            let [ca, _] = certificate_files(place.root.path());
+            format!("{kafka},{},{kafka_tls},{amqp_tls},{ca}", server.management().unwrap())
+        }
         _ if TOOLS.contains(&client) => format!("{amqp},{}", server.management().unwrap()),
         _ if AMQP.contains(&client) => amqp.to_string(),
         _ => kafka.to_string(),
@@ -147,6 +154,20 @@ fn program(client: &str, cases: &[&str]) -> Option<String> {
         return None;
     }
     Some(said)
+}
+
+fn certificate_files(root: &Path) -> [String; 2] {
+    ["certificate.pem", "key.pem"].map(|name| root.join(name).display().to_string())
+}
+
+/// A certificate that signs for itself, and its key, as files.
+fn certificate(root: &Path) -> [String; 2] {
+    let names = ["localhost", "127.0.0.1"].map(str::to_owned);
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let files = certificate_files(root);
+    std::fs::write(&files[0], made.cert.pem()).unwrap();
+    std::fs::write(&files[1], made.signing_key.serialize_pem()).unwrap();
+    files
 }
 
 fn wait(command: &mut Command, client: &str) -> ExitStatus {

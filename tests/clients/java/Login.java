@@ -5,7 +5,9 @@ import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
+import org.apache.kafka.common.acl.*;
 import org.apache.kafka.common.errors.*;
+import org.apache.kafka.common.resource.*;
 import org.apache.kafka.common.serialization.*;
 
 /** Logins with the official Java client: KAFKA,... of a broker that asks, whose administrator is `admin`. See ../README.md. */
@@ -25,12 +27,19 @@ public final class Login {
         CASES.put("scram_users", Login::scramUsers);
         CASES.put("wrong_password", Login::wrongPassword);
         CASES.put("only_administrators_manage_users", Login::onlyAdministrators);
+        CASES.put("acls", Login::acls);
+        CASES.put("tls", Login::tls);
     }
 
     final String bootstrap;
+    /** Of a listener that speaks TLS, and who signs for it. */
+    final String secured;
+    final String ca;
 
-    Login(String bootstrap) {
-        this.bootstrap = bootstrap;
+    Login(String[] at) {
+        bootstrap = at[0];
+        secured = at[2];
+        ca = at[4];
     }
 
     Map<String, Object> settings(String user, String password, String mechanism) {
@@ -48,10 +57,27 @@ public final class Login {
         return Admin.create(settings(user, password, mechanism));
     }
 
-    void roundTrip(String user, String password, String mechanism) throws Exception {
+    String topic() throws Exception {
         String topic = "login-" + UUID.randomUUID();
-        try (Admin admin = admin(user, password, mechanism)) {
+        try (Admin admin = admin("admin", PASSWORD, "PLAIN")) {
             admin.createTopics(List.of(new NewTopic(topic, 1, (short) 1))).all().get();
+        }
+        return topic;
+    }
+
+    static AclBinding allow(String user, ResourceType kind, String name, AclOperation operation) {
+        return new AclBinding(
+            new ResourcePattern(kind, name, PatternType.LITERAL),
+            new AccessControlEntry("User:" + user, "*", operation, AclPermissionType.ALLOW));
+    }
+
+    void roundTrip(String user, String password, String mechanism) throws Exception {
+        String topic = topic();
+        try (Admin admin = admin("admin", PASSWORD, "PLAIN")) {
+            admin.createAcls(List.of(
+                allow(user, ResourceType.TOPIC, topic, AclOperation.READ),
+                allow(user, ResourceType.TOPIC, topic, AclOperation.WRITE),
+                allow(user, ResourceType.GROUP, topic, AclOperation.READ))).all().get();
         }
         Map<String, Object> settings = settings(user, password, mechanism);
         try (var producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
@@ -125,12 +151,78 @@ public final class Login {
         throw new AssertionError("it was let");
     }
 
+    void tls() throws Exception {
+        String topic = topic();
+        for (String mechanism : MECHANISMS) {
+            var settings = settings("admin", PASSWORD, mechanism);
+            settings.putAll(Map.of("bootstrap.servers", secured, "security.protocol", "SASL_SSL",
+                "ssl.truststore.type", "PEM", "ssl.truststore.location", ca));
+            try (var producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
+                for (int i = 0; i < 2000; i++) producer.send(new ProducerRecord<>(topic, mechanism + i + "x".repeat(1000)));
+            }
+            settings.putAll(Map.of("group.id", topic + mechanism, "auto.offset.reset", "earliest"));
+            try (var consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
+                consumer.subscribe(List.of(topic));
+                int came = 0;
+                long end = System.nanoTime() + WAIT.toNanos();
+                while (came < 2000 && System.nanoTime() < end) {
+                    for (var record : consumer.poll(Duration.ofMillis(200))) if (record.value().startsWith(mechanism)) came++;
+                }
+                if (came != 2000) throw new AssertionError(came + " messages by " + mechanism);
+            }
+        }
+    }
+
+    interface Action {
+        void run() throws Exception;
+    }
+
+    static void denied(Class<?> expected, Action action) throws Exception {
+        try {
+            action.run();
+        } catch (ExecutionException e) {
+            if (expected.isInstance(e.getCause())) return;
+            throw e;
+        }
+        throw new AssertionError("it was let");
+    }
+
+    void acls() throws Exception {
+        String topic = topic(), user = "user-" + UUID.randomUUID();
+        setScram(user, "secret", ScramMechanism.SCRAM_SHA_256);
+        var settings = settings(user, "secret", "SCRAM-SHA-256");
+        var binding = allow(user, ResourceType.TOPIC, topic, AclOperation.WRITE);
+        try (Admin admin = admin("admin", PASSWORD, "PLAIN"); Admin mine = Admin.create(settings)) {
+            denied(TopicAuthorizationException.class, () -> mine.describeTopics(List.of(topic)).allTopicNames().get());
+            denied(TopicAuthorizationException.class, () -> mine.deleteTopics(List.of(topic)).all().get());
+            denied(ClusterAuthorizationException.class, () -> mine.createAcls(List.of(binding)).all().get());
+            denied(ClusterAuthorizationException.class, () -> mine.describeAcls(AclBindingFilter.ANY).values().get());
+            if (mine.listTopics().names().get().contains(topic)) throw new AssertionError("it is seen");
+            admin.createAcls(List.of(binding)).all().get();
+            try (var producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
+                producer.send(new ProducerRecord<>(topic, "hello")).get();
+            }
+            var options = new DescribeTopicsOptions().includeAuthorizedOperations(true);
+            var told = mine.describeTopics(List.of(topic), options).allTopicNames().get().get(topic);
+            if (!told.authorizedOperations().equals(Set.of(AclOperation.WRITE, AclOperation.DESCRIBE))) {
+                throw new AssertionError(told.authorizedOperations());
+            }
+            var shown = admin.describeAcls(binding.toFilter()).values().get();
+            if (!List.copyOf(shown).equals(List.of(binding))) throw new AssertionError(shown);
+            var gone = admin.deleteAcls(List.of(binding.toFilter())).all().get();
+            if (!List.copyOf(gone).equals(List.of(binding))) throw new AssertionError(gone);
+            try (var producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
+                denied(TopicAuthorizationException.class, () -> producer.send(new ProducerRecord<>(topic, "x")).get());
+            }
+        }
+    }
+
     public static void main(String[] args) {
         if (args.length > 0 && args[0].equals("--list")) {
             CASES.keySet().forEach(System.out::println);
             return;
         }
-        Login cluster = new Login(args[0].split(",")[0]);
+        Login cluster = new Login(args[0].split(","));
         List<String> wanted = args.length > 1 ? Arrays.asList(args).subList(1, args.length) : List.copyOf(CASES.keySet());
         boolean failed = false;
         for (String name : wanted) {

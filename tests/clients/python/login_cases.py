@@ -1,21 +1,30 @@
-"""Logins with confluent-kafka (librdkafka), kafka-python and aiokafka: KAFKA,MANAGEMENT (HOST:PORT each) of a broker that asks who its clients
-are and whose administrator is `admin` with the password `admin-password`, and names of cases. See ../README.md."""
+"""Logins with confluent-kafka (librdkafka), kafka-python, aiokafka and pika, with and without TLS: KAFKA,MANAGEMENT,KAFKA_TLS,AMQP_TLS (HOST:PORT
+each) and CA (a file) of a broker that asks who its clients are and whose administrator is `admin` with the password `admin-password`, and names of
+cases. See ../README.md."""
 
 import asyncio
 import base64
 import functools
 import json
+import ssl
 import sys
 import time
 import urllib.request
 
+import pika
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError as AioKafkaError
 from amqp_shared import WAIT_S, case, fresh, main
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     NewTopic,
+    ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
@@ -23,7 +32,7 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaConsumer, KafkaProducer
 
-KAFKA, MANAGEMENT = (sys.argv[1] + ",").split(",")[:2]
+KAFKA, MANAGEMENT, KAFKA_TLS, AMQP_TLS, CA = (sys.argv[1] + ",,,,").split(",")[:5]
 ADMIN = ("admin", "admin-password")
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 NUMBERS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
@@ -39,6 +48,10 @@ def settings(user, mechanism, **more):
         "sasl.password": password,
     }
     return {**base, **{key.replace("_", "."): value for key, value in more.items()}}
+
+
+def over_tls(base):
+    return {**base, "bootstrap.servers": KAFKA_TLS, "security.protocol": "SASL_SSL", "ssl.ca.location": CA}
 
 
 @functools.cache
@@ -63,13 +76,34 @@ def set_scram(name, password, mechanism):
     settle(admin().alter_user_scram_credentials([change]))
 
 
-def round_trip(user, mechanism):
-    name = topic()
-    producer = Producer(settings(user, mechanism))
+def binding(kind, name, user, operation, permission=AclPermissionType.ALLOW, pattern=ResourcePatternType.LITERAL):
+    return AclBinding(kind, name, pattern, f"User:{user}", "*", operation, permission)
+
+
+def grant(user, topic_name, group):
+    """That a user may read and write a topic as a member of a group; an administrator may anyway."""
+    if user == ADMIN[0]:
+        return
+    wanted = [(ResourceType.TOPIC, topic_name, o) for o in (AclOperation.READ, AclOperation.WRITE)]
+    wanted.append((ResourceType.GROUP, group, AclOperation.READ))
+    settle(admin().create_acls([binding(kind, name, user, operation) for kind, name, operation in wanted]))
+
+
+def produce(user, mechanism, name):
+    """What is said of a message."""
+    producer = Producer(settings(user, mechanism, message_timeout_ms=str(WAIT_S * 1000)))
     told = []
     producer.produce(name, b"hello", on_delivery=lambda error, _: told.append(error))
-    assert producer.flush(WAIT_S) == 0 and told == [None], told
-    consumer = Consumer(settings(user, mechanism, group_id=fresh("g"), auto_offset_reset="earliest"))
+    assert producer.flush(WAIT_S) == 0 and len(told) == 1, told
+    return told[0]
+
+
+def round_trip(user, mechanism):
+    name, group = topic(), fresh("g")
+    grant(user[0], name, group)
+    error = produce(user, mechanism, name)
+    assert error is None, error
+    consumer = Consumer(settings(user, mechanism, group_id=group, auto_offset_reset="earliest"))
     consumer.subscribe([name])
     message = consumer.poll(WAIT_S)
     consumer.close()
@@ -166,6 +200,44 @@ def only_administrators_manage_users():
 
 
 @case
+def acls():
+    """Somebody may do what is allowed and not denied, and is told the rest in Kafka's codes."""
+    name, secret, group, user = topic(), topic(), fresh("g"), fresh("user")
+    set_scram(user, "secret", "SCRAM-SHA-256")
+    login = ((user, "secret"), "SCRAM-SHA-256")
+    client = AdminClient(settings(*login))
+    assert name not in client.list_topics(timeout=WAIT_S).topics
+    assert produce(*login, name).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    for refused_there in [
+        lambda: client.create_topics([NewTopic(fresh("mine"), 1, 1)]),
+        lambda: client.delete_topics([name]),
+        lambda: client.create_acls([binding(ResourceType.TOPIC, name, user, AclOperation.ALL)]),
+    ]:
+        try:
+            settle(refused_there())
+            raise AssertionError("it was let")
+        except KafkaException as failure:
+            codes = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+            assert failure.args[0].code() in codes, failure
+    all_topics = binding(ResourceType.TOPIC, "login", user, AclOperation.ALL, pattern=ResourcePatternType.PREFIXED)
+    never = binding(ResourceType.TOPIC, secret, user, AclOperation.WRITE, AclPermissionType.DENY)
+    settle(admin().create_acls([all_topics, never]))
+    assert produce(*login, name) is None
+    assert produce(*login, secret).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    consumer = Consumer(settings(*login, group_id=group, auto_offset_reset="earliest"))
+    consumer.subscribe([name])
+    message = consumer.poll(WAIT_S)
+    assert message is not None and message.error().code() == KafkaError.GROUP_AUTHORIZATION_FAILED, message
+    consumer.close()
+    mine = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    assert set(admin().describe_acls(mine).result(WAIT_S)) == {all_topics, never}
+    assert set(settle(admin().delete_acls([mine]))[mine]) == {all_topics, never}
+    assert produce(*login, name).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+@case
 def users_of_the_management_api():
     """A password that RabbitMQ's API sets is one of Kafka's clients."""
     name = fresh("rabbit")
@@ -224,6 +296,77 @@ def aiokafka():
 
     for mechanism in MECHANISMS:
         asyncio.run(go(mechanism, topic()))
+
+
+@case
+def tls():
+    """Each mechanism over TLS: many messages there and back, also those that come off the disk."""
+    bodies = [f"{number:06}".encode() + b"x" * 2_000 for number in range(5_000)]
+    for mechanism in MECHANISMS:
+        name = topic()
+        producer = Producer(over_tls(settings(ADMIN, mechanism, linger_ms="5")))
+        for body in bodies:
+            producer.produce(name, body)
+            producer.poll(0)
+        assert producer.flush(WAIT_S) == 0
+        consumer = Consumer(over_tls(settings(ADMIN, mechanism, group_id=fresh("g"), auto_offset_reset="earliest")))
+        consumer.subscribe([name])
+        came = []
+        end = time.monotonic() + WAIT_S
+        while len(came) < len(bodies) and time.monotonic() < end:
+            came += [message.value() for message in consumer.consume(500, 1) if message.error() is None]
+        consumer.close()
+        assert came == bodies, f"{len(came)} messages by {mechanism}"
+
+
+@case
+def tls_others():
+    """kafka-python, aiokafka and pika over TLS."""
+    context = ssl.create_default_context(cafile=CA)
+    name = topic()
+    login = {
+        "bootstrap_servers": KAFKA_TLS,
+        "security_protocol": "SASL_SSL",
+        "ssl_context": context,
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_plain_username": ADMIN[0],
+        "sasl_plain_password": ADMIN[1],
+    }
+    producer = KafkaProducer(**login)
+    producer.send(name, b"hello").get(WAIT_S)
+    producer.close()
+
+    async def receive():
+        async with AIOKafkaConsumer(name, auto_offset_reset="earliest", **login) as consumer:
+            return (await asyncio.wait_for(consumer.getone(), WAIT_S)).value
+
+    assert asyncio.run(receive()) == b"hello"
+    host, port = AMQP_TLS.rsplit(":", 1)
+    options = pika.SSLOptions(context, host)
+    credentials = pika.PlainCredentials(*ADMIN)
+    parameters = pika.ConnectionParameters(host, int(port), ssl_options=options, credentials=credentials)
+    connection = pika.BlockingConnection(parameters)
+    channel = connection.channel()
+    channel.confirm_delivery()
+    queue = channel.queue_declare("", exclusive=True).method.queue
+    body = b"x" * 3_000_000
+    channel.basic_publish("", queue, body)
+    assert channel.basic_get(queue, auto_ack=True)[2] == body
+    connection.close()
+
+
+@case
+def tls_refused():
+    """Whoever does not trust the broker, or does not speak TLS, gets nowhere."""
+    base = over_tls(settings(ADMIN, "PLAIN"))
+    for wrong in [{"ssl.ca.location": None}, {"security.protocol": "SASL_PLAINTEXT", "ssl.ca.location": None}]:
+        client = AdminClient({key: value for key, value in {**base, **wrong}.items() if value is not None})
+        try:
+            client.list_topics(timeout=3)
+            raise AssertionError(f"it was served with {wrong}")
+        except KafkaException as failure:
+            codes = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._SSL, KafkaError._ALL_BROKERS_DOWN)
+            assert failure.args[0].code() in codes, failure
 
 
 main(lambda function: function())

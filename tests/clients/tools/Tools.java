@@ -45,6 +45,8 @@ public final class Tools {
         CASES.put("log_dirs", Tools::logDirs);
         CASES.put("quorum", Tools::quorum);
         CASES.put("features", Tools::features);
+        CASES.put("acls", Tools::acls);
+        CASES.put("scram_users", Tools::scramUsers);
         CASES.put("streams", Tools::streams);
     }
 
@@ -191,6 +193,34 @@ public final class Tools {
         tool(CONFIG, with(of, "--describe")).ok().has("message\\.max\\.bytes=2000000");
         tool(CONFIG, with(of, "--alter", "--delete-config", "message.max.bytes")).ok();
         tool(CONFIG, with(of, "--describe")).ok().hasNot("message\\.max\\.bytes=2000000");
+    }
+
+    void acls() throws Exception {
+        String acl = "org.apache.kafka.tools.AclCommand", name = fresh("tools"), user = "User:" + fresh("user");
+        String[] of = {"--topic", name, "--group", "g"};
+        tool(acl, with(of, "--add", "--allow-principal", user, "--consumer")).ok()
+            .has("resourceType=TOPIC, name=" + name + ", patternType=LITERAL");
+        tool(acl, "--add", "--deny-principal", user, "--operation", "Write", "--topic", name, "--resource-pattern-type", "prefixed").ok();
+        Said listed = tool(acl, "--list", "--principal", user).ok();
+        listed.has("principal=" + user + ", host=\\*, operation=READ, permissionType=ALLOW");
+        listed.has("operation=WRITE, permissionType=DENY");
+        tool(acl, "--list", "--topic", name + "-more", "--resource-pattern-type", "match").ok().has("permissionType=DENY");
+        tool(acl, with(of, "--remove", "--allow-principal", user, "--consumer", "--force")).ok();
+        tool(acl, "--remove", "--topic", name, "--resource-pattern-type", "prefixed", "--force").ok();
+        tool(acl, "--list", "--principal", user).ok().hasNot("permissionType=");
+        Said wrong = tool(acl, "--add", "--allow-principal", "nobody", "--operation", "Read", "--topic", name);
+        check(wrong.code() != 0, "a principal without a type was taken");
+    }
+
+    void scramUsers() throws Exception {
+        String[] of = {"--entity-type", "users", "--entity-name", fresh("user")};
+        tool(CONFIG, with(of, "--alter", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=secret],SCRAM-SHA-512=[password=secret]"))
+            .ok().has("Completed updating config for user");
+        Said described = tool(CONFIG, with(of, "--describe"));
+        described.has("SCRAM-SHA-256=iterations=8192");
+        described.has("SCRAM-SHA-512=iterations=4096");
+        tool(CONFIG, with(of, "--alter", "--delete-config", "SCRAM-SHA-256")).ok();
+        tool(CONFIG, with(of, "--describe")).hasNot("SCRAM-SHA-256");
     }
 
     void configsGroup() throws Exception {

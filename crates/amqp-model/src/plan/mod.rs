@@ -2,6 +2,7 @@
 //! collects what is to change.
 
 mod access;
+mod acls;
 mod exchanges;
 mod parameters;
 mod queues;
@@ -150,6 +151,8 @@ pub(crate) fn judge(draft: &mut Draft<'_>, caller: &Caller, command: &Command) -
         Command::SetVhostLimit(name, limit, value) => set_vhost_limit(draft, name, *limit, *value),
         Command::PutUser(put) => put_user(draft, put),
         Command::AlterScram(parts) => Ok(access::alter_scram(draft, parts)),
+        Command::CreateAcls(acls) => Ok(acls::create(draft, acls)),
+        Command::DeleteAcls(filters) => Ok(acls::delete(draft, filters)),
         Command::DeleteUsers(names) => access::delete_users(draft, names),
         Command::SetUserLimit(name, limit, value) => set_user_limit(draft, name, *limit, *value),
         Command::SetPermission(user, vhost, patterns) => set_permission(draft, user, vhost, patterns),

@@ -7,7 +7,7 @@ use crate::matrix::{Kind, LARGE_BATCH, LATENCY_BATCH, Load, Many};
 
 /// An eighth of 200,000, and what many partitions are compared at.
 const CATCH_UP_RATE: u64 = 10_000;
-const LATENCY_RATE: u64 = 20_000;
+const LATENCY_RATE: u64 = 10_000;
 const PARTITIONS_RATE: u64 = 5_000;
 const TWO: Many = Many { topics: 1, producers: 2, consumers: 2, filter: None };
 /// By durability: the names in cells, who is compared with each system's own client, and who with the raw driver.
@@ -58,7 +58,7 @@ fn latencies(maker: Maker) -> Vec<Row> {
     for (durability, own, raw) in DURABILITIES {
         let one = Load { many: TWO, ..maker.load(100, LATENCY_BATCH, LATENCY_RATE) };
         let ten = Load { groups: 10, rate: maker.rate(CATCH_UP_RATE / 2), ..one };
-        for (id, name, load) in [("D4", "rate=20000/groups=1", one), ("D5", "rate=5000/groups=10", ten)] {
+        for (id, name, load) in [("D4", "rate=10000/groups=1", one), ("D5", "rate=5000/groups=10", ten)] {
             // Ten groups without flushes say the same as with them: it is reading that they cost.
             if id == "D5" && durability == "async" {
                 continue;

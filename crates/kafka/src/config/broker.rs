@@ -46,6 +46,13 @@ const RETENTION_NAMES: [&str; 3] = ["log.retention.ms", "log.retention.minutes",
 /// All that have a meaning, by name.
 pub const BROKER_SETTINGS: &[BrokerSetting] = &[
     setting(
+        "allow.everyone.if.no.acl.found",
+        Kind::Boolean,
+        "false",
+        Valid::Any,
+        "Whether whoever has logged in may do everything to a resource that no access control list is about.",
+    ),
+    setting(
         "auto.create.topics.enable",
         Kind::Boolean,
         "true",
@@ -397,6 +404,7 @@ fn apply(values: &BTreeMap<&str, Value>, settings: &mut BrokerSettings) {
             *field = b;
         }
     };
+    flag("allow.everyone.if.no.acl.found", &mut sessions.allow_without_acls);
     flag("auto.create.topics.enable", &mut sessions.auto_create_topics);
     flag("delete.topic.enable", &mut sessions.delete_topics);
     small("num.partitions", &mut sessions.partitions_default);

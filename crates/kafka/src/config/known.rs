@@ -67,6 +67,13 @@ pub fn broker_configs() -> &'static KnownConfigs {
                 known.doc = setting.doc;
                 // Where ours differs from Kafka's.
                 known.default = Some(setting.default).filter(|default| !default.is_empty()).or(known.default);
+            } else {
+                // Of Kafka's authorizer, whose configs are in no table of its brokers'.
+                let (name, kind, valid, doc) = (setting.name, setting.kind, setting.valid, setting.doc);
+                let default = Some(setting.default);
+                let update = UpdateMode::ReadOnly;
+                let known = KnownConfig { name, kind, default, valid, internal: false, update, synonym: None, doc };
+                configs.insert(name, known);
             }
         }
         for name in DYNAMIC_HERE {
@@ -188,7 +195,10 @@ mod tests {
 
     #[test]
     fn the_tables_are_read_whole() {
-        assert_eq!(broker_configs().len(), 363 + OWN_SETTINGS.len());
+        // And one of the authorizer.
+        assert_eq!(broker_configs().len(), 363 + 1 + OWN_SETTINGS.len());
+        let of_the_authorizer = broker_config("allow.everyone.if.no.acl.found").map(|known| known.update);
+        assert_eq!(of_the_authorizer, Some(UpdateMode::ReadOnly), "nobody gives himself what was not allowed");
         assert_eq!(group_configs().len(), 17);
         assert_eq!(client_metrics_configs().len(), 3);
     }

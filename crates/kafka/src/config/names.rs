@@ -6,9 +6,14 @@ const BROKER_NAMES: &str = include_str!("broker_names.tsv");
 /// How many edits may lie between what was written and what was meant.
 const EDITS_MAX: usize = 5;
 
-/// The broker configs that Kafka 4.3 knows, in alphabetical order.
+/// What Kafka's authorizer reads by itself (`StandardAuthorizer`): in no table of its brokers' configs.
+const OF_THE_AUTHORIZER: [&str; 1] = ["allow.everyone.if.no.acl.found"];
+
+/// The broker configs that Kafka 4.3 knows, those of its authorizer last.
 pub fn known_broker_names() -> impl Iterator<Item = &'static str> {
-    BROKER_NAMES.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split('\t').next())
+    let of_brokers =
+        BROKER_NAMES.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split('\t').next());
+    of_brokers.chain(OF_THE_AUTHORIZER)
 }
 
 /// Whether Kafka 4.3 knows a broker config of that name. Kafka also takes any broker config for one listener alone,

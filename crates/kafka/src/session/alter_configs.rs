@@ -6,7 +6,7 @@
 //! same time none is lost.
 
 use super::errors;
-use super::resources::{BROKER, CLIENT_METRICS, GROUP, SetFor, TOPIC, broker_name, layers_of};
+use super::resources::{BROKER, CLIENT_METRICS, GROUP, SetFor, TOPIC, broker_name, config_refusal, layers_of};
 use super::topics::{QUEUE_REFUSED, invalid_name, is_queue};
 use super::work::{Pending, Step, Work};
 use crate::codec::alter_configs as legacy;
@@ -20,6 +20,7 @@ use polylogue_api::{
     AlterError, AlterSettings, AlterTopics, ConfigChange, Reply, Request, Settings, SettingsChange, SettingsScope,
     TopicChange, TopicConfig, TopicInfo,
 };
+use polylogue_auth::Operation;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -250,6 +251,9 @@ impl Pending for Altering {
 /// What a row is about and what is set there.
 fn found(work: &Work<'_>, row: &Row) -> Result<State, Refusal> {
     let name = &row.resource_name;
+    if let Some(refusal) = config_refusal(work, Operation::AlterConfigs, row.resource_type, name) {
+        return Err(refusal);
+    }
     let invalid = |text: &'static str| (ErrorCode::InvalidRequest, StrBytes::from_static(text));
     let document = |resource, scope: SettingsScope| {
         let set = Settings::clone(&work.catalog.settings(&scope));

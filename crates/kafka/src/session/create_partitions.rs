@@ -10,6 +10,7 @@ use crate::codec::create_partitions::{
 };
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{AlterError, AlterTopics, PartitionsChange, Reply, Request, TopicChange};
+use polylogue_auth::Operation;
 use polylogue_types::TopicId;
 use std::collections::BTreeSet;
 
@@ -57,6 +58,9 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         let mut row =
             CreatePartitionsTopicResult { name, error_message: None, ..CreatePartitionsTopicResult::default() };
         match work.catalog.topic(&wanted.name) {
+            _ if !work.may_topic(Operation::Alter, &wanted.name) => {
+                refuse(&mut row, with_message(ErrorCode::TopicAuthorizationFailed));
+            }
             Some(topic) if is_queue(&topic) => {
                 refuse(&mut row, (ErrorCode::InvalidTopicException, StrBytes::from_static(QUEUE_REFUSED)));
             }

@@ -11,6 +11,7 @@ use crate::codec::create_topics::{
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use crate::config::{Source, parse_topic_config, topic_config_values};
 use polylogue_api::{CreateTopics, NewTopic, Reply, Request, TopicConfig, TopicError, TopicInfo};
+use polylogue_auth::Operation;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Partitions that one request may create (Kafka's `MAX_PARTITIONS_PER_BATCH`).
@@ -92,6 +93,9 @@ fn too_many(topics: &[CreatableTopic], default: u32) -> bool {
 
 fn new_topic(work: &Work<'_>, topic: &CreatableTopic, collisions: &Collisions) -> Result<NewTopic, Refusal> {
     let name = &topic.name;
+    if !work.may_create_topic(name) {
+        return Err(errors::with_message(ErrorCode::TopicAuthorizationFailed));
+    }
     if let Some(text) = invalid_name(name) {
         return Err((ErrorCode::InvalidTopicException, text.into()));
     }
@@ -225,7 +229,7 @@ impl Pending for Waiting {
         for (result, (row, asked)) in results.into_iter().zip(self.creating) {
             let Some(row) = self.response.topics.get_mut(row) else { continue };
             match result {
-                Ok(created) => succeed(row, &created.topic, &asked, work.head.version),
+                Ok(created) => succeed(row, &created.topic, &asked, work),
                 Err(error) => {
                     let (error, text) = errors::of_topic(&error, &row.name);
                     *row = refused(row.name.clone(), error, text);
@@ -236,7 +240,7 @@ impl Pending for Waiting {
     }
 }
 
-fn succeed(row: &mut CreatableTopicResult, topic: &TopicInfo, asked: &Creating, version: i16) {
+fn succeed(row: &mut CreatableTopicResult, topic: &TopicInfo, asked: &Creating, work: &Work<'_>) {
     let config = |value: crate::config::TopicConfigValue| CreatableTopicConfigs {
         name: StrBytes::from_static(value.def.name),
         value: Some(match value.source {
@@ -248,9 +252,14 @@ fn succeed(row: &mut CreatableTopicResult, topic: &TopicInfo, asked: &Creating, 
         is_sensitive: false,
     };
     row.topic_id = topic.id;
+    if work.head.version >= CONFIGS_FROM && !work.may_topic(Operation::DescribeConfigs, &topic.name) {
+        row.topic_config_error_code = ErrorCode::TopicAuthorizationFailed.code();
+        (row.num_partitions, row.replication_factor, row.configs) = (-1, -1, None);
+        return;
+    }
     row.num_partitions = i32::try_from(asked.partitions).unwrap_or(i32::MAX);
     row.replication_factor = 1;
-    if version >= CONFIGS_FROM {
+    if work.head.version >= CONFIGS_FROM {
         row.configs = Some(topic_config_values(&asked.config).into_iter().map(config).collect());
     }
 }

@@ -6,6 +6,7 @@ use super::work::{Pending, Step, Work};
 use crate::codec::delete_topics::{DeletableTopicResult, DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse};
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{DeleteTopics, Reply, Request, TopicRef};
+use polylogue_auth::Operation;
 use polylogue_types::TopicId;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -68,6 +69,11 @@ fn choose(work: &Work<'_>, states: Vec<DeleteTopicState>) -> Chosen {
     for (id, times) in ids {
         match work.catalog.topic_by_id(id) {
             _ if times > 1 => chosen.invalid(None, id, "Duplicate topic id."),
+            Some(topic) if !work.may_topic(Operation::Delete, &topic.name) => {
+                // An id is no secret, and a name is one.
+                let name = work.may_topic(Operation::Describe, &topic.name).then(|| owned(&topic.name));
+                chosen.unknown(name, id, ErrorCode::TopicAuthorizationFailed);
+            }
             Some(topic) if is_queue(&topic) => chosen.queue(Some(owned(&topic.name)), id),
             Some(topic) => _ = chosen.topics.insert(id, owned(&topic.name)),
             None => chosen.unknown(None, id, ErrorCode::UnknownTopicId),
@@ -76,6 +82,9 @@ fn choose(work: &Work<'_>, states: Vec<DeleteTopicState>) -> Chosen {
     for (name, times) in names {
         match work.catalog.topic(&name) {
             _ if times > 1 => chosen.invalid(Some(name), TopicId::ZERO, "Duplicate topic name."),
+            _ if !work.may_topic(Operation::Delete, &name) => {
+                chosen.unknown(Some(name), TopicId::ZERO, ErrorCode::TopicAuthorizationFailed);
+            }
             Some(topic) if is_queue(&topic) => chosen.queue(Some(name), topic.id),
             Some(topic) => match chosen.topics.entry(topic.id) {
                 Entry::Vacant(free) => _ = free.insert(name),
@@ -101,6 +110,7 @@ impl Chosen {
         self.responses.push(row(name, id, ErrorCode::InvalidTopicException, text));
     }
 
+    /// One that is not there, or not for this client.
     fn unknown(&mut self, name: Option<StrBytes>, id: TopicId, error: ErrorCode) {
         let (error, text) = with_message(error);
         self.responses.push(row(name, id, error, Some(text)));

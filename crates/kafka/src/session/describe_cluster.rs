@@ -1,7 +1,7 @@
 //! DescribeCluster (KIP-700): this node, under the address of the listener that the client came in by. The rules are those of
 //! `AuthHelper.computeDescribeClusterResponse`.
 
-use super::operations::{CLUSTER_OPERATIONS, NOT_ASKED};
+use super::metadata::cluster_operations;
 use super::topics::{node_id, owned};
 use super::work::{Step, Work};
 use crate::codec::describe_cluster::{DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse};
@@ -36,13 +36,12 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         rack: None,
         is_fenced: false,
     };
-    let asked = request.include_cluster_authorized_operations;
     let response = DescribeClusterResponse {
         endpoint_type: BROKERS,
         cluster_id: owned(&cluster.cluster_id),
         controller_id: this.broker_id,
         brokers: vec![this],
-        cluster_authorized_operations: if asked { CLUSTER_OPERATIONS } else { NOT_ASKED },
+        cluster_authorized_operations: cluster_operations(work, request.include_cluster_authorized_operations),
         ..DescribeClusterResponse::default()
     };
     Ok(work.answer(&response))

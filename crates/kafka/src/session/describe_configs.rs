@@ -1,7 +1,9 @@
 //! DescribeConfigs and ListConfigResources. Rules and texts are those of Kafka's brokers (`ConfigHelper`).
 
 use super::errors::with_message;
-use super::resources::{BROKER, CLIENT_METRICS, Documents, GROUP, SetFor, TOPIC, broker_name, layers_of};
+use super::resources::{
+    BROKER, CLIENT_METRICS, Documents, GROUP, SetFor, TOPIC, broker_name, config_refusal, layers_of,
+};
 use super::topics::{invalid_name, node_id, owned};
 use super::work::{Step, Work};
 use crate::codec::describe_configs::{
@@ -15,6 +17,7 @@ use crate::config::{
     describe_topic,
 };
 use polylogue_api::{Settings, SettingsScope};
+use polylogue_auth::Operation;
 use std::collections::BTreeSet;
 
 /// Configs that one response tells at the most: all those of 14,000 topics. What goes beyond is refused; Kafka has no bound.
@@ -83,6 +86,9 @@ fn described(
     let keys: BTreeSet<&str> = resource.configuration_keys.iter().flatten().map(|key| &**key).collect();
     let wanted = |name: &str| keys.is_empty() || keys.contains(name);
     let layers = documents.layers();
+    if let Some(refusal) = config_refusal(work, Operation::DescribeConfigs, resource.resource_type, name) {
+        return Err(refusal);
+    }
     let invalid = |text: &'static str| (ErrorCode::InvalidRequest, StrBytes::from_static(text));
     match resource.resource_type {
         TOPIC => {
@@ -165,6 +171,10 @@ const LISTED_TYPES: [i8; 5] = [TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GRO
 pub(super) fn start_list(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let version = work.head.version;
     let request = ListConfigResourcesRequest::decode(body, version)?;
+    if !work.may_cluster(Operation::DescribeConfigs) {
+        let error_code = ErrorCode::ClusterAuthorizationFailed.code();
+        return Ok(work.answer(&ListConfigResourcesResponse { error_code, ..ListConfigResourcesResponse::default() }));
+    }
     let supported = if version < TYPES_FROM { &[CLIENT_METRICS][..] } else { &LISTED_TYPES };
     if request.resource_types.iter().any(|wanted| !supported.contains(wanted)) {
         let error_code = ErrorCode::UnsupportedVersion.code();

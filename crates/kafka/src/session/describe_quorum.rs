@@ -11,6 +11,7 @@ use crate::codec::describe_quorum::{
 };
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{MetadataLog, Reply, Request, Unavailable};
+use polylogue_auth::Operation;
 use polylogue_types::{Index, TopicId};
 
 /// The only partition that a quorum can be asked about.
@@ -24,6 +25,14 @@ const NODES_FROM: i16 = 2;
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let version = work.head.version;
     let request = DescribeQuorumRequest::decode(body, version)?;
+    if !work.may_cluster(Operation::Describe) {
+        let (error, text) = errors::with_message(ErrorCode::ClusterAuthorizationFailed);
+        return Ok(work.answer(&DescribeQuorumResponse {
+            error_code: error.code(),
+            error_message: (version >= NODES_FROM).then_some(text),
+            ..DescribeQuorumResponse::default()
+        }));
+    }
     if is_the_quorum(&request.topics) {
         let token = work.ask(Request::DescribeMetadataLog);
         return Ok(Step::Wait(token, Box::new(Looking)));

@@ -10,6 +10,7 @@ use crate::codec::describe_topic_partitions::{
 };
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::TopicInfo;
+use polylogue_auth::{Operation, ResourceKind};
 use polylogue_types::TopicId;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     let from = request.cursor.as_ref().map_or("", |cursor| &*cursor.topic_name);
     // no topic means all; in the order of their names, so that a cursor finds its place again
     let page = if request.topics.is_empty() {
-        let topics = work.catalog.topics().into_iter().filter(|topic| *topic.name >= *from);
+        let may_see = |topic: &Arc<TopicInfo>| work.may_topic(Operation::Describe, &topic.name);
+        let topics = work.catalog.topics().into_iter().filter(|topic| *topic.name >= *from).filter(may_see);
         page(work, &request, first, topics.map(|topic| (owned(&topic.name), Some(topic))))
     } else {
         let names = request.topics.iter().map(|topic| &topic.name).filter(|name| ***name >= *from);
@@ -71,8 +73,17 @@ fn page(
             response.next_cursor = cursor(name, 0);
             break;
         }
+        if !work.may_topic(Operation::Describe, &name) {
+            response.topics.push(DescribeTopicPartitionsResponseTopic {
+                error_code: ErrorCode::TopicAuthorizationFailed.code(),
+                name: Some(name),
+                ..DescribeTopicPartitionsResponseTopic::default()
+            });
+            continue;
+        }
+        let topic_authorized_operations = work.operations(ResourceKind::Topic, &name, TOPIC_OPERATIONS);
         let Some(topic) = topic else {
-            response.topics.push(not_there(name));
+            response.topics.push(not_there(name, topic_authorized_operations));
             continue;
         };
         let resumed = request.cursor.as_ref().is_some_and(|cursor| cursor.topic_name == name);
@@ -86,7 +97,7 @@ fn page(
             topic_id: topic.id,
             is_internal: topic.internal,
             partitions,
-            topic_authorized_operations: TOPIC_OPERATIONS,
+            topic_authorized_operations,
         });
         if next < topic.partitions.len() {
             response.next_cursor = cursor(name, next);
@@ -109,7 +120,7 @@ fn partitions(topic: &TopicInfo, node: i32) -> impl Iterator<Item = DescribeTopi
     })
 }
 
-fn not_there(name: StrBytes) -> DescribeTopicPartitionsResponseTopic {
+fn not_there(name: StrBytes, topic_authorized_operations: i32) -> DescribeTopicPartitionsResponseTopic {
     let valid = invalid_name(&name).is_none();
     let error = if valid { ErrorCode::UnknownTopicOrPartition } else { ErrorCode::InvalidTopicException };
     DescribeTopicPartitionsResponseTopic {
@@ -118,6 +129,6 @@ fn not_there(name: StrBytes) -> DescribeTopicPartitionsResponseTopic {
         is_internal: is_reserved(&name),
         name: Some(name),
         partitions: Vec::new(),
-        topic_authorized_operations: TOPIC_OPERATIONS,
+        topic_authorized_operations,
     }
 }

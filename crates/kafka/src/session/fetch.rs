@@ -27,6 +27,7 @@ use polylogue_api::{
     EpochEnd, EpochEndQuery, FollowRequest, ReadData, ReadError, ReadPart, ReadRequest, Reply, Request, TopicInfo,
     WatchRequest,
 };
+use polylogue_auth::Operation;
 use polylogue_types::{Offset, PartitionId, TopicId};
 
 /// The first version that names topics by id.
@@ -308,7 +309,18 @@ impl Fetching {
         for rows in rows.chunk_by_mut(|a, b| a.topic == b.topic) {
             let Some(topic) = rows.first().and_then(|row| topics.get(row.topic)) else { continue };
             // a zero id in a version that knows ids names nothing
-            let topic = lookup.topic(&topic.name, topic.id).ok_or(errors::unknown_topic(by_id));
+            let found = lookup.topic(&topic.name, topic.id);
+            // A follower would read as the brokers do; what is not there is not told to somebody who may not read it.
+            let may_read = match found {
+                _ if follower => work.may_cluster(Operation::ClusterAction),
+                Some(found) => work.may_topic(Operation::Read, &found.name),
+                None => by_id || work.may_topic(Operation::Read, &topic.name),
+            };
+            let topic = match found {
+                _ if !may_read => Err(ErrorCode::TopicAuthorizationFailed),
+                Some(found) => Ok(found),
+                None => Err(errors::unknown_topic(by_id)),
+            };
             for row in rows {
                 *knows_epochs |= row.knows_epoch().is_some();
                 if let Err(error) = topic.and_then(|topic| row.resolve(topic, follower)) {

@@ -10,6 +10,7 @@ use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use crate::config::parse_topic_config;
 use crate::settings::KafkaSettings;
 use polylogue_api::{CreateTopics, NewTopic, Reply, Request};
+use polylogue_auth::Operation;
 
 /// The first version that asks for several at once.
 const BATCHED_FROM: i16 = 4;
@@ -25,7 +26,10 @@ const OFFSETS_SEGMENT_BYTES: &str = "104857600";
 
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let request = FindCoordinatorRequest::decode(body, work.head.version)?;
+    let mut keys = request.coordinator_keys.iter().chain((work.head.version < BATCHED_FROM).then_some(&request.key));
+    let may_find_one = keys.any(|key| may_find(work, request.key_type, key));
     if request.key_type == GROUP
+        && may_find_one
         && work.catalog.topic(OFFSETS_TOPIC).is_none()
         && let Some(topic) = offsets_topic(work.settings)
     {
@@ -65,8 +69,12 @@ impl Pending for Creating {
 
 fn answer(work: &Work<'_>, request: FindCoordinatorRequest) -> Step {
     let version = work.head.version;
-    let refusal = refusal(request.key_type, version);
-    let found = |key: StrBytes| match refusal {
+    let key_type = request.key_type;
+    let refused = |key: &str| match may_find(work, key_type, key) {
+        true => refusal(key_type, version),
+        false => Some(not_allowed(key_type)),
+    };
+    let found = |key: StrBytes| match refused(&key) {
         None => Coordinator {
             key,
             node_id: node_id(&work.catalog.cluster()),
@@ -97,6 +105,26 @@ fn answer(work: &Work<'_>, request: FindCoordinatorRequest) -> Step {
         ..FindCoordinatorResponse::default()
     };
     work.answer(&response)
+}
+
+/// Whether the client may know who coordinates this.
+fn may_find(work: &Work<'_>, key_type: i8, key: &str) -> bool {
+    match key_type {
+        GROUP => work.may_group(Operation::Describe, key),
+        TRANSACTION => work.may_transactional_id(Operation::Describe, key),
+        SHARE => work.may_cluster(Operation::ClusterAction),
+        _ => true,
+    }
+}
+
+/// What it is told else.
+fn not_allowed(key_type: i8) -> (ErrorCode, &'static str) {
+    let error = match key_type {
+        GROUP => ErrorCode::GroupAuthorizationFailed,
+        TRANSACTION => ErrorCode::TransactionalIdAuthorizationFailed,
+        _ => ErrorCode::ClusterAuthorizationFailed,
+    };
+    (error, error.message())
 }
 
 /// What is not there. Transactions are refused in the one way that clients take as final: `librdkafka` asks again on every

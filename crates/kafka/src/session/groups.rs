@@ -12,6 +12,7 @@ use crate::groups::command::{
     LeavingMember, Protocol, SyncGroup, SyncGroupReply,
 };
 use polylogue_api::{MachineId, Reply, Request, Unavailable};
+use polylogue_auth::Operation;
 
 /// Hands a command to the coordinator.
 pub(super) fn command(work: &mut Work<'_>, command: GroupCommand) -> u64 {
@@ -62,6 +63,9 @@ impl Pending for Asking {
 pub(super) fn start_join(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let version = work.head.version;
     let request = JoinGroupRequest::decode(body, version)?;
+    if !work.may_group(Operation::Read, &request.group_id) {
+        return Ok(join_response(work, no_join(ErrorCode::GroupAuthorizationFailed, request.member_id, version)));
+    }
     let protocols = request.protocols.into_iter().map(|p| Protocol { name: p.name, metadata: p.metadata }).collect();
     let join = JoinGroup {
         version,
@@ -117,6 +121,9 @@ fn join_response(work: &Work<'_>, joined: JoinGroupReply) -> Step {
 pub(super) fn start_sync(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let version = work.head.version;
     let request = SyncGroupRequest::decode(body, version)?;
+    if !work.may_group(Operation::Read, &request.group_id) {
+        return Ok(sync_response(work, no_sync(ErrorCode::GroupAuthorizationFailed)));
+    }
     let assignments = request.assignments.into_iter();
     let sync = SyncGroup {
         version,
@@ -148,6 +155,10 @@ fn sync_response(work: &Work<'_>, synced: SyncGroupReply) -> Step {
 
 pub(super) fn start_heartbeat(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let request = HeartbeatRequest::decode(body, work.head.version)?;
+    if !work.may_group(Operation::Read, &request.group_id) {
+        let error_code = ErrorCode::GroupAuthorizationFailed.code();
+        return Ok(work.answer(&HeartbeatResponse { error_code, ..HeartbeatResponse::default() }));
+    }
     let heartbeat = Heartbeat {
         group_id: request.group_id,
         generation: request.generation_id,
@@ -163,6 +174,10 @@ const BATCHED_LEAVE_FROM: i16 = 3;
 pub(super) fn start_leave(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let version = work.head.version;
     let request = LeaveGroupRequest::decode(body, version)?;
+    if !work.may_group(Operation::Read, &request.group_id) {
+        let error = ErrorCode::GroupAuthorizationFailed;
+        return Ok(leave_response(work, LeaveGroupReply { error, members: Vec::new() }));
+    }
     let members = if version < BATCHED_LEAVE_FROM {
         vec![LeavingMember { member_id: request.member_id, instance_id: None }]
     } else {

@@ -17,41 +17,69 @@ use crate::groups::command::{
     GroupReply, ListGroups, ListedGroup, TopicResults,
 };
 use polylogue_api::Reply;
+use polylogue_auth::{Operation, ResourceKind};
+use polylogue_types::TopicId;
 use std::collections::BTreeSet;
 
 /// A command that waits for its reply, with what of the request it takes to say that nothing could be done.
 #[derive(Debug)]
 enum Asking {
     List,
-    /// The groups, and the operations to be told of each that is there.
-    Describe(Vec<StrBytes>, i32),
-    Delete(Vec<StrBytes>),
-    DeleteOffsets,
+    Describe(Describing),
+    /// The groups, and the rows of those that the client may not delete.
+    Delete(Vec<StrBytes>, Vec<(StrBytes, ErrorCode)>),
+    /// Rows of topics that the client may not read.
+    DeleteOffsets(Vec<TopicResults>),
+}
+
+/// Groups that are asked for.
+#[derive(Debug)]
+struct Describing {
+    groups: Vec<StrBytes>,
+    /// Whether it is to be told of each that is there what the client may do to it.
+    tells_operations: bool,
+    /// Rows of those that the client may not look at.
+    refused: Vec<describe_groups::DescribedGroup>,
+}
+
+/// A group of which nothing is told but why.
+fn not_described(group_id: StrBytes, error: ErrorCode) -> describe_groups::DescribedGroup {
+    describe_groups::DescribedGroup { error_code: error.code(), group_id, ..describe_groups::DescribedGroup::default() }
 }
 
 impl Pending for Asking {
     fn on_reply(self: Box<Self>, work: &mut Work<'_>, reply: Reply) -> Step {
         let Some(result) = answered(reply) else { return work.wrong_reply() };
         match (*self, result.map_err(errors::of_coordinator)) {
-            (Asking::List, Ok(GroupReply::List(Ok(groups)))) => list_response(work, ErrorCode::None, groups),
+            (Asking::List, Ok(GroupReply::List(Ok(mut groups)))) => {
+                if !work.may_cluster(Operation::Describe) {
+                    groups.retain(|group| work.may_group(Operation::Describe, &group.group_id));
+                }
+                list_response(work, ErrorCode::None, groups)
+            }
             (Asking::List, Ok(GroupReply::List(Err(error))) | Err(error)) => list_response(work, error, Vec::new()),
-            (Asking::Describe(_, operations), Ok(GroupReply::Describe(groups))) => {
-                describe_response(work, groups.into_iter().map(|group| described(group, operations)).collect())
+            (Asking::Describe(asked), Ok(GroupReply::Describe(groups))) => {
+                let row = |group| described(work, group, asked.tells_operations);
+                describe_response(work, groups.into_iter().map(row).chain(asked.refused).collect())
             }
-            (Asking::Describe(groups, _), Err(error)) => {
-                let failed = |group_id| describe_groups::DescribedGroup {
-                    error_code: error.code(),
-                    group_id,
-                    ..describe_groups::DescribedGroup::default()
-                };
-                describe_response(work, groups.into_iter().map(failed).collect())
+            (Asking::Describe(asked), Err(error)) => {
+                let failed = |group_id| not_described(group_id, error);
+                describe_response(work, asked.groups.into_iter().map(failed).chain(asked.refused).collect())
             }
-            (Asking::Delete(_), Ok(GroupReply::Delete(results))) => delete_response(work, results),
-            (Asking::Delete(groups), Err(error)) => {
-                delete_response(work, groups.into_iter().map(|group| (group, error)).collect())
+            (Asking::Delete(_, refused), Ok(GroupReply::Delete(results))) => {
+                delete_response(work, results.into_iter().chain(refused).collect())
             }
-            (Asking::DeleteOffsets, Ok(GroupReply::DeleteOffsets(deleted))) => offset_delete_response(work, deleted),
-            (Asking::DeleteOffsets, Err(error)) => {
+            (Asking::Delete(groups, refused), Err(error)) => {
+                delete_response(work, groups.into_iter().map(|group| (group, error)).chain(refused).collect())
+            }
+            (Asking::DeleteOffsets(refused), Ok(GroupReply::DeleteOffsets(mut deleted))) => {
+                // Where nothing was done at all it is not told what else might have been wrong.
+                if deleted.error == ErrorCode::None {
+                    deleted.topics.extend(refused);
+                }
+                offset_delete_response(work, deleted)
+            }
+            (Asking::DeleteOffsets(_), Err(error)) => {
                 offset_delete_response(work, DeleteOffsetsReply { error, topics: Vec::new() })
             }
             _ => work.wrong_reply(),
@@ -83,13 +111,20 @@ fn list_response(work: &Work<'_>, error: ErrorCode, groups: Vec<ListedGroup>) ->
 pub(super) fn start_describe(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let version = work.head.version;
     let request = DescribeGroupsRequest::decode(body, version)?;
-    let operations = if request.include_authorized_operations { GROUP_OPERATIONS } else { NOT_ASKED };
-    let asking = Asking::Describe(request.groups.clone(), operations);
-    let describe = DescribeGroups { version, groups: request.groups };
+    let (groups, refused): (Vec<_>, Vec<_>) =
+        request.groups.into_iter().partition(|group| work.may_group(Operation::Describe, group));
+    let refused = refused.into_iter().map(|group| not_described(group, ErrorCode::GroupAuthorizationFailed));
+    let refused: Vec<_> = refused.collect();
+    if groups.is_empty() && !refused.is_empty() {
+        return Ok(describe_response(work, refused));
+    }
+    let tells_operations = request.include_authorized_operations;
+    let asking = Asking::Describe(Describing { groups: groups.clone(), tells_operations, refused });
+    let describe = DescribeGroups { version, groups };
     Ok(Step::Wait(command(work, GroupCommand::Describe(describe)), Box::new(asking)))
 }
 
-fn described(group: DescribedGroup, operations: i32) -> describe_groups::DescribedGroup {
+fn described(work: &Work<'_>, group: DescribedGroup, tells_operations: bool) -> describe_groups::DescribedGroup {
     let member = |member: DescribedMember| DescribedGroupMember {
         member_id: member.member_id,
         group_instance_id: member.instance_id,
@@ -97,6 +132,11 @@ fn described(group: DescribedGroup, operations: i32) -> describe_groups::Describ
         client_host: member.client_host,
         member_metadata: member.metadata,
         member_assignment: member.assignment,
+    };
+    let authorized_operations = if tells_operations && group.error == ErrorCode::None {
+        work.operations(ResourceKind::Group, &group.group_id, GROUP_OPERATIONS)
+    } else {
+        NOT_ASKED
     };
     describe_groups::DescribedGroup {
         error_code: group.error.code(),
@@ -106,7 +146,7 @@ fn described(group: DescribedGroup, operations: i32) -> describe_groups::Describ
         protocol_type: group.protocol_type,
         protocol_data: group.protocol_name,
         members: group.members.into_iter().map(member).collect(),
-        authorized_operations: if group.error == ErrorCode::None { operations } else { NOT_ASKED },
+        authorized_operations,
     }
 }
 
@@ -120,8 +160,14 @@ pub(super) fn start_delete(work: &mut Work<'_>, body: &mut Reader) -> Result<Ste
     let mut seen = BTreeSet::new();
     let mut groups = request.groups_names;
     groups.retain(|group| seen.insert(group.clone()));
+    let (groups, refused): (Vec<_>, Vec<_>) =
+        groups.into_iter().partition(|group| work.may_group(Operation::Delete, group));
+    let refused: Vec<_> = refused.into_iter().map(|group| (group, ErrorCode::GroupAuthorizationFailed)).collect();
+    if groups.is_empty() && !refused.is_empty() {
+        return Ok(delete_response(work, refused));
+    }
     let delete = DeleteGroups { groups: groups.clone() };
-    Ok(Step::Wait(command(work, GroupCommand::Delete(delete)), Box::new(Asking::Delete(groups))))
+    Ok(Step::Wait(command(work, GroupCommand::Delete(delete)), Box::new(Asking::Delete(groups, refused))))
 }
 
 fn delete_response(work: &Work<'_>, results: Vec<(StrBytes, ErrorCode)>) -> Step {
@@ -132,10 +178,29 @@ fn delete_response(work: &Work<'_>, results: Vec<(StrBytes, ErrorCode)>) -> Step
 
 pub(super) fn start_offset_delete(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let request = OffsetDeleteRequest::decode(body, work.head.version)?;
-    let topics = request.topics.into_iter();
+    if !work.may_group(Operation::Delete, &request.group_id) {
+        let error = ErrorCode::GroupAuthorizationFailed;
+        return Ok(offset_delete_response(work, DeleteOffsetsReply { error, topics: Vec::new() }));
+    }
+    let (topics, refused): (Vec<_>, Vec<_>) =
+        request.topics.into_iter().partition(|topic| work.may_topic(Operation::Read, &topic.name));
+    let refused = refused.into_iter().map(|topic| TopicResults {
+        name: topic.name,
+        id: TopicId::ZERO,
+        partitions: topic
+            .partitions
+            .into_iter()
+            .map(|p| (p.partition_index, ErrorCode::TopicAuthorizationFailed))
+            .collect(),
+    });
+    let refused: Vec<_> = refused.collect();
+    if topics.is_empty() && !refused.is_empty() {
+        return Ok(offset_delete_response(work, DeleteOffsetsReply { error: ErrorCode::None, topics: refused }));
+    }
+    let topics = topics.into_iter();
     let topics = topics.map(|t| (t.name, t.partitions.into_iter().map(|p| p.partition_index).collect())).collect();
     let delete = DeleteOffsets { group_id: request.group_id, topics };
-    Ok(Step::Wait(command(work, GroupCommand::DeleteOffsets(delete)), Box::new(Asking::DeleteOffsets)))
+    Ok(Step::Wait(command(work, GroupCommand::DeleteOffsets(delete)), Box::new(Asking::DeleteOffsets(refused))))
 }
 
 fn offset_delete_response(work: &Work<'_>, deleted: DeleteOffsetsReply) -> Step {

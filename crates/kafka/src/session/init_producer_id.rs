@@ -5,6 +5,7 @@ use super::work::{Pending, Step, Work};
 use crate::codec::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use crate::codec::{DecodeError, ErrorCode, Message, Reader};
 use polylogue_api::{Reply, Request};
+use polylogue_auth::Operation;
 
 /// Without a transactional id every producer gets a new id and epoch 0, whatever id and epoch it had before
 /// (`TransactionCoordinator.handleInitProducerId`). With one it is told TRANSACTIONAL_ID_AUTHORIZATION_FAILED: there are
@@ -13,6 +14,10 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     let request = InitProducerIdRequest::decode(body, work.head.version)?;
     let half = (request.producer_id == -1) != (request.producer_epoch == -1);
     Ok(match &request.transactional_id {
+        Some(id) if !work.may_transactional_id(Operation::Write, id) => {
+            refuse(work, ErrorCode::TransactionalIdAuthorizationFailed)
+        }
+        None if !work.may_write_idempotently() => refuse(work, ErrorCode::ClusterAuthorizationFailed),
         Some(id) if id.is_empty() => refuse(work, ErrorCode::InvalidRequest),
         Some(_) => refuse(work, ErrorCode::TransactionalIdAuthorizationFailed),
         None if half => refuse(work, ErrorCode::InvalidRequest),

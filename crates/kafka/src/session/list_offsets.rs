@@ -8,6 +8,7 @@ use crate::codec::list_offsets::{
 };
 use crate::codec::{DecodeError, ErrorCode, Message, Reader};
 use polylogue_api::{FindOffset, FoundOffset, OffsetSpec, Reply, Request};
+use polylogue_auth::Operation;
 use polylogue_record::kafka::{BatchError, BatchHeader, RecordAt, first_at_or_after_timestamp, max_timestamp_record};
 use polylogue_types::{Offset, TimestampMs, TopicId};
 use std::collections::BTreeSet;
@@ -56,9 +57,12 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     let mut topics = Vec::with_capacity(request.topics.len());
     for (t, topic) in request.topics.into_iter().enumerate() {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
+        let may_see = work.may_topic(Operation::Describe, &topic.name);
         for (p, partition) in topic.partitions.iter().enumerate() {
             let key = (&*topic.name, partition.partition_index);
-            let question = if repeated.contains(&(t, p)) {
+            let question = if !may_see {
+                Err(ErrorCode::TopicAuthorizationFailed)
+            } else if repeated.contains(&(t, p)) {
                 Err(ErrorCode::InvalidRequest)
             } else {
                 wanted(partition.timestamp, version).and_then(|wanted| {

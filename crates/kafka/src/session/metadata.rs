@@ -10,6 +10,7 @@ use crate::codec::metadata::{
 };
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{CreateTopics, CreatedTopic, NewTopic, Reply, Request, TopicConfig, TopicError, TopicInfo};
+use polylogue_auth::{CLUSTER_RESOURCE, Operation, ResourceKind};
 use polylogue_types::TopicId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,6 +32,8 @@ struct Question {
     asked: Asked,
     topic_operations: bool,
     cluster_operations: bool,
+    /// Topics that asking for them would create, if the client might.
+    not_to_create: BTreeSet<StrBytes>,
 }
 
 /// What became of the topics that were not there: by name.
@@ -47,14 +50,17 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     {
         return Ok(refuse(work, topics));
     }
-    let question = Question {
+    let mut question = Question {
         asked: asked(topics),
+        not_to_create: BTreeSet::new(),
         topic_operations: request.include_topic_authorized_operations,
         cluster_operations: request.include_cluster_authorized_operations,
     };
     // before version 4 there was no way to say no
     let create = work.settings.auto_create_topics && (version < 4 || request.allow_auto_topic_creation);
     let missing = if create { missing(work, &question.asked) } else { Vec::new() };
+    let (missing, not_allowed): (Vec<_>, Vec<_>) = missing.into_iter().partition(|name| work.may_create_topic(name));
+    question.not_to_create = not_allowed.into_iter().collect();
     if missing.is_empty() {
         return Ok(answer(work, &question, &Created::new()));
     }
@@ -90,8 +96,12 @@ fn each_once<T: Ord + Clone>(items: impl Iterator<Item = T>) -> Vec<T> {
 fn missing(work: &Work<'_>, asked: &Asked) -> Vec<StrBytes> {
     let Asked::Names(names) = asked else { return Vec::new() };
     let reserved = |name: &str| is_reserved(name) || work.catalog.is_reserved(name);
-    let creatable =
-        |name: &&StrBytes| work.catalog.topic(name).is_none() && !reserved(name) && invalid_name(name).is_none();
+    let creatable = |name: &&StrBytes| {
+        work.catalog.topic(name).is_none()
+            && !reserved(name)
+            && invalid_name(name).is_none()
+            && work.may_topic(Operation::Describe, name)
+    };
     let mut missing: Vec<StrBytes> = names.iter().filter(creatable).cloned().collect();
     let collisions = Collisions::of(missing.iter().map(|name| &**name), work.catalog);
     missing.retain(|name| collisions.with(name).is_none());
@@ -145,15 +155,19 @@ impl Pending for Creating {
 }
 
 fn answer(work: &Work<'_>, question: &Question, created: &Created) -> Step {
-    let rows = Rows {
-        node: node_id(&work.catalog.cluster()),
-        operations: if question.topic_operations { TOPIC_OPERATIONS } else { NOT_ASKED },
-    };
+    let rows = Rows { work, node: node_id(&work.catalog.cluster()), tells_operations: question.topic_operations };
+    let may_see = |name: &str| work.may_topic(Operation::Describe, name);
     let topics = match &question.asked {
-        Asked::All => work.catalog.topics().iter().map(|topic| rows.topic(owned(&topic.name), topic)).collect(),
+        Asked::All => {
+            let topics = work.catalog.topics();
+            let seen = topics.iter().filter(|topic| may_see(&topic.name));
+            seen.map(|topic| rows.topic(owned(&topic.name), topic)).collect()
+        }
         Asked::Ids(ids) => ids
             .iter()
             .map(|id| match work.catalog.topic_by_id(*id) {
+                // An id is no secret, and a name is one.
+                Some(topic) if !may_see(&topic.name) => rows.refused(None, *id),
                 Some(topic) => rows.topic(owned(&topic.name), &topic),
                 None => rows.error(None, *id, ErrorCode::UnknownTopicId),
             })
@@ -161,6 +175,9 @@ fn answer(work: &Work<'_>, question: &Question, created: &Created) -> Step {
         Asked::Names(names) => names
             .iter()
             .map(|name| {
+                if !may_see(name) || question.not_to_create.contains(name) {
+                    return rows.refused(Some(name.clone()), TopicId::ZERO);
+                }
                 let outcome = match created.get(name) {
                     Some(outcome) => outcome.clone(),
                     None => work.catalog.topic(name).ok_or_else(|| not_there(name)),
@@ -174,7 +191,7 @@ fn answer(work: &Work<'_>, question: &Question, created: &Created) -> Step {
     };
     let response = MetadataResponse {
         topics,
-        cluster_authorized_operations: if question.cluster_operations { CLUSTER_OPERATIONS } else { NOT_ASKED },
+        cluster_authorized_operations: cluster_operations(work, question.cluster_operations),
         ..cluster(work)
     };
     work.answer(&response)
@@ -203,13 +220,41 @@ fn cluster(work: &Work<'_>) -> MetadataResponse {
     }
 }
 
-/// How topics are written.
-struct Rows {
-    node: i32,
-    operations: i32,
+/// What the client may do to the cluster, which somebody is told who may look at it.
+pub(super) fn cluster_operations(work: &Work<'_>, are_asked: bool) -> i32 {
+    match are_asked {
+        false => NOT_ASKED,
+        true if work.may_cluster(Operation::Describe) => {
+            work.operations(ResourceKind::Cluster, CLUSTER_RESOURCE, CLUSTER_OPERATIONS)
+        }
+        true => 0,
+    }
 }
 
-impl Rows {
+/// How topics are written.
+struct Rows<'w, 'a> {
+    work: &'w Work<'a>,
+    node: i32,
+    tells_operations: bool,
+}
+
+impl Rows<'_, '_> {
+    fn operations(&self, name: Option<&str>) -> i32 {
+        match name {
+            _ if !self.tells_operations => NOT_ASKED,
+            Some(name) => self.work.operations(ResourceKind::Topic, name, TOPIC_OPERATIONS),
+            None => TOPIC_OPERATIONS,
+        }
+    }
+
+    /// One that the client may not know about.
+    fn refused(&self, name: Option<StrBytes>, topic_id: TopicId) -> MetadataResponseTopic {
+        MetadataResponseTopic {
+            topic_authorized_operations: NOT_ASKED,
+            ..self.error(name, topic_id, ErrorCode::TopicAuthorizationFailed)
+        }
+    }
+
     fn topic(&self, name: StrBytes, topic: &TopicInfo) -> MetadataResponseTopic {
         let partition = |(index, leader_epoch): (i32, i32)| MetadataResponsePartition {
             partition_index: index,
@@ -220,11 +265,11 @@ impl Rows {
             ..MetadataResponsePartition::default()
         };
         MetadataResponseTopic {
+            topic_authorized_operations: self.operations(Some(&name)),
             name: Some(name),
             topic_id: topic.id,
             is_internal: topic.internal,
             partitions: (0..).zip(topic.partitions.iter().map(|p| p.leader_epoch)).map(partition).collect(),
-            topic_authorized_operations: self.operations,
             ..MetadataResponseTopic::default()
         }
     }
@@ -232,9 +277,9 @@ impl Rows {
     fn error(&self, name: Option<StrBytes>, topic_id: TopicId, error: ErrorCode) -> MetadataResponseTopic {
         MetadataResponseTopic {
             error_code: error.code(),
+            topic_authorized_operations: self.operations(name.as_deref()),
             name,
             topic_id,
-            topic_authorized_operations: self.operations,
             ..MetadataResponseTopic::default()
         }
     }

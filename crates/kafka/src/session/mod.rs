@@ -24,6 +24,8 @@
 //!
 //! A connection that is silent, or sends a byte a second, costs `size_of::<Session>()` and its own few bytes.
 
+mod access;
+mod acls;
 mod alter_configs;
 mod api_versions;
 mod close;

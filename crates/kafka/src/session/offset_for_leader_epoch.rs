@@ -6,8 +6,9 @@ use super::work::{Pending, Step, Work};
 use crate::codec::offset_for_leader_epoch::{
     EpochEndOffset, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult,
 };
-use crate::codec::{DecodeError, Message, Reader};
+use crate::codec::{DecodeError, ErrorCode, Message, Reader};
 use polylogue_api::{EpochEnd, EpochEndQuery, Reply, Request};
+use polylogue_auth::Operation;
 use polylogue_types::{Offset, TopicId};
 
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
@@ -18,9 +19,17 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     let mut topics = Vec::with_capacity(request.topics.len());
     for (t, topic) in request.topics.into_iter().enumerate() {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
+        let may_see = work.may_topic(Operation::Describe, &topic.topic);
         for (p, wanted) in topic.partitions.iter().enumerate() {
-            let found =
-                lookup.partition((&topic.topic, TopicId::ZERO), wanted.partition, wanted.current_leader_epoch, false);
+            let found = match may_see {
+                true => lookup.partition(
+                    (&topic.topic, TopicId::ZERO),
+                    wanted.partition,
+                    wanted.current_leader_epoch,
+                    false,
+                ),
+                false => Err(ErrorCode::TopicAuthorizationFailed),
+            };
             let error_code = match found {
                 Ok((_, partition)) => {
                     queries.push(EpochEndQuery { partition: partition.id, epoch: wanted.leader_epoch });

@@ -17,6 +17,7 @@ use crate::groups::command::{
     FetchedTopic, GroupCommand, GroupReply, TopicKey, TopicResults,
 };
 use polylogue_api::Reply;
+use polylogue_auth::Operation;
 use polylogue_types::TopicId;
 
 /// The first version of both that names topics by their ids.
@@ -40,6 +41,7 @@ fn unkey(key: TopicKey) -> (StrBytes, TopicId) {
 pub(super) fn start_commit(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let version = work.head.version;
     let request = OffsetCommitRequest::decode(body, version)?;
+    let may_commit = work.may_group(Operation::Read, &request.group_id);
     let topic = |topic: OffsetCommitRequestTopic| CommitTopic {
         topic: key(topic.name, topic.topic_id, version),
         partitions: topic
@@ -53,9 +55,20 @@ pub(super) fn start_commit(work: &mut Work<'_>, body: &mut Reader) -> Result<Ste
             })
             .collect(),
     };
-    let topics: Vec<CommitTopic> = request.topics.into_iter().map(topic).collect();
-    let asked =
-        topics.iter().map(|t| (t.topic.clone(), t.partitions.iter().map(|p| p.index).collect::<Vec<_>>())).collect();
+    let (topics, refused): (Vec<CommitTopic>, Vec<_>) = request
+        .topics
+        .into_iter()
+        .map(topic)
+        .partition(|topic| may_commit && may_topic(work, Operation::Read, &topic.topic));
+    let error = if may_commit { ErrorCode::TopicAuthorizationFailed } else { ErrorCode::GroupAuthorizationFailed };
+    let asked = |topics: &[CommitTopic]| -> Vec<(TopicKey, Vec<i32>)> {
+        topics.iter().map(|t| (t.topic.clone(), t.partitions.iter().map(|p| p.index).collect())).collect()
+    };
+    let refused: Vec<_> = asked(&refused).into_iter().map(|topic| uncommitted(topic, error)).collect();
+    if topics.is_empty() && (!may_commit || !refused.is_empty()) {
+        return Ok(commit_response(work, refused));
+    }
+    let asked = asked(&topics);
     let commit = CommitOffsets {
         version,
         group_id: request.group_id,
@@ -65,48 +78,62 @@ pub(super) fn start_commit(work: &mut Work<'_>, body: &mut Reader) -> Result<Ste
         retention_time_ms: request.retention_time_ms,
         topics,
     };
-    Ok(Step::Wait(command(work, GroupCommand::CommitOffsets(commit)), Box::new(Committing { asked })))
+    Ok(Step::Wait(command(work, GroupCommand::CommitOffsets(commit)), Box::new(Committing { asked, refused })))
+}
+
+/// Whether the client may do something to a topic. An id that nobody has is no secret.
+fn may_topic(work: &Work<'_>, operation: Operation, topic: &TopicKey) -> bool {
+    match topic {
+        TopicKey::Name(name) => work.may_topic(operation, name),
+        TopicKey::Id(id) => work.catalog.topic_by_id(*id).is_none_or(|topic| work.may_topic(operation, &topic.name)),
+    }
+}
+
+/// Nothing is committed for a topic.
+fn uncommitted((key, partitions): (TopicKey, Vec<i32>), error: ErrorCode) -> TopicResults {
+    let (name, id) = unkey(key);
+    TopicResults { name, id, partitions: partitions.into_iter().map(|p| (p, error)).collect() }
 }
 
 /// A commit that waits for its reply. What was asked serves to say of each partition that nothing could be done.
 #[derive(Debug)]
 struct Committing {
     asked: Vec<(TopicKey, Vec<i32>)>,
+    /// Rows of topics that the client may not read.
+    refused: Vec<TopicResults>,
 }
 
 impl Pending for Committing {
     fn on_reply(self: Box<Self>, work: &mut Work<'_>, reply: Reply) -> Step {
-        let results = match answered(reply) {
+        let mut results = match answered(reply) {
             Some(Ok(GroupReply::CommitOffsets(results))) => results,
             Some(Err(why)) => {
                 let error = errors::of_coordinator(why);
-                let failed = |(key, partitions): (TopicKey, Vec<i32>)| {
-                    let (name, id) = unkey(key);
-                    TopicResults { name, id, partitions: partitions.into_iter().map(|p| (p, error)).collect() }
-                };
-                self.asked.into_iter().map(failed).collect()
+                self.asked.into_iter().map(|topic| uncommitted(topic, error)).collect()
             }
             _ => return work.wrong_reply(),
         };
-        let topic = |topic: TopicResults| OffsetCommitResponseTopic {
-            name: topic.name,
-            topic_id: topic.id,
-            partitions: topic
-                .partitions
-                .into_iter()
-                .map(|(index, error)| OffsetCommitResponsePartition {
-                    partition_index: index,
-                    error_code: error.code(),
-                })
-                .collect(),
-        };
-        let topics = results.into_iter().map(topic).collect();
-        work.answer(&OffsetCommitResponse { topics, ..OffsetCommitResponse::default() })
+        results.extend(self.refused);
+        commit_response(work, results)
     }
 
     fn waits_for(&self) -> WaitsFor {
         WaitsFor::Machine
     }
+}
+
+fn commit_response(work: &Work<'_>, results: Vec<TopicResults>) -> Step {
+    let partition = |(partition_index, error): (i32, ErrorCode)| OffsetCommitResponsePartition {
+        partition_index,
+        error_code: error.code(),
+    };
+    let topic = |topic: TopicResults| OffsetCommitResponseTopic {
+        name: topic.name,
+        topic_id: topic.id,
+        partitions: topic.partitions.into_iter().map(partition).collect(),
+    };
+    let topics = results.into_iter().map(topic).collect();
+    work.answer(&OffsetCommitResponse { topics, ..OffsetCommitResponse::default() })
 }
 
 pub(super) fn start_fetch(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
@@ -131,39 +158,69 @@ pub(super) fn start_fetch(work: &mut Work<'_>, body: &mut Reader) -> Result<Step
         };
         request.groups.into_iter().map(group).collect()
     };
-    let asked = groups.clone();
+    let (mut groups, refused): (Vec<_>, Vec<_>) =
+        groups.into_iter().partition(|group| work.may_group(Operation::Describe, &group.group_id));
+    let error = ErrorCode::GroupAuthorizationFailed;
+    let refused: Vec<_> = refused.into_iter().map(|group| failed(group, error, version)).collect();
+    let refused_topics = groups.iter_mut().map(|group| take_refused(work, group)).collect();
+    let fetching = Fetching { asked: groups.clone(), refused, refused_topics };
+    if groups.is_empty() && !fetching.refused.is_empty() {
+        return Ok(fetch_response(work, fetching.refused));
+    }
     let fetch = FetchOffsets { version, groups, require_stable: request.require_stable };
-    Ok(Step::Wait(command(work, GroupCommand::FetchOffsets(fetch)), Box::new(Fetching { asked })))
+    Ok(Step::Wait(command(work, GroupCommand::FetchOffsets(fetch)), Box::new(fetching)))
+}
+
+/// Takes from what is asked of a group the topics that the client may not know about, and gives their rows.
+fn take_refused(work: &Work<'_>, group: &mut FetchGroup) -> Vec<FetchedTopic> {
+    let Some(topics) = &mut group.topics else { return Vec::new() };
+    let (left, refused) =
+        std::mem::take(topics).into_iter().partition(|topic| may_topic(work, Operation::Describe, &topic.topic));
+    *topics = left;
+    let refused: Vec<FetchTopic> = refused;
+    refused.into_iter().map(|topic| unfetched(topic, ErrorCode::TopicAuthorizationFailed)).collect()
+}
+
+/// No offsets of a topic.
+fn unfetched(topic: FetchTopic, error: ErrorCode) -> FetchedTopic {
+    let (name, id) = unkey(topic.topic);
+    let none = |index| FetchedOffset { index, offset: -1, leader_epoch: -1, metadata: StrBytes::new(), error };
+    FetchedTopic { name, id, partitions: topic.partitions.into_iter().map(none).collect() }
 }
 
 /// A fetch of offsets that waits for its reply. What was asked serves to say that nothing could be done.
 #[derive(Debug)]
 struct Fetching {
     asked: Vec<FetchGroup>,
+    /// Groups that the client may not know about.
+    refused: Vec<FetchedGroup>,
+    /// Topics that it may not know about, of each group that was asked for.
+    refused_topics: Vec<Vec<FetchedTopic>>,
 }
 
 impl Pending for Fetching {
     fn on_reply(self: Box<Self>, work: &mut Work<'_>, reply: Reply) -> Step {
-        let version = work.head.version;
-        let groups = match answered(reply) {
+        let Fetching { asked, refused, refused_topics } = *self;
+        let mut groups: Vec<FetchedGroup> = match answered(reply) {
             Some(Ok(GroupReply::FetchOffsets(groups))) => groups,
             Some(Err(why)) => {
                 let error = errors::of_coordinator(why);
-                self.asked.into_iter().map(|group| failed(group, error, version)).collect()
+                let groups = asked.into_iter().map(|group| failed(group, error, work.head.version));
+                return fetch_response(work, groups.chain(refused).collect());
             }
             _ => return work.wrong_reply(),
         };
-        if version >= FETCH_BATCHED_FROM {
-            let groups = groups.into_iter().map(group).collect();
-            return work.answer(&OffsetFetchResponse { groups, ..OffsetFetchResponse::default() });
+        for ((group, asked), refused) in groups.iter_mut().zip(asked).zip(refused_topics) {
+            if asked.topics.is_none() {
+                group.topics.retain(|topic| work.may_topic(Operation::Describe, &topic.name));
+            }
+            // Where nothing was found at all it is not told what else might have been wrong.
+            if group.error == ErrorCode::None {
+                group.topics.extend(refused);
+            }
         }
-        let Some(only) = groups.into_iter().next() else { return work.wrong_reply() };
-        let response = OffsetFetchResponse {
-            topics: only.topics.into_iter().map(topic_of_one).collect(),
-            error_code: only.error.code(),
-            ..OffsetFetchResponse::default()
-        };
-        work.answer(&response)
+        groups.extend(refused);
+        fetch_response(work, groups)
     }
 
     fn waits_for(&self) -> WaitsFor {
@@ -171,17 +228,26 @@ impl Pending for Fetching {
     }
 }
 
+fn fetch_response(work: &Work<'_>, groups: Vec<FetchedGroup>) -> Step {
+    if work.head.version >= FETCH_BATCHED_FROM {
+        let groups = groups.into_iter().map(group).collect();
+        return work.answer(&OffsetFetchResponse { groups, ..OffsetFetchResponse::default() });
+    }
+    let Some(only) = groups.into_iter().next() else { return work.wrong_reply() };
+    let response = OffsetFetchResponse {
+        topics: only.topics.into_iter().map(topic_of_one).collect(),
+        error_code: only.error.code(),
+        ..OffsetFetchResponse::default()
+    };
+    work.answer(&response)
+}
+
 /// Nothing could be done for the group. Version 1 has no place for that but at each partition.
 fn failed(asked: FetchGroup, error: ErrorCode, version: i16) -> FetchedGroup {
     if version >= FETCH_ERROR_FROM {
         return FetchedGroup { group_id: asked.group_id, error, topics: Vec::new() };
     }
-    let topic = |topic: FetchTopic| {
-        let (name, id) = unkey(topic.topic);
-        let none = |index| FetchedOffset { index, offset: -1, leader_epoch: -1, metadata: StrBytes::new(), error };
-        FetchedTopic { name, id, partitions: topic.partitions.into_iter().map(none).collect() }
-    };
-    let topics = asked.topics.unwrap_or_default().into_iter().map(topic).collect();
+    let topics = asked.topics.unwrap_or_default().into_iter().map(|topic| unfetched(topic, error)).collect();
     FetchedGroup { group_id: asked.group_id, error: ErrorCode::None, topics }
 }
 

@@ -16,6 +16,7 @@ use crate::codec::describe_producers::{
 };
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{PRODUCERS_PER_REPLY_MAX, ProducerInfo, ProducersError, Reply, Request, TopicInfo, TrimPartition};
+use polylogue_auth::Operation;
 use polylogue_types::{Offset, PartitionId, TopicId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,8 +44,12 @@ pub(super) fn start_delete_records(work: &mut Work<'_>, body: &mut Reader) -> Re
     let (mut trims, mut places) = (Vec::new(), Places::new());
     for topic in request.topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
+        let may_delete = work.may_topic(Operation::Delete, &topic.name);
         for wanted in topic.partitions {
-            let trim = trim(&mut lookup, &topic.name, &wanted);
+            let trim = match may_delete {
+                true => trim(&mut lookup, &topic.name, &wanted),
+                false => Err(ErrorCode::TopicAuthorizationFailed),
+            };
             let error_code = trim.as_ref().err().copied().unwrap_or(ErrorCode::None).code();
             if let Ok(trim) = trim {
                 places.push((response.topics.len(), partitions.len()));
@@ -108,6 +113,10 @@ struct Measuring {
 
 pub(super) fn start_describe_log_dirs(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let request = DescribeLogDirsRequest::decode(body, work.head.version)?;
+    if !work.may_cluster(Operation::Describe) {
+        let error_code = ErrorCode::ClusterAuthorizationFailed.code();
+        return Ok(work.answer(&DescribeLogDirsResponse { error_code, ..DescribeLogDirsResponse::default() }));
+    }
     let all = |topic: Arc<TopicInfo>| {
         let partitions = (0..).zip(topic.partitions.iter().map(|p| p.id)).collect();
         (topic, partitions)
@@ -173,7 +182,11 @@ pub(super) fn start_describe_producers(work: &mut Work<'_>, body: &mut Reader) -
     let mut response = DescribeProducersResponse::default();
     let (mut ids, mut places) = (Vec::new(), Places::new());
     for topic in request.topics {
-        let refused = invalid_name(&topic.name).map(|text| (ErrorCode::InvalidTopicException, StrBytes::from(text)));
+        let refused = if work.may_topic(Operation::Read, &topic.name) {
+            invalid_name(&topic.name).map(|text| (ErrorCode::InvalidTopicException, StrBytes::from(text)))
+        } else {
+            Some(errors::with_message(ErrorCode::TopicAuthorizationFailed))
+        };
         let mut partitions = Vec::with_capacity(topic.partition_indexes.len());
         for partition_index in topic.partition_indexes {
             let mut row = PartitionResponse { partition_index, error_message: None, ..PartitionResponse::default() };

@@ -11,6 +11,7 @@ use crate::codec::produce::{
 use crate::codec::{DecodeError, ErrorCode, Reader, StrBytes};
 use bytes::Bytes;
 use polylogue_api::{Ack, AppendEntry, AppendRequest, Reply, Request};
+use polylogue_auth::Operation;
 use polylogue_record::kafka::NO_TIMESTAMP;
 use polylogue_types::{TimestampMs, TopicId};
 
@@ -116,6 +117,8 @@ struct Intake<'w, 'a> {
     /// Topics before the present one, and partitions of this one.
     topics: usize,
     rows: usize,
+    /// The topic that was asked about last, by its place, and whether the client may write to it.
+    may_write: Option<(usize, bool)>,
     /// Partitions of all topics, and how many there may be.
     rows_all: usize,
     rows_max: usize,
@@ -133,6 +136,7 @@ impl<'w, 'a> Intake<'w, 'a> {
             transactional: false,
             topics: 0,
             rows: 0,
+            may_write: None,
             rows_all: 0,
             rows_max,
             budget,
@@ -174,7 +178,18 @@ impl<'w, 'a> Intake<'w, 'a> {
     fn batch(&mut self, (name, id): (&str, TopicId), index: i32, records: Bytes) -> Result<(Ready, i32), Refused> {
         let by_id = self.work.head.version >= BY_ID_FROM;
         // a zero id in a version that knows ids names nothing, not even by the empty name
-        let topic = self.lookup.topic(name, id).ok_or_else(|| Refused::plain(errors::unknown_topic(by_id)))?;
+        let topic = self.lookup.topic(name, id);
+        // What is not there is not told to somebody who may not write it either; an id is no secret.
+        let named = topic.map_or(name, |topic| &topic.name);
+        let may_write = match self.may_write {
+            Some((at, may)) if at == self.topics => may,
+            _ => (by_id && topic.is_none()) || self.work.may_topic(Operation::Write, named),
+        };
+        self.may_write = Some((self.topics, may_write));
+        if !may_write {
+            return Err(Refused::plain(ErrorCode::TopicAuthorizationFailed));
+        }
+        let topic = topic.ok_or_else(|| Refused::plain(errors::unknown_topic(by_id)))?;
         let partition = partition_of(topic, index).map_err(Refused::plain)?;
         if !self.acks_known {
             return Err(Refused::plain(ErrorCode::InvalidRequiredAcks));

@@ -1,10 +1,12 @@
 //! What configs are set for, as requests name it.
 
+use super::errors::with_message;
 use super::topics::node_id;
 use super::work::Work;
 use crate::codec::{ErrorCode, StrBytes};
 use crate::config::{Fixed, Layers};
 use polylogue_api::{Settings, SettingsScope};
+use polylogue_auth::Operation;
 use polylogue_types::NodeId;
 use std::sync::Arc;
 
@@ -42,6 +44,22 @@ pub(super) fn broker_name(
         (Err(_), SetFor::Look) => format!("Broker id must be an integer, but it is: {name}"),
     };
     Err((ErrorCode::InvalidRequest, text.into()))
+}
+
+/// What somebody is told who may not look at what is set for a resource, or change it: that is a right on topics and groups, and else on the
+/// cluster (`ConfigHelper`, `ControllerApis`).
+pub(super) fn config_refusal(
+    work: &Work<'_>,
+    operation: Operation,
+    resource_type: i8,
+    name: &str,
+) -> Option<(ErrorCode, StrBytes)> {
+    let (may, error) = match resource_type {
+        TOPIC => (work.may_topic(operation, name), ErrorCode::TopicAuthorizationFailed),
+        GROUP => (work.may_group(operation, name), ErrorCode::GroupAuthorizationFailed),
+        _ => (work.may_cluster(operation), ErrorCode::ClusterAuthorizationFailed),
+    };
+    (!may).then(|| with_message(error))
 }
 
 /// What is set for this broker, held for as long as it is looked at.

@@ -85,7 +85,14 @@ struct Failure {
 
 impl Login {
     pub(super) fn new(is_asked: bool, address: IpAddr, now_ms: u64) -> Login {
-        Login { is_asked, has_failed: false, address, since_ms: now_ms, known: None, exchange: None }
+        Login {
+            is_asked,
+            has_failed: false,
+            address: address.to_canonical(),
+            since_ms: now_ms,
+            known: None,
+            exchange: None,
+        }
     }
 
     /// Whether the listener asks who clients are.
@@ -96,6 +103,11 @@ impl Login {
     /// Who it is; `None` for somebody who was not asked.
     pub(super) fn name(&self) -> Option<&StrBytes> {
         self.known.as_ref().map(|known| &known.name)
+    }
+
+    /// Who it is and from where, once that is known.
+    pub(super) fn claim(&self) -> Option<Claim<'_>> {
+        self.known.as_ref().map(|known| Claim { name: &known.name, address: self.address })
     }
 
     /// Whether the client may ask for this now.

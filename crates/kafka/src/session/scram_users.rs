@@ -14,7 +14,7 @@ use crate::codec::describe_user_scram_credentials::{
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{MachineId, Reply, Request};
 use polylogue_auth::{
-    AlterScram, ScramChange, ScramCredential, ScramMechanism, ScramUser, UsersAnswer, UsersAsk, UsersRefusal,
+    AlterScram, Operation, ScramChange, ScramCredential, ScramMechanism, ScramUser, UsersAnswer, UsersAsk, UsersRefusal,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,16 +24,19 @@ type Refusal = (ErrorCode, StrBytes);
 const TWICE: &str = "A user credential cannot be altered twice in the same request";
 const NOT_THERE: &str = "Attempt to delete a user credential that does not exist";
 const NO_NAME: &str = "Username must not be empty";
+const NOT_THEIRS: &str = "Only an administrator may change the password of an administrator.";
 const NO_MECHANISM: &str = "Unknown SCRAM mechanism";
 
-/// Whether the client may manage users: anybody where nobody is asked who it is, else administrators.
-fn may_manage(work: &Work<'_>) -> bool {
-    !work.peer.login.is_asked() || work.peer.login.name().is_some_and(|name| work.users.is_administrator(name))
+/// Whether the client may change the password of a user, once it may change those of others: an administrator's only as an administrator. Kafka
+/// knows no such rule, and its users are users of Kafka only.
+fn may_alter(work: &Work<'_>, user: &str) -> bool {
+    let is_one = |name: &str| work.users.is_administrator(name);
+    work.peer.login.name().is_none_or(|name| is_one(name) || !is_one(user))
 }
 
 pub(super) fn start_describe(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let request = DescribeUserScramCredentialsRequest::decode(body, work.head.version)?;
-    if !may_manage(work) {
+    if !work.may_cluster(Operation::Describe) {
         let (error, text) = errors::with_message(ErrorCode::ClusterAuthorizationFailed);
         return Ok(work.answer(&DescribeUserScramCredentialsResponse {
             error_code: error.code(),
@@ -97,17 +100,15 @@ fn described(name: &StrBytes, times: usize, known: Option<ScramUser>) -> Describ
 
 pub(super) fn start_alter(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let request = AlterUserScramCredentialsRequest::decode(body, work.head.version)?;
-    let names = request.deletions.iter().map(|deletion| &deletion.name);
-    let names: Vec<_> = names.chain(request.upsertions.iter().map(|upsertion| &upsertion.name)).cloned().collect();
     let mut response = AlterUserScramCredentialsResponse::default();
-    if !may_manage(work) {
-        let names: BTreeSet<_> = names.into_iter().collect();
+    if !work.may_cluster(Operation::Alter) {
+        let names = request.deletions.iter().map(|deletion| &deletion.name);
+        let names: BTreeSet<_> = names.chain(request.upsertions.iter().map(|upsertion| &upsertion.name)).collect();
         let refusal = errors::with_message(ErrorCode::ClusterAuthorizationFailed);
-        response.results = names.into_iter().map(|name| result(name, Some(refusal.clone()))).collect();
+        response.results = names.into_iter().map(|name| result(name.clone(), Some(refusal.clone()))).collect();
         return Ok(work.answer(&response));
     }
-    let mut seen = BTreeSet::new();
-    let twice: BTreeSet<_> = names.into_iter().filter(|name| !seen.insert(name.clone())).collect();
+    let twice = twice(&request);
     let mut parts = Vec::new();
     let deletions = request.deletions.iter().map(|wanted| {
         let change = mechanism(wanted.mechanism).map(ScramChange::Remove);
@@ -119,9 +120,12 @@ pub(super) fn start_alter(work: &mut Work<'_>, body: &mut Reader) -> Result<Step
         response.results.push(result(name.clone(), Some(refused_twice.clone())));
     }
     for (name, change) in deletions.chain(upsertions).filter(|(name, _)| !twice.contains(*name)) {
-        let change = match name.is_empty() {
-            true => Err((ErrorCode::UnacceptableCredential, StrBytes::from_static(NO_NAME))),
-            false => change,
+        let change = match change {
+            _ if name.is_empty() => Err((ErrorCode::UnacceptableCredential, StrBytes::from_static(NO_NAME))),
+            _ if !may_alter(work, name) => {
+                Err((ErrorCode::ClusterAuthorizationFailed, StrBytes::from_static(NOT_THEIRS)))
+            }
+            change => change,
         };
         match change {
             Ok(change) => parts.push(AlterScram { user: name.to_string(), change }),
@@ -134,6 +138,14 @@ pub(super) fn start_alter(work: &mut Work<'_>, body: &mut Reader) -> Result<Step
     let users = parts.iter().map(|part| part.user.as_str().into()).collect();
     let token = work.ask(Request::Machine(MachineId::Amqp, Box::new(UsersAsk::AlterScram(parts))));
     Ok(Step::Wait(token, Box::new(Altering { response, users })))
+}
+
+/// Users one of whose credentials stands in the request more than once: nothing of them is changed. Those of two mechanisms are two.
+fn twice(request: &AlterUserScramCredentialsRequest) -> BTreeSet<StrBytes> {
+    let deletions = request.deletions.iter().map(|deletion| (&deletion.name, deletion.mechanism));
+    let all = deletions.chain(request.upsertions.iter().map(|upsertion| (&upsertion.name, upsertion.mechanism)));
+    let mut seen = BTreeSet::new();
+    all.filter(|key| !seen.insert(*key)).map(|(name, _)| name.clone()).collect()
 }
 
 fn mechanism(number: i8) -> Result<ScramMechanism, Refusal> {
@@ -169,7 +181,7 @@ impl Pending for Altering {
             Err(why) => vec![Some(errors::of_metadata(why)); users.len()],
             Ok(answer) => match answer.downcast::<UsersAnswer>() {
                 Ok(answer) => {
-                    let UsersAnswer::Each(results) = *answer;
+                    let UsersAnswer::Each(results) = *answer else { return work.wrong_reply() };
                     results.into_iter().map(|result| result.err().map(refusal)).collect()
                 }
                 Err(_) => return work.wrong_reply(),

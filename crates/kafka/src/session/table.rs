@@ -2,10 +2,10 @@
 
 use super::work::{Step, Work};
 use super::{
-    alter_configs, api_versions, create_partitions, create_topics, delete_topics, describe_cluster, describe_configs,
-    describe_quorum, describe_topic_partitions, fetch, find_coordinator, groups, groups_admin, init_producer_id,
-    list_offsets, metadata, offset_for_leader_epoch, offsets, partitions, produce, room, sasl, scram_users,
-    update_features,
+    acls, alter_configs, api_versions, create_partitions, create_topics, delete_topics, describe_cluster,
+    describe_configs, describe_quorum, describe_topic_partitions, fetch, find_coordinator, groups, groups_admin,
+    init_producer_id, list_offsets, metadata, offset_for_leader_epoch, offsets, partitions, produce, room, sasl,
+    scram_users, update_features,
 };
 use crate::codec::{ApiKey, DecodeError, Reader};
 use crate::settings::KafkaSettings;
@@ -33,7 +33,7 @@ impl Effects {
     /// The answer to a fetch of offsets, which may be as large.
     pub(super) const COMMITTED: Effects = Effects(1 << 5);
 
-    /// Users and what is kept of their passwords.
+    /// Users, what is kept of their passwords, and access control lists.
     pub(super) const USERS: Effects = Effects(1 << 6);
 
     const fn with(self, other: Effects) -> Effects {
@@ -154,6 +154,13 @@ static APIS: &[Api] = &[
     // Version 6 is not stable in Kafka 4.3 and is not advertised there either.
     Api { size: WORDS, ..api(ApiKey::InitProducerId, (0, 5), NONE, NONE, init_producer_id::start) },
     api(ApiKey::OffsetForLeaderEpoch, (2, 4), TOPICS.with(DATA), NONE, offset_for_leader_epoch::start),
+    Api {
+        size: KEYS,
+        room: Some(room::unknown),
+        ..api(ApiKey::DescribeAcls, (1, 3), USERS, NONE, acls::start_describe)
+    },
+    Api { size: KEYS, ..api(ApiKey::CreateAcls, (1, 3), USERS, USERS, acls::start_create) },
+    Api { size: KEYS, room: Some(room::unknown), ..api(ApiKey::DeleteAcls, (1, 3), USERS, USERS, acls::start_delete) },
     // What is set holds for topics and for all that is done with them.
     Api { room: Some(room::of_configs), ..api(ApiKey::DescribeConfigs, (1, 4), TOPICS, NONE, describe_configs::start) },
     api(ApiKey::AlterConfigs, (0, 2), TOPICS, TOPICS, alter_configs::start_legacy),

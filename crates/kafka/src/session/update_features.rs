@@ -2,11 +2,13 @@
 //! No level can change here, so that whatever passes changes nothing: the level that holds, named again. Kafka, too, refuses every
 //! step down from the `metadata.version` of 4.3.
 
+use super::errors::with_message;
 use super::features::{FEATURES, FEATURES_OFF, METADATA_VERSION};
 use super::topics::node_id;
 use super::work::{Step, Work};
 use crate::codec::update_features::{UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse};
 use crate::codec::{DecodeError, ErrorCode, Message, Reader};
+use polylogue_auth::Operation;
 use std::collections::BTreeMap;
 
 /// The last version that has a row for each feature.
@@ -20,6 +22,14 @@ const UNSAFE_DOWNGRADE: i8 = 3;
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let version = work.head.version;
     let request = UpdateFeaturesRequest::decode(body, version)?;
+    if !work.may_cluster(Operation::Alter) {
+        let (error, text) = with_message(ErrorCode::ClusterAuthorizationFailed);
+        return Ok(work.answer(&UpdateFeaturesResponse {
+            error_code: error.code(),
+            error_message: Some(text),
+            ..UpdateFeaturesResponse::default()
+        }));
+    }
     let node = node_id(&work.catalog.cluster());
     // of a feature that is named twice the last one counts, as in Kafka
     let updates: BTreeMap<&str, (i16, i8)> =

@@ -7,7 +7,7 @@ use polylogue_api::{
     FoundOffset, MachineId, MetadataLog, OffsetSpec, PartitionSize, PartitionSizes, ReadData, ReadError, ReadRequest,
     Reply, Request as Ask, Token, TopicRef, TrimPartition,
 };
-use polylogue_auth::{UsersAnswer, UsersAsk};
+use polylogue_auth::{AclFilter, UsersAnswer, UsersAsk};
 use polylogue_kafka::codec::{ErrorCode, StrBytes};
 use polylogue_kafka::groups::command::{
     DeleteOffsetsReply, DescribedGroup, DescribedMember, FetchedGroup, FetchedOffset, FetchedTopic, GroupCommand,
@@ -16,6 +16,7 @@ use polylogue_kafka::groups::command::{
 use polylogue_record::kafka::{BatchHeader, patch_base};
 use polylogue_types::{Chunk, Index, Offset, PartitionId, ProducerId, Term};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 #[derive(Debug)]
 struct Entry {
@@ -111,8 +112,15 @@ impl Broker {
                 Reply::DescribeMetadataLog(Ok(log))
             }
             Ask::Machine(MachineId::Amqp, command) => {
-                let UsersAsk::AlterScram(parts) = *command.downcast::<UsersAsk>().unwrap();
-                Reply::Machine(Ok(Box::new(UsersAnswer::Each(vec![Ok(()); parts.len()]))))
+                let answer = match *command.downcast::<UsersAsk>().unwrap() {
+                    UsersAsk::AlterScram(parts) => UsersAnswer::Each(vec![Ok(()); parts.len()]),
+                    UsersAsk::CreateAcls(acls) => UsersAnswer::Each(vec![Ok(()); acls.len()]),
+                    UsersAsk::DeleteAcls(filters) => {
+                        let exactly = |filter: &AclFilter| Ok(filter.exactly().map(Arc::new).into_iter().collect());
+                        UsersAnswer::Deleted(filters.iter().map(exactly).collect())
+                    }
+                };
+                Reply::Machine(Ok(Box::new(answer)))
             }
             Ask::Machine(_, command) => {
                 Reply::Machine(Ok(Box::new(group_reply(*command.downcast::<GroupCommand>().unwrap()))))

@@ -307,6 +307,9 @@ pub fn frames() -> Vec<Vec<u8>> {
     collect(&mut frames, sasl_authenticate);
     collect(&mut frames, describe_user_scram_credentials);
     collect(&mut frames, alter_user_scram_credentials);
+    collect(&mut frames, create_acls);
+    collect(&mut frames, describe_acls);
+    collect(&mut frames, delete_acls);
     collect(&mut frames, list_groups);
     collect(&mut frames, describe_groups);
     collect(&mut frames, delete_groups);

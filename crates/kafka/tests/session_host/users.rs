@@ -1,8 +1,11 @@
 //! Users of a listener that asks who its clients are.
 
 use bytes::Bytes;
-use polylogue_auth::{Authority, Claim, Mechanism, SERVER_NONCE_BYTES, ScramCredential, ScramMechanism, ScramUser};
-use std::sync::Mutex;
+use polylogue_auth::{
+    Acl, AclBook, AclFilter, Authority, Claim, Decision, Mechanism, Operation, PatternKind, Permission, Resource,
+    ResourceKind, SERVER_NONCE_BYTES, ScramCredential, ScramMechanism, ScramUser,
+};
+use std::sync::{Arc, Mutex};
 
 /// The delay of a failed login. Milliseconds.
 pub const DELAY_MS: u64 = 50;
@@ -10,10 +13,43 @@ pub const DELAY_MS: u64 = 50;
 const SALT: [u8; 16] = [0x5b, 0x6d, 0x99, 0x68, 0x9d, 0x12, 0x35, 0x8e, 0xec, 0xa0, 0x4b, 0x14, 0x12, 0x36, 0xfa, 0x81];
 
 /// Where a connection asks: `user` with the password `pencil`, and `root`, an administrator, with `root`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Users {
+    /// What they may do.
+    pub book: Mutex<AclBook>,
     /// What was told of logins.
     pub told: Mutex<Vec<String>>,
+}
+
+impl Default for Users {
+    fn default() -> Users {
+        let mut book = AclBook::default();
+        book.set_administrator("root", true);
+        Users { book: Mutex::new(book), told: Mutex::default() }
+    }
+}
+
+impl Users {
+    /// The binding that allows an operation on a resource.
+    pub fn acl(user: &str, operation: Operation, resource: Resource<'_>) -> Acl {
+        Acl {
+            kind: resource.kind,
+            name: resource.name.to_owned(),
+            pattern: PatternKind::Literal,
+            principal: format!("User:{user}"),
+            host: "*".to_owned(),
+            operation,
+            permission: Permission::Allow,
+        }
+    }
+
+    pub fn allow(&self, user: &str, operation: Operation, resource: Resource<'_>) {
+        self.book.lock().unwrap().insert(Arc::new(Users::acl(user, operation, resource)));
+    }
+
+    pub fn take_back(&self, user: &str, operation: Operation, resource: Resource<'_>) {
+        assert!(self.book.lock().unwrap().remove(&Users::acl(user, operation, resource)));
+    }
 }
 
 impl Authority for Users {
@@ -27,7 +63,23 @@ impl Authority for Users {
     }
 
     fn is_administrator(&self, name: &str) -> bool {
-        name == "root"
+        self.book.lock().unwrap().is_administrator(name)
+    }
+
+    fn decide(&self, who: &Claim<'_>, operation: Operation, resource: Resource<'_>) -> Decision {
+        self.book.lock().unwrap().decide(who.name, who.address, operation, resource)
+    }
+
+    fn decide_any(&self, who: &Claim<'_>, operation: Operation, kind: ResourceKind) -> Decision {
+        self.book.lock().unwrap().decide_any(who.name, who.address, operation, kind)
+    }
+
+    fn operations(&self, who: &Claim<'_>, resource: Resource<'_>) -> Option<u32> {
+        self.book.lock().unwrap().operations(who.name, who.address, resource)
+    }
+
+    fn acls(&self, filter: &AclFilter) -> Vec<Arc<Acl>> {
+        self.book.lock().unwrap().find(filter)
     }
 
     fn scram_users(&self, names: Option<&[&str]>) -> Vec<ScramUser> {

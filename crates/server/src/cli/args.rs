@@ -1,9 +1,11 @@
 //! What the command line looks like.
 
+mod access;
 mod config;
 mod groups;
 mod queues;
 
+pub(super) use access::{AclArgs, AclCommand, ListAclsArgs};
 pub(super) use config::{AlterArgs, ConfigArgs, ConfigCommand, GetArgs, ScopeArgs, SetArgs};
 pub(super) use groups::{GroupCommand, ResetArgs};
 pub(super) use queues::{
@@ -54,6 +56,9 @@ pub(super) enum Command {
     /// List, create and delete virtual hosts of RabbitMQ's clients
     #[command(subcommand)]
     Vhost(VhostCommand),
+    /// List, add and delete access control lists: what users may do to topics, groups and the cluster
+    #[command(subcommand)]
+    Acl(AclCommand),
     /// Write messages to a topic, one a line
     Produce(ProduceArgs),
     /// Read messages of a topic as they come

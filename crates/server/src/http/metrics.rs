@@ -49,6 +49,7 @@ fn now(app: &App) -> Registry {
     let topics = app.broker.catalog().topics();
     gauge("topics", "Topics", topics.len());
     gauge("partitions", "Partitions of all topics", topics.iter().map(|topic| topic.partitions.len()).sum());
+    gauge("acls", "Bindings of access control lists, at most 100,000", app.directory.acl_count());
     for figure in app.broker.status().figures {
         if figure.is_counter {
             registry.register(figure.name, figure.help, ConstCounter::new(figure.value));

@@ -3,6 +3,7 @@
 use super::error::Failure;
 use super::login::Asked;
 use super::{App, router, starting};
+use crate::net::tls::Tls;
 use crate::net::{Gate, NetMetrics, pause, stopped};
 use crate::rabbitmq_http::From;
 use axum::Router;
@@ -18,7 +19,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 /// How long the head of a connection's first request may take to arrive: whoever connects has something to say.
@@ -100,6 +102,7 @@ impl Entrance {
 pub async fn serve(
     listener: TcpListener,
     asks_for_login: bool,
+    tls: Option<Arc<Tls>>,
     entrance: Arc<Entrance>,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -131,17 +134,27 @@ pub async fn serve(
             // The semaphore is never closed.
             Ok(place) = entrance.places.clone().acquire_owned() => place,
         };
-        let entrance = entrance.clone();
+        let (entrance, tls) = (entrance.clone(), tls.clone());
         tokio::spawn(async move {
             let counted = entrance.metrics.count(entrance.name);
-            counted.close(attend(stream, peer, asks_for_login, entrance).await);
+            let why = match tls {
+                None => attend(stream, peer, asks_for_login, entrance).await,
+                Some(tls) => match tls.accept(stream).await {
+                    Ok(stream) => attend(stream, peer, asks_for_login, entrance).await,
+                    Err(_) => "tls",
+                },
+            };
+            counted.close(why);
             drop((place, of_address));
         });
     }
 }
 
 /// Serves one connection, and says why it ended.
-async fn attend(stream: TcpStream, peer: SocketAddr, asks_for_login: bool, entrance: Arc<Entrance>) -> &'static str {
+async fn attend<S>(stream: S, peer: SocketAddr, asks_for_login: bool, entrance: Arc<Entrance>) -> &'static str
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let spoke = Arc::new(AtomicBool::new(false));
     let service = {
         let spoke = spoke.clone();

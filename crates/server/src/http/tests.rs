@@ -237,7 +237,10 @@ impl Server {
                 let one = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let two = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 tell.send((one.local_addr().unwrap(), two.local_addr().unwrap())).unwrap();
-                tokio::join!(serve(one, false, served.clone(), stopped.clone()), serve(two, false, served, stopped));
+                tokio::join!(
+                    serve(one, false, None, served.clone(), stopped.clone()),
+                    serve(two, false, None, served, stopped)
+                );
             });
         });
         let (at, also_at) = told.recv().unwrap();

@@ -4,6 +4,7 @@ use super::admission::Held;
 use super::ahead::Fetch;
 use super::answers::Answers;
 use super::input::{Input, Read};
+use super::link::Link;
 use super::listener::Shared;
 use super::mailbox::{Mail, Mailbox};
 use super::metrics::ConnectionMetrics;
@@ -18,8 +19,6 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 /// Under pressure, a client that takes nothing of its response for this long is given up. Milliseconds.
@@ -79,7 +78,7 @@ impl Cause {
 
 /// One connection.
 pub(super) struct Connection<P: Protocol> {
-    stream: TcpStream,
+    link: Link,
     session: P,
     id: SessionId,
     shared: Arc<Shared>,
@@ -129,7 +128,7 @@ enum Woken {
 
 impl<P: Protocol> Connection<P> {
     pub(super) fn new(
-        stream: TcpStream,
+        link: Link,
         session: P,
         id: SessionId,
         shared: Arc<Shared>,
@@ -142,7 +141,7 @@ impl<P: Protocol> Connection<P> {
         let answers = Answers::new(shared.answers.clone());
         let progress_ms = shared.broker.now().monotonic_ms;
         Connection {
-            stream,
+            link,
             session,
             id,
             shared,
@@ -175,7 +174,7 @@ impl<P: Protocol> Connection<P> {
         self.shared.broker.session_gone(self.id);
         if matches!(cause, Cause::Session(_) | Cause::Stop) {
             self.permits.clear();
-            linger(&mut self.stream).await;
+            linger(&mut self.link).await;
         }
         self.metrics.close(cause.name());
         cause
@@ -223,13 +222,13 @@ impl<P: Protocol> Connection<P> {
 
     /// Waits for the first of what there is to wait for.
     async fn wait(&mut self, waits: &Waits, timer: Pin<&mut Sleep>) -> Woken {
-        let (mailbox, stream, turn_since_ms) = (&self.mailbox, &self.stream, &mut self.turn_since_ms);
+        let (mailbox, link, turn_since_ms) = (&self.mailbox, &self.link, &mut self.turn_since_ms);
         let wait = async {
             tokio::select! {
                 biased;
                 () = mailbox.arrived() => Woken::Mail,
-                ready = stream.writable(), if waits.to_write => Woken::Writable(ready),
-                ready = stream.readable(), if waits.to_read => Woken::Readable(ready),
+                ready = link.writable(), if waits.to_write => Woken::Writable(ready),
+                ready = link.readable(), if waits.to_read => Woken::Readable(ready),
                 () = timer => Woken::Timer,
             }
         };
@@ -270,6 +269,7 @@ impl<P: Protocol> Connection<P> {
                 break;
             }
         }
+        self.flush()?;
         // The oldest frame is read; those behind it may lie in the session as they came.
         if let Some(oldest) = self.permits.front_mut() {
             oldest.on_read();
@@ -353,7 +353,7 @@ impl<P: Protocol> Connection<P> {
         }
         Waits {
             to_read: !self.stopping && self.session.wants_input(now) && self.input.wants_bytes(),
-            to_write: !self.output.is_empty() && written != Written::Disk,
+            to_write: (!self.output.is_empty() && written != Written::Disk) || self.link.wants_write(),
             to_yield: written == Written::Turn
                 || now_ms.saturating_sub(self.turn_since_ms.unwrap_or(now_ms)) >= TURN_MS,
             deadline_ms,
@@ -387,7 +387,7 @@ impl<P: Protocol> Connection<P> {
     }
 
     fn read(&mut self) -> Result<(), Cause> {
-        match self.input.read(&mut self.stream, &self.shared.lanes) {
+        match self.input.read(&mut self.link, &self.shared.lanes) {
             Ok(Read::Some(bytes)) => {
                 self.metrics.received.inc_by(bytes as u64);
                 Ok(())
@@ -396,6 +396,14 @@ impl<P: Protocol> Connection<P> {
             Ok(Read::End) => Err(Cause::Peer),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(e) => Err(closed_or(&e)),
+        }
+    }
+
+    /// Sends what TLS has of its own, or of what was written and the peer had not taken.
+    fn flush(&mut self) -> Result<(), Cause> {
+        match self.link.flush() {
+            Err(e) if !matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Err(closed_or(&e)),
+            _ => Ok(()),
         }
     }
 
@@ -472,7 +480,7 @@ impl<P: Protocol> Connection<P> {
 
     fn write(&mut self, now: Now) -> Result<Written, Cause> {
         let before = self.output.total();
-        let written = self.output.write(&self.stream, now.monotonic_ms).map_err(|e| {
+        let written = self.output.write(&mut self.link, now.monotonic_ms).map_err(|e| {
             if e.kind() == io::ErrorKind::UnexpectedEof {
                 tracing::error!(error = %e, "a response ends early");
             }
@@ -492,19 +500,9 @@ impl<P: Protocol> Connection<P> {
 
 /// Closes so that the peer gets what was written. A socket that is closed while something unread lies there tells the peer's
 /// system to throw away what it has not handed over yet; so what still comes is read and dropped, for a while.
-async fn linger(stream: &mut TcpStream) {
-    let closing = async {
-        stream.shutdown().await?;
-        let mut dropped = [0; 1024];
-        for _ in 0..LINGER_READS_MAX {
-            if stream.read(&mut dropped).await? == 0 {
-                break;
-            }
-        }
-        io::Result::Ok(())
-    };
+async fn linger(link: &mut Link) {
     // Whatever goes wrong now concerns nobody any more.
-    let _ = tokio::time::timeout(Duration::from_millis(LINGER_MS), closing).await;
+    let _ = tokio::time::timeout(Duration::from_millis(LINGER_MS), link.close(LINGER_READS_MAX)).await;
 }
 
 /// A peer that goes away without a word is one that closed the connection.

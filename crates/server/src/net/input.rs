@@ -6,6 +6,7 @@
 //! ```
 
 use super::admission::{FREE_BYTES, Held, Lanes};
+use super::link::Link;
 use super::mailbox::{Mail, Mailbox};
 use super::protocol::{Frame, Protocol};
 use crate::handle::Permit;
@@ -14,9 +15,6 @@ use polylogue_api::Now;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
 
 /// What is read at a time by a connection that sends much. Bytes.
 const READ_BYTES_MAX: usize = 64 << 10;
@@ -90,7 +88,7 @@ impl Input {
     }
 
     /// Reads once.
-    pub(super) fn read(&mut self, stream: &mut TcpStream, lanes: &Lanes) -> io::Result<Read> {
+    pub(super) fn read(&mut self, link: &mut Link, lanes: &Lanes) -> io::Result<Read> {
         let room = match self.frame {
             // Up to the end of the frame and not into the next: that one has no permit yet.
             Some(frame) if self.is_arriving() => frame.len.saturating_sub(self.bytes.len()),
@@ -98,20 +96,16 @@ impl Input {
         };
         let room = room.max(1);
         self.bytes.reserve(room);
-        // Polled once and not waited for: other than `try_read`, this remembers after a short read that the socket is
-        // empty, and saves the call that would only say so.
-        let reading = std::pin::pin!(stream.read_buf(&mut self.bytes));
-        match reading.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(0)) => Ok(Read::End),
-            Poll::Ready(Ok(read)) => {
+        match link.read(&mut self.bytes, room)? {
+            Some(0) => Ok(Read::End),
+            Some(read) => {
                 self.adapt(read, room);
                 Ok(Read::Some(read))
             }
-            Poll::Pending => {
+            None => {
                 self.drained = true;
                 Ok(Read::Blocked)
             }
-            Poll::Ready(Err(e)) => Err(e),
         }
     }
 

@@ -4,10 +4,12 @@ use super::admission::Lanes;
 use super::answers::AnswerGauge;
 use super::connection::{Cause, Connection};
 use super::gate::{Gate, Place};
+use super::link::Link;
 use super::mailbox::{Mail, Mailbox};
 use super::metrics::NetMetrics;
 use super::output::OutputGauge;
 use super::protocol::Protocol;
+use super::tls::Tls;
 use crate::handle::BrokerHandle;
 use parking_lot::Mutex;
 use polylogue_types::Map;
@@ -138,6 +140,7 @@ pub async fn accept_loop<A: Accept>(
     listener: TcpListener,
     accept: Arc<A>,
     gate: Gate,
+    tls: Option<Arc<Tls>>,
     shared: Arc<Shared>,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -151,7 +154,7 @@ pub async fn accept_loop<A: Accept>(
         match accepted {
             Ok((stream, peer)) => {
                 failing = false;
-                start(stream, peer, &accept, &gate, &shared);
+                start(stream, peer, &accept, &gate, tls.as_ref(), &shared);
             }
             Err(error) => pause(&error, accept.name(), &mut failing).await,
         }
@@ -168,7 +171,14 @@ pub(crate) async fn pause(error: &std::io::Error, protocol: &str, failing: &mut 
 }
 
 /// Starts the task of a connection, or turns it away by closing it.
-fn start<A: Accept>(stream: TcpStream, peer: SocketAddr, accept: &Arc<A>, gate: &Gate, shared: &Arc<Shared>) {
+fn start<A: Accept>(
+    stream: TcpStream,
+    peer: SocketAddr,
+    accept: &Arc<A>,
+    gate: &Gate,
+    tls: Option<&Arc<Tls>>,
+    shared: &Arc<Shared>,
+) {
     let name = accept.name();
     let place = match gate.enter(peer.ip()) {
         Ok(place) => place,
@@ -183,13 +193,33 @@ fn start<A: Accept>(stream: TcpStream, peer: SocketAddr, accept: &Arc<A>, gate: 
     if stream.set_nodelay(true).is_err() {
         return;
     }
+    let ends = (local, peer);
+    let Some(tls) = tls.cloned() else { return open(Link::plain(stream), ends, place, accept, shared) };
+    let (accept, shared) = (accept.clone(), shared.clone());
+    tokio::spawn(async move {
+        match tls.link(stream).await {
+            Ok(link) => open(link, ends, place, &accept, &shared),
+            Err(error) => tracing::debug!(%peer, protocol = name, %error, "a TLS handshake failed"),
+        }
+    });
+}
+
+/// Starts the task of a connection over which the protocol can be spoken.
+fn open<A: Accept>(
+    link: Link,
+    (local, peer): (SocketAddr, SocketAddr),
+    place: Place,
+    accept: &Arc<A>,
+    shared: &Arc<Shared>,
+) {
+    let name = accept.name();
     let id = shared.broker.new_session();
     let session = accept.session(id.0, local, peer);
     let mailbox = Arc::new(Mailbox::default());
     shared.connections.add(id.0, &mailbox);
     let metrics = shared.metrics.open(name);
     // In one place from the start: a task that held it by value would have room for it wherever it is handed on.
-    let connection = Box::new(Connection::new(stream, session, id, shared.clone(), mailbox, metrics));
+    let connection = Box::new(Connection::new(link, session, id, shared.clone(), mailbox, metrics));
     let guard = Guard { id: id.0, shared: shared.clone(), _place: place };
     tokio::spawn(async move {
         let cause = connection.run().await;

@@ -2,6 +2,7 @@
 
 use super::admission::Held;
 use super::ahead::Ahead;
+use super::link::Link;
 use bytes::{Buf, Bytes};
 use polylogue_types::{Chunk, FileRange};
 use std::collections::VecDeque;
@@ -218,22 +219,22 @@ impl Output {
     }
 
     /// Writes until the peer takes no more, everything is out, or it is others' turn.
-    pub(super) fn write(&mut self, stream: &TcpStream, now_ms: u64) -> io::Result<Written> {
+    pub(super) fn write(&mut self, link: &mut Link, now_ms: u64) -> io::Result<Written> {
         let mut left = TURN_BYTES;
         while let Some(front) = self.chunks.front() {
             if left == 0 {
                 return Ok(Written::Turn);
             }
             let result = match front {
-                Chunk::Bytes(_) => self.write_memory(stream),
+                Chunk::Bytes(_) => self.write_memory(link),
                 Chunk::File(range) => {
                     let ready = self.ahead.ready(range);
-                    match range.source.raw_fd() {
+                    match link.socket().zip(range.source.raw_fd()) {
                         _ if ready == 0 => {
                             self.disk_since_ms.get_or_insert(now_ms);
                             return Ok(Written::Disk);
                         }
-                        Some(fd) => write_file(stream, fd, range, ready),
+                        Some((socket, fd)) => write_file(socket, fd, range, ready),
                         None => {
                             self.load_front(ready)?;
                             continue;
@@ -261,7 +262,7 @@ impl Output {
         Ok(Written::All)
     }
 
-    fn write_memory(&self, stream: &TcpStream) -> io::Result<usize> {
+    fn write_memory(&self, link: &mut Link) -> io::Result<usize> {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let in_front = self.chunks.iter().map_while(|chunk| match chunk {
             Chunk::Bytes(bytes) => Some(bytes),
@@ -272,10 +273,10 @@ impl Output {
             *slice = IoSlice::new(bytes);
             count += 1;
         }
-        stream.try_write_vectored(slices.get(..count).unwrap_or_default())
+        link.write(slices.get(..count).unwrap_or_default())
     }
 
-    /// A simulated file has no descriptor: a step of it is read into memory.
+    /// A simulated file has no descriptor, and TLS wants bytes: a step of it is read into memory.
     fn load_front(&mut self, ready: usize) -> io::Result<()> {
         let Some(Chunk::File(range)) = self.chunks.front_mut() else { return Ok(()) };
         let len = (range.len as usize).min(FILE_STEP_BYTES).min(ready);

@@ -77,7 +77,7 @@ impl Server {
         let gate = Gate::new(Arc::new(AtomicUsize::new(0)), wish.connections_max);
         let rests: Arc<AtomicUsize> = Arc::default();
         let accept = Arc::new(ToyAccept { file: wish.file, rests: rests.clone() });
-        tokio::spawn(accept_loop(listener, accept, gate, shared.clone(), stopped));
+        tokio::spawn(accept_loop(listener, accept, gate, None, shared.clone(), stopped));
         Server { at, broker, shared, stop, rests }
     }
 

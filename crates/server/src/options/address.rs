@@ -64,29 +64,42 @@ impl fmt::Display for HostPort {
     }
 }
 
+/// What stands behind the name of a protocol that is spoken over TLS.
+const TLS_SUFFIX: &str = "+tls";
+
 /// A protocol and where it is to be found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProtocolAddress {
     /// What is spoken there.
     pub protocol: Protocol,
+    /// Whether it is spoken over TLS.
+    pub tls: bool,
     /// Where.
     pub address: HostPort,
 }
 
 impl ProtocolAddress {
-    /// Reads `PROTOCOL=HOST:PORT`.
+    /// Reads `PROTOCOL=HOST:PORT` or `PROTOCOL+tls=HOST:PORT`.
     ///
     /// # Errors
     /// What was expected instead.
     pub fn parse(text: &str) -> Result<ProtocolAddress, String> {
         let expected = || format!("expected PROTOCOL=HOST:PORT, such as kafka=127.0.0.1:9092, and not \"{text}\"");
         let (protocol, address) = text.split_once('=').ok_or_else(expected)?;
+        let (protocol, tls) = match protocol.trim().strip_suffix(TLS_SUFFIX) {
+            Some(protocol) => (protocol, true),
+            None => (protocol, false),
+        };
         let Some(protocol) = Protocol::ALL.into_iter().find(|p| p.name() == protocol.trim()) else {
             let known: Vec<_> = Protocol::ALL.iter().map(|p| p.name()).collect();
-            return Err(format!("there is no protocol \"{}\"; known are {}", protocol.trim(), known.join(", ")));
+            let known = known.join(", ");
+            return Err(format!(
+                "there is no protocol \"{}\"; known are {known}, each also with +tls",
+                protocol.trim()
+            ));
         };
         let address = HostPort::parse(address.trim()).ok_or_else(expected)?;
-        Ok(ProtocolAddress { protocol, address })
+        Ok(ProtocolAddress { protocol, tls, address })
     }
 
     /// Reads any number of them with commas between.
@@ -100,7 +113,8 @@ impl ProtocolAddress {
 
 impl fmt::Display for ProtocolAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.protocol.name(), self.address)
+        let suffix = if self.tls { TLS_SUFFIX } else { "" };
+        write!(f, "{}{suffix}={}", self.protocol.name(), self.address)
     }
 }
 
@@ -114,10 +128,11 @@ mod tests {
             ("kafka=127.0.0.1:9092", "127.0.0.1", 9092),
             ("http=[::1]:0", "::1", 0),
             ("kafka=broker.example.org:65535", "broker.example.org", 65535),
+            ("amqp+tls=broker.example.org:5671", "broker.example.org", 5671),
         ] {
             let parsed = ProtocolAddress::parse(text).unwrap();
             assert_eq!((parsed.address.host.as_str(), parsed.address.port), (host, port));
-            assert_eq!(parsed.to_string(), text);
+            assert_eq!((parsed.to_string().as_str(), parsed.tls), (text, text.contains("+tls")));
         }
         assert_eq!(ProtocolAddress::parse_list(" kafka=a:1 , http=b:2,").unwrap().len(), 2);
     }
@@ -131,6 +146,7 @@ mod tests {
             assert!(error.starts_with("expected PROTOCOL=HOST:PORT"), "{text}: {error}");
         }
         let error = ProtocolAddress::parse("mqtt=a:1").unwrap_err();
-        assert_eq!(error, "there is no protocol \"mqtt\"; known are kafka, amqp, http, rabbitmq-http");
+        let known = "kafka, amqp, http, rabbitmq-http, each also with +tls";
+        assert_eq!(error, format!("there is no protocol \"mqtt\"; known are {known}"));
     }
 }

@@ -4,6 +4,7 @@ use super::address::{HostPort, Protocol, ProtocolAddress};
 use super::resolve::{OptionError, Resolved};
 use super::table as t;
 use crate::net::SMALL_SHARE;
+use crate::net::tls::{ClientAuth, TlsFiles};
 use polylogue_amqp::settings::AmqpSettings;
 use polylogue_api::{Durability, TopicConfig};
 use polylogue_kafka::config::{BrokerSettings, Fixed, parse_broker_settings};
@@ -17,6 +18,8 @@ use std::sync::Arc;
 pub struct ListenerConfig {
     /// What is spoken.
     pub protocol: Protocol,
+    /// Whether it is spoken over TLS.
+    pub tls: bool,
     /// Where it is bound.
     pub bind: HostPort,
     /// What clients are told, if it is said; its port is 0 for the listener's own.
@@ -92,6 +95,8 @@ pub struct ServerConfig {
     pub data: PathBuf,
     /// The listeners, in the order given.
     pub listeners: Vec<ListenerConfig>,
+    /// What TLS is made of; none when no listener speaks it.
+    pub tls: Option<TlsFiles>,
     /// Where clients have to say who they are.
     pub login: LoginPolicy,
     /// Connections of clients at a time.
@@ -150,9 +155,11 @@ impl ServerConfig {
     /// A Kafka setting that Kafka does not know or whose value does not fit, or options that contradict each other.
     pub fn from_resolved(r: &Resolved) -> Result<ServerConfig, OptionError> {
         let (kafka, warnings) = kafka(r)?;
+        let listeners = listeners(r)?;
         let mut config = ServerConfig {
             data: PathBuf::from(r.value(&t::DATA)),
-            listeners: listeners(r)?,
+            tls: tls(r, &listeners)?,
+            listeners,
             login: match r.value(&t::LOGIN) {
                 "always" => LoginPolicy::Always,
                 "never" => LoginPolicy::Never,
@@ -281,6 +288,32 @@ fn fixed(r: &Resolved, topic_base: TopicConfig, mut raw: BTreeMap<String, String
     Fixed { topic_base, raw, data_dir }
 }
 
+/// The files of TLS, where a listener wants them.
+fn tls(r: &Resolved, listeners: &[ListenerConfig]) -> Result<Option<TlsFiles>, OptionError> {
+    let Some(listener) = listeners.iter().find(|listener| listener.tls) else { return Ok(None) };
+    let path = |def: &t::OptionDef| Some(PathBuf::from(r.value(def))).filter(|path| !path.as_os_str().is_empty());
+    let missing = |def: &t::OptionDef| {
+        let (protocol, at) = (listener.protocol.name(), &listener.bind);
+        OptionError(format!("{}: {protocol}+tls={at} wants one", def.full_name()))
+    };
+    let client_auth = match r.value(&t::TLS_CLIENT_AUTH) {
+        "request" => ClientAuth::Request,
+        "require" => ClientAuth::Require,
+        _ => ClientAuth::None,
+    };
+    let client_ca = path(&t::TLS_CLIENT_CA);
+    if client_ca.is_none() && client_auth != ClientAuth::None {
+        return Err(OptionError(format!("{}: tls.client_auth wants one", t::TLS_CLIENT_CA.full_name())));
+    }
+    Ok(Some(TlsFiles {
+        certificate: path(&t::TLS_CERTIFICATE).ok_or_else(|| missing(&t::TLS_CERTIFICATE))?,
+        key: path(&t::TLS_KEY).ok_or_else(|| missing(&t::TLS_KEY))?,
+        client_ca,
+        revoked: path(&t::TLS_REVOKED),
+        client_auth,
+    }))
+}
+
 /// Listeners with what they advertise: the first advertised address of a protocol is for its first listener, and so on.
 fn listeners(r: &Resolved) -> Result<Vec<ListenerConfig>, OptionError> {
     let list = |def: &t::OptionDef| {
@@ -288,16 +321,17 @@ fn listeners(r: &Resolved) -> Result<Vec<ListenerConfig>, OptionError> {
     };
     let mut advertised = list(&t::ADVERTISE)?;
     let mut listeners = Vec::new();
-    for ProtocolAddress { protocol, address } in list(&t::LISTEN)? {
-        let first = advertised.iter().position(|a| a.protocol == protocol);
+    for ProtocolAddress { protocol, tls, address } in list(&t::LISTEN)? {
+        let first = advertised.iter().position(|a| (a.protocol, a.tls) == (protocol, tls));
         let advertise = first.map(|i| advertised.remove(i).address);
         if listeners.iter().any(|l: &ListenerConfig| l.bind == address && address.port != 0) {
             return Err(OptionError(format!("server.listen: {address} is given twice")));
         }
-        listeners.push(ListenerConfig { protocol, bind: address, advertise });
+        listeners.push(ListenerConfig { protocol, tls, bind: address, advertise });
     }
     if let Some(left) = advertised.first() {
-        let protocol = left.protocol.name();
+        let left_for = left.to_string();
+        let protocol = left_for.split('=').next().unwrap_or_default();
         return Err(OptionError(format!("server.advertise: {left}: there is no {protocol} listener left for it")));
     }
     if listeners.is_empty() {

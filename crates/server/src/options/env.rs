@@ -30,6 +30,7 @@ const PREFIX: &str = "POLYLOGUE_";
 pub fn variable(section: Section, name: &str) -> String {
     let section = match section {
         Section::Server => "",
+        Section::Tls => "TLS_",
         Section::Log => "LOG_",
         Section::Amqp => "AMQP_",
         Section::Kafka => "KAFKA_",

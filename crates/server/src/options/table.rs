@@ -8,6 +8,8 @@ use polylogue_types::limits;
 pub enum Section {
     /// Listeners, connections, the process.
     Server,
+    /// Certificates of listeners that speak TLS.
+    Tls,
     /// The log and what is stored.
     Log,
     /// What AMQP clients are told.
@@ -18,13 +20,14 @@ pub enum Section {
 
 impl Section {
     /// All sections, in the order in which they are shown.
-    pub const ALL: [Section; 4] = [Section::Server, Section::Log, Section::Amqp, Section::Kafka];
+    pub const ALL: [Section; 5] = [Section::Server, Section::Tls, Section::Log, Section::Amqp, Section::Kafka];
 
     /// Its name in the file and in front of an option's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Section::Server => "server",
+            Section::Tls => "tls",
             Section::Log => "log",
             Section::Amqp => "amqp",
             Section::Kafka => "kafka",
@@ -65,6 +68,10 @@ const fn server(name: &'static str, kind: OptionKind, default: &'static str, doc
     OptionDef { section: Section::Server, name, kind, default, doc }
 }
 
+const fn tls(name: &'static str, kind: OptionKind, default: &'static str, doc: &'static str) -> OptionDef {
+    OptionDef { section: Section::Tls, name, kind, default, doc }
+}
+
 const fn log(name: &'static str, kind: OptionKind, default: &'static str, doc: &'static str) -> OptionDef {
     OptionDef { section: Section::Log, name, kind, default, doc }
 }
@@ -84,7 +91,7 @@ pub(super) const LISTEN: OptionDef = server(
     OptionKind::Addresses,
     "kafka=127.0.0.1:9092,http=127.0.0.1:9600",
     "Where each protocol listens: PROTOCOL=HOST:PORT, several with commas between or as a list. Protocols are kafka, http, \
-     amqp (RabbitMQ's AMQP 0-9-1) and rabbitmq-http (its management API). Port 0 takes a free port and prints it. Given on the command line it replaces the whole list.",
+     amqp (RabbitMQ's AMQP 0-9-1) and rabbitmq-http (its management API); with +tls behind the name it is spoken over TLS. Port 0 takes a free port and prints it. Given on the command line it replaces the whole list.",
 );
 pub(super) const ADVERTISE: OptionDef = server(
     "advertise",
@@ -178,6 +185,34 @@ pub(super) const LOG_FILTER: OptionDef = server(
 pub(super) const LOG_FORMAT: OptionDef =
     server("log_format", OptionKind::OneOf(&["text", "json"]), "text", "How lines on standard error are written.");
 
+pub(super) const TLS_CERTIFICATE: OptionDef = tls(
+    "certificate",
+    OptionKind::OptionalPath,
+    "",
+    "The certificates of this server, its own first (PEM). Listeners with +tls want it. All files of TLS are looked at each second and read anew \
+     when they have changed.",
+);
+pub(super) const TLS_KEY: OptionDef = tls(
+    "key",
+    OptionKind::OptionalPath,
+    "",
+    "The private key of the server's certificate (PEM: PKCS #8, PKCS #1 or SEC 1).",
+);
+pub(super) const TLS_CLIENT_AUTH: OptionDef = tls(
+    "client_auth",
+    OptionKind::OneOf(&["none", "request", "require"]),
+    "none",
+    "Whether clients show a certificate of their own: they are not asked (none), asked (request; one that they show has to be right), or have to \
+     (require). Who they are is said by their login.",
+);
+pub(super) const TLS_CLIENT_CA: OptionDef =
+    tls("client_ca", OptionKind::OptionalPath, "", "Certificates of who signs those of clients (PEM).");
+pub(super) const TLS_REVOKED: OptionDef = tls(
+    "revoked",
+    OptionKind::OptionalPath,
+    "",
+    "Lists of clients' certificates that count no longer (PEM), one of each who signs them.",
+);
 pub(super) const DURABILITY: OptionDef = log(
     "durability",
     OptionKind::OneOf(&["sync", "async", "memory"]),
@@ -351,6 +386,11 @@ pub const OPTIONS: &[&OptionDef] = &[
     &SHUTDOWN_MS_MAX,
     &LOG_FILTER,
     &LOG_FORMAT,
+    &TLS_CERTIFICATE,
+    &TLS_KEY,
+    &TLS_CLIENT_AUTH,
+    &TLS_CLIENT_CA,
+    &TLS_REVOKED,
     &DURABILITY,
     &SYNC_SHARDS,
     &JOURNAL_FILE_BYTES,

@@ -38,6 +38,8 @@ pub enum OptionKind {
     Text,
     /// A path.
     Path,
+    /// A path, or nothing.
+    OptionalPath,
     /// One of these.
     OneOf(&'static [&'static str]),
     /// `PROTOCOL=HOST:PORT`, with commas between; may be empty.
@@ -61,7 +63,7 @@ impl OptionKind {
             OptionKind::Millis { min, max } => within(scaled(text, &TIME_UNITS), min, max, &TIME_UNITS)
                 .ok_or_else(|| format!("expected a time {}, such as 10s", bounds(min, max, &TIME_UNITS))),
             OptionKind::Text | OptionKind::Path if text.is_empty() => Err("expected some text".to_owned()),
-            OptionKind::Text | OptionKind::Path => Ok(text.to_owned()),
+            OptionKind::Text | OptionKind::Path | OptionKind::OptionalPath => Ok(text.to_owned()),
             OptionKind::OneOf(known) if known.contains(&text) => Ok(text.to_owned()),
             OptionKind::OneOf(known) => Err(format!("expected one of {}", known.join(", "))),
             OptionKind::Addresses => {
@@ -77,7 +79,11 @@ impl OptionKind {
             OptionKind::Count { .. } => canonical.parse().ok(),
             OptionKind::Bytes { .. } => scaled(canonical, &BYTE_UNITS),
             OptionKind::Millis { .. } => scaled(canonical, &TIME_UNITS),
-            OptionKind::Text | OptionKind::Path | OptionKind::OneOf(_) | OptionKind::Addresses => None,
+            OptionKind::Text
+            | OptionKind::Path
+            | OptionKind::OptionalPath
+            | OptionKind::OneOf(_)
+            | OptionKind::Addresses => None,
         };
         number.unwrap_or_default()
     }
@@ -90,7 +96,7 @@ impl OptionKind {
             OptionKind::Bytes { min, max } => format!("size, {}", bounds(min, max, &BYTE_UNITS)),
             OptionKind::Millis { min, max } => format!("time, {}", bounds(min, max, &TIME_UNITS)),
             OptionKind::Text => "text".to_owned(),
-            OptionKind::Path => "path".to_owned(),
+            OptionKind::Path | OptionKind::OptionalPath => "path".to_owned(),
             OptionKind::OneOf(known) => format!("one of {}", known.join(", ")),
             OptionKind::Addresses => "list of PROTOCOL=HOST:PORT".to_owned(),
         }

@@ -2,6 +2,7 @@
 
 use super::StartError;
 use crate::http::{self, Entrance};
+use crate::net::tls::Tls;
 use polylogue_env::{Env, JoinTask};
 use std::io;
 use std::net::TcpListener;
@@ -45,6 +46,14 @@ impl Signals {
     }
 }
 
+/// A listener of an http protocol.
+pub(super) struct HttpListener {
+    pub(super) listener: TcpListener,
+    /// Whether it asks who clients are.
+    pub(super) asks: bool,
+    pub(super) tls: Option<Arc<Tls>>,
+}
+
 /// A thread on which everything of an http protocol runs.
 pub(super) struct HttpThread {
     task: Option<Box<dyn JoinTask>>,
@@ -52,25 +61,25 @@ pub(super) struct HttpThread {
 }
 
 impl HttpThread {
-    /// Serves on all of `listeners` until [`HttpThread::stop`]; with each stands whether it asks who clients are.
+    /// Serves on all of `listeners` until [`HttpThread::stop`].
     pub(super) fn start(
         env: &Env,
         name: &str,
-        listeners: Vec<(TcpListener, bool)>,
+        listeners: Vec<HttpListener>,
         entrance: Arc<Entrance>,
     ) -> Result<HttpThread, StartError> {
         let (stop, stopped) = watch::channel(false);
         let fail = |e: io::Error| StartError(format!("cannot start the http listener: {e}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
         let entered = runtime.enter();
-        let started = |(listener, asks)| Ok((AsyncListener::from_std(listener)?, asks));
+        let started = |one: HttpListener| Ok((AsyncListener::from_std(one.listener)?, one.asks, one.tls));
         let listeners = listeners.into_iter().map(started).collect::<io::Result<Vec<_>>>().map_err(fail)?;
         drop(entered);
         let body = move || {
             runtime.block_on(async {
                 let mut all = JoinSet::new();
-                for (listener, asks) in listeners {
-                    all.spawn(http::serve(listener, asks, entrance.clone(), stopped.clone()));
+                for (listener, asks, tls) in listeners {
+                    all.spawn(http::serve(listener, asks, tls, entrance.clone(), stopped.clone()));
                 }
                 while all.join_next().await.is_some() {}
             });

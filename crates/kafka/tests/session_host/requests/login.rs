@@ -5,6 +5,9 @@ use bytes::Bytes;
 use polylogue_kafka::codec::alter_user_scram_credentials::{
     AlterUserScramCredentialsRequest, ScramCredentialDeletion, ScramCredentialUpsertion,
 };
+use polylogue_kafka::codec::create_acls::{AclCreation, CreateAclsRequest};
+use polylogue_kafka::codec::delete_acls::{DeleteAclsFilter, DeleteAclsRequest};
+use polylogue_kafka::codec::describe_acls::DescribeAclsRequest;
 use polylogue_kafka::codec::describe_user_scram_credentials::{DescribeUserScramCredentialsRequest, UserName};
 use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
 use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
@@ -33,4 +36,54 @@ pub fn alter_user_scram_credentials(_: i16) -> AlterUserScramCredentialsRequest 
             salted_password: Bytes::from_static(&[7; 32]),
         }],
     }
+}
+
+/// Reading of topics that begin like `a`, by everybody.
+pub fn create_acls(_: i16) -> CreateAclsRequest {
+    let creation = AclCreation {
+        resource_type: 2,
+        resource_name: text("a"),
+        resource_pattern_type: 4,
+        principal: text("User:*"),
+        host: text("*"),
+        operation: 3,
+        permission_type: 3,
+    };
+    CreateAclsRequest { creations: vec![creation] }
+}
+
+/// All of them.
+pub fn describe_acls(_: i16) -> DescribeAclsRequest {
+    DescribeAclsRequest {
+        resource_type_filter: 1,
+        resource_name_filter: None,
+        pattern_type_filter: 1,
+        principal_filter: None,
+        host_filter: None,
+        operation: 1,
+        permission_type: 1,
+    }
+}
+
+/// The one that is created, and all that are about `b`.
+pub fn delete_acls(_: i16) -> DeleteAclsRequest {
+    let exactly = DeleteAclsFilter {
+        resource_type_filter: 2,
+        resource_name_filter: Some(text("a")),
+        pattern_type_filter: 4,
+        principal_filter: Some(text("User:*")),
+        host_filter: Some(text("*")),
+        operation: 3,
+        permission_type: 3,
+    };
+    let of_b = DeleteAclsFilter {
+        resource_type_filter: 1,
+        resource_name_filter: Some(text("b")),
+        pattern_type_filter: 2,
+        principal_filter: None,
+        host_filter: None,
+        operation: 1,
+        permission_type: 1,
+    };
+    DeleteAclsRequest { filters: vec![exactly, of_b] }
 }

@@ -24,18 +24,31 @@ fn the_defaults_are_a_loopback_server() {
 /// Every option must change something: otherwise it is a promise that nobody keeps.
 #[test]
 fn each_option_reaches_the_configuration() {
-    let plain = config(&[]).unwrap();
+    // Of TLS nothing counts where nobody speaks it.
+    let secured = [
+        ("server.listen", "kafka+tls=127.0.0.1:9092"),
+        ("tls.certificate", "server.pem"),
+        ("tls.key", "server.key"),
+        ("tls.client_ca", "clients.pem"),
+    ];
     for def in t::OPTIONS {
+        let base = if def.section == t::Section::Tls { &secured[..] } else { &[] };
+        let plain = config(base).unwrap();
         let other = match def.kind {
             _ if *def == &t::AMQP_VERSION => "1.2.3".to_owned(),
             crate::options::OptionKind::Count { max, .. } => max.to_string(),
             crate::options::OptionKind::Bytes { max, .. } => max.to_string(),
             crate::options::OptionKind::Millis { max, .. } => max.to_string(),
-            crate::options::OptionKind::Text | crate::options::OptionKind::Path => "else".to_owned(),
+            crate::options::OptionKind::Text
+            | crate::options::OptionKind::Path
+            | crate::options::OptionKind::OptionalPath => "else".to_owned(),
             crate::options::OptionKind::OneOf(known) => (*known.last().unwrap()).to_owned(),
             crate::options::OptionKind::Addresses => "kafka=127.0.0.1:1".to_owned(),
         };
-        let changed = config(&[(&def.full_name(), &other)]).unwrap();
+        let name = def.full_name();
+        let set: Vec<_> =
+            base.iter().copied().filter(|(of, _)| *of != name).chain([(name.as_str(), other.as_str())]).collect();
+        let changed = config(&set).unwrap();
         assert_ne!(changed, plain, "{}", def.full_name());
     }
 }
@@ -60,6 +73,11 @@ fn options_that_contradict_each_other_are_refused() {
             "server.advertise: kafka=b:2: there is no kafka listener left for it",
         ),
         (&[("server.listen", "")], "server.listen: no listener is left; name at least one"),
+        (&[("server.listen", "kafka+tls=a:1")], "tls.certificate: kafka+tls=a:1 wants one"),
+        (
+            &[("server.listen", "kafka=a:1,kafka+tls=a:2"), ("server.advertise", "kafka+tls=b:2,kafka+tls=b:3")],
+            "server.advertise: kafka+tls=b:3: there is no kafka+tls listener left for it",
+        ),
         (&[("server.listen", "kafka=a:1,http=a:1")], "server.listen: a:1 is given twice"),
         (
             &[("server.inflight_bytes_max", "64MiB")],

@@ -212,6 +212,7 @@ impl Server {
             connections: Connections::default(),
         });
         let listener = |protocol: &str, bound: &str| crate::api::ListenerStatus {
+            tls: false,
             protocol: protocol.to_owned(),
             bound: bound.to_owned(),
             advertised: None,

@@ -1,0 +1,67 @@
+//! What whoever is at the other end may do (KIP-11). Which operation on which resource each request needs is Kafka's (`KafkaApis`,
+//! `ControllerApis`, `AuthHelper`), and so are the errors; each handler asks before it tells or changes anything.
+//!
+//! On a listener that does not ask for logins everybody may do everything.
+
+use super::work::Work;
+use polylogue_auth::{Decision, Operation, Resource, ResourceKind};
+
+impl Work<'_> {
+    /// Whether the client may do something to a resource, whether that is there or not.
+    fn may(&self, operation: Operation, resource: Resource<'_>) -> bool {
+        let Some(who) = self.peer.login.claim() else { return !self.peer.login.is_asked() };
+        self.is_allowed(self.users.decide(&who, operation, resource))
+    }
+
+    fn is_allowed(&self, decision: Decision) -> bool {
+        match decision {
+            Decision::Allowed => true,
+            Decision::Denied => false,
+            Decision::Unknown => self.settings.allow_without_acls,
+        }
+    }
+
+    /// Whether the client may do something to a topic.
+    pub(super) fn may_topic(&self, operation: Operation, name: &str) -> bool {
+        self.may(operation, Resource { kind: ResourceKind::Topic, name })
+    }
+
+    /// Whether the client may do something to a group.
+    pub(super) fn may_group(&self, operation: Operation, name: &str) -> bool {
+        self.may(operation, Resource { kind: ResourceKind::Group, name })
+    }
+
+    /// Whether the client may do something to the cluster.
+    pub(super) fn may_cluster(&self, operation: Operation) -> bool {
+        self.may(operation, Resource::CLUSTER)
+    }
+
+    /// Whether the client may use a transactional id.
+    pub(super) fn may_transactional_id(&self, operation: Operation, name: &str) -> bool {
+        self.may(operation, Resource { kind: ResourceKind::TransactionalId, name })
+    }
+
+    /// Whether the client may write somewhere: then it may be an idempotent producer (KIP-679).
+    pub(super) fn may_write_idempotently(&self) -> bool {
+        let Some(who) = self.peer.login.claim() else { return !self.peer.login.is_asked() };
+        let anywhere = || self.users.decide_any(&who, Operation::Write, ResourceKind::Topic);
+        self.may_cluster(Operation::IdempotentWrite) || self.is_allowed(anywhere())
+    }
+
+    /// Whether the client may make a topic of this name.
+    pub(super) fn may_create_topic(&self, name: &str) -> bool {
+        self.may_cluster(Operation::Create) || self.may_topic(Operation::Create, name)
+    }
+
+    /// Which of the operations that a resource knows the client may do (KIP-430).
+    pub(super) fn operations(&self, kind: ResourceKind, name: &str, known: i32) -> i32 {
+        let Some(who) = self.peer.login.claim() else {
+            return if self.peer.login.is_asked() { 0 } else { known };
+        };
+        match self.users.operations(&who, Resource { kind, name }) {
+            Some(allowed) => known & allowed.cast_signed(),
+            None if self.settings.allow_without_acls => known,
+            None => 0,
+        }
+    }
+}

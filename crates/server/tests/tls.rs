@@ -1,0 +1,305 @@
+//! TLS on every listener: the real binary, with certificates made for the test.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "tests of real processes")]
+
+mod common;
+
+use common::{Server, TempDir, done};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, IsCa, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
+};
+use rustix::process::Signal;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Somebody who signs, and the files of what was signed.
+struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    dir: PathBuf,
+}
+
+/// A certificate and its key, as files.
+struct Signed {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+impl Authority {
+    fn new(dir: &Path, name: &str) -> Authority {
+        let dir = dir.join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        std::fs::write(dir.join("ca.pem"), issuer.pem()).unwrap();
+        Authority { issuer, dir }
+    }
+
+    fn ca(&self) -> PathBuf {
+        self.dir.join("ca.pem")
+    }
+
+    fn sign(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Signed {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        params.use_authority_key_identifier_extension = true;
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let signed =
+            Signed { certificate: self.dir.join(format!("{name}.pem")), key: self.dir.join(format!("{name}.key")) };
+        std::fs::write(&signed.certificate, certificate.pem()).unwrap();
+        std::fs::write(&signed.key, key.serialize_pem()).unwrap();
+        signed
+    }
+
+    /// A list on which this serial number stands.
+    fn revoke(&self, serial: u64) -> PathBuf {
+        let revoked = RevokedCertParams {
+            serial_number: SerialNumber::from(serial),
+            revocation_time: date_time_ymd(2024, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2024, 1, 1),
+            next_update: date_time_ymd(4000, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: vec![revoked],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let path = self.dir.join("revoked.pem");
+        std::fs::write(&path, params.signed_by(&self.issuer).unwrap().pem().unwrap()).unwrap();
+        path
+    }
+}
+
+/// What a client trusts, and what it shows.
+fn client(ca: &Path, shows: Option<&Signed>) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(ca).unwrap() {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let builder = builder.with_root_certificates(roots);
+    Arc::new(match shows {
+        None => builder.with_no_client_auth(),
+        Some(shown) => {
+            let chain = CertificateDer::pem_file_iter(&shown.certificate).unwrap().map(Result::unwrap).collect();
+            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(&shown.key).unwrap()).unwrap()
+        }
+    })
+}
+
+type Secured = StreamOwned<ClientConnection, TcpStream>;
+
+fn connect(at: SocketAddr, config: &Arc<ClientConfig>) -> Secured {
+    let stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let tls = ClientConnection::new(config.clone(), ServerName::try_from("localhost").unwrap()).unwrap();
+    StreamOwned::new(tls, stream)
+}
+
+/// Asks a Kafka listener which versions it speaks; the length of what it says.
+fn versions(stream: &mut (impl Read + Write)) -> io::Result<usize> {
+    stream.write_all(&[0, 0, 0, 14, 0, 18, 0, 0, 0, 0, 0, 9, 0, 4, b't', b'e', b's', b't'])?;
+    stream.flush()?;
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut rest = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut rest)?;
+    assert_eq!(rest[..4], [0, 0, 0, 9]);
+    Ok(rest.len())
+}
+
+/// The server with listeners of all protocols over TLS, beside those without.
+struct Broker {
+    server: Server,
+}
+
+impl Broker {
+    fn start(dir: &TempDir, signed: &Signed, more: &[&str]) -> Broker {
+        let [certificate, key] = [("certificate", &signed.certificate), ("key", &signed.key)]
+            .map(|(name, path)| format!("tls.{name}={}", path.display()));
+        let listeners = ["kafka+tls", "amqp+tls", "http+tls", "rabbitmq-http+tls"];
+        let listeners: Vec<_> = listeners.map(|name| format!("{name}=127.0.0.1:0")).to_vec();
+        let mut args = vec!["--set", &certificate, "--set", &key];
+        listeners.iter().for_each(|listener| args.extend(["--listen", listener.as_str()]));
+        args.extend(more);
+        Broker { server: Server::start(&dir.join("data"), &args) }
+    }
+
+    fn at(&self, listener: &str) -> SocketAddr {
+        let prefix = format!("{listener} listening on ");
+        let rest = self.server.lines.iter().find_map(|line| line.strip_prefix(&prefix)).unwrap();
+        rest.split(' ').next().unwrap().parse().unwrap()
+    }
+}
+
+fn get(stream: &mut (impl Read + Write), path: &str) -> String {
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn every_protocol_is_spoken_over_tls() {
+    let dir = TempDir::new();
+    let authority = Authority::new(&dir.0, "authority");
+    let broker = Broker::start(&dir, &authority.sign("server", |_| ()), &[]);
+    let config = client(&authority.ca(), None);
+    let mut kafka = connect(broker.at("kafka+tls"), &config);
+    for _ in 0..3 {
+        assert!(versions(&mut kafka).unwrap() > 100);
+    }
+    let mut amqp = connect(broker.at("amqp+tls"), &config);
+    amqp.write_all(b"AMQP\0\0\x09\x01").unwrap();
+    let mut start = [0; 11];
+    amqp.read_exact(&mut start).unwrap();
+    assert_eq!((start[0], &start[7..]), (1, &[0, 10, 0, 10][..]), "connection.start");
+    assert!(get(&mut connect(broker.at("http+tls"), &config), "/readyz").starts_with("HTTP/1.1 200"));
+    let management = get(&mut connect(broker.at("rabbitmq-http+tls"), &config), "/api/overview");
+    assert!(management.starts_with("HTTP/1.1 401"), "{management}");
+    assert_eq!(broker.server.metric("polylogue_tls_handshakes_total{outcome=\"done\"}"), 4);
+    // Who says goodbye is let go; whoever is there at the end is told that it is one.
+    drop(amqp);
+    kafka.conn.send_close_notify();
+    kafka.flush().unwrap();
+    assert!(matches!(kafka.read(&mut [0; 1]), Ok(0) | Err(_)));
+    let mut last = connect(broker.at("kafka+tls"), &config);
+    versions(&mut last).unwrap();
+    broker.server.signal(Signal::TERM);
+    assert_eq!(last.read(&mut [0; 1]).unwrap(), 0);
+}
+
+#[test]
+fn who_does_not_speak_what_is_spoken_costs_its_connection_only() {
+    let dir = TempDir::new();
+    let authority = Authority::new(&dir.0, "authority");
+    let stranger = Authority::new(&dir.0, "stranger");
+    let broker = Broker::start(&dir, &authority.sign("server", |_| ()), &[]);
+    let config = client(&authority.ca(), None);
+    for listener in ["kafka+tls", "amqp+tls", "http+tls", "rabbitmq-http+tls"] {
+        // Without TLS.
+        let mut plain = TcpStream::connect(broker.at(listener)).unwrap();
+        plain.set_read_timeout(Some(PATIENCE)).unwrap();
+        plain.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        let mut told = Vec::new();
+        let _ = plain.read_to_end(&mut told);
+        assert!(told.len() <= 7, "{listener}: an alert and nothing else, and not {told:?}");
+        // A client that does not know who signed for the server.
+        let mut doubts = connect(broker.at(listener), &client(&stranger.ca(), None));
+        let refused = doubts.write_all(b"x").unwrap_err().to_string();
+        assert!(refused.contains("invalid peer certificate"), "{listener}: {refused}");
+        // Half of a handshake, and gone.
+        let mut half = TcpStream::connect(broker.at(listener)).unwrap();
+        half.write_all(&[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3]).unwrap();
+        drop(half);
+    }
+    // TLS where none is spoken.
+    let mut astray = connect(broker.server.kafka, &config);
+    assert!(versions(&mut astray).is_err());
+    assert!(versions(&mut connect(broker.at("kafka+tls"), &config)).is_ok());
+    assert!(versions(&mut TcpStream::connect(broker.server.kafka).unwrap()).is_ok());
+    assert!(broker.server.metric("polylogue_tls_handshakes_total{outcome=\"failed\"}") >= 8);
+}
+
+#[test]
+fn clients_show_certificates_where_they_have_to() {
+    let dir = TempDir::new();
+    let authority = Authority::new(&dir.0, "authority");
+    let stranger = Authority::new(&dir.0, "stranger");
+    let revoked = authority.revoke(77);
+    let (ca, revoked) = (authority.ca(), revoked.display());
+    let more = [
+        "tls.client_auth=require".to_owned(),
+        format!("tls.client_ca={}", ca.display()),
+        format!("tls.revoked={revoked}"),
+    ];
+    let more: Vec<&str> = more.iter().flat_map(|set| ["--set", set.as_str()]).collect();
+    let broker = Broker::start(&dir, &authority.sign("server", |_| ()), &more);
+    let ask = |shows: Option<&Signed>| versions(&mut connect(broker.at("kafka+tls"), &client(&authority.ca(), shows)));
+    assert!(ask(Some(&authority.sign("good", |_| ()))).is_ok());
+    assert!(ask(None).is_err(), "none");
+    assert!(ask(Some(&stranger.sign("other", |_| ()))).is_err(), "of another authority");
+    let expired = authority.sign("expired", |params| {
+        params.not_before = date_time_ymd(2001, 1, 1);
+        params.not_after = date_time_ymd(2002, 1, 1);
+    });
+    assert!(ask(Some(&expired)).is_err(), "expired");
+    let taken_back = authority.sign("revoked", |params| params.serial_number = Some(SerialNumber::from(77)));
+    assert!(ask(Some(&taken_back)).is_err(), "revoked");
+    assert!(ask(Some(&authority.sign("another", |_| ()))).is_ok());
+}
+
+#[test]
+fn a_certificate_that_changes_is_shown_without_a_restart() {
+    let dir = TempDir::new();
+    let (first, second) = (Authority::new(&dir.0, "first"), Authority::new(&dir.0, "second"));
+    let (old, new) = (first.sign("server", |_| ()), second.sign("server", |_| ()));
+    let broker = Broker::start(&dir, &old, &[]);
+    let mut open = connect(broker.at("kafka+tls"), &client(&first.ca(), None));
+    versions(&mut open).unwrap();
+    // What cannot be used changes nothing.
+    std::fs::write(&old.certificate, "no certificate").unwrap();
+    let until = |metric: &str, count: u64| {
+        for _ in 0..3_000 {
+            if broker.server.metric(metric) == count {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{metric} is not {count}");
+    };
+    until("polylogue_tls_reloads_total{outcome=\"failed\"}", 1);
+    versions(&mut connect(broker.at("kafka+tls"), &client(&first.ca(), None))).unwrap();
+    std::fs::copy(&new.key, &old.key).unwrap();
+    std::fs::copy(&new.certificate, &old.certificate).unwrap();
+    until("polylogue_tls_reloads_total{outcome=\"done\"}", 1);
+    versions(&mut connect(broker.at("kafka+tls"), &client(&second.ca(), None))).unwrap();
+    assert!(versions(&mut connect(broker.at("kafka+tls"), &client(&first.ca(), None))).is_err());
+    versions(&mut open).unwrap();
+}
+
+#[test]
+fn a_start_says_what_is_missing() {
+    let dir = TempDir::new();
+    let authority = Authority::new(&dir.0, "authority");
+    let signed = authority.sign("server", |_| ());
+    let [certificate, key] = [&signed.certificate, &signed.key].map(|path| path.display().to_string());
+    let start = |sets: &[String]| {
+        let mut command = common::polylogue();
+        command.args(["serve", "--listen", "kafka+tls=127.0.0.1:0", "--data"]).arg(dir.join("data"));
+        sets.iter().for_each(|set| _ = command.args(["--set", set]));
+        let refused = done(&mut command);
+        assert!(refused.code.is_some_and(|code| code != 0), "{refused:?}");
+        refused.err
+    };
+    let told = start(&[]);
+    assert!(told.contains("tls.certificate: kafka+tls=127.0.0.1:0 wants one"), "{told}");
+    let told = start(&[format!("tls.certificate={certificate}")]);
+    assert!(told.contains("tls.key: kafka+tls=127.0.0.1:0 wants one"), "{told}");
+    let told = start(&[format!("tls.certificate={key}"), format!("tls.key={key}")]);
+    assert!(told.contains("has no certificate (PEM)"), "{told}");
+    let told = start(&[format!("tls.certificate={certificate}"), format!("tls.key={certificate}")]);
+    assert!(told.contains("cannot read a private key"), "{told}");
+    let told = start(&[
+        format!("tls.certificate={certificate}"),
+        format!("tls.key={key}"),
+        "tls.client_auth=require".to_owned(),
+    ]);
+    assert!(told.contains("tls.client_ca: tls.client_auth wants one"), "{told}");
+    assert!(!dir.join("data").exists(), "nothing was touched");
+}
