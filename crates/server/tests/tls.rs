@@ -254,23 +254,40 @@ fn a_certificate_that_changes_is_shown_without_a_restart() {
     versions(&mut open).unwrap();
     // What cannot be used changes nothing.
     std::fs::write(&old.certificate, "no certificate").unwrap();
-    let until = |metric: &str, count: u64| {
-        for _ in 0..3_000 {
-            if broker.server.metric(metric) == count {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        panic!("{metric} is not {count}");
-    };
-    until("polylogue_tls_reloads_total{outcome=\"failed\"}", 1);
+    until(|| broker.server.metric("polylogue_tls_reloads_total{outcome=\"failed\"}") == 1);
     versions(&mut connect(broker.at("kafka+tls"), &client(&first.ca(), None))).unwrap();
     std::fs::copy(&new.key, &old.key).unwrap();
     std::fs::copy(&new.certificate, &old.certificate).unwrap();
-    until("polylogue_tls_reloads_total{outcome=\"done\"}", 1);
+    until(|| broker.server.metric("polylogue_tls_reloads_total{outcome=\"done\"}") == 1);
     versions(&mut connect(broker.at("kafka+tls"), &client(&second.ca(), None))).unwrap();
     assert!(versions(&mut connect(broker.at("kafka+tls"), &client(&first.ca(), None))).is_err());
     versions(&mut open).unwrap();
+}
+
+/// As anywhere else.
+#[test]
+fn who_takes_nothing_is_given_up() {
+    let dir = TempDir::new();
+    let authority = Authority::new(&dir.0, "authority");
+    let broker = Broker::start(&dir, &authority.sign("server", |_| ()), &["--set", "server.write_stall_ms_max=200ms"]);
+    let mut client = connect(broker.at("kafka+tls"), &client(&authority.ca(), None));
+    versions(&mut client).unwrap();
+    let request = [0, 0, 0, 14, 0, 18, 0, 0, 0, 0, 0, 9, 0, 4, b't', b'e', b's', b't'];
+    // Their answers are more than the system holds for anybody.
+    client.write_all(&request.repeat(40_000)).unwrap();
+    let is_it = |line: &str| line.starts_with("polylogue_connections_closed_total{") && line.contains("\"stalled\"");
+    until(|| broker.server.get("/metrics").unwrap().1.lines().any(is_it));
+}
+
+/// Looks again and again until it is so.
+fn until(what: impl Fn() -> bool) {
+    for _ in 0..3_000 {
+        if what() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it has not become so");
 }
 
 #[test]

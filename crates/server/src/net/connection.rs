@@ -269,7 +269,7 @@ impl<P: Protocol> Connection<P> {
                 break;
             }
         }
-        self.flush()?;
+        self.flush(now)?;
         // The oldest frame is read; those behind it may lie in the session as they came.
         if let Some(oldest) = self.permits.front_mut() {
             oldest.on_read();
@@ -297,7 +297,7 @@ impl<P: Protocol> Connection<P> {
 
     /// Ends the connection when there is a reason.
     fn check(&self, now: Now) -> Result<(), Cause> {
-        if self.output.is_empty() {
+        if self.is_written() {
             if let Some(reason) = self.session.close_reason() {
                 return Err(Cause::Session(reason));
             }
@@ -339,7 +339,7 @@ impl<P: Protocol> Connection<P> {
         if let Some(since_ms) = self.busy_ms {
             deadline_ms = deadline_ms.min(since_ms.saturating_add(REST_AFTER_MS));
         }
-        if !self.output.is_empty() {
+        if !self.is_written() {
             let stalled = self.progress_ms.saturating_add(self.shared.write_stall_ms_max);
             let stalled = if written == Written::Disk { u64::MAX } else { stalled };
             deadline_ms = deadline_ms.min(stalled).min(now_ms + PRESSURE_CHECK_MS);
@@ -400,11 +400,20 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Sends what TLS has of its own, or of what was written and the peer had not taken.
-    fn flush(&mut self) -> Result<(), Cause> {
-        match self.link.flush() {
+    fn flush(&mut self, now: Now) -> Result<(), Cause> {
+        let flushed = self.link.flush();
+        if self.output.set_pending(self.link.pending()) {
+            self.progress_ms = now.monotonic_ms;
+        }
+        match flushed {
             Err(e) if !matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Err(closed_or(&e)),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the peer has taken all that there is for it.
+    fn is_written(&self) -> bool {
+        self.output.is_empty() && !self.link.wants_write()
     }
 
     /// Lets the session begin with what may have a long answer, once there is room for that and the last one is taken.

@@ -5,8 +5,8 @@
 //!                                 └── ServerConnection ──records──── socket        with TLS; files are read into memory first
 //! ```
 //!
-//! Other than a socket, TLS has bytes of its own on both sides: what came and is not taken yet ([`Link::readable`] says so), and what is
-//! to be sent and the peer has not taken ([`Link::wants_write`]), of at most 64 KiB of plaintext.
+//! Other than a socket, TLS has bytes of its own on both sides: what came and is not taken yet ([`Link::readable`] says so), and what was
+//! written and the peer has not taken ([`Link::pending`]), at most [`PENDING_BYTES_MAX`].
 
 use bytes::BytesMut;
 use rustls::ServerConnection;
@@ -14,6 +14,11 @@ use std::io::{self, BufRead as _, IoSlice, Read, Write};
 use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+
+/// What TLS takes in of what is written before the peer has taken what came before it. Bytes.
+const PENDING_BYTES_MAX: usize = 64 << 10;
+/// How often more is taken off a socket for one read when what came was no message: records without anything in them, keys that change.
+const EMPTY_READS_MAX: usize = 16;
 
 /// See the module.
 #[derive(Debug)]
@@ -28,6 +33,8 @@ struct Secured {
     tls: ServerConnection,
     /// There may be decrypted bytes that were not taken.
     is_filled: bool,
+    /// Bytes that were written since the last of them had left.
+    pending: usize,
 }
 
 impl Link {
@@ -37,8 +44,9 @@ impl Link {
     }
 
     /// A socket with TLS, whose handshake is done.
-    pub(super) fn secured(stream: TcpStream, tls: ServerConnection) -> Link {
-        Link { stream, tls: Some(Box::new(Secured { tls, is_filled: true })) }
+    pub(super) fn secured(stream: TcpStream, mut tls: ServerConnection) -> Link {
+        tls.set_buffer_limit(Some(PENDING_BYTES_MAX));
+        Link { stream, tls: Some(Box::new(Secured { tls, is_filled: true, pending: 0 })) }
     }
 
     /// The socket, where nothing stands between it and the bytes of the connection.
@@ -62,6 +70,11 @@ impl Link {
     /// Whether there are bytes that were written and have not left.
     pub(super) fn wants_write(&self) -> bool {
         self.tls.as_ref().is_some_and(|secured| secured.tls.wants_write())
+    }
+
+    /// How many bytes were written and are held here because the peer has not taken them: at the most, until all have left.
+    pub(super) fn pending(&self) -> usize {
+        self.tls.as_ref().map_or(0, |secured| secured.pending)
     }
 
     /// Reads at most `room` bytes to the end of `into`, where they have been reserved: so many, 0 for the end; `None` when nothing is there now.
@@ -95,6 +108,7 @@ impl Link {
             secured.tls.write_tls(&mut socket)?;
             taken = secured.tls.writer().write_vectored(slices)?;
         }
+        secured.pending = (secured.pending + taken).min(PENDING_BYTES_MAX);
         match self.flush() {
             Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
             _ if taken == 0 => Err(io::ErrorKind::WouldBlock.into()),
@@ -112,6 +126,7 @@ impl Link {
         while secured.tls.wants_write() {
             secured.tls.write_tls(&mut socket)?;
         }
+        secured.pending = 0;
         Ok(())
     }
 
@@ -143,7 +158,7 @@ impl Link {
 
 impl Secured {
     fn read(&mut self, stream: &TcpStream, into: &mut BytesMut, room: usize) -> io::Result<Option<usize>> {
-        loop {
+        for _ in 0..EMPTY_READS_MAX {
             let mut reader = self.tls.reader();
             match reader.fill_buf() {
                 Ok(bytes) => {
@@ -169,6 +184,9 @@ impl Secured {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, broken));
             }
         }
+        // Others have their turn; then it goes on.
+        self.is_filled = true;
+        Ok(None)
     }
 }
 
