@@ -291,7 +291,8 @@ impl AclBook {
     }
 
     /// Whether there is a resource of this kind, whatever its name, to which somebody may do something
-    /// (`Authorizer.authorizeByResourceType`): a binding that allows it, and none that denies it for all that it is about.
+    /// (`Authorizer.authorizeByResourceType`): a binding that allows it, and none that denies it for all that it is about. Where it is neither
+    /// allowed somewhere nor denied everywhere, it depends on what may be done where there is no binding.
     #[must_use]
     pub fn decide_any(&self, user: &str, address: IpAddr, operation: Operation, kind: ResourceKind) -> Decision {
         if self.is_administrator(user) {
@@ -320,11 +321,7 @@ impl AclBook {
                 || patterns.literal.iter().any(|(name, rules)| allows(rules) && !of_name(name))
                 || patterns.prefixed.iter().any(|(prefix, rules)| allows(rules) && !of_prefix(&text(prefix)))
         });
-        match found {
-            true => Decision::Allowed,
-            false if self.all.is_empty() => Decision::Unknown,
-            false => Decision::Denied,
-        }
+        if found { Decision::Allowed } else { Decision::Unknown }
     }
 
     /// The bindings that are meant, in their order.

@@ -463,6 +463,7 @@ fn resources_without_bindings_are_everybodys_where_the_operator_says_so() {
     users.allow("other", Read, Resource { kind: TOPIC, name: "a" });
     let told = host.ask(12, &requests::metadata(12)).topics[0].error_code;
     assert_eq!(told, ErrorCode::TopicAuthorizationFailed.code(), "now there is one");
+    assert_eq!(served(&mut host, 5, &requests::init_producer_id(5)).error_code, 0, "there are other topics");
 }
 
 /// KIP-430.
