@@ -302,7 +302,7 @@ mod tests {
     fn what_a_row_takes_is_what_its_sides_take_as_often_as_they_are_run() {
         let rows = rows_with(Length::FULL, 24 << 30);
         let row =
-            rows.iter().find(|row| row.cell.name == "A4/rate=10000/durability=async/client=raw").expect("there is one");
+            rows.iter().find(|row| row.cell.name == "A4/rate=25000/durability=async/client=raw").expect("there is one");
         let kind = row.cell.kind;
         let polylogue = &row.cell.sides[0];
         let first = of_side(kind, row.cell.driver, polylogue, false);

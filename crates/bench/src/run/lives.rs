@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn the_brokers_of_a_cell_stay_until_the_next_cell() {
         let rows = rows_with(Length::FULL, 24 * GIB);
-        let row = rows.iter().find(|row| row.cell.name == "A4/rate=10000/durability=async/client=raw").expect("a row");
+        let row = rows.iter().find(|row| row.cell.name == "A4/rate=25000/durability=async/client=raw").expect("a row");
         let [ours, kafka] = [0, 1].map(|place: usize| row.cell.sides[place].clone());
         let here = std::env::temp_dir().join(format!("polylogue-bench-lives-{}", std::process::id()));
         let nothing = PathBuf::new;
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn a_broker_is_warmed_once() {
         let rows = rows_with(Length::FULL, 24 * GIB);
-        let row = rows.iter().find(|row| row.cell.name == "A4/rate=10000/durability=async/client=raw").expect("a row");
+        let row = rows.iter().find(|row| row.cell.name == "A4/rate=25000/durability=async/client=raw").expect("a row");
         let load = row.cell.sides[0].load;
         assert_eq!((load.in_round_of_life(1), load.warmup_ms), (load, 60_000));
         let later = load.in_round_of_life(2);

@@ -7,7 +7,9 @@ use crate::matrix::{Kind, LARGE_BATCH, LATENCY_BATCH, Load, Many};
 
 /// An eighth of 200,000, and what many partitions are compared at.
 const CATCH_UP_RATE: u64 = 10_000;
-const LATENCY_RATE: u64 = 10_000;
+/// What the raw driver leaves room for, and own clients.
+const RAW_RATE: u64 = 20_000;
+const OWN_RATE: u64 = 10_000;
 const PARTITIONS_RATE: u64 = 5_000;
 const TWO: Many = Many { topics: 1, producers: 2, consumers: 2, filter: None };
 /// By durability: the names in cells, who is compared with each system's own client, and who with the raw driver.
@@ -56,23 +58,29 @@ fn throughputs(maker: Maker) -> Vec<Row> {
 fn latencies(maker: Maker) -> Vec<Row> {
     let mut rows = Vec::new();
     for (durability, own, raw) in DURABILITIES {
-        let one = Load { many: TWO, ..maker.load(100, LATENCY_BATCH, LATENCY_RATE) };
+        let one = Load { many: TWO, ..maker.load(100, LATENCY_BATCH, RAW_RATE) };
+        let own_one = Load { rate: maker.rate(OWN_RATE), ..one };
         let ten = Load { groups: 10, rate: maker.rate(CATCH_UP_RATE / 2), ..one };
-        for (id, name, load) in [("D4", "rate=10000/groups=1", one), ("D5", "rate=5000/groups=10", ten)] {
+        let cases = [
+            ("D4", "rate=10000/groups=1", own_one, "rate=20000/groups=1", one),
+            ("D5", "rate=5000/groups=10", ten, "rate=5000/groups=10", ten),
+        ];
+        for (id, own_name, own_load, raw_name, raw_load) in cases {
             // Ten groups without flushes say the same as with them: it is reading that they cost.
             if id == "D5" && durability == "async" {
                 continue;
             }
-            let name = format!("{name}/durability={durability}");
-            let row = |driver, sides| maker.row(id, &name, Kind::Latency, driver, sides);
+            let row = |name: &str, driver, sides| {
+                maker.row(id, &format!("{name}/durability={durability}"), Kind::Latency, driver, sides)
+            };
             let is_first = durability == "sync" && id == "D4";
             rows.push(if is_first {
-                maker.first(row(Driver::Java, sides(&[own, &["pulsar-tuned"]].concat(), load)))
+                maker.first(row(own_name, Driver::Java, sides(&[own, &["pulsar-tuned"]].concat(), own_load)))
             } else {
-                row(Driver::Java, sides(own, load))
+                row(own_name, Driver::Java, sides(own, own_load))
             });
             if durability == "sync" || id == "D4" {
-                rows.push(row(Driver::Raw, sides(raw, maker.for_far_tail(load))));
+                rows.push(row(raw_name, Driver::Raw, sides(raw, maker.for_far_tail(raw_load))));
             }
         }
         // What ten groups cost polylogue is compared with one group at the same rate.
