@@ -16,6 +16,7 @@ mod routing;
 mod settings;
 mod time;
 mod topics;
+mod users;
 
 pub use args::Cli;
 
@@ -114,6 +115,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Exchange(command) => routing::exchanges(&command, &out),
         Command::Binding(command) => routing::bindings(&command, &out),
         Command::Vhost(command) => routing::vhosts(&command, &out),
+        Command::User(command) => users::run(&command, &out),
         Command::Acl(command) => access::run(&command, &out),
         Command::Produce(args) => produce::run(&args, &out),
         Command::Consume(args) => consume::run(&args, &out),

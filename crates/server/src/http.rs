@@ -24,6 +24,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod topics;
+mod users;
 mod vhosts;
 
 pub(crate) use ask::Visit;
@@ -40,10 +41,11 @@ use axum::extract::Request;
 use axum::http::{Method, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use error::Failure;
 use polylogue_amqp_gateway::Directory;
 use polylogue_auth::Authority;
+use polylogue_env::Rng;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,6 +71,8 @@ pub struct App {
     pub ready: Ready,
     /// Who may use it where that is asked.
     pub users: Arc<dyn Authority>,
+    /// What salts are made of.
+    pub rng: Arc<dyn Rng>,
 }
 
 /// Whether the server serves: not before it has started, and not while it stops.
@@ -118,6 +122,8 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/groups", get(groups::list))
         .route("/groups/{name}", get(groups::describe).delete(groups::delete))
         .route("/groups/{name}/reset", post(groups::reset))
+        .route("/users", get(users::list))
+        .route("/users/{name}", put(users::put).delete(users::delete))
         .route("/acls", get(acls::list).post(acls::create))
         .route("/acls/delete", post(acls::delete))
         .route("/vhosts", get(vhosts::list).post(vhosts::create))

@@ -400,14 +400,14 @@ fn serve(
         registry: std::mem::take(&mut front.registry),
         ready: Ready::default(),
         users: users.clone(),
+        rng: rng.clone(),
     });
-    let listeners = app.listeners.clone();
-    let management = Management::new(app.broker.clone(), directory, amqp_settings, net.clone(), listeners, rng);
+    let (broker, listeners) = (app.broker.clone(), app.listeners.clone());
+    let management = Management::new(broker, directory, amqp_settings, net.clone(), listeners, rng);
     if let Err(why) = runtime.block_on(rabbitmq_http::make_topics(&management)) {
         tracing::warn!("some queues cannot be used until they are declared again: {why}");
     }
-    shovel::start(runtime.handle(), around.clone(), shovels.clone());
-    federation::start(runtime.handle(), around, federation.clone());
+    start_links(runtime, around, &shovels, &federation);
     let management = management.with_movers(shovels, federation).with_users(users);
     front.management.open_with(rabbitmq_http::router(Arc::new(management)));
     front.entrance.open(app.clone());
@@ -443,6 +443,17 @@ fn serve(
         }
     });
     Ok(())
+}
+
+/// Messages go on to other brokers, and come from them.
+fn start_links(
+    runtime: &tokio::runtime::Runtime,
+    around: Surroundings,
+    shovels: &Arc<Shovels>,
+    federation: &Arc<Federation>,
+) {
+    shovel::start(runtime.handle(), around.clone(), shovels.clone());
+    federation::start(runtime.handle(), around, federation.clone());
 }
 
 fn line(bound: &Bound, json: bool) -> String {

@@ -148,6 +148,40 @@ fn a_user_without_the_tag_is_no_administrator_and_may_do_what_it_was_allowed() {
     assert!(count("succeeded") >= 2 && count("failed") >= 1, "{metrics}");
 }
 
+/// Without RabbitMQ's API or Kafka's tools.
+#[test]
+fn users_are_managed_by_commands() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.join("data"), ALWAYS);
+    let set = |args: &[&str], line: &str| {
+        let mut command = server.command(&[&["user", "set", "ann"][..], args].concat());
+        let command = command.env("POLYLOGUE_USER", "guest").env("POLYLOGUE_PASSWORD", "guest");
+        common::done_with(command, line.as_bytes())
+    };
+    let made = set(&["--password"], "secret\n");
+    assert!(made.code == Some(0) && made.out.contains("set user ann"), "{made:?}");
+    assert_eq!(ask(&server, "/api/v1/topics", Some(("ann", "secret"))).0, 403);
+    assert_eq!(set(&["--tag", "administrator"], "").code, Some(0));
+    assert_eq!(ask(&server, "/api/v1/topics", Some(("ann", "secret"))).0, 200, "the password stays");
+    let listed = by(&server, "ann", "secret", &["user", "list"]);
+    assert!(
+        listed.out.contains("administrator") && listed.out.contains("PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        "{listed:?}"
+    );
+    assert_eq!(set(&["--password"], "other").code, Some(0));
+    assert_eq!(ask(&server, "/api/v1/topics", Some(("ann", "secret"))).0, 401);
+    assert_eq!(ask(&server, "/api/v1/topics", Some(("ann", "other"))).0, 200, "the tags stay");
+    assert_eq!(set(&["--no-tags"], "").code, Some(0));
+    assert_eq!(ask(&server, "/api/v1/topics", Some(("ann", "other"))).0, 403);
+    let empty = set(&["--password"], "\n");
+    assert!(empty.code == Some(2) && empty.err.contains("a password is not empty"), "{empty:?}");
+    let delete = ["user", "delete", "ann"];
+    assert_eq!(by(&server, "guest", "guest", &delete).code, Some(0));
+    assert_eq!(ask(&server, "/api/v1/topics", Some(("ann", "other"))).0, 401);
+    let again = by(&server, "guest", "guest", &delete);
+    assert!(again.code == Some(1) && again.err.contains("there is no user ann"), "{again:?}");
+}
+
 fn ureq_put(management: &str, user: &str, body: &str) -> u16 {
     let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
     let request = agent.put(format!("http://{management}/api/users/{user}"));

@@ -60,3 +60,39 @@ pub struct AclQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
 }
+
+/// `GET /users`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Users {
+    /// By name.
+    pub users: Vec<User>,
+}
+
+/// A user.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct User {
+    /// The login name.
+    pub name: String,
+    /// `administrator`, which may do everything, and RabbitMQ's others.
+    pub tags: Vec<String>,
+    /// The SASL mechanisms by which the user can log in; none without a password.
+    pub mechanisms: Vec<String>,
+}
+
+/// `PUT /users/NAME`: what is not there stays as it is.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PutUser {
+    /// The password from now on, for all protocols.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<String>,
+    /// The tags from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+}
+
+impl std::fmt::Debug for PutUser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PutUser").field("tags", &self.tags).finish_non_exhaustive()
+    }
+}

@@ -4,6 +4,7 @@ mod access;
 mod config;
 mod groups;
 mod queues;
+mod users;
 
 pub(super) use access::{AclArgs, AclCommand, ListAclsArgs};
 pub(super) use config::{AlterArgs, ConfigArgs, ConfigCommand, GetArgs, ScopeArgs, SetArgs};
@@ -13,6 +14,8 @@ pub(super) use queues::{
     DeleteQueuesArgs, ExchangeCommand, GetArgs as GetMessagesArgs, InVhostArgs, MoveArgs, QueueCommand, RedriveArgs,
     VhostArgs, VhostCommand,
 };
+
+pub(super) use users::{DeleteUsersArgs, SetUserArgs, UserCommand};
 
 use crate::client::http::HttpClient;
 use crate::client::kafka::KafkaClient;
@@ -56,6 +59,9 @@ pub(super) enum Command {
     /// List, create and delete virtual hosts of RabbitMQ's clients
     #[command(subcommand)]
     Vhost(VhostCommand),
+    /// List, make, change and delete users
+    #[command(subcommand)]
+    User(UserCommand),
     /// List, add and delete access control lists: what users may do to topics, groups and the cluster
     #[command(subcommand)]
     Acl(AclCommand),

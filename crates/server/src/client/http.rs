@@ -77,6 +77,17 @@ impl HttpClient {
         self.read(self.agent.delete(self.url(path)).call())
     }
 
+    /// `PUT` with a JSON body; what the answer has is not looked at.
+    ///
+    /// # Errors
+    /// As [`HttpClient::get`].
+    pub fn put<B: Serialize>(&self, path: &str, body: &B) -> Result<(), ClientError> {
+        let body = serde_json::to_string(body).map_err(|e| ClientError::new("invalid_request", e.to_string()))?;
+        let answer = self.agent.put(self.url(path)).header("content-type", "application/json").send(body);
+        let (status, text) = self.text(answer)?;
+        if status < 300 { Ok(()) } else { Err(self.refused(status, &text)) }
+    }
+
     /// `PATCH` with a JSON body; the answer has none.
     ///
     /// # Errors

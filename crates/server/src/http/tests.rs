@@ -226,6 +226,7 @@ impl Server {
             registry,
             ready: Ready::default(),
             users: Arc::new(NoUsers),
+            rng: polylogue_env::Env::real().rng,
         });
         let (stop, stopped) = watch::channel(false);
         let (tell, told) = mpsc::channel();

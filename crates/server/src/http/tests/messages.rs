@@ -30,6 +30,7 @@ impl Api {
             registry: registry(),
             ready: Ready::default(),
             users: server.management.users.clone(),
+            rng: server.management.rng.clone(),
         };
         Api(server, router(Arc::new(app)))
     }

@@ -1,0 +1,72 @@
+//! `polylogue user`
+
+use super::Failure;
+use super::args::{DeleteUsersArgs, ServerArgs, SetUserArgs, UserCommand};
+use super::output::Out;
+use crate::api::access::{PutUser, User, Users};
+use crate::client::http::segment;
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use serde_json::json;
+use std::io::{self, BufRead as _, IsTerminal as _};
+
+pub(super) fn run(command: &UserCommand, out: &Out) -> Result<(), Failure> {
+    match command {
+        UserCommand::List(at) => list(at, out),
+        UserCommand::Set(args) => set(args, out),
+        UserCommand::Delete(args) => delete(args, out),
+    }
+}
+
+fn list(at: &ServerArgs, out: &Out) -> Result<(), Failure> {
+    let users: Users = at.client().get("/users")?;
+    let row = |user: &User| vec![user.name.clone(), user.tags.join(", "), user.mechanisms.join(", ")];
+    let rows: Vec<_> = users.users.iter().map(row).collect();
+    out.listing(&users, "no users", &["USER", "TAGS", "LOGS IN BY"], &rows)
+}
+
+fn set(args: &SetUserArgs, out: &Out) -> Result<(), Failure> {
+    let wanted = PutUser {
+        password: if args.password { Some(password(&args.name)?) } else { None },
+        tags: (args.no_tags || !args.tag.is_empty()).then(|| args.tag.clone()),
+    };
+    args.at.client().put(&format!("/users/{}", segment(&args.name)), &wanted)?;
+    if out.json {
+        return out.value(&json!({ "set": args.name }));
+    }
+    out.line(&format!("set user {}", args.name))
+}
+
+/// A new password, which is not shown while it is written at a terminal.
+fn password(user: &str) -> Result<String, Failure> {
+    let stdin = io::stdin();
+    let mut line = String::new();
+    if stdin.is_terminal() {
+        eprint!("new password of {user}: ");
+        let modes = tcgetattr(&stdin).map_err(io::Error::from)?;
+        let mut silent = modes.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(&stdin, OptionalActions::Flush, &silent).map_err(io::Error::from)?;
+        let read = stdin.lock().read_line(&mut line);
+        tcsetattr(&stdin, OptionalActions::Flush, &modes).map_err(io::Error::from)?;
+        eprintln!();
+        read?;
+    } else {
+        stdin.lock().read_line(&mut line)?;
+    }
+    let password = line.trim_end_matches(['\n', '\r']);
+    if password.is_empty() {
+        return Err(Failure::Usage("a password is not empty".to_owned()));
+    }
+    Ok(password.to_owned())
+}
+
+fn delete(args: &DeleteUsersArgs, out: &Out) -> Result<(), Failure> {
+    let client = args.at.client();
+    for name in &args.names {
+        client.delete(&format!("/users/{}", segment(name)))?;
+        if !out.json {
+            out.line(&format!("deleted user {name}"))?;
+        }
+    }
+    if out.json { out.value(&json!({ "deleted": args.names })) } else { Ok(()) }
+}
