@@ -13,11 +13,12 @@ const PEAK_PER_MILLE: u64 = 250;
 const WEAK: QueueLoad = QueueLoad { durable: false, confirms: false, prefetch: 0, ack_every: 0, ..CLASSIC };
 const QUEUES: u32 = 24;
 /// A4 wants rates that every system can hold. With the raw driver that is an eighth of 200,000; on all cores, where clients and broker share them, a
-/// sixteenth; with own clients a twentieth; and of the 30,000 of queues a quarter. At an eighth and a half, a core for the broker and one for the
-/// client were not enough for most.
+/// sixteenth; with librdkafka a twentieth, with Java's clients half of that; and of the 30,000 of queues a quarter. At more a core for the broker and
+/// one for the client were not enough for most.
 const RAW_RATE: u64 = 25_000;
 const SHARED_RATE: u64 = 12_500;
-const OWN_RATE: u64 = 10_000;
+const NATIVE_RATE: u64 = 10_000;
+const OWN_RATE: u64 = 5_000;
 const QUEUE_RATE: u64 = 7_500;
 const FOUR: Many = Many { topics: 1, producers: 4, consumers: 4, filter: None };
 const BATCHES: [Batching; 4] = [
@@ -83,6 +84,7 @@ fn batches(maker: Maker) -> Vec<Row> {
 
 fn latencies(maker: Maker) -> Vec<Row> {
     let load = Load { many: FOUR, ..maker.load(100, LATENCY_BATCH, RAW_RATE) };
+    let native_load = maker.with_far_tail(Load { rate: maker.rate(NATIVE_RATE), ..load });
     let own_load = Load { rate: maker.rate(OWN_RATE), ..load };
     let queues = maker.queued(maker.load(1, NO_BATCH, QUEUE_RATE), CLASSIC);
     let row = |name, driver, sides| maker.row("A4", name, Kind::Latency, driver, sides);
@@ -92,10 +94,10 @@ fn latencies(maker: Maker) -> Vec<Row> {
     let unflushed = ["polylogue-async", "kafka", "pulsar-nosync"];
     vec![
         maker.first(row("rate=25000/durability=async", Driver::Raw, sides(&logs, load))),
-        maker.first(row("rate=10000/durability=sync", Driver::Java, sides(&own, own_load))),
+        maker.first(row("rate=5000/durability=sync", Driver::Java, sides(&own, own_load))),
         row("rate=25000/durability=sync", Driver::Raw, sides(&["polylogue-sync", "kafka-fsync", "null"], load)),
-        row("rate=10000", Driver::Librdkafka, sides(&native, maker.with_far_tail(own_load))),
-        row("rate=10000/durability=async", Driver::Java, sides(&unflushed, own_load)),
+        row("rate=10000", Driver::Librdkafka, sides(&native, native_load)),
+        row("rate=5000/durability=async", Driver::Java, sides(&unflushed, own_load)),
         maker.first(row(
             "rate=7500/queue=classic",
             Driver::Amqp,
@@ -107,7 +109,7 @@ fn latencies(maker: Maker) -> Vec<Row> {
 /// The same once more on all cores, and with flushes that take as long as those of an honest disk.
 fn conditions(maker: Maker) -> Vec<Row> {
     let load = Load { many: FOUR, ..maker.load(100, LATENCY_BATCH, SHARED_RATE) };
-    let slow = Load { how: How { flush_delay_ms: 2, ..load.how }, rate: maker.rate(OWN_RATE / 2), ..load };
+    let slow = Load { how: How { flush_delay_ms: 2, ..load.how }, rate: maker.rate(OWN_RATE), ..load };
     let free = maker.with_far_tail(Load { how: How { pinning: Pinning::Unpinned, ..load.how }, ..load });
     let queues = maker.queued(maker.load(1, NO_BATCH, QUEUE_RATE), CLASSIC);
     let slow_queues = maker.with_far_tail(Load { how: How { flush_delay_ms: 2, ..queues.how }, ..queues });
