@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use polylogue_amqp::settings::AmqpSettings;
 use polylogue_amqp_model::{OwnerId, Queue, QueueSettings, World};
 use polylogue_api::{Catalog, NewTopic, Now};
-use polylogue_auth::{Acl, AclBook};
+use polylogue_auth::{Acl, AclBook, Quotas};
 use polylogue_router::{QueueId, SharedRouter, VhostId};
 use polylogue_types::{Map, PartitionId};
 use std::collections::BTreeSet;
@@ -84,6 +84,7 @@ pub struct Directory {
     rights: AtomicU64,
     /// Access control lists, and who is an administrator.
     book: RwLock<AclBook>,
+    quotas: Quotas,
     clients: Arc<Clients>,
     idle: News<IdleNews>,
     /// Publishers are to wait for room on the disk.
@@ -109,6 +110,7 @@ impl Directory {
             world: ArcSwap::default(),
             rights: AtomicU64::new(0),
             book: RwLock::default(),
+            quotas: Quotas::default(),
             clients: Arc::default(),
             idle: News::default(),
             alarm: AtomicBool::new(false),
@@ -303,13 +305,20 @@ impl Directory {
         }
     }
 
-    /// Takes all bindings and administrators from what is committed.
+    /// How much clients may take, and what they have taken.
+    #[must_use]
+    pub fn quotas(&self) -> &Quotas {
+        &self.quotas
+    }
+
+    /// Takes all bindings, quotas and administrators from what is committed.
     pub(crate) fn fill_book(&self, world: &World) {
         let mut book = AclBook::default();
         world.acls().iter().for_each(|acl| _ = book.insert(acl.clone()));
         let administrators = world.users().filter(|user| user.has_tag(ADMINISTRATOR));
         administrators.for_each(|user| book.set_administrator(&user.name, true));
         *self.book.write() = book;
+        self.quotas.fill(world.quotas().clone());
     }
 
     /// A user is another than before, or is gone.

@@ -234,6 +234,7 @@ impl AmqpMachine {
             UsersAsk::AlterScram(parts) => (parts.len(), Command::AlterScram(parts)),
             UsersAsk::CreateAcls(acls) => (acls.len(), Command::CreateAcls(acls)),
             UsersAsk::DeleteAcls(filters) => (filters.len(), Command::DeleteAcls(filters)),
+            UsersAsk::AlterQuotas(parts) => (parts.len(), Command::AlterQuotas(parts)),
         };
         let (record, answer) = match self.model.plan(&Who::broker(), &command, [0; 16]) {
             Ok(Plan { record, reply: Reply::Each(results) }) => (record, UsersAnswer::Each(results)),
@@ -283,6 +284,7 @@ impl AmqpMachine {
             }
             Event::AclSet(acl) => self.directory.set_acl(&acl, true),
             Event::AclRemoved(acl) => self.directory.set_acl(&acl, false),
+            Event::QuotaSet(entity, limits) => self.directory.quotas().set(&entity, limits),
             Event::UserSet(user) => {
                 self.directory.set_administrator(&user.name, user.has_tag(ADMINISTRATOR));
                 self.rights_changed = true;

@@ -29,6 +29,8 @@
 //!   21 user with credentials  as 3, then u8 count, count times bytes SCRAM credential (`polylogue_auth::ScramCredential`); 3 where there are none
 //!   22 ACL                    bytes binding (`polylogue_auth::Acl`)
 //!   23 ACL removed            bytes binding
+//!   24 quotas                 bytes entity and limits (`polylogue_auth::QuotaEntity`, `QuotaLimits`)
+//!   25 quotas removed         bytes entity
 //!
 //! text      u32 length, UTF-8        texts  u32 count, count times text        values, metadata and definitions are JSON
 //! number    u8 0 for none, or u8 1 and u64
@@ -37,7 +39,7 @@
 //!
 //! chunk     u8 version = 1, u32 count = 1, the change that sets it, u32 0         (as a record with this one change)
 //!   id  u8 tag of that change, then what names it there: 1 u32 id | 3 text | 5 u32, text | 7 u32, text, text | 9 u32, text, text |
-//!       11 text | 13 u32, u8, text | 15 u64 | 18 nothing | 19 u64, u64 | 22 bytes binding
+//!       11 text | 13 u32, u8, text | 15 u64 | 18 nothing | 19 u64, u64 | 22 bytes binding | 24 bytes entity
 //!   id  'R' and a chunk id of the router: that chunk
 //! ```
 
@@ -49,7 +51,7 @@ use crate::queue::{Gone, OwnerId, Queue, QueueKind};
 use crate::vhost::Vhost;
 use bytes::Bytes;
 use bytestring::ByteString;
-use polylogue_auth::{Acl, Hashing, PasswordHash, ScramCredential};
+use polylogue_auth::{Acl, Hashing, PasswordHash, QuotaEntity, QuotaLimits, ScramCredential};
 use polylogue_router::{ExchangeId, QueueId, VhostId, decode_arguments, encode_arguments};
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use std::sync::Arc;
@@ -83,6 +85,8 @@ pub(crate) enum Change {
     TopicReadRemoved(ExchangeId, u64),
     Acl(Arc<Acl>),
     AclRemoved(Arc<Acl>),
+    Quotas(QuotaEntity, QuotaLimits),
+    QuotasRemoved(QuotaEntity),
 }
 
 /// What a chunk is about. Ordered as checkpoints list them.
@@ -99,6 +103,7 @@ pub(crate) enum Key {
     Counters,
     TopicRead(ExchangeId, u64),
     Acl(Arc<Acl>),
+    Quotas(QuotaEntity),
 }
 
 impl Key {
@@ -116,6 +121,7 @@ impl Key {
             Change::Counters(..) => Key::Counters,
             Change::TopicRead(exchange, partition, _) => Key::TopicRead(*exchange, *partition),
             Change::Acl(acl) => Key::Acl(acl.clone()),
+            Change::Quotas(entity, _) => Key::Quotas(entity.clone()),
             _ => return None,
         })
     }
@@ -134,6 +140,7 @@ impl Key {
             Key::Counters => w.u8(18),
             Key::TopicRead(exchange, partition) => w.u8(19).u64(exchange.0).u64(*partition),
             Key::Acl(acl) => encode_acl(acl, w.u8(22)),
+            Key::Quotas(entity) => encode_quotas(entity, None, w.u8(24)),
         };
         Bytes::from(w.out)
     }
@@ -208,6 +215,8 @@ fn encode_change(change: &Change, w: &mut BinWriter) {
         Change::TopicReadRemoved(exchange, partition) => _ = w.u8(20).u64(exchange.0).u64(*partition),
         Change::Acl(acl) => _ = encode_acl(acl, w.u8(22)),
         Change::AclRemoved(acl) => _ = encode_acl(acl, w.u8(23)),
+        Change::Quotas(entity, limits) => _ = encode_quotas(entity, Some(limits), w.u8(24)),
+        Change::QuotasRemoved(entity) => _ = encode_quotas(entity, None, w.u8(25)),
     }
 }
 
@@ -215,6 +224,29 @@ fn encode_acl<'w>(acl: &Acl, w: &'w mut BinWriter) -> &'w mut BinWriter {
     let mut bytes = Vec::new();
     acl.encode(&mut bytes);
     w.bytes(&bytes)
+}
+
+fn encode_quotas<'w>(entity: &QuotaEntity, limits: Option<&QuotaLimits>, w: &'w mut BinWriter) -> &'w mut BinWriter {
+    let mut bytes = Vec::new();
+    entity.encode(&mut bytes);
+    limits.iter().for_each(|limits| limits.encode(&mut bytes));
+    w.bytes(&bytes)
+}
+
+fn decode_quotas(r: &mut BinReader<'_>) -> Result<Change, BinError> {
+    let corrupt = |_| BinError { field: "quotas" };
+    let mut bytes = Bytes::copy_from_slice(r.bytes("quotas")?);
+    let entity = QuotaEntity::decode(&mut bytes).map_err(corrupt)?;
+    let limits = QuotaLimits::decode(&mut bytes).map_err(corrupt)?;
+    let is_whole = bytes.is_empty() && !limits.is_empty();
+    if is_whole { Ok(Change::Quotas(entity, limits)) } else { Err(BinError { field: "quotas" }) }
+}
+
+fn decode_quota_entity(r: &mut BinReader<'_>) -> Result<QuotaEntity, BinError> {
+    let field = "entity of quotas";
+    let mut bytes = Bytes::copy_from_slice(r.bytes(field)?);
+    let entity = QuotaEntity::decode(&mut bytes).map_err(|_| BinError { field })?;
+    if bytes.is_empty() { Ok(entity) } else { Err(BinError { field }) }
 }
 
 fn decode_acl(r: &mut BinReader<'_>) -> Result<Arc<Acl>, BinError> {
@@ -275,6 +307,8 @@ fn decode_change(r: &mut BinReader<'_>) -> Result<Change, BinError> {
         20 => Change::TopicReadRemoved(exchange_id(r)?, r.u64("partition")?),
         22 => Change::Acl(decode_acl(r)?),
         23 => Change::AclRemoved(decode_acl(r)?),
+        24 => decode_quotas(r)?,
+        25 => Change::QuotasRemoved(decode_quota_entity(r)?),
         _ => return Err(BinError { field: "kind of change" }),
     })
 }

@@ -7,7 +7,9 @@ use crate::policy::PolicySpec;
 use crate::queue::{Gone, OwnerId, Queue, QueueKind};
 use crate::vhost::VhostLimit;
 use bytestring::ByteString;
-use polylogue_auth::{Acl, AclFilter, AlterScram, PasswordHash, ScramCredential, UsersRefusal};
+use polylogue_auth::{
+    Acl, AclFilter, AlterQuotas, AlterScram, PasswordHash, QuotaEntity, QuotaLimits, ScramCredential, UsersRefusal,
+};
 use polylogue_router::{Argument, Exchange, ExchangeId, QueueId, RouterEvent, VhostId};
 use std::sync::Arc;
 
@@ -20,6 +22,8 @@ pub struct Limits {
     pub permissions_max: usize,
     /// Bindings of access control lists.
     pub acls_max: usize,
+    /// Entities that have quotas.
+    pub quotas_max: usize,
     /// Policies and operator policies.
     pub policies_max: usize,
     /// Parameters, global ones counted too.
@@ -36,6 +40,7 @@ impl Default for Limits {
             users_max: 100_000,
             permissions_max: 1_000_000,
             acls_max: 100_000,
+            quotas_max: 100_000,
             policies_max: 10_000,
             parameters_max: 100_000,
             shovels_max: 1_000,
@@ -222,6 +227,8 @@ pub enum Command {
     CreateAcls(Vec<Acl>),
     /// The bindings that these mean go. Each for itself: answered by [`Reply::DeletedAcls`].
     DeleteAcls(Vec<AclFilter>),
+    /// Quotas are set and taken away. Each entity for itself: answered by [`Reply::Each`].
+    AlterQuotas(Vec<AlterQuotas>),
     /// Users go with their permissions. Those that are not there are not missed.
     DeleteUsers(Vec<ByteString>),
     /// A limit of a user; below 0 or `None` for none.
@@ -336,6 +343,8 @@ pub enum Event {
     AclSet(Arc<Acl>),
     /// One is gone.
     AclRemoved(Arc<Acl>),
+    /// These quotas are set for an entity; empty where none are any more.
+    QuotaSet(QuotaEntity, QuotaLimits),
     /// What happened to exchanges and bindings.
     Router(RouterEvent),
 }

@@ -250,6 +250,7 @@ impl Model {
             Did::TopicReadsBegun(exchange) => Event::TopicReadsBegun(exchange),
             Did::AclSet(acl) => Event::AclSet(acl),
             Did::AclRemoved(acl) => Event::AclRemoved(acl),
+            Did::Quotas(entity, limits) => Event::QuotaSet(entity, limits),
         }
     }
 

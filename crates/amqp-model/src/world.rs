@@ -12,7 +12,7 @@ use crate::queue::{Gone, OwnerId, Queue, QueueKind};
 use crate::settings::{Effective, QueueSettings};
 use crate::vhost::Vhost;
 use bytestring::ByteString;
-use polylogue_auth::Acl;
+use polylogue_auth::{Acl, QuotaEntity, QuotaLimits, QuotaTable};
 use polylogue_router::{ExchangeId, QueueId, VhostId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,6 +35,7 @@ pub(crate) enum Did {
     TopicReadsBegun(ExchangeId),
     AclSet(Arc<Acl>),
     AclRemoved(Arc<Acl>),
+    Quotas(QuotaEntity, QuotaLimits),
 }
 
 /// What changes did, in order, and which chunks differ.
@@ -68,6 +69,7 @@ pub struct World {
     owned: BTreeSet<(OwnerId, QueueId)>,
     topic_reads: BTreeMap<(ExchangeId, u64), u64>,
     acls: BTreeSet<Arc<Acl>>,
+    quotas: QuotaTable,
     pub(crate) next_vhost: u32,
     pub(crate) next_queue: u64,
 }
@@ -139,6 +141,12 @@ impl World {
     #[must_use]
     pub fn acls(&self) -> &BTreeSet<Arc<Acl>> {
         &self.acls
+    }
+
+    /// Quotas of clients of the protocols that know them.
+    #[must_use]
+    pub fn quotas(&self) -> &QuotaTable {
+        &self.quotas
     }
 
     /// How many permissions there are, those of topics included.
@@ -309,11 +317,7 @@ impl World {
             Change::PolicyRemoved(vhost, operator, name) => self.remove_policy(*vhost, *operator, name, effects),
             Change::Queue(queue) => self.add_queue(queue, effects),
             Change::QueueRemoved(id, gone) => self.remove_queue(*id, *gone, effects),
-            Change::Restarted => {
-                let transient = self.queues.values().filter(|queue| !queue.durable);
-                let transient: Vec<_> = transient.map(|queue| queue.id).collect();
-                transient.into_iter().for_each(|id| self.remove_queue(id, Gone::Restart, effects));
-            }
+            Change::Restarted => self.restart(effects),
             Change::Counters(vhost, queue) => {
                 self.next_vhost = self.next_vhost.max(*vhost);
                 self.next_queue = self.next_queue.max(*queue);
@@ -327,7 +331,25 @@ impl World {
             }
             Change::Acl(acl) => self.set_acl(acl, true, effects),
             Change::AclRemoved(acl) => self.set_acl(acl, false, effects),
+            Change::Quotas(entity, limits) => self.set_quotas(entity, *limits, effects),
+            Change::QuotasRemoved(entity) => self.set_quotas(entity, QuotaLimits::default(), effects),
         }
+    }
+
+    /// What is not durable goes.
+    fn restart(&mut self, effects: &mut Effects) {
+        let transient = self.queues.values().filter(|queue| !queue.durable);
+        let transient: Vec<_> = transient.map(|queue| queue.id).collect();
+        transient.into_iter().for_each(|id| self.remove_queue(id, Gone::Restart, effects));
+    }
+
+    fn set_quotas(&mut self, entity: &QuotaEntity, limits: QuotaLimits, effects: &mut Effects) {
+        if limits.is_empty() {
+            self.quotas.remove(entity);
+        } else {
+            self.quotas.insert(entity.clone(), limits);
+        }
+        effects.note(Did::Quotas(entity.clone(), limits), Key::Quotas(entity.clone()));
     }
 
     fn set_acl(&mut self, acl: &Arc<Acl>, is_there: bool, effects: &mut Effects) {
@@ -483,6 +505,7 @@ impl World {
                 Change::TopicRead(*exchange, *partition, self.topic_read(*exchange, *partition)?)
             }
             Key::Acl(acl) => Change::Acl(self.acls.get(acl)?.clone()),
+            Key::Quotas(entity) => Change::Quotas(entity.clone(), *self.quotas.get(entity)?),
         })
     }
 
@@ -499,6 +522,7 @@ impl World {
         keys.extend(self.queues.keys().copied().map(Key::Queue));
         keys.extend(self.topic_reads.keys().map(|(exchange, partition)| Key::TopicRead(*exchange, *partition)));
         keys.extend(self.acls.iter().cloned().map(Key::Acl));
+        keys.extend(self.quotas.keys().cloned().map(Key::Quotas));
         keys
     }
 }

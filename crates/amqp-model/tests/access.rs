@@ -7,8 +7,8 @@ mod common;
 use common::*;
 use polylogue_amqp_model::*;
 use polylogue_auth::{
-    Acl, AclFilter, AlterScram, Operation, PatternFilter, PatternKind, Permission as Rule, ResourceKind, ScramChange,
-    ScramMechanism, UsersRefusal,
+    Acl, AclFilter, AlterQuotas, AlterScram, Operation, PatternFilter, PatternKind, Permission as Rule, QuotaEntity,
+    QuotaKind, QuotaLimits, QuotaName, ResourceKind, ScramChange, ScramMechanism, UsersRefusal,
 };
 use polylogue_router::QueueId;
 use serde_json::json;
@@ -374,4 +374,55 @@ fn bindings_are_bounded_and_come_back() {
     assert!(changed.iter().all(|(_, chunk)| chunk.is_none()), "their chunks go with them");
     let too_wide = delete_acls(&mut live, &vec![all; 33]);
     assert_eq!(too_wide.iter().filter(|one| one.is_err()).count(), 1);
+}
+
+fn quota(user: &str, changes: &[(QuotaKind, Option<f64>)]) -> AlterQuotas {
+    let entity = QuotaEntity { user: Some(QuotaName::Named(user.to_owned())), client_id: None };
+    AlterQuotas { entity, changes: changes.to_vec() }
+}
+
+fn alter_quotas(live: &mut Live, parts: &[AlterQuotas]) -> Vec<Result<(), UsersRefusal>> {
+    let Reply::Each(results) = live.run(Command::AlterQuotas(parts.to_vec())).unwrap() else { panic!("another reply") };
+    results
+}
+
+#[test]
+fn quotas_are_bounded_and_come_back() {
+    use QuotaKind::{Fetch, Produce, Requests};
+    let mut live = Live::within(Limits { quotas_max: 2, ..Limits::default() });
+    let refused = |text: &str| Err(UsersRefusal::Refused(text.to_owned()));
+    let wanted = [
+        quota("ann", &[(Produce, Some(1_024.0)), (Requests, Some(12.5))]),
+        quota("", &[(Produce, Some(1.0))]),
+        quota("bob", &[(Fetch, Some(0.0))]),
+        quota("bob", &[(Fetch, Some(7.0))]),
+        quota("eve", &[(Fetch, Some(7.0))]),
+        // Each comes after those before it, and what is there may change however many there are.
+        quota("ann", &[(Produce, None), (Fetch, Some(9.0))]),
+        quota("eve", &[(Fetch, None)]),
+    ];
+    let results = alter_quotas(&mut live, &wanted);
+    let empty = refused("Empty user not supported");
+    let zero = refused("Quota consumer_byte_rate must be greater than 0");
+    let full = refused("there can be at most 2 entities with quotas");
+    assert_eq!(results, [Ok(()), empty, zero, Ok(()), full, Ok(()), Ok(())]);
+    let of_ann = live.model.world().quotas()[&wanted[0].entity];
+    assert_eq!(of_ann.iter().collect::<Vec<_>>(), [(Fetch, 9.0), (Requests, 12.5)]);
+    assert!(live.events.contains(&Event::QuotaSet(wanted[0].entity.clone(), of_ann)));
+    assert!(same(&live.model, &live.replayed()), "from the log");
+    let mut loaded = Model::new(Limits::default());
+    live.model.change_all_chunks();
+    for (id, chunk) in live.model.take_changed_chunks() {
+        loaded.load_chunk(&id, &chunk.unwrap()).unwrap();
+    }
+    loaded.on_ready();
+    assert!(same(&live.model, &loaded), "from a checkpoint");
+
+    let gone = [quota("ann", &[(Fetch, None), (Requests, None)]), quota("bob", &[(Fetch, None)])];
+    assert_eq!(alter_quotas(&mut live, &gone), [Ok(()), Ok(())]);
+    assert!(live.model.world().quotas().is_empty());
+    assert!(live.events.contains(&Event::QuotaSet(gone[0].entity.clone(), QuotaLimits::default())));
+    assert!(same(&live.model, &live.replayed()));
+    let changed = live.model.take_changed_chunks();
+    assert!(changed.iter().all(|(_, chunk)| chunk.is_none()), "their chunks go with them");
 }

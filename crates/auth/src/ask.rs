@@ -1,11 +1,12 @@
 //! What a session may have changed of the users: commands for the machine that keeps them, whose own types it does not know.
 
 use crate::acl::{Acl, AclFilter};
+use crate::quota::{QuotaEntity, QuotaKind};
 use crate::scram_credential::{ScramCredential, ScramMechanism};
 use std::sync::Arc;
 
 /// A command.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum UsersAsk {
     /// Sets and takes away SCRAM credentials. Answered by [`UsersAnswer::Each`], when it is committed.
     AlterScram(Vec<AlterScram>),
@@ -13,6 +14,17 @@ pub enum UsersAsk {
     CreateAcls(Vec<Acl>),
     /// Takes away the bindings that these mean, each after those before it. Answered by [`UsersAnswer::Deleted`], when it is committed.
     DeleteAcls(Vec<AclFilter>),
+    /// Sets and takes away quotas. Answered by [`UsersAnswer::Each`], when it is committed.
+    AlterQuotas(Vec<AlterQuotas>),
+}
+
+/// Quotas of one entity.
+#[derive(Clone, PartialEq, Debug)]
+pub struct AlterQuotas {
+    /// Whose.
+    pub entity: QuotaEntity,
+    /// What becomes of which; `None` takes it away, and one that is not there is not missed.
+    pub changes: Vec<(QuotaKind, Option<f64>)>,
 }
 
 /// A credential of one user.

@@ -2,6 +2,8 @@
 
 use crate::acl::{Acl, AclFilter, Operation, Resource, ResourceKind};
 use crate::acl_book::Decision;
+use crate::quota::{QuotaKind, QuotaTable};
+use crate::quotas::ClientQuota;
 use crate::scram::SERVER_NONCE_BYTES;
 use crate::scram_credential::{ScramCredential, ScramMechanism};
 use std::fmt::Debug;
@@ -91,6 +93,25 @@ pub trait Authority: Debug + Send + Sync {
     /// The bindings that are meant.
     fn acls(&self, _filter: &AclFilter) -> Vec<Arc<Acl>> {
         Vec::new()
+    }
+
+    /// Another number than before where [`Authority::quota`] may say something else than before; 0 where there are no quotas at all. Asked for
+    /// every request.
+    fn quota_version(&self) -> u64 {
+        0
+    }
+
+    /// How much a client may take that calls itself so; one that did not log in has no user.
+    fn quota(&self, _user: Option<&str>, _client_id: &str, _now_ms: u64) -> ClientQuota {
+        ClientQuota::default()
+    }
+
+    /// A client was told to wait for a quota of this kind.
+    fn throttled(&self, _kind: QuotaKind) {}
+
+    /// The quotas that are set.
+    fn quotas(&self) -> QuotaTable {
+        QuotaTable::new()
     }
 
     /// Random bytes that nobody can foresee, for a nonce.

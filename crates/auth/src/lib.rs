@@ -1,5 +1,5 @@
-//! Who somebody is and what they may do, for all protocols: SASL mechanisms, what is kept of passwords, how failed logins are slowed, and
-//! access control lists.
+//! Who somebody is, what they may do and how much of it, for all protocols: SASL mechanisms, what is kept of passwords, how failed logins are
+//! slowed, access control lists, and quotas.
 //!
 //! Layer 1, sans-IO. Knows no protocol session, no user store, no clock and no randomness: nonces, salts and the time are handed in, and
 //! whoever calls keeps credentials on the log.
@@ -17,6 +17,8 @@ mod authority;
 mod error;
 mod password;
 mod plain;
+mod quota;
+mod quotas;
 mod scram;
 mod scram_credential;
 
@@ -25,12 +27,14 @@ pub use acl::{
     ResourceKind, WILDCARD,
 };
 pub use acl_book::{AclBook, Decision, find as find_acls};
-pub use ask::{AlterScram, ScramChange, UsersAnswer, UsersAsk, UsersRefusal};
+pub use ask::{AlterQuotas, AlterScram, ScramChange, UsersAnswer, UsersAsk, UsersRefusal};
 pub use attempts::{ATTEMPTS_MAX, Attempts, DELAY_MS, DELAY_MS_MAX, FORGET_MS, FREE_FAILURES};
 pub use authority::{Authority, Claim, Mechanism, NoUsers, ScramUser};
 pub use error::{AuthError, AuthErrorKind};
 pub use password::{HASH_BYTES_MAX, Hashing, PasswordHash, SALT_BYTES};
 pub use plain::{PLAIN_MESSAGE_BYTES_MAX, Plain};
+pub use quota::{QUOTA_NAME_BYTES_MAX, QuotaEntity, QuotaKind, QuotaLimits, QuotaName, QuotaTable};
+pub use quotas::{BUCKETS_MAX, Bucket, ClientQuota, Quotas, REQUESTS_THROTTLE_MS_MAX, THROTTLE_MS_MAX};
 pub use scram::{
     CLIENT_NONCE_BYTES_MAX, Challenged, ClientFirst, EXTENSIONS_MAX, Proven, SCRAM_MESSAGE_BYTES_MAX,
     SERVER_NONCE_BYTES,

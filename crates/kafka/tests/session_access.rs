@@ -255,6 +255,13 @@ fn cluster_apis(s: &mut BTreeSet<i16>) {
     walk(s, requests::describe_acls, |r| vec![r.error_code], &[cluster(Describe)]);
     walk(s, requests::create_acls, |r| r.results.iter().map(|row| row.error_code).collect(), &[cluster(Alter)]);
     walk(s, requests::delete_acls, |r| r.filter_results.iter().map(|row| row.error_code).collect(), &[cluster(Alter)]);
+    walk(s, requests::describe_client_quotas, |r| vec![r.error_code], &[cluster(DescribeConfigs)]);
+    walk(
+        s,
+        requests::alter_client_quotas,
+        |r| r.entries.iter().map(|row| row.error_code).collect(),
+        &[cluster(AlterConfigs)],
+    );
     walk(s, requests::describe_user_scram_credentials, |r| vec![r.error_code], &[cluster(Describe)]);
     walk(
         s,

@@ -43,6 +43,8 @@ fn decode_any(key: ApiKey, version: i16, body: &mut Reader) -> Result<(), Decode
         SyncGroup sync_group SyncGroupResponse,
         SaslHandshake sasl_handshake SaslHandshakeResponse,
         SaslAuthenticate sasl_authenticate SaslAuthenticateResponse,
+        DescribeClientQuotas describe_client_quotas DescribeClientQuotasResponse,
+        AlterClientQuotas alter_client_quotas AlterClientQuotasResponse,
         DescribeUserScramCredentials describe_user_scram_credentials DescribeUserScramCredentialsResponse,
         AlterUserScramCredentials alter_user_scram_credentials AlterUserScramCredentialsResponse,
         CreateAcls create_acls CreateAclsResponse,

@@ -65,6 +65,8 @@ fn the_table_is_that_of_kafka_4_3() {
         row(ApiKey::DeleteGroups, 0..=2),
         row(ApiKey::IncrementalAlterConfigs, 0..=1),
         row(ApiKey::OffsetDelete, 0..=0),
+        row(ApiKey::DescribeClientQuotas, 0..=1),
+        row(ApiKey::AlterClientQuotas, 0..=1),
         row(ApiKey::DescribeUserScramCredentials, 0..=0),
         row(ApiKey::AlterUserScramCredentials, 0..=0),
         row(ApiKey::DescribeQuorum, 0..=2),

@@ -12,6 +12,7 @@ mod output;
 mod pairs;
 mod produce;
 mod queues;
+mod quotas;
 mod routing;
 mod settings;
 mod time;
@@ -117,6 +118,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Vhost(command) => routing::vhosts(&command, &out),
         Command::User(command) => users::run(&command, &out),
         Command::Acl(command) => access::run(&command, &out),
+        Command::Quota(command) => quotas::run(&command, &out),
         Command::Produce(args) => produce::run(&args, &out),
         Command::Consume(args) => consume::run(&args, &out),
         Command::Check(args) => check::check(&args, &out),

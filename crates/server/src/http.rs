@@ -18,6 +18,7 @@ mod login;
 mod metrics;
 mod moving;
 mod queues;
+mod quotas;
 mod serve;
 mod settings;
 mod status;
@@ -126,6 +127,8 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/users/{name}", put(users::put).delete(users::delete))
         .route("/acls", get(acls::list).post(acls::create))
         .route("/acls/delete", post(acls::delete))
+        .route("/quotas", get(quotas::list).put(quotas::put))
+        .route("/quotas/delete", post(quotas::delete))
         .route("/vhosts", get(vhosts::list).post(vhosts::create))
         .route("/vhosts/{vhost}", delete(vhosts::delete))
         .route("/vhosts/{vhost}/queues", get(queues::list).post(queues::declare))

@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 use polylogue_amqp_gateway::{ADMINISTRATOR, Directory};
 use polylogue_amqp_model::{Command, PutUser};
 use polylogue_auth::{
-    Acl, AclFilter, Attempts, Authority, Claim, Decision, Hashing, ITERATIONS_MIN, Mechanism, Operation, PasswordHash,
-    Resource, ResourceKind, SALT_BYTES, SERVER_NONCE_BYTES, ScramCredential, ScramMechanism, ScramUser,
+    Acl, AclFilter, Attempts, Authority, Claim, ClientQuota, Decision, Hashing, ITERATIONS_MIN, Mechanism, Operation,
+    PasswordHash, QuotaKind, QuotaTable, Resource, ResourceKind, SALT_BYTES, SERVER_NONCE_BYTES, ScramCredential,
+    ScramMechanism, ScramUser,
 };
 use polylogue_env::Rng;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -29,6 +30,8 @@ pub const LINES_PER_SECOND_MAX: u32 = 5;
 pub const FIRST_ADMINISTRATOR: &str = "admin";
 /// Names the password of the first administrator, for where there is none yet.
 pub const ADMIN_PASSWORD_VARIABLE: &str = "POLYLOGUE_ADMIN_PASSWORD";
+/// Who did not log in, where quotas of users are asked about; as with Kafka (`KafkaPrincipal.ANONYMOUS`).
+const ANONYMOUS: &str = "ANONYMOUS";
 /// Random bytes of a password that is made up.
 const PASSWORD_BYTES: usize = 18;
 /// Bytes of the salt of a SCRAM credential that is made here.
@@ -138,6 +141,22 @@ impl Authority for Users {
 
     fn acls(&self, filter: &AclFilter) -> Vec<Arc<Acl>> {
         self.directory.acls(filter)
+    }
+
+    fn quota_version(&self) -> u64 {
+        self.directory.quotas().version()
+    }
+
+    fn quota(&self, user: Option<&str>, client_id: &str, now_ms: u64) -> ClientQuota {
+        self.directory.quotas().of(user.unwrap_or(ANONYMOUS), client_id, now_ms)
+    }
+
+    fn throttled(&self, kind: QuotaKind) {
+        self.directory.quotas().count_throttled(kind);
+    }
+
+    fn quotas(&self) -> QuotaTable {
+        self.directory.quotas().table()
     }
 
     fn nonce(&self) -> [u8; SERVER_NONCE_BYTES] {

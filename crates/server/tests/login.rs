@@ -182,6 +182,43 @@ fn users_are_managed_by_commands() {
     assert!(again.code == Some(1) && again.err.contains("there is no user ann"), "{again:?}");
 }
 
+#[test]
+fn quotas_are_managed_by_commands() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.join("data"), ALWAYS);
+    let quota = |args: &[&str]| by(&server, "guest", "guest", &[&["quota"][..], args].concat());
+    let set = quota(&["set", "--of", "ann", "--client-id", "app", "--produce", "1048576", "--threads", "12.5"]);
+    assert!(set.code == Some(0) && set.out.contains("set the quota"), "{set:?}");
+    assert_eq!(quota(&["set", "--other-users", "--fetch", "1000"]).code, Some(0));
+    let listed = quota(&["list"]).out;
+    let rows: Vec<Vec<&str>> = listed
+        .lines()
+        .skip(1)
+        .map(|line| line.split("  ").map(str::trim).filter(|w| !w.is_empty()).collect())
+        .collect();
+    assert_eq!(
+        rows,
+        [vec!["others", "any", "-", "1000 B/s", "-"], vec!["ann", "app", "1.0 MiB/s", "-", "12.5 %"],],
+        "{listed}"
+    );
+    for (args, code, text) in [
+        (&["set", "--produce", "1"][..], 2, "say whose"),
+        (&["set", "--of", "ann"], 1, "say at least one limit"),
+        (&["set", "--of", "ann", "--produce", "0"], 1, "must be greater than 0"),
+        (&["delete", "--of", "bob"], 1, "there is no such quota"),
+    ] {
+        let told = quota(args);
+        assert!(told.code == Some(code) && told.err.contains(text), "{args:?}: {told:?}");
+    }
+    // What is not given is not limited any more.
+    assert_eq!(quota(&["set", "--of", "ann", "--client-id", "app", "--fetch", "5"]).code, Some(0));
+    let shown = ask(&server, "/api/v1/quotas", Some(("guest", "guest"))).1;
+    assert!(shown.contains(r#""fetch_bytes_per_second":5"#) && !shown.contains("produce"), "{shown}");
+    assert_eq!(quota(&["delete", "--of", "ann", "--client-id", "app"]).code, Some(0));
+    assert_eq!(quota(&["delete", "--other-users"]).code, Some(0));
+    assert!(quota(&["list"]).out.contains("no quotas"));
+}
+
 fn ureq_put(management: &str, user: &str, body: &str) -> u16 {
     let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
     let request = agent.put(format!("http://{management}/api/users/{user}"));

@@ -126,7 +126,8 @@ fn program(client: &str, cases: &[&str]) -> Option<String> {
         _ if LOGIN.contains(&client) => {
             let [kafka_tls, amqp_tls] = ["kafka+tls", "amqp+tls"].map(|listener| server.listener(listener).unwrap());
             let [ca, _] = certificate_files(place.root.path());
-            format!("{kafka},{},{kafka_tls},{amqp_tls},{ca}", server.management().unwrap())
+            let http = server.listener("http").unwrap();
+            format!("{kafka},{},{kafka_tls},{amqp_tls},{ca},{http}", server.management().unwrap())
         }
         _ if TOOLS.contains(&client) => format!("{amqp},{}", server.management().unwrap()),
         _ if AMQP.contains(&client) => amqp.to_string(),

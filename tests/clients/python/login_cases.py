@@ -1,5 +1,5 @@
 """Logins with confluent-kafka (librdkafka), kafka-python, aiokafka and pika, with and without TLS: KAFKA,MANAGEMENT,KAFKA_TLS,AMQP_TLS (HOST:PORT
-each) and CA (a file) of a broker that asks who its clients are and whose administrator is `admin` with the password `admin-password`, and names of
+each), CA (a file) and HTTP (HOST:PORT) of a broker that asks who its clients are and whose administrator is `admin` with the password `admin-password`, and names of
 cases. See ../README.md."""
 
 import asyncio
@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaConsumer, KafkaProducer
 
-KAFKA, MANAGEMENT, KAFKA_TLS, AMQP_TLS, CA = (sys.argv[1] + ",,,,").split(",")[:5]
+KAFKA, MANAGEMENT, KAFKA_TLS, AMQP_TLS, CA, HTTP = (sys.argv[1] + ",,,,,").split(",")[:6]
 ADMIN = ("admin", "admin-password")
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 NUMBERS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
@@ -74,6 +74,14 @@ def set_scram(name, password, mechanism):
     info = ScramCredentialInfo(NUMBERS[mechanism], 4096)
     change = UserScramCredentialUpsertion(name, info, password.encode())
     settle(admin().alter_user_scram_credentials([change]))
+
+
+def quota(method, path, body):
+    request = urllib.request.Request(f"http://{HTTP}/api/v1/quotas{path}", json.dumps(body).encode(), method=method)
+    request.add_header("Content-Type", "application/json")
+    request.add_header("Authorization", f"Basic {base64.b64encode(':'.join(ADMIN).encode()).decode()}")
+    with urllib.request.urlopen(request, timeout=WAIT_S) as response:
+        assert response.status == 204, response.status
 
 
 def binding(kind, name, user, operation, permission=AclPermissionType.ALLOW, pattern=ResourcePatternType.LITERAL):
@@ -235,6 +243,35 @@ def acls():
     assert set(admin().describe_acls(mine).result(WAIT_S)) == {all_topics, never}
     assert set(settle(admin().delete_acls([mine]))[mine]) == {all_topics, never}
     assert produce(*login, name).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+@case
+def quotas():
+    """Clients that take too much are told so, and get all their messages none the less: librdkafka is told what it has to wait for, and waits."""
+    user, name, group = fresh("user"), topic(), fresh("g")
+    set_scram(user, "secret", "SCRAM-SHA-256")
+    login = ((user, "secret"), "SCRAM-SHA-256")
+    grant(user, name, group)
+    quota("PUT", "", {"of": {"user": user}, "produce_bytes_per_second": 100_000, "fetch_bytes_per_second": 100_000})
+    told = []
+    heard = {"throttle_cb": lambda event: told.append(event.throttle_time), "message.timeout.ms": str(WAIT_S * 1000)}
+    producer = Producer({**settings(*login, linger_ms="1"), **heard})
+    delivered = []
+    for number in range(30):
+        producer.produce(name, bytes(10_000), str(number), on_delivery=lambda error, _: delivered.append(error))
+        producer.poll(0.02)
+    assert producer.flush(WAIT_S) == 0 and delivered == [None] * 30, delivered
+    assert told and max(told) > 0.5, told
+    del told[:]
+    heard = {"throttle_cb": lambda event: told.append(event.throttle_time)}
+    consumer = Consumer({**settings(*login, group_id=group, auto_offset_reset="earliest"), **heard})
+    consumer.subscribe([name])
+    messages = [consumer.poll(WAIT_S) for _ in range(30)]
+    assert all(message is not None and not message.error() for message in messages), messages
+    consumer.poll(0.1)
+    consumer.close()
+    assert told and max(told) > 0.5, told
+    quota("POST", "/delete", {"user": user})
 
 
 @case

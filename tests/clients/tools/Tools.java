@@ -47,6 +47,7 @@ public final class Tools {
         CASES.put("features", Tools::features);
         CASES.put("acls", Tools::acls);
         CASES.put("scram_users", Tools::scramUsers);
+        CASES.put("quotas", Tools::quotas);
         CASES.put("streams", Tools::streams);
     }
 
@@ -221,6 +222,29 @@ public final class Tools {
         described.has("SCRAM-SHA-512=iterations=4096");
         tool(CONFIG, with(of, "--alter", "--delete-config", "SCRAM-SHA-256")).ok();
         tool(CONFIG, with(of, "--describe")).hasNot("SCRAM-SHA-256");
+    }
+
+    void quotas() throws Exception {
+        String user = fresh("user"), id = fresh("client");
+        String[] ofUser = {"--entity-type", "users", "--entity-name", user};
+        String[] ofClient = {"--entity-type", "clients", "--entity-name", id};
+        String[] ofBoth = with(ofUser, ofClient);
+        tool(CONFIG, with(ofUser, "--alter", "--add-config", "producer_byte_rate=1048576,request_percentage=12.5")).ok()
+            .has("Completed updating config for user " + user);
+        tool(CONFIG, with(ofClient, "--alter", "--add-config", "consumer_byte_rate=2097152")).ok();
+        tool(CONFIG, with(ofBoth, "--alter", "--add-config", "consumer_byte_rate=1024")).ok();
+        Said described = tool(CONFIG, with(ofUser, "--describe")).ok();
+        described.has("user-principal '" + user + "' are .*producer_byte_rate=1048576");
+        described.has("request_percentage=12.5");
+        tool(CONFIG, with(ofBoth, "--describe")).ok().has("consumer_byte_rate=1024");
+        tool(CONFIG, "--entity-type", "clients", "--describe").ok().has("client-id '" + id + "' are consumer_byte_rate=2097152");
+        Said refused = tool(CONFIG, with(ofUser, "--alter", "--add-config", "producer_byte_rate=0"));
+        check(refused.code() != 0, "a rate of nothing was taken");
+        refused.has("producer_byte_rate must be greater than 0");
+        tool(CONFIG, with(ofUser, "--alter", "--delete-config", "producer_byte_rate,request_percentage")).ok();
+        tool(CONFIG, with(ofClient, "--alter", "--delete-config", "consumer_byte_rate")).ok();
+        tool(CONFIG, with(ofBoth, "--alter", "--delete-config", "consumer_byte_rate")).ok();
+        tool(CONFIG, with(ofUser, "--describe")).ok().hasNot("producer_byte_rate");
     }
 
     void configsGroup() throws Exception {

@@ -71,6 +71,8 @@ const APIS: &[&str] = &[
     "DescribeProducers",
     "DescribeTopicPartitions",
     "ListConfigResources",
+    "DescribeClientQuotas",
+    "AlterClientQuotas",
     "DescribeUserScramCredentials",
     "AlterUserScramCredentials",
     "DescribeQuorum",

@@ -6,6 +6,7 @@ mod acls;
 mod exchanges;
 mod parameters;
 mod queues;
+mod quotas;
 
 use crate::change::Change;
 use crate::command::{Caller, Command, Limits, Reply};
@@ -153,6 +154,7 @@ pub(crate) fn judge(draft: &mut Draft<'_>, caller: &Caller, command: &Command) -
         Command::AlterScram(parts) => Ok(access::alter_scram(draft, parts)),
         Command::CreateAcls(acls) => Ok(acls::create(draft, acls)),
         Command::DeleteAcls(filters) => Ok(acls::delete(draft, filters)),
+        Command::AlterQuotas(parts) => Ok(quotas::alter(draft, parts)),
         Command::DeleteUsers(names) => access::delete_users(draft, names),
         Command::SetUserLimit(name, limit, value) => set_user_limit(draft, name, *limit, *value),
         Command::SetPermission(user, vhost, patterns) => set_permission(draft, user, vhost, patterns),

@@ -148,6 +148,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         return Ok(refuse(work, ErrorCode::InvalidRequest));
     }
     let bytes_max = u32::try_from(request.max_bytes).unwrap_or(0).min(work.settings.fetch_bytes_max);
+    let bytes_max = work.fetch_bytes_max(bytes_max);
     let bytes_min = u32::try_from(request.min_bytes).unwrap_or(0).min(bytes_max);
     let wait_ms = u64::try_from(request.max_wait_ms).unwrap_or(0).min(WAIT_MS_MAX);
     let mut fetching = Fetching {
@@ -172,6 +173,10 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     }
     if let Err(error) = collected {
         return Ok(refuse(work, error));
+    }
+    let throttle_time_ms = work.fetch_debt();
+    if throttle_time_ms > 0 {
+        return Ok(fetch_response::answer_throttled(fetching, work, throttle_time_ms));
     }
     fetching.resolve(work);
     Ok(Box::new(fetching).look(work))

@@ -38,7 +38,7 @@ impl Data {
 /// Ends a fetch with what was read; rows for which there is nothing in `data` have no messages.
 pub(super) fn answer(fetching: Fetching, work: &mut Work<'_>, data: Data) -> Step {
     let Fetching { session, topics, rows, read_committed, .. } = fetching;
-    let mut response = FetchResponse::default();
+    let mut response = FetchResponse { throttle_time_ms: work.take_fetched(data.len()), ..FetchResponse::default() };
     let leader = leader(work, &rows);
     let mut known = match session {
         Session::None => None,
@@ -72,6 +72,16 @@ pub(super) fn answer(fetching: Fetching, work: &mut Work<'_>, data: Data) -> Ste
     }
     response.node_endpoints.extend(leader);
     work.answer(&response)
+}
+
+/// Ends a fetch of a client that has taken too much before: without messages, as `FetchSession.getThrottledResponse` does. A session goes on, and
+/// none begins.
+pub(super) fn answer_throttled(fetching: Fetching, work: &Work<'_>, throttle_time_ms: i32) -> Step {
+    let session_id = match fetching.session {
+        Session::GoOn(id) => id,
+        Session::None | Session::Begin => 0,
+    };
+    work.answer(&FetchResponse { throttle_time_ms, session_id, ..FetchResponse::default() })
 }
 
 /// Whether the client looks for the partition's leader in the wrong place or time.

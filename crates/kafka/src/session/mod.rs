@@ -28,6 +28,7 @@ mod access;
 mod acls;
 mod alter_configs;
 mod api_versions;
+mod client_quotas;
 mod close;
 mod create_partitions;
 mod create_topics;
@@ -54,6 +55,7 @@ mod operations;
 mod partitions;
 mod produce;
 mod produce_batch;
+mod quota;
 mod resources;
 mod room;
 mod sasl;
@@ -78,6 +80,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use fetch_session::FetchSessions;
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
 use polylogue_types::Chunk;
+use quota::PeerQuota;
 use sasl::Login;
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -143,6 +146,7 @@ struct Peer {
     /// From ApiVersions.
     software: Option<Box<ClientSoftware>>,
     login: Login,
+    quota: PeerQuota,
 }
 
 /// What a client says that it is (KIP-511).
@@ -250,8 +254,9 @@ impl Session {
     pub fn new(init: SessionInit, now: Now) -> Session {
         let SessionInit { listener, connection_id, client, asks_for_login, fetch_budget } = init;
         let login = Login::new(asks_for_login, client, now.monotonic_ms);
+        let quota = PeerQuota::default();
         Session {
-            peer: Peer { listener, host: format!("/{client}").into(), software: None, login },
+            peer: Peer { listener, host: format!("/{client}").into(), software: None, login, quota },
             slots: VecDeque::new(),
             requests: VecDeque::new(),
             next_token: 0,
@@ -342,10 +347,12 @@ impl Session {
         self.peer.login.name().map(|name| &**name)
     }
 
-    /// Whether more input could be used now. While it is false, nothing should be read: the peer waits.
+    /// Whether more input could be used now. While it is false, nothing should be read: the peer waits, for answers or because it has
+    /// taken more than it may.
     #[must_use]
     pub fn wants_input(&self, cx: &SessionContext<'_>) -> bool {
-        self.closing.is_none() && self.slots.len() < cx.settings.inflight_requests_max.max(1)
+        let has_slot = self.slots.len() < cx.settings.inflight_requests_max.max(1);
+        self.closing.is_none() && has_slot && !self.peer.quota.is_muted(cx.now)
     }
 
     /// The frame whose first bytes are in the input, once they say what it is (six bytes), and until it is complete.
@@ -401,7 +408,7 @@ impl Session {
             State::Waiting(_, pending) => pending.deadline_ms(),
             State::Queued(_) | State::Done(_) => None,
         });
-        waits.chain(self.idle_deadline_ms(cx)).min()
+        waits.chain(self.idle_deadline_ms(cx)).chain(self.peer.quota.muted_until_ms()).min()
     }
 
     /// A deadline may have passed. Does nothing when none has.
@@ -417,6 +424,9 @@ impl Session {
                 self.call_off_watch(at);
                 self.resume(at, cx, |pending, work| pending.on_deadline(work));
             }
+        }
+        if let Some(since_ms) = self.peer.quota.unmute(cx.now) {
+            self.active_ms = self.active_ms.max(since_ms);
         }
         if self.idle_deadline_ms(cx).is_some_and(|deadline| deadline <= now_ms) {
             let is_login = self.peer.login.deadline_ms().is_some_and(|deadline| deadline <= now_ms);
@@ -451,6 +461,17 @@ impl Session {
         abandoned
     }
 
+    /// Whether [`Session::spent`] wants to be told of the time that is spent on the connection.
+    #[must_use]
+    pub fn counts_time(&self) -> bool {
+        self.peer.quota.counts_time()
+    }
+
+    /// A thread has worked so long for the connection. Nanoseconds.
+    pub fn spent(&mut self, ns: u64, cx: &SessionContext<'_>) {
+        self.peer.quota.spent(ns, cx.users, cx.now);
+    }
+
     /// What the client says that it is, once it has said so.
     #[must_use]
     pub fn client_software(&self) -> Option<&ClientSoftware> {
@@ -469,7 +490,9 @@ impl Session {
         if busy {
             return None;
         }
-        let idle = self.active_ms.checked_add(cx.settings.idle_ms_max);
+        // Who is not listened to cannot say anything.
+        let since_ms = self.active_ms.max(self.peer.quota.muted_until_ms().unwrap_or(0));
+        let idle = since_ms.checked_add(cx.settings.idle_ms_max);
         [idle, self.peer.login.deadline_ms()].into_iter().flatten().min()
     }
 
@@ -512,6 +535,7 @@ impl Session {
             }
             let Some((state, mut work)) = self.work_on(at, cx) else { return };
             let State::Queued(mut body) = std::mem::replace(state, State::Done(Vec::new())) else { return };
+            work.meet_quota();
             let Head { api, version, .. } = *work.head;
             let step = (row.start)(&mut work, &mut body)
                 .unwrap_or_else(|error| Step::Close(CloseReason::Body { api, version, error }));

@@ -48,6 +48,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     let flexible = version >= FLEXIBLE_FROM;
     let rows_max = body.remaining() / ROW_BYTES_MIN + ROWS_FREE;
     let budget = Budget::new(body.remaining(), work.settings.decompressed_bytes_max);
+    let throttle_time_ms = work.take_produced(body.remaining());
     body.opt_string("ProduceRequest.TransactionalId", flexible, true)?;
     let acks = body.i16("ProduceRequest.Acks")?;
     let timeout_ms = body.i32("ProduceRequest.TimeoutMs")?;
@@ -76,7 +77,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     let ack = if acks == 0 { Ack::None } else { Ack::Committed };
     let patience_ms = u64::try_from(timeout_ms).unwrap_or(0).max(APPEND_MS_MIN);
     let producing = Producing {
-        response: ProduceResponse { responses, ..ProduceResponse::default() },
+        response: ProduceResponse { responses, throttle_time_ms, ..ProduceResponse::default() },
         sent,
         ack,
         by_id: version >= BY_ID_FROM,

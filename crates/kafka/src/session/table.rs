@@ -2,10 +2,10 @@
 
 use super::work::{Step, Work};
 use super::{
-    acls, alter_configs, api_versions, create_partitions, create_topics, delete_topics, describe_cluster,
-    describe_configs, describe_quorum, describe_topic_partitions, fetch, find_coordinator, groups, groups_admin,
-    init_producer_id, list_offsets, metadata, offset_for_leader_epoch, offsets, partitions, produce, room, sasl,
-    scram_users, update_features,
+    acls, alter_configs, api_versions, client_quotas, create_partitions, create_topics, delete_topics,
+    describe_cluster, describe_configs, describe_quorum, describe_topic_partitions, fetch, find_coordinator, groups,
+    groups_admin, init_producer_id, list_offsets, metadata, offset_for_leader_epoch, offsets, partitions, produce,
+    room, sasl, scram_users, update_features,
 };
 use crate::codec::{ApiKey, DecodeError, Reader};
 use crate::settings::KafkaSettings;
@@ -33,7 +33,7 @@ impl Effects {
     /// The answer to a fetch of offsets, which may be as large.
     pub(super) const COMMITTED: Effects = Effects(1 << 5);
 
-    /// Users, what is kept of their passwords, and access control lists.
+    /// Users, what is kept of their passwords, access control lists, and quotas.
     pub(super) const USERS: Effects = Effects(1 << 6);
 
     const fn with(self, other: Effects) -> Effects {
@@ -174,6 +174,12 @@ static APIS: &[Api] = &[
     Api { size: KEYS, ..api(ApiKey::DeleteGroups, (0, 2), OFFSETS, OFFSETS, groups_admin::start_delete) },
     api(ApiKey::IncrementalAlterConfigs, (0, 1), TOPICS, TOPICS, alter_configs::start_incremental),
     api(ApiKey::OffsetDelete, (0, 0), TOPICS.with(OFFSETS), OFFSETS, groups_admin::start_offset_delete),
+    Api {
+        size: KEYS,
+        room: Some(room::unknown),
+        ..api(ApiKey::DescribeClientQuotas, (0, 1), USERS, NONE, client_quotas::start_describe)
+    },
+    Api { size: KEYS, ..api(ApiKey::AlterClientQuotas, (0, 1), USERS, USERS, client_quotas::start_alter) },
     Api {
         size: KEYS,
         room: Some(room::unknown),

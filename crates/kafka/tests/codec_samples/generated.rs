@@ -1949,6 +1949,109 @@ impl Sample for generated::list_config_resources::ConfigResource {
     }
 }
 
+impl Sample for generated::describe_client_quotas::DescribeClientQuotasRequest {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::describe_client_quotas::DescribeClientQuotasRequest {
+            components: g.array(|g| Sample::sample(g, version)),
+            strict: g.number(),
+        }
+    }
+}
+
+impl Sample for generated::describe_client_quotas::ComponentData {
+    fn sample(g: &mut Gen, _version: i16) -> Self {
+        generated::describe_client_quotas::ComponentData {
+            entity_type: g.string(),
+            match_type: g.number(),
+            r#match: g.opt(true, |g| g.string()),
+        }
+    }
+}
+
+impl Sample for generated::describe_client_quotas::DescribeClientQuotasResponse {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::describe_client_quotas::DescribeClientQuotasResponse {
+            throttle_time_ms: g.number(),
+            error_code: g.number(),
+            error_message: g.opt(true, |g| g.string()),
+            entries: g.opt(true, |g| g.array(|g| Sample::sample(g, version))),
+        }
+    }
+}
+
+impl Sample for generated::describe_client_quotas::EntryData {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::describe_client_quotas::EntryData {
+            entity: g.array(|g| Sample::sample(g, version)),
+            values: g.array(|g| Sample::sample(g, version)),
+        }
+    }
+}
+
+impl Sample for generated::describe_client_quotas::EntityData {
+    fn sample(g: &mut Gen, _version: i16) -> Self {
+        generated::describe_client_quotas::EntityData {
+            entity_type: g.string(),
+            entity_name: g.opt(true, |g| g.string()),
+        }
+    }
+}
+
+impl Sample for generated::describe_client_quotas::ValueData {
+    fn sample(g: &mut Gen, _version: i16) -> Self {
+        generated::describe_client_quotas::ValueData { key: g.string(), value: g.number() }
+    }
+}
+
+impl Sample for generated::alter_client_quotas::AlterClientQuotasRequest {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::alter_client_quotas::AlterClientQuotasRequest {
+            entries: g.array(|g| Sample::sample(g, version)),
+            validate_only: g.number(),
+        }
+    }
+}
+
+impl Sample for generated::alter_client_quotas::RequestEntryData {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::alter_client_quotas::RequestEntryData {
+            entity: g.array(|g| Sample::sample(g, version)),
+            ops: g.array(|g| Sample::sample(g, version)),
+        }
+    }
+}
+
+impl Sample for generated::alter_client_quotas::EntityData {
+    fn sample(g: &mut Gen, _version: i16) -> Self {
+        generated::alter_client_quotas::EntityData { entity_type: g.string(), entity_name: g.opt(true, |g| g.string()) }
+    }
+}
+
+impl Sample for generated::alter_client_quotas::OpData {
+    fn sample(g: &mut Gen, _version: i16) -> Self {
+        generated::alter_client_quotas::OpData { key: g.string(), value: g.number(), remove: g.number() }
+    }
+}
+
+impl Sample for generated::alter_client_quotas::AlterClientQuotasResponse {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::alter_client_quotas::AlterClientQuotasResponse {
+            throttle_time_ms: g.number(),
+            entries: g.array(|g| Sample::sample(g, version)),
+        }
+    }
+}
+
+impl Sample for generated::alter_client_quotas::ResponseEntryData {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::alter_client_quotas::ResponseEntryData {
+            error_code: g.number(),
+            error_message: g.opt(true, |g| g.string()),
+            entity: g.array(|g| Sample::sample(g, version)),
+        }
+    }
+}
+
 impl Sample for generated::describe_user_scram_credentials::DescribeUserScramCredentialsRequest {
     fn sample(g: &mut Gen, version: i16) -> Self {
         generated::describe_user_scram_credentials::DescribeUserScramCredentialsRequest {

@@ -112,15 +112,7 @@ impl Broker {
                 Reply::DescribeMetadataLog(Ok(log))
             }
             Ask::Machine(MachineId::Amqp, command) => {
-                let answer = match *command.downcast::<UsersAsk>().unwrap() {
-                    UsersAsk::AlterScram(parts) => UsersAnswer::Each(vec![Ok(()); parts.len()]),
-                    UsersAsk::CreateAcls(acls) => UsersAnswer::Each(vec![Ok(()); acls.len()]),
-                    UsersAsk::DeleteAcls(filters) => {
-                        let exactly = |filter: &AclFilter| Ok(filter.exactly().map(Arc::new).into_iter().collect());
-                        UsersAnswer::Deleted(filters.iter().map(exactly).collect())
-                    }
-                };
-                Reply::Machine(Ok(Box::new(answer)))
+                Reply::Machine(Ok(Box::new(users_answer(*command.downcast::<UsersAsk>().unwrap()))))
             }
             Ask::Machine(_, command) => {
                 Reply::Machine(Ok(Box::new(group_reply(*command.downcast::<GroupCommand>().unwrap()))))
@@ -212,6 +204,19 @@ fn create_topics(host: &mut Host, create: CreateTopics) -> Reply {
         Ok(CreatedTopic { topic })
     });
     Reply::CreateTopics(created.collect())
+}
+
+/// Everything goes well.
+fn users_answer(ask: UsersAsk) -> UsersAnswer {
+    match ask {
+        UsersAsk::AlterScram(parts) => UsersAnswer::Each(vec![Ok(()); parts.len()]),
+        UsersAsk::AlterQuotas(parts) => UsersAnswer::Each(vec![Ok(()); parts.len()]),
+        UsersAsk::CreateAcls(acls) => UsersAnswer::Each(vec![Ok(()); acls.len()]),
+        UsersAsk::DeleteAcls(filters) => {
+            let exactly = |filter: &AclFilter| Ok(filter.exactly().map(Arc::new).into_iter().collect());
+            UsersAnswer::Deleted(filters.iter().map(exactly).collect())
+        }
+    }
 }
 
 /// What a coordinator says that has nothing against anything.

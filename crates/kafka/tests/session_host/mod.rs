@@ -203,6 +203,11 @@ impl Host {
         self.call(|session, _, cx| session.on_deadline(cx));
     }
 
+    /// A thread has worked so long for the connection. Nanoseconds.
+    pub fn spent(&mut self, ns: u64) {
+        self.call(|session, _, cx| session.spent(ns, cx));
+    }
+
     pub fn deadline_in(&mut self) -> Option<u64> {
         let now_ms = self.now.monotonic_ms;
         self.call(|session, _, cx| session.next_deadline_ms(cx)).map(|at| at.saturating_sub(now_ms))

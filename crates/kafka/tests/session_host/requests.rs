@@ -305,6 +305,8 @@ pub fn frames() -> Vec<Vec<u8>> {
     collect(&mut frames, offset_for_leader_epoch);
     collect(&mut frames, sasl_handshake);
     collect(&mut frames, sasl_authenticate);
+    collect(&mut frames, describe_client_quotas);
+    collect(&mut frames, alter_client_quotas);
     collect(&mut frames, describe_user_scram_credentials);
     collect(&mut frames, alter_user_scram_credentials);
     collect(&mut frames, create_acls);

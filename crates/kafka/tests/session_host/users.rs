@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use polylogue_auth::{
-    Acl, AclBook, AclFilter, Authority, Claim, Decision, Mechanism, Operation, PatternKind, Permission, Resource,
-    ResourceKind, SERVER_NONCE_BYTES, ScramCredential, ScramMechanism, ScramUser,
+    Acl, AclBook, AclFilter, Authority, Claim, ClientQuota, Decision, Mechanism, Operation, PatternKind, Permission,
+    QuotaKind, QuotaTable, Quotas, Resource, ResourceKind, SERVER_NONCE_BYTES, ScramCredential, ScramMechanism,
+    ScramUser,
 };
 use std::sync::{Arc, Mutex};
 
@@ -17,6 +18,8 @@ const SALT: [u8; 16] = [0x5b, 0x6d, 0x99, 0x68, 0x9d, 0x12, 0x35, 0x8e, 0xec, 0x
 pub struct Users {
     /// What they may do.
     pub book: Mutex<AclBook>,
+    /// How much of it.
+    pub quotas: Quotas,
     /// What was told of logins.
     pub told: Mutex<Vec<String>>,
 }
@@ -25,7 +28,7 @@ impl Default for Users {
     fn default() -> Users {
         let mut book = AclBook::default();
         book.set_administrator("root", true);
-        Users { book: Mutex::new(book), told: Mutex::default() }
+        Users { book: Mutex::new(book), quotas: Quotas::default(), told: Mutex::default() }
     }
 }
 
@@ -85,6 +88,22 @@ impl Authority for Users {
     fn scram_users(&self, names: Option<&[&str]>) -> Vec<ScramUser> {
         let user = ScramUser { name: "user".to_owned(), credentials: vec![(ScramMechanism::Sha512, 8_192)] };
         if names.is_none_or(|names| names.contains(&"user")) { vec![user] } else { Vec::new() }
+    }
+
+    fn quota_version(&self) -> u64 {
+        self.quotas.version()
+    }
+
+    fn quota(&self, user: Option<&str>, client_id: &str, now_ms: u64) -> ClientQuota {
+        self.quotas.of(user.unwrap_or("ANONYMOUS"), client_id, now_ms)
+    }
+
+    fn throttled(&self, kind: QuotaKind) {
+        self.quotas.count_throttled(kind);
+    }
+
+    fn quotas(&self) -> QuotaTable {
+        self.quotas.table()
     }
 
     fn nonce(&self) -> [u8; SERVER_NONCE_BYTES] {

@@ -96,3 +96,50 @@ impl std::fmt::Debug for PutUser {
         f.debug_struct("PutUser").field("tags", &self.tags).finish_non_exhaustive()
     }
 }
+
+/// `GET /quotas`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Quotas {
+    /// By whose they are.
+    pub quotas: Vec<Quota>,
+}
+
+/// Whose a quota is: of a user, of a client id, or of a client id of a user. At least one of them is said.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuotaOf {
+    /// The user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Each user that has no quota of its own.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub other_users: bool,
+    /// The client id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_id: Option<String>,
+    /// Each client id that has no quota of its own.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub other_client_ids: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// What clients may take, and `PUT /quotas`: what is not there is not limited.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quota {
+    /// Whose it is.
+    pub of: QuotaOf,
+    /// Bytes of produce requests a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub produce_bytes_per_second: Option<f64>,
+    /// Bytes of messages in answers to fetches a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fetch_bytes_per_second: Option<f64>,
+    /// Time of the broker's threads, in percent of one thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_percent: Option<f64>,
+}

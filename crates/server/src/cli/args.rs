@@ -4,6 +4,7 @@ mod access;
 mod config;
 mod groups;
 mod queues;
+mod quotas;
 mod users;
 
 pub(super) use access::{AclArgs, AclCommand, ListAclsArgs};
@@ -14,7 +15,7 @@ pub(super) use queues::{
     DeleteQueuesArgs, ExchangeCommand, GetArgs as GetMessagesArgs, InVhostArgs, MoveArgs, QueueCommand, RedriveArgs,
     VhostArgs, VhostCommand,
 };
-
+pub(super) use quotas::{QuotaCommand, QuotaOfArgs, SetQuotaArgs};
 pub(super) use users::{DeleteUsersArgs, SetUserArgs, UserCommand};
 
 use crate::client::http::HttpClient;
@@ -65,6 +66,9 @@ pub(super) enum Command {
     /// List, add and delete access control lists: what users may do to topics, groups and the cluster
     #[command(subcommand)]
     Acl(AclCommand),
+    /// List, set and delete quotas: how much clients of Kafka's protocol may take
+    #[command(subcommand)]
+    Quota(QuotaCommand),
     /// Write messages to a topic, one a line
     Produce(ProduceArgs),
     /// Read messages of a topic as they come

@@ -5,8 +5,11 @@ use super::error::Failure;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use polylogue_auth::QuotaKind;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
@@ -14,6 +17,12 @@ use std::sync::Arc;
 /// What every metric's name begins with.
 const PREFIX: &str = "polylogue";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Which quota.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QuotaLabel {
+    quota: &'static str,
+}
 
 /// A registry in which everything is registered under our prefix.
 #[must_use]
@@ -49,7 +58,15 @@ fn now(app: &App) -> Registry {
     let topics = app.broker.catalog().topics();
     gauge("topics", "Topics", topics.len());
     gauge("partitions", "Partitions of all topics", topics.iter().map(|topic| topic.partitions.len()).sum());
+    let quotas = app.directory.quotas();
+    gauge("quotas", "Users and client ids that have quotas, at most 100,000", quotas.table_len());
+    gauge("quota_buckets", "Clients whose use of a quota is remembered, at most 65,536", quotas.bucket_count());
     gauge("acls", "Bindings of access control lists, at most 100,000", app.directory.acl_count());
+    let throttled = Family::<QuotaLabel, Counter>::default();
+    for kind in QuotaKind::ALL {
+        throttled.get_or_create(&QuotaLabel { quota: kind.key() }).inc_by(quotas.throttled(kind));
+    }
+    registry.register("throttled", "How often clients were told to wait, by the key of the quota", throttled);
     for figure in app.broker.status().figures {
         if figure.is_counter {
             registry.register(figure.name, figure.help, ConstCounter::new(figure.value));

@@ -185,7 +185,7 @@ impl<P: Protocol> Connection<P> {
         tokio::pin!(timer);
         let mut armed_ms = u64::MAX;
         loop {
-            let waits = match self.turn() {
+            let waits = match self.timed_turn() {
                 Ok(waits) => waits,
                 Err(cause) => return cause,
             };
@@ -241,6 +241,23 @@ impl<P: Protocol> Connection<P> {
             polled
         })
         .await
+    }
+
+    /// A turn, whose time is counted where somebody asks for that.
+    fn timed_turn(&mut self) -> Result<Waits, Cause> {
+        if !self.session.counts_time() {
+            return self.turn();
+        }
+        let began = Instant::now();
+        let mut waits = self.turn()?;
+        let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = self.shared.broker.now();
+        self.session.spent(ns, now);
+        // It may be that nothing is to be read now, and that it is when a deadline comes.
+        waits.to_read &= self.session.wants_input(now);
+        waits.deadline_ms =
+            self.session.next_deadline_ms(now).map_or(waits.deadline_ms, |ms| ms.min(waits.deadline_ms));
+        Ok(waits)
     }
 
     /// Everything that can be done without waiting.

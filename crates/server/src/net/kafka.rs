@@ -173,6 +173,14 @@ impl Protocol for KafkaConnection {
         self.shared.under(now, |cx| self.session.on_deadline(cx));
     }
 
+    fn counts_time(&self) -> bool {
+        self.session.counts_time()
+    }
+
+    fn spent(&mut self, ns: u64, now: Now) {
+        self.shared.under(now, |cx| self.session.spent(ns, cx));
+    }
+
     fn close_reason(&self) -> Option<String> {
         self.session.close_reason().map(ToString::to_string)
     }

@@ -77,6 +77,14 @@ pub trait Protocol: Send + fmt::Debug + 'static {
     /// A deadline may have passed.
     fn on_deadline(&mut self, now: Now);
 
+    /// Whether [`Protocol::spent`] wants to be told of the time that is spent on the connection.
+    fn counts_time(&self) -> bool {
+        false
+    }
+
+    /// A thread has worked so long for the connection. Nanoseconds.
+    fn spent(&mut self, _ns: u64, _now: Now) {}
+
     /// Why the connection is to be closed now, in a few words.
     fn close_reason(&self) -> Option<String>;
 

@@ -79,6 +79,10 @@ pub enum ApiKey {
     IncrementalAlterConfigs = 44,
     /// Key 47, versions 0 to 0.
     OffsetDelete = 47,
+    /// Key 48, versions 0 to 1.
+    DescribeClientQuotas = 48,
+    /// Key 49, versions 0 to 1.
+    AlterClientQuotas = 49,
     /// Key 50, versions 0 to 0.
     DescribeUserScramCredentials = 50,
     /// Key 51, versions 0 to 0.
@@ -148,6 +152,8 @@ impl ApiKey {
         ApiKey::DeleteGroups,
         ApiKey::IncrementalAlterConfigs,
         ApiKey::OffsetDelete,
+        ApiKey::DescribeClientQuotas,
+        ApiKey::AlterClientQuotas,
         ApiKey::DescribeUserScramCredentials,
         ApiKey::AlterUserScramCredentials,
         ApiKey::DescribeQuorum,
@@ -195,6 +201,8 @@ impl ApiKey {
             ApiKey::DeleteGroups => row("DeleteGroups", 0, 2, Some(2), false),
             ApiKey::IncrementalAlterConfigs => row("IncrementalAlterConfigs", 0, 1, Some(1), false),
             ApiKey::OffsetDelete => row("OffsetDelete", 0, 0, None, false),
+            ApiKey::DescribeClientQuotas => row("DescribeClientQuotas", 0, 1, Some(1), false),
+            ApiKey::AlterClientQuotas => row("AlterClientQuotas", 0, 1, Some(1), false),
             ApiKey::DescribeUserScramCredentials => row("DescribeUserScramCredentials", 0, 0, Some(0), false),
             ApiKey::AlterUserScramCredentials => row("AlterUserScramCredentials", 0, 0, Some(0), false),
             ApiKey::DescribeQuorum => row("DescribeQuorum", 0, 2, Some(0), false),
@@ -297,6 +305,8 @@ impl TryFrom<i16> for ApiKey {
             42 => Ok(ApiKey::DeleteGroups),
             44 => Ok(ApiKey::IncrementalAlterConfigs),
             47 => Ok(ApiKey::OffsetDelete),
+            48 => Ok(ApiKey::DescribeClientQuotas),
+            49 => Ok(ApiKey::AlterClientQuotas),
             50 => Ok(ApiKey::DescribeUserScramCredentials),
             51 => Ok(ApiKey::AlterUserScramCredentials),
             55 => Ok(ApiKey::DescribeQuorum),

@@ -11,6 +11,7 @@ pub use error_code::ErrorCode;
 
 pub mod add_offsets_to_txn;
 pub mod add_partitions_to_txn;
+pub mod alter_client_quotas;
 pub mod alter_configs;
 pub mod alter_user_scram_credentials;
 pub mod api_versions;
@@ -24,6 +25,7 @@ pub mod delete_groups;
 pub mod delete_records;
 pub mod delete_topics;
 pub mod describe_acls;
+pub mod describe_client_quotas;
 pub mod describe_cluster;
 pub mod describe_configs;
 pub mod describe_groups;
@@ -140,6 +142,10 @@ macro_rules! for_each_kafka_message {
         $check::<$crate::codec::generated::describe_topic_partitions::DescribeTopicPartitionsResponse>($($argument),*);
         $check::<$crate::codec::generated::list_config_resources::ListConfigResourcesRequest>($($argument),*);
         $check::<$crate::codec::generated::list_config_resources::ListConfigResourcesResponse>($($argument),*);
+        $check::<$crate::codec::generated::describe_client_quotas::DescribeClientQuotasRequest>($($argument),*);
+        $check::<$crate::codec::generated::describe_client_quotas::DescribeClientQuotasResponse>($($argument),*);
+        $check::<$crate::codec::generated::alter_client_quotas::AlterClientQuotasRequest>($($argument),*);
+        $check::<$crate::codec::generated::alter_client_quotas::AlterClientQuotasResponse>($($argument),*);
         $check::<$crate::codec::generated::describe_user_scram_credentials::DescribeUserScramCredentialsRequest>($($argument),*);
         $check::<$crate::codec::generated::describe_user_scram_credentials::DescribeUserScramCredentialsResponse>($($argument),*);
         $check::<$crate::codec::generated::alter_user_scram_credentials::AlterUserScramCredentialsRequest>($($argument),*);

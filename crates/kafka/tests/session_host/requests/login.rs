@@ -2,12 +2,14 @@
 
 use super::super::text;
 use bytes::Bytes;
+use polylogue_kafka::codec::alter_client_quotas::{AlterClientQuotasRequest, EntityData, OpData, RequestEntryData};
 use polylogue_kafka::codec::alter_user_scram_credentials::{
     AlterUserScramCredentialsRequest, ScramCredentialDeletion, ScramCredentialUpsertion,
 };
 use polylogue_kafka::codec::create_acls::{AclCreation, CreateAclsRequest};
 use polylogue_kafka::codec::delete_acls::{DeleteAclsFilter, DeleteAclsRequest};
 use polylogue_kafka::codec::describe_acls::DescribeAclsRequest;
+use polylogue_kafka::codec::describe_client_quotas::DescribeClientQuotasRequest;
 use polylogue_kafka::codec::describe_user_scram_credentials::{DescribeUserScramCredentialsRequest, UserName};
 use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
 use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
@@ -86,4 +88,20 @@ pub fn delete_acls(_: i16) -> DeleteAclsRequest {
         permission_type: 1,
     };
     DeleteAclsRequest { filters: vec![exactly, of_b] }
+}
+
+/// All of them.
+pub fn describe_client_quotas(_: i16) -> DescribeClientQuotasRequest {
+    DescribeClientQuotasRequest { components: Vec::new(), strict: false }
+}
+
+/// One is set for a user, and another taken away.
+pub fn alter_client_quotas(_: i16) -> AlterClientQuotasRequest {
+    let entity = EntityData { entity_type: text("user"), entity_name: Some(text("user")) };
+    let set = OpData { key: text("producer_byte_rate"), value: 1_024.0, remove: false };
+    let removed = OpData { key: text("consumer_byte_rate"), value: 0.0, remove: true };
+    AlterClientQuotasRequest {
+        entries: vec![RequestEntryData { entity: vec![entity], ops: vec![set, removed] }],
+        validate_only: false,
+    }
 }
