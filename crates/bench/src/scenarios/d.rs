@@ -9,7 +9,7 @@ use crate::matrix::{Kind, LARGE_BATCH, LATENCY_BATCH, Load, Many};
 const CATCH_UP_RATE: u64 = 10_000;
 /// What the raw driver leaves room for, and own clients.
 const RAW_RATE: u64 = 20_000;
-const OWN_RATE: u64 = 2_000;
+const OWN_RATE: u64 = 1_000;
 const PARTITIONS_RATE: u64 = 5_000;
 const TWO: Many = Many { topics: 1, producers: 2, consumers: 2, filter: None };
 /// By durability: the names in cells, who is compared with each system's own client, and who with the raw driver.
@@ -62,7 +62,7 @@ fn latencies(maker: Maker) -> Vec<Row> {
         let own_one = Load { rate: maker.rate(OWN_RATE), ..one };
         let ten = Load { groups: 10, rate: maker.rate(CATCH_UP_RATE / 2), ..one };
         let cases = [
-            ("D4", "rate=2000/groups=1", own_one, "rate=20000/groups=1", one),
+            ("D4", "rate=1000/groups=1", own_one, "rate=20000/groups=1", one),
             ("D5", "rate=5000/groups=10", ten, "rate=5000/groups=10", ten),
         ];
         for (id, own_name, own_load, raw_name, raw_load) in cases {
