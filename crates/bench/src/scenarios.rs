@@ -52,6 +52,8 @@ const STAY_BYTES_MAX: u64 = 24 << 30;
 const UNCONFIRMED_MAX: u32 = 1_000;
 /// Of so many messages p99.9 is told: a hundred are beyond it.
 const P999_MESSAGES: u64 = 100_000;
+/// The same of p99.
+const P99_MESSAGES: u64 = 10_000;
 /// The message of most rows. Bytes.
 const KIB: u32 = 1_024;
 /// A reader that is far behind reads as fast as it goes: more than any disk gives. Bytes a second.
@@ -182,9 +184,18 @@ impl Maker {
         Load { window_ms: load.window_ms + second_ms, ..load }
     }
 
+    /// The load with a window that has more than the messages of which p99 is told.
+    fn with_tail(self, load: Load) -> Load {
+        self.with_messages(load, P99_MESSAGES)
+    }
+
     /// The load with a window that has more than the messages of which p99.9 is told, where that is asked for.
     fn with_far_tail(self, load: Load) -> Load {
-        let wanted_ms = (P999_MESSAGES * 1_000).div_ceil(load.rate.max(1)) + 1_000;
+        self.with_messages(load, P999_MESSAGES)
+    }
+
+    fn with_messages(self, load: Load, messages: u64) -> Load {
+        let wanted_ms = (messages * 1_000).div_ceil(load.rate.max(1)) + 1_000;
         Load { window_ms: self.scaled(load.window_ms.max(wanted_ms), load.window_ms), ..load }
     }
 
@@ -205,7 +216,7 @@ impl Maker {
     fn first(self, mut row: Row) -> Row {
         let (warmup_ms, window_ms) = self.length.first_page;
         for side in &mut row.cell.sides {
-            (side.load.warmup_ms, side.load.window_ms) = (warmup_ms, window_ms);
+            (side.load.warmup_ms, side.load.window_ms) = (warmup_ms, side.load.window_ms.max(window_ms));
             if row.cell.kind == Kind::Latency && row.cell.driver.is_native() {
                 side.load = self.with_far_tail(side.load);
             }
@@ -388,6 +399,16 @@ mod tests {
             count += 1;
         }
         assert!(count > 12, "{count}");
+    }
+
+    /// At 1,000 a second a window of 5 s told no p99.
+    #[test]
+    fn every_latency_that_is_compared_has_a_p99() {
+        for row in rows(Length::FULL).iter().filter(|row| row.cell.kind == Kind::Latency && row.id != "flushes") {
+            for load in row.cell.sides.iter().map(|side| side.load) {
+                assert!(load.rate * load.window_ms / 1_000 > P99_MESSAGES, "{}", row.cell.name);
+            }
+        }
     }
 
     /// One round of each was all that many partitions, and a reader that is behind, were compared by.

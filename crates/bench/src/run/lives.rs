@@ -266,7 +266,7 @@ mod tests {
         let both = |stays: bool| vec![stays; 4];
         assert_eq!(stay("A4/rate=1000/durability=sync/client=java", 24 * GIB), both(true));
         assert_eq!(stay("A4/rate=1000/durability=sync/client=java", 8 * GIB), both(false), "5 GiB of heaps");
-        assert_eq!(stay("A4/rate=5000/flush=2ms/client=java", 64 * GIB), both(false), "flushes are held");
+        assert_eq!(stay("A4/rate=1000/flush=2ms/client=java", 64 * GIB), both(false), "flushes are held");
         for name in
             ["D2/partitions=2000/durability=sync/client=java", "D7/rate=10000/client=java", "F2/rate=5000/client=raw"]
         {

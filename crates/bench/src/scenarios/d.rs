@@ -11,6 +11,7 @@ const CATCH_UP_RATE: u64 = 10_000;
 const RAW_RATE: u64 = 20_000;
 const OWN_RATE: u64 = 1_000;
 const PARTITIONS_RATE: u64 = 5_000;
+const ONE: Many = Many { topics: 1, producers: 1, consumers: 1, filter: None };
 const TWO: Many = Many { topics: 1, producers: 2, consumers: 2, filter: None };
 /// By durability: the names in cells, who is compared with each system's own client, and who with the raw driver.
 const DURABILITIES: [(&str, &[&str], &[&str]); 2] = [
@@ -59,7 +60,7 @@ fn latencies(maker: Maker) -> Vec<Row> {
     let mut rows = Vec::new();
     for (durability, own, raw) in DURABILITIES {
         let one = Load { many: TWO, ..maker.load(100, LATENCY_BATCH, RAW_RATE) };
-        let own_one = Load { rate: maker.rate(OWN_RATE), ..one };
+        let own_one = maker.with_tail(Load { many: ONE, rate: maker.rate(OWN_RATE), ..one });
         let ten = Load { groups: 10, rate: maker.rate(CATCH_UP_RATE / 2), ..one };
         let cases = [
             ("D4", "rate=1000/groups=1", own_one, "rate=20000/groups=1", one),
