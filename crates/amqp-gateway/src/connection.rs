@@ -91,6 +91,8 @@ pub struct Connection {
     pub(crate) is_operator: bool,
     /// Who it is, whatever the client says when it logs in.
     pub(crate) insider: Option<Insider>,
+    /// Who the client is by its certificate.
+    pub(crate) certificate: Option<ByteString>,
     /// What is published is in all of its queues or, where one is full, in none ([`polylogue_api::PublishMessage::all_or_none`]).
     pub(crate) all_or_none: bool,
     pub(crate) vhost: VhostId,
@@ -152,6 +154,7 @@ impl Connection {
             user: ByteString::new(),
             is_operator: false,
             insider: None,
+            certificate: None,
             all_or_none: false,
             vhost: VhostId(0),
             vhost_name: ByteString::new(),
@@ -186,6 +189,12 @@ impl Connection {
     #[must_use]
     pub fn watched_by(self, authority: Arc<dyn Authority>) -> Connection {
         Connection { authority: Some(authority), ..self }
+    }
+
+    /// The same connection, of a client whose certificate says who it is: it may log in by that (`EXTERNAL`).
+    #[must_use]
+    pub fn certified_as(self, name: &str) -> Connection {
+        Connection { certificate: Some(name.into()), ..self }
     }
 
     /// The same connection, of somebody inside of this process: whatever the client says when it logs in is right.

@@ -145,7 +145,7 @@ impl Connection {
             return Ok(Some(self.admit(insider)));
         }
         let Credentials::Password { user, password } = credentials else {
-            return Err(Refusal::login_refused("EXTERNAL"));
+            return self.login_by_certificate().map(Some);
         };
         let name = ByteString::try_from(user).unwrap_or_default();
         let claim = Claim { name: &name, address: self.address() };
@@ -160,6 +160,21 @@ impl Connection {
         }
         self.later.push_back((self.now.monotonic_ms.saturating_add(delay_ms), Waits::WrongLogin(token)));
         Ok(None)
+    }
+
+    /// As who its certificate says that it is, as long as that is a user.
+    fn login_by_certificate(&mut self) -> Result<amqp::Reply, Refusal> {
+        let name = self.certificate.clone().unwrap_or_default();
+        let claim = Claim { name: &name, address: self.address() };
+        if self.directory.user_from(&claim).is_some() {
+            self.authority.iter().for_each(|watch| watch.succeeded(&claim, Mechanism::External));
+            return Ok(self.known(name));
+        }
+        let why =
+            if name.is_empty() { "it has shown no certificate that names somebody" } else { "there is no such user" };
+        // Who has a certificate of ours guesses no passwords: it is counted and not slowed.
+        self.authority.iter().for_each(|watch| _ = watch.failed(&claim, Mechanism::External, why));
+        Err(Refusal::login_refused("EXTERNAL"))
     }
 
     /// It is a user.

@@ -26,10 +26,12 @@ pub enum Mechanism {
     Plain,
     /// A proof that the password is known.
     Scram(ScramMechanism),
+    /// `EXTERNAL`: the certificate that was shown when the connection was made.
+    External,
 }
 
 impl Mechanism {
-    /// All of them, in the order in which clients are told of them.
+    /// Those by a password, in the order in which clients are told of them.
     pub const ALL: [Mechanism; 3] =
         [Mechanism::Plain, Mechanism::Scram(ScramMechanism::Sha256), Mechanism::Scram(ScramMechanism::Sha512)];
 
@@ -39,10 +41,11 @@ impl Mechanism {
         match self {
             Mechanism::Plain => "PLAIN",
             Mechanism::Scram(mechanism) => mechanism.name(),
+            Mechanism::External => "EXTERNAL",
         }
     }
 
-    /// By its name in SASL.
+    /// One by a password, by its name in SASL.
     #[must_use]
     pub fn named(name: &str) -> Option<Mechanism> {
         Mechanism::ALL.into_iter().find(|mechanism| mechanism.name() == name)

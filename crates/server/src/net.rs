@@ -36,6 +36,7 @@ mod listener;
 pub(crate) mod mailbox;
 mod metrics;
 mod output;
+pub mod principal;
 pub mod protocol;
 mod reads;
 #[cfg(test)]

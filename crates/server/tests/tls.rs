@@ -5,9 +5,14 @@
 mod common;
 
 use common::{Server, TempDir, done};
+use polylogue_kafka::codec::describe_user_scram_credentials::{
+    DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse,
+};
+use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
+use polylogue_kafka::codec::{ApiKey, ErrorCode, Message};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, IsCa, KeyIdMethod, KeyPair,
-    KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DistinguishedName, DnType,
+    IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 use rustix::process::Signal;
 use rustls::pki_types::pem::PemObject;
@@ -182,6 +187,87 @@ fn every_protocol_is_spoken_over_tls() {
     versions(&mut last).unwrap();
     broker.server.signal(Signal::TERM);
     assert_eq!(last.read(&mut [0; 1]).unwrap(), 0);
+}
+
+/// Asks for everybody's passwords, which only who may describe the cluster is told: the error.
+fn describe_users(stream: &mut (impl Read + Write)) -> io::Result<i16> {
+    let request = DescribeUserScramCredentialsRequest { users: None };
+    for chunk in encode_request(0, 7, None, &request).unwrap() {
+        stream.write_all(&chunk.to_bytes().unwrap())?;
+    }
+    stream.flush()?;
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut frame)?;
+    let key = ApiKey::DescribeUserScramCredentials;
+    let (_, mut body) = decode_response_header(frame.into(), key, 0).unwrap();
+    Ok(DescribeUserScramCredentialsResponse::decode(&mut body, 0).unwrap().error_code)
+}
+
+/// What AMQP's server says last to somebody who logs in by a certificate: `connection.tune`, or `connection.close` with its text.
+fn log_in_by_certificate(stream: &mut (impl Read + Write)) -> (u16, String) {
+    let frame = |stream: &mut dyn Read| {
+        let mut head = [0; 7];
+        stream.read_exact(&mut head).unwrap();
+        let mut rest = vec![0; u32::from_be_bytes([head[3], head[4], head[5], head[6]]) as usize + 1];
+        stream.read_exact(&mut rest).unwrap();
+        (u16::from_be_bytes([rest[2], rest[3]]), String::from_utf8_lossy(&rest[4..]).into_owned())
+    };
+    stream.write_all(b"AMQP\0\0\x09\x01").unwrap();
+    stream.flush().unwrap();
+    let (method, start) = frame(stream);
+    assert!(method == 10 && start.contains("PLAIN AMQPLAIN EXTERNAL"), "{start}");
+    // That it wants to be told why, the mechanism, no response, the locale.
+    let wants =
+        [&[12][..], b"capabilities", &[b'F', 0, 0, 0, 31, 28], b"authentication_failure_close", b"t\x01"].concat();
+    let start_ok = [&[0, 10, 0, 11, 0, 0, 0, 49][..], &wants, &[8], b"EXTERNAL", &[0, 0, 0, 0, 5], b"en_US"].concat();
+    let length = u32::try_from(start_ok.len()).unwrap().to_be_bytes();
+    stream.write_all(&[&[1, 0, 0][..], &length, &start_ok, &[0xce]].concat()).unwrap();
+    stream.flush().unwrap();
+    frame(stream)
+}
+
+/// Whose certificate says who they are need not say it again: Kafka's clients at once, AMQP's by EXTERNAL.
+#[test]
+fn a_certificate_says_who_its_owner_is() {
+    let dir = TempDir::new();
+    let authority = Authority::new(&dir.0, "authority");
+    let called = |name: &str| {
+        let owner = name.to_owned();
+        authority.sign(name, |params| {
+            params.distinguished_name = DistinguishedName::new();
+            params.distinguished_name.push(DnType::OrganizationName, "Example");
+            params.distinguished_name.push(DnType::CommonName, owner);
+        })
+    };
+    let ca = format!("tls.client_ca={}", authority.ca().display());
+    let rules = "tls.principal_mapping_rules=RULE:CN=(.*),O=Example/$1/L";
+    let more = ["--set", &ca, "--set", "tls.client_auth=request", "--set", rules, "--set", "server.login=always"];
+    let broker = Broker::start(&dir, &authority.sign("server", |_| ()), &more);
+    let by = |name: Option<&Signed>, listener: &str| connect(broker.at(listener), &client(&authority.ca(), name));
+    let (guest, stranger, other) = (called("Guest"), called("stranger"), authority.sign("other", |_| ()));
+    assert_eq!(describe_users(&mut by(Some(&guest), "kafka+tls")).unwrap(), 0);
+    let refused = ErrorCode::ClusterAuthorizationFailed.code();
+    assert_eq!(describe_users(&mut by(Some(&stranger), "kafka+tls")).unwrap(), refused);
+    for nobody in [None, Some(&other)] {
+        assert!(describe_users(&mut by(nobody, "kafka+tls")).is_err(), "who is nobody has to log in");
+    }
+    const TUNE: u16 = 30;
+    assert_eq!(log_in_by_certificate(&mut by(Some(&guest), "amqp+tls")).0, TUNE);
+    for nobody in [None, Some(&stranger), Some(&other)] {
+        let (method, told) = log_in_by_certificate(&mut by(nobody, "amqp+tls"));
+        assert!(method == 50 && told.contains("Login was refused using authentication mechanism EXTERNAL"), "{told}");
+    }
+    let mut http = connect(broker.at("http+tls"), &client(&authority.ca(), None));
+    let head = "host: x\r\nconnection: close\r\nauthorization: Basic Z3Vlc3Q6Z3Vlc3Q=";
+    http.write_all(format!("GET /metrics HTTP/1.1\r\n{head}\r\n\r\n").as_bytes()).unwrap();
+    let mut metrics = String::new();
+    http.read_to_string(&mut metrics).unwrap();
+    for outcome in ["succeeded", "failed"] {
+        let line = format!("polylogue_logins_total{{mechanism=\"EXTERNAL\",outcome=\"{outcome}\"}} 3\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
 }
 
 #[test]

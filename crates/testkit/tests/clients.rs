@@ -118,6 +118,9 @@ fn program(client: &str, cases: &[&str]) -> Option<String> {
         let [certificate, key] = certificate(place.root.path());
         serve.args(["--listen", "kafka+tls=127.0.0.1:0", "--listen", "amqp+tls=127.0.0.1:0"]);
         serve.args(["--set", &format!("tls.certificate={certificate}"), "--set", &format!("tls.key={key}")]);
+        let ca = robot(place.root.path());
+        serve.args(["--set", "tls.client_auth=request", "--set", &format!("tls.client_ca={ca}")]);
+        serve.args(["--set", "tls.principal_mapping_rules=RULE:CN=(.*)/$1/"]);
     }
     let server = place.start(serve).unwrap();
     let (kafka, amqp) = (server.kafka(), server.amqp().unwrap());
@@ -127,7 +130,8 @@ fn program(client: &str, cases: &[&str]) -> Option<String> {
             let [kafka_tls, amqp_tls] = ["kafka+tls", "amqp+tls"].map(|listener| server.listener(listener).unwrap());
             let [ca, _] = certificate_files(place.root.path());
             let http = server.listener("http").unwrap();
-            format!("{kafka},{},{kafka_tls},{amqp_tls},{ca},{http}", server.management().unwrap())
+            let robot = place.root.join("robot").display().to_string();
+            format!("{kafka},{},{kafka_tls},{amqp_tls},{ca},{http},{robot}", server.management().unwrap())
         }
         _ if TOOLS.contains(&client) => format!("{amqp},{}", server.management().unwrap()),
         _ if AMQP.contains(&client) => amqp.to_string(),
@@ -169,6 +173,23 @@ fn certificate(root: &Path) -> [String; 2] {
     std::fs::write(&files[0], made.cert.pem()).unwrap();
     std::fs::write(&files[1], made.signing_key.serialize_pem()).unwrap();
     files
+}
+
+/// The certificate of the client `robot`, with its key, as files, and the file with who signed it.
+fn robot(root: &Path) -> String {
+    let mut signs = rcgen::CertificateParams::default();
+    signs.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = rcgen::CertifiedIssuer::self_signed(signs, rcgen::KeyPair::generate().unwrap()).unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "robot");
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, &authority).unwrap();
+    let ca = root.join("clients.pem");
+    std::fs::write(root.join("robot.pem"), certificate.pem()).unwrap();
+    std::fs::write(root.join("robot.key"), key.serialize_pem()).unwrap();
+    std::fs::write(&ca, authority.pem()).unwrap();
+    ca.display().to_string()
 }
 
 fn wait(command: &mut Command, client: &str) -> ExitStatus {

@@ -1,5 +1,5 @@
 """Logins with confluent-kafka (librdkafka), kafka-python, aiokafka and pika, with and without TLS: KAFKA,MANAGEMENT,KAFKA_TLS,AMQP_TLS (HOST:PORT
-each), CA (a file) and HTTP (HOST:PORT) of a broker that asks who its clients are and whose administrator is `admin` with the password `admin-password`, and names of
+each), CA (a file), HTTP (HOST:PORT) and ROBOT (a certificate and its key without their endings) of a broker that asks who its clients are and whose administrator is `admin` with the password `admin-password`, and names of
 cases. See ../README.md."""
 
 import asyncio
@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaConsumer, KafkaProducer
 
-KAFKA, MANAGEMENT, KAFKA_TLS, AMQP_TLS, CA, HTTP = (sys.argv[1] + ",,,,,").split(",")[:6]
+KAFKA, MANAGEMENT, KAFKA_TLS, AMQP_TLS, CA, HTTP, ROBOT = (sys.argv[1] + ",,,,,,").split(",")[:7]
 ADMIN = ("admin", "admin-password")
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 NUMBERS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
@@ -389,6 +389,51 @@ def tls_others():
     body = b"x" * 3_000_000
     channel.basic_publish("", queue, body)
     assert channel.basic_get(queue, auto_ack=True)[2] == body
+    connection.close()
+
+
+@case
+def certificates():
+    """Whose certificate says who it is need say no more: librdkafka with TLS alone, pika by EXTERNAL. (ROBOT is the start of the names of its files.)"""
+    user, name, group = "robot", topic(), fresh("g")
+    grant(user, name, group)
+    base = {
+        "bootstrap.servers": KAFKA_TLS,
+        "security.protocol": "SSL",
+        "ssl.ca.location": CA,
+        "ssl.certificate.location": ROBOT + ".pem",
+        "ssl.key.location": ROBOT + ".key",
+    }
+    producer = Producer(base)
+    told = []
+    producer.produce(name, b"hello", on_delivery=lambda error, _: told.append(error))
+    assert producer.flush(WAIT_S) == 0 and told == [None], told
+    consumer = Consumer({**base, "group.id": group, "auto.offset.reset": "earliest"})
+    consumer.subscribe([name])
+    message = consumer.poll(WAIT_S)
+    consumer.close()
+    assert message is not None and message.value() == b"hello", message and message.error()
+    body = json.dumps({"password_hash": "", "tags": ""}).encode()
+    permission = json.dumps({"configure": ".*", "write": ".*", "read": ".*"}).encode()
+    for path, content in [(f"users/{user}", body), (f"permissions/%2F/{user}", permission)]:
+        request = urllib.request.Request(f"http://{MANAGEMENT}/api/{path}", content, method="PUT")
+        token = base64.b64encode(":".join(ADMIN).encode()).decode()
+        request.add_header("Authorization", f"Basic {token}")
+        with urllib.request.urlopen(request, timeout=WAIT_S) as response:
+            assert response.status == 201, response.status
+    context = ssl.create_default_context(cafile=CA)
+    context.load_cert_chain(ROBOT + ".pem", ROBOT + ".key")
+    host, port = AMQP_TLS.rsplit(":", 1)
+    options = pika.SSLOptions(context, host)
+    credentials = pika.credentials.ExternalCredentials()
+    connection = pika.BlockingConnection(
+        pika.ConnectionParameters(host, int(port), ssl_options=options, credentials=credentials)
+    )
+    channel = connection.channel()
+    channel.confirm_delivery()
+    queue = channel.queue_declare("", exclusive=True).method.queue
+    channel.basic_publish("", queue, b"hello")
+    assert channel.basic_get(queue, auto_ack=True)[2] == b"hello"
     connection.close()
 
 

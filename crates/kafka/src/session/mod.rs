@@ -271,6 +271,13 @@ impl Session {
         }
     }
 
+    /// The same connection, of a client whose certificate says who it is: where the listener asks for that, it need not log in.
+    #[must_use]
+    pub fn certified_as(mut self, name: StrBytes) -> Session {
+        self.peer.login.certify(name);
+        self
+    }
+
     /// From now on a request whose answer may be long, whatever its own length, starts only when it is the oldest and
     /// [`Session::on_room`] says that there is room for it. Without this, all start as soon as they can.
     pub fn ask_for_room(&mut self) {

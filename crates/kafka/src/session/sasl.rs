@@ -95,6 +95,14 @@ impl Login {
         }
     }
 
+    /// The client has shown a certificate that says who it is, before it said anything: it may ask for anything at once, and may say by a
+    /// password that it is somebody else. Where nobody is asked nobody is somebody.
+    pub(super) fn certify(&mut self, name: StrBytes) {
+        if self.is_asked {
+            self.known = Some(Box::new(Known { name, mechanism: Mechanism::External, until_ms: None }));
+        }
+    }
+
     /// Whether the listener asks who clients are.
     pub(super) fn is_asked(&self) -> bool {
         self.is_asked
@@ -224,6 +232,8 @@ fn go_on(work: &mut Work<'_>, exchange: Exchange, token: &[u8]) -> Result<Led, F
             let (message, challenged) = first.answer(credential.as_ref(), work.users.secret(), work.users.nonce());
             Ok(Led::On(message, Box::new(challenged)))
         }
+        // No exchange begins with it: it is not among the mechanisms that a client can name.
+        (Mechanism::External, _) => Err(Failure::said(mechanism, "", "it is no mechanism of messages")),
         (Mechanism::Scram(_), Some(challenged)) => {
             let name = challenged.name().to_owned();
             let proven = challenged.finish(token).map_err(|error| Failure::of(mechanism, &name, &error))?;
@@ -234,7 +244,8 @@ fn go_on(work: &mut Work<'_>, exchange: Exchange, token: &[u8]) -> Result<Led, F
 
 /// It is known who the client is: for the first time, or again.
 fn let_in(work: &mut Work<'_>, mechanism: Mechanism, name: String, last: Bytes) -> Result<Step, Failure> {
-    if let Some(before) = &work.peer.login.known {
+    let before = work.peer.login.known.as_ref();
+    if let Some(before) = before.filter(|before| before.mechanism != Mechanism::External) {
         if before.mechanism != mechanism {
             let told = format!(
                 "SASL mechanism '{}' requested by client is not supported for re-authentication of mechanism '{}'",

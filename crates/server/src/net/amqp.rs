@@ -54,13 +54,17 @@ impl Accept for AmqpAccept {
         "amqp"
     }
 
-    fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr) -> AmqpConnection {
+    fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr, certified: Option<&str>) -> AmqpConnection {
         let seed = u128::from(self.secret) << 64 | u128::from(id);
         let now = self.broker.now();
         let (directory, catalog) = (self.directory.clone(), self.catalog.clone());
         let is_local = peer.ip().to_canonical().is_loopback();
         let inner = Connection::new(self.settings.clone(), directory, catalog, id, is_local, seed, now);
         let inner = inner.between(Ends { peer, local }).watched_by(self.users.clone());
+        let inner = match certified {
+            Some(name) => inner.certified_as(name),
+            None => inner,
+        };
         let frame_bytes_max = self.settings.frame_bytes_max as usize + OVERLOOKED_BYTES;
         AmqpConnection { inner, frame_bytes_max, greeted: false, took: false, now }
     }

@@ -7,7 +7,7 @@ use crate::options::address::HostPort;
 use bytes::BytesMut;
 use polylogue_amqp_gateway::{Directory, QueuesAsTopics};
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
-use polylogue_auth::{Authority, NoUsers};
+use polylogue_auth::{Authority, Claim, Mechanism, NoUsers};
 use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::session::{self, FetchBudget, Listener, NextFrame, Session, SessionContext, SessionInit};
 use polylogue_types::Chunk;
@@ -97,8 +97,13 @@ impl Accept for KafkaAccept {
         "kafka"
     }
 
-    fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr) -> KafkaConnection {
+    fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr, certified: Option<&str>) -> KafkaConnection {
         let mut connection = self.connection(id, local, peer);
+        if let Some(name) = certified.filter(|_| self.asks_for_login) {
+            let claim = Claim { name, address: peer.ip().to_canonical() };
+            self.shared.users.succeeded(&claim, Mechanism::External);
+            connection.session = connection.session.certified_as(name.into());
+        }
         connection.session.ask_for_room();
         connection
     }

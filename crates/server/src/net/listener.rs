@@ -126,8 +126,8 @@ pub trait Accept: Send + Sync + fmt::Debug + 'static {
     /// The protocol's name, for metrics and logs.
     fn name(&self) -> &'static str;
 
-    /// A session for a new connection. `id` is its own for the life of the process.
-    fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr) -> Self::Session;
+    /// A session for a new connection. `id` is its own for the life of the process; `certified` is who the client is by its certificate.
+    fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr, certified: Option<&str>) -> Self::Session;
 }
 
 /// Ends when `stop` says true, or when nobody is left who could.
@@ -194,7 +194,7 @@ fn start<A: Accept>(
         return;
     }
     let ends = (local, peer);
-    let Some(tls) = tls.cloned() else { return open(Link::plain(stream), ends, place, accept, shared) };
+    let Some(tls) = tls.cloned() else { return open((Link::plain(stream), None), ends, place, accept, shared) };
     let (accept, shared) = (accept.clone(), shared.clone());
     tokio::spawn(async move {
         match tls.link(stream).await {
@@ -206,7 +206,7 @@ fn start<A: Accept>(
 
 /// Starts the task of a connection over which the protocol can be spoken.
 fn open<A: Accept>(
-    link: Link,
+    (link, certified): (Link, Option<String>),
     (local, peer): (SocketAddr, SocketAddr),
     place: Place,
     accept: &Arc<A>,
@@ -214,7 +214,7 @@ fn open<A: Accept>(
 ) {
     let name = accept.name();
     let id = shared.broker.new_session();
-    let session = accept.session(id.0, local, peer);
+    let session = accept.session(id.0, local, peer, certified.as_deref());
     let mailbox = Arc::new(Mailbox::default());
     shared.connections.add(id.0, &mailbox);
     let metrics = shared.metrics.open(name);

@@ -1,6 +1,7 @@
 //! TLS of listeners: certificates that are read anew when their files change, and handshakes that leave others their threads.
 
 use super::link::Link;
+use super::principal::PrincipalRules;
 use arc_swap::ArcSwap;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -54,6 +55,8 @@ pub struct TlsFiles {
     pub revoked: Option<PathBuf>,
     /// Whether they are asked for one.
     pub client_auth: ClientAuth,
+    /// Who they are by it; without, it says that they may come, and not who they are.
+    pub principals: Option<PrincipalRules>,
 }
 
 impl TlsFiles {
@@ -128,13 +131,15 @@ impl Tls {
         result
     }
 
-    /// The same, for a connection of ours.
+    /// The same, for a connection of ours; with who the client is by its certificate, where that says so.
     ///
     /// # Errors
     /// As [`Tls::accept`].
-    pub(super) async fn link(&self, stream: TcpStream) -> io::Result<Link> {
+    pub(super) async fn link(&self, stream: TcpStream) -> io::Result<(Link, Option<String>)> {
         let (stream, tls) = self.accept(stream).await?.into_inner();
-        Ok(Link::secured(stream, tls))
+        let shown = tls.peer_certificates().and_then(|chain| chain.first());
+        let certified = self.files.principals.as_ref().and_then(|rules| rules.name_of(shown?));
+        Ok((Link::secured(stream, tls), certified))
     }
 
     /// Looks at the files until `stop` says true, and takes what has changed. What cannot be used changes nothing.

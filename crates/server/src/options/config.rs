@@ -4,8 +4,9 @@ use super::address::{HostPort, Protocol, ProtocolAddress};
 use super::resolve::{OptionError, Resolved};
 use super::table as t;
 use crate::net::SMALL_SHARE;
+use crate::net::principal::PrincipalRules;
 use crate::net::tls::{ClientAuth, TlsFiles};
-use polylogue_amqp::settings::AmqpSettings;
+use polylogue_amqp::settings::{AmqpSettings, Mechanism};
 use polylogue_api::{Durability, TopicConfig};
 use polylogue_kafka::config::{BrokerSettings, Fixed, parse_broker_settings};
 use std::collections::BTreeMap;
@@ -235,6 +236,10 @@ fn amqp(r: &Resolved) -> Result<AmqpSettings, OptionError> {
             t::AMQP_VERSION.default
         )));
     }
+    let mut mechanisms = AmqpSettings::default().mechanisms;
+    if !r.value(&t::TLS_PRINCIPALS).is_empty() {
+        mechanisms.push(Mechanism::External);
+    }
     Ok(AmqpSettings {
         product: r.value(&t::AMQP_PRODUCT).to_owned(),
         version: version.to_owned(),
@@ -243,6 +248,7 @@ fn amqp(r: &Resolved) -> Result<AmqpSettings, OptionError> {
         frame_bytes_max: u32::try_from(r.number(&t::AMQP_FRAME_BYTES_MAX)).unwrap_or(u32::MAX),
         channel_max: u16::try_from(r.number(&t::AMQP_CHANNEL_MAX)).unwrap_or(u16::MAX),
         ack_ms_max: r.number(&t::AMQP_ACK_MS_MAX),
+        mechanisms,
         ..AmqpSettings::default()
     })
 }
@@ -305,12 +311,20 @@ fn tls(r: &Resolved, listeners: &[ListenerConfig]) -> Result<Option<TlsFiles>, O
     if client_ca.is_none() && client_auth != ClientAuth::None {
         return Err(OptionError(format!("{}: tls.client_auth wants one", t::TLS_CLIENT_CA.full_name())));
     }
+    let rules = r.value(&t::TLS_PRINCIPALS);
+    let wrong = |why: String| OptionError(format!("{}: {why}", t::TLS_PRINCIPALS.full_name()));
+    let principals = match rules.is_empty() {
+        true => None,
+        false if client_auth == ClientAuth::None => return Err(wrong("it wants tls.client_auth".to_owned())),
+        false => Some(PrincipalRules::parse(rules).map_err(wrong)?),
+    };
     Ok(Some(TlsFiles {
         certificate: path(&t::TLS_CERTIFICATE).ok_or_else(|| missing(&t::TLS_CERTIFICATE))?,
         key: path(&t::TLS_KEY).ok_or_else(|| missing(&t::TLS_KEY))?,
         client_ca,
         revoked: path(&t::TLS_REVOKED),
         client_auth,
+        principals,
     }))
 }
 

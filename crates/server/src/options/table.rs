@@ -203,7 +203,7 @@ pub(super) const TLS_CLIENT_AUTH: OptionDef = tls(
     OptionKind::OneOf(&["none", "request", "require"]),
     "none",
     "Whether clients show a certificate of their own: they are not asked (none), asked (request; one that they show has to be right), or have to \
-     (require). Who they are is said by their login.",
+     (require). Who they are is said by their login, or by tls.principal_mapping_rules.",
 );
 pub(super) const TLS_CLIENT_CA: OptionDef =
     tls("client_ca", OptionKind::OptionalPath, "", "Certificates of who signs those of clients (PEM).");
@@ -212,6 +212,14 @@ pub(super) const TLS_REVOKED: OptionDef = tls(
     OptionKind::OptionalPath,
     "",
     "Lists of clients' certificates that count no longer (PEM), one of each who signs them.",
+);
+pub(super) const TLS_PRINCIPALS: OptionDef = tls(
+    "principal_mapping_rules",
+    OptionKind::OptionalText,
+    "",
+    "Who clients are by their certificates, as Kafka's ssl.principal.mapping.rules: RULE:pattern/replacement/ (L or U behind it for small or \
+     capital letters) and DEFAULT for the whole subject, with commas between; the first that means a subject decides. Kafka's clients then need no \
+     other login, and AMQP's may log in by EXTERNAL. Empty: certificates say who may come, and not who it is.",
 );
 pub(super) const DURABILITY: OptionDef = log(
     "durability",
@@ -391,6 +399,7 @@ pub const OPTIONS: &[&OptionDef] = &[
     &TLS_CLIENT_AUTH,
     &TLS_CLIENT_CA,
     &TLS_REVOKED,
+    &TLS_PRINCIPALS,
     &DURABILITY,
     &SYNC_SHARDS,
     &JOURNAL_FILE_BYTES,

@@ -40,6 +40,8 @@ pub enum OptionKind {
     Path,
     /// A path, or nothing.
     OptionalPath,
+    /// Any text.
+    OptionalText,
     /// One of these.
     OneOf(&'static [&'static str]),
     /// `PROTOCOL=HOST:PORT`, with commas between; may be empty.
@@ -63,7 +65,9 @@ impl OptionKind {
             OptionKind::Millis { min, max } => within(scaled(text, &TIME_UNITS), min, max, &TIME_UNITS)
                 .ok_or_else(|| format!("expected a time {}, such as 10s", bounds(min, max, &TIME_UNITS))),
             OptionKind::Text | OptionKind::Path if text.is_empty() => Err("expected some text".to_owned()),
-            OptionKind::Text | OptionKind::Path | OptionKind::OptionalPath => Ok(text.to_owned()),
+            OptionKind::Text | OptionKind::Path | OptionKind::OptionalPath | OptionKind::OptionalText => {
+                Ok(text.to_owned())
+            }
             OptionKind::OneOf(known) if known.contains(&text) => Ok(text.to_owned()),
             OptionKind::OneOf(known) => Err(format!("expected one of {}", known.join(", "))),
             OptionKind::Addresses => {
@@ -82,6 +86,7 @@ impl OptionKind {
             OptionKind::Text
             | OptionKind::Path
             | OptionKind::OptionalPath
+            | OptionKind::OptionalText
             | OptionKind::OneOf(_)
             | OptionKind::Addresses => None,
         };
@@ -95,7 +100,7 @@ impl OptionKind {
             OptionKind::Count { min, max } => format!("number, {min} to {max}"),
             OptionKind::Bytes { min, max } => format!("size, {}", bounds(min, max, &BYTE_UNITS)),
             OptionKind::Millis { min, max } => format!("time, {}", bounds(min, max, &TIME_UNITS)),
-            OptionKind::Text => "text".to_owned(),
+            OptionKind::Text | OptionKind::OptionalText => "text".to_owned(),
             OptionKind::Path | OptionKind::OptionalPath => "path".to_owned(),
             OptionKind::OneOf(known) => format!("one of {}", known.join(", ")),
             OptionKind::Addresses => "list of PROTOCOL=HOST:PORT".to_owned(),

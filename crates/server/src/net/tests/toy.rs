@@ -34,7 +34,7 @@ impl Accept for ToyAccept {
         "toy"
     }
 
-    fn session(&self, _id: u64, _local: SocketAddr, _peer: SocketAddr) -> Toy {
+    fn session(&self, _id: u64, _local: SocketAddr, _peer: SocketAddr, _certified: Option<&str>) -> Toy {
         Toy { accept: self.clone(), slots: VecDeque::new(), requests: VecDeque::new(), next_token: 0, closing: None }
     }
 }

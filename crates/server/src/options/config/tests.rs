@@ -30,6 +30,7 @@ fn each_option_reaches_the_configuration() {
         ("tls.certificate", "server.pem"),
         ("tls.key", "server.key"),
         ("tls.client_ca", "clients.pem"),
+        ("tls.client_auth", "request"),
     ];
     for def in t::OPTIONS {
         let base = if def.section == t::Section::Tls { &secured[..] } else { &[] };
@@ -42,6 +43,7 @@ fn each_option_reaches_the_configuration() {
             crate::options::OptionKind::Text
             | crate::options::OptionKind::Path
             | crate::options::OptionKind::OptionalPath => "else".to_owned(),
+            crate::options::OptionKind::OptionalText => "DEFAULT".to_owned(),
             crate::options::OptionKind::OneOf(known) => (*known.last().unwrap()).to_owned(),
             crate::options::OptionKind::Addresses => "kafka=127.0.0.1:1".to_owned(),
         };
