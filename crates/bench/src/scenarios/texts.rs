@@ -168,7 +168,7 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "D4", "Latency, 1 subscription", KAFKA_PULSAR, STREAMNATIVE, "Publish and end-to-end latency with 100 partitions.",
     "ack-1 publish p99/p99.9 ms: sync Pulsar 4.73/5.89, Kafka 11.37/18.71; async 4.21/5.45, 3.06/9.91. end-to-end: sync 5.86/7.65, \
      18.75/91.74; async 5.33/7.93, 6.94/17.24",
-    "1,000/s of one producer to one consumer with own clients, 20,000/s of two to two with the raw one (theirs is not given), replication 1";
+    "1,000/s of one producer to one consumer with own clients (without flushes that is A4's row), 20,000/s of two to two with the raw one (theirs is not given), replication 1";
     "D5", "Latency, 10 subscriptions", KAFKA_PULSAR, STREAMNATIVE, "The same with 10 groups of 2 readers each.",
     "publish p99 ms: sync Pulsar 4.89, Kafka 15.07; async 4.46, 6.35. end-to-end p99: sync 7.12, 145; async 6.84, 89.8",
     "5,000/s (theirs is not given), with flushes, and the same with one group; replication 1";
