@@ -33,7 +33,9 @@ pub use authority::{Authority, Claim, Mechanism, NoUsers, ScramUser};
 pub use error::{AuthError, AuthErrorKind};
 pub use password::{HASH_BYTES_MAX, Hashing, PasswordHash, SALT_BYTES};
 pub use plain::{PLAIN_MESSAGE_BYTES_MAX, Plain};
-pub use quota::{QUOTA_NAME_BYTES_MAX, QuotaEntity, QuotaKind, QuotaLimits, QuotaName, QuotaTable};
+pub use quota::{
+    QUOTA_NAME_BYTES_MAX, QuotaEntity, QuotaKind, QuotaLimits, QuotaName, QuotaTable, SHARE_NAME_BYTES_MAX,
+};
 pub use quotas::{BUCKETS_MAX, Bucket, ClientQuota, Quotas, REQUESTS_THROTTLE_MS_MAX, THROTTLE_MS_MAX};
 pub use scram::{
     CLIENT_NONCE_BYTES_MAX, Challenged, ClientFirst, EXTENSIONS_MAX, Proven, SCRAM_MESSAGE_BYTES_MAX,

@@ -243,12 +243,20 @@ impl QuotaLimits {
 /// All that is set, by entity. What is empty is not there.
 pub type QuotaTable = BTreeMap<QuotaEntity, QuotaLimits>;
 
+/// As much of a name tells one client from another where a limit is for each of them: names are the clients' to choose. Bytes.
+pub const SHARE_NAME_BYTES_MAX: usize = 256;
+
 /// Which clients use a limit up together.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Share {
     pub(crate) kind: QuotaKind,
     pub(crate) user: Option<String>,
     pub(crate) client_id: Option<String>,
+}
+
+/// The beginning of a name.
+fn cut(name: &str) -> String {
+    name[..name.floor_char_boundary(SHARE_NAME_BYTES_MAX)].to_owned()
 }
 
 /// The limit of a kind for a client, and with whom it shares that.
@@ -268,8 +276,8 @@ pub(crate) fn find(table: &QuotaTable, kind: QuotaKind, user: &str, client_id: &
     order.into_iter().find_map(|(of_user, of_client)| {
         let share = Share {
             kind,
-            user: of_user.is_some().then(|| user.to_owned()),
-            client_id: of_client.is_some().then(|| client_id.to_owned()),
+            user: of_user.is_some().then(|| cut(user)),
+            client_id: of_client.is_some().then(|| cut(client_id)),
         };
         let limit = table.get(&QuotaEntity { user: of_user, client_id: of_client })?.get(kind)?;
         Some((limit, share))
@@ -318,6 +326,20 @@ mod tests {
             table.remove(&entity(*user, *client));
         }
         assert_eq!(find(&table, QuotaKind::Produce, "ann", "app"), None);
+    }
+
+    /// A name may have 32 KiB on the wire, and 65,536 of them are remembered.
+    #[test]
+    fn long_names_are_told_apart_by_their_beginning() {
+        let mut table = QuotaTable::new();
+        table.insert(entity(None, Some("*")), limits(QuotaKind::Fetch, 1.0));
+        let share = |name: &str| find(&table, QuotaKind::Fetch, "ann", name).unwrap().1.client_id.unwrap();
+        let long = "x".repeat(SHARE_NAME_BYTES_MAX - 1);
+        assert_eq!(share(&format!("{long}a{long}")).len(), SHARE_NAME_BYTES_MAX);
+        assert_eq!(share(&format!("{long}ab")), share(&format!("{long}ac")));
+        assert_ne!(share(&format!("{long}a")), share(&format!("{long}b")));
+        assert_eq!(share(&format!("{long}ü")), long);
+        assert_eq!(share("ü"), "ü");
     }
 
     /// An entity that limits something else is no answer: the next one is asked.

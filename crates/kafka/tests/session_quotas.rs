@@ -4,6 +4,7 @@
 
 mod session_host;
 
+use allocation_counter::measure;
 use polylogue_api::{MachineId, Reply, Request as Ask};
 use polylogue_auth::{
     AlterQuotas, QuotaEntity, QuotaKind, QuotaLimits, QuotaName, UsersAnswer, UsersAsk, UsersRefusal,
@@ -234,6 +235,17 @@ fn time_of_threads_is_counted_from_the_first_request_on() {
         host.pass(waits_ms);
     }
     assert_eq!(users.quotas.throttled(QuotaKind::Requests), 2);
+}
+
+/// The name of a client is looked up once and remembered: with it the request was that it came in, a megabyte a connection.
+#[test]
+fn what_is_remembered_of_a_client_is_not_its_request() {
+    let (mut host, _) = under(&of_client("test-client"), QuotaKind::Produce, 1e9);
+    let held = measure(|| {
+        serve_produce(&mut host, &mut Broker::default(), 200_000);
+        (host.input, host.output) = Default::default();
+    });
+    assert!(held.bytes_max > 200_000 && held.bytes_current < 20_000, "{held:?}");
 }
 
 fn entity(parts: &[(&str, Option<&str>)]) -> Vec<EntityData> {

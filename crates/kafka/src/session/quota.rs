@@ -5,6 +5,7 @@
 //! server spends on the connection ([`Session::spent`](super::Session::spent)). A fetch that comes while its clients are in debt is answered
 //! without messages.
 
+use super::topics::owned;
 use super::work::Work;
 use crate::codec::StrBytes;
 use polylogue_api::Now;
@@ -81,7 +82,7 @@ impl Work<'_> {
                 && client_id.map_or(known.client_id.is_empty(), |id| *id == known.client_id)
         };
         if !self.peer.quota.known.as_deref().is_some_and(is_known) {
-            let (user, client_id) = (user.cloned(), client_id.cloned().unwrap_or_default());
+            let (user, client_id) = (user.cloned(), owned(client_id.map_or("", |id| id)));
             let quota = self.users.quota(user.as_deref(), &client_id, self.now.monotonic_ms);
             self.peer.quota.known = Some(Box::new(Known { version, user, client_id, quota }));
         }
