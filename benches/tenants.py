@@ -82,7 +82,10 @@ def run(kind, polylogue, bench, build):
         )
         figures = json.loads(told.stdout.strip().splitlines()[-1])
         topic = subprocess.run(
-            [polylogue, "--json", "topic", "describe", "noise", "--server", http], stdout=subprocess.PIPE, text=True
+            [polylogue, "--json", "topic", "describe", "noise", "--server", http],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         return {
             "kind": kind,
