@@ -13,7 +13,7 @@ use super::palette::{Look, System, looks};
 use super::scenario::{Input, ScenarioText};
 use super::sides::Sides;
 use crate::drive::Driver;
-use crate::results::ResultLine;
+use crate::results::{BUSY, ResultLine};
 use std::collections::BTreeSet;
 
 /// A scenario and its cells.
@@ -62,7 +62,7 @@ impl Mark {
         match () {
             () if line.failures.is_empty() => Mark::Counts,
             () if says("not held") => Mark::NotHeld,
-            () if line.failures.iter().all(|failure| failure.starts_with("the machine was only")) => Mark::Busy,
+            () if line.failures.iter().all(|failure| failure.starts_with(BUSY)) => Mark::Busy,
             () if says("not cold") || says("warm:") => Mark::Warm,
             () => Mark::Failed,
         }
