@@ -10,10 +10,10 @@ COMPARE ?=
 CARGO ?= cargo
 RELEASE := target/release
 
-.PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat crash sim fuzz mutants versus-kafka versus-rabbitmq peers compare compare-quick hot-paths deb deb-test codegen clean
+.PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat console-pictures crash sim fuzz mutants versus-kafka versus-rabbitmq peers compare compare-quick hot-paths deb deb-test codegen clean
 
 help: ## What there is
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 build: ## Build the release binaries
 	@tests/install.sh build
@@ -61,6 +61,9 @@ compat: build ## The test suites that come with client libraries: compat/NAME, e
 	failed=; for suite in amqp091-go amqplib franz-go lapin py-amqp rabbit-hole rabbitmqadmin rabbitmqadmin-classic rdkafka rskafka; do \
 	    POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue compat/$$suite/run.sh || failed="$$failed $$suite"; \
 	done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
+
+console-pictures: build ## The pictures in docs/console (needs Chromium)
+	POLYLOGUE_PICTURES=$(CURDIR)/docs/console POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --locked -p polylogue-testkit --test console
 
 crash: build ## kill -9 under load, KILLS=500 times, and power cuts
 	POLYLOGUE_KILLS=$(KILLS) POLYLOGUE_QUEUE_KILLS=$(KILLS) POLYLOGUE_POWER_CUTS=50 POLYLOGUE_QUEUE_POWER_CUTS=50 POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --locked -p polylogue-testkit --test crash --test crash_queues --test crash_deletes --test crash_mapping -- --nocapture --test-threads=1

@@ -2,7 +2,8 @@
 # Installs what the build and the tests need, where that can be done here, and says what is missing where it cannot.
 #
 #   tests/install.sh build     what the build needs: a C compiler. Ends with 1 when there is none.
-#   tests/install.sh all       that, and what the client programs of tests/clients need: Python, a JDK, Maven, Go, Node.js.
+#   tests/install.sh all       that, and what the client programs of tests/clients and the console need: Python, a JDK, Maven, Go, Node.js,
+#                              Chromium.
 #                              Each that cannot be had is named; its cases will be skipped (with CI=true they will fail).
 #   tests/install.sh python    Python alone, for the demo.
 #   tests/install.sh report    names what was skipped since the last `all`. Ends with 1 when something was and CI=true.
@@ -46,6 +47,7 @@ have() {
     go) [ "$(go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p')" -ge 21 ] 2>/dev/null ;;
     # It is there to fetch; the programs run with the Node.js that tests/clients/node/package-lock.json names.
     node) [ "$(node --version 2>/dev/null | sed -n 's/^v\([0-9]*\).*/\1/p')" -ge 18 ] 2>/dev/null && command -v npm >/dev/null ;;
+    browser) command -v chromium >/dev/null ;;
     esac
 }
 
@@ -82,6 +84,7 @@ all)
     client maven "Maven" maven
     client go "Go 1.21 or later" golang-go
     client node "Node.js 18 or later with npm" nodejs npm
+    client browser "Chromium" chromium
     ;;
 python)
     client python "Python 3.11 or later with venv" python3 python3-venv
@@ -93,7 +96,7 @@ report)
     [ "${CI:-}" != true ]
     ;;
 *)
-    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

@@ -66,4 +66,4 @@ pub use missing::MissingTopics;
 pub use news::{ExchangeNews, IdleNews, News};
 pub use presence::{Ends, Presence, ShownChannel, ShownConsumer};
 pub use to_topics::{ToTopics, TopicCounts};
-pub use topics::{MessagesAsRecords, QueuesAsTopics};
+pub use topics::{MessagesAsRecords, QueuesAsTopics, topic_name};

@@ -16,7 +16,7 @@ mod message;
 mod name;
 mod record;
 
-pub use catalog::QueuesAsTopics;
+pub use catalog::{QueuesAsTopics, topic_name};
 pub(crate) use message::{RecordMessage, RecordOf, TOPIC_HEADER, message_of};
 pub(crate) use record::EXCHANGE;
 pub use record::MessagesAsRecords;

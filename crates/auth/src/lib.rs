@@ -1,5 +1,5 @@
 //! Who somebody is, what they may do and how much of it, for all protocols: SASL mechanisms, what is kept of passwords, how failed logins are
-//! slowed, access control lists, and quotas.
+//! slowed, tokens of browsers, access control lists, and quotas.
 //!
 //! Layer 1, sans-IO. Knows no protocol session, no user store, no clock and no randomness: nonces, salts and the time are handed in, and
 //! whoever calls keeps credentials on the log.
@@ -21,6 +21,7 @@ mod quota;
 mod quotas;
 mod scram;
 mod scram_credential;
+mod tokens;
 
 pub use acl::{
     ACL_TEXT_BYTES_MAX, Acl, AclFilter, CLUSTER_RESOURCE, Operation, PatternFilter, PatternKind, Permission, Resource,
@@ -44,3 +45,4 @@ pub use scram::{
 pub use scram_credential::{
     ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_SALT_BYTES_MAX, SCRAM_SALT_BYTES_MIN, ScramCredential, ScramMechanism,
 };
+pub use tokens::{TOKEN_BYTES, TOKEN_MS, TOKENS_MAX, Tokens};

@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex};
 use polylogue_env::{Env, OpenMode};
 use polylogue_log::frame::Frame;
 use polylogue_log::journal::{
-    CommitSink, Config, Draft, Durability, FLUSH_BUCKETS_US, Identity, Journal, Outcome, Proposal, Stats,
+    CommitSink, Config, Draft, Durability, Identity, Journal, Outcome, Proposal, STAGE_BUCKETS_US, Stats,
 };
 use polylogue_log::{Error, Result};
 use polylogue_record::crc::crc32c;
@@ -232,7 +232,7 @@ fn report(case: &Case, ns: u64, cpu_ticks: u64, progress: &mut Progress, stats: 
         at(990),
         at(999),
         cpu_ticks as f64 / TICKS_PER_SEC as f64 / (bytes / 1e9),
-        stats.flushes,
+        stats.flush.count,
         (stats.bytes_written + stats.bytes_prewritten) as f64 / bytes,
         stats.files_made_late,
         open.0 as f64 / 1e6,
@@ -240,8 +240,8 @@ fn report(case: &Case, ns: u64, cpu_ticks: u64, progress: &mut Progress, stats: 
         if case.release { "" } else { "  no release" },
     );
     if std::env::var_os("JOURNAL_BENCH_FLUSHES").is_some() {
-        let buckets = FLUSH_BUCKETS_US.iter().map(ToString::to_string).chain(["more".to_owned()]);
-        for (bound, count) in buckets.zip(stats.flush_buckets).filter(|(_, count)| *count > 0) {
+        let buckets = STAGE_BUCKETS_US.iter().map(ToString::to_string).chain(["more".to_owned()]);
+        for (bound, count) in buckets.zip(stats.flush.buckets).filter(|(_, count)| *count > 0) {
             println!("         flushes up to {bound} us: {count}");
         }
     }

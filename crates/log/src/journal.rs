@@ -74,7 +74,7 @@ pub use config::{Config, Durability, Identity, Passed, Recovery, Room, SealedFil
 pub use proposal::{
     Append, CommitSink, Content, Draft, Flushed, Outcome, PATCH_BYTES_MAX, Patch, Proposal, Refused, Urgency, Vote,
 };
-pub use stats::{FLUSH_BUCKETS_US, Stats};
+pub use stats::{STAGE_BUCKETS_US, Stage, Stats};
 
 use crate::error::Result;
 use crate::frame::Frame;

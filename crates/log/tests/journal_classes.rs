@@ -26,11 +26,11 @@ fn tickets(node: &Node) -> Vec<u64> {
 fn what_needs_no_flush_is_committed_when_written_in_a_sync_journal() {
     let world = SimWorld::new(1);
     let node = start(&world, Durability::Sync);
-    let flushes = node.journal.stats().flushes;
+    let flushes = node.journal.stats().flush.count;
     propose(&node, 0, Durability::Async, Urgency::Urgent);
     node.settle();
     assert_eq!(node.sink.outcome(0), Some(Outcome::Committed(Index(2))));
-    assert_eq!(node.journal.stats().flushes, flushes, "committed before any flush");
+    assert_eq!(node.journal.stats().flush.count, flushes, "committed before any flush");
     assert_eq!(node.journal.view().durable, Some(Index(1)));
     world.clock.advance_ms(999);
     node.settle();
@@ -44,13 +44,13 @@ fn what_needs_no_flush_is_committed_when_written_in_a_sync_journal() {
 fn what_needs_a_flush_gets_one_in_an_async_journal() {
     let world = SimWorld::new(2);
     let node = start(&world, Durability::Async);
-    let flushes = node.journal.stats().flushes;
+    let flushes = node.journal.stats().flush.count;
     propose(&node, 0, Durability::Sync, Urgency::Urgent);
     assert!(node.journal.write_step());
     assert_eq!(node.sink.outcome(0), None, "written is not flushed");
     assert!(node.journal.flush_step());
     assert_eq!(node.sink.outcome(0), Some(Outcome::Committed(Index(2))));
-    assert_eq!(node.journal.stats().flushes, flushes + 1);
+    assert_eq!(node.journal.stats().flush.count, flushes + 1);
     world.disk.crash_losing_all();
     let (_, visited) = open_in(&world.env(), config(), Index(0)).expect("opens");
     assert_eq!(contents(&visited), [entry(1, 0, &payload(0, 100))]);
@@ -106,15 +106,15 @@ fn outcomes_keep_the_order_of_proposals() {
 fn what_may_wait_is_written_with_what_comes_and_flushed_at_once() {
     let world = SimWorld::new(9);
     let node = start(&world, Durability::Sync);
-    let flushes = node.journal.stats().flushes;
+    let flushes = node.journal.stats().flush.count;
     propose(&node, 0, Durability::Sync, Urgency::Soon);
     propose(&node, 1, Durability::Sync, Urgency::Soon);
     assert!(!node.journal.write_step(), "it waits");
     world.clock.advance_ms(1);
     assert!(node.journal.write_step() && node.journal.flush_step());
-    assert_eq!((tickets(&node), node.journal.stats().flushes), (vec![0, 1], flushes + 1));
+    assert_eq!((tickets(&node), node.journal.stats().flush.count), (vec![0, 1], flushes + 1));
     propose(&node, 2, Durability::Sync, Urgency::Soon);
     propose(&node, 3, Durability::Sync, Urgency::Urgent);
     assert!(node.journal.write_step() && node.journal.flush_step(), "it does not wait longer than somebody else");
-    assert_eq!((tickets(&node), node.journal.stats().flushes), (vec![0, 1, 2, 3], flushes + 2));
+    assert_eq!((tickets(&node), node.journal.stats().flush.count), (vec![0, 1, 2, 3], flushes + 2));
 }

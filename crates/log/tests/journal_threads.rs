@@ -137,7 +137,7 @@ fn proposals_of_many_threads_are_committed_in_the_order_in_which_they_were_taken
         let (tickets, indexes) = &*sink.heard.lock();
         assert_eq!(*tickets, (0..4 * EACH).collect::<Vec<_>>());
         assert!(indexes.windows(2).all(|w| w[1] == w[0].next()));
-        assert!(stats.flushes <= stats.groups + 2, "{stats:?}");
+        assert!(stats.flush.count <= stats.groups + 2, "{stats:?}");
         let mut config = Config::new(dir.0.clone(), identity());
         config.file_bytes = 1 << 20;
         config.reserve_bytes = 64 << 10;

@@ -75,7 +75,7 @@ fn many_proposals_share_one_frame_and_one_flush() {
     }
     node.settle();
     let after = node.journal.stats();
-    assert_eq!(after.flushes - before.flushes, 1);
+    assert_eq!(after.flush.count - before.flush.count, 1);
     assert_eq!(after.frames - before.frames, 1);
     let tickets: Vec<u64> = node.sink.outcomes().iter().map(|(t, _)| *t).collect();
     assert_eq!(tickets, (0..50).collect::<Vec<_>>());
@@ -156,13 +156,13 @@ fn a_lazy_proposal_is_written_after_a_millisecond_and_flushed_after_ten() {
     let node = Node::start(&world, config()).expect("starts");
     world.clock.advance_ms(100);
     node.propose_lazy(1, vec![draft(1, 0, payload(1, 10))]).expect("taken");
-    let (frames, flushes) = (node.journal.stats().frames, node.journal.stats().flushes);
+    let (frames, flushes) = (node.journal.stats().frames, node.journal.stats().flush.count);
     node.settle();
     assert_eq!(node.journal.stats().frames, frames, "not due yet");
     world.clock.advance_ms(1);
     node.settle();
     assert_eq!(node.journal.stats().frames, frames + 1);
-    assert_eq!(node.journal.stats().flushes, flushes, "it starts no flush");
+    assert_eq!(node.journal.stats().flush.count, flushes, "it starts no flush");
     assert_eq!(node.sink.outcome(1), None);
     let deadline = node.journal.next_deadline_ns().expect("a deadline");
     assert_eq!(deadline, 110_000_000);
@@ -175,12 +175,12 @@ fn a_lazy_proposal_is_written_after_a_millisecond_and_flushed_after_ten() {
 fn a_lazy_proposal_is_flushed_with_the_next_urgent_one() {
     let world = SimWorld::new(10);
     let node = Node::start(&world, config()).expect("starts");
-    let flushes = node.journal.stats().flushes;
+    let flushes = node.journal.stats().flush.count;
     node.propose_lazy(1, vec![draft(1, 0, payload(1, 10))]).expect("taken");
     node.propose(2, vec![draft(1, 1, payload(2, 10))]).expect("taken");
     node.propose_lazy(3, vec![draft(1, 2, payload(3, 10))]).expect("taken");
     node.settle();
-    assert_eq!(node.journal.stats().flushes, flushes + 1);
+    assert_eq!(node.journal.stats().flush.count, flushes + 1);
     let tickets: Vec<u64> = node.sink.outcomes().iter().map(|(t, _)| *t).collect();
     assert_eq!(tickets, [1, 2, 3]);
 }
@@ -191,9 +191,9 @@ fn an_async_journal_commits_when_written_and_flushes_in_time() {
     let mut config = config();
     config.durability = Durability::Async;
     let node = Node::start(&world, config).expect("starts");
-    let flushes = node.journal.stats().flushes;
+    let flushes = node.journal.stats().flush.count;
     assert_eq!(node.write(1, 1, 0, 10), Some(Outcome::Committed(Index(2))));
-    assert_eq!(node.journal.stats().flushes, flushes, "committed before any flush");
+    assert_eq!(node.journal.stats().flush.count, flushes, "committed before any flush");
     assert_eq!(node.journal.view().durable, Some(Index(1)));
     world.clock.advance_ms(1_000);
     node.settle();

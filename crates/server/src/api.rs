@@ -2,6 +2,8 @@
 //! for others. Fields may be added; none changes its meaning within `v1`.
 
 pub mod access;
+pub mod clients;
+pub mod messages;
 pub mod queues;
 mod reset;
 pub mod settings;
@@ -55,8 +57,50 @@ pub struct Status {
     pub partitions: usize,
     /// Where it listens.
     pub listeners: Vec<ListenerStatus>,
+    /// What is counted of connections, by protocol.
+    #[serde(default)]
+    pub protocols: Vec<ProtocolStatus>,
+    /// Free bytes of the data directory's file system, where that is known.
+    #[serde(default)]
+    pub disk_free_bytes: Option<u64>,
+    /// Why publishers to queues are to wait, if they are.
+    #[serde(default)]
+    pub disk_alarm: Option<String>,
+    /// How long the stages on a message's way take.
+    #[serde(default)]
+    pub stages: Vec<StageStatus>,
     /// Numbers of the broker, by name.
     pub figures: BTreeMap<String, u64>,
+}
+
+/// What is counted of one protocol's connections since the start.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ProtocolStatus {
+    /// The protocol.
+    pub protocol: String,
+    /// Connections that are open.
+    pub connections: u64,
+    /// Requests taken in.
+    pub requests: u64,
+    /// Bytes read from clients.
+    pub received_bytes: u64,
+    /// Bytes written to clients.
+    pub sent_bytes: u64,
+}
+
+/// How long a stage on a message's way took since the start.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StageStatus {
+    /// `queue`, `write`, `flush` or `deliver`.
+    pub stage: String,
+    /// How often.
+    pub count: u64,
+    /// All together. Nanoseconds.
+    pub ns: u64,
+    /// Upper bounds of the buckets. Microseconds.
+    pub bounds_us: Vec<u64>,
+    /// How often it took at most so long and more than the bound before; the last one counts the rest.
+    pub buckets: Vec<u64>,
 }
 
 /// One listener.
@@ -118,6 +162,9 @@ impl From<&Setting> for OptionValue {
 pub struct Topics {
     /// By name.
     pub topics: Vec<TopicSummary>,
+    /// How many there are, those left out by `offset` and `limit` included.
+    #[serde(default)]
+    pub total: usize,
 }
 
 /// One topic in a list.
@@ -133,6 +180,12 @@ pub struct TopicSummary {
     pub durability: String,
     /// Whether clients should hide it from users.
     pub internal: bool,
+    /// Offsets that can be read: about as many messages.
+    #[serde(default)]
+    pub messages: u64,
+    /// What it keeps.
+    #[serde(default)]
+    pub bytes: u64,
 }
 
 /// `POST /topics`.
@@ -202,6 +255,9 @@ pub struct TopicConfigEntry {
 pub struct Groups {
     /// By name.
     pub groups: Vec<GroupSummary>,
+    /// How many there are, those left out by `offset` and `limit` included.
+    #[serde(default)]
+    pub total: usize,
 }
 
 /// One group in a list.
@@ -213,6 +269,12 @@ pub struct GroupSummary {
     pub state: String,
     /// `consumer`, `connect`, ...; empty for a group that only holds offsets.
     pub protocol_type: String,
+    /// How many members it has.
+    #[serde(default)]
+    pub members: usize,
+    /// Messages between what it has committed and the ends of these partitions.
+    #[serde(default)]
+    pub lag: u64,
 }
 
 /// `GET /groups/NAME`.
@@ -269,6 +331,9 @@ pub struct GroupOffset {
     pub high_watermark: Option<u64>,
     /// Messages between the two.
     pub lag: Option<u64>,
+    /// How old the first of them is, by the time of the batch that it is in: how far the group is behind. Milliseconds.
+    #[serde(default)]
+    pub lag_ms: Option<u64>,
     /// What the client kept with the offset.
     pub metadata: String,
 }

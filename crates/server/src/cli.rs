@@ -6,6 +6,7 @@ mod check;
 mod completions;
 mod config;
 mod consume;
+mod doctor;
 mod groups;
 mod moving;
 mod output;
@@ -123,6 +124,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Consume(args) => consume::run(&args, &out),
         Command::Check(args) => check::check(&args, &out),
         Command::Repair(args) => check::repair(&args, &out),
+        Command::Doctor(args) => doctor::run(&args, &out),
         Command::Completions(args) => completions::run(&args),
         Command::Version => version(&out),
     }

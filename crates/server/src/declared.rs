@@ -166,7 +166,9 @@ pub(crate) async fn delete_vhost(
 /// Ends the connections that `which` takes.
 pub(crate) fn end_connections(directory: &Directory, net: &Shared, which: impl Fn(&Presence) -> bool, why: &str) {
     let clients = directory.clients();
-    clients.iter().filter(|client| which(client)).for_each(|client| net.connections.end(client.id, why));
+    for client in clients.iter().filter(|client| which(client)) {
+        net.connections.end(client.id, why);
+    }
 }
 
 /// The body of a message in one piece.

@@ -6,6 +6,7 @@
 mod real;
 
 pub use polylogue_broker::{Admission, PartitionStatus, Permit, ReplySink, SessionId};
+pub use polylogue_log::journal::{STAGE_BUCKETS_US, Stage as StageTimes};
 
 use polylogue_api::{Catalog, Now, Request, Token};
 use polylogue_types::PartitionId;
@@ -58,6 +59,19 @@ pub struct BrokerStatus {
     pub disk_free_bytes: Option<u64>,
     /// Numbers with their names and meanings.
     pub figures: Vec<Figure>,
+    /// How long the stages on a message's way take.
+    pub stages: Vec<Stage>,
+}
+
+/// How long a stage on a message's way takes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stage {
+    /// Its name in metrics, without prefix and unit.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub help: &'static str,
+    /// What was counted.
+    pub times: StageTimes,
 }
 
 /// One number.

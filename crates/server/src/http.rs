@@ -7,16 +7,26 @@
 //! | `GET /readyz` | it serves |
 //! | `GET /metrics` | Prometheus |
 //! | `/api/v1/...` | see [`crate::api`] |
+//! | `/console/...` | pages for people, which use the API |
 
 mod acls;
 mod ask;
 mod bindings;
+mod connections;
+mod console;
 mod error;
 mod exchanges;
 mod groups;
+mod lag;
 mod login;
+mod messages;
 mod metrics;
 mod moving;
+mod objects;
+mod origin;
+mod page;
+mod permissions;
+mod publish;
 mod queues;
 mod quotas;
 mod serve;
@@ -33,6 +43,7 @@ pub(crate) use metrics::registry;
 pub use serve::{Entrance, HttpLimits, serve};
 
 use crate::api::{ListenerStatus, PREFIX};
+use crate::audit::Audit;
 use crate::handle::BrokerHandle;
 use crate::net::Shared;
 use crate::net::kafka::KafkaShared;
@@ -44,8 +55,9 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use error::Failure;
+use parking_lot::Mutex;
 use polylogue_amqp_gateway::Directory;
-use polylogue_auth::Authority;
+use polylogue_auth::{Authority, Tokens};
 use polylogue_env::Rng;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
@@ -74,6 +86,10 @@ pub struct App {
     pub users: Arc<dyn Authority>,
     /// What salts are made of.
     pub rng: Arc<dyn Rng>,
+    /// Where changes are told.
+    pub audit: Arc<Audit>,
+    /// Who has logged in at the console.
+    pub tokens: Mutex<Tokens>,
 }
 
 /// Whether the server serves: not before it has started, and not while it stops.
@@ -117,12 +133,16 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/status", get(status::status))
         .route("/config", get(status::config))
         .route("/topics", get(topics::list).post(topics::create))
+        .route("/topics/{name}/messages", get(messages::list).post(messages::write).delete(messages::delete))
         .route("/topics/{name}", get(topics::describe).delete(topics::delete).patch(settings::alter_topic))
         .route("/settings/{scope}", get(settings::of_broker).patch(settings::change_broker))
         .route("/settings/{scope}/{name}", get(settings::of_named).patch(settings::change_named))
         .route("/groups", get(groups::list))
         .route("/groups/{name}", get(groups::describe).delete(groups::delete))
         .route("/groups/{name}/reset", post(groups::reset))
+        .route("/connections", get(connections::list))
+        .route("/connections/{id}", delete(connections::end))
+        .route("/permissions", get(permissions::list))
         .route("/users", get(users::list))
         .route("/users/{name}", put(users::put).delete(users::delete))
         .route("/acls", get(acls::list).post(acls::create))
@@ -131,6 +151,8 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/quotas/delete", post(quotas::delete))
         .route("/vhosts", get(vhosts::list).post(vhosts::create))
         .route("/vhosts/{vhost}", delete(vhosts::delete))
+        .route("/vhosts/{vhost}/permissions/{user}", put(permissions::put).delete(permissions::delete))
+        .route("/vhosts/{vhost}/publish", post(publish::serve))
         .route("/vhosts/{vhost}/queues", get(queues::list).post(queues::declare))
         .route("/vhosts/{vhost}/queues/{name}", get(queues::describe).delete(queues::delete))
         .route("/vhosts/{vhost}/queues/{name}/messages", delete(queues::purge))
@@ -143,10 +165,18 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/vhosts/{vhost}/queues/{name}/get", post(queues::get));
     Router::new()
         .route("/metrics", get(metrics::metrics))
+        .route("/metrics/objects", get(objects::metrics))
         .nest(PREFIX, api)
+        .layer(from_fn_with_state(app.clone(), login::tell))
         .layer(from_fn_with_state(app.clone(), login::admit))
+        .route(&format!("{PREFIX}/session"), get(login::session).post(login::log_in).delete(login::log_out))
+        .layer(from_fn(origin::check))
         .route("/healthz", get(status::healthz))
         .route("/readyz", get(status::readyz))
+        .route("/", get(console::root))
+        .route(console::PREFIX, get(console::root))
+        .route(&format!("{}/", console::PREFIX), get(console::index))
+        .route(&format!("{}/{{*name}}", console::PREFIX), get(console::file))
         .fallback(|uri: Uri| async move { Failure::not_found(format!("there is nothing at {}", uri.path())) })
         .method_not_allowed_fallback(|uri: Uri| async move {
             Failure::method_not_allowed(format!("{} does not take this method", uri.path()))

@@ -4,6 +4,7 @@
 //! one; the binary itself is [`cli::main`].
 
 pub mod api;
+pub mod audit;
 mod basic;
 mod chores;
 pub mod cli;
@@ -12,6 +13,7 @@ mod declared;
 mod federation;
 pub mod handle;
 pub mod http;
+mod lines;
 mod links;
 pub mod net;
 pub mod options;

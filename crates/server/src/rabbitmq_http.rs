@@ -39,6 +39,7 @@ mod vhosts;
 pub(crate) use messages::shown_properties;
 
 use crate::api::ListenerStatus;
+use crate::audit::Audit;
 use crate::federation::Federation;
 use crate::handle::BrokerHandle;
 use crate::net::Shared;
@@ -58,7 +59,7 @@ use polylogue_amqp_gateway::Directory;
 use polylogue_amqp_model::DEFINITIONS_BYTES_MAX;
 use polylogue_auth::{Authority, NoUsers};
 use polylogue_env::Rng;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use target::Query;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -88,6 +89,8 @@ pub struct Management {
     pub rng: Arc<dyn Rng>,
     /// Who is told of logins that fail.
     pub(crate) users: Arc<dyn Authority>,
+    /// Where changes are told.
+    audit: Option<Arc<Audit>>,
     /// What shovels do.
     pub(crate) shovels: Arc<Shovels>,
     /// What links of federation do.
@@ -110,13 +113,20 @@ impl Management {
         let bodies = Semaphore::new(BODIES_BYTES_MAX);
         let (shovels, federation) = Default::default();
         let users = Arc::new(NoUsers);
-        Management { broker, directory, settings, net, listeners, rng, users, shovels, federation, bodies }
+        let audit = None;
+        Management { broker, directory, settings, net, listeners, rng, users, audit, shovels, federation, bodies }
     }
 
     /// The same, that tells of logins that fail, and slows them.
     #[must_use]
     pub(crate) fn with_users(self, users: Arc<dyn Authority>) -> Management {
         Management { users, ..self }
+    }
+
+    /// The same, that tells there who changes what.
+    #[must_use]
+    pub(crate) fn with_audit(self, audit: Arc<Audit>) -> Management {
+        Management { audit: Some(audit), ..self }
     }
 
     /// The same, that shows what these do.
@@ -209,7 +219,14 @@ async fn answer(app: &Management, request: Request) -> Result<Response, Failure>
     };
     let answer = dispatch(&call, &path, &parts.headers, &body).await;
     drop(room);
-    answer?.into_response(&call)
+    let answer = answer.and_then(|answer| answer.into_response(&call));
+    if let Some(audit) = app.audit.as_ref().filter(|_| verb != Verb::Get) {
+        let status = answer.as_ref().map_or_else(|failure| failure.status, Response::status);
+        let address = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.ip().to_canonical());
+        let what = format!("{} {}", parts.method, parts.uri.path());
+        audit.tell(Some(&call.user.name), address, "rabbitmq-http", &what, status.as_str());
+    }
+    answer
 }
 
 /// Reads a body, with room for it among those of all requests as long as it is needed.

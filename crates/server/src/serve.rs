@@ -8,6 +8,7 @@ mod descriptors;
 mod threads;
 
 use crate::api::ListenerStatus;
+use crate::audit::Audit;
 use crate::chores;
 use crate::federation::{self, Federation};
 use crate::handle::BrokerHandle;
@@ -23,6 +24,7 @@ use crate::options::{ListenerConfig, ServerConfig, Setting};
 use crate::rabbitmq_http::{self, Management};
 use crate::shovel::{self, Shovels};
 use crate::users::{ADMIN_PASSWORD_VARIABLE, FIRST_ADMINISTRATOR, Password, Users, first_administrator};
+use parking_lot::Mutex;
 use polylogue_amqp::settings::AmqpSettings;
 use polylogue_amqp_gateway::{AmqpMachine, Directory, MessagesAsRecords};
 use polylogue_amqp_model::Limits;
@@ -376,20 +378,14 @@ fn serve(
     let Opened { broker, live, amqp, amqp_settings, directory, users, rng } = opened;
     runtime.block_on(begun(&directory));
     see_to_administrator(front, runtime, &broker, &directory, rng.as_ref())?;
-    let net = Arc::new(Shared {
-        broker: broker.clone(),
-        lanes: Lanes::new(config.inflight_bytes_max, config.connections_max),
-        output: OutputGauge::new(config.output_bytes_max),
-        answers: AnswerGauge::new(config.output_bytes_max),
-        write_stall_ms_max: config.write_stall_ms_max,
-        metrics: front.metrics.clone(),
-        connections: Connections::default(),
-    });
+    let net = Arc::new(shared(config, front, &broker));
     chores::watch_alarm(runtime.handle(), broker.clone(), directory.clone(), net.clone());
     let shovels = Shovels::registered(&mut front.registry);
     let federation = Federation::registered(&mut front.registry);
     let around = Surroundings::new(&broker, &directory, &amqp_settings, &net, &rng);
-    let kafka = Arc::new(KafkaShared::new(live.clone(), broker.clone(), directory.clone()).with_users(users.clone()));
+    let audit = Arc::new(Audit::new(broker.clone(), &mut front.registry));
+    let kafka = KafkaShared::new(live.clone(), broker.clone(), directory.clone());
+    let kafka = Arc::new(kafka.with_users(users.clone()).with_audit(audit.clone()));
     let app = Arc::new(App {
         broker,
         kafka: kafka.clone(),
@@ -401,6 +397,8 @@ fn serve(
         ready: Ready::default(),
         users: users.clone(),
         rng: rng.clone(),
+        audit: audit.clone(),
+        tokens: Mutex::default(),
     });
     let (broker, listeners) = (app.broker.clone(), app.listeners.clone());
     let management = Management::new(broker, directory, amqp_settings, net.clone(), listeners, rng);
@@ -408,7 +406,7 @@ fn serve(
         tracing::warn!("some queues cannot be used until they are declared again: {why}");
     }
     start_links(runtime, around, &shovels, &federation);
-    let management = management.with_movers(shovels, federation).with_users(users);
+    let management = management.with_movers(shovels, federation).with_users(users).with_audit(audit);
     front.management.open_with(rabbitmq_http::router(Arc::new(management)));
     front.entrance.open(app.clone());
     let (stop, stopped) = watch::channel(false);
@@ -443,6 +441,19 @@ fn serve(
         }
     });
     Ok(())
+}
+
+/// What all connections share.
+fn shared(config: &ServerConfig, front: &Front, broker: &Arc<dyn BrokerHandle>) -> Shared {
+    Shared {
+        broker: broker.clone(),
+        lanes: Lanes::new(config.inflight_bytes_max, config.connections_max),
+        output: OutputGauge::new(config.output_bytes_max),
+        answers: AnswerGauge::new(config.output_bytes_max),
+        write_stall_ms_max: config.write_stall_ms_max,
+        metrics: front.metrics.clone(),
+        connections: Connections::default(),
+    }
 }
 
 /// Messages go on to other brokers, and come from them.

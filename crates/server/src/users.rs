@@ -6,6 +6,7 @@
 
 use crate::declared::{self, Fault};
 use crate::handle::BrokerHandle;
+use crate::lines::Lines;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use polylogue_amqp_gateway::{ADMINISTRATOR, Directory};
@@ -44,30 +45,6 @@ struct LoginLabel {
     outcome: &'static str,
 }
 
-/// Lines of the current second.
-#[derive(Debug, Default)]
-struct Lines {
-    second: u64,
-    written: u32,
-    left_out: u64,
-}
-
-impl Lines {
-    /// Whether one more may be written, and how many were left out before it.
-    fn next(&mut self, now_ms: u64) -> Option<u64> {
-        let second = now_ms / 1_000;
-        if self.second != second {
-            (self.second, self.written) = (second, 0);
-        }
-        if self.written >= LINES_PER_SECOND_MAX {
-            self.left_out += 1;
-            return None;
-        }
-        self.written += 1;
-        Some(std::mem::take(&mut self.left_out))
-    }
-}
-
 /// See the module.
 #[derive(Debug)]
 pub struct Users {
@@ -101,7 +78,7 @@ impl Users {
         registry.register("logins", "Logins, by SASL mechanism and how they ended", logins.clone());
         let text = "Names and addresses whose failed logins are remembered, at most 65,536";
         registry.register("login_failures_remembered", text, remembered.clone());
-        let (attempts, lines) = Default::default();
+        let (attempts, lines) = (Mutex::default(), Mutex::new(Lines::new(LINES_PER_SECOND_MAX)));
         Users { directory, broker, rng, secret, attempts, remembered, lines, logins }
     }
 
@@ -267,14 +244,6 @@ pub(crate) async fn first_administrator(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_about_failed_logins_are_few_and_the_others_are_told() {
-        let mut lines = Lines::default();
-        let written: Vec<_> = (0..8).map(|_| lines.next(5_000)).collect();
-        assert_eq!(written, [Some(0), Some(0), Some(0), Some(0), Some(0), None, None, None]);
-        assert_eq!((lines.next(6_000), lines.next(6_001)), (Some(3), Some(0)));
-    }
 
     #[test]
     fn what_is_kept_of_a_password_recognises_it_and_never_shows_it() {

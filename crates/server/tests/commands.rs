@@ -229,3 +229,30 @@ fn help_is_as_reviewed() {
     let reviewed = std::fs::read_to_string(path).unwrap();
     assert!(all == reviewed, "help has changed; look at it and run this test with UPDATE_SNAPSHOTS=1:\n{all}");
 }
+
+#[test]
+fn the_doctor_writes_a_report_and_says_what_is_wrong() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.join("data"), &[]);
+    server.ok_with(&["produce", "private-topic"], b"private-message\n");
+    let report = dir.join("report.json");
+    let path = report.display().to_string();
+    let said = server.ok(&["doctor", "--out", &path]);
+    assert!(said.contains(&path), "{said}");
+    let text = std::fs::read_to_string(&report).unwrap();
+    let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(read["server"]["status"]["topics"], 1);
+    assert!(read["machine"]["cores"].as_u64().unwrap() > 0);
+    assert!(read["server"]["metrics"].as_array().unwrap().iter().any(|line| *line == "polylogue_topics 1"));
+    assert!(!text.contains("private-topic") && !text.contains("private-message"), "{text}");
+    let again = done(&mut server.command(&["doctor", "--out", &path]));
+    assert!(again.code == Some(1) && again.err.contains("say another file"), "{}", again.err);
+    let named = dir.join("named.json").display().to_string();
+    let json = server.ok(&["doctor", "--names", "--json", "--out", &named]);
+    assert!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["findings"].is_array());
+    assert!(std::fs::read_to_string(&named).unwrap().contains("private-topic"));
+    let alone = dir.join("alone.json").display().to_string();
+    let nobody = done(polylogue().args(["doctor", "--server", "127.0.0.1:1", "--out", &alone]));
+    assert_eq!(nobody.code, Some(1));
+    assert!(nobody.out.contains("bad") && std::fs::metadata(&alone).is_ok(), "{}", nobody.out);
+}

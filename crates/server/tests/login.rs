@@ -17,7 +17,7 @@ fn ask(server: &Server, path: &str, login: Option<(&str, &str)>) -> (u16, String
         format!("authorization: Basic {}\r\n", base64_of(&format!("{name}:{password}")))
     });
     let mut stream = TcpStream::connect(server.http).unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{header}\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{header}\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

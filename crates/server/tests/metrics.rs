@@ -32,9 +32,11 @@ fn metrics(text: &str) -> BTreeMap<String, Metric> {
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             kind.clone_into(&mut all.entry(name.to_owned()).or_default().kind);
         } else if let Some((name, rest)) = line.split_once('{') {
-            let name = name.trim_end_matches("_total");
+            // A histogram's buckets are told one a line, by their bounds.
+            let name = name.trim_end_matches("_total").trim_end_matches("_bucket");
             let labels = rest.split('}').next().unwrap().split(',');
             let labels = labels.filter_map(|label| Some(label.split_once('=')?.0.to_owned()));
+            let labels = labels.filter(|label| label != "le");
             all.entry(name.to_owned()).or_default().labels.extend(labels);
         }
     }
@@ -104,7 +106,38 @@ fn alert_rules_and_the_dashboard_ask_for_what_there_is() {
         let names: BTreeSet<_> = names.filter(|name| name.starts_with("polylogue_")).collect();
         assert!(names.len() > 10);
         for name in names {
+            let name = name.trim_end_matches("_bucket");
             assert!(documented.contains(&format!("| `{name}` |")), "{name} is not there");
         }
     }
+}
+
+#[test]
+fn single_groups_topics_and_queues_are_told_of_where_that_is_asked() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.join("data"), &["--listen", "amqp=127.0.0.1:0"]);
+    server.ok_with(&["produce", "t"], b"one\ntwo\nthree\n");
+    server.ok(&["group", "reset", "g", "--topic", "t", "--to-offset", "1", "--execute"]);
+    server.ok(&["queue", "declare", "q"]);
+    let objects = |of: &str| server.get(&format!("/metrics/objects{of}")).unwrap();
+    let (status, text) = objects("");
+    assert_eq!(status, 200, "{text}");
+    for line in [
+        "polylogue_group_lag_messages{group=\"g\",topic=\"t\"} 2",
+        "polylogue_topic_messages{topic=\"t\"} 3",
+        "polylogue_topic_end_offsets{topic=\"t\"} 3",
+        "polylogue_queue_ready{vhost=\"/\",queue=\"q\"} 0",
+        "polylogue_objects_left_out 0",
+    ] {
+        assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
+    }
+    let seconds = "polylogue_group_lag_seconds{group=\"g\",topic=\"t\"} ";
+    let behind = text.lines().find_map(|line| line.strip_prefix(seconds)).unwrap().parse::<f64>().unwrap();
+    assert!((0.0..600.0).contains(&behind), "{behind}");
+    let documented = std::fs::read_to_string(file("docs/metrics.md")).unwrap();
+    for name in metrics(&text).keys() {
+        assert!(documented.contains(&format!("`{name}`")), "{name} is not documented");
+    }
+    assert!(!objects("?of=topics").1.contains("queue_ready"));
+    assert_eq!((objects("?of=users").0, objects("?on=topics").0), (400, 400));
 }

@@ -6,11 +6,13 @@
 
 mod binary;
 mod server;
+mod skip;
 mod tempdir;
 mod wait;
 
 pub use binary::{BINARY_ENV, binary, polylogue, run};
 pub use server::{Server, serve};
+pub use skip::skip;
 pub use tempdir::TempDir;
 pub use wait::{Deadline, wait_until};
 

@@ -12,7 +12,6 @@ mod common;
 use common::Place;
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -155,7 +154,7 @@ fn program(client: &str, cases: &[&str]) -> Option<String> {
     }
     server.terminate().unwrap();
     if status.code() == Some(MISSING) {
-        skip(client, &errors);
+        polylogue_testkit::skip(&root(), &format!("the cases of the {client} client"), &errors);
         return None;
     }
     Some(said)
@@ -199,18 +198,6 @@ fn wait(command: &mut Command, client: &str) -> ExitStatus {
         let _ = child.kill();
         panic!("{e}")
     })
-}
-
-/// Around the test harness, which keeps what a passing test prints; and into a file for the last lines of `make test`.
-fn skip(client: &str, said: &str) {
-    let why = said.lines().rev().find(|line| line.starts_with("missing: ")).unwrap_or("something is missing");
-    assert!(std::env::var("CI").as_deref() != Ok("true"), "{client} must not be skipped with CI=true: {why}");
-    let line = format!("skipped: the cases of the {client} client: {why}\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
-    let folder = root().join("build");
-    std::fs::create_dir_all(&folder).unwrap();
-    let mut to = File::options().create(true).append(true).open(folder.join("skipped")).unwrap();
-    to.write_all(line.as_bytes()).unwrap();
 }
 
 #[test]

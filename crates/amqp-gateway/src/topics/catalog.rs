@@ -2,6 +2,7 @@
 
 use super::name::{self, Named};
 use crate::directory::{Directory, QueueEntry, queue_of, topic_of};
+use polylogue_amqp_model::Queue;
 use polylogue_api::{Catalog, ClusterInfo, Settings, SettingsScope, TopicInfo};
 use polylogue_types::TopicId;
 use std::fmt::Debug;
@@ -16,6 +17,12 @@ pub struct QueuesAsTopics<C> {
     directory: Arc<Directory>,
 }
 
+/// What the topic is called as which the queue is read, unless nobody but its connection may see it.
+#[must_use]
+pub fn topic_name(vhost: &str, queue: &Queue) -> Option<String> {
+    queue.owner.is_none().then(|| name::of(vhost, &queue.name, queue.id))
+}
+
 impl<C> QueuesAsTopics<C>
 where
     C: Deref,
@@ -28,9 +35,7 @@ where
 
     /// What a queue's topic is called, unless nobody but its connection may see it.
     fn name(&self, entry: &QueueEntry) -> Option<String> {
-        let queue = &entry.queue;
-        let world = self.directory.world();
-        queue.owner.is_none().then(|| name::of(world.vhost_name(queue.vhost), &queue.name, queue.id))
+        topic_name(self.directory.world().vhost_name(entry.queue.vhost), &entry.queue)
     }
 
     /// The topic of a queue, as it is shown.

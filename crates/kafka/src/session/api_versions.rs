@@ -34,7 +34,6 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
                 ApiVersionsResponse { error_code: ErrorCode::InvalidRequest.code(), ..ApiVersionsResponse::default() };
             return Ok(work.answer(&response));
         }
-        let kept = |text: &str| text.chars().take(SOFTWARE_BYTES_MAX).collect();
         work.peer.software = Some(Box::new(ClientSoftware { name: kept(name), version: kept(software_version) }));
     }
     // older versions have no place for them
@@ -64,6 +63,11 @@ fn row(api: SupportedApi) -> ApiVersion {
 }
 
 /// `[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?`, as Kafka demands of name and version.
+/// As much of a client's word about itself as is kept for as long as its connection lasts.
+pub(super) fn kept(text: &str) -> String {
+    text.chars().take(SOFTWARE_BYTES_MAX).collect()
+}
+
 fn is_software_name(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
     match text.as_bytes() {

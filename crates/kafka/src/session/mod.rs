@@ -145,8 +145,20 @@ struct Peer {
     host: StrBytes,
     /// From ApiVersions.
     software: Option<Box<ClientSoftware>>,
+    /// How it calls itself, as its first request behind the handshakes says.
+    client_id: Option<Box<str>>,
     login: Login,
     quota: PeerQuota,
+}
+
+impl Peer {
+    /// Keeps how the client calls itself, of which the first 64 characters, unless it is still shaking hands.
+    fn introduce(&mut self, head: &Head) {
+        let is_handshake = matches!(head.api, ApiKey::ApiVersions | ApiKey::SaslHandshake | ApiKey::SaslAuthenticate);
+        if !is_handshake && !self.login.is_open() {
+            self.client_id = Some(api_versions::kept(head.client_id.as_deref().unwrap_or_default()).into());
+        }
+    }
 }
 
 /// What a client says that it is (KIP-511).
@@ -256,7 +268,7 @@ impl Session {
         let login = Login::new(asks_for_login, client, now.monotonic_ms);
         let quota = PeerQuota::default();
         Session {
-            peer: Peer { listener, host: format!("/{client}").into(), software: None, login, quota },
+            peer: Peer { listener, host: format!("/{client}").into(), software: None, client_id: None, login, quota },
             slots: VecDeque::new(),
             requests: VecDeque::new(),
             next_token: 0,
@@ -485,6 +497,12 @@ impl Session {
         self.peer.software.as_deref()
     }
 
+    /// How the client calls itself, once it has asked for something that is no handshake and, where that is asked, has logged in.
+    #[must_use]
+    pub fn client_id(&self) -> Option<&str> {
+        self.peer.client_id.as_deref()
+    }
+
     /// Requests that are in work or whose responses have not been taken.
     #[must_use]
     pub fn inflight(&self) -> usize {
@@ -517,6 +535,9 @@ impl Session {
             return self.end(CloseReason::Unsupported { api, version });
         };
         let head = Head { api, version, correlation_id, client_id };
+        if self.peer.client_id.is_none() {
+            self.peer.introduce(&head);
+        }
         let room = match row.room {
             // Who is not let in yet is answered nothing long.
             Some(estimate) if self.asks_for_room && !self.peer.login.is_open() => {

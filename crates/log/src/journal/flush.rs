@@ -44,7 +44,7 @@ impl Inner {
             }
         }
         let now = self.now_ns();
-        self.stats.lock().flushed(now.saturating_sub(began));
+        self.stats.lock().flush.took(now.saturating_sub(began));
         self.pipeline.lock().flushed(job, now, &self.config);
         self.finish_releases();
         true
@@ -66,7 +66,9 @@ impl Inner {
             if !(group.frames.is_empty() && group.outcomes.is_empty())
                 && let Some(sink) = self.sink.get()
             {
+                let began = self.now_ns();
                 sink.committed(&group.frames, &group.outcomes);
+                self.stats.lock().deliver.took(self.now_ns().saturating_sub(began));
             }
             for flushed in group.flushed {
                 flushed(if group.abandoned { Err(stopped()) } else { Ok(()) });

@@ -43,6 +43,10 @@ pub(crate) struct Group {
     pub(crate) abandoned: bool,
     /// When the first proposal in it came, or when it was written. Monotonic nanoseconds.
     pub(crate) since_ns: u64,
+    /// How long the first of its proposals that somebody waits for was in the queue. Nanoseconds.
+    pub(crate) queued_ns: Option<u64>,
+    /// How long building and writing its frames took. Nanoseconds.
+    pub(crate) write_ns: u64,
     /// The log's end after it.
     pub(crate) end: Durable,
 }

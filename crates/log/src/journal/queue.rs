@@ -66,6 +66,8 @@ struct State {
     urgent: bool,
     /// When the first of the queued proposals came, if it may wait.
     lazy_since_ns: u64,
+    /// When the first of those came that start a flush.
+    urgent_since_ns: u64,
     /// The term whose proposals are taken.
     epoch: Option<Term>,
     /// A flush is due that no proposal stands for (an engine's append, for one).
@@ -92,6 +94,9 @@ impl State {
             self.lazy_since_ns = if urgent { u64::MAX } else { clock.monotonic_ns() };
         }
         let tells = if urgent { !self.urgent && self.sleepers > 0 } else { first && self.sleepers >= WRITERS };
+        if urgent && !self.urgent {
+            self.urgent_since_ns = clock.monotonic_ns();
+        }
         self.urgent |= urgent;
         self.bytes += queued.native + queued.table;
         self.items.push(queued);
@@ -121,6 +126,15 @@ pub(crate) enum Wake {
     Work,
     /// The journal has ended.
     Stopped,
+}
+
+/// Since when something has waited that was taken out of the queue. Monotonic nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Since {
+    /// The oldest of what may wait, or now.
+    pub(crate) oldest_ns: u64,
+    /// The oldest of what starts a flush, if there is any.
+    pub(crate) urgent_ns: Option<u64>,
 }
 
 impl Queue {
@@ -168,16 +182,16 @@ impl Queue {
     }
 
     /// Moves what is queued into `into`, which is empty, if it is due: something urgent, or lazy proposals that have
-    /// waited long enough, or anything at all when `all`. Returns since when the oldest of them has waited.
-    pub(crate) fn take(&self, into: &mut Vec<Queued>, all: bool, now_ns: u64, config: &Config) -> Option<u64> {
+    /// waited long enough, or anything at all when `all`.
+    pub(crate) fn take(&self, into: &mut Vec<Queued>, all: bool, now_ns: u64, config: &Config) -> Option<Since> {
         let mut state = self.state.lock();
         if state.items.is_empty() || !(all || state.urgent || now_ns >= state.lazy_due(config)) {
             return None;
         }
         std::mem::swap(&mut state.items, into);
         state.bytes = 0;
-        state.urgent = false;
-        Some(now_ns.min(state.lazy_since_ns))
+        let urgent_ns = std::mem::take(&mut state.urgent).then_some(state.urgent_since_ns);
+        Some(Since { oldest_ns: now_ns.min(state.lazy_since_ns), urgent_ns })
     }
 
     /// From now on proposals of this term are taken, and of no other. Nothing happens when the journal has stopped.

@@ -1,8 +1,40 @@
 //! What a journal has done, in numbers.
 
-/// Upper bounds of the flush time buckets, in microseconds; the last bucket has none.
-pub const FLUSH_BUCKETS_US: [u64; 12] =
+/// Upper bounds of the buckets of times, in microseconds; the last bucket has none.
+pub const STAGE_BUCKETS_US: [u64; 12] =
     [50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000];
+
+/// How long a stage on a message's way took, each time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stage {
+    /// How often.
+    pub count: u64,
+    /// All together. Nanoseconds.
+    pub ns: u64,
+    /// How often at most [`STAGE_BUCKETS_US`] microseconds and more than the bound before; the last one counts the rest.
+    pub buckets: [u64; STAGE_BUCKETS_US.len() + 1],
+}
+
+impl Stage {
+    /// Counts one time.
+    pub(crate) fn took(&mut self, ns: u64) {
+        self.count += 1;
+        self.ns += ns;
+        // 50.2 microseconds are more than 50.
+        let us = ns.div_ceil(1_000);
+        let bucket = STAGE_BUCKETS_US.partition_point(|bound| *bound < us);
+        if let Some(bucket) = self.buckets.get_mut(bucket) {
+            *bucket += 1;
+        }
+    }
+
+    /// Adds what another one counted.
+    pub fn add(&mut self, other: &Stage) {
+        self.count += other.count;
+        self.ns += other.ns;
+        self.buckets.iter_mut().zip(other.buckets).for_each(|(bucket, more)| *bucket += more);
+    }
+}
 
 /// Counters since the journal was opened, and what there is now.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -23,12 +55,14 @@ pub struct Stats {
     pub refused: u64,
     /// Groups handed to a flush.
     pub groups: u64,
-    /// Flushes finished.
-    pub flushes: u64,
-    /// Time spent in flushes. Nanoseconds.
-    pub flush_ns: u64,
-    /// How many flushes took at most [`FLUSH_BUCKETS_US`] microseconds; the last one counts the rest.
-    pub flush_buckets: [u64; FLUSH_BUCKETS_US.len() + 1],
+    /// How long the first proposal of a group that somebody waits for was in the queue.
+    pub queue: Stage,
+    /// Building and writing the frames of a group.
+    pub write: Stage,
+    /// Flushes.
+    pub flush: Stage,
+    /// Telling the sink of a group: whoever waits is answered by that.
+    pub deliver: Stage,
     /// Files begun.
     pub files_begun: u64,
     /// Of these, how many were neither recycled nor made ahead.
@@ -45,28 +79,19 @@ pub struct Stats {
     pub queue_bytes: u64,
 }
 
-impl Stats {
-    /// Counts one flush.
-    pub(crate) fn flushed(&mut self, ns: u64) {
-        self.flushes += 1;
-        self.flush_ns += ns;
-        let us = ns / 1_000;
-        let bucket = FLUSH_BUCKETS_US.partition_point(|bound| *bound < us);
-        self.flush_buckets[bucket] += 1;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_flush_falls_into_the_bucket_whose_bound_it_does_not_exceed() {
-        let mut stats = Stats::default();
-        stats.flushed(50_000);
-        stats.flushed(51_000);
-        stats.flushed(2_000_000_000);
-        assert_eq!((stats.flush_buckets[0], stats.flush_buckets[1], stats.flush_buckets[12]), (1, 1, 1));
-        assert_eq!(stats.flushes, 3);
+    fn a_time_falls_into_the_bucket_whose_bound_it_does_not_exceed() {
+        let mut stage = Stage::default();
+        for ns in [50_000, 50_001, 51_000, 2_000_000_000] {
+            stage.took(ns);
+        }
+        assert_eq!((stage.buckets[0], stage.buckets[1], stage.buckets[12]), (1, 2, 1));
+        let mut sum = stage;
+        sum.add(&stage);
+        assert_eq!((sum.count, sum.ns, sum.buckets[1]), (8, 4_000_302_002, 4));
     }
 }

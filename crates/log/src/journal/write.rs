@@ -51,11 +51,13 @@ impl Inner {
         // before it, and does not wait for what has not come yet.
         while let Some(since) = self.queue.take(&mut w.taken, wrote, now, &self.config) {
             if !wrote {
-                w.group.since_ns = since;
+                w.group.since_ns = since.oldest_ns;
+                w.group.queued_ns = since.urgent_ns.map(|urgent| began.saturating_sub(urgent));
             }
             wrote = true;
             self.write_taken(&mut w);
             now = self.now_ns();
+            w.group.write_ns = now.saturating_sub(began);
             if w.group.bytes >= self.config.flush_bytes_max
                 || now.saturating_sub(began) >= self.config.flush_us_max * 1_000
             {
@@ -76,7 +78,7 @@ impl Inner {
     /// Writes everything that is queued, due or not: what follows in the log is not a proposal.
     pub(crate) fn write_queued(&self, w: &mut WriteState) {
         while let Some(since) = self.queue.take(&mut w.taken, true, self.now_ns(), &self.config) {
-            w.group.since_ns = since;
+            w.group.since_ns = since.oldest_ns;
             self.write_taken(w);
         }
     }
@@ -118,6 +120,12 @@ impl Inner {
             let mut stats = self.stats.lock();
             stats.groups += 1;
             stats.proposals += group.outcomes.len() as u64;
+            if !group.outcomes.is_empty() {
+                stats.write.took(group.write_ns);
+            }
+            if let Some(ns) = group.queued_ns {
+                stats.queue.took(ns);
+            }
         }
         self.pipeline.lock().push(group, self.config.durability)
     }

@@ -143,3 +143,37 @@ pub struct Quota {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_percent: Option<f64>,
 }
+
+/// `GET /permissions`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Permissions {
+    /// By virtual host and user.
+    pub permissions: Vec<Permission>,
+}
+
+/// What a user may do in a virtual host: regular expressions for the names of what may be declared, published to and consumed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Permission {
+    /// The user.
+    pub user: String,
+    /// The virtual host.
+    pub vhost: String,
+    /// What the user may declare and delete.
+    pub configure: String,
+    /// What the user may publish to, and bind.
+    pub write: String,
+    /// What the user may consume, and bind to.
+    pub read: String,
+}
+
+/// `PUT /vhosts/VHOST/permissions/USER`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PutPermission {
+    /// What the user may declare and delete.
+    pub configure: String,
+    /// What the user may publish to, and bind.
+    pub write: String,
+    /// What the user may consume, and bind to.
+    pub read: String,
+}

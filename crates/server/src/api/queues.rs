@@ -46,6 +46,9 @@ pub struct NewVhost {
 pub struct Queues {
     /// By name.
     pub queues: Vec<Queue>,
+    /// How many there are, those left out by `offset` and `limit` included.
+    #[serde(default)]
+    pub total: usize,
 }
 
 /// A queue.
@@ -64,6 +67,9 @@ pub struct Queue {
     pub exclusive: bool,
     /// What it was declared with.
     pub arguments: Map<String, Value>,
+    /// The topic as which it can be read without being disturbed, if there is one.
+    #[serde(default)]
+    pub topic: Option<String>,
     /// Messages that a consumer could have now.
     pub ready: u64,
     /// Messages that consumers have and did not settle.
@@ -283,4 +289,47 @@ impl From<NewBinding> for Binding {
         let NewBinding { source, destination, destination_type, routing_key, arguments } = new;
         Binding { source, destination, destination_type, routing_key, arguments }
     }
+}
+
+/// `POST /vhosts/VHOST/publish`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewPublish {
+    /// The exchange; without it the default one, whose keys are the names of queues.
+    #[serde(default)]
+    pub exchange: String,
+    /// The key.
+    #[serde(default)]
+    pub routing_key: String,
+    /// The body.
+    #[serde(default)]
+    pub body: String,
+    /// What `body` is in: `text`, or `base64`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<String>,
+    /// Whether it outlives a restart in a queue that does.
+    #[serde(default = "yes")]
+    pub persistent: bool,
+    /// The type of the body.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// To which message it belongs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<String>,
+    /// Its own name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<String>,
+    /// The queue in which an answer is expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<String>,
+    /// Its headers.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub headers: Map<String, Value>,
+}
+
+/// What `POST /vhosts/VHOST/publish` answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Published {
+    /// Whether it reached a queue.
+    pub routed: bool,
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod config;
+mod doctor;
 mod groups;
 mod queues;
 mod quotas;
@@ -9,6 +10,7 @@ mod users;
 
 pub(super) use access::{AclArgs, AclCommand, ListAclsArgs};
 pub(super) use config::{AlterArgs, ConfigArgs, ConfigCommand, GetArgs, ScopeArgs, SetArgs};
+pub(super) use doctor::DoctorArgs;
 pub(super) use groups::{GroupCommand, ResetArgs};
 pub(super) use queues::{
     BindingArgs, BindingCommand, CreateVhostArgs, DeclareExchangeArgs, DeclareQueueArgs, DeleteExchangesArgs,
@@ -79,6 +81,8 @@ pub(super) enum Command {
     Repair(RepairArgs),
     /// Show every option, or show and change settings of a running server
     Config(ConfigArgs),
+    /// Look for what is plainly wrong, and write the report that a bug report needs
+    Doctor(DoctorArgs),
     /// Write a completion script for bash, zsh or fish
     Completions(CompletionsArgs),
     /// Show the version

@@ -36,15 +36,16 @@ pub(super) fn describe(args: &NameArgs, out: &Out) -> Result<(), Failure> {
     if !group.offsets.is_empty() {
         out.line("")?;
         let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+        let seconds = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{} s", ms / 1_000));
         let rows: Vec<_> = group
             .offsets
             .iter()
             .map(|o| {
                 let (partition, offset) = (o.partition.to_string(), o.offset.to_string());
-                vec![o.topic.clone(), partition, offset, number(o.high_watermark), number(o.lag)]
+                vec![o.topic.clone(), partition, offset, number(o.high_watermark), number(o.lag), seconds(o.lag_ms)]
             })
             .collect();
-        out.table(&["TOPIC", "PARTITION", "OFFSET", "END", "LAG"], &rows)?;
+        out.table(&["TOPIC", "PARTITION", "OFFSET", "END", "LAG", "BEHIND"], &rows)?;
     }
     Ok(())
 }

@@ -49,6 +49,15 @@ impl HttpClient {
         self.read(self.agent.get(self.url(path)).call())
     }
 
+    /// The text at a path that is not of the API.
+    ///
+    /// # Errors
+    /// As [`HttpClient::get`].
+    pub fn text_of(&self, path: &str) -> Result<String, ClientError> {
+        let (status, text) = self.text(self.agent.get(format!("{}{path}", self.server)).call())?;
+        if status < 300 { Ok(text) } else { Err(self.refused(status, &text)) }
+    }
+
     /// `POST` with a JSON body.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The real broker behind [`BrokerHandle`].
 
-use super::{BrokerHandle, BrokerStatus, Figure};
+use super::{BrokerHandle, BrokerStatus, Figure, Stage};
 use polylogue_api::{Catalog, Now, Request, Token};
 use polylogue_broker::{Broker, PartitionStatus, ReplySink, SessionId};
 use polylogue_types::PartitionId;
@@ -44,7 +44,8 @@ impl BrokerHandle for Broker {
         let disk_alarm = Broker::is_disk_alarm(self).then(|| {
             "less disk space is free than log.disk_free_limit_bytes, or a journal got no file; make room".to_owned()
         });
-        BrokerStatus { refuses_writes, disk_alarm, disk_free_bytes: self.free_bytes(), figures: figures(self) }
+        let (disk_free_bytes, figures, stages) = (self.free_bytes(), figures(self), stages(self));
+        BrokerStatus { refuses_writes, disk_alarm, disk_free_bytes, figures, stages }
     }
 
     fn is_disk_alarm(&self) -> bool {
@@ -75,6 +76,22 @@ impl Figures {
     fn gauge(&mut self, name: &str, help: &str, value: u64) {
         self.add(false, name, help, value);
     }
+}
+
+/// Over all journals.
+fn stages(broker: &Broker) -> Vec<Stage> {
+    let names = [
+        ("journal_queue", "How long the first message of a group that somebody waits for was in a journal's queue"),
+        ("journal_write", "How long building and writing the frames of a group took"),
+        ("journal_flush", "How long a flush took"),
+        ("journal_deliver", "How long applying a group and answering whoever waits for it took"),
+    ];
+    let mut all = names.map(|(name, help)| Stage { name, help, times: Default::default() });
+    for journal in broker.shards().iter().filter_map(|shard| shard.journal.as_ref()) {
+        let times = [&journal.queue, &journal.write, &journal.flush, &journal.deliver];
+        all.iter_mut().zip(times).for_each(|(stage, times)| stage.times.add(times));
+    }
+    all.into()
 }
 
 fn figures(broker: &Broker) -> Vec<Figure> {
@@ -114,8 +131,8 @@ fn figures(broker: &Broker) -> Vec<Figure> {
             all.counter("journal_payload_bytes", "Bytes of messages written to journals", journal.payload_bytes);
             all.counter("journal_entries", "Batches written to journals", journal.entries);
             all.counter("journal_frames", "Frames written to journals", journal.frames);
-            all.counter("journal_flushes", "Flushes of journals", journal.flushes);
-            all.counter("journal_flush_nanoseconds", "Time spent in flushes of journals", journal.flush_ns);
+            all.counter("journal_flushes", "Flushes of journals", journal.flush.count);
+            all.counter("journal_flush_nanoseconds", "Time spent in flushes of journals", journal.flush.ns);
             all.counter("journal_refused", "Writes refused because the queue was full", journal.refused);
             all.gauge("journal_files", "Journal files", journal.files);
             all.gauge("journal_queue_bytes", "Bytes that wait to be written to journals", journal.queue_bytes);

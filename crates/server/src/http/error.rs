@@ -66,6 +66,14 @@ impl Failure {
         Failure::new(StatusCode::CONFLICT, "group_not_empty", message)
     }
 
+    pub(super) fn conflict(code: &'static str, text: &str) -> Failure {
+        Failure::new(StatusCode::CONFLICT, code, text.to_owned())
+    }
+
+    pub(super) fn forbidden(message: String) -> Failure {
+        Failure::new(StatusCode::FORBIDDEN, "forbidden", message)
+    }
+
     pub(super) fn method_not_allowed(message: String) -> Failure {
         Failure::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request", message)
     }

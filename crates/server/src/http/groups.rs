@@ -7,17 +7,23 @@ pub(super) use reset::reset;
 use super::App;
 use super::ask;
 use super::error::Failure;
+use super::lag;
+use super::page::Page;
 use crate::api::{Assignment, Group, GroupOffset, GroupSummary, Groups, Member};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use bytes::Bytes;
 use polylogue_kafka::codec::consumer_protocol_assignment::ConsumerProtocolAssignment;
-use polylogue_kafka::codec::{ErrorCode, Message, Reader};
+use polylogue_kafka::codec::{ErrorCode, Message, Reader, StrBytes};
 use polylogue_kafka::groups::command::{
-    DeleteGroups, DescribeGroups, DescribedGroup, DescribedMember, FetchGroup, FetchOffsets, FetchedTopic,
-    GroupCommand, GroupReply, GroupState, ListGroups,
+    DeleteGroups, DescribeGroups, DescribedGroup, DescribedMember, FetchGroup, FetchOffsets, FetchedGroup,
+    FetchedTopic, GroupCommand, GroupReply, GroupState, ListGroups,
 };
+use polylogue_types::{Offset, PartitionId};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The versions of Kafka's requests whose rules hold: the newest.
@@ -30,16 +36,79 @@ fn surprise() -> Failure {
     Failure::internal("the coordinator answers something else".to_owned())
 }
 
-pub(super) async fn list(State(app): State<Arc<App>>) -> Result<Json<Groups>, Failure> {
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    query: Result<Query<Page>, QueryRejection>,
+) -> Result<Json<Groups>, Failure> {
+    let page = Page::of(query)?;
     let command = GroupCommand::List(ListGroups { states: Vec::new(), types: Vec::new() });
     let GroupReply::List(found) = ask::groups(&app, command).await? else { return Err(surprise()) };
     let found = found.map_err(|error| Failure::of_kafka(error.code(), None).unwrap_or_else(surprise))?;
+    let (found, total) = page.cut(found, |group| Cow::Borrowed(&*group.group_id));
+    let names: Vec<_> = found.iter().map(|group| group.group_id.clone()).collect();
+    let (members, lags) = (members_of(&app, names.clone()).await?, lags_of(&app, names).await?);
     let groups = found.iter().map(|group| GroupSummary {
         group: group.group_id.to_string(),
         state: group.state.name().to_owned(),
         protocol_type: group.protocol_type.to_string(),
+        members: members.get(&*group.group_id).copied().unwrap_or(0),
+        lag: lags.get(&*group.group_id).copied().unwrap_or(0),
     });
-    Ok(Json(Groups { groups: groups.collect() }))
+    Ok(Json(Groups { groups: groups.collect(), total }))
+}
+
+/// How many members groups have.
+async fn members_of(app: &App, groups: Vec<StrBytes>) -> Result<BTreeMap<String, usize>, Failure> {
+    let describe = DescribeGroups { version: DESCRIBE_VERSION, groups };
+    let GroupReply::Describe(found) = ask::groups(app, GroupCommand::Describe(describe)).await? else {
+        return Err(surprise());
+    };
+    Ok(found.iter().map(|group| (group.group_id.to_string(), group.members.len())).collect())
+}
+
+/// How far groups are behind the partitions of which they have committed offsets, all of these together.
+async fn lags_of(app: &App, groups: Vec<StrBytes>) -> Result<BTreeMap<String, u64>, Failure> {
+    let fetch = |group_id| FetchGroup { group_id, member_id: None, member_epoch: -1, topics: None };
+    let groups = groups.into_iter().map(fetch).collect();
+    let fetch = FetchOffsets { version: FETCH_VERSION, groups, require_stable: false };
+    let GroupReply::FetchOffsets(fetched) = ask::groups(app, GroupCommand::FetchOffsets(fetch)).await? else {
+        return Err(surprise());
+    };
+    let lag = |group: &FetchedGroup| {
+        let all = group.topics.iter().flat_map(|topic| offsets(app, topic));
+        (group.group_id.to_string(), all.filter_map(|(offset, _)| offset.lag).sum())
+    };
+    Ok(fetched.iter().map(lag).collect())
+}
+
+/// The offsets that a group has committed, with how far it is behind, in messages and in time.
+pub(super) async fn offsets_of(app: &App, group: StrBytes) -> Result<Vec<GroupOffset>, Failure> {
+    let fetch = FetchGroup { group_id: group, member_id: None, member_epoch: -1, topics: None };
+    let fetch = FetchOffsets { version: FETCH_VERSION, groups: vec![fetch], require_stable: false };
+    let GroupReply::FetchOffsets(fetched) = ask::groups(app, GroupCommand::FetchOffsets(fetch)).await? else {
+        return Err(surprise());
+    };
+    let fetched = fetched.first().ok_or_else(surprise)?;
+    if let Some(failure) = Failure::of_kafka(fetched.error.code(), None) {
+        return Err(failure);
+    }
+    let (mut all, ids): (Vec<_>, Vec<_>) = fetched.topics.iter().flat_map(|topic| offsets(app, topic)).unzip();
+    let behind = |(at, (offset, id)): (usize, (&GroupOffset, &Option<PartitionId>))| {
+        let first = Offset(offset.offset.unsigned_abs());
+        offset.lag.filter(|lag| *lag > 0).and(*id).map(|id| (at, (id, first)))
+    };
+    let behind: Vec<(usize, (PartitionId, Offset))> = all.iter().zip(&ids).enumerate().filter_map(behind).collect();
+    let places: Vec<(PartitionId, Offset)> = behind.iter().map(|(_, place)| *place).collect();
+    let written = lag::written_ms(app, &places).await;
+    for ((at, _), written) in behind.iter().zip(written) {
+        if let Some(offset) = all.get_mut(*at) {
+            offset.lag_ms = written.map(|ms| lag::age_ms(app, ms));
+        }
+    }
+    for offset in all.iter_mut().filter(|offset| offset.lag == Some(0)) {
+        offset.lag_ms = Some(0);
+    }
+    Ok(all)
 }
 
 /// What DescribeGroups says of a group.
@@ -87,22 +156,13 @@ pub(super) async fn describe(State(app): State<Arc<App>>, Path(name): Path<Strin
     if let Some(failure) = Failure::of_kafka(group.error.code(), group.error_message.as_deref()) {
         return Err(failure);
     }
-    let fetch = FetchGroup { group_id: name.as_str().into(), member_id: None, member_epoch: -1, topics: None };
-    let fetch = FetchOffsets { version: FETCH_VERSION, groups: vec![fetch], require_stable: false };
-    let GroupReply::FetchOffsets(fetched) = ask::groups(&app, GroupCommand::FetchOffsets(fetch)).await? else {
-        return Err(surprise());
-    };
-    let fetched = fetched.first().ok_or_else(surprise)?;
-    if let Some(failure) = Failure::of_kafka(fetched.error.code(), None) {
-        return Err(failure);
-    }
     Ok(Json(Group {
         group: name,
         state: group.state.name().to_owned(),
         protocol_type: group.protocol_type.to_string(),
         protocol: group.protocol_name.to_string(),
         members: group.members.iter().map(|m| member(m, &group.protocol_type)).collect(),
-        offsets: fetched.topics.iter().flat_map(|topic| offsets(&app, topic)).collect(),
+        offsets: offsets_of(&app, group.group_id.clone()).await?,
     }))
 }
 
@@ -127,7 +187,8 @@ fn assignment(bytes: &Bytes) -> Vec<Assignment> {
     topics.map(|t| Assignment { topic: t.topic.to_string(), partitions: t.partitions }).collect()
 }
 
-fn offsets(app: &App, topic: &FetchedTopic) -> Vec<GroupOffset> {
+/// With the partitions that they are of, where these are there.
+fn offsets(app: &App, topic: &FetchedTopic) -> Vec<(GroupOffset, Option<PartitionId>)> {
     let living = app.broker.catalog().topic_by_id(topic.id).or_else(|| app.broker.catalog().topic(&topic.name));
     let committed = topic.partitions.iter().filter(|p| p.error == ErrorCode::None && p.offset >= 0);
     committed
@@ -137,14 +198,16 @@ fn offsets(app: &App, topic: &FetchedTopic) -> Vec<GroupOffset> {
                 .and_then(|index| living.as_ref().and_then(|topic| topic.partitions.get(index)));
             let status = info.and_then(|info| app.broker.partition_status(info.id));
             let high_watermark = status.map(|s| s.high_watermark.0);
-            GroupOffset {
+            let offset = GroupOffset {
                 topic: topic.name.to_string(),
                 partition: partition.index,
                 offset: partition.offset,
                 high_watermark,
                 lag: high_watermark.map(|end| end.saturating_sub(partition.offset.unsigned_abs())),
+                lag_ms: None,
                 metadata: partition.metadata.to_string(),
-            }
+            };
+            (offset, info.map(|info| info.id))
         })
         .collect()
 }

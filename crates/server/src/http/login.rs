@@ -1,15 +1,19 @@
-//! Who may use polylogue's own API and see its metrics, on listeners that ask for it: administrators, by HTTP's basic authentication.
-//! Whether the process lives and serves (`/healthz`, `/readyz`) is nobody's secret.
+//! Who may use polylogue's own API and see its metrics, on listeners that ask for it: administrators, by HTTP's basic authentication or by the
+//! cookie that the console got for a name and a password. Whether the process lives and serves (`/healthz`, `/readyz`) is nobody's secret, and
+//! neither is the console itself, which holds nothing.
 
 use super::App;
 use super::error::Failure;
+use crate::api::clients::{LogIn, Session};
 use crate::basic::credentials;
 use crate::rabbitmq_http::From;
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, header};
+use axum::http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use polylogue_auth::{Claim, Mechanism};
+use polylogue_auth::{Claim, Mechanism, ScramMechanism, TOKEN_BYTES, TOKEN_MS};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,36 +22,173 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked;
 
-/// What browsers are told that they ask for.
+/// Stands at a request of an administrator who has logged in.
+#[derive(Clone, Debug)]
+struct Who(String);
+
+/// Stands at a request that came in over TLS.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Secured;
+
+/// What browsers are told that they ask for, unless the console asks, which has a form of its own.
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"polylogue\", charset=\"UTF-8\"");
+/// What the console says with its requests.
+const CONSOLE: &str = "x-polylogue-console";
+/// The cookie that says who somebody is.
+const COOKIE: &str = "polylogue_session";
 
 /// Lets an administrator in, and everybody where nobody is asked.
-pub(super) async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+pub(super) async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     if request.extensions().get::<Asked>().is_none() {
         return next.run(request).await;
     }
-    let address = request.extensions().get::<From>().map(|from| from.0.ip().to_canonical());
-    match who(&app, credentials(request.headers()), address).await {
-        Ok(()) => next.run(request).await,
-        Err(failure) => {
-            let mut response = failure.into_response();
-            if response.status() == axum::http::StatusCode::UNAUTHORIZED {
-                response.headers_mut().insert(header::WWW_AUTHENTICATE, CHALLENGE);
-            }
-            response
+    match who(&app, request.headers(), address_of(request.extensions())).await {
+        Ok(name) => {
+            request.extensions_mut().insert(Who(name));
+            next.run(request).await
         }
+        Err(failure) => refusal(failure, request.headers()),
     }
 }
 
-async fn who(app: &App, login: Option<(String, Vec<u8>)>, address: Option<IpAddr>) -> Result<(), Failure> {
-    let (name, password) = login.ok_or_else(Failure::not_logged_in)?;
+fn refusal(failure: Failure, headers: &HeaderMap) -> Response {
+    let mut response = failure.into_response();
+    if response.status() == StatusCode::UNAUTHORIZED && !headers.contains_key(CONSOLE) {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, CHALLENGE);
+    }
+    response
+}
+
+fn address_of(extensions: &Extensions) -> IpAddr {
     // A request always says where it is from; without that it is from nowhere near.
-    let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-    let claim = Claim { name: &name, address };
-    if !app.users.is_password(&claim, &password) {
+    extensions.get::<From>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.0.ip().to_canonical())
+}
+
+/// Tells of each request that is more than a look who made it, and how it ended.
+pub(super) async fn tell(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let method = request.method().clone();
+    if matches!(method, Method::GET | Method::HEAD | Method::OPTIONS) {
+        return next.run(request).await;
+    }
+    let what = format!("{method} {}", request.uri().path());
+    let (who, address) = (request.extensions().get::<Who>().cloned(), address_of(request.extensions()));
+    let response = next.run(request).await;
+    let user = who.as_ref().map(|who| who.0.as_str());
+    app.audit.tell(user, address, "http", &what, response.status().as_str());
+    response
+}
+
+/// The administrator who asks.
+async fn who(app: &App, headers: &HeaderMap, address: IpAddr) -> Result<String, Failure> {
+    if let Some((name, password)) = credentials(headers) {
+        is_administrator(app, &name, &password, address).await?;
+        return Ok(name);
+    }
+    let name = cookie(headers).and_then(|token| whose(app, token, address)).ok_or_else(Failure::not_logged_in)?;
+    if app.users.is_administrator(&name) { Ok(name) } else { Err(Failure::no_administrator(&name)) }
+}
+
+/// That the password is that of an administrator.
+async fn is_administrator(app: &App, name: &str, password: &[u8], address: IpAddr) -> Result<(), Failure> {
+    let claim = Claim { name, address };
+    if !app.users.is_password(&claim, password) {
         let delay_ms = app.users.failed(&claim, Mechanism::Plain, "the name or the password is wrong");
         tokio::time::sleep(Duration::from_millis(delay_ms)).await;
         return Err(Failure::not_logged_in());
     }
-    if app.users.is_administrator(&name) { Ok(()) } else { Err(Failure::no_administrator(&name)) }
+    if app.users.is_administrator(name) { Ok(()) } else { Err(Failure::no_administrator(name)) }
+}
+
+/// The token that a browser sends.
+fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = all.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == COOKIE).map(|(_, token)| token)
+}
+
+/// Whose token that is.
+fn whose(app: &App, token: &str, address: IpAddr) -> Option<String> {
+    let credential = |name: &str| app.users.scram(&Claim { name, address }, ScramMechanism::Sha256);
+    let now_ms = app.broker.now().monotonic_ms;
+    app.tokens.lock().who(token, now_ms, credential).map(ToOwned::to_owned)
+}
+
+/// `GET /session`: whether somebody has to log in here, and who has.
+pub(super) async fn session(State(app): State<Arc<App>>, request: Request) -> Json<Session> {
+    let asks = request.extensions().get::<Asked>().is_some();
+    let name = match asks {
+        true => who(&app, request.headers(), address_of(request.extensions())).await.ok(),
+        false => None,
+    };
+    Json(Session { asks, name })
+}
+
+/// `POST /session`: logs in, for a cookie that no script can read and no other site can have sent.
+pub(super) async fn log_in(
+    State(app): State<Arc<App>>,
+    extensions: Extensions,
+    headers: HeaderMap,
+    body: Result<Json<LogIn>, JsonRejection>,
+) -> Response {
+    let address = address_of(&extensions);
+    let login = match body {
+        Ok(Json(login)) => login,
+        Err(rejection) => {
+            let failure: Failure = rejection.into();
+            return failure.into_response();
+        }
+    };
+    if let Err(failure) = is_administrator(&app, &login.name, login.password.as_bytes(), address).await {
+        return refusal(failure, &headers);
+    }
+    let claim = Claim { name: &login.name, address };
+    app.users.succeeded(&claim, Mechanism::Plain);
+    let credential = app.users.scram(&claim, ScramMechanism::Sha256);
+    let mut random = [0; TOKEN_BYTES];
+    app.rng.fill(&mut random);
+    let now_ms = app.broker.now().monotonic_ms;
+    let token = app.tokens.lock().give(&login.name, credential.as_ref(), random, now_ms);
+    let asks = extensions.get::<Asked>().is_some();
+    with_cookie(&token, TOKEN_MS / 1_000, &extensions, Json(Session { asks, name: Some(login.name) }))
+}
+
+/// `DELETE /session`: logs out.
+pub(super) async fn log_out(State(app): State<Arc<App>>, extensions: Extensions, headers: HeaderMap) -> Response {
+    if let Some(token) = cookie(&headers) {
+        app.tokens.lock().take_back(token, app.broker.now().monotonic_ms);
+    }
+    with_cookie("", 0, &extensions, StatusCode::NO_CONTENT)
+}
+
+/// The answer with the cookie, which holds for so long.
+fn with_cookie(token: &str, seconds: u64, extensions: &Extensions, answer: impl IntoResponse) -> Response {
+    let secure = if extensions.get::<Secured>().is_some() { "; Secure" } else { "" };
+    let cookie = format!("{COOKIE}={token}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");
+    let mut response = answer.into_response();
+    if let Ok(value) = HeaderValue::try_from(cookie) {
+        response.headers_mut().insert(header::SET_COOKIE, value);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_is_found_among_cookies() {
+        let of = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::COOKIE, value.parse().unwrap());
+            }
+            cookie(&headers).map(ToOwned::to_owned)
+        };
+        assert_eq!(of(&["polylogue_session=abc"]).as_deref(), Some("abc"));
+        assert_eq!(of(&["a=b; polylogue_session=abc; c=d"]).as_deref(), Some("abc"));
+        assert_eq!(of(&["a=b", "c=d;polylogue_session=a=c"]).as_deref(), Some("a=c"));
+        for none in [&["a=b; xpolylogue_session=abc"][..], &["polylogue_session"], &[]] {
+            assert_eq!(of(none), None);
+        }
+    }
 }

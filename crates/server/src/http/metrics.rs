@@ -2,26 +2,46 @@
 
 use super::App;
 use super::error::Failure;
+use crate::handle::{STAGE_BUCKETS_US, StageTimes};
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use polylogue_auth::QuotaKind;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What every metric's name begins with.
 const PREFIX: &str = "polylogue";
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(super) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Which quota.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct QuotaLabel {
     quota: &'static str,
+}
+
+/// What was counted of a stage, as a histogram.
+#[derive(Debug)]
+struct Times(StageTimes);
+
+impl EncodeMetric for Times {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> std::fmt::Result {
+        let bounds = STAGE_BUCKETS_US.iter().map(|us| Duration::from_micros(*us).as_secs_f64()).chain([f64::MAX]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(self.0.buckets).collect();
+        let seconds = Duration::from_nanos(self.0.ns).as_secs_f64();
+        encoder.encode_histogram::<NoLabelSet>(seconds, self.0.count, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
 }
 
 /// A registry in which everything is registered under our prefix.
@@ -55,6 +75,7 @@ fn now(app: &App) -> Registry {
     gauge("answer_memory_bytes", "Memory of answers that may be long, in work or not taken", app.net.answers.bytes());
     gauge("answer_memory_waiting", "Connections that wait for room for a long answer", app.net.answers.waiting());
     gauge("ready", "Whether it serves", usize::from(app.ready.get()));
+    gauge("console_sessions", "People who are logged in at the console, at most 1,024", app.tokens.lock().len());
     let topics = app.broker.catalog().topics();
     gauge("topics", "Topics", topics.len());
     gauge("partitions", "Partitions of all topics", topics.iter().map(|topic| topic.partitions.len()).sum());
@@ -67,7 +88,12 @@ fn now(app: &App) -> Registry {
         throttled.get_or_create(&QuotaLabel { quota: kind.key() }).inc_by(quotas.throttled(kind));
     }
     registry.register("throttled", "How often clients were told to wait, by the key of the quota", throttled);
-    for figure in app.broker.status().figures {
+    let status = app.broker.status();
+    for stage in status.stages {
+        let name = format!("{}_duration", stage.name);
+        registry.register_with_unit(name, stage.help, Unit::Seconds, Times(stage.times));
+    }
+    for figure in status.figures {
         if figure.is_counter {
             registry.register(figure.name, figure.help, ConstCounter::new(figure.value));
         } else {

@@ -2,6 +2,7 @@
 
 use super::App;
 use super::error::Failure;
+use super::page::Page;
 use super::vhosts::{Within, short, shown, table};
 use crate::api::queues::{GetMessages, Message, Messages, NewQueue, Purged, Queue as Shown, Queues};
 use crate::declared::{self, Got, payload_of};
@@ -14,11 +15,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use polylogue_amqp::codec::ShortStr;
 use polylogue_amqp::request::{self as amqp, Delivery, Verdict};
-use polylogue_amqp_gateway::MANAGEMENT_CHANNEL;
+use polylogue_amqp_gateway::{MANAGEMENT_CHANNEL, topic_name};
 use polylogue_amqp_model::Queue;
 use polylogue_api::QueueCounts;
 use serde::Deserialize;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Messages that one request looks at.
@@ -38,7 +40,7 @@ pub(super) struct Only {
     if_empty: bool,
 }
 
-fn counted(queue: &Queue, counts: &QueueCounts) -> Shown {
+fn counted(vhost: &str, queue: &Queue, counts: &QueueCounts) -> Shown {
     Shown {
         name: queue.name.to_string(),
         kind: queue.kind.name().to_owned(),
@@ -46,6 +48,7 @@ fn counted(queue: &Queue, counts: &QueueCounts) -> Shown {
         auto_delete: queue.auto_delete,
         exclusive: queue.owner.is_some(),
         arguments: shown(&queue.arguments),
+        topic: topic_name(vhost, queue),
         ready: counts.ready,
         unsettled: counts.held,
         delayed: counts.delayed,
@@ -53,20 +56,26 @@ fn counted(queue: &Queue, counts: &QueueCounts) -> Shown {
     }
 }
 
-pub(super) async fn list(State(app): State<Arc<App>>, Path(vhost): Path<String>) -> Result<Json<Queues>, Failure> {
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Path(vhost): Path<String>,
+    query: Result<Query<Page>, QueryRejection>,
+) -> Result<Json<Queues>, Failure> {
+    let page = Page::of(query)?;
     let within = Within::of(&app, &vhost).await?;
     let of_it = within.view.world.queues().filter(|queue| queue.vhost == within.vhost.id);
     let mut queues: Vec<Arc<Queue>> = of_it.cloned().collect();
     queues.sort_by(|a, b| a.name.cmp(&b.name));
+    let (queues, total) = page.cut(queues, |queue| Cow::Borrowed(&*queue.name));
     let counts = declared::counts(&app.broker, &app.directory, &queues).await?;
-    let queues = queues.iter().zip(&counts).map(|(queue, counts)| counted(queue, counts)).collect();
-    Ok(Json(Queues { queues }))
+    let queues = queues.iter().zip(&counts).map(|(queue, counts)| counted(&vhost, queue, counts)).collect();
+    Ok(Json(Queues { queues, total }))
 }
 
 async fn one(app: &App, within: &Within, name: &str) -> Result<Shown, Failure> {
     let queue = within.queue(name)?;
     let counts = declared::counts(&app.broker, &app.directory, std::slice::from_ref(queue)).await?;
-    Ok(counted(queue, &counts.first().copied().unwrap_or_default()))
+    Ok(counted(&within.vhost.name, queue, &counts.first().copied().unwrap_or_default()))
 }
 
 pub(super) async fn describe(

@@ -1,13 +1,15 @@
 //! Connections to the http listeners: bounded in number, in time, and in what they may send.
 
 use super::error::Failure;
-use super::login::Asked;
+use super::login::{Asked, Secured};
+use super::origin::OnlyHere;
 use super::{App, router, starting};
 use crate::net::tls::Tls;
 use crate::net::{Gate, NetMetrics, pause, stopped};
 use crate::rabbitmq_http::From;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::http::Extensions;
 use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse;
 use hyper::body::Incoming;
@@ -107,6 +109,8 @@ pub async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let mut failing = false;
+    let only_here = listener.local_addr().is_ok_and(|at| at.ip().to_canonical().is_loopback());
+    let stamps = Stamps { asks_for_login, only_here: only_here && !asks_for_login, secured: tls.is_some() };
     loop {
         let accepted = tokio::select! {
             biased;
@@ -138,9 +142,9 @@ pub async fn serve(
         tokio::spawn(async move {
             let counted = entrance.metrics.count(entrance.name);
             let why = match tls {
-                None => attend(stream, peer, asks_for_login, entrance).await,
+                None => attend(stream, peer, stamps, entrance).await,
                 Some(tls) => match tls.accept(stream).await {
-                    Ok(stream) => attend(stream, peer, asks_for_login, entrance).await,
+                    Ok(stream) => attend(stream, peer, stamps, entrance).await,
                     Err(_) => "tls",
                 },
             };
@@ -150,8 +154,30 @@ pub async fn serve(
     }
 }
 
+/// What stands at each request that came in at a listener.
+#[derive(Clone, Copy)]
+struct Stamps {
+    asks_for_login: bool,
+    only_here: bool,
+    secured: bool,
+}
+
+impl Stamps {
+    fn put(self, extensions: &mut Extensions) {
+        if self.asks_for_login {
+            extensions.insert(Asked);
+        }
+        if self.only_here {
+            extensions.insert(OnlyHere);
+        }
+        if self.secured {
+            extensions.insert(Secured);
+        }
+    }
+}
+
 /// Serves one connection, and says why it ended.
-async fn attend<S>(stream: S, peer: SocketAddr, asks_for_login: bool, entrance: Arc<Entrance>) -> &'static str
+async fn attend<S>(stream: S, peer: SocketAddr, stamps: Stamps, entrance: Arc<Entrance>) -> &'static str
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -160,9 +186,7 @@ where
         let spoke = spoke.clone();
         service_fn(move |mut request: hyper::Request<Incoming>| {
             request.extensions_mut().insert(From(peer));
-            if asks_for_login {
-                request.extensions_mut().insert(Asked);
-            }
+            stamps.put(request.extensions_mut());
             spoke.store(true, Ordering::Relaxed);
             TowerToHyperService::new(entrance.router()).call(request)
         })

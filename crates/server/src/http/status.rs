@@ -1,7 +1,9 @@
 //! Health, status, options.
 
 use super::App;
-use crate::api::{OptionValue, Options, Status};
+use crate::api::{OptionValue, Options, ProtocolStatus, StageStatus, Status};
+use crate::handle::{STAGE_BUCKETS_US, Stage};
+use crate::net::ProtocolCounts;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -27,6 +29,20 @@ pub(super) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
     let cluster = catalog.cluster();
     let topics = catalog.topics();
     let broker = app.broker.status();
+    let protocol = |counts: ProtocolCounts| ProtocolStatus {
+        protocol: counts.protocol.to_owned(),
+        connections: counts.open,
+        requests: counts.requests,
+        received_bytes: counts.received_bytes,
+        sent_bytes: counts.sent_bytes,
+    };
+    let stage = |stage: &Stage| StageStatus {
+        stage: stage.name.trim_start_matches("journal_").to_owned(),
+        count: stage.times.count,
+        ns: stage.times.ns,
+        bounds_us: STAGE_BUCKETS_US.to_vec(),
+        buckets: stage.times.buckets.to_vec(),
+    };
     Json(Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         cluster_id: cluster.cluster_id.to_string(),
@@ -38,6 +54,10 @@ pub(super) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
         topics: topics.len(),
         partitions: topics.iter().map(|topic| topic.partitions.len()).sum(),
         listeners: app.listeners.clone(),
+        protocols: app.net.metrics.counts().into_iter().map(protocol).collect(),
+        stages: broker.stages.iter().map(stage).collect(),
+        disk_free_bytes: broker.disk_free_bytes,
+        disk_alarm: broker.disk_alarm,
         figures: broker.figures.into_iter().map(|figure| (figure.name, figure.value)).collect(),
     })
 }

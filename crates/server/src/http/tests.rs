@@ -204,6 +204,7 @@ impl Server {
                 is_counter: true,
                 value: 12,
             }],
+            stages: Vec::new(),
         };
         let mut registry = registry();
         let net = Shared {
@@ -215,6 +216,7 @@ impl Server {
             metrics: NetMetrics::register(&mut registry, &["kafka"]),
             connections: Connections::default(),
         };
+        let audit = Arc::new(crate::audit::Audit::new(broker.clone(), &mut registry));
         let live = Arc::new(LiveSettings::new(KafkaSettings::default()));
         let app = Arc::new(App {
             kafka: Arc::new(KafkaShared::new(live, broker.clone(), AmqpMachine::new(Limits::default()).directory())),
@@ -227,6 +229,8 @@ impl Server {
             ready: Ready::default(),
             users: Arc::new(NoUsers),
             rng: polylogue_env::Env::real().rng,
+            audit,
+            tokens: parking_lot::Mutex::default(),
         });
         let (stop, stopped) = watch::channel(false);
         let (tell, told) = mpsc::channel();

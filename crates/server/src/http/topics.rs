@@ -3,24 +3,48 @@
 use super::App;
 use super::ask;
 use super::error::Failure;
+use super::page::Page;
 use crate::api::{NewTopic, Partition, Topic, TopicConfigEntry, TopicSummary, Topics};
+use crate::handle::PartitionStatus;
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{Path, State};
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use polylogue_api::{Durability, TopicInfo};
 use polylogue_kafka::codec::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
 use polylogue_kafka::codec::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
 use polylogue_kafka::config::{Effect, Source, topic_config_values};
+use serde::Deserialize;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The versions of the Kafka requests that are sent: the newest.
 const CREATE_TOPICS_VERSION: i16 = 7;
 const DELETE_TOPICS_VERSION: i16 = 6;
 
-pub(super) async fn list(State(app): State<Arc<App>>) -> Json<Topics> {
-    let topics = app.broker.catalog().topics().iter().map(|topic| summary(topic)).collect();
-    Json(Topics { topics })
+/// Which topics are listed; all without.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    /// As of [`Page`].
+    #[serde(default)]
+    search: String,
+    #[serde(default)]
+    offset: usize,
+    limit: Option<usize>,
+    /// Only those that the broker keeps for itself, or only the others.
+    internal: Option<bool>,
+}
+
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    query: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Json<Topics>, Failure> {
+    let Query(Wanted { search, offset, limit, internal }) = query.map_err(|e| Failure::invalid(e.body_text()))?;
+    let topics = app.broker.catalog().topics();
+    let topics = topics.into_iter().filter(|topic| internal.is_none_or(|internal| topic.internal == internal));
+    let (topics, total) = Page::new(&search, offset, limit).cut(topics, |topic| Cow::Borrowed(&*topic.name));
+    Ok(Json(Topics { topics: topics.iter().map(|topic| summary(&app, topic)).collect(), total }))
 }
 
 pub(super) async fn describe(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Json<Topic>, Failure> {
@@ -86,8 +110,14 @@ pub(super) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>
     }
 }
 
-fn summary(topic: &TopicInfo) -> TopicSummary {
+fn summary(app: &App, topic: &TopicInfo) -> TopicSummary {
+    let of = |sum: fn(&PartitionStatus) -> u64| {
+        let status = topic.partitions.iter().filter_map(|info| app.broker.partition_status(info.id));
+        status.map(|status| sum(&status)).sum()
+    };
     TopicSummary {
+        messages: of(|status| status.high_watermark.0.saturating_sub(status.log_start.0)),
+        bytes: of(|status| status.bytes),
         name: topic.name.to_string(),
         id: topic.id.to_string(),
         partitions: topic.partitions.len(),

@@ -2,6 +2,7 @@
 
 use super::Surroundings;
 use crate::handle::{ReplySink, SessionId};
+use crate::net::Visitor;
 use crate::net::mailbox::{Mail, Mailbox};
 use bytes::{Buf, Bytes, BytesMut};
 use polylogue_amqp_gateway::{Connection, Ends, Insider};
@@ -46,13 +47,14 @@ impl Inside {
         let connection = Connection::new(around.settings.clone(), directory, catalog, id.0, true, seed, now);
         // There are no ports: the number tells listings one from the other.
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let connection = connection.between(Ends { peer: at(id.0 as u16), local: at(0) });
+        let (local, peer) = (at(0), at(id.0 as u16));
+        let connection = connection.between(Ends { peer, local });
         let connection = match insider {
             Some(insider) => connection.of(insider),
             None => connection,
         };
         let mailbox = Arc::new(Mailbox::default());
-        around.net.connections.add(id.0, &mailbox);
+        around.net.connections.add(Visitor::new(id.0, "amqp", false, (local, peer), now.wall_ms), &mailbox);
         Inside {
             around: around.clone(),
             id,

@@ -5,7 +5,7 @@ use super::ahead::Fetch;
 use super::answers::Answers;
 use super::input::{Input, Read};
 use super::link::Link;
-use super::listener::Shared;
+use super::listener::{Shared, Visitor};
 use super::mailbox::{Mail, Mailbox};
 use super::metrics::ConnectionMetrics;
 use super::output::{KEPT_CHUNKS, Output, Written};
@@ -107,6 +107,8 @@ pub(super) struct Connection<P: Protocol> {
     turn_since_ms: Option<u64>,
     stopping: bool,
     metrics: ConnectionMetrics,
+    /// Where it is to be told who the client is, until it is.
+    nameless: Option<Arc<Visitor>>,
 }
 
 /// What the task waits for.
@@ -162,7 +164,13 @@ impl<P: Protocol> Connection<P> {
             turn_since_ms: None,
             stopping: false,
             metrics,
+            nameless: None,
         }
+    }
+
+    /// The same, told there who the client is as soon as that is known.
+    pub(super) fn known_as(self, visitor: Arc<Visitor>) -> Connection<P> {
+        Connection { nameless: Some(visitor), ..self }
     }
 
     /// Serves the connection until it ends.
@@ -292,12 +300,24 @@ impl<P: Protocol> Connection<P> {
             oldest.on_read();
         }
         self.check(now)?;
+        self.introduce();
         if std::mem::take(&mut self.stirred) {
             self.busy_ms = Some(now.monotonic_ms);
         } else if self.busy_ms.is_some_and(|since_ms| since_ms.saturating_add(REST_AFTER_MS) <= now.monotonic_ms) {
             self.rest();
         }
         Ok(self.waits(written, now))
+    }
+
+    /// Tells who the client is once that is known.
+    fn introduce(&mut self) {
+        if let Some(visitor) = &self.nameless
+            && let Some(about) = self.session.about()
+        {
+            // Nobody else says it.
+            let _ = visitor.about.set(about);
+            self.nameless = None;
+        }
     }
 
     /// Many connections have nothing to say for long: they are not to keep what only made them faster when they had.

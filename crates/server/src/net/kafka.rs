@@ -1,7 +1,8 @@
 //! Kafka's session as the pump sees it.
 
 use super::listener::Accept;
-use super::protocol::{Frame, NoFrame, Protocol, Room};
+use super::protocol::{About, Frame, NoFrame, Protocol, Room};
+use crate::audit::{self, Audit};
 use crate::handle::BrokerHandle;
 use crate::options::address::HostPort;
 use bytes::BytesMut;
@@ -11,7 +12,7 @@ use polylogue_auth::{Authority, Claim, Mechanism, NoUsers};
 use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::session::{self, FetchBudget, Listener, NextFrame, Session, SessionContext, SessionInit};
 use polylogue_types::Chunk;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// Of what a list may take in memory, one in this many parts is left once it is read: the decoded request is gone, and what
@@ -26,6 +27,7 @@ pub struct KafkaShared {
     broker: Arc<dyn BrokerHandle>,
     fetch_budget: Arc<FetchBudget>,
     users: Arc<dyn Authority>,
+    audit: Option<Arc<Audit>>,
 }
 
 impl KafkaShared {
@@ -33,7 +35,7 @@ impl KafkaShared {
     #[must_use]
     pub fn new(live: Arc<LiveSettings>, broker: Arc<dyn BrokerHandle>, queues: Arc<Directory>) -> KafkaShared {
         let catalog = Arc::new(QueuesAsTopics::new(broker.catalog(), queues));
-        KafkaShared { live, catalog, broker, fetch_budget: Arc::default(), users: Arc::new(NoUsers) }
+        KafkaShared { live, catalog, broker, fetch_budget: Arc::default(), users: Arc::new(NoUsers), audit: None }
     }
 
     /// The same, with users who can log in.
@@ -42,10 +44,22 @@ impl KafkaShared {
         KafkaShared { users, ..self }
     }
 
+    /// The same, whose clients' changes are told there.
+    #[must_use]
+    pub fn with_audit(self, audit: Arc<Audit>) -> KafkaShared {
+        KafkaShared { audit: Some(audit), ..self }
+    }
+
+    /// Topics as Kafka's clients see them, queues among them.
+    pub(crate) fn catalog(&self) -> &dyn Catalog {
+        self.catalog.as_ref()
+    }
+
     /// A session for a request of the server itself.
     pub(crate) fn session_for_ourselves(self: &Arc<KafkaShared>, id: u64) -> KafkaConnection {
         let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
-        KafkaAccept::new(self.clone(), None, false).connection(id, nobody, nobody)
+        // Whoever asks us is told of by whoever it asked.
+        KafkaConnection { told: None, ..KafkaAccept::new(self.clone(), None, false).connection(id, nobody, nobody) }
     }
 
     /// Does something under the settings that hold now.
@@ -86,7 +100,9 @@ impl KafkaAccept {
             asks_for_login: self.asks_for_login,
             fetch_budget: self.shared.fetch_budget.clone(),
         };
-        KafkaConnection { session: Session::new(init, self.shared.broker.now()), shared: self.shared.clone() }
+        let session = Session::new(init, self.shared.broker.now());
+        let told = self.shared.audit.is_some().then(|| Told { address: peer.ip().to_canonical(), open: Vec::new() });
+        KafkaConnection { session, shared: self.shared.clone(), told }
     }
 }
 
@@ -114,6 +130,25 @@ impl Accept for KafkaAccept {
 pub struct KafkaConnection {
     session: Session,
     shared: Arc<KafkaShared>,
+    told: Option<Told>,
+}
+
+/// Changes that the client asked for, to be told when it is known how they ended.
+#[derive(Debug)]
+struct Told {
+    address: IpAddr,
+    open: Vec<(Token, String)>,
+}
+
+impl KafkaConnection {
+    fn audit(&mut self, token: Token, reply: &Reply) {
+        let Some(told) = self.told.as_mut().filter(|told| !told.open.is_empty()) else { return };
+        let Some(at) = told.open.iter().position(|(open, _)| *open == token) else { return };
+        let (_, what) = told.open.swap_remove(at);
+        if let Some(audit) = &self.shared.audit {
+            audit.tell(self.session.user(), told.address, "kafka", &what, audit::outcome(reply));
+        }
+    }
 }
 
 impl Protocol for KafkaConnection {
@@ -148,13 +183,17 @@ impl Protocol for KafkaConnection {
 
     fn poll_request(&mut self) -> Option<(Token, Request)> {
         let asked = self.session.poll_request();
-        if let Some((_, request)) = &asked {
+        if let Some((token, request)) = &asked {
             warn_of_compaction(request);
+            if let Some(told) = &mut self.told {
+                told.open.extend(audit::what(request).map(|what| (*token, what)));
+            }
         }
         asked
     }
 
     fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
+        self.audit(token, &reply);
         self.shared.under(now, |cx| self.session.on_reply(token, reply, cx));
     }
 
@@ -188,6 +227,12 @@ impl Protocol for KafkaConnection {
 
     fn close_reason(&self) -> Option<String> {
         self.session.close_reason().map(ToString::to_string)
+    }
+
+    fn about(&self) -> Option<About> {
+        let client = self.session.client_id()?;
+        let software = self.session.client_software().map(|s| format!("{} {}", s.name, s.version));
+        Some(About { user: self.session.user().map(ToString::to_string), client: client.to_string(), software })
     }
 }
 

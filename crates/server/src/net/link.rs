@@ -43,6 +43,11 @@ impl Link {
         Link { stream, tls: None }
     }
 
+    /// Whether it is one with TLS.
+    pub(super) fn is_secured(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// A socket with TLS, whose handshake is done.
     pub(super) fn secured(stream: TcpStream, mut tls: ServerConnection) -> Link {
         tls.set_buffer_limit(Some(PENDING_BYTES_MAX));

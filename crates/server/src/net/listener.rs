@@ -8,14 +8,14 @@ use super::link::Link;
 use super::mailbox::{Mail, Mailbox};
 use super::metrics::NetMetrics;
 use super::output::OutputGauge;
-use super::protocol::Protocol;
+use super::protocol::{About, Protocol};
 use super::tls::Tls;
 use crate::handle::BrokerHandle;
 use parking_lot::Mutex;
-use polylogue_types::Map;
+use polylogue_types::{Map, TimestampMs};
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
@@ -49,9 +49,48 @@ pub struct Connections {
     all_gone: Notify,
 }
 
+/// One of them in the books.
+#[derive(Debug)]
+struct Entry {
+    mailbox: Weak<Mailbox>,
+    visitor: Arc<Visitor>,
+}
+
+/// A connection, for those who look at all of them.
+#[derive(Debug)]
+pub struct Visitor {
+    /// Its own for the life of the process.
+    pub id: u64,
+    /// What is spoken.
+    pub protocol: &'static str,
+    /// Whether over TLS.
+    pub tls: bool,
+    /// Where it arrived.
+    pub local: SocketAddr,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// Since when. Wall time.
+    pub since_ms: TimestampMs,
+    /// Who the client is, once that is known.
+    pub about: OnceLock<About>,
+}
+
+impl Visitor {
+    /// One of whose client nothing is known yet, between `local` and `peer`.
+    pub(crate) fn new(
+        id: u64,
+        protocol: &'static str,
+        tls: bool,
+        (local, peer): (SocketAddr, SocketAddr),
+        since_ms: TimestampMs,
+    ) -> Arc<Visitor> {
+        Arc::new(Visitor { id, protocol, tls, local, peer, since_ms, about: OnceLock::new() })
+    }
+}
+
 #[derive(Debug, Default)]
 struct Open {
-    mailboxes: Map<u64, Weak<Mailbox>>,
+    all: Map<u64, Entry>,
     /// Whoever comes now is told to end at once.
     stopping: bool,
 }
@@ -60,7 +99,7 @@ impl Connections {
     /// How many are open.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.open.lock().mailboxes.len()
+        self.open.lock().all.len()
     }
 
     /// Whether none is open.
@@ -69,9 +108,17 @@ impl Connections {
         self.len() == 0
     }
 
-    pub(crate) fn add(&self, id: u64, mailbox: &Arc<Mailbox>) {
+    /// All of them, by id.
+    #[must_use]
+    pub fn visitors(&self) -> Vec<Arc<Visitor>> {
+        let mut all: Vec<_> = self.open.lock().all.values().map(|entry| entry.visitor.clone()).collect();
+        all.sort_unstable_by_key(|visitor| visitor.id);
+        all
+    }
+
+    pub(crate) fn add(&self, visitor: Arc<Visitor>, mailbox: &Arc<Mailbox>) {
         let mut open = self.open.lock();
-        open.mailboxes.insert(id, Arc::downgrade(mailbox));
+        open.all.insert(visitor.id, Entry { mailbox: Arc::downgrade(mailbox), visitor });
         if open.stopping {
             mailbox.put(Mail::Stop);
         }
@@ -79,23 +126,24 @@ impl Connections {
 
     pub(crate) fn remove(&self, id: u64) {
         let mut open = self.open.lock();
-        open.mailboxes.remove(&id);
-        if open.mailboxes.is_empty() {
+        open.all.remove(&id);
+        if open.all.is_empty() {
             self.all_gone.notify_waiters();
         }
     }
 
-    /// Ends one, for this reason. One that is not there is not missed.
-    pub fn end(&self, id: u64, why: &str) {
-        let mailbox = self.open.lock().mailboxes.get(&id).and_then(Weak::upgrade);
-        if let Some(mailbox) = mailbox {
+    /// Ends one, for this reason. Whether it was there.
+    pub fn end(&self, id: u64, why: &str) -> bool {
+        let mailbox = self.open.lock().all.get(&id).and_then(|entry| entry.mailbox.upgrade());
+        if let Some(mailbox) = &mailbox {
             mailbox.put(Mail::End(why.to_owned()));
         }
+        mailbox.is_some()
     }
 
     /// Tells all connections that publishers are to wait, or no longer.
     pub fn alarm(&self) {
-        for mailbox in self.open.lock().mailboxes.values().filter_map(Weak::upgrade) {
+        for mailbox in self.open.lock().all.values().filter_map(|entry| entry.mailbox.upgrade()) {
             mailbox.put(Mail::Alarm);
         }
     }
@@ -108,7 +156,7 @@ impl Connections {
         {
             let mut open = self.open.lock();
             open.stopping = true;
-            for mailbox in open.mailboxes.values().filter_map(Weak::upgrade) {
+            for mailbox in open.all.values().filter_map(|entry| entry.mailbox.upgrade()) {
                 mailbox.put(Mail::Stop);
             }
         }
@@ -216,10 +264,11 @@ fn open<A: Accept>(
     let id = shared.broker.new_session();
     let session = accept.session(id.0, local, peer, certified.as_deref());
     let mailbox = Arc::new(Mailbox::default());
-    shared.connections.add(id.0, &mailbox);
+    let visitor = Visitor::new(id.0, name, link.is_secured(), (local, peer), shared.broker.now().wall_ms);
+    shared.connections.add(visitor.clone(), &mailbox);
     let metrics = shared.metrics.open(name);
     // In one place from the start: a task that held it by value would have room for it wherever it is handed on.
-    let connection = Box::new(Connection::new(link, session, id, shared.clone(), mailbox, metrics));
+    let connection = Box::new(Connection::new(link, session, id, shared.clone(), mailbox, metrics).known_as(visitor));
     let guard = Guard { id: id.0, shared: shared.clone(), _place: place };
     tokio::spawn(async move {
         let cause = connection.run().await;

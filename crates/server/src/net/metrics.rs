@@ -5,6 +5,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use std::sync::Arc;
 
 /// The protocol of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -33,6 +34,22 @@ pub struct NetMetrics {
     answers_held_back: Family<ProtocolLabel, Counter>,
     fetches: Family<ProtocolLabel, Counter>,
     fetches_refused: Family<ProtocolLabel, Counter>,
+    protocols: Arc<[&'static str]>,
+}
+
+/// What is counted of one protocol's connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProtocolCounts {
+    /// The protocol.
+    pub protocol: &'static str,
+    /// Connections that are open.
+    pub open: u64,
+    /// Requests taken in.
+    pub requests: u64,
+    /// Bytes read from clients.
+    pub received_bytes: u64,
+    /// Bytes written to clients.
+    pub sent_bytes: u64,
 }
 
 /// A connection that is counted as open until [`Counted::close`].
@@ -59,7 +76,7 @@ impl NetMetrics {
     /// Counters that the registry knows, shown from the start for these protocols.
     #[must_use]
     pub fn register(registry: &mut Registry, protocols: &[&'static str]) -> NetMetrics {
-        let metrics = NetMetrics::default();
+        let metrics = NetMetrics { protocols: protocols.into(), ..NetMetrics::default() };
         for protocol in protocols {
             let label = ProtocolLabel { protocol };
             drop(metrics.open.get_or_create(&label));
@@ -98,6 +115,22 @@ impl NetMetrics {
             metrics.fetches_refused.clone(),
         );
         metrics
+    }
+
+    /// What is counted now, for each of the protocols that are shown from the start.
+    #[must_use]
+    pub fn counts(&self) -> Vec<ProtocolCounts> {
+        let counts = |protocol: &&'static str| {
+            let label = ProtocolLabel { protocol };
+            ProtocolCounts {
+                protocol,
+                open: u64::try_from(self.open.get_or_create(&label).get()).unwrap_or(0),
+                requests: self.frames.get_or_create(&label).get(),
+                received_bytes: self.received.get_or_create(&label).get(),
+                sent_bytes: self.sent.get_or_create(&label).get(),
+            }
+        };
+        self.protocols.iter().map(counts).collect()
     }
 
     pub(crate) fn refused(&self, protocol: &'static str, cause: &'static str) {

@@ -31,6 +31,17 @@ pub enum Room {
     Unknown,
 }
 
+/// What is known of a client once it has said it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct About {
+    /// Who has logged in.
+    pub user: Option<String>,
+    /// How the client calls itself.
+    pub client: String,
+    /// What it runs, as it says.
+    pub software: Option<String>,
+}
+
 /// One connection of one protocol, without the connection.
 ///
 /// Its oldest frame is always read: only later ones may lie there as they came, because an earlier one has to end first.
@@ -95,6 +106,11 @@ pub trait Protocol: Send + fmt::Debug + 'static {
 
     /// Publishers are to wait, or no longer.
     fn on_alarm(&mut self, _now: Now) {}
+
+    /// Who the client is, as soon as that is known; where it is told elsewhere, never. It stays as it is told first.
+    fn about(&self) -> Option<About> {
+        None
+    }
 
     /// Nothing has come for a while: memory that is there only to be used again may go.
     fn rest(&mut self) {}

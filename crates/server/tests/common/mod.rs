@@ -90,9 +90,14 @@ pub(crate) struct Server {
 impl Server {
     /// Starts one and waits until it serves.
     pub(crate) fn start(data: &Path, more: &[&str]) -> Server {
+        Server::start_telling(data, more, Stdio::inherit())
+    }
+
+    /// The same; its log goes there.
+    pub(crate) fn start_telling(data: &Path, more: &[&str], log: Stdio) -> Server {
         let mut command = polylogue();
         command.args(["serve", "--listen", "kafka=127.0.0.1:0", "--listen", "http=127.0.0.1:0", "--data"]).arg(data);
-        command.args(more).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        command.args(more).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().unwrap();
         let mut lines = Vec::new();
         for line in BufReader::new(child.stdout.as_mut().unwrap()).lines() {

@@ -1,11 +1,13 @@
 //! Messages of queues, with a broker on a simulated disk.
 
+use crate::audit::Audit;
 use crate::http::{App, Ready, metrics::registry, router};
 use crate::net::kafka::KafkaShared;
 use crate::options::Resolved;
 use crate::rabbitmq_http::tests::server::{Answered, Server};
 use axum::body::Body;
 use axum::http::Request as HttpRequest;
+use parking_lot::Mutex;
 use polylogue_api::Request;
 use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::settings::KafkaSettings;
@@ -20,6 +22,8 @@ impl Api {
         let server = Server::start();
         let (broker, directory) = (server.broker.clone(), server.directory.clone());
         let live = Arc::new(LiveSettings::new(KafkaSettings::default()));
+        let mut registry = registry();
+        let audit = Arc::new(Audit::new(broker.clone(), &mut registry));
         let app = App {
             kafka: Arc::new(KafkaShared::new(live, broker.clone(), directory.clone())),
             broker,
@@ -27,7 +31,9 @@ impl Api {
             net: server.management.net.clone(),
             settings: Resolved::default().settings(),
             listeners: Vec::new(),
-            registry: registry(),
+            registry,
+            audit,
+            tokens: Mutex::default(),
             ready: Ready::default(),
             users: server.management.users.clone(),
             rng: server.management.rng.clone(),

@@ -164,7 +164,9 @@ fn a_connection_that_is_ended_is_told_why() {
     let server = Server::start();
     server.put("queues/%2F/q", &json!({}));
     let mut client = Client::open(&server);
-    server.management.net.connections.add(client.id.0, &client.mailbox);
+    let at = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+    let visitor = crate::net::Visitor::new(client.id.0, "amqp", false, (at, at), 0);
+    server.management.net.connections.add(visitor, &client.mailbox);
     assert_eq!(server.delete(&format!("connections/{PATH}")), 204);
     let said = client.pump(&server);
     let text = String::from_utf8_lossy(&said).into_owned();

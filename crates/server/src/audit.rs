@@ -1,0 +1,73 @@
+//! Who changed what: a line of the log (target `audit`) for each change that somebody made or was refused over HTTP, by polylogue's own API or
+//! RabbitMQ's, and for each change of topics, settings, users, access control lists, quotas and groups by Kafka's protocol. At most
+//! [`LINES_PER_SECOND_MAX`] a second; a line never has a password, a key of one, or a message.
+//!
+//! What applications declare for themselves over AMQP is not among them.
+
+mod kafka;
+
+pub(crate) use kafka::{outcome, what};
+
+use crate::handle::BrokerHandle;
+use crate::lines::Lines;
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Lines in a second; of the others it is told how many there were.
+pub const LINES_PER_SECOND_MAX: u32 = 200;
+/// What is written of a name or a path. Characters.
+const TEXT_MAX: usize = 200;
+/// Who did not have to log in.
+const NOBODY: &str = "-";
+
+/// See the module.
+#[derive(Debug)]
+pub struct Audit {
+    broker: Arc<dyn BrokerHandle>,
+    lines: Mutex<Lines>,
+    written: Counter,
+    left_out: Counter,
+}
+
+impl Audit {
+    /// With counters that the registry knows.
+    #[must_use]
+    pub fn new(broker: Arc<dyn BrokerHandle>, registry: &mut Registry) -> Audit {
+        let (written, left_out) = (Counter::default(), Counter::default());
+        registry.register("audit_lines", "Lines about changes that somebody made", written.clone());
+        let text = "Changes about which there is no line because there were too many in a second";
+        registry.register("audit_lines_left_out", text, left_out.clone());
+        Audit { broker, lines: Mutex::new(Lines::new(LINES_PER_SECOND_MAX)), written, left_out }
+    }
+
+    /// Somebody at that address did something over that protocol, with that outcome.
+    pub fn tell(&self, user: Option<&str>, address: IpAddr, protocol: &str, what: &str, outcome: &str) {
+        let now_ms = self.broker.now().monotonic_ms;
+        let Some(left_out) = self.lines.lock().next(now_ms) else {
+            self.left_out.inc();
+            return;
+        };
+        self.written.inc();
+        let (user, what) = (cut(user.unwrap_or(NOBODY)), cut(what));
+        tracing::info!(target: "audit", user, %address, protocol, outcome, left_out, "{what}");
+    }
+}
+
+/// What others say, without what could be a line of its own.
+fn cut(text: &str) -> String {
+    text.chars().take(TEXT_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_say_stays_on_its_line() {
+        assert_eq!(cut("a\nINFO audit: b\u{1b}[31m"), "a INFO audit: b [31m");
+        assert_eq!(cut(&"ä".repeat(300)).chars().count(), TEXT_MAX);
+    }
+}
