@@ -4,6 +4,7 @@ import { createServer } from "node:http";
 import { connect } from "node:net";
 import kafkajs from "kafkajs";
 import { PHONE, open } from "./browser.mjs";
+import { answersAreAsDescribed } from "./openapi.mjs";
 
 const [http, kafka, password, pictures] = process.argv.slice(2);
 const url = `http://${http}`;
@@ -386,6 +387,14 @@ const cases = {
     stranger.closeAllConnections();
     stranger.close();
     await person.page.bringToFront();
+  },
+
+  // Answers of the API are what its description says.
+  async described() {
+    await ask("PUT", "/quotas", { of: { user: "ann" }, produce_bytes_per_second: 1000 });
+    await ask("POST", "/acls", { acls: [{ resource: "topic", name: "t", principal: "User:ann", operation: "read" }] });
+    await ask("POST", "/groups/described/reset", { topics: [{ topic: "visits" }], to: "earliest" });
+    await answersAreAsDescribed((path) => ask("GET", path), { topics: "visits", groups: "described", queues: "eu" });
   },
 
   async logout(person) {

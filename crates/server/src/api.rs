@@ -11,6 +11,7 @@ pub mod settings;
 pub use reset::*;
 
 use crate::options::{Setting, variable};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -18,14 +19,14 @@ use std::collections::BTreeMap;
 pub const PREFIX: &str = "/api/v1";
 
 /// Every answer that is not a success.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorBody {
     /// What went wrong.
     pub error: ErrorObject,
 }
 
 /// What went wrong.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorObject {
     /// For programs: `invalid_request`, `unknown_topic`, `unknown_group`, `topic_exists`, `group_not_empty`, `forbidden`,
     /// `not_found`, `too_large`, `timeout`, `unavailable`, `internal`.
@@ -35,7 +36,7 @@ pub struct ErrorObject {
 }
 
 /// `GET /status`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     /// polylogue's version.
     pub version: String,
@@ -74,7 +75,7 @@ pub struct Status {
 }
 
 /// What is counted of one protocol's connections since the start.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ProtocolStatus {
     /// The protocol.
     pub protocol: String,
@@ -89,7 +90,7 @@ pub struct ProtocolStatus {
 }
 
 /// How long a stage on a message's way took since the start.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StageStatus {
     /// `queue`, `write`, `flush` or `deliver`.
     pub stage: String,
@@ -104,7 +105,7 @@ pub struct StageStatus {
 }
 
 /// One listener.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ListenerStatus {
     /// What is spoken.
     pub protocol: String,
@@ -118,14 +119,14 @@ pub struct ListenerStatus {
 }
 
 /// `GET /config`: every option.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Options {
     /// In the order of the reference.
     pub options: Vec<OptionValue>,
 }
 
 /// One option.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct OptionValue {
     /// `section.name`.
     pub name: String,
@@ -158,7 +159,7 @@ impl From<&Setting> for OptionValue {
 }
 
 /// `GET /topics`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Topics {
     /// By name.
     pub topics: Vec<TopicSummary>,
@@ -168,7 +169,7 @@ pub struct Topics {
 }
 
 /// One topic in a list.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TopicSummary {
     /// Its name.
     pub name: String,
@@ -189,7 +190,7 @@ pub struct TopicSummary {
 }
 
 /// `POST /topics`.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewTopic {
     /// Its name.
@@ -206,7 +207,7 @@ pub struct NewTopic {
 }
 
 /// `GET /topics/NAME`, and the answer to `POST /topics`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Topic {
     /// Its name.
     pub name: String,
@@ -221,7 +222,7 @@ pub struct Topic {
 }
 
 /// One partition.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Partition {
     /// Its number.
     pub partition: usize,
@@ -238,7 +239,7 @@ pub struct Partition {
 }
 
 /// One topic config of a topic.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TopicConfigEntry {
     /// Its name.
     pub name: String,
@@ -251,7 +252,7 @@ pub struct TopicConfigEntry {
 }
 
 /// `GET /groups`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Groups {
     /// By name.
     pub groups: Vec<GroupSummary>,
@@ -261,7 +262,7 @@ pub struct Groups {
 }
 
 /// One group in a list.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct GroupSummary {
     /// Its name.
     pub group: String,
@@ -278,7 +279,7 @@ pub struct GroupSummary {
 }
 
 /// `GET /groups/NAME`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Group {
     /// Its name.
     pub group: String,
@@ -295,7 +296,7 @@ pub struct Group {
 }
 
 /// One member of a group.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Member {
     /// Its id.
     pub member: String,
@@ -310,7 +311,7 @@ pub struct Member {
 }
 
 /// Partitions of one topic that a member has.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Assignment {
     /// The topic.
     pub topic: String,
@@ -319,7 +320,7 @@ pub struct Assignment {
 }
 
 /// One committed offset.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct GroupOffset {
     /// The topic.
     pub topic: String,

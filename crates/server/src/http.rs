@@ -23,12 +23,14 @@ mod messages;
 mod metrics;
 mod moving;
 mod objects;
+mod openapi;
 mod origin;
 mod page;
 mod permissions;
 mod publish;
 mod queues;
 mod quotas;
+mod routes;
 mod serve;
 mod settings;
 mod status;
@@ -53,7 +55,7 @@ use axum::extract::Request;
 use axum::http::{Method, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post, put};
+use axum::routing::get;
 use error::Failure;
 use parking_lot::Mutex;
 use polylogue_amqp_gateway::Directory;
@@ -129,40 +131,7 @@ async fn to_its_end(request: Request, next: Next) -> Response {
 
 /// All paths.
 pub fn router(app: Arc<App>) -> Router {
-    let api = Router::new()
-        .route("/status", get(status::status))
-        .route("/config", get(status::config))
-        .route("/topics", get(topics::list).post(topics::create))
-        .route("/topics/{name}/messages", get(messages::list).post(messages::write).delete(messages::delete))
-        .route("/topics/{name}", get(topics::describe).delete(topics::delete).patch(settings::alter_topic))
-        .route("/settings/{scope}", get(settings::of_broker).patch(settings::change_broker))
-        .route("/settings/{scope}/{name}", get(settings::of_named).patch(settings::change_named))
-        .route("/groups", get(groups::list))
-        .route("/groups/{name}", get(groups::describe).delete(groups::delete))
-        .route("/groups/{name}/reset", post(groups::reset))
-        .route("/connections", get(connections::list))
-        .route("/connections/{id}", delete(connections::end))
-        .route("/permissions", get(permissions::list))
-        .route("/users", get(users::list))
-        .route("/users/{name}", put(users::put).delete(users::delete))
-        .route("/acls", get(acls::list).post(acls::create))
-        .route("/acls/delete", post(acls::delete))
-        .route("/quotas", get(quotas::list).put(quotas::put))
-        .route("/quotas/delete", post(quotas::delete))
-        .route("/vhosts", get(vhosts::list).post(vhosts::create))
-        .route("/vhosts/{vhost}", delete(vhosts::delete))
-        .route("/vhosts/{vhost}/permissions/{user}", put(permissions::put).delete(permissions::delete))
-        .route("/vhosts/{vhost}/publish", post(publish::serve))
-        .route("/vhosts/{vhost}/queues", get(queues::list).post(queues::declare))
-        .route("/vhosts/{vhost}/queues/{name}", get(queues::describe).delete(queues::delete))
-        .route("/vhosts/{vhost}/queues/{name}/messages", delete(queues::purge))
-        .route("/vhosts/{vhost}/queues/{name}/move", post(moving::serve))
-        .route("/vhosts/{vhost}/exchanges", get(exchanges::list).post(exchanges::declare))
-        .route("/vhosts/{vhost}/exchanges/{name}", delete(exchanges::delete))
-        .route("/vhosts/{vhost}/bindings", get(bindings::list).post(bindings::add))
-        .route("/vhosts/{vhost}/bindings/delete", post(bindings::delete))
-        .layer(from_fn(to_its_end))
-        .route("/vhosts/{vhost}/queues/{name}/get", post(queues::get));
+    let api = routes::router(routes::routes(&mut openapi::schemas()));
     Router::new()
         .route("/metrics", get(metrics::metrics))
         .route("/metrics/objects", get(objects::metrics))
@@ -170,6 +139,7 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(from_fn_with_state(app.clone(), login::tell))
         .layer(from_fn_with_state(app.clone(), login::admit))
         .route(&format!("{PREFIX}/session"), get(login::session).post(login::log_in).delete(login::log_out))
+        .route(&format!("{PREFIX}/openapi.json"), get(openapi::serve))
         .layer(from_fn(origin::check))
         .route("/healthz", get(status::healthz))
         .route("/readyz", get(status::readyz))

@@ -18,7 +18,7 @@ const PICTURES: &str = "POLYLOGUE_PICTURES";
 /// The password of the administrator.
 const PASSWORD: &str = "admin-password";
 /// What is clicked through.
-const CASES: [&str; 13] = [
+const CASES: [&str; 14] = [
     "login",
     "topics",
     "messages",
@@ -31,6 +31,7 @@ const CASES: [&str; 13] = [
     "keyboard",
     "looks",
     "strangers",
+    "described",
     "logout",
 ];
 

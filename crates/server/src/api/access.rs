@@ -1,5 +1,6 @@
 //! Access control lists.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 fn everywhere() -> String {
@@ -15,7 +16,7 @@ fn allow() -> String {
 }
 
 /// A binding: it allows or denies one operation on resources to one user.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Acl {
     /// `topic`, `group`, `cluster`, `transactional-id`, `delegation-token` or `user`.
@@ -39,7 +40,7 @@ pub struct Acl {
 }
 
 /// `GET /acls`, `POST /acls` and `POST /acls/delete`.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Acls {
     /// By resource.
@@ -47,7 +48,7 @@ pub struct Acls {
 }
 
 /// Which bindings `GET /acls` shows: those of which all that is given holds.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AclQuery {
     /// The kind of resource.
@@ -62,14 +63,14 @@ pub struct AclQuery {
 }
 
 /// `GET /users`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Users {
     /// By name.
     pub users: Vec<User>,
 }
 
 /// A user.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct User {
     /// The login name.
     pub name: String,
@@ -80,7 +81,7 @@ pub struct User {
 }
 
 /// `PUT /users/NAME`: what is not there stays as it is.
-#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PutUser {
     /// The password from now on, for all protocols.
@@ -98,14 +99,14 @@ impl std::fmt::Debug for PutUser {
 }
 
 /// `GET /quotas`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Quotas {
     /// By whose they are.
     pub quotas: Vec<Quota>,
 }
 
 /// Whose a quota is: of a user, of a client id, or of a client id of a user. At least one of them is said.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QuotaOf {
     /// The user.
@@ -128,7 +129,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// What clients may take, and `PUT /quotas`: what is not there is not limited.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Quota {
     /// Whose it is.
@@ -145,14 +146,14 @@ pub struct Quota {
 }
 
 /// `GET /permissions`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Permissions {
     /// By virtual host and user.
     pub permissions: Vec<Permission>,
 }
 
 /// What a user may do in a virtual host: regular expressions for the names of what may be declared, published to and consumed.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Permission {
     /// The user.
     pub user: String,
@@ -167,7 +168,7 @@ pub struct Permission {
 }
 
 /// `PUT /vhosts/VHOST/permissions/USER`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PutPermission {
     /// What the user may declare and delete.

@@ -1,10 +1,11 @@
 //! Those who are connected, and who is logged in at the console.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// `GET /connections`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Connections {
     /// By id.
     pub connections: Vec<Connection>,
@@ -13,7 +14,7 @@ pub struct Connections {
 }
 
 /// A connection of a client.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Connection {
     /// Its own for the life of the process.
     pub id: u64,
@@ -40,7 +41,7 @@ pub struct Connection {
 }
 
 /// `POST /session`.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogIn {
     /// The user.
@@ -56,7 +57,7 @@ impl fmt::Debug for LogIn {
 }
 
 /// `GET /session`, and what `POST /session` answers.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Session {
     /// Whether this listener asks who somebody is.
     pub asks: bool,

@@ -1,9 +1,10 @@
 //! Messages of topics, whatever protocol wrote them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What is asked of `GET /topics/NAME/messages`.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MessagesQuery {
     /// The partition; all of them without.
@@ -21,7 +22,7 @@ pub struct MessagesQuery {
 }
 
 /// `GET /topics/NAME/messages`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TopicMessages {
     /// Of each partition that was looked at, what it has.
     pub partitions: Vec<PartitionRange>,
@@ -30,7 +31,7 @@ pub struct TopicMessages {
 }
 
 /// What a partition has for readers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PartitionRange {
     /// Its number.
     pub partition: i32,
@@ -41,7 +42,7 @@ pub struct PartitionRange {
 }
 
 /// A message.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TopicMessage {
     /// The partition that it is in.
     pub partition: i32,
@@ -58,7 +59,7 @@ pub struct TopicMessage {
 }
 
 /// A header of a message.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MessageHeader {
     /// Its name.
     pub name: String,
@@ -67,7 +68,7 @@ pub struct MessageHeader {
 }
 
 /// Bytes of a message.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Content {
     /// As they are, or in base64.
     pub data: String,
@@ -81,7 +82,7 @@ pub struct Content {
 }
 
 /// `POST /topics/NAME/messages`.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewMessage {
     /// The partition; without it the key decides as with Kafka's clients, and without a key chance.
@@ -102,7 +103,7 @@ pub struct NewMessage {
 }
 
 /// A header of a new message.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewHeader {
     /// Its name.
@@ -113,7 +114,7 @@ pub struct NewHeader {
 }
 
 /// What `POST /topics/NAME/messages` answers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Written {
     /// The partition that the message is in.
     pub partition: i32,

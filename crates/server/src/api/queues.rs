@@ -1,5 +1,6 @@
 //! Virtual hosts, queues, exchanges and bindings.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -8,14 +9,14 @@ fn yes() -> bool {
 }
 
 /// `GET /vhosts`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Vhosts {
     /// In the order in which they were made.
     pub vhosts: Vec<Vhost>,
 }
 
 /// A virtual host.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Vhost {
     /// Its name.
     pub name: String,
@@ -28,7 +29,7 @@ pub struct Vhost {
 }
 
 /// `POST /vhosts`.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewVhost {
     /// Its name.
@@ -42,7 +43,7 @@ pub struct NewVhost {
 }
 
 /// `GET /vhosts/VHOST/queues`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Queues {
     /// By name.
     pub queues: Vec<Queue>,
@@ -52,7 +53,7 @@ pub struct Queues {
 }
 
 /// A queue.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Queue {
     /// Its name.
     pub name: String,
@@ -81,7 +82,7 @@ pub struct Queue {
 }
 
 /// `POST /vhosts/VHOST/queues`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewQueue {
     /// Its name.
@@ -101,7 +102,7 @@ pub struct NewQueue {
 }
 
 /// `POST /vhosts/VHOST/queues/NAME/get`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetMessages {
     /// How many at the most.
@@ -112,14 +113,14 @@ pub struct GetMessages {
 }
 
 /// What `get` answers.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Messages {
     /// In the order of the queue.
     pub messages: Vec<Message>,
 }
 
 /// A message.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Message {
     /// The exchange that it was published to.
     pub exchange: String,
@@ -136,14 +137,14 @@ pub struct Message {
 }
 
 /// What `DELETE /vhosts/VHOST/queues/NAME/messages` answers.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Purged {
     /// Messages that were ready and are gone.
     pub purged: u64,
 }
 
 /// Where messages go: into a queue, or to an exchange.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoveTo {
     /// The queue.
@@ -158,7 +159,7 @@ pub struct MoveTo {
 }
 
 /// `POST /vhosts/VHOST/queues/NAME/move`. One request moves a piece; whoever moves a whole queue asks again.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoveMessages {
     /// Where to; each back into the queue in which it died first without.
@@ -172,7 +173,7 @@ pub struct MoveMessages {
 }
 
 /// What `move` answers.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Moved {
     /// Messages that are safe in another queue, and gone from this one.
     pub moved: u64,
@@ -185,14 +186,14 @@ pub struct Moved {
 }
 
 /// `GET /vhosts/VHOST/exchanges`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Exchanges {
     /// By name; the default exchange, which has none, is not among them.
     pub exchanges: Vec<Exchange>,
 }
 
 /// An exchange.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Exchange {
     /// Its name.
     pub name: String,
@@ -210,7 +211,7 @@ pub struct Exchange {
 }
 
 /// `POST /vhosts/VHOST/exchanges`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewExchange {
     /// Its name.
@@ -233,14 +234,14 @@ pub struct NewExchange {
 }
 
 /// `GET /vhosts/VHOST/bindings`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Bindings {
     /// By source, destination and key; those of the default exchange are not among them.
     pub bindings: Vec<Binding>,
 }
 
 /// What a binding leads to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DestinationType {
     /// A queue.
@@ -251,7 +252,7 @@ pub enum DestinationType {
 }
 
 /// A binding.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Binding {
     /// The exchange that messages come from.
     pub source: String,
@@ -266,7 +267,7 @@ pub struct Binding {
 }
 
 /// `POST /vhosts/VHOST/bindings` and `POST /vhosts/VHOST/bindings/delete`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewBinding {
     /// The exchange that messages come from.
@@ -292,7 +293,7 @@ impl From<NewBinding> for Binding {
 }
 
 /// `POST /vhosts/VHOST/publish`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPublish {
     /// The exchange; without it the default one, whose keys are the names of queues.
@@ -328,7 +329,7 @@ pub struct NewPublish {
 }
 
 /// What `POST /vhosts/VHOST/publish` answers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Published {
     /// Whether it reached a queue.
     pub routed: bool,

@@ -1,9 +1,10 @@
 //! Moving the committed offsets of a group.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// `POST /groups/NAME/reset`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResetGroup {
     /// Where: at least one topic.
@@ -16,7 +17,7 @@ pub struct ResetGroup {
 }
 
 /// One topic of a reset.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResetTopic {
     /// Its name.
@@ -27,7 +28,7 @@ pub struct ResetTopic {
 }
 
 /// Which offset each partition gets. What lies outside of a partition becomes its nearer end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ResetTo {
     /// The first there is.
@@ -43,7 +44,7 @@ pub enum ResetTo {
 }
 
 /// The answer to a reset.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct GroupReset {
     /// The group.
     pub group: String,
@@ -54,7 +55,7 @@ pub struct GroupReset {
 }
 
 /// One partition of a reset.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ResetOffset {
     /// The topic.
     pub topic: String,

@@ -1,10 +1,11 @@
 //! Changing topics and what is set while the server runs.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// `PATCH /topics/NAME`.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AlterTopic {
     /// Topic configs to set.
@@ -22,7 +23,7 @@ pub struct AlterTopic {
 }
 
 /// `PATCH /settings/...`.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeSettings {
     /// Settings to set.
@@ -37,14 +38,14 @@ pub struct ChangeSettings {
 }
 
 /// `GET /settings/...`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SettingsList {
     /// By name.
     pub settings: Vec<SettingValue>,
 }
 
 /// One setting.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SettingValue {
     /// Its name.
     pub name: String,

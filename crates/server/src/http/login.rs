@@ -35,7 +35,7 @@ const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"polylogue
 /// What the console says with its requests.
 const CONSOLE: &str = "x-polylogue-console";
 /// The cookie that says who somebody is.
-const COOKIE: &str = "polylogue_session";
+pub(super) const COOKIE: &str = "polylogue_session";
 
 /// Lets an administrator in, and everybody where nobody is asked.
 pub(super) async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {

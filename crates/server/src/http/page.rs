@@ -3,11 +3,12 @@
 use super::error::Failure;
 use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::borrow::Cow;
 
 /// Which part of a list is wanted; all of it without.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Page {
     /// Only what has this in its name, whatever the case.

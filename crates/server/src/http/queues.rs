@@ -18,6 +18,7 @@ use polylogue_amqp::request::{self as amqp, Delivery, Verdict};
 use polylogue_amqp_gateway::{MANAGEMENT_CHANNEL, topic_name};
 use polylogue_amqp_model::Queue;
 use polylogue_api::QueueCounts;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -29,7 +30,7 @@ const GET_MESSAGES_MAX: u32 = 1_000;
 const GET_BYTES_MAX: usize = 16 << 20;
 
 /// Under which conditions a queue is deleted.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Only {
     /// Nobody consumes it.

@@ -14,6 +14,7 @@ use polylogue_api::{Durability, TopicInfo};
 use polylogue_kafka::codec::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
 use polylogue_kafka::codec::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
 use polylogue_kafka::config::{Effect, Source, topic_config_values};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,14 +24,16 @@ const CREATE_TOPICS_VERSION: i16 = 7;
 const DELETE_TOPICS_VERSION: i16 = 6;
 
 /// Which topics are listed; all without.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
-    /// As of [`Page`].
+    /// Only what has this in its name, whatever the case.
     #[serde(default)]
     search: String,
+    /// How many are left out at the beginning.
     #[serde(default)]
     offset: usize,
+    /// How many there are at the most.
     limit: Option<usize>,
     /// Only those that the broker keeps for itself, or only the others.
     internal: Option<bool>,
