@@ -36,7 +36,7 @@ fn connect(server: &Server) -> Amqp {
 /// A metric's value.
 fn metric(server: &Server, name: &str) -> f64 {
     let mut stream = TcpStream::connect(server.http().unwrap()).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
