@@ -355,7 +355,7 @@ const cases = {
     await person.find("button", "Colours: light").wait();
     assert.equal(await back(), light);
     await page.setViewport(PHONE);
-    for (const place of ["overview", "topics", "topics/orders", "topics/orders/settings", "groups", "queues", "queues/%2F/eu", "exchanges", "connections", "users", "users/acls", "settings"]) {
+    for (const place of ["overview", "topics", "topics/orders", "topics/orders/settings", "groups", "queues", "queues/%2F/eu", "exchanges", "connections", "users", "users/acls", "settings", "reports"]) {
       await person.go(place);
       await page.waitForNetworkIdle({ idleTime: 200, timeout: 5000 }).catch(() => {});
       await person.fits();

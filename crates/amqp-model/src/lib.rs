@@ -55,7 +55,7 @@ pub use polylogue_auth::{HASH_BYTES_MAX, Hashing, PasswordHash, SALT_BYTES, Scra
 pub use queue::{Gone, OwnerId, Queue, QueueKind, REPLY_TO, RESERVED_PREFIX, check_exclusive};
 pub use settings::{DELIVERY_LIMIT, DeadLetterStrategy, Effective, Overflow, QueueSettings};
 pub use shovel::{
-    AmqpUri, AuthMechanism, DeleteAfter, SHOVEL, Shovel, ShovelDestination, ShovelSource, SourceOf, UriError,
+    AmqpUri, AuthMechanism, DeleteAfter, SHOVEL, Shovel, ShovelDestination, ShovelSource, SourceOf, UriError, UriTls,
     shown_shovel, without_credentials,
 };
 pub use table::{

@@ -9,7 +9,7 @@ use crate::json::erlang;
 use bytestring::ByteString;
 use polylogue_router::Argument;
 use serde_json::{Map, Value};
-pub use uri::{AmqpUri, AuthMechanism, UriError, without_credentials};
+pub use uri::{AmqpUri, AuthMechanism, UriError, UriTls, without_credentials};
 
 /// The component of parameters that are shovels.
 pub const SHOVEL: &str = "shovel";

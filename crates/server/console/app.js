@@ -12,6 +12,7 @@ import { Exchanges } from "./pages/exchanges.js";
 import { Connections } from "./pages/connections.js";
 import { Users } from "./pages/users.js";
 import { Settings } from "./pages/settings.js";
+import { Reports } from "./pages/reports.js";
 
 const PAGES = [
   ["overview", "Overview"],
@@ -22,6 +23,7 @@ const PAGES = [
   ["connections", "Connections"],
   ["users", "Users"],
   ["settings", "Settings"],
+  ["reports", "Reports"],
 ];
 const THEMES = ["auto", "light", "dark"];
 
@@ -96,6 +98,8 @@ function Page({ parts, rates }) {
       return html`<${Users} tab=${one ?? "users"} />`;
     case "settings":
       return html`<${Settings} tab=${one ?? "node"} />`;
+    case "reports":
+      return html`<${Reports} />`;
     default:
       return html`<${Head} title="Nothing here" /><p><a href="#/overview">Overview</a></p>`;
   }

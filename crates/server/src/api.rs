@@ -5,6 +5,7 @@ pub mod access;
 pub mod clients;
 pub mod messages;
 pub mod queues;
+pub mod reports;
 mod reset;
 pub mod settings;
 

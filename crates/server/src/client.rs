@@ -2,6 +2,9 @@
 
 pub mod http;
 pub mod kafka;
+mod trust;
+
+pub use trust::Trust;
 
 use std::fmt;
 

@@ -30,6 +30,7 @@ mod permissions;
 mod publish;
 mod queues;
 mod quotas;
+mod reports;
 mod routes;
 mod serve;
 mod settings;
@@ -62,6 +63,7 @@ use polylogue_amqp_gateway::Directory;
 use polylogue_auth::{Authority, Tokens};
 use polylogue_env::Rng;
 use prometheus_client::registry::Registry;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -88,6 +90,8 @@ pub struct App {
     pub users: Arc<dyn Authority>,
     /// What salts are made of.
     pub rng: Arc<dyn Rng>,
+    /// Where reports for the console are.
+    pub reports: Option<PathBuf>,
     /// Where changes are told.
     pub audit: Arc<Audit>,
     /// Who has logged in at the console.
@@ -135,6 +139,7 @@ pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/metrics", get(metrics::metrics))
         .route("/metrics/objects", get(objects::metrics))
+        .route("/reports/{name}", get(reports::show))
         .nest(PREFIX, api)
         .layer(from_fn_with_state(app.clone(), login::tell))
         .layer(from_fn_with_state(app.clone(), login::admit))

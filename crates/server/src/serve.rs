@@ -397,6 +397,7 @@ fn serve(
         ready: Ready::default(),
         users: users.clone(),
         rng: rng.clone(),
+        reports: config.http_reports.clone(),
         audit: audit.clone(),
         tokens: Mutex::default(),
     });

@@ -387,3 +387,34 @@ fn lists_are_shown_in_parts() {
     assert_eq!((groups["groups"].as_array().unwrap().len(), &groups["total"]), (1, &json!(2)));
     assert_eq!((&groups["groups"][0]["lag"], &groups["groups"][0]["members"]), (&json!(1), &json!(0)));
 }
+
+#[test]
+fn reports_are_shown_from_their_directory_only() {
+    let dir = TempDir::new();
+    let reports = dir.join("reports");
+    std::fs::create_dir_all(reports.join("folder.html")).unwrap();
+    std::fs::write(reports.join("a b.html"), "<p>a report").unwrap();
+    std::fs::write(reports.join("notes.txt"), "no report").unwrap();
+    std::fs::write(dir.join("secret.html"), "a secret").unwrap();
+    std::os::unix::fs::symlink(dir.join("secret.html"), reports.join("link.html")).unwrap();
+    let option = format!("server.http_reports={}", reports.display());
+    let (server, api) = start(&dir, &["--set", &option]);
+    let listed = api.get("/reports");
+    assert_eq!((&listed["enabled"], listed["reports"].as_array().unwrap().len()), (&json!(true), 1));
+    assert_eq!((&listed["reports"][0]["name"], &listed["reports"][0]["bytes"]), (&json!("a b.html"), &json!(11)));
+    let show = |name: &str| {
+        let mut answer = api.agent.get(format!("http://{}/reports/{name}", server.http)).call().unwrap();
+        let policy = answer.headers().get("content-security-policy").map(|policy| policy.to_str().unwrap().to_owned());
+        (answer.status().as_u16(), policy.unwrap_or_default(), answer.body_mut().read_to_string().unwrap())
+    };
+    let (status, policy, text) = show("a%20b.html");
+    assert!(status == 200 && policy.starts_with("sandbox allow-scripts") && text == "<p>a report", "{status} {policy}");
+    for name in ["link.html", "folder.html", "notes.txt", "none.html", "..%2Fsecret.html", "%2e%2e%2fsecret.html", "."]
+    {
+        let (status, _, text) = show(name);
+        assert!(status == 404 && !text.contains("a secret"), "{name}: {status} {text}");
+    }
+    let other = TempDir::new();
+    let (_server, api) = start(&other, &[]);
+    assert_eq!(api.get("/reports"), json!({"enabled": false, "reports": []}));
+}

@@ -5,8 +5,9 @@
 mod common;
 
 use bytes::Bytes;
+use common::TempDir;
 use common::amqp::Client;
-use common::broker::{Broker, wait};
+use common::broker::{Broker, listener, wait};
 use polylogue_amqp::codec::*;
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
@@ -353,4 +354,34 @@ fn a_server_with_shovels_stops_in_good_order() {
     broker.begin();
     broker.publish("", "from", 10..20);
     wait("it goes on", || broker.count("to") == 20);
+}
+
+#[test]
+fn a_shovel_speaks_tls_with_whom_it_can_verify() {
+    let files = TempDir::new();
+    let path = |name: &str| files.join(name).display().to_string();
+    for name in ["server", "stranger"] {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(path(&format!("{name}.pem")), made.cert.pem()).unwrap();
+        std::fs::write(path(&format!("{name}.key")), made.signing_key.serialize_pem()).unwrap();
+    }
+    let options = [format!("tls.certificate={}", path("server.pem")), format!("tls.key={}", path("server.key"))];
+    let mut more = vec!["--listen".to_owned(), "amqp+tls=127.0.0.1:0".to_owned()];
+    options.into_iter().for_each(|option| more.extend(["--set".to_owned(), option]));
+    let (from, to) = (Broker::start(), Broker::start_with(more));
+    let port = listener(to.server.as_ref().unwrap(), "amqp+tls").port();
+    from.declare("from");
+    from.publish("", "from", 0..100);
+    let shovel = |ca: &str| {
+        let uri = format!("amqps://guest:guest@localhost:{port}?cacertfile={}", path(ca));
+        json!({"src-uri": "amqp://", "src-queue": "from", "dest-uri": uri, "dest-queue": "to", "reconnect-delay": 0.1})
+    };
+    for (ca, why) in [("stranger.pem", "TLS: "), ("nothing.pem", "nothing.pem")] {
+        from.set("s", &shovel(ca));
+        wait("it says why not", || from.state("s")["reason"].as_str().is_some_and(|reason| reason.contains(why)));
+        assert_eq!((from.count("from"), to.count("to")), (100, 0), "{ca}");
+    }
+    from.set("s", &shovel("server.pem"));
+    wait("all are moved", || to.count("to") == 100 && from.count("from") == 0);
+    assert_eq!(number(&to.take("to")[0]), 0);
 }

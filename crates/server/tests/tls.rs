@@ -406,3 +406,37 @@ fn a_start_says_what_is_missing() {
     assert!(told.contains("tls.client_ca: tls.client_auth wants one"), "{told}");
     assert!(!dir.join("data").exists(), "nothing was touched");
 }
+
+#[test]
+fn commands_speak_tls_with_whom_they_trust() {
+    let dir = TempDir::new();
+    let ours = Authority::new(&dir.0, "ours");
+    let stranger = Authority::new(&dir.0, "stranger");
+    let broker = Broker::start(&dir, &ours.sign("server", |_| {}), &["--set", "server.login=always"]);
+    let http = format!("https://localhost:{}", broker.at("http+tls").port());
+    let kafka = format!("localhost:{}", broker.at("kafka+tls").port());
+    let run = |args: &[&str], ca: &Path, input: &[u8]| {
+        let mut command = common::polylogue();
+        command.args(args).env("POLYLOGUE_CA", ca).env("POLYLOGUE_USER", "guest").env("POLYLOGUE_PASSWORD", "guest");
+        common::done_with(&mut command, input)
+    };
+    let ok = |args: &[&str], input: &[u8]| {
+        let done = run(args, &ours.ca(), input);
+        assert_eq!(done.code, Some(0), "{args:?}: {}", done.err);
+        done.out
+    };
+    ok(&["topic", "create", "t", "--server", &http], b"");
+    assert_eq!(ok(&["produce", "t", "--bootstrap", &kafka], b"hello\n"), "1 message written to t\n");
+    let read = ["consume", "t", "--from", "beginning", "--no-follow", "--bootstrap", &kafka];
+    assert_eq!(ok(&read, b""), "hello\n");
+    for args in [&["topic", "list", "--server", &http][..], &read] {
+        let refused = run(args, &stranger.ca(), b"");
+        let text = refused.err.to_lowercase();
+        assert!(refused.code == Some(1) && text.contains("certificate"), "{args:?}: {}", refused.err);
+        let nothing = run(args, &dir.join("nothing.pem"), b"");
+        assert!(nothing.code == Some(1) && nothing.err.contains("nothing.pem"), "{args:?}: {}", nothing.err);
+    }
+    // The system trusts nobody who signs for a test.
+    let alone = common::done(common::polylogue().args(["consume", "t", "--tls", "--bootstrap", &kafka]));
+    assert!(alone.code == Some(1) && alone.err.to_lowercase().contains("certificate"), "{}", alone.err);
+}

@@ -5,6 +5,8 @@ use std::fmt;
 
 /// The port where none is named.
 const PORT: u16 = 5672;
+/// Where TLS is spoken.
+const TLS_PORT: u16 = 5671;
 /// The virtual host where none is named.
 const VHOST: &str = "/";
 
@@ -42,6 +44,8 @@ pub struct AmqpUri {
     pub frame_bytes_max: Option<u32>,
     /// What may be used, best first; nothing said is both.
     pub mechanisms: Vec<AuthMechanism>,
+    /// How TLS is spoken, where it is (`amqps`).
+    pub tls: Option<UriTls>,
     shown: ByteString,
 }
 
@@ -55,6 +59,19 @@ impl fmt::Display for AmqpUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
     }
+}
+
+/// What an address says of TLS. Files are those of the machine that connects.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct UriTls {
+    /// The file with who signed the server's certificate (`cacertfile`, PEM); whoever the system trusts without.
+    pub ca: Option<ByteString>,
+    /// The file with the certificate that is shown (`certfile`, PEM).
+    pub certificate: Option<ByteString>,
+    /// The file with its key (`keyfile`, PEM).
+    pub key: Option<ByteString>,
+    /// The name in the server's certificate (`server_name_indication`); that of the address without.
+    pub name: Option<ByteString>,
 }
 
 /// Why a text is no address.
@@ -124,6 +141,23 @@ fn host_and_port(text: &str) -> Result<(&str, Option<&str>), UriError> {
     Ok(text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))))
 }
 
+impl UriTls {
+    fn with(&mut self, field: &str, value: &str) -> Result<(), UriError> {
+        match field {
+            "cacertfile" => self.ca = Some(value.into()),
+            "certfile" => self.certificate = Some(value.into()),
+            "keyfile" => self.key = Some(value.into()),
+            "server_name_indication" if value != "disable" => self.name = Some(value.into()),
+            "verify" if value == "verify_none" => {
+                let why = "verify_none is not there: name who signed the certificate with cacertfile";
+                return Err(UriError::Unsupported(why.to_owned()));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
 impl AmqpUri {
     /// Reads an address.
     ///
@@ -151,6 +185,7 @@ impl AmqpUri {
             channel_max: None,
             frame_bytes_max: None,
             mechanisms: Vec::new(),
+            tls: None,
             shown: "amqp://".into(),
         }
     }
@@ -167,13 +202,11 @@ impl AmqpUri {
 
     fn read(text: &str) -> Result<AmqpUri, UriError> {
         let (scheme, rest) = scheme_of(text).ok_or_else(|| invalid("{unable_to_parse_uri,no_scheme}"))?;
-        match scheme.to_ascii_lowercase().as_str() {
-            "amqp" => {}
-            "amqps" => {
-                return Err(UriError::Unsupported("amqps needs TLS, which is not there yet: use amqp".to_owned()));
-            }
+        let tls = match scheme.to_ascii_lowercase().as_str() {
+            "amqp" => None,
+            "amqps" => Some(UriTls::default()),
             other => return Err(invalid(format!("{{unexpected_uri_scheme,\"{other}\"}}"))),
-        }
+        };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').map_or((rest, None), |(authority, path)| (authority, Some(path)));
         let (info, place) = authority.rsplit_once('@').map_or((None, authority), |(info, place)| (Some(info), place));
@@ -189,6 +222,9 @@ impl AmqpUri {
         if host.is_none() && port.is_some() {
             return Err(invalid("port_requires_host"));
         }
+        if host.is_none() && tls.is_some() {
+            return Err(invalid("amqps_requires_host"));
+        }
         let (user, password) = match info.map(|info| info.split_once(':').map_or((info, None), |(u, p)| (u, Some(p)))) {
             None => (None, None),
             Some((user, password)) => (Some(decoded(user)?), password.map(decoded).transpose()?),
@@ -200,7 +236,8 @@ impl AmqpUri {
         };
         let uri = AmqpUri {
             host,
-            port: port.unwrap_or(PORT),
+            port: port.unwrap_or(if tls.is_some() { TLS_PORT } else { PORT }),
+            tls,
             user: user.filter(|user| !user.is_empty()),
             password,
             names_vhost: path.is_some(),
@@ -217,6 +254,9 @@ impl AmqpUri {
         }
         for (field, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
             let value = &*decoded(value)?;
+            if let Some(tls) = &mut self.tls {
+                tls.with(field, value)?;
+            }
             match field {
                 "heartbeat" => self.heartbeat_seconds = number(field, value)?,
                 "connection_timeout" => self.connection_timeout_ms = number(field, value)?,
@@ -273,6 +313,17 @@ mod tests {
     }
 
     #[test]
+    fn tls_has_a_port_and_files_of_its_own() {
+        let uri =
+            parse("amqps://h/v?verify=verify_peer&cacertfile=%2Fca.pem&certfile=c&keyfile=k&server_name_indication=n");
+        let text = |text: &str| Some(text.into());
+        let tls = UriTls { ca: text("/ca.pem"), certificate: text("c"), key: text("k"), name: text("n") };
+        assert_eq!((uri.port, uri.tls), (5671, Some(tls)));
+        assert_eq!(parse("amqps://h:1?server_name_indication=disable").tls, Some(UriTls::default()));
+        assert_eq!(parse("amqp://h?cacertfile=x").tls, None);
+    }
+
+    #[test]
     fn nothing_that_is_printed_has_a_password() {
         let uri = parse("amqp://me:secret@host:1/v?heartbeat=1&password=secret");
         assert_eq!((uri.to_string(), format!("{uri:?}")), ("amqp://host:1/v".into(), "amqp://host:1/v".into()));
@@ -312,7 +363,8 @@ mod tests {
             assert_eq!(AmqpUri::parse(text), Err(invalid(why)), "{text}");
         }
         assert!(matches!(AmqpUri::parse("amqp://h?heartbeat=x"), Err(UriError::Invalid(_))));
-        assert!(matches!(AmqpUri::parse("amqps://h"), Err(UriError::Unsupported(_))));
+        assert_eq!(AmqpUri::parse("amqps://"), Err(invalid("amqps_requires_host")));
+        assert!(matches!(AmqpUri::parse("amqps://h?verify=verify_none"), Err(UriError::Unsupported(_))));
         assert!(matches!(AmqpUri::parse("amqp://h?auth_mechanism=external"), Err(UriError::Unsupported(_))));
     }
 

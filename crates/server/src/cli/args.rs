@@ -22,9 +22,9 @@ pub(super) use users::{DeleteUsersArgs, SetUserArgs, UserCommand};
 
 use crate::client::http::HttpClient;
 use crate::client::kafka::KafkaClient;
-use crate::client::{ClientError, Login};
+use crate::client::{ClientError, Login, Trust};
 use crate::options::address::{HostPort, ProtocolAddress};
-use crate::options::{BOOTSTRAP_VARIABLE, PASSWORD_VARIABLE, SERVER_VARIABLE, USER_VARIABLE};
+use crate::options::{BOOTSTRAP_VARIABLE, CA_VARIABLE, PASSWORD_VARIABLE, SERVER_VARIABLE, USER_VARIABLE};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -137,6 +137,9 @@ pub(super) struct ServerArgs {
     /// The server's http listener
     #[arg(long, value_name = "URL", env = SERVER_VARIABLE, default_value = "http://127.0.0.1:9600")]
     server: String,
+    /// Who signs the server's certificate, for https (PEM); those that the system trusts without
+    #[arg(long, value_name = "FILE", env = CA_VARIABLE)]
+    ca: Option<PathBuf>,
     #[command(flatten)]
     who: LoginArgs,
 }
@@ -144,7 +147,7 @@ pub(super) struct ServerArgs {
 impl ServerArgs {
     /// A client of this server.
     pub(super) fn client(&self) -> HttpClient {
-        HttpClient::new(&self.server, self.who.login().as_ref())
+        HttpClient::new(&self.server, self.who.login().as_ref(), self.ca.as_deref())
     }
 }
 
@@ -217,6 +220,12 @@ pub(super) struct BootstrapArgs {
     /// The server's kafka listener
     #[arg(long, value_name = "HOST:PORT", env = BOOTSTRAP_VARIABLE, default_value = "127.0.0.1:9092", value_parser = address)]
     bootstrap: String,
+    /// Speak TLS
+    #[arg(long)]
+    tls: bool,
+    /// Speak TLS with a server whose certificate these have signed (PEM); those that the system trusts without
+    #[arg(long, value_name = "FILE", env = CA_VARIABLE)]
+    ca: Option<PathBuf>,
     #[command(flatten)]
     who: LoginArgs,
 }
@@ -227,7 +236,9 @@ impl BootstrapArgs {
     /// # Errors
     /// See [`KafkaClient::connect`].
     pub(super) fn connect(&self) -> Result<KafkaClient, ClientError> {
-        KafkaClient::connect(&self.bootstrap, self.who.login().as_ref())
+        let tls = self.tls || self.ca.is_some();
+        let trust = tls.then(|| Trust::load(self.ca.as_deref())).transpose()?;
+        KafkaClient::connect(&self.bootstrap, self.who.login().as_ref(), trust.as_ref())
     }
 }
 

@@ -1,15 +1,18 @@
 //! polylogue's own API, asked from outside.
 
-use super::{ClientError, Login};
+use super::{ClientError, Login, Trust};
 use crate::api::{ErrorBody, PREFIX};
 use crate::basic::header_of;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use ureq::SendBody;
 use ureq::http::header::AUTHORIZATION;
 use ureq::http::{HeaderValue, Request};
 use ureq::middleware::MiddlewareNext;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,13 +23,24 @@ const ANSWER_BYTES_MAX: u64 = 256 << 20;
 #[derive(Debug)]
 pub struct HttpClient {
     server: String,
-    agent: ureq::Agent,
+    /// None where nobody could be trusted.
+    agent: Result<ureq::Agent, ClientError>,
+}
+
+/// TLS with those who are trusted.
+fn tls(ca: Option<&Path>) -> Result<TlsConfig, ClientError> {
+    let trust = Trust::load(ca)?;
+    let roots = trust.certificates().iter().map(|one| Certificate::from_der(one.as_ref()).to_owned());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let roots = RootCerts::from(roots.collect::<Vec<_>>());
+    Ok(TlsConfig::builder().unversioned_rustls_crypto_provider(provider).root_certs(roots).build())
 }
 
 impl HttpClient {
-    /// For the server at `http://HOST:PORT`, or `HOST:PORT`, and for somebody in particular where it asks for that.
+    /// For the server at `http://HOST:PORT`, or `HOST:PORT`, and for somebody in particular where it asks for that. That at
+    /// `https://HOST:PORT` has a certificate that was signed by one in the file `ca`, or by one that the system trusts.
     #[must_use]
-    pub fn new(server: &str, login: Option<&Login>) -> HttpClient {
+    pub fn new(server: &str, login: Option<&Login>, ca: Option<&Path>) -> HttpClient {
         let server = server.trim_end_matches('/');
         let server = if server.contains("://") { server.to_owned() } else { format!("http://{server}") };
         let mut config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
@@ -38,7 +52,12 @@ impl HttpClient {
                 next.handle(request)
             });
         }
-        HttpClient { server, agent: config.build().new_agent() }
+        let agent = match server.starts_with("https://").then(|| tls(ca)).transpose() {
+            Ok(None) => Ok(config.build().new_agent()),
+            Ok(Some(tls)) => Ok(config.tls_config(tls).build().new_agent()),
+            Err(error) => Err(error),
+        };
+        HttpClient { server, agent }
     }
 
     /// `GET`.
@@ -46,7 +65,7 @@ impl HttpClient {
     /// # Errors
     /// When nobody answers, or with something else.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        self.read(self.agent.get(self.url(path)).call())
+        self.read(self.agent()?.get(self.url(path)).call())
     }
 
     /// The text at a path that is not of the API.
@@ -54,7 +73,7 @@ impl HttpClient {
     /// # Errors
     /// As [`HttpClient::get`].
     pub fn text_of(&self, path: &str) -> Result<String, ClientError> {
-        let (status, text) = self.text(self.agent.get(format!("{}{path}", self.server)).call())?;
+        let (status, text) = self.text(self.agent()?.get(format!("{}{path}", self.server)).call())?;
         if status < 300 { Ok(text) } else { Err(self.refused(status, &text)) }
     }
 
@@ -64,7 +83,7 @@ impl HttpClient {
     /// As [`HttpClient::get`].
     pub fn post<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, ClientError> {
         let body = serde_json::to_string(body).map_err(|e| ClientError::new("invalid_request", e.to_string()))?;
-        self.read(self.agent.post(self.url(path)).header("content-type", "application/json").send(body))
+        self.read(self.agent()?.post(self.url(path)).header("content-type", "application/json").send(body))
     }
 
     /// `POST` with a JSON body; what the answer has is not looked at.
@@ -73,7 +92,7 @@ impl HttpClient {
     /// As [`HttpClient::get`].
     pub fn tell<B: Serialize>(&self, path: &str, body: &B) -> Result<(), ClientError> {
         let body = serde_json::to_string(body).map_err(|e| ClientError::new("invalid_request", e.to_string()))?;
-        let answer = self.agent.post(self.url(path)).header("content-type", "application/json").send(body);
+        let answer = self.agent()?.post(self.url(path)).header("content-type", "application/json").send(body);
         let (status, text) = self.text(answer)?;
         if status < 300 { Ok(()) } else { Err(self.refused(status, &text)) }
     }
@@ -83,7 +102,7 @@ impl HttpClient {
     /// # Errors
     /// As [`HttpClient::get`].
     pub fn take<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        self.read(self.agent.delete(self.url(path)).call())
+        self.read(self.agent()?.delete(self.url(path)).call())
     }
 
     /// `PUT` with a JSON body; what the answer has is not looked at.
@@ -92,7 +111,7 @@ impl HttpClient {
     /// As [`HttpClient::get`].
     pub fn put<B: Serialize>(&self, path: &str, body: &B) -> Result<(), ClientError> {
         let body = serde_json::to_string(body).map_err(|e| ClientError::new("invalid_request", e.to_string()))?;
-        let answer = self.agent.put(self.url(path)).header("content-type", "application/json").send(body);
+        let answer = self.agent()?.put(self.url(path)).header("content-type", "application/json").send(body);
         let (status, text) = self.text(answer)?;
         if status < 300 { Ok(()) } else { Err(self.refused(status, &text)) }
     }
@@ -103,7 +122,7 @@ impl HttpClient {
     /// As [`HttpClient::get`].
     pub fn patch<B: Serialize>(&self, path: &str, body: &B) -> Result<(), ClientError> {
         let body = serde_json::to_string(body).map_err(|e| ClientError::new("invalid_request", e.to_string()))?;
-        let answer = self.agent.patch(self.url(path)).header("content-type", "application/json").send(body);
+        let answer = self.agent()?.patch(self.url(path)).header("content-type", "application/json").send(body);
         let (status, text) = self.text(answer)?;
         if status < 300 { Ok(()) } else { Err(self.refused(status, &text)) }
     }
@@ -113,8 +132,12 @@ impl HttpClient {
     /// # Errors
     /// As [`HttpClient::get`].
     pub fn delete(&self, path: &str) -> Result<(), ClientError> {
-        let (status, text) = self.text(self.agent.delete(self.url(path)).call())?;
+        let (status, text) = self.text(self.agent()?.delete(self.url(path)).call())?;
         if status < 300 { Ok(()) } else { Err(self.refused(status, &text)) }
+    }
+
+    fn agent(&self) -> Result<&ureq::Agent, ClientError> {
+        self.agent.as_ref().map_err(Clone::clone)
     }
 
     fn url(&self, path: &str) -> String {
@@ -170,7 +193,10 @@ mod tests {
 
     #[test]
     fn an_address_needs_no_scheme() {
-        assert_eq!(HttpClient::new("localhost:9600/", None).url("/topics"), "http://localhost:9600/api/v1/topics");
-        assert_eq!(HttpClient::new("http://[::1]:1", None).url("/x"), "http://[::1]:1/api/v1/x");
+        assert_eq!(
+            HttpClient::new("localhost:9600/", None, None).url("/topics"),
+            "http://localhost:9600/api/v1/topics"
+        );
+        assert_eq!(HttpClient::new("http://[::1]:1", None, None).url("/x"), "http://[::1]:1/api/v1/x");
     }
 }

@@ -1,6 +1,7 @@
 //! A small Kafka client: one connection, one request at a time. Enough for `produce` and `consume`.
 
-use super::{ClientError, Login};
+use super::trust::Stream;
+use super::{ClientError, Login, Trust};
 use bytes::Bytes;
 use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
 use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
@@ -74,7 +75,7 @@ pub struct Fetched {
 #[derive(Debug)]
 pub struct KafkaClient {
     server: String,
-    stream: TcpStream,
+    stream: Stream,
     correlation: i32,
     versions: BTreeMap<i16, (i16, i16)>,
 }
@@ -97,11 +98,12 @@ fn check(what: &str, code: i16) -> Result<(), ClientError> {
 }
 
 impl KafkaClient {
-    /// Connects to `HOST:PORT`, learns what it speaks, and says who it is where there is somebody to be.
+    /// Connects to `HOST:PORT`, over TLS where it is said whom to trust, learns what it speaks, and says who it is where there is
+    /// somebody to be.
     ///
     /// # Errors
     /// When nobody answers there, or not in Kafka's protocol, or the login is refused.
-    pub fn connect(server: &str, login: Option<&Login>) -> Result<KafkaClient, ClientError> {
+    pub fn connect(server: &str, login: Option<&Login>, tls: Option<&Trust>) -> Result<KafkaClient, ClientError> {
         let unreachable = |e: std::io::Error| ClientError::unreachable(server, &e);
         let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
         for address in server.to_socket_addrs().map_err(unreachable)? {
@@ -109,6 +111,11 @@ impl KafkaClient {
                 Ok(stream) => {
                     stream.set_nodelay(true).map_err(unreachable)?;
                     stream.set_read_timeout(Some(ANSWER_PATIENCE)).map_err(unreachable)?;
+                    let host = server.rsplit_once(':').map_or(server, |(host, _)| host).trim_matches(['[', ']']);
+                    let stream = match tls {
+                        None => Stream::Plain(stream),
+                        Some(trust) => trust.over(stream, host).map_err(|e| ClientError::unreachable(server, &e))?,
+                    };
                     let server = server.to_owned();
                     let mut client = KafkaClient { server, stream, correlation: 0, versions: BTreeMap::new() };
                     client.learn()?;

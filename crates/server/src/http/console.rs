@@ -50,6 +50,7 @@ const FILES: &[File] = files![
     "pages/connections.js",
     "pages/users.js",
     "pages/settings.js",
+    "pages/reports.js",
 ];
 
 fn kind(name: &str) -> &'static str {

@@ -2,7 +2,7 @@
 
 use super::{
     App, acls, bindings, connections, exchanges, groups, messages, moving, permissions, publish, queues, quotas,
-    settings, status, to_its_end, topics, users, vhosts,
+    reports, settings, status, to_its_end, topics, users, vhosts,
 };
 use crate::api::access::{AclQuery, Acls, Permissions, PutPermission, PutUser, Quota, QuotaOf, Quotas, Users};
 use crate::api::clients::Connections;
@@ -11,6 +11,7 @@ use crate::api::queues::{
     Bindings, Exchanges, GetMessages, Messages, MoveMessages, Moved, NewBinding, NewExchange, NewPublish, NewQueue,
     NewVhost, Published, Purged, Queue, Queues, Vhosts,
 };
+use crate::api::reports::Reports;
 use crate::api::settings::{AlterTopic, ChangeSettings, SettingsList};
 use crate::api::{Group, GroupReset, Groups, NewTopic, Options, ResetGroup, Status, Topic, Topics};
 use axum::Router;
@@ -100,6 +101,8 @@ fn of_the_node(s: &mut SchemaGenerator) -> Vec<Route> {
         Route::new("get", "/connections", get(connections::list), "Who is connected")
             .query(fields::<super::page::Page>(s))
             .answers(200, of::<Connections>(s)),
+        Route::new("get", "/reports", get(reports::list), "Reports that the console lists")
+            .answers(200, of::<Reports>(s)),
         Route::new("delete", "/connections/{id}", delete(connections::end), "Ends a connection").ends(&[204]),
         Route::new("get", scope, get(settings::of_broker), "Settings of this node (node), or of all (cluster)")
             .answers(200, of::<SettingsList>(s)),

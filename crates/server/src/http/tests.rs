@@ -229,6 +229,7 @@ impl Server {
             ready: Ready::default(),
             users: Arc::new(NoUsers),
             rng: polylogue_env::Env::real().rng,
+            reports: None,
             audit,
             tokens: parking_lot::Mutex::default(),
         });

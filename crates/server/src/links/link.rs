@@ -1,24 +1,28 @@
 //! One connection: a client session and what its bytes go over.
 
 use super::{EVENTS_BYTES_MAX, OUTPUT_BYTES_MAX, Surroundings, UNCONFIRMED_MAX, inside};
+use crate::client::Trust;
 use crate::handle::BrokerHandle;
 use bytes::{Buf, Bytes, BytesMut};
 use polylogue_amqp::client::{Client, ClientEnd, ClientEvent, ClientSettings};
 use polylogue_amqp::codec::{Method, ShortStr};
 use polylogue_amqp::settings::Mechanism;
 use polylogue_amqp_gateway::Insider;
-use polylogue_amqp_model::{AmqpUri, AuthMechanism};
+use polylogue_amqp_model::{AmqpUri, AuthMechanism, UriTls};
 use polylogue_types::Chunk;
+use rustls::pki_types::ServerName;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::io::IoSlice;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 /// How much is read at a time. Bytes.
 const READ_BYTES: usize = 64 << 10;
@@ -140,7 +144,29 @@ async fn stream(around: &Surroundings, uri: &AmqpUri) -> Result<Box<dyn Stream>,
     let connected = tokio::time::timeout(patience, connecting).await.map_err(|_| "connecting takes too long")?;
     let stream = connected.map_err(|error| format!("cannot connect: {error}"))?;
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
-    Ok(Box::new(stream))
+    match &uri.tls {
+        None => Ok(Box::new(stream)),
+        Some(tls) => match tokio::time::timeout(patience, secured(stream, host, tls.clone())).await {
+            Ok(stream) => stream.map_err(|why| format!("TLS: {why}")),
+            Err(_) => Err("TLS: its handshake takes too long".to_owned()),
+        },
+    }
+}
+
+/// TLS over a connection, as its address says it.
+async fn secured(stream: TcpStream, host: &str, tls: UriTls) -> Result<Box<dyn Stream>, String> {
+    let name = tls.name.as_deref().unwrap_or(host).to_owned();
+    let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
+    let config = move || {
+        let path = |path: &Option<bytestring::ByteString>| path.as_ref().map(|path| PathBuf::from(&**path));
+        let trust = Trust::load(path(&tls.ca).as_deref()).map_err(|error| error.message)?;
+        let own = path(&tls.certificate).zip(path(&tls.key));
+        trust.config(own.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path())))
+    };
+    // Files are read elsewhere: this thread has connections to serve.
+    let config = tokio::task::spawn_blocking(config).await.map_err(|error| error.to_string())??;
+    let secured = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+    Ok(Box::new(secured.map_err(|error| error.to_string())?))
 }
 
 impl Link {

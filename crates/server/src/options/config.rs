@@ -116,6 +116,8 @@ pub struct ServerConfig {
     pub http_connections_per_ip_max: usize,
     /// The largest body of an http request. Bytes.
     pub http_body_bytes_max: usize,
+    /// Where reports for the console are.
+    pub http_reports: Option<PathBuf>,
     /// How long a stop waits for requests in work. Milliseconds.
     pub shutdown_ms_max: u64,
     /// What is logged.
@@ -174,6 +176,7 @@ impl ServerConfig {
             http_connections_max: small(r.number(&t::HTTP_CONNECTIONS_MAX)),
             http_connections_per_ip_max: small(r.number(&t::HTTP_CONNECTIONS_PER_IP_MAX)),
             http_body_bytes_max: small(r.number(&t::HTTP_BODY_BYTES_MAX)),
+            http_reports: Some(PathBuf::from(r.value(&t::HTTP_REPORTS))).filter(|path| !path.as_os_str().is_empty()),
             shutdown_ms_max: r.number(&t::SHUTDOWN_MS_MAX),
             log_filter: r.value(&t::LOG_FILTER).to_owned(),
             log_json: r.value(&t::LOG_FORMAT) == "json",

@@ -19,9 +19,19 @@ pub const USER_VARIABLE: &str = "POLYLOGUE_USER";
 /// See [`USER_VARIABLE`].
 pub const PASSWORD_VARIABLE: &str = "POLYLOGUE_PASSWORD";
 
+/// Who signs the certificates of servers that commands talk to.
+pub const CA_VARIABLE: &str = "POLYLOGUE_CA";
+
 /// Those of no option.
-const OTHERS: [&str; 6] =
-    [CONFIG_VARIABLE, SERVER_VARIABLE, BOOTSTRAP_VARIABLE, ADMIN_PASSWORD_VARIABLE, USER_VARIABLE, PASSWORD_VARIABLE];
+const OTHERS: [&str; 7] = [
+    CONFIG_VARIABLE,
+    SERVER_VARIABLE,
+    BOOTSTRAP_VARIABLE,
+    ADMIN_PASSWORD_VARIABLE,
+    USER_VARIABLE,
+    PASSWORD_VARIABLE,
+    CA_VARIABLE,
+];
 
 const PREFIX: &str = "POLYLOGUE_";
 

@@ -169,6 +169,12 @@ pub(super) const HTTP_BODY_BYTES_MAX: OptionDef = server(
     "1MiB",
     "The largest body of a request to the http listener. Those of rabbitmq-http may have 24 MiB, definitions 32 MiB.",
 );
+pub(super) const HTTP_REPORTS: OptionDef = server(
+    "http_reports",
+    OptionKind::OptionalPath,
+    "",
+    "A directory whose reports (HTML files, such as those of `polylogue-bench report --html`) the console lists and shows.",
+);
 pub(super) const SHUTDOWN_MS_MAX: OptionDef = server(
     "shutdown_ms_max",
     OptionKind::Millis { min: 0, max: DAY_MS },
@@ -391,6 +397,7 @@ pub const OPTIONS: &[&OptionDef] = &[
     &HTTP_CONNECTIONS_MAX,
     &HTTP_CONNECTIONS_PER_IP_MAX,
     &HTTP_BODY_BYTES_MAX,
+    &HTTP_REPORTS,
     &SHUTDOWN_MS_MAX,
     &LOG_FILTER,
     &LOG_FORMAT,

@@ -18,17 +18,24 @@ pub(crate) struct Broker {
     pub(crate) server: Option<Server>,
     pub(crate) amqp: SocketAddr,
     pub(crate) management: SocketAddr,
+    /// What else it is started with.
+    pub(crate) more: Vec<String>,
 }
 
-fn listener(server: &Server, protocol: &str) -> SocketAddr {
+pub(crate) fn listener(server: &Server, protocol: &str) -> SocketAddr {
     let prefix = format!("{protocol} listening on ");
     server.lines.iter().find_map(|line| line.strip_prefix(&prefix)?.parse().ok()).unwrap()
 }
 
 impl Broker {
     pub(crate) fn start() -> Broker {
+        Broker::start_with(Vec::new())
+    }
+
+    /// One that is started with this as well.
+    pub(crate) fn start_with(more: Vec<String>) -> Broker {
         let any = "127.0.0.1:0".parse().unwrap();
-        let mut broker = Broker { dir: TempDir::new(), server: None, amqp: any, management: any };
+        let mut broker = Broker { dir: TempDir::new(), server: None, amqp: any, management: any, more };
         broker.begin();
         broker
     }
@@ -43,7 +50,9 @@ impl Broker {
 
     pub(crate) fn begin(&mut self) {
         let (amqp, management) = (format!("amqp={}", self.amqp), format!("rabbitmq-http={}", self.management));
-        let server = Server::start(&self.dir.0, &["--listen", &amqp, "--listen", &management]);
+        let mut args = vec!["--listen", &amqp, "--listen", &management];
+        args.extend(self.more.iter().map(String::as_str));
+        let server = Server::start(&self.dir.0, &args);
         (self.amqp, self.management) = (listener(&server, "amqp"), listener(&server, "rabbitmq-http"));
         self.server = Some(server);
     }

@@ -32,6 +32,7 @@ impl Api {
             settings: Resolved::default().settings(),
             listeners: Vec::new(),
             registry,
+            reports: None,
             audit,
             tokens: Mutex::default(),
             ready: Ready::default(),

@@ -302,7 +302,11 @@ fn shovels_are_looked_at_before_they_are_kept() {
     for (field, value, reason) in [
         ("src-queue", Value::Null, "src-queue should be binary, actually was null"),
         ("a", json!(1), "Unrecognised terms [{<<\"a\">>,1}] in t"),
-        ("dest-uri", json!("amqps://h"), "\"amqps://h\": amqps needs TLS, which is not there yet: use amqp"),
+        (
+            "dest-uri",
+            json!("amqps://h?verify=verify_none"),
+            "\"amqps://h\": verify_none is not there: name who signed the certificate with cacertfile",
+        ),
         ("dest-uri", json!("amqp:///none"), "user \"guest\" may not connect to vhost \"none\""),
     ] {
         let mut bad = good.clone();

@@ -1,0 +1,100 @@
+//! TLS of the command line, and of links to other brokers: whom they believe that a server is who it should be.
+
+use super::ClientError;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Those who may have signed the certificate of a server.
+#[derive(Clone, Debug)]
+pub struct Trust {
+    certificates: Vec<CertificateDer<'static>>,
+}
+
+impl Trust {
+    /// Those in a file (PEM), or else those that this machine's system believes.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or has none.
+    pub fn load(ca: Option<&Path>) -> Result<Trust, ClientError> {
+        let Some(path) = ca else {
+            // What of them cannot be read signs nothing.
+            return Ok(Trust { certificates: rustls_native_certs::load_native_certs().certs });
+        };
+        let wrong =
+            |why: &dyn std::fmt::Display| ClientError::new("invalid_request", format!("{}: {why}", path.display()));
+        let all = CertificateDer::pem_file_iter(path).map_err(|e| wrong(&e))?;
+        let certificates = all.collect::<Result<Vec<_>, _>>().map_err(|e| wrong(&e))?;
+        if certificates.is_empty() {
+            return Err(wrong(&"there is no certificate in it (PEM)"));
+        }
+        Ok(Trust { certificates })
+    }
+
+    /// Their certificates.
+    pub(super) fn certificates(&self) -> &[CertificateDer<'static>] {
+        &self.certificates
+    }
+
+    /// TLS with whoever has a certificate of theirs, where a certificate of one's own (PEM) is shown with its key if there is one.
+    ///
+    /// # Errors
+    /// Which of the files cannot be used, and why.
+    pub(crate) fn config(&self, own: Option<(&Path, &Path)>) -> Result<ClientConfig, String> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(self.certificates.iter().cloned());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.map_err(|e| e.to_string())?.with_root_certificates(roots);
+        let Some((certificate, key)) = own else { return Ok(config.with_no_client_auth()) };
+        let wrong = |path: &Path, why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+        let chain = CertificateDer::pem_file_iter(certificate).and_then(|all| all.collect::<Result<Vec<_>, _>>());
+        let chain = chain.map_err(|e| wrong(certificate, &e))?;
+        let secret = PrivateKeyDer::from_pem_file(key).map_err(|e| wrong(key, &e))?;
+        config.with_client_auth_cert(chain, secret).map_err(|e| wrong(certificate, &e))
+    }
+
+    /// TLS over this connection to the server of that name.
+    pub(super) fn over(&self, stream: TcpStream, host: &str) -> Result<Stream, String> {
+        let config = self.config(None)?;
+        let name = ServerName::try_from(host.to_owned()).map_err(|e| e.to_string())?;
+        let connection = ClientConnection::new(Arc::new(config), name).map_err(|e| e.to_string())?;
+        Ok(Stream::Secured(Box::new(StreamOwned::new(connection, stream))))
+    }
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Plain(TcpStream),
+    Secured(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(stream) => stream.read(into),
+            Stream::Secured(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(stream) => stream.write(bytes),
+            Stream::Secured(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Plain(stream) => stream.flush(),
+            Stream::Secured(stream) => stream.flush(),
+        }
+    }
+}
