@@ -56,6 +56,19 @@ export class Person {
     await this.page.keyboard.type(text);
   }
 
+  // What is in a field.
+  async says(label, text) {
+    const field = await this.find("textbox", label).waitHandle();
+    assert.equal(await field.evaluate((field) => field.value), text, label);
+  }
+
+  // Waits until the page has been drawn anew by what it asks for again and again: with the second answer the first one has been shown.
+  async turns() {
+    for (let answers = 0; answers < 2; answers++) {
+      await this.page.waitForResponse((answer) => answer.url().endsWith("/api/v1/status"));
+    }
+  }
+
   async choose(label, value) {
     const field = await this.find("combobox", label).waitHandle();
     await field.select(value);

@@ -288,6 +288,9 @@ const cases = {
     await person.go("settings");
     await person.click("button", "Change num.partitions");
     await person.write("Value", "4");
+    // It was "1" again when the page was drawn anew meanwhile, which it is with each answer about the broker's state.
+    await person.turns();
+    await person.says("Value", "4");
     await person.click("button", "Save", "dialog");
     await person.gone();
     await person.picture("settings");

@@ -122,7 +122,8 @@ export function Field({ label, hint, check, children }) {
   </label>`;
 }
 
-// A form in a dialog. `work` does it with what the form's fields say; what it throws is shown, and the dialog stays.
+// A form in a dialog. `work` does it with what the form's fields say; what it throws is shown, and the dialog stays. What a field says at first
+// is its `defaultValue`: a `value` is said again whenever the page is drawn anew, over what somebody has written meanwhile.
 export function Dialog({ title, action, danger, onClose, work, children }) {
   const dialog = useRef(null);
   const [error, setError] = useState(null);

@@ -33,7 +33,7 @@ function Move({ vhost, name, onClose }) {
   };
   return html`<${Dialog} title=${`Move messages of ${name}`} action="Move" onClose=${onClose} work=${work}>
     <${Field} label="To the queue" hint="Without one, each goes back into the queue in which it died."><input name="to" autocomplete="off" /><//>
-    <${Field} label="At most"><input name="limit" type="number" min="1" max="1000" value="1000" /><//>
+    <${Field} label="At most"><input name="limit" type="number" min="1" max="1000" defaultValue="1000" /><//>
   <//>`;
 }
 

@@ -10,7 +10,7 @@ function Change({ scope, setting, onClose }) {
   };
   return html`<${Dialog} title=${setting.name} action="Save" onClose=${onClose} work=${work}>
     <p class="soft">${setting.doc}</p>
-    <${Field} label="Value"><input name="value" value=${setting.value ?? ""} autocomplete="off" /><//>
+    <${Field} label="Value"><input name="value" defaultValue=${setting.value ?? ""} autocomplete="off" /><//>
     <${Field} check label="Forget what was set here"><input name="forget" type="checkbox" /><//>
   <//>`;
 }

@@ -31,7 +31,7 @@ function Change({ topic, entry, onClose }) {
     say(`${entry.name} is changed.`);
   };
   return html`<${Dialog} title=${entry.name} action="Save" onClose=${onClose} work=${work}>
-    <${Field} label="Value"><input name="value" value=${entry.value} autocomplete="off" /><//>
+    <${Field} label="Value"><input name="value" defaultValue=${entry.value} autocomplete="off" /><//>
     ${entry.source === "topic" && html`<${Field} check label="As the broker has it"><input name="inherit" type="checkbox" /><//>`}
   <//>`;
 }
@@ -43,7 +43,7 @@ function More({ topic, partitions, onClose }) {
   };
   return html`<${Dialog} title="More partitions" action="Add" onClose=${onClose} work=${work}>
     <p>Keys go to other partitions from then on, and partitions cannot be taken away again.</p>
-    <${Field} label="Partitions"><input name="count" type="number" min=${partitions + 1} value=${partitions + 1} required /><//>
+    <${Field} label="Partitions"><input name="count" type="number" min=${partitions + 1} defaultValue=${partitions + 1} required /><//>
   <//>`;
 }
 

@@ -17,7 +17,7 @@ function PutUser({ user, onClose }) {
   return html`<${Dialog} title=${user ? `Change ${user.name}` : "New user"} action="Save" onClose=${onClose} work=${work}>
     ${!user && html`<${Field} label="Name"><input name="name" required autocomplete="off" /><//>`}
     <${Field} label="Password" hint=${user ? "It stays as it is without one." : undefined}><input name="password" type="password" autocomplete="new-password" required=${!user} /><//>
-    <${Field} label="Tags" hint="administrator, monitoring, policymaker, management"><input name="tags" value=${user?.tags.join(" ") ?? ""} autocomplete="off" /><//>
+    <${Field} label="Tags" hint="administrator, monitoring, policymaker, management"><input name="tags" defaultValue=${user?.tags.join(" ") ?? ""} autocomplete="off" /><//>
   <//>`;
 }
 
@@ -49,12 +49,12 @@ function PutPermission({ onClose }) {
   return html`<${Dialog} title="Permissions" action="Save" onClose=${onClose} work=${work}>
     <div class="pair">
       <${Field} label="User"><input name="user" required autocomplete="off" /><//>
-      <${Field} label="Virtual host"><input name="vhost" value="/" required autocomplete="off" /><//>
+      <${Field} label="Virtual host"><input name="vhost" defaultValue="/" required autocomplete="off" /><//>
     </div>
     <p class="soft">Regular expressions for names; nothing at all means none.</p>
-    <${Field} label="May declare and delete"><input name="configure" value=".*" autocomplete="off" /><//>
-    <${Field} label="May publish to"><input name="write" value=".*" autocomplete="off" /><//>
-    <${Field} label="May consume"><input name="read" value=".*" autocomplete="off" /><//>
+    <${Field} label="May declare and delete"><input name="configure" defaultValue=".*" autocomplete="off" /><//>
+    <${Field} label="May publish to"><input name="write" defaultValue=".*" autocomplete="off" /><//>
+    <${Field} label="May consume"><input name="read" defaultValue=".*" autocomplete="off" /><//>
   <//>`;
 }
 
@@ -86,7 +86,7 @@ function NewAcl({ onClose }) {
   };
   return html`<${Dialog} title="New entry" action="Add" onClose=${onClose} work=${work}>
     <div class="pair">
-      <${Field} label="Who"><input name="principal" value="User:" required autocomplete="off" /><//>
+      <${Field} label="Who"><input name="principal" defaultValue="User:" required autocomplete="off" /><//>
       <${Field} label="From"><input name="host" placeholder="*" autocomplete="off" /><//>
       <${Field} label="What"><select name="permission">${options(["allow", "deny"])}</select><//>
       <${Field} label="Operation"><select name="operation">${options(OPERATIONS)}</select><//>
