@@ -89,6 +89,9 @@ platformatic) node_program platformatic.mjs ;;
 amqplib) node_program amqplib.mjs ;;
 java) java_program java Cases ;;
 java-login) java_program java Login ;;
+go-login) go_program ./login ;;
+node-login) node_program login.mjs ;;
+java-amqp-login) java_program java-amqp Logins ;;
 java-amqp) java_program java-amqp Client ;;
 spring-amqp) java_program java-amqp Spring ;;
 perf-test) java_program java-amqp Perf ;;
@@ -97,7 +100,7 @@ rust) rust_program client-cases ;;
 lapin) rust_program lapin-cases ;;
 rabbitmqadmin | rabbitmqadmin-classic) exec "$here/rabbitmqadmin/cases.sh" "$client" "$bootstrap" "${cases[@]}" ;;
 *)
-    echo "no such client: $client (python, aiokafka, kafka-python, pika, mapping, login, py-amqp, celery, aio-pika, java, java-login, java-amqp, spring-amqp, perf-test, go, sarama, kafka-go, amqp091-go, kafkajs, platformatic, amqplib, rust, lapin, rabbitmqadmin, rabbitmqadmin-classic, tools)" >&2
+    echo "no such client: $client (python, aiokafka, kafka-python, pika, mapping, login, py-amqp, celery, aio-pika, java, java-login, go-login, node-login, java-amqp-login, java-amqp, spring-amqp, perf-test, go, sarama, kafka-go, amqp091-go, kafkajs, platformatic, amqplib, rust, lapin, rabbitmqadmin, rabbitmqadmin-classic, tools)" >&2
     exit 2
     ;;
 esac

@@ -17,11 +17,12 @@ use polylogue_kafka::codec::metadata::MetadataRequest;
 use polylogue_kafka::codec::sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
 use polylogue_kafka::codec::sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
 use polylogue_kafka::codec::{ApiKey, ErrorCode};
-use polylogue_kafka::session::{CloseReason, LOGIN_FRAME_BYTES_MAX, LOGIN_MS_MAX};
+use polylogue_kafka::session::{CloseReason, LOGIN_FRAME_BYTES_MAX, LOGIN_MS_MAX, supported_apis};
 use polylogue_kafka::settings::KafkaSettings;
 use proptest::prelude::*;
 use session_host::users::{DELAY_MS, Users};
 use session_host::{Host, frame, requests, text};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What RFC 7677's client says, whose proofs for `SERVER` were computed with Python's hashlib.
@@ -94,9 +95,10 @@ impl Asked {
 
 #[test]
 fn nobody_is_told_anything_before_it_is_known_who_it_is() {
-    let requests = requests::frames();
-    for request in requests {
+    let mut walked = BTreeSet::new();
+    for request in requests::frames() {
         let api = ApiKey::try_from(i16::from_be_bytes([request[4], request[5]])).unwrap();
+        walked.insert((api.code(), i16::from_be_bytes([request[6], request[7]])));
         let is_login = [ApiKey::ApiVersions, ApiKey::SaslHandshake, ApiKey::SaslAuthenticate].contains(&api);
         let mut asked = Asked::new();
         asked.host.feed(&request);
@@ -108,6 +110,8 @@ fn nobody_is_told_anything_before_it_is_known_who_it_is() {
         }
         assert_eq!(asked.host.session.user(), None);
     }
+    let all = supported_apis().flat_map(|api| api.served.map(move |version| (api.key.code(), version)));
+    assert_eq!(walked, all.collect(), "every version of every API is asked for");
 }
 
 #[test]

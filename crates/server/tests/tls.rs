@@ -4,153 +4,18 @@
 
 mod common;
 
-use common::{Server, TempDir, done};
+use common::tls::{Authority, Broker, PATIENCE, Signed, client, connect, until, versions};
+use common::{TempDir, done};
 use polylogue_kafka::codec::describe_user_scram_credentials::{
     DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse,
 };
 use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
 use polylogue_kafka::codec::{ApiKey, ErrorCode, Message};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DistinguishedName, DnType,
-    IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
-};
+use rcgen::{DistinguishedName, DnType, SerialNumber, date_time_ymd};
 use rustix::process::Signal;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
-
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Somebody who signs, and the files of what was signed.
-struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
-    dir: PathBuf,
-}
-
-/// A certificate and its key, as files.
-struct Signed {
-    certificate: PathBuf,
-    key: PathBuf,
-}
-
-impl Authority {
-    fn new(dir: &Path, name: &str) -> Authority {
-        let dir = dir.join(name);
-        std::fs::create_dir_all(&dir).unwrap();
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        std::fs::write(dir.join("ca.pem"), issuer.pem()).unwrap();
-        Authority { issuer, dir }
-    }
-
-    fn ca(&self) -> PathBuf {
-        self.dir.join("ca.pem")
-    }
-
-    fn sign(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Signed {
-        let mut params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-        params.use_authority_key_identifier_extension = true;
-        change(&mut params);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let signed =
-            Signed { certificate: self.dir.join(format!("{name}.pem")), key: self.dir.join(format!("{name}.key")) };
-        std::fs::write(&signed.certificate, certificate.pem()).unwrap();
-        std::fs::write(&signed.key, key.serialize_pem()).unwrap();
-        signed
-    }
-
-    /// A list on which this serial number stands.
-    fn revoke(&self, serial: u64) -> PathBuf {
-        let revoked = RevokedCertParams {
-            serial_number: SerialNumber::from(serial),
-            revocation_time: date_time_ymd(2024, 1, 1),
-            reason_code: None,
-            invalidity_date: None,
-        };
-        let params = CertificateRevocationListParams {
-            this_update: date_time_ymd(2024, 1, 1),
-            next_update: date_time_ymd(4000, 1, 1),
-            crl_number: SerialNumber::from(1),
-            issuing_distribution_point: None,
-            revoked_certs: vec![revoked],
-            key_identifier_method: KeyIdMethod::Sha256,
-        };
-        let path = self.dir.join("revoked.pem");
-        std::fs::write(&path, params.signed_by(&self.issuer).unwrap().pem().unwrap()).unwrap();
-        path
-    }
-}
-
-/// What a client trusts, and what it shows.
-fn client(ca: &Path, shows: Option<&Signed>) -> Arc<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(ca).unwrap() {
-        roots.add(certificate.unwrap()).unwrap();
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let builder = builder.with_root_certificates(roots);
-    Arc::new(match shows {
-        None => builder.with_no_client_auth(),
-        Some(shown) => {
-            let chain = CertificateDer::pem_file_iter(&shown.certificate).unwrap().map(Result::unwrap).collect();
-            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(&shown.key).unwrap()).unwrap()
-        }
-    })
-}
-
-type Secured = StreamOwned<ClientConnection, TcpStream>;
-
-fn connect(at: SocketAddr, config: &Arc<ClientConfig>) -> Secured {
-    let stream = TcpStream::connect(at).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let tls = ClientConnection::new(config.clone(), ServerName::try_from("localhost").unwrap()).unwrap();
-    StreamOwned::new(tls, stream)
-}
-
-/// Asks a Kafka listener which versions it speaks; the length of what it says.
-fn versions(stream: &mut (impl Read + Write)) -> io::Result<usize> {
-    stream.write_all(&[0, 0, 0, 14, 0, 18, 0, 0, 0, 0, 0, 9, 0, 4, b't', b'e', b's', b't'])?;
-    stream.flush()?;
-    let mut length = [0; 4];
-    stream.read_exact(&mut length)?;
-    let mut rest = vec![0; u32::from_be_bytes(length) as usize];
-    stream.read_exact(&mut rest)?;
-    assert_eq!(rest[..4], [0, 0, 0, 9]);
-    Ok(rest.len())
-}
-
-/// The server with listeners of all protocols over TLS, beside those without.
-struct Broker {
-    server: Server,
-}
-
-impl Broker {
-    fn start(dir: &TempDir, signed: &Signed, more: &[&str]) -> Broker {
-        let [certificate, key] = [("certificate", &signed.certificate), ("key", &signed.key)]
-            .map(|(name, path)| format!("tls.{name}={}", path.display()));
-        let listeners = ["kafka+tls", "amqp+tls", "http+tls", "rabbitmq-http+tls"];
-        let listeners: Vec<_> = listeners.map(|name| format!("{name}=127.0.0.1:0")).to_vec();
-        let mut args = vec!["--set", &certificate, "--set", &key];
-        listeners.iter().for_each(|listener| args.extend(["--listen", listener.as_str()]));
-        args.extend(more);
-        Broker { server: Server::start(&dir.join("data"), &args) }
-    }
-
-    fn at(&self, listener: &str) -> SocketAddr {
-        let prefix = format!("{listener} listening on ");
-        let rest = self.server.lines.iter().find_map(|line| line.strip_prefix(&prefix)).unwrap();
-        rest.split(' ').next().unwrap().parse().unwrap()
-    }
-}
+use std::net::TcpStream;
+use std::path::Path;
 
 fn get(stream: &mut (impl Read + Write), path: &str) -> String {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes()).unwrap();
@@ -340,11 +205,11 @@ fn a_certificate_that_changes_is_shown_without_a_restart() {
     versions(&mut open).unwrap();
     // What cannot be used changes nothing.
     std::fs::write(&old.certificate, "no certificate").unwrap();
-    until(|| broker.server.metric("polylogue_tls_reloads_total{outcome=\"failed\"}") == 1);
+    until("the files are read", || broker.server.metric("polylogue_tls_reloads_total{outcome=\"failed\"}") == 1);
     versions(&mut connect(broker.at("kafka+tls"), &client(&first.ca(), None))).unwrap();
     std::fs::copy(&new.key, &old.key).unwrap();
     std::fs::copy(&new.certificate, &old.certificate).unwrap();
-    until(|| broker.server.metric("polylogue_tls_reloads_total{outcome=\"done\"}") == 1);
+    until("the files are read", || broker.server.metric("polylogue_tls_reloads_total{outcome=\"done\"}") == 1);
     versions(&mut connect(broker.at("kafka+tls"), &client(&second.ca(), None))).unwrap();
     assert!(versions(&mut connect(broker.at("kafka+tls"), &client(&first.ca(), None))).is_err());
     versions(&mut open).unwrap();
@@ -362,18 +227,7 @@ fn who_takes_nothing_is_given_up() {
     // Their answers are more than the system holds for anybody.
     client.write_all(&request.repeat(40_000)).unwrap();
     let is_it = |line: &str| line.starts_with("polylogue_connections_closed_total{") && line.contains("\"stalled\"");
-    until(|| broker.server.get("/metrics").unwrap().1.lines().any(is_it));
-}
-
-/// Looks again and again until it is so.
-fn until(what: impl Fn() -> bool) {
-    for _ in 0..3_000 {
-        if what() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("it has not become so");
+    until("it is given up", || broker.server.get("/metrics").unwrap().1.lines().any(is_it));
 }
 
 #[test]

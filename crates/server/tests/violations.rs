@@ -2,6 +2,8 @@
 //! texts, over a socket, of the real binary. One table a subject.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "violations/access.rs"]
+mod access;
 #[path = "violations/basic.rs"]
 mod basic;
 mod common;

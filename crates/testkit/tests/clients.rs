@@ -40,7 +40,7 @@ const TOOLS: &[&str] = &["rabbitmqadmin", "rabbitmqadmin-classic"];
 /// Cases of a client of each protocol together.
 const BOTH: &str = "mapping";
 /// Clients that say who they are, to a broker that asks.
-const LOGIN: &[&str] = &["login", "java-login"];
+const LOGIN: &[&str] = &["login", "java-login", "go-login", "node-login", "java-amqp-login"];
 /// The password of that broker's administrator.
 const ADMIN_PASSWORD: &str = "admin-password";
 /// One client at a time: several share what is installed for them, and some cases wait for seconds.
@@ -293,6 +293,21 @@ fn python_logins() {
 #[test]
 fn java_logins() {
     logins("java-login");
+}
+
+#[test]
+fn go_logins() {
+    logins("go-login");
+}
+
+#[test]
+fn node_logins() {
+    logins("node-login");
+}
+
+#[test]
+fn java_amqp_logins() {
+    logins("java-amqp-login");
 }
 
 fn logins(client: &str) {

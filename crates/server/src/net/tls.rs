@@ -24,8 +24,6 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// How long a client may take over its handshake. Milliseconds.
-const HANDSHAKE_MS_MAX: u64 = 10_000;
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// What is taken of a file. Bytes.
@@ -42,7 +40,7 @@ pub enum ClientAuth {
     Require,
 }
 
-/// The files that TLS is made of.
+/// The files that TLS is made of, and how clients are met.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsFiles {
     /// The certificates of this server, its own first (PEM).
@@ -55,6 +53,8 @@ pub struct TlsFiles {
     pub revoked: Option<PathBuf>,
     /// Whether they are asked for one.
     pub client_auth: ClientAuth,
+    /// How long a client may take over its handshake. Milliseconds.
+    pub handshake_ms_max: u64,
     /// Who they are by it; without, it says that they may come, and not who they are.
     pub principals: Option<PrincipalRules>,
 }
@@ -121,7 +121,7 @@ impl Tls {
     /// When that fails or takes too long. The connection is of no use then.
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let accepting = TlsAcceptor::from(self.config.load_full()).accept(stream);
-        let patience = Duration::from_millis(HANDSHAKE_MS_MAX);
+        let patience = Duration::from_millis(self.files.handshake_ms_max);
         let (outcome, result) = match tokio::time::timeout(patience, in_turns(&self.turns, accepting)).await {
             Ok(Ok(stream)) => ("done", Ok(stream)),
             Ok(Err(e)) => ("failed", Err(e)),

@@ -327,6 +327,7 @@ fn tls(r: &Resolved, listeners: &[ListenerConfig]) -> Result<Option<TlsFiles>, O
         client_ca,
         revoked: path(&t::TLS_REVOKED),
         client_auth,
+        handshake_ms_max: r.number(&t::TLS_HANDSHAKE_MS_MAX),
         principals,
     }))
 }

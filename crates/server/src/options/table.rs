@@ -219,6 +219,12 @@ pub(super) const TLS_REVOKED: OptionDef = tls(
     "",
     "Lists of clients' certificates that count no longer (PEM), one of each who signs them.",
 );
+pub(super) const TLS_HANDSHAKE_MS_MAX: OptionDef = tls(
+    "handshake_ms_max",
+    OptionKind::Millis { min: 100, max: DAY_MS },
+    "10s",
+    "A connection is closed when its handshake takes longer than this.",
+);
 pub(super) const TLS_PRINCIPALS: OptionDef = tls(
     "principal_mapping_rules",
     OptionKind::OptionalText,
@@ -406,6 +412,7 @@ pub const OPTIONS: &[&OptionDef] = &[
     &TLS_CLIENT_AUTH,
     &TLS_CLIENT_CA,
     &TLS_REVOKED,
+    &TLS_HANDSHAKE_MS_MAX,
     &TLS_PRINCIPALS,
     &DURABILITY,
     &SYNC_SHARDS,

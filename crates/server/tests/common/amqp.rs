@@ -179,6 +179,11 @@ impl Client {
         }
     }
 
+    /// Why the other side kept silent, where it should have gone on or ended.
+    pub(crate) fn silence(&mut self) -> Option<String> {
+        self.silence.take()
+    }
+
     /// All that comes until the connection ends.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut all = self.input.split().to_vec();

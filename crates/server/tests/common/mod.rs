@@ -6,6 +6,7 @@
 pub(crate) mod amqp;
 pub(crate) mod broker;
 pub(crate) mod rabbit;
+pub(crate) mod tls;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;

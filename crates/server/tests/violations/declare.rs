@@ -415,7 +415,7 @@ const DELETING: &[Case] = &[
 ];
 
 /// A user who may do something with names that begin with `own`, publish to `topic` and read `direct`.
-const REFUSED: &[Case] = &[
+pub(super) const REFUSED: &[Case] = &[
     (
         "declaring a queue",
         |c| c.say(1, queue("x")),
@@ -468,6 +468,16 @@ const REFUSED: &[Case] = &[
         "binding an exchange to one that one may not write",
         |c| c.say(1, bind_exchanges("headers", "direct")),
         "channel 403 40.30 ACCESS_REFUSED - write access to exchange 'headers' in vhost '/' refused for user 'clerk'",
+    ),
+    (
+        "taking a binding from another's queue",
+        |c| c.say(1, QueueUnbind { queue: "bound".into(), exchange: "direct".into(), ..Default::default() }),
+        "channel 403 50.50 ACCESS_REFUSED - write access to queue 'bound' in vhost '/' refused for user 'clerk'",
+    ),
+    (
+        "taking a binding from an exchange that one may not write",
+        |c| c.say(1, unbind_exchanges("headers", "direct")),
+        "channel 403 40.40 ACCESS_REFUSED - write access to exchange 'headers' in vhost '/' refused for user 'clerk'",
     ),
     (
         "purging",
@@ -550,5 +560,9 @@ fn deleting_and_purging() {
 
 #[test]
 fn what_a_user_may_not_do() {
-    Rabbit::with_things().check(|to| Client::open(to, "clerk"), REFUSED);
+    let rabbit = Rabbit::with_things();
+    let all = || (rabbit.get("definitions"), rabbit.get("queues/%2F?columns=name,messages"));
+    let before = all();
+    rabbit.check(|to| Client::open(to, "clerk"), REFUSED);
+    assert_eq!(all(), before, "something has changed");
 }

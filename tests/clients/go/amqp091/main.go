@@ -3,8 +3,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,25 +22,19 @@ type place struct {
 	open []*amqp.Connection
 }
 
-var cases = []struct {
-	name string
-	run  func(*place)
-}{
-	{"smoke", smoke}, {"confirms", confirms}, {"work_queue", workQueue}, {"routing", routing}, {"returns", returns},
-	{"retry", retry}, {"cancelled", cancelled}, {"large", large}, {"get", get}, {"exclusive", exclusive},
-	{"reconnect", reconnect}, {"rpc", rpc},
-}
-
-func must(err error) {
-	if err != nil {
-		panic(err)
-	}
-}
-
-func check(holds bool, format string, about ...any) {
-	if !holds {
-		panic(fmt.Sprintf(format, about...))
-	}
+var cases = []shared.Named[*place]{
+	{Name: "smoke", Run: smoke},
+	{Name: "confirms", Run: confirms},
+	{Name: "work_queue", Run: workQueue},
+	{Name: "routing", Run: routing},
+	{Name: "returns", Run: returns},
+	{Name: "retry", Run: retry},
+	{Name: "cancelled", Run: cancelled},
+	{Name: "large", Run: large},
+	{Name: "get", Run: get},
+	{Name: "exclusive", Run: exclusive},
+	{Name: "reconnect", Run: reconnect},
+	{Name: "rpc", Run: rpc},
 }
 
 func (p *place) connect() *amqp.Connection {
@@ -68,7 +60,7 @@ func remove(channel *amqp.Channel, queues ...string) {
 // send publishes to a queue by its name.
 func send(channel *amqp.Channel, queue string, bodies ...string) {
 	for _, body := range bodies {
-		must(channel.Publish("", queue, false, false, amqp.Publishing{DeliveryMode: amqp.Persistent, Body: []byte(body)}))
+		shared.Done(channel.Publish("", queue, false, false, amqp.Publishing{DeliveryMode: amqp.Persistent, Body: []byte(body)}))
 	}
 }
 
@@ -76,7 +68,7 @@ func send(channel *amqp.Channel, queue string, bodies ...string) {
 func next[T any](what string, from <-chan T) T {
 	select {
 	case one, open := <-from:
-		check(open, "ended instead of giving %s", what)
+		shared.Check(open, "ended instead of giving %s", what)
 		return one
 	case <-time.After(wait):
 		panic("never came: " + what)
@@ -86,7 +78,7 @@ func next[T any](what string, from <-chan T) T {
 func nothing[T any](what string, from <-chan T) {
 	select {
 	case one, open := <-from:
-		check(!open, "%s: %v", what, one)
+		shared.Check(!open, "%s: %v", what, one)
 	case <-time.After(quiet):
 	}
 }
@@ -95,7 +87,7 @@ func nothing[T any](what string, from <-chan T) {
 func take(from <-chan amqp.Delivery, count int) (bodies []string, again []bool) {
 	for range count {
 		d := next("a message", from)
-		must(d.Ack(false))
+		shared.Done(d.Ack(false))
 		bodies, again = append(bodies, string(d.Body)), append(again, d.Redelivered)
 	}
 	return bodies, again
@@ -103,7 +95,7 @@ func take(from <-chan amqp.Delivery, count int) (bodies []string, again []bool) 
 
 func until(what string, holds func() bool) {
 	for end := time.Now().Add(wait); !holds(); time.Sleep(20 * time.Millisecond) {
-		check(time.Now().Before(end), "never happened: %s", what)
+		shared.Check(time.Now().Before(end), "never happened: %s", what)
 	}
 }
 
@@ -120,52 +112,15 @@ func numbers(from, to int) (out []string) {
 
 func refused(err error, code int, text string) {
 	closed, ok := err.(*amqp.Error)
-	check(ok && closed.Code == code && strings.Contains(closed.Reason, text), "not refused with %d %s: %v", code, text, err)
+	shared.Check(ok && closed.Code == code && strings.Contains(closed.Reason, text), "not refused with %d %s: %v", code, text, err)
 }
 
-func one(p *place, run func(*place)) (err error) {
-	defer func() {
-		if why := recover(); why != nil {
-			err = fmt.Errorf("%v", why)
-		}
+func main() {
+	connect := func(address string) *place { return &place{url: "amqp://guest:guest@" + address + "/"} }
+	shared.MainNamed(cases, connect, func(p *place) {
 		for _, connection := range p.open {
 			connection.Close()
 		}
 		p.open = nil
-	}()
-	run(p)
-	return nil
-}
-
-func main() {
-	var names []string
-	for _, c := range cases {
-		names = append(names, c.name)
-	}
-	if len(os.Args) == 2 && os.Args[1] == "--list" {
-		fmt.Println(strings.Join(names, "\n"))
-		return
-	}
-	p := &place{url: "amqp://guest:guest@" + os.Args[1] + "/"}
-	wanted, failed := os.Args[2:], false
-	for _, name := range wanted {
-		if !slices.Contains(names, name) {
-			failed = true
-			fmt.Printf("FAIL %s: there is no such case\n", name)
-		}
-	}
-	for _, c := range cases {
-		if len(wanted) > 0 && !slices.Contains(wanted, c.name) {
-			continue
-		}
-		if err := one(p, c.run); err != nil {
-			failed = true
-			fmt.Printf("FAIL %s: %v\n", c.name, err)
-		} else {
-			fmt.Printf("ok %s\n", c.name)
-		}
-	}
-	if failed {
-		os.Exit(1)
-	}
+	})
 }

@@ -85,10 +85,6 @@ var cases = map[string]func(run) error{
 	"static_member": staticMember, "many_partitions": manyPartitions, "metadata": metadata,
 }
 
-func fresh(prefix string) string {
-	return prefix + "-" + rand.Text()
-}
-
 // Must stops the case with an error.
 func Must[T any](value T, err error) T {
 	if err != nil {
@@ -98,7 +94,7 @@ func Must[T any](value T, err error) T {
 }
 
 func (c run) topic(partitions int) string {
-	name := fresh("go")
+	name := Fresh("go")
 	if err := c.Create(name, partitions); err != nil {
 		panic(err)
 	}
@@ -316,7 +312,7 @@ func byTime(c run) error {
 }
 
 func group(c run) error {
-	topic, name := c.topic(2), fresh("g")
+	topic, name := c.topic(2), Fresh("g")
 	if err := c.Send(topic, numbered(100, ""), Settings{Acks: -1}); err != nil {
 		return err
 	}
@@ -421,7 +417,7 @@ func shared(count int, members ...*Member) func() bool {
 }
 
 func rebalance(c run) error {
-	topic, name := c.topic(6), fresh("g")
+	topic, name := c.topic(6), Fresh("g")
 	first := c.member(topic, name, "")
 	if err := until("the first member has all partitions", shared(6, first)); err != nil {
 		return err
@@ -461,7 +457,7 @@ func rebalance(c run) error {
 }
 
 func staticMember(c run) error {
-	topic, name := c.topic(4), fresh("g")
+	topic, name := c.topic(4), Fresh("g")
 	a, b := c.member(topic, name, "a"), c.member(topic, name, "b")
 	if err := until("both have partitions", shared(4, a, b)); err != nil {
 		return err
@@ -513,7 +509,7 @@ func manyPartitions(c run) error {
 }
 
 func metadata(c run) error {
-	topic := fresh("go-auto")
+	topic := Fresh("go-auto")
 	if err := c.throughAndBack(topic, []Record{{Value: []byte("created by being produced to")}}, Settings{Acks: -1}); err != nil {
 		return err
 	}

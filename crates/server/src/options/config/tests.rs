@@ -55,6 +55,27 @@ fn each_option_reaches_the_configuration() {
     }
 }
 
+/// Unless told otherwise in so many words, who can be reached from elsewhere asks.
+#[test]
+fn listeners_that_others_reach_ask_who_somebody_is() {
+    for (address, asks) in [
+        ("127.0.0.1", false),
+        ("127.8.9.10", false),
+        ("::1", false),
+        ("::ffff:127.0.0.1", false),
+        ("0.0.0.0", true),
+        ("::", true),
+        ("10.0.0.1", true),
+        ("::ffff:10.0.0.1", true),
+    ] {
+        let at = address.parse().unwrap();
+        for (given, expected) in [(None, asks), (Some("auto"), asks), (Some("always"), true), (Some("never"), false)] {
+            let pairs: Vec<_> = given.map(|given| ("server.login", given)).into_iter().collect();
+            assert_eq!(config(&pairs).unwrap().login.asks_at(at), expected, "{address} with {given:?}");
+        }
+    }
+}
+
 #[test]
 fn advertised_addresses_go_to_the_listeners_of_their_protocol_in_order() {
     let listeners = config(&[

@@ -1,6 +1,7 @@
 //! Who may do what.
 
 use super::Server;
+use super::written::documented;
 use axum::body::Body;
 use axum::http::Request as HttpRequest;
 use serde_json::{Value, json};
@@ -126,4 +127,70 @@ fn declarations_go_by_permissions_in_the_virtual_host() {
     let refused = server.ask_as("management", "POST", "exchanges/%2F/amq.default/publish", &message);
     let reason = "ACCESS_REFUSED - write access to exchange 'amq.default' in vhost '/' refused for user 'management'";
     assert_eq!(refused.failure(), (401, "not_authorised", reason));
+}
+
+/// What a documented path stands for, of things whose names nobody else may learn.
+fn filled(path: &str, node: &str) -> String {
+    let part = |part: &str| match part {
+        "V" => "other".to_owned(),
+        "NODE" => node.to_owned(),
+        "C" => "shovel".to_owned(),
+        "..." => "checks/alarms".to_owned(),
+        name if name.chars().all(|c| c.is_ascii_uppercase()) => "hidden".to_owned(),
+        name => name.to_owned(),
+    };
+    path.split('/').map(part).collect::<Vec<_>>().join("/")
+}
+
+/// The parts of paths that say which file serves them.
+fn served() -> Vec<&'static str> {
+    let (_, dispatch) = include_str!("../../rabbitmq_http.rs").split_once("async fn dispatch(").unwrap();
+    let arms = dispatch.lines().map(str::trim).filter(|line| line.starts_with('"') && line.contains("=>"));
+    let names = arms.flat_map(|arm| arm.split("=>").next().unwrap().split('"').skip(1).step_by(2));
+    names.chain(["definitions"]).collect()
+}
+
+/// Every path by every method: nobody, somebody without a tag, and somebody who may use the API and has no right in any virtual host.
+#[test]
+fn no_path_tells_or_changes_anything_for_who_has_no_right() {
+    let server = server();
+    server.put("users/hidden", &json!({"password": "hidden", "tags": ""}));
+    server.put("permissions/other/guest", &json!({"configure": ".*", "write": ".*", "read": ".*"}));
+    server.put("exchanges/other/hidden", &json!({"type": "fanout"}));
+    server.post("bindings/other/e/hidden/q/hidden", &json!({"routing_key": "hidden"}));
+    server.put("policies/other/hidden", &json!({"pattern": "x", "definition": {"max-length": 1}}));
+    server.put("global-parameters/hidden", &json!({"value": "hidden"}));
+    server.put("vhost-limits/other/max-queues", &json!({"value": 10}));
+    server.put("users/stranger", &json!({"password": "stranger", "tags": "management"}));
+    let node = server.get("overview")["node"].as_str().unwrap().to_owned();
+    let all = documented();
+    for name in served() {
+        assert!(all.iter().any(|(path, _)| path.split('/').next() == Some(name)), "{name} is not documented");
+    }
+    let before = server.get("definitions");
+    let local = SocketAddr::from(([127, 0, 0, 1], 1));
+    let mut wrong = Vec::new();
+    for (documented, _) in &all {
+        let path = filled(documented, &node);
+        for method in ["GET", "PUT", "POST", "DELETE"] {
+            let body = if method == "GET" { Value::Null } else { json!({}) };
+            let anonymous = HttpRequest::builder().method(method).uri(format!("/api/{path}"));
+            let anonymous = server.send(anonymous.body(Body::empty()).unwrap(), local);
+            assert_eq!(anonymous.failure(), (401, "not_authorized", "Login failed"), "{method} {path}");
+            let untagged = server.ask_as("nobody", method, &path, &body);
+            assert_eq!(untagged.failure(), (401, "not_authorised", "Not management user"), "{method} {path}");
+            let told = server.ask_as("stranger", method, &path, &body);
+            let is_well = match told.status {
+                200 => method == "GET" && !told.text.contains("hidden") && !told.text.contains("other"),
+                401 | 405 => true,
+                404 => told.failure().1 == "Object Not Found",
+                _ => false,
+            };
+            if !is_well {
+                wrong.push(format!("{method} {path}: {} {}", told.status, told.text));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(server.get("definitions"), before);
 }
