@@ -30,6 +30,7 @@ mod backoff;
 mod begin;
 mod connection;
 mod convert;
+mod counts;
 mod dead;
 mod deliver;
 mod directory;
@@ -55,6 +56,7 @@ mod topics;
 
 pub use connection::{Connection, Insider};
 pub use convert::{RECEIVED_FROM, hops};
+pub use counts::{Count, QueueCount, SIZE_BOUNDS, Traffic};
 pub use dead::{DeadCounts, DeadLetters};
 pub use deliver::without_counts;
 pub use directory::{Directory, topic_of};
