@@ -143,7 +143,8 @@ impl Directory {
     }
 
     /// These settings with the name that the cluster has now.
-    pub(crate) fn named(&self, settings: Arc<AmqpSettings>) -> Arc<AmqpSettings> {
+    #[must_use]
+    pub fn named(&self, settings: Arc<AmqpSettings>) -> Arc<AmqpSettings> {
         let mut named = self.cluster_name.lock();
         let (Some(name), known) = &mut *named else { return settings };
         let new = || Arc::new(AmqpSettings { cluster_name: name.clone(), ..(*settings).clone() });
