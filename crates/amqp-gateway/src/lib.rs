@@ -24,6 +24,8 @@
 //!
 //! What dies in a queue is moved by [`DeadLetters`], of which there is one for the broker.
 //!
+//! What clients do is counted in [`Traffic`], of which there is one for the broker.
+//!
 
 mod acks;
 mod backoff;

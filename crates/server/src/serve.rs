@@ -406,11 +406,7 @@ fn serve(
         reports: config.http_reports.clone(),
         audit: audit.clone(),
         tokens: Mutex::default(),
-        rabbitmq: RabbitmqSetup {
-            amqp: amqp_settings.clone(),
-            connections_max: config.connections_max,
-            disk_free_limit_bytes: config.log.disk_free_limit_bytes,
-        },
+        rabbitmq: rabbitmq_setup(config, &amqp_settings),
     });
     let (broker, listeners) = (app.broker.clone(), app.listeners.clone());
     let management = Management::new(broker, directory, amqp_settings, net.clone(), listeners, rng);
@@ -467,6 +463,11 @@ fn shared(config: &ServerConfig, front: &Front, broker: &Arc<dyn BrokerHandle>) 
         metrics: front.metrics.clone(),
         connections: Connections::default(),
     }
+}
+
+fn rabbitmq_setup(config: &ServerConfig, amqp: &Arc<AmqpSettings>) -> RabbitmqSetup {
+    let (connections_max, disk_free_limit_bytes) = (config.connections_max, config.log.disk_free_limit_bytes);
+    RabbitmqSetup { amqp: amqp.clone(), connections_max, disk_free_limit_bytes }
 }
 
 /// Messages go on to other brokers, and come from them.

@@ -352,10 +352,9 @@ fn what_publishers_send_is_counted_by_what_becomes_of_it() {
     expect(&by_hand, &[("global_messages_received_total", 6.0), ("connections", 1.0), ("channels", 1.0)]);
 }
 
-#[test]
-fn what_consumers_have_is_counted_and_what_goes_is_not_there() {
+/// A broker with a queue of each of two types and two messages in each, and whoever published them.
+fn filled() -> (Rabbit, Client) {
     let rabbit = Rabbit::start_with(&LISTEN);
-    let at = scraped_at(&rabbit.server);
     let mut client = Client::open(rabbit.amqp, "guest");
     declare(&mut client, "c", "classic", false);
     declare(&mut client, "q", "quorum", false);
@@ -364,10 +363,16 @@ fn what_consumers_have_is_counted_and_what_goes_is_not_there() {
         publish(&mut client, key, false, b"x");
     }
     confirmed(&mut client, 4);
-    // One is got and comes back, one is got for good; then there is nothing, of a queue that had been.
+    (rabbit, client)
+}
+
+#[test]
+fn what_consumers_have_is_counted_by_the_way_in_which_they_have_it() {
+    let (rabbit, mut client) = filled();
+    let at = scraped_at(&rabbit.server);
+    // One is got and comes back, one is got for good; then there is nothing.
     let (tag, _) = got(&mut client, "c", false).unwrap();
-    let (last, _) = got(&mut client, "c", true).unwrap();
-    assert_ne!(tag, last);
+    assert!(got(&mut client, "c", true).is_some_and(|(last, redelivered)| last != tag && !redelivered));
     assert_eq!(got(&mut client, "c", true), None);
     expect(&scrape(at, "/metrics"), &[("queue_messages_unacked", 1.0), ("queue_messages_ready", 2.0)]);
     client.say(1, BasicNack { delivery_tag: tag, multiple: false, requeue: true });
@@ -381,55 +386,54 @@ fn what_consumers_have_is_counted_and_what_goes_is_not_there() {
     }
     consume(&mut client, "c", true);
     publish(&mut client, "c", false, b"x");
-    let mut heard = 0;
-    while heard < 2 {
+    for _ in 0..2 {
         match client.method() {
             Some((1, Method::BasicDeliver(_))) => _ = client.message(),
             Some((1, Method::BasicAck(_))) => {}
             other => panic!("{other:?}"),
         }
-        heard += 1;
     }
     let told = until(at, "the last acknowledgement", |told| told.sum("rabbitmq_channel_messages_acked_total") == 3.0);
     let of = |name: &str, kind: &str| {
-        told.value(&format!(
-            "rabbitmq_global_messages_{name}_total{{protocol=\"amqp091\",queue_type=\"rabbit_{kind}_queue\"}}"
-        ))
+        let labels = format!("protocol=\"amqp091\",queue_type=\"rabbit_{kind}_queue\"");
+        told.value(&format!("rabbitmq_global_messages_{name}_total{{{labels}}}"))
     };
-    for (name, classic, quorum) in [
-        ("delivered_consume_manual_ack", 0.0, 2.0),
-        ("delivered_consume_auto_ack", 1.0, 0.0),
-        ("delivered_get_manual_ack", 2.0, 0.0),
-        ("delivered_get_auto_ack", 1.0, 0.0),
-        ("delivered", 4.0, 2.0),
-        ("get_empty", 1.0, 0.0),
-        ("redelivered", 1.0, 0.0),
-        ("acknowledged", 1.0, 2.0),
+    for (name, old, classic, quorum) in [
+        ("delivered_consume_manual_ack", "messages_delivered_ack", 0.0, 2.0),
+        ("delivered_consume_auto_ack", "messages_delivered", 1.0, 0.0),
+        ("delivered_get_manual_ack", "get_ack", 2.0, 0.0),
+        ("delivered_get_auto_ack", "get", 1.0, 0.0),
+        ("get_empty", "get_empty", 1.0, 0.0),
+        ("redelivered", "messages_redelivered", 1.0, 0.0),
+        ("acknowledged", "messages_acked", 1.0, 2.0),
     ] {
         assert_eq!((of(name, "classic"), of(name, "quorum"), of(name, "stream")), (classic, quorum, 0.0), "{name}");
+        assert_eq!(told.sum(&format!("rabbitmq_channel_{old}_total")), classic + quorum, "{old}");
     }
+    assert_eq!((of("delivered", "classic"), of("delivered", "quorum")), (4.0, 2.0));
     expect(
         &told,
-        &[
-            ("channel_get_ack_total", 2.0),
-            ("channel_get_total", 1.0),
-            ("channel_get_empty_total", 1.0),
-            ("channel_messages_delivered_ack_total", 2.0),
-            ("channel_messages_delivered_total", 1.0),
-            ("channel_messages_redelivered_total", 1.0),
-            ("consumers", 2.0),
-            ("global_consumers", 2.0),
-            ("channel_consumers", 2.0),
-        ],
+        &[("consumers", 2.0), ("global_consumers", 2.0), ("channel_consumers", 2.0), ("queue_consumers", 2.0)],
     );
-    assert!(matches!(client.ask(1, ChannelClose::default()), Method::ChannelCloseOk(_)));
+}
+
+#[test]
+fn what_is_gone_is_not_there_any_more() {
+    let (rabbit, mut client) = filled();
+    let at = scraped_at(&rabbit.server);
+    consume(&mut client, "c", true);
+    let told = scrape(at, "/metrics");
     expect(
-        &scrape(at, "/metrics"),
-        &[("channels", 0.0), ("consumers", 0.0), ("global_publishers", 0.0), ("channels_closed_total", 1.0)],
+        &told,
+        &[("channels", 1.0), ("connections", 1.0), ("consumers", 1.0), ("global_publishers", 1.0), ("queues", 2.0)],
     );
+    client.say(1, ChannelClose::default());
+    while !matches!(client.method(), Some((1, Method::ChannelCloseOk(_)))) {}
+    let told = scrape(at, "/metrics");
+    expect(&told, &[("channels", 0.0), ("consumers", 0.0), ("global_publishers", 0.0), ("channels_closed_total", 1.0)]);
     drop(client);
     let told = until(at, "the end of the connection", |told| told.sum("rabbitmq_connections") == 0.0);
-    expect(&told, &[("connections_closed_total", 1.0), ("channels_closed_total", 1.0)]);
+    expect(&told, &[("connections_closed_total", 1.0), ("channels_closed_total", 1.0), ("queue_messages", 2.0)]);
     for queue in ["c", "q"] {
         assert_eq!(rabbit.manage("DELETE", &format!("queues/%2F/{queue}"), &json!({})), 204);
     }
