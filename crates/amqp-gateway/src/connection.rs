@@ -1,6 +1,7 @@
 //! One connection of an AMQP client: the session, its channels as the broker sees them, and what they wait for.
 
-use crate::deliver::{Cancelled, Consumer};
+use crate::counts::Tally;
+use crate::deliver::{Cancelled, Consumer, Pull};
 use crate::directory::Directory;
 use crate::machine::{AmqpAsk, owner};
 use crate::management::Said;
@@ -31,7 +32,7 @@ const LOW_ON_DISK: &str = "low on disk";
 pub(crate) struct Channel {
     pub(crate) consumers: Map<ConsumerRef, Consumer>,
     /// Those that take messages one by one (`basic.get`), by queue and whether they settle by it.
-    pub(crate) pulls: Map<(PartitionId, bool), ConsumerId>,
+    pub(crate) pulls: Map<(PartitionId, bool), Pull>,
     /// Deliveries of all consumers together that may wait for their settlement; 0 for any number.
     pub(crate) qos: u16,
     /// Those that do, without what was got one by one and what streams gave.
@@ -39,6 +40,8 @@ pub(crate) struct Channel {
     /// Consumers that were cancelled, as long as the client has something to settle for them.
     pub(crate) cancelled: Map<ConsumerRef, Cancelled>,
     pub(crate) replies: Option<Replies>,
+    /// Something was published on it.
+    pub(crate) publishes: bool,
 }
 
 impl Channel {
@@ -111,6 +114,10 @@ pub struct Connection {
     /// When they get it, however little it is. Monotonic milliseconds.
     pub(crate) credit_due_ms: Option<u64>,
     pub(crate) batch: Batch,
+    /// What is counted of its messages.
+    pub(crate) tally: Tally,
+    /// The channel on which something was published last.
+    pub(crate) publisher: Option<ChannelRef>,
     pub(crate) scratch: Scratch,
     /// Exchanges that the user may publish to, by rights of this number.
     pub(crate) allowed: (u64, Map<Bytes, ()>),
@@ -142,6 +149,7 @@ impl Connection {
         now: Now,
     ) -> Connection {
         let settings = directory.named(settings);
+        let tally = Tally::new(directory.traffic().clone());
         Connection {
             session: Session::new(settings.clone(), seed, now.monotonic_ms),
             settings,
@@ -166,6 +174,8 @@ impl Connection {
             owing: VecDeque::new(),
             credit_due_ms: None,
             batch: Batch::default(),
+            tally,
+            publisher: None,
             scratch: Scratch::default(),
             allowed: (0, Map::default()),
             requests: VecDeque::new(),

@@ -1,6 +1,7 @@
 //! What clients receive and settle.
 
 use crate::connection::Connection;
+use crate::counts::QueueCount;
 use crate::directory::QueueEntry;
 use crate::message::{Stored, open};
 use crate::operation::Waits;
@@ -73,6 +74,14 @@ pub(crate) struct Cancelled {
     pub(crate) unsettled: u64,
     /// See [`Consumer::shares`].
     pub(crate) shares: bool,
+    pub(crate) kind: QueueKind,
+}
+
+/// Who takes messages one by one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pull {
+    pub(crate) id: ConsumerId,
+    pub(crate) kind: QueueKind,
 }
 
 /// Deliveries of one consumer that go out together, and what they weigh.
@@ -80,6 +89,8 @@ struct Outgoing {
     channel: ChannelRef,
     consumer: ConsumerRef,
     deliveries: Vec<amqp::Delivery>,
+    /// How many of them had been delivered before.
+    again: u64,
     weight: u64,
 }
 
@@ -184,12 +195,14 @@ impl Connection {
             }
             match &mut run {
                 Some(out) if (out.channel, out.consumer) == (channel, consumer) => {
+                    out.again += u64::from(message.redelivered);
                     out.deliveries.push(message);
                     out.weight += weight;
                 }
                 _ => {
                     self.hand_out(run.take());
-                    run = Some(Outgoing { channel, consumer, deliveries: vec![message], weight });
+                    let again = u64::from(message.redelivered);
+                    run = Some(Outgoing { channel, consumer, deliveries: vec![message], again, weight });
                 }
             }
         }
@@ -229,9 +242,15 @@ impl Connection {
     }
 
     fn hand_out(&mut self, out: Option<Outgoing>) {
-        let Some(Outgoing { channel, consumer, deliveries, weight }) = out else { return };
+        let Some(Outgoing { channel, consumer, deliveries, again, weight }) = out else { return };
         self.owe(channel, consumer, Credit { messages: deliveries.len() as u64, bytes: weight });
         let open = self.channels.get(&channel).and_then(|open| open.consumers.get(&consumer));
+        if let Some(consumer) = open {
+            let kind = consumer.entry.queue.kind;
+            let by = if consumer.no_ack { QueueCount::ConsumedAutoAck } else { QueueCount::ConsumedManualAck };
+            self.tally.of_queue(by, kind, deliveries.len() as u64);
+            self.tally.of_queue(QueueCount::Redelivered, kind, again);
+        }
         self.acks_expected(open.filter(|consumer| !consumer.no_ack).and_then(|consumer| consumer.ack_ms_max));
         self.event(amqp::Event::Deliver { channel, consumer, deliveries });
     }
@@ -352,13 +371,16 @@ impl Connection {
         let mut settlements = Vec::with_capacity(runs.len());
         for run in runs {
             let (queue, life) = queue_of(run.first);
-            let id = if run.consumer == NO_CONSUMER {
-                open.pulls.get(&(queue, false)).copied()
+            let found = if run.consumer == NO_CONSUMER {
+                open.pulls.get(&(queue, false)).map(|pull| (pull.id, pull.kind))
             } else {
                 // A consumer that was cancelled keeps what it has under the same number.
                 let known = match open.consumers.get_mut(&run.consumer) {
-                    Some(one) => Some((one.id, one.shares(), &mut one.unsettled)),
-                    None => open.cancelled.get_mut(&run.consumer).map(|one| (one.id, one.shares, &mut one.unsettled)),
+                    Some(one) => Some(((one.id, one.entry.queue.kind), one.shares(), &mut one.unsettled)),
+                    None => {
+                        let cancelled = open.cancelled.get_mut(&run.consumer);
+                        cancelled.map(|one| ((one.id, one.kind), one.shares, &mut one.unsettled))
+                    }
                 };
                 if known.as_ref().is_none_or(|(_, shares, _)| *shares) {
                     open.unsettled = open.unsettled.saturating_sub(run.count);
@@ -368,7 +390,10 @@ impl Connection {
                     id
                 })
             };
-            let Some(id) = id else { continue };
+            let Some((id, kind)) = found else { continue };
+            if verdict == Verdict::Ack {
+                self.tally.of_queue(QueueCount::Acknowledged, kind, run.count);
+            }
             let count = u32::try_from(run.count).unwrap_or(u32::MAX);
             let by = Holder::Consumer(id, life);
             settlements.push(Settlement { queue, first: Offset(run.first.at), count, by, how });
@@ -409,7 +434,7 @@ impl Connection {
         let Some((channel, consumer)) = self.consumers.remove(&id) else { return };
         let Some(open) = self.channels.get_mut(&channel) else { return };
         open.cancelled.remove(&consumer);
-        open.pulls.retain(|_, pull| *pull != id);
+        open.pulls.retain(|_, pull| pull.id != id);
         let stops = |waits: &Waits| matches!(waits, Waits::Stopped(_, _, _, of) if *of == id);
         let stopping = self.waiting.iter().find_map(|(at, waits)| stops(waits).then_some(*at));
         if let Some(Waits::Stopped(token, ..)) = stopping.and_then(|at| self.waiting.remove(&at)) {

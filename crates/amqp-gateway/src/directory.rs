@@ -1,6 +1,7 @@
 //! What every connection knows of the declared world without asking: how to route, and which partition a queue is.
 
 use crate::convert::topic_config;
+use crate::counts::{Count, Traffic};
 use crate::machine::ADMINISTRATOR;
 use crate::news::{ExchangeNews, IdleNews, News};
 use crate::presence::{Clients, Presence};
@@ -142,7 +143,8 @@ impl Directory {
     }
 
     /// These settings with the name that the cluster has now.
-    pub(crate) fn named(&self, settings: Arc<AmqpSettings>) -> Arc<AmqpSettings> {
+    #[must_use]
+    pub fn named(&self, settings: Arc<AmqpSettings>) -> Arc<AmqpSettings> {
         let mut named = self.cluster_name.lock();
         let (Some(name), known) = &mut *named else { return settings };
         let new = || Arc::new(AmqpSettings { cluster_name: name.clone(), ..(*settings).clone() });
@@ -230,6 +232,19 @@ impl Directory {
         owner.0.checked_sub(1).is_some_and(|id| self.clients.one(id).is_some())
     }
 
+    /// What is counted of clients and their messages.
+    #[must_use]
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        &self.clients.traffic
+    }
+
+    /// Queues came or went. What a start finds and clears away is no news.
+    fn queues_changed(&self, what: Count) {
+        if self.has_begun() {
+            self.clients.traffic.more(what, 1);
+        }
+    }
+
     pub(crate) fn books(&self) -> Arc<Clients> {
         self.clients.clone()
     }
@@ -264,6 +279,7 @@ impl Directory {
         queues.insert(id, Arc::new(entry));
         drop(queues);
         if is_new {
+            self.queues_changed(Count::QueuesCreated);
             self.new_queues.tell(|news| news.push(id));
         }
         if goes_on {
@@ -276,7 +292,9 @@ impl Directory {
     }
 
     pub(crate) fn remove(&self, id: QueueId) {
-        self.queues.write().remove(&id);
+        if self.queues.write().remove(&id).is_some() {
+            self.queues_changed(Count::QueuesDeleted);
+        }
         self.going_on.write().remove(&id);
     }
 

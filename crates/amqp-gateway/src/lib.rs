@@ -24,12 +24,15 @@
 //!
 //! What dies in a queue is moved by [`DeadLetters`], of which there is one for the broker.
 //!
+//! What clients do is counted in [`Traffic`], of which there is one for the broker.
+//!
 
 mod acks;
 mod backoff;
 mod begin;
 mod connection;
 mod convert;
+mod counts;
 mod dead;
 mod deliver;
 mod directory;
@@ -55,6 +58,7 @@ mod topics;
 
 pub use connection::{Connection, Insider};
 pub use convert::{RECEIVED_FROM, hops};
+pub use counts::{Count, QueueCount, SIZE_BOUNDS, Traffic};
 pub use dead::{DeadCounts, DeadLetters};
 pub use deliver::without_counts;
 pub use directory::{Directory, topic_of};

@@ -3,7 +3,8 @@
 use crate::begin::begin;
 use crate::connection::{Channel, Connection};
 use crate::convert::{arguments, name, refusal, unattached, unavailable, unsettled};
-use crate::deliver::{Cancelled, Consumer, WINDOW_MESSAGES, capacity, delivery_of};
+use crate::counts::{Count, QueueCount};
+use crate::deliver::{Cancelled, Consumer, Pull, WINDOW_MESSAGES, capacity, delivery_of};
 use crate::directory::QueueEntry;
 use crate::machine::{AmqpAnswer, AmqpAsk};
 use crate::presence::{Entry, Full, SHOWN_ARGUMENTS_BYTES_MAX, ShownConsumer};
@@ -80,7 +81,8 @@ pub(crate) enum Waits {
     /// With how long it may take to acknowledge.
     Attached(Token, ChannelRef, Consume, Arc<QueueEntry>, Option<u64>),
     PullAttached(Token, ChannelRef, PartitionId, bool, Arc<QueueEntry>),
-    Taken(Token, Arc<QueueEntry>),
+    /// Whether it is settled by that.
+    Taken(Token, Arc<QueueEntry>, bool),
     /// A consumer that is cancelled when it has what was on its way to it.
     Stopped(Token, ChannelRef, ConsumerRef, ConsumerId),
     /// An auto-delete queue that may have lost its last consumer, and who waits until all of those are gone that are to go.
@@ -284,6 +286,8 @@ impl Connection {
             self.send_reply(channel, publish.clone(), to);
         }
         for (publish, message) in &messages {
+            self.received(channel, publish);
+            self.tally.reached(message.queues.len(), publish.mandatory);
             if publish.mandatory && message.queues.is_empty() {
                 self.return_message(channel, publish);
             }
@@ -304,8 +308,12 @@ impl Connection {
         let Some(open) = self.channels.remove(&channel) else { return };
         self.show(|shown| shown.closed(channel));
         let consumers = open.consumers.into_values().map(|consumer| (consumer.id, Some(consumer.entry)));
-        let others =
-            open.pulls.into_values().chain(open.cancelled.into_values().map(|one| one.id)).map(|id| (id, None));
+        let others = open
+            .pulls
+            .into_values()
+            .map(|pull| pull.id)
+            .chain(open.cancelled.into_values().map(|one| one.id))
+            .map(|id| (id, None));
         for (id, entry) in consumers.chain(others) {
             self.consumers.remove(&id);
             self.tell(Request::Detach(id));
@@ -343,7 +351,7 @@ impl Connection {
         let shares = cancelled.shares();
         let Consumer { id, unsettled, entry, .. } = cancelled;
         if unsettled > 0 {
-            open.cancelled.insert(consumer, Cancelled { id, unsettled, shares });
+            open.cancelled.insert(consumer, Cancelled { id, unsettled, shares, kind: entry.queue.kind });
         }
         self.show(|shown| shown.cancelled(channel, consumer));
         if unsettled == 0 {
@@ -406,7 +414,7 @@ impl Connection {
             (Waits::PullAttached(token, channel, queue, no_ack, entry), Reply::Attach(attached)) => {
                 self.pull_attached(token, (channel, queue, no_ack), entry, attached);
             }
-            (Waits::Taken(token, entry), Reply::Take(taken)) => self.taken(token, &entry, taken),
+            (Waits::Taken(token, entry, no_ack), Reply::Take(taken)) => self.taken(token, &entry, no_ack, taken),
             (Waits::CommitPublished(token, channel, settled), Reply::Publish(results)) => {
                 self.commit_settles(token, channel, &settled, &results);
             }
@@ -477,7 +485,7 @@ impl Connection {
             | Waits::Purged(token, _)
             | Waits::Attached(token, ..)
             | Waits::PullAttached(token, ..)
-            | Waits::Taken(token, _)
+            | Waits::Taken(token, ..)
             | Waits::Stopped(token, ..)
             | Waits::CommitPublished(token, ..)
             | Waits::Replies(token, ..)
@@ -525,6 +533,9 @@ impl Connection {
             let missing = Refusal::missing(self.named(&declared.queue));
             return self.reply(token, amqp::Reply::Refused(missing));
         }
+        if !declared.passive {
+            self.tally.more(Count::QueuesDeclared, 1);
+        }
         let counts = counts.unwrap_or_default();
         let [messages, consumers] = [counts.ready, counts.consumers].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         self.reply(token, amqp::Reply::Queue { messages, consumers });
@@ -551,7 +562,7 @@ impl Connection {
             Then::Get { channel, no_ack } => {
                 let known = self.channels.get(&channel).and_then(|open| open.pulls.get(&(partition, no_ack)).copied());
                 match known {
-                    Some(consumer) => self.take(token, partition, consumer, entry),
+                    Some(pull) => self.take(token, partition, pull.id, no_ack, entry),
                     None => {
                         let consumer = ConsumerSpec { credit: Some(0), settles: no_ack, ..ConsumerSpec::default() };
                         let attach = Attach { queue: partition, consumer };
@@ -674,9 +685,9 @@ impl Connection {
         match attached {
             Ok(id) => {
                 let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(id)) };
-                open.pulls.insert((queue, no_ack), id);
+                open.pulls.insert((queue, no_ack), Pull { id, kind: entry.queue.kind });
                 self.consumers.insert(id, (channel, NO_CONSUMER));
-                self.take(token, queue, id, entry);
+                self.take(token, queue, id, no_ack, entry);
             }
             Err(why) => {
                 let refused = unattached(why, self.named(&entry.queue));
@@ -685,8 +696,8 @@ impl Connection {
         }
     }
 
-    fn take(&mut self, token: Token, queue: PartitionId, consumer: ConsumerId, entry: Arc<QueueEntry>) {
-        self.ask(Request::Take(Take { queue, consumer, messages_max: 1 }), Waits::Taken(token, entry));
+    fn take(&mut self, token: Token, queue: PartitionId, consumer: ConsumerId, no_ack: bool, entry: Arc<QueueEntry>) {
+        self.ask(Request::Take(Take { queue, consumer, messages_max: 1 }), Waits::Taken(token, entry, no_ack));
     }
 
     fn purged(&mut self, token: Token, entry: &QueueEntry, purged: Result<u64, SettleError>) {
@@ -697,7 +708,7 @@ impl Connection {
         self.reply(token, reply);
     }
 
-    fn taken(&mut self, token: Token, entry: &QueueEntry, taken: Result<Taken, SettleError>) {
+    fn taken(&mut self, token: Token, entry: &QueueEntry, no_ack: bool, taken: Result<Taken, SettleError>) {
         let Taken { mut deliveries, ready } = match taken {
             Ok(taken) => taken,
             Err(why) => {
@@ -707,7 +718,14 @@ impl Connection {
         };
         let kind = entry.queue.kind;
         let message = deliveries.pop().and_then(|delivery| delivery_of(&delivery, Some(kind)));
-        if message.is_some() {
+        let got = match (&message, no_ack) {
+            (None, _) => QueueCount::GotNothing,
+            (Some(_), true) => QueueCount::GotAutoAck,
+            (Some(_), false) => QueueCount::GotManualAck,
+        };
+        self.tally.of_queue(got, kind, 1);
+        if let Some(message) = &message {
+            self.tally.of_queue(QueueCount::Redelivered, kind, u64::from(message.redelivered));
             self.acks_expected(self.ack_ms_max(None));
         }
         let ready = u32::try_from(ready).unwrap_or(u32::MAX);

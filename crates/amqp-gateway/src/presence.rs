@@ -3,6 +3,7 @@
 //! Soft state. An entry is there from the moment a client is in a virtual host until its connection is dropped. It changes with
 //! channels and consumers, never with a message. The limits of virtual hosts and users are held against what is put down here.
 
+use crate::counts::{Count, Traffic};
 use bytes::Bytes;
 use bytestring::ByteString;
 use parking_lot::{Mutex, RwLock};
@@ -57,6 +58,8 @@ pub struct ShownConsumer {
 pub struct ShownChannel {
     /// The prefetch of all its consumers together; 0 for none.
     pub global_prefetch: u16,
+    /// Whether something was published on it.
+    pub publishes: bool,
     /// Its consumers.
     pub consumers: BTreeMap<ConsumerRef, ShownConsumer>,
 }
@@ -91,6 +94,14 @@ impl Presence {
     pub fn channel_count(&self) -> usize {
         self.channels.lock().len()
     }
+
+    /// How many of its channels publish, and how many consumers it has.
+    #[must_use]
+    pub fn publishers_and_consumers(&self) -> (usize, usize) {
+        let channels = self.channels.lock();
+        let publishers = channels.values().filter(|channel| channel.publishes).count();
+        (publishers, channels.values().map(|channel| channel.consumers.len()).sum())
+    }
 }
 
 /// Why there may be no more channels.
@@ -121,6 +132,8 @@ struct Open {
 pub(crate) struct Clients {
     open: RwLock<Open>,
     channels: AtomicU64,
+    /// What is counted of them.
+    pub(crate) traffic: Arc<Traffic>,
 }
 
 impl Clients {
@@ -185,6 +198,7 @@ impl Entry {
         let presence = Arc::new(Presence { id, ends, user, vhost, client_properties, since_ms, channels });
         open.by_id.insert(id, presence.clone());
         drop(open);
+        of.traffic.more(Count::ConnectionsOpened, 1);
         Ok(Entry { presence, of, of_user })
     }
 
@@ -199,6 +213,7 @@ impl Entry {
             return Err(Full::Node(node_max));
         }
         self.presence.channels.lock().insert(channel.number, ShownChannel::default());
+        self.of.traffic.more(Count::ChannelsOpened, 1);
         Ok(())
     }
 
@@ -211,6 +226,13 @@ impl Entry {
     fn fewer_channels(&self, count: u64) {
         self.of_user.fetch_sub(count, Ordering::Relaxed);
         self.of.channels.fetch_sub(count, Ordering::Relaxed);
+        self.of.traffic.more(Count::ChannelsClosed, count);
+    }
+
+    pub(crate) fn publishes(&self, channel: ChannelRef) {
+        if let Some(shown) = self.presence.channels.lock().get_mut(&channel.number) {
+            shown.publishes = true;
+        }
     }
 
     pub(crate) fn prefetch(&self, channel: ChannelRef, count: u16) {
@@ -235,6 +257,7 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         self.fewer_channels(self.presence.channel_count() as u64);
+        self.of.traffic.more(Count::ConnectionsClosed, 1);
         let Presence { id, user, vhost, .. } = &*self.presence;
         let mut open = self.of.open.write();
         open.by_id.remove(id);
@@ -290,6 +313,11 @@ mod tests {
         assert_eq!(two.opened(channel(2), Some(2), 3), Ok(()), "there is room again");
         drop((one, two));
         assert_eq!(clients.count(), (1, 1));
+        let churn = |what| clients.traffic.count(what);
+        assert_eq!((churn(Count::ConnectionsOpened), churn(Count::ConnectionsClosed)), (3, 2));
+        assert_eq!((churn(Count::ChannelsOpened), churn(Count::ChannelsClosed)), (4, 3));
+        other.publishes(channel(1));
+        assert_eq!(clients.one(4).map(|one| one.publishers_and_consumers()), Some((1, 0)));
         drop(other);
         let open = clients.open.read();
         assert_eq!((open.users.len(), open.vhosts.len()), (0, 0), "who is gone is forgotten");

@@ -84,12 +84,14 @@ impl Connection {
                 return self.event(amqp::Event::CloseChannel { channel, method: PUBLISH, refusal });
             }
         };
+        self.received(channel, &publish);
+        self.tally.reached(routed.message.queues.len(), publish.mandatory);
         if !routed.is_routed && publish.mandatory {
             self.return_message(channel, &publish);
         }
         if routed.message.queues.is_empty() {
             if let Some(seq) = publish.seq {
-                self.event(amqp::Event::Confirmed { channel, first: seq, last: seq });
+                self.confirm(channel, seq, seq);
             }
             return;
         }
@@ -105,6 +107,25 @@ impl Connection {
         if self.batch.bytes >= BATCH_BYTES_MAX || count >= PUBLISH_MESSAGES_MAX {
             self.flush_batch();
         }
+    }
+
+    /// Counts a message that somebody might publish.
+    pub(crate) fn received(&mut self, channel: ChannelRef, publish: &Publish) {
+        self.tally.received(publish.body.len(), publish.seq.is_some());
+        if self.publisher != Some(channel) {
+            self.publisher = Some(channel);
+            let open = self.channels.get_mut(&channel);
+            if open.is_some_and(|open| !std::mem::replace(&mut open.publishes, true)) {
+                self.show(|shown| shown.publishes(channel));
+            }
+        }
+    }
+
+    /// Messages are safe.
+    pub(crate) fn confirm(&mut self, channel: ChannelRef, first: u64, last: u64) {
+        // Where the channel has gone, nobody hears of it.
+        self.tally.settled(last - first + 1, self.channels.contains_key(&channel));
+        self.event(amqp::Event::Confirmed { channel, first, last });
     }
 
     /// A message that reached no queue goes back.
@@ -137,6 +158,7 @@ impl Connection {
             let bytes = bytes_of(&messages);
             self.publish_counted(messages, numbers, bytes);
         }
+        self.tally.add_up();
     }
 
     /// Publishes, and counts so many bytes until that is answered.
@@ -175,7 +197,7 @@ impl Connection {
                 at += 1;
             }
             match result {
-                Ok(()) => self.event(amqp::Event::Confirmed { channel, first, last }),
+                Ok(()) => self.confirm(channel, first, last),
                 Err(why) => self.rejected(channel, first, last, why),
             }
         }
@@ -183,6 +205,7 @@ impl Connection {
 
     /// Messages are not in all of their queues.
     pub(crate) fn rejected(&mut self, channel: ChannelRef, first: u64, last: u64, why: PublishError) {
+        self.tally.settled(last - first + 1, false);
         match &mut self.said {
             Some(said) => said.push_back(Said::Rejected { first, last, why }),
             None => self.event(amqp::Event::Rejected { channel, first, last }),

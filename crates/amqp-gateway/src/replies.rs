@@ -67,17 +67,19 @@ impl Connection {
             let method = crate::publish::PUBLISH;
             return self.event(amqp::Event::CloseChannel { channel, method, refusal });
         }
+        self.received(channel, &publish);
         let Some(to) = to else { return self.reply_sent(channel, &publish, false) };
         let direct = direct(&publish, to);
         self.ask(Request::SendDirect(vec![direct]), Waits::ReplySent(channel, Box::new(publish)));
     }
 
     pub(crate) fn reply_sent(&mut self, channel: ChannelRef, publish: &Publish, there: bool) {
+        self.tally.reached(usize::from(there), publish.mandatory);
         if !there && publish.mandatory {
             self.return_message(channel, publish);
         }
         if let Some(seq) = publish.seq {
-            self.event(amqp::Event::Confirmed { channel, first: seq, last: seq });
+            self.confirm(channel, seq, seq);
         }
     }
 

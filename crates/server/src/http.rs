@@ -6,6 +6,8 @@
 //! | `GET /healthz` | the process lives |
 //! | `GET /readyz` | it serves |
 //! | `GET /metrics` | Prometheus |
+//! | `GET /metrics/objects` | the same, of single groups, topics and queues |
+//! | `GET /metrics/rabbitmq` | the same, under RabbitMQ's names |
 //! | `/api/v1/...` | see [`crate::api`] |
 //! | `/console/...` | pages for people, which use the API |
 
@@ -30,6 +32,7 @@ mod permissions;
 mod publish;
 mod queues;
 mod quotas;
+mod rabbitmq;
 mod reports;
 mod routes;
 mod serve;
@@ -43,6 +46,7 @@ mod vhosts;
 
 pub(crate) use ask::Visit;
 pub(crate) use metrics::registry;
+pub use rabbitmq::Setup as RabbitmqSetup;
 pub use serve::{Entrance, HttpLimits, serve};
 
 use crate::api::{ListenerStatus, PREFIX};
@@ -96,6 +100,8 @@ pub struct App {
     pub audit: Arc<Audit>,
     /// Who has logged in at the console.
     pub tokens: Mutex<Tokens>,
+    /// What RabbitMQ's metrics tell of how it was set up.
+    pub rabbitmq: RabbitmqSetup,
 }
 
 /// Whether the server serves: not before it has started, and not while it stops.
@@ -136,9 +142,10 @@ async fn to_its_end(request: Request, next: Next) -> Response {
 /// All paths.
 pub fn router(app: Arc<App>) -> Router {
     let api = routes::router(routes::routes(&mut openapi::schemas()));
-    Router::new()
+    let all = Router::new()
         .route("/metrics", get(metrics::metrics))
         .route("/metrics/objects", get(objects::metrics))
+        .merge(rabbitmq::routes("/metrics/rabbitmq"))
         .route("/reports/{name}", get(reports::show))
         .nest(PREFIX, api)
         .layer(from_fn_with_state(app.clone(), login::tell))
@@ -151,10 +158,21 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/", get(console::root))
         .route(console::PREFIX, get(console::root))
         .route(&format!("{}/", console::PREFIX), get(console::index))
-        .route(&format!("{}/{{*name}}", console::PREFIX), get(console::file))
+        .route(&format!("{}/{{*name}}", console::PREFIX), get(console::file));
+    without_gaps(all).with_state(app)
+}
+
+/// All paths of the listener that is only there to be scraped for RabbitMQ's metrics: those of RabbitMQ's own.
+pub fn rabbitmq_router(app: Arc<App>) -> Router {
+    let admit = from_fn_with_state(app.clone(), login::admit);
+    without_gaps(rabbitmq::routes("/metrics").layer(admit).layer(from_fn(origin::check))).with_state(app)
+}
+
+/// Says of all other paths and methods that they are not there.
+fn without_gaps(router: Router<Arc<App>>) -> Router<Arc<App>> {
+    router
         .fallback(|uri: Uri| async move { Failure::not_found(format!("there is nothing at {}", uri.path())) })
         .method_not_allowed_fallback(|uri: Uri| async move {
             Failure::method_not_allowed(format!("{} does not take this method", uri.path()))
         })
-        .with_state(app)
 }

@@ -12,7 +12,7 @@ use crate::audit::Audit;
 use crate::chores;
 use crate::federation::{self, Federation};
 use crate::handle::BrokerHandle;
-use crate::http::{self, App, Entrance, HttpLimits, Ready};
+use crate::http::{self, App, Entrance, HttpLimits, RabbitmqSetup, Ready};
 use crate::links::Surroundings;
 use crate::net::amqp::AmqpAccept;
 use crate::net::groups::SeesQueues;
@@ -76,7 +76,7 @@ struct Bound {
 impl Bound {
     /// Whether clients have to say who they are.
     fn asks(&self, config: &ServerConfig) -> bool {
-        let protocols = [Protocol::Kafka, Protocol::Http];
+        let protocols = [Protocol::Kafka, Protocol::Http, Protocol::RabbitmqMetrics];
         protocols.contains(&self.config.protocol) && config.login.asks_at(self.at.ip())
     }
 
@@ -133,6 +133,7 @@ pub fn run(
     let lines = bound.iter().map(|one| line(one, json)).collect();
     let mut take = |protocol| -> Vec<Bound> { bound.extract_if(.., |one| one.config.protocol == protocol).collect() };
     let (http_bound, management_bound) = (take(Protocol::Http), take(Protocol::RabbitmqHttp));
+    let scrapes_bound = take(Protocol::RabbitmqMetrics);
     let env = Env::real();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.enable_all().thread_name("pl-net").event_interval(TASKS_PER_LOOK);
@@ -155,21 +156,21 @@ pub fn run(
     let tls = tls.transpose().map_err(StartError)?;
     let entrance = Arc::new(Entrance::new(limits, metrics.clone()));
     // Somebody says who it is wherever one listener asks.
-    let asks = bound.iter().chain(&http_bound).any(|one| one.asks(config));
+    let asks = bound.iter().chain(&http_bound).chain(&scrapes_bound).any(|one| one.asks(config));
     let http_listener = |one: Bound| {
         let asks = one.asks(config);
         one.http(asks, tls.as_ref())
     };
     let listeners = http_bound.into_iter().map(http_listener).collect();
     let http = HttpThread::start(&env, "pl-http", listeners, entrance.clone())?;
-    let management =
-        Arc::new(Entrance::named(Protocol::RabbitmqHttp.name(), limits, metrics.clone(), rabbitmq_http::starting()));
+    let named = |protocol: Protocol, starting| Entrance::named(protocol.name(), limits, metrics.clone(), starting);
+    let management = Arc::new(named(Protocol::RabbitmqHttp, rabbitmq_http::starting()));
     // It asks everybody by itself.
-    let listeners: Vec<_> = management_bound.into_iter().map(|one| one.http(false, tls.as_ref())).collect();
-    let management_http = match listeners.is_empty() {
-        true => None,
-        false => Some(HttpThread::start(&env, "pl-rabbit-http", listeners, management.clone())?),
-    };
+    let listeners = management_bound.into_iter().map(|one| one.http(false, tls.as_ref())).collect();
+    let management_http = HttpThread::start_some(&env, "pl-rabbit-http", listeners, &management)?;
+    let scrapes = Arc::new(named(Protocol::RabbitmqMetrics, http::starting()));
+    let listeners = scrapes_bound.into_iter().map(http_listener).collect();
+    let scrapes_http = HttpThread::start_some(&env, "pl-rabbit-prom", listeners, &scrapes)?;
     let mut front = Front {
         settings,
         statuses,
@@ -183,6 +184,8 @@ pub fn run(
         http,
         management,
         management_http,
+        scrapes,
+        scrapes_http,
         tls,
     };
     let result = open_and_serve(&env, config, &mut front, bound, &runtime, signals);
@@ -208,6 +211,9 @@ struct Front {
     management: Arc<Entrance>,
     /// Only where somebody asked for it.
     management_http: Option<HttpThread>,
+    scrapes: Arc<Entrance>,
+    /// The same.
+    scrapes_http: Option<HttpThread>,
     /// Where a listener speaks it.
     tls: Option<Arc<Tls>>,
 }
@@ -216,7 +222,7 @@ impl Front {
     /// Nobody asks any more.
     fn stop(&mut self) {
         self.http.stop();
-        if let Some(http) = &mut self.management_http {
+        for http in [&mut self.management_http, &mut self.scrapes_http].into_iter().flatten() {
             http.stop();
         }
     }
@@ -400,6 +406,7 @@ fn serve(
         reports: config.http_reports.clone(),
         audit: audit.clone(),
         tokens: Mutex::default(),
+        rabbitmq: rabbitmq_setup(config, &amqp_settings),
     });
     let (broker, listeners) = (app.broker.clone(), app.listeners.clone());
     let management = Management::new(broker, directory, amqp_settings, net.clone(), listeners, rng);
@@ -410,6 +417,7 @@ fn serve(
     let management = management.with_movers(shovels, federation).with_users(users).with_audit(audit);
     front.management.open_with(rabbitmq_http::router(Arc::new(management)));
     front.entrance.open(app.clone());
+    front.scrapes.open_with(http::rabbitmq_router(app.clone()));
     let (stop, stopped) = watch::channel(false);
     let gate = gate(config, live);
     if let Some(tls) = &front.tls {
@@ -457,6 +465,11 @@ fn shared(config: &ServerConfig, front: &Front, broker: &Arc<dyn BrokerHandle>) 
     }
 }
 
+fn rabbitmq_setup(config: &ServerConfig, amqp: &Arc<AmqpSettings>) -> RabbitmqSetup {
+    let (connections_max, disk_free_limit_bytes) = (config.connections_max, config.log.disk_free_limit_bytes);
+    RabbitmqSetup { amqp: amqp.clone(), connections_max, disk_free_limit_bytes }
+}
+
 /// Messages go on to other brokers, and come from them.
 fn start_links(
     runtime: &tokio::runtime::Runtime,
@@ -475,11 +488,11 @@ fn line(bound: &Bound, json: bool) -> String {
     let suffix = if bound.config.tls { "+tls" } else { "" };
     let (protocol, at) = (format!("{}{suffix}", bound.config.protocol.name()), bound.at);
     match (bound.config.protocol, bound.advertised()) {
-        (Protocol::Http | Protocol::Amqp | Protocol::RabbitmqHttp, _) => format!("{protocol} listening on {at}"),
         (Protocol::Kafka, Some(told)) => format!("{protocol} listening on {at} (advertised as {told})"),
         (Protocol::Kafka, None) => {
             format!("{protocol} listening on {at} (advertised as the address at which a client arrives)")
         }
+        _ => format!("{protocol} listening on {at}"),
     }
 }
 

@@ -88,7 +88,10 @@ fn without_a_login_only_whether_it_lives_is_told() {
     for path in ["/healthz", "/readyz"] {
         assert_eq!(ask(&server, path, None).0, 200, "{path}");
     }
-    for path in ["/metrics", "/api/v1/status", "/api/v1/config", "/api/v1/topics", "/api/v1/groups", "/api/v1/vhosts"] {
+    let metrics = ["", "/objects", "/rabbitmq", "/rabbitmq/per-object", "/rabbitmq/detailed"];
+    let metrics = metrics.map(|path| format!("/metrics{path}"));
+    let api = ["status", "config", "topics", "groups", "vhosts"].map(|path| format!("/api/v1/{path}"));
+    for path in metrics.iter().chain(&api) {
         let (status, answer) = ask(&server, path, None);
         assert!(status == 401 && answer.contains("www-authenticate: Basic realm=\"polylogue\""), "{path}: {answer}");
         assert_eq!(ask(&server, path, Some(("admin", "wrong"))).0, 401, "{path}");

@@ -379,7 +379,7 @@ fn what_could_not_be_done_is_no_success() {
     let cases = [
         (Waits::Purged(1, entry.clone()), Reply::Purge(Err(busy))),
         (Waits::CommitSettled(1), Reply::Settle(vec![Ok(()), Err(busy)])),
-        (Waits::Taken(1, entry.clone()), Reply::Take(Err(busy))),
+        (Waits::Taken(1, entry.clone(), false), Reply::Take(Err(busy))),
         (Waits::PullAttached(1, CHANNEL, QUEUE, false, entry), Reply::Attach(Err(gone))),
     ];
     for (waits, reply) in cases {

@@ -23,7 +23,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 /// Objects of each kind that are told of; how many are not is told.
-const OBJECTS_MAX: usize = 1_000;
+pub(super) const OBJECTS_MAX: usize = 1_000;
+/// How that is told.
+pub(super) const LEFT_OUT: &str = "Groups, topics and queues that are not told of: of each kind at most 1,000 are";
 
 /// What is asked for.
 #[derive(Debug, Default, Deserialize)]
@@ -74,8 +76,7 @@ pub(super) async fn metrics(
             }
         };
     }
-    let text = "Groups, topics and queues that are not told of: of each kind at most 1,000 are";
-    registry.register("objects_left_out", text, ConstGauge::new(left_out as u64));
+    registry.register("objects_left_out", LEFT_OUT, ConstGauge::new(left_out as u64));
     let mut text = String::new();
     encode(&mut text, &registry).map_err(|e| Failure::internal(format!("the metrics cannot be written: {e}")))?;
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], text).into_response())

@@ -232,6 +232,7 @@ impl Server {
             reports: None,
             audit,
             tokens: parking_lot::Mutex::default(),
+            rabbitmq: super::RabbitmqSetup::default(),
         });
         let (stop, stopped) = watch::channel(false);
         let (tell, told) = mpsc::channel();

@@ -13,11 +13,14 @@ pub enum Protocol {
     Http,
     /// RabbitMQ's management HTTP API.
     RabbitmqHttp,
+    /// RabbitMQ's metrics, for Prometheus.
+    RabbitmqMetrics,
 }
 
 impl Protocol {
     /// All that there are.
-    pub const ALL: [Protocol; 4] = [Protocol::Kafka, Protocol::Amqp, Protocol::Http, Protocol::RabbitmqHttp];
+    pub const ALL: [Protocol; 5] =
+        [Protocol::Kafka, Protocol::Amqp, Protocol::Http, Protocol::RabbitmqHttp, Protocol::RabbitmqMetrics];
 
     /// Its name in options.
     #[must_use]
@@ -27,6 +30,7 @@ impl Protocol {
             Protocol::Amqp => "amqp",
             Protocol::Http => "http",
             Protocol::RabbitmqHttp => "rabbitmq-http",
+            Protocol::RabbitmqMetrics => "rabbitmq-metrics",
         }
     }
 }
@@ -146,7 +150,7 @@ mod tests {
             assert!(error.starts_with("expected PROTOCOL=HOST:PORT"), "{text}: {error}");
         }
         let error = ProtocolAddress::parse("mqtt=a:1").unwrap_err();
-        let known = "kafka, amqp, http, rabbitmq-http, each also with +tls";
+        let known = "kafka, amqp, http, rabbitmq-http, rabbitmq-metrics, each also with +tls";
         assert_eq!(error, format!("there is no protocol \"mqtt\"; known are {known}"));
     }
 }

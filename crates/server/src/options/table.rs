@@ -91,7 +91,7 @@ pub(super) const LISTEN: OptionDef = server(
     OptionKind::Addresses,
     "kafka=127.0.0.1:9092,http=127.0.0.1:9600",
     "Where each protocol listens: PROTOCOL=HOST:PORT, several with commas between or as a list. Protocols are kafka, http, \
-     amqp (RabbitMQ's AMQP 0-9-1) and rabbitmq-http (its management API); with +tls behind the name it is spoken over TLS. Port 0 takes a free port and prints it. Given on the command line it replaces the whole list.",
+     amqp (RabbitMQ's AMQP 0-9-1), rabbitmq-http (its management API) and rabbitmq-metrics (its metrics for Prometheus); with +tls behind the name it is spoken over TLS. Port 0 takes a free port and prints it. Given on the command line it replaces the whole list.",
 );
 pub(super) const ADVERTISE: OptionDef = server(
     "advertise",
@@ -105,14 +105,14 @@ pub(super) const LOGIN: OptionDef = server(
     "login",
     OptionKind::OneOf(&["auto", "always", "never"]),
     "auto",
-    "Where clients of kafka and http have to say who they are (SASL; HTTP basic authentication): at listeners that are not on a loopback \
+    "Where clients of kafka, http and rabbitmq-metrics have to say who they are (SASL; HTTP basic authentication): at listeners that are not on a loopback \
      address (auto), at all (always), or at none (never: whoever reaches them may do everything). amqp and rabbitmq-http always ask.",
 );
 pub(super) const CONNECTIONS_MAX: OptionDef = server(
     "connections_max",
     OptionKind::Count { min: 1, max: 1_000_000 },
     "10000",
-    "Connections of clients at a time over all listeners but http and rabbitmq-http; further ones are closed at once.",
+    "Connections of clients at a time over all listeners but http, rabbitmq-http and rabbitmq-metrics; further ones are closed at once.",
 );
 pub(super) const CONNECTION_REQUESTS_MAX: OptionDef = server(
     "connection_requests_max",
@@ -155,7 +155,7 @@ pub(super) const HTTP_CONNECTIONS_MAX: OptionDef = server(
     "http_connections_max",
     OptionKind::Count { min: 1, max: 100_000 },
     "128",
-    "Connections to all http listeners at a time, and as many to all of rabbitmq-http; further ones wait. One that says nothing for 5 seconds is closed.",
+    "Connections to all http listeners at a time, and as many to all of rabbitmq-http and to all of rabbitmq-metrics; further ones wait. One that says nothing for 5 seconds is closed.",
 );
 pub(super) const HTTP_CONNECTIONS_PER_IP_MAX: OptionDef = server(
     "http_connections_per_ip_max",

@@ -129,6 +129,7 @@ async fn overview(call: &Call<'_>) -> Result<Answer, Failure> {
 fn protocol(ours: &str) -> &str {
     match ours {
         "rabbitmq-http" => "http",
+        "rabbitmq-metrics" => "http/prometheus",
         "http" => "http/polylogue",
         other => other,
     }

@@ -90,6 +90,19 @@ impl HttpThread {
         Ok(HttpThread { task: Some(task), stop })
     }
 
+    /// The same, unless there are none.
+    pub(super) fn start_some(
+        env: &Env,
+        name: &str,
+        listeners: Vec<HttpListener>,
+        entrance: &Arc<Entrance>,
+    ) -> Result<Option<HttpThread>, StartError> {
+        match listeners.is_empty() {
+            true => Ok(None),
+            false => HttpThread::start(env, name, listeners, entrance.clone()).map(Some),
+        }
+    }
+
     /// Ends it, if it has not ended, and waits for that.
     pub(super) fn stop(&mut self) {
         let _ = self.stop.send(true);

@@ -35,6 +35,7 @@ impl Api {
             reports: None,
             audit,
             tokens: Mutex::default(),
+            rabbitmq: crate::http::RabbitmqSetup::default(),
             ready: Ready::default(),
             users: server.management.users.clone(),
             rng: server.management.rng.clone(),
