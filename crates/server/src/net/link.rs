@@ -8,7 +8,7 @@
 //! Other than a socket, TLS has bytes of its own on both sides: what came and is not taken yet ([`Link::readable`] says so), and what was
 //! written and the peer has not taken ([`Link::pending`]), at most [`PENDING_BYTES_MAX`].
 
-use bytes::BytesMut;
+use bytes::{Buf as _, BytesMut};
 use rustls::ServerConnection;
 use std::io::{self, BufRead as _, IoSlice, Read, Write};
 use std::task::{Context, Poll, Waker};
@@ -17,8 +17,11 @@ use tokio::net::TcpStream;
 
 /// What TLS takes in of what is written before the peer has taken what came before it. Bytes.
 const PENDING_BYTES_MAX: usize = 64 << 10;
-/// How often more is taken off a socket for one read when what came was no message: records without anything in them, keys that change.
-const EMPTY_READS_MAX: usize = 16;
+/// What is taken off a socket with TLS at a time: more than the longest record, so that a record that has come is taken whole. The library by
+/// itself takes 4 KiB, which was most of what TLS cost. Bytes.
+const SEALED_BYTES: usize = 32 << 10;
+/// How often more is taken off a socket for one read: then others have their turn, whatever comes, records without anything in them too.
+const READS_MAX: usize = 2;
 
 /// See the module.
 #[derive(Debug)]
@@ -31,10 +34,24 @@ pub(super) struct Link {
 #[derive(Debug)]
 struct Secured {
     tls: ServerConnection,
-    /// There may be decrypted bytes that were not taken.
+    /// There may be bytes that came and were not taken.
     is_filled: bool,
+    /// What came off the socket and is not decrypted: empty, without memory, when all is.
+    sealed: BytesMut,
+    /// What was wrong with TLS after bytes that were still to be taken.
+    broken: Option<io::Error>,
     /// Bytes that were written since the last of them had left.
     pending: usize,
+}
+
+/// What came of a look at what is decrypted.
+enum Opened {
+    /// So many bytes were taken.
+    Some(usize),
+    /// Nothing is there.
+    Nothing,
+    /// The peer has nothing more to say.
+    End,
 }
 
 impl Link {
@@ -51,7 +68,7 @@ impl Link {
     /// A socket with TLS, whose handshake is done.
     pub(super) fn secured(stream: TcpStream, mut tls: ServerConnection) -> Link {
         tls.set_buffer_limit(Some(PENDING_BYTES_MAX));
-        Link { stream, tls: Some(Box::new(Secured { tls, is_filled: true, pending: 0 })) }
+        Link { stream, tls: Some(Box::new(Secured::new(tls))) }
     }
 
     /// The socket, where nothing stands between it and the bytes of the connection.
@@ -88,16 +105,8 @@ impl Link {
     /// The system's; of TLS that is broken `InvalidData`.
     pub(super) fn read(&mut self, into: &mut BytesMut, room: usize) -> io::Result<Option<usize>> {
         match &mut self.tls {
-            Some(secured) => secured.read(&self.stream, into, room),
-            None => {
-                // Polled once and not waited for: other than `try_read`, this remembers after a short read that the socket is
-                // empty, and saves the call that would only say so.
-                let reading = std::pin::pin!(self.stream.read_buf(into));
-                match reading.poll(&mut Context::from_waker(Waker::noop())) {
-                    Poll::Ready(read) => read.map(Some),
-                    Poll::Pending => Ok(None),
-                }
-            }
+            Some(secured) => secured.read(&mut self.stream, into, room),
+            None => read_now(&mut self.stream, into),
         }
     }
 
@@ -161,37 +170,97 @@ impl Link {
     }
 }
 
+/// Takes what a socket has now and there is capacity for. Polled once and not waited for: other than `try_read`, this remembers after a short
+/// read that the socket is empty, and saves the call that would only say so.
+fn read_now(stream: &mut TcpStream, into: &mut BytesMut) -> io::Result<Option<usize>> {
+    let reading = std::pin::pin!(stream.read_buf(into));
+    match reading.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(read) => read.map(Some),
+        Poll::Pending => Ok(None),
+    }
+}
+
 impl Secured {
-    fn read(&mut self, stream: &TcpStream, into: &mut BytesMut, room: usize) -> io::Result<Option<usize>> {
-        for _ in 0..EMPTY_READS_MAX {
-            let mut reader = self.tls.reader();
-            match reader.fill_buf() {
-                Ok(bytes) => {
-                    let taken = bytes.len().min(room);
-                    into.extend_from_slice(bytes.get(..taken).unwrap_or_default());
-                    reader.consume(taken);
-                    self.is_filled = !matches!(reader.fill_buf(), Err(e) if e.kind() == io::ErrorKind::WouldBlock);
-                    return Ok(Some(taken));
+    fn new(tls: ServerConnection) -> Secured {
+        Secured { tls, is_filled: true, sealed: BytesMut::new(), broken: None, pending: 0 }
+    }
+
+    fn read(&mut self, stream: &mut TcpStream, into: &mut BytesMut, room: usize) -> io::Result<Option<usize>> {
+        let (mut taken, mut reads, mut is_drained) = (0, 0, false);
+        self.is_filled = true;
+        while taken < room {
+            match self.open(into, room - taken)? {
+                Opened::Some(bytes) => {
+                    taken += bytes;
+                    continue;
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.is_filled = false,
-                // Whoever goes without a word of TLS has gone.
-                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(Some(0)),
-                Err(e) => return Err(e),
+                // Told again when what came before it is taken.
+                Opened::End => return Ok(Some(taken)),
+                Opened::Nothing => {}
             }
-            match self.tls.read_tls(&mut Socket(stream)) {
-                Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(e) => return Err(e),
+            if let Some(broken) = self.broken.take() {
+                return if taken == 0 { Err(broken) } else { self.put_off(broken, taken) };
             }
-            if let Err(broken) = self.tls.process_new_packets() {
+            if self.sealed.is_empty() {
+                if is_drained || reads == READS_MAX {
+                    self.is_filled = !is_drained;
+                    break;
+                }
+                self.sealed.reserve(SEALED_BYTES);
+                reads += 1;
+                match read_now(stream, &mut self.sealed)? {
+                    Some(0) => drop(self.tls.read_tls(&mut io::empty())?),
+                    Some(read) => is_drained = read < SEALED_BYTES,
+                    None => {
+                        self.is_filled = false;
+                        break;
+                    }
+                }
+            }
+            if let Err(broken) = self.unseal() {
                 // The peer is told what was wrong, if it still listens.
                 let _ = self.tls.write_tls(&mut Socket(stream));
-                return Err(io::Error::new(io::ErrorKind::InvalidData, broken));
+                self.broken = Some(io::Error::new(io::ErrorKind::InvalidData, broken));
             }
         }
-        // Others have their turn; then it goes on.
-        self.is_filled = true;
-        Ok(None)
+        if self.sealed.is_empty() {
+            self.sealed = BytesMut::new();
+        }
+        Ok((taken > 0).then_some(taken))
+    }
+
+    /// Takes what is decrypted, at most `room` bytes.
+    fn open(&mut self, into: &mut BytesMut, room: usize) -> io::Result<Opened> {
+        let mut reader = self.tls.reader();
+        match reader.fill_buf() {
+            Ok([]) => Ok(Opened::End),
+            Ok(bytes) => {
+                let taken = bytes.len().min(room);
+                into.extend_from_slice(bytes.get(..taken).unwrap_or_default());
+                reader.consume(taken);
+                Ok(Opened::Some(taken))
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Opened::Nothing),
+            // Whoever goes without a word of TLS has gone.
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(Opened::End),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Decrypts as much of what came as the library takes at a time.
+    fn unseal(&mut self) -> Result<(), rustls::Error> {
+        if !self.sealed.is_empty() {
+            let mut sealed = self.sealed.as_ref();
+            let taken = self.tls.read_tls(&mut sealed).map_err(|e| rustls::Error::General(e.to_string()))?;
+            self.sealed.advance(taken);
+        }
+        self.tls.process_new_packets().map(drop)
+    }
+
+    /// Gives what came before something that is wrong, which is told by the next read.
+    fn put_off(&mut self, broken: io::Error, taken: usize) -> io::Result<Option<usize>> {
+        self.broken = Some(broken);
+        Ok(Some(taken))
     }
 }
 
