@@ -19,6 +19,7 @@ use crate::net::groups::SeesQueues;
 use crate::net::kafka::{KafkaAccept, KafkaShared};
 use crate::net::tls::Tls;
 use crate::net::{AnswerGauge, Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, accept_loop};
+use crate::oauth::OAuth;
 use crate::options::address::{HostPort, Protocol};
 use crate::options::{ListenerConfig, ServerConfig, Setting};
 use crate::rabbitmq_http::{self, Management};
@@ -153,6 +154,8 @@ pub fn run(
     };
     let tls = config.tls.clone().map(|files| Tls::load(files, &mut registry).map(Arc::new));
     let tls = tls.transpose().map_err(StartError)?;
+    let oauth = config.oauth.clone().map(|tokens| OAuth::load(tokens, &mut registry).map(Arc::new));
+    let oauth = oauth.transpose().map_err(StartError)?;
     let entrance = Arc::new(Entrance::new(limits, metrics.clone()));
     // Somebody says who it is wherever one listener asks.
     let asks = bound.iter().chain(&http_bound).any(|one| one.asks(config));
@@ -184,6 +187,7 @@ pub fn run(
         management,
         management_http,
         tls,
+        oauth,
     };
     let result = open_and_serve(&env, config, &mut front, bound, &runtime, signals);
     front.stop();
@@ -210,6 +214,8 @@ struct Front {
     management_http: Option<HttpThread>,
     /// Where a listener speaks it.
     tls: Option<Arc<Tls>>,
+    /// Where tokens are logins.
+    oauth: Option<Arc<OAuth>>,
 }
 
 impl Front {
@@ -252,7 +258,8 @@ fn open_and_serve(
     }
     let secret = env.rng.next_u64();
     let rng = env.rng.clone();
-    let users = Arc::new(Users::new(directory.clone(), handle.clone(), rng.clone(), &mut front.registry));
+    let users = Users::new(directory.clone(), handle.clone(), rng.clone(), &mut front.registry);
+    let users = Arc::new(users.with_tokens(front.oauth.clone()));
     let accept = AmqpAccept::new(amqp_settings.clone(), directory.clone(), handle.clone(), secret, users.clone());
     let opened = Opened { broker: handle, live, amqp: Arc::new(accept), amqp_settings, directory, users, rng };
     let result = started.and_then(|()| serve(config, front, bound, opened, runtime, signals));
@@ -414,6 +421,9 @@ fn serve(
     let gate = gate(config, live);
     if let Some(tls) = &front.tls {
         runtime.spawn(tls.clone().watch(stopped.clone()));
+    }
+    if let Some(oauth) = &front.oauth {
+        runtime.spawn(oauth.clone().watch(stopped.clone()));
     }
     let entered = runtime.enter();
     for one in bound {
