@@ -205,7 +205,8 @@ fn issuer(root: &Path) -> String {
     let (n, e) = (&public[8..8 + 257], &public[public.len() - 3..]);
     let [n, e] = [n, e].map(|number| URL_SAFE_NO_PAD.encode(number));
     let keys = root.join("keys.json");
-    std::fs::write(&keys, format!(r#"{{"keys":[{{"kty":"RSA","kid":"1","use":"sig","n":"{n}","e":"{e}"}}]}}"#)).unwrap();
+    std::fs::write(&keys, format!(r#"{{"keys":[{{"kty":"RSA","kid":"1","use":"sig","n":"{n}","e":"{e}"}}]}}"#))
+        .unwrap();
     keys.display().to_string()
 }
 

@@ -34,7 +34,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from kafka import KafkaConsumer, KafkaProducer
-from kafka.sasl.oauth import AbstractTokenProvider
+from kafka.net.sasl.oauth import AbstractTokenProvider
 
 KAFKA, MANAGEMENT, KAFKA_TLS, AMQP_TLS, CA, HTTP, ROBOT, TOKENS = (sys.argv[1] + ",,,,,,,").split(",")[:8]
 ADMIN = ("admin", "admin-password")

@@ -67,14 +67,8 @@ struct Exchange {
     /// Tokens come without headers, and so do answers.
     is_bare: bool,
     challenged: Option<Challenged>,
-    /// Its token was refused; it hears so when it has said that it knows (RFC 7628).
-    refused: Option<Refused>,
-}
-
-/// Why the token of somebody else is not believed.
-#[derive(Debug)]
-struct Refused {
-    why: String,
+    /// Why its token is not believed, of which it hears more when it has said that it knows (RFC 7628).
+    refused: Option<String>,
 }
 
 /// What a token led to.
@@ -215,10 +209,10 @@ pub(super) fn start_authenticate(work: &mut Work<'_>, body: &mut Reader) -> Resu
         }));
     };
     let mechanism = exchange.mechanism;
-    if let Some(refused) = exchange.refused {
+    if let Some(why) = exchange.refused {
         // It was told of before, and waited then.
         work.peer.login.has_failed = true;
-        let refusing = Refusing { told: BEARER_REFUSED.to_owned(), why: refused.why, deadline_ms: 0, goes_on: false };
+        let refusing = Refusing { told: BEARER_REFUSED.to_owned(), why, deadline_ms: 0, goes_on: false };
         return Ok(Box::new(refusing).on_deadline(work));
     }
     let led = match go_on(work, *exchange, &token) {
@@ -231,7 +225,7 @@ pub(super) fn start_authenticate(work: &mut Work<'_>, body: &mut Reader) -> Resu
             Ok(say(work, message, 0))
         }
         Err(failure) if failure.goes_on => {
-            let refused = Some(Refused { why: failure.why.clone() });
+            let refused = Some(failure.why.clone());
             let is_bare = version == BARE;
             work.peer.login.exchange = Some(Box::new(Exchange { mechanism, is_bare, challenged: None, refused }));
             Err(failure)
