@@ -3,6 +3,7 @@
 use crate::counts::Tally;
 use crate::deliver::{Cancelled, Consumer, Pull};
 use crate::directory::Directory;
+use crate::login::TokenRights;
 use crate::machine::{AmqpAsk, owner};
 use crate::management::Said;
 use crate::operation::Waits;
@@ -90,6 +91,8 @@ pub struct Connection {
     pub(crate) directory: Arc<Directory>,
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) user: ByteString,
+    /// What it may do, where it logged in by a token.
+    pub(crate) token: Option<TokenRights>,
     /// Nobody in particular, who may do everything: the operator of this broker.
     pub(crate) is_operator: bool,
     /// Who it is, whatever the client says when it logs in.
@@ -160,6 +163,7 @@ impl Connection {
             directory,
             catalog,
             user: ByteString::new(),
+            token: None,
             is_operator: false,
             insider: None,
             certificate: None,
@@ -352,7 +356,7 @@ impl Connection {
         let queues: Vec<_> = self.channels.values().flat_map(|open| open.consumers.values()).collect();
         queues.iter().for_each(|consumer| consumer.entry.used(self.now));
         self.directory.left_alone(queues.iter().map(|consumer| consumer.entry.queue.id));
-        let who = Who { user: None, owner: owner(self.id) };
+        let who = Who { owner: owner(self.id), ..Who::broker() };
         let gone = AmqpAsk::Do(who, Box::new(Command::OwnerGone(owner(self.id))));
         self.next_token += 1;
         Some((self.next_token, Request::Machine(MachineId::Amqp, Box::new(gone))))
@@ -394,7 +398,8 @@ impl Connection {
     }
 
     pub(crate) fn who(&self) -> Who {
-        Who { user: (!self.is_operator).then(|| self.user.clone()), owner: owner(self.id) }
+        let user = (!self.is_operator).then(|| self.user.clone());
+        Who { user, owner: owner(self.id), grants: self.grants() }
     }
 
     pub(crate) fn reply(&mut self, token: Token, reply: amqp::Reply) {

@@ -13,8 +13,8 @@ use polylogue_amqp::request::{self as amqp, Credentials};
 use polylogue_amqp_model::{User, exchange_topic};
 use polylogue_api::Token;
 use polylogue_auth::{
-    Acl, AclFilter, Authority, Claim, Decision, Mechanism, Operation, Resource, ResourceKind, ScramCredential,
-    ScramMechanism, ScramUser,
+    Acl, AclFilter, AuthError, AuthErrorKind, Authority, Bearer, Claim, Decision, Grants, Jwt, Mechanism, Operation,
+    Resource, ResourceKind, ScramCredential, ScramMechanism, ScramUser,
 };
 use polylogue_router::{Argument, VhostId};
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,6 +24,20 @@ use std::sync::Arc;
 const OPERATOR: &str = "none";
 /// What is written down of a failed login.
 const WRONG: &str = "the name or the password is wrong";
+
+/// What a token lets a connection do.
+#[derive(Clone, Debug)]
+pub(crate) struct TokenRights {
+    /// That.
+    pub(crate) grants: Arc<Grants>,
+    /// Until when. Monotonic milliseconds.
+    pub(crate) until_ms: u64,
+}
+
+fn bearer(authority: &dyn Authority, secret: &[u8]) -> Result<Bearer, AuthError> {
+    let text = || AuthError { kind: AuthErrorKind::Malformed, text: "it is no token".to_owned() };
+    std::str::from_utf8(secret).map_err(|_| text()).and_then(|token| authority.bearer(token))
+}
 
 impl Directory {
     /// A user who may log in from there. As with RabbitMQ (`loopback_users`) the first one may from this machine only: everybody knows
@@ -133,7 +147,10 @@ impl Connection {
         let Some(topic) = exchange_topic(arguments).filter(|_| !self.is_operator) else { return Ok(()) };
         let who = Claim { name: &self.user, address: self.address() };
         let resource = Resource { kind: ResourceKind::Topic, name: topic };
-        if self.directory.decide(&who, operation, resource) == Decision::Allowed {
+        if self.grants().is_some_and(|grants| grants.is_administrator()) {
+            return Ok(());
+        }
+        if !self.has_expired() && self.directory.decide(&who, operation, resource) == Decision::Allowed {
             return Ok(());
         }
         let text = format!("{} access to topic '{topic}' refused for user '{}'", operation.name(), self.user);
@@ -147,6 +164,11 @@ impl Connection {
         let Credentials::Password { user, password } = credentials else {
             return self.login_by_certificate().map(Some);
         };
+        if let Some(authority) = self.authority.clone().filter(|authority| authority.takes_tokens())
+            && Jwt::is_like(&password)
+        {
+            return Ok(self.login_by_token(token, authority.as_ref(), &password));
+        }
         let name = ByteString::try_from(user).unwrap_or_default();
         let claim = Claim { name: &name, address: self.address() };
         if self.directory.is_password(&claim, &password) {
@@ -160,6 +182,66 @@ impl Connection {
         }
         self.later.push_back((self.now.monotonic_ms.saturating_add(delay_ms), Waits::WrongLogin(token)));
         Ok(None)
+    }
+
+    /// As who its token says, whatever name the client gives: as with RabbitMQ no such user has to be there, and one who is counts for nothing.
+    fn login_by_token(&mut self, token: Token, authority: &dyn Authority, secret: &[u8]) -> Option<amqp::Reply> {
+        match bearer(authority, secret) {
+            Ok(bearer) => {
+                let claim = Claim { name: &bearer.name, address: self.address() };
+                authority.succeeded(&claim, Mechanism::Bearer);
+                Some(self.borne(bearer))
+            }
+            Err(error) => {
+                let claim = Claim { name: "", address: self.address() };
+                let delay_ms = authority.failed(&claim, Mechanism::Bearer, &error.text);
+                self.later.push_back((self.now.monotonic_ms.saturating_add(delay_ms), Waits::WrongLogin(token)));
+                None
+            }
+        }
+    }
+
+    /// It is who a token says.
+    fn borne(&mut self, bearer: Bearer) -> amqp::Reply {
+        let left_ms = u64::try_from(bearer.until_ms.saturating_sub(self.now.wall_ms)).unwrap_or(0);
+        let until_ms = self.now.monotonic_ms.saturating_add(left_ms);
+        let impersonator = bearer.grants.tags().iter().any(|tag| tag == IMPERSONATOR);
+        self.user = bearer.name.into();
+        self.token = Some(TokenRights { grants: Arc::new(bearer.grants), until_ms });
+        self.allowed = Default::default();
+        amqp::Reply::Authenticated { user: self.user.clone().into_bytes(), impersonator }
+    }
+
+    /// Another token in place of the one that it logged in with, of the same bearer. No password expires: as with RabbitMQ's own users,
+    /// whatever is sent in place of one is fine.
+    pub(crate) fn update_secret(&mut self, secret: &[u8]) -> Result<amqp::Reply, Refusal> {
+        let Some(authority) = self.authority.clone().filter(|_| self.token.is_some()) else {
+            return Ok(amqp::Reply::Done);
+        };
+        let claim = Claim { name: &self.user, address: self.address() };
+        let other = "the new token is somebody else's".to_owned();
+        let why = match bearer(authority.as_ref(), secret) {
+            Ok(bearer) if *bearer.name == *self.user => {
+                authority.succeeded(&claim, Mechanism::Bearer);
+                return Ok(self.borne(bearer));
+            }
+            Ok(_) => other,
+            Err(error) => error.text,
+        };
+        // It costs its connection: there is nothing to slow.
+        authority.failed(&claim, Mechanism::Bearer, &why);
+        Err(Refusal::secret_refused())
+    }
+
+    /// Whether what it may do was said by a token that has expired.
+    pub(crate) fn has_expired(&self) -> bool {
+        self.token.as_ref().is_some_and(|token| token.until_ms <= self.now.monotonic_ms)
+    }
+
+    /// What it may do by its token: nothing more once that has expired. What it consumes goes on, as with RabbitMQ.
+    pub(crate) fn grants(&self) -> Option<Arc<Grants>> {
+        let token = self.token.as_ref()?;
+        Some(if self.has_expired() { Arc::default() } else { token.grants.clone() })
     }
 
     /// As who its certificate says that it is, as long as that is a user.
@@ -193,7 +275,7 @@ impl Connection {
             self.entered(token);
             return Ok(None);
         }
-        let ask = AmqpAsk::OpenVhost { user: self.user.clone(), vhost: vhost.clone() };
+        let ask = AmqpAsk::OpenVhost { who: self.who(), vhost: vhost.clone() };
         self.ask_machine(ask, Waits::Vhost(token, vhost));
         Ok(None)
     }
@@ -227,3 +309,6 @@ impl Connection {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp_model::{
     Access, Caller as Who, Command, Event, Gone, Hashing, Json, Limits, Model, OwnerId, PasswordHash, Plan, PutUser,
-    Queue, Refused, Reply, SALT_BYTES, SHOVEL, UPSTREAM, UPSTREAM_SET, exchange_topic,
+    Queue, Refused, Reply, SALT_BYTES, SHOVEL, Subject, UPSTREAM, UPSTREAM_SET, exchange_topic,
 };
 use polylogue_api::machine::Command as Boxed;
 use polylogue_api::{
@@ -37,7 +37,7 @@ pub enum AmqpAsk {
     /// Whether a user may be in a virtual host. Answered by [`AmqpAnswer::Vhost`].
     OpenVhost {
         /// Who.
-        user: ByteString,
+        who: Who,
         /// Its name.
         vhost: ByteString,
     },
@@ -144,8 +144,9 @@ impl AmqpMachine {
     fn judge(&mut self, ask: AmqpAsk) -> AmqpAnswer {
         let refused = AmqpAnswer::Refused;
         match ask {
-            AmqpAsk::OpenVhost { user, vhost } => {
-                self.model.proposed().check_vhost(&user, &vhost).map_or_else(refused, AmqpAnswer::Vhost)
+            AmqpAsk::OpenVhost { who, vhost } => {
+                let subject = who.subject().unwrap_or(Subject { user: "", grants: None });
+                self.model.proposed().check_vhost(subject, &vhost).map_or_else(refused, AmqpAnswer::Vhost)
             }
             AmqpAsk::Queue { who, vhost, name, access } => {
                 let queue = self.model.queue_for(&who, vhost, &name, access);
@@ -615,7 +616,7 @@ mod tests {
             exclusive: true,
             ..polylogue_amqp_model::DeclareQueue::default()
         };
-        let who = Who { user: None, owner: owner(3) };
+        let who = Who { owner: owner(3), ..Who::broker() };
         let ask = || Box::new(AmqpAsk::Do(who.clone(), Box::new(Command::DeclareQueue(declare.clone()))));
         let mut effects = Effects::default();
         world.machine.handle(&crate::testing::context(), Caller(1), ask(), &mut effects);

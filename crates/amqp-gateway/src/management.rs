@@ -11,12 +11,14 @@
 
 use crate::connection::{Channel, Connection};
 use crate::directory::Directory;
+use crate::login::TokenRights;
 use crate::machine::AmqpAsk;
 use crate::publish::UNANSWERED_BYTES_MAX;
 use bytestring::ByteString;
 use polylogue_amqp::request::{self as amqp, ChannelRef};
-use polylogue_amqp_model::{Caller, Command, OwnerId, QueueSettings, World};
+use polylogue_amqp_model::{Caller, Command, QueueSettings, World};
 use polylogue_api::{Catalog, Event, MachineId, NewTopic, Now, PublishError, Reply, Request, Token};
+use polylogue_auth::Grants;
 use polylogue_router::{Definitions, QueueId, VhostId};
 use polylogue_types::PartitionId;
 use std::collections::VecDeque;
@@ -101,6 +103,14 @@ impl Principal {
         self
     }
 
+    /// The same, who logged in by a token: what that grants counts, and not the user's permissions.
+    #[must_use]
+    pub fn with_grants(mut self, grants: Arc<Grants>) -> Principal {
+        // It is there for one request.
+        self.inner.token = Some(TokenRights { grants, until_ms: u64::MAX });
+        self
+    }
+
     /// Asks for something. What wants an answer gets one [`Said::Reply`], in order; a message that is published with a number
     /// gets its outcome.
     pub fn ask(&mut self, request: amqp::Request) {
@@ -159,7 +169,7 @@ impl Principal {
 /// The change that a manager asks for, who may do so.
 #[must_use]
 pub fn managed(command: Command) -> Request {
-    let who = Caller { user: None, owner: OwnerId(0) };
+    let who = Caller::broker();
     Request::Machine(MachineId::Amqp, Box::new(AmqpAsk::Do(who, Box::new(command))))
 }
 

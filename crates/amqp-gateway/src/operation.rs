@@ -131,8 +131,7 @@ impl Connection {
             amqp::Request::CloseConnection => self.close_all(token),
             amqp::Request::Authenticate(credentials) => self.login(token, credentials),
             amqp::Request::OpenVhost(vhost) => self.open_vhost(token, &vhost),
-            // No password expires: as with RabbitMQ's own users, whatever is sent is fine.
-            amqp::Request::UpdateSecret(_) => Ok(Some(amqp::Reply::Done)),
+            amqp::Request::UpdateSecret(secret) => self.update_secret(&secret).map(Some),
             amqp::Request::DeclareQueue(_, declare) => self.declare_queue(token, declare),
             amqp::Request::DeleteQueue { queue, if_unused, if_empty, .. } => {
                 self.delete_queue(token, &queue, if_unused, if_empty)

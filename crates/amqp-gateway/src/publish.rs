@@ -12,7 +12,7 @@ use bytes::Bytes;
 use polylogue_amqp::codec::MethodId;
 use polylogue_amqp::refusal::{Kind, Named, Refusal};
 use polylogue_amqp::request::{self as amqp, ChannelRef, Publish};
-use polylogue_amqp_model::{Access, Resource};
+use polylogue_amqp_model::{Access, Resource, Subject};
 use polylogue_api::{Ack, PUBLISH_MESSAGES_MAX, PublishError, PublishMessage, PublishRequest, Request, Unavailable};
 use polylogue_router::Entry;
 
@@ -270,13 +270,15 @@ impl Connection {
             return Ok(());
         }
         let rights = self.directory.rights();
-        if self.allowed.0 != rights {
+        if self.allowed.0 != rights || self.has_expired() {
             self.allowed = (rights, polylogue_types::Map::default());
         }
         let name = crate::convert::name(&publish.exchange)?;
         let world = self.directory.world();
         if !self.allowed.1.contains_key(publish.exchange.as_ref()) {
-            let checked = world.check(&self.user, self.vhost, Access::Write, Resource::Exchange, &name);
+            let grants = self.grants();
+            let subject = Subject { user: &self.user, grants: grants.as_deref() };
+            let checked = world.check(subject, self.vhost, Access::Write, Resource::Exchange, &name);
             checked.map_err(crate::convert::refusal)?;
             self.allowed.1.insert(Bytes::copy_from_slice(publish.exchange.as_ref()), ());
         }
@@ -287,9 +289,12 @@ impl Connection {
     fn check_topics(&self, exchange: &[u8], keys: &[&[u8]]) -> Result<(), Refusal> {
         let text = |bytes| std::str::from_utf8(bytes).map_err(|_| Refusal::malformed_utf8());
         let (name, world) = (text(exchange)?, self.directory.world());
-        if !self.is_operator && world.topic_permission(self.vhost, &self.user, name).is_some() {
+        let is_asked = self.token.is_some() || world.topic_permission(self.vhost, &self.user, name).is_some();
+        if !self.is_operator && is_asked {
+            let grants = self.grants();
+            let subject = Subject { user: &self.user, grants: grants.as_deref() };
             for key in keys {
-                let checked = world.check_topic(&self.user, self.vhost, Access::Write, name, text(key)?, None);
+                let checked = world.check_topic(subject, self.vhost, Access::Write, name, text(key)?, None);
                 checked.map_err(crate::convert::refusal)?;
             }
         }

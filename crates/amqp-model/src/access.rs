@@ -11,6 +11,8 @@
 //! | `basic.publish` | write the exchange; on a topic exchange also write the topic |
 //! | passive declarations | any of the three |
 //!
+//! Who logged in by a token may do what that grants ([`Grants`]), and nothing else.
+//!
 //! The default exchange is called `amq.default` in permissions. An operation that is refused for a user without any permission in
 //! the virtual host is refused like one whose pattern does not match. Topic permissions forbid: without one everything goes.
 
@@ -18,9 +20,9 @@ use crate::error::{Code, Named, Refused, Resource};
 use crate::pattern::{Pattern, matches_expanded};
 use crate::world::World;
 use bytestring::ByteString;
-use polylogue_auth::{PasswordHash, ScramCredential, ScramMechanism};
+pub use polylogue_auth::Access;
+use polylogue_auth::{Grants, PasswordHash, ScramCredential, ScramMechanism};
 use polylogue_router::VhostId;
-use std::fmt;
 
 /// A user.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -106,24 +108,18 @@ pub struct TopicPermission {
     pub read: Pattern,
 }
 
-/// What an operation does to a queue or an exchange.
+/// Whose permissions count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
-    /// It makes or deletes it.
-    Configure,
-    /// It puts something in.
-    Write,
-    /// It takes something out.
-    Read,
+pub struct Subject<'a> {
+    /// The name.
+    pub user: &'a str,
+    /// What somebody may do who logged in by a token: that alone, whatever permissions a user of that name has.
+    pub grants: Option<&'a Grants>,
 }
 
-impl fmt::Display for Access {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Access::Configure => "configure",
-            Access::Write => "write",
-            Access::Read => "read",
-        })
+impl<'a> From<&'a str> for Subject<'a> {
+    fn from(user: &'a str) -> Subject<'a> {
+        Subject { user, grants: None }
     }
 }
 
@@ -147,12 +143,14 @@ impl World {
     ///
     /// # Errors
     /// 530 when there is no such virtual host, or the user has no permission in it.
-    pub fn check_vhost(&self, user: &str, vhost: &str) -> Result<VhostId, Refused> {
+    pub fn check_vhost<'a>(&self, who: impl Into<Subject<'a>>, vhost: &str) -> Result<VhostId, Refused> {
+        let Subject { user, grants } = who.into();
         let not_allowed = |text| Refused::new(Code::NotAllowed, text);
         let Some(found) = self.vhost_named(vhost) else {
             return Err(not_allowed(format!("vhost {vhost} not found")));
         };
-        if self.permission(found.id, user).is_none() {
+        let may = grants.map_or_else(|| self.permission(found.id, user).is_some(), |grants| grants.may_enter(vhost));
+        if !may {
             return Err(not_allowed(format!("access to vhost '{vhost}' refused for user '{user}'")));
         }
         Ok(found.id)
@@ -182,8 +180,18 @@ impl World {
 
     /// Whether a user may do something to a queue or an exchange of this name.
     #[must_use]
-    pub fn may(&self, user: &str, vhost: VhostId, access: Access, resource: Resource, name: &str) -> bool {
-        let name = permission_name(resource, name);
+    pub fn may<'a>(
+        &self,
+        who: impl Into<Subject<'a>>,
+        vhost: VhostId,
+        access: Access,
+        resource: Resource,
+        name: &str,
+    ) -> bool {
+        let (Subject { user, grants }, name) = (who.into(), permission_name(resource, name));
+        if let Some(grants) = grants {
+            return grants.may(self.vhost_name(vhost), access, name);
+        }
         self.permission(vhost, user).is_some_and(|permission| permission.of(access).matches(name))
     }
 
@@ -191,52 +199,66 @@ impl World {
     ///
     /// # Errors
     /// 403
-    pub fn check(
+    pub fn check<'a>(
         &self,
-        user: &str,
+        who: impl Into<Subject<'a>>,
         vhost: VhostId,
         access: Access,
         resource: Resource,
         name: &str,
     ) -> Result<(), Refused> {
-        if self.may(user, vhost, access, resource, name) {
+        let who = who.into();
+        if self.may(who, vhost, access, resource, name) {
             return Ok(());
         }
         let named = Named { kind: resource, name: permission_name(resource, name), vhost: self.vhost_name(vhost) };
-        Err(Refused::access(format!("{access} access to {named} refused for user '{user}'")))
+        Err(Refused::access(format!("{access} access to {named} refused for user '{}'", who.user)))
     }
 
     /// That a user may look at a queue or an exchange: any permission on its name does.
     ///
     /// # Errors
     /// 403
-    pub fn check_any(&self, user: &str, vhost: VhostId, resource: Resource, name: &str) -> Result<(), Refused> {
+    pub fn check_any<'a>(
+        &self,
+        who: impl Into<Subject<'a>>,
+        vhost: VhostId,
+        resource: Resource,
+        name: &str,
+    ) -> Result<(), Refused> {
+        let who = who.into();
         let any = [Access::Configure, Access::Write, Access::Read];
-        if any.into_iter().any(|access| self.may(user, vhost, access, resource, name)) {
+        if any.into_iter().any(|access| self.may(who, vhost, access, resource, name)) {
             return Ok(());
         }
-        self.check(user, vhost, Access::Configure, resource, name)
+        self.check(who, vhost, Access::Configure, resource, name)
     }
 
     /// That a user may use a routing key at a topic exchange. `client` is the id of an MQTT client.
     ///
     /// # Errors
     /// 403
-    pub fn check_topic(
+    pub fn check_topic<'a>(
         &self,
-        user: &str,
+        who: impl Into<Subject<'a>>,
         vhost: VhostId,
         access: Access,
         exchange: &str,
         key: &str,
         client: Option<&str>,
     ) -> Result<(), Refused> {
-        let Some(permission) = self.topic_permission(vhost, user, exchange) else { return Ok(()) };
-        let host = self.vhost_name(vhost);
-        let variables = [("username", user), ("vhost", host), ("client_id", client.unwrap_or_default())];
-        let variables = if client.is_some() { &variables[..] } else { &variables[..2] };
-        let pattern = if access == Access::Write { &permission.write } else { &permission.read };
-        if matches_expanded(pattern, variables, key) {
+        let (Subject { user, grants }, host) = (who.into(), self.vhost_name(vhost));
+        let may = match (grants, self.topic_permission(vhost, user, exchange)) {
+            (Some(grants), _) => grants.may_key(host, access, exchange, key),
+            (None, None) => true,
+            (None, Some(permission)) => {
+                let variables = [("username", user), ("vhost", host), ("client_id", client.unwrap_or_default())];
+                let variables = if client.is_some() { &variables[..] } else { &variables[..2] };
+                let pattern = if access == Access::Write { &permission.write } else { &permission.read };
+                matches_expanded(pattern, variables, key)
+            }
+        };
+        if may {
             return Ok(());
         }
         Err(Refused::access(format!(

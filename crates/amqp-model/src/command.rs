@@ -1,6 +1,6 @@
 //! What the declared world may be told, and what it answers.
 
-use crate::access::UserLimit;
+use crate::access::{Subject, UserLimit};
 use crate::definitions::Definitions;
 use crate::json::Json;
 use crate::policy::PolicySpec;
@@ -8,7 +8,8 @@ use crate::queue::{Gone, OwnerId, Queue, QueueKind};
 use crate::vhost::VhostLimit;
 use bytestring::ByteString;
 use polylogue_auth::{
-    Acl, AclFilter, AlterQuotas, AlterScram, PasswordHash, QuotaEntity, QuotaLimits, ScramCredential, UsersRefusal,
+    Acl, AclFilter, AlterQuotas, AlterScram, Grants, PasswordHash, QuotaEntity, QuotaLimits, ScramCredential,
+    UsersRefusal,
 };
 use polylogue_router::{Argument, Exchange, ExchangeId, QueueId, RouterEvent, VhostId};
 use std::sync::Arc;
@@ -56,13 +57,28 @@ pub struct Caller {
     pub user: Option<ByteString>,
     /// The connection, as far as it owns queues.
     pub owner: OwnerId,
+    /// What the user may do, where a token says so and not the user's permissions.
+    pub grants: Option<Arc<Grants>>,
 }
 
 impl Caller {
     /// The broker itself: nothing is refused for want of permission.
     #[must_use]
     pub fn broker() -> Caller {
-        Caller { user: None, owner: OwnerId(0) }
+        Caller { user: None, owner: OwnerId(0), grants: None }
+    }
+
+    /// A user, by the user's permissions.
+    #[must_use]
+    pub fn user(name: ByteString, owner: OwnerId) -> Caller {
+        Caller { user: Some(name), owner, grants: None }
+    }
+
+    /// Whose permissions count; `None` where nobody's do.
+    #[must_use]
+    pub fn subject(&self) -> Option<Subject<'_>> {
+        let user = self.user.as_deref()?;
+        Some(Subject { user, grants: self.grants.as_deref() })
     }
 }
 

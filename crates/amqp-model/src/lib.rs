@@ -35,7 +35,7 @@ mod table;
 mod vhost;
 mod world;
 
-pub use access::{Access, Permission, TopicPermission, User, UserLimit};
+pub use access::{Access, Permission, Subject, TopicPermission, User, UserLimit};
 pub use arguments::{PRIORITY_MAX, RETENTION_ARGUMENT, TOPIC_ARGUMENT, duration_ms, exchange_topic};
 pub use command::{
     Bind, Caller, Command, DeclareExchange, DeclareQueue, DeleteQueue, Event, Limits, PutUser, PutVhost, READS_BEGUN,

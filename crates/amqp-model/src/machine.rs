@@ -98,7 +98,7 @@ impl Model {
         name: &str,
         access: Access,
     ) -> Result<&Arc<Queue>, Refused> {
-        if let Some(user) = &caller.user {
+        if let Some(user) = caller.subject() {
             self.tail.check(user, vhost, access, Resource::Queue, name)?;
         }
         let host = self.tail.vhost_name(vhost);
@@ -132,7 +132,7 @@ impl Model {
         name: &str,
         key: &str,
     ) -> Result<Option<&Arc<Exchange>>, Refused> {
-        if let Some(user) = &caller.user {
+        if let Some(user) = caller.subject() {
             self.tail.check(user, vhost, Access::Write, Resource::Exchange, name)?;
         }
         if name.is_empty() {
@@ -144,7 +144,7 @@ impl Model {
         if exchange.internal {
             return Err(Refused::access(format!("cannot publish to internal {named}")));
         }
-        if let (Some(user), Kind::Topic) = (&caller.user, &exchange.kind) {
+        if let (Some(user), Kind::Topic) = (caller.subject(), &exchange.kind) {
             self.tail.check_topic(user, vhost, Access::Write, name, key, None)?;
         }
         Ok(Some(exchange))

@@ -7,8 +7,8 @@ mod common;
 use common::*;
 use polylogue_amqp_model::*;
 use polylogue_auth::{
-    Acl, AclFilter, AlterQuotas, AlterScram, Operation, PatternFilter, PatternKind, Permission as Rule, QuotaEntity,
-    QuotaKind, QuotaLimits, QuotaName, ResourceKind, ScramChange, ScramMechanism, UsersRefusal,
+    Acl, AclFilter, AlterQuotas, AlterScram, Grants, Operation, PatternFilter, PatternKind, Permission as Rule,
+    QuotaEntity, QuotaKind, QuotaLimits, QuotaName, ResourceKind, ScramChange, ScramMechanism, UsersRefusal,
 };
 use polylogue_router::QueueId;
 use serde_json::json;
@@ -46,6 +46,28 @@ fn a_connection_needs_a_virtual_host_a_permission_and_room() {
     assert_eq!(full.text, "access to vhost '/' refused for user 'guest': connection limit (2) is reached");
     let full = world.check_connections("ann", HOST, 0, 1).unwrap_err();
     assert_eq!(full.text, "Connection refused for user 'ann': user connection limit (1) is reached");
+}
+
+/// Permissions of a user of that name count for nothing, however many there are.
+#[test]
+fn who_logged_in_by_a_token_may_do_what_that_grants() {
+    let live = Live::new();
+    let world = live.model.world();
+    let scopes = ["read:%2F/q-*", "write:%2F/amq.default", "write:%2F/amq.topic/order.*"];
+    let grants = Grants::of(scopes, "", "tag:administrator");
+    let who = Subject { user: "guest", grants: Some(&grants) };
+    assert_eq!(world.check_vhost(who, "/"), Ok(HOST));
+    assert!(world.may(who, HOST, Access::Read, Resource::Queue, "q-1"));
+    assert!(!world.may(who, HOST, Access::Write, Resource::Queue, "q-1"));
+    assert!(world.may(who, HOST, Access::Write, Resource::Exchange, ""));
+    let refused = world.check(who, HOST, Access::Configure, Resource::Queue, "q-1").unwrap_err();
+    assert_eq!(refused.text, "configure access to queue 'q-1' in vhost '/' refused for user 'guest'");
+    assert!(world.check_any(who, HOST, Resource::Queue, "q-1").is_ok());
+    assert!(world.check_any(who, HOST, Resource::Queue, "other").is_err());
+    let topic = |access, key| world.check_topic(who, HOST, access, "amq.topic", key, None).is_ok();
+    assert!(topic(Access::Write, "order.new") && !topic(Access::Write, "other") && !topic(Access::Read, "order.new"));
+    let nothing = Subject { user: "guest", grants: Some(&Grants::default()) };
+    assert!(world.check_vhost(nothing, "/").is_err() && world.check_vhost("guest", "/").is_ok());
 }
 
 #[test]

@@ -249,8 +249,8 @@ pub enum Request {
     Authenticate(Credentials),
     /// May the client use this virtual host? Answered by [`Reply::Done`].
     OpenVhost(ShortStr),
-    /// A new password or token of the user who is logged in, who may lose rights by it. Answered by [`Reply::Done`]; the
-    /// broker cancels the consumers that have become unauthorised.
+    /// A new password or token of the user who is logged in, who may lose rights by it. Answered by [`Reply::Done`], or by
+    /// [`Reply::Authenticated`] where it says something else of the user than the old one.
     UpdateSecret(Bytes),
     /// The connection is over: its channels end, its exclusive queues are deleted. Answered by [`Reply::Done`]. Sent once.
     CloseConnection,
@@ -401,7 +401,7 @@ pub enum Reply {
     Done,
     /// It is not done.
     Refused(Refusal),
-    /// To [`Request::Authenticate`].
+    /// To [`Request::Authenticate`], and to [`Request::UpdateSecret`].
     Authenticated {
         /// The user's name.
         user: Bytes,

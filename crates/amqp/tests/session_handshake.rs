@@ -375,6 +375,17 @@ fn a_new_secret() {
     let request = host.answer(Reply::Done);
     assert!(matches!(request, Request::UpdateSecret(secret) if &secret[..] == b"token"));
     assert_eq!(host.methods(), [ConnectionUpdateSecretOk {}.into()]);
+    // Whether a client may publish in the name of others is said anew.
+    for impersonator in [true, false] {
+        host.send(0, update());
+        host.answer(Reply::Authenticated { user: Bytes::from_static(b"guest"), impersonator });
+        assert_eq!(host.methods(), [ConnectionUpdateSecretOk {}.into()]);
+        let properties = BasicProperties { user_id: Some("bob".into()), ..Default::default() };
+        host.publish(1, to_queue("q"), &properties, b"");
+        let is_taken = matches!(host.requests()[..], [Request::Publish(..)]);
+        assert_eq!(is_taken, impersonator);
+    }
+    let (mut host, _) = Host::open();
     host.send(0, update());
     host.answer(Reply::Refused(Refusal::forced("x")));
     assert_eq!(host.closed(), (530, "NOT_ALLOWED - New secret was refused by one of the backends".into()));

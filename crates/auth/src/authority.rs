@@ -2,6 +2,8 @@
 
 use crate::acl::{Acl, AclFilter, Operation, Resource, ResourceKind};
 use crate::acl_book::Decision;
+use crate::error::{AuthError, AuthErrorKind};
+use crate::jwt::Bearer;
 use crate::quota::{QuotaKind, QuotaTable};
 use crate::quotas::ClientQuota;
 use crate::scram::SERVER_NONCE_BYTES;
@@ -28,6 +30,8 @@ pub enum Mechanism {
     Scram(ScramMechanism),
     /// `EXTERNAL`: the certificate that was shown when the connection was made.
     External,
+    /// `OAUTHBEARER`: a token that somebody else gave out, in whatever protocol it came.
+    Bearer,
 }
 
 impl Mechanism {
@@ -42,13 +46,13 @@ impl Mechanism {
             Mechanism::Plain => "PLAIN",
             Mechanism::Scram(mechanism) => mechanism.name(),
             Mechanism::External => "EXTERNAL",
+            Mechanism::Bearer => "OAUTHBEARER",
         }
     }
 
-    /// One by a password, by its name in SASL.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Mechanism> {
-        Mechanism::ALL.into_iter().find(|mechanism| mechanism.name() == name)
+    /// Those that a client can choose by their names in SASL: by a password, and where tokens are logins by one.
+    pub fn offered(with_tokens: bool) -> impl Iterator<Item = Mechanism> {
+        Mechanism::ALL.into_iter().chain(with_tokens.then_some(Mechanism::Bearer))
     }
 }
 
@@ -70,6 +74,19 @@ pub trait Authority: Debug + Send + Sync {
     /// Whether this is the user's password, by whatever is kept of it; milliseconds of work where that is a SCRAM credential only. `false` as
     /// well for who may not log in from there.
     fn is_password(&self, claim: &Claim<'_>, password: &[u8]) -> bool;
+
+    /// Whether tokens of others are logins here.
+    fn takes_tokens(&self) -> bool {
+        false
+    }
+
+    /// Who a token says that its bearer is. A microsecond, or some hundreds where it is signed by RSA.
+    ///
+    /// # Errors
+    /// Why it is not believed; for the operator.
+    fn bearer(&self, _token: &str) -> Result<Bearer, AuthError> {
+        Err(AuthError::new(AuthErrorKind::Unsupported, "tokens are no logins here"))
+    }
 
     /// Whether a user may do everything, users and their passwords included.
     fn is_administrator(&self, name: &str) -> bool;

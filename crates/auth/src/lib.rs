@@ -1,5 +1,5 @@
-//! Who somebody is, what they may do and how much of it, for all protocols: SASL mechanisms, what is kept of passwords, how failed logins are
-//! slowed, tokens of browsers, access control lists, and quotas.
+//! Who somebody is, what they may do and how much of it, for all protocols: SASL mechanisms, what is kept of passwords, tokens that others give
+//! out, how failed logins are slowed, tokens of browsers, access control lists, and quotas.
 //!
 //! Layer 1, sans-IO. Knows no protocol session, no user store, no clock and no randomness: nonces, salts and the time are handed in, and
 //! whoever calls keeps credentials on the log.
@@ -14,13 +14,17 @@ mod acl_book;
 mod ask;
 mod attempts;
 mod authority;
+mod bearer;
 mod error;
+mod grants;
+mod jwt;
 mod password;
 mod plain;
 mod quota;
 mod quotas;
 mod scram;
 mod scram_credential;
+mod token_keys;
 mod tokens;
 
 pub use acl::{
@@ -31,7 +35,12 @@ pub use acl_book::{AclBook, Decision, find as find_acls};
 pub use ask::{AlterQuotas, AlterScram, ScramChange, UsersAnswer, UsersAsk, UsersRefusal};
 pub use attempts::{ATTEMPTS_MAX, Attempts, DELAY_MS, DELAY_MS_MAX, FORGET_MS, FREE_FAILURES};
 pub use authority::{Authority, Claim, Mechanism, NoUsers, ScramUser};
+pub use bearer::{
+    BEARER_ACKNOWLEDGED, BEARER_EXTENSIONS_MAX, BEARER_MESSAGE_BYTES_MAX, BEARER_REFUSED, BearerMessage, bearer_token,
+};
 pub use error::{AuthError, AuthErrorKind};
+pub use grants::{Access, Grants, SCOPES_MAX};
+pub use jwt::{Bearer, JWT_BYTES_MAX, JWT_NAME_BYTES_MAX, Jwt, TokenRules};
 pub use password::{HASH_BYTES_MAX, Hashing, PasswordHash, SALT_BYTES};
 pub use plain::{PLAIN_MESSAGE_BYTES_MAX, Plain};
 pub use quota::{
@@ -45,4 +54,5 @@ pub use scram::{
 pub use scram_credential::{
     ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_SALT_BYTES_MAX, SCRAM_SALT_BYTES_MIN, ScramCredential, ScramMechanism,
 };
+pub use token_keys::{KEY_SET_BYTES_MAX, KEY_TRIES_MAX, KEYS_MAX, TokenKeys};
 pub use tokens::{TOKEN_BYTES, TOKEN_MS, TOKENS_MAX, Tokens};

@@ -60,7 +60,7 @@ fn which_topics_are_meant() {
     let none = MetadataRequest { topics: Some(vec![]), ..MetadataRequest::default() };
     let both = [(ErrorCode::None, Some("a")), (ErrorCode::None, Some("b"))];
     assert_eq!(told(&Host::new().ask(1, &all)), both);
-    assert_eq!(told(&Host::new().ask(1, &none)), []);
+    assert!(told(&Host::new().ask(1, &none)).is_empty());
     // version 0 has no null, and means all by none
     let mut none = none;
     none.allow_auto_topic_creation = true;

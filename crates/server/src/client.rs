@@ -4,6 +4,7 @@ pub mod http;
 pub mod kafka;
 mod trust;
 
+pub(crate) use http::tls;
 pub use trust::Trust;
 
 use std::fmt;

@@ -16,6 +16,7 @@ pub mod http;
 mod lines;
 mod links;
 pub mod net;
+pub mod oauth;
 pub mod options;
 pub mod rabbitmq_http;
 pub mod serve;

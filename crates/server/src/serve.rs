@@ -19,6 +19,7 @@ use crate::net::groups::SeesQueues;
 use crate::net::kafka::{KafkaAccept, KafkaShared};
 use crate::net::tls::Tls;
 use crate::net::{AnswerGauge, Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, accept_loop};
+use crate::oauth::OAuth;
 use crate::options::address::{HostPort, Protocol};
 use crate::options::{ListenerConfig, ServerConfig, Setting};
 use crate::rabbitmq_http::{self, Management};
@@ -154,6 +155,8 @@ pub fn run(
     };
     let tls = config.tls.clone().map(|files| Tls::load(files, &mut registry).map(Arc::new));
     let tls = tls.transpose().map_err(StartError)?;
+    let oauth = config.oauth.clone().map(|tokens| OAuth::load(tokens, &mut registry).map(Arc::new));
+    let oauth = oauth.transpose().map_err(StartError)?;
     let entrance = Arc::new(Entrance::new(limits, metrics.clone()));
     // Somebody says who it is wherever one listener asks.
     let asks = bound.iter().chain(&http_bound).chain(&scrapes_bound).any(|one| one.asks(config));
@@ -187,6 +190,7 @@ pub fn run(
         scrapes,
         scrapes_http,
         tls,
+        oauth,
     };
     let result = open_and_serve(&env, config, &mut front, bound, &runtime, signals);
     front.stop();
@@ -216,6 +220,8 @@ struct Front {
     scrapes_http: Option<HttpThread>,
     /// Where a listener speaks it.
     tls: Option<Arc<Tls>>,
+    /// Where tokens are logins.
+    oauth: Option<Arc<OAuth>>,
 }
 
 impl Front {
@@ -258,7 +264,8 @@ fn open_and_serve(
     }
     let secret = env.rng.next_u64();
     let rng = env.rng.clone();
-    let users = Arc::new(Users::new(directory.clone(), handle.clone(), rng.clone(), &mut front.registry));
+    let users = Users::new(directory.clone(), handle.clone(), rng.clone(), &mut front.registry);
+    let users = Arc::new(users.with_tokens(front.oauth.clone()));
     let accept = AmqpAccept::new(amqp_settings.clone(), directory.clone(), handle.clone(), secret, users.clone());
     let opened = Opened { broker: handle, live, amqp: Arc::new(accept), amqp_settings, directory, users, rng };
     let result = started.and_then(|()| serve(config, front, bound, opened, runtime, signals));
@@ -422,6 +429,9 @@ fn serve(
     let gate = gate(config, live);
     if let Some(tls) = &front.tls {
         runtime.spawn(tls.clone().watch(stopped.clone()));
+    }
+    if let Some(oauth) = &front.oauth {
+        runtime.spawn(oauth.clone().watch(stopped.clone()));
     }
     let entered = runtime.enter();
     for one in bound {

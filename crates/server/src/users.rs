@@ -7,14 +7,15 @@
 use crate::declared::{self, Fault};
 use crate::handle::BrokerHandle;
 use crate::lines::Lines;
+use crate::oauth::OAuth;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use polylogue_amqp_gateway::{ADMINISTRATOR, Directory};
 use polylogue_amqp_model::{Command, PutUser};
 use polylogue_auth::{
-    Acl, AclFilter, Attempts, Authority, Claim, ClientQuota, Decision, Hashing, ITERATIONS_MIN, Mechanism, Operation,
-    PasswordHash, QuotaKind, QuotaTable, Resource, ResourceKind, SALT_BYTES, SERVER_NONCE_BYTES, ScramCredential,
-    ScramMechanism, ScramUser,
+    Acl, AclFilter, Attempts, AuthError, AuthErrorKind, Authority, Bearer, Claim, ClientQuota, Decision, Hashing,
+    ITERATIONS_MIN, Mechanism, Operation, PasswordHash, QuotaKind, QuotaTable, Resource, ResourceKind, SALT_BYTES,
+    SERVER_NONCE_BYTES, ScramCredential, ScramMechanism, ScramUser,
 };
 use polylogue_env::Rng;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -55,6 +56,8 @@ pub struct Users {
     attempts: Mutex<Attempts>,
     remembered: Gauge,
     lines: Mutex<Lines>,
+    /// Whose tokens are logins.
+    tokens: Option<Arc<OAuth>>,
     logins: Family<LoginLabel, Counter>,
 }
 
@@ -70,7 +73,7 @@ impl Users {
         let mut secret = [0; 32];
         rng.fill(&mut secret);
         let (logins, remembered) = (Family::<LoginLabel, Counter>::default(), Gauge::default());
-        for mechanism in Mechanism::ALL.into_iter().chain([Mechanism::External]) {
+        for mechanism in Mechanism::ALL.into_iter().chain([Mechanism::External, Mechanism::Bearer]) {
             for outcome in ["succeeded", "failed"] {
                 drop(logins.get_or_create(&LoginLabel { mechanism: mechanism.name(), outcome }));
             }
@@ -79,7 +82,13 @@ impl Users {
         let text = "Names and addresses whose failed logins are remembered, at most 65,536";
         registry.register("login_failures_remembered", text, remembered.clone());
         let (attempts, lines) = (Mutex::default(), Mutex::new(Lines::new(LINES_PER_SECOND_MAX)));
-        Users { directory, broker, rng, secret, attempts, remembered, lines, logins }
+        Users { directory, broker, rng, secret, attempts, remembered, lines, tokens: None, logins }
+    }
+
+    /// The same, where these tokens are logins.
+    #[must_use]
+    pub fn with_tokens(self, tokens: Option<Arc<OAuth>>) -> Users {
+        Users { tokens, ..self }
     }
 
     fn count(&self, mechanism: Mechanism, outcome: &'static str) {
@@ -94,6 +103,24 @@ impl Authority for Users {
 
     fn is_password(&self, claim: &Claim<'_>, password: &[u8]) -> bool {
         self.directory.is_password(claim, password)
+    }
+
+    fn takes_tokens(&self) -> bool {
+        self.tokens.is_some()
+    }
+
+    /// Whoever gives out tokens makes administrators by a scope, and not by naming one of ours.
+    fn bearer(&self, token: &str) -> Result<Bearer, AuthError> {
+        let refused = |kind, text: &str| AuthError { kind, text: text.to_owned() };
+        let Some(tokens) = &self.tokens else {
+            return Err(refused(AuthErrorKind::Unsupported, "tokens are no logins here"));
+        };
+        let bearer = tokens.bearer(token, self.broker.now().wall_ms)?;
+        if !bearer.grants.is_administrator() && self.directory.is_administrator(&bearer.name) {
+            let text = "the token has the name of an administrator, and not the scope of one";
+            return Err(refused(AuthErrorKind::Refused, text));
+        }
+        Ok(bearer)
     }
 
     fn is_administrator(&self, name: &str) -> bool {

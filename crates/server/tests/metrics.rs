@@ -54,8 +54,11 @@ fn told() -> BTreeMap<String, Metric> {
     std::fs::write(dir.join("certificate"), made.cert.pem()).unwrap();
     std::fs::write(dir.join("key"), made.signing_key.serialize_pem()).unwrap();
     let [certificate, key] = ["certificate", "key"].map(|name| format!("tls.{name}={}", dir.join(name).display()));
+    let keys = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
+    std::fs::write(dir.join("keys.json"), keys).unwrap();
+    let jwks = format!("oauth.jwks={}", dir.join("keys.json").display());
     let listeners = ["amqp=127.0.0.1:0", "rabbitmq-http=127.0.0.1:0", "kafka+tls=127.0.0.1:0"];
-    let mut args = vec!["--set", &certificate, "--set", &key, "--set", "server.connections_max=1"];
+    let mut args = vec!["--set", &jwks, "--set", &certificate, "--set", &key, "--set", "server.connections_max=1"];
     listeners.iter().for_each(|listener| args.extend(["--listen", listener]));
     let server = Server::start(&dir.join("data"), &args);
     let first = TcpStream::connect(server.kafka).unwrap();

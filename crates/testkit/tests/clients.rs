@@ -120,6 +120,9 @@ fn program(client: &str, cases: &[&str]) -> Option<String> {
         let ca = robot(place.root.path());
         serve.args(["--set", "tls.client_auth=request", "--set", &format!("tls.client_ca={ca}")]);
         serve.args(["--set", "tls.principal_mapping_rules=RULE:CN=(.*)/$1/"]);
+        serve.args(["--set", &format!("oauth.jwks={}", issuer(place.root.path()))]);
+        serve.args(["--set", "oauth.issuer=testkit", "--set", "oauth.audience=polylogue"]);
+        serve.args(["--set", "oauth.clock_skew_ms_max=0"]);
     }
     let server = place.start(serve).unwrap();
     let (kafka, amqp) = (server.kafka(), server.amqp().unwrap());
@@ -129,8 +132,8 @@ fn program(client: &str, cases: &[&str]) -> Option<String> {
             let [kafka_tls, amqp_tls] = ["kafka+tls", "amqp+tls"].map(|listener| server.listener(listener).unwrap());
             let [ca, _] = certificate_files(place.root.path());
             let http = server.listener("http").unwrap();
-            let robot = place.root.join("robot").display().to_string();
-            format!("{kafka},{},{kafka_tls},{amqp_tls},{ca},{http},{robot}", server.management().unwrap())
+            let [robot, tokens] = ["robot", "tokens.key"].map(|name| place.root.join(name).display().to_string());
+            format!("{kafka},{},{kafka_tls},{amqp_tls},{ca},{http},{robot},{tokens}", server.management().unwrap())
         }
         _ if TOOLS.contains(&client) => format!("{amqp},{}", server.management().unwrap()),
         _ if AMQP.contains(&client) => amqp.to_string(),
@@ -189,6 +192,22 @@ fn robot(root: &Path) -> String {
     std::fs::write(root.join("robot.key"), key.serialize_pem()).unwrap();
     std::fs::write(&ca, authority.pem()).unwrap();
     ca.display().to_string()
+}
+
+/// The key with which tokens are signed, and the file with what others know of it.
+fn issuer(root: &Path) -> String {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    let key = rcgen::KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, rcgen::RsaKeySize::_2048).unwrap();
+    std::fs::write(root.join("tokens.key"), key.serialize_pem()).unwrap();
+    // A sequence of two numbers (DER): 2048 bits behind a zero, and three bytes.
+    let public = rcgen::PublicKeyData::der_bytes(&key);
+    let (n, e) = (&public[8..8 + 257], &public[public.len() - 3..]);
+    let [n, e] = [n, e].map(|number| URL_SAFE_NO_PAD.encode(number));
+    let keys = root.join("keys.json");
+    std::fs::write(&keys, format!(r#"{{"keys":[{{"kty":"RSA","kid":"1","use":"sig","n":"{n}","e":"{e}"}}]}}"#))
+        .unwrap();
+    keys.display().to_string()
 }
 
 fn wait(command: &mut Command, client: &str) -> ExitStatus {

@@ -1,13 +1,21 @@
 import java.nio.charset.StandardCharsets;
+import java.nio.file.*;
+import java.security.*;
+import java.security.spec.PKCS8EncodedKeySpec;
 import java.time.Duration;
 import java.util.*;
 import java.util.concurrent.ExecutionException;
+import javax.security.auth.callback.Callback;
+import javax.security.auth.callback.UnsupportedCallbackException;
+import javax.security.auth.login.AppConfigurationEntry;
 import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
 import org.apache.kafka.common.acl.*;
 import org.apache.kafka.common.errors.*;
 import org.apache.kafka.common.resource.*;
+import org.apache.kafka.common.security.auth.*;
+import org.apache.kafka.common.security.oauthbearer.*;
 import org.apache.kafka.common.serialization.*;
 
 /** Logins with the official Java client: KAFKA,... of a broker that asks, whose administrator is `admin`. See ../README.md. */
@@ -29,17 +37,22 @@ public final class Login {
         CASES.put("only_administrators_manage_users", Login::onlyAdministrators);
         CASES.put("acls", Login::acls);
         CASES.put("tls", Login::tls);
+        CASES.put("tokens", Login::tokens);
+        CASES.put("tokens_again", Login::tokensAgain);
     }
 
     final String bootstrap;
     /** Of a listener that speaks TLS, and who signs for it. */
     final String secured;
     final String ca;
+    /** The key with which tokens are signed. */
+    static Path key;
 
     Login(String[] at) {
         bootstrap = at[0];
         secured = at[2];
         ca = at[4];
+        key = Path.of(at[7]);
     }
 
     Map<String, Object> settings(String user, String password, String mechanism) {
@@ -213,6 +226,112 @@ public final class Login {
             if (!List.copyOf(gone).equals(List.of(binding))) throw new AssertionError(gone);
             try (var producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
                 denied(TopicAuthorizationException.class, () -> producer.send(new ProducerRecord<>(topic, "x")).get());
+            }
+        }
+    }
+
+    /** Gives the client a token for the name and the scopes that its JAAS configuration has, which holds for so many seconds. */
+    public static final class Tokens implements AuthenticateCallbackHandler {
+        static volatile int given;
+        Map<String, ?> options;
+
+        @Override
+        public void configure(Map<String, ?> configs, String mechanism, List<AppConfigurationEntry> entries) {
+            options = entries.get(0).getOptions();
+        }
+
+        @Override
+        public void close() {}
+
+        @Override
+        public void handle(Callback[] callbacks) throws UnsupportedCallbackException {
+            for (Callback callback : callbacks) {
+                if (callback instanceof OAuthBearerTokenCallback asks) asks.token(token());
+                else if (!(callback instanceof SaslExtensionsCallback)) throw new UnsupportedCallbackException(callback);
+            }
+        }
+
+        OAuthBearerToken token() {
+            String name = options.get("name").toString();
+            long start = System.currentTimeMillis();
+            long end = start / 1000 + Long.parseLong(options.get("seconds").toString());
+            String claims = String.format(
+                "{\"iss\":\"testkit\",\"aud\":[\"polylogue\"],\"sub\":\"%s\",\"scope\":\"%s\",\"exp\":%d}",
+                name, options.get("scopes"), end);
+            String value = signed(claims);
+            if (options.containsKey("wrong")) value = value.substring(0, value.length() - 8) + "AAAAAAAA";
+            given++;
+            String token = value;
+            return new OAuthBearerToken() {
+                public String value() { return token; }
+                public Set<String> scope() { return Set.of(); }
+                public long lifetimeMs() { return end * 1000; }
+                public String principalName() { return name; }
+                public Long startTimeMs() { return start; }
+            };
+        }
+
+        static String signed(String claims) {
+            try {
+                String pem = Files.readString(key).replaceAll("-----[A-Z ]+-----|\\s", "");
+                var spec = new PKCS8EncodedKeySpec(Base64.getDecoder().decode(pem));
+                var encoder = Base64.getUrlEncoder().withoutPadding();
+                String head = encoder.encodeToString("{\"alg\":\"RS256\",\"kid\":\"1\"}".getBytes(StandardCharsets.UTF_8));
+                String body = head + "." + encoder.encodeToString(claims.getBytes(StandardCharsets.UTF_8));
+                Signature signature = Signature.getInstance("SHA256withRSA");
+                signature.initSign(KeyFactory.getInstance("RSA").generatePrivate(spec));
+                signature.update(body.getBytes(StandardCharsets.UTF_8));
+                return body + "." + encoder.encodeToString(signature.sign());
+            } catch (Exception e) {
+                throw new IllegalStateException(e);
+            }
+        }
+    }
+
+    Map<String, Object> bearer(String name, String scopes, int seconds, String more) {
+        String jaas = String.format(
+            "%s required name=\"%s\" scopes=\"%s\" seconds=\"%d\" %s;",
+            OAuthBearerLoginModule.class.getName(), name, scopes, seconds, more);
+        return new HashMap<>(Map.of(
+            "bootstrap.servers", bootstrap,
+            "security.protocol", "SASL_PLAINTEXT",
+            "sasl.mechanism", "OAUTHBEARER",
+            "sasl.jaas.config", jaas,
+            "sasl.login.callback.handler.class", Tokens.class.getName(),
+            "sasl.login.refresh.min.period.seconds", (short) 0,
+            "sasl.login.refresh.buffer.seconds", (short) 0));
+    }
+
+    /** A token says who its bearer is, and by a scope that it may do everything; one that nobody signed says nothing. */
+    void tokens() throws Exception {
+        String topic = topic();
+        var boss = bearer("boss", "openid polylogue.tag:administrator", 600, "");
+        try (Admin admin = Admin.create(boss)) {
+            admin.createTopics(List.of(new NewTopic(topic + "-2", 1, (short) 1))).all().get();
+            admin.createAcls(List.of(allow("bearer", ResourceType.TOPIC, topic, AclOperation.WRITE))).all().get();
+        }
+        try (var producer = new KafkaProducer<>(
+                bearer("bearer", "", 600, ""), new StringSerializer(), new StringSerializer())) {
+            producer.send(new ProducerRecord<>(topic, "hello")).get();
+            denied(TopicAuthorizationException.class, () -> producer.send(new ProducerRecord<>(topic + "-2", "x")).get());
+        }
+        refused(SaslAuthenticationException.class, Admin.create(bearer("boss", "polylogue.tag:administrator", 600, "wrong=\"1\"")));
+    }
+
+    /** A producer whose tokens hold for seconds logs in again on the connection that it has, and nothing of it is lost. */
+    void tokensAgain() throws Exception {
+        String topic = topic();
+        int before = Tokens.given;
+        var settings = bearer("boss", "polylogue.tag:administrator", 6, "");
+        try (var producer = new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
+            long end = System.nanoTime() + WAIT.toNanos();
+            double again = 0;
+            while (again < 2 || Tokens.given < before + 3) {
+                if (System.nanoTime() > end) throw new AssertionError(again + " times, " + Tokens.given + " tokens");
+                producer.send(new ProducerRecord<>(topic, "hello")).get();
+                again = producer.metrics().entrySet().stream()
+                    .filter(metric -> metric.getKey().name().equals("successful-reauthentication-total"))
+                    .mapToDouble(metric -> (Double) metric.getValue().metricValue()).sum();
             }
         }
     }

@@ -1,18 +1,21 @@
 """Logins with confluent-kafka (librdkafka), kafka-python, aiokafka and pika, with and without TLS: KAFKA,MANAGEMENT,KAFKA_TLS,AMQP_TLS (HOST:PORT
-each), CA (a file), HTTP (HOST:PORT) and ROBOT (a certificate and its key without their endings) of a broker that asks who its clients are and whose administrator is `admin` with the password `admin-password`, and names of
+each), CA (a file), HTTP (HOST:PORT), ROBOT (a certificate and its key without their endings) and TOKENS (the key with which tokens are signed) of a broker that asks who its clients are and whose administrator is `admin` with the password `admin-password`, and names of
 cases. See ../README.md."""
 
 import asyncio
 import base64
 import functools
+import hashlib
 import json
 import ssl
 import sys
 import time
+import urllib.error
 import urllib.request
 
 import pika
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider as AioTokenProvider
 from aiokafka.errors import KafkaError as AioKafkaError
 from amqp_shared import WAIT_S, case, fresh, main
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -31,8 +34,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from kafka import KafkaConsumer, KafkaProducer
+from kafka.net.sasl.oauth import AbstractTokenProvider
 
-KAFKA, MANAGEMENT, KAFKA_TLS, AMQP_TLS, CA, HTTP, ROBOT = (sys.argv[1] + ",,,,,,").split(",")[:7]
+KAFKA, MANAGEMENT, KAFKA_TLS, AMQP_TLS, CA, HTTP, ROBOT, TOKENS = (sys.argv[1] + ",,,,,,,").split(",")[:8]
 ADMIN = ("admin", "admin-password")
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 NUMBERS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
@@ -435,6 +439,220 @@ def certificates():
     channel.basic_publish("", queue, b"hello")
     assert channel.basic_get(queue, auto_ack=True)[2] == b"hello"
     connection.close()
+
+
+def numbers(der):
+    """What a piece of DER has, one by one: whole numbers, and the bytes of anything else."""
+    found = []
+    while der:
+        tag, length, head = der[0], der[1], 2
+        if length & 0x80:
+            head += length & 0x7F
+            length = int.from_bytes(der[2:head], "big")
+        content, der = der[head : head + length], der[head + length :]
+        found.append(int.from_bytes(content, "big") if tag == 2 else content)
+    return found
+
+
+@functools.cache
+def signing_key():
+    """Modulus and private exponent of the RSA key in TOKENS (PKCS #8)."""
+    with open(TOKENS, encoding="ascii") as file:
+        lines = [line for line in file.read().splitlines() if not line.startswith("-")]
+    [whole] = numbers(base64.b64decode("".join(lines)))
+    [inner] = numbers(numbers(whole)[2])
+    return numbers(inner)[1], numbers(inner)[3]
+
+
+def token(name, scopes="", seconds=600):
+    """A token (RS256), signed by hand so that nothing has to be installed for it; and when it expires."""
+
+    def part(data):
+        return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+    expires = int(time.time()) + seconds
+    claims = {"iss": "testkit", "aud": "polylogue", "sub": name, "scope": scopes, "exp": expires}
+    signed = ".".join(part(json.dumps(one).encode()) for one in ({"alg": "RS256", "kid": "1"}, claims))
+    n, d = signing_key()
+    size = (n.bit_length() + 7) // 8
+    digest = bytes.fromhex("3031300d060960864801650304020105000420") + hashlib.sha256(signed.encode()).digest()
+    padded = b"\x00\x01" + b"\xff" * (size - len(digest) - 3) + b"\x00" + digest
+    signature = pow(int.from_bytes(padded, "big"), d, n).to_bytes(size, "big")
+    return f"{signed}.{part(signature)}", expires
+
+
+def bearer(name, scopes="", seconds=600, wrong=False, **more):
+    """Settings of librdkafka, for which each token is made when it is asked for."""
+
+    def give(_):
+        given, expires = token(name, scopes, seconds)
+        return (given[:-8] + "AAAAAAAA" if wrong else given), float(expires)
+
+    base = {"bootstrap.servers": KAFKA, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    return {**base, "oauth_cb": give, **{key.replace("_", "."): value for key, value in more.items()}}
+
+
+def logins_by_token():
+    request = urllib.request.Request(f"http://{HTTP}/metrics")
+    request.add_header("Authorization", f"Bearer {token('boss', 'polylogue.tag:administrator')[0]}")
+    with urllib.request.urlopen(request, timeout=WAIT_S) as response:
+        lines = response.read().decode().splitlines()
+    start = 'polylogue_logins_total{mechanism="OAUTHBEARER",outcome="succeeded"} '
+    return next(int(line.removeprefix(start)) for line in lines if line.startswith(start))
+
+
+@case
+def tokens():
+    """librdkafka logs in by tokens, with and without TLS: what their bearer may do is what lists say, or everything by a scope."""
+    user, name, group = fresh("bearer"), topic(), fresh("g")
+    for settings_of in [lambda more: more, over_tls]:
+        client = AdminClient(settings_of(bearer("boss", "openid polylogue.tag:administrator")))
+        settle(client.create_topics([NewTopic(fresh("login"), 1, 1)]))
+        client = AdminClient(settings_of(bearer(user, "openid")))
+        try:
+            settle(client.create_topics([NewTopic(fresh("login"), 1, 1)]))
+            raise AssertionError("it was let")
+        except KafkaException as failure:
+            codes = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+            assert failure.args[0].code() in codes, failure
+        grant(user, name, group)
+        told = []
+        producer = Producer(settings_of(bearer(user)))
+        producer.produce(name, b"hello", on_delivery=lambda error, _: told.append(error))
+        assert producer.flush(WAIT_S) == 0 and told == [None], told
+    consumer = Consumer(bearer(user, group_id=group, auto_offset_reset="earliest"))
+    consumer.subscribe([name])
+    message = consumer.poll(WAIT_S)
+    consumer.close()
+    assert message is not None and message.value() == b"hello", message and message.error()
+
+
+@case
+def tokens_refused():
+    """Whose token is signed by nobody here, or has the name of an administrator and no such scope, is told so."""
+    for settings_of in [bearer("boss", "polylogue.tag:administrator", wrong=True), bearer("admin")]:
+        codes = []
+        client = AdminClient({**settings_of, "error_cb": lambda error: codes.append(error.code())})
+        end = time.monotonic() + WAIT_S
+        while KafkaError._AUTHENTICATION not in codes:
+            assert time.monotonic() < end, codes
+            try:
+                client.list_topics(timeout=0.5)
+            except KafkaException:
+                client.poll(0.1)
+            else:
+                raise AssertionError("it was let in")
+
+
+@case
+def tokens_again():
+    """A producer whose tokens hold for seconds goes on without an error: it logs in again and again on the connection that it has."""
+    user, name = fresh("bearer"), topic()
+    grant(user, name, fresh("g"))
+    before, told, sent = logins_by_token(), [], 0
+    producer = Producer(bearer(user, seconds=6, linger_ms="1"))
+    end = time.monotonic() + WAIT_S
+    # Each look at the metrics logs nobody in that is counted.
+    while logins_by_token() < before + 6:
+        assert time.monotonic() < end, f"{logins_by_token() - before} logins"
+        producer.produce(name, b"hello", on_delivery=lambda error, _: told.append(error))
+        sent += 1
+        producer.poll(0.1)
+    assert producer.flush(WAIT_S) == 0 and told == [None] * sent, told
+
+
+@case
+def tokens_kafka_others():
+    """kafka-python and aiokafka."""
+
+    class Provider(AbstractTokenProvider):
+        def token(self):
+            return token("boss", "polylogue.tag:administrator")[0]
+
+    class AioProvider(AioTokenProvider):
+        async def token(self):
+            return token("boss", "polylogue.tag:administrator")[0]
+
+    name = topic()
+    login = {"bootstrap_servers": KAFKA, "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+    producer = KafkaProducer(**login, sasl_oauth_token_provider=Provider())
+    producer.send(name, b"hello").get(WAIT_S)
+    producer.close()
+
+    async def receive():
+        more = {**login, "sasl_oauth_token_provider": AioProvider(), "auto_offset_reset": "earliest"}
+        async with AIOKafkaConsumer(name, **more) as consumer:
+            return (await asyncio.wait_for(consumer.getone(), WAIT_S)).value
+
+    assert asyncio.run(receive()) == b"hello"
+
+
+def token_connection(given):
+    host, port = AMQP_TLS.rsplit(":", 1)
+    options = pika.SSLOptions(ssl.create_default_context(cafile=CA), host)
+    credentials = pika.PlainCredentials("ignored", given)
+    return pika.BlockingConnection(
+        pika.ConnectionParameters(host, int(port), ssl_options=options, credentials=credentials)
+    )
+
+
+@case
+def tokens_pika():
+    """A token is the password: its scopes say what may be done, until it expires; another one gives that back."""
+    name = fresh("bearer")
+    scopes = f"polylogue.configure:%2F/{name}-* polylogue.write:%2F/* polylogue.read:%2F/{name}-*"
+    connection = token_connection(token(name, scopes, seconds=5)[0])
+    channel = connection.channel()
+    channel.confirm_delivery()
+    queue = channel.queue_declare(f"{name}-q").method.queue
+    channel.basic_publish("", queue, b"hello")
+    try:
+        connection.channel().queue_declare("other")
+        raise AssertionError("it was let")
+    except pika.exceptions.ChannelClosedByBroker as failure:
+        assert failure.reply_code == 403, failure
+    end = time.monotonic() + WAIT_S
+    refused = None
+    while refused is None:
+        assert time.monotonic() < end, "it has not expired"
+        try:
+            channel.queue_declare(queue)
+        except pika.exceptions.ChannelClosedByBroker as failure:
+            refused = failure.reply_code
+    assert refused == 403, refused
+    connection.update_secret(token(name, scopes)[0], "it has expired")
+    channel = connection.channel()
+    assert channel.basic_get(queue, auto_ack=True)[2] == b"hello"
+    channel.queue_delete(queue)
+    try:
+        connection.update_secret(token("somebody-else", scopes)[0], "no reason")
+        raise AssertionError("it was let")
+    except pika.exceptions.ConnectionClosedByBroker as failure:
+        assert failure.reply_code == 530, failure
+    try:
+        token_connection(token(name, scopes)[0][:-8] + "AAAAAAAA")
+        raise AssertionError("it was let in")
+    except pika.exceptions.ProbableAuthenticationError:
+        pass
+
+
+@case
+def tokens_http():
+    """Both APIs take a token; administrators are those whose scope says so."""
+
+    def status(at, given):
+        request = urllib.request.Request(f"http://{at}")
+        request.add_header("Authorization", f"Bearer {given}")
+        try:
+            with urllib.request.urlopen(request, timeout=WAIT_S) as response:
+                return response.status
+        except urllib.error.HTTPError as failure:
+            return failure.code
+
+    boss, ann = token("boss", "polylogue.tag:administrator")[0], token("ann", "polylogue.tag:management")[0]
+    assert [status(f"{HTTP}/api/v1/topics", given) for given in (boss, ann, "x")] == [200, 403, 401]
+    assert [status(f"{MANAGEMENT}/api/whoami", given) for given in (boss, ann, "x")] == [200, 200, 401]
+    assert [status(f"{MANAGEMENT}/api/users", given) for given in (boss, ann)] == [200, 401]
 
 
 @case

@@ -144,7 +144,7 @@ fn passive(
     host: &str,
 ) -> Result<Reply, Refused> {
     not_default(name)?;
-    if let Some(user) = &caller.user {
+    if let Some(user) = caller.subject() {
         draft.world.check_any(user, vhost, Resource::Exchange, name)?;
     }
     let named = Named { kind: Resource::Exchange, name, vhost: host };
@@ -216,7 +216,7 @@ pub(super) fn bind(draft: &mut Draft<'_>, caller: &Caller, bind: &Bind, make: bo
     not_default(&bind.source)?;
     check_user(draft, caller, bind.vhost, Access::Read, Resource::Exchange, &bind.source)?;
     let source = draft.exchange(bind.vhost, &bind.source);
-    if let (Some(Kind::Topic), Some(user)) = (source.map(|source| &source.kind), &caller.user) {
+    if let (Some(Kind::Topic), Some(user)) = (source.map(|source| &source.kind), caller.subject()) {
         draft.world.check_topic(user, bind.vhost, Access::Read, &bind.source, &bind.key, None)?;
     }
     let queue = if resource == Resource::Queue { draft.queue(bind.vhost, destination) } else { None };

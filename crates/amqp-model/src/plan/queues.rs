@@ -96,7 +96,7 @@ fn passive(
     name: &ByteString,
     host: &str,
 ) -> Result<Reply, Refused> {
-    if let Some(user) = &caller.user {
+    if let Some(user) = caller.subject() {
         draft.world.check_any(user, vhost, Resource::Queue, name)?;
     }
     let named = Named { kind: Resource::Queue, name, vhost: host };
@@ -157,7 +157,7 @@ pub(super) fn check_user(
     resource: Resource,
     name: &str,
 ) -> Result<(), Refused> {
-    caller.user.as_ref().map_or(Ok(()), |user| draft.world.check(user, vhost, access, resource, name))
+    caller.subject().map_or(Ok(()), |user| draft.world.check(user, vhost, access, resource, name))
 }
 
 /// That the caller may have what dies in the queue published to where it says.

@@ -65,11 +65,11 @@ pub(crate) fn put_user(name: &str) -> PutUser {
 }
 
 pub(crate) fn user(name: &str) -> Caller {
-    Caller { user: Some(name.into()), owner: OwnerId(7) }
+    Caller::user(name.into(), OwnerId(7))
 }
 
 pub(crate) fn connection(owner: u64) -> Caller {
-    Caller { user: None, owner: OwnerId(owner) }
+    Caller { owner: OwnerId(owner), ..Caller::broker() }
 }
 
 pub(crate) struct Live {

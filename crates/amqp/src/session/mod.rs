@@ -355,6 +355,11 @@ impl Session {
                 if self.stage.take_secret(token) {
                     match reply {
                         Reply::Done => self.say(crate::codec::ConnectionUpdateSecretOk {}),
+                        // What the old secret allowed is over.
+                        Reply::Authenticated { impersonator, .. } => {
+                            self.core.peer.impersonator = impersonator;
+                            self.say(crate::codec::ConnectionUpdateSecretOk {});
+                        }
                         _ => self.close(ConnectionUpdateSecret::ID, Refusal::secret_refused(), now_ms),
                     }
                 }

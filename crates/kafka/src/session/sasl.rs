@@ -17,7 +17,9 @@ use crate::codec::sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
 use crate::codec::{ApiKey, DecodeError, ErrorCode, Message, Reader, StrBytes};
 use bytes::Bytes;
 use polylogue_api::Reply;
-use polylogue_auth::{AuthError, AuthErrorKind, Challenged, Claim, ClientFirst, Mechanism, Plain};
+use polylogue_auth::{
+    AuthError, AuthErrorKind, BEARER_REFUSED, Bearer, BearerMessage, Challenged, Claim, ClientFirst, Mechanism, Plain,
+};
 use polylogue_types::Chunk;
 use std::net::IpAddr;
 
@@ -52,6 +54,8 @@ pub(super) struct Login {
 struct Known {
     name: StrBytes,
     mechanism: Mechanism,
+    /// It may do everything, by its token.
+    is_administrator: bool,
     /// Until when it may ask for anything without logging in again. Monotonic milliseconds.
     until_ms: Option<u64>,
 }
@@ -63,6 +67,8 @@ struct Exchange {
     /// Tokens come without headers, and so do answers.
     is_bare: bool,
     challenged: Option<Challenged>,
+    /// Why its token is not believed, of which it hears more when it has said that it knows (RFC 7628).
+    refused: Option<String>,
 }
 
 /// What a token led to.
@@ -71,6 +77,8 @@ enum Led {
     On(Bytes, Box<Challenged>),
     /// It is known who the client is.
     In(String, Bytes),
+    /// It is, by the token of somebody else.
+    ByToken(Bearer),
 }
 
 /// Why somebody is not let in.
@@ -81,6 +89,8 @@ struct Failure {
     told: String,
     /// What the operator is told.
     why: String,
+    /// The client is told as one step more of the exchange, and answers before that is over.
+    goes_on: bool,
 }
 
 impl Login {
@@ -99,7 +109,8 @@ impl Login {
     /// password that it is somebody else. Where nobody is asked nobody is somebody.
     pub(super) fn certify(&mut self, name: StrBytes) {
         if self.is_asked {
-            self.known = Some(Box::new(Known { name, mechanism: Mechanism::External, until_ms: None }));
+            let (mechanism, is_administrator) = (Mechanism::External, false);
+            self.known = Some(Box::new(Known { name, mechanism, is_administrator, until_ms: None }));
         }
     }
 
@@ -116,6 +127,11 @@ impl Login {
     /// Who it is and from where, once that is known.
     pub(super) fn claim(&self) -> Option<Claim<'_>> {
         self.known.as_ref().map(|known| Claim { name: &known.name, address: self.address })
+    }
+
+    /// Whether its token says that it may do everything.
+    pub(super) fn is_administrator(&self) -> bool {
+        self.known.as_ref().is_some_and(|known| known.is_administrator)
     }
 
     /// Whether the client may ask for this now.
@@ -152,7 +168,9 @@ pub(super) const fn bare_version() -> i16 {
 pub(super) fn start_handshake(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let version = work.head.version;
     let request = SaslHandshakeRequest::decode(body, version)?;
-    let mechanisms = || Mechanism::ALL.iter().map(|mechanism| StrBytes::from_static(mechanism.name())).collect();
+    let offered = || Mechanism::offered(work.users.takes_tokens());
+    let all: Vec<_> = offered().map(|mechanism| StrBytes::from_static(mechanism.name())).collect();
+    let chosen = offered().find(|mechanism| mechanism.name() == &*request.mechanism);
     let login = &mut work.peer.login;
     if !login.is_asked {
         let error_code = ErrorCode::IllegalSaslState.code();
@@ -161,15 +179,16 @@ pub(super) fn start_handshake(work: &mut Work<'_>, body: &mut Reader) -> Result<
     if login.exchange.is_some() {
         return Ok(Step::Close(CloseReason::NotLoggedIn { api: ApiKey::SaslHandshake }));
     }
-    let Some(mechanism) = Mechanism::named(&request.mechanism) else {
+    let Some(mechanism) = chosen else {
         login.has_failed = true;
         let error_code = ErrorCode::UnsupportedSaslMechanism.code();
-        let answer = work.answer(&SaslHandshakeResponse { error_code, mechanisms: mechanisms() });
+        let answer = work.answer(&SaslHandshakeResponse { error_code, mechanisms: all });
         let why = format!("the SASL mechanism \"{}\" is not known here", shown(&request.mechanism));
         return Ok(answer.and_close(CloseReason::Login { why }));
     };
-    login.exchange = Some(Box::new(Exchange { mechanism, is_bare: version < HEADERS_FROM, challenged: None }));
-    Ok(work.answer(&SaslHandshakeResponse { error_code: 0, mechanisms: mechanisms() }))
+    let is_bare = version < HEADERS_FROM;
+    login.exchange = Some(Box::new(Exchange { mechanism, is_bare, challenged: None, refused: None }));
+    Ok(work.answer(&SaslHandshakeResponse { error_code: 0, mechanisms: all }))
 }
 
 pub(super) fn start_authenticate(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
@@ -190,13 +209,26 @@ pub(super) fn start_authenticate(work: &mut Work<'_>, body: &mut Reader) -> Resu
         }));
     };
     let mechanism = exchange.mechanism;
+    if let Some(why) = exchange.refused {
+        // It was told of before, and waited then.
+        work.peer.login.has_failed = true;
+        let refusing = Refusing { told: BEARER_REFUSED.to_owned(), why, deadline_ms: 0, goes_on: false };
+        return Ok(Box::new(refusing).on_deadline(work));
+    }
     let led = match go_on(work, *exchange, &token) {
-        Ok(Led::In(name, last)) => let_in(work, mechanism, name, last),
+        Ok(Led::In(name, last)) => let_in(work, mechanism, name, last, None),
+        Ok(Led::ByToken(bearer)) => let_in(work, mechanism, bearer.name.clone(), Bytes::new(), Some(&bearer)),
         Ok(Led::On(message, challenged)) => {
             let is_bare = version == BARE;
             let challenged = Some(*challenged);
-            work.peer.login.exchange = Some(Box::new(Exchange { mechanism, is_bare, challenged }));
+            work.peer.login.exchange = Some(Box::new(Exchange { mechanism, is_bare, challenged, refused: None }));
             Ok(say(work, message, 0))
+        }
+        Err(failure) if failure.goes_on => {
+            let refused = Some(failure.why.clone());
+            let is_bare = version == BARE;
+            work.peer.login.exchange = Some(Box::new(Exchange { mechanism, is_bare, challenged: None, refused }));
+            Err(failure)
         }
         Err(failure) => Err(failure),
     };
@@ -219,9 +251,11 @@ fn go_on(work: &mut Work<'_>, exchange: Exchange, token: &[u8]) -> Result<Led, F
                     // PlainSaslServer's text.
                     told: "Authentication failed: Invalid username or password".to_owned(),
                     why: "the name or the password is wrong".to_owned(),
+                    goes_on: false,
                 }),
             }
         }
+        (Mechanism::Bearer, _) => by_token(work, token),
         (Mechanism::Scram(scram), None) => {
             let first = ClientFirst::parse(scram, token).map_err(|error| Failure::of(mechanism, "", &error))?;
             if first.extension(TOKEN_EXTENSION).is_some_and(|value| value.eq_ignore_ascii_case("true")) {
@@ -242,8 +276,38 @@ fn go_on(work: &mut Work<'_>, exchange: Exchange, token: &[u8]) -> Result<Led, F
     }
 }
 
+/// Takes a token that somebody else gave out (RFC 7628).
+fn by_token(work: &Work<'_>, message: &[u8]) -> Result<Led, Failure> {
+    let mechanism = Mechanism::Bearer;
+    let message = BearerMessage::parse(message).map_err(|error| Failure::of(mechanism, "", &error))?;
+    let refused = |error: AuthError| Failure {
+        name: String::new(),
+        told: BEARER_REFUSED.to_owned(),
+        why: error.text,
+        goes_on: true,
+    };
+    let bearer = work.users.bearer(message.token).map_err(refused)?;
+    message.as_named(&bearer.name).map_err(|error| Failure::of(mechanism, &bearer.name, &error))?;
+    Ok(Led::ByToken(bearer))
+}
+
+/// How long somebody may go on before it has to log in again: as long as its token holds, and not longer than is set. Milliseconds.
+fn lifetime_ms(work: &Work<'_>, bearer: Option<&Bearer>) -> Option<u64> {
+    let set = Some(work.settings.reauth_ms_max).filter(|ms| *ms > 0);
+    // What is accepted at all holds for a moment.
+    let token =
+        bearer.map(|bearer| u64::try_from(bearer.until_ms.saturating_sub(work.now.wall_ms)).unwrap_or(0).max(1));
+    [set, token].into_iter().flatten().min()
+}
+
 /// It is known who the client is: for the first time, or again.
-fn let_in(work: &mut Work<'_>, mechanism: Mechanism, name: String, last: Bytes) -> Result<Step, Failure> {
+fn let_in(
+    work: &mut Work<'_>,
+    mechanism: Mechanism,
+    name: String,
+    last: Bytes,
+    bearer: Option<&Bearer>,
+) -> Result<Step, Failure> {
     let before = work.peer.login.known.as_ref();
     if let Some(before) = before.filter(|before| before.mechanism != Mechanism::External) {
         if before.mechanism != mechanism {
@@ -252,18 +316,19 @@ fn let_in(work: &mut Work<'_>, mechanism: Mechanism, name: String, last: Bytes) 
                 mechanism.name(),
                 before.mechanism.name()
             );
-            return Err(Failure { name, why: told.clone(), told });
+            return Err(Failure { name, why: told.clone(), told, goes_on: false });
         }
         if *before.name != *name {
             let told =
                 format!("Cannot change principals during re-authentication from User:{}: User:{name}", before.name);
-            return Err(Failure { name, why: told.clone(), told });
+            return Err(Failure { name, why: told.clone(), told, goes_on: false });
         }
     }
     work.users.succeeded(&Claim { name: &name, address: work.peer.login.address }, mechanism);
-    let lifetime_ms = Some(work.settings.reauth_ms_max).filter(|ms| *ms > 0);
+    let lifetime_ms = lifetime_ms(work, bearer);
     let until_ms = lifetime_ms.map(|ms| work.now.monotonic_ms.saturating_add(ms));
-    work.peer.login.known = Some(Box::new(Known { name: name.into(), mechanism, until_ms }));
+    let is_administrator = bearer.is_some_and(|bearer| bearer.grants.is_administrator());
+    work.peer.login.known = Some(Box::new(Known { name: name.into(), mechanism, is_administrator, until_ms }));
     Ok(say(work, last, lifetime_ms.unwrap_or(0)))
 }
 
@@ -294,14 +359,16 @@ struct Refusing {
     told: String,
     why: String,
     deadline_ms: u64,
+    /// As with [`Failure`].
+    goes_on: bool,
 }
 
 fn refuse(work: &mut Work<'_>, mechanism: Mechanism, failure: Failure) -> Step {
-    let Failure { name, told, why } = failure;
-    work.peer.login.has_failed = true;
+    let Failure { name, told, why, goes_on } = failure;
+    work.peer.login.has_failed |= !goes_on;
     let delay_ms = work.users.failed(&Claim { name: &name, address: work.peer.login.address }, mechanism, &why);
     let deadline_ms = work.now.monotonic_ms.saturating_add(delay_ms);
-    let refusing = Box::new(Refusing { told, why, deadline_ms });
+    let refusing = Box::new(Refusing { told, why, deadline_ms, goes_on });
     if delay_ms == 0 {
         return refusing.on_deadline(work);
     }
@@ -314,6 +381,9 @@ impl Pending for Refusing {
     }
 
     fn on_deadline(self: Box<Self>, work: &mut Work<'_>) -> Step {
+        if self.goes_on {
+            return say(work, self.told.into(), 0);
+        }
         let reason = CloseReason::Login { why: self.why };
         if work.head.version == BARE {
             // There is no way to say it.
@@ -345,7 +415,7 @@ impl Failure {
                     "Authentication failed during authentication due to invalid credentials with SASL mechanism {}",
                     mechanism.name()
                 );
-                Failure { name: name.to_owned(), told, why: error.text.clone() }
+                Failure { name: name.to_owned(), told, why: error.text.clone(), goes_on: false }
             }
             _ => Failure::said(mechanism, name, &error.text),
         }
@@ -354,7 +424,7 @@ impl Failure {
     /// A client that does something wrong, and is told what.
     fn said(mechanism: Mechanism, name: &str, why: &str) -> Failure {
         let told = format!("Authentication failed: {why} (SASL mechanism {})", mechanism.name());
-        Failure { name: name.to_owned(), told, why: why.to_owned() }
+        Failure { name: name.to_owned(), told, why: why.to_owned(), goes_on: false }
     }
 }
 

@@ -30,8 +30,8 @@ const NO_MECHANISM: &str = "Unknown SCRAM mechanism";
 /// Whether the client may change the password of a user, once it may change those of others: an administrator's only as an administrator. Kafka
 /// knows no such rule, and its users are users of Kafka only.
 fn may_alter(work: &Work<'_>, user: &str) -> bool {
-    let is_one = |name: &str| work.users.is_administrator(name);
-    work.peer.login.name().is_none_or(|name| is_one(name) || !is_one(user))
+    let (login, is_one) = (&work.peer.login, |name: &str| work.users.is_administrator(name));
+    login.is_administrator() || login.name().is_none_or(|name| is_one(name) || !is_one(user))
 }
 
 pub(super) fn start_describe(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {

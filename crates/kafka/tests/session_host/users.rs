@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use polylogue_auth::{
-    Acl, AclBook, AclFilter, Authority, Claim, ClientQuota, Decision, Mechanism, Operation, PatternKind, Permission,
-    QuotaKind, QuotaTable, Quotas, Resource, ResourceKind, SERVER_NONCE_BYTES, ScramCredential, ScramMechanism,
-    ScramUser,
+    Acl, AclBook, AclFilter, AuthError, AuthErrorKind, Authority, Bearer, Claim, ClientQuota, Decision, Mechanism,
+    Operation, PatternKind, Permission, QuotaKind, QuotaTable, Quotas, Resource, ResourceKind, SERVER_NONCE_BYTES,
+    ScramCredential, ScramMechanism, ScramUser,
 };
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 /// The delay of a failed login. Milliseconds.
@@ -22,13 +23,15 @@ pub struct Users {
     pub quotas: Quotas,
     /// What was told of logins.
     pub told: Mutex<Vec<String>>,
+    /// Tokens that are believed, where tokens are logins.
+    pub tokens: Mutex<Option<BTreeMap<String, Bearer>>>,
 }
 
 impl Default for Users {
     fn default() -> Users {
         let mut book = AclBook::default();
         book.set_administrator("root", true);
-        Users { book: Mutex::new(book), quotas: Quotas::default(), told: Mutex::default() }
+        Users { book: Mutex::new(book), quotas: Quotas::default(), told: Mutex::default(), tokens: Mutex::default() }
     }
 }
 
@@ -63,6 +66,15 @@ impl Authority for Users {
 
     fn is_password(&self, claim: &Claim<'_>, password: &[u8]) -> bool {
         matches!((claim.name, password), ("user", b"pencil") | ("root", b"root"))
+    }
+
+    fn takes_tokens(&self) -> bool {
+        self.tokens.lock().unwrap().is_some()
+    }
+
+    fn bearer(&self, token: &str) -> Result<Bearer, AuthError> {
+        let bearer = self.tokens.lock().unwrap().as_ref().and_then(|tokens| tokens.get(token).cloned());
+        bearer.ok_or_else(|| AuthError { kind: AuthErrorKind::Refused, text: "the token has expired".to_owned() })
     }
 
     fn is_administrator(&self, name: &str) -> bool {

@@ -28,7 +28,7 @@ pub struct HttpClient {
 }
 
 /// TLS with those who are trusted.
-fn tls(ca: Option<&Path>) -> Result<TlsConfig, ClientError> {
+pub(crate) fn tls(ca: Option<&Path>) -> Result<TlsConfig, ClientError> {
     let trust = Trust::load(ca)?;
     let roots = trust.certificates().iter().map(|one| Certificate::from_der(one.as_ref()).to_owned());
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

@@ -88,7 +88,7 @@ impl Failure {
     }
 
     pub(super) fn no_administrator(name: &str) -> Failure {
-        let text = format!("{name} is no administrator: the user needs that tag");
+        let text = format!("{name} is no administrator: the user needs that tag, a token that scope");
         Failure::new(StatusCode::FORBIDDEN, "forbidden", text)
     }
 

@@ -1,11 +1,11 @@
-//! Who may use polylogue's own API and see its metrics, on listeners that ask for it: administrators, by HTTP's basic authentication or by the
-//! cookie that the console got for a name and a password. Whether the process lives and serves (`/healthz`, `/readyz`) is nobody's secret, and
+//! Who may use polylogue's own API and see its metrics, on listeners that ask for it: administrators, by HTTP's basic authentication, by a token of
+//! somebody who gives out such, or by the cookie that the console got for a name and a password. Whether the process lives and serves (`/healthz`, `/readyz`) is nobody's secret, and
 //! neither is the console itself, which holds nothing.
 
 use super::App;
 use super::error::Failure;
 use crate::api::clients::{LogIn, Session};
-use crate::basic::credentials;
+use crate::basic::{credentials, token};
 use crate::rabbitmq_http::From;
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
@@ -80,6 +80,9 @@ pub(super) async fn tell(State(app): State<Arc<App>>, request: Request, next: Ne
 
 /// The administrator who asks.
 async fn who(app: &App, headers: &HeaderMap, address: IpAddr) -> Result<String, Failure> {
+    if let Some(token) = token(headers).filter(|_| app.users.takes_tokens()) {
+        return by_token(app, &token, address).await;
+    }
     if let Some((name, password)) = credentials(headers) {
         is_administrator(app, &name, &password, address).await?;
         return Ok(name);
@@ -97,6 +100,19 @@ async fn is_administrator(app: &App, name: &str, password: &[u8], address: IpAdd
         return Err(Failure::not_logged_in());
     }
     if app.users.is_administrator(name) { Ok(()) } else { Err(Failure::no_administrator(name)) }
+}
+
+/// The administrator whose token that is, by what it says.
+async fn by_token(app: &App, token: &str, address: IpAddr) -> Result<String, Failure> {
+    match app.users.bearer(token) {
+        Ok(bearer) if bearer.grants.is_administrator() => Ok(bearer.name),
+        Ok(bearer) => Err(Failure::no_administrator(&bearer.name)),
+        Err(error) => {
+            let delay_ms = app.users.failed(&Claim { name: "", address }, Mechanism::Bearer, &error.text);
+            tokio::time::sleep(Duration::from_millis(delay_ms)).await;
+            Err(Failure::not_logged_in())
+        }
+    }
 }
 
 /// The token that a browser sends.

@@ -42,12 +42,13 @@ pub(super) fn document() -> Value {
             "description": "What administrators do with a broker. Fields may be added within a version; none is removed or changes its meaning.",
         },
         "servers": [{"url": PREFIX}],
-        "security": [{"basic": []}, {"cookie": []}, {}],
+        "security": [{"basic": []}, {"bearer": []}, {"cookie": []}, {}],
         "paths": paths,
         "components": {
             "schemas": schemas.take_definitions(true),
             "securitySchemes": {
                 "basic": {"type": "http", "scheme": "basic"},
+                "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
                 "cookie": {"type": "apiKey", "in": "cookie", "name": super::login::COOKIE},
             },
         },

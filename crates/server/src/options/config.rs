@@ -6,8 +6,10 @@ use super::table as t;
 use crate::net::SMALL_SHARE;
 use crate::net::principal::PrincipalRules;
 use crate::net::tls::{ClientAuth, TlsFiles};
+use crate::oauth::{KeySource, OAuthConfig};
 use polylogue_amqp::settings::{AmqpSettings, Mechanism};
 use polylogue_api::{Durability, TopicConfig};
+use polylogue_auth::TokenRules;
 use polylogue_kafka::config::{BrokerSettings, Fixed, parse_broker_settings};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -98,6 +100,8 @@ pub struct ServerConfig {
     pub listeners: Vec<ListenerConfig>,
     /// What TLS is made of; none when no listener speaks it.
     pub tls: Option<TlsFiles>,
+    /// Whose tokens are logins; none when tokens are not.
+    pub oauth: Option<OAuthConfig>,
     /// Where clients have to say who they are.
     pub login: LoginPolicy,
     /// Connections of clients at a time.
@@ -137,7 +141,7 @@ pub struct ServerConfig {
 }
 
 /// Kafka's settings that have another name here.
-const ELSEWHERE: [(&str, &str); 11] = [
+const ELSEWHERE: [(&str, &str); 18] = [
     ("advertised.listeners", "server.advertise"),
     ("listeners", "server.listen"),
     ("log.dir", "server.data"),
@@ -149,6 +153,13 @@ const ELSEWHERE: [(&str, &str); 11] = [
     ("queued.max.requests", "server.connection_requests_max"),
     ("log.segment.bytes", "log.journal_file_bytes"),
     ("producer.id.expiration.check.interval.ms", "kafka.producer.id.expiration.ms"),
+    ("sasl.oauthbearer.clock.skew.seconds", "oauth.clock_skew_ms_max"),
+    ("sasl.oauthbearer.expected.audience", "oauth.audience"),
+    ("sasl.oauthbearer.expected.issuer", "oauth.issuer"),
+    ("sasl.oauthbearer.jwks.endpoint.refresh.ms", "oauth.jwks_refresh_ms"),
+    ("sasl.oauthbearer.jwks.endpoint.url", "oauth.jwks"),
+    ("sasl.oauthbearer.scope.claim.name", "oauth.scope_claim"),
+    ("sasl.oauthbearer.sub.claim.name", "oauth.name_claim"),
 ];
 
 impl ServerConfig {
@@ -162,6 +173,7 @@ impl ServerConfig {
         let mut config = ServerConfig {
             data: PathBuf::from(r.value(&t::DATA)),
             tls: tls(r, &listeners)?,
+            oauth: oauth(r)?,
             listeners,
             login: match r.value(&t::LOGIN) {
                 "always" => LoginPolicy::Always,
@@ -330,6 +342,26 @@ fn tls(r: &Resolved, listeners: &[ListenerConfig]) -> Result<Option<TlsFiles>, O
         handshake_ms_max: r.number(&t::TLS_HANDSHAKE_MS_MAX),
         principals,
     }))
+}
+
+/// Whose tokens are logins, where any are.
+fn oauth(r: &Resolved) -> Result<Option<OAuthConfig>, OptionError> {
+    let text = |def: &t::OptionDef| Some(r.value(def).to_owned()).filter(|text| !text.is_empty());
+    let Some(jwks) = text(&t::OAUTH_JWKS) else { return Ok(None) };
+    let source = KeySource::parse(&jwks).map_err(|why| OptionError(format!("{}: {why}", t::OAUTH_JWKS.full_name())))?;
+    let audience = text(&t::OAUTH_AUDIENCE);
+    let of_audience = || audience.as_ref().map(|audience| format!("{audience}.")).unwrap_or_default();
+    let rules = TokenRules {
+        issuer: text(&t::OAUTH_ISSUER),
+        name_claim: r.value(&t::OAUTH_NAME_CLAIM).to_owned(),
+        scope_claim: r.value(&t::OAUTH_SCOPE_CLAIM).to_owned(),
+        scope_prefix: text(&t::OAUTH_SCOPE_PREFIX).unwrap_or_else(of_audience),
+        administrator_scope: r.value(&t::OAUTH_ADMINISTRATOR_SCOPE).to_owned(),
+        clock_skew_ms: r.number(&t::OAUTH_CLOCK_SKEW_MS_MAX),
+        audience,
+    };
+    let (ca, refresh_ms) = (text(&t::OAUTH_JWKS_CA).map(PathBuf::from), r.number(&t::OAUTH_JWKS_REFRESH_MS));
+    Ok(Some(OAuthConfig { source, ca, refresh_ms, rules }))
 }
 
 /// Listeners with what they advertise: the first advertised address of a protocol is for its first listener, and so on.

@@ -41,6 +41,7 @@ pub fn variable(section: Section, name: &str) -> String {
     let section = match section {
         Section::Server => "",
         Section::Tls => "TLS_",
+        Section::OAuth => "OAUTH_",
         Section::Log => "LOG_",
         Section::Amqp => "AMQP_",
         Section::Kafka => "KAFKA_",

@@ -10,6 +10,8 @@ pub enum Section {
     Server,
     /// Certificates of listeners that speak TLS.
     Tls,
+    /// Tokens of others as logins.
+    OAuth,
     /// The log and what is stored.
     Log,
     /// What AMQP clients are told.
@@ -20,7 +22,8 @@ pub enum Section {
 
 impl Section {
     /// All sections, in the order in which they are shown.
-    pub const ALL: [Section; 5] = [Section::Server, Section::Tls, Section::Log, Section::Amqp, Section::Kafka];
+    pub const ALL: [Section; 6] =
+        [Section::Server, Section::Tls, Section::OAuth, Section::Log, Section::Amqp, Section::Kafka];
 
     /// Its name in the file and in front of an option's name.
     #[must_use]
@@ -28,6 +31,7 @@ impl Section {
         match self {
             Section::Server => "server",
             Section::Tls => "tls",
+            Section::OAuth => "oauth",
             Section::Log => "log",
             Section::Amqp => "amqp",
             Section::Kafka => "kafka",
@@ -70,6 +74,10 @@ const fn server(name: &'static str, kind: OptionKind, default: &'static str, doc
 
 const fn tls(name: &'static str, kind: OptionKind, default: &'static str, doc: &'static str) -> OptionDef {
     OptionDef { section: Section::Tls, name, kind, default, doc }
+}
+
+const fn oauth(name: &'static str, kind: OptionKind, default: &'static str, doc: &'static str) -> OptionDef {
+    OptionDef { section: Section::OAuth, name, kind, default, doc }
 }
 
 const fn log(name: &'static str, kind: OptionKind, default: &'static str, doc: &'static str) -> OptionDef {
@@ -232,6 +240,64 @@ pub(super) const TLS_PRINCIPALS: OptionDef = tls(
     "Who clients are by their certificates, as Kafka's ssl.principal.mapping.rules: RULE:pattern/replacement/ (L or U behind it for small or \
      capital letters) and DEFAULT for the whole subject, with commas between; the first that means a subject decides. Kafka's clients then need no \
      other login, and AMQP's may log in by EXTERNAL. Empty: certificates say who may come, and not who it is.",
+);
+pub(super) const OAUTH_JWKS: OptionDef = oauth(
+    "jwks",
+    OptionKind::OptionalText,
+    "",
+    "The keys with which tokens are signed, a JSON Web Key Set: a file, which is looked at each second, or where it is fetched from \
+     (https://..., or http:// on this machine). With it tokens (JWT) are logins: SASL OAUTHBEARER for Kafka's clients, as the password for AMQP's, bearer \
+     authentication over HTTP. Empty: they are not.",
+);
+pub(super) const OAUTH_JWKS_CA: OptionDef = oauth(
+    "jwks_ca",
+    OptionKind::OptionalPath,
+    "",
+    "Certificates of who signs that of the server from which keys are fetched (PEM). Empty: those that the system knows.",
+);
+pub(super) const OAUTH_JWKS_REFRESH_MS: OptionDef = oauth(
+    "jwks_refresh_ms",
+    OptionKind::Millis { min: 1_000, max: DAY_MS },
+    "5m",
+    "How often keys are fetched. They are fetched too, at most once in ten seconds, when a token is signed with one that is not known.",
+);
+pub(super) const OAUTH_ISSUER: OptionDef = oauth(
+    "issuer",
+    OptionKind::OptionalText,
+    "",
+    "Who has to have given out a token (its claim iss). Empty: anybody who has one of the keys.",
+);
+pub(super) const OAUTH_AUDIENCE: OptionDef = oauth(
+    "audience",
+    OptionKind::OptionalText,
+    "",
+    "Whom a token has to be for (its claim aud; RabbitMQ's resource_server_id). Empty: anybody.",
+);
+pub(super) const OAUTH_NAME_CLAIM: OptionDef =
+    oauth("name_claim", OptionKind::Text, "sub", "The claim of a token that has the name of its bearer.");
+pub(super) const OAUTH_SCOPE_CLAIM: OptionDef = oauth(
+    "scope_claim",
+    OptionKind::Text,
+    "scope",
+    "The claim of a token that has its scopes: a text with spaces between, or a list.",
+);
+pub(super) const OAUTH_SCOPE_PREFIX: OptionDef = oauth(
+    "scope_prefix",
+    OptionKind::OptionalText,
+    "",
+    "Scopes count that begin with this, without it. Empty: the audience with a dot behind it, or, where there is none, nothing.",
+);
+pub(super) const OAUTH_ADMINISTRATOR_SCOPE: OptionDef = oauth(
+    "administrator_scope",
+    OptionKind::Text,
+    "tag:administrator",
+    "The scope that makes the bearer of a token an administrator, without the prefix.",
+);
+pub(super) const OAUTH_CLOCK_SKEW_MS_MAX: OptionDef = oauth(
+    "clock_skew_ms_max",
+    OptionKind::Millis { min: 0, max: 600_000 },
+    "30s",
+    "How far the clock of who gives out tokens may be from this machine's.",
 );
 pub(super) const DURABILITY: OptionDef = log(
     "durability",
@@ -414,6 +480,16 @@ pub const OPTIONS: &[&OptionDef] = &[
     &TLS_REVOKED,
     &TLS_HANDSHAKE_MS_MAX,
     &TLS_PRINCIPALS,
+    &OAUTH_JWKS,
+    &OAUTH_JWKS_CA,
+    &OAUTH_JWKS_REFRESH_MS,
+    &OAUTH_ISSUER,
+    &OAUTH_AUDIENCE,
+    &OAUTH_NAME_CLAIM,
+    &OAUTH_SCOPE_CLAIM,
+    &OAUTH_SCOPE_PREFIX,
+    &OAUTH_ADMINISTRATOR_SCOPE,
+    &OAUTH_CLOCK_SKEW_MS_MAX,
     &DURABILITY,
     &SYNC_SHARDS,
     &JOURNAL_FILE_BYTES,

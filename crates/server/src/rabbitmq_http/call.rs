@@ -11,11 +11,11 @@ use super::ask;
 use super::error::Failure;
 use super::target::Query;
 use super::{Management, Verb};
-use crate::basic::credentials;
+use crate::basic::{credentials, token};
 use axum::http::HeaderMap;
 use polylogue_amqp_gateway::{FIRST_USER, View};
 use polylogue_amqp_model::{User, Vhost};
-use polylogue_auth::{Claim, Mechanism};
+use polylogue_auth::{Claim, Grants, Mechanism, PasswordHash};
 use polylogue_router::VhostId;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -34,6 +34,8 @@ pub(super) struct Call<'a> {
     /// What was declared when the request came.
     pub(super) view: Arc<View>,
     pub(super) user: Arc<User>,
+    /// What a token lets the user do, where that was the login.
+    pub(super) grants: Option<Arc<Grants>>,
 }
 
 impl<'a> Call<'a> {
@@ -48,11 +50,16 @@ impl<'a> Call<'a> {
         verb: Verb,
         query: Query,
     ) -> Result<Call<'a>, Failure> {
+        let address = from.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |from| from.ip().to_canonical());
+        if let Some(token) = token(headers).filter(|_| app.users.takes_tokens()) {
+            let (user, grants) = by_token(app, &token, address).await?;
+            let (view, grants) = (ask::view(app).await?, Some(Arc::new(grants)));
+            return Call { app, verb, query, view, user: Arc::new(user), grants }.of_management();
+        }
         let (name, password) = credentials(headers).ok_or_else(Failure::not_logged_in)?;
         let view = ask::view(app).await?;
         let user = view.world.user(&name).filter(|user| user.knows(&password)).cloned();
         let Some(user) = user else {
-            let address = from.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |from| from.ip().to_canonical());
             let claim = Claim { name: &name, address };
             let delay_ms = app.users.failed(&claim, Mechanism::Plain, "the name or the password is wrong");
             tokio::time::sleep(Duration::from_millis(delay_ms)).await;
@@ -62,11 +69,15 @@ impl<'a> Call<'a> {
         if name == FIRST_USER && from.is_some_and(|from| !from.ip().to_canonical().is_loopback()) {
             return Err(Failure::not_authorised("User can only log in via localhost"));
         }
-        let call = Call { app, verb, query, view, user };
-        if !call.has_any(&[ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT]) {
-            return Err(Failure::not_authorised("Not management user"));
+        Call { app, verb, query, view, user, grants: None }.of_management()
+    }
+
+    /// The same, of somebody who may ask at all.
+    fn of_management(self) -> Result<Call<'a>, Failure> {
+        match self.has_any(&[ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT]) {
+            true => Ok(self),
+            false => Err(Failure::not_authorised("Not management user")),
         }
-        Ok(call)
     }
 
     fn has_any(&self, tags: &[&str]) -> bool {
@@ -132,7 +143,10 @@ impl<'a> Call<'a> {
     }
 
     pub(super) fn has_permission(&self, vhost: VhostId) -> bool {
-        self.view.world.permission(vhost, &self.user.name).is_some()
+        match &self.grants {
+            Some(grants) => grants.may_enter(self.vhost_name(vhost)),
+            None => self.view.world.permission(vhost, &self.user.name).is_some(),
+        }
     }
 
     /// Whether lists over all virtual hosts show this one: administrators see all of them.
@@ -148,4 +162,27 @@ impl<'a> Call<'a> {
     pub(super) fn vhost_name(&self, id: VhostId) -> &str {
         self.view.world.vhost_name(id)
     }
+}
+
+/// Whose token that is, as a user who has the tags that it gives, and what else it grants.
+async fn by_token(app: &Management, token: &str, address: IpAddr) -> Result<(User, Grants), Failure> {
+    let bearer = match app.users.bearer(token) {
+        Ok(bearer) => bearer,
+        Err(error) => {
+            let delay_ms = app.users.failed(&Claim { name: "", address }, Mechanism::Bearer, &error.text);
+            tokio::time::sleep(Duration::from_millis(delay_ms)).await;
+            return Err(Failure::not_logged_in());
+        }
+    };
+    let administrator = bearer.grants.is_administrator().then(|| ADMINISTRATOR.into());
+    let given = bearer.grants.tags().iter().filter(|tag| *tag != ADMINISTRATOR).map(|tag| tag.as_str().into());
+    let user = User {
+        name: bearer.name.into(),
+        password: PasswordHash::none(),
+        scram: Vec::new(),
+        tags: administrator.into_iter().chain(given).collect(),
+        connections_max: None,
+        channels_max: None,
+    };
+    Ok((user, bearer.grants))
 }

@@ -97,8 +97,8 @@ async fn put(call: &Call<'_>, name: ByteString, body: &Body) -> Result<Answer, F
         metadata: body.get("metadata").filter(|value| value.is_object()).map(|value: &Value| Json::new(value)),
     };
     let created = ask::put(call.app, Command::PutVhost(put)).await?;
-    if created {
-        // Who makes a virtual host may do everything in it.
+    // Who makes a virtual host may do everything in it; what a token grants it grants itself.
+    if created && call.grants.is_none() {
         let all = [".*", ".*", ".*"].map(ByteString::from_static);
         ask::put(call.app, Command::SetPermission(call.user.name.clone(), name, all)).await?;
     }

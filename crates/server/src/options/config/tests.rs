@@ -33,7 +33,12 @@ fn each_option_reaches_the_configuration() {
         ("tls.client_auth", "request"),
     ];
     for def in t::OPTIONS {
-        let base = if def.section == t::Section::Tls { &secured[..] } else { &[] };
+        let base = match def.section {
+            t::Section::Tls => &secured[..],
+            // Nor of tokens where they are no logins.
+            t::Section::OAuth => &[("oauth.jwks", "keys.json")],
+            _ => &[],
+        };
         let plain = config(base).unwrap();
         let other = match def.kind {
             _ if *def == &t::AMQP_VERSION => "1.2.3".to_owned(),
@@ -95,6 +100,11 @@ fn options_that_contradict_each_other_are_refused() {
             &[("server.advertise", "kafka=a:1,kafka=b:2")][..],
             "server.advertise: kafka=b:2: there is no kafka listener left for it",
         ),
+        (
+            &[("oauth.jwks", "http://keys.example.org/jwks")],
+            "oauth.jwks: keys come over https, or over http from this machine alone",
+        ),
+        (&[("oauth.jwks", "ftp://localhost/jwks")], "oauth.jwks: expected a file, https://... or http://..."),
         (&[("server.listen", "")], "server.listen: no listener is left; name at least one"),
         (&[("server.listen", "kafka+tls=a:1")], "tls.certificate: kafka+tls=a:1 wants one"),
         (

@@ -103,9 +103,13 @@ fn a_bad_file_is_told_in_one_line() {
         (
             "section",
             "[sever]\n",
-            "unknown section sever in FILE; did you mean [server]? (known are [server], [tls], [log], [amqp], [kafka])",
+            "unknown section sever in FILE; did you mean [server]? (known are [server], [tls], [oauth], [log], [amqp], [kafka])",
         ),
-        ("outside", "data = 1\n", "unknown section data in FILE (known are [server], [tls], [log], [amqp], [kafka])"),
+        (
+            "outside",
+            "data = 1\n",
+            "unknown section data in FILE (known are [server], [tls], [oauth], [log], [amqp], [kafka])",
+        ),
         (
             "option",
             "[server]\nconnection_max = 1\n",
