@@ -41,12 +41,15 @@ def told(error, message):
     acknowledged += error is None
 began = time.monotonic()
 while not sys.stdin.closed:
-    while sent < (time.monotonic() - began) * float(rate):
+    # One that is held back says how far it is, too: it is always behind.
+    due = min((time.monotonic() - began) * float(rate), sent + 1000)
+    while sent < due:
         try:
             producer.produce(f"soak-{sent % 20}", f"{name} {sent} ".encode() + b"x" * 1000, key=str(sent % 997), on_delivery=told)
             sent += 1
         except BufferError:
             producer.poll(0.1)
+            break
     producer.poll(0.01)
     print(sent, acknowledged, flush=True)
 """
@@ -146,7 +149,7 @@ def main():
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", key, "-out", ca, "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"], check=True, capture_output=True)
     listen = [word for name in ("kafka", "amqp", "http") for word in ("--listen", f"{name}+tls=127.0.0.1:0")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POLYLOGUE_")} | {"POLYLOGUE_ADMIN_PASSWORD": PASSWORD}
-    tls = ["--set", f"tls.certificate={ca}", "--set", f"tls.key={key}", "--set", "server.login=always"]
+    tls = ["--set", f"tls.certificate={ca}", "--set", f"tls.key={key}", "--set", "server.login=always", "--set", "server.log_filter=warn"]
     broker = subprocess.Popen([args.polylogue, "serve", "--data", f"{place}/data", *listen, *tls], stdout=subprocess.PIPE, text=True, env=environment)
     clients = []
     try:
@@ -166,7 +169,8 @@ def main():
         ask(api, ca, "POST", "/api/v1/acls", {"acls": rules})
         ask(api, ca, "PUT", "/api/v1/quotas", {"of": {"user": "app", "client_id": "limited"}, "produce_bytes_per_second": 500_000})
         for number in range(20):
-            config = {"retention.bytes": "50000000"}
+            # 800 MB in all, which are there after five minutes: from then on as many files go as come.
+            config = {"retention.bytes": "10000000"}
             ask(api, ca, "POST", "/api/v1/topics", {"name": f"soak-{number}", "partitions": 4, "config": config})
         producers = [Client(PRODUCE, at["kafka"], ca, "fast", "3000"), Client(PRODUCE, at["kafka"], ca, "limited", "2000")]
         readers = [Client(CONSUME, at["kafka"], ca, f"soak-{number}") for number in range(2)]

@@ -379,6 +379,16 @@ fn gate(config: &ServerConfig, live: Arc<LiveSettings>) -> Gate {
     })
 }
 
+/// Has certificates and the keys of tokens looked at again while it runs.
+fn watch_files(front: &Front, runtime: &tokio::runtime::Runtime, stopped: &watch::Receiver<bool>) {
+    if let Some(tls) = &front.tls {
+        runtime.spawn(tls.clone().watch(stopped.clone()));
+    }
+    if let Some(oauth) = &front.oauth {
+        runtime.spawn(oauth.clone().watch(stopped.clone()));
+    }
+}
+
 /// Everything between the broker's start and its end.
 fn serve(
     config: &ServerConfig,
@@ -427,12 +437,7 @@ fn serve(
     front.scrapes.open_with(http::rabbitmq_router(app.clone()));
     let (stop, stopped) = watch::channel(false);
     let gate = gate(config, live);
-    if let Some(tls) = &front.tls {
-        runtime.spawn(tls.clone().watch(stopped.clone()));
-    }
-    if let Some(oauth) = &front.oauth {
-        runtime.spawn(oauth.clone().watch(stopped.clone()));
-    }
+    watch_files(front, runtime, &stopped);
     let entered = runtime.enter();
     for one in bound {
         let (advertised, asks, tls) = (one.advertised(), one.asks(config), one.tls(front.tls.as_ref()));
