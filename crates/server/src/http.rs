@@ -11,6 +11,7 @@
 
 mod acls;
 mod ask;
+mod backup;
 mod bindings;
 mod connections;
 mod console;
