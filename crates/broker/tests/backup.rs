@@ -47,6 +47,22 @@ fn write(node: &mut Node, ids: &[PartitionId; 3], number: u64) {
     }
 }
 
+/// Publishes a message for an hour from now to a queue of its own.
+fn delay(node: &mut Node) {
+    let config = TopicConfig { queue: Some(QueueSettings::default()), retention_ms: None, ..TopicConfig::default() };
+    let queue = node.create("later", 1, config).partitions[0].id;
+    let deliver_at = Some(node.broker.now().wall_ms + 3_600_000);
+    let target = Target { deliver_at, ..node::target(queue) };
+    let messages = vec![PublishMessage { queues: [target].into_iter().collect(), ..node::message(&[queue], "later") }];
+    node.ask(Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));
+    assert_eq!(timers(node), 1);
+}
+
+/// Messages that wait for a time far off.
+fn timers(node: &Node) -> u64 {
+    node.broker.shards().iter().map(|shard| shard.timers_pending).sum()
+}
+
 /// Writes the next piece down. False when there is none.
 fn copy_next(env: &Env, backup: &mut Backup, at: &mut (String, u64)) -> bool {
     match backup.next_piece().expect("a piece") {
@@ -78,9 +94,7 @@ fn numbers(node: &mut Node, id: PartitionId) -> Vec<u64> {
         // All have one length but for their numbers.
         let text = String::from_utf8(bytes).unwrap();
         let before = found.len();
-        found.extend(
-            text.split_inclusive(|c| c == 'x').filter(|part| part.contains(' ')).map(|part| number(part.to_owned())),
-        );
+        found.extend(text.split_inclusive('x').filter(|part| part.contains(' ')).map(|part| number(part.to_owned())));
         assert!(found.len() > before);
     }
     found
@@ -91,6 +105,7 @@ fn a_backup_of_a_busy_broker_starts_and_holds_what_was_acknowledged_before_it() 
     for seed in 0..6 {
         let (world, rng) = (SimWorld::new(seed), SimRng::derive(seed, "backup"));
         let (mut node, ids) = open(&world, |_| {});
+        delay(&mut node);
         let before = 1 + rng.below(1_500);
         for number in 0..before {
             write(&mut node, &ids, number);
@@ -118,6 +133,7 @@ fn a_backup_of_a_busy_broker_starts_and_holds_what_was_acknowledged_before_it() 
         }
         let mut copy = Node::open(&world, |config| config.data_dir = "/copy".into());
         copy.background();
+        assert_eq!(timers(&copy), 1, "a message that waits for its time");
         for id in ids {
             let found = numbers(&mut copy, id);
             assert_eq!(found, (0..found.len() as u64).collect::<Vec<_>>(), "seed {seed}, {id}");

@@ -104,8 +104,8 @@ fn text(out: &mut Vec<u8>, text: &str) {
 pub(crate) enum Record {
     /// A file, whose bytes are to be read next ([`Decoder::content`]).
     File { name: String, len: u64 },
-    /// It was whole: files and bytes.
-    End { files: u64, bytes: u64 },
+    /// It was whole: that many files and bytes came that were announced.
+    End,
     /// It was broken off.
     Broken(String),
 }
@@ -143,7 +143,8 @@ impl<R: Read> Decoder<R> {
                 }
                 Ok(Record::File { name, len: self.u64()? })
             }
-            END => Ok(Record::End { files: self.u64()?, bytes: self.u64()? }),
+            END if (self.u64()?, self.u64()?) == (self.files, self.bytes) => Ok(Record::End),
+            END => Err(wrong("there is not as much as was announced")),
             BROKEN => Ok(Record::Broken(self.text()?)),
             _ => Err(wrong("a record is of no known kind")),
         }
@@ -223,7 +224,9 @@ mod tests {
         out
     }
 
-    fn read(stream: &[u8]) -> io::Result<(Vec<(String, Vec<u8>)>, Record)> {
+    type Files = Vec<(String, Vec<u8>)>;
+
+    fn read(stream: &[u8]) -> io::Result<(Files, Record)> {
         let mut decoder = Decoder::new(stream)?;
         let mut files = Vec::new();
         loop {
@@ -247,7 +250,7 @@ mod tests {
         let (files, end) = read(&stream()).unwrap();
         let names: Vec<_> = files.iter().map(|(name, content)| (name.as_str(), content.as_slice())).collect();
         assert_eq!(names, [("shard-0000/journal/0001.plj", &b"abcde"[..]), ("empty", b""), ("IDENTITY", b"fg")]);
-        assert_eq!(end, Record::End { files: 3, bytes: 7 });
+        assert_eq!(end, Record::End);
     }
 
     #[test]

@@ -101,7 +101,7 @@ fn receive(env: &Env, stream: impl Read, to: &Path) -> Result<(u64, u64), Failur
     let mut progress = Progress::new(decoder.bytes);
     let mut piece = vec![0; PIECE_BYTES];
     let mut files = 0;
-    let ended = loop {
+    loop {
         match decoder.record().map_err(|e| cut(&e))? {
             Record::File { name, len } => {
                 let path = to.join(&name);
@@ -119,19 +119,19 @@ fn receive(env: &Env, stream: impl Read, to: &Path) -> Result<(u64, u64), Failur
                 file.finish().map_err(|e| on(&path, &e))?;
                 files += 1;
             }
-            Record::End { files: all, bytes } => break (all, bytes),
+            Record::End => break,
             Record::Broken(why) => {
                 progress.end();
                 return Err(Failure::Client(ClientError::new("broken_off", why)));
             }
         }
-    };
+    }
     progress.end();
-    if ended != (files, progress.done) {
+    if (files, progress.done) != (decoder.files, decoder.bytes) {
         return Err(cut(&io::ErrorKind::InvalidData.into()));
     }
     dir.finish().map_err(|e| on(to, &e))?;
-    Ok(ended)
+    Ok((files, progress.done))
 }
 
 pub(super) fn restore(args: &RestoreArgs, out: &Out) -> Result<(), Failure> {
@@ -149,7 +149,7 @@ pub(super) fn restore(args: &RestoreArgs, out: &Out) -> Result<(), Failure> {
         return Err(Failure::Other(text));
     }
     let mut files = Vec::new();
-    list(&env, from, "", &mut files).map_err(|e| on(from, &e))?;
+    list(from, "", &mut files).map_err(|e| on(from, &e))?;
     // Until it is there, a broker refuses the directory.
     files.sort_by_key(|(name, _)| name == IDENTITY);
     let total = files.iter().map(|(_, len)| len).sum();
@@ -167,7 +167,7 @@ pub(super) fn restore(args: &RestoreArgs, out: &Out) -> Result<(), Failure> {
 }
 
 /// All files below a directory, with their lengths.
-fn list(env: &Env, from: &Path, below: &str, files: &mut Vec<(String, u64)>) -> io::Result<()> {
+fn list(from: &Path, below: &str, files: &mut Vec<(String, u64)>) -> io::Result<()> {
     for entry in std::fs::read_dir(from.join(below))? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -176,7 +176,7 @@ fn list(env: &Env, from: &Path, below: &str, files: &mut Vec<(String, u64)>) -> 
         }
         let name = if below.is_empty() { name } else { format!("{below}/{name}") };
         if entry.file_type()?.is_dir() {
-            list(env, from, &name, files)?;
+            list(from, &name, files)?;
         } else {
             files.push((name, entry.metadata()?.len()));
         }

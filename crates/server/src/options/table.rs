@@ -282,7 +282,8 @@ pub(super) const BACKUP_MS_MAX: OptionDef = log(
     "backup_ms_max",
     OptionKind::Millis { min: 1_000, max: DAY_MS },
     "12h",
-    "How long a backup may take. So long it keeps what is merged, trimmed or deleted meanwhile from giving its room back; it is broken off sooner when the      disk is short of room, or when nobody has taken anything of it for a minute.",
+    "How long a backup may take. So long it keeps what is merged, trimmed or deleted meanwhile from giving its room back; it is broken off sooner when the disk \
+     is short of room, or when nobody has taken anything of it for a minute.",
 );
 pub(super) const ASYNC_FLUSH_MS_MAX: OptionDef = log(
     "async_flush_ms_max",
