@@ -38,9 +38,9 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// How long the inflow of a journal is measured before its rate counts. Nanoseconds.
 const INFLOW_NS: u64 = NS_PER_S;
 /// A journal that grows more slowly has nobody whom background writes would disturb. Bytes a second.
-const QUIET_BYTES_PER_SEC: u64 = 1 << 20;
+pub(crate) const QUIET_BYTES_PER_SEC: u64 = 1 << 20;
 /// The slowest pace of background writes, unless they are told a slower one. Bytes a second.
-const MERGE_BYTES_PER_SEC_MIN: u64 = 32 << 20;
+pub(crate) const MERGE_BYTES_PER_SEC_MIN: u64 = 32 << 20;
 /// Sealed journal from which merges make haste, in times of what makes a merge due.
 const MERGES_BEHIND_MAX: u64 = 3;
 
@@ -180,6 +180,7 @@ impl Broker {
         inner.stopping.store(true, Ordering::Release);
         inner.deadlines_changed();
         inner.wake_worker();
+        inner.stop_backup();
         for thread in std::mem::take(&mut *inner.threads.lock()) {
             thread.join();
         }
@@ -528,19 +529,23 @@ impl Inner {
     fn merge_pace(&self, shard: &Shard) -> u64 {
         let most = self.tunables.merge_bytes_per_sec();
         let Some(journal) = &shard.journal else { return most };
-        let now_ns = self.env.clock.monotonic_ns();
-        let incoming = {
-            let mut due = self.due.lock();
-            let inflow = due.inflows.entry(shard.id).or_default();
-            inflow.look(now_ns, journal.stats().bytes_written);
-            inflow.bytes_per_sec
-        };
+        let incoming = self.inflow(shard);
         let sealed: u64 = journal.sealed_files().iter().map(|file| file.end).sum();
         let behind = sealed > MERGES_BEHIND_MAX.saturating_mul(self.config.store.merge_bytes);
         match behind || incoming < QUIET_BYTES_PER_SEC {
             true => most,
             false => incoming.saturating_mul(2).max(MERGE_BYTES_PER_SEC_MIN).min(most),
         }
+    }
+
+    /// How fast a shard's journal grows. Bytes a second.
+    pub(crate) fn inflow(&self, shard: &Shard) -> u64 {
+        let Some(journal) = &shard.journal else { return 0 };
+        let (now_ns, written) = (self.env.clock.monotonic_ns(), journal.stats().bytes_written);
+        let mut due = self.due.lock();
+        let inflow = due.inflows.entry(shard.id).or_default();
+        inflow.look(now_ns, written);
+        inflow.bytes_per_sec
     }
 
     fn write_final_checkpoint(&self, shard: &Shard, captured: &Captured) -> Result<()> {

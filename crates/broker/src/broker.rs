@@ -2,6 +2,7 @@
 
 use crate::admin::FreeBytes;
 use crate::background::Due;
+use crate::backup::Backups;
 use crate::config::BrokerConfig;
 use crate::datadir::DataDir;
 use crate::error::{Error, ErrorKind, Result};
@@ -57,6 +58,7 @@ pub(crate) struct Inner {
     pub(crate) next_session: AtomicU64,
     pub(crate) disk_full: AtomicBool,
     pub(crate) alarm: Alarm,
+    pub(crate) backups: Arc<Backups>,
     pub(crate) held: HeldPublishes,
     pub(crate) free_bytes: FreeBytes,
     pub(crate) tunables: Tunables,

@@ -44,6 +44,10 @@ pub struct BrokerConfig {
     pub memory_bytes_max: usize,
     /// The pace of background writes that make segments. Bytes per second.
     pub merge_bytes_per_sec: u64,
+    /// The pace at which a backup reads, at the most. Bytes per second.
+    pub backup_bytes_per_sec: u64,
+    /// The longest that a backup may take: so long it may hold room on the disk. Milliseconds.
+    pub backup_ms_max: u64,
     /// Requests in work over all connections, by their bytes.
     pub inflight_bytes_max: usize,
     /// Threads that read cold data from disk.
@@ -78,6 +82,8 @@ impl BrokerConfig {
             memory_partition_bytes_max: 16 << 20,
             memory_bytes_max: 256 << 20,
             merge_bytes_per_sec: 256 << 20,
+            backup_bytes_per_sec: 128 << 20,
+            backup_ms_max: 12 * 3_600_000,
             inflight_bytes_max: limits::INFLIGHT_BYTES_MAX,
             reader_threads: 2,
             store: StoreConfig::default(),

@@ -12,6 +12,7 @@
 //! `directory_id` (32 hex digits), and last `crc`, the CRC32C of everything before its line in hex.
 
 use crate::error::{Error, ErrorKind, Result};
+use bytes::Bytes;
 use polylogue_env::{DirLock, Env, OpenMode};
 use polylogue_record::crc::crc32c;
 use polylogue_types::{NodeId, ShardId};
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 /// The version of the layout that this build reads and writes.
 pub const LAYOUT_VERSION: u32 = 1;
-const IDENTITY: &str = "IDENTITY";
+pub(crate) const IDENTITY: &str = "IDENTITY";
 const IDENTITY_NEW: &str = "IDENTITY.new";
 const LOCK: &str = "LOCK";
 /// More than a good identity file ever has. Bytes.
@@ -34,7 +35,8 @@ pub struct Identity {
     pub cluster_id: [u8; 16],
     /// The node; never reused.
     pub node: NodeId,
-    /// This very directory: a copy that is put back is noticed by it.
+    /// This very directory. Every journal file names it, so that files of another directory are noticed. A backup keeps it: it is this
+    /// directory, of an earlier time.
     pub directory_id: [u8; 16],
 }
 
@@ -107,7 +109,12 @@ impl DataDir {
 /// Where a shard's files are inside a data directory.
 #[must_use]
 pub fn shard_dir(data: &Path, shard: ShardId) -> PathBuf {
-    data.join(format!("shard-{:04}", shard.0))
+    data.join(shard_name(shard))
+}
+
+/// The name of a shard's directory.
+pub(crate) fn shard_name(shard: ShardId) -> String {
+    format!("shard-{:04}", shard.0)
 }
 
 /// Reads what a directory says of itself, without touching it.
@@ -115,12 +122,22 @@ pub fn shard_dir(data: &Path, shard: ShardId) -> PathBuf {
 /// # Errors
 /// `Incompatible` for a newer version, `Damaged`, `Io`.
 pub fn read_identity(env: &Env, path: &Path) -> Result<Identity> {
+    read_identity_file(env, path).map(|(identity, _)| identity)
+}
+
+/// The bytes of the file that says what a directory is.
+pub(crate) fn identity_file(env: &Env, path: &Path) -> Result<Bytes> {
+    read_identity_file(env, path).map(|(_, bytes)| bytes)
+}
+
+fn read_identity_file(env: &Env, path: &Path) -> Result<(Identity, Bytes)> {
     let file_path = path.join(IDENTITY);
     let file = env.disk.open(&file_path, OpenMode::Read).map_err(|e| io_error(&file_path, &e))?;
     let len = file.size().map_err(|e| io_error(&file_path, &e))?;
     let mut bytes = vec![0; len.min(IDENTITY_BYTES_MAX) as usize];
     file.read_exact_at(&mut bytes, 0).map_err(|e| io_error(&file_path, &e))?;
-    parse(&bytes).map_err(|(kind, why)| Error::new(kind, format!("{}: {why}", file_path.display())))
+    let identity = parse(&bytes).map_err(|(kind, why)| Error::new(kind, format!("{}: {why}", file_path.display())))?;
+    Ok((identity, Bytes::from(bytes)))
 }
 
 fn parse(bytes: &[u8]) -> std::result::Result<Identity, (ErrorKind, String)> {

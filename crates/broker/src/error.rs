@@ -13,6 +13,8 @@ pub enum ErrorKind {
     Damaged,
     /// No room on the disk.
     StorageFull,
+    /// It is being done already, or something else is in its way: try again later.
+    Busy,
     /// A setting cannot be.
     Config,
     /// The system refused.
@@ -54,6 +56,7 @@ impl From<polylogue_log::Error> for Error {
             Log::Incompatible => ErrorKind::Incompatible,
             Log::Damaged => ErrorKind::Damaged,
             Log::StorageFull => ErrorKind::StorageFull,
+            Log::Busy => ErrorKind::Busy,
             Log::Invalid => ErrorKind::Config,
             _ => ErrorKind::Io,
         };

@@ -16,6 +16,7 @@
 mod admin;
 mod admission;
 mod background;
+mod backup;
 mod broker;
 mod checkpoint;
 mod commit;
@@ -41,6 +42,7 @@ mod tuning;
 mod watch;
 
 pub use admission::{Admission, Permit};
+pub use backup::{Backup, BackupPiece, BackupStats};
 pub use broker::Broker;
 pub use config::BrokerConfig;
 pub use datadir::{DataDir, Identity, LAYOUT_VERSION, read_identity, shard_dir};

@@ -92,6 +92,7 @@ impl Broker {
             next_session: AtomicU64::new(1),
             disk_full: AtomicBool::new(false),
             alarm: Default::default(),
+            backups: Default::default(),
             held: Default::default(),
             free_bytes: FreeBytes::default(),
             tunables: Tunables::new(&config),

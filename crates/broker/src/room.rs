@@ -31,6 +31,12 @@ pub(crate) struct Alarm {
     waker: Mutex<Option<Waker>>,
 }
 
+impl Alarm {
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Acquire)
+    }
+}
+
 /// Publishes that wait for room.
 #[derive(Debug, Default)]
 pub(crate) struct HeldPublishes {
@@ -72,7 +78,7 @@ impl Broker {
     /// Whether publishers to queues are to wait, because the disk is full or nearly so.
     #[must_use]
     pub fn is_disk_alarm(&self) -> bool {
-        self.inner.alarm.on.load(Ordering::Acquire)
+        self.inner.alarm.is_on()
     }
 
     /// Free bytes of the data directory's file system when it was last looked at.
@@ -107,7 +113,9 @@ impl Inner {
             self.release_held();
         }
         let held = self.held.any.load(Ordering::Acquire);
-        self.set_alarm(lacks_room || held || below(self.config.disk_free_limit_bytes));
+        let alarm = lacks_room || held || below(self.config.disk_free_limit_bytes);
+        self.set_alarm(alarm);
+        self.check_backup(alarm);
     }
 
     fn set_alarm(&self, on: bool) {

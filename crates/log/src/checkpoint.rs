@@ -211,6 +211,11 @@ impl CheckpointStore {
         self.inner.manifest.look().checkpoint_applied
     }
 
+    /// Keeps a checkpoint from being written for as long as the result is held: the files that the manifest names stay.
+    pub(crate) fn hold(&self) -> parking_lot::MutexGuard<'_, ()> {
+        self.inner.writing.lock()
+    }
+
     /// How many chunks count.
     #[must_use]
     pub fn chunks(&self) -> usize {

@@ -51,6 +51,7 @@ mod build;
 mod catalog;
 mod config;
 pub(crate) mod copy;
+mod cut;
 mod engine;
 pub(crate) mod file;
 mod flush;
@@ -69,6 +70,8 @@ mod stats;
 pub(crate) mod survey;
 mod threads;
 mod write;
+
+pub(crate) use cut::{JournalCut, cut_all};
 
 pub use config::{Config, Durability, Identity, Passed, Recovery, Room, SealedFile, StartOfLife};
 pub use proposal::{

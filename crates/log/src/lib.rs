@@ -13,8 +13,10 @@
 //! - [`store`]: where each committed entry of each partition is (tail cache, journal file, segment), reading,
 //!   trimming, merging, the manifest of segments.
 //! - [`checkpoint`]: the chunked snapshot of applied state that bounds replay.
+//! - [`backup`]: a consistent copy of shards while they work.
 //! - [`check`]: reading a data directory without changing it; `repair`.
 
+pub mod backup;
 pub mod check;
 pub mod checkpoint;
 pub mod error;

@@ -34,6 +34,7 @@
 mod check;
 mod config;
 mod frames;
+mod freeze;
 mod index;
 mod lease;
 mod lookup;
@@ -55,9 +56,10 @@ mod varint;
 
 pub use check::{SegmentFinding, check_segments};
 pub use config::{CHUNKS_PER_READ_MAX, RUN_BYTES_MAX, SEGMENT_BYTES_MAX, StoreConfig};
+pub(crate) use freeze::{Frozen, Pinned, PinnedFile};
 pub use index::{FencedRange, RunAge};
 pub use lookup::{EntryAt, EntryLocation};
-pub(crate) use manifest::{Keeper, NamedCheckpoint, flushed};
+pub(crate) use manifest::{FILE as MANIFEST_FILE, Keeper, NamedCheckpoint, flushed};
 pub use merge::{Classes, MergeDue, MergePlan, MergeProgress, MergeReason, MergeReport, SealedJournal};
 pub use open::Opened;
 pub use query::{IoPlan, Lookup};
@@ -301,6 +303,11 @@ impl ShardStore {
             .iter()
             .map(|((partition, base), end)| FencedRange { partition: *partition, base: *base, end: *end })
             .collect()
+    }
+
+    /// The shard's directory.
+    pub(crate) fn dir(&self) -> &std::path::Path {
+        &self.shared.dir
     }
 
     /// The last frame that was applied.

@@ -2,6 +2,7 @@
 
 mod access;
 mod args;
+mod backup;
 mod check;
 mod completions;
 mod config;
@@ -122,6 +123,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Quota(command) => quotas::run(&command, &out),
         Command::Produce(args) => produce::run(&args, &out),
         Command::Consume(args) => consume::run(&args, &out),
+        Command::Backup(args) => backup::backup(&args, &out),
+        Command::Restore(args) => backup::restore(&args, &out),
         Command::Check(args) => check::check(&args, &out),
         Command::Repair(args) => check::repair(&args, &out),
         Command::Doctor(args) => doctor::run(&args, &out),

@@ -5,7 +5,7 @@
 
 mod real;
 
-pub use polylogue_broker::{Admission, PartitionStatus, Permit, ReplySink, SessionId};
+pub use polylogue_broker::{Admission, Backup, PartitionStatus, Permit, ReplySink, SessionId};
 pub use polylogue_log::journal::{STAGE_BUCKETS_US, Stage as StageTimes};
 
 use polylogue_api::{Catalog, Now, Request, Token};
@@ -40,6 +40,12 @@ pub trait BrokerHandle: Send + Sync + Debug {
 
     /// What the broker says of itself.
     fn status(&self) -> BrokerStatus;
+
+    /// Begins a backup. Blocks on the disk.
+    ///
+    /// # Errors
+    /// See `Broker::begin_backup`.
+    fn begin_backup(&self) -> Result<Backup, polylogue_broker::Error>;
 
     /// Whether publishers to queues are to wait for room on the disk.
     fn is_disk_alarm(&self) -> bool;

@@ -13,6 +13,7 @@
 
 mod acls;
 mod ask;
+mod backup;
 mod bindings;
 mod connections;
 mod console;

@@ -5,6 +5,7 @@
 
 pub mod api;
 pub mod audit;
+mod backup;
 mod basic;
 mod chores;
 pub mod cli;

@@ -304,6 +304,8 @@ fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<(Br
         checkpoint_bytes_max: log.checkpoint_bytes_max,
         disk_reserve_bytes: log.disk_reserve_bytes,
         disk_free_limit_bytes: log.disk_free_limit_bytes,
+        backup_bytes_per_sec: log.backup_bytes_per_sec,
+        backup_ms_max: log.backup_ms_max,
         async_flush_ms_max: log.async_flush_ms_max,
         lazy_flush_ms_max: log.lazy_flush_ms_max,
         early_deliveries: config.early_deliveries,

@@ -1,6 +1,6 @@
 //! A broker and a catalog that do what a test wants.
 
-use crate::handle::{BrokerHandle, BrokerStatus, PartitionStatus, ReplySink, SessionId};
+use crate::handle::{Backup, BrokerHandle, BrokerStatus, PartitionStatus, ReplySink, SessionId};
 use parking_lot::{Condvar, Mutex};
 use polylogue_api::{Catalog, ClusterInfo, Now, Reply, Request, Token, TopicInfo};
 use polylogue_env::Env;
@@ -155,6 +155,11 @@ impl BrokerHandle for FakeBroker {
 
     fn status(&self) -> BrokerStatus {
         self.status.lock().clone()
+    }
+
+    fn begin_backup(&self) -> Result<Backup, polylogue_broker::Error> {
+        let text = "there is nothing to back up";
+        Err(polylogue_broker::Error::new(polylogue_broker::ErrorKind::Busy, text))
     }
 
     fn is_disk_alarm(&self) -> bool {

@@ -192,6 +192,11 @@ impl Catalog {
         }
     }
 
+    /// All files with where their frames end, oldest first.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&Arc<LiveFile>, u64)> {
+        self.files.iter().map(|f| (&f.live, f.end))
+    }
+
     /// Seals the last file, so that the next frame begins a new one.
     pub(crate) fn seal_last(&mut self) {
         if let Some(file) = self.files.back_mut() {

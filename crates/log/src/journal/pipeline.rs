@@ -147,6 +147,8 @@ pub(crate) struct Pipeline {
     pub(crate) ready: VecDeque<Group>,
     /// What the last finished flush covered.
     pub(crate) durable: Durable,
+    /// The log's end after the last group that was written: nothing before it is ever taken back.
+    pub(crate) written: Durable,
     /// When an idle journal writes its mark.
     pub(crate) mark_due_ns: Option<u64>,
     /// A flush is running.
@@ -158,7 +160,7 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     /// A journal whose log is durable up to `durable`.
     pub(crate) fn new(durable: Durable) -> Pipeline {
-        Pipeline { durable, ..Pipeline::default() }
+        Pipeline { durable, written: durable, ..Pipeline::default() }
     }
 
     /// A group has been written in a journal of class `own`. If it needs no flush, and nothing before it waits for one, it is
@@ -173,6 +175,7 @@ impl Pipeline {
             self.demand = Demand::Lazy;
         }
         self.mark_due_ns = None;
+        self.written = group.end;
         self.unflushed_bytes += group.bytes;
         self.demand = self.demand.max(group.demand);
         let class = *group.class.get_or_insert(own);

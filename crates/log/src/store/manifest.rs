@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Its name in the shard's directory.
-const FILE: &str = "manifest";
+pub(crate) const FILE: &str = "manifest";
 /// The name under which a new one is written.
 pub(super) const TEMPORARY_FILE: &str = "manifest.new";
 /// The version of the layout.
@@ -109,7 +109,13 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    fn encode(&self) -> Vec<u8> {
+    /// The last frame that both segments and the checkpoint cover.
+    pub(crate) fn covered_upto(&self) -> Option<Index> {
+        Some(self.merged_upto?.min(self.checkpoint_applied?))
+    }
+
+    /// A manifest file's content.
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut body = BinWriter::new();
         body.u64(self.merged_upto.map_or(NONE, |i| i.0));
         body.u32(self.segments.len() as u32);

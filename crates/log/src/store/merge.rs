@@ -192,8 +192,7 @@ impl Drop for MergePlan {
 impl Shared {
     /// The last frame that both segments and the checkpoint cover.
     pub(super) fn covered_upto(&self) -> Option<Index> {
-        let manifest = self.manifest.look();
-        Some(manifest.merged_upto?.min(manifest.checkpoint_applied?))
+        self.manifest.look().covered_upto()
     }
 
     /// Removes `.seg` files of work that was given up: half a segment may be the very room that lacks. What the manifest names

@@ -151,7 +151,11 @@ impl Shared {
         })
     }
 
+    /// Removes the files of a segment that the manifest does not name any more; later, if a backup copies them.
     pub(super) fn remove_files(&self, segment: &SegmentName) -> Result<()> {
+        if self.pins.lock().defer(segment) {
+            return Ok(());
+        }
         for file in segment.files() {
             let path = self.segments_dir().join(file);
             self.env.disk.remove(&path).map_err(|e| Error::io(format!("cannot remove {}", path.display()), e))?;

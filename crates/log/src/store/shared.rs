@@ -1,6 +1,7 @@
 //! What all parts of a store share: the index behind its lock, the caches of files and sparse indexes, the counters.
 
 use super::config::StoreConfig;
+use super::freeze::Pins;
 use super::index::{FencedRange, RunRow, State};
 use super::lease::{Lease, LeasedFile};
 use super::lru::Lru;
@@ -63,6 +64,8 @@ pub(super) struct Shared {
     pub(super) maintenance: Mutex<Option<Rewrite>>,
     /// Opened when first asked for: there must be one only, because it knows what the files hold.
     pub(super) checkpoints: Mutex<Option<CheckpointStore>>,
+    /// The segments that a backup copies. Taken after all other locks.
+    pub(super) pins: Mutex<Pins>,
     handles: Mutex<Lru<(u32, Part), Handle>>,
     sparse: Mutex<Lru<(u32, u32), Arc<Sparse>>>,
     pub(super) counters: Counters,
@@ -93,6 +96,7 @@ impl Shared {
             state: Mutex::new(state),
             maintenance: Mutex::new(None),
             checkpoints: Mutex::new(None),
+            pins: Mutex::default(),
             handles: Mutex::new(Lru::new(config.open_segments_max)),
             sparse: Mutex::new(Lru::new(config.index_cache_bytes)),
             counters: Counters::default(),

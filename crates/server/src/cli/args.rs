@@ -75,6 +75,10 @@ pub(super) enum Command {
     Produce(ProduceArgs),
     /// Read messages of a topic as they come
     Consume(ConsumeArgs),
+    /// Copy all that a running broker holds, as of now, into a new data directory
+    Backup(BackupArgs),
+    /// Verify a backup and copy it to where a broker is to be started
+    Restore(RestoreArgs),
     /// Verify a data directory that no broker uses, changing nothing
     Check(CheckArgs),
     /// Make a damaged data directory usable again, keeping the damaged bytes
@@ -341,6 +345,22 @@ pub(super) struct ConsumeArgs {
     pub(super) verbose: bool,
     #[command(flatten)]
     pub(super) at: BootstrapArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct BackupArgs {
+    /// The directory that is made
+    pub(super) dir: PathBuf,
+    #[command(flatten)]
+    pub(super) at: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RestoreArgs {
+    /// The backup
+    pub(super) from: PathBuf,
+    /// The data directory: one that is not there, or is empty
+    pub(super) data: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -31,6 +31,13 @@ fn open(env: &Env, dir: &Path) -> Result<(DataDir, Vec<(ShardId, PathBuf)>), Fai
     Ok((data, shards))
 }
 
+/// Whether every byte of a data directory verifies that somebody else has locked.
+pub(super) fn is_sound(env: &Env, dir: &Path) -> Result<bool, Failure> {
+    let names = env.disk.list(dir).map_err(other)?;
+    let mut shards = names.iter().filter(|name| name.starts_with(SHARD));
+    shards.try_fold(true, |sound, name| Ok(sound && check::check(env, &dir.join(name)).map_err(other)?.is_sound()))
+}
+
 pub(super) fn check(args: &CheckArgs, out: &Out) -> Result<(), Failure> {
     let env = Env::real();
     let (_held, shards) = open(&env, &args.dir)?;

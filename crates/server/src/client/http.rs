@@ -5,6 +5,7 @@ use crate::api::{ErrorBody, PREFIX};
 use crate::basic::header_of;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,8 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a stream may take: longer than any that a server ends by itself.
+const STREAM_PATIENCE: Duration = Duration::from_secs(25 * 3_600);
 /// The largest answer. Bytes.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
@@ -84,6 +87,22 @@ impl HttpClient {
     pub fn post<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, ClientError> {
         let body = serde_json::to_string(body).map_err(|e| ClientError::new("invalid_request", e.to_string()))?;
         self.read(self.agent()?.post(self.url(path)).header("content-type", "application/json").send(body))
+    }
+
+    /// `POST` without a body, to be answered with a stream.
+    ///
+    /// # Errors
+    /// As [`HttpClient::get`].
+    pub fn stream(&self, path: &str) -> Result<impl Read + use<>, ClientError> {
+        let request = self.agent()?.post(self.url(path)).config();
+        let request = request.timeout_global(None).timeout_recv_response(Some(PATIENCE));
+        let answer = request.timeout_recv_body(Some(STREAM_PATIENCE)).build().send_empty();
+        if answer.as_ref().is_ok_and(|response| response.status().as_u16() < 300) {
+            let response = answer.map_err(|e| ClientError::unreachable(&self.server, &e))?;
+            return Ok(response.into_body().into_reader());
+        }
+        let (status, text) = self.text(answer)?;
+        Err(self.refused(status, &text))
     }
 
     /// `POST` with a JSON body; what the answer has is not looked at.

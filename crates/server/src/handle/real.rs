@@ -1,6 +1,6 @@
 //! The real broker behind [`BrokerHandle`].
 
-use super::{BrokerHandle, BrokerStatus, Figure, Stage};
+use super::{Backup, BrokerHandle, BrokerStatus, Figure, Stage};
 use polylogue_api::{Catalog, Now, Request, Token};
 use polylogue_broker::{Broker, PartitionStatus, ReplySink, SessionId};
 use polylogue_types::PartitionId;
@@ -46,6 +46,10 @@ impl BrokerHandle for Broker {
         });
         let (disk_free_bytes, figures, stages) = (self.free_bytes(), figures(self), stages(self));
         BrokerStatus { refuses_writes, disk_alarm, disk_free_bytes, figures, stages }
+    }
+
+    fn begin_backup(&self) -> Result<Backup, polylogue_broker::Error> {
+        Broker::begin_backup(self)
     }
 
     fn is_disk_alarm(&self) -> bool {
@@ -103,6 +107,11 @@ fn figures(broker: &Broker) -> Vec<Figure> {
     all.gauge("disk_alarm", "Whether publishers to queues are to wait for want of disk space", alarm);
     let held = broker.publishes_held_bytes();
     all.gauge("publishes_held_bytes", "Bytes of messages to queues that wait for disk space", held);
+    let backups = broker.backups();
+    all.gauge("backup_running", "Whether a backup is under way", u64::from(backups.running));
+    all.counter("backups_completed", "Backups that were handed out as a whole", backups.completed);
+    all.counter("backups_failed", "Backups that were refused, broken off or given up", backups.failed);
+    all.counter("backup_bytes", "Bytes of files handed out to backups", backups.bytes);
     all.gauge("reads_waiting", "Reads that wait for a thread", broker.reads_waiting() as u64);
     for shard in &shards {
         all.gauge("watches", "Readers that wait for new messages", shard.watches as u64);

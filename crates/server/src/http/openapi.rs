@@ -90,6 +90,10 @@ fn operation(route: &Route) -> Value {
         }
         responses.insert(status.to_string(), answer);
     }
+    if let Some(content) = route.streams {
+        let bytes = json!({(content): {"schema": {"type": "string", "format": "binary"}}});
+        responses.insert("200".to_owned(), json!({"description": "What was asked for.", "content": bytes}));
+    }
     responses.insert("default".to_owned(), refused());
     let mut operation = json!({
         "summary": route.about,

@@ -1,8 +1,8 @@
 //! The paths of the API, in one table: what is served, and what is written of it (OpenAPI 3.1, at `/api/v1/openapi.json`), come from it.
 
 use super::{
-    App, acls, bindings, connections, exchanges, groups, messages, moving, permissions, publish, queues, quotas,
-    reports, settings, status, to_its_end, topics, users, vhosts,
+    App, acls, backup, bindings, connections, exchanges, groups, messages, moving, permissions, publish, queues,
+    quotas, reports, settings, status, to_its_end, topics, users, vhosts,
 };
 use crate::api::access::{AclQuery, Acls, Permissions, PutPermission, PutUser, Quota, QuotaOf, Quotas, Users};
 use crate::api::clients::Connections;
@@ -32,6 +32,8 @@ pub(super) struct Route {
     pub(super) takes: Option<Schema>,
     /// The statuses of success, with what is answered.
     pub(super) answers: Vec<(u16, Option<Schema>)>,
+    /// What is answered is a stream of bytes of this type.
+    pub(super) streams: Option<&'static str>,
     serve: MethodRouter<Arc<App>>,
     /// It is given up when nobody waits for it any more: what was got and reached nobody must stay.
     ends_with_client: bool,
@@ -40,7 +42,8 @@ pub(super) struct Route {
 impl Route {
     fn new(method: &'static str, path: &'static str, serve: MethodRouter<Arc<App>>, about: &'static str) -> Route {
         let (query, takes) = (None, None);
-        Route { method, path, about, query, takes, answers: Vec::new(), serve, ends_with_client: false }
+        let (answers, streams) = (Vec::new(), None);
+        Route { method, path, about, query, takes, answers, streams, serve, ends_with_client: false }
     }
 
     fn takes(self, schema: Schema) -> Route {
@@ -54,6 +57,10 @@ impl Route {
     fn answers(mut self, status: u16, schema: Schema) -> Route {
         self.answers.push((status, Some(schema)));
         self
+    }
+
+    fn streams(self, content: &'static str) -> Route {
+        Route { streams: Some(content), ..self }
     }
 
     fn ends(mut self, statuses: &[u16]) -> Route {
@@ -103,6 +110,13 @@ fn of_the_node(s: &mut SchemaGenerator) -> Vec<Route> {
             .answers(200, of::<Connections>(s)),
         Route::new("get", "/reports", get(reports::list), "Reports that the console lists")
             .answers(200, of::<Reports>(s)),
+        Route::new(
+            "post",
+            "/backup",
+            post(backup::begin),
+            "Begins a backup, and answers with it as a stream of records",
+        )
+        .streams(crate::backup::CONTENT_TYPE),
         Route::new("delete", "/connections/{id}", delete(connections::end), "Ends a connection").ends(&[204]),
         Route::new("get", scope, get(settings::of_broker), "Settings of this node (node), or of all (cluster)")
             .answers(200, of::<SettingsList>(s)),

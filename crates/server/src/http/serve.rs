@@ -18,7 +18,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -31,7 +31,8 @@ const FIRST_HEAD_PATIENCE: Duration = Duration::from_secs(5);
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a request may take from its head to its answer.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a connection may last. A client that does not read its answer holds a place no longer.
+/// How long a connection may last, or of one whose answer is a stream, how long nothing of it may be taken. A client that does not read
+/// its answer holds a place no longer.
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(300);
 /// The largest head of a request. Bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -176,16 +177,32 @@ impl Stamps {
     }
 }
 
+/// Counts the pieces of streams that a connection's client has taken.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lasting(Arc<AtomicU64>);
+
+impl Lasting {
+    /// One more is on its way.
+    pub(super) fn moved(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn pieces(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Serves one connection, and says why it ended.
 async fn attend<S>(stream: S, peer: SocketAddr, stamps: Stamps, entrance: Arc<Entrance>) -> &'static str
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let spoke = Arc::new(AtomicBool::new(false));
+    let (spoke, lasting) = (Arc::new(AtomicBool::new(false)), Lasting::default());
     let service = {
-        let spoke = spoke.clone();
+        let (spoke, lasting) = (spoke.clone(), lasting.clone());
         service_fn(move |mut request: hyper::Request<Incoming>| {
             request.extensions_mut().insert(From(peer));
+            request.extensions_mut().insert(lasting.clone());
             stamps.put(request.extensions_mut());
             spoke.store(true, Ordering::Relaxed);
             TowerToHyperService::new(entrance.router()).call(request)
@@ -201,10 +218,14 @@ where
         Err(_) if !spoke.load(Ordering::Relaxed) => return "silent",
         Err(_) => {}
     }
-    match tokio::time::timeout(CONNECTION_PATIENCE, connection).await {
-        Ok(_) => "peer",
-        Err(_) => "stalled",
+    let mut pieces = 0;
+    while tokio::time::timeout(CONNECTION_PATIENCE, connection.as_mut()).await.is_err() {
+        if pieces == lasting.pieces() {
+            return "stalled";
+        }
+        pieces = lasting.pieces();
     }
+    "peer"
 }
 
 /// Bounds the time of a request, its body included.

@@ -308,6 +308,15 @@ fn health_is_not_readiness() {
 }
 
 #[test]
+fn a_backup_that_cannot_be_is_told_apart() {
+    let server = Server::start();
+    let refused = failure(409, "backup_running", "there is nothing to back up");
+    assert_eq!(error(server.post("/api/v1/backup", "")), refused);
+    let (status, code, _) = error(server.get_text("/api/v1/backup"));
+    assert_eq!((status, code.as_str()), (405, "invalid_request"), "to look is not to begin one");
+}
+
+#[test]
 fn topics_are_created_listed_described_and_deleted() {
     let server = Server::start();
     let body = r#"{"name":"t","partitions":3,"config":{"retention.ms":"1000","segment.bytes":"2097152"}}"#;

@@ -67,6 +67,10 @@ pub struct LogConfig {
     pub disk_reserve_bytes: u64,
     /// Free disk space under which publishers to queues wait. Bytes.
     pub disk_free_limit_bytes: u64,
+    /// The pace of a backup, at the most. Bytes a second.
+    pub backup_bytes_per_sec: u64,
+    /// How long a backup may take. Milliseconds.
+    pub backup_ms_max: u64,
     /// How long an acknowledged `async` message stays unflushed. Milliseconds.
     pub async_flush_ms_max: u64,
     /// How long a record that nobody waits for stays unflushed. Milliseconds.
@@ -225,6 +229,8 @@ fn log(r: &Resolved) -> LogConfig {
         checkpoint_bytes_max: r.number(&t::CHECKPOINT_BYTES_MAX),
         disk_reserve_bytes: r.number(&t::DISK_RESERVE_BYTES),
         disk_free_limit_bytes: r.number(&t::DISK_FREE_LIMIT_BYTES),
+        backup_bytes_per_sec: r.number(&t::BACKUP_BYTES_PER_SEC),
+        backup_ms_max: r.number(&t::BACKUP_MS_MAX),
         async_flush_ms_max: r.number(&t::ASYNC_FLUSH_MS_MAX),
         lazy_flush_ms_max: r.number(&t::LAZY_FLUSH_MS_MAX),
         partitions_max: r.number(&t::PARTITIONS_MAX),

@@ -344,6 +344,19 @@ pub(super) const DISK_FREE_LIMIT_BYTES: OptionDef = log(
     "When less disk space than this is free, publishers of RabbitMQ's clients are told to wait (connection.blocked). It has no effect \
      below disk_reserve_bytes.",
 );
+pub(super) const BACKUP_BYTES_PER_SEC: OptionDef = log(
+    "backup_bytes_per_sec",
+    OptionKind::Bytes { min: MIB, max: TIB },
+    "128MiB",
+    "How fast `polylogue backup` may read at the most, a second. While messages come in it is slower: twice as fast as they come, and at least 32 MiB.",
+);
+pub(super) const BACKUP_MS_MAX: OptionDef = log(
+    "backup_ms_max",
+    OptionKind::Millis { min: 1_000, max: DAY_MS },
+    "12h",
+    "How long a backup may take. So long it keeps what is merged, trimmed or deleted meanwhile from giving its room back; it is broken off sooner when the disk \
+     is short of room, or when nobody has taken anything of it for a minute.",
+);
 pub(super) const ASYNC_FLUSH_MS_MAX: OptionDef = log(
     "async_flush_ms_max",
     OptionKind::Millis { min: 1, max: DAY_MS },
@@ -497,6 +510,8 @@ pub const OPTIONS: &[&OptionDef] = &[
     &CHECKPOINT_BYTES_MAX,
     &DISK_RESERVE_BYTES,
     &DISK_FREE_LIMIT_BYTES,
+    &BACKUP_BYTES_PER_SEC,
+    &BACKUP_MS_MAX,
     &ASYNC_FLUSH_MS_MAX,
     &LAZY_FLUSH_MS_MAX,
     &PARTITIONS_MAX,

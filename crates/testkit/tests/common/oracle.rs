@@ -60,7 +60,7 @@ pub(crate) enum Reading {
 }
 
 /// How far a partition was read, and what was seen until there.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Verified {
     next: i64,
     /// The last number of each producer.
@@ -68,7 +68,7 @@ struct Verified {
 }
 
 /// What was promised.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Oracle {
     senders: BTreeMap<u32, Sender>,
     acknowledged: BTreeMap<Partition, BTreeMap<i64, Message>>,
@@ -127,6 +127,12 @@ impl Oracle {
 
     pub(crate) fn next_commit(&self) -> i64 {
         self.committing + 1
+    }
+
+    /// What a copy must hold, and may hold, that was taken between this and `later`.
+    pub(crate) fn between(&self, later: &Oracle) -> Oracle {
+        let (senders, committing) = (later.senders.clone(), later.committing);
+        Oracle { senders, committing, verified: BTreeMap::new(), ..self.clone() }
     }
 
     /// A topic is about to be created or deleted (`None`), or the broker said that it was.

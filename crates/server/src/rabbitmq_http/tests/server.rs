@@ -124,6 +124,10 @@ impl BrokerHandle for Stepped {
         self.0.status()
     }
 
+    fn begin_backup(&self) -> Result<crate::handle::Backup, polylogue_broker::Error> {
+        self.0.begin_backup()
+    }
+
     fn is_disk_alarm(&self) -> bool {
         self.0.is_disk_alarm()
     }

@@ -1,0 +1,348 @@
+//! A copy of the whole data directory while the broker runs (`polylogue_log::backup`), handed out piece by piece to whoever writes it down.
+//!
+//! ```text
+//!   begin ─> cut of all shards ─> next, next, ... ─> none: it was handed out as a whole
+//!                  │                   │
+//!                  └── held until ─────┴── handed out, dropped, or broken off: no room on the disk, nobody takes it, too late, the end
+//! ```
+//!
+//! A cut holds room on the disk: what is merged, trimmed or deleted meanwhile goes when it is over. So there is one at a time, and it ends by
+//! itself. The file that says what the directory is comes last: what is not whole is no data directory.
+//!
+//! Shards of class `memory` have no files. One that is opened for its first topic while the cut is taken makes for another try.
+
+use crate::background::{MERGE_BYTES_PER_SEC_MIN, QUIET_BYTES_PER_SEC};
+use crate::broker::{Broker, Inner};
+use crate::datadir::{IDENTITY, identity_file, shard_name};
+use crate::error::{Error, ErrorKind, Result};
+use crate::shard::Shard;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use polylogue_log::backup::{CutFile, ShardCut, Source, cut};
+use polylogue_types::ShardId;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// The longest that nothing may be asked for before a backup is broken off. Milliseconds.
+const IDLE_MS_MAX: u64 = 60_000;
+/// Cuts that are given up because shards came meanwhile, before a backup is.
+const TRIES_MAX: usize = 3;
+/// The most that is handed out at a time. Bytes.
+const PIECE_BYTES_MAX: u64 = 1 << 20;
+
+/// What there was of backups since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BackupStats {
+    /// Whether one is under way.
+    pub running: bool,
+    /// Handed out as a whole.
+    pub completed: u64,
+    /// Refused, broken off or given up.
+    pub failed: u64,
+    /// Bytes of files that were handed out.
+    pub bytes: u64,
+}
+
+/// Why a backup was broken off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Why {
+    Room,
+    Idle,
+    Late,
+    Stopping,
+}
+
+impl Why {
+    fn error(self) -> Error {
+        let (kind, text) = match self {
+            Why::Room => (ErrorKind::StorageFull, "the disk has become short of room, and a backup holds some"),
+            Why::Idle => (ErrorKind::Io, "nobody has taken anything of it for a minute"),
+            Why::Late => (ErrorKind::Io, "it has taken longer than log.backup_ms_max"),
+            Why::Stopping => (ErrorKind::Io, "the broker stops"),
+        };
+        Error::new(kind, format!("the backup was broken off: {text}"))
+    }
+}
+
+/// The one backup that there may be, and what was counted.
+#[derive(Debug, Default)]
+pub(crate) struct Backups {
+    /// One begins, or is under way.
+    taken: AtomicBool,
+    current: Mutex<Option<Arc<Underway>>>,
+    completed: AtomicU64,
+    failed: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// A backup under way.
+#[derive(Debug)]
+struct Underway {
+    began_ms: u64,
+    asked_ms: AtomicU64,
+    broken: Mutex<Option<Why>>,
+    /// What is to be copied; none when that is over. Held while a piece is read, by nobody that others wait for.
+    held: Mutex<Option<Held>>,
+}
+
+/// What is still to be copied.
+#[derive(Debug)]
+struct Held {
+    /// With the names of their directories.
+    shards: VecDeque<(String, ShardCut)>,
+    identity: Option<Bytes>,
+    /// The file at which it is, and how much of it was handed out.
+    at: Option<(CutFile, u64)>,
+}
+
+/// A backup that is being handed out. Dropping it ends it.
+#[derive(Debug)]
+pub struct Backup {
+    backups: Arc<Backups>,
+    underway: Arc<Underway>,
+    inner: Weak<Inner>,
+    files: u64,
+    bytes: u64,
+    /// It was handed out as a whole.
+    is_done: bool,
+}
+
+/// A piece of a backup.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BackupPiece {
+    /// A file begins: its name in the data directory, with `/` between directories, and its length. So many bytes follow.
+    File {
+        /// The name.
+        name: String,
+        /// The length. Bytes.
+        len: u64,
+    },
+    /// The next bytes of the file.
+    Bytes(Bytes),
+}
+
+impl Broker {
+    /// Begins a backup: everything that was acknowledged before is in it. Blocks on the disk.
+    ///
+    /// # Errors
+    /// `Busy` while another one is under way, `StorageFull` while the disk is short of room, `Io`, `Damaged`.
+    pub fn begin_backup(&self) -> Result<Backup> {
+        let inner = &self.inner;
+        if inner.backups.taken.swap(true, Ordering::AcqRel) {
+            inner.backups.failed.fetch_add(1, Ordering::Relaxed);
+            return Err(Error::new(ErrorKind::Busy, "another backup is under way: there is one at a time"));
+        }
+        inner.begin_backup().inspect_err(|_| {
+            inner.backups.failed.fetch_add(1, Ordering::Relaxed);
+            inner.backups.taken.store(false, Ordering::Release);
+        })
+    }
+
+    /// What there was of backups.
+    #[must_use]
+    pub fn backups(&self) -> BackupStats {
+        let Backups { taken, completed, failed, bytes, .. } = &*self.inner.backups;
+        BackupStats {
+            running: taken.load(Ordering::Relaxed),
+            completed: completed.load(Ordering::Relaxed),
+            failed: failed.load(Ordering::Relaxed),
+            bytes: bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Inner {
+    fn begin_backup(&self) -> Result<Backup> {
+        if self.stopping.load(Ordering::Acquire) {
+            return Err(Why::Stopping.error());
+        }
+        if self.alarm.is_on() {
+            let text = "the disk is short of room, and a backup would hold what is about to go; make room first";
+            return Err(Error::new(ErrorKind::StorageFull, text));
+        }
+        let shards = self.cut_shards()?;
+        let identity = identity_file(&self.env, &self.data.path)?;
+        let (files, bytes) = shards.iter().fold((1, identity.len() as u64), |(files, bytes), (_, shard)| {
+            let left = shard.left();
+            (files + left.0, bytes + left.1)
+        });
+        let now_ms = self.now().monotonic_ms;
+        let underway = Arc::new(Underway {
+            began_ms: now_ms,
+            asked_ms: AtomicU64::new(now_ms),
+            broken: Mutex::default(),
+            held: Mutex::new(Some(Held { shards, identity: Some(identity), at: None })),
+        });
+        *self.backups.current.lock() = Some(underway.clone());
+        let (backups, inner) = (self.backups.clone(), self.this.clone());
+        if self.stopping.load(Ordering::Acquire) {
+            backups.break_off(Why::Stopping);
+        }
+        Ok(Backup { backups, underway, inner, files, bytes, is_done: false })
+    }
+
+    /// A cut of all shards that have files.
+    fn cut_shards(&self) -> Result<VecDeque<(String, ShardCut)>> {
+        for _ in 0..TRIES_MAX {
+            let shards = self.all_shards();
+            let sources = |shard: &Arc<Shard>| shard.journal.clone().map(|journal| (shard.clone(), journal));
+            let sources: Vec<_> = shards.iter().filter_map(sources).collect();
+            let names = sources.iter().map(|(shard, _)| shard_name(shard.id));
+            let of = sources.iter().map(|(shard, journal)| Source { store: &shard.store, journal });
+            let cuts = cut(&self.env, &of.collect::<Vec<_>>())?;
+            let ids = |shards: &[Arc<Shard>]| shards.iter().map(|shard| shard.id).collect::<Vec<ShardId>>();
+            // What was acknowledged in one that came before the cut would not be in it.
+            if ids(&self.all_shards()) == ids(&shards) {
+                return Ok(names.zip(cuts).collect());
+            }
+        }
+        Err(Error::new(ErrorKind::Busy, "journals are being made for first topics: try again"))
+    }
+
+    /// Breaks a backup off that holds room which is wanted, that takes too long, or that nobody takes.
+    pub(crate) fn check_backup(&self, lacks_room: bool) {
+        let Some(underway) = self.backups.current.lock().clone() else { return };
+        let now_ms = self.now().monotonic_ms;
+        let idle_ms = now_ms.saturating_sub(underway.asked_ms.load(Ordering::Relaxed));
+        let why = if lacks_room {
+            Why::Room
+        } else if now_ms.saturating_sub(underway.began_ms) > self.config.backup_ms_max {
+            Why::Late
+        } else if idle_ms > IDLE_MS_MAX {
+            Why::Idle
+        } else {
+            return;
+        };
+        self.backups.break_off(why);
+    }
+
+    /// The broker stops.
+    pub(crate) fn stop_backup(&self) {
+        self.backups.break_off(Why::Stopping);
+    }
+
+    /// How fast a backup may read: as fast as it is told at the most, and while messages come in no faster than twice as they do, because
+    /// flushes wait behind its reads.
+    fn backup_pace(&self) -> u64 {
+        let most = self.config.backup_bytes_per_sec;
+        let incoming: u64 = self.all_shards().iter().map(|shard| self.inflow(shard)).sum();
+        match incoming < QUIET_BYTES_PER_SEC {
+            true => most,
+            false => incoming.saturating_mul(2).max(MERGE_BYTES_PER_SEC_MIN).min(most),
+        }
+    }
+}
+
+impl Backups {
+    fn break_off(&self, why: Why) {
+        let Some(underway) = self.current.lock().clone() else { return };
+        underway.broken.lock().get_or_insert(why);
+        // Whoever reads a piece of it lets go of it when that is read.
+        if let Some(mut held) = underway.held.try_lock() {
+            *held = None;
+        }
+    }
+}
+
+impl Underway {
+    fn why(&self) -> Option<Why> {
+        *self.broken.lock()
+    }
+}
+
+impl Backup {
+    /// Files in all.
+    #[must_use]
+    pub fn files(&self) -> u64 {
+        self.files
+    }
+
+    /// Bytes of all files.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The next piece, of at most 1 MiB; none after the last. Blocks on the disk.
+    ///
+    /// # Errors
+    /// `Io`, `Damaged` when a file cannot be read; what it was broken off for. There is nothing more to be had then.
+    pub fn next_piece(&mut self) -> Result<Option<BackupPiece>> {
+        if let Some(inner) = self.inner.upgrade() {
+            self.underway.asked_ms.store(inner.now().monotonic_ms, Ordering::Relaxed);
+        }
+        let mut held = self.underway.held.lock();
+        let piece = match (&mut *held, self.underway.why()) {
+            (Some(held), None) => held.next(),
+            (_, Some(why)) => Err(why.error()),
+            (None, None) => Ok(None),
+        };
+        // It may have been broken off meanwhile.
+        let piece = self.underway.why().map_or(piece, |why| Err(why.error()));
+        if !matches!(piece, Ok(Some(_))) {
+            *held = None;
+        }
+        match &piece {
+            Ok(Some(BackupPiece::Bytes(bytes))) => {
+                self.backups.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            }
+            Ok(None) => self.is_done = true,
+            _ => {}
+        }
+        piece
+    }
+
+    /// How long to wait after a piece of so many bytes, so that others have the disk meanwhile.
+    #[must_use]
+    pub fn pause(&self, bytes: u64) -> Duration {
+        let Some(inner) = self.inner.upgrade() else { return Duration::ZERO };
+        let ns = u128::from(bytes) * 1_000_000_000 / u128::from(inner.backup_pace().max(1));
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+}
+
+impl Drop for Backup {
+    fn drop(&mut self) {
+        *self.underway.held.lock() = None;
+        *self.backups.current.lock() = None;
+        let counter = if self.is_done { &self.backups.completed } else { &self.backups.failed };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.backups.taken.store(false, Ordering::Release);
+    }
+}
+
+impl Held {
+    fn next(&mut self) -> Result<Option<BackupPiece>> {
+        if let Some((file, done)) = &mut self.at {
+            let len = (file.len - *done).min(PIECE_BYTES_MAX);
+            if len > 0 {
+                // At most PIECE_BYTES_MAX.
+                let mut bytes = vec![0; len as usize];
+                file.read(&mut bytes, *done)?;
+                *done += len;
+                return Ok(Some(BackupPiece::Bytes(Bytes::from(bytes))));
+            }
+        }
+        self.at = None;
+        while let Some((dir, shard)) = self.shards.front_mut() {
+            if let Some(file) = shard.next_file()? {
+                let (name, len) = (name_of(&Path::new(dir).join(&file.name)), file.len);
+                self.at = Some((file, 0));
+                return Ok(Some(BackupPiece::File { name, len }));
+            }
+            self.shards.pop_front();
+        }
+        let Some(bytes) = self.identity.take() else { return Ok(None) };
+        let (file, len) = (CutFile::of_bytes(PathBuf::from(IDENTITY), bytes.clone()), bytes.len() as u64);
+        self.at = Some((file, 0));
+        Ok(Some(BackupPiece::File { name: IDENTITY.to_owned(), len }))
+    }
+}
+
+/// All names of a data directory are ours, and plain.
+fn name_of(path: &Path) -> String {
+    path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
+}

@@ -1,0 +1,86 @@
+//! A data directory that is being written by a backup or a restore.
+//!
+//! Files are flushed one by one, then the directories. The one that says what the directory is comes last, whoever writes: what is not whole
+//! is refused by a broker.
+
+use polylogue_env::{DiskFile, Env, OpenMode};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What is read and written at a time. Bytes.
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
+/// Zeros of this length are not written: the copy has a hole there, as the file had. Bytes.
+const HOLE_BYTES: usize = 64 << 10;
+
+/// A directory that is being written.
+#[derive(Debug)]
+pub(crate) struct NewDir {
+    env: Env,
+    path: PathBuf,
+    /// All directories that were made or got a file.
+    dirs: BTreeSet<PathBuf>,
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+pub(crate) struct NewFile {
+    file: Arc<dyn DiskFile>,
+    len: u64,
+}
+
+impl NewDir {
+    /// Makes it; it may be there already.
+    pub(crate) fn make(env: &Env, path: &Path) -> io::Result<NewDir> {
+        env.disk.create_dir_all(path)?;
+        Ok(NewDir { env: env.clone(), path: path.to_owned(), dirs: BTreeSet::from([path.to_owned()]) })
+    }
+
+    /// Begins a file, with `/` between directories.
+    pub(crate) fn file(&mut self, name: &str, len: u64) -> io::Result<NewFile> {
+        let path = self.path.join(name);
+        let above = path.ancestors().skip(1).take_while(|dir| dir.starts_with(&self.path));
+        let missing: Vec<PathBuf> = above.filter(|dir| !self.dirs.contains(*dir)).map(Path::to_owned).collect();
+        if let Some(deepest) = missing.first() {
+            self.env.disk.create_dir_all(deepest)?;
+        }
+        self.dirs.extend(missing);
+        Ok(NewFile { file: self.env.disk.open(&path, OpenMode::CreateNew)?, len })
+    }
+
+    /// Makes all names durable.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        self.dirs.iter().try_for_each(|dir| self.env.disk.sync_dir(dir))?;
+        self.env.disk.sync_dir(&parent_of(&self.path))
+    }
+}
+
+impl NewFile {
+    /// Writes a piece.
+    pub(crate) fn write(&self, piece: &[u8], position: u64) -> io::Result<()> {
+        let mut at = position;
+        for part in piece.chunks(HOLE_BYTES) {
+            if part.len() < HOLE_BYTES || part.iter().any(|b| *b != 0) {
+                self.file.write_all_at(part, at)?;
+            }
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes it durable.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        self.file.set_len(self.len)?;
+        self.file.sync_data()
+    }
+}
+
+/// The directory in which a path is.
+pub(crate) fn parent_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        Some(_) => PathBuf::from("."),
+        None => path.to_owned(),
+    }
+}
