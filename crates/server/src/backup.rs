@@ -143,8 +143,11 @@ impl<R: Read> Decoder<R> {
                 }
                 Ok(Record::File { name, len: self.u64()? })
             }
-            END if (self.u64()?, self.u64()?) == (self.files, self.bytes) => Ok(Record::End),
-            END => Err(wrong("there is not as much as was announced")),
+            END => {
+                let came = (self.u64()?, self.u64()?);
+                let announced = (self.files, self.bytes);
+                if came == announced { Ok(Record::End) } else { Err(wrong("it is not as much as was announced")) }
+            }
             BROKEN => Ok(Record::Broken(self.text()?)),
             _ => Err(wrong("a record is of no known kind")),
         }

@@ -15,16 +15,16 @@ use polylogue_faultfs::Injector;
 use polylogue_testkit::{Result, Server, polylogue, run, serve, wait_until};
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Small files and frequent checkpoints: backups meet merges and checkpoints.
 const SETTINGS: &[&str] = &[
-    "log.journal_file_bytes=1MiB",
+    "log.journal_file_bytes=4MiB",
     "log.checkpoint_bytes_max=1MiB",
-    "log.merge_bytes=2MiB",
+    "log.merge_bytes=4MiB",
     "log.disk_reserve_bytes=16MiB",
 ];
 const SYNC: &str = "sync";
@@ -33,7 +33,7 @@ const GROUP: &str = "group";
 /// How long something may take. Seconds.
 const SECS: u64 = 120;
 /// Acknowledgements before a backup.
-const ACKS: u64 = 3_000;
+const ACKS: u64 = 10_000;
 /// When nothing comes for so long, a queue is empty.
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -203,6 +203,19 @@ fn fill(server: &Server) {
     assert!(produce.wait().unwrap().success());
 }
 
+/// Begins a backup, as soon as the server has heard that nobody is there any more who took the one before.
+fn begin(server: &Server, to: &Path, partial: &Path) -> Child {
+    let begun = wait_until("the end of the backup before", SECS, || {
+        let mut next = backup(server, to, "correct").stderr(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
+        let begun = wait_until("its beginning or its end", SECS, || {
+            let ended = next.try_wait().map_err(|e| e.to_string())?.is_some();
+            Ok((ended || partial.exists()).then_some(!ended))
+        })?;
+        Ok(begun.then_some(next))
+    });
+    begun.unwrap()
+}
+
 #[test]
 fn a_backup_that_may_not_be_or_breaks_leaves_nothing_behind() {
     let place = Place::new("backup-breaks");
@@ -250,24 +263,20 @@ fn a_backup_that_may_not_be_or_breaks_leaves_nothing_behind() {
     assert!(!to.exists() && !partial.exists());
     // It holds nothing, and the next one may begin.
     let server = slow(&place);
-    let mut cut = backup(&server, &to, "correct").spawn().unwrap();
-    wait_until("the first bytes", SECS, || Ok(partial.exists().then_some(()))).unwrap();
+    let mut cut = begin(&server, &to, &partial);
+    // One that is asked to end tidies up; one that is killed cannot.
+    let mut asked = Command::new("sh");
+    assert!(asked.arg("-c").arg(format!("kill -TERM {}", cut.id())).status().unwrap().success());
+    assert!(!cut.wait().unwrap().success());
+    assert!(!to.exists() && !partial.exists());
+    let mut cut = begin(&server, &to, &partial);
     cut.kill().unwrap();
     cut.wait().unwrap();
     assert!(!to.exists() && partial.exists());
     let refused = fail(&mut backup(&server, &to, "correct"));
     assert!(refused.contains("left by a backup that was broken off"), "{refused}");
     std::fs::remove_dir_all(&partial).unwrap();
-    // The server hears a moment later that nobody is there any more.
-    let mut next = wait_until("the end of the first backup", SECS, || {
-        let mut next = backup(&server, &to, "correct").stderr(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
-        let begun = wait_until("its beginning or its end", SECS, || {
-            let ended = next.try_wait().map_err(|e| e.to_string())?.is_some();
-            Ok((ended || partial.exists()).then_some(!ended))
-        })?;
-        Ok(begun.then_some(next))
-    })
-    .unwrap();
+    let mut next = begin(&server, &to, &partial);
     next.kill().unwrap();
     next.wait().unwrap();
     server.terminate().unwrap();

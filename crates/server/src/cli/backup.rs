@@ -12,6 +12,9 @@ use polylogue_env::{Env, OpenMode};
 use serde_json::json;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// What a backup is called until it is whole.
 const PARTIAL: &str = "partial";
@@ -20,8 +23,10 @@ const IDENTITY: &str = "IDENTITY";
 /// Files of a data directory that are its process' own, and what a file system puts there.
 const NOT_COPIED: [&str; 2] = ["LOCK", "lost+found"];
 
-/// How far it is, on a terminal.
+/// How far it is, which is shown on a terminal.
 struct Progress {
+    /// Somebody wants no more of it.
+    interrupted: Arc<AtomicBool>,
     total: u64,
     done: u64,
     told_percent: u64,
@@ -29,11 +34,14 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(total: u64) -> Progress {
-        Progress { total, done: 0, told_percent: u64::MAX, tells: io::stderr().is_terminal() }
+    fn new(total: u64, interrupted: Arc<AtomicBool>) -> Progress {
+        Progress { interrupted, total, done: 0, told_percent: u64::MAX, tells: io::stderr().is_terminal() }
     }
 
     fn more(&mut self, count: u64) -> io::Result<()> {
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err(io::Error::other("interrupted"));
+        }
         self.done += count;
         let percent = self.done.saturating_mul(100) / self.total.max(1);
         if self.tells && percent != self.told_percent {
@@ -67,8 +75,12 @@ pub(super) fn backup(args: &BackupArgs, out: &Out) -> Result<(), Failure> {
         let text = format!("{} is there already, left by a backup that was broken off: remove it", partial.display());
         return Err(Failure::Usage(text));
     }
-    let stream = args.at.client().stream("/backup")?;
-    let done = receive(&env, stream, &partial).and_then(|done| {
+    let client = args.at.client();
+    let done = until_interrupted({
+        let (env, partial) = (env.clone(), partial.clone());
+        move |interrupted| receive(&env, client.stream("/backup")?, &partial, interrupted)
+    });
+    let done = done.and_then(|done| {
         env.disk.rename(&partial, dir).and_then(|()| env.disk.sync_dir(&parent_of(dir))).map_err(|e| on(dir, &e))?;
         Ok(done)
     });
@@ -82,13 +94,41 @@ pub(super) fn backup(args: &BackupArgs, out: &Out) -> Result<(), Failure> {
     out.line(&format!("backed up {} in {files} files to {}", bytes(count), dir.display()))
 }
 
+/// Does some work aside, and has it end early when Ctrl-C or SIGTERM comes: what it has made is to be removed.
+fn until_interrupted<T: Send + 'static>(
+    work: impl FnOnce(Arc<AtomicBool>) -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let interrupted = Arc::<AtomicBool>::default();
+    runtime.block_on(async {
+        let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let mut work = tokio::task::spawn_blocking({
+            let interrupted = interrupted.clone();
+            move || work(interrupted)
+        });
+        let done = tokio::select! {
+            biased;
+            done = &mut work => done,
+            _ = interrupt.recv() => {
+                interrupted.store(true, Ordering::Relaxed);
+                work.await
+            }
+            _ = terminate.recv() => {
+                interrupted.store(true, Ordering::Relaxed);
+                work.await
+            }
+        };
+        done.map_err(|e| Failure::Other(e.to_string()))?
+    })
+}
+
 fn partial_of(dir: &Path) -> Option<PathBuf> {
     let name = dir.file_name()?.to_str()?;
     Some(dir.with_file_name(format!("{name}.{PARTIAL}")))
 }
 
 /// Writes a stream down; files and bytes.
-fn receive(env: &Env, stream: impl Read, to: &Path) -> Result<(u64, u64), Failure> {
+fn receive(env: &Env, stream: impl Read, to: &Path, interrupted: Arc<AtomicBool>) -> Result<(u64, u64), Failure> {
     let cut = |e: &io::Error| {
         let text = match e.kind() {
             io::ErrorKind::InvalidData => format!("what the server sends is damaged: {e}"),
@@ -98,7 +138,7 @@ fn receive(env: &Env, stream: impl Read, to: &Path) -> Result<(u64, u64), Failur
     };
     let mut decoder = Decoder::new(stream).map_err(|e| cut(&e))?;
     let mut dir = NewDir::make(env, to).map_err(|e| on(to, &e))?;
-    let mut progress = Progress::new(decoder.bytes);
+    let mut progress = Progress::new(decoder.bytes, interrupted);
     let mut piece = vec![0; PIECE_BYTES];
     let mut files = 0;
     loop {
@@ -153,7 +193,7 @@ pub(super) fn restore(args: &RestoreArgs, out: &Out) -> Result<(), Failure> {
     // Until it is there, a broker refuses the directory.
     files.sort_by_key(|(name, _)| name == IDENTITY);
     let total = files.iter().map(|(_, len)| len).sum();
-    let mut progress = Progress::new(total);
+    let mut progress = Progress::new(total, Arc::default());
     let mut dir = NewDir::make(&env, to).map_err(|e| on(to, &e))?;
     for (name, len) in &files {
         copy(&env, &from.join(name), *len, &mut dir, name, &mut progress)?;
