@@ -9,6 +9,10 @@ VERSUS ?=
 COMPARE ?=
 CARGO ?= cargo
 RELEASE := target/release
+# Where everything is built once and thrown away, what makes the next build faster only makes this one slower.
+ifeq ($(CI),true)
+export CARGO_INCREMENTAL := 0
+endif
 
 .PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat console-pictures crash sim fuzz mutants versus-kafka versus-rabbitmq peers compare compare-quick hot-paths deb deb-test codegen clean
 

@@ -17,7 +17,7 @@ use polylogue_api::{Catalog, MachineId, Now, Request, StateMachine, Token};
 use polylogue_broker::{Broker, BrokerConfig};
 use polylogue_env::sim::SimWorld;
 use polylogue_replicate::Work;
-use polylogue_server::handle::{BrokerHandle, BrokerStatus, PartitionStatus, ReplySink, SessionId};
+use polylogue_server::handle::{Backup, BrokerHandle, BrokerStatus, PartitionStatus, ReplySink, SessionId};
 use polylogue_server::net::{AnswerGauge, Connections, Lanes, NetMetrics, OutputGauge, Shared};
 use polylogue_server::rabbitmq_http::{From, Management, router};
 use polylogue_types::PartitionId;
@@ -280,6 +280,11 @@ impl BrokerHandle for Stepped {
 
     fn status(&self) -> BrokerStatus {
         BrokerStatus::default()
+    }
+
+    fn begin_backup(&self) -> Result<Backup, polylogue_broker::Error> {
+        let text = "nothing here is backed up";
+        Err(polylogue_broker::Error::new(polylogue_broker::ErrorKind::Busy, text))
     }
 
     fn is_disk_alarm(&self) -> bool {
