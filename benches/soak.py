@@ -35,10 +35,11 @@ from confluent_kafka import Producer
 bootstrap, ca, name, rate = sys.argv[1:]
 config = {"bootstrap.servers": bootstrap, "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "app",
           "sasl.password": "soak-password", "ssl.ca.location": ca, "client.id": name, "linger.ms": 5, "enable.idempotence": True}
-producer, sent, acknowledged = Producer(config), 0, 0
+producer, sent, acknowledged, expired = Producer(config), 0, 0, 0
 def told(error, message):
-    global acknowledged
+    global acknowledged, expired
     acknowledged += error is None
+    expired += error is not None
 began = time.monotonic()
 while not sys.stdin.closed:
     # One that is held back says how far it is, too: it is always behind.
@@ -51,7 +52,7 @@ while not sys.stdin.closed:
             producer.poll(0.1)
             break
     producer.poll(0.01)
-    print(sent, acknowledged, flush=True)
+    print(sent, acknowledged, expired, flush=True)
 """
 
 CONSUME = """
@@ -96,7 +97,7 @@ class Client:
 
     def __init__(self, program, *args):
         self.process = subprocess.Popen([sys.executable, "-u", "-c", program, *args], stdout=subprocess.PIPE, text=True, stdin=subprocess.PIPE)
-        self.said = "0 0"
+        self.said = "0 0 0"
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self):
@@ -187,7 +188,8 @@ def main():
             if len(samples) % 6 == 0:
                 last = samples[-1]
                 print(f"{len(samples) // 6:3} min  {last['anonymous_mib']:7.1f} MiB  {last['files']:4} files  {last['threads']:3} threads  sent {[p.number() for p in producers]}  read {[r.number() for r in readers]}  queued {queues.number()}", flush=True)
-        lost = sum(max(0, p.number(0) - p.number(1) - 200_000) for p in producers)
+        # What the client gave up after its five minutes was never acknowledged; what is not told yet waits in its queue.
+        lost = sum(max(0, p.number(0) - p.number(1) - p.number(2) - 200_000) for p in producers)
         memory = [one["anonymous_mib"] for one in samples]
         third = len(samples) // 3
         p99 = [p99_ms(before, after) for before, after in zip(samples, samples[1:])]
@@ -197,7 +199,7 @@ def main():
         line = {
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "commit": commit,
             "machine": {"cores": os.cpu_count(), "kernel": platform.release()}, "minutes": args.minutes, "memory_mib_max": max(memory),
-            "thirds": drift, "sent": [p.number() for p in producers], "acknowledged": [p.number(1) for p in producers],
+            "thirds": drift, "sent": [p.number() for p in producers], "acknowledged": [p.number(1) for p in producers], "expired": [p.number(2) for p in producers],
             "read": [r.number() for r in readers], "queued": queues.number(),
         }
         print(json.dumps(line))
