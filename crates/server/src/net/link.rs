@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 /// What TLS takes in of what is written before the peer has taken what came before it. Bytes.
 const PENDING_BYTES_MAX: usize = 64 << 10;
 /// What is taken off a socket with TLS at a time: more than the longest record, so that a record that has come is taken whole. The library by
-/// itself takes 4 KiB, which was most of what TLS cost. Bytes.
+/// itself takes 4 KiB, and each was a turn of the connection: a quarter of what TLS cost beyond no TLS (docs/performance.md). Bytes.
 const SEALED_BYTES: usize = 32 << 10;
 /// How often more is taken off a socket for one read: then others have their turn, whatever comes, records without anything in them too.
 const READS_MAX: usize = 2;
