@@ -106,9 +106,9 @@ peers: build ## Fetch every peer and every client, and see that each target carr
 	$(RELEASE)/polylogue-bench --json run --target rabbitmq --client java --system rabbitmq-stream --rate 1000 --in-flight 500 --warmup 2s --window 5s
 	tests/secured-kafka/run.sh $(RELEASE)/polylogue-bench build
 
-compare: build ## Run the published comparisons beside Kafka, RabbitMQ, Pulsar, RocketMQ and TubeMQ (COMPARE="--part 1": an hour of it; "--plan": what it would run; "--resume": go on)
+compare: ## Run the published comparisons beside Kafka, RabbitMQ, Pulsar, RocketMQ and TubeMQ (COMPARE="--part 1": an hour of it; "--plan": what it would run; "--resume": go on)
 	@tests/install.sh all
-	$(CARGO) build --release --locked -p polylogue-bench -p polylogue-bench-flushes
+	$(CARGO) build --release --locked -p polylogue-server -p polylogue-bench -p polylogue-bench-flushes
 	$(RELEASE)/polylogue-bench peers install kafka rabbitmq pulsar rocketmq tubemq
 	$(RELEASE)/polylogue-bench peers workers
 	$(RELEASE)/polylogue-bench compare $(COMPARE)

@@ -18,6 +18,7 @@ use polylogue_broker::{Broker, BrokerConfig};
 use polylogue_env::sim::SimWorld;
 use polylogue_replicate::Work;
 use polylogue_server::handle::{Backup, BrokerHandle, BrokerStatus, PartitionStatus, ReplySink, SessionId};
+use polylogue_server::memory::Memory;
 use polylogue_server::net::{AnswerGauge, Connections, Lanes, NetMetrics, OutputGauge, Shared};
 use polylogue_server::rabbitmq_http::{From, Management, router};
 use polylogue_types::PartitionId;
@@ -327,6 +328,7 @@ impl Server {
             output: OutputGauge::new(1 << 20),
             answers: AnswerGauge::new(1 << 20),
             write_stall_ms_max: 1_000,
+            memory: Memory::default(),
             metrics: NetMetrics::register(&mut Registry::default(), &["amqp"]),
             connections: Connections::default(),
         });

@@ -25,9 +25,6 @@ use polylogue_types::{Chunk, Map, PartitionId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The reason of `connection.blocked` (`rabbit_reader:format_blocked_by`).
-const LOW_ON_DISK: &str = "low on disk";
-
 /// A channel as the broker sees it.
 #[derive(Debug, Default)]
 pub(crate) struct Channel {
@@ -224,7 +221,7 @@ impl Connection {
         self.serve();
     }
 
-    /// Publishers are to wait for room on the disk, or no longer.
+    /// Publishers are to wait for room on the disk or for memory, or no longer.
     pub fn on_alarm(&mut self, now: Now) {
         self.now = now;
         self.look_at_alarm();
@@ -234,10 +231,10 @@ impl Connection {
     /// Tells the session when it is to hold back what its client publishes.
     pub(crate) fn look_at_alarm(&mut self) {
         let alarm = self.directory.alarm();
-        if std::mem::replace(&mut self.blocked, alarm) != alarm {
+        if std::mem::replace(&mut self.blocked, alarm.is_some()) != alarm.is_some() {
             self.event(match alarm {
-                true => amqp::Event::Blocked(ShortStr::from_static(LOW_ON_DISK)),
-                false => amqp::Event::Unblocked,
+                Some(reason) => amqp::Event::Blocked(ShortStr::from_static(reason)),
+                None => amqp::Event::Unblocked,
             });
         }
     }
@@ -420,6 +417,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alarm::Resource;
     use crate::machine::AmqpMachine;
     use crate::testing::{Topics, World};
     use parking_lot::Mutex;
@@ -674,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_connected_and_who_comes_hears_that_the_disk_is_short_of_room_once() {
+    fn who_is_connected_and_who_comes_hears_once_that_the_server_is_short_of_something() {
         let world = World::new();
         let mut connection = arriving(&world, 1, AmqpSettings::default());
         assert_eq!(open_vhost(&world, &mut connection), None);
@@ -682,15 +680,19 @@ mod tests {
             let said = connection.said.as_mut().expect("no session").drain(..);
             said.map(|said| format!("{said:?}")).collect::<Vec<_>>()
         };
-        assert!(world.directory.set_alarm(true) && !world.directory.set_alarm(true));
+        assert!(world.directory.set_alarm(Resource::Disk, true));
         connection.on_alarm(Now::default());
         connection.on_alarm(Now::default());
         let said = events(&mut connection);
-        assert!(said.len() == 1 && said[0].contains("Blocked"), "{said:?}");
+        assert!(said.len() == 1 && said[0].contains("low on disk"), "{said:?}");
         let mut late = arriving(&world, 2, AmqpSettings::default());
         assert_eq!(open_vhost(&world, &mut late), None);
         assert_eq!(events(&mut late).len(), 1);
-        world.directory.set_alarm(false);
+        world.directory.set_alarm(Resource::Memory, true);
+        world.directory.set_alarm(Resource::Disk, false);
+        connection.on_alarm(Now::default());
+        assert_eq!(events(&mut connection), [""; 0], "it still waits");
+        world.directory.set_alarm(Resource::Memory, false);
         connection.on_alarm(Now::default());
         assert_eq!(events(&mut connection), ["Event(Unblocked)"]);
     }

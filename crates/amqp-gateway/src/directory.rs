@@ -1,5 +1,6 @@
 //! What every connection knows of the declared world without asking: how to route, and which partition a queue is.
 
+use crate::alarm::{Alarms, Resource};
 use crate::convert::topic_config;
 use crate::counts::{Count, Traffic};
 use crate::machine::ADMINISTRATOR;
@@ -88,8 +89,8 @@ pub struct Directory {
     quotas: Quotas,
     clients: Arc<Clients>,
     idle: News<IdleNews>,
-    /// Publishers are to wait for room on the disk.
-    alarm: AtomicBool,
+    /// What publishers are to wait for.
+    alarms: Alarms,
     /// What a start has to do is done.
     begun: AtomicBool,
     to_topics: News<BTreeSet<QueueId>>,
@@ -114,7 +115,7 @@ impl Directory {
             quotas: Quotas::default(),
             clients: Arc::default(),
             idle: News::default(),
-            alarm: AtomicBool::new(false),
+            alarms: Alarms::default(),
             begun: AtomicBool::new(false),
             to_topics: News::default(),
             going_on: RwLock::default(),
@@ -126,15 +127,15 @@ impl Directory {
         }
     }
 
-    /// Publishers are to wait for room on the disk, or no longer; each connection is told by [`crate::Connection::on_alarm`]. Whether that
-    /// is news.
-    pub fn set_alarm(&self, on: bool) -> bool {
-        self.alarm.swap(on, Ordering::AcqRel) != on
+    /// Publishers are to wait until there is more of that, or no longer; each connection is told by [`crate::Connection::on_alarm`].
+    /// Whether that is news.
+    pub fn set_alarm(&self, of: Resource, on: bool) -> bool {
+        self.alarms.set(of, on)
     }
 
-    /// Whether publishers are to wait.
-    pub(crate) fn alarm(&self) -> bool {
-        self.alarm.load(Ordering::Acquire)
+    /// Why publishers are to wait, if they are.
+    pub(crate) fn alarm(&self) -> Option<&'static str> {
+        self.alarms.reason()
     }
 
     /// Somebody calls the cluster so, or nobody calls it otherwise than its settings.

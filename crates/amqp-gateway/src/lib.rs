@@ -28,6 +28,7 @@
 //!
 
 mod acks;
+mod alarm;
 mod backoff;
 mod begin;
 mod connection;
@@ -56,6 +57,7 @@ mod testing;
 mod to_topics;
 mod topics;
 
+pub use alarm::Resource;
 pub use connection::{Connection, Insider};
 pub use convert::{RECEIVED_FROM, hops};
 pub use counts::{Count, QueueCount, SIZE_BOUNDS, Traffic};

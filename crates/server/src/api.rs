@@ -65,9 +65,15 @@ pub struct Status {
     /// Free bytes of the data directory's file system, where that is known.
     #[serde(default)]
     pub disk_free_bytes: Option<u64>,
-    /// Why publishers to queues are to wait, if they are.
+    /// Why publishers to queues are to wait for room on the disk, if they are.
     #[serde(default)]
     pub disk_alarm: Option<String>,
+    /// Why publishers to queues are to wait for memory, if they are.
+    #[serde(default)]
+    pub memory_alarm: Option<String>,
+    /// Memory of the process, pages of files not counted.
+    #[serde(default)]
+    pub memory_bytes: u64,
     /// How long the stages on a message's way take.
     #[serde(default)]
     pub stages: Vec<StageStatus>,

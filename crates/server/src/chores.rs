@@ -4,7 +4,8 @@ use crate::handle::{BrokerHandle, ReplySink};
 use crate::net::Shared;
 use crate::net::mailbox::{Mail, Mailbox};
 use polylogue_amqp_gateway::{
-    DeadCounts, DeadLetters, Directory, ExchangeCounts, FromTopics, IdleQueues, MissingTopics, ToTopics, TopicCounts,
+    DeadCounts, DeadLetters, Directory, ExchangeCounts, FromTopics, IdleQueues, MissingTopics, Resource, ToTopics,
+    TopicCounts,
 };
 use polylogue_api::{Event, Now, ReadData, Reply, Request, Token};
 use polylogue_types::Chunk;
@@ -18,6 +19,9 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
+
+/// How often it is looked how much memory is taken.
+const MEMORY_LOOK: Duration = Duration::from_secs(1);
 
 /// Something sans-IO that asks the broker, and is no connection.
 pub(crate) trait Chore: Send + 'static {
@@ -304,21 +308,30 @@ pub(crate) fn start(
     runtime.spawn(run(broker.clone(), Publishing::new(from_topics, registry), knock));
 }
 
-/// Tells all connections when the disk is short of room, and when it is no longer. Ends with the runtime.
-pub(crate) fn watch_alarm(
-    runtime: &tokio::runtime::Handle,
-    broker: Arc<dyn BrokerHandle>,
-    directory: Arc<Directory>,
-    net: Arc<Shared>,
-) {
+/// Tells all connections when the server is short of room on the disk or of memory, and when it is no longer. Ends with the runtime.
+pub(crate) fn watch_alarms(runtime: &tokio::runtime::Handle, directory: Arc<Directory>, net: Arc<Shared>) {
     let knock: Arc<Knock> = Arc::default();
-    broker.wake_for_alarm(Waker::from(knock.clone()));
-    // What it has not heard yet.
-    knock.0.notify_one();
+    net.broker.wake_for_alarm(Waker::from(knock.clone()));
     runtime.spawn(async move {
+        let mut looks = tokio::time::interval(MEMORY_LOOK);
         loop {
-            knock.0.notified().await;
-            if directory.set_alarm(broker.is_disk_alarm()) {
+            // The first look is at once, and so at what it has not heard yet.
+            let news = tokio::select! {
+                () = knock.0.notified() => directory.set_alarm(Resource::Disk, net.broker.is_disk_alarm()),
+                _ = looks.tick() => {
+                    let disk = directory.set_alarm(Resource::Disk, net.broker.is_disk_alarm());
+                    let memory = directory.set_alarm(Resource::Memory, net.memory.look());
+                    if memory {
+                        let (used_bytes, limit_bytes) = (net.memory.used_bytes(), net.memory.limit_bytes());
+                        match net.memory.is_alarm() {
+                            true => tracing::warn!(used_bytes, limit_bytes, "publishers to queues wait: too much memory is taken"),
+                            false => tracing::info!(used_bytes, limit_bytes, "publishers to queues go on: memory suffices"),
+                        }
+                    }
+                    disk || memory
+                }
+            };
+            if news {
                 net.connections.alarm();
             }
         }

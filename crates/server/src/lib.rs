@@ -16,6 +16,7 @@ pub mod handle;
 pub mod http;
 mod lines;
 mod links;
+pub mod memory;
 pub mod net;
 pub mod oauth;
 pub mod options;

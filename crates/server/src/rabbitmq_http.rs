@@ -27,6 +27,7 @@ mod parameters;
 mod permissions;
 mod policies;
 mod queues;
+mod rates;
 mod shapes;
 mod shovels;
 mod still;
@@ -37,6 +38,7 @@ mod users;
 mod vhosts;
 
 pub(crate) use messages::shown_properties;
+pub(crate) use rates::watch as watch_rates;
 
 use crate::api::ListenerStatus;
 use crate::audit::Audit;
@@ -59,6 +61,7 @@ use polylogue_amqp_gateway::Directory;
 use polylogue_amqp_model::DEFINITIONS_BYTES_MAX;
 use polylogue_auth::{Authority, NoUsers};
 use polylogue_env::Rng;
+use rates::Rates;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use target::Query;
@@ -97,6 +100,8 @@ pub struct Management {
     pub(crate) federation: Arc<Federation>,
     /// Bytes that bodies may still take.
     bodies: Semaphore,
+    /// How fast things go.
+    pub(crate) rates: Rates,
 }
 
 impl Management {
@@ -111,10 +116,23 @@ impl Management {
         rng: Arc<dyn Rng>,
     ) -> Management {
         let bodies = Semaphore::new(BODIES_BYTES_MAX);
-        let (shovels, federation) = Default::default();
+        let (shovels, federation, rates) = Default::default();
         let users = Arc::new(NoUsers);
         let audit = None;
-        Management { broker, directory, settings, net, listeners, rng, users, audit, shovels, federation, bodies }
+        Management {
+            broker,
+            directory,
+            settings,
+            net,
+            listeners,
+            rng,
+            users,
+            audit,
+            shovels,
+            federation,
+            bodies,
+            rates,
+        }
     }
 
     /// The same, that tells of logins that fail, and slows them.

@@ -14,6 +14,7 @@ use crate::federation::{self, Federation};
 use crate::handle::BrokerHandle;
 use crate::http::{self, App, Entrance, HttpLimits, RabbitmqSetup, Ready};
 use crate::links::Surroundings;
+use crate::memory::{self, Memory};
 use crate::net::amqp::AmqpAccept;
 use crate::net::groups::SeesQueues;
 use crate::net::kafka::{KafkaAccept, KafkaShared};
@@ -404,7 +405,8 @@ fn serve(
     runtime.block_on(begun(&directory));
     see_to_administrator(front, runtime, &broker, &directory, rng.as_ref())?;
     let net = Arc::new(shared(config, front, &broker));
-    chores::watch_alarm(runtime.handle(), broker.clone(), directory.clone(), net.clone());
+    chores::watch_alarms(runtime.handle(), directory.clone(), net.clone());
+    front.registry.register_collector(Box::new(memory::Gauges(net.clone())));
     let shovels = Shovels::registered(&mut front.registry);
     let federation = Federation::registered(&mut front.registry);
     let around = Surroundings::new(&broker, &directory, &amqp_settings, &net, &rng);
@@ -434,7 +436,9 @@ fn serve(
     }
     start_links(runtime, around, &shovels, &federation);
     let management = management.with_movers(shovels, federation).with_users(users).with_audit(audit);
-    front.management.open_with(rabbitmq_http::router(Arc::new(management)));
+    let management = Arc::new(management);
+    rabbitmq_http::watch_rates(runtime.handle(), &management);
+    front.management.open_with(rabbitmq_http::router(management));
     front.entrance.open(app.clone());
     front.scrapes.open_with(http::rabbitmq_router(app.clone()));
     let (stop, stopped) = watch::channel(false);
@@ -477,6 +481,7 @@ fn shared(config: &ServerConfig, front: &Front, broker: &Arc<dyn BrokerHandle>) 
         output: OutputGauge::new(config.output_bytes_max),
         answers: AnswerGauge::new(config.output_bytes_max),
         write_stall_ms_max: config.write_stall_ms_max,
+        memory: Memory::new(config.memory_limit_bytes),
         metrics: front.metrics.clone(),
         connections: Connections::default(),
     }

@@ -147,3 +147,40 @@ fn while_the_disk_is_full_publishers_wait_and_consumers_go_on() {
     assert!(consumer.wait(SILENCE).unwrap().is_none());
     server.terminate().unwrap();
 }
+
+#[test]
+fn while_too_much_memory_is_taken_publishers_wait_and_consumers_go_on() {
+    let place = Place::new("memory-alarm");
+    let command = || {
+        let mut command = place.serve(SETTINGS);
+        command.args(["--listen", "amqp=127.0.0.1:0"]);
+        command
+    };
+    let server = place.start(command()).unwrap();
+    let mut publisher = connect(&server);
+    publisher.declare("q", &[("x-queue-type", "quorum")]).unwrap();
+    publisher.confirm().unwrap();
+    publisher.publish("q", b"first");
+    publisher.flush().unwrap();
+    assert!(matches!(method(&mut publisher), Method::BasicAck(_)));
+    assert_eq!(metric(&server, "polylogue_memory_alarm"), 0.0);
+    assert!(metric(&server, "polylogue_memory_bytes") < metric(&server, "polylogue_memory_limit_bytes"));
+    server.terminate().unwrap();
+
+    // No process takes so little.
+    let mut short = command();
+    short.args(["--set", "server.memory_limit_bytes=64KiB"]);
+    let server = place.start(short).unwrap();
+    wait_until("the alarm", SECS, || Ok((metric(&server, "polylogue_memory_alarm") == 1.0).then_some(()))).unwrap();
+    let (mut publisher, mut consumer) = (connect(&server), connect(&server));
+    publisher.publish("q", b"second");
+    publisher.flush().unwrap();
+    assert!(
+        matches!(method(&mut publisher), Method::ConnectionBlocked(blocked) if &blocked.reason[..] == b"low on memory")
+    );
+    consumer.consume("q", 0).unwrap();
+    let first = message(&mut consumer, b"first");
+    consumer.ack(first);
+    consumer.flush().unwrap();
+    server.terminate().unwrap();
+}

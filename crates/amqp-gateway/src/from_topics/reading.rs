@@ -183,7 +183,7 @@ impl FromTopics {
     /// Reads partitions for which there is room.
     pub(super) fn pump(&mut self, id: ExchangeId) {
         while let Some(link) = self.links.get_mut(&id).filter(|link| link.open < OPEN_MAX) {
-            if self.directory.alarm() {
+            if self.directory.alarm().is_some() {
                 return;
             }
             let Some(partition) = link.ready.pop_front() else { return };

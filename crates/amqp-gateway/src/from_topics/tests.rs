@@ -2,6 +2,7 @@
 
 use super::reading::OPEN_MAX;
 use super::*;
+use crate::alarm::Resource;
 use crate::connection::Connection;
 use crate::machine::{AmqpAsk, AmqpMachine};
 use crate::management::Said;
@@ -689,11 +690,11 @@ fn only_some_partitions_are_read_at_a_time_and_none_while_the_disk_is_short_of_r
         count += 1;
     }
     assert_eq!((count, rig.watches.len()), (30, 30));
-    rig.world.directory.set_alarm(true);
+    rig.world.directory.set_alarm(Resource::Disk, true);
     rig.produce(1, &["late"]);
     rig.tick(LOOK_MS);
     assert!(rig.publishes.is_empty());
-    rig.world.directory.set_alarm(false);
+    rig.world.directory.set_alarm(Resource::Disk, false);
     rig.tick(LOOK_MS);
     assert_eq!(rig.drained(), ["late"]);
 }

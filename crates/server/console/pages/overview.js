@@ -62,6 +62,12 @@ const card = (label, value, href) => html`<div class="card">
   <div class="value">${value}</div>
 </div>`;
 
+// Since the start. A backup is made by `polylogue backup`, not here.
+const backups = (figures) => {
+  const { backup_running: running, backups_completed: completed, backups_failed: failed } = figures;
+  return `${running ? "one is under way, " : ""}${count(completed)} completed and ${count(failed)} failed since the start`;
+};
+
 export function Overview({ rates }) {
   const { points, status } = rates;
   if (!status) return html`<${Head} title="Overview" />`;
@@ -77,7 +83,7 @@ export function Overview({ rates }) {
     <div class="cards">
       ${card("Topics", count(status.topics), "#/topics")} ${card("Partitions", count(status.partitions))}
       ${card("Connections", count(status.connections), "#/connections")} ${card("In segments", bytes(status.figures.store_live_bytes))}
-      ${card("Free on disk", bytes(status.disk_free_bytes))} ${card("Running for", duration(status.uptime_ms))}
+      ${card("Memory", bytes(status.memory_bytes))} ${card("Free on disk", bytes(status.disk_free_bytes))} ${card("Running for", duration(status.uptime_ms))}
     </div>
     <div class="charts">
       ${chart("Requests per second", rate("requests"), short)}
@@ -98,5 +104,6 @@ export function Overview({ rates }) {
       <dt>Cluster</dt><dd><code>${status.cluster_id}</code></dd>
       <dt>Node</dt><dd>${status.node}</dd>
       <dt>Version</dt><dd>${status.version}</dd>
+      <dt>Backups</dt><dd>${backups(status.figures)}</dd>
     </dl>`;
 }

@@ -161,6 +161,10 @@ fn findings_of(status: &Status) -> Vec<Finding> {
     if let Some(why) = &status.disk_alarm {
         add(Level::Bad, format!("publishers to queues are waiting: {why}"), "make room");
     }
+    if let Some(why) = &status.memory_alarm {
+        let text = format!("publishers to queues are waiting: {why}");
+        add(Level::Bad, text, "docs/operating.md tells what may take it");
+    }
     if figure("store_fenced") + figure("store_segments_lost") > 0 {
         let text =
             format!("{} ranges and {} segments cannot be read", figure("store_fenced"), figure("store_segments_lost"));
@@ -233,6 +237,8 @@ mod tests {
             stages: Vec::new(),
             disk_free_bytes: Some(DISK_FREE_BYTES_MIN),
             disk_alarm: None,
+            memory_alarm: None,
+            memory_bytes: 0,
             figures: [("journal_flushes".to_owned(), 200), ("journal_flush_nanoseconds".to_owned(), 200_000_000)]
                 .into(),
         }
@@ -257,6 +263,7 @@ mod tests {
         assert_eq!(found(|s| s.ready = false), bad("it does not serve: it starts, or stops"));
         assert_eq!(found(|s| s.refuses_writes = Some("full".into())), bad("messages are refused: full"));
         assert_eq!(found(|s| s.disk_alarm = Some("low".into())), bad("publishers to queues are waiting: low"));
+        assert_eq!(found(|s| s.memory_alarm = Some("much".into())), bad("publishers to queues are waiting: much"));
         let fenced = |s: &mut Status| *s.figures.entry("store_fenced".into()).or_default() = 2;
         assert_eq!(found(fenced), bad("2 ranges and 0 segments cannot be read"));
         let lost = |s: &mut Status| *s.figures.entry("writers_lost".into()).or_default() = 1;

@@ -129,6 +129,12 @@ fn everything(app: &App, endpoint: &str, queues: &Queues) -> Response {
         "Whether publishers to queues are to wait for room on the disk",
         u8::from(app.broker.is_disk_alarm()),
     );
+    text.one(
+        Kind::Gauge,
+        "rabbitmq_alarms_memory_used_watermark",
+        "Whether publishers to queues are to wait for memory",
+        u8::from(app.net.memory.is_alarm()),
+    );
     if let Queues::Each(..) = queues {
         families::infos(&mut text, PREFIX, queues);
         families::left_out(&mut text, queues);

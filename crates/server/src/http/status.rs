@@ -58,6 +58,8 @@ pub(super) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
         stages: broker.stages.iter().map(stage).collect(),
         disk_free_bytes: broker.disk_free_bytes,
         disk_alarm: broker.disk_alarm,
+        memory_alarm: app.net.memory.alarm(),
+        memory_bytes: app.net.memory.used_bytes(),
         figures: broker.figures.into_iter().map(|figure| (figure.name, figure.value)).collect(),
     })
 }

@@ -6,6 +6,7 @@ use super::metrics::registry;
 use super::{App, Entrance, HttpLimits, Ready, serve};
 use crate::api::{ErrorBody, Group, GroupReset, Groups, Options, Status, Topic, Topics};
 use crate::handle::{BrokerStatus, Figure};
+use crate::memory::Memory;
 use crate::net::kafka::KafkaShared;
 use crate::net::{AnswerGauge, Connections, Lanes, NetMetrics, OutputGauge, Shared};
 use crate::options::Resolved;
@@ -213,6 +214,7 @@ impl Server {
             output: OutputGauge::new(1 << 20),
             answers: AnswerGauge::new(1 << 20),
             write_stall_ms_max: 1_000,
+            memory: Memory::default(),
             metrics: NetMetrics::register(&mut registry, &["kafka"]),
             connections: Connections::default(),
         };

@@ -11,6 +11,7 @@ use super::output::OutputGauge;
 use super::protocol::{About, Protocol};
 use super::tls::Tls;
 use crate::handle::BrokerHandle;
+use crate::memory::Memory;
 use parking_lot::Mutex;
 use polylogue_types::{Map, TimestampMs};
 use std::fmt;
@@ -36,6 +37,8 @@ pub struct Shared {
     pub answers: AnswerGauge,
     /// How long a client may take nothing of a response. Milliseconds.
     pub write_stall_ms_max: u64,
+    /// What the process takes of the machine's memory.
+    pub memory: Memory,
     /// Counters.
     pub metrics: NetMetrics,
     /// Those that are open.

@@ -6,6 +6,7 @@ mod toy;
 
 use super::admission::Lanes;
 use super::{AnswerGauge, Connections, Gate, NetMetrics, OutputGauge, Shared, accept_loop};
+use crate::memory::Memory;
 use crate::testing::FakeBroker;
 use polylogue_api::{Reply, Request};
 use polylogue_types::{FileRange, ProducerId, RangeSource};
@@ -68,6 +69,7 @@ impl Server {
             output: OutputGauge::new(wish.output_bytes_max),
             answers: AnswerGauge::new(wish.output_bytes_max),
             write_stall_ms_max: WRITE_STALL_MS,
+            memory: Memory::default(),
             metrics: NetMetrics::default(),
             connections: Connections::default(),
         });

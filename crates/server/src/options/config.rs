@@ -114,6 +114,8 @@ pub struct ServerConfig {
     pub inflight_bytes_max: usize,
     /// Bytes of responses not yet taken over all connections.
     pub output_bytes_max: usize,
+    /// Memory of the process above which publishers to queues wait; 0 for what fits the machine. Bytes.
+    pub memory_limit_bytes: u64,
     /// How long a client may take nothing of a response. Milliseconds.
     pub write_stall_ms_max: u64,
     /// Threads that serve connections; `None` for one a core.
@@ -187,6 +189,7 @@ impl ServerConfig {
             connections_max: small(r.number(&t::CONNECTIONS_MAX)),
             inflight_bytes_max: small(r.number(&t::INFLIGHT_BYTES_MAX)),
             output_bytes_max: small(r.number(&t::OUTPUT_BYTES_MAX)),
+            memory_limit_bytes: r.number(&t::MEMORY_LIMIT_BYTES),
             write_stall_ms_max: r.number(&t::WRITE_STALL_MS_MAX),
             worker_threads: Some(small(r.number(&t::WORKER_THREADS))).filter(|threads| *threads > 0),
             http_connections_max: small(r.number(&t::HTTP_CONNECTIONS_MAX)),

@@ -147,6 +147,13 @@ pub(super) const OUTPUT_BYTES_MAX: OptionDef = server(
      topics, all groups) is made when it fits into half of it with the others of its kind; a client that takes nothing of one for \
      a second, while others wait for that room, is closed.",
 );
+pub(super) const MEMORY_LIMIT_BYTES: OptionDef = server(
+    "memory_limit_bytes",
+    OptionKind::Bytes { min: 0, max: TIB },
+    "0",
+    "When the process takes more memory than this, pages of files not counted, publishers of RabbitMQ's clients are told to wait \
+     (connection.blocked). 0: six tenths of what the machine has, or its control group (version 2).",
+);
 pub(super) const WRITE_STALL_MS_MAX: OptionDef = server(
     "write_stall_ms_max",
     OptionKind::Millis { min: 100, max: DAY_MS },
@@ -477,6 +484,7 @@ pub const OPTIONS: &[&OptionDef] = &[
     &CONNECTION_REQUESTS_MAX,
     &INFLIGHT_BYTES_MAX,
     &OUTPUT_BYTES_MAX,
+    &MEMORY_LIMIT_BYTES,
     &WRITE_STALL_MS_MAX,
     &WORKER_THREADS,
     &HTTP_CONNECTIONS_MAX,

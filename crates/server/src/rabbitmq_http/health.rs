@@ -34,14 +34,17 @@ fn check(call: &Call<'_>, path: &[&str]) -> Result<Answer, Failure> {
     match path {
         ["alarms" | "local-alarms"] => {
             call.monitor()?;
-            match call.app.broker.status().disk_alarm {
-                None => healthy(call),
-                Some(why) => {
-                    let alarm = json!([{"node": call.app.node(), "resource": "disk", "reason": why}]);
-                    let reason = "There are alarms in effect in the cluster";
-                    Err(Failure::unhealthy(reason, Some(("alarms", alarm))))
-                }
+            let (disk, memory) = (call.app.broker.status().disk_alarm, call.app.net.memory.alarm());
+            let alarms = [("disk", disk), ("memory", memory)].into_iter();
+            let alarms = alarms.filter_map(|(resource, why)| {
+                Some(json!({"node": call.app.node(), "resource": resource, "reason": why?}))
+            });
+            let alarms: Vec<Value> = alarms.collect();
+            if alarms.is_empty() {
+                return healthy(call);
             }
+            let reason = "There are alarms in effect in the cluster";
+            Err(Failure::unhealthy(reason, Some(("alarms", alarms.into()))))
         }
         ["port-listener", port] => port_listener(call, port),
         ["protocol-listener", protocol] => protocol_listener(call, protocol),

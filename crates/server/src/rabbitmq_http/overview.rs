@@ -87,9 +87,14 @@ async fn overview(call: &Call<'_>) -> Result<Answer, Failure> {
     let clients: Vec<_> = clients.iter().filter(|client| call.sees(client.vhost)).collect();
     let settings = &call.app.settings;
     let version = &settings.version;
+    // Of everybody's messages: who sees some virtual hosts only sees none of it.
+    let (message_stats, churn_rates) = match call.is_monitor() {
+        true => call.app.rates.shapes(call.app.directory.traffic()),
+        false => (json!({}), json!({})),
+    };
     let mut shape = json!({
         "management_version": version,
-        "rates_mode": "none",
+        "rates_mode": "basic",
         "sample_retention_policies": {"global": [], "basic": [], "detailed": []},
         "exchange_types": EXCHANGE_TYPES.map(|name| json!({"name": name, "description": name, "enabled": true})),
         "product_version": version,
@@ -104,8 +109,8 @@ async fn overview(call: &Call<'_>) -> Result<Answer, Failure> {
         "disable_stats": false,
         "is_op_policy_updating_enabled": true,
         "enable_queue_totals": true,
-        "message_stats": {},
-        "churn_rates": {},
+        "message_stats": message_stats,
+        "churn_rates": churn_rates,
         "queue_totals": totals(call, &sum),
         "object_totals": {
             "channels": clients.iter().map(|client| client.channel_count()).sum::<usize>(),
@@ -154,6 +159,7 @@ pub(super) fn listeners(call: &Call<'_>) -> Vec<(Value, (String, u16))> {
 
 fn node(call: &Call<'_>) -> Value {
     let status = call.app.broker.status();
+    let memory = &call.app.net.memory;
     let exchange_types = EXCHANGE_TYPES.map(|name| json!({"name": name, "description": name, "enabled": true}));
     let mechanisms = call.app.settings.mechanisms.iter();
     let mechanisms: Vec<Value> =
@@ -165,10 +171,10 @@ fn node(call: &Call<'_>) -> Value {
         "being_drained": false,
         "uptime": call.app.broker.now().monotonic_ms,
         "os_pid": std::process::id().to_string(),
-        "rates_mode": "none",
-        "mem_used": 0,
-        "mem_limit": 0,
-        "mem_alarm": false,
+        "rates_mode": "basic",
+        "mem_used": memory.used_bytes(),
+        "mem_limit": memory.limit_bytes(),
+        "mem_alarm": memory.is_alarm(),
         "disk_free": status.disk_free_bytes.unwrap_or(0),
         "disk_free_limit": 0,
         "disk_free_alarm": status.disk_alarm.is_some(),

@@ -137,6 +137,11 @@ fn node(app: &App, text: &mut Text, prefix: &str) {
             "Free bytes under which publishers to queues are to wait (log.disk_free_limit_bytes)",
             Some(limit),
         ),
+        (
+            "resident_memory_limit_bytes",
+            "Memory above which publishers to queues are to wait (server.memory_limit_bytes)",
+            Some(app.net.memory.limit_bytes()),
+        ),
     ] {
         known(text, prefix, name, help, value);
     }

@@ -380,3 +380,54 @@ fn a_disk_without_room_is_an_alarm() {
     server.leave_free(100 << 20);
     assert_eq!(server.get("health/checks/alarms")["status"], "ok");
 }
+
+#[test]
+fn memory_that_runs_short_is_an_alarm_too() {
+    let server = Server::start();
+    let memory = &server.management.net.memory;
+    assert!(!memory.look());
+    let node = &server.get("nodes")[0];
+    assert_eq!((&node["mem_alarm"], &node["mem_limit"]), (&json!(false), &json!(1_u64 << 40)));
+    assert!(node["mem_used"].as_u64().unwrap() > 1 << 20);
+    memory.pretend(true);
+    let failed = server.ask("GET", "health/checks/local-alarms", &Value::Null);
+    assert_eq!((failed.status, failed.body["alarms"].as_array().unwrap().len()), (503, 1));
+    assert_eq!(failed.body["alarms"][0]["resource"], "memory");
+    assert_eq!(server.get("nodes")[0]["mem_alarm"], true);
+    server.leave_free(1_000);
+    let failed = server.ask("GET", "health/checks/alarms", &Value::Null);
+    assert_eq!(
+        (&failed.body["alarms"][0]["resource"], &failed.body["alarms"][1]["resource"]),
+        (&json!("disk"), &json!("memory"))
+    );
+}
+
+/// Only whoever may see all virtual hosts sees what goes through all of them.
+#[test]
+fn the_overview_tells_how_many_messages_come_and_how_fast() {
+    let server = Server::start();
+    server.put("queues/%2F/q", &json!({}));
+    let look = || {
+        let now_ms = server.broker.now().monotonic_ms;
+        server.management.rates.sample(server.directory.traffic(), now_ms);
+    };
+    look();
+    for n in 0..6 {
+        let message =
+            json!({"properties": {}, "routing_key": "q", "payload": n.to_string(), "payload_encoding": "string"});
+        server.post("exchanges/%2F/amq.default/publish", &message);
+    }
+    server.leave_free(100 << 20);
+    server.leave_free(100 << 20);
+    look();
+    let overview = server.get("overview");
+    let stats = &overview["message_stats"];
+    assert_eq!((&stats["publish"], &stats["publish_details"]), (&json!(6), &json!({"rate": 3.0})));
+    assert_eq!((&stats["ack"], &stats["ack_details"]), (&json!(0), &json!({"rate": 0.0})));
+    assert_eq!(overview["churn_rates"]["queue_created"], 1);
+    look();
+    look();
+    assert_eq!(server.get("overview")["message_stats"]["publish_details"], json!({"rate": 0.0}));
+    assert_eq!(server.put("users/some", &json!({"password": "some", "tags": "management"})), 201);
+    assert_eq!(server.ask_as("some", "GET", "overview", &Value::Null).body["message_stats"], json!({}));
+}

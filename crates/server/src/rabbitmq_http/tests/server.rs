@@ -1,6 +1,7 @@
 //! A broker on a simulated disk, and requests to the API without a socket.
 
 use crate::handle::{BrokerHandle, BrokerStatus, PartitionStatus, ReplySink, SessionId};
+use crate::memory::Memory;
 use crate::net::{AnswerGauge, Connections, Lanes, NetMetrics, OutputGauge, Shared};
 use crate::rabbitmq_http::{From, Management, router};
 use axum::Router;
@@ -212,6 +213,7 @@ impl Server {
             output: OutputGauge::new(1 << 20),
             answers: AnswerGauge::new(1 << 20),
             write_stall_ms_max: 1_000,
+            memory: Memory::new(1 << 40),
             metrics: NetMetrics::register(&mut Registry::default(), &["amqp"]),
             connections: Connections::default(),
         });
