@@ -321,14 +321,16 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes an empty folder; what an earlier run has left in its place is removed.
+    /// Makes an empty folder; what an earlier run has left in its place is removed. Brokers run in folders of their own: its path is
+    /// absolute, whatever is given.
     ///
     /// # Errors
     /// When somebody works in it, this process included, or it cannot be made or emptied.
     pub fn create(path: &Path) -> Result<Folder> {
-        let lock = take_folder(path)?;
-        empty(path).context(|| format!("cannot empty {}", path.display()))?;
-        Ok(Folder { path: path.to_owned(), _lock: lock })
+        let path = std::path::absolute(path).context(|| format!("where is {}", path.display()))?;
+        let lock = take_folder(&path)?;
+        empty(&path).context(|| format!("cannot empty {}", path.display()))?;
+        Ok(Folder { path, _lock: lock })
     }
 
     /// Where it is.
@@ -375,6 +377,18 @@ mod tests {
         drop(lock);
         let folder = Folder::create(&place).expect("nobody has it");
         assert!(!folder.path().join("data").exists(), "it was left by an earlier run");
+    }
+
+    /// Peers that run in a folder of their own did not find their settings when the folder was named from somewhere else.
+    #[test]
+    fn a_folder_is_found_from_everywhere() {
+        let here = std::env::current_dir().expect("a folder");
+        let place = std::env::temp_dir().join(format!("polylogue-bench-relative-{}", std::process::id()));
+        let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+        let named = up.join(place.strip_prefix("/").expect("an absolute path"));
+        let folder = Folder::create(&named).expect("a folder");
+        assert!(named.is_relative() && folder.path().is_absolute());
+        assert!(place.is_dir());
     }
 
     /// A peer outlived a benchmark that was killed.
