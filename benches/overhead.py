@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What logins, access control lists and TLS cost the broker while messages go through it: processor time a message, and a profile of it.
 
-    overhead.py POLYLOGUE [--rounds 3] [--messages 400000] [--results benches/results/overhead.jsonl]
+    overhead.py POLYLOGUE [--rounds 3] [--messages 400000] [--rate 20000] [--durability sync] [--bare BARE_TLS] [--results benches/results/overhead.jsonl]
 
 Needs confluent-kafka (run it with the Python of build/clients/python, which `make test` makes), openssl, and perf for the profile. librdkafka writes
 messages of 1 KiB in batches of at most 64 KiB and reads them, in turns over three listeners of brokers with the same settings:
@@ -10,8 +10,12 @@ messages of 1 KiB in batches of at most 64 KiB and reads them, in turns over thr
     login      SASL_PLAINTEXT with SCRAM-SHA-256, 1,000 bindings of access control lists, a scrape of /metrics each second
     tls        the same as SASL_SSL
 
-Prints a line a run, and adds one line of results: medians of processor time, and from one more run each under `perf record` which share of the
-samples is whose code."""
+The broker has the first core and the client the second. Without a rate the client is as fast as it can be, which over TLS is slower: then fewer
+batches share a flush, and that is in the difference, too; with the durability `async` it is not.
+
+Prints a line a run, and adds one line of results: medians of processor time, in user space and in the kernel, and from one more run each under
+`perf record` which share of the samples is whose code. With the program of crates/server/examples/bare_tls.rs each round also tells what TLS costs
+one who does nothing else: that is what is to be compared with `tls` less `login`."""
 
 import argparse
 import base64
@@ -30,23 +34,27 @@ import threading
 
 PASSWORD = "overhead-password"
 KINDS = ("open", "login", "tls")
-# Whose code a symbol is, by what its name has in it.
+# Whose code a symbol is, by what its name has in it; one of the kernel is the kernel's.
 OWNERS = {
     "tls": re.compile(r"rustls|aws_lc|aes_gcm|aesni|gcm_|tokio_rustls|net4link"),
     "auth": re.compile(r"polylogue_auth|session6access|session4sasl|session5quota"),
     "metrics": re.compile(r"prometheus|http7metrics|net7metrics|Histogram|histogram"),
+    "copies": re.compile(r"mem(cpy|move|set)"),
 }
 
 LOAD = """
-import sys, json
+import json, sys, time
 from confluent_kafka import Consumer, Producer
-config, topic, messages = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+config, topic, messages, rate = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 producer = Producer({**config, "linger.ms": 5, "batch.size": 65536, "queue.buffering.max.messages": 20000, "enable.idempotence": True})
 failed = 0
 def told(error, _):
     global failed
     failed += error is not None
+began = time.monotonic()
 for number in range(messages):
+    while rate and number % 20 == 0 and number / rate > time.monotonic() - began:
+        producer.poll(0.001)
     while True:
         try:
             producer.produce(topic, b"x" * 1024, partition=number % 10, on_delivery=told)
@@ -77,16 +85,16 @@ def ask(api, method, path, body=None):
 class Broker:
     """A broker of one kind, with a topic for each run."""
 
-    def __init__(self, polylogue, kind, place, ca, key):
+    def __init__(self, polylogue, kind, durability, place, ca, key):
         self.kind, self.ca, self.runs = kind, ca, 0
         name = "kafka+tls" if kind == "tls" else "kafka"
         listen = ["--listen", f"{name}=127.0.0.1:0", "--listen", "http=127.0.0.1:0"]
-        sets = ["--set", f"server.login={'never' if kind == 'open' else 'always'}"]
+        sets = ["--set", f"server.login={'never' if kind == 'open' else 'always'}", "--set", f"log.durability={durability}"]
         if kind == "tls":
             sets += ["--set", f"tls.certificate={ca}", "--set", f"tls.key={key}"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("POLYLOGUE_")} | {"POLYLOGUE_ADMIN_PASSWORD": PASSWORD}
         log = open(f"{place}/{kind}.log", "w", encoding="utf-8")
-        self.process = subprocess.Popen([polylogue, "serve", "--data", f"{place}/{kind}", *listen, *sets], stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+        self.process = subprocess.Popen(["taskset", "-c", "0", polylogue, "serve", "--data", f"{place}/{kind}", *listen, *sets], stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         at = {}
         for line in self.process.stdout:
             words = line.split()
@@ -114,10 +122,10 @@ class Broker:
 
     def cpu_seconds(self):
         fields = open(f"/proc/{self.process.pid}/stat", encoding="ascii").read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return [int(field) / os.sysconf("SC_CLK_TCK") for field in fields[11:13]]
 
-    def run(self, messages):
-        """Processor seconds of the broker for a million messages in and out."""
+    def run(self, messages, rate):
+        """Processor seconds of the broker for a million messages in and out, in user space and in the kernel."""
         self.runs += 1
         topic = f"load-{self.runs}"
         ask(self.api, "POST", "/api/v1/topics", {"name": topic, "partitions": 10})
@@ -131,23 +139,23 @@ class Broker:
         if self.kind != "open":
             scraper.start()
         before = self.cpu_seconds()
-        subprocess.run([sys.executable, "-c", LOAD, json.dumps(self.config()), topic, str(messages)], check=True)
-        took = self.cpu_seconds() - before
+        subprocess.run(["taskset", "-c", "1", sys.executable, "-c", LOAD, json.dumps(self.config()), topic, str(messages), str(rate)], check=True)
+        took = [(now - then) * 1_000_000 / messages for now, then in zip(self.cpu_seconds(), before)]
         done.set()
         ask(self.api, "DELETE", f"/api/v1/topics/{topic}")
-        return took * 1_000_000 / messages
+        return took
 
-    def profile(self, messages, place):
+    def profile(self, messages, rate, place):
         """Of 100 samples of the broker, how many are whose code."""
         data = f"{place}/perf.data"
         perf = subprocess.Popen(["perf", "record", "-q", "-e", "cpu-clock", "-F", "997", "-o", data, "-p", str(self.process.pid)], stderr=subprocess.DEVNULL)
-        self.run(messages)
+        self.run(messages, rate)
         perf.send_signal(2)
         perf.wait()
         told = subprocess.run(["perf", "report", "-i", data, "--stdio", "--no-children", "-F", "overhead,symbol", "--percent-limit", "0"], capture_output=True, text=True, check=False).stdout
-        shares, top = dict.fromkeys(OWNERS, 0.0), []
-        for share, symbol in re.findall(r"^\s*([\d.]+)%\s+\[.\]\s+(.+?)\s*$", told, re.M):
-            owner = next((owner for owner, names in OWNERS.items() if names.search(symbol)), None)
+        shares, top = dict.fromkeys([*OWNERS, "kernel"], 0.0), []
+        for share, space, symbol in re.findall(r"^\s*([\d.]+)%\s+\[(.)\]\s+(.+?)\s*$", told, re.M):
+            owner = "kernel" if space == "k" else next((owner for owner, names in OWNERS.items() if names.search(symbol)), None)
             if owner:
                 shares[owner] += float(share)
             top.append((float(share), owner or "", symbol[:100]))
@@ -159,6 +167,9 @@ def main():
     parser.add_argument("polylogue")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--messages", type=int, default=400_000)
+    parser.add_argument("--rate", type=float, default=0, help="messages a second; 0: as fast as it goes")
+    parser.add_argument("--durability", default="sync", choices=("sync", "async", "memory"))
+    parser.add_argument("--bare", help="the program bare_tls: `cargo build --release --locked -p polylogue-server --example bare_tls`")
     parser.add_argument("--top", action="store_true", help="print the symbols with the most samples")
     parser.add_argument("--results", default="benches/results/overhead.jsonl")
     args = parser.parse_args()
@@ -167,27 +178,31 @@ def main():
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", key, "-out", ca, "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"], check=True, capture_output=True)
     brokers = []
     try:
-        brokers = [Broker(args.polylogue, kind, place, ca, key) for kind in KINDS]
-        costs = {kind: [] for kind in KINDS}
+        brokers = [Broker(args.polylogue, kind, args.durability, place, ca, key) for kind in KINDS]
+        costs, system, bare = {kind: [] for kind in KINDS}, {kind: [] for kind in KINDS}, []
         for number in range(args.rounds + 1):
             for broker in brokers if number % 2 else reversed(brokers):
-                cost = broker.run(args.messages)
+                user, kernel = broker.run(args.messages, args.rate)
                 # The first round warms up.
                 if number:
-                    costs[broker.kind].append(round(cost, 2))
-                    print(f"round {number}  {broker.kind:6} {cost:6.2f} CPU s per million", flush=True)
+                    costs[broker.kind].append(round(user + kernel, 2))
+                    system[broker.kind].append(round(kernel, 2))
+                    print(f"round {number}  {broker.kind:6} {user + kernel:6.2f} CPU s per million, {kernel:.2f} of them in the kernel", flush=True)
+            if args.bare and number:
+                bare.append(json.loads(subprocess.run([args.bare, str(args.messages)], capture_output=True, text=True, check=True).stdout))
+                print(f"round {number}  bare   {bare[-1]}", flush=True)
         profiles = {}
         if shutil.which("perf"):
             for broker in brokers:
-                profiles[broker.kind], top = broker.profile(args.messages, place)
+                profiles[broker.kind], top = broker.profile(args.messages, args.rate, place)
                 print(broker.kind, profiles[broker.kind], flush=True)
                 for share, owner, symbol in top if args.top else []:
                     print(f"  {share:5.2f} {owner:8} {symbol}")
         commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
         line = {
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "commit": commit,
-            "machine": {"cores": os.cpu_count(), "kernel": platform.release()}, "messages": args.messages, "client": "librdkafka, 1 KiB, batches of 64 KiB, idempotent, 10 partitions, sync",
-            "cpu_s_per_million": costs, "medians": {kind: round(statistics.median(of), 2) for kind, of in costs.items()}, "percent_of_samples": profiles,
+            "machine": {"cores": os.cpu_count(), "kernel": platform.release()}, "messages": args.messages, "rate": args.rate, "client": f"librdkafka, 1 KiB, batches of 64 KiB, idempotent, 10 partitions, {args.durability}, cores of their own",
+            "cpu_s_per_million": costs, "of_them_kernel": system, "bare": bare, "medians": {kind: round(statistics.median(of), 2) for kind, of in costs.items()}, "percent_of_samples": profiles,
         }
         print(json.dumps(line))
         with open(args.results, "a", encoding="utf-8") as results:

@@ -12,15 +12,7 @@ const KEYS: &[u8] = br#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS
 
 fuzz_target!(|input: &[u8]| {
     let Some((what, rest)) = input.split_first() else { return };
-    let rules = TokenRules {
-        issuer: None,
-        audience: None,
-        name_claim: "sub".to_owned(),
-        scope_claim: "scope".to_owned(),
-        scope_prefix: String::new(),
-        administrator_scope: "tag:administrator".to_owned(),
-        clock_skew_ms: 0,
-    };
+    let rules = TokenRules::default();
     let verify = |token: &str| {
         let _ = Jwt::is_like(token.as_bytes());
         let keys = TokenKeys::parse(KEYS).expect("keys");

@@ -39,6 +39,21 @@ pub struct TokenRules {
     pub clock_skew_ms: u64,
 }
 
+/// Anybody's tokens, for whomever they are, by the usual names of claims and a clock like ours.
+impl Default for TokenRules {
+    fn default() -> TokenRules {
+        TokenRules {
+            issuer: None,
+            audience: None,
+            name_claim: "sub".to_owned(),
+            scope_claim: "scope".to_owned(),
+            scope_prefix: String::new(),
+            administrator_scope: "tag:administrator".to_owned(),
+            clock_skew_ms: 0,
+        }
+    }
+}
+
 /// Who a token says that its bearer is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bearer {

@@ -100,11 +100,9 @@ fn rules() -> TokenRules {
     TokenRules {
         issuer: Some("https://issuer.example.org".to_owned()),
         audience: Some("polylogue".to_owned()),
-        name_claim: "sub".to_owned(),
-        scope_claim: "scope".to_owned(),
         scope_prefix: "polylogue.".to_owned(),
-        administrator_scope: "tag:administrator".to_owned(),
         clock_skew_ms: 30_000,
+        ..TokenRules::default()
     }
 }
 

@@ -15,7 +15,7 @@ mod sys;
 pub use disk::{DIRECT_BYTES, DirLock, Disk, DiskFile, OpenMode};
 pub use error::{DiskError, raw_os_error};
 pub use real::{ExitOnFatal, RealClock, RealDisk, RealRng, RealTasks};
-pub use sys::send_file;
+pub use sys::{send_file, set_receive_low_water};
 
 use polylogue_types::TimestampMs;
 use std::fmt::Debug;

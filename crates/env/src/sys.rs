@@ -7,7 +7,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -150,6 +150,18 @@ pub fn send_file(out_fd: i32, in_fd: i32, position: u64, len: usize) -> io::Resu
     let sent = retry(|| unsafe { libc::sendfile(out_fd, in_fd, &raw mut position, len) })?;
     // `retry` lets only results from 0 to `len` pass.
     Ok(sent.unsigned_abs())
+}
+
+/// Whoever waits until a socket can be read is woken when so many bytes are there (`SO_RCVLOWAT`), or the peer has nothing more to send, or the
+/// system has no room for more; 1: for any. What is there can be read all the same, and this wakes who waits if it is enough.
+///
+/// # Errors
+/// What the system says.
+pub fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    let (value, len) = (std::ptr::from_ref(&bytes).cast(), size_of_val(&bytes) as libc::socklen_t);
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the value is a local of ours, of the length that is told.
+    retry(|| unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, value, len) }).map(drop)
 }
 
 /// Fills `into` from the system's random number generator.

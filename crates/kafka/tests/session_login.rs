@@ -20,10 +20,10 @@ use polylogue_kafka::codec::{ApiKey, ErrorCode};
 use polylogue_kafka::session::{CloseReason, LOGIN_FRAME_BYTES_MAX, LOGIN_MS_MAX, supported_apis};
 use polylogue_kafka::settings::KafkaSettings;
 use proptest::prelude::*;
-use session_host::users::{DELAY_MS, Users};
+use session_host::asked::Asked;
+use session_host::users::DELAY_MS;
 use session_host::{Host, frame, requests, text};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 /// What RFC 7677's client says, whose proofs for `SERVER` were computed with Python's hashlib.
 const FIRST: &str = "n,,n=user,r=rOprNGfwEbeRWgbNEkqO";
@@ -38,59 +38,15 @@ const PROOFS: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// A connection to a listener that asks who its clients are.
-struct Asked {
-    host: Host,
-    users: Arc<Users>,
+fn handshake(asked: &mut Asked, version: i16, mechanism: &str) -> SaslHandshakeResponse {
+    asked.host.ask(version, &SaslHandshakeRequest { mechanism: text(mechanism) })
 }
 
-impl Asked {
-    fn new() -> Asked {
-        Asked::with(KafkaSettings::default())
-    }
-
-    fn with(settings: KafkaSettings) -> Asked {
-        let users = Arc::new(Users::default());
-        Asked { host: Host::with(settings).asking(users.clone()), users }
-    }
-
-    fn handshake(&mut self, version: i16, mechanism: &str) -> SaslHandshakeResponse {
-        self.host.ask(version, &SaslHandshakeRequest { mechanism: text(mechanism) })
-    }
-
-    fn token(&mut self, version: i16, token: &str) -> SaslAuthenticateResponse {
-        let auth_bytes = Bytes::copy_from_slice(token.as_bytes());
-        self.host.ask(version, &SaslAuthenticateRequest { auth_bytes })
-    }
-
-    /// The answer to a token that does not lead in, which comes after a while and ends the connection.
-    fn refused(&mut self, token: &str) -> String {
-        let auth_bytes = Bytes::copy_from_slice(token.as_bytes());
-        self.host.send(2, &SaslAuthenticateRequest { auth_bytes });
-        assert_eq!((self.host.response_frame(), self.host.deadline_in()), (None, Some(DELAY_MS)));
-        self.host.pass(DELAY_MS);
-        let response = self.host.response::<SaslAuthenticateRequest>(2);
-        assert_eq!(response.error_code, ErrorCode::SaslAuthenticationFailed.code());
-        assert!(matches!(self.host.close_reason(), Some(CloseReason::Login { .. })));
-        response.error_message.unwrap().to_string()
-    }
-
-    fn log_in(&mut self, name: &str, password: &str) {
-        assert_eq!(self.handshake(1, "PLAIN").error_code, 0);
-        let response = self.token(2, &format!("\0{name}\0{password}"));
-        assert_eq!((response.error_code, response.error_message), (0, None));
-        assert_eq!(self.host.session.user(), Some(name));
-    }
-
-    /// Whether it is served what anybody who is known is served.
-    fn is_served(&mut self) -> bool {
-        self.host.send(12, &MetadataRequest::default());
-        self.host.response_frame().is_some()
-    }
-
-    fn told(&self) -> Vec<String> {
-        std::mem::take(&mut self.users.told.lock().unwrap())
-    }
+fn log_in(asked: &mut Asked, name: &str, password: &str) {
+    assert_eq!(handshake(asked, 1, "PLAIN").error_code, 0);
+    let response = asked.token(2, &format!("\0{name}\0{password}"));
+    assert_eq!((response.error_code, response.error_message), (0, None));
+    assert_eq!(asked.host.session.user(), Some(name));
 }
 
 #[test]
@@ -100,7 +56,7 @@ fn nobody_is_told_anything_before_it_is_known_who_it_is() {
         let api = ApiKey::try_from(i16::from_be_bytes([request[4], request[5]])).unwrap();
         walked.insert((api.code(), i16::from_be_bytes([request[6], request[7]])));
         let is_login = [ApiKey::ApiVersions, ApiKey::SaslHandshake, ApiKey::SaslAuthenticate].contains(&api);
-        let mut asked = Asked::new();
+        let mut asked = Asked::with(KafkaSettings::default());
         asked.host.feed(&request);
         assert!(asked.host.asked().is_empty(), "{api}: the broker is asked nothing");
         let answered = asked.host.response_frame().is_some();
@@ -117,8 +73,8 @@ fn nobody_is_told_anything_before_it_is_known_who_it_is() {
 #[test]
 fn a_password_lets_in_and_everything_is_served_then() {
     for version in [0, 1, 2] {
-        let mut asked = Asked::new();
-        let response = asked.handshake(1, "PLAIN");
+        let mut asked = Asked::with(KafkaSettings::default());
+        let response = handshake(&mut asked, 1, "PLAIN");
         let mechanisms: Vec<_> = response.mechanisms.iter().map(|name| &**name).collect();
         assert_eq!((response.error_code, mechanisms), (0, vec!["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]));
         let response = asked.token(version, "\0user\0pencil");
@@ -133,16 +89,16 @@ fn a_password_lets_in_and_everything_is_served_then() {
 #[test]
 fn a_proof_lets_in_with_and_without_headers() {
     for (mechanism, proof, signature) in PROOFS {
-        let mut asked = Asked::new();
-        assert_eq!(asked.handshake(1, mechanism).error_code, 0);
+        let mut asked = Asked::with(KafkaSettings::default());
+        assert_eq!(handshake(&mut asked, 1, mechanism).error_code, 0);
         assert_eq!(&asked.token(2, FIRST).auth_bytes[..], SERVER.as_bytes());
         assert_eq!(asked.host.session.user(), None);
         let last = asked.token(2, &format!("{LAST}{proof}"));
         assert_eq!((last.error_code, &last.auth_bytes[..]), (0, format!("v={signature}").as_bytes()));
         assert!(asked.is_served());
 
-        let mut asked = Asked::new();
-        assert_eq!(asked.handshake(0, mechanism).error_code, 0);
+        let mut asked = Asked::with(KafkaSettings::default());
+        assert_eq!(handshake(&mut asked, 0, mechanism).error_code, 0);
         let bare = |token: &str| [&u32::try_from(token.len()).unwrap().to_be_bytes(), token.as_bytes()].concat();
         // A byte at a time: a token is no request, whatever its first bytes say.
         bare(FIRST).iter().for_each(|byte| asked.host.feed(&[*byte]));
@@ -158,8 +114,8 @@ fn a_proof_lets_in_with_and_without_headers() {
 fn whoever_is_wrong_is_told_so_after_a_while_and_no_more_than_that() {
     let invalid = "Authentication failed: Invalid username or password";
     for token in ["\0user\0Pencil", "\0nobody\0pencil"] {
-        let mut asked = Asked::new();
-        asked.handshake(1, "PLAIN");
+        let mut asked = Asked::with(KafkaSettings::default());
+        handshake(&mut asked, 1, "PLAIN");
         assert_eq!(asked.refused(token), invalid);
         let name = token.split('\0').nth(1).unwrap();
         let why = format!("{name} from 192.0.2.1 by PLAIN: the name or the password is wrong");
@@ -168,8 +124,8 @@ fn whoever_is_wrong_is_told_so_after_a_while_and_no_more_than_that() {
     }
     let mut texts = Vec::new();
     for first in [FIRST, "n,,n=nobody,r=rOprNGfwEbeRWgbNEkqO"] {
-        let mut asked = Asked::new();
-        asked.handshake(1, "SCRAM-SHA-256");
+        let mut asked = Asked::with(KafkaSettings::default());
+        handshake(&mut asked, 1, "SCRAM-SHA-256");
         let server = asked.token(2, first).auth_bytes;
         let server = std::str::from_utf8(&server).unwrap();
         assert!(server.starts_with("r=rOprNGfwEbeRWgbNEkqOAAEC") && server.ends_with(",i=4096"), "{server}");
@@ -178,12 +134,12 @@ fn whoever_is_wrong_is_told_so_after_a_while_and_no_more_than_that() {
     let invalid =
         "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256";
     assert_eq!(texts, [invalid, invalid]);
-    let mut asked = Asked::new();
-    asked.handshake(1, "PLAIN");
+    let mut asked = Asked::with(KafkaSettings::default());
+    handshake(&mut asked, 1, "PLAIN");
     let text = "Authentication failed: a PLAIN message has three parts with a NUL between them (SASL mechanism PLAIN)";
     assert_eq!(asked.refused("user pencil"), text);
-    let mut asked = Asked::new();
-    asked.handshake(1, "SCRAM-SHA-512");
+    let mut asked = Asked::with(KafkaSettings::default());
+    handshake(&mut asked, 1, "SCRAM-SHA-512");
     let text = "Authentication failed: there are no delegation tokens (SASL mechanism SCRAM-SHA-512)";
     assert_eq!(asked.refused("n,,n=user,r=abc,tokenauth=true"), text);
 }
@@ -191,8 +147,8 @@ fn whoever_is_wrong_is_told_so_after_a_while_and_no_more_than_that() {
 /// Without a header there is no way to say why.
 #[test]
 fn a_bare_token_that_is_wrong_ends_the_connection_without_a_word() {
-    let mut asked = Asked::new();
-    asked.handshake(0, "PLAIN");
+    let mut asked = Asked::with(KafkaSettings::default());
+    handshake(&mut asked, 0, "PLAIN");
     asked.host.feed(&[&[0, 0, 0, 7][..], b"\0user\0p"].concat());
     assert_eq!(asked.host.deadline_in(), Some(DELAY_MS));
     asked.host.pass(DELAY_MS);
@@ -203,8 +159,8 @@ fn a_bare_token_that_is_wrong_ends_the_connection_without_a_word() {
 /// Each guess had its own answer to wait for, and they waited side by side.
 #[test]
 fn passwords_cannot_be_guessed_side_by_side_on_one_connection() {
-    let mut asked = Asked::new();
-    asked.handshake(1, "PLAIN");
+    let mut asked = Asked::with(KafkaSettings::default());
+    handshake(&mut asked, 1, "PLAIN");
     let guess = |password: &str| SaslAuthenticateRequest { auth_bytes: format!("\0user\0{password}").into() };
     let mut frames = frame(2, 7, &guess("a"));
     frames.extend(frame(1, 8, &SaslHandshakeRequest { mechanism: text("PLAIN") }));
@@ -221,8 +177,8 @@ fn passwords_cannot_be_guessed_side_by_side_on_one_connection() {
 #[test]
 fn a_mechanism_that_is_not_there_is_answered_with_those_that_are() {
     for mechanism in ["GSSAPI", "OAUTHBEARER", "", "plain"] {
-        let mut asked = Asked::new();
-        let response = asked.handshake(1, mechanism);
+        let mut asked = Asked::with(KafkaSettings::default());
+        let response = handshake(&mut asked, 1, mechanism);
         assert_eq!((response.error_code, response.mechanisms.len()), (ErrorCode::UnsupportedSaslMechanism.code(), 3));
         assert!(matches!(asked.host.close_reason(), Some(CloseReason::Login { .. })));
     }
@@ -241,16 +197,16 @@ fn where_nobody_is_asked_there_is_nothing_to_log_in_to() {
 /// Whoever connects and says nothing kept a place for ten minutes.
 #[test]
 fn whoever_does_not_log_in_is_not_waited_for() {
-    let mut asked = Asked::new();
+    let mut asked = Asked::with(KafkaSettings::default());
     assert_eq!(asked.host.deadline_in(), Some(LOGIN_MS_MAX));
     asked.host.pass(LOGIN_MS_MAX - 1);
-    asked.handshake(1, "SCRAM-SHA-256");
+    handshake(&mut asked, 1, "SCRAM-SHA-256");
     assert_eq!(asked.host.close_reason(), None);
     assert_eq!(asked.host.deadline_in(), Some(1), "a word gains no time");
     asked.host.pass(1);
     assert!(matches!(asked.host.close_reason(), Some(CloseReason::Login { .. })));
-    let mut asked = Asked::new();
-    asked.log_in("user", "pencil");
+    let mut asked = Asked::with(KafkaSettings::default());
+    log_in(&mut asked, "user", "pencil");
     assert_eq!(asked.host.deadline_in(), Some(KafkaSettings::default().idle_ms_max));
 }
 
@@ -261,11 +217,11 @@ fn strangers_send_short_frames() {
     let mut long = frame(9, 1, &produce);
     let len = i32::try_from(LOGIN_FRAME_BYTES_MAX + 1).unwrap();
     long[..4].copy_from_slice(&len.to_be_bytes());
-    let mut asked = Asked::new();
+    let mut asked = Asked::with(KafkaSettings::default());
     asked.host.feed(&long[..8]);
     assert!(matches!(asked.host.close_reason(), Some(CloseReason::FrameLength(_))));
-    let mut asked = Asked::new();
-    asked.log_in("user", "pencil");
+    let mut asked = Asked::with(KafkaSettings::default());
+    log_in(&mut asked, "user", "pencil");
     asked.host.feed(&long[..8]);
     assert_eq!(asked.host.close_reason(), None);
 }
@@ -274,11 +230,11 @@ fn strangers_send_short_frames() {
 #[test]
 fn who_is_known_says_so_again_after_a_while() {
     let mut asked = Asked::with(KafkaSettings { reauth_ms_max: 60_000, ..KafkaSettings::default() });
-    asked.handshake(1, "PLAIN");
+    handshake(&mut asked, 1, "PLAIN");
     assert_eq!(asked.token(2, "\0user\0pencil").session_lifetime_ms, 60_000);
     asked.host.pass(59_999);
     assert!(asked.is_served());
-    asked.handshake(1, "PLAIN");
+    handshake(&mut asked, 1, "PLAIN");
     assert_eq!(asked.token(2, "\0user\0pencil").error_code, 0);
     asked.host.pass(59_999);
     assert!(asked.is_served());
@@ -286,15 +242,15 @@ fn who_is_known_says_so_again_after_a_while() {
     assert!(!asked.is_served());
     assert_eq!(asked.host.close_reason(), Some(&CloseReason::NotLoggedIn { api: ApiKey::Metadata }));
 
-    let mut asked = Asked::new();
-    asked.log_in("user", "pencil");
-    asked.handshake(1, "PLAIN");
+    let mut asked = Asked::with(KafkaSettings::default());
+    log_in(&mut asked, "user", "pencil");
+    handshake(&mut asked, 1, "PLAIN");
     let text = "Cannot change principals during re-authentication from User:user: User:root";
     assert_eq!(asked.refused("\0root\0root"), text);
     assert_eq!(asked.host.session.user(), Some("user"));
-    let mut asked = Asked::new();
-    asked.log_in("user", "pencil");
-    asked.handshake(1, "SCRAM-SHA-256");
+    let mut asked = Asked::with(KafkaSettings::default());
+    log_in(&mut asked, "user", "pencil");
+    handshake(&mut asked, 1, "SCRAM-SHA-256");
     asked.token(2, FIRST);
     let text = "SASL mechanism 'SCRAM-SHA-256' requested by client is not supported for re-authentication of mechanism 'PLAIN'";
     assert_eq!(asked.refused(&format!("{LAST}{}", PROOFS[0].1)), text);
@@ -411,8 +367,8 @@ fn credentials_are_set_and_taken_away_each_by_itself() {
 #[test]
 fn users_are_managed_by_who_may_and_administrators_by_themselves() {
     let alter = AlterUserScramCredentialsRequest { deletions: vec![], upsertions: vec![set("root", 1, 4_096, 32)] };
-    let mut asked = Asked::new();
-    asked.log_in("user", "pencil");
+    let mut asked = Asked::with(KafkaSettings::default());
+    log_in(&mut asked, "user", "pencil");
     let denied = ErrorCode::ClusterAuthorizationFailed.code();
     assert_eq!(asked.host.ask(0, &describe(&[])).error_code, denied);
     let response = asked.host.ask(0, &alter);
@@ -425,8 +381,8 @@ fn users_are_managed_by_who_may_and_administrators_by_themselves() {
     assert_eq!(response.results[0].error_message.as_deref(), Some(text));
     asked.host.send(0, &AlterUserScramCredentialsRequest { upsertions: vec![set("x", 1, 4_096, 32)], ..alter.clone() });
     assert_eq!(asked.host.asked().len(), 1);
-    let mut asked = Asked::new();
-    asked.log_in("root", "root");
+    let mut asked = Asked::with(KafkaSettings::default());
+    log_in(&mut asked, "root", "root");
     assert_eq!(asked.host.ask(0, &describe(&[])).error_code, 0);
     asked.host.send(0, &alter);
     assert_eq!(asked.host.asked().len(), 1);
@@ -452,7 +408,7 @@ proptest! {
         with_header in any::<bool>(),
         pick in any::<prop::sample::Index>(),
     ) {
-        let mut asked = Asked::new();
+        let mut asked = Asked::with(KafkaSettings::default());
         asked.host.feed(&frame(version, 1, &SaslHandshakeRequest { mechanism: text(mechanism) }));
         for token in tokens {
             let bytes = match with_header {

@@ -11,100 +11,67 @@ use polylogue_kafka::codec::sasl_authenticate::{SaslAuthenticateRequest, SaslAut
 use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
 use polylogue_kafka::session::CloseReason;
 use polylogue_kafka::settings::KafkaSettings;
-use session_host::users::{DELAY_MS, Users};
-use session_host::{Host, START_MS, frame, text};
-use std::sync::Arc;
+use session_host::asked::Asked;
+use session_host::users::DELAY_MS;
+use session_host::{START_MS, frame, text};
 
 const REFUSED: &[u8] = b"{\"status\":\"invalid_token\"}";
 
-/// A connection to a listener where tokens are logins.
-struct Asked {
-    host: Host,
-    users: Arc<Users>,
+/// A connection to a listener where tokens are logins: they say who their bearers are, of whom `boss` is an administrator, and hold for so many
+/// seconds.
+fn believing(settings: KafkaSettings, tokens: &[(&str, &str, i64)]) -> Asked {
+    let bearer = |(token, name, seconds): &(&str, &str, i64)| {
+        let grants = Grants::of((*name == "boss").then_some("tag:administrator"), "", "tag:administrator");
+        let until_ms = START_MS + seconds * 1_000;
+        ((*token).to_owned(), Bearer { name: (*name).to_owned(), grants, until_ms })
+    };
+    let asked = Asked::with(settings);
+    *asked.users.tokens.lock().unwrap() = Some(tokens.iter().map(bearer).collect());
+    asked
 }
 
-impl Asked {
-    /// The tokens say who their bearers are, of whom `boss` is an administrator, and hold for so many seconds.
-    fn with(settings: KafkaSettings, tokens: &[(&str, &str, i64)]) -> Asked {
-        let users = Arc::new(Users::default());
-        let bearer = |(token, name, seconds): &(&str, &str, i64)| {
-            let grants = Grants::of((*name == "boss").then_some("tag:administrator"), "", "tag:administrator");
-            let until_ms = START_MS + seconds * 1_000;
-            ((*token).to_owned(), Bearer { name: (*name).to_owned(), grants, until_ms })
-        };
-        *users.tokens.lock().unwrap() = Some(tokens.iter().map(bearer).collect());
-        Asked { host: Host::with(settings).asking(users.clone()), users }
-    }
+fn asked() -> Asked {
+    let tokens = [("a.b.c", "ann", 300), ("d.e.f", "ann", 600), ("g.h.i", "bob", 600), ("j.k.l", "boss", 600)];
+    believing(KafkaSettings::default(), &tokens)
+}
 
-    fn new() -> Asked {
-        let tokens = [("a.b.c", "ann", 300), ("d.e.f", "ann", 600), ("g.h.i", "bob", 600), ("j.k.l", "boss", 600)];
-        Asked::with(KafkaSettings::default(), &tokens)
-    }
+fn handshake(asked: &mut Asked) {
+    let response = asked.host.ask(1, &SaslHandshakeRequest { mechanism: text("OAUTHBEARER") });
+    let mechanisms: Vec<_> = response.mechanisms.iter().map(|name| &**name).collect();
+    assert_eq!(mechanisms, ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]);
+    assert_eq!(response.error_code, 0);
+}
 
-    fn handshake(&mut self) {
-        let response = self.host.ask(1, &SaslHandshakeRequest { mechanism: text("OAUTHBEARER") });
-        let mechanisms: Vec<_> = response.mechanisms.iter().map(|name| &**name).collect();
-        assert_eq!(mechanisms, ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]);
-        assert_eq!(response.error_code, 0);
-    }
-
-    fn say(&mut self, message: &str) -> SaslAuthenticateResponse {
-        self.host.ask(2, &SaslAuthenticateRequest { auth_bytes: message.to_owned().into() })
-    }
-
-    fn log_in(&mut self, token: &str) -> SaslAuthenticateResponse {
-        self.handshake();
-        self.say(&format!("n,,\x01auth=Bearer {token}\x01\x01"))
-    }
-
-    /// What is said in the end to somebody who is not let in at once.
-    fn refused(&mut self, message: &str) -> String {
-        self.host.send(2, &SaslAuthenticateRequest { auth_bytes: message.to_owned().into() });
-        assert_eq!(self.host.response_frame(), None);
-        self.host.pass(DELAY_MS);
-        let response = self.host.response::<SaslAuthenticateRequest>(2);
-        assert_eq!(response.error_code, ErrorCode::SaslAuthenticationFailed.code());
-        assert!(matches!(self.host.close_reason(), Some(CloseReason::Login { .. })));
-        response.error_message.unwrap().to_string()
-    }
-
-    fn is_served(&mut self) -> bool {
-        self.host.send(12, &MetadataRequest::default());
-        self.host.response_frame().is_some()
-    }
-
-    fn told(&self) -> Vec<String> {
-        std::mem::take(&mut self.users.told.lock().unwrap())
-    }
+fn log_in(asked: &mut Asked, token: &str) -> SaslAuthenticateResponse {
+    handshake(asked);
+    asked.token(2, &format!("n,,\x01auth=Bearer {token}\x01\x01"))
 }
 
 #[test]
 fn a_token_lets_in_for_as_long_as_it_holds() {
-    let mut asked = Asked::new();
-    let response = asked.log_in("a.b.c");
+    let mut asked = asked();
+    let response = log_in(&mut asked, "a.b.c");
     assert_eq!((response.error_code, response.session_lifetime_ms, response.auth_bytes.len()), (0, 300_000, 0));
     assert_eq!(asked.host.session.user(), Some("ann"));
     assert_eq!(asked.told(), ["ann by OAUTHBEARER"]);
     asked.host.pass(299_999);
     assert!(asked.is_served());
-    assert_eq!(asked.log_in("d.e.f").session_lifetime_ms, 300_001, "another of the same bearer");
+    assert_eq!(log_in(&mut asked, "d.e.f").session_lifetime_ms, 300_001, "another of the same bearer");
     asked.host.pass(300_000);
     assert!(asked.is_served());
     asked.host.pass(1);
     assert!(!asked.is_served() && asked.host.close_reason().is_some());
 
-    let mut asked =
-        Asked::with(KafkaSettings { reauth_ms_max: 60_000, ..KafkaSettings::default() }, &[("x", "ann", 30)]);
-    assert_eq!(asked.log_in("x").session_lifetime_ms, 30_000);
-    let mut asked =
-        Asked::with(KafkaSettings { reauth_ms_max: 60_000, ..KafkaSettings::default() }, &[("x", "ann", 90)]);
-    assert_eq!(asked.log_in("x").session_lifetime_ms, 60_000);
+    let mut asked = believing(KafkaSettings { reauth_ms_max: 60_000, ..KafkaSettings::default() }, &[("x", "ann", 30)]);
+    assert_eq!(log_in(&mut asked, "x").session_lifetime_ms, 30_000);
+    let mut asked = believing(KafkaSettings { reauth_ms_max: 60_000, ..KafkaSettings::default() }, &[("x", "ann", 90)]);
+    assert_eq!(log_in(&mut asked, "x").session_lifetime_ms, 60_000);
 }
 
 #[test]
 fn a_token_that_is_not_believed_is_told_of_twice_and_slowed_once() {
-    let mut asked = Asked::new();
-    asked.handshake();
+    let mut asked = asked();
+    handshake(&mut asked);
     let message = "n,,\x01auth=Bearer x.y.z\x01\x01";
     asked.host.send(2, &SaslAuthenticateRequest { auth_bytes: message.into() });
     assert_eq!((asked.host.response_frame(), asked.host.deadline_in()), (None, Some(DELAY_MS)));
@@ -114,7 +81,7 @@ fn a_token_that_is_not_believed_is_told_of_twice_and_slowed_once() {
     assert_eq!(asked.host.session.user(), None);
     assert_eq!(asked.host.close_reason(), None);
     // Whatever it says now, it is not let in.
-    let response = asked.say("n,,\x01auth=Bearer a.b.c\x01\x01");
+    let response = asked.token(2, "n,,\x01auth=Bearer a.b.c\x01\x01");
     assert_eq!(response.error_code, ErrorCode::SaslAuthenticationFailed.code());
     assert_eq!(response.error_message.as_deref().map(str::as_bytes), Some(REFUSED));
     assert!(matches!(asked.host.close_reason(), Some(CloseReason::Login { .. })));
@@ -124,8 +91,8 @@ fn a_token_that_is_not_believed_is_told_of_twice_and_slowed_once() {
 /// A second guess before the answer to the first, and a right token behind a wrong one.
 #[test]
 fn tokens_cannot_be_guessed_side_by_side_on_one_connection() {
-    let mut asked = Asked::new();
-    asked.handshake();
+    let mut asked = asked();
+    handshake(&mut asked);
     let guess =
         |token: &str| SaslAuthenticateRequest { auth_bytes: format!("n,,\x01auth=Bearer {token}\x01\x01").into() };
     let mut frames = frame(2, 7, &guess("x.y.z"));
@@ -142,9 +109,9 @@ fn tokens_cannot_be_guessed_side_by_side_on_one_connection() {
 
 #[test]
 fn nothing_else_is_asked_while_a_token_is_refused() {
-    let mut asked = Asked::new();
-    asked.log_in("a.b.c");
-    asked.handshake();
+    let mut asked = asked();
+    log_in(&mut asked, "a.b.c");
+    handshake(&mut asked);
     asked.host.send(2, &SaslAuthenticateRequest { auth_bytes: "n,,\x01auth=Bearer x\x01\x01".into() });
     asked.host.pass(DELAY_MS);
     assert_eq!(&asked.host.response::<SaslAuthenticateRequest>(2).auth_bytes[..], REFUSED);
@@ -156,28 +123,28 @@ fn nothing_else_is_asked_while_a_token_is_refused() {
 fn who_says_something_else_is_told_what() {
     let invalid = "Authentication failed: Invalid OAUTHBEARER client first message (SASL mechanism OAUTHBEARER)";
     for message in ["", "a.b.c", "\x01", "n,,\x01auth=Bearer a.b.c\x01", "n,,\x01auth=Basic a.b.c\x01\x01"] {
-        let mut asked = Asked::new();
-        asked.handshake();
+        let mut asked = asked();
+        handshake(&mut asked);
         assert_eq!(asked.refused(message), invalid, "{message:?}");
     }
-    let mut asked = Asked::new();
-    asked.handshake();
+    let mut asked = asked();
+    handshake(&mut asked);
     let text = asked.refused("n,a=bob,\x01auth=Bearer a.b.c\x01\x01");
     assert!(text.contains("authorization id that is not the name of the token"), "{text}");
-    let mut asked = Asked::new();
-    asked.handshake();
-    assert_eq!(asked.say("n,a=ann,\x01auth=Bearer a.b.c\x01\x01").error_code, 0);
+    let mut asked = asked();
+    handshake(&mut asked);
+    assert_eq!(asked.token(2, "n,a=ann,\x01auth=Bearer a.b.c\x01\x01").error_code, 0);
 }
 
 #[test]
 fn another_login_on_the_same_connection_is_of_the_same_bearer_by_the_same_mechanism() {
-    let mut asked = Asked::new();
-    asked.log_in("a.b.c");
-    asked.handshake();
+    let mut asked = asked();
+    log_in(&mut asked, "a.b.c");
+    handshake(&mut asked);
     let told = "Cannot change principals during re-authentication from User:ann: User:bob";
     assert_eq!(asked.refused("n,,\x01auth=Bearer g.h.i\x01\x01"), told);
-    let mut asked = Asked::new();
-    asked.log_in("a.b.c");
+    let mut asked = asked();
+    log_in(&mut asked, "a.b.c");
     asked.host.ask(1, &SaslHandshakeRequest { mechanism: text("PLAIN") });
     let told = asked.refused("\0user\0pencil");
     assert!(told.starts_with("SASL mechanism 'PLAIN' requested by client is not supported"), "{told}");
@@ -197,13 +164,13 @@ fn a_bearer_may_do_what_lists_say_and_everything_with_the_scope_of_administrator
         asked.host.ask(12, &request).topics[0].error_code
     };
     let refused = ErrorCode::TopicAuthorizationFailed.code();
-    let mut ann = Asked::new();
-    ann.log_in("a.b.c");
+    let mut ann = asked();
+    log_in(&mut ann, "a.b.c");
     assert_eq!(known(&mut ann), refused);
     ann.users.allow("ann", Operation::Describe, topic);
     assert_eq!(known(&mut ann), ErrorCode::UnknownTopicOrPartition.code());
-    let mut boss = Asked::new();
-    boss.log_in("j.k.l");
+    let mut boss = asked();
+    log_in(&mut boss, "j.k.l");
     assert_eq!(known(&mut boss), ErrorCode::UnknownTopicOrPartition.code());
 }
 
@@ -212,7 +179,7 @@ fn a_bearer_may_do_what_lists_say_and_everything_with_the_scope_of_administrator
 fn bare_tokens_are_taken_too() {
     let bare = |message: &str| [&u32::try_from(message.len()).unwrap().to_be_bytes(), message.as_bytes()].concat();
     for (token, is_in) in [("a.b.c", true), ("x.y.z", false)] {
-        let mut asked = Asked::new();
+        let mut asked = asked();
         asked.host.ask(0, &SaslHandshakeRequest { mechanism: text("OAUTHBEARER") });
         asked.host.feed(&bare(&format!("n,,\x01auth=Bearer {token}\x01\x01")));
         asked.host.pass(DELAY_MS);

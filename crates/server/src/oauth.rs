@@ -245,23 +245,16 @@ fn agent(ca: Option<&Path>) -> Result<ureq::Agent, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{BufRead as _, BufReader, Write as _};
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::{ServerConfig, ServerConnection, StreamOwned};
+    use std::io::{BufRead as _, BufReader, Read, Write};
     use std::net::{SocketAddr, TcpListener};
 
     const KEY: &str =
         r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"1","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
 
     fn config(source: KeySource) -> OAuthConfig {
-        let rules = TokenRules {
-            issuer: None,
-            audience: None,
-            name_claim: "sub".to_owned(),
-            scope_claim: "scope".to_owned(),
-            scope_prefix: String::new(),
-            administrator_scope: "tag:administrator".to_owned(),
-            clock_skew_ms: 0,
-        };
-        OAuthConfig { source, ca: None, refresh_ms: 60_000, rules }
+        OAuthConfig { source, ca: None, refresh_ms: 60_000, rules: TokenRules::default() }
     }
 
     #[test]
@@ -281,18 +274,28 @@ mod tests {
         }
     }
 
-    /// Answers each of the requests in turn, and then no more.
-    fn answering(answers: Vec<String>) -> (SocketAddr, std::thread::JoinHandle<()>) {
+    /// Hears a request and answers it. A client that has heard enough is gone, and that is no matter of ours.
+    fn serve(stream: impl Read + Write, answer: &str) {
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        while stream.read_line(&mut line).is_ok_and(|bytes| bytes > "\r\n".len()) {
+            line.clear();
+        }
+        let _ = stream.get_mut().write_all(answer.as_bytes());
+    }
+
+    /// Answers each of the requests in turn, and then no more; over TLS as whoever that says.
+    fn answering(answers: Vec<String>, tls: Option<Arc<ServerConfig>>) -> (SocketAddr, std::thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         #[allow(clippy::disallowed_methods, reason = "a test's own server")]
         let thread = std::thread::spawn(move || {
             for answer in answers {
-                let (mut stream, _) = listener.accept().unwrap();
-                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-                while lines.next().is_some_and(|line| !line.unwrap().is_empty()) {}
-                // A client that has heard enough is gone.
-                let _ = stream.write_all(answer.as_bytes());
+                let (stream, _) = listener.accept().unwrap();
+                match tls.clone() {
+                    None => serve(stream, &answer),
+                    Some(tls) => serve(StreamOwned::new(ServerConnection::new(tls).unwrap(), stream), &answer),
+                }
             }
         });
         (at, thread)
@@ -316,7 +319,7 @@ mod tests {
             away.to_owned(),
             String::new(),
         ];
-        let (at, thread) = answering(answers);
+        let (at, thread) = answering(answers, None);
         let source = KeySource::Url(format!("http://{at}/jwks"));
         let oauth = OAuth::load(config(source), &mut Registry::default()).unwrap();
         assert!(oauth.keys.load().is_empty(), "whoever is asked may be there later");
@@ -333,10 +336,43 @@ mod tests {
         thread.join().unwrap();
     }
 
+    /// Somebody with a certificate of their own, and the file in which it stands.
+    fn certified(name: &str) -> (Arc<ServerConfig>, PathBuf) {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let path = std::env::temp_dir().join(format!("polylogue-{}-{name}.pem", std::process::id()));
+        std::fs::write(&path, made.cert.pem()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let config = builder.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+        (Arc::new(config), path)
+    }
+
+    /// Whoever could stand in between would say with which keys tokens are signed.
+    #[test]
+    fn who_is_asked_over_tls_has_to_be_whom_the_operator_trusts() {
+        let (asked, ca) = certified("asked");
+        let (_, stranger) = certified("stranger");
+        for (trusted, keys) in [(&ca, 1), (&stranger, 0)] {
+            let (at, thread) = answering(vec![answer("200 OK", KEY); 2], Some(asked.clone()));
+            let source = KeySource::Url(format!("https://{at}/jwks"));
+            let config = OAuthConfig { ca: Some(trusted.clone()), ..config(source) };
+            let oauth = OAuth::load(config, &mut Registry::default()).unwrap();
+            assert_eq!(oauth.keys.load().len(), keys, "{trusted:?}");
+            match oauth.look() {
+                Ok(()) => assert_eq!(keys, 1, "{trusted:?}"),
+                Err(told) => assert!(keys == 0 && told.contains("cannot fetch https://"), "{trusted:?}: {told}"),
+            }
+            thread.join().unwrap();
+        }
+        #[allow(clippy::disallowed_methods, reason = "a test removes its own files")]
+        [ca, stranger].iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    }
+
     /// Whoever sends tokens with made-up keys could have the broker ask for keys without an end.
     #[test]
     fn a_key_that_is_not_known_is_asked_for_once_in_a_while() {
-        let (at, thread) = answering(vec![answer("200 OK", KEY)]);
+        let (at, thread) = answering(vec![answer("200 OK", KEY)], None);
         let oauth = OAuth::load(config(KeySource::Url(format!("http://{at}/"))), &mut Registry::default()).unwrap();
         thread.join().unwrap();
         // {"alg":"EdDSA","kid":"1"} and "2"

@@ -230,6 +230,70 @@ fn who_takes_nothing_is_given_up() {
     until("it is given up", || broker.server.get("/metrics").unwrap().1.lines().any(is_it));
 }
 
+/// A request that is longer than a connection waits for as a whole (Metadata, version 1, about topics whose names cannot be), and one that is short.
+fn long_and_short() -> Vec<u8> {
+    let mut long = vec![0, 3, 0, 1, 0, 0, 0, 5, 0, 0];
+    long.extend(800_u32.to_be_bytes());
+    for number in 0..800 {
+        long.extend([0, 100]);
+        long.extend(format!("!{number:099}").into_bytes());
+    }
+    let short = [0, 18, 0, 0, 0, 0, 0, 6, 0, 0];
+    let frame = |body: &[u8]| [&u32::try_from(body.len()).unwrap().to_be_bytes(), body].concat();
+    [frame(&long), frame(&short)].concat()
+}
+
+/// Whom the next answer is for.
+fn answered(stream: &mut impl Read) -> u32 {
+    let mut head = [0; 8];
+    stream.read_exact(&mut head).unwrap();
+    let [length, id] = [&head[..4], &head[4..]].map(|four| u32::from_be_bytes(four.try_into().unwrap()));
+    std::io::copy(&mut stream.take(u64::from(length) - 4), &mut std::io::sink()).unwrap();
+    id
+}
+
+/// Of a frame on its way the system is told to wait for the rest (`SO_RCVLOWAT`): never for more than still comes, whatever the parts are.
+#[test]
+fn a_frame_is_served_in_whatever_parts_it_comes() {
+    let dir = TempDir::new();
+    let authority = Authority::new(&dir.0, "authority");
+    let broker = Broker::start(&dir, &authority.sign("server", |_| ()), &[]);
+    let mut others = TcpStream::connect(broker.server.kafka).unwrap();
+    // What the broker does with a part it has done when others are served, or it does it later: both have to come out well.
+    let mut in_parts = |socket: &mut TcpStream, bytes: &[u8], part: usize| {
+        socket.set_nodelay(true).unwrap();
+        for piece in bytes.chunks(part) {
+            socket.write_all(piece).unwrap();
+            versions(&mut others).unwrap();
+        }
+    };
+    let requests = long_and_short();
+    let parts = [1_500, 4_096, 10_007, 16_411, 30_000, requests.len() - 1];
+    let mut plain = TcpStream::connect(broker.server.kafka).unwrap();
+    plain.set_read_timeout(Some(PATIENCE)).unwrap();
+    for part in parts {
+        in_parts(&mut plain, &requests, part);
+        assert_eq!([answered(&mut plain), answered(&mut plain)], [5, 6], "without TLS, in parts of {part}");
+    }
+    for record in [None, Some(700), Some(5_000)] {
+        let mut config = (*client(&authority.ca(), None)).clone();
+        config.max_fragment_size = record;
+        let mut stream = connect(broker.at("kafka+tls"), &std::sync::Arc::new(config));
+        stream.conn.set_buffer_limit(None);
+        versions(&mut stream).unwrap();
+        for part in parts {
+            stream.conn.writer().write_all(&requests).unwrap();
+            let mut sealed = Vec::new();
+            while stream.conn.wants_write() {
+                stream.conn.write_tls(&mut sealed).unwrap();
+            }
+            in_parts(&mut stream.sock, &sealed, part);
+            let ids = [answered(&mut stream), answered(&mut stream)];
+            assert_eq!(ids, [5, 6], "records of {record:?}, in parts of {part}");
+        }
+    }
+}
+
 #[test]
 fn a_start_says_what_is_missing() {
     let dir = TempDir::new();

@@ -18,6 +18,15 @@ use std::sync::Arc;
 const PROTOCOLS: [&str; 4] = ["kafka", "amqp", "http", "rabbitmq-http"];
 /// The beginning of what a client says first, and no more of it.
 const HALF: [u8; 11] = [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3];
+/// A record that says that it has 32 bytes of the connection, and that nobody sealed.
+const UNSEALED: [u8; 37] = {
+    let mut record = [0; 37];
+    record[0] = 23;
+    record[1] = 3;
+    record[2] = 3;
+    record[4] = 32;
+    record
+};
 /// Clients that shake hands at once.
 const CROWD: usize = 2_000;
 /// The serial number of the certificate that was taken back.
@@ -208,6 +217,44 @@ fn handshakes_that_never_end_are_given_up() {
                 assert!(rest(&silent).is_empty(), "{protocol}");
             });
         }
+    }
+    stage.survived();
+}
+
+/// What was said before something went wrong was said, though both came at once: it is taken, and the connection ends with an alert.
+#[test]
+fn tls_that_breaks_behind_a_request_ends_with_an_alert() {
+    let mut stage = Stage::new(&[]);
+    for protocol in PROTOCOLS {
+        stage.one_more("done", protocol, |stage| {
+            let before = stage.handshakes("done");
+            let Secured { mut conn, mut sock } = connect(stage.secured(protocol), &stage.good);
+            finish(&mut conn, &sock).unwrap();
+            until(protocol, || stage.handshakes("done") == before + 1);
+            let (says, is_http) = (hello(protocol).0, protocol.contains("http"));
+            let name = format!("polylogue_received_bytes_total{{protocol=\"{protocol}\"}}");
+            // Of HTTP nobody counts bytes: who asks over it asks again.
+            let received = || if is_http { 0 } else { stage.broker.server.metric(&name) };
+            let heard = received() + if is_http { 0 } else { says.len() as u64 };
+            conn.writer().write_all(says).unwrap();
+            let mut sealed = Vec::new();
+            while conn.wants_write() {
+                conn.write_tls(&mut sealed).unwrap();
+            }
+            sealed.extend(UNSEALED);
+            sock.write_all(&sealed).unwrap();
+            let told = rest(&sock);
+            let mut sealed = &told[..];
+            let ended = loop {
+                assert!(conn.read_tls(&mut sealed).unwrap() > 0, "{protocol}: it ends without a word");
+                if let Err(ended) = conn.process_new_packets() {
+                    break ended;
+                }
+            };
+            let alert = rustls::Error::AlertReceived(rustls::AlertDescription::BadRecordMac);
+            assert_eq!(ended, alert, "{protocol}");
+            assert_eq!(received(), heard, "{protocol}: what was said before was not heard");
+        });
     }
     stage.survived();
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+pub mod asked;
 pub mod broker;
 pub mod requests;
 pub mod users;

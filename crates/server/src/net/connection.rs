@@ -209,6 +209,9 @@ impl<P: Protocol> Connection<P> {
                 let in_ms = armed_ms.saturating_sub(self.shared.broker.now().monotonic_ms).min(FAR_MS);
                 timer.as_mut().reset(Instant::now() + Duration::from_millis(in_ms));
             }
+            if waits.to_read {
+                self.link.expect(self.input.missing());
+            }
             match self.wait(&waits, timer.as_mut()).await {
                 Woken::Mail => self.stirred = true,
                 Woken::Writable(Ok(())) => {}

@@ -80,6 +80,14 @@ impl Input {
         }
     }
 
+    /// How much of the frame at the head has to come before anything can be done with it.
+    pub(super) fn missing(&self) -> usize {
+        match self.frame {
+            Some(frame) if self.is_arriving() => frame.len.saturating_sub(self.bytes.len()),
+            _ => 0,
+        }
+    }
+
     /// The permit that was asked for. One that came too late is dropped.
     pub(super) fn on_permit(&mut self, permit: Permit, now: Now) {
         if matches!(self.memory, Memory::Asked) {

@@ -9,8 +9,10 @@
 //! written and the peer has not taken ([`Link::pending`]), at most [`PENDING_BYTES_MAX`].
 
 use bytes::{Buf as _, BytesMut};
+use polylogue_env::set_receive_low_water;
 use rustls::ServerConnection;
 use std::io::{self, BufRead as _, IoSlice, Read, Write};
+use std::os::fd::AsFd as _;
 use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -20,6 +22,12 @@ const PENDING_BYTES_MAX: usize = 64 << 10;
 /// What is taken off a socket with TLS at a time: more than the longest record, so that a record that has come is taken whole. The library by
 /// itself takes 4 KiB, and each was a turn of the connection: a quarter of what TLS cost beyond no TLS (docs/performance.md). Bytes.
 const SEALED_BYTES: usize = 32 << 10;
+/// The longest record (RFC 5246, section 6.2.3). Bytes.
+const RECORD_BYTES_MAX: usize = (16 << 10) + (2 << 10) + 5;
+/// A frame that lacks less is not waited for as a whole: it saves nothing. Bytes.
+const EXPECTED_BYTES_MIN: usize = 8 << 10;
+/// What the system keeps at the most before it wakes the connection. Bytes.
+const EXPECTED_BYTES_MAX: usize = 64 << 10;
 /// How often more is taken off a socket for one read: then others have their turn, whatever comes, records without anything in them too.
 const READS_MAX: usize = 2;
 
@@ -28,6 +36,8 @@ const READS_MAX: usize = 2;
 pub(super) struct Link {
     stream: TcpStream,
     tls: Option<Box<Secured>>,
+    /// Bytes that have to be there before the system wakes whoever waits for some.
+    low_water: u32,
 }
 
 /// TLS after its handshake.
@@ -38,6 +48,8 @@ struct Secured {
     is_filled: bool,
     /// What came off the socket and is not decrypted: empty, without memory, when all is.
     sealed: BytesMut,
+    /// The library has at the most so much of a record that is not whole: what it was handed since a record came out, and with that one. Bytes.
+    opening: usize,
     /// What was wrong with TLS after bytes that were still to be taken.
     broken: Option<io::Error>,
     /// Bytes that were written since the last of them had left.
@@ -57,7 +69,7 @@ enum Opened {
 impl Link {
     /// A socket as it is.
     pub(super) fn plain(stream: TcpStream) -> Link {
-        Link { stream, tls: None }
+        Link { stream, tls: None, low_water: 1 }
     }
 
     /// Whether it is one with TLS.
@@ -68,12 +80,24 @@ impl Link {
     /// A socket with TLS, whose handshake is done.
     pub(super) fn secured(stream: TcpStream, mut tls: ServerConnection) -> Link {
         tls.set_buffer_limit(Some(PENDING_BYTES_MAX));
-        Link { stream, tls: Some(Box::new(Secured::new(tls))) }
+        Link { stream, tls: Some(Box::new(Secured::new(tls))), low_water: 1 }
     }
 
     /// The socket, where nothing stands between it and the bytes of the connection.
     pub(super) fn socket(&self) -> Option<&TcpStream> {
         if self.tls.is_none() { Some(&self.stream) } else { None }
+    }
+
+    /// Nothing can be done before so many more bytes have come. A client's TLS sends a record at a time, a network a packet: each would wake a
+    /// thread that finds nothing to do (docs/performance.md), so that the system is told to wait for them.
+    pub(super) fn expect(&mut self, bytes: usize) {
+        // A part of a record that has come already is among them, and what TLS adds is not.
+        let bytes = bytes.saturating_sub(self.tls.as_ref().map_or(0, |secured| secured.opening));
+        let low_water = if bytes < EXPECTED_BYTES_MIN { 1 } else { bytes.min(EXPECTED_BYTES_MAX) as u32 };
+        // Where the system knows no such thing, it wakes for anything.
+        if low_water != self.low_water && set_receive_low_water(self.stream.as_fd(), low_water).is_ok() {
+            self.low_water = low_water;
+        }
     }
 
     /// Waits until a read may find something.
@@ -182,7 +206,7 @@ fn read_now(stream: &mut TcpStream, into: &mut BytesMut) -> io::Result<Option<us
 
 impl Secured {
     fn new(tls: ServerConnection) -> Secured {
-        Secured { tls, is_filled: true, sealed: BytesMut::new(), broken: None, pending: 0 }
+        Secured { tls, is_filled: true, sealed: BytesMut::new(), opening: RECORD_BYTES_MAX, broken: None, pending: 0 }
     }
 
     fn read(&mut self, stream: &mut TcpStream, into: &mut BytesMut, room: usize) -> io::Result<Option<usize>> {
@@ -249,12 +273,17 @@ impl Secured {
 
     /// Decrypts as much of what came as the library takes at a time.
     fn unseal(&mut self) -> Result<(), rustls::Error> {
+        let mut handed = 0;
         if !self.sealed.is_empty() {
             let mut sealed = self.sealed.as_ref();
             let taken = self.tls.read_tls(&mut sealed).map_err(|e| rustls::Error::General(e.to_string()))?;
             self.sealed.advance(taken);
+            handed = taken;
         }
-        self.tls.process_new_packets().map(drop)
+        // All that was there before was taken out: a record that comes out ended in what was handed now, and the next began there.
+        let comes_out = self.tls.process_new_packets()?.plaintext_bytes_to_read() > 0;
+        self.opening = if comes_out { handed } else { self.opening.saturating_add(handed) };
+        Ok(())
     }
 
     /// Gives what came before something that is wrong, which is told by the next read.

@@ -1,0 +1,50 @@
+//! A connection to a listener that asks who its clients are.
+
+use super::Host;
+use super::users::{DELAY_MS, Users};
+use polylogue_kafka::codec::ErrorCode;
+use polylogue_kafka::codec::metadata::MetadataRequest;
+use polylogue_kafka::codec::sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
+use polylogue_kafka::session::CloseReason;
+use polylogue_kafka::settings::KafkaSettings;
+use std::sync::Arc;
+
+/// The connection, and who may come.
+pub struct Asked {
+    pub host: Host,
+    pub users: Arc<Users>,
+}
+
+impl Asked {
+    pub fn with(settings: KafkaSettings) -> Asked {
+        let users = Arc::new(Users::default());
+        Asked { host: Host::with(settings).asking(users.clone()), users }
+    }
+
+    /// What comes of a token of the mechanism that was agreed on.
+    pub fn token(&mut self, version: i16, token: &str) -> SaslAuthenticateResponse {
+        self.host.ask(version, &SaslAuthenticateRequest { auth_bytes: token.to_owned().into() })
+    }
+
+    /// The answer to a token that does not lead in, which comes after a while and ends the connection.
+    pub fn refused(&mut self, token: &str) -> String {
+        self.host.send(2, &SaslAuthenticateRequest { auth_bytes: token.to_owned().into() });
+        assert_eq!((self.host.response_frame(), self.host.deadline_in()), (None, Some(DELAY_MS)));
+        self.host.pass(DELAY_MS);
+        let response = self.host.response::<SaslAuthenticateRequest>(2);
+        assert_eq!(response.error_code, ErrorCode::SaslAuthenticationFailed.code());
+        assert!(matches!(self.host.close_reason(), Some(CloseReason::Login { .. })));
+        response.error_message.unwrap().to_string()
+    }
+
+    /// Whether it is served what anybody who is known is served.
+    pub fn is_served(&mut self) -> bool {
+        self.host.send(12, &MetadataRequest::default());
+        self.host.response_frame().is_some()
+    }
+
+    /// What was told of logins since this was asked.
+    pub fn told(&self) -> Vec<String> {
+        std::mem::take(&mut self.users.told.lock().unwrap())
+    }
+}
