@@ -13,17 +13,17 @@ use polylogue_kafka::codec::alter_user_scram_credentials::{
     AlterUserScramCredentialsRequest, ScramCredentialDeletion, ScramCredentialUpsertion,
 };
 use polylogue_kafka::codec::describe_user_scram_credentials::{DescribeUserScramCredentialsRequest, UserName};
-use polylogue_kafka::codec::metadata::MetadataRequest;
-use polylogue_kafka::codec::sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
+use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
 use polylogue_kafka::codec::sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
 use polylogue_kafka::codec::{ApiKey, ErrorCode};
 use polylogue_kafka::session::{CloseReason, LOGIN_FRAME_BYTES_MAX, LOGIN_MS_MAX, supported_apis};
 use polylogue_kafka::settings::KafkaSettings;
 use proptest::prelude::*;
 use session_host::asked::Asked;
-use session_host::users::DELAY_MS;
+use session_host::users::{DELAY_MS, Users};
 use session_host::{Host, frame, requests, text};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// What RFC 7677's client says, whose proofs for `SERVER` were computed with Python's hashlib.
 const FIRST: &str = "n,,n=user,r=rOprNGfwEbeRWgbNEkqO";
