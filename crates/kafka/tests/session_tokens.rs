@@ -30,7 +30,7 @@ fn believing(settings: KafkaSettings, tokens: &[(&str, &str, i64)]) -> Asked {
     asked
 }
 
-fn asked() -> Asked {
+fn believing_three() -> Asked {
     let tokens = [("a.b.c", "ann", 300), ("d.e.f", "ann", 600), ("g.h.i", "bob", 600), ("j.k.l", "boss", 600)];
     believing(KafkaSettings::default(), &tokens)
 }
@@ -49,7 +49,7 @@ fn log_in(asked: &mut Asked, token: &str) -> SaslAuthenticateResponse {
 
 #[test]
 fn a_token_lets_in_for_as_long_as_it_holds() {
-    let mut asked = asked();
+    let mut asked = believing_three();
     let response = log_in(&mut asked, "a.b.c");
     assert_eq!((response.error_code, response.session_lifetime_ms, response.auth_bytes.len()), (0, 300_000, 0));
     assert_eq!(asked.host.session.user(), Some("ann"));
@@ -70,7 +70,7 @@ fn a_token_lets_in_for_as_long_as_it_holds() {
 
 #[test]
 fn a_token_that_is_not_believed_is_told_of_twice_and_slowed_once() {
-    let mut asked = asked();
+    let mut asked = believing_three();
     handshake(&mut asked);
     let message = "n,,\x01auth=Bearer x.y.z\x01\x01";
     asked.host.send(2, &SaslAuthenticateRequest { auth_bytes: message.into() });
@@ -91,7 +91,7 @@ fn a_token_that_is_not_believed_is_told_of_twice_and_slowed_once() {
 /// A second guess before the answer to the first, and a right token behind a wrong one.
 #[test]
 fn tokens_cannot_be_guessed_side_by_side_on_one_connection() {
-    let mut asked = asked();
+    let mut asked = believing_three();
     handshake(&mut asked);
     let guess =
         |token: &str| SaslAuthenticateRequest { auth_bytes: format!("n,,\x01auth=Bearer {token}\x01\x01").into() };
@@ -109,7 +109,7 @@ fn tokens_cannot_be_guessed_side_by_side_on_one_connection() {
 
 #[test]
 fn nothing_else_is_asked_while_a_token_is_refused() {
-    let mut asked = asked();
+    let mut asked = believing_three();
     log_in(&mut asked, "a.b.c");
     handshake(&mut asked);
     asked.host.send(2, &SaslAuthenticateRequest { auth_bytes: "n,,\x01auth=Bearer x\x01\x01".into() });
@@ -123,27 +123,27 @@ fn nothing_else_is_asked_while_a_token_is_refused() {
 fn who_says_something_else_is_told_what() {
     let invalid = "Authentication failed: Invalid OAUTHBEARER client first message (SASL mechanism OAUTHBEARER)";
     for message in ["", "a.b.c", "\x01", "n,,\x01auth=Bearer a.b.c\x01", "n,,\x01auth=Basic a.b.c\x01\x01"] {
-        let mut asked = asked();
+        let mut asked = believing_three();
         handshake(&mut asked);
         assert_eq!(asked.refused(message), invalid, "{message:?}");
     }
-    let mut asked = asked();
+    let mut asked = believing_three();
     handshake(&mut asked);
     let text = asked.refused("n,a=bob,\x01auth=Bearer a.b.c\x01\x01");
     assert!(text.contains("authorization id that is not the name of the token"), "{text}");
-    let mut asked = asked();
+    let mut asked = believing_three();
     handshake(&mut asked);
     assert_eq!(asked.token(2, "n,a=ann,\x01auth=Bearer a.b.c\x01\x01").error_code, 0);
 }
 
 #[test]
 fn another_login_on_the_same_connection_is_of_the_same_bearer_by_the_same_mechanism() {
-    let mut asked = asked();
+    let mut asked = believing_three();
     log_in(&mut asked, "a.b.c");
     handshake(&mut asked);
     let told = "Cannot change principals during re-authentication from User:ann: User:bob";
     assert_eq!(asked.refused("n,,\x01auth=Bearer g.h.i\x01\x01"), told);
-    let mut asked = asked();
+    let mut asked = believing_three();
     log_in(&mut asked, "a.b.c");
     asked.host.ask(1, &SaslHandshakeRequest { mechanism: text("PLAIN") });
     let told = asked.refused("\0user\0pencil");
@@ -164,12 +164,12 @@ fn a_bearer_may_do_what_lists_say_and_everything_with_the_scope_of_administrator
         asked.host.ask(12, &request).topics[0].error_code
     };
     let refused = ErrorCode::TopicAuthorizationFailed.code();
-    let mut ann = asked();
+    let mut ann = believing_three();
     log_in(&mut ann, "a.b.c");
     assert_eq!(known(&mut ann), refused);
     ann.users.allow("ann", Operation::Describe, topic);
     assert_eq!(known(&mut ann), ErrorCode::UnknownTopicOrPartition.code());
-    let mut boss = asked();
+    let mut boss = believing_three();
     log_in(&mut boss, "j.k.l");
     assert_eq!(known(&mut boss), ErrorCode::UnknownTopicOrPartition.code());
 }
@@ -179,7 +179,7 @@ fn a_bearer_may_do_what_lists_say_and_everything_with_the_scope_of_administrator
 fn bare_tokens_are_taken_too() {
     let bare = |message: &str| [&u32::try_from(message.len()).unwrap().to_be_bytes(), message.as_bytes()].concat();
     for (token, is_in) in [("a.b.c", true), ("x.y.z", false)] {
-        let mut asked = asked();
+        let mut asked = believing_three();
         asked.host.ask(0, &SaslHandshakeRequest { mechanism: text("OAUTHBEARER") });
         asked.host.feed(&bare(&format!("n,,\x01auth=Bearer {token}\x01\x01")));
         asked.host.pass(DELAY_MS);
