@@ -3,7 +3,7 @@
 
     overhead.py POLYLOGUE [--rounds 3] [--messages 400000] [--rate 20000] [--durability sync] [--bare BARE_TLS] [--results benches/results/overhead.jsonl]
 
-Needs confluent-kafka (run it with the Python of build/clients/python, which `make test` makes), openssl, and perf for the profile. librdkafka writes
+Needs confluent-kafka (run it with the Python of build/clients/python, which `make test` makes), openssl, two cores, and perf for the profile. librdkafka writes
 messages of 1 KiB in batches of at most 64 KiB and reads them, in turns over three listeners of brokers with the same settings:
 
     open       nobody is asked who it is

@@ -56,7 +56,7 @@ fn nobody_is_told_anything_before_it_is_known_who_it_is() {
         let api = ApiKey::try_from(i16::from_be_bytes([request[4], request[5]])).unwrap();
         walked.insert((api.code(), i16::from_be_bytes([request[6], request[7]])));
         let is_login = [ApiKey::ApiVersions, ApiKey::SaslHandshake, ApiKey::SaslAuthenticate].contains(&api);
-        let mut asked = Asked::with(KafkaSettings::default());
+        let mut asked = Asked::new();
         asked.host.feed(&request);
         assert!(asked.host.asked().is_empty(), "{api}: the broker is asked nothing");
         let answered = asked.host.response_frame().is_some();
@@ -73,7 +73,7 @@ fn nobody_is_told_anything_before_it_is_known_who_it_is() {
 #[test]
 fn a_password_lets_in_and_everything_is_served_then() {
     for version in [0, 1, 2] {
-        let mut asked = Asked::with(KafkaSettings::default());
+        let mut asked = Asked::new();
         let response = handshake(&mut asked, 1, "PLAIN");
         let mechanisms: Vec<_> = response.mechanisms.iter().map(|name| &**name).collect();
         assert_eq!((response.error_code, mechanisms), (0, vec!["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]));
@@ -89,7 +89,7 @@ fn a_password_lets_in_and_everything_is_served_then() {
 #[test]
 fn a_proof_lets_in_with_and_without_headers() {
     for (mechanism, proof, signature) in PROOFS {
-        let mut asked = Asked::with(KafkaSettings::default());
+        let mut asked = Asked::new();
         assert_eq!(handshake(&mut asked, 1, mechanism).error_code, 0);
         assert_eq!(&asked.token(2, FIRST).auth_bytes[..], SERVER.as_bytes());
         assert_eq!(asked.host.session.user(), None);
@@ -97,7 +97,7 @@ fn a_proof_lets_in_with_and_without_headers() {
         assert_eq!((last.error_code, &last.auth_bytes[..]), (0, format!("v={signature}").as_bytes()));
         assert!(asked.is_served());
 
-        let mut asked = Asked::with(KafkaSettings::default());
+        let mut asked = Asked::new();
         assert_eq!(handshake(&mut asked, 0, mechanism).error_code, 0);
         let bare = |token: &str| [&u32::try_from(token.len()).unwrap().to_be_bytes(), token.as_bytes()].concat();
         // A byte at a time: a token is no request, whatever its first bytes say.
@@ -114,7 +114,7 @@ fn a_proof_lets_in_with_and_without_headers() {
 fn whoever_is_wrong_is_told_so_after_a_while_and_no_more_than_that() {
     let invalid = "Authentication failed: Invalid username or password";
     for token in ["\0user\0Pencil", "\0nobody\0pencil"] {
-        let mut asked = Asked::with(KafkaSettings::default());
+        let mut asked = Asked::new();
         handshake(&mut asked, 1, "PLAIN");
         assert_eq!(asked.refused(token), invalid);
         let name = token.split('\0').nth(1).unwrap();
@@ -124,7 +124,7 @@ fn whoever_is_wrong_is_told_so_after_a_while_and_no_more_than_that() {
     }
     let mut texts = Vec::new();
     for first in [FIRST, "n,,n=nobody,r=rOprNGfwEbeRWgbNEkqO"] {
-        let mut asked = Asked::with(KafkaSettings::default());
+        let mut asked = Asked::new();
         handshake(&mut asked, 1, "SCRAM-SHA-256");
         let server = asked.token(2, first).auth_bytes;
         let server = std::str::from_utf8(&server).unwrap();
@@ -134,11 +134,11 @@ fn whoever_is_wrong_is_told_so_after_a_while_and_no_more_than_that() {
     let invalid =
         "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256";
     assert_eq!(texts, [invalid, invalid]);
-    let mut asked = Asked::with(KafkaSettings::default());
+    let mut asked = Asked::new();
     handshake(&mut asked, 1, "PLAIN");
     let text = "Authentication failed: a PLAIN message has three parts with a NUL between them (SASL mechanism PLAIN)";
     assert_eq!(asked.refused("user pencil"), text);
-    let mut asked = Asked::with(KafkaSettings::default());
+    let mut asked = Asked::new();
     handshake(&mut asked, 1, "SCRAM-SHA-512");
     let text = "Authentication failed: there are no delegation tokens (SASL mechanism SCRAM-SHA-512)";
     assert_eq!(asked.refused("n,,n=user,r=abc,tokenauth=true"), text);
@@ -147,7 +147,7 @@ fn whoever_is_wrong_is_told_so_after_a_while_and_no_more_than_that() {
 /// Without a header there is no way to say why.
 #[test]
 fn a_bare_token_that_is_wrong_ends_the_connection_without_a_word() {
-    let mut asked = Asked::with(KafkaSettings::default());
+    let mut asked = Asked::new();
     handshake(&mut asked, 0, "PLAIN");
     asked.host.feed(&[&[0, 0, 0, 7][..], b"\0user\0p"].concat());
     assert_eq!(asked.host.deadline_in(), Some(DELAY_MS));
@@ -159,7 +159,7 @@ fn a_bare_token_that_is_wrong_ends_the_connection_without_a_word() {
 /// Each guess had its own answer to wait for, and they waited side by side.
 #[test]
 fn passwords_cannot_be_guessed_side_by_side_on_one_connection() {
-    let mut asked = Asked::with(KafkaSettings::default());
+    let mut asked = Asked::new();
     handshake(&mut asked, 1, "PLAIN");
     let guess = |password: &str| SaslAuthenticateRequest { auth_bytes: format!("\0user\0{password}").into() };
     let mut frames = frame(2, 7, &guess("a"));
@@ -177,7 +177,7 @@ fn passwords_cannot_be_guessed_side_by_side_on_one_connection() {
 #[test]
 fn a_mechanism_that_is_not_there_is_answered_with_those_that_are() {
     for mechanism in ["GSSAPI", "OAUTHBEARER", "", "plain"] {
-        let mut asked = Asked::with(KafkaSettings::default());
+        let mut asked = Asked::new();
         let response = handshake(&mut asked, 1, mechanism);
         assert_eq!((response.error_code, response.mechanisms.len()), (ErrorCode::UnsupportedSaslMechanism.code(), 3));
         assert!(matches!(asked.host.close_reason(), Some(CloseReason::Login { .. })));
@@ -197,7 +197,7 @@ fn where_nobody_is_asked_there_is_nothing_to_log_in_to() {
 /// Whoever connects and says nothing kept a place for ten minutes.
 #[test]
 fn whoever_does_not_log_in_is_not_waited_for() {
-    let mut asked = Asked::with(KafkaSettings::default());
+    let mut asked = Asked::new();
     assert_eq!(asked.host.deadline_in(), Some(LOGIN_MS_MAX));
     asked.host.pass(LOGIN_MS_MAX - 1);
     handshake(&mut asked, 1, "SCRAM-SHA-256");
@@ -205,7 +205,7 @@ fn whoever_does_not_log_in_is_not_waited_for() {
     assert_eq!(asked.host.deadline_in(), Some(1), "a word gains no time");
     asked.host.pass(1);
     assert!(matches!(asked.host.close_reason(), Some(CloseReason::Login { .. })));
-    let mut asked = Asked::with(KafkaSettings::default());
+    let mut asked = Asked::new();
     log_in(&mut asked, "user", "pencil");
     assert_eq!(asked.host.deadline_in(), Some(KafkaSettings::default().idle_ms_max));
 }
@@ -217,10 +217,10 @@ fn strangers_send_short_frames() {
     let mut long = frame(9, 1, &produce);
     let len = i32::try_from(LOGIN_FRAME_BYTES_MAX + 1).unwrap();
     long[..4].copy_from_slice(&len.to_be_bytes());
-    let mut asked = Asked::with(KafkaSettings::default());
+    let mut asked = Asked::new();
     asked.host.feed(&long[..8]);
     assert!(matches!(asked.host.close_reason(), Some(CloseReason::FrameLength(_))));
-    let mut asked = Asked::with(KafkaSettings::default());
+    let mut asked = Asked::new();
     log_in(&mut asked, "user", "pencil");
     asked.host.feed(&long[..8]);
     assert_eq!(asked.host.close_reason(), None);
@@ -242,13 +242,13 @@ fn who_is_known_says_so_again_after_a_while() {
     assert!(!asked.is_served());
     assert_eq!(asked.host.close_reason(), Some(&CloseReason::NotLoggedIn { api: ApiKey::Metadata }));
 
-    let mut asked = Asked::with(KafkaSettings::default());
+    let mut asked = Asked::new();
     log_in(&mut asked, "user", "pencil");
     handshake(&mut asked, 1, "PLAIN");
     let text = "Cannot change principals during re-authentication from User:user: User:root";
     assert_eq!(asked.refused("\0root\0root"), text);
     assert_eq!(asked.host.session.user(), Some("user"));
-    let mut asked = Asked::with(KafkaSettings::default());
+    let mut asked = Asked::new();
     log_in(&mut asked, "user", "pencil");
     handshake(&mut asked, 1, "SCRAM-SHA-256");
     asked.token(2, FIRST);
@@ -367,7 +367,7 @@ fn credentials_are_set_and_taken_away_each_by_itself() {
 #[test]
 fn users_are_managed_by_who_may_and_administrators_by_themselves() {
     let alter = AlterUserScramCredentialsRequest { deletions: vec![], upsertions: vec![set("root", 1, 4_096, 32)] };
-    let mut asked = Asked::with(KafkaSettings::default());
+    let mut asked = Asked::new();
     log_in(&mut asked, "user", "pencil");
     let denied = ErrorCode::ClusterAuthorizationFailed.code();
     assert_eq!(asked.host.ask(0, &describe(&[])).error_code, denied);
@@ -381,7 +381,7 @@ fn users_are_managed_by_who_may_and_administrators_by_themselves() {
     assert_eq!(response.results[0].error_message.as_deref(), Some(text));
     asked.host.send(0, &AlterUserScramCredentialsRequest { upsertions: vec![set("x", 1, 4_096, 32)], ..alter.clone() });
     assert_eq!(asked.host.asked().len(), 1);
-    let mut asked = Asked::with(KafkaSettings::default());
+    let mut asked = Asked::new();
     log_in(&mut asked, "root", "root");
     assert_eq!(asked.host.ask(0, &describe(&[])).error_code, 0);
     asked.host.send(0, &alter);
@@ -408,7 +408,7 @@ proptest! {
         with_header in any::<bool>(),
         pick in any::<prop::sample::Index>(),
     ) {
-        let mut asked = Asked::with(KafkaSettings::default());
+        let mut asked = Asked::new();
         asked.host.feed(&frame(version, 1, &SaslHandshakeRequest { mechanism: text(mechanism) }));
         for token in tokens {
             let bytes = match with_header {

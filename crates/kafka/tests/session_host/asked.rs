@@ -16,6 +16,10 @@ pub struct Asked {
 }
 
 impl Asked {
+    pub fn new() -> Asked {
+        Asked::with(KafkaSettings::default())
+    }
+
     pub fn with(settings: KafkaSettings) -> Asked {
         let users = Arc::new(Users::default());
         Asked { host: Host::with(settings).asking(users.clone()), users }
