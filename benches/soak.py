@@ -6,7 +6,7 @@ the console's questions. Memory, files and times must not drift.
 
 Needs confluent-kafka and pika: run it with the Python of build/clients/python, which `make test` makes. Prints a line a minute, and adds one line of
 results with every sample. Ends with 1 when memory was above the bound, when the last third of the samples is more than a tenth above the
-second, or when a message was lost."""
+second, or when an acknowledged message was not read by each group, or one was read twice."""
 
 import argparse
 import base64
@@ -28,44 +28,73 @@ import time
 PASSWORD = "soak-password"
 MEMORY_MIB_MAX = 1024
 SAMPLE_SECONDS = 10
+# Messages a second of each producer; the quota of `limited` lets a quarter of its own through.
+RATES = {"fast": "3000", "limited": "2000"}
+READERS = ("soak-a", "soak-b")
 
+# One byte for each message: at SIGTERM the producer tells which were acknowledged, the reader how often it has seen each of which producer.
 PRODUCE = """
-import sys, time
+import signal, sys, time
 from confluent_kafka import Producer
-bootstrap, ca, name, rate = sys.argv[1:]
+bootstrap, ca, name, rate, tells = sys.argv[1:]
 config = {"bootstrap.servers": bootstrap, "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "app",
           "sasl.password": "soak-password", "ssl.ca.location": ca, "client.id": name, "linger.ms": 5, "enable.idempotence": True}
-producer, sent, acknowledged, expired = Producer(config), 0, 0, 0
-def told(error, message):
-    global acknowledged, expired
-    acknowledged += error is None
-    expired += error is not None
+producer, taken, acknowledged, expired, ends = Producer(config), bytearray(), 0, 0, []
+signal.signal(signal.SIGTERM, lambda *_: ends.append(True))
+def told(number):
+    def tell(error, message):
+        global acknowledged, expired
+        acknowledged += error is None
+        expired += error is not None
+        taken[number] = error is None
+    return tell
 began = time.monotonic()
-while not sys.stdin.closed:
+while not ends:
     # One that is held back says how far it is, too: it is always behind.
+    sent = len(taken)
     due = min((time.monotonic() - began) * float(rate), sent + 1000)
     while sent < due:
         try:
-            producer.produce(f"soak-{sent % 20}", f"{name} {sent} ".encode() + b"x" * 1000, key=str(sent % 997), on_delivery=told)
+            producer.produce(f"soak-{sent % 20}", f"{name} {sent} ".encode() + b"x" * 1000, key=str(sent % 997), on_delivery=told(sent))
+            taken.append(0)
             sent += 1
         except BufferError:
             producer.poll(0.1)
             break
     producer.poll(0.01)
     print(sent, acknowledged, expired, flush=True)
+# What waits in the queue of one that is held back nobody has promised anything about.
+producer.purge(in_queue=True, in_flight=False)
+producer.flush(60)
+print(len(taken), acknowledged, expired, flush=True)
+open(tells, "wb").write(taken)
 """
 
 CONSUME = """
-import sys
+import collections, signal, sys
 from confluent_kafka import Consumer
-bootstrap, ca, group = sys.argv[1:]
+bootstrap, ca, group, tells = sys.argv[1:]
 config = {"bootstrap.servers": bootstrap, "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "app",
           "sasl.password": "soak-password", "ssl.ca.location": ca, "group.id": group, "auto.offset.reset": "earliest"}
-consumer, read = Consumer(config), 0
+consumer, read, silent, ends, seen = Consumer(config), 0, 0, [], collections.defaultdict(bytearray)
+signal.signal(signal.SIGTERM, lambda *_: ends.append(True))
 consumer.subscribe([f"soak-{n}" for n in range(20)])
 while True:
-    read += sum(message.error() is None for message in consumer.consume(2000, 0.5))
+    messages = [message for message in consumer.consume(2000, 0.5) if message.error() is None]
+    for message in messages:
+        name, number, _ = message.value().split(b" ", 2)
+        number, of = int(number), seen[name.decode()]
+        if number >= len(of):
+            of.extend(bytes(number + 100_000 - len(of)))
+        of[number] = min(of[number] + 1, 255)
+    read += len(messages)
     print(read, flush=True)
+    # When it is told to end nothing is written any more: five seconds without a message are the end of the log.
+    silent = 0 if messages else silent + 1
+    if ends and silent >= 10:
+        break
+for name, of in seen.items():
+    open(f"{tells}.{name}", "wb").write(of)
 """
 
 QUEUES = """
@@ -96,9 +125,10 @@ class Client:
     """A process that prints how far it is, and the last thing that it said."""
 
     def __init__(self, program, *args):
-        self.process = subprocess.Popen([sys.executable, "-u", "-c", program, *args], stdout=subprocess.PIPE, text=True, stdin=subprocess.PIPE)
+        self.process = subprocess.Popen([sys.executable, "-u", "-c", program, *args], stdout=subprocess.PIPE, text=True)
         self.said = "0 0 0"
-        threading.Thread(target=self.listen, daemon=True).start()
+        self.listener = threading.Thread(target=self.listen, daemon=True)
+        self.listener.start()
 
     def listen(self):
         for line in self.process.stdout:
@@ -107,9 +137,17 @@ class Client:
     def number(self, at=0):
         return int(self.said.split()[at])
 
+    def finish(self):
+        """Lets it come to its end, and fails when it does not."""
+        self.process.send_signal(signal.SIGTERM)
+        if self.process.wait(180) != 0:
+            raise SystemExit(f"{self.process.args[4:]} ended with {self.process.returncode}")
+        self.listener.join()
+
     def end(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
 
 
 def ask(api, ca, method, path, body=None):
@@ -137,6 +175,20 @@ def p99_ms(before, after):
     counts = [(bound, now - then) for (bound, now), (_, then) in zip(after["flushes"], before["flushes"])]
     total = counts[-1][1]
     return next((bound * 1000 for bound, count in counts if total and count >= total * 0.99), None)
+
+
+def compared(place):
+    """Acknowledged messages that a reader has not seen, and messages that one has seen more than once, over all readers."""
+    lost = twice = 0
+    for name in RATES:
+        with open(f"{place}/{name}", "rb") as file:
+            taken = file.read()
+        for reader in READERS:
+            with open(f"{place}/{reader}.{name}", "rb") as file:
+                seen = file.read().ljust(len(taken), b"\0")
+            lost += sum(one and not times for one, times in zip(taken, seen))
+            twice += sum(times > 1 for times in seen)
+    return lost, twice
 
 
 def main():
@@ -173,8 +225,8 @@ def main():
             # 800 MB in all, which are there after five minutes: from then on as many files go as come.
             config = {"retention.bytes": "10000000"}
             ask(api, ca, "POST", "/api/v1/topics", {"name": f"soak-{number}", "partitions": 4, "config": config})
-        producers = [Client(PRODUCE, at["kafka"], ca, "fast", "3000"), Client(PRODUCE, at["kafka"], ca, "limited", "2000")]
-        readers = [Client(CONSUME, at["kafka"], ca, f"soak-{number}") for number in range(2)]
+        producers = [Client(PRODUCE, at["kafka"], ca, name, rate, f"{place}/{name}") for name, rate in RATES.items()]
+        readers = [Client(CONSUME, at["kafka"], ca, name, f"{place}/{name}") for name in READERS]
         queues = Client(QUEUES, *at["amqp"].rsplit(":", 1), ca)
         clients = [*producers, *readers, queues]
         samples, ends = [], time.monotonic() + args.minutes * 60
@@ -188,8 +240,9 @@ def main():
             if len(samples) % 6 == 0:
                 last = samples[-1]
                 print(f"{len(samples) // 6:3} min  {last['anonymous_mib']:7.1f} MiB  {last['files']:4} files  {last['threads']:3} threads  sent {[p.number() for p in producers]}  read {[r.number() for r in readers]}  queued {queues.number()}", flush=True)
-        # What the client gave up after its five minutes was never acknowledged; what is not told yet waits in its queue.
-        lost = sum(max(0, p.number(0) - p.number(1) - p.number(2) - 200_000) for p in producers)
+        for client in (*producers, *readers):
+            client.finish()
+        lost, twice = compared(place)
         memory = [one["anonymous_mib"] for one in samples]
         third = len(samples) // 3
         p99 = [p99_ms(before, after) for before, after in zip(samples, samples[1:])]
@@ -200,13 +253,13 @@ def main():
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "commit": commit,
             "machine": {"cores": os.cpu_count(), "kernel": platform.release()}, "minutes": args.minutes, "memory_mib_max": max(memory),
             "thirds": drift, "sent": [p.number() for p in producers], "acknowledged": [p.number(1) for p in producers], "expired": [p.number(2) for p in producers],
-            "read": [r.number() for r in readers], "queued": queues.number(),
+            "read": [r.number() for r in readers], "lost": lost, "twice": twice, "queued": queues.number(),
         }
         print(json.dumps(line))
         with open(args.results, "a", encoding="utf-8") as results:
             results.write(json.dumps(line) + "\n")
         grows = any(thirds[2] > thirds[1] * 1.1 for name, thirds in drift.items() if name != "flush_p99_ms")
-        sys.exit(1 if max(memory) > MEMORY_MIB_MAX or grows or lost else 0)
+        sys.exit(1 if max(memory) > MEMORY_MIB_MAX or grows or lost or twice else 0)
     finally:
         for client in clients:
             client.end()

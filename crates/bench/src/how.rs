@@ -90,7 +90,12 @@ impl How {
         let room = MemoryGroup::place().map(|_| Room::Group(self.memory_limit_bytes));
         match room {
             _ if self.memory_limit_bytes == 0 => String::new(),
-            Some(room) => format!("a control group of {} MiB", room.bytes() >> 20),
+            Some(room) => {
+                format!(
+                    "a control group of {} MiB; of a JVM at most a third as heap and a third beside it",
+                    room.bytes() >> 20
+                )
+            }
             None => "the machine's: it has no control group for a broker".to_owned(),
         }
     }

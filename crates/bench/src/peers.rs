@@ -21,6 +21,7 @@ pub mod rocketmq;
 pub mod tubemq;
 
 use crate::error::{BenchError, Context, Result};
+use crate::process::Surround;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -125,11 +126,37 @@ pub fn java(jars: &Path, options: &[&str], class: &str) -> Command {
     java_of(&[format!("{}/*", jars.display())], options, class)
 }
 
+/// What a JVM's heap may take of a group whose memory is limited, and as much again beside it: its vendor's sizes are for a machine of its
+/// own, and one that is larger than its group is ended by the kernel.
+const HEAP_SHARE: u64 = 3;
+
+/// JVM options in a group that may use so much memory; 0: as they are.
+fn within(options: &[&str], limit_bytes: u64) -> Vec<String> {
+    let most_mib = (limit_bytes / HEAP_SHARE) >> 20;
+    let sized = ["-Xms", "-Xmx", "-XX:MaxDirectMemorySize="];
+    let mib = |size: &str| {
+        let (number, unit) = size.split_at(size.len().saturating_sub(1));
+        let number: u64 = number.parse().ok()?;
+        Some(if unit == "g" { number << 10 } else { number })
+    };
+    let smaller = |option: &str| {
+        let name = sized.into_iter().find(|name| option.starts_with(name))?;
+        (mib(option.strip_prefix(name)?)? > most_mib).then(|| format!("{name}{most_mib}m"))
+    };
+    let is_smaller = limit_bytes > 0 && options.iter().any(|option| smaller(option).is_some());
+    // The part of it that is for what is new is for the JVM to choose then.
+    let options = options.iter().filter(|option| !(is_smaller && option.starts_with("-Xmn")));
+    let told = |option: &&str| smaller(option).filter(|_| is_smaller).unwrap_or_else(|| (*option).to_owned());
+    options.map(told).collect()
+}
+
 /// The same with a class path.
 #[must_use]
 pub fn java_of(class_path: &[String], options: &[&str], class: &str) -> Command {
     let mut command = Command::new("java");
-    command.args(options).arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
+    command
+        .args(within(options, Surround::memory_limit_bytes_here()))
+        .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
     command.arg("-cp").arg(class_path.join(":")).arg(class);
     command
 }
@@ -153,6 +180,17 @@ pub fn loopback(to: &Path) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Pulsar was given more heap and memory beside it than its group had, and the kernel ended it in the middle of a run.
+    #[test]
+    fn a_jvm_is_no_larger_than_its_group() {
+        let pulsar = ["-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=4g", "-XX:+UseZGC"];
+        assert_eq!(within(&pulsar, 0), pulsar);
+        assert_eq!(within(&pulsar, 24 << 30), pulsar);
+        let small = ["-Xms1024m", "-Xmx1024m", "-XX:MaxDirectMemorySize=1024m", "-XX:+UseZGC"];
+        assert_eq!(within(&pulsar, 3 << 30), small);
+        assert_eq!(within(&["-Xms256m", "-Xmx2g", "-Xmn640m"], 3 << 29), ["-Xms256m", "-Xmx512m"]);
+    }
 
     #[test]
     fn all_that_a_failing_program_says_is_told() {

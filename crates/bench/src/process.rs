@@ -77,6 +77,8 @@ pub struct Surround {
     pub environment: Vec<(String, OsString)>,
     /// The file of a control group into which they write their ids.
     pub group: Option<PathBuf>,
+    /// What that group may use; 0: as much as there is.
+    pub memory_limit_bytes: u64,
 }
 
 thread_local! {
@@ -84,6 +86,12 @@ thread_local! {
 }
 
 impl Surround {
+    /// What processes that are started here and now may use together; 0: as much as there is.
+    #[must_use]
+    pub fn memory_limit_bytes_here() -> u64 {
+        SURROUND.with_borrow(|surround| surround.memory_limit_bytes)
+    }
+
     /// Does something, and gives these to all processes that it starts.
     pub fn around<T>(&self, body: impl FnOnce() -> T) -> T {
         let before = SURROUND.replace(self.clone());
@@ -435,7 +443,9 @@ mod tests {
             (process.pid().to_string(), line)
         };
         let environment = vec![("GIVEN".to_owned(), OsString::from("this"))];
-        let given = Surround { cores: vec![0], environment, group: Some(procs.clone()) };
+        let given = Surround { cores: vec![0], environment, group: Some(procs.clone()), memory_limit_bytes: 3 << 30 };
+        assert_eq!(given.around(Surround::memory_limit_bytes_here), 3 << 30);
+        assert_eq!(Surround::memory_limit_bytes_here(), 0);
         let (pid, line) = given.around(start);
         assert_eq!(line, format!("{pid} [this] Cpus_allowed_list:\t0 a b"));
         assert_eq!(std::fs::read_to_string(&procs).expect("a file").trim(), pid, "it has joined before it began");

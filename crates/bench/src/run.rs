@@ -156,7 +156,7 @@ pub fn run(
     let surround = Surround {
         cores: split.map(|split| split.broker).unwrap_or_default(),
         environment: counter.as_ref().map(Counter::environment).unwrap_or_default(),
-        group: group.as_ref().map(MemoryGroup::procs),
+        ..grouped(group.as_ref(), how.memory_limit_bytes)
     };
     let had = match had {
         Some(had) => Started { round: had.round + 1, ..had },
@@ -216,6 +216,12 @@ pub fn run(
 fn memory_group(limit_bytes: u64) -> Result<Option<MemoryGroup>> {
     let folder = (limit_bytes > 0).then(MemoryGroup::place).flatten();
     folder.map(|folder| MemoryGroup::create(&folder, limit_bytes)).transpose()
+}
+
+/// What is around the processes of a group that may use so much memory.
+fn grouped(group: Option<&MemoryGroup>, limit_bytes: u64) -> Surround {
+    let memory_limit_bytes = group.map_or(0, |_| limit_bytes);
+    Surround { group: group.map(MemoryGroup::procs), memory_limit_bytes, ..Surround::default() }
 }
 
 /// Starts a target for such a load.

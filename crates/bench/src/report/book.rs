@@ -177,22 +177,18 @@ fn matrix(text: &mut String, heading: &str, entries: &[&Entry<'_, '_>]) {
     let _ = writeln!(text, "#### {heading}\n");
     let titles: Vec<String> = columns.iter().map(|column| figure(column).title.into_owned()).collect();
     let _ = writeln!(text, "| cell | {} |\n|---{}|", titles.join(" | "), "|---".repeat(columns.len()));
-    let mut cells: Vec<&str> = Vec::new();
+    let mut labels: Vec<String> = Vec::new();
     for entry in entries {
-        if cells.contains(&entry.cell.name) {
+        let label = entry.label();
+        if labels.contains(&label) {
             continue;
         }
-        cells.push(entry.cell.name);
         let told = |column: &&str| {
-            let here = entries.iter().find(|other| other.cell.name == entry.cell.name && other.row.figure == *column);
+            let here = entries.iter().find(|other| other.label() == label && other.column() == *column);
             here.map(|here| mark(&here.row.outcome)).map(|(sign, told)| format!("{sign} {told}")).unwrap_or_default()
         };
-        let _ = writeln!(
-            text,
-            "| {} | {} |",
-            plain(entry.cell.name),
-            columns.iter().map(told).collect::<Vec<_>>().join(" | ")
-        );
+        let _ = writeln!(text, "| {} | {} |", plain(&label), columns.iter().map(told).collect::<Vec<_>>().join(" | "));
+        labels.push(label);
     }
     text.push('\n');
 }

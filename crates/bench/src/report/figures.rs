@@ -164,9 +164,8 @@ const LATENCIES: [(&str, Better, bool); 13] = [
 /// What is known of the figure of this name. Nobody is ahead in a figure that is not known.
 #[must_use]
 pub fn figure(name: &str) -> Figure {
-    if let Some((rate, rest)) = step(name) {
-        let rest = if rest == "cpu_s_per_million" { PRODUCE_CPU } else { rest };
-        let about = figure(rest);
+    if let Some((rate, _)) = step(name) {
+        let about = figure(base(name));
         let title = Cow::Owned(format!("{}/s: {}", count(rate), about.title));
         // The rate is what was given.
         let better = if about.group == Group::Rate { Better::Neither } else { about.better };
@@ -195,6 +194,16 @@ pub fn figure(name: &str) -> Figure {
 pub fn step(name: &str) -> Option<(u64, &str)> {
     let (rate, rest) = name.strip_prefix("step.")?.split_once('.')?;
     Some((rate.parse().ok()?, rest))
+}
+
+/// The name of a figure without the rate of its step.
+#[must_use]
+pub fn base(name: &str) -> &str {
+    match step(name) {
+        Some((_, "cpu_s_per_million")) => PRODUCE_CPU,
+        Some((_, rest)) => rest,
+        None => name,
+    }
 }
 
 /// A name as words, and the unit that it ends with.

@@ -131,6 +131,10 @@ fn is_tuned(side: &str) -> bool {
     side.split('-').any(|part| part == "tuned")
 }
 
+fn speaks_amqp(side: &str) -> bool {
+    side.split('-').any(|part| part == "amqp")
+}
+
 /// How many times better one side is than another: the median of the pairs, the least and the most.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advantage {
@@ -192,6 +196,12 @@ pub fn ours<'a>(order: &[Sided<'a>]) -> Option<&'a str> {
     ours().find(|side| *side == "polylogue-sync").or_else(|| ours().next())
 }
 
+/// The side of ours that is compared with a system: the one that speaks its protocol where there is one, else [`ours`].
+fn ours_beside<'a>(order: &[Sided<'a>], system: System) -> Option<&'a str> {
+    let same = order.iter().find(|(side, other)| *other == System::Polylogue && speaks_amqp(side));
+    same.filter(|_| system == System::Rabbitmq).map(|(side, _)| *side).or_else(|| ours(order))
+}
+
 /// What a row of these sides says. The null broker is nobody's peer.
 #[must_use]
 pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outcome {
@@ -207,21 +217,24 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
         return undecided("", None);
     }
     let ours = ours(order);
-    let candidates: Vec<Sided<'_>> = order
-        .iter()
-        .copied()
-        .filter(|(side, system)| *system != System::Null && (*system != System::Polylogue || Some(*side) == ours))
-        .filter(|(side, _)| !sides.values(side, asked.figure).is_empty())
-        .collect();
-    let systems = |system: System| candidates.iter().filter(move |(_, other)| *other != system);
-    let Some((our_side, our_system)) = candidates.iter().copied().find(|(side, _)| Some(*side) == ours) else {
-        return undecided(if ours.is_some() { "no run of polylogue counts" } else { "polylogue was not run" }, None);
+    // Our other profiles are no candidates.
+    let is_candidate = |(side, system): &Sided<'_>| match system {
+        System::Null => false,
+        System::Polylogue => Some(*side) == ours || speaks_amqp(side),
+        _ => true,
     };
-    let against: Vec<(&str, Judged)> =
-        systems(our_system).filter_map(|(peer, _)| Some((*peer, judge(sides, asked, our_side, peer)?))).collect();
+    let tells = |side: &Sided<'_>| is_candidate(side) && !sides.values(side.0, asked.figure).is_empty();
+    let candidates: Vec<Sided<'_>> = order.iter().copied().filter(tells).collect();
+    if !candidates.iter().any(|(side, _)| Some(*side) == ours) {
+        return undecided(if ours.is_some() { "no run of polylogue counts" } else { "polylogue was not run" }, None);
+    }
+    let peers = candidates.iter().copied().filter(|(_, system)| *system != System::Polylogue);
+    let against: Vec<(Sided<'_>, Judged)> = peers
+        .filter_map(|peer| Some((peer, judge(sides, asked, ours_beside(&candidates, peer.1)?, peer.0)?)))
+        .collect();
     let closest = against
         .iter()
-        .filter_map(|(peer, judged)| advantage(judged, asked.figure, peer, &candidates))
+        .filter_map(|((peer, _), judged)| advantage(judged, asked.figure, peer, &candidates))
         .min_by(|a, b| a.times.total_cmp(&b.times));
     if against.is_empty() {
         let with_itself = with_itself(sides, asked, order);
@@ -243,14 +256,20 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
     let behind: Vec<String> = against
         .iter()
         .filter(|(_, judged)| judged.ahead == Ahead::Second)
-        .map(|(peer, _)| (*peer).to_owned())
+        .map(|((peer, _), _)| (*peer).to_owned())
         .collect();
     let standing = match () {
         () if !behind.is_empty() => Standing::Behind(behind),
         () if against.iter().all(|(_, judged)| judged.ahead == Ahead::First) => Standing::Ahead,
         () => Standing::Level,
     };
-    let winning = candidates.iter().find_map(|candidate| lead(sides, asked, *candidate, &candidates));
+    let winning = match (&standing, &closest) {
+        (Standing::Ahead, Some(over)) => {
+            let closest = against.iter().find(|((peer, _), _)| *peer == over.over).map(|((_, system), _)| *system);
+            closest.and_then(|system| ours_beside(&candidates, system)).map(|side| (side, over.clone()))
+        }
+        _ => against.iter().find_map(|(peer, _)| lead(sides, asked, *peer, &candidates)),
+    };
     let (winner, lead) = winning.map_or((None, closest.clone()), |(side, lead)| (Some(side.to_owned()), Some(lead)));
     Outcome { winner, advantage: lead, ours: closest, standing }
 }
@@ -272,7 +291,8 @@ fn with_itself(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Opti
     }
 }
 
-/// The lead of a side over the closest side of another system, when it is ahead of all of them.
+/// The lead of a peer over the closest side of another system, when it is ahead of all of them; of ours only of the side that is
+/// compared with it.
 fn lead<'a>(
     sides: &Sides<'_>,
     asked: Asked<'_>,
@@ -280,7 +300,12 @@ fn lead<'a>(
     candidates: &[Sided<'_>],
 ) -> Option<(&'a str, Advantage)> {
     let mut closest: Option<Advantage> = None;
-    for (other, _) in candidates.iter().filter(|(_, other)| *other != system) {
+    let beside = ours_beside(candidates, system);
+    let is_other = |(other, of): &&Sided<'_>| match of {
+        System::Polylogue => Some(*other) == beside,
+        of => *of != system,
+    };
+    for (other, _) in candidates.iter().filter(is_other) {
         let judged = judge(sides, asked, side, other).filter(|judged| judged.ahead == Ahead::First)?;
         let over = advantage(&judged, asked.figure, other, candidates)?;
         if closest.as_ref().is_none_or(|so_far| over.times < so_far.times) {
@@ -309,6 +334,34 @@ mod tests {
         let cell = &lines.first().expect("there are some").cell;
         let quick = lines.iter().any(|line| line.quick);
         outcome(&sides, Asked { cell, figure, quick, pairs_min }, &order)
+    }
+
+    /// RabbitMQ was ahead of what Kafka's client measured, though beside it stood what its own does.
+    #[test]
+    fn a_peer_is_compared_with_the_side_of_ours_that_speaks_its_protocol() {
+        let beside = |amqp: f64, kafka: f64| {
+            let lines = rounds(
+                "B1/x",
+                &[
+                    ("polylogue-sync", &[(P99, 2.0)]),
+                    ("polylogue-sync-amqp", &[(P99, amqp)]),
+                    ("kafka", &[(P99, kafka)]),
+                    ("rabbitmq", &[(P99, 1.0)]),
+                ],
+                3,
+            );
+            told(&lines, P99, 3)
+        };
+        let won = beside(0.5, 3.0);
+        assert_eq!((won.standing, won.winner.as_deref()), (Standing::Ahead, Some("polylogue-sync")), "kafka is closer");
+        let won = beside(0.5, 9.0);
+        assert_eq!((won.standing, won.winner.as_deref()), (Standing::Ahead, Some("polylogue-sync-amqp")));
+        let lost = beside(4.0, 3.0);
+        assert_eq!(lost.standing, Standing::Behind(vec!["rabbitmq".to_owned()]));
+        assert_eq!(lost.winner.as_deref(), Some("rabbitmq"));
+        let lost = beside(0.5, 0.25);
+        assert_eq!(lost.standing, Standing::Behind(vec!["kafka".to_owned()]));
+        assert_eq!(lost.winner.as_deref(), Some("kafka"));
     }
 
     #[test]

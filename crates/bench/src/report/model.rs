@@ -185,6 +185,12 @@ impl<'a> Cell<'a> {
         self.name.split_once('/').map_or(self.name, |(_, rest)| rest)
     }
 
+    /// Whether its rates are given and compared one by one, instead of being stepped through until one is not held.
+    #[must_use]
+    pub fn has_marks(&self) -> bool {
+        self.name.split('/').any(|part| part == "marks")
+    }
+
     fn ordered(sides: &[Side<'a>]) -> Vec<Sided<'a>> {
         sides.iter().map(|side| (side.name, side.system)).collect()
     }

@@ -1,10 +1,10 @@
 //! The first page's rows: where polylogue is ahead, where it is behind, and what decides neither.
 
-use super::figures::{HELD_MAX, RATE, figure, place};
+use super::figures::{Better, Group, HELD_MAX, RATE, base, figure, place, step};
 use super::judge::{FIRST_PAGE_PAIRS_MIN, OWN_RATES, Standing};
 use super::model::{Cell, Mark, Row, Scenario};
 use super::palette::System;
-use super::stats::PAIRS_MIN;
+use super::stats::{PAIRS_MIN, count as number};
 
 /// A row of the first page.
 #[derive(Debug)]
@@ -15,6 +15,40 @@ pub struct Entry<'s, 'a> {
     pub is_same_client: bool,
     /// It.
     pub row: Row<'s>,
+}
+
+impl Entry<'_, '_> {
+    /// The cell's name, and the rate where it is one of several that are compared.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match step(self.row.figure) {
+            Some((rate, _)) => format!("{} at {}/s", self.cell.name, number(rate)),
+            None => self.cell.name.to_owned(),
+        }
+    }
+
+    /// What the row is of, at whatever rate.
+    #[must_use]
+    pub fn column(&self) -> &str {
+        base(self.row.figure)
+    }
+
+    /// Whether a rate was given.
+    fn is_paced(&self) -> bool {
+        step(self.row.figure).is_some() || !self.cell.figures.is_unpaced()
+    }
+}
+
+/// Whether a figure has a row on the first page: a headline, and of the rates of [`Cell::has_marks`] latency and processor time at each.
+fn is_headline(cell: &Cell<'_>, name: &str) -> bool {
+    if step(name).is_none() {
+        return figure(name).is_headline;
+    }
+    let told = figure(base(name));
+    cell.has_marks()
+        && told.is_headline
+        && told.better != Better::Neither
+        && matches!(told.group, Group::Publish | Group::EndToEnd | Group::Cost)
 }
 
 /// How many rows say what.
@@ -43,7 +77,7 @@ pub fn entries<'s, 'a>(scenarios: &'s [Scenario<'a>]) -> Vec<Entry<'s, 'a>> {
     let mut entries = Vec::new();
     for cell in scenarios.iter().flat_map(|scenario| &scenario.cells) {
         for table in cell.tables() {
-            for name in cell.figure_names().into_iter().filter(|name| figure(name).is_headline) {
+            for name in cell.figure_names().into_iter().filter(|name| is_headline(cell, name)) {
                 let row = cell.row(&table, name, pairs_min(cell));
                 // Nobody can be better at a rate that was given, and latencies at rates of their own are not compared.
                 let says_nothing =
@@ -79,9 +113,7 @@ pub fn tables<'e, 's, 'a>(entries: &'e [Entry<'s, 'a>]) -> Vec<(String, Vec<&'e 
     let mut tables = Vec::new();
     for (is_same, who) in [(true, "the same client on all sides"), (false, "each system with its own client")] {
         for (is_unpaced, what) in [(false, "At a given rate"), (true, "As fast as it goes, and everything else")] {
-            let is_it = |entry: &&Entry<'_, '_>| {
-                entry.is_same_client == is_same && entry.cell.figures.is_unpaced() == is_unpaced
-            };
+            let is_it = |entry: &&Entry<'_, '_>| entry.is_same_client == is_same && entry.is_paced() != is_unpaced;
             let of_kind: Vec<&Entry<'_, '_>> = entries.iter().filter(is_it).collect();
             if !of_kind.is_empty() {
                 tables.push((format!("{what}: {who}"), of_kind));
@@ -93,11 +125,11 @@ pub fn tables<'e, 's, 'a>(entries: &'e [Entry<'s, 'a>]) -> Vec<(String, Vec<&'e 
 
 /// The figures that the rows are of, in their order.
 #[must_use]
-pub fn columns<'s>(entries: &[&Entry<'s, '_>]) -> Vec<&'s str> {
+pub fn columns<'e>(entries: &[&'e Entry<'_, '_>]) -> Vec<&'e str> {
     let mut columns: Vec<&str> = Vec::new();
-    for entry in entries {
-        if !columns.contains(&entry.row.figure) {
-            columns.push(entry.row.figure);
+    for column in entries.iter().map(|entry| entry.column()) {
+        if !columns.contains(&column) {
+            columns.push(column);
         }
     }
     columns.sort_by_key(|name| place(name));
@@ -156,6 +188,46 @@ mod tests {
         assert_eq!(names, ["publish_p99_ms"]);
         assert_eq!(count(entries.iter()), Count { ahead: 1, ..Count::default() });
         assert!(failed(&told).is_empty());
+    }
+
+    /// A peer that was ahead at each of these rates was behind nowhere on the first page.
+    #[test]
+    fn each_rate_that_is_a_mark_has_its_rows_and_those_of_a_ladder_have_none() {
+        let figures = |p50: f64| {
+            let of = |rate: &str, what: &str| format!("step.{rate}.{what}");
+            let names = ["publish_p50_ms", "cpu_s_per_million", "produce_per_s", "anonymous_mib"];
+            let steps = ["5000", "15000"].into_iter().flat_map(move |rate| names.map(|what| of(rate, what)));
+            let named: Vec<(String, f64)> =
+                steps.map(|name| (name, p50)).chain([(HELD_MAX.to_owned(), 15e3)]).collect();
+            named
+        };
+        let told_of = |cell: &str| {
+            let lines: Vec<ResultLine> = (1..=5)
+                .flat_map(|round| {
+                    [("polylogue-sync", 2.0), ("kafka", 1.0)].map(|(side, p50)| {
+                        let figures = figures(p50);
+                        let figures: Vec<(&str, f64)> = figures.iter().map(|(name, v)| (name.as_str(), *v)).collect();
+                        ResultLine::example(cell, side, round, &figures)
+                    })
+                })
+                .collect();
+            let told = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
+            let entries = entries(&told);
+            let rows: Vec<(String, String)> =
+                entries.iter().map(|entry| (entry.label(), entry.column().to_owned())).collect();
+            (rows, count(entries.iter()).behind)
+        };
+        let row = |label: &str, column: &str| (label.to_owned(), column.to_owned());
+        let (rows, behind) = told_of("B1/marks");
+        let wanted = [
+            row("B1/marks", HELD_MAX),
+            row("B1/marks at 5,000/s", "publish_p50_ms"),
+            row("B1/marks at 5,000/s", "produce_cpu_s_per_million"),
+            row("B1/marks at 15,000/s", "publish_p50_ms"),
+            row("B1/marks at 15,000/s", "produce_cpu_s_per_million"),
+        ];
+        assert_eq!((rows, behind), (wanted.to_vec(), 4));
+        assert_eq!(told_of("B1/ramp"), (vec![row("B1/ramp", HELD_MAX)], 0));
     }
 
     /// Rows that were run three times, as most are, were level on the first page whatever they said.

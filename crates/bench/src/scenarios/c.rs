@@ -14,6 +14,10 @@ fn compared(maker: Maker, load: Load, tuned: bool) -> Vec<Side> {
     let queues = Load { in_flight, ..maker.queued(load, CLASSIC) };
     let mut all = sides(&["polylogue-sync", "kafka", "rocketmq"], load);
     all.extend(side("rabbitmq", "rabbitmq", queues));
+    if load.many.consumers < SEVERAL && (load.in_flight == 1 || tuned) {
+        // What RabbitMQ's own client measures beside RabbitMQ; pipelined, that client is busy with larger messages.
+        all.extend(side("polylogue-sync-amqp", "polylogue-sync", queues));
+    }
     if tuned {
         all.extend(sides(&["kafka-tuned", "rocketmq-tuned"], load));
         all.extend(side("rabbitmq-tuned", "rabbitmq-tuned", queues));

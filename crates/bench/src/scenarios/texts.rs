@@ -200,7 +200,7 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "both suffer from disk reads; SSD staging buys some back", "as D7, one round; no SSD staging: the disk is the machine's only one";
     "E8", "Stability", KAFKA_TUBEMQ, TENCENT, "500 topics of 10 partitions, on other machines there: does it become unstable?",
     "Kafka unstable on one kind of machine, but ahead of TubeMQ on SSD",
-    "one machine, the published topics with own clients, 5,000/s for 30 s, one round; the spread of its seconds tells";
+    "one machine, the published topics with own clients, 5,000/s for 15 s, one round; the spread of its seconds tells";
     "F1", "Connections", EVERYBODY, NONE, "2 to 10,000 idle and active connections: memory per connection, accept rate, tail latency.", NONE,
     "2 and 10,000 idle after the protocol's greeting, or after TCP's where it has none; active 2 and 1,000, with own clients 2; one round";
     "F2", "Killed under load", EVERYBODY, NONE,

@@ -162,21 +162,21 @@ fn matrix(text: &mut String, heading: &str, entries: &[&Entry<'_, '_>]) {
         let _ = write!(text, "<th>{}</th>", escape(&figure(column).title));
     }
     text.push_str("</tr></thead>\n<tbody>\n");
-    let mut cells: Vec<&str> = Vec::new();
+    let mut labels: Vec<String> = Vec::new();
     for entry in entries {
-        if cells.contains(&entry.cell.name) {
+        let label = entry.label();
+        if labels.contains(&label) {
             continue;
         }
-        cells.push(entry.cell.name);
-        let _ =
-            write!(text, "<tr><th scope=\"row\"><a href=\"#{}\">{}</a></th>", entry.cell.slug, broken(entry.cell.name));
+        let _ = write!(text, "<tr><th scope=\"row\"><a href=\"#{}\">{}</a></th>", entry.cell.slug, broken(&label));
         for column in &columns {
-            let here = entries.iter().find(|other| other.cell.name == entry.cell.name && other.row.figure == *column);
+            let here = entries.iter().find(|other| other.label() == label && other.column() == *column);
             match here {
                 Some(here) => square(text, here),
                 None => text.push_str("<td></td>"),
             }
         }
+        labels.push(label);
         text.push_str("</tr>\n");
     }
     text.push_str("</tbody></table></div>\n");

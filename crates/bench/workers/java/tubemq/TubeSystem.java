@@ -14,6 +14,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 import org.apache.inlong.tubemq.client.config.ConsumerConfig;
 import org.apache.inlong.tubemq.client.config.TubeClientConfig;
@@ -26,6 +29,7 @@ import org.apache.inlong.tubemq.client.producer.MessageProducer;
 import org.apache.inlong.tubemq.client.producer.MessageSentCallback;
 import org.apache.inlong.tubemq.client.producer.MessageSentResult;
 import org.apache.inlong.tubemq.corebase.Message;
+import org.apache.inlong.tubemq.corebase.TErrCodeConstants;
 
 /**
  * tubemq-client. The client picks the partition. It has no batches: batch_bytes and linger_us do nothing, and in_flight full batches
@@ -39,6 +43,8 @@ final class TubeSystem implements Client {
     /** What a broker takes of partitions in one store of a topic. */
     private static final int PARTITIONS_A_STORE_MAX = 100;
     private static final long NOT_FOUND_WAIT_MS = 10;
+    /** A broker that gets more than it writes refuses the rest, and leaves it to the program to send it again. */
+    private static final long OVERFLOW_WAIT_MS = 10;
     /** How long a fetch waits for a partition that may be asked. */
     private static final long READY_WAIT_MS = 100;
     /** A reader hears in a heartbeat which partitions are its own; by the default it would wait for that for 13 s. */
@@ -194,6 +200,7 @@ final class TubeSystem implements Client {
         MessageSessionFactory factory = new TubeMultiSessionFactory(set(new TubeClientConfig(spec.get("bootstrap").asText())));
         MessageProducer producer = factory.createProducer();
         producer.publish(new TreeSet<>(topics));
+        ScheduledExecutorService later = Executors.newSingleThreadScheduledExecutor();
         return new Producer() {
             @Override
             public void send(int partition, byte[] message, Answer answer) throws Exception {
@@ -203,9 +210,17 @@ final class TubeSystem implements Client {
                     boolean wanted = Client.wants(spec, ByteBuffer.wrap(message).getLong(8));
                     sent.putSystemHeader(wanted ? WANTED : OTHER, MINUTE.format(LocalDateTime.now()));
                 }
+                send(sent, answer);
+            }
+
+            private void send(Message sent, Answer answer) throws Exception {
                 producer.sendMessage(sent, new MessageSentCallback() {
                     @Override
                     public void onMessageSent(MessageSentResult result) {
+                        if (result.getErrCode() == TErrCodeConstants.SERVER_RECEIVE_OVERFLOW) {
+                            later.schedule(() -> again(sent, answer), OVERFLOW_WAIT_MS, TimeUnit.MILLISECONDS);
+                            return;
+                        }
                         answer.came(result.isSuccess() ? null : result.getErrMsg());
                     }
 
@@ -216,8 +231,17 @@ final class TubeSystem implements Client {
                 });
             }
 
+            private void again(Message sent, Answer answer) {
+                try {
+                    send(sent, answer);
+                } catch (Exception refused) {
+                    answer.came(refused);
+                }
+            }
+
             @Override
             public void close(long millisMax) throws Exception {
+                later.shutdownNow();
                 end(producer::shutdown);
                 factory.shutdown();
             }
