@@ -268,7 +268,7 @@ fn durability(target: &Target, queue: QueueLoad) -> &'static str {
         (Target::PolylogueSync, QueueKind::Classic, _) => "flushed; a waiting consumer has it before",
         (Target::PolylogueSync, QueueKind::Quorum, _) => "flushed; consumers have it after",
         (Target::Rabbitmq, QueueKind::Classic, _) => {
-            "written and flushed, or acknowledged by a consumer before that; a waiting consumer has it before"
+            "page cache, or acknowledged by a consumer before that; a waiting consumer has it before"
         }
         (Target::Rabbitmq, QueueKind::Quorum, _) => "flushed (Raft log of one node); consumers have it after",
         _ => target.durability(),

@@ -125,7 +125,7 @@ impl Target {
             Target::Kafka | Target::KafkaTuned => "page cache",
             Target::KafkaFsync => "flushed (log.flush.interval.messages=1)",
             Target::Rabbitmq | Target::RabbitmqTuned => {
-                "depends on the queue: classic and quorum queues flushed, streams from the page cache"
+                "depends on the queue: quorum queues flushed, classic queues and streams from the page cache"
             }
             Target::Pulsar | Target::PulsarTuned => "flushed (journalSyncData=true)",
             Target::PulsarNosync => "page cache (journalSyncData=false)",
