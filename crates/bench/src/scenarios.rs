@@ -47,7 +47,7 @@ pub const COLD_MEMORY_BYTES: u64 = 3 << 30;
 /// The longest warm-up before the lowest rate of a ladder: its steps go on warming. Milliseconds.
 const LADDER_WARMUP_MS_MAX: u64 = 40_000;
 /// How long a JVM takes to compile what a thousand partitions at a rate need. Milliseconds.
-const COMPILED_MS: u64 = 10_000;
+const COMPILED_MS: u64 = 20_000;
 /// What the brokers of a cell may have written in all its rounds, when they stay up for them. Bytes.
 const STAY_BYTES_MAX: u64 = 24 << 30;
 /// Messages without a confirm on the way to queues.

@@ -168,7 +168,7 @@ fn phases(maker: Maker) -> Vec<Row> {
     );
     let alone = maker.queued(Load { groups: 0, ..maker.load(1, NO_BATCH, 0) }, CLASSIC);
     vec![
-        maker.row("A6", "apart", Kind::Cost, Driver::Raw, sides(&["polylogue-sync", "polylogue-async", "kafka"], logs)),
+        maker.row("A6", "apart", Kind::Cost, Driver::Raw, sides(&["polylogue-sync", "kafka"], logs)),
         maker.row("A6", "producers-only", Kind::Size, Driver::Amqp, sides(&["polylogue-sync", "rabbitmq"], alone)),
         maker.row("A6", "drain", Kind::Drain, Driver::Raw, sides(&["polylogue-sync", "kafka"], drain)),
         maker.once(maker.row(

@@ -13,8 +13,7 @@ const RAW: &[&str] = &["polylogue-sync", "polylogue-async", "kafka"];
 const LINGER_200: Batching = Batching { name: "128KiB-200ms", bytes: 128 << 10, linger_us: 200_000, per_request: 1 };
 const LINGER_0: Batching = Batching { name: "128KiB-0ms", bytes: 128 << 10, linger_us: 0, per_request: 1 };
 const PARTITIONS: u32 = 10;
-/// What Kafka holds with one core, each of whose messages is a batch of its own here. Messages a second.
-const TOPICS_RATE: u64 = 2_500;
+const TOPICS_RATE: u64 = 5_000;
 const STABLE_MS: u64 = 15_000;
 const DELAY_RATE: u64 = 5_000;
 

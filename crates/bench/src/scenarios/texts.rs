@@ -187,7 +187,7 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "1 and 4; Kafka and polylogue have none, one partition stands for one. Reads from memory or file are not chosen: readers are at the tail";
     "E3", "Many topics", KAFKA_TUBEMQ, TENCENT, "100 to 1,000 topics of 10 partitions: latency, open files, memory, connections.",
     "at 1,000 topics Kafka holds 45,000 files and 12,000 connections and falls; TubeMQ 7,500 files, 150 connections, flat",
-    "2,500/s, 2 producers and 2 readers over all topics, one round; with own clients 100 topics, and 500 as E8";
+    "5,000/s, 2 producers and 2 readers over all topics, one round; with own clients 100 topics, and 500 as E8";
     "E4", "Filtered readers", KAFKA_TUBEMQ, TENCENT, "1 full reader of 100 topics, and 5 groups that each want 10 % of the same 20 topics.",
     "filtering at the server cuts the outgoing traffic and lets producers go faster; Kafka's outflow about twice its inflow",
     "the published topics; TubeMQ filters at the server, Kafka and polylogue at the client, which reads all of the 20 topics";
@@ -200,7 +200,7 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "both suffer from disk reads; SSD staging buys some back", "as D7, one round; no SSD staging: the disk is the machine's only one";
     "E8", "Stability", KAFKA_TUBEMQ, TENCENT, "500 topics of 10 partitions, on other machines there: does it become unstable?",
     "Kafka unstable on one kind of machine, but ahead of TubeMQ on SSD",
-    "one machine, the published topics with own clients, 2,500/s for 15 s, one round; the spread of its seconds tells";
+    "one machine, the published topics with own clients, 5,000/s for 15 s, one round; the spread of its seconds tells";
     "F1", "Connections", EVERYBODY, NONE, "2 to 10,000 idle and active connections: memory per connection, accept rate, tail latency.", NONE,
     "2 and 10,000 idle after the protocol's greeting, or after TCP's where it has none; active 2 and 1,000, with own clients 2; one round";
     "F2", "Killed under load", EVERYBODY, NONE,
