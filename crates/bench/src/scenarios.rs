@@ -46,8 +46,6 @@ pub const SLOW_ROUNDS: u32 = 1;
 pub const COLD_MEMORY_BYTES: u64 = 3 << 30;
 /// The longest warm-up before the lowest rate of a ladder: its steps go on warming. Milliseconds.
 const LADDER_WARMUP_MS_MAX: u64 = 40_000;
-/// How long a JVM takes to compile what a thousand partitions at a rate need. Milliseconds.
-const COMPILED_MS: u64 = 20_000;
 /// What the brokers of a cell may have written in all its rounds, when they stay up for them. Bytes.
 const STAY_BYTES_MAX: u64 = 24 << 30;
 /// Messages without a confirm on the way to queues.
@@ -111,8 +109,6 @@ pub struct Row {
     pub first_page: bool,
     /// Rounds.
     pub rounds: u32,
-    /// The longest warm-up of a broker that is the row's own, where it is another than that of most rows. Milliseconds.
-    pub apart_ms: Option<u64>,
 }
 
 /// Who may take part, and as what.
@@ -213,7 +209,7 @@ impl Maker {
         let name =
             if name.is_empty() { format!("{id}/client={driver}") } else { format!("{id}/{name}/client={driver}") };
         let rounds = if self.length.quick { 1 } else { ROUNDS };
-        Row { id, cell: Cell { name, kind, driver, sides }, first_page: false, rounds, apart_ms: None }
+        Row { id, cell: Cell { name, kind, driver, sides }, first_page: false, rounds }
     }
 
     /// The row on the first page: longer, and oftener.
@@ -226,14 +222,6 @@ impl Maker {
             }
         }
         Row { first_page: true, rounds: if self.length.quick { 1 } else { FIRST_PAGE_ROUNDS }, ..row }
-    }
-
-    /// The row with a warm-up in which a JVM compiles what its rate needs.
-    fn compiled(self, mut row: Row) -> Row {
-        for side in &mut row.cell.sides {
-            side.load.warmup_ms = self.scaled(COMPILED_MS, side.load.warmup_ms);
-        }
-        Row { apart_ms: Some(COMPILED_MS), ..row }
     }
 
     /// The row with brokers that stay up for all its rounds where they can; else each round warms up a broker of its own.
@@ -259,7 +247,6 @@ impl Maker {
         if stay && of_row(&together, false).disk_bytes <= STAY_BYTES_MAX {
             return together;
         }
-        let apart_ms = row.apart_ms.unwrap_or(apart_ms);
         let mut apart = row;
         for side in &mut apart.cell.sides {
             side.load.warmup_ms = side.load.warmup_ms.min(apart_ms);
@@ -312,7 +299,7 @@ pub fn rows_with(length: Length, memory_bytes: u64) -> Vec<Row> {
     let maker = Maker { length };
     let bare = Cell { name: "bare".to_owned(), kind: Kind::Bare, driver: Driver::Raw, sides: Vec::new() };
     let rounds = if length.quick { 1 } else { ROUNDS };
-    let mut rows = vec![Row { id: "bare", cell: bare, first_page: true, rounds, apart_ms: None }, flushes(maker)];
+    let mut rows = vec![Row { id: "bare", cell: bare, first_page: true, rounds }, flushes(maker)];
     rows.extend([a::rows(maker), b::rows(maker), c::rows(maker)].concat());
     rows.extend([d::rows(maker), e::rows(maker), f::rows(maker)].concat());
     if length.quick { rows } else { rows.into_iter().map(|row| maker.warmed(row, memory_bytes)).collect() }

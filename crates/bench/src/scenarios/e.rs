@@ -47,11 +47,7 @@ fn topics(maker: Maker) -> Vec<Row> {
     for topics in [100, 200, 500, 1_000] {
         let load = many_topics(maker, topics);
         let name = format!("topics={topics}");
-        let row = |driver, who| {
-            let row = maker.row("E3", &name, Kind::Latency, driver, sides(who, load));
-            // More of them take longer to make, and warm the broker while they are made.
-            if topics <= 200 { maker.compiled(row) } else { row }
-        };
+        let row = |driver, who| maker.row("E3", &name, Kind::Latency, driver, sides(who, load));
         rows.push(maker.once(row(Driver::Raw, &["polylogue-sync", "kafka"])));
         // With own clients 500 are E8's.
         if topics == 100 {
