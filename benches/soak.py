@@ -5,7 +5,7 @@ the console's questions. Memory, files and times must not drift.
     soak.py POLYLOGUE [--minutes 30] [--results benches/results/soak.jsonl]
 
 Needs confluent-kafka and pika: run it with the Python of build/clients/python, which `make test` makes. Prints a line a minute, and adds one line of
-results with every sample. Ends with 1 when memory was above the bound, when the last third of the samples is more than a tenth above the
+results. Ends with 1 when memory was above the bound, when the last third of the samples is more than a tenth above the
 second, or when an acknowledged message was not read by each group, or one was read twice."""
 
 import argparse
@@ -39,13 +39,13 @@ from confluent_kafka import Producer
 bootstrap, ca, name, rate, tells = sys.argv[1:]
 config = {"bootstrap.servers": bootstrap, "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "app",
           "sasl.password": "soak-password", "ssl.ca.location": ca, "client.id": name, "linger.ms": 5, "enable.idempotence": True}
-producer, taken, acknowledged, expired, ends = Producer(config), bytearray(), 0, 0, []
+producer, taken, acknowledged, given_up, ends = Producer(config), bytearray(), 0, 0, []
 signal.signal(signal.SIGTERM, lambda *_: ends.append(True))
 def told(number):
     def tell(error, message):
-        global acknowledged, expired
+        global acknowledged, given_up
         acknowledged += error is None
-        expired += error is not None
+        given_up += error is not None
         taken[number] = error is None
     return tell
 began = time.monotonic()
@@ -62,11 +62,11 @@ while not ends:
             producer.poll(0.1)
             break
     producer.poll(0.01)
-    print(sent, acknowledged, expired, flush=True)
+    print(sent, acknowledged, given_up, flush=True)
 # What waits in the queue of one that is held back nobody has promised anything about.
 producer.purge(in_queue=True, in_flight=False)
 producer.flush(60)
-print(len(taken), acknowledged, expired, flush=True)
+print(len(taken), acknowledged, given_up, flush=True)
 open(tells, "wb").write(taken)
 """
 
@@ -252,7 +252,7 @@ def main():
         line = {
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "commit": commit,
             "machine": {"cores": os.cpu_count(), "kernel": platform.release()}, "minutes": args.minutes, "memory_mib_max": max(memory),
-            "thirds": drift, "sent": [p.number() for p in producers], "acknowledged": [p.number(1) for p in producers], "expired": [p.number(2) for p in producers],
+            "thirds": drift, "sent": [p.number() for p in producers], "acknowledged": [p.number(1) for p in producers], "given_up": [p.number(2) for p in producers],
             "read": [r.number() for r in readers], "lost": lost, "twice": twice, "queued": queues.number(),
         }
         print(json.dumps(line))

@@ -177,18 +177,12 @@ fn matrix(text: &mut String, heading: &str, entries: &[&Entry<'_, '_>]) {
     let _ = writeln!(text, "#### {heading}\n");
     let titles: Vec<String> = columns.iter().map(|column| figure(column).title.into_owned()).collect();
     let _ = writeln!(text, "| cell | {} |\n|---{}|", titles.join(" | "), "|---".repeat(columns.len()));
-    let mut labels: Vec<String> = Vec::new();
-    for entry in entries {
-        let label = entry.label();
-        if labels.contains(&label) {
-            continue;
-        }
+    for (label, line) in score::lines(entries) {
         let told = |column: &&str| {
-            let here = entries.iter().find(|other| other.label() == label && other.column() == *column);
+            let here = line.iter().find(|entry| entry.column() == *column);
             here.map(|here| mark(&here.row.outcome)).map(|(sign, told)| format!("{sign} {told}")).unwrap_or_default()
         };
         let _ = writeln!(text, "| {} | {} |", plain(&label), columns.iter().map(told).collect::<Vec<_>>().join(" | "));
-        labels.push(label);
     }
     text.push('\n');
 }

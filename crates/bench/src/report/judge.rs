@@ -127,12 +127,16 @@ impl Profiles {
     }
 }
 
+fn has_part(side: &str, part: &str) -> bool {
+    side.split('-').any(|other| other == part)
+}
+
 fn is_tuned(side: &str) -> bool {
-    side.split('-').any(|part| part == "tuned")
+    has_part(side, "tuned")
 }
 
 fn speaks_amqp(side: &str) -> bool {
-    side.split('-').any(|part| part == "amqp")
+    has_part(side, "amqp")
 }
 
 /// How many times better one side is than another: the median of the pairs, the least and the most.

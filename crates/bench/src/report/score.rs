@@ -123,6 +123,20 @@ pub fn tables<'e, 's, 'a>(entries: &'e [Entry<'s, 'a>]) -> Vec<(String, Vec<&'e 
     tables
 }
 
+/// The rows that stand in one line of a table: those of a cell, or of one of the rates that are compared in it.
+#[must_use]
+pub fn lines<'e, 's, 'a>(entries: &[&'e Entry<'s, 'a>]) -> Vec<(String, Vec<&'e Entry<'s, 'a>>)> {
+    let mut lines: Vec<(String, Vec<&Entry<'_, '_>>)> = Vec::new();
+    for &entry in entries {
+        let label = entry.label();
+        match lines.iter_mut().find(|(other, _)| *other == label) {
+            Some((_, line)) => line.push(entry),
+            None => lines.push((label, vec![entry])),
+        }
+    }
+    lines
+}
+
 /// The figures that the rows are of, in their order.
 #[must_use]
 pub fn columns<'e>(entries: &[&'e Entry<'_, '_>]) -> Vec<&'e str> {

@@ -15,7 +15,7 @@ fn compared(maker: Maker, load: Load, tuned: bool) -> Vec<Side> {
     let mut all = sides(&["polylogue-sync", "kafka", "rocketmq"], load);
     all.extend(side("rabbitmq", "rabbitmq", queues));
     if load.many.consumers < SEVERAL && (load.in_flight == 1 || tuned) {
-        // What RabbitMQ's own client measures beside RabbitMQ; pipelined, that client is busy with larger messages.
+        // What RabbitMQ's own client measures beside RabbitMQ. Of the pipelined rows the first page's only: six hours hold no more.
         all.extend(side("polylogue-sync-amqp", "polylogue-sync", queues));
     }
     if tuned {

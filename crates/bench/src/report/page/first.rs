@@ -162,21 +162,15 @@ fn matrix(text: &mut String, heading: &str, entries: &[&Entry<'_, '_>]) {
         let _ = write!(text, "<th>{}</th>", escape(&figure(column).title));
     }
     text.push_str("</tr></thead>\n<tbody>\n");
-    let mut labels: Vec<String> = Vec::new();
-    for entry in entries {
-        let label = entry.label();
-        if labels.contains(&label) {
-            continue;
-        }
-        let _ = write!(text, "<tr><th scope=\"row\"><a href=\"#{}\">{}</a></th>", entry.cell.slug, broken(&label));
+    for (label, line) in score::lines(entries) {
+        let slug = line.first().map_or("", |entry| entry.cell.slug.as_str());
+        let _ = write!(text, "<tr><th scope=\"row\"><a href=\"#{slug}\">{}</a></th>", broken(&label));
         for column in &columns {
-            let here = entries.iter().find(|other| other.label() == label && other.column() == *column);
-            match here {
+            match line.iter().find(|entry| entry.column() == *column) {
                 Some(here) => square(text, here),
                 None => text.push_str("<td></td>"),
             }
         }
-        labels.push(label);
         text.push_str("</tr>\n");
     }
     text.push_str("</tbody></table></div>\n");
