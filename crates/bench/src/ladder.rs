@@ -5,7 +5,8 @@
 //!   stepped        5,000 ok  25,000 ok  50,000 ok 100,000 no                one broker life, each step as long as the others
 //!   searched                                75,000 ok   87,500 no           so many halvings between the last that held and the first
 //!                                                                           that did not
-//!   confirmed                               75,000 ok                       a run of full length; else the next lower one that held
+//!   confirmed                               75,000 ok                       a run of full length; else the search goes on below it, or the
+//!                                                                           next lower one that held is confirmed
 //! ```
 //!
 //! Held means: at least 99 % of the target acknowledged in time, no growing backlog, no errors. Of a rate that was not held no latency
@@ -136,8 +137,9 @@ impl Climb {
             }
             Step::Confirm(rate) if held => self.confirmed = Some(rate),
             Step::Confirm(rate) => {
+                // Of halvings that are left, the search goes on below it: the next step of the ladder may be half of it.
                 self.held.retain(|kept| *kept != rate);
-                self.halvings = 0;
+                self.missed = Some(self.missed.map_or(rate, |missed| missed.min(rate)));
                 self.refused += 1;
             }
         }
@@ -145,6 +147,12 @@ impl Climb {
 
     fn highest(&self) -> Option<u64> {
         self.held.iter().copied().max()
+    }
+
+    /// Whether what counts is the ladder's highest rate: the broker may hold more.
+    #[must_use]
+    pub fn ends_at(&self, ladder: &Ladder) -> bool {
+        self.maximum().is_some_and(|maximum| ladder.rates().last() == Some(&maximum))
     }
 
     /// The highest rate that counts: with a search the one that was confirmed, without one the highest step that held.
@@ -315,6 +323,34 @@ mod tests {
         let (steps, maximum) = climb(&LADDER, |step| matches!(step, Step::Try(rate) if rate <= 80_000));
         assert_eq!(steps.len(), 7 + CONFIRMS_MAX, "{steps:?}");
         assert_eq!(maximum, None, "nothing counts that no fixed rate holds");
+    }
+
+    /// A peer whose highest step did not hold for long was told to hold the step below, which was half of it.
+    #[test]
+    fn below_a_step_that_does_not_hold_for_long_is_searched() {
+        let weak = |step| match step {
+            Step::Try(_) => true,
+            Step::Confirm(rate) => rate <= 200_000,
+        };
+        let (steps, maximum) = climb(&LADDER, weak);
+        assert_eq!(steps[5], Step::Confirm(250_000), "{steps:?}");
+        let tried = [175_000, 212_500, 231_250].map(Step::Try);
+        assert_eq!(steps[6..], [&tried[..], &[231_250, 212_500].map(Step::Confirm)].concat());
+        assert_eq!(maximum, None, "three were refused");
+        let (steps, maximum) = climb(&LADDER, |step| matches!(step, Step::Try(_) | Step::Confirm(..220_000)));
+        assert_eq!((steps.last(), maximum), (Some(&Step::Confirm(212_500)), Some(212_500)));
+    }
+
+    #[test]
+    fn a_maximum_at_the_ladders_end_says_so() {
+        let ended = |most: u64| {
+            let mut climb = Climb::new(&LADDER);
+            while let Some(step) = climb.next() {
+                climb.told(step, up_to(most)(step));
+            }
+            climb.ends_at(&LADDER)
+        };
+        assert_eq!([ended(u64::MAX), ended(240_000), ended(0)], [true, false, false]);
     }
 
     #[test]

@@ -101,13 +101,8 @@ pub fn write_page(input: Input<'_>, file: &Path) -> Result<()> {
 // Writing to a string cannot fail, here and in the modules below.
 fn write_conditions(text: &mut String, lines: &[ResultLine]) {
     let Some(first) = lines.first() else { return };
-    let _ = writeln!(
-        text,
-        "{}; client and broker share the cores. {}, commit {}.\n",
-        told_machine(&first.machine),
-        dates(lines),
-        commits(lines).join(", ")
-    );
+    let _ =
+        writeln!(text, "{}. {}, commit {}.\n", told_machine(&first.machine), dates(lines), commits(lines).join(", "));
 }
 
 fn told_machine(machine: &Machine) -> String {

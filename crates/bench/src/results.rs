@@ -210,14 +210,16 @@ pub struct ResultLine {
     pub curves: Option<crate::latency::Curves>,
 }
 
-/// What the failures end with that a broker is blamed for, whatever comes of the next try.
-const FINAL: [&str; 3] = ["messages lost", "messages duplicated", "messages out of order"];
+/// What the failures say that a broker is blamed for, whatever comes of the next try.
+const FINAL: [&str; 5] =
+    ["messages lost", "messages duplicated", "messages out of order", "rate was not held", "no rate was held"];
 
 impl ResultLine {
-    /// Whether a message was lost, doubled or swapped: that is a result, and running the side again until it passes would hide it.
+    /// Whether a message was lost, doubled or swapped, or a rate was not held: that is a result, and running the side again until it passes
+    /// would hide it.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        self.failures.iter().any(|failure| FINAL.iter().any(|end| failure.ends_with(end)))
+        self.failures.iter().any(|failure| FINAL.iter().any(|part| failure.contains(part)))
     }
 }
 
@@ -379,6 +381,16 @@ fn without_busy(mut line: ResultLine) -> ResultLine {
     line
 }
 
+/// Lines up to 2026-11-25 tell how fast a reader far behind read until its window ended, which is long after it had caught up.
+fn with_reading_rate(mut line: ResultLine) -> ResultLine {
+    let Some(told) = line.conditions.as_ref().filter(|told| told.backlog > 0) else { return line };
+    let bytes = (told.backlog * u64::from(told.message_bytes)) as f64;
+    if let Some(drained_s) = line.figures.get("drained_s").copied() {
+        line.figures.insert("cold_read_bytes_per_s".to_owned(), bytes / drained_s);
+    }
+    line
+}
+
 /// Reads a file of results.
 ///
 /// # Errors
@@ -386,7 +398,7 @@ fn without_busy(mut line: ResultLine) -> ResultLine {
 pub fn read(file: &Path) -> Result<Vec<ResultLine>> {
     let text = std::fs::read_to_string(file).context(|| format!("cannot read {}", file.display()))?;
     let parse = |(number, line): (usize, &str)| {
-        let line = serde_json::from_str(line).map(without_busy);
+        let line = serde_json::from_str(line).map(without_busy).map(with_reading_rate);
         line.map_err(|e| BenchError::new(format!("{} line {}: {e}", file.display(), number + 1)))
     };
     text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(parse).collect()
@@ -395,6 +407,31 @@ pub fn read(file: &Path) -> Result<Vec<ResultLine>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every reader that caught up within its window was told at the same rate, however long that had taken.
+    #[test]
+    fn a_reader_that_caught_up_is_told_at_the_rate_until_then() {
+        let mut line =
+            ResultLine::example("A6/drain/x", "s", 1, &[("drained_s", 4.0), ("cold_read_bytes_per_s", 266e6)]);
+        line.conditions.as_mut().unwrap().backlog = 2_000_000;
+        assert_eq!(with_reading_rate(line).figures.get("cold_read_bytes_per_s"), Some(&512e6));
+    }
+
+    /// A ladder says at which rate a message was lost: such a side was run again until nothing was.
+    #[test]
+    fn a_loss_is_final_wherever_it_is_told() {
+        let is_final = |failure: &str| {
+            let mut line = ResultLine::example("A1/x", "s", 1, &[]);
+            line.failures.push(failure.to_owned());
+            line.is_final()
+        };
+        for failure in
+            ["3 messages lost", "3 messages lost at 25000 a second", "the rate was not held: 98.0 % acknowledged"]
+        {
+            assert!(is_final(failure), "{failure}");
+        }
+        assert!(!is_final("the broker was not idle after 90 s"));
+    }
 
     /// Kafka's and RabbitMQ's latency was compared with nobody's in most rows, because their brokers used up their own core.
     #[test]

@@ -56,6 +56,8 @@ const TOPIC: &str = "measured";
 /// Numbers of the producers of each phase.
 const WARM_PRODUCER: u32 = 0;
 const MEASURED_PRODUCER: u32 = 1_000;
+/// The shortest linger of Pulsar's and `RocketMQ`'s clients. Microseconds.
+const LINGER_US_MIN: u64 = 1_000;
 /// How long a run by count may take. Milliseconds.
 const COUNT_MS_MAX: u64 = 15 * 60 * 1_000;
 /// Below this idle share of the machine no latency is compared where broker and client share its cores: one of them makes the other wait then.
@@ -73,6 +75,8 @@ const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p99", 99.0), ("p99.9", 9
 const MILLION: f64 = 1e6;
 /// The figure that says how busy a client was of which no processor time is known: the share of a core of its busiest thread.
 pub const CLIENT_BUSY: &str = "produce_client_busy";
+/// The figure that says that the highest rate of a ladder was held: there may be more.
+pub const LADDER_ENDED: &str = "ladder_ended";
 /// The figure that says of a run as fast as it goes that its readers did not keep up.
 pub const FELL_BEHIND: &str = "readers_fell_behind";
 
@@ -275,10 +279,22 @@ fn durability(target: &Target, queue: QueueLoad) -> &'static str {
     }
 }
 
+/// What a client makes of a batching: not all can do what is asked of them (see the table of [`crate::contract::Spec`]).
+fn told_batching(driver: Driver, side: &Side) -> String {
+    let batching = side.load.batching;
+    let lingers = |linger_us: u64| format!("{} bytes, linger {} ms", batching.bytes, linger_us / 1_000);
+    match (side.load.queue, system_of(driver, side)) {
+        (Some(_), _) | (None, System::Tubemq) => "one by one".to_owned(),
+        // Below that their clients do not go.
+        (None, System::Pulsar | System::Rocketmq) => lingers(batching.linger_us.max(LINGER_US_MIN)),
+        (None, _) => lingers(batching.linger_us),
+    }
+}
+
 /// What a line says that a side was measured under.
 #[must_use]
 pub fn conditions(driver: Driver, side: &Side) -> Conditions {
-    let (load, batching) = (side.load, side.load.batching);
+    let load = side.load;
     Conditions {
         target: side.target.name(),
         durability: match load.queue {
@@ -288,10 +304,7 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
         }
         .to_owned(),
         client: driver.name().to_owned(),
-        batching: match load.queue {
-            Some(_) => "one by one".to_owned(),
-            None => format!("{} bytes, linger {} ms", batching.bytes, batching.linger_us / 1_000),
-        },
+        batching: told_batching(driver, side),
         in_flight: load.in_flight,
         message_bytes: load.message_bytes,
         partitions: load.partitions,
@@ -694,11 +707,17 @@ impl OneSide<'_> {
 
     fn cold(&mut self, told: &Told, before: Option<Sample>, after: Option<Sample>) {
         let done = &told.done;
-        self.figure("cold_read_bytes_per_s", done.read_bytes as f64 / done.read_s);
-        match drained_s(&told.seconds, self.load.backlog, DRAINED_SHARE) {
-            Some(drained_s) => self.figure("drained_s", drained_s),
-            None => self.figure("drained_share", done.received as f64 / self.load.backlog as f64),
-        }
+        let backlog = self.load.backlog;
+        // After the backlog the reader takes what comes in: that is no rate of reading.
+        let per_s = match drained_s(&told.seconds, backlog, DRAINED_SHARE) {
+            Some(drained_s) => {
+                self.figure("drained_s", drained_s);
+                (backlog * u64::from(self.load.message_bytes)) as f64 / drained_s
+            }
+            None => done.read_bytes as f64 / done.read_s,
+        };
+        self.figure("cold_read_bytes_per_s", per_s);
+        self.figure("drained_share", (done.received as f64 / backlog as f64).min(1.0));
         if self.kind == Kind::Drain {
             return;
         }

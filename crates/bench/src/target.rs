@@ -272,9 +272,19 @@ pub struct Running {
     admin: Option<String>,
     /// Where the broker itself listens, when clients ask somebody else for it.
     listens: Option<String>,
-    /// Its processes: the broker first, then what runs beside it for its sake. They end in this order,
-    /// which is also the one in which a vector's values go.
-    processes: Vec<Process>,
+    /// Its processes: the broker first, then what runs beside it for its sake. They end in this order.
+    processes: Processes,
+}
+
+/// Processes of a broker. Where nobody has ended them before they go, their folder goes too: they are killed then, since what some of them
+/// put away when they are asked to end takes half a minute, and nobody reads it.
+#[derive(Debug)]
+struct Processes(Vec<Process>);
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(Process::kill);
+    }
 }
 
 impl Running {
@@ -331,7 +341,7 @@ impl Running {
     }
 
     fn at(bootstrap: String, processes: Vec<Process>) -> Running {
-        Running { bootstrap, streams: None, admin: None, listens: None, processes }
+        Running { bootstrap, streams: None, admin: None, listens: None, processes: Processes(processes) }
     }
 
     /// Where it speaks with the clients of a system: most brokers have one address.
@@ -364,12 +374,12 @@ impl Running {
     /// The ids of all its processes, its own first; none when somebody else has started it.
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
-        self.processes.iter().flat_map(|process| family(process.pid())).collect()
+        self.processes.0.iter().flat_map(|process| family(process.pid())).collect()
     }
 
-    /// Ends it, if it was started for the purpose. What it has kept stays.
+    /// Ends it in its own way, if it was started for the purpose. What it has kept stays; whoever does not want that lets go of it.
     pub fn end(&mut self) {
-        for mut process in self.processes.drain(..) {
+        for mut process in self.processes.0.drain(..) {
             process.end();
         }
     }
@@ -379,7 +389,7 @@ impl Running {
     /// # Errors
     /// When one has ended, with what it said.
     pub fn check(&mut self) -> Result<()> {
-        match self.processes.iter_mut().find_map(|process| process.ended().then_some(process)) {
+        match self.processes.0.iter_mut().find_map(|process| process.ended().then_some(process)) {
             Some(process) => Err(process.explain("it has ended in the middle of a run")),
             None => Ok(()),
         }
@@ -470,7 +480,7 @@ fn rocketmq(target: &Target, programs: &Programs, place: &Path, log: &Path, inte
     let names = Process::start("RocketMQ's name server", rocketmq.name_server()?, log, false)?;
     let mut running = Running::at(local(ports.names), vec![names]);
     running.wait_answers(interrupt, |at| std::net::TcpStream::connect(at).context(|| "the name server".to_owned()))?;
-    running.processes.insert(0, Process::start("RocketMQ", rocketmq.broker()?, log, false)?);
+    running.processes.0.insert(0, Process::start("RocketMQ", rocketmq.broker()?, log, false)?);
     let broker = local(ports.broker);
     running.wait_answers(interrupt, |names| remoting::makes_topics(names, &broker))?;
     running.listens = Some(broker);
@@ -495,7 +505,7 @@ fn tubemq(target: &Target, programs: &Programs, place: &Path, log: &Path, interr
     running.wait_answers(interrupt, |_| {
         std::net::TcpStream::connect(local(ports.zookeeper)).context(|| "ZooKeeper".to_owned())
     })?;
-    running.processes.insert(0, Process::start("TubeMQ's master", tubemq.master()?, log, false)?);
+    running.processes.0.insert(0, Process::start("TubeMQ's master", tubemq.master()?, log, false)?);
     let [groups, known, online] = tubemq.introduction();
     let (question, ready) = Tubemq::inquiry();
     let introduced = running.wait_answers(interrupt, |_| ask(question))?;
@@ -505,7 +515,7 @@ fn tubemq(target: &Target, programs: &Programs, place: &Path, log: &Path, interr
         running.wait_answers(interrupt, |_| ask(&known))?;
         running.wait_answers(interrupt, |_| ask(&online))?;
     }
-    running.processes.insert(0, Process::start("TubeMQ", tubemq.broker()?, log, false)?);
+    running.processes.0.insert(0, Process::start("TubeMQ", tubemq.broker()?, log, false)?);
     running.wait_answers(interrupt, |_| {
         let said = ask(question)?;
         match ready.iter().find(|part| !said.contains(**part)) {

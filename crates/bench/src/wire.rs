@@ -4,6 +4,7 @@ use crate::contract::topic_name;
 use crate::error::{BenchError, Context, Result};
 use bytes::Bytes;
 use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
+use polylogue_kafka::codec::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
 use polylogue_kafka::codec::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
 use polylogue_kafka::codec::delete_topics::DeleteTopicsRequest;
 use polylogue_kafka::codec::frame::{decode_response_header, encode_request, frame_len};
@@ -27,6 +28,8 @@ const CREATE_MS_MAX: i32 = 60_000;
 /// How often is asked again while a broker says that it is not so far yet, and how long is waited in between.
 const TRIES: u32 = 600;
 const WAIT: Duration = Duration::from_millis(100);
+/// Kafka makes no topic of more partitions in one request (its controller writes at most 10,000 records for one), but adds them.
+const PARTITIONS_AT_ONCE: u32 = 5_000;
 /// ListOffsets' names for the two ends of a partition.
 const EARLIEST: i64 = -2;
 const LATEST: i64 = -1;
@@ -39,6 +42,10 @@ const DELETE_BY_NAME_MAX: i16 = 5;
 #[must_use]
 pub fn error_name(code: i16) -> String {
     ErrorCode::from_code(code).map_or_else(|| format!("error {code}"), |error| error.name().to_owned())
+}
+
+fn partition_count(partitions: u32) -> i32 {
+    i32::try_from(partitions).unwrap_or(i32::MAX)
 }
 
 /// A connection to a broker.
@@ -151,7 +158,7 @@ impl Wire {
             |(name, value): &(&str, &str)| CreatableTopicConfig { name: (*name).into(), value: Some((*value).into()) };
         let wanted = CreatableTopic {
             name: topic.into(),
-            num_partitions: i32::try_from(partitions).unwrap_or(i32::MAX),
+            num_partitions: partition_count(partitions.min(PARTITIONS_AT_ONCE)),
             replication_factor: 1,
             assignments: Vec::new(),
             configs: configs.iter().map(config).collect(),
@@ -161,6 +168,11 @@ impl Wire {
         for created in &answer.topics {
             self.refused(&format!("CreateTopics of {topic} with {partitions} partitions"), created.error_code)?;
         }
+        let mut there = partitions.min(PARTITIONS_AT_ONCE);
+        while there < partitions {
+            there = partitions.min(there + PARTITIONS_AT_ONCE);
+            self.add_partitions(topic, there)?;
+        }
         for _ in 0..TRIES {
             if self.partitions(topic)? == partitions {
                 // Kafka tells a leader before that one takes requests.
@@ -169,6 +181,16 @@ impl Wire {
             std::thread::sleep(WAIT);
         }
         Err(BenchError::new(format!("{}: topic {topic} does not get its {partitions} partitions", self.server)))
+    }
+
+    fn add_partitions(&mut self, topic: &str, partitions: u32) -> Result<()> {
+        let more = CreatePartitionsTopic { name: topic.into(), count: partition_count(partitions), assignments: None };
+        let request = CreatePartitionsRequest { topics: vec![more], timeout_ms: CREATE_MS_MAX, validate_only: false };
+        let answer = self.call(&request)?;
+        let codes = answer.results.iter().map(|result| result.error_code);
+        codes
+            .into_iter()
+            .try_for_each(|code| self.refused(&format!("CreatePartitions of {topic} up to {partitions}"), code))
     }
 
     /// The same for so many topics: with more than one their names are numbered.

@@ -7,7 +7,7 @@ use super::model::{Cell, Row, Scenario, Table, scenarios};
 use super::page::{RULES, SMOKE};
 use super::pictures::{Picture, of_cell, of_scenario};
 use super::scenario::Input;
-use super::score::{self, Entry, columns, count, entries, failed};
+use super::score::{self, Entry, columns, count, entries, failed, pairs_min};
 use super::stats::{PAIRS_MIN, number};
 use super::words::{KEY, mark, over, sentence, times, value, verdict};
 use super::{floors, itself};
@@ -109,15 +109,18 @@ pub fn book(input: Input<'_>) -> Book {
 fn first(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>]) {
     let entries = entries(scenarios);
     let all = count(entries.iter());
+    let lost = failed(scenarios);
     let _ = writeln!(
         text,
         "## Where polylogue stands\n\nBehind a peer in {} rows, ahead of every peer in {}, level in {}, without a verdict in {}. \
          A side is ahead when all of its alternating pairs agree: {FIRST_PAGE_PAIRS_MIN} of them in rows that are run so often, \
          {PAIRS_MIN} in the others; a row that was run once names nobody.\n",
-        all.behind, all.ahead, all.level, all.undecided
+        all.behind + lost.len(),
+        all.ahead,
+        all.level,
+        all.undecided
     );
     text.push_str("### Where polylogue is behind\n\n");
-    let lost = failed(scenarios);
     for failed in &lost {
         let _ = writeln!(text, "- {}: {}", plain(failed.cell.name), plain(&failed.said));
     }
@@ -245,7 +248,7 @@ fn show(book: &mut Book, pictures: Vec<Picture>) {
 fn write_cell(book: &mut Book, cell: &Cell<'_>) {
     let _ = writeln!(book.text, "### {}\n", plain(cell.name));
     for table in cell.tables() {
-        let rows = cell.rows(&table, PAIRS_MIN);
+        let rows = cell.rows(&table, pairs_min(cell));
         write_table(&mut book.text, &table, rows.all());
     }
     show(book, of_cell(cell));

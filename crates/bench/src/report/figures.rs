@@ -1,7 +1,7 @@
 //! What figures are called, what they are counted in, and whether less or more of them is better.
 
 use super::stats::count;
-use crate::run::FELL_BEHIND;
+use crate::run::{FELL_BEHIND, LADDER_ENDED};
 use std::borrow::Cow;
 
 /// What is better.
@@ -70,13 +70,18 @@ pub const CAPPED: &str = "warm_up_capped";
 /// Its open files.
 pub const FILES: &str = "files";
 
+/// How long a reader took that was far behind; of one that did not get there, how long it had: it takes longer.
+pub const DRAINED: &str = "drained_s";
+/// How much of the backlog it had read by then.
+pub const DRAINED_SHARE: &str = "drained_share";
+
 const CPU: &str = "s per million";
 
 const KNOWN: &[Known] = &[
     (RATE, "throughput, writing", "messages/s", Better::More, Group::Rate, true),
     (HELD_MAX, "highest rate held", "messages/s", Better::More, Group::Rate, true),
     ("fetch_per_s", "throughput, reading", "messages/s", Better::More, Group::Rate, true),
-    ("cold_read_bytes_per_s", "read from the disk", "bytes/s", Better::Neither, Group::Rate, false),
+    ("cold_read_bytes_per_s", "backlog read", "bytes/s", Better::Neither, Group::Rate, false),
     (PRODUCE_CPU, "broker CPU, writing", CPU, Better::Less, Group::Cost, true),
     ("fetch_cpu_s_per_million", "broker CPU, reading", CPU, Better::Less, Group::Cost, true),
     ("window_cpu_s_per_million", "broker CPU, window only", CPU, Better::Less, Group::Cost, false),
@@ -95,6 +100,17 @@ const KNOWN: &[Known] = &[
     (FILES, "open files", "", Better::Less, Group::Files, true),
     ("threads", "threads", "", Better::Less, Group::Files, false),
     ("written_per_byte", "written to the device per byte", "", Better::Less, Group::Other, false),
+    (DRAINED, "backlog read, or as long as there was for it", "s", Better::Less, Group::Other, true),
+    (DRAINED_SHARE, "share of the backlog read in that time", "", Better::Neither, Group::Other, false),
+    (
+        "first_ack_s",
+        "from the start after a kill to the first acknowledged message",
+        "s",
+        Better::Less,
+        Group::Other,
+        true,
+    ),
+    ("restart_s", "start after a kill, until it answers", "s", Better::Less, Group::Other, false),
     ("start_s", "start", "s", Better::Less, Group::Other, true),
     ("redeclare_per_s", "declared again", "queues/s", Better::More, Group::Other, false),
     ("connections_per_s", "connections accepted", "connections/s", Better::More, Group::Other, true),
@@ -133,6 +149,14 @@ const KNOWN: &[Known] = &[
     (
         "ladder_client_busy",
         "client busy at the lowest rate missed, share",
+        "",
+        Better::Neither,
+        Group::Circumstance,
+        false,
+    ),
+    (
+        LADDER_ENDED,
+        "the highest rate of the ladder was held: there may be more",
         "",
         Better::Neither,
         Group::Circumstance,

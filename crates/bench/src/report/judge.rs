@@ -5,7 +5,7 @@
 //!   outcome    all sides of a row            who is ahead of everybody else, and where polylogue stands
 //! ```
 
-use super::figures::{Better, Group, HELD_MAX, RATE, figure, step};
+use super::figures::{Better, Group, HELD_MAX, PRODUCE_CPU, RATE, figure, step};
 use super::palette::System;
 use super::sides::Sides;
 use super::stats::{Verdict, median, verdict};
@@ -19,6 +19,18 @@ pub const ITSELF: &str = "compared with itself";
 
 /// What is said of throughputs where the higher one's readers fell behind.
 pub const UNSUSTAINED: &str = "not sustained: readers fell behind";
+
+/// What is said of processor time where the cheaper one's readers took less of what was written.
+pub const READ_LESS: &str = "its readers took less";
+
+/// What is said of latencies where a client waits for batches and the other's does not.
+pub const LINGERS: &str = "clients linger differently";
+
+/// What is said of latencies as fast as it goes: they tell how many messages clients have on their way.
+pub const CLOSED_LOOP: &str = "as fast as it goes: no latency is compared";
+
+/// What is written for each message that is read may differ by so much before processor times are not compared. A share.
+const READ_ALIKE: f64 = 0.95;
 
 /// What is said of latencies that each side had at another rate.
 pub const OWN_RATES: &str = "each at its own rate";
@@ -52,6 +64,10 @@ pub enum Ahead {
     ClientBound,
     /// The one that writes more does so because its readers fall behind.
     Unsustained,
+    /// The one that costs less served less reading.
+    ReadLess,
+    /// Their clients wait for batches for different times.
+    Lingers,
     /// A smoke run names nobody.
     Nobody,
 }
@@ -87,9 +103,17 @@ pub fn judge(sides: &Sides<'_>, asked: Asked<'_>, first: &str, second: &str) -> 
     let bound = !asked.figure.ends_with("_cpu_s_per_million")
         && [first, second].iter().any(|side| sides.is_client_bound(side, asked.figure));
     let unsustained = |side: &str| asked.figure == RATE && sides.fell_behind(side);
+    let served_less = |side: &str, other: &str| {
+        let read = |side: &str| sides.read_per_written(side).filter(|_| asked.figure == PRODUCE_CPU);
+        read(side).zip(read(other)).is_some_and(|(own, theirs)| own < theirs * READ_ALIKE)
+    };
+    let is_latency = matches!(figure(asked.figure).group, Group::Publish | Group::EndToEnd);
     let ahead = match verdict(&pairs, less_is_better(asked.figure), asked.pairs_min) {
         _ if asked.quick => Ahead::Nobody,
         _ if bound => Ahead::ClientBound,
+        _ if is_latency && !sides.linger_alike(first, second) => Ahead::Lingers,
+        Verdict::First if served_less(first, second) => Ahead::ReadLess,
+        Verdict::Second if served_less(second, first) => Ahead::ReadLess,
         Verdict::First if unsustained(first) => Ahead::Unsustained,
         Verdict::Second if unsustained(second) => Ahead::Unsustained,
         Verdict::First => Ahead::First,
@@ -200,8 +224,9 @@ pub fn ours<'a>(order: &[Sided<'a>]) -> Option<&'a str> {
     ours().find(|side| *side == "polylogue-sync").or_else(|| ours().next())
 }
 
-/// The side of ours that is compared with a system: the one that speaks its protocol where there is one, else [`ours`].
-fn ours_beside<'a>(order: &[Sided<'a>], system: System) -> Option<&'a str> {
+/// The side of ours that is compared with a system: the one that speaks its protocol where there is one, else [`ours`]. Of all sides, those
+/// without a run that counts too: another of ours does not stand in for one that failed.
+pub fn ours_beside<'a>(order: &[Sided<'a>], system: System) -> Option<&'a str> {
     let same = order.iter().find(|(side, other)| *other == System::Polylogue && speaks_amqp(side));
     same.filter(|_| system == System::Rabbitmq).map(|(side, _)| *side).or_else(|| ours(order))
 }
@@ -232,10 +257,14 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
     if !candidates.iter().any(|(side, _)| Some(*side) == ours) {
         return undecided(if ours.is_some() { "no run of polylogue counts" } else { "polylogue was not run" }, None);
     }
-    let peers = candidates.iter().copied().filter(|(_, system)| *system != System::Polylogue);
-    let against: Vec<(Sided<'_>, Judged)> = peers
-        .filter_map(|peer| Some((peer, judge(sides, asked, ours_beside(&candidates, peer.1)?, peer.0)?)))
-        .collect();
+    let peers = || candidates.iter().copied().filter(|(_, system)| *system != System::Polylogue);
+    let is_there = |side: &str| candidates.iter().any(|(other, _)| *other == side);
+    let missing = peers().find_map(|(_, system)| ours_beside(order, system).filter(|side| !is_there(side)));
+    if let Some(side) = missing {
+        return undecided(&format!("no run of {side} counts"), None);
+    }
+    let against: Vec<(Sided<'_>, Judged)> =
+        peers().filter_map(|peer| Some((peer, judge(sides, asked, ours_beside(order, peer.1)?, peer.0)?))).collect();
     let closest = against
         .iter()
         .filter_map(|((peer, _), judged)| advantage(judged, asked.figure, peer, &candidates))
@@ -245,17 +274,11 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
         let why = if with_itself.is_some() { ITSELF } else { NOBODY };
         return undecided(why, with_itself);
     }
-    if asked.quick {
-        return undecided("smoke run", closest);
+    if let Some(why) = nothing_compared(sides, asked, &candidates) {
+        return undecided(why, closest.filter(|_| asked.quick));
     }
-    if is_of_own_rate(sides, asked.figure) {
-        return undecided(OWN_RATES, None);
-    }
-    if against.iter().any(|(_, judged)| judged.ahead == Ahead::ClientBound) {
-        return undecided("client-bound", closest);
-    }
-    if against.iter().any(|(_, judged)| judged.ahead == Ahead::Unsustained) {
-        return undecided(UNSUSTAINED, closest);
+    if let Some(why) = no_winner(&against) {
+        return undecided(why, closest);
     }
     let behind: Vec<String> = against
         .iter()
@@ -270,7 +293,7 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
     let winning = match (&standing, &closest) {
         (Standing::Ahead, Some(over)) => {
             let closest = against.iter().find(|((peer, _), _)| *peer == over.over).map(|((_, system), _)| *system);
-            closest.and_then(|system| ours_beside(&candidates, system)).map(|side| (side, over.clone()))
+            closest.and_then(|system| ours_beside(order, system)).map(|side| (side, over.clone()))
         }
         _ => against.iter().find_map(|(peer, _)| lead(sides, asked, *peer, &candidates)),
     };
@@ -278,11 +301,41 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
     Outcome { winner, advantage: lead, ours: closest, standing }
 }
 
-/// Whether a latency is that of the highest rate which each side has held: only the steps have the same rates.
+/// Why nobody can be better in a figure of these sides, whatever it is.
+fn nothing_compared(sides: &Sides<'_>, asked: Asked<'_>, candidates: &[Sided<'_>]) -> Option<&'static str> {
+    match () {
+        () if asked.quick => Some("smoke run"),
+        () if is_of_own_rate(sides, asked.figure) => Some(OWN_RATES),
+        () if is_closed_loop(sides, asked.figure, candidates) => Some(CLOSED_LOOP),
+        () => None,
+    }
+}
+
+/// Why nobody is ahead, when one of the pairs says that it decides nothing.
+fn no_winner(against: &[(Sided<'_>, Judged)]) -> Option<&'static str> {
+    let whys = [
+        (Ahead::ClientBound, "client-bound"),
+        (Ahead::Unsustained, UNSUSTAINED),
+        (Ahead::ReadLess, READ_LESS),
+        (Ahead::Lingers, LINGERS),
+    ];
+    whys.into_iter().find(|(ahead, _)| against.iter().any(|(_, judged)| judged.ahead == *ahead)).map(|(_, why)| why)
+}
+
+/// Whether a latency, or what a message costs, is that of the highest rate which each side has held: only the steps have the same rates.
 fn is_of_own_rate(sides: &Sides<'_>, name: &str) -> bool {
     step(name).is_none()
-        && matches!(figure(name).group, Group::Publish | Group::EndToEnd)
+        && matches!(figure(name).group, Group::Publish | Group::EndToEnd | Group::Cost | Group::Memory)
         && sides.figures().contains(HELD_MAX)
+}
+
+/// Whether a latency is that of clients which send as fast as they are answered: it is how many messages they have on their way, divided by
+/// the throughput, and tells nothing that this does not. One by one it is the broker's.
+fn is_closed_loop(sides: &Sides<'_>, name: &str, candidates: &[Sided<'_>]) -> bool {
+    step(name).is_none()
+        && sides.is_unpaced()
+        && matches!(figure(name).group, Group::Publish | Group::EndToEnd)
+        && candidates.iter().any(|(side, _)| sides.is_pipelined(side))
 }
 
 /// The first side beside the second, where both are polylogue's and there is nobody else.
@@ -328,7 +381,12 @@ mod tests {
     const P99: &str = "publish_p99_ms";
     fn rounds(cell: &str, sides: &[(&str, &[(&str, f64)])], rounds: u32) -> Vec<ResultLine> {
         let of = |round| sides.iter().map(move |(side, figures)| ResultLine::example(cell, side, round, figures));
-        (1..=rounds).flat_map(of).collect()
+        // One by one, so that latencies are compared.
+        let one_by_one = |mut line: ResultLine| {
+            line.conditions.as_mut().expect("it has some").in_flight = 1;
+            line
+        };
+        (1..=rounds).flat_map(of).map(one_by_one).collect()
     }
 
     fn told(lines: &[ResultLine], figure: &str, pairs_min: usize) -> Outcome {
@@ -366,6 +424,73 @@ mod tests {
         let lost = beside(0.5, 0.25);
         assert_eq!(lost.standing, Standing::Behind(vec!["kafka".to_owned()]));
         assert_eq!(lost.winner.as_deref(), Some("kafka"));
+    }
+
+    /// Where polylogue's AMQP side failed, what Kafka's client had measured was ahead of RabbitMQ.
+    #[test]
+    fn no_other_side_of_ours_stands_in_for_one_that_failed() {
+        let mut lines = rounds(
+            "B1/x",
+            &[("polylogue-sync", &[(P99, 1.0)]), ("polylogue-sync-amqp", &[(P99, 1.0)]), ("rabbitmq", &[(P99, 2.0)])],
+            3,
+        );
+        assert_eq!(told(&lines, P99, 3).standing, Standing::Ahead);
+        for line in lines.iter_mut().filter(|line| line.side == "polylogue-sync-amqp") {
+            line.failures.push("the rate was not held".to_owned());
+        }
+        let why = Standing::Undecided("no run of polylogue-sync-amqp counts".to_owned());
+        assert_eq!(told(&lines, P99, 3).standing, why);
+    }
+
+    /// A reader that was slower than a peer's was ahead of nobody and behind nobody.
+    #[test]
+    fn who_reads_a_backlog_sooner_is_ahead() {
+        let lines =
+            rounds("A6/drain", &[("polylogue-sync", &[("drained_s", 4.0)]), ("kafka", &[("drained_s", 3.0)])], 3);
+        assert_eq!(told(&lines, "drained_s", 3).standing, Standing::Behind(vec!["kafka".to_owned()]));
+    }
+
+    /// Messages on their way, divided by the throughput: one win was told five times.
+    #[test]
+    fn as_fast_as_it_goes_no_latency_is_compared_but_of_messages_one_by_one() {
+        let standing = |in_flight: u32| {
+            let mut lines = rounds("C2/x", &[("polylogue-sync", &[(P99, 1.0)]), ("kafka", &[(P99, 2.0)])], 3);
+            lines.iter_mut().for_each(|line| line.conditions.as_mut().expect("it has some").in_flight = in_flight);
+            told(&lines, P99, 3).standing
+        };
+        assert_eq!((standing(5), standing(1)), (Standing::Undecided(CLOSED_LOOP.to_owned()), Standing::Ahead));
+    }
+
+    #[test]
+    fn who_serves_less_reading_is_not_cheaper() {
+        let of = |read: f64| {
+            let figures = |cpu: f64, read: f64| [(PRODUCE_CPU, cpu), (RATE, 100.0), ("fetch_per_s", read)];
+            let (ours, theirs) = (figures(1.0, read), figures(5.0, 100.0));
+            let lines = rounds("A3/x", &[("polylogue-sync", ours.as_slice()), ("kafka", theirs.as_slice())], 3);
+            told(&lines, PRODUCE_CPU, 3).standing
+        };
+        assert_eq!(of(40.0), Standing::Undecided(READ_LESS.to_owned()));
+        assert_eq!(
+            (of(98.0), of(190.0)),
+            (Standing::Ahead, Standing::Ahead),
+            "who serves more is cheaper all the same"
+        );
+    }
+
+    #[test]
+    fn where_one_client_waits_for_batches_no_latency_is_compared() {
+        let lines = |theirs: &str| {
+            let mut lines = rounds("E5/x", &[("polylogue-sync", &[(P99, 15.0)]), ("tubemq", &[(P99, 0.3)])], 3);
+            for line in &mut lines {
+                let is_theirs = line.side == "tubemq";
+                let told = line.conditions.as_mut().expect("it has some");
+                told.rate = 5_000;
+                told.batching = if is_theirs { theirs.to_owned() } else { "131072 bytes, linger 200 ms".to_owned() };
+            }
+            told(&lines, P99, 3).standing
+        };
+        assert_eq!(lines("one by one"), Standing::Undecided(LINGERS.to_owned()));
+        assert_eq!(lines("1 bytes, linger 200 ms"), Standing::Behind(vec!["tubemq".to_owned()]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The lines of one cell, by side, run and round, and what is derived from them.
 
-use super::figures::{HELD_MAX, step};
+use super::figures::{DRAINED, DRAINED_SHARE, HELD_MAX, step};
 use super::stats::median;
 use crate::busy::{BOUND_SHARE, threads};
 use crate::drive::Driver;
@@ -42,12 +42,16 @@ type Figures = BTreeMap<String, f64>;
 type Rounds<'a> = BTreeMap<(&'a str, u32), Figures>;
 
 /// The sides of one cell. A run that failed counts for nothing.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Sides<'a> {
     /// All sides, those without a run that counts included, in the order in which they are first met.
     pub order: Vec<&'a str>,
     figures: BTreeMap<&'a str, Rounds<'a>>,
     is_unpaced: bool,
+    /// Of sides whose messages are not sent one by one.
+    pipelined: BTreeSet<&'a str>,
+    /// What each is told to linger, where it lingers.
+    lingers: BTreeMap<&'a str, &'a str>,
 }
 
 impl<'a> Sides<'a> {
@@ -55,14 +59,20 @@ impl<'a> Sides<'a> {
     #[must_use]
     pub fn of(lines: &[&'a ResultLine]) -> Sides<'a> {
         let is_unpaced = lines.iter().any(|line| line.conditions.as_ref().is_some_and(|told| told.rate == 0));
-        let mut sides = Sides { order: Vec::new(), figures: BTreeMap::new(), is_unpaced };
+        let mut sides = Sides { is_unpaced, ..Sides::default() };
         for line in lines {
             if !sides.order.contains(&line.side.as_str()) {
                 sides.order.push(&line.side);
             }
+            if let Some(told) = &line.conditions {
+                if told.in_flight > 1 {
+                    sides.pipelined.insert(&line.side);
+                }
+                sides.lingers.insert(&line.side, told.batching.split_once("linger ").map_or("", |(_, linger)| linger));
+            }
             if line.failures.is_empty() {
                 let rounds = sides.figures.entry(&line.side).or_default();
-                rounds.insert((line.run.as_str(), line.round), with_busy(line));
+                rounds.insert((line.run.as_str(), line.round), with_bound(line, without_missed(with_busy(line))));
             }
         }
         sides.take_off_null();
@@ -94,6 +104,25 @@ impl<'a> Sides<'a> {
     #[must_use]
     pub fn is_unpaced(&self) -> bool {
         self.is_unpaced
+    }
+
+    /// Whether a side sends a message before the one before it is acknowledged. As fast as it goes a latency then tells how many those are.
+    #[must_use]
+    pub fn is_pipelined(&self, side: &str) -> bool {
+        self.pipelined.contains(side)
+    }
+
+    /// Whether the clients of two sides wait as long for a batch to become full.
+    #[must_use]
+    pub fn linger_alike(&self, first: &str, second: &str) -> bool {
+        self.lingers.get(first) == self.lingers.get(second)
+    }
+
+    /// Messages that a side's readers took for each that was written, where readers kept no pace; `None` where nobody read.
+    #[must_use]
+    pub fn read_per_written(&self, side: &str) -> Option<f64> {
+        let per_s = |figure| median(&self.values(side, figure)).filter(|per_s| *per_s > 0.0);
+        Some(per_s("fetch_per_s")? / per_s("produce_per_s")?)
     }
 
     /// The names of all figures that any side has.
@@ -136,6 +165,27 @@ impl<'a> Sides<'a> {
     pub fn is_client_bound(&self, side: &str, figure: &str) -> bool {
         median(&self.values(side, &busy_of(figure))).is_some_and(|busy| busy >= BOUND_SHARE)
     }
+}
+
+/// Without latencies of rates that a run says it did not hold: those of a shorter one at that rate, in lines up to 2026-11-25.
+fn without_missed(mut figures: Figures) -> Figures {
+    let is_missed = |rate: u64| figures.get(&format!("step.{rate}.held")).is_some_and(|held| *held == 0.0);
+    let wrong =
+        figures.keys().filter(|name| name.ends_with("_ms") && step(name).is_some_and(|(rate, _)| is_missed(rate)));
+    for name in wrong.cloned().collect::<Vec<_>>() {
+        figures.remove(&name);
+    }
+    figures
+}
+
+/// With how long a reader had that did not come to the end of its backlog: at least that is what it takes, and so nobody is worse for having
+/// come to the end.
+fn with_bound(line: &ResultLine, mut figures: Figures) -> Figures {
+    let had_s = line.conditions.as_ref().map(|told| (told.warmup_ms + told.window_ms) as f64 / 1e3);
+    if let Some(had_s) = had_s.filter(|_| figures.contains_key(DRAINED_SHARE)) {
+        figures.entry(DRAINED.to_owned()).or_insert(had_s);
+    }
+    figures
 }
 
 /// The figures of a line, and how busy its client was: processor seconds a second, as a share of what the client can use.
@@ -218,6 +268,27 @@ mod tests {
             line("b", "theirs", 2, 5.0),
         ];
         assert_eq!(sides(&lines).pairs("produce_per_s", "ours", "theirs"), [(1.0, 2.0), (4.0, 5.0)]);
+    }
+
+    /// A side that did not come to the end of its backlog had no value there, and was behind nobody.
+    #[test]
+    fn who_did_not_read_the_backlog_took_at_least_as_long_as_there_was() {
+        let mut line = ResultLine::example("A6/drain/x", "ours", 1, &[("drained_share", 0.8)]);
+        let conditions = line.conditions.as_mut().expect("it has some");
+        (conditions.warmup_ms, conditions.window_ms) = (2_000, 6_000);
+        assert_eq!(sides(&[line]).values("ours", "drained_s"), [8.0]);
+        let line = ResultLine::example("A6/drain/x", "ours", 1, &[("drained_share", 1.0), ("drained_s", 3.5)]);
+        assert_eq!(sides(&[line]).values("ours", "drained_s"), [3.5]);
+    }
+
+    #[test]
+    fn of_a_rate_that_was_not_held_there_is_no_latency() {
+        let figures = |held: f64| [("step.1000.held", held), ("step.1000.publish_p99_ms", 34.1)];
+        let of = |held: f64| {
+            let line = ResultLine::example("A1/x", "theirs", 1, &figures(held));
+            sides(&[line]).values("theirs", "step.1000.publish_p99_ms")
+        };
+        assert_eq!((of(1.0), of(0.0)), (vec![34.1], Vec::new()));
     }
 
     #[test]

@@ -138,10 +138,15 @@ fn compare(cell: &str, figure: &str, first: &str, second: &str, sides: &Sides<'_
     }
     let judged = judge(sides, Asked { cell, figure, quick, pairs_min: PAIRS_MIN }, first, second)?;
     let ratio = median(&judged.ratios)?;
+    if super::figures::figure(figure).better == super::figures::Better::Neither {
+        return Some(format!("{second} {} times", number(ratio)));
+    }
     let ahead = match judged.ahead {
         Ahead::Nobody => return Some(format!("{second} {} times", number(ratio))),
         Ahead::ClientBound => "client-bound".to_owned(),
         Ahead::Unsustained => super::judge::UNSUSTAINED.to_owned(),
+        Ahead::ReadLess => super::judge::READ_LESS.to_owned(),
+        Ahead::Lingers => super::judge::LINGERS.to_owned(),
         Ahead::First => format!("{first} ahead"),
         Ahead::Second => format!("{second} ahead"),
         Ahead::Level => "level".to_owned(),

@@ -98,8 +98,14 @@ impl OneSide<'_> {
         if lost > 0 {
             self.fail(format!("{lost} acknowledged messages lost"));
         }
-        if found.done.duplicated > 0 {
-            self.fail(format!("{} messages duplicated", found.done.duplicated));
+        let disorder = self.disorder(&found.done);
+        for (what, count) in [("duplicated", found.done.duplicated), ("out of order", disorder)] {
+            if count > 0 {
+                self.fail(format!("{count} messages {what}"));
+            }
+        }
+        if let Some(error) = &found.done.error {
+            self.fail(format!("what it has kept cannot be read: {error}"));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::judged::{is_drained, lost};
 use super::window::WindowCost;
-use super::{MEASURED_PRODUCER, OneSide, latency_figures, make_topic};
+use super::{LADDER_ENDED, MEASURED_PRODUCER, OneSide, latency_figures, make_topic};
 use crate::contract::{Done, Spec};
 use crate::error::{BenchError, Result};
 use crate::how::WarmUp;
@@ -31,7 +31,10 @@ impl OneSide<'_> {
             }
         }
         match climb.maximum() {
-            Some(rate) => self.figure("held_max_per_s", rate as f64),
+            Some(rate) => {
+                self.figure("held_max_per_s", rate as f64);
+                self.figure(LADDER_ENDED, f64::from(u8::from(climb.ends_at(&ladder))));
+            }
             None => self.fail_in_full("no rate was held".to_owned()),
         }
         Ok(())
@@ -78,6 +81,11 @@ impl OneSide<'_> {
         let drained = self.judge_step(rate, done, went.warmup_ms + window_ms);
         let held = ran.held();
         let name = |figure: &str| format!("step.{rate}.{figure}");
+        if held.is_err() {
+            // Of a shorter run at this rate, which held it: no latency is told of a rate that was not held.
+            let latency = |figure: &str| figure.starts_with(&name("")) && figure.ends_with("_ms");
+            self.line.figures.retain(|figure, _| !latency(figure));
+        }
         self.figure(&name("held"), f64::from(u8::from(held.is_ok())));
         self.figure(&name("produce_per_s"), acked as f64 / (window_ms as f64 / 1e3));
         self.figure(&name("backlog_growth_per_s"), ran.growth_per_s());

@@ -7,8 +7,7 @@ use crate::report::judge::Standing;
 use crate::report::model::{Cell, Mark, Row, Rows, Side, Table};
 use crate::report::palette::System;
 use crate::report::pictures;
-use crate::report::score::Count;
-use crate::report::stats::PAIRS_MIN;
+use crate::report::score::{Count, pairs_min};
 use crate::report::svg::escape;
 use crate::report::words::{over, times, value, verdict};
 use std::fmt::Write;
@@ -19,7 +18,7 @@ pub(super) fn write(text: &mut String, cell: &Cell<'_>, is_open: bool) {
         .tables()
         .into_iter()
         .map(|table| {
-            let rows = cell.rows(&table, PAIRS_MIN);
+            let rows = cell.rows(&table, pairs_min(cell));
             (table, rows)
         })
         .collect();

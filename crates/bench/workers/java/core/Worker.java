@@ -159,13 +159,16 @@ public final class Worker {
         }
     }
 
-    /** Whether the readers of every group have all partitions between them, and their positions. */
+    /**
+     * Whether the readers of every group have all partitions between them, and their positions; and each reader some, where there are enough.
+     * One that joins when messages go already takes partitions from another, and what was read of them before looked like a loss to it.
+     */
     private boolean assigned() {
-        long all = 0;
-        for (int group = 0; group < number("groups"); group++) {
-            all += Client.topicsOf(spec, group) * number("partitions");
-        }
-        return readers.stream().mapToLong(reader -> reader.assigned).sum() == all;
+        return groups.stream().allMatch(group -> {
+            long all = (long) Client.topicsOf(spec, group.number) * number("partitions");
+            var has = readers.stream().filter(reader -> reader.group == group).mapToLong(reader -> reader.assigned).summaryStatistics();
+            return has.getSum() == all && (all < has.getCount() || has.getMin() > 0);
+        });
     }
 
     /** Moves the times of the run; what ends is moved first, so that nobody finds the run over meanwhile. */
