@@ -28,7 +28,10 @@ put 644 $here/polylogue.toml etc/polylogue/polylogue.toml
 put 640 $here/polylogue.default etc/default/polylogue
 doc=usr/share/doc/polylogue
 put 644 LICENSE $doc/copyright
-for file in README.md SECURITY.md docs/config.md docs/security.md docs/http-api.md; do put 644 $file "$doc/$(basename $file)"; done
+# As in the sources, so that links lead somewhere.
+for file in README.md SECURITY.md docs/*.md docs/protocols/*.md packaging/prometheus/alerts.yml packaging/grafana/polylogue.json; do
+    put 644 "$file" "$doc/$file"
+done
 gzip -9 -n <CHANGELOG.md | install -D -m 644 /dev/stdin "$root/$doc/changelog.gz"
 complete() { # SHELL PLACE
     "$binary" completions "$1" | install -D -m 644 /dev/stdin "$root/$2"
@@ -50,7 +53,7 @@ Architecture: $architecture
 Maintainer: The polylogue developers <polylogue@localhost>
 Installed-Size: $(du -sk "$root" | cut -f1)
 Depends: libc6 (>= $libc), libgcc-s1
-Recommends: systemd
+Recommends: systemd, ca-certificates
 Section: net
 Priority: optional
 Description: message broker for the clients of Kafka and RabbitMQ

@@ -153,7 +153,14 @@ const cases = {
     await person.picture("groups");
     await person.click("link", "billing");
     await person.click("button", "Reset offsets");
+    // An empty field was 0 once, which is everything once more.
+    await person.choose("To", "offset");
+    await person.click("button", "Show what changes", "dialog");
+    await person.sees("Write a whole number.", "dialog");
     await person.choose("To", "latest");
+    await person.click("button", "Show what changes", "dialog");
+    await person.sees("7", "dialog table");
+    assert.equal((await ask("GET", "/groups/billing")).value.offsets[0].offset, 2);
     await person.click("button", "Reset", "dialog");
     await person.gone();
     await person.misses("5", "main table td b");

@@ -52,7 +52,7 @@ pub struct DataDir {
     pub identity: Identity,
     /// It was made just now.
     pub is_new: bool,
-    _lock: Box<dyn DirLock>,
+    _lock: Option<Box<dyn DirLock>>,
 }
 
 impl DataDir {
@@ -93,10 +93,26 @@ impl DataDir {
         let lock = env.disk.lock(&path.join(LOCK)).map_err(|e| lock_error(path, &e))?;
         if has_identity {
             let identity = read_identity(env, path)?;
-            return Ok(DataDir { path: path.to_owned(), identity, is_new: false, _lock: lock });
+            return Ok(DataDir { path: path.to_owned(), identity, is_new: false, _lock: Some(lock) });
         }
         let identity = make_identity(env, path, node.unwrap_or(FIRST_NODE))?;
-        Ok(DataDir { path: path.to_owned(), identity, is_new: true, _lock: lock })
+        Ok(DataDir { path: path.to_owned(), identity, is_new: true, _lock: Some(lock) })
+    }
+
+    /// One that is there, only to be read. It is held as by [`DataDir::open`], but where this process may write nothing into it and nobody has
+    /// ever held it: a backup that somebody else made, or on a medium that takes no writes.
+    ///
+    /// # Errors
+    /// As [`DataDir::open`]; `Incompatible` for one that is empty.
+    pub fn open_to_read(env: &Env, path: &Path) -> Result<DataDir> {
+        let identity = read_identity(env, path)?;
+        let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
+        let lock = match env.disk.lock(&path.join(LOCK)) {
+            Ok(lock) => Some(lock),
+            Err(e) if kinds.contains(&e.kind()) => None,
+            Err(e) => return Err(lock_error(path, &e)),
+        };
+        Ok(DataDir { path: path.to_owned(), identity, is_new: false, _lock: lock })
     }
 
     /// Where a shard's files are.

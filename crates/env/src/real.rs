@@ -9,7 +9,7 @@ use polylogue_types::{RangeSource, TimestampMs};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -105,7 +105,9 @@ impl Disk for RealDisk {
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(path).map_err(|e| on_path(e, "create the directory", path))
+        // Messages and password hashes are in what we make: they are for nobody else on the machine.
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.map_err(|e| on_path(e, "create the directory", path))
     }
 
     #[allow(clippy::disallowed_methods, reason = "this is what Disk::rename stands for")]
@@ -147,8 +149,10 @@ impl Disk for RealDisk {
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DirLock>> {
         let say = |e| on_path(e, "lock", path);
-        // Nothing is read from or written to the file, so what it holds stays.
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(say)?;
+        // Nothing is read from or written to the file, so what it holds stays; and one that is there is held as well by somebody who may
+        // only read it.
+        let open = |write| OpenOptions::new().read(true).write(write).create(write).truncate(false).open(path);
+        let file = open(true).or_else(|e| open(false).map_err(|_| e)).map_err(say)?;
         match file.try_lock() {
             Ok(()) => Ok(Box::new(RealLock { _held: file })),
             Err(TryLockError::WouldBlock) => {

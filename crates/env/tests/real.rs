@@ -4,6 +4,7 @@
 use polylogue_env::{Disk, Env, OpenMode, RealDisk, raw_os_error, send_file};
 use std::io::{ErrorKind, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -20,6 +21,31 @@ fn a_full_device_is_a_full_disk() {
     assert_eq!(e.kind(), ErrorKind::StorageFull);
     assert_eq!(raw_os_error(&e), Some(libc::ENOSPC));
     assert_eq!(e.to_string(), "cannot write 1 bytes at 0 of /dev/full: No space left on device (os error 28)");
+}
+
+/// A backup could be verified and restored by nobody but who had made it.
+#[test]
+fn a_lock_is_held_by_somebody_who_may_only_read_it() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("env-lock-{}", std::process::id()));
+    // What nobody can open to be written, whoever runs this.
+    std::fs::create_dir(&path).unwrap();
+    let disk = RealDisk::default();
+    let held = disk.lock(&path).unwrap();
+    assert_eq!(disk.lock(&path).unwrap_err().kind(), ErrorKind::WouldBlock);
+    drop(held);
+    drop(disk.lock(&path).unwrap());
+    std::fs::remove_dir(&path).unwrap();
+}
+
+/// Messages and password hashes could be read by everybody on the machine.
+#[test]
+fn directories_are_for_who_made_them() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("env-mode-{}", std::process::id()));
+    RealDisk::default().create_dir_all(&path.join("below")).unwrap();
+    for made in [path.clone(), path.join("below")] {
+        assert_eq!(std::fs::metadata(made).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+    std::fs::remove_dir_all(&path).unwrap();
 }
 
 #[test]

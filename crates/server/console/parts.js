@@ -122,8 +122,12 @@ export function Field({ label, hint, check, children }) {
   </label>`;
 }
 
+// What the work of a dialog gives when the dialog stays.
+export const STAY = Symbol("stay");
+
 // A form in a dialog. `work` does it with what the form's fields say; what it throws is shown, and the dialog stays. What a field says at first
-// is its `defaultValue`: a `value` is said again whenever the page is drawn anew, over what somebody has written meanwhile.
+// is its `defaultValue`: a `value` is said again whenever the page is drawn anew, over what somebody has written meanwhile. The dialog stays as
+// well when `work` gives STAY: then there is something to look at first.
 export function Dialog({ title, action, danger, onClose, work, children }) {
   const dialog = useRef(null);
   const [error, setError] = useState(null);
@@ -140,8 +144,8 @@ export function Dialog({ title, action, danger, onClose, work, children }) {
     setBusy(true);
     setError(null);
     try {
-      await work(fields);
-      onClose(true);
+      if ((await work(fields)) === STAY) setBusy(false);
+      else onClose(true);
     } catch (refused) {
       setError(refused);
       setBusy(false);

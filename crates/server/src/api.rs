@@ -77,8 +77,20 @@ pub struct Status {
     /// How long the stages on a message's way take.
     #[serde(default)]
     pub stages: Vec<StageStatus>,
+    /// Background work that failed since the start, by what it was: `merge`, `checkpoint`, `recovery`, `delivery` and others.
+    #[serde(default)]
+    pub failures: BTreeMap<String, FailureStatus>,
     /// Numbers of the broker, by name.
     pub figures: BTreeMap<String, u64>,
+}
+
+/// A kind of background work that failed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct FailureStatus {
+    /// How often.
+    pub count: u64,
+    /// What the last one said.
+    pub last: String,
 }
 
 /// What is counted of one protocol's connections since the start.

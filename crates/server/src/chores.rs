@@ -1,6 +1,7 @@
 //! What the broker does for its queues by itself, whoever is connected.
 
 use crate::handle::{BrokerHandle, ReplySink};
+use crate::health::{News, Told};
 use crate::net::Shared;
 use crate::net::mailbox::{Mail, Mailbox};
 use polylogue_amqp_gateway::{
@@ -308,12 +309,14 @@ pub(crate) fn start(
     runtime.spawn(run(broker.clone(), Publishing::new(from_topics, registry), knock));
 }
 
-/// Tells all connections when the server is short of room on the disk or of memory, and when it is no longer. Ends with the runtime.
+/// Tells all connections when the server is short of room on the disk or of memory, and when it is no longer; and the log what is wrong
+/// with the broker. Ends with the runtime.
 pub(crate) fn watch_alarms(runtime: &tokio::runtime::Handle, directory: Arc<Directory>, net: Arc<Shared>) {
     let knock: Arc<Knock> = Arc::default();
     net.broker.wake_for_alarm(Waker::from(knock.clone()));
     runtime.spawn(async move {
         let mut looks = tokio::time::interval(MEMORY_LOOK);
+        let mut told = Told::default();
         loop {
             // The first look is at once, and so at what it has not heard yet.
             let news = tokio::select! {
@@ -334,6 +337,8 @@ pub(crate) fn watch_alarms(runtime: &tokio::runtime::Handle, directory: Arc<Dire
             if news {
                 net.connections.alarm();
             }
+            let now_ms = net.broker.now().monotonic_ms;
+            told.news(net.broker.health(), now_ms).iter().for_each(News::tell);
         }
     });
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod args;
+mod ask;
 mod backup;
 mod check;
 mod completions;
@@ -12,6 +13,7 @@ mod groups;
 mod moving;
 mod output;
 mod pairs;
+mod permissions;
 mod produce;
 mod queues;
 mod quotas;
@@ -39,6 +41,10 @@ use tracing_subscriber::EnvFilter;
 const FAILED: u8 = 1;
 /// The exit code of a command or configuration that cannot be: the same as clap's for a bad command line.
 const USAGE: u8 = 2;
+
+/// What a server calls it that wants to know who somebody is, and what helps.
+const NOT_LOGGED_IN: &str = "not_logged_in";
+const HOW_TO_LOG_IN: &str = "give --user NAME, and its password in the variable POLYLOGUE_PASSWORD";
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -88,6 +94,9 @@ pub fn main() -> ExitCode {
         Ok(()) | Err(Failure::Unread) => return ExitCode::SUCCESS,
         Err(Failure::Told) => return ExitCode::from(FAILED),
         Err(Failure::Usage(text)) => (USAGE, "invalid_request".to_owned(), text),
+        Err(Failure::Client(e)) if e.code == NOT_LOGGED_IN => {
+            (FAILED, e.code, format!("{}: {HOW_TO_LOG_IN}", e.message))
+        }
         Err(Failure::Client(e)) => (FAILED, e.code, e.message),
         Err(Failure::Other(text)) => (FAILED, "failed".to_owned(), text),
     };
@@ -119,6 +128,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Binding(command) => routing::bindings(&command, &out),
         Command::Vhost(command) => routing::vhosts(&command, &out),
         Command::User(command) => users::run(&command, &out),
+        Command::Permission(command) => permissions::run(&command, &out),
         Command::Acl(command) => access::run(&command, &out),
         Command::Quota(command) => quotas::run(&command, &out),
         Command::Produce(args) => produce::run(&args, &out),

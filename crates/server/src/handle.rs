@@ -5,11 +5,12 @@
 
 mod real;
 
-pub use polylogue_broker::{Admission, Backup, PartitionStatus, Permit, ReplySink, SessionId};
+pub use polylogue_broker::{Admission, Backup, Failure, PartitionStatus, Permit, ReplySink, SessionId};
 pub use polylogue_log::journal::{STAGE_BUCKETS_US, Stage as StageTimes};
 
 use polylogue_api::{Catalog, Now, Request, Token};
 use polylogue_types::PartitionId;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::task::Waker;
@@ -41,6 +42,11 @@ pub trait BrokerHandle: Send + Sync + Debug {
     /// What the broker says of itself.
     fn status(&self) -> BrokerStatus;
 
+    /// Only what is wrong with it: cheap enough to be asked each second.
+    fn health(&self) -> Health {
+        self.status().health
+    }
+
     /// Begins a backup. Blocks on the disk.
     ///
     /// # Errors
@@ -57,16 +63,27 @@ pub trait BrokerHandle: Send + Sync + Debug {
 /// A broker's state in numbers, for people and for metrics.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BrokerStatus {
-    /// Why messages are refused, if they are.
-    pub refuses_writes: Option<String>,
-    /// Why publishers to queues are to wait, if they are.
-    pub disk_alarm: Option<String>,
+    /// What is wrong with it.
+    pub health: Health,
     /// Free bytes of the data directory's file system, where that is known.
     pub disk_free_bytes: Option<u64>,
     /// Numbers with their names and meanings.
     pub figures: Vec<Figure>,
     /// How long the stages on a message's way take.
     pub stages: Vec<Stage>,
+}
+
+/// What is wrong with a broker, some of which no client hears of.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Health {
+    /// Why messages are refused, if they are.
+    pub refuses_writes: Option<String>,
+    /// Why publishers to queues are to wait, if they are.
+    pub disk_alarm: Option<String>,
+    /// Journals to which nothing can be written until they have a new writer.
+    pub writers_lost: u64,
+    /// Background work that failed since the start, by what it was.
+    pub failures: BTreeMap<&'static str, Failure>,
 }
 
 /// How long a stage on a message's way takes.

@@ -13,6 +13,7 @@ pub mod client;
 mod declared;
 mod federation;
 pub mod handle;
+mod health;
 pub mod http;
 mod lines;
 mod links;

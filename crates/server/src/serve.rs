@@ -41,7 +41,7 @@ use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -114,6 +114,12 @@ impl Bound {
     }
 }
 
+/// Whether clients of a listener have to be somebody whom an administrator has made: RabbitMQ's listeners always ask, and `guest` logs in from
+/// the machine itself only.
+fn knows_no_guest(protocol: Protocol, at: IpAddr) -> bool {
+    matches!(protocol, Protocol::Amqp | Protocol::RabbitmqHttp) && !at.is_loopback()
+}
+
 /// How many turns of connections a thread gives before it looks which sockets have become ready. A turn of a busy connection takes
 /// a millisecond, and as long as no thread is idle nobody else looks.
 const TASKS_PER_LOOK: u32 = 8;
@@ -159,8 +165,9 @@ pub fn run(
     let oauth = config.oauth.clone().map(|tokens| OAuth::load(tokens, &mut registry).map(Arc::new));
     let oauth = oauth.transpose().map_err(StartError)?;
     let entrance = Arc::new(Entrance::new(limits, metrics.clone()));
-    // Somebody says who it is wherever one listener asks.
-    let asks = bound.iter().chain(&http_bound).chain(&scrapes_bound).any(|one| one.asks(config));
+    // Somebody says who it is wherever one listener asks; and `guest` is nobody elsewhere.
+    let mut all = bound.iter().chain(&http_bound).chain(&management_bound).chain(&scrapes_bound);
+    let asks = all.any(|one| one.asks(config) || knows_no_guest(one.config.protocol, one.at.ip()));
     let http_listener = |one: Bound| {
         let asks = one.asks(config);
         one.http(asks, tls.as_ref())
@@ -205,7 +212,7 @@ struct Front {
     statuses: Vec<ListenerStatus>,
     lines: Vec<String>,
     json: bool,
-    /// There is a listener that asks who clients are.
+    /// There is a listener at which clients have to be somebody whom an administrator has made.
     asks: bool,
     /// The password of the first administrator.
     admin: Option<Password>,
@@ -556,4 +563,19 @@ fn announce(lines: &[String], json: bool) {
     let ready = if json { r#"{"ready":true}"# } else { "polylogue ready" };
     let _ = writeln!(out, "{ready}");
     let _ = out.flush();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A broker for RabbitMQ's clients elsewhere had no administrator: `guest` alone, who is nobody there.
+    #[test]
+    fn listeners_for_others_than_this_machine_want_an_administrator() {
+        let [here, elsewhere] = ["127.0.0.1", "0.0.0.0"].map(|at| at.parse::<IpAddr>().expect("an address"));
+        for protocol in [Protocol::Amqp, Protocol::RabbitmqHttp] {
+            assert!(!knows_no_guest(protocol, here) && knows_no_guest(protocol, elsewhere), "{protocol:?}");
+        }
+        assert!(!knows_no_guest(Protocol::Kafka, elsewhere), "server.login says that of Kafka's");
+    }
 }

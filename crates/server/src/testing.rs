@@ -163,7 +163,7 @@ impl BrokerHandle for FakeBroker {
     }
 
     fn is_disk_alarm(&self) -> bool {
-        self.status.lock().disk_alarm.is_some()
+        self.status.lock().health.disk_alarm.is_some()
     }
 
     fn wake_for_alarm(&self, _: Waker) {}

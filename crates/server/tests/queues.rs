@@ -133,6 +133,28 @@ fn queues_from_declaration_to_deletion() {
     assert_eq!(server.ok(&["queue", "list"]), "no queues\n", "the last one was transient");
 }
 
+/// A user whom the command line had made could do nothing: permissions were RabbitMQ's API to give.
+#[test]
+fn permissions_of_users_in_virtual_hosts() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.0, &LISTEN);
+    server.ok(&["user", "set", "alice"]);
+    server.ok(&["vhost", "create", "shop"]);
+    let set = ["permission", "set", "alice", "--vhost", "shop", "--configure", "", "--write", "^orders$"];
+    assert_eq!(server.ok(&set), "set what alice may do in virtual host shop\n");
+    let all = json(&server.ok(&["permission", "list", "--json"]));
+    let hers: Vec<_> = all["permissions"].as_array().unwrap().iter().filter(|one| one["user"] == "alice").collect();
+    assert_eq!(hers, [&json!({"user": "alice", "vhost": "shop", "configure": "", "write": "^orders$", "read": ".*"})]);
+    let list = server.ok(&["permission", "list"]);
+    assert!(list.starts_with("USER ") && list.contains("^orders$"), "{list}");
+    refused(&server, &["permission", "set", "bob"], 1, "there is no user bob");
+    refused(&server, &["permission", "set", "alice", "--vhost", "nope"], 1, "there is no virtual host nope");
+    refused(&server, &["permission", "set", "alice", "--read", "("], 1, "");
+    let delete = ["permission", "delete", "alice", "--vhost", "shop"];
+    assert_eq!(server.ok(&delete), "alice may do nothing more in virtual host shop\n");
+    refused(&server, &delete, 1, "alice has no permissions in the virtual host shop");
+}
+
 #[test]
 fn exchanges_bindings_and_virtual_hosts() {
     let dir = TempDir::new();

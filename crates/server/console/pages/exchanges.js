@@ -5,6 +5,11 @@ import { Badge, Confirm, Dialog, Failed, Field, Head, Table, object, options, sa
 import { Publish } from "./queue.js";
 import { Vhosts } from "./queues.js";
 
+// All but those that federation declares for itself.
+const TYPES = ["direct", "topic", "fanout", "headers", "x-consistent-hash", "x-local-random", "x-delayed-message"];
+// What a table shows of arguments: those of a headers exchange tell its bindings apart.
+const shown = (args) => (Object.keys(args ?? {}).length ? html`<code>${JSON.stringify(args)}</code>` : "");
+
 function NewExchange({ vhost, onClose }) {
   const work = async ({ name, type, transient, internal, args }) => {
     await post(`/vhosts/${part(vhost)}/exchanges`, { name, type, durable: !transient, internal: Boolean(internal), arguments: object(args, "Arguments") });
@@ -12,8 +17,8 @@ function NewExchange({ vhost, onClose }) {
   };
   return html`<${Dialog} title="New exchange" action="Declare" onClose=${onClose} work=${work}>
     <${Field} label="Name"><input name="name" required autocomplete="off" /><//>
-    <${Field} label="Type"><select name="type">${options(["direct", "topic", "fanout", "headers"])}</select><//>
-    <${Field} label="Arguments, as JSON"><textarea name="args"></textarea><//>
+    <${Field} label="Type"><select name="type">${options(TYPES)}</select><//>
+    <${Field} label="Arguments, as JSON" hint=${html`<code>x-delayed-message</code> wants one: <code>{"x-delayed-type": "direct"}</code>`}><textarea name="args"></textarea><//>
     <${Field} check label="Goes with a restart"><input name="transient" type="checkbox" /><//>
     <${Field} check label="Only exchanges may publish to it"><input name="internal" type="checkbox" /><//>
   <//>`;
@@ -55,6 +60,7 @@ export function Exchanges({ vhost }) {
     <${Table} label="Exchanges" rows=${asked.data?.exchanges} of=${(one) => one.name} columns=${[
       { label: "Name", kind: "name", cell: (one) => one.name },
       { label: "Type", cell: (one) => html`<${Badge}>${one.type}<//> ${!one.durable && html`<${Badge} kind="warn">transient<//>`} ${one.internal && html`<${Badge}>internal<//>`}` },
+      { label: "Arguments", cell: (one) => shown(one.arguments) },
       { label: "", kind: "act", cell: (one) => html`
         <button aria-label=${`Publish to ${one.name}`} disabled=${one.internal} onClick=${() => open((done) => html`<${Publish} vhost=${vhost} exchange=${one.name} onClose=${done} />`)}>Publish</button>${" "}
         <button aria-label=${`Bind to ${one.name}`} onClick=${() => open((done) => html`<${Bind} vhost=${vhost} source=${one.name} onClose=${done} />`)}>Bind</button>${" "}
@@ -65,6 +71,7 @@ export function Exchanges({ vhost }) {
       { label: "From", kind: "name", cell: (one) => one.source },
       { label: "To", kind: "name", cell: (one) => (one.destination_type === "queue" ? html`<a href=${`#/queues/${part(vhost)}/${part(one.destination)}`}>${one.destination}</a>` : html`${one.destination} <${Badge}>exchange<//>`) },
       { label: "Routing key", cell: (one) => html`<code>${one.routing_key}</code>` },
+      { label: "Arguments", cell: (one) => shown(one.arguments) },
       { label: "", kind: "act", cell: (one) => html`<button class="danger" aria-label=${`Unbind ${one.destination}`} onClick=${() => open(unbind(one))}>Unbind</button>` },
     ]} />
     ${dialog.shown}`;

@@ -1,8 +1,8 @@
 // Groups of consumers, and how far they are behind.
-import { html } from "../vendor/htm-preact.js";
+import { html, useState } from "../vendor/htm-preact.js";
 import { part, post, query, remove, useAsk } from "../api.js";
 import { count, duration } from "../format.js";
-import { Badge, Confirm, Dialog, Failed, Field, Head, PAGE, Pager, Search, Table, options, say, useDialog, usePage } from "../parts.js";
+import { Badge, Confirm, Dialog, Failed, Field, Head, PAGE, Pager, STAY, Search, Table, options, say, useDialog, usePage } from "../parts.js";
 
 const kind = (state) => ({ Stable: "good", Empty: "", Dead: "bad" })[state] ?? "warn";
 const lag = (value) => (value > 0 ? html`<b>${count(value)}</b>` : count(value));
@@ -25,16 +25,32 @@ export function Groups() {
     <${Pager} offset=${page.offset} total=${asked.data?.total ?? 0} onMove=${page.setOffset} />`;
 }
 
+// Where the fields of a reset say to go.
+function target({ to, value }) {
+  if (to === "earliest" || to === "latest") return to;
+  const time = Date.parse(value);
+  if (to === "time" && Number.isNaN(time)) throw new Error("That is no time: write for example 2026-01-31T12:00:00Z.");
+  if (to === "time") return { time_ms: time };
+  // An empty field is 0 to JavaScript, and that would be everything once more.
+  if (!/^[+-]?\d+$/.test(value.trim())) throw new Error("Write a whole number.");
+  return to === "offset" ? { offset: Number(value) } : { shift_by: Number(value) };
+}
+
 function Reset({ group, topics, onClose }) {
-  const work = async ({ topic, to, value }) => {
-    const number = Number(value);
-    const where = { earliest: "earliest", latest: "latest", offset: { offset: number }, shift: { shift_by: number }, time: { time_ms: Date.parse(value) } }[to];
-    if (to === "time" && Number.isNaN(where.time_ms)) throw new Error("That is no time: write for example 2026-01-31T12:00:00Z.");
-    const wanted = topic ? [topic] : topics;
-    const answer = await post(`/groups/${part(group)}/reset`, { topics: wanted.map((topic) => ({ topic })), to: where });
+  const [seen, setSeen] = useState(null);
+  const work = async (fields) => {
+    const wanted = { topics: (fields.topic ? [fields.topic] : topics).map((topic) => ({ topic })), to: target(fields) };
+    const said = JSON.stringify(wanted);
+    const path = `/groups/${part(group)}/reset`;
+    if (seen?.said !== said) {
+      const { offsets } = await post(path, { ...wanted, validate_only: true });
+      setSeen({ said, offsets });
+      return STAY;
+    }
+    const answer = await post(path, wanted);
     say(`${answer.offsets.length} offsets are set.`);
   };
-  return html`<${Dialog} title=${`Reset offsets of ${group}`} action="Reset" danger onClose=${onClose} work=${work}>
+  return html`<${Dialog} title=${`Reset offsets of ${group}`} action=${seen ? "Reset" : "Show what changes"} danger onClose=${onClose} work=${work}>
     <${Field} label="Topic"><select name="topic"><option value="">all</option>${options(topics)}</select><//>
     <div class="pair">
       <${Field} label="To"><select name="to">
@@ -43,6 +59,12 @@ function Reset({ group, topics, onClose }) {
       </select><//>
       <${Field} label="Offset, number or time"><input name="value" autocomplete="off" /><//>
     </div>
+    ${seen && html`<${Table} label="What changes" rows=${seen.offsets} of=${(one) => `${one.topic}/${one.partition}`} columns=${[
+      { label: "Topic", kind: "name", cell: (one) => one.topic },
+      { label: "Partition", kind: "n", cell: (one) => one.partition },
+      { label: "Now", kind: "n", cell: (one) => count(one.before) },
+      { label: "Then", kind: "n", cell: (one) => html`${count(one.offset)}${one.note && html`<div class="soft">${one.note}</div>`}` },
+    ]} />`}
   <//>`;
 }
 

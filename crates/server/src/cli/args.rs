@@ -4,6 +4,7 @@ mod access;
 mod config;
 mod doctor;
 mod groups;
+mod permissions;
 mod queues;
 mod quotas;
 mod users;
@@ -12,6 +13,7 @@ pub(super) use access::{AclArgs, AclCommand, ListAclsArgs};
 pub(super) use config::{AlterArgs, ConfigArgs, ConfigCommand, GetArgs, ScopeArgs, SetArgs};
 pub(super) use doctor::DoctorArgs;
 pub(super) use groups::{GroupCommand, ResetArgs};
+pub(super) use permissions::{DeletePermissionArgs, PermissionCommand, SetPermissionArgs};
 pub(super) use queues::{
     BindingArgs, BindingCommand, CreateVhostArgs, DeclareExchangeArgs, DeclareQueueArgs, DeleteExchangesArgs,
     DeleteQueuesArgs, ExchangeCommand, GetArgs as GetMessagesArgs, InVhostArgs, MoveArgs, QueueCommand, RedriveArgs,
@@ -20,13 +22,16 @@ pub(super) use queues::{
 pub(super) use quotas::{QuotaCommand, QuotaOfArgs, SetQuotaArgs};
 pub(super) use users::{DeleteUsersArgs, SetUserArgs, UserCommand};
 
+use super::ask::ask_silently;
 use crate::client::http::HttpClient;
 use crate::client::kafka::KafkaClient;
 use crate::client::{ClientError, Login, Trust};
 use crate::options::address::{HostPort, ProtocolAddress};
 use crate::options::{BOOTSTRAP_VARIABLE, CA_VARIABLE, PASSWORD_VARIABLE, SERVER_VARIABLE, USER_VARIABLE};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// A message broker that clients of many systems can speak to, over one durable log.
 #[derive(Debug, Parser)]
@@ -65,6 +70,9 @@ pub(super) enum Command {
     /// List, make, change and delete users
     #[command(subcommand)]
     User(UserCommand),
+    /// List, set and delete permissions: what users may do in virtual hosts of RabbitMQ's clients
+    #[command(subcommand)]
+    Permission(PermissionCommand),
     /// List, add and delete access control lists: what users may do to topics, groups and the cluster
     #[command(subcommand)]
     Acl(AclCommand),
@@ -164,9 +172,16 @@ pub(super) struct LoginArgs {
 }
 
 impl LoginArgs {
+    /// Asks for the password, once, where the variable has none and there is a terminal. Without one, the server says that it is wrong.
     fn login(&self) -> Option<Login> {
-        let password = std::env::var(PASSWORD_VARIABLE).unwrap_or_default();
-        self.user.as_ref().map(|user| Login { user: user.clone(), password })
+        static ASKED: OnceLock<String> = OnceLock::new();
+        let user = self.user.clone()?;
+        let ask = || match std::io::stdin().is_terminal() {
+            true => ask_silently(&format!("password of {user}: ")).unwrap_or_default(),
+            false => String::new(),
+        };
+        let password = std::env::var(PASSWORD_VARIABLE).unwrap_or_else(|_| ASKED.get_or_init(ask).clone());
+        Some(Login { user, password })
     }
 }
 

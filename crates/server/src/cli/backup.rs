@@ -183,7 +183,7 @@ pub(super) fn restore(args: &RestoreArgs, out: &Out) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("{} is not empty: it holds {name}; give an empty directory", to.display())));
     }
     // Whoever writes to it meanwhile would make a mixture of it.
-    let _held = DataDir::open(&env, from).map_err(|e| Failure::Other(e.to_string()))?;
+    let _held = DataDir::open_to_read(&env, from).map_err(|e| Failure::Other(e.to_string()))?;
     if !is_sound(&env, from)? {
         let text = format!("{} is damaged, and nothing was written: `polylogue check` says how", from.display());
         return Err(Failure::Other(text));

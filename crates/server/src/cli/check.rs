@@ -18,17 +18,14 @@ fn other(e: impl std::fmt::Display) -> Failure {
     Failure::Other(e.to_string())
 }
 
-/// Locks a data directory that is there, and finds its shards. Nothing is made where there is nothing.
-fn open(env: &Env, dir: &Path) -> Result<(DataDir, Vec<(ShardId, PathBuf)>), Failure> {
-    read_identity(env, dir).map_err(other)?;
-    let data = DataDir::open(env, dir).map_err(other)?;
-    let names = env.disk.list(dir).map_err(other)?;
+/// Finds the shards of a data directory.
+fn shards_of(env: &Env, data: &DataDir) -> Result<Vec<(ShardId, PathBuf)>, Failure> {
+    let names = env.disk.list(&data.path).map_err(other)?;
     let shards = names.iter().filter_map(|name| {
         let id = ShardId(name.strip_prefix(SHARD)?.parse().ok()?);
         Some((id, data.shard_dir(id)))
     });
-    let shards = shards.collect();
-    Ok((data, shards))
+    Ok(shards.collect())
 }
 
 /// Whether every byte of a data directory verifies that somebody else has locked.
@@ -40,7 +37,8 @@ pub(super) fn is_sound(env: &Env, dir: &Path) -> Result<bool, Failure> {
 
 pub(super) fn check(args: &CheckArgs, out: &Out) -> Result<(), Failure> {
     let env = Env::real();
-    let (_held, shards) = open(&env, &args.dir)?;
+    let held = DataDir::open_to_read(&env, &args.dir).map_err(other)?;
+    let shards = shards_of(&env, &held)?;
     let mut sound = true;
     let mut found = Vec::new();
     let mut said = String::new();
@@ -83,7 +81,10 @@ pub(super) fn check(args: &CheckArgs, out: &Out) -> Result<(), Failure> {
 
 pub(super) fn repair(args: &RepairArgs, out: &Out) -> Result<(), Failure> {
     let env = Env::real();
-    let (_held, shards) = open(&env, &args.dir)?;
+    // Nothing is made where there is nothing.
+    read_identity(&env, &args.dir).map_err(other)?;
+    let held = DataDir::open(&env, &args.dir).map_err(other)?;
+    let shards = shards_of(&env, &held)?;
     let mut done = Vec::new();
     for (id, dir) in shards {
         let report = check::repair(&env, &dir, args.fence).map_err(|e| match e.kind {

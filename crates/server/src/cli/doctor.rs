@@ -5,7 +5,7 @@ use super::args::DoctorArgs;
 use super::output::{Out, bytes};
 use crate::api::access::Users;
 use crate::api::clients::Connections;
-use crate::api::{Groups, Options, Status, Topics};
+use crate::api::{FailureStatus, Groups, Options, Status, Topics};
 use crate::client::ClientError;
 use crate::client::http::HttpClient;
 use serde::Serialize;
@@ -175,11 +175,13 @@ fn findings_of(status: &Status) -> Vec<Finding> {
         );
     }
     if figure("writers_lost") > 0 {
-        add(Level::Bad, "a journal has lost its writer".to_owned(), "see its log; start it again");
+        let advice =
+            "it gets a new one when what was on its way is settled; where it does not, see its log and start it again";
+        add(Level::Bad, "a journal has lost its writer".to_owned(), advice);
     }
-    if figure("background_failures") > 0 {
-        let text = format!("work in the background has failed {} times", figure("background_failures"));
-        add(Level::Warning, text, "its log says what failed");
+    for (what, FailureStatus { count, last }) in &status.failures {
+        let text = format!("work in the background has failed {count} times: {what}: {last}");
+        add(Level::Warning, text, "docs/troubleshooting.md tells what that may be");
     }
     if let Some(free) = status.disk_free_bytes.filter(|free| *free < DISK_FREE_BYTES_MIN) {
         add(Level::Warning, format!("{} are free on the disk", bytes(free)), "make room before messages are refused");
@@ -239,6 +241,7 @@ mod tests {
             disk_alarm: None,
             memory_alarm: None,
             memory_bytes: 0,
+            failures: BTreeMap::new(),
             figures: [("journal_flushes".to_owned(), 200), ("journal_flush_nanoseconds".to_owned(), 200_000_000)]
                 .into(),
         }
@@ -268,8 +271,11 @@ mod tests {
         assert_eq!(found(fenced), bad("2 ranges and 0 segments cannot be read"));
         let lost = |s: &mut Status| *s.figures.entry("writers_lost".into()).or_default() = 1;
         assert_eq!(found(lost), bad("a journal has lost its writer"));
-        let failed = |s: &mut Status| *s.figures.entry("background_failures".into()).or_default() = 3;
-        assert_eq!(found(failed), warning("work in the background has failed 3 times"));
+        let failed = |s: &mut Status| {
+            let full = FailureStatus { count: 3, last: "no room".to_owned() };
+            s.failures.insert("merge".to_owned(), full);
+        };
+        assert_eq!(found(failed), warning("work in the background has failed 3 times: merge: no room"));
         assert_eq!(found(|s| s.disk_free_bytes = Some(1 << 30)), warning("1.0 GiB are free on the disk"));
         let slow = |s: &mut Status| *s.figures.entry("journal_flush_nanoseconds".into()).or_default() = 6_000_000_000;
         assert_eq!(found(slow), warning("a flush takes 30 ms on average"));

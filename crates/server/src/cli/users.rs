@@ -2,10 +2,10 @@
 
 use super::Failure;
 use super::args::{DeleteUsersArgs, ServerArgs, SetUserArgs, UserCommand};
+use super::ask::ask_silently;
 use super::output::Out;
 use crate::api::access::{PutUser, User, Users};
 use crate::client::http::segment;
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::json;
 use std::io::{self, BufRead as _, IsTerminal as _};
 
@@ -39,25 +39,17 @@ fn set(args: &SetUserArgs, out: &Out) -> Result<(), Failure> {
 /// A new password, which is not shown while it is written at a terminal.
 fn password(user: &str) -> Result<String, Failure> {
     let stdin = io::stdin();
-    let mut line = String::new();
-    if stdin.is_terminal() {
-        eprint!("new password of {user}: ");
-        let modes = tcgetattr(&stdin).map_err(io::Error::from)?;
-        let mut silent = modes.clone();
-        silent.local_modes.remove(LocalModes::ECHO);
-        tcsetattr(&stdin, OptionalActions::Flush, &silent).map_err(io::Error::from)?;
-        let read = stdin.lock().read_line(&mut line);
-        tcsetattr(&stdin, OptionalActions::Flush, &modes).map_err(io::Error::from)?;
-        eprintln!();
-        read?;
+    let password = if stdin.is_terminal() {
+        ask_silently(&format!("new password of {user}: "))?
     } else {
+        let mut line = String::new();
         stdin.lock().read_line(&mut line)?;
-    }
-    let password = line.trim_end_matches(['\n', '\r']);
+        line.trim_end_matches(['\n', '\r']).to_owned()
+    };
     if password.is_empty() {
         return Err(Failure::Usage("a password is not empty".to_owned()));
     }
-    Ok(password.to_owned())
+    Ok(password)
 }
 
 fn delete(args: &DeleteUsersArgs, out: &Out) -> Result<(), Failure> {

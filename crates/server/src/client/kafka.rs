@@ -33,6 +33,9 @@ const CREATION_WAIT: Duration = Duration::from_millis(100);
 /// The versions that name topics by their ids.
 const PRODUCE_BY_ID: i16 = 13;
 const FETCH_BY_ID: i16 = 13;
+/// What is added where a connection is ended that nobody has logged in on.
+const HOW_TO_LOG_IN: &str =
+    "; a listener that asks for a login ends connections of those who do not: --user NAME and POLYLOGUE_PASSWORD";
 /// How this client calls itself.
 const CLIENT: &str = "polylogue-cli";
 
@@ -78,6 +81,8 @@ pub struct KafkaClient {
     stream: Stream,
     correlation: i32,
     versions: BTreeMap<i16, (i16, i16)>,
+    /// Nobody has said who it is for.
+    is_anonymous: bool,
 }
 
 /// What a code says, with its name. `None` for no error.
@@ -117,7 +122,8 @@ impl KafkaClient {
                         Some(trust) => trust.over(stream, host).map_err(|e| ClientError::unreachable(server, &e))?,
                     };
                     let server = server.to_owned();
-                    let mut client = KafkaClient { server, stream, correlation: 0, versions: BTreeMap::new() };
+                    let (versions, is_anonymous) = (BTreeMap::new(), login.is_none());
+                    let mut client = KafkaClient { server, stream, correlation: 0, versions, is_anonymous };
                     client.learn()?;
                     if let Some(login) = login {
                         client.log_in(login)?;
@@ -334,7 +340,10 @@ impl KafkaClient {
     }
 
     fn lost(&self, e: &std::io::Error) -> ClientError {
-        ClientError::new("unreachable", format!("{} does not answer any more: {e}", self.server))
+        let ended =
+            [std::io::ErrorKind::UnexpectedEof, std::io::ErrorKind::ConnectionReset, std::io::ErrorKind::BrokenPipe];
+        let hint = if self.is_anonymous && ended.contains(&e.kind()) { HOW_TO_LOG_IN } else { "" };
+        ClientError::new("unreachable", format!("{} does not answer any more: {e}{hint}", self.server))
     }
 
     fn stranger(&self, what: &str) -> ClientError {

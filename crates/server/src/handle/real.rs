@@ -1,6 +1,6 @@
 //! The real broker behind [`BrokerHandle`].
 
-use super::{Backup, BrokerHandle, BrokerStatus, Figure, Stage};
+use super::{Backup, BrokerHandle, BrokerStatus, Figure, Health, Stage};
 use polylogue_api::{Catalog, Now, Request, Token};
 use polylogue_broker::{Broker, PartitionStatus, ReplySink, SessionId};
 use polylogue_types::PartitionId;
@@ -37,6 +37,11 @@ impl BrokerHandle for Broker {
     }
 
     fn status(&self) -> BrokerStatus {
+        let (disk_free_bytes, figures, stages) = (self.free_bytes(), figures(self), stages(self));
+        BrokerStatus { health: self.health(), disk_free_bytes, figures, stages }
+    }
+
+    fn health(&self) -> Health {
         let refuses_writes = self.is_disk_full().then(|| {
             "less disk space is free than log.disk_reserve_bytes; make room, or shorten the retention of topics"
                 .to_owned()
@@ -44,8 +49,8 @@ impl BrokerHandle for Broker {
         let disk_alarm = Broker::is_disk_alarm(self).then(|| {
             "less disk space is free than log.disk_free_limit_bytes, or a journal got no file; make room".to_owned()
         });
-        let (disk_free_bytes, figures, stages) = (self.free_bytes(), figures(self), stages(self));
-        BrokerStatus { refuses_writes, disk_alarm, disk_free_bytes, figures, stages }
+        let writers_lost = self.shards().iter().filter(|shard| shard.writer_lost).count() as u64;
+        Health { refuses_writes, disk_alarm, writers_lost, failures: self.failures() }
     }
 
     fn begin_backup(&self) -> Result<Backup, polylogue_broker::Error> {

@@ -55,7 +55,8 @@ pub(super) async fn begin(
     lasting: Option<Extension<Lasting>>,
 ) -> Result<Response, Failure> {
     let broker = app.broker.clone();
-    let backup = aside(move || broker.begin_backup()).await?.map_err(refused)?;
+    let begun = aside(move || broker.begin_backup()).await?;
+    let backup = begun.inspect_err(|e| tracing::warn!("a backup was refused: {e}")).map_err(refused)?;
     let lasting = lasting.map(|Extension(lasting)| lasting).unwrap_or_default();
     let (to, stream) = mpsc::channel(PIECES_AHEAD);
     tokio::spawn(send(backup, to));
@@ -69,7 +70,7 @@ async fn send(mut backup: Backup, to: mpsc::Sender<Bytes>) {
     loop {
         for bytes in last.drain(..).filter(|bytes| !bytes.is_empty()) {
             if to.send(bytes).await.is_err() {
-                return;
+                return tracing::warn!("a backup was given up by whoever took it");
             }
         }
         let next = aside(move || {
@@ -86,7 +87,10 @@ async fn send(mut backup: Backup, to: mpsc::Sender<Bytes>) {
             }
             // Whoever reads it knows by the last record that it is whole, or why it is not.
             Ok(None) => return drop(to.send(encoder.end()).await),
-            Err(e) => return drop(to.send(Encoder::broken(&e.text)).await),
+            Err(e) => {
+                tracing::warn!("{e}");
+                return drop(to.send(Encoder::broken(&e.text)).await);
+            }
         }
     }
 }

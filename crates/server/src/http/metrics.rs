@@ -61,9 +61,22 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Fai
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], text).into_response())
 }
 
+/// The same before there is a broker: a scrape that fails would tell of a process that is not there.
+pub(super) async fn starting() -> Result<Response, Failure> {
+    let (mut registry, mut text) = (registry(), String::new());
+    tell_ready(&mut registry, false);
+    encode(&mut text, &registry).map_err(|e| Failure::internal(format!("the metrics cannot be written: {e}")))?;
+    Ok(([(CONTENT_TYPE, OPEN_METRICS)], text).into_response())
+}
+
+fn tell_ready(registry: &mut Registry, ready: bool) {
+    registry.register("ready", "Whether it serves", ConstGauge::new(i64::from(ready)));
+}
+
 /// What is not counted but asked for.
 fn now(app: &App) -> Registry {
     let mut registry = registry();
+    tell_ready(&mut registry, app.ready.get());
     let mut gauge = |name: &str, help: &str, value: usize| {
         registry.register(name, help, ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)));
     };
@@ -74,7 +87,6 @@ fn now(app: &App) -> Registry {
     gauge("read_memory_bytes", "Memory that reads on their way may take", app.net.output.asked());
     gauge("answer_memory_bytes", "Memory of answers that may be long, in work or not taken", app.net.answers.bytes());
     gauge("answer_memory_waiting", "Connections that wait for room for a long answer", app.net.answers.waiting());
-    gauge("ready", "Whether it serves", usize::from(app.ready.get()));
     gauge("console_sessions", "People who are logged in at the console, at most 1,024", app.tokens.lock().len());
     let topics = app.broker.catalog().topics();
     gauge("topics", "Topics", topics.len());

@@ -22,10 +22,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Objects of each kind that are told of; how many are not is told.
+/// Objects of each kind that are told of, of groups the pairs of one and a topic; how many are not is told.
 pub(super) const OBJECTS_MAX: usize = 1_000;
 /// How that is told.
-pub(super) const LEFT_OUT: &str = "Groups, topics and queues that are not told of: of each kind at most 1,000 are";
+pub(super) const LEFT_OUT: &str =
+    "Pairs of a group and a topic, topics and queues that are not told of: of each kind at most 1,000 are";
 
 /// What is asked for.
 #[derive(Debug, Default, Deserialize)]
@@ -82,13 +83,14 @@ pub(super) async fn metrics(
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], text).into_response())
 }
 
-/// How far groups are behind. How many groups are left out.
+/// How far groups are behind. How many pairs of a group and a topic are left out; a group that is not asked counts as one.
 async fn groups(app: &App, registry: &mut Registry) -> Result<usize, Failure> {
     let command = GroupCommand::List(ListGroups { states: Vec::new(), types: Vec::new() });
     let GroupReply::List(found) = ask::groups(app, command).await? else { return Err(surprise()) };
     let found = found.map_err(|error| Failure::of_kafka(error.code(), None).unwrap_or_else(surprise))?;
     let messages = Numbers::<OfGroup>::default();
     let seconds = Family::<OfGroup, Gauge<f64, AtomicU64>>::default();
+    let (mut told, mut left_out) = (0, found.len().saturating_sub(OBJECTS_MAX));
     for group in found.iter().take(OBJECTS_MAX) {
         let mut of_topics: BTreeMap<String, (u64, Option<u64>)> = BTreeMap::new();
         // One that goes meanwhile has none.
@@ -97,7 +99,10 @@ async fn groups(app: &App, registry: &mut Registry) -> Result<usize, Failure> {
             *lag += offset.lag.unwrap_or(0);
             *behind_ms = (*behind_ms).max(offset.lag_ms);
         }
-        for (topic, (lag, behind_ms)) in of_topics {
+        let room = OBJECTS_MAX - told;
+        left_out += of_topics.len().saturating_sub(room);
+        told += of_topics.len().min(room);
+        for (topic, (lag, behind_ms)) in of_topics.into_iter().take(room) {
             let label = OfGroup { group: group.group_id.to_string(), topic };
             messages.get_or_create(&label).set(lag);
             if let Some(ms) = behind_ms {
@@ -112,7 +117,7 @@ async fn groups(app: &App, registry: &mut Registry) -> Result<usize, Failure> {
     );
     let text = "How old the first message is that a group has not read, of the partition where that is longest ago";
     registry.register_with_unit("group_lag", text, Unit::Seconds, seconds);
-    Ok(found.len().saturating_sub(OBJECTS_MAX))
+    Ok(left_out)
 }
 
 /// What topics hold. How many are left out.

@@ -1,8 +1,8 @@
 //! Health, status, options.
 
 use super::App;
-use crate::api::{OptionValue, Options, ProtocolStatus, StageStatus, Status};
-use crate::handle::{STAGE_BUCKETS_US, Stage};
+use crate::api::{FailureStatus, OptionValue, Options, ProtocolStatus, StageStatus, Status};
+use crate::handle::{Failure, STAGE_BUCKETS_US, Stage};
 use crate::net::ProtocolCounts;
 use axum::Json;
 use axum::extract::State;
@@ -43,12 +43,16 @@ pub(super) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
         bounds_us: STAGE_BUCKETS_US.to_vec(),
         buckets: stage.times.buckets.to_vec(),
     };
+    let failure = |(what, failure): (&str, Failure)| {
+        let Failure { count, last } = failure;
+        (what.to_owned(), FailureStatus { count, last })
+    };
     Json(Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         cluster_id: cluster.cluster_id.to_string(),
         node: cluster.node.0,
         ready: app.ready.get(),
-        refuses_writes: broker.refuses_writes,
+        refuses_writes: broker.health.refuses_writes,
         uptime_ms: app.broker.now().monotonic_ms,
         connections: app.net.connections.len(),
         topics: topics.len(),
@@ -57,9 +61,10 @@ pub(super) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
         protocols: app.net.metrics.counts().into_iter().map(protocol).collect(),
         stages: broker.stages.iter().map(stage).collect(),
         disk_free_bytes: broker.disk_free_bytes,
-        disk_alarm: broker.disk_alarm,
+        disk_alarm: broker.health.disk_alarm,
         memory_alarm: app.net.memory.alarm(),
         memory_bytes: app.net.memory.used_bytes(),
+        failures: broker.health.failures.into_iter().map(failure).collect(),
         figures: broker.figures.into_iter().map(|figure| (figure.name, figure.value)).collect(),
     })
 }

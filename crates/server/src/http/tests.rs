@@ -5,7 +5,7 @@ mod messages;
 use super::metrics::registry;
 use super::{App, Entrance, HttpLimits, Ready, serve};
 use crate::api::{ErrorBody, Group, GroupReset, Groups, Options, Status, Topic, Topics};
-use crate::handle::{BrokerStatus, Figure};
+use crate::handle::{BrokerStatus, Figure, Health};
 use crate::memory::Memory;
 use crate::net::kafka::KafkaShared;
 use crate::net::{AnswerGauge, Connections, Lanes, NetMetrics, OutputGauge, Shared};
@@ -196,8 +196,7 @@ impl Server {
         let limits = HttpLimits { connections_max, connections_per_ip_max, body_bytes_max: 4096 };
         let broker = FakeBroker::with_topics(answer);
         *broker.status.lock() = BrokerStatus {
-            refuses_writes: None,
-            disk_alarm: None,
+            health: Health::default(),
             disk_free_bytes: None,
             figures: vec![Figure {
                 name: "journal_flushes".into(),
@@ -547,7 +546,10 @@ fn without_a_broker_it_lives_and_is_not_ready() {
     let server = Server::starting(8, 8);
     assert_eq!(server.get_text("/healthz"), (200, "ok\n".to_owned()));
     assert_eq!(server.get_text("/readyz"), (503, "not ready\n".to_owned()));
-    for path in ["/metrics", "/api/v1/status", "/nothing"] {
+    // `up` is 1 then and `ready` 0: an alert told of a process that had ended.
+    let (status, metrics) = server.get_text("/metrics");
+    assert!(status == 200 && metrics.contains("\npolylogue_ready 0\n"), "{metrics}");
+    for path in ["/metrics/objects", "/api/v1/status", "/nothing"] {
         let (status, code, message) = error(server.get_text(path));
         assert_eq!((status, code.as_str()), (503, "unavailable"), "{path}: {message}");
     }

@@ -34,7 +34,7 @@ fn check(call: &Call<'_>, path: &[&str]) -> Result<Answer, Failure> {
     match path {
         ["alarms" | "local-alarms"] => {
             call.monitor()?;
-            let (disk, memory) = (call.app.broker.status().disk_alarm, call.app.net.memory.alarm());
+            let (disk, memory) = (call.app.broker.health().disk_alarm, call.app.net.memory.alarm());
             let alarms = [("disk", disk), ("memory", memory)].into_iter();
             let alarms = alarms.filter_map(|(resource, why)| {
                 Some(json!({"node": call.app.node(), "resource": resource, "reason": why?}))

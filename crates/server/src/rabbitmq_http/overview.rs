@@ -177,7 +177,7 @@ fn node(call: &Call<'_>) -> Value {
         "mem_alarm": memory.is_alarm(),
         "disk_free": status.disk_free_bytes.unwrap_or(0),
         "disk_free_limit": 0,
-        "disk_free_alarm": status.disk_alarm.is_some(),
+        "disk_free_alarm": status.health.disk_alarm.is_some(),
         "fd_used": 0,
         "fd_total": 0,
         "sockets_used": call.app.net.connections.len(),

@@ -1,0 +1,140 @@
+//! What is wrong with the broker, told in the log: at once when it begins, and when it is over.
+//!
+//! ```text
+//!   each second, and when the disk's alarm changes     health() ── against what was told ──> a line for each thing that changed
+//!   background work that goes on failing               a line a kind at once, then one in [`AGAIN_MS`], with how often and the last reason
+//! ```
+//!
+//! The broker itself writes no log. What is told here stands in `/api/v1/status` too, and in metrics.
+
+use crate::handle::{Failure, Health};
+use std::collections::BTreeMap;
+
+/// How soon a kind of work that goes on failing is told again. Milliseconds.
+const AGAIN_MS: u64 = 60_000;
+
+/// What was told of a kind of work.
+#[derive(Debug)]
+struct Said {
+    count: u64,
+    at_ms: u64,
+}
+
+/// What has changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum News {
+    /// Messages are refused, for that reason.
+    Refuses(String),
+    /// They are taken again.
+    Takes,
+    /// Publishers to queues wait, for that reason.
+    Waits(String),
+    /// They go on.
+    GoesOn,
+    /// So many journals have lost their writer.
+    WritersLost(u64),
+    /// All have one.
+    WritersBack,
+    /// Work in the background has failed: what it was, how often since it was told last, and what the last one said.
+    Failed(&'static str, u64, String),
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    refuses: bool,
+    waits: bool,
+    writers_lost: u64,
+    failures: BTreeMap<&'static str, Said>,
+}
+
+impl Told {
+    /// What is to be told now that it is so.
+    pub(crate) fn news(&mut self, health: Health, now_ms: u64) -> Vec<News> {
+        let mut all = Vec::new();
+        let Health { refuses_writes, disk_alarm, writers_lost, failures } = health;
+        if self.refuses != refuses_writes.is_some() {
+            self.refuses = refuses_writes.is_some();
+            all.push(refuses_writes.map_or(News::Takes, News::Refuses));
+        }
+        if self.waits != disk_alarm.is_some() {
+            self.waits = disk_alarm.is_some();
+            all.push(disk_alarm.map_or(News::GoesOn, News::Waits));
+        }
+        if self.writers_lost != writers_lost {
+            self.writers_lost = writers_lost;
+            all.push(if writers_lost > 0 { News::WritersLost(writers_lost) } else { News::WritersBack });
+        }
+        all.extend(failures.into_iter().filter_map(|(what, failure)| self.failed(what, failure, now_ms)));
+        all
+    }
+
+    fn failed(&mut self, what: &'static str, Failure { count, last }: Failure, now_ms: u64) -> Option<News> {
+        let before = self.failures.get(what);
+        let more = count - before.map_or(0, |said| said.count.min(count));
+        let is_soon = before.is_some_and(|said| now_ms < said.at_ms.saturating_add(AGAIN_MS));
+        if more == 0 || is_soon {
+            return None;
+        }
+        self.failures.insert(what, Said { count, at_ms: now_ms });
+        Some(News::Failed(what, more, last))
+    }
+}
+
+impl News {
+    /// Writes its line.
+    pub(crate) fn tell(&self) {
+        match self {
+            News::Refuses(why) => tracing::error!("messages are refused: {why}"),
+            News::Takes => tracing::info!("messages are taken again"),
+            News::Waits(why) => tracing::warn!("publishers to queues wait: {why}"),
+            News::GoesOn => tracing::info!("publishers to queues go on: the disk has room"),
+            News::WritersLost(count) => {
+                tracing::error!(
+                    count,
+                    "journals have lost their writer; they get a new one when what was on its way is settled"
+                );
+            }
+            News::WritersBack => tracing::info!("all journals have a writer again"),
+            News::Failed(what, count, last) => {
+                tracing::error!(count, "work in the background has failed: {what}: {last}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failing(count: u64) -> Health {
+        let failure = Failure { count, last: format!("number {count}") };
+        Health { failures: [("merge", failure)].into(), ..Health::default() }
+    }
+
+    /// Alerts sent people to a log in which nothing stood: the broker counted what failed, and nobody wrote it down.
+    #[test]
+    fn what_fails_in_the_background_is_told_at_once_and_then_each_minute() {
+        let mut told = Told::default();
+        let failed = |count, last: &str| vec![News::Failed("merge", count, last.to_owned())];
+        assert_eq!(told.news(Health::default(), 0), []);
+        assert_eq!(told.news(failing(1), 1_000), failed(1, "number 1"));
+        assert_eq!(told.news(failing(1), 2_000), []);
+        assert_eq!(told.news(failing(5), 3_000), [], "it was told a moment ago");
+        assert_eq!(told.news(failing(9), 61_000), failed(8, "number 9"));
+        assert_eq!(told.news(failing(9), 900_000), [], "it has failed no more");
+        assert_eq!(told.news(failing(10), 900_001), failed(1, "number 10"));
+    }
+
+    #[test]
+    fn a_state_is_told_when_it_begins_and_when_it_ends() {
+        let mut told = Told::default();
+        let why = || Some("the disk is full".to_owned());
+        let bad = Health { refuses_writes: why(), disk_alarm: why(), writers_lost: 2, ..Health::default() };
+        let reason = "the disk is full".to_owned();
+        let begun = [News::Refuses(reason.clone()), News::Waits(reason), News::WritersLost(2)];
+        assert_eq!(told.news(bad.clone(), 0), begun);
+        assert_eq!(told.news(bad, 1_000), []);
+        assert_eq!(told.news(Health::default(), 2_000), [News::Takes, News::GoesOn, News::WritersBack]);
+    }
+}
