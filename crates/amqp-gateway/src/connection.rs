@@ -23,6 +23,7 @@ use polylogue_auth::Authority;
 use polylogue_router::{Scratch, VhostId};
 use polylogue_types::{Chunk, Map, PartitionId};
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A channel as the broker sees it.
@@ -83,6 +84,8 @@ pub struct Connection {
     pub(crate) id: u64,
     /// The client is on this machine.
     pub(crate) is_local: bool,
+    /// From where somebody asks who has no connection.
+    pub(crate) asks_from: Option<IpAddr>,
     /// Who is told of logins, and says how long one that failed has to wait for its answer.
     pub(crate) authority: Option<Arc<dyn Authority>>,
     pub(crate) directory: Arc<Directory>,
@@ -119,7 +122,7 @@ pub struct Connection {
     /// The channel on which something was published last.
     pub(crate) publisher: Option<ChannelRef>,
     pub(crate) scratch: Scratch,
-    /// Exchanges that the user may publish to, by rights of this number.
+    /// Exchanges that the user may publish to, by rights of this number: at most [`crate::publish::ALLOWED_MAX`].
     pub(crate) allowed: (u64, Map<Bytes, ()>),
     requests: VecDeque<(Token, Request)>,
     next_token: Token,
@@ -156,6 +159,7 @@ impl Connection {
             acks_due_ms: None,
             id,
             is_local,
+            asks_from: None,
             authority: None,
             directory,
             catalog,
@@ -492,7 +496,8 @@ mod tests {
     fn the_first_user_logs_in_from_this_machine_only() {
         let mut world = World::new();
         let password = PasswordHash::of(Hashing::Sha256, [1; 4], b"guest");
-        let other = PutUser { name: "other".into(), password: Some(password), scram: Vec::new(), tags: Vec::new() };
+        let other =
+            PutUser { name: "other".into(), password: Some(password), scram: Vec::new(), tags: Some(Vec::new()) };
         world.act(Command::PutUser(other));
         for (user, password, is_local, is_in) in [
             ("guest", "guest", true, true),
@@ -521,7 +526,7 @@ mod tests {
     #[test]
     fn a_topic_of_kafka_is_reached_by_who_may_reach_it() {
         let mut world = World::new();
-        let no_tags = PutUser { name: "ann".into(), password: None, scram: Vec::new(), tags: Vec::new() };
+        let no_tags = PutUser { name: "ann".into(), password: None, scram: Vec::new(), tags: Some(Vec::new()) };
         world.act(Command::PutUser(no_tags));
         let serde_json::Value::Object(named) = serde_json::json!({"x-polylogue-topic": "orders"}) else { panic!() };
         let named = polylogue_amqp_model::arguments_of_json(&named).expect("arguments");
@@ -550,7 +555,8 @@ mod tests {
         let exactly = AclFilter { name: Some("orders".to_owned()), ..AclFilter::EVERYTHING };
         world.act(Command::DeleteAcls(vec![exactly]));
         assert_eq!(check(&world, "ann", Operation::Write), text("write"));
-        let no_administrator = PutUser { name: "guest".into(), password: None, scram: Vec::new(), tags: Vec::new() };
+        let no_administrator =
+            PutUser { name: "guest".into(), password: None, scram: Vec::new(), tags: Some(Vec::new()) };
         world.act(Command::PutUser(no_administrator));
         assert_eq!(check(&world, "guest", Operation::Write).map_err(|_| ()), Err(()), "the tag is gone");
     }
@@ -559,7 +565,7 @@ mod tests {
     #[test]
     fn a_login_that_failed_is_answered_after_a_while() {
         #[derive(Debug)]
-        struct Slow(Mutex<Vec<String>>);
+        struct Slow(Mutex<Vec<String>>, Mutex<u64>);
         impl Authority for Slow {
             fn scram(&self, _: &Claim<'_>, _: ScramMechanism) -> Option<ScramCredential> {
                 None
@@ -579,6 +585,9 @@ mod tests {
             fn secret(&self) -> &[u8] {
                 &[]
             }
+            fn turn(&self, _: &Claim<'_>) -> u64 {
+                *self.1.lock()
+            }
             fn failed(&self, claim: &Claim<'_>, mechanism: Mechanism, why: &str) -> u64 {
                 self.0.lock().push(format!("{} {} {why}", claim.name, mechanism.name()));
                 70
@@ -588,7 +597,7 @@ mod tests {
             }
         }
         let world = World::new();
-        let told = Arc::new(Slow(Mutex::default()));
+        let told = Arc::new(Slow(Mutex::default(), Mutex::default()));
         let (directory, topics) = (world.directory.clone(), Arc::new(Topics));
         let connection = Connection::new(Arc::default(), directory, topics, 7, true, 1, Now::default());
         let connection = connection.watched_by(told.clone());
@@ -606,6 +615,18 @@ mod tests {
         let (due, said) = log_in("guest");
         assert!(due.is_none() && matches!(said, Some(Said::Reply(amqp::Reply::Authenticated { .. }))), "{said:?}");
         assert_eq!(*told.0.lock(), ["guest PLAIN the name or the password is wrong", "guest PLAIN"]);
+        // And whoever did not wait for the answer had the next one looked at at once.
+        *told.1.lock() = 30;
+        connection.begin(
+            1,
+            amqp::Request::Authenticate(Credentials::Password { user: "guest".into(), password: "x".into() }),
+        );
+        for at_ms in [30, 60] {
+            assert_eq!((connection.next_deadline_ms(), told.0.lock().len()), (Some(at_ms), 2), "it is not looked at");
+            *told.1.lock() = if at_ms == 30 { 30 } else { 0 };
+            connection.on_deadline(Now { monotonic_ms: at_ms, wall_ms: 0 });
+        }
+        assert_eq!((connection.next_deadline_ms(), told.0.lock().len()), (Some(60 + 70), 3));
     }
 
     fn refused(connection: &mut Connection) -> Option<String> {

@@ -6,6 +6,7 @@ use crate::directory::Directory;
 use crate::machine::{ADMINISTRATOR, AmqpAsk, FIRST_USER, IMPERSONATOR};
 use crate::operation::Waits;
 use crate::presence::{Entry, Newcomer};
+use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp::codec::ShortStr;
 use polylogue_amqp::refusal::{Code, Refusal};
@@ -24,6 +25,15 @@ use std::sync::Arc;
 const OPERATOR: &str = "none";
 /// What is written down of a failed login.
 const WRONG: &str = "the name or the password is wrong";
+
+/// What somebody says to be a password.
+pub(crate) struct Password(Bytes);
+
+impl std::fmt::Debug for Password {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Password")
+    }
+}
 
 /// What a token lets a connection do.
 #[derive(Clone, Debug)]
@@ -57,6 +67,15 @@ impl Directory {
     #[must_use]
     pub fn scram(&self, claim: &Claim<'_>, mechanism: ScramMechanism) -> Option<ScramCredential> {
         self.user_from(claim)?.scram(mechanism).cloned()
+    }
+
+    /// What is kept of the password of somebody who may log in from there: another password leaves something else, and so does another user of
+    /// that name.
+    #[must_use]
+    pub fn password_mark(&self, claim: &Claim<'_>) -> Option<Vec<Bytes>> {
+        let user = self.user_from(claim)?;
+        let hash = Some(&user.password.bytes).filter(|hash| !hash.is_empty());
+        Some(hash.into_iter().chain(user.scram.iter().map(ScramCredential::salt)).cloned().collect())
     }
 
     /// Whether a user is an administrator.
@@ -131,10 +150,11 @@ impl Connection {
 
     /// Where it is.
     fn address(&self) -> IpAddr {
-        match (self.is_local, self.ends) {
-            (true, _) => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            (false, Some(ends)) => ends.peer.ip().to_canonical(),
-            (false, None) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        match (self.asks_from, self.is_local, self.ends) {
+            (Some(address), ..) => address,
+            (None, true, _) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            (None, false, Some(ends)) => ends.peer.ip().to_canonical(),
+            (None, false, None) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         }
     }
 
@@ -170,8 +190,24 @@ impl Connection {
             return Ok(self.login_by_token(token, authority.as_ref(), &password));
         }
         let name = ByteString::try_from(user).unwrap_or_default();
+        self.login_by_password(token, name, Password(password))
+    }
+
+    /// As whom a name and a password say, as soon as it is their turn.
+    pub(crate) fn login_by_password(
+        &mut self,
+        token: Token,
+        name: ByteString,
+        password: Password,
+    ) -> Result<Option<amqp::Reply>, Refusal> {
         let claim = Claim { name: &name, address: self.address() };
-        if self.directory.is_password(&claim, &password) {
+        let wait_ms = self.authority.as_ref().map_or(0, |authority| authority.turn(&claim));
+        if wait_ms > 0 {
+            let at_ms = self.now.monotonic_ms.saturating_add(wait_ms);
+            self.later.push_back((at_ms, Waits::Login(token, name, password)));
+            return Ok(None);
+        }
+        if self.directory.is_password(&claim, &password.0) {
             self.authority.iter().for_each(|watch| watch.succeeded(&claim, Mechanism::Plain));
             return Ok(Some(self.known(name)));
         }

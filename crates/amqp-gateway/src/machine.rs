@@ -348,7 +348,7 @@ impl AmqpMachine {
         }
         let password = PasswordHash::of(Hashing::Sha256, salt, FIRST_USER.as_bytes());
         let (password, scram) = (Some(password), Vec::new());
-        PutUser { name: FIRST_USER.into(), password, scram, tags: vec![ADMINISTRATOR.into()] }
+        PutUser { name: FIRST_USER.into(), password, scram, tags: Some(vec![ADMINISTRATOR.into()]) }
     }
 }
 

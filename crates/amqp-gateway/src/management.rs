@@ -22,6 +22,7 @@ use polylogue_auth::Grants;
 use polylogue_router::{Definitions, QueueId, VhostId};
 use polylogue_types::PartitionId;
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The channel of a principal, on which everything is asked.
@@ -100,6 +101,13 @@ impl Principal {
     #[must_use]
     pub fn all_or_none(mut self) -> Principal {
         self.inner.all_or_none = true;
+        self
+    }
+
+    /// The same, who asks from there: what access control lists say of addresses is about that one.
+    #[must_use]
+    pub fn from_address(mut self, address: IpAddr) -> Principal {
+        self.inner.asks_from = Some(address);
         self
     }
 

@@ -6,6 +6,7 @@ use crate::convert::{arguments, name, refusal, unattached, unavailable, unsettle
 use crate::counts::{Count, QueueCount};
 use crate::deliver::{Cancelled, Consumer, Pull, WINDOW_MESSAGES, capacity, delivery_of};
 use crate::directory::QueueEntry;
+use crate::login::Password;
 use crate::machine::{AmqpAnswer, AmqpAsk};
 use crate::presence::{Entry, Full, SHOWN_ARGUMENTS_BYTES_MAX, ShownConsumer};
 use crate::replies::address_of;
@@ -61,6 +62,8 @@ pub(crate) enum Waits {
     Nothing,
     /// Whoever wanted to log in hears in a moment that it was with the wrong name or password.
     WrongLogin(Token),
+    /// A name and a password, whose turn it is then to be looked at.
+    Login(Token, ByteString, Password),
     Vhost(Token, ByteString),
     Done(Token),
     /// Channels and numbers of messages, and their bytes.
@@ -472,6 +475,7 @@ impl Connection {
                 numbers.into_iter().for_each(|(channel, seq)| self.rejected(channel, seq, seq, why));
             }
             Waits::WrongLogin(token)
+            | Waits::Login(token, ..)
             | Waits::Vhost(token, _)
             | Waits::Done(token)
             | Waits::Declared(token, _)
@@ -498,6 +502,11 @@ impl Connection {
         match waits {
             Waits::Topic(token, declared, looks) => self.look_for_topic(token, declared, looks),
             Waits::WrongLogin(token) => self.reply(token, amqp::Reply::Refused(Refusal::login_refused("PLAIN"))),
+            Waits::Login(token, name, password) => match self.login_by_password(token, name, password) {
+                Ok(Some(reply)) => self.reply(token, reply),
+                Ok(None) => {}
+                Err(refusal) => self.reply(token, amqp::Reply::Refused(refusal)),
+            },
             _ => {}
         }
     }

@@ -21,6 +21,8 @@ pub(crate) const PUBLISH: MethodId = MethodId { class: 60, method: 40 };
 /// Bytes of messages that go to the broker in one request, unless one alone is larger.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
+/// Exchanges of which a connection remembers that its user may publish to them.
+pub(crate) const ALLOWED_MAX: usize = 256;
 /// What a connection may have on its way to the disk; then nothing more is read from it until some of that is there. Bytes.
 pub(crate) const UNANSWERED_BYTES_MAX: usize = 4 << 20;
 /// Messages of which nobody waits to hear are waited for all the same after so many bytes: what is on its way has to be known. Bytes.
@@ -280,6 +282,10 @@ impl Connection {
             let subject = Subject { user: &self.user, grants: grants.as_deref() };
             let checked = world.check(subject, self.vhost, Access::Write, Resource::Exchange, &name);
             checked.map_err(crate::convert::refusal)?;
+            // Names that somebody makes up, of exchanges that are not there, took memory without end.
+            if self.allowed.1.len() >= ALLOWED_MAX {
+                self.allowed.1.clear();
+            }
             self.allowed.1.insert(Bytes::copy_from_slice(publish.exchange.as_ref()), ());
         }
         Ok(())
@@ -339,6 +345,21 @@ mod tests {
         }
     }
 
+    /// Each name that a client made up was remembered as long as its connection lived.
+    #[test]
+    fn only_so_many_exchanges_are_remembered() {
+        let world = World::new();
+        let catalog = Arc::new(Topics);
+        let directory = world.directory.clone();
+        let mut connection = Connection::new(Arc::default(), directory, catalog, 7, true, 1, Now::default());
+        (connection.user, connection.vhost) = ("guest".into(), world.vhost);
+        for number in 0..3 * ALLOWED_MAX {
+            let exchange = format!("made-up-{number}").into();
+            connection.check_publish(&Publish { exchange, ..publish(1) }).expect("it is allowed");
+            assert!(connection.allowed.1.len() <= ALLOWED_MAX);
+        }
+    }
+
     /// Copies went past the permissions of a topic exchange; and those of other types, which have none, were held to them.
     #[test]
     fn topic_permissions_hold_for_keys_of_copies_and_at_topic_exchanges_only() {
@@ -347,7 +368,7 @@ mod tests {
             name: "ann".into(),
             password: None,
             scram: Vec::new(),
-            tags: Vec::new(),
+            tags: Some(Vec::new()),
         }));
         world.act(Command::SetPermission("ann".into(), "/".into(), [".*"; 3].map(Into::into)));
         for exchange in ["amq.topic", "amq.direct"] {

@@ -109,8 +109,8 @@ pub struct PutUser {
     /// What is kept of the same password beside its hash. With another hash than before, these take the place of what was there, even when they
     /// are none: nobody may log in by a password that was changed.
     pub scram: Vec<ScramCredential>,
-    /// Tags.
-    pub tags: Vec<ByteString>,
+    /// Tags, in place of those that there are; `None` leaves them as they are by then.
+    pub tags: Option<Vec<ByteString>>,
 }
 
 /// `queue.declare`

@@ -262,6 +262,24 @@ fn alter(live: &mut Live, user: &str, change: ScramChange) -> Result<(), UsersRe
     results.remove(0)
 }
 
+/// Who changed a password wrote back the tags that were there before, one among them that somebody else had just taken away.
+#[test]
+fn tags_that_are_not_named_stay_as_they_are() {
+    let mut live = Live::new();
+    let put = |password: Option<&str>, tags: Option<&[&str]>| {
+        let tags = tags.map(|tags| tags.iter().map(|tag| (*tag).into()).collect());
+        Command::PutUser(PutUser { name: "ann".into(), password: password.map(hash), scram: Vec::new(), tags })
+    };
+    live.run(put(Some("one"), None)).unwrap();
+    let tags = |live: &Live| live.model.world().user("ann").unwrap().tags.clone();
+    assert!(tags(&live).is_empty(), "a new user has none");
+    live.run(put(None, Some(&["administrator"]))).unwrap();
+    live.run(put(Some("two"), None)).unwrap();
+    assert_eq!(tags(&live), ["administrator"]);
+    live.run(put(None, Some(&[]))).unwrap();
+    assert!(tags(&live).is_empty());
+}
+
 /// What is kept of a password goes when another one is set, by whichever protocol: the old one would go on letting in by another mechanism.
 #[test]
 fn a_password_that_was_changed_lets_nobody_in() {
@@ -269,7 +287,7 @@ fn a_password_that_was_changed_lets_nobody_in() {
     let mut live = Live::new();
     let put = |password: Option<&str>, scram: &[ScramMechanism]| {
         let scram = scram.iter().map(|mechanism| credential(*mechanism, password.unwrap_or("x"))).collect();
-        Command::PutUser(PutUser { name: "ann".into(), password: password.map(hash), scram, tags: Vec::new() })
+        Command::PutUser(PutUser { name: "ann".into(), password: password.map(hash), scram, tags: Some(Vec::new()) })
     };
     let known = |live: &Live, password: &str| {
         let user = live.model.world().user("ann").unwrap().clone();

@@ -140,6 +140,11 @@ pub trait Authority: Debug + Send + Sync {
     /// What the salts of names that nobody has are made of. The same for the life of the process, and secret.
     fn secret(&self) -> &[u8];
 
+    /// Somebody is about to try a password: 0 when it is to be looked at now, else after how long this is asked again. Milliseconds.
+    fn turn(&self, _claim: &Claim<'_>) -> u64 {
+        0
+    }
+
     /// Somebody failed to log in: how long the answer has to wait. Milliseconds. `why` is for the operator and holds no secret.
     fn failed(&self, claim: &Claim<'_>, mechanism: Mechanism, why: &str) -> u64;
 

@@ -55,4 +55,4 @@ pub use scram_credential::{
     ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_SALT_BYTES_MAX, SCRAM_SALT_BYTES_MIN, ScramCredential, ScramMechanism,
 };
 pub use token_keys::{KEY_SET_BYTES_MAX, KEY_TRIES_MAX, KEYS_MAX, TokenKeys};
-pub use tokens::{TOKEN_BYTES, TOKEN_MS, TOKENS_MAX, Tokens};
+pub use tokens::{PasswordMark, TOKEN_BYTES, TOKEN_MS, TOKENS_MAX, Tokens};

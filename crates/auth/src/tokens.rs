@@ -6,7 +6,6 @@
 //!
 //! The id finds a token, and the secret, compared in constant time, is what has to be known.
 
-use crate::ScramCredential;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
@@ -27,8 +26,8 @@ const SECRET_BYTES: usize = 24;
 struct Kept {
     secret: [u8; SECRET_BYTES],
     name: String,
-    /// The salt of the password that was given: another password has another one.
-    salt: Option<Bytes>,
+    /// What was kept of the password that was given: of another one, or of another user of that name, something else is.
+    password: PasswordMark,
     until_ms: u64,
 }
 
@@ -44,19 +43,12 @@ impl fmt::Debug for Tokens {
     }
 }
 
-fn salt_of(credential: Option<&ScramCredential>) -> Option<Bytes> {
-    credential.map(|credential| credential.salt().clone())
-}
+/// What tells what is kept of one password from what is kept of another: hash and salts, whichever there are.
+pub type PasswordMark = Vec<Bytes>;
 
 impl Tokens {
-    /// A token, made of these random bytes, for somebody who has just said a password of whom this is kept.
-    pub fn give(
-        &mut self,
-        name: &str,
-        credential: Option<&ScramCredential>,
-        random: [u8; TOKEN_BYTES],
-        now_ms: u64,
-    ) -> String {
+    /// A token, made of these random bytes, for somebody who has just said a password of which this is kept.
+    pub fn give(&mut self, name: &str, password: PasswordMark, random: [u8; TOKEN_BYTES], now_ms: u64) -> String {
         self.kept.retain(|_, kept| now_ms < kept.until_ms);
         while self.kept.len() >= TOKENS_MAX {
             let first = self.kept.iter().min_by_key(|(_, kept)| kept.until_ms).map(|(id, _)| *id);
@@ -66,8 +58,8 @@ impl Tokens {
         let (first, rest) = random.split_at(ID_BYTES);
         id.copy_from_slice(first);
         secret.copy_from_slice(rest);
-        let (name, salt, until_ms) = (name.to_owned(), salt_of(credential), now_ms.saturating_add(TOKEN_MS));
-        self.kept.insert(id, Kept { secret, name, salt, until_ms });
+        let (name, until_ms) = (name.to_owned(), now_ms.saturating_add(TOKEN_MS));
+        self.kept.insert(id, Kept { secret, name, password, until_ms });
         URL_SAFE_NO_PAD.encode(random)
     }
 
@@ -80,16 +72,11 @@ impl Tokens {
         is_it.then_some((id, kept))
     }
 
-    /// Whose token that is. It does not hold any more when `credential`, what is kept of that user's password now, is another one.
-    pub fn who(
-        &self,
-        token: &str,
-        now_ms: u64,
-        credential: impl FnOnce(&str) -> Option<ScramCredential>,
-    ) -> Option<&str> {
+    /// Whose token that is. It does not hold any more when `now`, what is kept of that user's password now, is something else, or nothing.
+    pub fn who(&self, token: &str, now_ms: u64, now: impl FnOnce(&str) -> Option<PasswordMark>) -> Option<&str> {
         let (_, kept) = self.find(token, now_ms)?;
-        let now = credential(&kept.name);
-        (salt_of(now.as_ref()) == kept.salt).then_some(kept.name.as_str())
+        let is_same = now(&kept.name).is_some_and(|now| !now.is_empty() && now == kept.password);
+        is_same.then_some(kept.name.as_str())
     }
 
     /// The token holds no longer.
@@ -114,7 +101,6 @@ impl Tokens {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ITERATIONS_MIN, ScramMechanism};
 
     fn random(number: u64) -> [u8; TOKEN_BYTES] {
         let mut bytes = [7; TOKEN_BYTES];
@@ -122,41 +108,51 @@ mod tests {
         bytes
     }
 
-    fn credential(salt: &'static [u8]) -> ScramCredential {
-        ScramCredential::of(ScramMechanism::Sha256, b"p", Bytes::from_static(salt), ITERATIONS_MIN).unwrap()
+    fn mark(text: &'static str) -> PasswordMark {
+        vec![Bytes::from_static(text.as_bytes())]
     }
 
     #[test]
     fn a_token_says_who_somebody_is_until_its_time_or_its_password_is_over() {
         let mut tokens = Tokens::default();
-        let (before, after) = (credential(b"one salt"), credential(b"another salt"));
-        let token = tokens.give("ann", Some(&before), random(1), 1_000);
-        let ann = |tokens: &Tokens, token: &str, at: u64, now: Option<&ScramCredential>| {
-            tokens.who(token, at, |name| now.filter(|_| name == "ann").cloned()).map(ToOwned::to_owned)
+        let token = tokens.give("ann", mark("before"), random(1), 1_000);
+        let ann = |tokens: &Tokens, token: &str, at: u64, now: Option<PasswordMark>| {
+            tokens.who(token, at, |name| now.filter(|_| name == "ann")).map(ToOwned::to_owned)
         };
-        assert_eq!(ann(&tokens, &token, 1_000, Some(&before)).as_deref(), Some("ann"));
-        assert_eq!(ann(&tokens, &token, TOKEN_MS + 999, Some(&before)).as_deref(), Some("ann"));
-        assert_eq!(ann(&tokens, &token, TOKEN_MS + 1_000, Some(&before)), None, "its time is over");
-        assert_eq!(ann(&tokens, &token, 1_000, Some(&after)), None, "the password was changed");
-        assert_eq!(ann(&tokens, &token, 1_000, None), None, "the user has no password any more");
+        let before = || Some(mark("before"));
+        assert_eq!(ann(&tokens, &token, 1_000, before()).as_deref(), Some("ann"));
+        assert_eq!(ann(&tokens, &token, TOKEN_MS + 999, before()).as_deref(), Some("ann"));
+        assert_eq!(ann(&tokens, &token, TOKEN_MS + 1_000, before()), None, "its time is over");
+        assert_eq!(ann(&tokens, &token, 1_000, Some(mark("after"))), None, "the password was changed");
+        assert_eq!(ann(&tokens, &token, 1_000, None), None, "the user is there no more");
         let mut other = random(1);
         other[TOKEN_BYTES - 1] ^= 1;
         for bad in ["", "x", &token[1..], &URL_SAFE_NO_PAD.encode(other), &URL_SAFE_NO_PAD.encode(&other[..8])] {
-            assert_eq!(ann(&tokens, bad, 1_000, Some(&before)), None, "{bad}");
+            assert_eq!(ann(&tokens, bad, 1_000, before()), None, "{bad}");
             tokens.take_back(bad, 1_000);
         }
         tokens.take_back(&token, 1_000);
-        assert!(ann(&tokens, &token, 1_000, Some(&before)).is_none() && tokens.is_empty());
+        assert!(ann(&tokens, &token, 1_000, before()).is_none() && tokens.is_empty());
+    }
+
+    /// A user whose password came as a hash had no salt that was looked at, before a change and after it.
+    #[test]
+    fn of_whom_nothing_is_kept_there_is_no_token() {
+        let mut tokens = Tokens::default();
+        let token = tokens.give("ann", Vec::new(), random(1), 1_000);
+        assert_eq!(tokens.who(&token, 1_000, |_| Some(Vec::new())), None);
+        assert_eq!(tokens.who(&token, 1_000, |_| None), None);
     }
 
     #[test]
     fn there_are_only_so_many_and_the_oldest_go() {
         let mut tokens = Tokens::default();
-        let all: Vec<String> = (0..=TOKENS_MAX as u64).map(|n| tokens.give("ann", None, random(n), n)).collect();
+        let all: Vec<String> =
+            (0..=TOKENS_MAX as u64).map(|n| tokens.give("ann", mark("hers"), random(n), n)).collect();
         assert_eq!(tokens.len(), TOKENS_MAX);
-        let holds = |token: &String| tokens.who(token, 5_000, |_| None).is_some();
+        let holds = |token: &String| tokens.who(token, 5_000, |_| Some(mark("hers"))).is_some();
         assert!(!holds(&all[0]) && all[1..].iter().all(holds));
-        tokens.give("bob", None, random(99_999), TOKEN_MS * 2);
+        tokens.give("bob", mark("his"), random(99_999), TOKEN_MS * 2);
         assert_eq!(tokens.len(), 1);
         assert!(!format!("{tokens:?}").contains("bob"));
     }

@@ -144,6 +144,31 @@ fn whoever_is_wrong_is_told_so_after_a_while_and_no_more_than_that() {
     assert_eq!(asked.refused("n,,n=user,r=abc,tokenauth=true"), text);
 }
 
+/// Who closed the connection before the answer came had the next guess looked at at once.
+#[test]
+fn a_password_is_not_looked_at_before_its_turn() {
+    let proof = format!("{LAST}{}", "A".repeat(43) + "=");
+    for (mechanism, first, last, is_right) in
+        [("PLAIN", None, "\0user\0pencil", true), ("SCRAM-SHA-256", Some(FIRST), &proof, false)]
+    {
+        let mut asked = Asked::new();
+        handshake(&mut asked, 1, mechanism);
+        first.map(|first| asked.token(2, first));
+        *asked.users.turn_ms.lock().unwrap() = 700;
+        asked.host.send(2, &SaslAuthenticateRequest { auth_bytes: last.to_owned().into() });
+        for _ in 0..2 {
+            // Somebody else may have had the first turn.
+            assert_eq!((asked.host.response_frame(), asked.host.deadline_in()), (None, Some(700)));
+            assert!(asked.host.session.user().is_none() && asked.told().is_empty(), "{mechanism}: it was looked at");
+            asked.host.pass(700);
+        }
+        *asked.users.turn_ms.lock().unwrap() = 0;
+        asked.host.pass(700);
+        assert_eq!(asked.told().len(), 1);
+        assert_eq!(asked.host.session.user().is_some(), is_right, "{mechanism}");
+    }
+}
+
 /// Without a header there is no way to say why.
 #[test]
 fn a_bare_token_that_is_wrong_ends_the_connection_without_a_word() {

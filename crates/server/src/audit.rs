@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 /// Lines in a second; of the others it is told how many there were.
 pub const LINES_PER_SECOND_MAX: u32 = 200;
+/// Of them, at most so many of what was refused: whoever may do nothing is not to keep others' changes from being told.
+const REFUSED_PER_SECOND_MAX: u32 = 50;
 /// What is written of a name or a path. Characters.
 const TEXT_MAX: usize = 200;
 /// Who did not have to log in.
@@ -28,6 +30,7 @@ const NOBODY: &str = "-";
 pub struct Audit {
     broker: Arc<dyn BrokerHandle>,
     lines: Mutex<Lines>,
+    refused: Mutex<Lines>,
     written: Counter,
     left_out: Counter,
 }
@@ -40,13 +43,15 @@ impl Audit {
         registry.register("audit_lines", "Lines about changes that somebody made", written.clone());
         let text = "Changes about which there is no line because there were too many in a second";
         registry.register("audit_lines_left_out", text, left_out.clone());
-        Audit { broker, lines: Mutex::new(Lines::new(LINES_PER_SECOND_MAX)), written, left_out }
+        let lines = Mutex::new(Lines::new(LINES_PER_SECOND_MAX - REFUSED_PER_SECOND_MAX));
+        Audit { broker, lines, refused: Mutex::new(Lines::new(REFUSED_PER_SECOND_MAX)), written, left_out }
     }
 
     /// Somebody at that address did something over that protocol, with that outcome.
     pub fn tell(&self, user: Option<&str>, address: IpAddr, protocol: &str, what: &str, outcome: &str) {
         let now_ms = self.broker.now().monotonic_ms;
-        let Some(left_out) = self.lines.lock().next(now_ms) else {
+        let lines = if is_refusal(outcome) { &self.refused } else { &self.lines };
+        let Some(left_out) = lines.lock().next(now_ms) else {
             self.left_out.inc();
             return;
         };
@@ -54,6 +59,11 @@ impl Audit {
         let (user, what) = (cut(user.unwrap_or(NOBODY)), cut(what));
         tracing::info!(target: "audit", user, %address, protocol, outcome, left_out, "{what}");
     }
+}
+
+/// Whether nothing was changed: a status of HTTP, or a word.
+fn is_refusal(outcome: &str) -> bool {
+    outcome.starts_with(['4', '5']) || outcome == "refused"
 }
 
 /// What others say, without what could be a line of its own.

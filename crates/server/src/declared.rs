@@ -2,8 +2,9 @@
 
 use crate::handle::BrokerHandle;
 use crate::http::Visit;
-use crate::net::Shared;
 use crate::net::mailbox::Mail;
+use crate::net::{Shared, Visitor};
+use crate::options::address::Protocol;
 use bytes::Bytes;
 use polylogue_amqp::codec::ShortStr;
 use polylogue_amqp::refusal::Refusal;
@@ -168,6 +169,17 @@ pub(crate) fn end_connections(directory: &Directory, net: &Shared, which: impl F
     let clients = directory.clients();
     for client in clients.iter().filter(|client| which(client)) {
         net.connections.end(client.id, why);
+    }
+}
+
+/// Ends the connections of a user who is deleted, whatever they speak: what its access control lists allow would go on for ever.
+pub(crate) fn end_user(directory: &Directory, net: &Shared, name: &str) {
+    let why = format!("user '{name}' is deleted");
+    end_connections(directory, net, |client| client.user == *name, &why);
+    let kafka = |visitor: &&Arc<Visitor>| visitor.protocol == Protocol::Kafka.name();
+    let is_its = |visitor: &&Arc<Visitor>| visitor.about.get().is_some_and(|about| about.user.as_deref() == Some(name));
+    for visitor in net.connections.visitors().iter().filter(kafka).filter(is_its) {
+        net.connections.end(visitor.id, &why);
     }
 }
 

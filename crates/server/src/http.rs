@@ -21,13 +21,13 @@ mod error;
 mod exchanges;
 mod groups;
 mod lag;
-mod login;
+pub(crate) mod login;
 mod messages;
 mod metrics;
 mod moving;
 mod objects;
 mod openapi;
-mod origin;
+pub(crate) mod origin;
 mod page;
 mod permissions;
 mod publish;
@@ -127,6 +127,7 @@ pub fn starting() -> Router {
     Router::new()
         .route("/healthz", get(status::healthz))
         .route("/readyz", get(status::not_ready))
+        .route("/metrics", get(metrics::starting))
         .fallback(|| async { Failure::starting() })
 }
 
@@ -149,8 +150,9 @@ pub fn router(app: Arc<App>) -> Router {
         .merge(rabbitmq::routes("/metrics/rabbitmq"))
         .route("/reports/{name}", get(reports::show))
         .nest(PREFIX, api)
-        .layer(from_fn_with_state(app.clone(), login::tell))
         .layer(from_fn_with_state(app.clone(), login::admit))
+        // Outside of that: who is not let in is told of as well.
+        .layer(from_fn_with_state(app.clone(), login::tell))
         .route(&format!("{PREFIX}/session"), get(login::session).post(login::log_in).delete(login::log_out))
         .route(&format!("{PREFIX}/openapi.json"), get(openapi::serve))
         .layer(from_fn(origin::check))

@@ -42,15 +42,17 @@ pub(crate) use rates::watch as watch_rates;
 
 use crate::api::ListenerStatus;
 use crate::audit::Audit;
+use crate::basic::credentials;
 use crate::federation::Federation;
 use crate::handle::BrokerHandle;
+use crate::http::origin;
 use crate::net::Shared;
 use crate::shovel::Shovels;
 use answer::Answer;
 use axum::Router;
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use body::Body;
 use bytes::Bytes;
@@ -212,12 +214,14 @@ enum Verb {
 }
 
 async fn answer(app: &Management, request: Request) -> Result<Response, Failure> {
+    // Everybody knows what `guest` logs in with: without this a page of another site could do everything in the browser of whoever sits here.
+    origin::judged(&request).map_err(|why| Failure::not_authorised(&why))?;
     let verb = match *request.method() {
         Method::GET | Method::HEAD => Verb::Get,
         Method::PUT => Verb::Put,
         Method::POST => Verb::Post,
         Method::DELETE => Verb::Delete,
-        Method::OPTIONS => return Ok(axum::http::StatusCode::OK.into_response()),
+        Method::OPTIONS => return Ok(StatusCode::OK.into_response()),
         _ => return Err(Failure::method_not_allowed("HEAD, GET, PUT, POST, DELETE, OPTIONS")),
     };
     let path = target::segments(request.uri().path()).map_err(|_| Failure::not_found())?;
@@ -225,7 +229,21 @@ async fn answer(app: &Management, request: Request) -> Result<Response, Failure>
     let query = query.map_err(|_| Failure::bad("the query cannot be read"))?;
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     let from = request.extensions().get::<From>().map(|from| from.0);
-    let call = Call::open(app, request.headers(), from, verb, query).await?;
+    let tell = |user: Option<&str>, what: &str, status: StatusCode| {
+        let address = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.ip().to_canonical());
+        if let Some(audit) = app.audit.as_ref().filter(|_| verb != Verb::Get) {
+            audit.tell(user, address, "rabbitmq-http", what, status.as_str());
+        }
+    };
+    let what = format!("{} {}", request.method(), request.uri().path());
+    let call = match Call::open(app, request.headers(), from, verb, query).await {
+        Ok(call) => call,
+        Err(failure) => {
+            let claimed = credentials(request.headers()).map(|(name, _)| name);
+            tell(claimed.as_deref(), &what, failure.status);
+            return Err(failure);
+        }
+    };
     let (parts, body) = request.into_parts();
     let max = match path.first() {
         Some(&"definitions" | &"all-configuration") => DEFINITIONS_BYTES_MAX,
@@ -238,12 +256,7 @@ async fn answer(app: &Management, request: Request) -> Result<Response, Failure>
     let answer = dispatch(&call, &path, &parts.headers, &body).await;
     drop(room);
     let answer = answer.and_then(|answer| answer.into_response(&call));
-    if let Some(audit) = app.audit.as_ref().filter(|_| verb != Verb::Get) {
-        let status = answer.as_ref().map_or_else(|failure| failure.status, Response::status);
-        let address = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.ip().to_canonical());
-        let what = format!("{} {}", parts.method, parts.uri.path());
-        audit.tell(Some(&call.user.name), address, "rabbitmq-http", &what, status.as_str());
-    }
+    tell(Some(&call.user.name), &what, answer.as_ref().map_or_else(|failure| failure.status, Response::status));
     answer
 }
 

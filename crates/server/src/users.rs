@@ -173,6 +173,10 @@ impl Authority for Users {
         &self.secret
     }
 
+    fn turn(&self, claim: &Claim<'_>) -> u64 {
+        self.attempts.lock().turn(claim.name, claim.address, self.broker.now().monotonic_ms)
+    }
+
     fn failed(&self, claim: &Claim<'_>, mechanism: Mechanism, why: &str) -> u64 {
         self.count(mechanism, "failed");
         let now_ms = self.broker.now().monotonic_ms;
@@ -257,7 +261,7 @@ pub(crate) async fn first_administrator(
     let Some(password) = given.or(made_up.as_ref()) else { return Ok(None) };
     let (hash, scram) = kept(rng, password.shown().as_bytes());
     let (password, tags) = (Some(hash), vec![ADMINISTRATOR.into()]);
-    let put = PutUser { name: FIRST_ADMINISTRATOR.into(), password, scram, tags };
+    let put = PutUser { name: FIRST_ADMINISTRATOR.into(), password, scram, tags: Some(tags) };
     declared::change(broker, Command::PutUser(put)).await?;
     let all = [".*", ".*", ".*"].map(bytestring::ByteString::from_static);
     let vhost = polylogue_amqp_model::DEFAULT_VHOST.into();

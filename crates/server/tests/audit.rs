@@ -51,6 +51,7 @@ fn changes_are_told_with_who_made_them_and_how_they_ended() {
         ["guest", "http", "PUT /api/v1/users/ann", "201"],
         ["guest", "http", "DELETE /api/v1/topics/nothing", "404"],
         ["guest", "kafka", "create topics by-kafka", "done"],
+        ["ann", "http", "POST /api/v1/topics", "401"],
         ["guest", "rabbitmq-http", "PUT /api/vhosts/v%0A1", "201"],
     ];
     assert_eq!(told.collect::<Vec<_>>(), wanted.map(|line| line.map(str::to_owned)));

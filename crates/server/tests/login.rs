@@ -100,8 +100,10 @@ fn without_a_login_only_whether_it_lives_is_told() {
     }
     let refused = done(&mut server.command(&["topic", "create", "t"]));
     assert!(refused.code == Some(1) && refused.err.contains("say who you are"), "{}", refused.err);
+    // It said nothing of how a command does that.
+    assert!(refused.err.contains("give --user NAME"), "{}", refused.err);
     let refused = done(&mut server.command(&["consume", "t"]));
-    assert_eq!(refused.code, Some(1), "{}", refused.err);
+    assert!(refused.code == Some(1) && refused.err.contains("--user NAME"), "{}", refused.err);
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn said(at: SocketAddr, bytes: &[u8]) -> String {
 
 /// A request of its own connection: the status, and what follows.
 fn ask(at: SocketAddr, method: &str, path: &str, more: &str, body: &str) -> (u16, String) {
-    let head = format!("{method} /api/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{more}");
+    let head = format!("{method} /api/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}");
     let answer = said(at, format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes());
     let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
     (status.unwrap_or_else(|| panic!("{method} {path}: {answer:?}")), answer)
@@ -63,10 +63,12 @@ fn clients_that_mean_harm_cost_their_connection() {
     let before = server.memory_kib();
     let long = format!("GET /api/{} HTTP/1.1\r\n\r\n", "x".repeat(100_000));
     let many = format!("GET /api/overview HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(10_000));
-    let huge = format!("PUT /api/queues/%2F/q HTTP/1.1\r\nHost: x\r\n{LOGIN}Content-Length: 99999999999\r\n\r\n");
+    let huge =
+        format!("PUT /api/queues/%2F/q HTTP/1.1\r\nHost: localhost\r\n{LOGIN}Content-Length: 99999999999\r\n\r\n");
     let chunks =
-        format!("PUT /api/queues/%2F/q HTTP/1.1\r\nHost: x\r\n{LOGIN}Transfer-Encoding: chunked\r\n\r\nzz\r\n");
-    let nobody = "PUT /api/queues/%2F/q HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 20000000\r\n\r\n";
+        format!("PUT /api/queues/%2F/q HTTP/1.1\r\nHost: localhost\r\n{LOGIN}Transfer-Encoding: chunked\r\n\r\nzz\r\n");
+    let nobody =
+        "PUT /api/queues/%2F/q HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 20000000\r\n\r\n";
     for bytes in
         [&b"\0\xff\0\xff\r\n\r\n"[..], b"AMQP\0\0\x09\x01", long.as_bytes(), many.as_bytes(), chunks.as_bytes()]
     {

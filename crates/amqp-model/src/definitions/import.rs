@@ -179,7 +179,7 @@ fn user(draft: &mut Draft<'_>, item: &Item, old: bool) -> Result<Reply, Refused>
         (None, None) => None,
     };
     let tags = tags(item.get("tags"))?.unwrap_or_default();
-    let reply = put_user(draft, &PutUser { name: name.clone(), password, scram: Vec::new(), tags })?;
+    let reply = put_user(draft, &PutUser { name: name.clone(), password, scram: Vec::new(), tags: Some(tags) })?;
     match item.get("limits") {
         Some(Value::Object(limits)) => {
             for (limit, value) in limits {

@@ -136,7 +136,7 @@ fn new_user(name: &ByteString) -> User {
 
 pub(crate) fn put_user(draft: &mut Draft<'_>, put: &PutUser) -> Result<Reply, Refused> {
     check_length("user", &put.name)?;
-    check_tags(&put.tags)?;
+    check_tags(put.tags.as_deref().unwrap_or_default())?;
     let before = draft.world.user(&put.name).cloned();
     let mut user = match &before {
         Some(user) => (**user).clone(),
@@ -153,7 +153,9 @@ pub(crate) fn put_user(draft: &mut Draft<'_>, put: &PutUser) -> Result<Reply, Re
         }
         user.password = password.clone();
     }
-    user.tags.clone_from(&put.tags);
+    if let Some(tags) = &put.tags {
+        user.tags.clone_from(tags);
+    }
     let created = before.is_none();
     if before.as_deref() != Some(&user) {
         draft.push(Change::User(Arc::new(user)));

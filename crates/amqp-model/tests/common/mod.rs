@@ -61,7 +61,7 @@ pub(crate) fn policy(name: &str, pattern: &str, definition: serde_json::Value) -
 
 pub(crate) fn put_user(name: &str) -> PutUser {
     let password = PasswordHash::of(Hashing::Sha256, [1, 2, 3, 4], name.as_bytes());
-    PutUser { name: name.into(), password: Some(password), scram: Vec::new(), tags: Vec::new() }
+    PutUser { name: name.into(), password: Some(password), scram: Vec::new(), tags: Some(Vec::new()) }
 }
 
 pub(crate) fn user(name: &str) -> Caller {
@@ -89,7 +89,7 @@ impl Live {
     pub(crate) fn within(limits: Limits) -> Live {
         let mut live = Live { model: Model::new(limits), ..Live::empty() };
         live.model.on_ready();
-        let guest = PutUser { tags: vec!["administrator".into()], ..put_user("guest") };
+        let guest = PutUser { tags: Some(vec!["administrator".into()]), ..put_user("guest") };
         live.run(Command::Bootstrap(guest)).unwrap();
         live.events.clear();
         live

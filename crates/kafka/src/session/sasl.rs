@@ -60,6 +60,9 @@ struct Known {
     until_ms: Option<u64>,
 }
 
+/// What is told of a password that is wrong: PlainSaslServer's text.
+const WRONG_PASSWORD: &str = "Authentication failed: Invalid username or password";
+
 /// A mechanism that was chosen, and how far it is.
 #[derive(Debug)]
 struct Exchange {
@@ -208,14 +211,76 @@ pub(super) fn start_authenticate(work: &mut Work<'_>, body: &mut Reader) -> Resu
             ..SaslAuthenticateResponse::default()
         }));
     };
-    let mechanism = exchange.mechanism;
     if let Some(why) = exchange.refused {
         // It was told of before, and waited then.
         work.peer.login.has_failed = true;
         let refusing = Refusing { told: BEARER_REFUSED.to_owned(), why, deadline_ms: 0, goes_on: false };
         return Ok(Box::new(refusing).on_deadline(work));
     }
-    let led = match go_on(work, *exchange, &token) {
+    Ok(in_turn(work, exchange, token))
+}
+
+/// Takes a token as soon as it is its turn ([`polylogue_auth::Authority::turn`]).
+fn in_turn(work: &mut Work<'_>, exchange: Box<Exchange>, token: Bytes) -> Step {
+    match turn_of(work, &exchange, &token) {
+        0 => attempt(work, *exchange, &token),
+        wait_ms => {
+            let deadline_ms = work.now.monotonic_ms.saturating_add(wait_ms);
+            Step::Wait(work.token(), Box::new(Held { exchange, token, deadline_ms }))
+        }
+    }
+}
+
+/// With whose password a token is tried; `None` where it has none yet, or is none.
+fn name_in(exchange: &Exchange, token: &[u8]) -> Option<String> {
+    match (exchange.mechanism, &exchange.challenged) {
+        (Mechanism::Plain, _) => Some(Plain::parse(token).ok()?.as_itself().ok()?.name.to_owned()),
+        (Mechanism::Scram(_), Some(challenged)) => Some(challenged.name().to_owned()),
+        _ => None,
+    }
+}
+
+fn turn_of(work: &Work<'_>, exchange: &Exchange, token: &[u8]) -> u64 {
+    let Some(name) = name_in(exchange, token) else { return 0 };
+    work.users.turn(&Claim { name: &name, address: work.peer.login.address })
+}
+
+/// A token that waits for its turn.
+struct Held {
+    exchange: Box<Exchange>,
+    token: Bytes,
+    deadline_ms: u64,
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // A password may be in it.
+        f.debug_struct("Held").field("deadline_ms", &self.deadline_ms).finish_non_exhaustive()
+    }
+}
+
+impl Pending for Held {
+    fn on_reply(self: Box<Self>, work: &mut Work<'_>, _: Reply) -> Step {
+        work.wrong_reply()
+    }
+
+    fn on_deadline(self: Box<Self>, work: &mut Work<'_>) -> Step {
+        in_turn(work, self.exchange, self.token)
+    }
+
+    fn deadline_ms(&self) -> Option<u64> {
+        Some(self.deadline_ms)
+    }
+
+    fn waits_for(&self) -> WaitsFor {
+        WaitsFor::Time
+    }
+}
+
+/// Takes a token whose turn it is.
+fn attempt(work: &mut Work<'_>, exchange: Exchange, token: &[u8]) -> Step {
+    let (mechanism, version) = (exchange.mechanism, work.head.version);
+    let led = match go_on(work, exchange, token) {
         Ok(Led::In(name, last)) => let_in(work, mechanism, name, last, None),
         Ok(Led::ByToken(bearer)) => let_in(work, mechanism, bearer.name.clone(), Bytes::new(), Some(&bearer)),
         Ok(Led::On(message, challenged)) => {
@@ -232,7 +297,7 @@ pub(super) fn start_authenticate(work: &mut Work<'_>, body: &mut Reader) -> Resu
         }
         Err(failure) => Err(failure),
     };
-    Ok(led.unwrap_or_else(|failure| refuse(work, mechanism, failure)))
+    led.unwrap_or_else(|failure| refuse(work, mechanism, failure))
 }
 
 /// Takes a token to its exchange.
@@ -248,8 +313,7 @@ fn go_on(work: &mut Work<'_>, exchange: Exchange, token: &[u8]) -> Result<Led, F
                 true => Ok(Led::In(plain.name.to_owned(), Bytes::new())),
                 false => Err(Failure {
                     name: plain.name.to_owned(),
-                    // PlainSaslServer's text.
-                    told: "Authentication failed: Invalid username or password".to_owned(),
+                    told: WRONG_PASSWORD.to_owned(),
                     why: "the name or the password is wrong".to_owned(),
                     goes_on: false,
                 }),

@@ -25,13 +25,21 @@ pub struct Users {
     pub told: Mutex<Vec<String>>,
     /// Tokens that are believed, where tokens are logins.
     pub tokens: Mutex<Option<BTreeMap<String, Bearer>>>,
+    /// How long it is until a try's turn. Milliseconds.
+    pub turn_ms: Mutex<u64>,
 }
 
 impl Default for Users {
     fn default() -> Users {
         let mut book = AclBook::default();
         book.set_administrator("root", true);
-        Users { book: Mutex::new(book), quotas: Quotas::default(), told: Mutex::default(), tokens: Mutex::default() }
+        Users {
+            book: Mutex::new(book),
+            quotas: Quotas::default(),
+            told: Mutex::default(),
+            tokens: Mutex::default(),
+            turn_ms: Mutex::default(),
+        }
     }
 }
 
@@ -124,6 +132,10 @@ impl Authority for Users {
 
     fn secret(&self) -> &[u8] {
         b"secret"
+    }
+
+    fn turn(&self, _: &Claim<'_>) -> u64 {
+        *self.turn_ms.lock().unwrap()
     }
 
     fn failed(&self, claim: &Claim<'_>, mechanism: Mechanism, why: &str) -> u64 {

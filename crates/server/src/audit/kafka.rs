@@ -59,6 +59,10 @@ pub(crate) fn what(request: &Request) -> Option<String> {
 fn groups(command: &GroupCommand) -> Option<String> {
     match command {
         GroupCommand::Delete(delete) => Some(list("delete groups", &delete.groups, ToString::to_string)),
+        GroupCommand::DeleteOffsets(delete) => {
+            let what = format!("delete offsets of group {} of", delete.group_id);
+            Some(list(&what, &delete.topics, |(topic, _)| topic.to_string()))
+        }
         _ => None,
     }
 }

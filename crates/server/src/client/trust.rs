@@ -9,10 +9,28 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 
+/// What is taken of a file of certificates. Bytes.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
 /// Those who may have signed the certificate of a server.
 #[derive(Clone, Debug)]
 pub struct Trust {
     certificates: Vec<CertificateDer<'static>>,
+}
+
+/// What is in a file, as far as it is one and not too long. Links have files that whoever sets their addresses names: a device without an end
+/// took all memory.
+#[allow(clippy::disallowed_methods, reason = "a file of certificates, not of data")]
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > FILE_BYTES_MAX {
+        true => Err(io::Error::other(format!("it has more than {FILE_BYTES_MAX} bytes"))),
+        false => Ok(bytes),
+    }
 }
 
 impl Trust {
@@ -27,8 +45,9 @@ impl Trust {
         };
         let wrong =
             |why: &dyn std::fmt::Display| ClientError::new("invalid_request", format!("{}: {why}", path.display()));
-        let all = CertificateDer::pem_file_iter(path).map_err(|e| wrong(&e))?;
-        let certificates = all.collect::<Result<Vec<_>, _>>().map_err(|e| wrong(&e))?;
+        let pem = read(path).map_err(|e| wrong(&e))?;
+        let certificates =
+            CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>().map_err(|e| wrong(&e))?;
         if certificates.is_empty() {
             return Err(wrong(&"there is no certificate in it (PEM)"));
         }
@@ -47,14 +66,19 @@ impl Trust {
     pub(crate) fn config(&self, own: Option<(&Path, &Path)>) -> Result<ClientConfig, String> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(self.certificates.iter().cloned());
+        if roots.is_empty() {
+            return Err("this machine believes nobody who signs certificates (Debian: install ca-certificates), and no file of them is given".to_owned());
+        }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let config = config.map_err(|e| e.to_string())?.with_root_certificates(roots);
         let Some((certificate, key)) = own else { return Ok(config.with_no_client_auth()) };
         let wrong = |path: &Path, why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-        let chain = CertificateDer::pem_file_iter(certificate).and_then(|all| all.collect::<Result<Vec<_>, _>>());
+        let pem = read(certificate).map_err(|e| wrong(certificate, &e))?;
+        let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
         let chain = chain.map_err(|e| wrong(certificate, &e))?;
-        let secret = PrivateKeyDer::from_pem_file(key).map_err(|e| wrong(key, &e))?;
+        let pem = read(key).map_err(|e| wrong(key, &e))?;
+        let secret = PrivateKeyDer::from_pem_slice(&pem).map_err(|e| wrong(key, &e))?;
         config.with_client_auth_cert(chain, secret).map_err(|e| wrong(certificate, &e))
     }
 
@@ -95,6 +119,20 @@ impl Write for Stream {
         match self {
             Stream::Plain(stream) => stream.flush(),
             Stream::Secured(stream) => stream.flush(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shovel whose address named this as its certificates ended the broker, at each start anew.
+    #[test]
+    fn what_has_no_end_is_no_file_of_certificates() {
+        for path in ["/dev/zero", "/proc", "/nowhere"] {
+            let refused = Trust::load(Some(Path::new(path))).expect_err("it is no file");
+            assert!(refused.message.starts_with(path), "{}", refused.message);
         }
     }
 }

@@ -13,7 +13,7 @@ use axum::extract::{Request, State};
 use axum::http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use polylogue_auth::{Claim, Mechanism, ScramMechanism, TOKEN_BYTES, TOKEN_MS};
+use polylogue_auth::{Authority, Claim, Mechanism, TOKEN_BYTES, TOKEN_MS};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked;
 
-/// Stands at a request of an administrator who has logged in.
+/// Stands at an answer: who asked, or of one who was not let in, who that wanted to be.
 #[derive(Clone, Debug)]
 struct Who(String);
 
@@ -38,17 +38,22 @@ const CONSOLE: &str = "x-polylogue-console";
 pub(super) const COOKIE: &str = "polylogue_session";
 
 /// Lets an administrator in, and everybody where nobody is asked.
-pub(super) async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     if request.extensions().get::<Asked>().is_none() {
         return next.run(request).await;
     }
     match who(&app, request.headers(), address_of(request.extensions())).await {
-        Ok(name) => {
-            request.extensions_mut().insert(Who(name));
-            next.run(request).await
+        Ok(name) => by(next.run(request).await, Some(name)),
+        Err(failure) => {
+            let claimed = credentials(request.headers()).map(|(name, _)| name);
+            by(refusal(failure, request.headers()), claimed)
         }
-        Err(failure) => refusal(failure, request.headers()),
     }
+}
+
+fn by(mut response: Response, name: Option<String>) -> Response {
+    name.map(|name| response.extensions_mut().insert(Who(name)));
+    response
 }
 
 fn refusal(failure: Failure, headers: &HeaderMap) -> Response {
@@ -71,9 +76,9 @@ pub(super) async fn tell(State(app): State<Arc<App>>, request: Request, next: Ne
         return next.run(request).await;
     }
     let what = format!("{method} {}", request.uri().path());
-    let (who, address) = (request.extensions().get::<Who>().cloned(), address_of(request.extensions()));
+    let address = address_of(request.extensions());
     let response = next.run(request).await;
-    let user = who.as_ref().map(|who| who.0.as_str());
+    let user = response.extensions().get::<Who>().map(|who| who.0.as_str());
     app.audit.tell(user, address, "http", &what, response.status().as_str());
     response
 }
@@ -91,9 +96,20 @@ async fn who(app: &App, headers: &HeaderMap, address: IpAddr) -> Result<String, 
     if app.users.is_administrator(&name) { Ok(name) } else { Err(Failure::no_administrator(&name)) }
 }
 
+/// Waits until it is the turn of somebody who says a password.
+pub(crate) async fn its_turn(users: &dyn Authority, claim: &Claim<'_>) {
+    loop {
+        match users.turn(claim) {
+            0 => return,
+            wait_ms => tokio::time::sleep(Duration::from_millis(wait_ms)).await,
+        }
+    }
+}
+
 /// That the password is that of an administrator.
 async fn is_administrator(app: &App, name: &str, password: &[u8], address: IpAddr) -> Result<(), Failure> {
     let claim = Claim { name, address };
+    its_turn(app.users.as_ref(), &claim).await;
     if !app.users.is_password(&claim, password) {
         let delay_ms = app.users.failed(&claim, Mechanism::Plain, "the name or the password is wrong");
         tokio::time::sleep(Duration::from_millis(delay_ms)).await;
@@ -124,9 +140,9 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
 
 /// Whose token that is.
 fn whose(app: &App, token: &str, address: IpAddr) -> Option<String> {
-    let credential = |name: &str| app.users.scram(&Claim { name, address }, ScramMechanism::Sha256);
+    let mark = |name: &str| app.directory.password_mark(&Claim { name, address });
     let now_ms = app.broker.now().monotonic_ms;
-    app.tokens.lock().who(token, now_ms, credential).map(ToOwned::to_owned)
+    app.tokens.lock().who(token, now_ms, mark).map(ToOwned::to_owned)
 }
 
 /// `GET /session`: whether somebody has to log in here, and who has.
@@ -159,11 +175,11 @@ pub(super) async fn log_in(
     }
     let claim = Claim { name: &login.name, address };
     app.users.succeeded(&claim, Mechanism::Plain);
-    let credential = app.users.scram(&claim, ScramMechanism::Sha256);
+    let mark = app.directory.password_mark(&claim).unwrap_or_default();
     let mut random = [0; TOKEN_BYTES];
     app.rng.fill(&mut random);
     let now_ms = app.broker.now().monotonic_ms;
-    let token = app.tokens.lock().give(&login.name, credential.as_ref(), random, now_ms);
+    let token = app.tokens.lock().give(&login.name, mark, random, now_ms);
     let asks = extensions.get::<Asked>().is_some();
     with_cookie(&token, TOKEN_MS / 1_000, &extensions, Json(Session { asks, name: Some(login.name) }))
 }

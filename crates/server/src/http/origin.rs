@@ -14,15 +14,23 @@ use std::net::IpAddr;
 
 /// Stands at a request that came in at a listener on a loopback address at which nobody is asked who they are.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct OnlyHere;
+pub(crate) struct OnlyHere;
 
 /// See the module.
 pub(super) async fn check(request: Request, next: Next) -> Response {
-    let only_here = request.extensions().get::<OnlyHere>().is_some();
-    match judge(request.method(), request.headers(), only_here) {
+    match judged(&request) {
         Ok(()) => next.run(request).await,
         Err(why) => Failure::forbidden(why).into_response(),
     }
+}
+
+/// Whether the request may be looked at.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn judged(request: &Request) -> Result<(), String> {
+    let only_here = request.extensions().get::<OnlyHere>().is_some();
+    judge(request.method(), request.headers(), only_here)
 }
 
 fn judge(method: &Method, headers: &HeaderMap, only_here: bool) -> Result<(), String> {
@@ -67,7 +75,7 @@ fn is_this_machine(host: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn judged(method: &Method, headers: &[(&'static str, &str)], only_here: bool) -> bool {
+    fn allowed(method: &Method, headers: &[(&'static str, &str)], only_here: bool) -> bool {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.insert(*name, value.parse().unwrap());
@@ -77,7 +85,7 @@ mod tests {
 
     #[test]
     fn changes_come_from_programs_and_from_our_own_pages() {
-        let change = |headers: &[(&'static str, &str)]| judged(&Method::POST, headers, false);
+        let change = |headers: &[(&'static str, &str)]| allowed(&Method::POST, headers, false);
         let host = ("host", "broker:9600");
         assert!(change(&[host]) && change(&[]));
         assert!(change(&[host, ("sec-fetch-site", "same-origin"), ("origin", "http://broker:9600")]));
@@ -88,20 +96,20 @@ mod tests {
         }
         for origin in ["http://evil", "http://broker", "http://broker:9601", "null", ""] {
             assert!(!change(&[host, ("origin", origin)]), "{origin}");
-            assert!(judged(&Method::GET, &[host, ("origin", origin), ("sec-fetch-site", "cross-site")], false));
+            assert!(allowed(&Method::GET, &[host, ("origin", origin), ("sec-fetch-site", "cross-site")], false));
         }
         assert!(!change(&[("origin", "http://evil")]));
     }
 
     #[test]
     fn where_nobody_is_asked_only_this_machine_can_be_meant() {
-        let look = |host: &str| judged(&Method::GET, &[("host", host)], true);
+        let look = |host: &str| allowed(&Method::GET, &[("host", host)], true);
         for host in ["localhost:9600", "LOCALHOST", "127.0.0.1:9600", "[::1]:9600", "[::1]", "a.localhost:1"] {
             assert!(look(host), "{host}");
         }
         for host in ["evil.example:9600", "localhost.evil", "evil", "", "?", "127.0.0.1.evil:9600", "user@evil"] {
             assert!(!look(host), "{host}");
-            assert!(judged(&Method::GET, &[("host", host)], false), "{host}");
+            assert!(allowed(&Method::GET, &[("host", host)], false), "{host}");
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::net::{Gate, NetMetrics, pause, stopped};
 use crate::rabbitmq_http::From;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::Extensions;
+use axum::http::{Extensions, HeaderValue, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse;
 use hyper::body::Incoming;
@@ -17,6 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -34,6 +35,8 @@ const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a connection may last, or of one whose answer is a stream, how long nothing of it may be taken. A client that does not read
 /// its answer holds a place no longer.
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(300);
+/// When fewer than this part of the places are free, connections end with their answer.
+const CROWDED_SHARE: usize = 4;
 /// The largest head of a request. Bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
@@ -94,6 +97,12 @@ impl Entrance {
     pub fn open_with(&self, all: Router) {
         let body_limit = DefaultBodyLimit::max(self.limits.body_bytes_max);
         self.all.get_or_init(|| all.layer(body_limit).layer(from_fn(in_time)));
+    }
+
+    /// Whether so few places are left that nobody is to keep one between two requests: whoever sits on them would keep others out, those
+    /// too that only ask whether this lives.
+    fn is_crowded(&self) -> bool {
+        self.places.available_permits() < self.limits.connections_max / CROWDED_SHARE
     }
 
     fn router(&self) -> Router {
@@ -205,7 +214,15 @@ where
             request.extensions_mut().insert(lasting.clone());
             stamps.put(request.extensions_mut());
             spoke.store(true, Ordering::Relaxed);
-            TowerToHyperService::new(entrance.router()).call(request)
+            let (is_crowded, answer) =
+                (entrance.is_crowded(), TowerToHyperService::new(entrance.router()).call(request));
+            async move {
+                let mut response = answer.await?;
+                if is_crowded {
+                    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(response)
+            }
         })
     };
     let mut http = http1::Builder::new();

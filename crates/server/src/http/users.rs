@@ -3,7 +3,7 @@
 use super::App;
 use super::error::Failure;
 use crate::api::access::{PutUser, User as Shown, Users};
-use crate::declared::{self, end_connections};
+use crate::declared::{self, end_user};
 use crate::users::kept;
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
@@ -42,12 +42,8 @@ pub(super) async fn put(
     if wanted.password.as_deref() == Some("") {
         return Err(Failure::invalid("a password is not empty".to_owned()));
     }
-    let view = declared::view(&app.broker).await?;
-    let before = view.world.user(&name);
-    let tags = match wanted.tags {
-        Some(tags) => tags.into_iter().map(ByteString::from).collect(),
-        None => before.map(|user| user.tags.clone()).unwrap_or_default(),
-    };
+    // Those that are not named stay as they are when the change is made: somebody else may be taking one away.
+    let tags = wanted.tags.map(|tags| tags.into_iter().map(ByteString::from).collect());
     let (password, scram) = match wanted.password {
         Some(password) => {
             let (hash, scram) = kept(app.rng.as_ref(), password.as_bytes());
@@ -62,14 +58,13 @@ pub(super) async fn put(
     }
 }
 
-/// Deletes a user. Connections over AMQP are told, as RabbitMQ tells them.
+/// Deletes a user, and ends its connections; those over AMQP are told why, as RabbitMQ tells them.
 pub(super) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<StatusCode, Failure> {
     let view = declared::view(&app.broker).await?;
     if view.world.user(&name).is_none() {
         return Err(Failure::not_found(format!("there is no user {name}")));
     }
     declared::change(&app.broker, Command::DeleteUsers(vec![name.as_str().into()])).await?;
-    let why = format!("user '{name}' is deleted");
-    end_connections(&app.directory, &app.net, |client| client.user == name, &why);
+    end_user(&app.directory, &app.net, &name);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -164,7 +164,12 @@ async fn secured(stream: TcpStream, host: &str, tls: UriTls) -> Result<Box<dyn S
         trust.config(own.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path())))
     };
     // Files are read elsewhere: this thread has connections to serve.
-    let config = tokio::task::spawn_blocking(config).await.map_err(|error| error.to_string())??;
+    let config = tokio::task::spawn_blocking(config).await.map_err(|error| error.to_string())?;
+    // Whoever sets an address is not to learn what files there are.
+    let config = config.map_err(|why| {
+        tracing::warn!("TLS of a shovel or of a link of federation: {why}");
+        "cacertfile, certfile or keyfile cannot be used: the server's log says why".to_owned()
+    })?;
     let secured = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
     Ok(Box::new(secured.map_err(|error| error.to_string())?))
 }

@@ -55,9 +55,9 @@ pub(super) struct Asker<'a>(declared::Asker<'a>);
 impl<'a> Asker<'a> {
     pub(super) fn new(call: &Call<'a>, vhost: &Vhost) -> Asker<'a> {
         let (user, vhost) = (call.user.name.clone(), (vhost.id, vhost.name.clone()));
-        let (directory, grants) = (call.app.directory.clone(), call.grants.clone());
+        let (directory, grants, address) = (call.app.directory.clone(), call.grants.clone(), call.address);
         Asker(declared::Asker::new(&call.app.broker, |catalog, id, now| {
-            let principal = Principal::new(directory, catalog, id, user, vhost, now);
+            let principal = Principal::new(directory, catalog, id, user, vhost, now).from_address(address);
             match grants {
                 Some(grants) => principal.with_grants(grants),
                 None => principal,

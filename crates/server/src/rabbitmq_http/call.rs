@@ -12,10 +12,11 @@ use super::error::Failure;
 use super::target::Query;
 use super::{Management, Verb};
 use crate::basic::{credentials, token};
+use crate::http::login::its_turn;
 use axum::http::HeaderMap;
 use polylogue_amqp_gateway::{FIRST_USER, View};
 use polylogue_amqp_model::{User, Vhost};
-use polylogue_auth::{Claim, Grants, Mechanism, PasswordHash};
+use polylogue_auth::{Claim, Decision, Grants, Mechanism, Operation, PasswordHash, Resource, ResourceKind};
 use polylogue_router::VhostId;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub(super) struct Call<'a> {
     pub(super) user: Arc<User>,
     /// What a token lets the user do, where that was the login.
     pub(super) grants: Option<Arc<Grants>>,
+    /// From where.
+    pub(super) address: IpAddr,
 }
 
 impl<'a> Call<'a> {
@@ -54,13 +57,14 @@ impl<'a> Call<'a> {
         if let Some(token) = token(headers).filter(|_| app.users.takes_tokens()) {
             let (user, grants) = by_token(app, &token, address).await?;
             let (view, grants) = (ask::view(app).await?, Some(Arc::new(grants)));
-            return Call { app, verb, query, view, user: Arc::new(user), grants }.of_management();
+            return Call { app, verb, query, view, user: Arc::new(user), grants, address }.of_management();
         }
         let (name, password) = credentials(headers).ok_or_else(Failure::not_logged_in)?;
         let view = ask::view(app).await?;
+        let claim = Claim { name: &name, address };
+        its_turn(app.users.as_ref(), &claim).await;
         let user = view.world.user(&name).filter(|user| user.knows(&password)).cloned();
         let Some(user) = user else {
-            let claim = Claim { name: &name, address };
             let delay_ms = app.users.failed(&claim, Mechanism::Plain, "the name or the password is wrong");
             tokio::time::sleep(Duration::from_millis(delay_ms)).await;
             return Err(Failure::not_logged_in());
@@ -69,7 +73,7 @@ impl<'a> Call<'a> {
         if name == FIRST_USER && from.is_some_and(|from| !from.ip().to_canonical().is_loopback()) {
             return Err(Failure::not_authorised("User can only log in via localhost"));
         }
-        Call { app, verb, query, view, user, grants: None }.of_management()
+        Call { app, verb, query, view, user, grants: None, address }.of_management()
     }
 
     /// The same, of somebody who may ask at all.
@@ -147,6 +151,13 @@ impl<'a> Call<'a> {
             Some(grants) => grants.may_enter(self.vhost_name(vhost)),
             None => self.view.world.permission(vhost, &self.user.name).is_some(),
         }
+    }
+
+    /// Whether the user may write to a topic of Kafka: what stands behind `x-polylogue-topic`.
+    pub(super) fn may_write(&self, topic: &str) -> bool {
+        let who = Claim { name: &self.user.name, address: self.address };
+        let resource = Resource { kind: ResourceKind::Topic, name: topic };
+        self.is_admin() || self.app.directory.decide(&who, Operation::Write, resource) == Decision::Allowed
     }
 
     /// Whether lists over all virtual hosts show this one: administrators see all of them.

@@ -6,7 +6,7 @@ use super::error::Failure;
 use super::overview::LOOK;
 use super::{Verb, ask};
 use bytestring::ByteString;
-use polylogue_amqp_model::{AmqpUri, Command, Json, SHOVEL, Shovel, shown_shovel};
+use polylogue_amqp_model::{AmqpUri, Command, Json, SHOVEL, Shovel, exchange_topic, shown_shovel};
 use polylogue_router::VhostId;
 use serde_json::{Value, json};
 
@@ -82,21 +82,42 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Fail
     }
 }
 
-/// Whoever sets a shovel that is somebody here without a password must be allowed into the virtual host that it names.
+/// Whoever sets a shovel that is somebody here without a password must be allowed into the virtual host that it names, and to write to the
+/// topic of Kafka that its queue would go on to.
 pub(super) fn may_set(call: &Call<'_>, name: &str, value: &Value) -> Result<(), Failure> {
     // What makes no sense is refused with its own words.
     let Ok(shovel) = Shovel::parse(name, value) else { return Ok(()) };
-    may_enter(call, shovel.source.uris.iter().chain(&shovel.destination.uris))
+    let (source, destination) = (&shovel.source, &shovel.destination);
+    may_enter(call, source.uris.iter().chain(&destination.uris))?;
+    for (uris, arguments) in
+        [(&source.uris, &source.queue_arguments), (&destination.uris, &destination.queue_arguments)]
+    {
+        let is_here = uris.iter().any(|uri| uri.host.is_none());
+        if let Some(topic) = exchange_topic(arguments).filter(|topic| is_here && !call.may_write(topic)) {
+            let user = &call.user.name;
+            return Err(invalid(&format!("write access to topic '{topic}' refused for user '{user}'")));
+        }
+    }
+    Ok(())
 }
 
-/// That the user may enter the virtual hosts of this broker that addresses without a password name.
+fn invalid(why: &str) -> Failure {
+    Failure::bad(format!("Validation failed\n\n{why}\n"))
+}
+
+/// That the user may enter the virtual hosts of this broker that addresses without a password name, as nobody else than that user: whoever
+/// is named there is not asked for a password.
 pub(super) fn may_enter<'u>(call: &Call<'_>, uris: impl Iterator<Item = &'u AmqpUri>) -> Result<(), Failure> {
     for uri in uris.filter(|uri| uri.host.is_none()) {
+        let other = uri.user.as_ref().filter(|name| uri.password.is_none() && **name != call.user.name);
+        if let Some(other) = other.filter(|_| !call.is_admin()) {
+            let user = &call.user.name;
+            return Err(invalid(&format!("user \"{user}\" may not connect as \"{other}\"")));
+        }
         let there = call.view.world.vhost_named(&uri.vhost).is_some_and(|vhost| call.has_permission(vhost.id));
         if !there {
             let (user, vhost) = (&call.user.name, &uri.vhost);
-            let text = format!("user \"{user}\" may not connect to vhost \"{vhost}\"");
-            return Err(Failure::bad(format!("Validation failed\n\n{text}\n")));
+            return Err(invalid(&format!("user \"{user}\" may not connect to vhost \"{vhost}\"")));
         }
     }
     Ok(())

@@ -5,7 +5,7 @@ use super::body::Body;
 use super::call::Call;
 use super::error::Failure;
 use super::{Verb, ask, permissions, shapes};
-use crate::declared::end_connections;
+use crate::declared::end_user;
 use crate::users::kept;
 use bytestring::ByteString;
 use polylogue_amqp_model::{Command, Hashing, PasswordHash, PutUser, ScramCredential};
@@ -54,8 +54,7 @@ async fn bulk_delete(call: &Call<'_>, body: &Body) -> Result<Answer, Failure> {
 async fn delete(call: &Call<'_>, names: Vec<ByteString>) -> Result<Answer, Failure> {
     ask::change(call.app, Command::DeleteUsers(names.clone())).await?;
     for name in names {
-        let why = format!("user '{name}' is deleted");
-        end_connections(&call.app.directory, &call.app.net, |client| client.user == name, &why);
+        end_user(&call.app.directory, &call.app.net, &name);
     }
     Ok(Answer::Done)
 }
@@ -86,7 +85,7 @@ async fn put(call: &Call<'_>, name: ByteString, body: &Body) -> Result<Answer, F
         None => return Err(Failure::bad("tags_not_present")),
     };
     let (hash, scram) = password(call, body)?;
-    let put = PutUser { name, password: Some(hash), scram, tags };
+    let put = PutUser { name, password: Some(hash), scram, tags: Some(tags) };
     let created = ask::put(call.app, Command::PutUser(put)).await?;
     Ok(Answer::put(created))
 }

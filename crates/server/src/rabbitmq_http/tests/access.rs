@@ -2,6 +2,7 @@
 
 use super::Server;
 use super::written::documented;
+use crate::http::origin::OnlyHere;
 use axum::body::Body;
 use axum::http::Request as HttpRequest;
 use serde_json::{Value, json};
@@ -42,6 +43,53 @@ fn nobody_gets_in_without_a_login_and_a_tag() {
     assert_eq!(refused.failure(), (401, "not_authorised", "User can only log in via localhost"));
     let refused = server.ask_as("nobody", "GET", "whoami", &Value::Null);
     assert_eq!(refused.failure(), (401, "not_authorised", "Not management user"));
+}
+
+/// A page of another site could do everything here in the browser of whoever runs the broker: everybody knows the password of `guest`.
+#[test]
+fn pages_of_other_sites_do_nothing() {
+    let server = server();
+    let local = SocketAddr::from(([127, 0, 0, 1], 1));
+    let ask = |method: &str, headers: &[(&str, &str)]| {
+        let mut request = HttpRequest::builder().method(method).uri("/api/vhosts/new").extension(OnlyHere);
+        request = request.header("authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        server.send(request.body(Body::from("{}")).unwrap(), local).status
+    };
+    assert_eq!(ask("PUT", &[("host", "evil.example:15672")]), 401, "a name that was made to mean this machine");
+    assert_eq!(ask("GET", &[("host", "evil.example:15672")]), 401);
+    assert_eq!(ask("PUT", &[("host", "localhost:15672"), ("origin", "http://evil.example")]), 401);
+    assert_eq!(ask("PUT", &[("host", "localhost:15672"), ("sec-fetch-site", "cross-site")]), 401);
+    assert_eq!(ask("PUT", &[("host", "localhost:15672")]), 201, "a program");
+}
+
+/// Whoever could set parameters of a virtual host could write to every topic of Kafka, and be anybody.
+#[test]
+fn a_shovel_does_not_do_what_its_maker_may_not() {
+    let server = server();
+    let set = |user: &str, destination: &str, arguments: Value| {
+        let value = json!({"src-uri": "amqp:///%2F", "src-queue": "own-a", "dest-uri": destination, "dest-queue": "own-b",
+            "dest-queue-args": arguments});
+        server.ask_as(user, "PUT", "parameters/shovel/%2F/s", &json!({"value": value}))
+    };
+    let topic = json!({"x-polylogue-topic": "payments"});
+    let refused = set("policymaker", "amqp:///%2F", topic.clone());
+    let reason = "Validation failed\n\nwrite access to topic 'payments' refused for user 'policymaker'\n";
+    assert_eq!(refused.failure(), (400, "bad_request", reason));
+    let refused = set("policymaker", "amqp://administrator@/%2F", json!({}));
+    let reason = "Validation failed\n\nuser \"policymaker\" may not connect as \"administrator\"\n";
+    assert_eq!(refused.failure(), (400, "bad_request", reason));
+    for (user, destination, arguments) in [
+        ("policymaker", "amqp:///%2F", json!({})),
+        ("policymaker", "amqp://policymaker@/%2F", json!({})),
+        ("policymaker", "amqp://elsewhere/%2F", topic.clone()),
+        ("administrator", "amqp://guest@/%2F", topic),
+    ] {
+        let done = set(user, destination, arguments);
+        assert!(done.status < 300, "{user} {destination}: {done:?}");
+    }
 }
 
 /// cloudamqp/lavinmq#1686, #1687: some paths were open to more tags than RabbitMQ has for them.
