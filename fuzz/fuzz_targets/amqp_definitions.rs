@@ -4,9 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use polylogue_amqp_model::{
-    Caller, Command, Definitions, Limits, Model, PasswordHash, Product, PutUser, export,
-};
+use polylogue_amqp_model::{Caller, Command, Definitions, Limits, Model, PasswordHash, Product, PutUser, export};
 
 /// Applies a command at once, and says whether it was done and wrote something.
 fn run(model: &mut Model, command: &Command) -> Option<bool> {
@@ -20,7 +18,12 @@ fn run(model: &mut Model, command: &Command) -> Option<bool> {
 fn fresh() -> Model {
     let mut model = Model::new(Limits::default());
     model.on_ready();
-    let guest = PutUser { name: "guest".into(), password: Some(PasswordHash::none()), scram: Vec::new(), tags: Vec::new() };
+    let guest = PutUser {
+        name: "guest".into(),
+        password: Some(PasswordHash::none()),
+        scram: Vec::new(),
+        tags: Some(Vec::new()),
+    };
     assert_eq!(run(&mut model, &Command::Bootstrap(guest)), Some(true));
     model
 }

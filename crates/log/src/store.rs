@@ -125,6 +125,8 @@ pub struct StoreStats {
     pub tail_bytes: usize,
     /// Memory of cached sparse indexes. Bytes.
     pub sparse_bytes: usize,
+    /// Memory of journal runs that are held divided into entries. Bytes.
+    pub divided_bytes: usize,
     /// Segment files held open.
     pub open_segments: usize,
     /// Native bytes given out from memory, since the start.
@@ -362,7 +364,7 @@ impl ShardStore {
     pub fn stats(&self) -> StoreStats {
         let counters = &self.shared.counters;
         let open_segments = self.shared.open_segments();
-        let sparse_bytes = self.shared.sparse_bytes();
+        let (sparse_bytes, divided_bytes) = (self.shared.sparse_bytes(), self.shared.divided_bytes());
         let state = self.shared.state.lock();
         let partitions = state.partitions.values();
         let rows =
@@ -377,6 +379,7 @@ impl ShardStore {
             index_bytes: partitions.map(rows).sum::<usize>() + state.journal_index_bytes(),
             tail_bytes: state.frames.tail_bytes(),
             sparse_bytes,
+            divided_bytes,
             open_segments,
             read_tail_bytes: counters.tail_bytes.load(Ordering::Relaxed),
             read_file_bytes: counters.file_bytes.load(Ordering::Relaxed),

@@ -67,7 +67,7 @@ fn is_refusal(outcome: &str) -> bool {
 }
 
 /// What others say, without what could be a line of its own.
-fn cut(text: &str) -> String {
+pub(crate) fn cut(text: &str) -> String {
     text.chars().take(TEXT_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

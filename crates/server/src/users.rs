@@ -4,6 +4,7 @@
 //! have not. Failed logins are slowed ([`Attempts`]), counted (`polylogue_logins_total`) and written down, at most [`LINES_PER_SECOND_MAX`]
 //! a second; a line has the name, the address and the reason, and never a password.
 
+use crate::audit;
 use crate::declared::{self, Fault};
 use crate::handle::BrokerHandle;
 use crate::lines::Lines;
@@ -39,6 +40,11 @@ const PASSWORD_BYTES: usize = 18;
 /// Bytes of the salt of a SCRAM credential that is made here.
 const SCRAM_SALT_BYTES: usize = 16;
 
+/// Operations that change what is declared: whoever may not is told of in the audit log.
+const CHANGES: [Operation; 4] = [Operation::Create, Operation::Delete, Operation::Alter, Operation::AlterConfigs];
+/// Such lines in a second.
+const REFUSED_PER_SECOND_MAX: u32 = 20;
+
 /// How a login ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LoginLabel {
@@ -56,6 +62,8 @@ pub struct Users {
     attempts: Mutex<Attempts>,
     remembered: Gauge,
     lines: Mutex<Lines>,
+    /// Of changes that were refused.
+    refused: Mutex<Lines>,
     /// Whose tokens are logins.
     tokens: Option<Arc<OAuth>>,
     logins: Family<LoginLabel, Counter>,
@@ -81,14 +89,23 @@ impl Users {
         registry.register("logins", "Logins, by SASL mechanism and how they ended", logins.clone());
         let text = "Names and addresses whose failed logins are remembered, at most 65,536";
         registry.register("login_failures_remembered", text, remembered.clone());
-        let (attempts, lines) = (Mutex::default(), Mutex::new(Lines::new(LINES_PER_SECOND_MAX)));
-        Users { directory, broker, rng, secret, attempts, remembered, lines, tokens: None, logins }
+        let [lines, refused] = [LINES_PER_SECOND_MAX, REFUSED_PER_SECOND_MAX].map(|max| Mutex::new(Lines::new(max)));
+        let attempts = Mutex::default();
+        Users { directory, broker, rng, secret, attempts, remembered, lines, refused, tokens: None, logins }
     }
 
     /// The same, where these tokens are logins.
     #[must_use]
     pub fn with_tokens(self, tokens: Option<Arc<OAuth>>) -> Users {
         Users { tokens, ..self }
+    }
+
+    /// Tells of a change that access control lists do not allow: it does not come so far as to be one.
+    fn refused(&self, who: &Claim<'_>, operation: Operation, resource: Resource<'_>) {
+        let Some(left_out) = self.refused.lock().next(self.broker.now().monotonic_ms) else { return };
+        let (user, address) = (audit::cut(who.name), who.address);
+        let what = audit::cut(&format!("{} {} {}", operation.name(), resource.kind.name(), resource.name));
+        tracing::info!(target: "audit", user, %address, protocol = "kafka", outcome = "refused", left_out, "{what}");
     }
 
     fn count(&self, mechanism: Mechanism, outcome: &'static str) {
@@ -132,7 +149,11 @@ impl Authority for Users {
     }
 
     fn decide(&self, who: &Claim<'_>, operation: Operation, resource: Resource<'_>) -> Decision {
-        self.directory.decide(who, operation, resource)
+        let decision = self.directory.decide(who, operation, resource);
+        if decision == Decision::Denied && CHANGES.contains(&operation) {
+            self.refused(who, operation, resource);
+        }
+        decision
     }
 
     fn decide_any(&self, who: &Claim<'_>, operation: Operation, kind: ResourceKind) -> Decision {

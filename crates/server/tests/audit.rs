@@ -30,6 +30,11 @@ fn changes_are_told_with_who_made_them_and_how_they_ended() {
         server.command(&["topic", "create", "by-nobody"]).env("POLYLOGUE_USER", "ann").env("POLYLOGUE_PASSWORD", "x"),
     );
     assert_eq!(refused.code, Some(1));
+    // She may write to that topic, and not make it.
+    assert_eq!(by_guest(&["acl", "add", "ann", "write", "--topic", "not-hers"], b"").code, Some(0));
+    let mut hers = server.command(&["produce", "not-hers"]);
+    let refused = done_with(hers.env("POLYLOGUE_USER", "ann").env("POLYLOGUE_PASSWORD", "very-secret"), b"x\n");
+    assert_eq!(refused.code, Some(1));
     let prefix = "rabbitmq-http listening on ";
     let management = server.lines.iter().find_map(|line| line.strip_prefix(prefix)).unwrap().to_owned();
     let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
@@ -52,6 +57,8 @@ fn changes_are_told_with_who_made_them_and_how_they_ended() {
         ["guest", "http", "DELETE /api/v1/topics/nothing", "404"],
         ["guest", "kafka", "create topics by-kafka", "done"],
         ["ann", "http", "POST /api/v1/topics", "401"],
+        ["guest", "http", "POST /api/v1/acls", "201"],
+        ["ann", "kafka", "create topic not-hers", "refused"],
         ["guest", "rabbitmq-http", "PUT /api/vhosts/v%0A1", "201"],
     ];
     assert_eq!(told.collect::<Vec<_>>(), wanted.map(|line| line.map(str::to_owned)));

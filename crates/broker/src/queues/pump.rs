@@ -19,6 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Messages that one look at a queue hands out at the most; then others have their turn.
 const GRANT_MESSAGES_MAX: u64 = 256;
+/// Messages that are read together, and their bytes unless one alone has more.
+const READ_ENTRIES_MAX: usize = 256;
+const READ_BYTES_MAX: usize = 1 << 20;
 /// When messages that the disk did not give are read again. Milliseconds.
 pub(crate) const READ_AGAIN_MS: u64 = 1_000;
 
@@ -261,18 +264,49 @@ impl Handing {
                 self.took(Some(early));
                 continue;
             }
-            let found = match shard.store.entry_at(self.queue, Offset(wanted.offset)).and_then(Lookup::wait) {
-                Ok(EntryAt { location, bytes, .. }) => Some((location.base.0, bytes)),
-                Err(e) => {
-                    let what = format!("message {} of queue {}: {e}", wanted.offset, self.queue);
-                    inner.gauges.background_failed("delivery", &what);
-                    let gone = matches!(e.kind, LogErrorKind::Damaged | LogErrorKind::OutOfRange);
-                    shard.give_back(self.queue, wanted, gone, lease_ms(inner.env.clock.now_ms()));
-                    None
+            let first = Offset(wanted.offset);
+            let look = shard.store.entries_from(self.queue, first, self.in_a_row(), READ_BYTES_MAX);
+            match look.and_then(Lookup::wait) {
+                Ok(entries) => {
+                    if entries.iter().take_while(|entry| self.took_entry(entry)).count() == 0 {
+                        self.lost(inner, shard, "it is not there", true);
+                    }
                 }
-            };
-            self.took(found);
+                Err(e) => {
+                    let gone = matches!(e.kind, LogErrorKind::Damaged | LogErrorKind::OutOfRange);
+                    self.lost(inner, shard, &e.to_string(), gone);
+                }
+            }
         }
+    }
+
+    /// The next one cannot be read: for good, or perhaps another time.
+    fn lost(&mut self, inner: &Inner, shard: &Shard, why: &str, gone: bool) {
+        let Some(wanted) = self.grants.front() else { return };
+        inner
+            .gauges
+            .background_failed("delivery", &format!("message {} of queue {}: {why}", wanted.offset, self.queue));
+        shard.give_back(self.queue, wanted, gone, lease_ms(inner.env.clock.now_ms()));
+        self.took(None);
+    }
+
+    /// How many of the next ones stand one after the other in the log: they are read together, for each piece costs what is looked up and
+    /// asked of the system for it.
+    fn in_a_row(&self) -> usize {
+        let first = self.grants.front().map_or(0, |wanted| wanted.offset);
+        let follows = |(wanted, offset): &(&Wanted, u64)| wanted.early.is_none() && wanted.offset == *offset;
+        self.grants.iter().zip(first..).take(READ_ENTRIES_MAX).take_while(follows).count()
+    }
+
+    /// An entry was read. Whether whoever is next had a message of it; perhaps others had, too.
+    fn took_entry(&mut self, entry: &EntryAt) -> bool {
+        let (base, end) = (entry.location.base.0, entry.location.end.0);
+        let is_in = |wanted: &Wanted| wanted.early.is_none() && (base..end).contains(&wanted.offset);
+        let before = self.grants.len();
+        while self.grants.front().is_some_and(is_in) {
+            self.took(Some((base, entry.bytes.clone())));
+        }
+        self.grants.len() < before
     }
 
     fn took(&mut self, found: Option<(u64, Bytes)>) {

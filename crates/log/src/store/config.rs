@@ -26,7 +26,7 @@ pub struct StoreConfig {
     /// Distance of two marks of a segment's sparse index; an entry is never divided. Also the unit that is verified and
     /// fenced. Bytes.
     pub index_interval_bytes: u32,
-    /// Pieces of segment indexes kept in memory. Bytes.
+    /// Pieces of segment indexes kept in memory; and as much of what journal runs were divided into. Bytes.
     pub index_cache_bytes: usize,
     /// Segment files held open at the same time.
     pub open_segments_max: usize,

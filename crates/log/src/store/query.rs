@@ -175,7 +175,7 @@ pub(super) struct Loaded {
     handles: Map<u32, Arc<dyn RangeSource>>,
     sparse: Map<(u32, u32), Arc<Sparse>>,
     blocks: Map<(u32, u32, usize), Entries>,
-    runs: Map<(u32, u32), Entries>,
+    runs: Map<(u32, u32), Arc<Entries>>,
     bytes: Option<(u64, Bytes)>,
 }
 
@@ -342,8 +342,8 @@ impl Shared {
                 shared.verify_run(partition, &run, &range).map(|_| ())
             }),
             Need::RunEntries { partition, run, frame } => self.fencing(partition, run.base, run.end(), |shared| {
-                let entries = shared.run_entries(partition, &run, &frame)?;
-                loaded.runs.insert((run.slot, run.entry), entries);
+                let divided = |shared: &Shared| shared.run_entries(partition, &run, &frame);
+                loaded.runs.insert((run.slot, run.entry), shared.divided(&run, divided)?);
                 Ok(())
             }),
             Need::Bytes { range } => {

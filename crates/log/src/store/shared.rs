@@ -2,19 +2,19 @@
 
 use super::config::StoreConfig;
 use super::freeze::Pins;
-use super::index::{FencedRange, RunRow, State};
+use super::index::{FencedRange, JournalRun, RunRow, State};
 use super::lease::{Lease, LeasedFile};
 use super::lru::Lru;
 use super::manifest::Keeper;
 use super::query::{Sparse, read};
 use super::rewrite::Rewrite;
-use super::segment::SparseIndex;
 use super::segment::format::{FOOTER_BYTES, ROW_BYTES, Row};
+use super::segment::{Entries, SparseIndex};
 use crate::checkpoint::CheckpointStore;
 use crate::error::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use polylogue_env::{DiskFile, Env, OpenMode};
-use polylogue_types::{FileRange, RangeSource};
+use polylogue_types::{FileRange, Offset, RangeSource};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,6 +50,15 @@ impl Handle {
     }
 }
 
+/// Names a journal run for the life of the process: frames' numbers come again after four billion.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct RunKey {
+    slot: u32,
+    entry: u32,
+    base: Offset,
+    checksum: u32,
+}
+
 /// The insides of a store.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -68,6 +77,9 @@ pub(super) struct Shared {
     pub(super) pins: Mutex<Pins>,
     handles: Mutex<Lru<(u32, Part), Handle>>,
     sparse: Mutex<Lru<(u32, u32), Arc<Sparse>>>,
+    /// Journal runs that were divided into entries: whoever reads one in small pieces, as the consumer of a queue does, would have its whole
+    /// frame's table read for each of them.
+    runs: Mutex<Lru<RunKey, Arc<Entries>>>,
     pub(super) counters: Counters,
 }
 
@@ -99,6 +111,7 @@ impl Shared {
             pins: Mutex::default(),
             handles: Mutex::new(Lru::new(config.open_segments_max)),
             sparse: Mutex::new(Lru::new(config.index_cache_bytes)),
+            runs: Mutex::new(Lru::new(config.index_cache_bytes)),
             counters: Counters::default(),
             config,
         }
@@ -187,6 +200,26 @@ impl Shared {
     /// Segment files that are open.
     pub(super) fn open_segments(&self) -> usize {
         self.handles.lock().len()
+    }
+
+    /// A run's entries: those in memory, or as `divide` finds them.
+    pub(super) fn divided(
+        &self,
+        run: &JournalRun,
+        divide: impl FnOnce(&Shared) -> Result<Entries>,
+    ) -> Result<Arc<Entries>> {
+        let key = RunKey { slot: run.slot, entry: run.entry, base: run.base, checksum: run.checksum };
+        if let Some(known) = self.runs.lock().get(&key) {
+            return Ok(known);
+        }
+        let entries = Arc::new(divide(self)?);
+        self.runs.lock().put(key, entries.clone(), entries.weight());
+        Ok(entries)
+    }
+
+    /// Memory of divided runs that are held. Bytes.
+    pub(super) fn divided_bytes(&self) -> usize {
+        self.runs.lock().weight()
     }
 
     /// Memory of the sparse indexes that are held. Bytes.

@@ -157,6 +157,8 @@ fn figures(broker: &Broker) -> Vec<Figure> {
         all.gauge("store_live_bytes", "Bytes of messages that are kept", store.live_bytes);
         all.gauge("store_tail_bytes", "Bytes of recent messages in memory", store.tail_bytes as u64);
         all.gauge("store_index_bytes", "Bytes of indexes in memory", store.index_bytes as u64);
+        let cached = (store.sparse_bytes + store.divided_bytes) as u64;
+        all.gauge("store_index_cache_bytes", "Bytes of pieces of indexes in memory that can be read again", cached);
         all.gauge("store_fenced", "Ranges that cannot be read because of damage", store.fenced as u64);
         all.gauge("store_segments_lost", "Segments that cannot be read at all", store.segments_lost as u64);
         all.counter("store_read_tail_bytes", "Bytes of messages read from memory", store.read_tail_bytes);

@@ -400,7 +400,7 @@ pub(super) const INDEX_CACHE_BYTES: OptionDef = log(
     "index_cache_bytes",
     OptionKind::Bytes { min: 64 * KIB, max: TIB },
     "4MiB",
-    "Pieces of segment indexes kept in memory.",
+    "Pieces of segment indexes kept in memory, and as much again of indexes of what is not in segments yet.",
 );
 pub(super) const OPEN_SEGMENTS_MAX: OptionDef =
     log("open_segments_max", OptionKind::Count { min: 1, max: 100_000 }, "128", "Segment files held open at a time.");

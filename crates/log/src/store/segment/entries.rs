@@ -309,6 +309,14 @@ impl Entries {
         Entries { spans, envelopes }
     }
 
+    /// What they take in memory. Bytes.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        size_of::<Entries>()
+            + self.spans.capacity() * size_of::<Span>()
+            + self.envelopes.capacity() * size_of::<Envelope>()
+    }
+
     /// The number of the first entry that ends above `offset`; their count when there is none.
     #[must_use]
     pub fn find(&self, offset: Offset) -> usize {
