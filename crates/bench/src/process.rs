@@ -404,7 +404,7 @@ mod tests {
         assert!(place.is_dir());
     }
 
-    /// Brokers whose folder goes were waited for while they put everything away in it: a sixth of the time of a comparison.
+    /// Brokers whose folder goes were waited for while they put everything away in it.
     #[test]
     fn what_is_killed_is_not_waited_for() {
         let place = std::env::temp_dir().join(format!("polylogue-bench-kill-{}", std::process::id()));

@@ -276,8 +276,8 @@ pub struct Running {
     processes: Processes,
 }
 
-/// Processes of a broker. Where nobody has ended them before they go, their folder goes too: they are killed then, since what some of them
-/// put away when they are asked to end takes half a minute, and nobody reads it.
+/// Processes of a broker. Where nobody has ended them before they go, their folder goes too: they are killed then, instead of being waited for
+/// while they put away what nobody reads.
 #[derive(Debug)]
 struct Processes(Vec<Process>);
 
