@@ -410,7 +410,7 @@ mod tests {
         let place = std::env::temp_dir().join(format!("polylogue-bench-kill-{}", std::process::id()));
         let folder = Folder::create(&place).expect("a folder");
         let mut command = Command::new("sh");
-        command.args(["-c", "trap '' TERM; echo ready; while :; do sleep 600; done"]);
+        command.args(["-c", "trap '' TERM; echo ready; exec sleep 600"]);
         let mut process = Process::start("a shell", command, &folder.path().join("log"), true).expect("it starts");
         process.line(Duration::from_secs(60), &Interrupt::default()).expect("it talks");
         process.kill();
