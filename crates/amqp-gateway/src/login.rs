@@ -15,7 +15,7 @@ use polylogue_amqp_model::{User, exchange_topic};
 use polylogue_api::Token;
 use polylogue_auth::{
     Acl, AclFilter, AuthError, AuthErrorKind, Authority, Bearer, Claim, Decision, Grants, Jwt, Mechanism, Operation,
-    Resource, ResourceKind, ScramCredential, ScramMechanism, ScramUser,
+    PasswordMark, Resource, ResourceKind, ScramCredential, ScramMechanism, ScramUser,
 };
 use polylogue_router::{Argument, VhostId};
 use std::net::{IpAddr, Ipv4Addr};
@@ -72,7 +72,7 @@ impl Directory {
     /// What is kept of the password of somebody who may log in from there: another password leaves something else, and so does another user of
     /// that name.
     #[must_use]
-    pub fn password_mark(&self, claim: &Claim<'_>) -> Option<Vec<Bytes>> {
+    pub fn password_mark(&self, claim: &Claim<'_>) -> Option<PasswordMark> {
         let user = self.user_from(claim)?;
         let hash = Some(&user.password.bytes).filter(|hash| !hash.is_empty());
         Some(hash.into_iter().chain(user.scram.iter().map(ScramCredential::salt)).cloned().collect())

@@ -74,7 +74,7 @@ impl Attempts {
         let Some(failed) = self.failed.get_mut(&key(name, address)) else { return 0 };
         let wait_ms = failed.free_ms.saturating_sub(now_ms);
         if wait_ms == 0 {
-            failed.free_ms = now_ms + gap_ms(failed.count + 1);
+            failed.free_ms = now_ms + gap_ms(failed.count.saturating_add(1));
         }
         wait_ms
     }

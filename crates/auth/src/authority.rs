@@ -148,6 +148,9 @@ pub trait Authority: Debug + Send + Sync {
     /// Somebody failed to log in: how long the answer has to wait. Milliseconds. `why` is for the operator and holds no secret.
     fn failed(&self, claim: &Claim<'_>, mechanism: Mechanism, why: &str) -> u64;
 
+    /// Somebody has said the right password, for one request that is no login: what failed before is forgotten.
+    fn right(&self, _claim: &Claim<'_>) {}
+
     /// Somebody logged in.
     fn succeeded(&self, claim: &Claim<'_>, mechanism: Mechanism);
 }

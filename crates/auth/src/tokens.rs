@@ -135,7 +135,7 @@ mod tests {
         assert!(ann(&tokens, &token, 1_000, before()).is_none() && tokens.is_empty());
     }
 
-    /// A user whose password came as a hash had no salt that was looked at, before a change and after it.
+    /// Where nothing was looked at, before a change and after it, a token held over both.
     #[test]
     fn of_whom_nothing_is_kept_there_is_no_token() {
         let mut tokens = Tokens::default();

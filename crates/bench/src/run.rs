@@ -11,6 +11,7 @@
 //! is its own; that of a run by time is the window's, so that what was compiled and filled before it is not a message's price.
 
 mod along;
+mod conditions;
 mod connections;
 mod drain;
 mod judged;
@@ -22,7 +23,6 @@ mod traced;
 mod window;
 
 use crate::amqp;
-use crate::amqp::load::{QueueKind, QueueLoad};
 use crate::cgroup::{MemoryGroup, Room};
 use crate::clock::seconds;
 use crate::contract::{COMMIT_MS, Done, From, Second, Shape, Spec, System};
@@ -38,11 +38,12 @@ use crate::matrix::{Kind, Load, Side};
 use crate::perf;
 use crate::pin::Pinned;
 use crate::process::{Folder, Interrupt, Surround};
-use crate::results::{BUSY, Conditions, ResultLine};
+use crate::results::{BUSY, ResultLine};
 use crate::sample::{Machine, Sample, wait_idle};
 use crate::target::{Programs, Protocol, Running, Target};
 use crate::wire::Wire;
 use along::{Along, Went};
+pub use conditions::conditions;
 pub(crate) use drain::drained_s;
 use lives::{Found, Kept, Started};
 use rustix::fs::{Advice, fadvise};
@@ -56,8 +57,6 @@ const TOPIC: &str = "measured";
 /// Numbers of the producers of each phase.
 const WARM_PRODUCER: u32 = 0;
 const MEASURED_PRODUCER: u32 = 1_000;
-/// The shortest linger of Pulsar's and `RocketMQ`'s clients. Microseconds.
-const LINGER_US_MIN: u64 = 1_000;
 /// How long a run by count may take. Milliseconds.
 const COUNT_MS_MAX: u64 = 15 * 60 * 1_000;
 /// Below this idle share of the machine no latency is compared where broker and client share its cores: one of them makes the other wait then.
@@ -262,69 +261,6 @@ fn make_topic(running: &Running, topic: &str, load: Load, system: System) -> Res
             Wire::connect(running.bootstrap())?.create_topics(topic, load.many.topics, load.partitions)
         }
         _ => Ok(()),
-    }
-}
-
-/// When a broker acknowledges what goes into such a queue, and when it hands it out.
-fn durability(target: &Target, queue: QueueLoad) -> &'static str {
-    match (target, queue.kind, queue.confirms) {
-        (_, _, false) => "never: nothing is confirmed",
-        (Target::PolylogueSync, QueueKind::Classic, _) => "flushed; a waiting consumer has it before",
-        (Target::PolylogueSync, QueueKind::Quorum, _) => "flushed; consumers have it after",
-        (Target::Rabbitmq, QueueKind::Classic, _) => {
-            "page cache, or acknowledged by a consumer before that; a waiting consumer has it before"
-        }
-        (Target::Rabbitmq, QueueKind::Quorum, _) => "flushed (Raft log of one node); consumers have it after",
-        _ => target.durability(),
-    }
-}
-
-/// What a client makes of a batching: not all can do what is asked of them (see the table of [`crate::contract::Spec`]).
-fn told_batching(driver: Driver, side: &Side) -> String {
-    let batching = side.load.batching;
-    let lingers = |linger_us: u64| format!("{} bytes, linger {} ms", batching.bytes, linger_us / 1_000);
-    match (side.load.queue, system_of(driver, side)) {
-        (Some(_), _) | (None, System::Tubemq) => "one by one".to_owned(),
-        // Below that their clients do not go.
-        (None, System::Pulsar | System::Rocketmq) => lingers(batching.linger_us.max(LINGER_US_MIN)),
-        (None, _) => lingers(batching.linger_us),
-    }
-}
-
-/// What a line says that a side was measured under.
-#[must_use]
-pub fn conditions(driver: Driver, side: &Side) -> Conditions {
-    let load = side.load;
-    Conditions {
-        target: side.target.name(),
-        durability: match load.queue {
-            _ if load.stream => "page cache (a stream)",
-            Some(queue) => durability(&side.target, queue),
-            None => side.target.durability(),
-        }
-        .to_owned(),
-        client: driver.name().to_owned(),
-        batching: told_batching(driver, side),
-        in_flight: load.in_flight,
-        message_bytes: load.message_bytes,
-        partitions: load.partitions,
-        groups: load.groups,
-        rate: load.rate,
-        warm_messages: load.warm_messages,
-        messages: load.messages,
-        warmup_ms: load.warmup_ms,
-        window_ms: load.window_ms,
-        queue: load.queue,
-        warm_up: load.how.warm_up(load.warmup_ms),
-        pinning: load.how.pinning.describe(),
-        client_cores: load.how.pinning.split().map_or(0, |split| split.client.len() as u64),
-        flush_delay_ms: load.how.flush_delay_ms,
-        memory: load.how.memory(),
-        ladder: load.how.ladder.map(|ladder| ladder.to_string()).unwrap_or_default(),
-        many: load.many,
-        backlog: load.backlog,
-        cold_bytes_per_s: load.cold_bytes_per_s,
-        connections: u64::from(load.connections),
     }
 }
 

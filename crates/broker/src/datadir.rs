@@ -103,7 +103,7 @@ impl DataDir {
     /// ever held it: a backup that somebody else made, or on a medium that takes no writes.
     ///
     /// # Errors
-    /// As [`DataDir::open`]; `Incompatible` for one that is empty.
+    /// `Io` for what is no data directory, `Damaged` or `Incompatible` by what it says of itself, `Locked` while somebody uses it.
     pub fn open_to_read(env: &Env, path: &Path) -> Result<DataDir> {
         let identity = read_identity(env, path)?;
         let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];

@@ -139,6 +139,12 @@ impl Broker {
         status.collect()
     }
 
+    /// Journals to which nothing can be written until they have a new writer.
+    #[must_use]
+    pub fn writers_lost(&self) -> u64 {
+        self.inner.all_shards().iter().filter(|shard| shard.state.lock().lost).count() as u64
+    }
+
     /// Segments that could not be read at all when their shards were opened, with the reason. What was in them is fenced.
     #[must_use]
     pub fn lost_segments(&self) -> Vec<String> {

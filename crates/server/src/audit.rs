@@ -67,7 +67,7 @@ fn is_refusal(outcome: &str) -> bool {
 }
 
 /// What others say, without what could be a line of its own.
-pub(crate) fn cut(text: &str) -> String {
+fn cut(text: &str) -> String {
     text.chars().take(TEXT_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

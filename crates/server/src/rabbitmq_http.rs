@@ -59,7 +59,7 @@ use bytes::Bytes;
 use call::Call;
 use error::Failure;
 use polylogue_amqp::settings::AmqpSettings;
-use polylogue_amqp_gateway::Directory;
+use polylogue_amqp_gateway::{Directory, FIRST_USER};
 use polylogue_amqp_model::DEFINITIONS_BYTES_MAX;
 use polylogue_auth::{Authority, NoUsers};
 use polylogue_env::Rng;
@@ -215,7 +215,8 @@ enum Verb {
 
 async fn answer(app: &Management, request: Request) -> Result<Response, Failure> {
     // Everybody knows what `guest` logs in with: without this a page of another site could do everything in the browser of whoever sits here.
-    origin::judged(&request).map_err(|why| Failure::not_authorised(&why))?;
+    let is_guest = credentials(request.headers()).is_some_and(|(name, _)| name == FIRST_USER);
+    origin::judged(&request, is_guest).map_err(|why| Failure::not_authorised(&why))?;
     let verb = match *request.method() {
         Method::GET | Method::HEAD => Verb::Get,
         Method::PUT => Verb::Put,

@@ -272,10 +272,12 @@ fn open_and_serve(
     }
     let secret = env.rng.next_u64();
     let rng = env.rng.clone();
+    let audit = Arc::new(Audit::new(handle.clone(), &mut front.registry));
     let users = Users::new(directory.clone(), handle.clone(), rng.clone(), &mut front.registry);
-    let users = Arc::new(users.with_tokens(front.oauth.clone()));
+    let users = Arc::new(users.with_tokens(front.oauth.clone()).with_audit(audit.clone()));
     let accept = AmqpAccept::new(amqp_settings.clone(), directory.clone(), handle.clone(), secret, users.clone());
-    let opened = Opened { broker: handle, live, amqp: Arc::new(accept), amqp_settings, directory, users, rng };
+    let amqp = Arc::new(accept);
+    let opened = Opened { broker: handle, live, amqp, amqp_settings, directory, users, audit, rng };
     let result = started.and_then(|()| serve(config, front, bound, opened, runtime, signals));
     front.stop();
     // Whatever happened: what was acknowledged is flushed, and the next start is quick.
@@ -365,6 +367,7 @@ struct Opened {
     amqp_settings: Arc<AmqpSettings>,
     directory: Arc<Directory>,
     users: Arc<Users>,
+    audit: Arc<Audit>,
     rng: Arc<dyn Rng>,
 }
 
@@ -408,7 +411,7 @@ fn serve(
     runtime: &tokio::runtime::Runtime,
     signals: threads::Signals,
 ) -> Result<(), StartError> {
-    let Opened { broker, live, amqp, amqp_settings, directory, users, rng } = opened;
+    let Opened { broker, live, amqp, amqp_settings, directory, users, audit, rng } = opened;
     runtime.block_on(begun(&directory));
     see_to_administrator(front, runtime, &broker, &directory, rng.as_ref())?;
     let net = Arc::new(shared(config, front, &broker));
@@ -417,7 +420,6 @@ fn serve(
     let shovels = Shovels::registered(&mut front.registry);
     let federation = Federation::registered(&mut front.registry);
     let around = Surroundings::new(&broker, &directory, &amqp_settings, &net, &rng);
-    let audit = Arc::new(Audit::new(broker.clone(), &mut front.registry));
     let kafka = KafkaShared::new(live.clone(), broker.clone(), directory.clone());
     let kafka = Arc::new(kafka.with_users(users.clone()).with_audit(audit.clone()));
     let app = Arc::new(App {

@@ -4,7 +4,7 @@
 //! have not. Failed logins are slowed ([`Attempts`]), counted (`polylogue_logins_total`) and written down, at most [`LINES_PER_SECOND_MAX`]
 //! a second; a line has the name, the address and the reason, and never a password.
 
-use crate::audit;
+use crate::audit::Audit;
 use crate::declared::{self, Fault};
 use crate::handle::BrokerHandle;
 use crate::lines::Lines;
@@ -42,8 +42,6 @@ const SCRAM_SALT_BYTES: usize = 16;
 
 /// Operations that change what is declared: whoever may not is told of in the audit log.
 const CHANGES: [Operation; 4] = [Operation::Create, Operation::Delete, Operation::Alter, Operation::AlterConfigs];
-/// Such lines in a second.
-const REFUSED_PER_SECOND_MAX: u32 = 20;
 
 /// How a login ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -62,8 +60,8 @@ pub struct Users {
     attempts: Mutex<Attempts>,
     remembered: Gauge,
     lines: Mutex<Lines>,
-    /// Of changes that were refused.
-    refused: Mutex<Lines>,
+    /// Who is told of changes that access control lists do not allow.
+    audit: Option<Arc<Audit>>,
     /// Whose tokens are logins.
     tokens: Option<Arc<OAuth>>,
     logins: Family<LoginLabel, Counter>,
@@ -89,9 +87,14 @@ impl Users {
         registry.register("logins", "Logins, by SASL mechanism and how they ended", logins.clone());
         let text = "Names and addresses whose failed logins are remembered, at most 65,536";
         registry.register("login_failures_remembered", text, remembered.clone());
-        let [lines, refused] = [LINES_PER_SECOND_MAX, REFUSED_PER_SECOND_MAX].map(|max| Mutex::new(Lines::new(max)));
-        let attempts = Mutex::default();
-        Users { directory, broker, rng, secret, attempts, remembered, lines, refused, tokens: None, logins }
+        let (attempts, lines) = (Mutex::default(), Mutex::new(Lines::new(LINES_PER_SECOND_MAX)));
+        Users { directory, broker, rng, secret, attempts, remembered, lines, audit: None, tokens: None, logins }
+    }
+
+    /// The same, who tells of changes that are refused.
+    #[must_use]
+    pub fn with_audit(self, audit: Arc<Audit>) -> Users {
+        Users { audit: Some(audit), ..self }
     }
 
     /// The same, where these tokens are logins.
@@ -102,10 +105,10 @@ impl Users {
 
     /// Tells of a change that access control lists do not allow: it does not come so far as to be one.
     fn refused(&self, who: &Claim<'_>, operation: Operation, resource: Resource<'_>) {
-        let Some(left_out) = self.refused.lock().next(self.broker.now().monotonic_ms) else { return };
-        let (user, address) = (audit::cut(who.name), who.address);
-        let what = audit::cut(&format!("{} {} {}", operation.name(), resource.kind.name(), resource.name));
-        tracing::info!(target: "audit", user, %address, protocol = "kafka", outcome = "refused", left_out, "{what}");
+        if let Some(audit) = &self.audit {
+            let what = format!("{} {} {}", operation.name(), resource.kind.name(), resource.name);
+            audit.tell(Some(who.name), who.address, "kafka", &what, "refused");
+        }
     }
 
     fn count(&self, mechanism: Mechanism, outcome: &'static str) {
@@ -211,11 +214,15 @@ impl Authority for Users {
         delay_ms
     }
 
-    fn succeeded(&self, claim: &Claim<'_>, mechanism: Mechanism) {
-        self.count(mechanism, "succeeded");
+    fn right(&self, claim: &Claim<'_>) {
         let mut attempts = self.attempts.lock();
         attempts.succeeded(claim.name, claim.address);
         self.remembered.set(attempts.len() as i64);
+    }
+
+    fn succeeded(&self, claim: &Claim<'_>, mechanism: Mechanism) {
+        self.count(mechanism, "succeeded");
+        self.right(claim);
     }
 }
 

@@ -81,6 +81,21 @@ fn a_password_that_was_given_is_not_shown_and_counts_where_there_is_no_administr
     }
 }
 
+/// After some wrong passwords each right one waited for its turn, two seconds a request, since no request of the API forgot them.
+#[test]
+fn a_right_password_forgets_the_wrong_ones_before_it() {
+    let dir = TempDir::new();
+    let more = ["--set", "server.login=always", "--listen", "rabbitmq-http=127.0.0.1:0"];
+    let server = Server::start(&dir.join("data"), &more);
+    let remembered = || {
+        let (status, text) = ask(&server, "/metrics", Some(("guest", "guest")));
+        assert_eq!(status, 200);
+        text.lines().find_map(|line| line.strip_prefix("polylogue_login_failures_remembered ")).unwrap().to_owned()
+    };
+    assert_eq!(ask(&server, "/metrics", Some(("guest", "wrong"))).0, 401);
+    assert_eq!(remembered(), "0", "its own right password came before the answer");
+}
+
 #[test]
 fn without_a_login_only_whether_it_lives_is_told() {
     let dir = TempDir::new();

@@ -49,8 +49,7 @@ impl BrokerHandle for Broker {
         let disk_alarm = Broker::is_disk_alarm(self).then(|| {
             "less disk space is free than log.disk_free_limit_bytes, or a journal got no file; make room".to_owned()
         });
-        let writers_lost = self.shards().iter().filter(|shard| shard.writer_lost).count() as u64;
-        Health { refuses_writes, disk_alarm, writers_lost, failures: self.failures() }
+        Health { refuses_writes, disk_alarm, writers_lost: self.writers_lost(), failures: self.failures() }
     }
 
     fn begin_backup(&self) -> Result<Backup, polylogue_broker::Error> {

@@ -115,6 +115,7 @@ async fn is_administrator(app: &App, name: &str, password: &[u8], address: IpAdd
         tokio::time::sleep(Duration::from_millis(delay_ms)).await;
         return Err(Failure::not_logged_in());
     }
+    app.users.right(&claim);
     if app.users.is_administrator(name) { Ok(()) } else { Err(Failure::no_administrator(name)) }
 }
 

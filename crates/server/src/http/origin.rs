@@ -12,24 +12,24 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::net::IpAddr;
 
-/// Stands at a request that came in at a listener on a loopback address at which nobody is asked who they are.
+/// Stands at a request that came in at a listener on a loopback address which does not ask by itself who somebody is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OnlyHere;
 
 /// See the module.
 pub(super) async fn check(request: Request, next: Next) -> Response {
-    match judged(&request) {
+    match judged(&request, true) {
         Ok(()) => next.run(request).await,
         Err(why) => Failure::forbidden(why).into_response(),
     }
 }
 
-/// Whether the request may be looked at.
+/// Whether the request may be looked at. `is_open` says that anybody could have sent it: it has no password, or one that everybody knows.
 ///
 /// # Errors
 /// Why not.
-pub(crate) fn judged(request: &Request) -> Result<(), String> {
-    let only_here = request.extensions().get::<OnlyHere>().is_some();
+pub(crate) fn judged(request: &Request, is_open: bool) -> Result<(), String> {
+    let only_here = is_open && request.extensions().get::<OnlyHere>().is_some();
     judge(request.method(), request.headers(), only_here)
 }
 
@@ -39,7 +39,7 @@ fn judge(method: &Method, headers: &HeaderMap, only_here: bool) -> Result<(), St
     if only_here && !host.is_none_or(is_this_machine) {
         let host = host.unwrap_or_default();
         return Err(format!(
-            "the host {host} is not this machine: use localhost or 127.0.0.1, or have the listener ask for a login (server.login)"
+            "the host {host} is not this machine: use localhost or 127.0.0.1, or a login that not everybody knows (server.login; another user than guest)"
         ));
     }
     if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {

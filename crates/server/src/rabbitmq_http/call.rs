@@ -69,6 +69,7 @@ impl<'a> Call<'a> {
             tokio::time::sleep(Duration::from_millis(delay_ms)).await;
             return Err(Failure::not_logged_in());
         };
+        app.users.right(&claim);
         // As on AMQP: everybody knows this password.
         if name == FIRST_USER && from.is_some_and(|from| !from.ip().to_canonical().is_loopback()) {
             return Err(Failure::not_authorised("User can only log in via localhost"));
