@@ -215,6 +215,12 @@ impl Challenged {
         &self.first.name
     }
 
+    /// Whether this is still what is kept of the user's password. An exchange may take its time, and a user be deleted meanwhile.
+    #[must_use]
+    pub fn is_of(&self, credential: Option<&ScramCredential>) -> bool {
+        self.credential.as_ref() == credential
+    }
+
     /// The client's last message: who it is, if it has the password.
     ///
     /// # Errors

@@ -282,9 +282,9 @@ const CLASSIC: QueueLoad = QueueLoad {
 };
 const QUORUM: QueueLoad = QueueLoad { kind: QueueKind::Quorum, ..CLASSIC };
 
-/// How many messages are four times what a broker may use.
-fn cold_messages(message_bytes: u32) -> u64 {
-    COLD_FACTOR * COLD_MEMORY_BYTES / u64::from(message_bytes) + 1
+/// How many messages are four times what a broker may use. Bytes.
+fn cold_messages(memory_bytes: u64, message_bytes: u32) -> u64 {
+    COLD_FACTOR * memory_bytes / u64::from(message_bytes) + 1
 }
 
 /// All rows, in the order in which they run, for this machine.

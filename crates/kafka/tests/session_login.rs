@@ -110,6 +110,20 @@ fn a_proof_lets_in_with_and_without_headers() {
     }
 }
 
+/// An exchange that was begun before the user was deleted let in afterwards.
+#[test]
+fn a_user_that_goes_during_an_exchange_is_not_let_in() {
+    let (mechanism, proof, _) = PROOFS[0];
+    let mut asked = Asked::new();
+    handshake(&mut asked, 1, mechanism);
+    asked.token(2, FIRST);
+    *asked.users.is_gone.lock().unwrap() = true;
+    let text = asked.refused(&format!("{LAST}{proof}"));
+    let why = "the user or its password changed during the exchange";
+    assert_eq!(text, format!("Authentication failed: {why} (SASL mechanism {mechanism})"));
+    assert!(!asked.is_served());
+}
+
 #[test]
 fn whoever_is_wrong_is_told_so_after_a_while_and_no_more_than_that() {
     let invalid = "Authentication failed: Invalid username or password";

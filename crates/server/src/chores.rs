@@ -393,7 +393,7 @@ async fn run(broker: Arc<dyn BrokerHandle>, mut chore: impl Chore, knock: Arc<Kn
                 }
                 Mail::Event(event) => chore.on_event(event, broker.now()),
                 // Of connections only.
-                Mail::Permit(_) | Mail::End(_) | Mail::Fetched | Mail::Alarm | Mail::Stop => {}
+                Mail::Permit(_) | Mail::End(_) | Mail::UserGone(_) | Mail::Fetched | Mail::Alarm | Mail::Stop => {}
             }
         }
     }

@@ -2,9 +2,8 @@
 
 use crate::handle::BrokerHandle;
 use crate::http::Visit;
+use crate::net::Shared;
 use crate::net::mailbox::Mail;
-use crate::net::{Shared, Visitor};
-use crate::options::address::Protocol;
 use bytes::Bytes;
 use polylogue_amqp::codec::ShortStr;
 use polylogue_amqp::refusal::Refusal;
@@ -176,11 +175,7 @@ pub(crate) fn end_connections(directory: &Directory, net: &Shared, which: impl F
 pub(crate) fn end_user(directory: &Directory, net: &Shared, name: &str) {
     let why = format!("user '{name}' is deleted");
     end_connections(directory, net, |client| client.user == *name, &why);
-    let kafka = |visitor: &&Arc<Visitor>| visitor.protocol == Protocol::Kafka.name();
-    let is_its = |visitor: &&Arc<Visitor>| visitor.about.get().is_some_and(|about| about.user.as_deref() == Some(name));
-    for visitor in net.connections.visitors().iter().filter(kafka).filter(is_its) {
-        net.connections.end(visitor.id, &why);
-    }
+    net.connections.user_gone(name);
 }
 
 /// The body of a message in one piece.
@@ -261,7 +256,12 @@ impl<'a> Asker<'a> {
                     match mail {
                         Mail::Reply(token, reply) => self.principal.on_reply(token, reply, now),
                         Mail::Event(event) => self.principal.on_event(event, now),
-                        Mail::Permit(_) | Mail::Fetched | Mail::Alarm | Mail::Stop | Mail::End(_) => {}
+                        Mail::Permit(_)
+                        | Mail::Fetched
+                        | Mail::Alarm
+                        | Mail::Stop
+                        | Mail::End(_)
+                        | Mail::UserGone(_) => {}
                     }
                 }
                 self.principal.on_deadline(now);

@@ -144,6 +144,7 @@ async fn to_its_end(request: Request, next: Next) -> Response {
 /// All paths.
 pub fn router(app: Arc<App>) -> Router {
     let api = routes::router(routes::routes(&mut openapi::schemas()));
+    let session = get(login::session).post(login::log_in).delete(login::log_out);
     let all = Router::new()
         .route("/metrics", get(metrics::metrics))
         .route("/metrics/objects", get(objects::metrics))
@@ -151,11 +152,11 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/reports/{name}", get(reports::show))
         .nest(PREFIX, api)
         .layer(from_fn_with_state(app.clone(), login::admit))
-        // Outside of that: who is not let in is told of as well.
-        .layer(from_fn_with_state(app.clone(), login::tell))
-        .route(&format!("{PREFIX}/session"), get(login::session).post(login::log_in).delete(login::log_out))
-        .route(&format!("{PREFIX}/openapi.json"), get(openapi::serve))
         .layer(from_fn(origin::check))
+        // Outside of these: who is not let in is told of as well.
+        .layer(from_fn_with_state(app.clone(), login::tell))
+        .route(&format!("{PREFIX}/session"), session.layer(from_fn(origin::check)))
+        .route(&format!("{PREFIX}/openapi.json"), get(openapi::serve).layer(from_fn(origin::check)))
         .route("/healthz", get(status::healthz))
         .route("/readyz", get(status::readyz))
         .route("/", get(console::root))

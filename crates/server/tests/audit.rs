@@ -41,6 +41,9 @@ fn changes_are_told_with_who_made_them_and_how_they_ended() {
     let put =
         agent.put(format!("http://{management}/api/vhosts/v%0A1")).header("authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=");
     assert_eq!(put.send_empty().unwrap().status().as_u16(), 201);
+    // A page of another site, in the browser of somebody who is logged in.
+    let elsewhere = agent.post(format!("http://{}/api/v1/topics", server.http)).header("origin", "http://evil.example");
+    assert_eq!(elsewhere.send("{}").unwrap().status().as_u16(), 403);
     assert_eq!(server.stop(Signal::TERM), Some(0));
     let log = std::fs::read_to_string(&log).unwrap();
     assert!(!log.contains("very-secret") && !log.contains("a message"), "{log}");
@@ -60,6 +63,7 @@ fn changes_are_told_with_who_made_them_and_how_they_ended() {
         ["guest", "http", "POST /api/v1/acls", "201"],
         ["ann", "kafka", "create topic not-hers", "refused"],
         ["guest", "rabbitmq-http", "PUT /api/vhosts/v%0A1", "201"],
+        ["-", "http", "POST /api/v1/topics", "403"],
     ];
     assert_eq!(told.collect::<Vec<_>>(), wanted.map(|line| line.map(str::to_owned)));
 }

@@ -4,15 +4,24 @@
 mod common;
 
 use common::{Server, TempDir, done, polylogue};
+use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
+use polylogue_kafka::codec::metadata::MetadataRequest;
+use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
+use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
+use polylogue_kafka::codec::{Message as _, Request};
 use rustix::process::Signal;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
+use std::time::Duration;
 
 const ALWAYS: &[&str] = &["--set", "server.login=always"];
 
+/// How long something is waited for that does not come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// The status of an answer of the http listener, and its body.
 fn ask(server: &Server, path: &str, login: Option<(&str, &str)>) -> (u16, String) {
-    use std::io::{Read as _, Write as _};
     let header = login.map_or(String::new(), |(name, password)| {
         format!("authorization: Basic {}\r\n", base64_of(&format!("{name}:{password}")))
     });
@@ -28,6 +37,33 @@ fn ask(server: &Server, path: &str, login: Option<(&str, &str)>) -> (u16, String
 fn base64_of(text: &str) -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+fn kafka<R: Request>(stream: &mut TcpStream, version: i16, request: &R) -> R::Response {
+    for chunk in encode_request(version, 1, Some("test".into()), request).unwrap() {
+        stream.write_all(&chunk.to_bytes().unwrap()).unwrap();
+    }
+    let mut len = [0; 4];
+    stream.read_exact(&mut len).unwrap();
+    let mut frame = vec![0; usize::try_from(i32::from_be_bytes(len)).unwrap()];
+    stream.read_exact(&mut frame).unwrap();
+    let (_, mut body) = decode_response_header(frame.into(), R::API_KEY, version).unwrap();
+    R::Response::decode(&mut body, version).unwrap()
+}
+
+/// A connection of Kafka's that has logged in and asked for nothing.
+fn logged_in(server: &Server, user: &str, password: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(server.kafka).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let handshake = SaslHandshakeRequest { mechanism: "PLAIN".into() };
+    assert_eq!(kafka(&mut stream, 1, &handshake).error_code, 0);
+    let login = SaslAuthenticateRequest { auth_bytes: format!("\0{user}\0{password}").into() };
+    assert_eq!(kafka(&mut stream, 2, &login).error_code, 0);
+    stream
+}
+
+fn is_served(stream: &mut TcpStream) -> bool {
+    !kafka(stream, 12, &MetadataRequest::default()).brokers.is_empty()
 }
 
 /// A command of this server, by somebody.
@@ -192,11 +228,16 @@ fn users_are_managed_by_commands() {
     assert_eq!(ask(&server, "/api/v1/topics", Some(("ann", "secret"))).0, 401);
     assert_eq!(ask(&server, "/api/v1/topics", Some(("ann", "other"))).0, 200, "the tags stay");
     assert_eq!(set(&["--no-tags"], "").code, Some(0));
+    let mut connections =
+        ["ann", "guest"].map(|user| logged_in(&server, user, if user == "ann" { "other" } else { user }));
     assert_eq!(ask(&server, "/api/v1/topics", Some(("ann", "other"))).0, 403);
     let empty = set(&["--password"], "\n");
     assert!(empty.code == Some(2) && empty.err.contains("a password is not empty"), "{empty:?}");
     let delete = ["user", "delete", "ann"];
     assert_eq!(by(&server, "guest", "guest", &delete).code, Some(0));
+    // A connection that had asked for nothing yet stayed open.
+    assert_eq!(connections[0].read(&mut [0]).unwrap(), 0, "closed");
+    assert!(is_served(&mut connections[1]));
     assert_eq!(ask(&server, "/api/v1/topics", Some(("ann", "other"))).0, 401);
     let again = by(&server, "guest", "guest", &delete);
     assert!(again.code == Some(1) && again.err.contains("there is no user ann"), "{again:?}");

@@ -119,7 +119,7 @@ fn partitions(maker: Maker) -> Vec<Row> {
 /// compared with itself, oftener than once.
 fn catch_up(maker: Maker) -> Vec<Row> {
     let load = maker.load(100, LATENCY_BATCH, CATCH_UP_RATE);
-    let backlog = maker.scaled(cold_messages(KIB), 5_000);
+    let backlog = maker.scaled(cold_messages(COLD_MEMORY_BYTES, KIB), 5_000);
     let how = How { memory_limit_bytes: COLD_MEMORY_BYTES, ..load.how };
     // Long enough to read all of it from a disk of this kind.
     let window_ms = maker.scaled(45_000, load.window_ms);

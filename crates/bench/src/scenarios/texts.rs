@@ -197,7 +197,7 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "E6", "Memory", KAFKA_TUBEMQ, TENCENT, "Throughput by the memory that a broker may use.", "more helps, to a point",
     "control groups of 1.5 and 3 GiB, page cache included, instead of the size of TubeMQ's own cache; one round";
     "E7", "Readers far behind and producers", KAFKA_TUBEMQ, TENCENT, "What reading from disk does to producers.",
-    "both suffer from disk reads; SSD staging buys some back", "as D7, one round; no SSD staging: the disk is the machine's only one";
+    "both suffer from disk reads; SSD staging buys some back", "as D7 in half of its memory, one round; no SSD staging: the disk is the machine's only one";
     "E8", "Stability", KAFKA_TUBEMQ, TENCENT, "500 topics of 10 partitions, on other machines there: does it become unstable?",
     "Kafka unstable on one kind of machine, but ahead of TubeMQ on SSD",
     "one machine, the published topics with own clients, 5,000/s for 15 s, one round; the spread of its seconds tells";

@@ -332,8 +332,12 @@ fn go_on(work: &mut Work<'_>, exchange: Exchange, token: &[u8]) -> Result<Led, F
         }
         // No exchange begins with it: it is not among the mechanisms that a client can name.
         (Mechanism::External, _) => Err(Failure::said(mechanism, "", "it is no mechanism of messages")),
-        (Mechanism::Scram(_), Some(challenged)) => {
+        (Mechanism::Scram(scram), Some(challenged)) => {
             let name = challenged.name().to_owned();
+            let kept = work.users.scram(&Claim { name: &name, address }, scram);
+            if !challenged.is_of(kept.as_ref()) {
+                return Err(Failure::said(mechanism, &name, "the user or its password changed during the exchange"));
+            }
             let proven = challenged.finish(token).map_err(|error| Failure::of(mechanism, &name, &error))?;
             Ok(Led::In(proven.name, proven.server_final))
         }

@@ -27,6 +27,8 @@ pub struct Users {
     pub tokens: Mutex<Option<BTreeMap<String, Bearer>>>,
     /// How long it is until a try's turn. Milliseconds.
     pub turn_ms: Mutex<u64>,
+    /// Whether `user` was deleted.
+    pub is_gone: Mutex<bool>,
 }
 
 impl Default for Users {
@@ -39,6 +41,7 @@ impl Default for Users {
             told: Mutex::default(),
             tokens: Mutex::default(),
             turn_ms: Mutex::default(),
+            is_gone: Mutex::default(),
         }
     }
 }
@@ -69,7 +72,7 @@ impl Users {
 impl Authority for Users {
     fn scram(&self, claim: &Claim<'_>, mechanism: ScramMechanism) -> Option<ScramCredential> {
         let credential = || ScramCredential::of(mechanism, b"pencil", Bytes::copy_from_slice(&SALT), 4_096).unwrap();
-        (claim.name == "user").then(credential)
+        (claim.name == "user" && !*self.is_gone.lock().unwrap()).then(credential)
     }
 
     fn is_password(&self, claim: &Claim<'_>, password: &[u8]) -> bool {

@@ -122,7 +122,7 @@ async fn answer(visit: &Visit<'_>, mut session: KafkaConnection, mut input: Byte
             match mail {
                 Mail::Reply(token, reply) => session.on_reply(token, reply, broker.now()),
                 Mail::Event(event) => session.on_event(event, broker.now()),
-                Mail::Permit(_) | Mail::Fetched | Mail::Alarm | Mail::Stop | Mail::End(_) => {}
+                Mail::Permit(_) | Mail::Fetched | Mail::Alarm | Mail::Stop | Mail::End(_) | Mail::UserGone(_) => {}
             }
         }
     }

@@ -123,7 +123,7 @@ impl Inside {
                 Mail::Alarm => self.connection.on_alarm(now),
                 Mail::End(why) => self.connection.end(&why, now),
                 Mail::Stop => self.stopping = true,
-                Mail::Permit(_) | Mail::Fetched => {}
+                Mail::Permit(_) | Mail::UserGone(_) | Mail::Fetched => {}
             }
         }
         self.connection.on_bytes(&mut self.input, now);

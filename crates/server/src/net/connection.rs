@@ -422,6 +422,8 @@ impl<P: Protocol> Connection<P> {
                         self.stopping = true;
                     }
                 }
+                Mail::UserGone(name) if self.session.is_user(&name) => self.stopping = true,
+                Mail::UserGone(_) => {}
             }
         }
     }

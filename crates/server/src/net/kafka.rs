@@ -229,6 +229,10 @@ impl Protocol for KafkaConnection {
         self.session.close_reason().map(ToString::to_string)
     }
 
+    fn is_user(&self, name: &str) -> bool {
+        self.session.user() == Some(name)
+    }
+
     fn about(&self) -> Option<About> {
         let client = self.session.client_id()?;
         let software = self.session.client_software().map(|s| format!("{} {}", s.name, s.version));

@@ -144,6 +144,14 @@ impl Connections {
         mailbox.is_some()
     }
 
+    /// Ends the connections of a user that is no more, but those that the broker's books of clients name.
+    pub(crate) fn user_gone(&self, name: &str) {
+        let name: Arc<str> = name.into();
+        for mailbox in self.open.lock().all.values().filter_map(|entry| entry.mailbox.upgrade()) {
+            mailbox.put(Mail::UserGone(name.clone()));
+        }
+    }
+
     /// Tells all connections that publishers are to wait, or no longer.
     pub fn alarm(&self) {
         for mailbox in self.open.lock().all.values().filter_map(|entry| entry.mailbox.upgrade()) {

@@ -4,6 +4,7 @@ use crate::handle::{Permit, ReplySink};
 use parking_lot::Mutex;
 use polylogue_api::{Event, Reply, Token};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// One message.
@@ -23,12 +24,14 @@ pub(crate) enum Mail {
     Alarm,
     /// An operator ends the connection: the client is told so in these words.
     End(String),
+    /// Nobody is the user of this name any more: whose connection it is, it is ended.
+    UserGone(Arc<str>),
 }
 
 /// A connection's mailbox. Any thread may put something in, and only one task takes it out.
 ///
 /// Bounded by what the connection asked for: a reply for each request, an event for each watch, one permit, one fetch, one stop;
-/// and by how often operators end it and the disk is short of room.
+/// and by how often operators end it or delete users, and the disk is short of room.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     mail: Mutex<VecDeque<Mail>>,

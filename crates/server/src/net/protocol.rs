@@ -104,6 +104,11 @@ pub trait Protocol: Send + fmt::Debug + 'static {
         false
     }
 
+    /// Whether a user of that name has logged in. Where the books of the broker's clients tell, never.
+    fn is_user(&self, _name: &str) -> bool {
+        false
+    }
+
     /// Publishers are to wait, or no longer.
     fn on_alarm(&mut self, _now: Now) {}
 

@@ -91,7 +91,7 @@ impl Client {
                     Mail::Reply(token, reply) => self.connection.on_reply(token, reply, server.broker.now()),
                     Mail::Event(event) => self.connection.on_event(event, server.broker.now()),
                     Mail::End(why) => self.connection.end(&why, server.broker.now()),
-                    Mail::Permit(_) | Mail::Fetched | Mail::Alarm | Mail::Stop => {}
+                    Mail::Permit(_) | Mail::UserGone(_) | Mail::Fetched | Mail::Alarm | Mail::Stop => {}
                 }
             }
             let mut out: Vec<Chunk> = Vec::new();
