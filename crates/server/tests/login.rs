@@ -10,9 +10,13 @@ use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
 use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
 use polylogue_kafka::codec::{Message as _, Request};
 use rustix::process::Signal;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, tcgetattr};
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::Stdio;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 const ALWAYS: &[&str] = &["--set", "server.login=always"];
@@ -300,4 +304,52 @@ fn on_a_loopback_address_nobody_is_asked() {
     assert!(listed.code == Some(0) && listed.out.contains('t'), "{listed:?}");
     let mut command = server.command(&["produce", "t"]);
     assert_eq!(common::done_with(command.env("POLYLOGUE_USER", "x"), b"hello\n").code, Some(0));
+}
+
+/// What a command of `guest` writes to a terminal at which `keys` are written once it asks, how it ended, and whether the terminal shows
+/// again what is written.
+fn at_a_terminal(server: &Server, keys: &[u8]) -> (ExitStatus, String, bool) {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let path = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+    let open = || File::options().read(true).write(true).open(&path).unwrap();
+    // Held open, so that the terminal outlives the command.
+    let held = open();
+    let mut command = server.command(&["topic", "list"]);
+    command.env("POLYLOGUE_USER", "guest").env_remove("POLYLOGUE_PASSWORD");
+    let mut child = command.stdin(open()).stdout(open()).stderr(open()).spawn().unwrap();
+    let mut terminal = File::from(terminal);
+    let mut shown = Vec::new();
+    while !shown.ends_with(b"password of guest: ") {
+        let mut byte = [0];
+        terminal.read_exact(&mut byte).unwrap();
+        shown.push(byte[0]);
+    }
+    terminal.write_all(keys).unwrap();
+    let status = child.wait().unwrap();
+    let echoes = tcgetattr(&held).unwrap().local_modes.contains(LocalModes::ECHO);
+    // The end of what is shown can be seen only by what comes after it.
+    (&held).write_all(b"\0").unwrap();
+    let mut rest = Vec::new();
+    while !rest.ends_with(b"\0") {
+        let mut some = [0; 512];
+        let read = terminal.read(&mut some).unwrap();
+        rest.extend_from_slice(&some[..read]);
+    }
+    (status, String::from_utf8(rest).unwrap(), echoes)
+}
+
+/// An interrupt at the question left a terminal that showed nothing of what was written, and what was written in the moment between the question
+/// and the silence was thrown away.
+#[test]
+fn a_password_is_asked_for_at_a_terminal() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.join("data"), ALWAYS);
+    let (status, shown, echoes) = at_a_terminal(&server, b"gusts\x7f\x7f\x7fest\n");
+    assert!(status.success() && shown.contains("no topics") && !shown.contains("est") && echoes, "{status} {shown}");
+    let (status, shown, echoes) = at_a_terminal(&server, b"sec\x03");
+    assert!(status.signal() == Some(2) && !shown.contains("sec") && echoes, "{status} {shown}");
+    let (status, shown, echoes) = at_a_terminal(&server, b"wrong\n");
+    assert!(status.code() == Some(1) && shown.contains("say who you are") && echoes, "{status} {shown}");
 }

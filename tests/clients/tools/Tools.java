@@ -346,7 +346,7 @@ public final class Tools {
     void compatibility() throws Exception {
         tool("org.apache.kafka.tools.ClientCompatibilityTest", "--topic", topic(1), "--offsets-for-times-supported", "true",
             "--cluster-id-supported", "true", "--expect-record-too-large-exception", "false", "--num-cluster-nodes", "1",
-            "--create-topics-supported", "true", "--describe-acls-supported", "false", "--describe-configs-supported", "true",
+            "--create-topics-supported", "true", "--describe-acls-supported", "true", "--describe-configs-supported", "true",
             "--idempotent-producer-supported", "true").ok().hasNot("FAILED|Exception");
     }
 

@@ -1,23 +1,116 @@
 //! Asking somebody at a terminal.
 
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-use std::io::{self, BufRead as _};
+use rustix::process::{Signal, getpid, kill_process};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use std::io::{self, Read as _, Stdin};
 
-/// Asks for something that is not shown while it is written.
+const INTERRUPT: u8 = 0x03;
+const END: u8 = 0x04;
+const BACKSPACE: u8 = 0x08;
+const CLEAR: u8 = 0x15;
+const DELETE: u8 = 0x7f;
+
+/// Asks for something that is not shown while it is written. Whoever interrupts that ends the process as an interrupt does, and has a terminal
+/// again that shows what is written.
 ///
 /// # Errors
-/// When standard input is no terminal, or has ended.
+/// When standard input is no terminal, or cannot be read.
 pub(super) fn ask_silently(question: &str) -> io::Result<String> {
     let stdin = io::stdin();
-    let modes = tcgetattr(&stdin)?;
-    let mut silent = modes.clone();
-    silent.local_modes.remove(LocalModes::ECHO);
+    let silent = Silent::new(&stdin)?;
+    // What was written before is thrown away: the question comes after that.
     eprint!("{question}");
-    tcsetattr(&stdin, OptionalActions::Flush, &silent)?;
-    let mut line = String::new();
-    let read = stdin.lock().read_line(&mut line);
-    tcsetattr(&stdin, OptionalActions::Flush, &modes)?;
+    let mut line = Vec::new();
+    let mut bytes = stdin.lock().bytes();
+    let end = loop {
+        match bytes.next() {
+            None => break End::Enter,
+            Some(byte) => {
+                if let Some(end) = write(&mut line, byte?) {
+                    break end;
+                }
+            }
+        }
+    };
+    drop(silent);
     eprintln!();
-    read?;
-    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
+    if end == End::Interrupt {
+        kill_process(getpid(), Signal::INT)?;
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    String::from_utf8(line).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "that is not UTF-8"))
+}
+
+/// A terminal that gives each key at once and shows none.
+struct Silent<'a> {
+    stdin: &'a Stdin,
+    before: Termios,
+}
+
+impl<'a> Silent<'a> {
+    fn new(stdin: &'a Stdin) -> io::Result<Silent<'a>> {
+        let before = tcgetattr(stdin)?;
+        let mut modes = before.clone();
+        // Without its signals, because none of them would give back a terminal that shows what is written.
+        modes.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
+        tcsetattr(stdin, OptionalActions::Flush, &modes)?;
+        Ok(Silent { stdin, before })
+    }
+}
+
+impl Drop for Silent<'_> {
+    fn drop(&mut self) {
+        // There is nobody to tell.
+        let _ = tcsetattr(self.stdin, OptionalActions::Flush, &self.before);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Enter,
+    Interrupt,
+}
+
+/// What a key does to a line, as a terminal would do it.
+fn write(line: &mut Vec<u8>, key: u8) -> Option<End> {
+    match key {
+        b'\n' | b'\r' => return Some(End::Enter),
+        END if line.is_empty() => return Some(End::Enter),
+        INTERRUPT => return Some(End::Interrupt),
+        CLEAR => line.clear(),
+        BACKSPACE | DELETE => {
+            // A letter may have several bytes, of which only the first is none that goes on.
+            while line.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
+        }
+        key if key < b' ' => {}
+        key => line.push(key),
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(keys: &str) -> (Option<End>, String) {
+        let mut line = Vec::new();
+        let end = keys.bytes().find_map(|key| write(&mut line, key));
+        (end, String::from_utf8(line).unwrap())
+    }
+
+    #[test]
+    fn a_line_is_written_as_at_a_terminal() {
+        for (keys, end, line) in [
+            ("secret\n", Some(End::Enter), "secret"),
+            ("secret\rmore", Some(End::Enter), "secret"),
+            ("söö\x7f\x7fe\x08 x\n", Some(End::Enter), "s x"),
+            ("\x7f\x7fa\n", Some(End::Enter), "a"),
+            ("wrong\x15right\n", Some(End::Enter), "right"),
+            ("\x04", Some(End::Enter), ""),
+            ("a\x04\tb\x1b", None, "ab"),
+            ("sec\x03ret\n", Some(End::Interrupt), "sec"),
+        ] {
+            assert_eq!(written(keys), (end, line.to_owned()), "{keys:?}");
+        }
+    }
 }
