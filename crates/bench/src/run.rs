@@ -64,7 +64,7 @@ const IDLE_SHARE_MIN: f64 = 0.3;
 /// A cold reader read from the device at least this share of what it was served, or it was not cold.
 const COLD_SHARE_MIN: f64 = 0.8;
 /// A backlog is drained when this share of it was read.
-const DRAINED_SHARE: f64 = 1.0;
+const DRAINED_SHARE_MIN: f64 = 1.0;
 /// A throughput run has lasted when this share of its bytes is past polylogue's segment writer.
 const SEGMENT_SHARE_MIN: f64 = 0.5;
 /// Up to this rate the median of the few messages is told, under a name of its own. Messages a second.
@@ -645,7 +645,7 @@ impl OneSide<'_> {
         let done = &told.done;
         let backlog = self.load.backlog;
         // After the backlog the reader takes what comes in: that is no rate of reading.
-        let per_s = match drained_s(&told.seconds, backlog, DRAINED_SHARE) {
+        let per_s = match drained_s(&told.seconds, backlog, DRAINED_SHARE_MIN) {
             Some(drained_s) => {
                 self.figure("drained_s", drained_s);
                 (backlog * u64::from(self.load.message_bytes)) as f64 / drained_s

@@ -205,6 +205,9 @@ export function pairs(text) {
   return all;
 }
 
+// What a table shows of arguments: those of a headers exchange tell its bindings apart.
+export const ofArguments = (args) => (Object.keys(args ?? {}).length ? html`<code>${JSON.stringify(args)}</code>` : "");
+
 // JSON in a field of a form; an empty one is an empty object.
 export function object(text, what) {
   if (!text?.trim()) return {};

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Messages that one look at a queue hands out at the most; then others have their turn.
 const GRANT_MESSAGES_MAX: u64 = 256;
 /// Messages that are read together, and their bytes unless one alone has more.
-const READ_ENTRIES_MAX: usize = 256;
+const READ_ENTRIES_MAX: usize = GRANT_MESSAGES_MAX as usize;
 const READ_BYTES_MAX: usize = 1 << 20;
 /// When messages that the disk did not give are read again. Milliseconds.
 pub(crate) const READ_AGAIN_MS: u64 = 1_000;

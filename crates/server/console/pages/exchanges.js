@@ -1,14 +1,12 @@
 // Exchanges of a virtual host, and what is bound to them.
 import { html } from "../vendor/htm-preact.js";
 import { part, post, remove, useAsk } from "../api.js";
-import { Badge, Confirm, Dialog, Failed, Field, Head, Table, object, options, say, useDialog } from "../parts.js";
+import { Badge, Confirm, Dialog, Failed, Field, Head, Table, object, ofArguments, options, say, useDialog } from "../parts.js";
 import { Publish } from "./queue.js";
 import { Vhosts } from "./queues.js";
 
 // All but those that federation declares for itself.
 const TYPES = ["direct", "topic", "fanout", "headers", "x-consistent-hash", "x-local-random", "x-delayed-message"];
-// What a table shows of arguments: those of a headers exchange tell its bindings apart.
-const shown = (args) => (Object.keys(args ?? {}).length ? html`<code>${JSON.stringify(args)}</code>` : "");
 
 function NewExchange({ vhost, onClose }) {
   const work = async ({ name, type, transient, internal, args }) => {
@@ -60,7 +58,7 @@ export function Exchanges({ vhost }) {
     <${Table} label="Exchanges" rows=${asked.data?.exchanges} of=${(one) => one.name} columns=${[
       { label: "Name", kind: "name", cell: (one) => one.name },
       { label: "Type", cell: (one) => html`<${Badge}>${one.type}<//> ${!one.durable && html`<${Badge} kind="warn">transient<//>`} ${one.internal && html`<${Badge}>internal<//>`}` },
-      { label: "Arguments", cell: (one) => shown(one.arguments) },
+      { label: "Arguments", cell: (one) => ofArguments(one.arguments) },
       { label: "", kind: "act", cell: (one) => html`
         <button aria-label=${`Publish to ${one.name}`} disabled=${one.internal} onClick=${() => open((done) => html`<${Publish} vhost=${vhost} exchange=${one.name} onClose=${done} />`)}>Publish</button>${" "}
         <button aria-label=${`Bind to ${one.name}`} onClick=${() => open((done) => html`<${Bind} vhost=${vhost} source=${one.name} onClose=${done} />`)}>Bind</button>${" "}
@@ -71,7 +69,7 @@ export function Exchanges({ vhost }) {
       { label: "From", kind: "name", cell: (one) => one.source },
       { label: "To", kind: "name", cell: (one) => (one.destination_type === "queue" ? html`<a href=${`#/queues/${part(vhost)}/${part(one.destination)}`}>${one.destination}</a>` : html`${one.destination} <${Badge}>exchange<//>`) },
       { label: "Routing key", cell: (one) => html`<code>${one.routing_key}</code>` },
-      { label: "Arguments", cell: (one) => shown(one.arguments) },
+      { label: "Arguments", cell: (one) => ofArguments(one.arguments) },
       { label: "", kind: "act", cell: (one) => html`<button class="danger" aria-label=${`Unbind ${one.destination}`} onClick=${() => open(unbind(one))}>Unbind</button>` },
     ]} />
     ${dialog.shown}`;

@@ -2,7 +2,7 @@
 import { html, useState } from "../vendor/htm-preact.js";
 import { part, post, remove, useAsk } from "../api.js";
 import { count } from "../format.js";
-import { Badge, Confirm, Dialog, Failed, Field, Head, Table, Tabs, numberOr, object, say, useDialog } from "../parts.js";
+import { Badge, Confirm, Dialog, Failed, Field, Head, Table, Tabs, numberOr, object, ofArguments, say, useDialog } from "../parts.js";
 import { Messages } from "./messages.js";
 
 // A message for an exchange; queues are what the default one's keys name.
@@ -82,7 +82,7 @@ export function Queue({ vhost, name, tab }) {
     html`<${Table} label="Bindings" rows=${bindings.data ? mine : null} of=${(one) => JSON.stringify(one)} empty="Nothing is bound to it but the default exchange." columns=${[
       { label: "From", kind: "name", cell: (one) => html`<a href=${`#/exchanges/${part(vhost)}`}>${one.source}</a>` },
       { label: "Routing key", cell: (one) => html`<code>${one.routing_key}</code>` },
-      { label: "Arguments", cell: (one) => html`<code>${JSON.stringify(one.arguments)}</code>` },
+      { label: "Arguments", cell: (one) => ofArguments(one.arguments) },
     ]} />`}
     ${tab === "arguments" && html`<div class="card"><pre>${JSON.stringify(queue.arguments, null, 2)}</pre></div>`}
     ${dialog.shown}`;
