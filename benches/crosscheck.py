@@ -12,7 +12,8 @@ round to the results.
     rabbitmq   PerfTest                                             confirm latency, and from producer to consumer
 
 What differs by itself: polylogue-bench counts from the moment when a message should have been sent, the tools from the moment when it
-was. kafka-producer-perf-test takes whole milliseconds: of its latencies only the mean is finer than that. PerfTest tells no mean.
+was; and sends each message when it is due, the tools all that is due after a sleep. kafka-producer-perf-test takes whole milliseconds: of its
+latencies only the mean is finer than that. PerfTest tells no mean.
 """
 
 import argparse

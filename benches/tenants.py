@@ -4,8 +4,10 @@
 
 The quiet tenant is polylogue-bench with the raw client: 1,000 messages of 1 KiB a second into 10 partitions and out again. The noisy one is
 librdkafka (confluent-kafka, which this Python has): two processes that produce messages of 1 KiB as fast as it goes, in batches of up to 1 MB, and one that
-reads them. In turns: the quiet one alone, beside the noisy one, and beside the noisy one under quotas of 10 MiB/s for producing, 10 MiB/s for
-fetching and 20 % of a thread. Prints a JSON line a run and one with the medians.
+reads them. Clients of tenants have machines of their own; here they get only the processor time that nobody else wants (SCHED_IDLE). In turns: the
+quiet one alone, beside the noisy one, beside the noisy one under quotas of 10 MiB/s for producing, 10 MiB/s for fetching and 20 % of a thread, and
+beside a noisy one under the same quotas at a second broker on this machine, which shows what the machine costs by itself. Prints a JSON
+line a run and one with the medians.
 """
 
 import json
@@ -37,7 +39,9 @@ consumer.subscribe(["noise"])
 while True:
     consumer.consume(1_000, 1)
 """
-KINDS = ("alone", "noisy", "quotas")
+KINDS = ("alone", "noisy", "quotas", "elsewhere")
+IDLE = ["chrt", "--idle", "0"]
+QUOTAS = ["--produce", str(10 << 20), "--fetch", str(10 << 20), "--threads", "20"]
 
 
 def listener(lines, name):
@@ -53,26 +57,35 @@ def wait_ready(broker):
     raise SystemExit("the broker did not start")
 
 
-def run(kind, polylogue, bench, build):
-    place = tempfile.mkdtemp()
+def start(polylogue, place):
+    """A broker, and where it listens for Kafka and for HTTP."""
     listeners = ["--listen", "kafka=127.0.0.1:0", "--listen", "http=127.0.0.1:0"]
     broker = subprocess.Popen(
-        [polylogue, "serve", "--data", f"{place}/d", *listeners, "--set", "kafka.num.partitions=10"],
+        [polylogue, "serve", "--data", place, *listeners, "--set", "kafka.num.partitions=10"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    others = []
+    lines = wait_ready(broker)
+    return broker, listener(lines, "kafka"), listener(lines, "http")
+
+
+def run(kind, polylogue, bench, build):
+    place = tempfile.mkdtemp()
+    brokers, others = [], []
     try:
-        lines = wait_ready(broker)
-        kafka, http = listener(lines, "kafka"), listener(lines, "http")
-        if kind == "quotas":
-            command = [polylogue, "quota", "set", "--server", http, "--client-id", "noisy"]
-            rate = ["--produce", str(10 << 20), "--fetch", str(10 << 20), "--threads", "20"]
-            subprocess.run([*command, *rate], check=True, stdout=subprocess.DEVNULL)
+        broker, kafka, http = start(polylogue, f"{place}/d")
+        brokers.append(broker)
+        noisy, noisy_http = kafka, http
+        if kind == "elsewhere":
+            broker, noisy, noisy_http = start(polylogue, f"{place}/e")
+            brokers.append(broker)
+        if kind in ("quotas", "elsewhere"):
+            command = [polylogue, "quota", "set", "--server", noisy_http, "--client-id", "noisy", *QUOTAS]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         if kind != "alone":
             for role in ("produce", "produce", "consume"):
-                others.append(subprocess.Popen([sys.executable, "-c", NOISY, role, kafka], stderr=subprocess.DEVNULL))
+                others.append(subprocess.Popen([*IDLE, sys.executable, "-c", NOISY, role, noisy], stderr=subprocess.DEVNULL))
         load = ["--partitions", "10", "--rate", "1000", "--warmup", "5s", "--window", "20s", "--linger", "0ms"]
         told = subprocess.run(
             [bench, "--json", "run", "--build", build, "--target", f"kafka={kafka}", "--client", "raw", *load],
@@ -82,7 +95,7 @@ def run(kind, polylogue, bench, build):
         )
         figures = json.loads(told.stdout.strip().splitlines()[-1])
         topic = subprocess.run(
-            [polylogue, "--json", "topic", "describe", "noise", "--server", http],
+            [polylogue, "--json", "topic", "describe", "noise", "--server", noisy_http],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -99,8 +112,9 @@ def run(kind, polylogue, bench, build):
         for other in others:
             other.kill()
             other.wait()
-        broker.send_signal(signal.SIGTERM)
-        broker.wait()
+        for broker in brokers:
+            broker.send_signal(signal.SIGTERM)
+            broker.wait()
         shutil.rmtree(place)
 
 

@@ -104,7 +104,8 @@ fn an_exchange_gets_what_somebody_wants_and_nothing_else() {
     for (name, value) in expected.as_object().unwrap() {
         assert_eq!(&status[name], value, "{name} of {status}");
     }
-    assert_eq!(down.metric("polylogue_federation_messages_forwarded_total"), 3);
+    // It is counted when the other side has heard of it, which is after it is there.
+    wait("it is counted", || down.metric("polylogue_federation_messages_forwarded_total") == 3);
     // What nobody wants any more leaves nothing behind.
     let own = |kind: &str| {
         let all = up.get(kind);
