@@ -202,7 +202,7 @@ pub fn run(
     one.by_kind()?;
     one.running.check()?;
     if how.trace_flushes && how.flush_delay_ms == 0 {
-        one.trace_flushes()?;
+        one.trace_flushes(stays)?;
     }
     if let Some(kept) = around.kept.filter(|_| stays) {
         if how.again_warmup_ms > 0 {

@@ -15,6 +15,7 @@ use crate::clock::{MS_NS, monotonic_ns, seconds};
 use crate::contract::{Done, From, Measure, Second, Shape, Spec};
 use crate::drive::{Told, Watch, drive, drive_watched};
 use crate::error::{BenchError, Result};
+use crate::target::Target;
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ const TOLD_S: u64 = 3;
 const LOAD_MS: u64 = 20_000;
 /// How long everything is read. Milliseconds.
 const READ_MS: u64 = 5_000;
+const QUICK_READ_MS: u64 = 2_000;
 /// How long a broker may take until it acknowledges a message again. Seconds; and how long is waited between two tries.
 const BACK_S_MAX: u64 = 120;
 const TRY_EVERY: Duration = Duration::from_millis(20);
@@ -96,7 +98,10 @@ impl OneSide<'_> {
         self.figure("acked_lost", lost as f64);
         self.figure("duplicated", found.done.duplicated as f64);
         if lost > 0 {
-            self.fail(format!("{lost} acknowledged messages lost"));
+            let told = format!("{lost} acknowledged messages lost");
+            // That a peer which does not flush loses some is no fault of a smoke run.
+            let is_ours = matches!(self.target, Target::PolylogueSync | Target::PolylogueAsync);
+            if is_ours { self.fail(told) } else { self.fail_in_full(told) }
         }
         let disorder = self.disorder(&found.done);
         for (what, count) in [("duplicated", found.done.duplicated), ("out of order", disorder)] {
@@ -150,7 +155,7 @@ impl OneSide<'_> {
             from: From::Beginning,
             rate: 0,
             warmup_ms: 0,
-            window_ms: READ_MS,
+            window_ms: if self.line.quick { QUICK_READ_MS } else { READ_MS },
             shape,
             ..spec
         };

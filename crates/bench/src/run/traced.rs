@@ -15,16 +15,19 @@ const QUICK_WARMUP_MS: u64 = 500;
 const QUICK_WINDOW_MS: u64 = 1_500;
 
 impl OneSide<'_> {
-    /// Ends the broker, and runs the load once more over an empty one whose flushes are counted.
-    pub(super) fn trace_flushes(&mut self) -> Result<()> {
+    /// Runs the load once more over an empty broker whose flushes are counted. The one of the run before ends first, unless it `stays`.
+    pub(super) fn trace_flushes(&mut self, stays: bool) -> Result<()> {
         if matches!(self.target, Target::Null | Target::At(_)) {
             return Ok(());
         }
-        self.running.end();
+        if !stays {
+            self.running.end();
+        }
         let place = Folder::create(&self.around.work.join("traced"))?;
         let counter = Counter::create(&self.around.programs.bench, place.path(), 0)?;
         let surround = Surround { environment: counter.environment(), ..self.surround.clone() };
-        self.running = surround.around(|| start(&self.target, self.load, self.around, place.path()))?;
+        let traced = surround.around(|| start(&self.target, self.load, self.around, place.path()))?;
+        let before = std::mem::replace(&mut self.running, traced);
         make_topic(&self.running, &self.topic, self.load, self.system)?;
         self.idle()?;
         let quick = self.line.quick;
@@ -36,6 +39,7 @@ impl OneSide<'_> {
         self.end_span(span)?;
         // Before the folder goes.
         self.running.end();
+        self.running = before;
         told.map(drop)
     }
 }

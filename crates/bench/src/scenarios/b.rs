@@ -27,7 +27,7 @@ pub(super) fn rows(maker: Maker) -> Vec<Row> {
     let mut beside = sides(&["polylogue-sync", "kafka"], streams);
     beside.extend(side("rabbitmq-stream", "rabbitmq", Load { stream: true, ..streams }));
     vec![
-        maker.first(row("B1", "marks", Driver::Java, classic)),
+        row("B1", "marks", Driver::Java, classic),
         maker.once(row("B1", "ramp", Driver::Amqp, sides(&["polylogue-sync", "rabbitmq"], queues))),
         maker.once(row("B1", "ramp", Driver::Raw, sides(&["polylogue-sync", "polylogue-async", "kafka"], logs))),
         maker.once(row("B2", "ramp", Driver::Java, beside)),

@@ -29,12 +29,14 @@ fn sizes(maker: Maker) -> Vec<Row> {
     let mut rows = Vec::new();
     for (partitions, bytes) in [(1, KIB), (100, KIB), (10, 10 * KIB)] {
         let load = Load { groups: 2, message_bytes: bytes, ..maker.load(partitions, LATENCY_BATCH, 0) };
-        rows.push(row("E1", format!("partitions={partitions}/bytes={bytes}"), Driver::Java, OWN, load));
+        let row = row("E1", format!("partitions={partitions}/bytes={bytes}"), Driver::Java, OWN, load);
+        // How throughput grows is seen in one round.
+        rows.push(if partitions == 1 { row } else { maker.once(row) });
     }
     // Kafka and polylogue have no storage instances: one partition of theirs stands for one.
     for instances in [1, 4] {
         let load = Load { groups: 2, ..maker.load(instances, LATENCY_BATCH, 0) };
-        rows.push(row("E2", format!("instances={instances}"), Driver::Java, OWN, load));
+        rows.push(maker.once(row("E2", format!("instances={instances}"), Driver::Java, OWN, load)));
     }
     rows
 }
@@ -80,7 +82,7 @@ fn delays(maker: Maker) -> Vec<Row> {
     let row = |name, driver, who, load| maker.row("E5", name, Kind::Latency, driver, sides(who, load));
     vec![
         maker.first(row("rate=5000/linger=0", Driver::Java, FIRST, load(LINGER_0))),
-        row("rate=5000/linger=200ms", Driver::Java, OWN, load(LINGER_200)),
+        maker.once(row("rate=5000/linger=200ms", Driver::Java, OWN, load(LINGER_200))),
         row("rate=5000/linger=0", Driver::Raw, RAW, load(LINGER_0)),
     ]
 }
@@ -89,7 +91,8 @@ fn memory(maker: Maker) -> Vec<Row> {
     let mut rows = Vec::new();
     for mib in [1_536, 3_072] {
         let load = maker.load(PARTITIONS, LATENCY_BATCH, 0);
-        let how = How { memory_limit_bytes: mib << 20, ..load.how };
+        // In a smoke run E7 shows that brokers start within limits.
+        let how = How { memory_limit_bytes: maker.scaled(mib << 20, 0), ..load.how };
         let load = Load { groups: 2, how, ..load };
         let row = maker.row("E6", &format!("memory={mib}MiB"), Kind::Size, Driver::Java, sides(OWN, load));
         rows.push(maker.once(row));
