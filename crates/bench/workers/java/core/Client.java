@@ -157,6 +157,16 @@ interface Client extends AutoCloseable {
         }
     }
 
+    /**
+     * Ends what nobody waits for, when no message of it is unanswered: clients take seconds to end their threads, and the process of a
+     * run does not outlive it.
+     */
+    static void endAside(Runnable end) {
+        Thread aside = new Thread(end, "bench-end");
+        aside.setDaemon(true);
+        aside.start();
+    }
+
     static boolean fromEnd(JsonNode spec) {
         return spec.get("from").asText().equals("end");
     }

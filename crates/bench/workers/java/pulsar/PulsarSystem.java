@@ -132,7 +132,7 @@ final class PulsarSystem implements Client {
             public void close(long millisMax) throws Exception {
                 producer.flushAsync().get(millisMax, TimeUnit.MILLISECONDS);
                 producer.closeAsync().get(millisMax, TimeUnit.MILLISECONDS);
-                client.shutdown();
+                Client.endAside(() -> end(client));
             }
         };
     }
@@ -172,9 +172,17 @@ final class PulsarSystem implements Client {
             @Override
             public void close() throws Exception {
                 consumer.close();
-                client.shutdown();
+                Client.endAside(() -> end(client));
             }
         };
+    }
+
+    private static void end(PulsarClient client) {
+        try {
+            client.shutdown();
+        } catch (PulsarClientException e) {
+            // It was at its end.
+        }
     }
 
     private static int partition(Message<?> message) {

@@ -92,7 +92,7 @@ final class RocketSystem implements Client {
             }
             allocate(admin);
         } finally {
-            admin.shutdown();
+            Client.endAside(admin::shutdown);
         }
     }
 
@@ -121,7 +121,7 @@ final class RocketSystem implements Client {
                 }
             }
         } finally {
-            producer.shutdown();
+            Client.endAside(producer::shutdown);
         }
     }
 
@@ -198,7 +198,7 @@ final class RocketSystem implements Client {
 
         @Override
         public void close(long millisMax) {
-            producer.shutdown();
+            Client.endAside(producer::shutdown);
         }
     }
 
@@ -217,7 +217,7 @@ final class RocketSystem implements Client {
                 admin.updateConsumeOffset(broker(admin), Client.groupName(group), queue, offset);
             }
         } finally {
-            admin.shutdown();
+            Client.endAside(admin::shutdown);
         }
     }
 
@@ -249,7 +249,7 @@ final class RocketSystem implements Client {
 
             @Override
             public void close() {
-                consumer.shutdown();
+                Client.endAside(consumer::shutdown);
             }
         };
     }
