@@ -18,13 +18,23 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a broker may take to start.
 const START_PATIENCE: Duration = Duration::from_secs(90);
 const START_WAIT: Duration = Duration::from_millis(100);
-/// How often two free ports beside one another are looked for.
+/// How often a free port, or two beside one another, are looked for.
 const PORT_TRIES: u32 = 900;
+/// Ports that are given to brokers, the ones below those of connections: a power of two.
+const PORTS: u16 = 1 << 14;
+/// Where ports of connections begin unless the system says otherwise.
+const EPHEMERAL_PORT_MIN: u16 = 32_768;
+/// Ports up to here are for well-known services.
+const PRIVILEGED_PORT_MAX: u16 = 1_023;
+/// From a port to the next one that is tried, and from where one process begins to where the next does: odd, so that each comes to all ports.
+const PORT_STEP: u16 = 7_919;
+const PROCESS_STEP: u16 = 5_237;
 /// The topic that shows that topics can be made.
 const READY_TOPIC: &str = "/admin/v2/persistent/public/default/bench-ready/partitions";
 
@@ -566,11 +576,31 @@ fn ports<const N: usize>(place: &Path, pick: impl Fn() -> Result<u16>) -> Result
     Ok(picked)
 }
 
+/// The next port to be tried.
+static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
+
 /// A port of the loopback that nobody has now. Another process may take it before the broker does; then
-/// that does not start, and says so.
+/// that does not start, and says so. It is below those that the system gives to connections: Pulsar binds
+/// its last port ten seconds after its first, and once the end of a connection of its own had it by then.
 fn free_port() -> Result<u16> {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let first = range.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(EPHEMERAL_PORT_MIN);
+    for _ in 0..PORT_TRIES {
+        let Some(port) = next_port(first) else { break };
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
     let probe = TcpListener::bind("127.0.0.1:0").context(|| "there is no free port".to_owned())?;
     Ok(probe.local_addr().context(|| "cannot ask for a port".to_owned())?.port())
+}
+
+/// One of the [`PORTS`] ports below `first`, another each time; processes begin at different ones. `None` where so many are not there.
+fn next_port(first: u16) -> Option<u16> {
+    let lowest = first.checked_sub(PORTS).filter(|lowest| *lowest > PRIVILEGED_PORT_MAX)?;
+    let begin = (std::process::id() as u16).wrapping_mul(PROCESS_STEP);
+    let step = NEXT_PORT.fetch_add(1, Ordering::Relaxed).wrapping_mul(PORT_STEP);
+    Some(lowest + begin.wrapping_add(step) % PORTS)
 }
 
 /// A port that is free, whose second below is free as well: `RocketMQ` takes both.
@@ -596,6 +626,16 @@ mod tests {
         let first: [u16; 3] = ports(folder.path(), free_port).expect("ports");
         let second: [u16; 3] = ports(folder.path(), || Err(BenchError::new("none is picked"))).expect("those kept");
         assert_eq!(first, second);
+    }
+
+    /// Pulsar did not start in one smoke run of two: a connection had got the port of its web service meanwhile.
+    #[test]
+    fn brokers_have_ports_that_no_connection_gets() {
+        let ports: std::collections::BTreeSet<u16> = (0..100).filter_map(|_| next_port(32_768)).collect();
+        assert_eq!(ports.len(), 100, "each of them once");
+        assert!(ports.iter().all(|port| (16_384..32_768).contains(port)), "{ports:?}");
+        assert_eq!(next_port(10_000), None, "so many are not below");
+        assert!(free_port().is_ok());
     }
 
     #[test]
