@@ -3,6 +3,7 @@
 # tells that as the run's error. A worker that waited for such a client kept the whole comparison.
 # And that its verifier takes nothing for lost which a reader that was stopped had not come to: of a reader of several partitions whose
 # messages are numbered over all of them, everything that it had not read in the slowest one was told as a loss.
+# And that what a client still gives away while it ends is counted nowhere: some end on threads of their own, while the run is told.
 # Needs a JDK (17 or newer) and, once, Maven to fetch four jars; tests/java.sh says what happens without them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -46,4 +47,12 @@ for where in send close poll; do
       ;;
   esac
 done
+last=$(run late) || true
+case $last in
+  *'"done":'*'"received":0,'*) echo "ok: what comes when its reader has ended is not counted" ;;
+  *)
+    echo "a message that comes when its reader has ended: the worker's last line is ${last:-none}" >&2
+    failed=1
+    ;;
+esac
 exit "$failed"

@@ -469,6 +469,8 @@ public final class Worker {
         /** The only producer whose messages count; -1: all do. */
         private final int onlyProducer = Client.shape(spec).path("only_producer").asInt(-1);
         volatile long assigned;
+        /** What still comes while the client ends, on a thread of its own, is counted nowhere: the run is being told then. */
+        private volatile boolean ended;
 
         Reader(Group group, int number) {
             super("bench-read-" + group.number + "-" + number);
@@ -498,6 +500,7 @@ public final class Worker {
 
         /** A client that does not come to its end keeps nobody: its process ends. */
         private void end(Client.Consumer consumer) {
+            ended = true;
             if (consumer == null) {
                 return;
             }
@@ -539,6 +542,9 @@ public final class Worker {
 
         @Override
         public void take(int partition, byte[] message) {
+            if (ended) {
+                return;
+            }
             long now = now();
             long bytes = readBytes.addAndGet(message.length);
             group.last.accumulateAndGet(now, Math::max);
