@@ -43,6 +43,39 @@ fn what_is_committed_is_read_back_now_and_after_a_power_cut() {
     assert_eq!(journal.acquire().expect("a term"), Term(3));
 }
 
+/// What came between the writing of a group and its flush waited for that flush and for another one.
+#[test]
+fn what_came_before_a_flush_begins_goes_with_it() {
+    let world = SimWorld::new(31);
+    let node = Node::start(&world, config()).expect("starts");
+    let before = node.journal.stats().flush.count;
+    node.propose(1, vec![draft(5, 0, payload(1, 100))]).expect("taken");
+    node.journal.write_step();
+    node.propose(2, vec![draft(5, 1, payload(2, 100))]).expect("taken");
+    node.journal.flush_step();
+    assert_eq!(node.journal.stats().flush.count - before, 1);
+    for ticket in [1, 2] {
+        assert!(matches!(node.sink.outcome(ticket), Some(Outcome::Committed(_))), "{ticket}");
+    }
+    world.disk.crash_losing_all();
+    let (_, visited) = open_in(&world.env(), config(), Index(0)).expect("opens");
+    assert_eq!(contents(&visited), [entry(5, 0, &payload(1, 100)), entry(5, 1, &payload(2, 100))]);
+}
+
+#[test]
+fn what_takes_long_to_write_does_not_hold_up_a_flush() {
+    let world = SimWorld::new(32);
+    let node = Node::start(&world, config()).expect("starts");
+    node.propose(1, vec![draft(5, 0, payload(1, 100))]).expect("taken");
+    node.journal.write_step();
+    node.propose(2, vec![draft(5, 1, payload(2, 100 << 10))]).expect("taken");
+    node.journal.flush_step();
+    assert!(matches!(node.sink.outcome(1), Some(Outcome::Committed(_))));
+    assert_eq!(node.sink.outcome(2), None);
+    node.settle();
+    assert!(matches!(node.sink.outcome(2), Some(Outcome::Committed(_))));
+}
+
 #[test]
 fn a_frame_in_memory_is_the_frame_on_disk() {
     let world = SimWorld::new(3);

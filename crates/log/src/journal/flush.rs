@@ -25,6 +25,9 @@ impl Inner {
     /// taken: whoever had it before may have done it.
     fn flush(&self, force: bool) -> bool {
         let _role = self.flush_role.lock();
+        if !force {
+            self.write_meanwhile();
+        }
         let began = self.now_ns();
         let job = {
             let mut pipeline = self.pipeline.lock();
@@ -35,6 +38,7 @@ impl Inner {
             let Some(job) = pipeline.take_unflushed() else { return false };
             job
         };
+        self.queue.set_flushing(true);
         for file in &job.files {
             if let Err(e) = file.file.sync_data() {
                 // Nobody knows what is on the disk now, and asking again would not tell.
@@ -43,6 +47,7 @@ impl Inner {
                 return true;
             }
         }
+        self.queue.set_flushing(false);
         let now = self.now_ns();
         self.stats.lock().flush.took(now.saturating_sub(began));
         self.pipeline.lock().flushed(job, now, &self.config);

@@ -1,6 +1,6 @@
 //! The bounded queue in front of the writer, and the condition that the writing pair sleeps on.
 
-use super::config::Config;
+use super::config::{Config, Durability};
 use super::proposal::{Draft, Proposal, Refused, Urgency};
 use super::spares::Spares;
 use super::threads::WRITERS;
@@ -18,6 +18,9 @@ use std::time::Duration;
 /// Room that is left even by reserve proposals, for votes, marks and other records of the journal itself. Bytes.
 pub(crate) const CONTROL_BYTES: u64 = 16 << 10;
 const NS_PER_US: u64 = 1_000;
+/// While a flush runs, no more than so much waits to be written until it is over: then it goes with the next one by a single write,
+/// and so does what comes until then. More is written beside the flush, for which the next one need not wait. Bytes.
+pub(crate) const GATHERED_BYTES_MAX: usize = 64 << 10;
 
 /// A proposal with what it takes.
 #[derive(Debug)]
@@ -64,6 +67,10 @@ struct State {
     bytes: usize,
     /// Something in the queue starts a flush.
     urgent: bool,
+    /// Something that starts a flush is committed by being written, and waits for no flush.
+    unheld: bool,
+    /// A flush is running.
+    flushing: bool,
     /// When the first of the queued proposals came, if it may wait.
     lazy_since_ns: u64,
     /// When the first of those came that start a flush.
@@ -87,20 +94,26 @@ const RESERVE_FACTOR: usize = 2;
 impl State {
     /// Takes in one more. Whether a thread of the pair has to be told. One that is awake looks into the queue before it sleeps; so only
     /// something urgent is told while one of them is: the other one would do nothing but wait for the same time.
-    fn push(&mut self, queued: Queued, clock: &dyn Clock) -> bool {
+    fn push(&mut self, queued: Queued, own: Durability, clock: &dyn Clock) -> bool {
         let urgent = queued.proposal.urgency == Urgency::Urgent;
-        let first = self.items.is_empty();
+        let (first, was_due) = (self.items.is_empty(), self.is_due());
         if first {
             self.lazy_since_ns = if urgent { u64::MAX } else { clock.monotonic_ns() };
         }
-        let tells = if urgent { !self.urgent && self.sleepers > 0 } else { first && self.sleepers >= WRITERS };
         if urgent && !self.urgent {
             self.urgent_since_ns = clock.monotonic_ns();
         }
         self.urgent |= urgent;
+        self.unheld |= urgent && queued.proposal.class.unwrap_or(own) == Durability::Async;
         self.bytes += queued.native + queued.table;
         self.items.push(queued);
-        tells
+        let becomes_due = !was_due && self.is_due();
+        (becomes_due && self.sleepers > 0) || (first && !urgent && self.sleepers >= WRITERS)
+    }
+
+    /// Whether something is to be written at once.
+    fn is_due(&self) -> bool {
+        self.urgent && (!self.flushing || self.unheld || self.bytes > GATHERED_BYTES_MAX)
     }
 
     fn is_full(&self, proposal: &Proposal, cost: usize, config: &Config) -> bool {
@@ -158,7 +171,7 @@ impl Queue {
             drop(state);
             return Err(self.refuse(kind, queued.proposal));
         }
-        let tell = state.push(queued, clock);
+        let tell = state.push(queued, config.durability, clock);
         drop(state);
         if tell {
             self.work.notify_one();
@@ -189,9 +202,15 @@ impl Queue {
             return None;
         }
         std::mem::swap(&mut state.items, into);
-        state.bytes = 0;
+        (state.bytes, state.unheld) = (0, false);
         let urgent_ns = std::mem::take(&mut state.urgent).then_some(state.urgent_since_ns);
         Some(Since { oldest_ns: now_ns.min(state.lazy_since_ns), urgent_ns })
+    }
+
+    /// Whether something that starts a flush waits, and all that waits is at most so much.
+    pub(crate) fn is_urgent_within(&self, bytes_max: usize) -> bool {
+        let state = self.state.lock();
+        state.urgent && state.bytes <= bytes_max
     }
 
     /// From now on proposals of this term are taken, and of no other. Nothing happens when the journal has stopped.
@@ -227,6 +246,17 @@ impl Queue {
         }
     }
 
+    /// A flush begins, or is over. What has gathered meanwhile wakes a thread then.
+    pub(crate) fn set_flushing(&self, flushing: bool) {
+        let mut state = self.state.lock();
+        state.flushing = flushing;
+        let tell = !flushing && state.urgent && state.sleepers > 0;
+        drop(state);
+        if tell {
+            self.work.notify_one();
+        }
+    }
+
     /// Sleeps until there is work. `deadline` says when something else is due, on the clock's monotonic time.
     pub(crate) fn wait(&self, clock: &dyn Clock, config: &Config, deadline: impl Fn() -> Option<u64>) -> Wake {
         let mut state = self.state.lock();
@@ -237,7 +267,7 @@ impl Queue {
             let now = clock.monotonic_ns();
             let lazy = (!state.items.is_empty()).then(|| state.lazy_due(config));
             let due = [lazy, deadline()].into_iter().flatten().min();
-            if state.kicked || state.urgent || due.is_some_and(|due| now >= due) {
+            if state.kicked || state.is_due() || due.is_some_and(|due| now >= due) {
                 state.kicked = false;
                 return Wake::Work;
             }
@@ -344,11 +374,29 @@ mod tests {
         for urgency in [Urgency::Lazy, Urgency::Soon] {
             for sleepers in 0..=WRITERS {
                 let mut state = State { sleepers, ..State::default() };
-                assert_eq!(state.push(queued(urgency), clock), sleepers == WRITERS, "{urgency:?} {sleepers}");
-                assert!(!state.push(queued(urgency), clock), "one of them knows the time");
-                assert_eq!(state.push(queued(Urgency::Urgent), clock), sleepers > 0, "somebody has to write");
-                assert!(!state.push(queued(Urgency::Urgent), clock), "one does already");
+                let mut push = |urgency| state.push(queued(urgency), Durability::Sync, clock);
+                assert_eq!(push(urgency), sleepers == WRITERS, "{urgency:?} {sleepers}");
+                assert!(!push(urgency), "one of them knows the time");
+                assert_eq!(push(Urgency::Urgent), sleepers > 0, "somebody has to write");
+                assert!(!push(Urgency::Urgent), "one does already");
             }
         }
+    }
+
+    /// What came while a flush ran was written at once, and what came after that waited for two more flushes: the one that the
+    /// first had to itself, and its own.
+    #[test]
+    fn what_comes_during_a_flush_gathers_unless_it_is_much_or_waits_for_no_flush() {
+        let world = SimWorld::new(1);
+        let clock = &*world.env().clock;
+        let state = || State { sleepers: WRITERS, flushing: true, ..State::default() };
+        let mut gathers = state();
+        assert!(!gathers.push(queued(Urgency::Urgent), Durability::Sync, clock), "it waits for the flush that runs");
+        assert!(!gathers.push(queued(Urgency::Urgent), Durability::Sync, clock), "and so does the next one");
+        let much = Queued { native: GATHERED_BYTES_MAX + 1, ..queued(Urgency::Lazy) };
+        assert!(gathers.push(much, Durability::Sync, clock), "much is written beside the flush");
+        assert!(state().push(queued(Urgency::Urgent), Durability::Async, clock), "this needs no flush");
+        gathers.flushing = false;
+        assert!(gathers.is_due());
     }
 }

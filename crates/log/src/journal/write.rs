@@ -7,7 +7,7 @@ use super::inner::{Inner, WriteState};
 use super::pages::open_direct;
 use super::pipeline::{Demand, Group};
 use super::proposal::{Outcome, Urgency};
-use super::queue::Queued;
+use super::queue::{GATHERED_BYTES_MAX, Queued};
 use crate::error::{Error, ErrorKind};
 use crate::frame::codec::{FrameHead, LocalRecord, seal};
 use crate::frame::header::{LOCAL_BYTES, LocalHeader, align};
@@ -73,6 +73,26 @@ impl Inner {
             self.deliver();
         }
         wrote
+    }
+
+    /// Writes what has come since the group was written that is about to be flushed, if somebody waits for it and it is little: it
+    /// would wait for this flush and then for one of its own.
+    pub(crate) fn write_meanwhile(&self) {
+        if !self.queue.is_urgent_within(GATHERED_BYTES_MAX) {
+            return;
+        }
+        let Some(mut w) = self.write.try_lock() else { return };
+        let began = self.now_ns();
+        let Some(since) = self.queue.take(&mut w.taken, false, began, &self.config) else { return };
+        w.group.since_ns = since.oldest_ns;
+        w.group.queued_ns = since.urgent_ns.map(|urgent| began.saturating_sub(urgent));
+        self.write_taken(&mut w);
+        w.group.write_ns = self.now_ns().saturating_sub(began);
+        let committed = self.finish_group(&mut w);
+        drop(w);
+        if committed {
+            self.deliver();
+        }
     }
 
     /// Writes everything that is queued, due or not: what follows in the log is not a proposal.
