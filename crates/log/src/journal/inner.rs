@@ -1,8 +1,8 @@
 //! The parts of a journal, shared by its threads, and the roles they take.
 //!
-//! Locks, in the order in which they may be taken: *write role*, *flush role*, *deliver role*, then the small ones, which are
-//! never held during I/O: queue, then pipeline; catalog; stats; background. `spares` is held during metadata operations on files
-//! that are not part of the log; it may be taken under the write role, and the catalog under it.
+//! Locks, in the order in which they may be taken: *write role*, *flush role* (under which the write role is only tried for),
+//! *deliver role*, then the small ones, which are never held during I/O: queue, then pipeline; catalog; stats; background.
+//! `spares` is held during metadata operations on files that are not part of the log; it may be taken under the write role, and the catalog under it.
 
 use super::catalog::Catalog;
 use super::config::{Config, Recovery, StartOfLife};
