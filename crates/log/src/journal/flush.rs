@@ -22,7 +22,7 @@ impl Inner {
     }
 
     /// Takes the flush role and flushes what is written; without `force` only if that is still due once the role is
-    /// taken: whoever had it before may have done it.
+    /// taken: whoever had it before may have done it. A little that has come until then is written before, and goes with it.
     fn flush(&self, force: bool) -> bool {
         let _role = self.flush_role.lock();
         if !force {

@@ -13,6 +13,7 @@ use crate::frame::codec::{FrameHead, LocalRecord, seal};
 use crate::frame::header::{LOCAL_BYTES, LocalHeader, align};
 use crate::frame::{Frame, FramePlace, Kind};
 use bytes::Bytes;
+use parking_lot::MutexGuard;
 use polylogue_types::{Index, Term};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,33 +46,19 @@ impl Inner {
     pub(crate) fn write_step(&self) -> bool {
         let mut w = self.write.lock();
         let began = self.now_ns();
-        let mut now = began;
         let mut wrote = false;
         // More of what came in meanwhile joins the group, within bounds: so a flush is shared by all that could be written
         // before it, and does not wait for what has not come yet.
-        while let Some(since) = self.queue.take(&mut w.taken, wrote, now, &self.config) {
-            if !wrote {
-                w.group.since_ns = since.oldest_ns;
-                w.group.queued_ns = since.urgent_ns.map(|urgent| began.saturating_sub(urgent));
-            }
+        while self.write_due(&mut w, began, wrote) {
             wrote = true;
-            self.write_taken(&mut w);
-            now = self.now_ns();
-            w.group.write_ns = now.saturating_sub(began);
-            if w.group.bytes >= self.config.flush_bytes_max
-                || now.saturating_sub(began) >= self.config.flush_us_max * 1_000
-            {
+            if w.group.bytes >= self.config.flush_bytes_max || w.group.write_ns >= self.config.flush_us_max * 1_000 {
                 break;
             }
         }
         if !wrote {
-            wrote = self.write_mark_if_due(&mut w, now);
+            wrote = self.write_mark_if_due(&mut w, began);
         }
-        let committed = self.finish_group(&mut w);
-        drop(w);
-        if committed {
-            self.deliver();
-        }
+        self.finish_step(w);
         wrote
     }
 
@@ -81,13 +68,27 @@ impl Inner {
         if !self.queue.is_urgent_within(GATHERED_BYTES_MAX) {
             return;
         }
+        // Whoever writes now may take it in.
         let Some(mut w) = self.write.try_lock() else { return };
-        let began = self.now_ns();
-        let Some(since) = self.queue.take(&mut w.taken, false, began, &self.config) else { return };
-        w.group.since_ns = since.oldest_ns;
-        w.group.queued_ns = since.urgent_ns.map(|urgent| began.saturating_sub(urgent));
-        self.write_taken(&mut w);
-        w.group.write_ns = self.now_ns().saturating_sub(began);
+        self.write_due(&mut w, self.now_ns(), false);
+        self.finish_step(w);
+    }
+
+    /// Writes what is queued, if it is due, or anything at all that joins a group, which is being written since `began_ns`. Says
+    /// whether there was something.
+    fn write_due(&self, w: &mut WriteState, began_ns: u64, joins: bool) -> bool {
+        let Some(since) = self.queue.take(&mut w.taken, joins, began_ns, &self.config) else { return false };
+        if !joins {
+            w.group.since_ns = since.oldest_ns;
+            w.group.queued_ns = since.urgent_ns.map(|urgent| began_ns.saturating_sub(urgent));
+        }
+        self.write_taken(w);
+        w.group.write_ns = self.now_ns().saturating_sub(began_ns);
+        true
+    }
+
+    /// Hands on what was written, gives the write role back, and delivers what needs no flush.
+    fn finish_step(&self, mut w: MutexGuard<'_, WriteState>) {
         let committed = self.finish_group(&mut w);
         drop(w);
         if committed {
