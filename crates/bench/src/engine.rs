@@ -3,26 +3,33 @@
 //! ```text
 //!   cells x rounds --> steps (what an earlier run has done is left out) --> settle, run --> a line is appended --> the next
 //!   the brokers of a cell may stay up for all its rounds
-//!   a smoke run: one target after the other, whose broker stays for all its cells
+//!   a smoke run: a broker after the other, each with all its cells, in two lanes at the same time: it measures nothing, and mostly waits
 //! ```
 
+use crate::built::Built;
 use crate::contract::Second;
 use crate::error::Result;
+use crate::lanes::in_lanes;
 use crate::machine::machine_figures;
 use crate::matrix::{Cell, Side};
-use crate::process::{Interrupt, take_folder};
+use crate::peers::about::heap_bytes;
+use crate::plan::of_side;
+use crate::process::{Folder, Interrupt, take_folder};
 use crate::progress::Progress;
 use crate::results::{ResultLine, Stamped, append, read};
-use crate::run::lives::Kept;
+use crate::run::lives::{Kept, MEMORY_SHARE};
 use crate::run::{Surroundings, run};
 use crate::steps::{Step, steps};
-use crate::target::Programs;
+use crate::target::{Programs, Target};
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long the machine is left alone between two sides, after what is dirty has been flushed.
 const SETTLE: Duration = Duration::from_secs(1);
+/// Brokers that run at the same time in a smoke run, where memory allows it.
+pub const QUICK_LANES: usize = 2;
 
 /// What is to be run.
 #[derive(Debug)]
@@ -57,51 +64,129 @@ pub fn work_through(
     let _alone = take_folder(&job.work)?;
     let stamped = Stamped::here(job.quick)?.with(programs);
     let earlier = if job.resume && job.results.exists() { read(&job.results)? } else { Vec::new() };
-    let of_side = |side: &Side| stamped.built.as_ref().map(|built| built.with_peer(&side.target, programs));
-    let mut steps = steps(&job.cells, &job.rounds, &earlier, (&stamped, &of_side));
-    let kept = RefCell::new(if job.quick { Kept::default() } else { Kept::of_cells() });
-    if job.quick && job.keeps_brokers {
-        by_broker(&mut steps);
-    }
+    let lot = Lot { job, programs, interrupt, stamped: &stamped, lines: Mutex::default() };
+    let steps = steps(&job.cells, &job.rounds, &earlier, (&stamped, &|side| lot.built(side)));
     let done = steps.iter().filter(|step| step.done.is_some()).count();
     progress.start(steps.len() - done, done);
-    let around = Surroundings { programs, work: &job.work, interrupt, kept: job.keeps_brokers.then_some(&kept) };
-    let (mut lines, mut cell) = (Vec::new(), None);
-    for step in &steps {
-        if cell.replace(&step.cell.name) != Some(&step.cell.name) {
-            kept.borrow_mut().end_cell();
+    if job.quick && job.keeps_brokers {
+        lot.smoke(by_broker(steps), progress)?;
+    } else {
+        lot.run(&steps, &job.work, Kept::of_cells(), progress)?;
+    }
+    progress.end();
+    Ok(lot.lines.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// What all lanes of a job have in common.
+struct Lot<'a> {
+    job: &'a Job,
+    programs: &'a Programs,
+    interrupt: &'a Interrupt,
+    stamped: &'a Stamped,
+    /// What there is; whoever writes the file holds it.
+    lines: Mutex<Vec<ResultLine>>,
+}
+
+/// Where one lane works.
+struct Lane {
+    place: Folder,
+    progress: Progress,
+}
+
+impl Lot<'_> {
+    /// What a side runs with.
+    fn built(&self, side: &Side) -> Option<Built> {
+        self.stamped.built.as_ref().map(|built| built.with_peer(&side.target, self.programs))
+    }
+
+    /// The steps of each broker, in lanes; what needs none first, alone.
+    fn smoke(&self, mut brokers: Vec<Vec<Step<'_>>>, progress: &mut Progress) -> Result<()> {
+        if brokers.first().is_some_and(|steps| steps.iter().all(|step| step.side.is_none())) {
+            self.run(&brokers.remove(0), &self.job.work, Kept::default(), progress)?;
         }
-        if let Some(line) = step.done {
-            lines.push(line.clone());
-            continue;
+        brokers.sort_by(|one, other| quick_s(other).total_cmp(&quick_s(one)));
+        let lane = |number: usize| {
+            let place = Folder::create(&self.job.work.join(format!("lane-{number}")))?;
+            Ok(Lane { place, progress: progress.beside() })
+        };
+        let lanes = (0..lanes(&brokers, self.stamped.machine.memory_bytes)).map(lane).collect::<Result<Vec<_>>>()?;
+        in_lanes(lanes, brokers, |lane, steps| self.run(&steps, lane.place.path(), Kept::default(), &mut lane.progress))
+    }
+
+    /// One step after the other, in a folder that nobody else works in.
+    fn run(&self, steps: &[Step<'_>], work: &Path, kept: Kept, progress: &mut Progress) -> Result<()> {
+        let kept = RefCell::new(kept);
+        let Lot { programs, interrupt, .. } = *self;
+        let around = Surroundings { programs, work, interrupt, kept: self.job.keeps_brokers.then_some(&kept) };
+        let mut cell = None;
+        for step in steps {
+            if cell.replace(&step.cell.name) != Some(&step.cell.name) {
+                kept.borrow_mut().end_cell();
+            }
+            match step.done {
+                Some(line) => self.lines().push(line.clone()),
+                None => self.step(step, &around, progress)?,
+            }
         }
-        interrupt.check()?;
-        let stamped = Stamped { run: step.run.clone(), ..stamped.clone() };
+        Ok(())
+    }
+
+    fn step(&self, step: &Step<'_>, around: &Surroundings<'_>, progress: &mut Progress) -> Result<()> {
+        self.interrupt.check()?;
+        let stamped = Stamped { run: step.run.clone(), ..self.stamped.clone() };
         let line = match step.side {
             None => {
                 progress.side(&step.cell.name, step.label(), step.round);
-                bare_line(job, &stamped, step)?
+                bare_line(self.job, &stamped, step)?
             }
             Some(side) => {
-                settle(job.quick);
+                settle(self.job.quick);
                 progress.side(&step.cell.name, step.label(), step.round);
-                let stamped = Stamped { built: of_side(side), ..stamped };
-                side_line(&stamped, step, side, &around, progress)
+                let stamped = Stamped { built: self.built(side), ..stamped };
+                side_line(&stamped, step, side, around, progress)
             }
         };
         // What was broken off in the middle is no result.
-        interrupt.check()?;
-        append(&job.results, &line)?;
+        self.interrupt.check()?;
+        let mut lines = self.lines();
+        append(&self.job.results, &line)?;
         progress.line(&line);
         lines.push(line);
+        Ok(())
     }
-    progress.end();
-    Ok(lines)
+
+    fn lines(&self) -> MutexGuard<'_, Vec<ResultLine>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// All cells of a target one after the other, and of those the ones that speak the same protocol.
-fn by_broker(steps: &mut [Step<'_>]) {
-    steps.sort_by_key(|step| step.side.map(|side| (side.target.clone(), side.load.queue.is_some())));
+/// What a broker is by which steps can share it: those of a target that speak the same protocol. What needs none comes first.
+fn broker<'a>(step: &Step<'a>) -> Option<(&'a Target, bool)> {
+    step.side.map(|side| (&side.target, side.load.queue.is_some()))
+}
+
+/// The steps of each broker, in their order.
+fn by_broker(mut steps: Vec<Step<'_>>) -> Vec<Vec<Step<'_>>> {
+    steps.sort_by(|one, other| broker(one).cmp(&broker(other)));
+    steps.chunk_by(|one, other| broker(one) == broker(other)).map(<[Step<'_>]>::to_vec).collect()
+}
+
+/// How long steps of a smoke run take, about. Seconds.
+fn quick_s(steps: &[Step<'_>]) -> f64 {
+    let left = steps.iter().filter(|step| step.done.is_none());
+    let cost =
+        |step: &Step<'_>| step.side.map_or(0.0, |side| of_side(step.cell.kind, step.cell.driver, side, true).seconds);
+    left.map(cost).sum()
+}
+
+/// How many lanes a smoke run of these brokers has on a machine with so much memory.
+fn lanes(brokers: &[Vec<Step<'_>>], memory_bytes: u64) -> usize {
+    let heap =
+        |steps: &Vec<Step<'_>>| steps.first().and_then(|step| step.side).map_or(0, |side| heap_bytes(&side.target));
+    let mut heaps: Vec<u64> = brokers.iter().map(heap).collect();
+    heaps.sort_unstable();
+    let most: u64 = heaps.iter().rev().take(QUICK_LANES).sum();
+    if most <= memory_bytes / MEMORY_SHARE { QUICK_LANES } else { 1 }
 }
 
 fn side_line(
@@ -155,21 +240,80 @@ mod tests {
     #[test]
     fn a_smoke_run_goes_from_broker_to_broker() {
         let (cells, rounds) = job();
-        let mut steps = steps(&cells, &rounds, &[], (&now(), &|_| None));
+        let steps = steps(&cells, &rounds, &[], (&now(), &|_| None));
         let all = steps.len();
-        by_broker(&mut steps);
-        assert_eq!(steps.len(), all);
-        assert_eq!(steps.first().map(|step| step.cell.kind), Some(Kind::Bare));
-        let brokers: Vec<_> = steps
-            .iter()
-            .filter_map(|step| step.side)
-            .map(|side| (side.target.name(), side.load.queue.is_some()))
-            .collect();
-        let mut seen = brokers.clone();
-        seen.dedup();
-        let starts = seen.len();
-        seen.sort();
-        seen.dedup();
-        assert_eq!(starts, seen.len(), "no broker is started twice: {brokers:?}");
+        let brokers = by_broker(steps);
+        assert_eq!(brokers.iter().map(Vec::len).sum::<usize>(), all);
+        assert!(brokers[0].iter().all(|step| step.cell.kind == Kind::Bare));
+        for steps in &brokers {
+            assert!(steps.iter().all(|step| broker(step) == broker(&steps[0])), "{:?}", broker(&steps[0]));
+        }
+        let mut started: Vec<_> = brokers.iter().map(|steps| broker(&steps[0])).collect();
+        started.dedup();
+        assert_eq!(started.len(), brokers.len(), "none is started twice");
+    }
+
+    #[test]
+    fn a_small_machine_has_one_broker_up_at_a_time() {
+        let (cells, rounds) = job();
+        let brokers = by_broker(steps(&cells, &rounds, &[], (&now(), &|_| None)));
+        assert_eq!([24, 4].map(|gib: u64| lanes(&brokers, gib << 30)), [QUICK_LANES, 1]);
+        assert_eq!(lanes(&[], 1), QUICK_LANES, "nothing needs memory");
+    }
+
+    fn smoke(name: &str) -> (Folder, Job, Programs) {
+        let place =
+            Folder::create(&std::env::temp_dir().join(format!("polylogue-bench-engine-{name}-{}", std::process::id())))
+                .expect("a folder");
+        let (mut cells, mut rounds) = job();
+        cells.remove(0);
+        rounds.remove(0);
+        // What ends at once where there is nothing to start.
+        let chosen =
+            |side: &Side| !["kafka", "pulsar"].contains(&side.target.name().split('-').next().unwrap_or_default());
+        cells.iter_mut().for_each(|cell| cell.sides.retain(chosen));
+        let at = |name: &str| place.path().join(name);
+        let [results, work] = ["results.jsonl", "work"].map(at);
+        let job = Job { cells, rounds, quick: true, keeps_brokers: true, resume: false, results, work };
+        // Nothing is there that could be started.
+        let programs = Programs {
+            polylogue: at("none"),
+            peers: at("none"),
+            kafka: at("none"),
+            rabbitmq: at("none"),
+            bench: at("none"),
+            librdkafka: at("none"),
+            java: at("none"),
+        };
+        (place, job, programs)
+    }
+
+    /// Lanes share the file of results, and no folder.
+    #[test]
+    fn every_side_of_a_smoke_run_has_its_line() {
+        let (_place, job, programs) = smoke("lanes");
+        let lines = work_through(&job, &programs, &Interrupt::default(), &mut Progress::silent()).expect("it goes on");
+        let wanted: usize = job.cells.iter().map(|cell| cell.sides.len()).sum();
+        assert!(wanted > 20 && lines.iter().all(|line| !line.failures.is_empty()), "{wanted}: none can be started");
+        let busy =
+            lines.iter().flat_map(|line| &line.failures).find(|failure| failure.contains("another polylogue-bench"));
+        assert_eq!(busy, None, "each lane has a folder of its own");
+        let mut kept: Vec<_> =
+            read(&job.results).expect("whole lines").into_iter().map(|line| (line.cell, line.side)).collect();
+        assert_eq!((lines.len(), kept.len()), (wanted, wanted));
+        kept.sort();
+        kept.dedup();
+        assert_eq!(kept.len(), wanted, "each once");
+        let left = std::fs::read_dir(&job.work).expect("a folder").count();
+        assert_eq!(left, 0, "the lanes' folders are gone");
+    }
+
+    #[test]
+    fn whoever_wants_to_stop_stops_all_lanes() {
+        let (_place, job, programs) = smoke("stop");
+        let interrupt = Interrupt::default();
+        interrupt.set();
+        assert!(work_through(&job, &programs, &interrupt, &mut Progress::silent()).is_err());
+        assert!(!job.results.exists(), "nothing was begun");
     }
 }

@@ -6,7 +6,7 @@
 //!              |          /|\ \-----> look      each second: sample (/proc/PID), host (device, page cache, network), jvm (collections)
 //!              |         / | \------> flush     its flushes, counted and held (flushes/, loaded into it)
 //!              |      how  |          how: warm-up by work (steady), cores (pin), memory (cgroup), rates (ladder)
-//!   engine, steps,         |          remote: a worker on another machine
+//!   engine, lanes, steps,  |          remote: a worker on another machine
 //!   matrix, scenarios      |
 //!    (order; the cells)  drive ----> worker processes, one contract: raw driver (worker), amqp, librdkafka, Java; perf (Kafka's own tool)
 //!              |
@@ -47,6 +47,7 @@ pub mod how;
 pub mod install;
 pub mod jvm;
 pub mod ladder;
+pub mod lanes;
 pub mod latency;
 pub mod look;
 pub mod machine;

@@ -1,9 +1,16 @@
 //! What the user sees while something runs: one line that changes on a terminal, one line a side elsewhere.
+//!
+//! ```text
+//!   lane 0   [7/336] A4/...  kafka  round 1  1000/s  p99 3 ms     the line that changes is that of the first lane that runs something
+//!   lane 1   [8/336] B1/...  pulsar  round 1                      told when it has ended, above that line
+//! ```
 
 use crate::clock::{MS_NS, monotonic_ns, seconds};
 use crate::contract::Second;
 use crate::results::ResultLine;
+use std::fmt;
 use std::io::{IsTerminal, Write, stderr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const BOLD: &str = "\x1b[1m";
 const GREEN: &str = "\x1b[32m";
@@ -12,14 +19,75 @@ const PLAIN: &str = "\x1b[0m";
 /// To the start of the line, and clear it.
 const AGAIN: &str = "\r\x1b[2K";
 
-/// Writes to standard error.
+/// Figures of a line that are told when it is there.
+const TOLD: [&str; 5] =
+    ["produce_per_s", "produce_cpu_s_per_million", "fetch_cpu_s_per_million", "publish_p99_ms", "end_to_end_p99_ms"];
+
+/// What one lane shows of what it runs, on standard error.
 #[derive(Debug)]
 pub struct Progress {
+    board: Arc<Mutex<Board>>,
+    lane: usize,
+    now: String,
+}
+
+/// What all lanes show together.
+struct Board {
+    out: Box<dyn Write + Send>,
     terminal: bool,
+    begun: usize,
     done: usize,
     total: usize,
     began_ns: u64,
-    now: String,
+    /// The line that changes, of each lane; empty while it runs nothing.
+    live: Vec<String>,
+}
+
+impl fmt::Debug for Board {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Board").field("done", &self.done).field("total", &self.total).finish_non_exhaustive()
+    }
+}
+
+impl Board {
+    fn colour(&self, colour: &'static str) -> &'static str {
+        if self.terminal { colour } else { "" }
+    }
+
+    fn say(&mut self, text: &str) {
+        // A closed standard error is no reason to stop measuring.
+        let _ = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+    }
+
+    /// The line that changes becomes this, where it is shown.
+    fn show(&mut self, lane: usize, text: String) {
+        let Some(place) = self.live.get_mut(lane) else { return };
+        *place = text;
+        if self.terminal && self.live.iter().position(|text| !text.is_empty()) == Some(lane) {
+            let text = format!("{AGAIN}{}", self.live.get(lane).map_or("", String::as_str));
+            self.say(&text);
+        }
+    }
+
+    /// Something that stays, above the line that changes; the lane runs nothing after it.
+    fn tell(&mut self, lane: usize, text: &str) {
+        if let Some(place) = self.live.get_mut(lane) {
+            place.clear();
+        }
+        let again = self.colour(AGAIN);
+        let shown = self.live.iter().find(|text| self.terminal && !text.is_empty()).map_or("", String::as_str);
+        let text = format!("{again}{text}{shown}");
+        self.say(&text);
+    }
+}
+
+impl Drop for Board {
+    /// What comes after something that was broken off begins a line of its own.
+    fn drop(&mut self) {
+        if self.terminal && self.live.iter().any(|text| !text.is_empty()) {
+            self.say(AGAIN);
+        }
+    }
 }
 
 impl Default for Progress {
@@ -33,70 +101,164 @@ impl Progress {
     #[must_use]
     pub fn new() -> Progress {
         let terminal = stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Progress { terminal, done: 0, total: 0, began_ns: monotonic_ns(), now: String::new() }
+        Progress::to(Box::new(stderr()), terminal)
     }
 
-    fn colour(&self, colour: &'static str) -> &'static str {
-        if self.terminal { colour } else { "" }
+    /// One that nobody sees.
+    #[cfg(test)]
+    pub(crate) fn silent() -> Progress {
+        Progress::to(Box::new(std::io::sink()), false)
     }
 
-    fn say(&self, text: &str) {
-        // A closed standard error is no reason to stop measuring.
-        let _ = write!(stderr(), "{text}").and_then(|()| stderr().flush());
+    fn to(out: Box<dyn Write + Send>, terminal: bool) -> Progress {
+        let live = vec![String::new()];
+        let board = Board { out, terminal, begun: 0, done: 0, total: 0, began_ns: monotonic_ns(), live };
+        Progress { board: Arc::new(Mutex::new(board)), lane: 0, now: String::new() }
+    }
+
+    /// That of one more lane, which runs sides of the same lot at the same time.
+    #[must_use]
+    pub fn beside(&self) -> Progress {
+        let mut board = self.board();
+        board.live.push(String::new());
+        Progress { board: Arc::clone(&self.board), lane: board.live.len() - 1, now: String::new() }
+    }
+
+    fn board(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// So many sides are to be run, and so many are there from an earlier run.
     pub fn start(&mut self, total: usize, there: usize) {
+        let mut board = self.board();
         if there > 0 {
-            self.say(&format!("{there} sides are there already, {total} are left\n"));
+            board.say(&format!("{there} sides are there already, {total} are left\n"));
         }
-        self.total = total;
-        self.began_ns = monotonic_ns();
+        board.total = total;
+        board.began_ns = monotonic_ns();
     }
 
     /// A side begins.
     pub fn side(&mut self, cell: &str, side: &str, round: u32) {
-        self.now = format!("[{}/{}] {cell}  {side}  round {round}", self.done + 1, self.total);
-        if self.terminal {
-            self.say(&format!("{AGAIN}{}", self.now));
-        }
+        let mut board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
+        board.begun += 1;
+        self.now = format!("[{}/{}] {cell}  {side}  round {round}", board.begun, board.total);
+        board.show(self.lane, self.now.clone());
     }
 
     /// A second of the load has passed.
     pub fn second(&mut self, second: &Second) {
-        if !self.terminal {
-            return;
-        }
         let p99 = second.publish_p99_ns.unwrap_or(second.publish_max_ns);
         let rate = second.acked.max(second.received);
-        self.say(&format!("{AGAIN}{}  {rate}/s  p99 {} ms", self.now, p99 / MS_NS));
+        let text = format!("{}  {rate}/s  p99 {} ms", self.now, p99 / MS_NS);
+        self.board().show(self.lane, text);
     }
 
     /// A side has ended.
     pub fn line(&mut self, line: &ResultLine) {
-        self.done += 1;
-        let again = if self.terminal { AGAIN } else { "" };
+        let mut board = self.board();
+        board.done += 1;
         let (colour, mark) = if line.failures.is_empty() { (GREEN, "ok") } else { (RED, "does not count") };
-        let told = [
-            "produce_per_s",
-            "produce_cpu_s_per_million",
-            "fetch_cpu_s_per_million",
-            "publish_p99_ms",
-            "end_to_end_p99_ms",
-        ];
         let figures: Vec<String> =
-            told.iter().filter_map(|name| line.figures.get(*name).map(|value| format!("{name} {value:.2}"))).collect();
-        let (on, off) = (self.colour(colour), self.colour(PLAIN));
-        self.say(&format!("{again}{}  {on}{mark}{off}  {}\n", self.now, figures.join("  ")));
+            TOLD.iter().filter_map(|name| line.figures.get(*name).map(|value| format!("{name} {value:.2}"))).collect();
+        let (on, off) = (board.colour(colour), board.colour(PLAIN));
+        let mut text = format!("{}  {on}{mark}{off}  {}\n", self.now, figures.join("  "));
         for failure in &line.failures {
-            self.say(&format!("    {failure}\n"));
+            text.push_str(&format!("    {failure}\n"));
         }
+        board.tell(self.lane, &text);
     }
 
     /// All is done.
     pub fn end(&self) {
-        let took = seconds(monotonic_ns().saturating_sub(self.began_ns));
-        let (on, off) = (self.colour(BOLD), self.colour(PLAIN));
-        self.say(&format!("{on}{} sides in {took:.0} s{off}\n", self.done));
+        let mut board = self.board();
+        let took = seconds(monotonic_ns().saturating_sub(board.began_ns));
+        let (on, off) = (board.colour(BOLD), board.colour(PLAIN));
+        let text = format!("{on}{} sides in {took:.0} s{off}\n", board.done);
+        board.say(&text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::{Machine, Stamped};
+
+    #[derive(Clone, Default)]
+    struct Paper(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("nobody fails with it").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Paper {
+        /// What came since the last look.
+        fn take(&self) -> String {
+            String::from_utf8(std::mem::take(&mut *self.0.lock().expect("nobody fails with it"))).expect("text")
+        }
+    }
+
+    fn line(side: &str, failures: &[&str]) -> ResultLine {
+        let machine = Machine { cores: 2, processor: "p".to_owned(), memory_bytes: 1, kernel: "6".to_owned() };
+        let stamped = Stamped { run: "now".to_owned(), commit: "c".to_owned(), built: None, machine, quick: true };
+        let mut line = stamped.line("A4", side, 1);
+        line.failures = failures.iter().map(|&failure| failure.to_owned()).collect();
+        line
+    }
+
+    #[test]
+    fn a_side_is_one_line_where_nobody_looks() {
+        let paper = Paper::default();
+        let mut progress = Progress::to(Box::new(paper.clone()), false);
+        progress.start(2, 1);
+        progress.side("A4", "kafka", 1);
+        progress.second(&Second::default());
+        progress.line(&line("kafka", &["1 messages lost"]));
+        let told = paper.take();
+        let wanted =
+            "1 sides are there already, 2 are left\n[1/2] A4  kafka  round 1  does not count  \n    1 messages lost\n";
+        assert_eq!(told, wanted);
+    }
+
+    /// Two lanes would write over each other's line.
+    #[test]
+    fn on_a_terminal_the_first_lane_that_runs_something_has_the_line_that_changes() {
+        let paper = Paper::default();
+        let mut first = Progress::to(Box::new(paper.clone()), true);
+        first.start(3, 0);
+        let mut second = first.beside();
+        first.side("A4", "kafka", 1);
+        assert_eq!(paper.take(), format!("{AGAIN}[1/3] A4  kafka  round 1"));
+        second.side("A4", "pulsar", 1);
+        second.second(&Second::default());
+        assert_eq!(paper.take(), "", "the other one is at work");
+        second.line(&line("pulsar", &[]));
+        let pulsar = format!("{AGAIN}[2/3] A4  pulsar  round 1  {GREEN}ok{PLAIN}  \n");
+        assert_eq!(paper.take(), format!("{pulsar}[1/3] A4  kafka  round 1"), "above the line that changes");
+        second.side("B1", "pulsar", 1);
+        first.line(&line("kafka", &[]));
+        let kafka = format!("{AGAIN}[1/3] A4  kafka  round 1  {GREEN}ok{PLAIN}  \n");
+        assert_eq!(paper.take(), format!("{kafka}[3/3] B1  pulsar  round 1"), "now the other one has it");
+        second.second(&Second::default());
+        assert!(paper.take().starts_with(&format!("{AGAIN}[3/3] B1  pulsar  round 1  0/s")));
+        second.line(&line("pulsar", &[]));
+        second.end();
+        assert!(paper.take().contains("3 sides in"), "of all lanes");
+    }
+    #[test]
+    fn what_is_said_of_an_interruption_has_a_line_of_its_own() {
+        let paper = Paper::default();
+        let mut progress = Progress::to(Box::new(paper.clone()), true);
+        progress.start(1, 0);
+        progress.side("A4", "kafka", 1);
+        drop(progress);
+        assert!(paper.take().ends_with(AGAIN));
     }
 }

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 /// More partitions than this of old rounds are a load of their own.
 const PLACES_MAX: u32 = 500;
 /// The brokers that are up at once have heaps of at most one in so many of the machine's bytes.
-const MEMORY_SHARE: u64 = 2;
+pub const MEMORY_SHARE: u64 = 2;
 
 /// A broker that runs, in its folder.
 #[derive(Debug)]
