@@ -5,7 +5,7 @@
 //!   /proc/PID/status     RssAnon, RssFile, RssShmem                  cheap: each second
 //!   /proc/PID/smaps_rollup    Anonymous, Pss_Shmem                   walks all pages and would be noticed: of an idle broker only
 //!   /proc/PID/io         read_bytes, write_bytes                     what went to and came from the device
-//!   /proc/PID/fd         open files
+//!   /proc/PID/fd         open files, by the size of the folder
 //!   /proc/PID/task/*/children    helpers of a broker of several processes: all are counted together
 //!   /proc/stat           how much of the machine was idle
 //! ```
@@ -75,6 +75,17 @@ pub(crate) fn parse_stat(text: &str) -> Option<(u64, u64)> {
     Some((number(11)? + number(12)?, number(17)?))
 }
 
+/// How many files and sockets a process has open. Since Linux 6.2 their folder tells it as its size (`/proc/PID/fd` in the kernel's
+/// filesystems/proc.rst); a program that lists 15,000 of them takes 11 ms for it, in which nothing else has that core.
+fn open_files(pid: u32) -> Result<u64> {
+    let folder = format!("/proc/{pid}/fd");
+    let said = || format!("cannot list {folder}");
+    match fs::metadata(&folder).context(said)?.len() {
+        0 => Ok(fs::read_dir(&folder).context(said)?.count() as u64),
+        told => Ok(told),
+    }
+}
+
 impl Sample {
     /// Looks at a process.
     ///
@@ -86,7 +97,7 @@ impl Sample {
             parse_stat(&stat).ok_or_else(|| BenchError::new(format!("/proc/{pid}/stat is not as expected: {stat}")))?;
         let status = read(&format!("/proc/{pid}/status"))?;
         let io = read(&format!("/proc/{pid}/io"))?;
-        let files = fs::read_dir(format!("/proc/{pid}/fd")).context(|| format!("cannot list /proc/{pid}/fd"))?.count();
+        let files = open_files(pid)?;
         let kib = |name| field(&status, name).unwrap_or(0).saturating_mul(1_024);
         Ok(Sample {
             at_s: seconds(monotonic_ns()),
@@ -94,7 +105,7 @@ impl Sample {
             anonymous_bytes: kib("RssAnon"),
             shared_bytes: kib("RssShmem"),
             file_bytes: kib("RssFile"),
-            files: files as u64,
+            files,
             threads,
             read_bytes: field(&io, "read_bytes").unwrap_or(0),
             write_bytes: field(&io, "write_bytes").unwrap_or(0),
@@ -379,6 +390,17 @@ mod tests {
     }
 
     /// Where there is a Python: one that has filled 128 MiB of shared memory, which it has mapped twice, as a JVM with ZGC does with its heap.
+    /// They were listed: a broker with many files had its clients wait for that each second.
+    #[test]
+    fn open_files_are_as_many_as_the_system_lists() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("it starts");
+        let (told, listed) = (open_files(child.id()), fs::read_dir(format!("/proc/{}/fd", child.id())));
+        let listed = listed.map(Iterator::count);
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+        assert_eq!(told.expect("they are told"), listed.expect("they are listed") as u64);
+        assert!(open_files(u32::MAX).is_err(), "nobody");
+    }
+
     /// Half of it was not counted at all, and as mapped files twice.
     #[test]
     fn a_heap_of_shared_memory_is_counted_once() {
