@@ -4,7 +4,7 @@ use crate::clock::{MS_NS, unix_ns};
 use crate::contract::{DRAIN_MS_MAX, Done, Line, Measure, Second, Spec, Start, System};
 use crate::error::{BenchError, Context, Result};
 use crate::install::java_client;
-use crate::process::{Interrupt, Process};
+use crate::process::{Interrupt, Process, giving_way};
 use crate::target::Programs;
 use serde::Serialize;
 use std::fmt;
@@ -222,8 +222,10 @@ fn drive_bounded(
     for (number, spec) in specs.iter().enumerate() {
         spec.check()?;
         let log = place.join(format!("worker-{number}.log"));
-        let mut worker =
-            Process::start(&format!("the {driver} worker"), driver.command(programs, spec.system, place)?, &log, true)?;
+        let command = driver.command(programs, spec.system, place)?;
+        // What it reads it reads in bursts, and who publishes beside it on the same core is what is measured.
+        let command = if spec.read_bytes_per_s_max > 0 { giving_way(&command) } else { command };
+        let mut worker = Process::start(&format!("the {driver} worker"), command, &log, true)?;
         let gone = || format!("the {driver} worker takes no input");
         let mut input = worker.stdin().ok_or_else(|| BenchError::new(gone()))?;
         let spec = serde_json::to_string(spec).context(|| "cannot write a spec".to_owned())?;

@@ -126,19 +126,45 @@ impl Surround {
 /// A shell that joins a control group and becomes the command: so it belongs to the group from its first page on.
 fn joining(procs: &Path, command: &Command) -> Command {
     let mut shell = Command::new("sh");
-    shell
-        .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
-        .arg(procs)
-        .arg(command.get_program())
-        .args(command.get_args());
+    shell.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(procs);
+    within(shell, command)
+}
+
+/// The same command, which uses a core only while nobody else wants it (`SCHED_IDLE`, sched(7)), where the system has util-linux' `chrt`.
+#[must_use]
+pub fn giving_way(command: &Command) -> Command {
+    match ["/usr/bin/chrt", "/bin/chrt"].into_iter().find(|path| Path::new(path).exists()) {
+        Some(chrt) => {
+            let mut idle = Command::new(chrt);
+            idle.args(["--idle", "0"]);
+            within(idle, command)
+        }
+        None => within_nothing(command),
+    }
+}
+
+/// A command that becomes another one, with the surroundings of that.
+fn within(mut outer: Command, command: &Command) -> Command {
+    outer.arg(command.get_program());
+    surrounded(outer, command)
+}
+
+/// The same command once more: it cannot be cloned.
+fn within_nothing(command: &Command) -> Command {
+    surrounded(Command::new(command.get_program()), command)
+}
+
+/// With the arguments, the variables and the folder of another command.
+fn surrounded(mut outer: Command, command: &Command) -> Command {
+    outer.args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => shell.env(name, value),
-            None => shell.env_remove(name),
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
         };
     }
-    command.get_current_dir().map(|folder| shell.current_dir(folder));
-    shell
+    command.get_current_dir().map(|folder| outer.current_dir(folder));
+    outer
 }
 
 /// A process that is ended when this value goes.
@@ -280,26 +306,14 @@ impl Drop for Process {
 /// The same command, which the kernel kills when the thread that starts it ends: `setpriv` of util-linux asks for that and becomes the
 /// command. Where there is none, it is ended by [`Process::end`] only.
 fn dying_with_us(command: &Command) -> Command {
-    let found = ["/usr/bin/setpriv", "/bin/setpriv"].into_iter().find(|path| Path::new(path).exists());
-    let mut same = match found {
+    match ["/usr/bin/setpriv", "/bin/setpriv"].into_iter().find(|path| Path::new(path).exists()) {
         Some(setpriv) => {
-            let mut same = Command::new(setpriv);
-            same.args(["--pdeathsig", "KILL"]).arg(command.get_program());
-            same
+            let mut dying = Command::new(setpriv);
+            dying.args(["--pdeathsig", "KILL"]);
+            within(dying, command)
         }
-        None => Command::new(command.get_program()),
-    };
-    same.args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => same.env(name, value),
-            None => same.env_remove(name),
-        };
+        None => within_nothing(command),
     }
-    if let Some(folder) = command.get_current_dir() {
-        same.current_dir(folder);
-    }
-    same
 }
 
 fn append(log: &Path) -> Result<File> {
@@ -374,6 +388,21 @@ impl Drop for Folder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A reader far behind kept the client beside it from its core for up to 3 ms, and the broker was told to be that slow.
+    #[test]
+    fn what_gives_way_uses_a_core_that_nobody_wants() {
+        let mut cat = Command::new("cat");
+        cat.arg("/proc/self/stat");
+        let policy = |mut command: Command| {
+            let out = command.output().expect("it runs").stdout;
+            let text = String::from_utf8(out).expect("text");
+            // Field 41 of proc_pid_stat(5); the third one follows the name.
+            text.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(38).map(str::to_owned))
+        };
+        assert_eq!(policy(giving_way(&cat)).as_deref(), Some("5"), "SCHED_IDLE");
+        assert_eq!(policy(within_nothing(&cat)).as_deref(), Some("0"));
+    }
 
     #[test]
     fn two_benchmarks_do_not_work_in_one_folder() {

@@ -4,7 +4,7 @@ use super::system_of;
 use crate::amqp::load::{QueueKind, QueueLoad};
 use crate::contract::System;
 use crate::drive::Driver;
-use crate::matrix::Side;
+use crate::matrix::{Load, Side};
 use crate::results::Conditions;
 use crate::target::Target;
 
@@ -62,7 +62,7 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
         window_ms: load.window_ms,
         queue: load.queue,
         warm_up: load.how.warm_up(load.warmup_ms),
-        pinning: load.how.pinning.describe(),
+        pinning: pinning(&load),
         client_cores: load.how.pinning.split().map_or(0, |split| split.client.len() as u64),
         flush_delay_ms: load.how.flush_delay_ms,
         memory: load.how.memory(),
@@ -72,4 +72,9 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
         cold_bytes_per_s: load.cold_bytes_per_s,
         connections: u64::from(load.connections),
     }
+}
+/// The cores; a reader that is far behind gets what the client leaves of its own.
+fn pinning(load: &Load) -> String {
+    let cores = load.how.pinning.describe();
+    if load.cold_bytes_per_s > 0 { format!("{cores}, of which the reader far behind has what is left") } else { cores }
 }
