@@ -57,6 +57,8 @@ pub struct Beside<'a> {
     pub rounds: usize,
     /// How many times as much it may be; `None` for a peer, of which nothing is wanted.
     pub times_max: Option<f64>,
+    /// Whether a client was the limit in one of the two: then it is what was measured.
+    pub is_client_bound: bool,
 }
 
 impl Beside<'_> {
@@ -66,17 +68,21 @@ impl Beside<'_> {
         self.medians.1 / self.medians.0
     }
 
-    /// Whether it is as it is wanted; `None` for a peer.
+    /// Whether it is as it is wanted; `None` for a peer, and where the client was measured.
     #[must_use]
     pub fn is_held(&self) -> Option<bool> {
-        self.times_max.map(|most| self.times() <= most)
+        self.times_max.filter(|_| !self.is_client_bound).map(|most| self.times() <= most)
     }
 
     /// What is wanted, and whether it is so.
     #[must_use]
     pub fn wanted(&self) -> String {
         let Some(most) = self.times_max else { return "–".to_owned() };
-        let outcome = if self.is_held() == Some(true) { "held" } else { "missed" };
+        let outcome = match self.is_held() {
+            Some(true) => "held",
+            Some(false) => "missed",
+            None => "client-bound",
+        };
         format!("{most}: {outcome}")
     }
 }
@@ -115,6 +121,7 @@ pub fn beside<'a>(scenarios: &[Scenario<'a>]) -> Vec<Beside<'a>> {
                     medians,
                     rounds: few.len().min(many.len()),
                     times_max: (side.system == System::Polylogue).then_some(times_max),
+                    is_client_bound: [least, cell].iter().any(|cell| cell.figures.is_client_bound(side.name, figure)),
                 });
             }
         }
@@ -128,6 +135,7 @@ mod tests {
     use crate::report::model::scenarios;
     use crate::report::scenario::Input;
     use crate::results::ResultLine;
+    use crate::run::CLIENT_BUSY;
 
     #[test]
     fn cells_are_told_beside_the_one_with_the_least() {
@@ -161,5 +169,19 @@ mod tests {
         let told = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
         let told: Vec<_> = beside(&told).iter().map(|one| (one.side, one.times(), one.rounds, one.is_held())).collect();
         assert_eq!(told, [("polylogue-sync", 1.4, 1, Some(false)), ("kafka-fsync", 4.0, 1, None)]);
+    }
+
+    /// A Java client with 10,000 partitions uses its core up: it was told as a broker that had missed what was wanted by 387 times.
+    #[test]
+    fn where_a_client_was_the_limit_nothing_is_missed() {
+        let line = |cell: &str, p99: f64, busy: f64| {
+            ResultLine::example(cell, "polylogue-sync", 1, &[("publish_p99_ms", p99), (CLIENT_BUSY, busy)])
+        };
+        let lines =
+            [line("D6/partitions=100/client=java", 3.0, 0.5), line("D6/partitions=8000/client=java", 80.0, 0.99)];
+        let told = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
+        let told = beside(&told);
+        let told: Vec<_> = told.iter().map(|one| (one.is_held(), one.wanted())).collect();
+        assert_eq!(told, [(None, "1.3: client-bound".to_owned())]);
     }
 }
