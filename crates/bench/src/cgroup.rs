@@ -1,7 +1,7 @@
 //! The same memory for every broker: a control group, where this machine lets us have one.
 //!
 //! ```text
-//!   /sys/fs/cgroup/<our own group>/polylogue-bench-PID-NUMBER/     of the groups that this process has now the first free number
+//!   /sys/fs/cgroup/<our own group>/polylogue-bench-PID-NAME/       one for each lane of a smoke run
 //!        memory.max           limit, page cache included          "cold" means that the backlog does not fit
 //!        memory.swap.max      0
 //!        memory.stat          anon, file                          what of it is page cache
@@ -13,10 +13,8 @@
 
 use crate::error::{BenchError, Context, Result};
 use crate::host::available_bytes;
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Where control groups are.
 const ROOT: &str = "/sys/fs/cgroup";
@@ -37,16 +35,15 @@ impl MemoryGroup {
         place_in(Path::new(ROOT), &own).or_else(|| place_of_version_1(Path::new(ROOT), &own))
     }
 
-    /// Makes one in `place` that may use so many bytes.
+    /// Makes one in `place` that may use so many bytes. A process has one of a `name` at a time.
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn create(place: &Path, limit_bytes: u64) -> Result<MemoryGroup> {
-        let group = MemoryGroup { folder: take_free(place) };
-        let folder = &group.folder;
+    pub fn create(place: &Path, name: &str, limit_bytes: u64) -> Result<MemoryGroup> {
+        let folder = place.join(format!("polylogue-bench-{}-{name}", std::process::id()));
         let refused = || format!("cannot make the control group {}", folder.display());
         if !folder.is_dir() {
-            fs::create_dir(folder).context(refused)?;
+            fs::create_dir(&folder).context(refused)?;
         }
         // Of version 1, when it is one.
         let old = folder.join("memory.limit_in_bytes");
@@ -54,7 +51,7 @@ impl MemoryGroup {
         fs::write(limit, limit_bytes.to_string()).context(refused)?;
         // A kernel without swap accounting has no such file.
         let _ = fs::write(folder.join("memory.swap.max"), "0");
-        Ok(group)
+        Ok(MemoryGroup { folder })
     }
 
     /// The file into which a process writes its id to belong to it.
@@ -74,27 +71,6 @@ impl Drop for MemoryGroup {
     fn drop(&mut self) {
         // A group in which something still runs stays; the next one takes its place.
         let _ = fs::remove_dir(&self.folder);
-        taken().remove(&self.folder);
-    }
-}
-
-/// The groups that this process has now: lanes of a smoke run each have one.
-static TAKEN: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-
-fn taken() -> MutexGuard<'static, BTreeSet<PathBuf>> {
-    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Where the next group of this process is in `place`; nobody else gets it until it is given back.
-fn take_free(place: &Path) -> PathBuf {
-    let mut taken = taken();
-    let mut number = 0;
-    loop {
-        let folder = place.join(format!("polylogue-bench-{}-{number}", std::process::id()));
-        if taken.insert(folder.clone()) {
-            return folder;
-        }
-        number += 1;
     }
 }
 
@@ -212,7 +188,7 @@ mod tests {
         assert_eq!(place_in(root.path(), told), Some(own.clone()));
         assert_eq!(place_in(root.path(), "4:memory:/user.slice/ours\n"), None, "version 1");
 
-        let group = MemoryGroup::create(&own, 2 << 30).expect("it is made");
+        let group = MemoryGroup::create(&own, "lane-0", 2 << 30).expect("it is made");
         let limit = group.folder.join("memory.max");
         assert_eq!(fs::read_to_string(&limit).expect("a limit"), (2_u64 << 30).to_string());
         assert_eq!(group.procs().file_name().and_then(|name| name.to_str()), Some("cgroup.procs"));
@@ -220,12 +196,9 @@ mod tests {
         assert_eq!(page_cache_bytes(&group.stat()), Some(4_096));
 
         // Two lanes of a smoke run had each other's limit.
-        let second = MemoryGroup::create(&own, 1 << 30).expect("another one");
+        let second = MemoryGroup::create(&own, "lane-1", 1 << 30).expect("another one");
         assert_ne!(group.procs(), second.procs());
-        let first = group.procs();
-        fs::remove_dir_all(&group.folder).expect("the kernel takes the files away with the folder");
-        drop(group);
-        assert_eq!(MemoryGroup::create(&own, 1 << 30).expect("a third").procs(), first, "what is free is taken again");
+        assert_eq!(fs::read_to_string(limit).expect("a limit"), (2_u64 << 30).to_string(), "as it was");
     }
 
     /// Such machines were said to have no control groups, and would have needed a backlog of four times all of their memory.
@@ -240,10 +213,10 @@ mod tests {
         assert_eq!(place_of_version_1(root.path(), told), Some(own.clone()));
         assert_eq!(place_of_version_1(root.path(), "0::/ours\n"), None, "version 2");
         // The kernel makes the files; here somebody else does.
-        let folder = own.join(format!("polylogue-bench-{}-0", std::process::id()));
+        let folder = own.join(format!("polylogue-bench-{}-run", std::process::id()));
         fs::create_dir(&folder).expect("a folder");
         fs::write(folder.join("memory.limit_in_bytes"), "").expect("a file");
-        let group = MemoryGroup::create(&own, 3 << 30).expect("it is made");
+        let group = MemoryGroup::create(&own, "run", 3 << 30).expect("it is made");
         let limit = fs::read_to_string(folder.join("memory.limit_in_bytes")).expect("a limit");
         assert_eq!(limit, (3_u64 << 30).to_string());
         fs::write(group.stat(), "cache 8192\nrss 5\n").expect("a file");

@@ -208,6 +208,10 @@ pub struct Spec {
     pub expect: u64,
     /// The fastest that all readers together may read. Bytes a second; 0: as fast as it goes.
     pub read_bytes_per_s_max: u64,
+    /// Whether its worker gets a core only while nobody else wants it; see [`Load::reader_gives_way`](crate::matrix::Load::reader_gives_way).
+    /// Who starts the worker sees to that: it is not told.
+    #[serde(skip)]
+    pub gives_way: bool,
     /// Whether what is read is verified. Off only against a broker that answers with canned messages.
     pub verify: bool,
     /// For the AMQP driver: partitions are queues, and `in_flight` counts messages that are not confirmed. Other drivers are not
@@ -316,6 +320,7 @@ impl Spec {
             from: From::Beginning,
             expect: 0,
             read_bytes_per_s_max: 0,
+            gives_way: false,
             verify: true,
             queues: None,
             open_warmup: false,

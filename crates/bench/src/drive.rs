@@ -223,8 +223,7 @@ fn drive_bounded(
         spec.check()?;
         let log = place.join(format!("worker-{number}.log"));
         let command = driver.command(programs, spec.system, place)?;
-        // What it reads it reads in bursts, and who publishes beside it on the same core is what is measured.
-        let command = if spec.read_bytes_per_s_max > 0 { giving_way(&command) } else { command };
+        let command = if spec.gives_way { giving_way(command) } else { command };
         let mut worker = Process::start(&format!("the {driver} worker"), command, &log, true)?;
         let gone = || format!("the {driver} worker takes no input");
         let mut input = worker.stdin().ok_or_else(|| BenchError::new(gone()))?;

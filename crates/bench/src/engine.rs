@@ -17,7 +17,7 @@ use crate::plan::of_side;
 use crate::process::{Folder, Interrupt, take_folder};
 use crate::progress::Progress;
 use crate::results::{ResultLine, Stamped, append, read};
-use crate::run::lives::{Kept, MEMORY_SHARE};
+use crate::run::lives::{Kept, heaps_fit};
 use crate::run::{Surroundings, run};
 use crate::steps::{Step, steps};
 use crate::target::{Programs, Target};
@@ -29,7 +29,7 @@ use std::time::Duration;
 /// How long the machine is left alone between two sides, after what is dirty has been flushed.
 const SETTLE: Duration = Duration::from_secs(1);
 /// Brokers that run at the same time in a smoke run, where memory allows it.
-pub const QUICK_LANES: usize = 2;
+const QUICK_LANES: usize = 2;
 
 /// What is to be run.
 #[derive(Debug)]
@@ -179,14 +179,11 @@ fn quick_s(steps: &[Step<'_>]) -> f64 {
     left.map(cost).sum()
 }
 
-/// How many lanes a smoke run of these brokers has on a machine with so much memory.
+/// How many lanes a smoke run of these brokers has on a machine with so much memory: any of them may be up together.
 fn lanes(brokers: &[Vec<Step<'_>>], memory_bytes: u64) -> usize {
-    let heap =
-        |steps: &Vec<Step<'_>>| steps.first().and_then(|step| step.side).map_or(0, |side| heap_bytes(&side.target));
-    let mut heaps: Vec<u64> = brokers.iter().map(heap).collect();
-    heaps.sort_unstable();
-    let most: u64 = heaps.iter().rev().take(QUICK_LANES).sum();
-    if most <= memory_bytes / MEMORY_SHARE { QUICK_LANES } else { 1 }
+    let mut targets: Vec<&Target> = brokers.iter().filter_map(|steps| Some(broker(steps.first()?)?.0)).collect();
+    targets.sort_by_key(|target| std::cmp::Reverse(heap_bytes(target)));
+    if heaps_fit(targets.into_iter().take(QUICK_LANES), memory_bytes) { QUICK_LANES } else { 1 }
 }
 
 fn side_line(

@@ -194,6 +194,14 @@ pub struct Load {
 }
 
 impl Load {
+    /// Whether the reader that is far behind gives way to the client beside it, whose latency is what is asked about: it has a reader at the
+    /// tail. They share the client's cores, and the one far behind reads in bursts. Without such a reader it is asked how fast the backlog
+    /// is read.
+    #[must_use]
+    pub fn reader_gives_way(&self) -> bool {
+        self.cold_bytes_per_s > 0 && self.groups > 0
+    }
+
     /// The load in such a round of a broker's life: in the first one it is warmed until it is steady, in the others it has been.
     #[must_use]
     pub fn in_round_of_life(self, round: u32) -> Load {

@@ -114,7 +114,7 @@ impl Surround {
         if let Some(procs) = &self.group {
             command = joining(procs, &command);
         }
-        command = dying_with_us(&command);
+        command = dying_with_us(command);
         let pinned = (!self.cores.is_empty()).then(|| Pinned::on(&self.cores)).transpose()?;
         command.stdin(input).stdout(output).stderr(errors);
         let child = command.spawn().context(|| format!("{:?}", command.get_program()));
@@ -130,33 +130,24 @@ fn joining(procs: &Path, command: &Command) -> Command {
     within(shell, command)
 }
 
-/// The same command, which uses a core only while nobody else wants it (`SCHED_IDLE`, sched(7)), where the system has util-linux' `chrt`.
+/// The same command, which uses a core only while nobody else wants it (`SCHED_IDLE`, sched(7)): `chrt` of util-linux asks for that and
+/// becomes the command. Where there is none, it is as it was.
 #[must_use]
-pub fn giving_way(command: &Command) -> Command {
-    match ["/usr/bin/chrt", "/bin/chrt"].into_iter().find(|path| Path::new(path).exists()) {
-        Some(chrt) => {
-            let mut idle = Command::new(chrt);
-            idle.args(["--idle", "0"]);
-            within(idle, command)
-        }
-        None => within_nothing(command),
-    }
+pub fn giving_way(command: Command) -> Command {
+    let Some(mut chrt) = tool("chrt") else { return command };
+    chrt.args(["--idle", "0"]);
+    within(chrt, &command)
 }
 
-/// A command that becomes another one, with the surroundings of that.
+/// A program of util-linux, where the system has it.
+fn tool(name: &str) -> Option<Command> {
+    let paths = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name));
+    paths.into_iter().find(|path| path.exists()).map(Command::new)
+}
+
+/// A command that becomes another one, with the variables and the folder of that.
 fn within(mut outer: Command, command: &Command) -> Command {
-    outer.arg(command.get_program());
-    surrounded(outer, command)
-}
-
-/// The same command once more: it cannot be cloned.
-fn within_nothing(command: &Command) -> Command {
-    surrounded(Command::new(command.get_program()), command)
-}
-
-/// With the arguments, the variables and the folder of another command.
-fn surrounded(mut outer: Command, command: &Command) -> Command {
-    outer.args(command.get_args());
+    outer.arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => outer.env(name, value),
@@ -305,15 +296,10 @@ impl Drop for Process {
 
 /// The same command, which the kernel kills when the thread that starts it ends: `setpriv` of util-linux asks for that and becomes the
 /// command. Where there is none, it is ended by [`Process::end`] only.
-fn dying_with_us(command: &Command) -> Command {
-    match ["/usr/bin/setpriv", "/bin/setpriv"].into_iter().find(|path| Path::new(path).exists()) {
-        Some(setpriv) => {
-            let mut dying = Command::new(setpriv);
-            dying.args(["--pdeathsig", "KILL"]);
-            within(dying, command)
-        }
-        None => within_nothing(command),
-    }
+fn dying_with_us(command: Command) -> Command {
+    let Some(mut setpriv) = tool("setpriv") else { return command };
+    setpriv.args(["--pdeathsig", "KILL"]);
+    within(setpriv, &command)
 }
 
 fn append(log: &Path) -> Result<File> {
@@ -392,16 +378,19 @@ mod tests {
     /// A reader far behind kept the client beside it from its core for up to 3 ms, and the broker was told to be that slow.
     #[test]
     fn what_gives_way_uses_a_core_that_nobody_wants() {
-        let mut cat = Command::new("cat");
-        cat.arg("/proc/self/stat");
+        let cat = || {
+            let mut cat = Command::new("cat");
+            cat.arg("/proc/self/stat");
+            cat
+        };
         let policy = |mut command: Command| {
             let out = command.output().expect("it runs").stdout;
             let text = String::from_utf8(out).expect("text");
             // Field 41 of proc_pid_stat(5); the third one follows the name.
             text.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(38).map(str::to_owned))
         };
-        assert_eq!(policy(giving_way(&cat)).as_deref(), Some("5"), "SCHED_IDLE");
-        assert_eq!(policy(within_nothing(&cat)).as_deref(), Some("0"));
+        assert_eq!(policy(giving_way(cat())).as_deref(), Some("5"), "SCHED_IDLE");
+        assert_eq!(policy(cat()).as_deref(), Some("0"));
     }
 
     #[test]

@@ -36,7 +36,6 @@ struct Board {
     out: Box<dyn Write + Send>,
     terminal: bool,
     begun: usize,
-    done: usize,
     total: usize,
     began_ns: u64,
     /// The line that changes, of each lane; empty while it runs nothing.
@@ -45,7 +44,7 @@ struct Board {
 
 impl fmt::Debug for Board {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Board").field("done", &self.done).field("total", &self.total).finish_non_exhaustive()
+        to.debug_struct("Board").field("begun", &self.begun).field("total", &self.total).finish_non_exhaustive()
     }
 }
 
@@ -112,7 +111,7 @@ impl Progress {
 
     fn to(out: Box<dyn Write + Send>, terminal: bool) -> Progress {
         let live = vec![String::new()];
-        let board = Board { out, terminal, begun: 0, done: 0, total: 0, began_ns: monotonic_ns(), live };
+        let board = Board { out, terminal, begun: 0, total: 0, began_ns: monotonic_ns(), live };
         Progress { board: Arc::new(Mutex::new(board)), lane: 0, now: String::new() }
     }
 
@@ -140,10 +139,12 @@ impl Progress {
 
     /// A side begins.
     pub fn side(&mut self, cell: &str, side: &str, round: u32) {
-        let mut board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut board = self.board();
         board.begun += 1;
-        self.now = format!("[{}/{}] {cell}  {side}  round {round}", board.begun, board.total);
-        board.show(self.lane, self.now.clone());
+        let now = format!("[{}/{}] {cell}  {side}  round {round}", board.begun, board.total);
+        board.show(self.lane, now.clone());
+        drop(board);
+        self.now = now;
     }
 
     /// A second of the load has passed.
@@ -157,7 +158,6 @@ impl Progress {
     /// A side has ended.
     pub fn line(&mut self, line: &ResultLine) {
         let mut board = self.board();
-        board.done += 1;
         let (colour, mark) = if line.failures.is_empty() { (GREEN, "ok") } else { (RED, "does not count") };
         let figures: Vec<String> =
             TOLD.iter().filter_map(|name| line.figures.get(*name).map(|value| format!("{name} {value:.2}"))).collect();
@@ -174,7 +174,7 @@ impl Progress {
         let mut board = self.board();
         let took = seconds(monotonic_ns().saturating_sub(board.began_ns));
         let (on, off) = (board.colour(BOLD), board.colour(PLAIN));
-        let text = format!("{on}{} sides in {took:.0} s{off}\n", board.done);
+        let text = format!("{on}{} sides in {took:.0} s{off}\n", board.begun);
         board.say(&text);
     }
 }
@@ -205,6 +205,14 @@ mod tests {
         }
     }
 
+    /// What so many sides are shown on, and the first lane.
+    fn shown(terminal: bool, total: usize, there: usize) -> (Paper, Progress) {
+        let paper = Paper::default();
+        let mut progress = Progress::to(Box::new(paper.clone()), terminal);
+        progress.start(total, there);
+        (paper, progress)
+    }
+
     fn line(side: &str, failures: &[&str]) -> ResultLine {
         let machine = Machine { cores: 2, processor: "p".to_owned(), memory_bytes: 1, kernel: "6".to_owned() };
         let stamped = Stamped { run: "now".to_owned(), commit: "c".to_owned(), built: None, machine, quick: true };
@@ -215,9 +223,7 @@ mod tests {
 
     #[test]
     fn a_side_is_one_line_where_nobody_looks() {
-        let paper = Paper::default();
-        let mut progress = Progress::to(Box::new(paper.clone()), false);
-        progress.start(2, 1);
+        let (paper, mut progress) = shown(false, 2, 1);
         progress.side("A4", "kafka", 1);
         progress.second(&Second::default());
         progress.line(&line("kafka", &["1 messages lost"]));
@@ -230,9 +236,7 @@ mod tests {
     /// Two lanes would write over each other's line.
     #[test]
     fn on_a_terminal_the_first_lane_that_runs_something_has_the_line_that_changes() {
-        let paper = Paper::default();
-        let mut first = Progress::to(Box::new(paper.clone()), true);
-        first.start(3, 0);
+        let (paper, mut first) = shown(true, 3, 0);
         let mut second = first.beside();
         first.side("A4", "kafka", 1);
         assert_eq!(paper.take(), format!("{AGAIN}[1/3] A4  kafka  round 1"));
@@ -254,9 +258,7 @@ mod tests {
     }
     #[test]
     fn what_is_said_of_an_interruption_has_a_line_of_its_own() {
-        let paper = Paper::default();
-        let mut progress = Progress::to(Box::new(paper.clone()), true);
-        progress.start(1, 0);
+        let (paper, mut progress) = shown(true, 1, 0);
         progress.side("A4", "kafka", 1);
         drop(progress);
         assert!(paper.take().ends_with(AGAIN));

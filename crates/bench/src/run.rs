@@ -147,7 +147,7 @@ pub fn run(
     // This thread, and so the clients that it starts.
     let _here = split.as_ref().map(|split| Pinned::on(&split.client)).transpose()?;
     let page_cache_before = page_cache_bytes();
-    let group = memory_group(how.memory_limit_bytes)?;
+    let group = memory_group(how.memory_limit_bytes, around.work)?;
     let found = around.kept.map(|kept| kept.borrow_mut().find(kind, side));
     let stays = around.kept.is_some_and(|kept| kept.borrow().stays(kind, side));
     let Found { topic, had, others, others_count } = found.unwrap_or_else(Found::nothing);
@@ -215,10 +215,12 @@ pub fn run(
     Ok(())
 }
 
-/// The control group of a broker that may use so many bytes, where one is asked for and the machine has them.
-fn memory_group(limit_bytes: u64) -> Result<Option<MemoryGroup>> {
+/// The control group of a broker that may use so many bytes, where one is asked for and the machine has them. Lanes work in folders of their
+/// own, and so have groups of their own.
+fn memory_group(limit_bytes: u64, work: &Path) -> Result<Option<MemoryGroup>> {
     let folder = (limit_bytes > 0).then(MemoryGroup::place).flatten();
-    folder.map(|folder| MemoryGroup::create(&folder, limit_bytes)).transpose()
+    let name = work.file_name().unwrap_or_default().to_string_lossy();
+    folder.map(|folder| MemoryGroup::create(&folder, &name, limit_bytes)).transpose()
 }
 
 /// What is around the processes of a group that may use so much memory.
@@ -306,6 +308,7 @@ impl OneSide<'_> {
             from: From::End,
             expect: 0,
             read_bytes_per_s_max: 0,
+            gives_way: false,
             verify: true,
             queues: load.queue,
             open_warmup: false,
@@ -513,7 +516,8 @@ impl OneSide<'_> {
         if load.cold_bytes_per_s > 0 {
             let (warmup_ms, window_ms) = (load.warmup_ms, load.window_ms);
             // By time: a disk that is slower than the bound is no loss.
-            let cold = Spec { read_bytes_per_s_max: load.cold_bytes_per_s, warmup_ms, window_ms, ..self.reading(0) };
+            let (read_bytes_per_s_max, gives_way) = (load.cold_bytes_per_s, load.reader_gives_way());
+            let cold = Spec { read_bytes_per_s_max, gives_way, warmup_ms, window_ms, ..self.reading(0) };
             specs.push(Spec { open_warmup, ..cold });
         }
         let before = self.idle()?;

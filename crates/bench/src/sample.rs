@@ -389,7 +389,6 @@ mod tests {
         }
     }
 
-    /// Where there is a Python: one that has filled 128 MiB of shared memory, which it has mapped twice, as a JVM with ZGC does with its heap.
     /// They were listed: a broker with many files had its clients wait for that each second.
     #[test]
     fn open_files_are_as_many_as_the_system_lists() {
@@ -401,6 +400,7 @@ mod tests {
         assert!(open_files(u32::MAX).is_err(), "nobody");
     }
 
+    /// Where there is a Python: one that has filled 128 MiB of shared memory, which it has mapped twice, as a JVM with ZGC does with its heap.
     /// Half of it was not counted at all, and as mapped files twice.
     #[test]
     fn a_heap_of_shared_memory_is_counted_once() {

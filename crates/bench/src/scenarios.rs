@@ -455,4 +455,12 @@ mod tests {
         let others = rows.iter().filter(|row| !row.first_page);
         assert!(others.into_iter().all(|row| row.rounds == ROUNDS || row.rounds == SLOW_ROUNDS));
     }
+    /// A6, D7 and E7 ask how fast a backlog is read: with a reader that gave way its speed would be what the client leaves.
+    #[test]
+    fn only_beside_a_reader_at_the_tail_the_one_far_behind_gives_way() {
+        let rows = rows(Length::FULL);
+        let gives = |row: &&Row| row.cell.sides.iter().any(|side| side.load.reader_gives_way());
+        let names: BTreeSet<&str> = rows.iter().filter(gives).map(|row| row.cell.name.as_str()).collect();
+        assert_eq!(names, BTreeSet::from(["D8/rate=10000/behind/client=java", "D8/rate=10000/behind/client=raw"]));
+    }
 }

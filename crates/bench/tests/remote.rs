@@ -44,6 +44,7 @@ fn spec(bootstrap: String) -> Spec {
         from: From::Beginning,
         expect: 0,
         read_bytes_per_s_max: 0,
+        gives_way: false,
         verify: true,
         queues: None,
         open_warmup: false,

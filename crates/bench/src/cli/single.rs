@@ -208,6 +208,7 @@ impl Single {
             from: From::End,
             expect: 0,
             read_bytes_per_s_max: 0,
+            gives_way: false,
             verify: true,
             queues,
             open_warmup: false,

@@ -73,8 +73,8 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
         connections: u64::from(load.connections),
     }
 }
-/// The cores; a reader that is far behind gets what the client leaves of its own.
+/// The cores, and whether a reader that is far behind gets what the client leaves of its own.
 fn pinning(load: &Load) -> String {
     let cores = load.how.pinning.describe();
-    if load.cold_bytes_per_s > 0 { format!("{cores}, of which the reader far behind has what is left") } else { cores }
+    if load.reader_gives_way() { format!("{cores}, of which the reader far behind has what is left") } else { cores }
 }

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 /// More partitions than this of old rounds are a load of their own.
 const PLACES_MAX: u32 = 500;
 /// The brokers that are up at once have heaps of at most one in so many of the machine's bytes.
-pub const MEMORY_SHARE: u64 = 2;
+const MEMORY_SHARE: u64 = 2;
 
 /// A broker that runs, in its folder.
 #[derive(Debug)]
@@ -161,9 +161,14 @@ pub fn stay_together(kind: Kind, sides: &[Side], memory_bytes: u64) -> bool {
         let few = places <= PLACES_MAX && load.backlog == 0 && load.connections == 0;
         few && (is_null || is_plain(kind, side))
     };
-    let heaps: u64 = sides.iter().map(|side| about::heap_bytes(&side.target)).sum();
     let by_time = matches!(kind, Kind::Latency | Kind::Size | Kind::Ladder);
-    by_time && sides.iter().all(fits) && heaps <= memory_bytes / MEMORY_SHARE
+    by_time && sides.iter().all(fits) && heaps_fit(sides.iter().map(|side| &side.target), memory_bytes)
+}
+
+/// Whether the heaps of brokers that are up at once leave room for clients and page cache, on a machine with so much memory.
+#[must_use]
+pub fn heaps_fit<'a>(targets: impl IntoIterator<Item = &'a Target>, memory_bytes: u64) -> bool {
+    targets.into_iter().map(about::heap_bytes).sum::<u64>() <= memory_bytes / MEMORY_SHARE
 }
 
 /// Whether the topics of a run can be deleted after it, by what its clients speak.
