@@ -323,23 +323,29 @@ fn flushes(maker: Maker) -> Row {
         "polylogue-sync",
         "polylogue-async",
         "kafka",
+        "kafka-tuned",
         "kafka-fsync",
         "pulsar",
+        "pulsar-tuned",
         "pulsar-nosync",
         "rocketmq",
+        "rocketmq-tuned",
         "rocketmq-sync",
         "tubemq",
+        "tubemq-tuned",
     ];
     let mut compared = sides(&logs, load);
+    let (classic, quorum) = (maker.queued(load, CLASSIC), maker.queued(load, QUORUM));
+    compared.extend(side("polylogue-sync-amqp", "polylogue-sync", classic));
+    compared.extend(side("rabbitmq", "rabbitmq", classic));
+    compared.extend(side("rabbitmq-tuned", "rabbitmq-tuned", classic));
+    compared.extend(side("rabbitmq-quorum", "rabbitmq", quorum));
+    compared.extend(side("rabbitmq-stream", "rabbitmq", Load { stream: true, ..load }));
     // In a smoke run one broker of each system is started another time for that.
+    let traced = ["polylogue-sync", "kafka", "pulsar", "rocketmq", "tubemq", "polylogue-sync-amqp", "rabbitmq"];
     for side in &mut compared {
-        let is_variant =
-            ["polylogue-async", "kafka-fsync", "pulsar-nosync", "rocketmq-sync"].contains(&side.label.as_str());
-        side.load.how.trace_flushes = maker.scaled(true, !is_variant);
+        side.load.how.trace_flushes = maker.scaled(true, traced.contains(&side.label.as_str()));
     }
-    let queues = maker.queued(load, CLASSIC);
-    compared.extend(side("polylogue-sync-amqp", "polylogue-sync", queues));
-    compared.extend(side("rabbitmq", "rabbitmq", queues));
     maker.once(maker.row("flushes", "rate=5000", Kind::Latency, Driver::Java, compared))
 }
 

@@ -267,7 +267,7 @@ mod tests {
         assert!(told.contains("at most 60 s") && told.ends_with("5 s in later rounds, warm from round 1"), "{told}");
     }
 
-    /// Each of eleven brokers was started twice in a smoke run, once for nothing.
+    /// Each broker was started twice in a smoke run, once for nothing.
     #[test]
     fn a_smoke_run_goes_on_with_a_broker_whose_flushes_are_counted_at_another_one() {
         let rows = rows_with(Length::QUICK, 24 * GIB);
