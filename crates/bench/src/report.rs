@@ -148,7 +148,11 @@ fn not_run(input: Input<'_>, scenarios: &[Scenario<'_>]) -> Vec<(String, String,
     let said = input.not_run.iter().map(|row| (row.what.to_owned(), row.target.to_owned(), row.reason.to_owned()));
     let mut rows: Vec<(String, String, String)> = said.collect();
     let is_told = |id: &str| input.not_run.iter().any(|row| row.what == id && row.target.is_empty());
-    for scenario in scenarios.iter().filter(|scenario| scenario.cells.is_empty() && !is_told(scenario.id)) {
+    // The bare loops have no cell, but "The floors".
+    let is_floor = |id: &str| input.lines.iter().any(|line| model::is_bare(line) && line.cell == id);
+    for scenario in
+        scenarios.iter().filter(|scenario| scenario.cells.is_empty() && !is_told(scenario.id) && !is_floor(scenario.id))
+    {
         let title = scenario.text.map_or("", |text| text.title);
         let what = if title.is_empty() { scenario.id.to_owned() } else { format!("{} {title}", scenario.id) };
         rows.push((what, String::new(), "there are no result lines of it".to_owned()));

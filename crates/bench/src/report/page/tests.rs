@@ -145,6 +145,19 @@ fn what_does_not_count_and_what_was_not_run_is_told() {
     );
 }
 
+/// The bare loops stood under "Not run" although they had been.
+#[test]
+fn the_bare_loops_are_not_told_as_not_run_where_there_are_lines_of_them() {
+    let scenarios = [ScenarioText { id: "bare", title: "The machine alone", what: "w", published: "", scaled: "" }];
+    let told = |lines: &[ResultLine]| {
+        html(Input { lines, scenarios: &scenarios, not_run: &[] }).contains("there are no result lines of it")
+    };
+    let mut lines = rounds("A4/x", 1.0, 2.0);
+    assert!(told(&lines));
+    lines.push(ResultLine { conditions: None, ..ResultLine::example("bare", "machine", 1, &[]) });
+    assert!(!told(&lines));
+}
+
 #[test]
 fn every_id_is_there_once_and_every_link_leads_somewhere() {
     let lines = [rounds("A4/a=1", 1.0, 2.0), rounds("A4/a-1", 1.0, 2.0), rounds("zz", 1.0, 2.0)].concat();
