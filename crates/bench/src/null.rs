@@ -39,7 +39,7 @@ use std::time::Duration;
 /// The largest request that is taken. Bytes, as Kafka's socket.request.max.bytes.
 const REQUEST_BYTES_MAX: usize = 100 << 20;
 /// Connections at a time; further ones are closed.
-const CONNECTIONS_MAX: u64 = 1_000;
+const CONNECTIONS_MAX: u64 = 2_000;
 /// Messages in the canned batch: about a MiB, what a consumer gets of a partition at the most.
 const CANNED_BYTES: usize = 1 << 20;
 /// ListOffsets' name for the first offset.

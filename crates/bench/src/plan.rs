@@ -13,6 +13,7 @@ use crate::matrix::{Kind, Load, Side};
 use crate::run::lives::is_deleted;
 use crate::run::writes_backlog;
 use crate::scenarios::Row;
+use crate::target::Target;
 use std::fmt::Write;
 
 /// The longest part, of more than one row. Seconds: somewhat less than an hour.
@@ -150,7 +151,9 @@ pub fn of_side(kind: Kind, driver: Driver, side: &Side, quick: bool) -> Cost {
         Kind::Connections => 0.0,
         _ => seconds_of(TOPICS_KNOWN_S, &system) * if quick { QUICK_SHARE } else { 1.0 },
     };
-    let topics = f64::from(load.many.topics) / TOPICS_PER_S + places / each_s + known;
+    // The null broker has every topic, and keeps nothing.
+    let is_null = side.target == Target::Null;
+    let topics = if is_null { 0.0 } else { f64::from(load.many.topics) / TOPICS_PER_S + places / each_s + known };
     let rate = per_s(driver, load);
     let writer = writes_backlog(driver, side.target.system());
     let backlog = load.backlog as f64 / rate.max(per_s(writer, &Load { rate: 0, ..*load }));
@@ -169,6 +172,7 @@ pub fn of_side(kind: Kind, driver: Driver, side: &Side, quick: bool) -> Cost {
         Kind::Ladder => ladder_messages(load, quick, rate),
         Kind::Cost | Kind::Throughput => (load.messages + load.warm_messages) as f64,
         Kind::Connections | Kind::Start | Kind::Bare => 0.0,
+        _ if is_null => 0.0,
         _ => load.backlog as f64 + by_time_s(load) * rate,
     };
     // Queues give back what was read.

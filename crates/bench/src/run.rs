@@ -11,7 +11,7 @@
 //! is its own; that of a run by time is the window's, so that what was compiled and filled before it is not a message's price.
 
 mod along;
-mod conditions;
+pub(crate) mod conditions;
 mod connections;
 mod drain;
 mod judged;

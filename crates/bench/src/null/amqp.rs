@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 
 /// Connections at a time; further ones are closed.
-const CONNECTIONS_MAX: usize = 1_000;
+const CONNECTIONS_MAX: usize = 2_000;
 /// Channels of a connection, as it is told.
 const CHANNELS_MAX: u16 = 1;
 

@@ -92,7 +92,7 @@ pub fn book(input: Input<'_>) -> Book {
     }
     first(text, input, &scenarios);
     for scenario in scenarios.iter().filter(|scenario| !scenario.cells.is_empty()) {
-        section(&mut book, scenario);
+        section(&mut book, scenario, &scenarios);
     }
     let text = &mut book.text;
     text.push_str("## Not run\n\n| what | system | why |\n|---|---|---|\n");
@@ -215,7 +215,7 @@ fn write_floors(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>])
     text.push('\n');
 }
 
-fn section(book: &mut Book, scenario: &Scenario<'_>) {
+fn section(book: &mut Book, scenario: &Scenario<'_>, all: &[Scenario<'_>]) {
     let title = scenario.text.map_or("", |told| told.title);
     let _ = writeln!(book.text, "## {} {}\n", plain(scenario.id), plain(title));
     if let Some(told) = scenario.text {
@@ -230,7 +230,7 @@ fn section(book: &mut Book, scenario: &Scenario<'_>) {
     }
     show(book, of_scenario(scenario));
     for cell in &scenario.cells {
-        write_cell(book, cell);
+        write_cell(book, cell, floors::beside(all, cell).as_ref());
     }
 }
 
@@ -245,11 +245,21 @@ fn show(book: &mut Book, pictures: Vec<Picture>) {
     }
 }
 
-fn write_cell(book: &mut Book, cell: &Cell<'_>) {
+fn write_cell(book: &mut Book, cell: &Cell<'_>, floor: Option<&floors::Beside<'_>>) {
     let _ = writeln!(book.text, "### {}\n", plain(cell.name));
     for table in cell.tables() {
         let rows = cell.rows(&table, pairs_min(cell));
         write_table(&mut book.text, &table, rows.all());
+    }
+    if let Some(floor) = floor {
+        let (client, speaks) = floor.client;
+        let _ = writeln!(
+            book.text,
+            "The client alone, {} ({speaks}), beside the null broker: publish {} ({}).\n",
+            plain(client),
+            floor.told(),
+            plain(floor.cell.0)
+        );
     }
     show(book, of_cell(cell));
     let text = &mut book.text;

@@ -3,9 +3,10 @@
 use super::figures::{FLUSHED, FLUSHES, figure, place};
 use super::model::{Cell, Scenario, is_bare};
 use super::palette::System;
-use super::stats::median;
+use super::stats::{median, number};
 use super::words::value;
-use crate::results::ResultLine;
+use crate::how::unpinned;
+use crate::results::{Conditions, ResultLine};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A row of the machine's own: what it is, the median, from the least to the most, and its unit.
@@ -90,6 +91,67 @@ pub fn null<'a>(scenarios: &[Scenario<'a>]) -> Vec<Floor<'a>> {
     clients.into_iter().map(floor).filter(|floor| floor.cells > 0).collect()
 }
 
+/// What a client's own latencies are beside those of a cell.
+#[derive(Debug, PartialEq)]
+pub struct Beside<'s> {
+    /// The client, and what it speaks.
+    pub client: (&'s str, &'static str),
+    /// The cell that it is told in, and that cell's name for links.
+    pub cell: (&'s str, &'s str),
+    /// Publish p50, p99 and p99.9, each the median of the rounds; those that are told.
+    pub publish: Vec<(&'static str, f64)>,
+}
+
+impl Beside<'_> {
+    /// For people: "p50 0.21, p99 0.35 ms".
+    #[must_use]
+    pub fn told(&self) -> String {
+        let told: Vec<String> = self.publish.iter().map(|(name, ms)| format!("{name} {}", number(*ms))).collect();
+        format!("{} ms", told.join(", "))
+    }
+}
+
+/// Whether messages are written alike: by the same client, as many, as large, in the same batches, to as many places, from the same cores.
+/// Who reads them, for how long, and what the broker has to bear makes no difference to what the client itself takes.
+#[must_use]
+pub fn is_written_alike(one: &Conditions, other: &Conditions) -> bool {
+    let written = |told: &Conditions| {
+        (
+            (told.rate, told.message_bytes, told.in_flight, told.partitions),
+            (told.many.topics, told.many.producers, told.queue.is_some()),
+            (told.client_cores, told.pinning == unpinned()),
+        )
+    };
+    let is_paced = one.rate > 0 && one.ladder.is_empty() && other.ladder.is_empty();
+    is_paced && written(one) == written(other) && one.client == other.client && one.batching == other.batching
+}
+
+/// What the null broker's latencies are where messages are written as in this cell, by our side's client on the same machine. `None` where it
+/// is among the cell's sides, where no rate is given, and where nobody has looked.
+#[must_use]
+pub fn beside<'s>(scenarios: &'s [Scenario<'_>], cell: &Cell<'_>) -> Option<Beside<'s>> {
+    if cell.sides.iter().any(|side| side.system == System::Null) {
+        return None;
+    }
+    let ours = cell.ours()?;
+    let line = cell.lines.iter().find(|line| line.side == ours.name)?;
+    let told = line.conditions.as_ref()?;
+    let is_alike = |other: &ResultLine| {
+        let alike = other.conditions.as_ref().is_some_and(|conditions| is_written_alike(conditions, told));
+        alike && other.machine == line.machine && other.quick == line.quick && other.failures.is_empty()
+    };
+    let found = scenarios.iter().flat_map(|scenario| &scenario.cells).find_map(|other| {
+        let null = other.sides.iter().find(|side| side.system == System::Null)?;
+        let is_it = other.lines.iter().any(|line| line.side == null.name && is_alike(line));
+        is_it.then_some((other, *null))
+    });
+    let (other, null) = found?;
+    let figures = [("p50", "publish_p50_ms"), ("p99", "publish_p99_ms"), ("p99.9", "publish_p99.9_ms")];
+    let publish = figures.into_iter().filter_map(|(name, figure)| Some((name, median(&other.values(&null, figure))?)));
+    let publish: Vec<(&str, f64)> = publish.collect();
+    (!publish.is_empty()).then(|| Beside { client: null.client, cell: (other.name, &other.slug), publish })
+}
+
 /// What a broker was seen to flush: over all cells the medians.
 #[derive(Debug, PartialEq)]
 pub struct Flushed<'a> {
@@ -155,6 +217,46 @@ mod tests {
         let told = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
         let ours = Flushed { side: "polylogue-sync", per_s: vec![900.0, 800.0], bytes: vec![50_000.0, 60_000.0] };
         assert_eq!(flushed(&told), [ours, Flushed { side: "kafka", per_s: vec![0.0], bytes: vec![] }]);
+    }
+
+    #[test]
+    fn beside_a_latency_stands_the_null_broker_whose_messages_are_written_alike() {
+        let line = |cell: &str, side: &str, p99| {
+            let mut line = ResultLine::example(cell, side, 1, &[("publish_p99_ms", p99)]);
+            line.conditions.as_mut().expect("it has some").rate = 5_000;
+            line
+        };
+        let told = |lines: &[ResultLine]| {
+            let all = scenarios(Input { lines, scenarios: &[], not_run: &[] });
+            let cell = all.iter().flat_map(|told| &told.cells).find(|cell| cell.name == "D6/x").expect("the cell");
+            beside(&all, cell).map(|beside| (beside.cell.0.to_owned(), beside.told()))
+        };
+        let ours = line("D6/x", "polylogue-sync", 2.0);
+        let mut null = line("floors/x", "null", 0.3);
+        let found = Some(("floors/x".to_owned(), "p99 0.30 ms".to_owned()));
+        assert_eq!(told(&[ours.clone(), null.clone()]), found);
+        let mut read = ours.clone();
+        let conditions = read.conditions.as_mut().expect("it has some");
+        (conditions.groups, conditions.window_ms, conditions.backlog) = (10, 45_000, 7);
+        assert_eq!(told(&[read, null.clone()]), found, "who reads is no matter");
+        assert_eq!(told(&[ours.clone(), line("D6/x", "null", 0.3), null.clone()]), None, "it stands in the table");
+        let changes: [fn(&mut ResultLine, &mut Conditions); 6] = [
+            |_, told| told.rate = 6_000,
+            |_, told| told.client = "java".to_owned(),
+            |_, told| told.many.producers = 2,
+            |_, told| told.partitions = 2,
+            |_, told| told.batching = "other".to_owned(),
+            |line, _| line.machine.cores = 64,
+        ];
+        for change in changes {
+            let mut other = null.clone();
+            let mut conditions = other.conditions.take().expect("it has some");
+            change(&mut other, &mut conditions);
+            other.conditions = Some(conditions);
+            assert_eq!(told(&[ours.clone(), other.clone()]), None, "{other:?}");
+        }
+        null.failures.push("the rate was not held".to_owned());
+        assert_eq!(told(&[ours, null]), None, "it does not count");
     }
 
     #[test]

@@ -191,6 +191,12 @@ impl<'a> Cell<'a> {
         self.name.split('/').any(|part| part == "marks")
     }
 
+    /// Whether nobody but the null broker is in it: what it tells is a client's own.
+    #[must_use]
+    pub fn is_floor(&self) -> bool {
+        self.sides.iter().all(|side| side.system == System::Null)
+    }
+
     fn ordered(sides: &[Side<'a>]) -> Vec<Sided<'a>> {
         sides.iter().map(|side| (side.name, side.system)).collect()
     }

@@ -20,7 +20,7 @@ use super::pictures;
 use super::scenario::Input;
 use super::score::{self, Count};
 use super::svg::{STYLE, escape};
-use super::{commits, dates, machines};
+use super::{commits, dates, floors, machines};
 use std::fmt::Write;
 
 const PAGE_STYLE: &str = include_str!("assets/page.css");
@@ -82,7 +82,7 @@ pub fn html(input: Input<'_>) -> String {
     text.push_str("<main>\n");
     first::write(&mut text, input, &scenarios);
     for scenario in scenarios.iter().filter(|scenario| !scenario.cells.is_empty()) {
-        section(&mut text, scenario);
+        section(&mut text, scenario, &scenarios);
     }
     not_run(&mut text, input, &scenarios);
     rules(&mut text);
@@ -115,7 +115,7 @@ fn anchor(scenario: &Scenario<'_>) -> String {
     format!("scenario-{}", slug(scenario.id))
 }
 
-fn section(text: &mut String, scenario: &Scenario<'_>) {
+fn section(text: &mut String, scenario: &Scenario<'_>, all: &[Scenario<'_>]) {
     let title = scenario.text.map_or("", |told| told.title);
     let heading = match title {
         "" => escape(scenario.id),
@@ -134,7 +134,7 @@ fn section(text: &mut String, scenario: &Scenario<'_>) {
     }
     figures(text, &pictures::of_scenario(scenario), "b");
     for (at, cell) in scenario.cells.iter().enumerate() {
-        cell::write(text, cell, at == 0);
+        cell::write(text, cell, floors::beside(all, cell).as_ref(), at == 0);
     }
     text.push_str("</section>\n");
 }

@@ -82,7 +82,7 @@ pub fn pairs_min(cell: &Cell<'_>) -> usize {
 #[must_use]
 pub fn entries<'s, 'a>(scenarios: &'s [Scenario<'a>]) -> Vec<Entry<'s, 'a>> {
     let mut entries = Vec::new();
-    for cell in scenarios.iter().flat_map(|scenario| &scenario.cells) {
+    for cell in scenarios.iter().flat_map(|scenario| &scenario.cells).filter(|cell| !cell.is_floor()) {
         for table in cell.tables() {
             for name in cell.figure_names().into_iter().filter(|name| is_headline(cell, name)) {
                 let row = cell.row(&table, name, pairs_min(cell));

@@ -101,6 +101,10 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "flushes", "What each broker flushes", &[], NONE,
     "How often each broker flushes and how many bytes at a time, counted call by call in a short run of its own: durability observed.", NONE,
     "5,000 messages a second, 1 partition or queue, one round";
+    "floors", "The client alone", &[], NONE,
+    "The publish latency that a client has beside a broker that answers at once and keeps nothing, written as in the rows with a given rate: \
+     no broker can be better.", NONE,
+    "the rates, partitions, topics, producers and batches of those rows, by the clients that speak Kafka's protocol or AMQP; one round";
     "A1", "Peak stable throughput", QUEUE_AND_LOGS, CONFLUENT,
     "The rate is raised until consumers no longer keep up: 100 partitions, 4 producers, 4 consumers, batches up to 1 MB or 10 ms.",
     "Kafka about 600 MB/s, both disks full; Pulsar about half of it; RabbitMQ about 1/15 of it, bound by its processors",
@@ -213,9 +217,20 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     not run: "no other system here speaks several protocols; polylogue's own tests show it";
 };
 
-/// What of the scenarios that are run is not.
+/// What of the scenarios that are run is not. Two cores, one disk and six hours are what there is: where a row has an axis its ends are
+/// measured, and in the middle only what asks something else.
 pub const NOT_RUN: &[NotRunHere] = &[
     NotRunHere { what: "A, D: ack-quorum, acks=all of three replicas, writeQuorum 3", target: "", reason: THREE_NODES },
+    NotRunHere {
+        what: "A2: 10 and 100 KB without flushes",
+        target: "",
+        reason: "the ends are measured, and with flushes all four sizes",
+    },
+    NotRunHere {
+        what: "A2: 10 and 100 KB, and without flushes",
+        target: "pulsar",
+        reason: "Java's clients run the ends with flushes only",
+    },
     NotRunHere {
         what: "A3: Pulsar without journal sync",
         target: "pulsar-nosync",
@@ -227,9 +242,75 @@ pub const NOT_RUN: &[NotRunHere] = &[
         reason: "it flushes by count and time, not before it acknowledges: there is no flush to hold up a message",
     },
     NotRunHere {
+        what: "A4 on all cores: every client but the raw one",
+        target: "",
+        reason: "less than 30 % of two cores is idle with the others, and of Kafka's runs even so: no latency is compared then",
+    },
+    NotRunHere {
+        what: "A6: writing only, reading only",
+        target: "pulsar",
+        reason: "the drain has it, with readers beside writers",
+    },
+    NotRunHere {
+        what: "A6: reading only",
+        target: "rabbitmq",
+        reason: "the drain has it, with readers beside writers",
+    },
+    NotRunHere {
+        what: "D2: four producers",
+        target: "",
+        reason: "one producer with polylogue uses the client's core up",
+    },
+    NotRunHere {
+        what: "D3: two producers without flushes",
+        target: "",
+        reason: "with flushes the second producer is what is asked about",
+    },
+    NotRunHere {
+        what: "D5: without flushes",
+        target: "",
+        reason: "it asks what ten groups do to one flushed write; what is left is D4",
+    },
+    NotRunHere {
+        what: "D6: 5,000 and 8,000 partitions, and without flushes",
+        target: "pulsar",
+        reason: "it has 100 and 10,000 with flushes, and does not hold 10,000",
+    },
+    NotRunHere {
         what: "D7: journal bypassed",
         target: "pulsar",
         reason: "Pulsar 4 is run with its journal, with and without sync",
     },
+    NotRunHere {
+        what: "D7, D8: Kafka with flushes, Pulsar without its sync, polylogue async",
+        target: "",
+        reason: "a cold backlog takes 2.5 minutes a side, and its reading is what is asked about (that it reads alike however it was \
+                 flushed was not measured); D8 with the raw client is polylogue beside itself",
+    },
+    NotRunHere {
+        what: "E1: more than 1 KiB with 1 and 100 partitions",
+        target: "",
+        reason: "three points: both ends of partitions, and a larger message",
+    },
+    NotRunHere {
+        what: "E3: 200 and 1,000 topics",
+        target: "tubemq",
+        reason: "it has 100 and, in E8, 500; the rows between are polylogue and Kafka with the raw client",
+    },
     NotRunHere { what: "E8: other machines", target: "", reason: "there is one machine" },
+    NotRunHere {
+        what: "F1: 1,000 active connections of own clients",
+        target: "",
+        reason: "two cores; it was not tried",
+    },
+    NotRunHere {
+        what: "B2, C1, C3 to C7, D2, D3, E1, E2, E4, E6: the raw client, where Java's uses its core up",
+        target: "",
+        reason: "for want of time; C2, D1 and E3 have it, and where the client is the limit a row names no winner but in CPU",
+    },
+    NotRunHere {
+        what: "The null broker beside own clients but Kafka's, and where no rate is given",
+        target: "",
+        reason: "it speaks Kafka's protocol and AMQP; a latency without a given rate is one by the broker's own throughput",
+    },
 ];

@@ -3,6 +3,7 @@
 use super::{figures, standing_class, tally};
 use crate::report::conditions;
 use crate::report::figures::{CAPPED, figure};
+use crate::report::floors::Beside;
 use crate::report::judge::Standing;
 use crate::report::model::{Cell, Mark, Row, Rows, Side, Table};
 use crate::report::palette::System;
@@ -12,8 +13,8 @@ use crate::report::svg::escape;
 use crate::report::words::{over, times, value, verdict};
 use std::fmt::Write;
 
-/// Writes it; `is_open` shows it without having been asked.
-pub(super) fn write(text: &mut String, cell: &Cell<'_>, is_open: bool) {
+/// Writes it, and what its client takes alone; `is_open` shows it without having been asked.
+pub(super) fn write(text: &mut String, cell: &Cell<'_>, floor: Option<&Beside<'_>>, is_open: bool) {
     let tables: Vec<(Table<'_>, Rows<'_>)> = cell
         .tables()
         .into_iter()
@@ -22,7 +23,9 @@ pub(super) fn write(text: &mut String, cell: &Cell<'_>, is_open: bool) {
             (table, rows)
         })
         .collect();
-    let count = counted(tables.iter().flat_map(|(_, rows)| &rows.figures));
+    // A client alone is compared with nobody.
+    let compared = tables.iter().filter(|_| !cell.is_floor());
+    let count = counted(compared.flat_map(|(_, rows)| &rows.figures));
     let _ = write!(
         text,
         "<details class=\"cell\" id=\"{}\" data-name=\"{}\" data-behind=\"{}\"{}>\n<summary><span class=\"name\">{}</span>{}",
@@ -43,6 +46,9 @@ pub(super) fn write(text: &mut String, cell: &Cell<'_>, is_open: bool) {
     for (table, rows) in &tables {
         write_table(text, table, rows);
     }
+    if let Some(floor) = floor {
+        write_floor(text, floor);
+    }
     figures(text, &pictures::of_cell(cell), "c");
     write_conditions(text, cell);
     text.push_str("</details>\n");
@@ -61,6 +67,17 @@ fn counted<'r>(rows: impl Iterator<Item = &'r Row<'r>>) -> Count {
         }
     }
     count
+}
+
+fn write_floor(text: &mut String, floor: &Beside<'_>) {
+    let ((client, speaks), (name, slug)) = (floor.client, floor.cell);
+    let _ = writeln!(
+        text,
+        "<p class=\"soft\">The client alone, {} ({speaks}), beside the null broker: publish {} (<a href=\"#{slug}\">{}</a>).</p>",
+        escape(client),
+        escape(&floor.told()),
+        super::broken(name)
+    );
 }
 
 fn write_table(text: &mut String, table: &Table<'_>, rows: &Rows<'_>) {

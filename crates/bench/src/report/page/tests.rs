@@ -175,3 +175,28 @@ fn every_id_is_there_once_and_every_link_leads_somewhere() {
         assert!(link.strip_prefix('#').is_some_and(|id| unique.contains(id)), "{link}");
     }
 }
+
+#[test]
+fn the_client_alone_stands_beside_a_latency_and_is_compared_with_nobody() {
+    let mut lines = rounds("A4/x", 1.0, 2.0);
+    let compared = |lines: &[ResultLine]| score::entries(&scenarios(input(lines))).len();
+    let before = compared(&lines);
+    assert!(!page(&lines).contains("The client alone"));
+    lines.push(line("floors/x", "null", 1, 0.3));
+    let text = page(&lines);
+    let said =
+        "The client alone, raw (kafka), beside the null broker: publish p50 0.10, p99 0.30 ms (<a href=\"#floors-x\">";
+    assert_eq!(text.matches("The client alone").count(), 1, "not in its own cell");
+    assert!(text.contains(said) && text.contains("id=\"floors-x\""), "{text}");
+    let summary =
+        text.split("id=\"floors-x\"").nth(1).and_then(|rest| rest.split("</summary>").next()).unwrap_or_default();
+    assert!(!summary.contains("no verdict"), "{summary}");
+    assert_eq!(compared(&lines), before, "it has no rows on the first page");
+    let book = crate::report::book::book(input(&lines)).text;
+    assert!(
+        book.contains(
+            "The client alone, raw (kafka), beside the null broker: publish p50 0.10, p99 0.30 ms (floors/x)."
+        ),
+        "{book}"
+    );
+}

@@ -1,0 +1,121 @@
+//! The client alone: what each latency at a given rate is when the broker answers at once and keeps nothing.
+//!
+//! ```text
+//!   D6/rate=5000/partitions=100/...   sync, async, Kafka   \
+//!   D6/rate=5000/partitions=10000/..                        >  written alike: one row here, unless the null broker is among its sides
+//!   D8/rate=10000/behind, undisturbed                      /
+//! ```
+//!
+//! The report finds the row of a cell by what both say that they were measured under (`report::floors::beside`).
+
+use super::{CLASSIC, Maker, Row, sides};
+use crate::contract::System;
+use crate::drive::Driver;
+use crate::how::How;
+use crate::matrix::{Kind, LATENCY_BATCH, Load, Many, NO_BATCH, Side};
+use crate::target::Target;
+
+/// The scenario's id.
+pub(super) const ID: &str = "floors";
+
+/// The rows for what the latencies of these rows have no null broker beside them.
+pub(super) fn rows(maker: Maker, others: &[Row]) -> Vec<Row> {
+    let paced = others.iter().filter(|row| matches!(row.cell.kind, Kind::Latency | Kind::Cold) && row.id != "flushes");
+    let all: Vec<(&Row, &Side)> = paced.flat_map(|row| row.cell.sides.iter().map(move |side| (row, side))).collect();
+    let beside = all.iter().filter(|(_, side)| side.target == Target::Null);
+    let beside: Vec<(Driver, Load)> = beside.map(|(row, side)| (row.cell.driver, written(&side.load))).collect();
+    let mut alone: Vec<(Driver, Load)> = Vec::new();
+    for (row, side) in all.iter().filter(|(_, side)| is_spoken(side)) {
+        let (driver, load) = (row.cell.driver, written(&side.load));
+        if beside.contains(&(driver, load)) {
+            continue;
+        }
+        let window_ms = window_ms(maker, row, &side.load);
+        match alone.iter_mut().find(|(other, known)| *other == driver && written(known) == load) {
+            Some((_, known)) => known.window_ms = known.window_ms.max(window_ms),
+            None => alone.push((driver, Load { window_ms, ..load })),
+        }
+    }
+    alone.into_iter().map(|(driver, load)| row(maker, driver, load)).collect()
+}
+
+/// Whether the null broker speaks what this side's client does.
+fn is_spoken(side: &Side) -> bool {
+    side.load.queue.is_some() || (side.target.system() == System::Kafka && !side.load.stream)
+}
+
+/// How messages are written, and nothing else of a load: not for how long, who reads them, or what the broker has to bear.
+fn written(load: &Load) -> Load {
+    Load {
+        groups: 1,
+        warmup_ms: 0,
+        window_ms: 0,
+        backlog: 0,
+        cold_bytes_per_s: 0,
+        queue: load.queue.map(|_| CLASSIC),
+        many: Many { consumers: 1, filter: None, ..load.many },
+        how: How { pinning: load.how.pinning, ..How::default() },
+        ..*load
+    }
+}
+
+/// As long as the row's own, where that is compared by rounds; what is run once needs no far tail.
+fn window_ms(maker: Maker, row: &Row, load: &Load) -> u64 {
+    let shortest = maker.with_tail(Load { window_ms: maker.length.other.1, ..*load }).window_ms;
+    let is_compared = row.rounds > 1 && row.cell.kind == Kind::Latency;
+    if is_compared { load.window_ms.max(shortest) } else { shortest }
+}
+
+fn row(maker: Maker, driver: Driver, load: Load) -> Row {
+    let load = Load { warmup_ms: maker.length.other.0, ..load };
+    maker.once(maker.row(ID, &name(&load), Kind::Latency, driver, sides(&["null"], maker.for_far_tail(load))))
+}
+
+fn name(load: &Load) -> String {
+    let mut name = format!("rate={}", load.rate);
+    let mut part = |is_told: bool, text: String| {
+        if is_told {
+            name.push('/');
+            name.push_str(&text);
+        }
+    };
+    part(true, format!("{}={}", if load.queue.is_some() { "queues" } else { "partitions" }, load.partitions));
+    part(load.many.topics > 1, format!("topics={}", load.many.topics));
+    part(load.many.producers > 1, format!("producers={}", load.many.producers));
+    part(![LATENCY_BATCH, NO_BATCH].contains(&load.batching), format!("batch={}", load.batching.name));
+    part(load.how.pinning.is_shared(), "unpinned".to_owned());
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::floors::is_written_alike;
+    use crate::run::conditions::conditions;
+    use crate::scenarios::{Length, rows};
+
+    /// In three cells alone did the null broker stand beside a latency.
+    #[test]
+    fn every_latency_at_a_given_rate_has_a_null_broker_where_that_speaks_to_its_client() {
+        let all = rows(Length::FULL);
+        let told = |row: &Row, side: &Side| conditions(row.cell.driver, side);
+        let sides = || all.iter().flat_map(|row| row.cell.sides.iter().map(move |side| (row, side)));
+        let nulls = sides().filter(|(_, side)| side.target == Target::Null);
+        let nulls: Vec<_> = nulls.map(|(row, side)| (row, told(row, side))).collect();
+        assert!(nulls.len() > 20, "{}", nulls.len());
+        let mut count = 0;
+        for (row, side) in sides() {
+            let is_paced = matches!(row.cell.kind, Kind::Latency | Kind::Cold) && row.id != "flushes";
+            if is_paced && is_spoken(side) {
+                let conditions = told(row, side);
+                let found = nulls.iter().filter(|(_, null)| is_written_alike(null, &conditions)).count();
+                assert!(found > 0, "{} {}", row.cell.name, side.label);
+                count += 1;
+            }
+        }
+        assert!(count > 60, "{count}");
+        for (row, _) in nulls.iter().filter(|(row, _)| row.id == ID) {
+            assert_eq!((row.cell.sides.len(), row.rounds), (1, 1), "{}", row.cell.name);
+        }
+    }
+}
