@@ -13,6 +13,9 @@ use crate::stamp;
 use bytes::{Bytes, BytesMut};
 use log::Log;
 use polylogue_kafka::codec::api_versions::{ApiVersion, ApiVersionsResponse};
+use polylogue_kafka::codec::create_partitions::{
+    CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopicResult,
+};
 use polylogue_kafka::codec::create_topics::{CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse};
 use polylogue_kafka::codec::fetch::{FetchRequest, FetchResponse, FetchableTopicResponse, PartitionData};
 use polylogue_kafka::codec::frame::{LENGTH_BYTES, RequestFrame, encode_response, frame_len};
@@ -26,9 +29,10 @@ use polylogue_kafka::codec::metadata::{
 use polylogue_kafka::codec::produce::{
     PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse,
 };
-use polylogue_kafka::codec::{ApiKey, Message, Records, Request};
+use polylogue_kafka::codec::{ApiKey, Message, Records, Request, StrBytes};
 use polylogue_record::kafka::{BatchBuilder, NewRecord, patch_base};
 use polylogue_types::{Chunk, TopicId};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -46,8 +50,6 @@ const CANNED_BYTES: usize = 1 << 20;
 const EARLIEST: i64 = -2;
 /// Offset zero is the first, this one the next.
 const NEXT_OFFSET: i64 = 1 << 40;
-/// Topics of one null broker have one id.
-const TOPIC_ID: TopicId = TopicId([7; 16]);
 
 /// What a null broker does wrong with each message of a number that this divides, so that it is seen whether a client finds it. For one that
 /// speaks Kafka's protocol a message is a batch.
@@ -220,9 +222,16 @@ impl State {
             }
             ApiKey::CreateTopics => {
                 let request = CreateTopicsRequest::decode(body, version).context(wrong)?;
-                let created = |name| CreatableTopicResult { name, topic_id: TOPIC_ID, ..Default::default() };
+                let created =
+                    |name: StrBytes| CreatableTopicResult { topic_id: topic_id(&name), name, ..Default::default() };
                 let topics = request.topics.into_iter().map(|topic| created(topic.name)).collect();
                 encode_response(key, version, correlation, &CreateTopicsResponse { topics, ..Default::default() })
+            }
+            ApiKey::CreatePartitions => {
+                let request = CreatePartitionsRequest::decode(body, version).context(wrong)?;
+                let created = |name| CreatePartitionsTopicResult { name, ..Default::default() };
+                let results = request.topics.into_iter().map(|topic| created(topic.name)).collect();
+                encode_response(key, version, correlation, &CreatePartitionsResponse { results, ..Default::default() })
             }
             ApiKey::ListOffsets => {
                 let request = ListOffsetsRequest::decode(body, version).context(wrong)?;
@@ -269,9 +278,9 @@ impl State {
             isr_nodes: vec![1],
             ..Default::default()
         };
-        let topic = |name| MetadataResponseTopic {
+        let topic = |name: Option<StrBytes>| MetadataResponseTopic {
+            topic_id: topic_id(name.as_deref().unwrap_or_default()),
             name,
-            topic_id: TOPIC_ID,
             partitions: (0..self.spec.partitions).map(partition).collect(),
             ..Default::default()
         };
@@ -343,6 +352,20 @@ impl State {
     }
 }
 
+/// The id of the topic of this name: Java's client takes topics that share one for the same.
+fn topic_id(name: &str) -> TopicId {
+    let half = |salt: u8| {
+        let mut hasher = DefaultHasher::new();
+        (salt, name).hash(&mut hasher);
+        hasher.finish().to_be_bytes()
+    };
+    let mut id = [0; 16];
+    for (byte, of) in id.iter_mut().zip(half(0).into_iter().chain(half(1))) {
+        *byte = of;
+    }
+    TopicId(id)
+}
+
 /// The versions that are answered: all that exist here.
 fn served() -> Vec<ApiVersion> {
     fn of<R: Request>() -> ApiVersion {
@@ -356,6 +379,7 @@ fn served() -> Vec<ApiVersion> {
         of::<MetadataRequest>(),
         of::<polylogue_kafka::codec::api_versions::ApiVersionsRequest>(),
         of::<CreateTopicsRequest>(),
+        of::<CreatePartitionsRequest>(),
         of::<InitProducerIdRequest>(),
     ]
 }
