@@ -35,12 +35,6 @@ impl Pinning {
         }
     }
 
-    /// Whether broker and client share cores, whatever the machine has.
-    #[must_use]
-    pub fn is_shared(self) -> bool {
-        self == Pinning::Unpinned
-    }
-
     /// For people.
     #[must_use]
     pub fn describe(self) -> String {

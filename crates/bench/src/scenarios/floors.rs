@@ -11,7 +11,7 @@
 use super::{CLASSIC, Maker, Row, sides};
 use crate::contract::System;
 use crate::drive::Driver;
-use crate::how::How;
+use crate::how::{How, Pinning};
 use crate::matrix::{Kind, LATENCY_BATCH, Load, Many, NO_BATCH, Side};
 use crate::target::Target;
 
@@ -20,8 +20,11 @@ pub(super) const ID: &str = "floors";
 
 /// The rows for what the latencies of these rows have no null broker beside them.
 pub(super) fn rows(maker: Maker, others: &[Row]) -> Vec<Row> {
-    let paced = others.iter().filter(|row| matches!(row.cell.kind, Kind::Latency | Kind::Cold) && row.id != "flushes");
-    let all: Vec<(&Row, &Side)> = paced.flat_map(|row| row.cell.sides.iter().map(move |side| (row, side))).collect();
+    let all: Vec<(&Row, &Side)> = others
+        .iter()
+        .filter(|row| is_asked(row))
+        .flat_map(|row| row.cell.sides.iter().map(move |side| (row, side)))
+        .collect();
     let beside = all.iter().filter(|(_, side)| side.target == Target::Null);
     let beside: Vec<(Driver, Load)> = beside.map(|(row, side)| (row.cell.driver, written(&side.load))).collect();
     let mut alone: Vec<(Driver, Load)> = Vec::new();
@@ -37,6 +40,11 @@ pub(super) fn rows(maker: Maker, others: &[Row]) -> Vec<Row> {
         }
     }
     alone.into_iter().map(|(driver, load)| row(maker, driver, load)).collect()
+}
+
+/// Whether a row asks for latency at one given rate. Of what is stepped, drained or killed, publish latency is not the question.
+fn is_asked(row: &Row) -> bool {
+    matches!(row.cell.kind, Kind::Latency | Kind::Cold) && row.id != "flushes"
 }
 
 /// Whether the null broker speaks what this side's client does.
@@ -83,7 +91,7 @@ fn name(load: &Load) -> String {
     part(load.many.topics > 1, format!("topics={}", load.many.topics));
     part(load.many.producers > 1, format!("producers={}", load.many.producers));
     part(![LATENCY_BATCH, NO_BATCH].contains(&load.batching), format!("batch={}", load.batching.name));
-    part(load.how.pinning.is_shared(), "unpinned".to_owned());
+    part(load.how.pinning == Pinning::Unpinned, "unpinned".to_owned());
     name
 }
 
@@ -105,8 +113,7 @@ mod tests {
         assert!(nulls.len() > 20, "{}", nulls.len());
         let mut count = 0;
         for (row, side) in sides() {
-            let is_paced = matches!(row.cell.kind, Kind::Latency | Kind::Cold) && row.id != "flushes";
-            if is_paced && is_spoken(side) {
+            if is_asked(row) && is_spoken(side) {
                 let conditions = told(row, side);
                 let found = nulls.iter().filter(|(_, null)| is_written_alike(null, &conditions)).count();
                 assert!(found > 0, "{} {}", row.cell.name, side.label);

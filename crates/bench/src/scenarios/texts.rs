@@ -102,7 +102,7 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "How often each broker flushes and how many bytes at a time, counted call by call in a short run of its own: durability observed.", NONE,
     "5,000 messages a second, 1 partition or queue, one round";
     "floors", "The client alone", &[], NONE,
-    "The publish latency that a client has beside a broker that answers at once and keeps nothing, written as in the rows with a given rate: \
+    "The publish latency that a client has beside a broker that answers at once and keeps nothing, written as in the rows that ask for latency at one given rate: \
      no broker can be better.", NONE,
     "the rates, partitions, topics, producers and batches of those rows, by the clients that speak Kafka's protocol or AMQP; one round";
     "A1", "Peak stable throughput", QUEUE_AND_LOGS, CONFLUENT,
@@ -309,8 +309,8 @@ pub const NOT_RUN: &[NotRunHere] = &[
         reason: "for want of time; C2, D1 and E3 have it, and where the client is the limit a row names no winner but in CPU",
     },
     NotRunHere {
-        what: "The null broker beside own clients but Kafka's, and where no rate is given",
+        what: "The null broker beside own clients but Kafka's, and in ladders, drains, kills and as fast as it goes",
         target: "",
-        reason: "it speaks Kafka's protocol and AMQP; a latency without a given rate is one by the broker's own throughput",
+        reason: "it speaks Kafka's protocol and AMQP; the other rows ask for something else than latency at one given rate, and B1 steps through its own",
     },
 ];
