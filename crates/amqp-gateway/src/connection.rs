@@ -246,8 +246,15 @@ impl Connection {
     /// Takes whole frames from `input` and leaves the rest there.
     pub fn on_bytes(&mut self, input: &mut BytesMut, now: Now) {
         self.now = now;
-        self.session.on_bytes(input, now.monotonic_ms);
-        self.serve();
+        loop {
+            let before = input.len();
+            self.session.on_bytes(input, now.monotonic_ms);
+            self.serve();
+            // A frame may be allowed by what was answered: larger ones are once the client has agreed on a size.
+            if input.is_empty() || input.len() == before || !self.session.wants_input() {
+                return;
+            }
+        }
     }
 
     /// Whether more input could be used now.

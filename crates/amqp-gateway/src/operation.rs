@@ -117,6 +117,7 @@ impl Connection {
     pub(crate) fn begin(&mut self, token: Token, request: amqp::Request) {
         let begun = match request {
             amqp::Request::Publish(channel, publish) => return self.publish(channel, publish),
+            amqp::Request::CheckPublish(channel, publish) => return self.check(channel, &publish),
             amqp::Request::Settle { channel, verdict, runs } => return self.settle(channel, verdict, &runs),
             amqp::Request::Qos(channel, count) => {
                 self.share_prefetch(channel, count);

@@ -14,7 +14,7 @@ use polylogue_amqp::refusal::{Kind, Named, Refusal};
 use polylogue_amqp::request::{self as amqp, ChannelRef, Publish};
 use polylogue_amqp_model::{Access, Resource, Subject};
 use polylogue_api::{Ack, PUBLISH_MESSAGES_MAX, PublishError, PublishMessage, PublishRequest, Request, Unavailable};
-use polylogue_router::Entry;
+use polylogue_router::{Entry, Snapshot};
 
 /// `basic.publish`: class 60, method 40.
 pub(crate) const PUBLISH: MethodId = MethodId { class: 60, method: 40 };
@@ -82,9 +82,7 @@ impl Connection {
         }
         let routed = match self.route(&publish) {
             Ok(routed) => routed,
-            Err(refusal) => {
-                return self.event(amqp::Event::CloseChannel { channel, method: PUBLISH, refusal });
-            }
+            Err(refusal) => return self.refuse_publish(channel, refusal),
         };
         self.received(channel, &publish);
         self.tally.reached(routed.message.queues.len(), publish.mandatory);
@@ -109,6 +107,23 @@ impl Connection {
         if self.batch.bytes >= BATCH_BYTES_MAX || count >= PUBLISH_MESSAGES_MAX {
             self.flush_batch();
         }
+    }
+
+    /// Refuses a message of a transaction that would be refused when it is committed.
+    pub(crate) fn check(&mut self, channel: ChannelRef, publish: &Publish) {
+        let directory = self.directory.clone();
+        let is_reply = publish.exchange.is_empty() && address_of(&publish.routing_key).is_some();
+        let judged = match is_reply {
+            true => self.check_publish(publish),
+            false => self.judge(&directory.router().load(), publish).map(drop),
+        };
+        if let Err(refusal) = judged {
+            self.refuse_publish(channel, refusal);
+        }
+    }
+
+    pub(crate) fn refuse_publish(&mut self, channel: ChannelRef, refusal: Refusal) {
+        self.event(amqp::Event::CloseChannel { channel, method: PUBLISH, refusal });
     }
 
     /// Counts a message that somebody might publish.
@@ -219,18 +234,28 @@ impl Connection {
         self.route(publish).map(|routed| routed.message)
     }
 
-    fn route(&mut self, publish: &Publish) -> Result<Routed, Refusal> {
+    /// The exchange of a message, to which its user may publish it.
+    fn judge<'r>(&mut self, routes: &'r Snapshot, publish: &Publish) -> Result<Entry<'r>, Refusal> {
         self.check_publish(publish)?;
         let exchange = publish.exchange.as_ref();
         let missing = Named { kind: Kind::Exchange, name: exchange, vhost: self.vhost_name.as_bytes() };
+        let entry = routes.entry(self.vhost, exchange).ok_or_else(|| Refusal::missing(missing))?;
+        if let Entry::Exchange(found) = entry {
+            if found.internal {
+                return Err(Refusal::internal_exchange(missing));
+            }
+            if found.kind == polylogue_router::Kind::Topic {
+                self.check_topics(publish)?;
+            }
+        }
+        Ok(entry)
+    }
+
+    fn route(&mut self, publish: &Publish) -> Result<Routed, Refusal> {
         let directory = self.directory.clone();
         let routes = directory.router().load();
-        let entry = routes.entry(self.vhost, exchange).ok_or_else(|| Refusal::missing(missing))?;
-        if let Entry::Exchange(found) = entry
-            && found.internal
-        {
-            return Err(Refusal::internal_exchange(missing));
-        }
+        let entry = self.judge(&routes, publish)?;
+        let exchange = publish.exchange.as_ref();
         let first = publish.routing_key.as_ref();
         let (one, many);
         let keys: &[&[u8]] = if publish.cc.is_empty() && publish.bcc.is_empty() {
@@ -241,9 +266,6 @@ impl Connection {
             many = std::iter::once(first).chain(more).collect::<Vec<_>>();
             &many
         };
-        if matches!(entry, Entry::Exchange(found) if found.kind == polylogue_router::Kind::Topic) {
-            self.check_topics(exchange, keys)?;
-        }
         let view = View::new(&publish.properties);
         let now_ms = self.now.wall_ms;
         let sent = Sent {
@@ -291,15 +313,16 @@ impl Connection {
         Ok(())
     }
 
-    /// That the user may publish with these keys, those of CC and BCC too, to a topic exchange.
-    fn check_topics(&self, exchange: &[u8], keys: &[&[u8]]) -> Result<(), Refusal> {
+    /// That the user may publish with its keys, those of CC and BCC too, to a topic exchange.
+    fn check_topics(&self, publish: &Publish) -> Result<(), Refusal> {
         let text = |bytes| std::str::from_utf8(bytes).map_err(|_| Refusal::malformed_utf8());
-        let (name, world) = (text(exchange)?, self.directory.world());
+        let (name, world) = (text(publish.exchange.as_ref())?, self.directory.world());
         let is_asked = self.token.is_some() || world.topic_permission(self.vhost, &self.user, name).is_some();
         if !self.is_operator && is_asked {
             let grants = self.grants();
             let subject = Subject { user: &self.user, grants: grants.as_deref() };
-            for key in keys {
+            let more = publish.cc.iter().chain(&publish.bcc).map(Bytes::as_ref);
+            for key in std::iter::once(publish.routing_key.as_ref()).chain(more) {
                 let checked = world.check_topic(subject, self.vhost, Access::Write, name, text(key)?, None);
                 checked.map_err(crate::convert::refusal)?;
             }

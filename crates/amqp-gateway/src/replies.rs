@@ -64,8 +64,7 @@ impl Connection {
     /// A message for a consumer of replies.
     pub(crate) fn send_reply(&mut self, channel: ChannelRef, publish: Publish, to: Option<DirectAddress>) {
         if let Err(refusal) = self.check_publish(&publish) {
-            let method = crate::publish::PUBLISH;
-            return self.event(amqp::Event::CloseChannel { channel, method, refusal });
+            return self.refuse_publish(channel, refusal);
         }
         self.received(channel, &publish);
         let Some(to) = to else { return self.reply_sent(channel, &publish, false) };

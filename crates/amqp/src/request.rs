@@ -9,7 +9,7 @@
 //! **Order.** The broker takes the requests of one channel in their order: each sees the effects of those before it (a
 //! message published after a queue was bound reaches it; a message given back is there for the next get). Requests of
 //! different channels have no order. A channel with a request that wants a reply sends nothing more until it has it; only
-//! [`Request::Publish`], [`Request::Settle`] and [`Request::Qos`] want none.
+//! [`Request::Publish`], [`Request::CheckPublish`], [`Request::Settle`] and [`Request::Qos`] want none.
 //!
 //! **Life of a channel.** A [`ChannelRef`] is used once. It begins with [`Request::OpenChannel`] and ends with
 //! [`Request::CloseChannel`] or [`Request::CloseConnection`], after which the broker sends no event that names it. Ending
@@ -18,8 +18,8 @@
 //! [`Request::CloseConnection`] would.
 //!
 //! **Refusals.** A request that wants a reply is refused with [`Reply::Refused`]; one that does not, with
-//! [`Event::CloseChannel`]. From then on the broker drops all requests of that channel but the `CloseChannel` that
-//! follows. The session makes `channel.close` or `connection.close` of it, as the code says.
+//! [`Event::CloseChannel`], before the broker takes the next request: what the client sent behind it has no effect then. The
+//! session makes `channel.close` or `connection.close` of it, as the code says; of that channel only `CloseChannel` follows.
 //!
 //! **Publishing.** A message with a [`Publish::seq`] gets exactly one outcome: [`Event::Confirmed`] when it is durable in
 //! all queues that it reached, or reached none; [`Event::Rejected`] when a queue did not take it. A message that is
@@ -290,6 +290,8 @@ pub enum Request {
     Unbind(ChannelRef, Binding),
     /// See the module. No reply.
     Publish(ChannelRef, Publish),
+    /// May this be published? It is part of a transaction that is not committed yet; its body is left out. No reply.
+    CheckPublish(ChannelRef, Publish),
     /// Deliveries are settled. No reply.
     Settle {
         /// Where they were made.

@@ -215,3 +215,46 @@ fn the_brokers_words_reach_the_client() {
     host.answer(Reply::Refused(Refusal::missing(queue)));
     assert_eq!(host.closed_channel(), (404, "NOT_FOUND - no queue 'q' in vhost '/'".into()));
 }
+
+/// A consumer that published to an exchange that was not there, and acknowledged where it had that from, lost the message. The broker of
+/// these tests panics when it is asked for anything behind the publish that it refused.
+#[test]
+fn nothing_behind_a_refused_publish_is_asked_for_or_answered() {
+    let behind: [Method; 8] = [
+        BasicAck { delivery_tag: 1, multiple: false }.into(),
+        BasicAck { delivery_tag: 9, multiple: false }.into(),
+        BasicQos { prefetch_count: 1, ..Default::default() }.into(),
+        ConfirmSelect::default().into(),
+        TxSelect {}.into(),
+        QueueDelete { queue: "q".into(), ..Default::default() }.into(),
+        BasicRecover { requeue: true }.into(),
+        ChannelClose::default().into(),
+    ];
+    for (in_tx, method) in [false, true].into_iter().flat_map(|in_tx| behind.iter().map(move |one| (in_tx, one))) {
+        let (mut host, channel) = Host::open();
+        let mut broker = Broker::of(channel);
+        host.send(1, QueueDeclare { queue: "q".into(), ..Default::default() });
+        host.publish(1, to_queue("q"), &BasicProperties::default(), b"source");
+        host.send(1, BasicGet { queue: "q".into(), ..Default::default() });
+        broker.serve(&mut host);
+        if in_tx {
+            host.send(1, TxSelect {});
+        }
+        host.said();
+        let missing = BasicPublish { exchange: "missing".into(), ..Default::default() };
+        let mut bytes = frames_of(1, missing, &[0, 0], b"x", usize::MAX);
+        bytes.extend_from_slice(&frames_of(1, to_queue("q"), &[0, 0], b"second", usize::MAX));
+        bytes.extend_from_slice(&frame_of(1, method.clone()));
+        host.feed(&bytes);
+        broker.serve(&mut host);
+        let mut methods = host.methods();
+        let Method::ChannelClose(close) = methods.remove(0) else { panic!("{method:?}: {methods:?}") };
+        assert_eq!((close.reply_code, close.class_id, close.method_id), (404, 60, 40), "{method:?}");
+        let answers: &[Method] = match method {
+            Method::ChannelClose(_) => &[Method::ChannelCloseOk(ChannelCloseOk {})],
+            _ => &[],
+        };
+        assert_eq!(methods, answers);
+        assert_eq!((broker.unsettled(), broker.ready("q")), (0, 1), "{method:?}");
+    }
+}

@@ -82,7 +82,7 @@ fn outcomes_are_told_once_and_in_few_words() {
     for _ in 0..10 {
         host.publish(1, to_queue("q"), &none(), b"");
     }
-    assert_eq!(host.session.unconfirmed(channel), 10);
+    assert_eq!((host.requests().len(), host.session.unconfirmed(channel)), (10, 10));
     // what comes together is told together: events first, then output
     for (first, last) in [(2, 3), (1, 1), (4, 4)] {
         host.session.on_event(Event::Confirmed { channel, first, last }, host.now_ms);
@@ -206,6 +206,7 @@ fn a_message_that_is_too_large_costs_its_channel() {
     host.feed(&bytes);
     let expected = "PRECONDITION_FAILED - message size 16777217 is larger than configured max size 16777216";
     assert_eq!(host.closed_channel(), (406, expected.into()));
+    assert!(matches!(host.requests()[..], [Request::CloseChannel(_)]));
     assert_eq!(host.session.held_bytes(), 0);
 }
 
@@ -264,7 +265,9 @@ fn a_transaction_waits_for_its_commit() {
     host.said();
     host.publish(1, to_queue("q"), &none(), b"inside");
     host.send(1, BasicAck { delivery_tag: 1, multiple: false });
-    assert!(host.requests().is_empty());
+    // it may be published, and no more is asked
+    let requests = host.requests();
+    assert!(matches!(&requests[..], [Request::CheckPublish(_, publish)] if publish.body.is_empty()), "{requests:?}");
     assert_eq!((broker.unsettled(), host.session.unacked(channel)), (1, 0));
     // taken back, the delivery waits again
     host.send(1, TxRollback {});
@@ -273,6 +276,7 @@ fn a_transaction_waits_for_its_commit() {
     host.publish(1, to_queue("q"), &none(), b"again");
     host.send(1, BasicReject { delivery_tag: 1, requeue: true });
     host.send(1, TxCommit {});
+    assert!(matches!(host.request(), (_, Request::CheckPublish(..))));
     let (token, request) = host.request();
     let Request::Commit { channel: of, publishes, settled } = request else { panic!("{request:?}") };
     assert_eq!((of, publishes.len(), settled.len()), (channel, 1, 1));
@@ -294,6 +298,7 @@ fn a_transaction_that_is_not_taken_whole() {
     host.publish(1, to_queue("q"), &none(), b"");
     host.send(1, TxCommit {});
     host.said();
+    host.request();
     let (token, _) = host.request();
     host.reply(token, Reply::Refused(Refusal::partial_tx()));
     let methods = host.methods();
@@ -331,7 +336,7 @@ fn transactions_have_limits() {
     let mut host = Host::open_with(settings.clone(), client_properties());
     select(&mut host);
     (0..3).for_each(|_| host.publish(1, to_queue("q"), &none(), b""));
-    assert!(host.said().is_empty());
+    assert_eq!((host.requests().len(), host.said().len()), (3, 0));
     host.publish(1, to_queue("q"), &none(), b"");
     assert_eq!(host.closed_channel().1, "PRECONDITION_FAILED - transaction is larger than 3 messages");
 
@@ -339,6 +344,7 @@ fn transactions_have_limits() {
     select(&mut host);
     host.publish(1, to_queue("q"), &none(), &[1; 50_000]);
     host.publish(1, to_queue("q"), &none(), &[1; 50_000]);
+    host.requests();
     assert_eq!(host.closed_channel().1, "PRECONDITION_FAILED - transaction is larger than 100000 bytes");
 }
 
@@ -359,6 +365,7 @@ fn while_something_runs_short_publishers_wait_and_consumers_do_not() {
     host.feed(&bytes[bytes.len() - 20..]);
     assert!(host.said().is_empty());
     host.event(Event::Unblocked);
+    assert_eq!(host.requests().len(), 1);
     assert_eq!(host.methods(), [ConnectionUnblocked {}.into(), BasicQosOk {}.into()]);
     assert!(host.session.wants_input());
     // one that has published before is told at once
@@ -391,9 +398,11 @@ fn a_shortage_from_before_the_connection_was_open() {
     host.open_channel(1);
     host.publish(1, to_queue("q"), &none(), b"");
     assert!(matches!(host.methods()[..], [Method::ConnectionBlocked(_)]));
+    assert_eq!(host.requests().len(), 1);
     // the end is said all the same
     host.event(Event::CloseConnection(Refusal::forced("bye")));
     assert_eq!(host.closed().0, 320);
+    assert!(matches!(host.requests()[..], [Request::CloseConnection]));
     host.send(0, ConnectionCloseOk {});
     assert!(host.session.close_reason().is_some());
 }

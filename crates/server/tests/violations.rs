@@ -6,6 +6,8 @@
 mod access;
 #[path = "violations/basic.rs"]
 mod basic;
+#[path = "violations/behind.rs"]
+mod behind;
 mod common;
 #[path = "violations/declare.rs"]
 mod declare;

@@ -14,6 +14,26 @@ const FUDGE_BYTES: usize = FRAME_OVERHEAD_BYTES;
 /// What a header frame has at least, without flags: RabbitMQ knows it for one then. Bytes.
 const HEADER_BYTES_MIN: usize = HEADER_FRAME_BYTES_MIN - 2;
 
+/// Whole frames that were read and not looked at.
+#[derive(Debug, Default)]
+pub(super) struct Unread {
+    /// With those before them that were; empty when all were.
+    whole: Bytes,
+    /// Where the first of them begins.
+    at: usize,
+}
+
+impl Unread {
+    pub(super) fn is_empty(&self) -> bool {
+        self.whole.is_empty()
+    }
+
+    /// Bytes.
+    pub(super) fn len(&self) -> usize {
+        self.whole.len() - self.at
+    }
+}
+
 /// A frame in the bytes that were read.
 #[derive(Clone, Copy, Debug)]
 struct Frame<'a> {
@@ -72,7 +92,7 @@ impl Session {
         }
         loop {
             self.take_frames(now_ms);
-            if !self.frames.is_empty() || !self.cut_frames(input, now_ms) {
+            if !self.unread.is_empty() || !self.cut_frames(input, now_ms) {
                 return;
             }
         }
@@ -134,15 +154,14 @@ impl Session {
         if len == 0 {
             return false;
         }
-        self.frames = input.split_to(len.min(input.len())).freeze();
+        self.unread = Unread { whole: input.split_to(len.min(input.len())).freeze(), at: 0 };
         true
     }
 
-    /// Looks at the frames that were cut off, until one has to wait.
+    /// Looks at the frames that were cut off, until one has to wait, or the broker has to take a request.
     pub(super) fn take_frames(&mut self, now_ms: u64) {
-        let whole = std::mem::take(&mut self.frames);
-        let mut at = 0;
-        while at < whole.len() && self.takes_frames() {
+        let Unread { whole, mut at } = std::mem::take(&mut self.unread);
+        while at < whole.len() && !self.is_judged && self.core.requests.is_empty() && self.takes_frames() {
             let Some(prefix) = whole.get(at..).and_then(FramePrefix::read) else { break };
             let from = at + FRAME_PREFIX_BYTES;
             let frame = Frame { whole: &whole, prefix, from, to: from + prefix.size as usize };
@@ -162,7 +181,7 @@ impl Session {
             }
         }
         if at < whole.len() {
-            self.frames = whole.slice(at..);
+            self.unread = Unread { whole, at };
         }
     }
 

@@ -9,7 +9,7 @@
 //! What the server does with a session, in a loop:
 //! 1. while [`Session::wants_input`], read into the input, which may have to hold [`Session::input_bytes_max`], and call
 //!    [`Session::on_bytes`]; call it too after replies, events and output, as long as something is left in the input;
-//! 2. hand each [`Session::poll_request`] to the broker, and each reply and event back: the contract is in
+//! 2. hand each [`Session::poll_request`] to the broker, until there is none, and each reply and event back: the contract is in
 //!    [`crate::request`];
 //! 3. when the last output is written, take the next with [`Session::poll_output`];
 //! 4. call [`Session::on_deadline`] at [`Session::next_deadline_ms`];
@@ -17,7 +17,9 @@
 //!    [`Request::CloseConnection`] would, unless the session has said it itself.
 //!
 //! **Order.** A channel whose last method waits for the broker takes nothing more; a frame for it holds up the frames behind
-//! it. So nothing is queued here but what was read already. Publishes and acknowledgements wait for nothing.
+//! it. So nothing is queued here but what was read already. Publishes and acknowledgements wait for no answer. But no frame is
+//! looked at before the broker has taken the request of the one before it: a publish that the broker refuses closes its channel
+//! before anything behind it has an effect, or an answer.
 //!
 //! **Memory.** A connection holds what was read and not looked at (the server decides how much it reads), the messages that are
 //! not complete (`assembling_bytes_max`), 32 bytes for each delivery that is not settled (`unacked_per_channel_max`), and
@@ -47,8 +49,9 @@ use crate::codec::{ConnectionUpdateSecret, MethodId, Table};
 use crate::refusal::Refusal;
 use crate::request::{ChannelRef, ConsumerRef, Event, Reply, Request};
 use crate::settings::AmqpSettings;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use close::Closing;
+use frames::Unread;
 use handshake::Stage;
 use polylogue_api::Token;
 use polylogue_types::{Chunk, Map};
@@ -63,7 +66,9 @@ pub struct Session {
     core: Core,
     stage: Stage,
     /// Whole frames that were read and not looked at.
-    frames: Bytes,
+    unread: Unread,
+    /// The broker has a request of which it is not known whether it was taken or refused: no frame is looked at meanwhile.
+    is_judged: bool,
     channels: Map<u16, Box<Channel>>,
     next_life: u32,
     /// No channel above this number was ever opened.
@@ -82,7 +87,8 @@ impl Session {
         Session {
             core: Core::new(settings, seed),
             stage: Stage::Header,
-            frames: Bytes::new(),
+            unread: Unread::default(),
+            is_judged: false,
             channels: Map::default(),
             next_life: 0,
             highest_channel: 0,
@@ -94,9 +100,6 @@ impl Session {
     /// Nothing has come for a while: lets go of memory that is not used.
     pub fn rest(&mut self) {
         self.core.rest();
-        if self.frames.is_empty() {
-            self.frames = Bytes::new();
-        }
     }
 
     /// What the client said of itself when it logged in, once: a copy of its own, empty where it was longer than
@@ -107,33 +110,45 @@ impl Session {
 
     /// Takes whole frames from `input` as long as they can be used, and leaves the rest there.
     pub fn on_bytes(&mut self, input: &mut BytesMut, now_ms: u64) {
+        self.core.now_ms = now_ms;
         self.clock.hear(input.len(), now_ms);
         self.take_input(input, now_ms);
         self.clock.seen(input.len());
         self.resume(now_ms);
     }
 
-    /// Goes on with what was held up.
+    /// Goes on with what was held up, until there is a request.
     fn resume(&mut self, now_ms: u64) {
         self.take_frames(now_ms);
-        self.core.flush();
+        // Verdicts are collected over the frames of one read, as long as no request of their channel comes between.
+        if self.core.requests.is_empty() && !self.is_judged {
+            self.core.flush();
+        }
         self.clock.listen(self.wants_input(), now_ms);
     }
 
     /// Whether more input could be used now. While it is false, nothing should be read: the peer waits.
     #[must_use]
     pub fn wants_input(&self) -> bool {
-        self.takes_frames() && self.frames.is_empty()
+        self.takes_frames() && self.unread.is_empty()
     }
 
-    /// The next thing to ask the broker.
+    /// The next thing to ask the broker. By calling it again, or by a reply, the broker says that it has taken the one before, or has
+    /// refused it by [`Event::CloseChannel`]: only now the frames behind it are looked at.
     pub fn poll_request(&mut self) -> Option<(Token, Request)> {
-        self.core.requests.pop_front()
+        self.is_judged = false;
+        if self.core.requests.is_empty() {
+            self.resume(self.core.now_ms);
+        }
+        let request = self.core.requests.pop_front();
+        self.is_judged = request.is_some();
+        request
     }
 
     /// The broker's answer. One that nobody waits for any more is dropped.
     pub fn on_reply(&mut self, token: Token, reply: Reply, now_ms: u64) {
         self.core.now_ms = now_ms;
+        self.is_judged = false;
         match Core::channel_of(token) {
             0 => self.on_connection_reply(token, reply, now_ms),
             number => self.on_channel_reply(number, token, reply, now_ms),
@@ -217,6 +232,7 @@ impl Session {
 
     /// Moves all that is to be written to the end of `out`, once the last of it is written. Whether there was anything.
     pub fn poll_output(&mut self, out: &mut Vec<Chunk>, now_ms: u64) -> bool {
+        self.core.now_ms = now_ms;
         self.tell_news();
         let some = self.core.output.take(out);
         if some {
@@ -256,6 +272,7 @@ impl Session {
 
     /// A deadline may have passed. Does nothing when none has.
     pub fn on_deadline(&mut self, now_ms: u64) {
+        self.core.now_ms = now_ms;
         let passed = |deadline: Option<u64>| deadline.is_some_and(|deadline| deadline <= now_ms);
         match &mut self.stage {
             Stage::Closed(_) => {}
@@ -334,7 +351,7 @@ impl Session {
     /// What is held of messages that are not complete, and of frames that were not looked at. Bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.core.assembling_bytes + self.frames.len()
+        self.core.assembling_bytes + self.unread.len()
     }
 
     /// How many channels are open, or on their way from or to that.

@@ -134,7 +134,13 @@ impl Channel {
         match &mut self.mode {
             Mode::Plain => {}
             Mode::Confirm(confirms) => publish.seq = Some(confirms.number()),
-            Mode::Tx(tx) => return tx.publish(core, publish),
+            Mode::Tx(tx) => {
+                // What is refused is refused now, as by RabbitMQ, and not when it is committed.
+                let check = Request::CheckPublish(self.me, publish.without_body());
+                tx.publish(core, publish)?;
+                core.ask_for(self.me, check);
+                return Ok(());
+            }
         }
         core.ask_for(self.me, Request::Publish(self.me, publish));
         Ok(())
@@ -182,6 +188,21 @@ impl Publish {
         let (properties, cc, bcc) = carbon_copies(properties)?;
         check_user_id(user, impersonator, &properties)?;
         Ok(Publish { seq: None, exchange, routing_key, mandatory, properties, expiration_ms, cc, bcc, body })
+    }
+
+    /// The same with an empty body.
+    fn without_body(&self) -> Publish {
+        Publish {
+            seq: self.seq,
+            exchange: self.exchange.clone(),
+            routing_key: self.routing_key.clone(),
+            mandatory: self.mandatory,
+            properties: self.properties.clone(),
+            expiration_ms: self.expiration_ms,
+            cc: self.cc.clone(),
+            bcc: self.bcc.clone(),
+            body: Body::One(Bytes::new()),
+        }
     }
 }
 

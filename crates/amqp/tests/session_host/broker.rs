@@ -69,7 +69,7 @@ impl Broker {
     /// Answers all there is, until there is nothing.
     pub fn serve(&mut self, host: &mut Host) {
         loop {
-            while let Some((token, request)) = host.session.poll_request() {
+            while let Some((token, request)) = host.poll_request() {
                 if let Some(reply) = self.on_request(host, request) {
                     host.reply(token, reply);
                 }
@@ -122,6 +122,12 @@ impl Broker {
             },
             Request::Publish(channel, publish) => {
                 self.publish(host, channel, publish);
+                return None;
+            }
+            Request::CheckPublish(channel, publish) => {
+                if self.is_missing(&publish) {
+                    self.refuse_publish(host, channel, &publish);
+                }
                 return None;
             }
             Request::Settle { channel, verdict, runs } => {
@@ -224,13 +230,10 @@ impl Broker {
 
     fn publish(&mut self, host: &mut Host, channel: ChannelRef, publish: Publish) {
         self.published.push(publish.clone());
-        let Publish { seq, exchange, routing_key, mandatory, properties, cc, bcc, body, .. } = publish;
-        if &exchange[..] == b"missing" {
-            let refusal = Refusal::missing(Named { kind: Kind::Exchange, name: &exchange, vhost: b"/" });
-            self.refused.insert(channel);
-            host.event(Event::CloseChannel { channel, method: BasicPublish::ID, refusal });
-            return;
+        if self.is_missing(&publish) {
+            return self.refuse_publish(host, channel, &publish);
         }
+        let Publish { seq, exchange, routing_key, mandatory, properties, cc, bcc, body, .. } = publish;
         let (body, properties) = (joined(&body), properties.raw().clone());
         let keys = [routing_key.bytes().clone()].into_iter().chain(cc).chain(bcc);
         let keys: BTreeSet<Bytes> = keys.collect();
@@ -255,6 +258,21 @@ impl Broker {
             Some(seq) if self.hold_confirms => self.held.push((channel, seq)),
             Some(seq) => host.event(Event::Confirmed { channel, first: seq, last: seq }),
             None => {}
+        }
+    }
+
+    /// Whether a message is refused.
+    fn is_missing(&self, publish: &Publish) -> bool {
+        &publish.exchange[..] == b"missing"
+    }
+
+    /// Refuses a message. Nothing that the client sent behind it on its channel may be asked for.
+    fn refuse_publish(&mut self, host: &mut Host, channel: ChannelRef, publish: &Publish) {
+        let refusal = Refusal::missing(Named { kind: Kind::Exchange, name: &publish.exchange, vhost: b"/" });
+        host.event(Event::CloseChannel { channel, method: BasicPublish::ID, refusal });
+        match host.poll_request() {
+            Some((_, Request::CloseChannel(of))) if of == channel => self.end(channel),
+            other => panic!("{other:?} behind a refused publish"),
         }
     }
 
@@ -384,6 +402,7 @@ fn channel_of(request: &Request) -> Option<ChannelRef> {
         | Request::Bind(channel, _)
         | Request::Unbind(channel, _)
         | Request::Publish(channel, _)
+        | Request::CheckPublish(channel, _)
         | Request::Qos(channel, _)
         | Request::Consume(channel, _)
         | Request::Cancel(channel, _)

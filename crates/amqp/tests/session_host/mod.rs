@@ -113,12 +113,23 @@ impl Host {
 
     /// The next request, which there is.
     pub fn request(&mut self) -> (u64, Request) {
-        self.session.poll_request().expect("a request")
+        self.poll_request().expect("a request")
     }
 
     /// All requests.
     pub fn requests(&mut self) -> Vec<Request> {
-        std::iter::from_fn(|| self.session.poll_request()).map(|(_, request)| request).collect()
+        std::iter::from_fn(|| self.poll_request()).map(|(_, request)| request).collect()
+    }
+
+    /// The next request, and what the session says meanwhile.
+    pub fn poll_request(&mut self) -> Option<(u64, Request)> {
+        let mut request = self.session.poll_request();
+        if request.is_none() && !self.input.is_empty() {
+            self.session.on_bytes(&mut self.input, self.now_ms);
+            request = self.session.poll_request();
+        }
+        self.take();
+        request
     }
 
     pub fn reply(&mut self, token: u64, reply: Reply) {
@@ -129,7 +140,7 @@ impl Host {
     /// Answers the only request.
     pub fn answer(&mut self, reply: Reply) -> Request {
         let (token, request) = self.request();
-        assert!(self.session.poll_request().is_none());
+        assert!(self.poll_request().is_none());
         self.reply(token, reply);
         request
     }

@@ -29,6 +29,8 @@ pub(crate) fn start_ok(user: &str, password: &str) -> ConnectionStartOk {
 pub(crate) struct Client {
     stream: TcpStream,
     input: BytesMut,
+    /// What is to be sent in one piece.
+    gathered: Option<Vec<u8>>,
     /// Nothing was said for too long.
     silence: Option<String>,
 }
@@ -39,7 +41,7 @@ impl Client {
         let stream = TcpStream::connect(to).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(PATIENCE_SECS))).unwrap();
-        Client { stream, input: BytesMut::new(), silence: None }
+        Client { stream, input: BytesMut::new(), gathered: None, silence: None }
     }
 
     /// The same up to where the server waits for `connection.start_ok`.
@@ -75,7 +77,18 @@ impl Client {
 
     /// Sends bytes. The server may have closed already.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
-        let _ = self.stream.write_all(bytes);
+        match &mut self.gathered {
+            Some(gathered) => gathered.extend_from_slice(bytes),
+            None => drop(self.stream.write_all(bytes)),
+        }
+    }
+
+    /// Sends in one piece what is said meanwhile.
+    pub(crate) fn at_once(&mut self, says: impl FnOnce(&mut Client)) {
+        self.gathered = Some(Vec::new());
+        says(self);
+        let all = self.gathered.take().unwrap_or_default();
+        self.raw(&all);
     }
 
     /// Sends a frame of any kind.
