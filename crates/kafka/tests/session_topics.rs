@@ -385,6 +385,33 @@ fn topics_are_deleted_by_id() {
     assert_eq!(deleted(&response), expected);
 }
 
+/// The client named the topic, and was told of an id that it does not know.
+#[test]
+fn a_topic_that_somebody_else_deletes_is_unknown_by_what_it_was_named_by() {
+    for version in 1..=6 {
+        let mut host = Host::new();
+        let state = |name: Option<&str>, topic_id| DeleteTopicState { name: name.map(text), topic_id };
+        let by_id = [state(None, topic_id(1)), state(Some("b"), TopicId::ZERO)];
+        let request = if version < 6 {
+            delete(&["a", "b"])
+        } else {
+            DeleteTopicsRequest { topics: by_id.to_vec(), ..DeleteTopicsRequest::default() }
+        };
+        host.send(version, &request);
+        let (token, Ask::DeleteTopics(_)) = host.asked_one() else { panic!() };
+        host.reply(token, Reply::DeleteTopics(vec![Err(TopicError::UnknownId), Err(TopicError::UnknownId)]));
+        let response = host.response::<DeleteTopicsRequest>(version);
+        let by_name = |name| (Some(name), TopicId::ZERO, ErrorCode::UnknownTopicOrPartition);
+        let by_id = (Some("a"), topic_id(1), ErrorCode::UnknownTopicId);
+        let first = if version < 6 { by_name("a") } else { by_id };
+        assert_eq!(deleted(&response), [first, by_name("b")], "version {version}");
+        if version >= 5 {
+            let text = response.responses[1].error_message.as_deref();
+            assert_eq!(text, Some(ErrorCode::UnknownTopicOrPartition.message()));
+        }
+    }
+}
+
 /// Kafka refuses a topic that is named in two ways, and deletes it in neither.
 #[test]
 fn a_topic_that_is_named_twice_is_not_deleted() {
