@@ -131,9 +131,12 @@ fn the_highest_time_is_that_of_a_message() {
     }
 }
 
+/// The base of an entry and the timestamps of its messages, if there is one.
+type Held<'t> = Option<(u64, &'t [i64])>;
+
 /// Asks for a timestamp in `a`-0. The broker is asked for entries from these offsets on, and finds these, each above its own log
 /// start.
-fn in_steps(timestamp: i64, steps: &[(u64, u64, Option<(u64, &[i64])>)]) -> (ErrorCode, i64, i64, i32) {
+fn in_steps(timestamp: i64, steps: &[(u64, u64, Held<'_>)]) -> (ErrorCode, i64, i64, i32) {
     let mut host = Host::new();
     host.send(7, &request(&[(0, timestamp)]));
     for (from, log_start, entry) in steps {
@@ -158,15 +161,15 @@ fn entry_at_100(timestamps: &[i64]) -> Bytes {
 /// The log started inside an entry, and its deleted messages were answered: nobody could read there.
 #[test]
 fn deleted_messages_of_an_entry_are_not_found_by_time() {
-    let cut: Option<(u64, &[i64])> = Some((100, &[1_000, 4_000, 2_000, 3_000]));
-    let next: Option<(u64, &[i64])> = Some((104, &[3_500, 5_000]));
+    let cut: Held<'_> = Some((100, &[1_000, 4_000, 2_000, 3_000]));
+    let next: Held<'_> = Some((104, &[3_500, 5_000]));
     assert_eq!(in_steps(0, &[(0, 102, cut)]), (ErrorCode::None, 102, 2_000, 2));
     assert_eq!(in_steps(2_500, &[(0, 102, cut)]), (ErrorCode::None, 103, 3_000, 2));
     assert_eq!(in_steps(3_200, &[(0, 102, cut), (104, 102, next)]), (ErrorCode::None, 104, 3_500, 2));
     assert_eq!(in_steps(4_000, &[(0, 102, cut), (104, 102, None)]), (ErrorCode::None, -1, -1, -1));
     // Deleted further meanwhile.
     assert_eq!(in_steps(3_200, &[(0, 102, cut), (104, 105, next)]), (ErrorCode::None, 105, 5_000, 2));
-    let third: Option<(u64, &[i64])> = Some((106, &[9_000]));
+    let third: Held<'_> = Some((106, &[9_000]));
     assert_eq!(
         in_steps(
             6_000,
@@ -178,7 +181,7 @@ fn deleted_messages_of_an_entry_are_not_found_by_time() {
 
 #[test]
 fn the_highest_time_is_that_of_a_message_that_can_be_read() {
-    let cut: Option<(u64, &[i64])> = Some((100, &[1_000, 9_000, 2_000, 3_000, 3_000]));
+    let cut: Held<'_> = Some((100, &[1_000, 9_000, 2_000, 3_000, 3_000]));
     let of = |log_start, behind| in_steps(-3, &[(0, 102, cut), (105, log_start, behind)]);
     assert_eq!(of(102, None), (ErrorCode::None, 103, 3_000, 2), "the first of several");
     assert_eq!(of(102, Some((105, &[2_999]))), (ErrorCode::None, 103, 3_000, 2));
@@ -186,7 +189,7 @@ fn the_highest_time_is_that_of_a_message_that_can_be_read() {
     assert_eq!(of(102, Some((105, &[3_000, 3_001]))), (ErrorCode::None, 106, 3_001, 2));
     assert_eq!(of(105, Some((105, &[1]))), (ErrorCode::None, 105, 1, 2), "the other one was deleted meanwhile");
     assert_eq!(of(105, None), (ErrorCode::None, -1, -1, -1));
-    let whole: Option<(u64, &[i64])> = Some((100, &[1_000, 2_000, 9_000, 9_000]));
+    let whole: Held<'_> = Some((100, &[1_000, 2_000, 9_000, 9_000]));
     assert_eq!(in_steps(-3, &[(0, 102, whole)]), (ErrorCode::None, 102, 9_000, 2), "none behind it is higher");
 }
 
