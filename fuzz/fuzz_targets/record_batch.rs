@@ -62,7 +62,7 @@ fn read(bytes: &Bytes) {
 
 fn one(batch: &Bytes) {
     let _ = first_at_or_after_timestamp(batch, 1, 1, CAP);
-    let _ = max_timestamp_record(batch, CAP);
+    let _ = max_timestamp_record(batch, 0, CAP);
     let again = recompress(batch, Codec::Snappy, None, CAP);
     let all = records(batch, CAP).and_then(|records| records.collect::<Result<Vec<_>, _>>());
     for record in all.iter().flatten() {

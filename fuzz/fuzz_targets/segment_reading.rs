@@ -175,8 +175,8 @@ fn questions(env: &Env, dir: &Path) {
             drop(store.read(partition, from, 1 << 16, true).and_then(|l| l.wait()));
             drop(store.entry_at(partition, from).and_then(|l| l.wait()));
         }
-        drop(store.max_timestamp_entry(partition).and_then(|l| l.wait()));
-        drop(store.find_by_time(partition, 0).and_then(|l| l.wait()));
+        drop(store.max_timestamp_entry(partition, Offset(0)).and_then(|l| l.wait()));
+        drop(store.find_by_time(partition, 0, Offset(0)).and_then(|l| l.wait()));
     }
     drop(store.checkpoints().and_then(|c| c.load(&mut |_, _| Ok(()))));
 }

@@ -162,6 +162,8 @@ pub struct FindOffset {
     pub partition: PartitionId,
     /// Which.
     pub at: OffsetSpec,
+    /// By time: entries that end at or below it are not looked at. They were before.
+    pub from: Offset,
 }
 
 /// Which offset.
@@ -180,8 +182,11 @@ pub enum OffsetSpec {
 /// An answer to [`FindOffset`].
 #[derive(Clone, Debug)]
 pub struct FoundOffset {
-    /// For `Earliest` and `Latest` the offset; else the base offset of `entry`, `None` when no entry qualifies.
+    /// For `Earliest` and `Latest` the offset; else the base offset of `entry`, `None` when no entry qualifies. It may be below
+    /// `log_start`.
     pub offset: Option<Offset>,
+    /// The first offset that can be read: what stands before it in `entry` is deleted, and may be why it qualifies.
+    pub log_start: Offset,
     /// The leader epoch in which the entry (or the next one) was written.
     pub leader_epoch: i32,
     /// The entry in which the session looks for the exact message.

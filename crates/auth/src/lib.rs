@@ -51,8 +51,6 @@ pub use scram::{
     CLIENT_NONCE_BYTES_MAX, Challenged, ClientFirst, EXTENSIONS_MAX, Proven, SCRAM_MESSAGE_BYTES_MAX,
     SERVER_NONCE_BYTES,
 };
-pub use scram_credential::{
-    ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_SALT_BYTES_MAX, SCRAM_SALT_BYTES_MIN, ScramCredential, ScramMechanism,
-};
+pub use scram_credential::{ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_SALT_BYTES_MAX, ScramCredential, ScramMechanism};
 pub use token_keys::{KEY_SET_BYTES_MAX, KEY_TRIES_MAX, KEYS_MAX, TokenKeys};
 pub use tokens::{PasswordMark, TOKEN_BYTES, TOKEN_MS, TOKENS_MAX, Tokens};

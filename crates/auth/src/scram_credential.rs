@@ -4,7 +4,9 @@
 //! salted     = PBKDF2(password, salt, iterations)
 //! stored_key = H(HMAC(salted, "Client Key"))        server_key = HMAC(salted, "Server Key")
 //!
-//! a record:   mechanism u8 (1: SHA-256, 2: SHA-512) | iterations u32 LE | salt length u8 | salt | stored_key | server_key
+//! a record:   mechanism u8 (1: SHA-256, 2: SHA-512) | iterations u32 LE | salt length u8     | salt | stored_key | server_key
+//! of a long   mechanism u8, its highest bit set     | iterations u32 LE | salt length u16 LE | salt | stored_key | server_key
+//! salt (256 bytes and more)
 //! ```
 
 use crate::error::{AuthError, AuthErrorKind};
@@ -18,10 +20,10 @@ use subtle::ConstantTimeEq as _;
 pub const ITERATIONS_MIN: u32 = 4_096;
 /// The most iterations, Kafka's: a client of the server would have to do them too.
 pub const ITERATIONS_MAX: u32 = 16_384;
-/// The shortest and the longest salt. Bytes.
-pub const SCRAM_SALT_BYTES_MIN: usize = 8;
-/// See [`SCRAM_SALT_BYTES_MIN`].
-pub const SCRAM_SALT_BYTES_MAX: usize = 255;
+/// The longest salt. Bytes. Kafka takes salts of every length, none at all among them, and names no bound.
+pub const SCRAM_SALT_BYTES_MAX: usize = u16::MAX as usize;
+/// Says in a record that the salt's length takes two bytes.
+const LONG_SALT: u8 = 0x80;
 
 /// Which hash function.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -235,10 +237,19 @@ impl ScramCredential {
 
     /// Appends it as a record has it.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u8(self.mechanism.number());
-        out.put_u32_le(self.iterations);
-        // Its length was checked when it was made.
-        out.put_u8(u8::try_from(self.salt.len()).unwrap_or(u8::MAX));
+        match u8::try_from(self.salt.len()) {
+            Ok(salt_bytes) => {
+                out.put_u8(self.mechanism.number());
+                out.put_u32_le(self.iterations);
+                out.put_u8(salt_bytes);
+            }
+            Err(_) => {
+                out.put_u8(self.mechanism.number() | LONG_SALT);
+                out.put_u32_le(self.iterations);
+                // Its length was checked when it was made.
+                out.put_u16_le(u16::try_from(self.salt.len()).unwrap_or(u16::MAX));
+            }
+        }
         out.extend_from_slice(&self.salt);
         out.extend_from_slice(&self.stored_key);
         out.extend_from_slice(&self.server_key);
@@ -252,9 +263,14 @@ impl ScramCredential {
         let corrupt = |text: &str| AuthError::new(AuthErrorKind::Corrupt, text);
         let short = |_| corrupt("a SCRAM credential is cut off");
         let number = input.try_get_u8().map_err(short)?;
-        let mechanism = ScramMechanism::numbered(number).ok_or_else(|| corrupt("no such SCRAM mechanism"))?;
+        let mechanism = ScramMechanism::numbered(number & !LONG_SALT);
+        let mechanism = mechanism.ok_or_else(|| corrupt("no such SCRAM mechanism"))?;
         let iterations = input.try_get_u32_le().map_err(short)?;
-        let salt_bytes = usize::from(input.try_get_u8().map_err(short)?);
+        let salt_bytes = if number & LONG_SALT == 0 {
+            usize::from(input.try_get_u8().map_err(short)?)
+        } else {
+            usize::from(input.try_get_u16_le().map_err(short)?)
+        };
         if input.remaining() < salt_bytes + 2 * mechanism.hash_bytes() {
             return Err(corrupt("a SCRAM credential is cut off"));
         }
@@ -274,8 +290,8 @@ fn check(salt: &Bytes, iterations: u32) -> Result<(), AuthError> {
     if iterations > ITERATIONS_MAX {
         return Err(invalid("Too many iterations".to_owned()));
     }
-    if !(SCRAM_SALT_BYTES_MIN..=SCRAM_SALT_BYTES_MAX).contains(&salt.len()) {
-        return Err(invalid(format!("a salt has {SCRAM_SALT_BYTES_MIN} to {SCRAM_SALT_BYTES_MAX} bytes")));
+    if salt.len() > SCRAM_SALT_BYTES_MAX {
+        return Err(invalid(format!("a salt has {} bytes, and may have {SCRAM_SALT_BYTES_MAX}", salt.len())));
     }
     Ok(())
 }
@@ -313,8 +329,7 @@ mod tests {
         };
         for (password, salt, iterations, why) in [
             (&b""[..], &b"saltsalt"[..], 4_096, "a password cannot be empty"),
-            (b"p", b"saltsal", 4_096, "a salt has 8 to 255 bytes"),
-            (b"p", &[7; 256], 4_096, "a salt has 8 to 255 bytes"),
+            (b"p", &[7; 65_536], 4_096, "a salt has 65536 bytes, and may have 65535"),
             (b"p", b"saltsalt", 4_095, "Too few iterations"),
             (b"p", b"saltsalt", 16_385, "Too many iterations"),
         ] {
@@ -323,7 +338,25 @@ mod tests {
         let salted = [0; 31];
         let short = ScramCredential::of_salted(ScramMechanism::Sha256, &salted, Bytes::from_static(b"saltsalt"), 4_096);
         assert_eq!(short.map_err(|e| e.text), Err("a salted password of SCRAM-SHA-256 has 32 bytes".to_owned()));
-        assert!(of(b"p", &[7; 255], 16_384).is_ok());
+    }
+
+    /// Salts of less than 8 and of more than 255 bytes were refused; Kafka takes them.
+    #[test]
+    fn salts_have_any_length() {
+        static SALT: [u8; 65_535] = [7; 65_535];
+        for bytes in [0, 1, 4, 8, 254, 255, 256, 1_000, 65_535] {
+            let salt = Bytes::from_static(&SALT[..bytes]);
+            let credential = ScramCredential::of(ScramMechanism::Sha512, b"secret", salt, 4_096).unwrap();
+            assert!(credential.verify(b"secret") && !credential.verify(b"other"), "{bytes}");
+            let mut record = Vec::new();
+            credential.encode(&mut record);
+            assert_eq!(record.len(), 5 + if bytes < 256 { 1 } else { 2 } + bytes + 2 * 64);
+            for cut in [record.len() - 1, bytes / 2, 7, 6] {
+                let cut = Bytes::copy_from_slice(&record[..cut.min(record.len() - 1)]);
+                assert_eq!(ScramCredential::decode(&mut cut.clone()).unwrap_err().kind, AuthErrorKind::Corrupt);
+            }
+            assert_eq!(ScramCredential::decode(&mut record.into()), Ok(credential), "{bytes}");
+        }
     }
 
     #[test]
@@ -342,7 +375,9 @@ mod tests {
                 assert_eq!(error.kind, AuthErrorKind::Corrupt);
             }
         }
-        for record in [&[3, 0, 16, 0, 0, 8][..], &[1, 0, 0, 0, 0, 8]] {
+        for record in
+            [&[3, 0, 16, 0, 0, 8][..], &[1, 0, 0, 0, 0, 8], &[0x83, 0, 16, 0, 0, 8, 0], &[0x81, 0, 0, 0, 0, 8, 0]]
+        {
             let mut record = record.to_vec();
             record.resize(256, 1);
             assert_eq!(ScramCredential::decode(&mut record.into()).unwrap_err().kind, AuthErrorKind::Corrupt);

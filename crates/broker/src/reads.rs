@@ -46,9 +46,13 @@ impl Bounds {
     fn look(self, offset: Offset) -> Result<ReadData, ReadError> {
         let Bounds { log_start, high_watermark, end } = self;
         if offset < log_start || offset > end {
-            return Err(ReadError::OutOfRange { log_start, high_watermark });
+            return Err(self.out_of_range());
         }
         Ok(ReadData { chunks: Vec::new(), high_watermark, log_start })
+    }
+
+    fn out_of_range(self) -> ReadError {
+        ReadError::OutOfRange { log_start: self.log_start, high_watermark: self.high_watermark }
     }
 }
 
@@ -317,29 +321,55 @@ impl Inner {
 
     fn find_offset(&self, query: FindOffset) -> Result<FoundOffset, ReadError> {
         let shard = self.partition_shard(query.partition).ok_or(ReadError::UnknownPartition)?;
-        let bounds = Inner::bounds(&shard, query.partition).ok_or(ReadError::UnknownPartition)?;
+        let bounds = || Inner::bounds(&shard, query.partition).ok_or(ReadError::UnknownPartition);
+        let mut now = bounds()?;
+        let position = match query.at {
+            OffsetSpec::Earliest => now.log_start,
+            OffsetSpec::Latest => now.high_watermark,
+            OffsetSpec::AtTimestamp(_) | OffsetSpec::MaxTimestamp => loop {
+                if let Some(found) = self.find_entry(&shard, query, now)? {
+                    return Ok(found);
+                }
+                let before = now;
+                now = bounds()?;
+                if now.log_start <= before.log_start {
+                    return Err(now.out_of_range());
+                }
+                // What was found is gone: another search begins where the log does now.
+            },
+        };
+        let leader_epoch = Inner::epoch_at(&shard, query.partition, position);
+        Ok(FoundOffset { offset: Some(position), log_start: now.log_start, leader_epoch, entry: None })
+    }
+
+    /// Finds an entry by time. `None` when it was trimmed before it could be read.
+    fn find_entry(&self, shard: &Shard, query: FindOffset, bounds: Bounds) -> Result<Option<FoundOffset>, ReadError> {
+        let FindOffset { partition, at, from } = query;
         let failed = |e: polylogue_log::Error| read_error(e.kind, bounds.log_start, bounds.high_watermark);
-        let location = match query.at {
-            OffsetSpec::Earliest => return Ok(Inner::at_position(&shard, query.partition, bounds.log_start)),
-            OffsetSpec::Latest => return Ok(Inner::at_position(&shard, query.partition, bounds.high_watermark)),
-            OffsetSpec::AtTimestamp(time) => {
-                shard.store.find_by_time(query.partition, time).and_then(Lookup::wait).map_err(failed)?
-            }
-            OffsetSpec::MaxTimestamp => {
-                shard.store.max_timestamp_entry(query.partition).and_then(Lookup::wait).map_err(failed)?
-            }
+        // The store may hold what is deleted for a moment longer than the state does.
+        let from = from.max(bounds.log_start);
+        let location = match at {
+            OffsetSpec::AtTimestamp(time) => shard.store.find_by_time(partition, time, from),
+            _ => shard.store.max_timestamp_entry(partition, from),
         };
-        let Some(location) = location else {
-            return Ok(FoundOffset { offset: None, leader_epoch: -1, entry: None });
+        let Some(location) = location.and_then(Lookup::wait).map_err(failed)? else {
+            let log_start = bounds.log_start;
+            return Ok(Some(FoundOffset { offset: None, log_start, leader_epoch: -1, entry: None }));
         };
-        let entry = shard.store.entry_at(query.partition, location.base).and_then(Lookup::wait).map_err(failed)?;
-        let bytes: Bytes = match self.view_of(&shard, query.partition) {
-            Some(view) => view::batch_of(view.as_ref(), query.partition, &entry).map_err(failed)?,
+        let log_start = Inner::bounds(shard, partition).ok_or(ReadError::UnknownPartition)?.log_start;
+        // Its first messages may be deleted, so that its base cannot be read.
+        let readable = location.base.max(log_start);
+        let entry = match shard.store.entry_at(partition, readable).and_then(Lookup::wait) {
+            Ok(entry) if entry.location.base == location.base => entry,
+            Err(e) if e.kind != LogErrorKind::OutOfRange => return Err(failed(e)),
+            _ => return Ok(None),
+        };
+        let bytes: Bytes = match self.view_of(shard, partition) {
+            Some(view) => view::batch_of(view.as_ref(), partition, &entry).map_err(failed)?,
             None => entry.bytes,
         };
-        let mut found = Inner::at_position(&shard, query.partition, location.base);
-        found.entry = Some(bytes);
-        Ok(found)
+        let leader_epoch = Inner::epoch_at(shard, partition, readable);
+        Ok(Some(FoundOffset { offset: Some(location.base), log_start, leader_epoch, entry: Some(bytes) }))
     }
 
     /// How the messages of a partition are shown, if not as they are stored.
@@ -348,9 +378,7 @@ impl Inner {
         self.config.view.as_ref().filter(|_| is_queue())
     }
 
-    fn at_position(shard: &Shard, partition: PartitionId, offset: Offset) -> FoundOffset {
-        let state = shard.state.lock();
-        let leader_epoch = state.partitions.get(&partition).map_or(-1, |p| p.epoch_at(offset));
-        FoundOffset { offset: Some(offset), leader_epoch, entry: None }
+    fn epoch_at(shard: &Shard, partition: PartitionId, offset: Offset) -> i32 {
+        shard.state.lock().partitions.get(&partition).map_or(-1, |p| p.epoch_at(offset))
     }
 }

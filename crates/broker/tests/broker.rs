@@ -281,13 +281,50 @@ fn the_earliest_offset_of_a_memory_topic_can_be_read() {
     for _ in 0..64 {
         node.append(entry(a, &"x".repeat(16 << 10))).unwrap();
     }
-    let query = FindOffset { partition: a, at: OffsetSpec::Earliest };
+    let query = FindOffset { partition: a, at: OffsetSpec::Earliest, from: Offset(0) };
     let Reply::FindOffsets(found) = node.ask(Request::FindOffsets(vec![query])) else { panic!() };
     let earliest = found[0].as_ref().unwrap().offset.unwrap();
     assert!(earliest > Offset(0), "the ring holds everything: nothing is tested");
     assert!(!node.read(a, earliest.0).unwrap().chunks.is_empty());
     let before = node.read(a, earliest.0 - 1).unwrap_err();
     assert!(matches!(before, ReadError::OutOfRange { log_start, .. } if log_start == earliest), "{before:?}");
+}
+
+/// The entry in which a log starts was read at its base, which is below the start: out of range for any time.
+#[test]
+fn entries_are_found_by_time_where_the_log_starts_inside_of_one() {
+    let world = SimWorld::new(31);
+    let mut node = Node::open(&world, |_| {});
+    for durability in [Durability::Sync, Durability::Memory] {
+        let config = TopicConfig { durability, ..TopicConfig::default() };
+        let a = node.create(&format!("{durability:?}"), 1, config).partitions[0].id;
+        for (text, max_timestamp) in [("first", 500), ("second", 300), ("third", 400)] {
+            node.append(AppendEntry { count: 10, max_timestamp, ..entry(a, text) }).unwrap();
+        }
+        let trim = TrimPartition { partition: a, first: Some(Offset(5)) };
+        assert!(matches!(node.ask(Request::TrimPartitions(vec![trim])), Reply::TrimPartitions(r) if r[0].is_ok()));
+        let mut find = |at, from| {
+            let query = FindOffset { partition: a, at, from: Offset(from) };
+            let Reply::FindOffsets(mut found) = node.ask(Request::FindOffsets(vec![query])) else { panic!() };
+            let found = found.remove(0).expect("found");
+            assert_eq!(found.log_start, Offset(5));
+            assert_eq!(found.leader_epoch >= 0, found.offset.is_some());
+            (found.offset.map(|offset| offset.0), found.entry.map(|entry| String::from_utf8(entry.to_vec()).unwrap()))
+        };
+        let some = |base, text: &str| (Some(base), Some(text.to_owned()));
+        for (time, from, found) in [
+            (0, 0, some(0, "first")),
+            (500, 0, some(0, "first")),
+            (0, 10, some(10, "second")),
+            (301, 10, some(20, "third")),
+            (401, 10, (None, None)),
+        ] {
+            assert_eq!(find(OffsetSpec::AtTimestamp(time), from), found, "{durability:?}, time {time} from {from}");
+        }
+        assert_eq!(find(OffsetSpec::MaxTimestamp, 0), some(0, "first"));
+        assert_eq!(find(OffsetSpec::MaxTimestamp, 10), some(20, "third"));
+        assert_eq!(find(OffsetSpec::MaxTimestamp, 30), (None, None));
+    }
 }
 
 /// The record was committed first and its journal made afterwards: a full disk ended the process, and each start after it.
@@ -390,7 +427,7 @@ fn a_log_start_that_a_power_cut_has_taken_back_is_where_the_partition_begins() {
         while node.broker.read_step() {}
         node.client.replies.lock().remove(&token).expect("an answer")
     };
-    let query = FindOffset { partition: a, at: OffsetSpec::Earliest };
+    let query = FindOffset { partition: a, at: OffsetSpec::Earliest, from: Offset(0) };
     let Reply::FindOffsets(found) = ask(Request::FindOffsets(vec![query])) else { panic!() };
     let earliest = found[0].as_ref().unwrap().offset.unwrap();
     let part = ReadPart { partition: a, offset: earliest, bytes_max: 1 << 20 };

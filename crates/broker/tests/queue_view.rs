@@ -191,7 +191,7 @@ fn offsets_are_found_by_time() {
     let mut node = open(&world, |_| {});
     let q = queue(&mut node, "q", QueueSettings::default(), None);
     publish(&mut node, q, &[("a", 100, None), ("b", 200, None), ("c", 300, None)]);
-    let mut find = |at| match node.ask(Request::FindOffsets(vec![FindOffset { partition: q, at }])) {
+    let mut find = |at| match node.ask(Request::FindOffsets(vec![FindOffset { partition: q, at, from: Offset(0) }])) {
         Reply::FindOffsets(mut found) => found.remove(0).expect("found"),
         other => panic!("{other:?}"),
     };

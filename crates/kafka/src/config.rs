@@ -31,7 +31,7 @@ pub use known::{
 };
 pub use layers::Layers;
 pub use live::{Fixed, LiveSettings};
-pub use names::{known_broker_names, nearest};
+pub use names::{Tolerated, known_broker_names, nearest, tolerated, tolerated_broker_names};
 pub use parse::parse_topic_config;
 pub use parsed::{BrokerSettings, GroupSettings, ListenerSettings, LogSettings};
 pub use topic::{

@@ -5,7 +5,7 @@
 
 mod session_host;
 
-use polylogue_api::{MachineId, Request as Ask};
+use polylogue_api::{MachineId, Reply, Request as Ask, TopicConfig};
 use polylogue_auth::Operation::{
     Alter, AlterConfigs, ClusterAction, Create, Delete, Describe, DescribeConfigs, IdempotentWrite, Read, Write,
 };
@@ -17,17 +17,19 @@ use polylogue_kafka::codec::fetch::FetchRequest;
 use polylogue_kafka::codec::find_coordinator::FindCoordinatorRequest;
 use polylogue_kafka::codec::init_producer_id::InitProducerIdRequest;
 use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic};
-use polylogue_kafka::codec::offset_fetch::{OffsetFetchRequest, OffsetFetchRequestGroup};
+use polylogue_kafka::codec::offset_fetch::{
+    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics, OffsetFetchResponseTopics,
+};
 use polylogue_kafka::codec::produce::ProduceRequest;
 use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
 use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
-use polylogue_kafka::codec::{ApiKey, ErrorCode, Request};
+use polylogue_kafka::codec::{ApiKey, ErrorCode, Request, StrBytes};
 use polylogue_kafka::session::{CloseReason, supported_apis};
 use polylogue_kafka::settings::KafkaSettings;
 use session_host::broker::Broker;
 use session_host::requests::{self, versions};
 use session_host::users::Users;
-use session_host::{Host, text};
+use session_host::{Host, text, topic_id};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -459,6 +461,61 @@ fn topics_that_may_not_be_seen_are_left_out_of_all_offsets() {
     let told = host.response::<OffsetFetchRequest>(9);
     let names: Vec<_> = told.groups[0].topics.iter().map(|topic| &*topic.name).collect();
     assert_eq!(names, ["b"]);
+}
+
+/// Groups come in the order of the request, whatever the client may see of them. Of a group, what the coordinator says comes first,
+/// in the order of the request, and behind it what Kafka's broker says itself: unknown ids and topics that may not be seen.
+#[test]
+fn offsets_of_several_groups_are_in_kafkas_order() {
+    use polylogue_kafka::groups::command::{FetchOffsets, FetchedGroup, FetchedTopic, GroupCommand, GroupReply};
+    let topic = |number, partitions: &[i32]| OffsetFetchRequestTopics {
+        topic_id: topic_id(number),
+        partition_indexes: partitions.to_vec(),
+        ..OffsetFetchRequestTopics::default()
+    };
+    let group = |name, topics| OffsetFetchRequestGroup {
+        group_id: text(name),
+        topics: Some(topics),
+        ..OffsetFetchRequestGroup::default()
+    };
+    let topics = || vec![topic(99, &[1, 0]), topic(2, &[0]), topic(3, &[4, 2]), topic(1, &[2, 1])];
+    let groups = vec![group("hidden", topics()), group("h", topics()), group("other", topics()), group("g", topics())];
+    let rights = [(Describe, GROUP, "g"), (Describe, GROUP, "h"), (Describe, TOPIC, "a"), (Describe, TOPIC, "c")];
+    let mut host = with(&rights);
+    host.topics.add(3, "c", 9, TopicConfig::default());
+    host.send(10, &OffsetFetchRequest { groups, ..OffsetFetchRequest::default() });
+    let (token, Ask::Machine(_, command)) = host.asked_one() else { panic!("no command") };
+    let GroupCommand::FetchOffsets(FetchOffsets { groups, .. }) = *command.downcast().unwrap() else { panic!() };
+    let fetched = |topic: &polylogue_kafka::groups::command::FetchTopic| FetchedTopic {
+        name: StrBytes::new(),
+        id: topic.topic.parts().1,
+        partitions: vec![],
+    };
+    let answer = |group: &polylogue_kafka::groups::command::FetchGroup| FetchedGroup {
+        group_id: group.group_id.clone(),
+        error: ErrorCode::None,
+        topics: group.topics.iter().flatten().map(fetched).collect(),
+    };
+    let reply = GroupReply::FetchOffsets(groups.iter().map(answer).collect());
+    host.reply(token, Reply::Machine(Ok(Box::new(reply))));
+    let told = host.response::<OffsetFetchRequest>(10);
+    let denied = ErrorCode::GroupAuthorizationFailed.code();
+    let groups: Vec<_> = told.groups.iter().map(|group| (&*group.group_id, group.error_code)).collect();
+    assert_eq!(groups, [("hidden", denied), ("h", 0), ("other", denied), ("g", 0)]);
+    let (unknown, hidden) = (ErrorCode::UnknownTopicId.code(), ErrorCode::TopicAuthorizationFailed.code());
+    for group in [&told.groups[1], &told.groups[3]] {
+        let rows = |topic: &OffsetFetchResponseTopics| {
+            let partitions: Vec<_> = topic.partitions.iter().map(|p| (p.partition_index, p.error_code)).collect();
+            (topic.topic_id, partitions)
+        };
+        let expected = [
+            (topic_id(3), vec![]),
+            (topic_id(1), vec![]),
+            (topic_id(99), vec![(1, unknown), (0, unknown)]),
+            (topic_id(2), vec![(0, hidden)]),
+        ];
+        assert_eq!(group.topics.iter().map(rows).collect::<Vec<_>>(), expected);
+    }
 }
 
 #[test]

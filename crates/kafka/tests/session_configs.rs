@@ -124,6 +124,30 @@ fn a_change_that_others_overtook_is_made_anew() {
     assert_eq!(rows(&host.response::<IncrementalAlterConfigsRequest>(1)), [(ErrorCode::None, None)]);
 }
 
+/// Kafka's controller goes by the name: a topic that was created anew meanwhile is the one that is meant.
+#[test]
+fn configs_of_a_topic_that_somebody_else_deletes_are_not_changed_and_those_of_its_successor_are() {
+    let mut host = Host::new();
+    let edits = [(APPEND, "cleanup.policy", Some("compact"))];
+    host.send(1, &incremental(vec![resource(TOPIC, "a", &edits), resource(TOPIC, "b", &edits)]));
+    let (token, _) = topics(&mut host);
+    host.topics.remove("a");
+    host.topics.remove("b");
+    let raw = settings(&[("cleanup.policy", ""), ("retention.ms", "5")]);
+    host.topics.add(9, "b", 1, TopicConfig { raw: raw.clone(), ..TopicConfig::default() });
+    let gone = || Err(AlterError::UnknownTopic);
+    host.reply(token, Reply::AlterTopics(vec![gone(), gone()]));
+    let (token, alter) = topics(&mut host);
+    assert_eq!(alter.changes.iter().map(|change| change.topic).collect::<Vec<_>>(), [topic_id(9)]);
+    let change = alter.changes[0].config.as_ref().unwrap();
+    assert_eq!(change.expected, raw);
+    assert_eq!(change.config.raw, settings(&[("cleanup.policy", "compact"), ("retention.ms", "5")]));
+    host.reply(token, Reply::AlterTopics(vec![Ok(())]));
+    let text = "The topic 'a' does not exist.";
+    let expected = [(ErrorCode::UnknownTopicOrPartition, Some(text)), (ErrorCode::None, None)];
+    assert_eq!(rows(&host.response::<IncrementalAlterConfigsRequest>(1)), expected);
+}
+
 #[test]
 fn an_endless_race_ends() {
     let mut host = Host::new();

@@ -129,7 +129,7 @@ fn mistake_05_a_time_is_looked_up_in_messages() {
     let entry = timed(BatchBuilder::new().compression(Codec::Zstd, None), &[1_000, 2_000, 2_001]);
     host.send(7, &asked);
     let (token, _) = host.asked_one();
-    let found = FoundOffset { offset: Some(Offset(0)), leader_epoch: 0, entry: Some(entry) };
+    let found = FoundOffset { offset: Some(Offset(0)), log_start: Offset(0), leader_epoch: 0, entry: Some(entry) };
     host.reply(token, Reply::FindOffsets(vec![Ok(found)]));
     let response = host.response::<ListOffsetsRequest>(7);
     let row = &response.topics[0].partitions[0];

@@ -41,7 +41,7 @@ fn questions(host: &mut Host) -> (Token, Vec<FindOffset>) {
 }
 
 fn found(offset: Option<u64>, entry: Option<Bytes>) -> FoundOffset {
-    FoundOffset { offset: offset.map(Offset), leader_epoch: 2, entry }
+    FoundOffset { offset: offset.map(Offset), log_start: Offset(0), leader_epoch: 2, entry }
 }
 
 /// Error, offset, timestamp and epoch.
@@ -77,8 +77,8 @@ fn positions_become_questions() {
     let wants = [(0, -1), (1, -2), (2, 0)];
     host.send(8, &request(&wants));
     let (_, asked) = questions(&mut host);
-    let expected: Vec<_> =
-        wants.iter().map(|(p, t)| FindOffset { partition: partition_id(1, p.unsigned_abs()), at: ask(*t) }).collect();
+    let question = |p: i32, t| FindOffset { partition: partition_id(1, p.unsigned_abs()), at: ask(t), from: Offset(0) };
+    let expected: Vec<_> = wants.iter().map(|(p, t)| question(*p, *t)).collect();
     assert_eq!(asked, expected);
     let mut host = Host::new();
     host.send(8, &request(&[(0, -3), (1, -4), (2, START_MS)]));
@@ -129,6 +129,68 @@ fn the_highest_time_is_that_of_a_message() {
         let entry = entry(codec, &[1_000, 5_000, 5_000, 2_000]);
         assert_eq!(one(7, -3, Ok(found(Some(100), Some(entry)))), (ErrorCode::None, 101, 5_000, 2));
     }
+}
+
+/// The base of an entry and the timestamps of its messages, if there is one.
+type Held<'t> = Option<(u64, &'t [i64])>;
+
+/// Asks for a timestamp in `a`-0. The broker is asked for entries from these offsets on, and finds these, each above its own log
+/// start.
+fn in_steps(timestamp: i64, steps: &[(u64, u64, Held<'_>)]) -> (ErrorCode, i64, i64, i32) {
+    let mut host = Host::new();
+    host.send(7, &request(&[(0, timestamp)]));
+    for (from, log_start, entry) in steps {
+        let (token, asked) = questions(&mut host);
+        assert_eq!(asked.iter().map(|q| q.from.0).collect::<Vec<_>>(), [*from]);
+        let entry = entry.map(|(base, times)| {
+            let mut bytes = entry_at_100(times).to_vec();
+            patch_base(&mut bytes, i64::try_from(base).unwrap(), EPOCH).unwrap();
+            (base, bytes.into())
+        });
+        let (offset, entry) = entry.unzip();
+        let found = FoundOffset { log_start: Offset(*log_start), ..found(offset, entry) };
+        host.reply(token, Reply::FindOffsets(vec![Ok(found)]));
+    }
+    row(&host.response::<ListOffsetsRequest>(7).topics[0].partitions[0])
+}
+
+fn entry_at_100(timestamps: &[i64]) -> Bytes {
+    entry(Codec::Lz4, timestamps)
+}
+
+/// The log started inside an entry, and its deleted messages were answered: nobody could read there.
+#[test]
+fn deleted_messages_of_an_entry_are_not_found_by_time() {
+    let cut: Held<'_> = Some((100, &[1_000, 4_000, 2_000, 3_000]));
+    let next: Held<'_> = Some((104, &[3_500, 5_000]));
+    assert_eq!(in_steps(0, &[(0, 102, cut)]), (ErrorCode::None, 102, 2_000, 2));
+    assert_eq!(in_steps(2_500, &[(0, 102, cut)]), (ErrorCode::None, 103, 3_000, 2));
+    assert_eq!(in_steps(3_200, &[(0, 102, cut), (104, 102, next)]), (ErrorCode::None, 104, 3_500, 2));
+    assert_eq!(in_steps(4_000, &[(0, 102, cut), (104, 102, None)]), (ErrorCode::None, -1, -1, -1));
+    // Deleted further meanwhile.
+    assert_eq!(in_steps(3_200, &[(0, 102, cut), (104, 105, next)]), (ErrorCode::None, 105, 5_000, 2));
+    let third: Held<'_> = Some((106, &[9_000]));
+    assert_eq!(
+        in_steps(
+            6_000,
+            &[(0, 102, Some((100, &[7_000, 1, 1]))), (103, 105, Some((104, &[7_000, 1]))), (106, 105, third)]
+        ),
+        (ErrorCode::None, 106, 9_000, 2)
+    );
+}
+
+#[test]
+fn the_highest_time_is_that_of_a_message_that_can_be_read() {
+    let cut: Held<'_> = Some((100, &[1_000, 9_000, 2_000, 3_000, 3_000]));
+    let of = |log_start, behind| in_steps(-3, &[(0, 102, cut), (105, log_start, behind)]);
+    assert_eq!(of(102, None), (ErrorCode::None, 103, 3_000, 2), "the first of several");
+    assert_eq!(of(102, Some((105, &[2_999]))), (ErrorCode::None, 103, 3_000, 2));
+    assert_eq!(of(102, Some((105, &[3_000]))), (ErrorCode::None, 103, 3_000, 2));
+    assert_eq!(of(102, Some((105, &[3_000, 3_001]))), (ErrorCode::None, 106, 3_001, 2));
+    assert_eq!(of(105, Some((105, &[1]))), (ErrorCode::None, 105, 1, 2), "the other one was deleted meanwhile");
+    assert_eq!(of(105, None), (ErrorCode::None, -1, -1, -1));
+    let whole: Held<'_> = Some((100, &[1_000, 2_000, 9_000, 9_000]));
+    assert_eq!(in_steps(-3, &[(0, 102, whole)]), (ErrorCode::None, 102, 9_000, 2), "none behind it is higher");
 }
 
 #[test]

@@ -120,6 +120,26 @@ fn who_is_overtaken_is_told_what_is_so() {
     assert_eq!(rows(&response), [("a", ErrorCode::InvalidPartitions, Some(text)), ("b", ErrorCode::None, None)]);
 }
 
+/// Kafka's controller goes by the name: a topic that was created anew meanwhile is the one that is meant.
+#[test]
+fn a_topic_that_somebody_else_deletes_gets_no_partitions_and_its_successor_does() {
+    let mut host = Host::new();
+    host.send(3, &create(vec![wanted("a", 5), wanted("b", 4)]));
+    let (token, _) = growing(&mut host);
+    host.topics.remove("a");
+    host.topics.remove("b");
+    let successor = host.topics.add(9, "b", 1, TopicConfig::default());
+    let gone = || Err(AlterError::UnknownTopic);
+    host.reply(token, Reply::AlterTopics(vec![gone(), gone()]));
+    let (token, alter) = growing(&mut host);
+    let changes: Vec<_> = alter.changes.iter().map(|change| (change.topic, change.partitions)).collect();
+    assert_eq!(changes, [(successor.id, Some(PartitionsChange { from: 1, to: 4 }))]);
+    host.reply(token, Reply::AlterTopics(vec![Ok(())]));
+    let response = host.response::<CreatePartitionsRequest>(3);
+    let unknown = ErrorCode::UnknownTopicOrPartition;
+    assert_eq!(rows(&response), [("a", unknown, Some(unknown.message())), ("b", ErrorCode::None, None)]);
+}
+
 fn delete(partitions: &[(&str, i32, i64)]) -> DeleteRecordsRequest {
     let topic = |(name, partition_index, offset): &(&str, i32, i64)| DeleteRecordsTopic {
         name: text(name),

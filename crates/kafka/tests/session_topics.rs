@@ -285,6 +285,52 @@ fn configs_of_new_topics() {
     assert!(configs.is_sorted_by(|a, b| a.name < b.name));
 }
 
+/// Names of the configs that the answer to a creation tells.
+fn told_configs(set: &[(&str, &str)]) -> Vec<String> {
+    let config = |(name, value): &(&str, &str)| CreatableTopicConfig { name: text(name), value: Some(text(value)) };
+    let mut host = Host::new();
+    host.send(7, &create(vec![CreatableTopic { configs: set.iter().map(config).collect(), ..topic("n") }]));
+    let (token, topics, _) = creating(&mut host);
+    let topic = host.topics.add(9, "n", 1, topics[0].config.clone());
+    host.reply(token, Reply::CreateTopics(vec![Ok(CreatedTopic { topic })]));
+    let response = host.response::<CreateTopicsRequest>(7);
+    response.topics[0].configs.as_ref().unwrap().iter().map(|config| config.name.to_string()).collect()
+}
+
+/// Clients that know Kafka's configs met one of ours in the answer, and one of Kafka's was refused.
+#[test]
+fn the_answer_to_a_creation_tells_kafkas_configs() {
+    let kafka: Vec<&str> = include_str!("../src/config/topic_configs.tsv")
+        .lines()
+        .filter(|line| !line.starts_with('#') && line.split('\t').nth(5) == Some("false"))
+        .filter_map(|line| line.split('\t').next())
+        .collect();
+    assert_eq!(told_configs(&[]), kafka);
+    let set = [("polylogue.durability", "async"), ("internal.segment.bytes", "1000")];
+    let told = told_configs(&set);
+    assert_eq!(told.len(), kafka.len() + 2);
+    assert!(
+        set.iter().all(|(name, _)| told.iter().any(|told| told == name)),
+        "what the client has set is told: {told:?}"
+    );
+}
+
+/// Kafka lets administrators create the topics of its coordinators; only its metadata is nobody's.
+#[test]
+fn internal_topics_can_be_created() {
+    for name in ["__consumer_offsets", "__transaction_state", "__share_group_state"] {
+        let mut host = Host::new();
+        host.send(7, &create(vec![topic(name)]));
+        let (_, topics, _) = creating(&mut host);
+        assert_eq!((&*topics[0].name, topics[0].internal), (name, true));
+    }
+    let text = "Creation of internal topic __cluster_metadata is prohibited.";
+    assert_eq!(refusal(topic("__cluster_metadata")), (ErrorCode::InvalidRequest, text.to_owned()));
+    let mut host = Host::new();
+    host.send(7, &create(vec![topic("__other")]));
+    assert!(!creating(&mut host).1[0].internal);
+}
+
 /// Error and name of each row.
 fn created(response: &CreateTopicsResponse) -> Vec<(&str, ErrorCode)> {
     response.topics.iter().map(|row| (&*row.name, code(row.error_code))).collect()
@@ -383,6 +429,33 @@ fn topics_are_deleted_by_id() {
     ];
     expected.sort();
     assert_eq!(deleted(&response), expected);
+}
+
+/// The client named the topic, and was told of an id that it does not know.
+#[test]
+fn a_topic_that_somebody_else_deletes_is_unknown_by_what_it_was_named_by() {
+    for version in 1..=6 {
+        let mut host = Host::new();
+        let state = |name: Option<&str>, topic_id| DeleteTopicState { name: name.map(text), topic_id };
+        let by_id = [state(None, topic_id(1)), state(Some("b"), TopicId::ZERO)];
+        let request = if version < 6 {
+            delete(&["a", "b"])
+        } else {
+            DeleteTopicsRequest { topics: by_id.to_vec(), ..DeleteTopicsRequest::default() }
+        };
+        host.send(version, &request);
+        let (token, Ask::DeleteTopics(_)) = host.asked_one() else { panic!() };
+        host.reply(token, Reply::DeleteTopics(vec![Err(TopicError::UnknownId), Err(TopicError::UnknownId)]));
+        let response = host.response::<DeleteTopicsRequest>(version);
+        let by_name = |name| (Some(name), TopicId::ZERO, ErrorCode::UnknownTopicOrPartition);
+        let by_id = (Some("a"), topic_id(1), ErrorCode::UnknownTopicId);
+        let first = if version < 6 { by_name("a") } else { by_id };
+        assert_eq!(deleted(&response), [first, by_name("b")], "version {version}");
+        if version >= 5 {
+            let text = response.responses[1].error_message.as_deref();
+            assert_eq!(text, Some(ErrorCode::UnknownTopicOrPartition.message()));
+        }
+    }
 }
 
 /// Kafka refuses a topic that is named in two ways, and deletes it in neither.
@@ -502,8 +575,7 @@ fn the_first_group_that_is_looked_for_makes_the_offsets_topic() {
     let response = host.response::<MetadataRequest>(9);
     assert_eq!(told(&response), [(ErrorCode::None, Some(OFFSETS))]);
     assert!(response.topics[0].is_internal);
-    // it is there already, for groups and for whoever wants to make it, which nobody could before
-    assert_eq!(refusal(topic(OFFSETS)).0, ErrorCode::InvalidRequest);
+    // it is there already, for groups and for whoever wants to make it
     assert_eq!(code(host.ask(1, &find).error_code), ErrorCode::None);
     let response = host.ask(7, &create(vec![topic(OFFSETS)]));
     assert_eq!(code(response.topics[0].error_code), ErrorCode::TopicAlreadyExists);

@@ -209,20 +209,27 @@ impl ShardStore {
         fence.filter(|(base, _)| *base <= offset).map(|(_, end)| end)
     }
 
-    /// The first entry, in the order of offsets, whose highest timestamp is at or after `time`.
+    /// The first entry, in the order of offsets, that ends above `from` and whose highest timestamp is at or after `time`. Its first
+    /// messages may be trimmed: they count for its timestamp, and cannot be read.
     ///
     /// # Errors
     /// `Damaged` when the entry may be in a fenced range.
-    pub fn find_by_time(&self, partition: PartitionId, time: TimestampMs) -> Result<Lookup<Option<EntryLocation>>> {
-        self.shared.ask(TimeQuery { partition, time, cursor: Offset(0) })
+    pub fn find_by_time(
+        &self,
+        partition: PartitionId,
+        time: TimestampMs,
+        from: Offset,
+    ) -> Result<Lookup<Option<EntryLocation>>> {
+        self.shared.ask(TimeQuery { partition, time, from, cursor: Offset(0) })
     }
 
-    /// The first entry that has the highest timestamp of all.
+    /// The first entry that has the highest timestamp of all that end above `from`. Its first messages may be trimmed, as with
+    /// [`ShardStore::find_by_time`].
     ///
     /// # Errors
     /// As [`ShardStore::find_by_time`].
-    pub fn max_timestamp_entry(&self, partition: PartitionId) -> Result<Lookup<Option<EntryLocation>>> {
-        self.shared.ask(MaxTimeQuery { partition, cursor: Offset(0), highest: None, find: None })
+    pub fn max_timestamp_entry(&self, partition: PartitionId, from: Offset) -> Result<Lookup<Option<EntryLocation>>> {
+        self.shared.ask(MaxTimeQuery { partition, from, cursor: Offset(0), highest: None, find: None })
     }
 
     /// Makes everything below `log_start` unreadable, for ever. Runs that are wholly below are dropped; their bytes are

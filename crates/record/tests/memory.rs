@@ -94,7 +94,7 @@ mod tests {
                 let window = if codec == Codec::Zstd { CAP } else { 0 };
                 costs_at_most(window + 10 * MIB, &format!("checking {codec}"), || {
                     assert!(check_records(&batch, &header, &rules).is_err());
-                    assert!(max_timestamp_record(&batch, CAP).is_err());
+                    assert!(max_timestamp_record(&batch, 0, CAP).is_err());
                 });
                 costs_at_most(ALLOWED, &format!("reading {codec}"), || {
                     assert!(matches!(records(&batch, CAP), Err(BatchError::Compress(_))));

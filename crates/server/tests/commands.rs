@@ -4,7 +4,15 @@
 mod common;
 
 use common::{Server, TempDir, done, done_with, polylogue};
+use polylogue_kafka::codec::delete_records::{
+    DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsResponse, DeleteRecordsTopic,
+};
+use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
+use polylogue_kafka::codec::{ApiKey, Message};
 use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}"))
@@ -90,6 +98,98 @@ fn a_consumer_that_waits_sees_what_comes() {
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "first\n\n");
     let last = json(&server.ok(&["consume", "t", "--from", "2", "--no-follow", "--json"]));
     assert_eq!(last["value"], Value::Null, "a tombstone");
+}
+
+/// A frame of Kafka's protocol, without its length. `None` when there are no more.
+fn frame(stream: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut len = [0; 4];
+    stream.read_exact(&mut len).ok()?;
+    let mut frame = vec![0; usize::try_from(i32::from_be_bytes(len)).unwrap()];
+    stream.read_exact(&mut frame).ok()?;
+    Some(frame)
+}
+
+fn send(stream: &mut TcpStream, frame: &[u8]) {
+    stream.write_all(&[&i32::try_from(frame.len()).unwrap().to_be_bytes()[..], frame].concat()).unwrap();
+}
+
+/// Deletes what stands below an offset of `t`-0.
+fn delete_below(kafka: SocketAddr, offset: i64) {
+    const VERSION: i16 = 2;
+    let partitions = vec![DeleteRecordsPartition { partition_index: 0, offset }];
+    let topics = vec![DeleteRecordsTopic { name: "t".into(), partitions }];
+    let mut stream = TcpStream::connect(kafka).unwrap();
+    let request = DeleteRecordsRequest { topics, timeout_ms: 30_000 };
+    for chunk in encode_request(VERSION, 1, None, &request).unwrap() {
+        stream.write_all(&chunk.to_bytes().unwrap()).unwrap();
+    }
+    let answer = frame(&mut stream).unwrap().into();
+    let (_, mut body) = decode_response_header(answer, ApiKey::DeleteRecords, VERSION).unwrap();
+    let answer = DeleteRecordsResponse::decode(&mut body, VERSION).unwrap();
+    assert_eq!(answer.topics[0].partitions[0].low_watermark, offset);
+}
+
+/// Offsets of answers with an error were used: a consumer went back to 0, or wrote the same line for ever.
+#[test]
+fn a_consumer_begins_within_the_partition() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.0, &[]);
+    server.ok_with(&["produce", "t"], b"0\n1\n2\n3\n4\n");
+    delete_below(server.kafka, 3);
+    for (args, out, err) in [
+        (&["--from", "99999", "--no-follow"][..], "", "no offset 99999; going on at 5, which is its end"),
+        (&["--from", "1", "--no-follow"], "3\n4\n", "no offset 1; going on at 3, which is its first"),
+        (&["--from", "0", "-n", "1"], "3\n", "no offset 0; going on at 3, which is its first"),
+        (&["--from", "4", "-n", "1"], "4\n", ""),
+        (&["--from", "5", "--no-follow"], "", ""),
+        (&["--from", "@0", "--no-follow"], "3\n4\n", ""),
+    ] {
+        let got = done(&mut server.command(&[&["consume", "t"][..], args].concat()));
+        let told = if err.is_empty() { String::new() } else { format!("polylogue: partition 0 has {err}\n") };
+        assert_eq!((got.code, got.out.as_str(), got.err), (Some(0), out, told), "{args:?}");
+    }
+    let mut late = server.command(&["consume", "t", "--from", "99999", "-n", "1"]);
+    let mut late = late.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(late.stderr.take().unwrap());
+    told.read_line(&mut String::new()).unwrap();
+    server.ok_with(&["produce", "t"], b"next\n");
+    assert_eq!(late.wait_with_output().unwrap().stdout, b"next\n");
+    let mut more = String::new();
+    told.read_to_string(&mut more).unwrap();
+    assert_eq!(more, "", "said once");
+}
+
+/// Whoever deletes is faster than the consumer: what it reads next is gone when it asks.
+#[test]
+fn a_consumer_that_is_overtaken_by_a_delete_goes_on_with_what_is_left() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.0, &[]);
+    server.ok_with(&["produce", "t"], b"0\n1\n2\n3\n4\n");
+    let between = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut consumer = server.command(&["consume", "t", "--from", "0", "--no-follow"]);
+    consumer.env("POLYLOGUE_BOOTSTRAP", between.local_addr().unwrap().to_string());
+    let consumer = consumer.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut client, _) = between.accept().unwrap();
+    let mut broker = TcpStream::connect(server.kafka).unwrap();
+    let mut fetches = 0;
+    while let Some(request) = frame(&mut client) {
+        if request[..2] == ApiKey::Fetch.code().to_be_bytes() {
+            fetches += 1;
+            assert!(fetches < 10, "it asks for ever");
+            match fetches {
+                1 => delete_below(server.kafka, 2),
+                2 => delete_below(server.kafka, 3),
+                _ => {}
+            }
+        }
+        send(&mut broker, &request);
+        send(&mut client, &frame(&mut broker).unwrap());
+    }
+    let output = consumer.wait_with_output().unwrap();
+    let told =
+        |from, to| format!("polylogue: partition 0 has no offset {from}; going on at {to}, which is its first\n");
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), told(0, 2) + &told(2, 3));
+    assert_eq!((String::from_utf8(output.stdout).unwrap().as_str(), fetches), ("3\n4\n", 3));
 }
 
 #[test]

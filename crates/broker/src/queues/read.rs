@@ -60,8 +60,10 @@ impl Inner {
 
     /// The place of a reader that begins at a time. Asks the disk.
     fn begin_at_time(&self, shard: &Shard, queue: PartitionId, time: TimestampMs) -> ReadFrom {
-        match shard.store.find_by_time(queue, time).and_then(Lookup::wait) {
-            Ok(Some(entry)) => ReadFrom::Offset(entry.base),
+        let there = shard.state.lock().there(queue);
+        match shard.store.find_by_time(queue, time, there.start).and_then(Lookup::wait) {
+            // The first messages of an entry may be deleted.
+            Ok(Some(entry)) => ReadFrom::Offset(entry.base.max(there.start)),
             Ok(None) => ReadFrom::Next,
             Err(e) => {
                 self.gauges.background_failed("delivery", &format!("the time {time} in stream {queue}: {e}"));

@@ -1,6 +1,6 @@
 //! The broker settings that have a meaning here.
 
-use super::names::{is_known, known_broker_names, nearest};
+use super::names::{is_known, known_broker_names, tolerated, unknown};
 use super::parsed::BrokerSettings;
 use super::topic::{Effect, TOPIC_CONFIGS};
 use super::value::{self, Kind, Valid, Value};
@@ -313,14 +313,14 @@ pub const OWN_SETTINGS: &[BrokerSetting] = &[
 pub struct ParsedSettings {
     /// What was set, over the defaults.
     pub settings: BrokerSettings,
-    /// Names that Kafka 4.3 knows and that mean nothing here, in alphabetical order.
+    /// Names that Kafka 4.3 knows, or that are tolerated, and that mean nothing here, in alphabetical order.
     pub without_meaning: Vec<String>,
 }
 
 /// Reads Kafka's broker settings. `topic_base` is what topics are when Kafka's names say nothing.
 ///
 /// # Errors
-/// A name that Kafka 4.3 does not know, or a value that is not valid.
+/// A name that Kafka 4.3 does not know and that is not [tolerated](tolerated), or a value that is not valid.
 pub fn parse_broker_settings(
     topic_base: &TopicConfig,
     raw: &BTreeMap<String, String>,
@@ -330,13 +330,10 @@ pub fn parse_broker_settings(
     for (name, text) in raw {
         if let Some(setting) = broker_setting(name) {
             values.insert(setting.name, value::read(setting.name, setting.kind, setting.valid, text)?);
-        } else if is_known(name) || OWN_SETTINGS.iter().any(|own| own.name == name) {
+        } else if is_known(name) || tolerated(name).is_some() || OWN_SETTINGS.iter().any(|own| own.name == name) {
             without_meaning.push(name.clone());
         } else {
-            return Err(ConfigError::UnknownBrokerConfig {
-                name: name.clone(),
-                nearest: nearest(name, known_broker_names()),
-            });
+            return Err(unknown(name, known_broker_names()));
         }
     }
     check_retention(&values)?;

@@ -9,7 +9,7 @@ use super::known::{
 };
 use super::layers::Layers;
 use super::live::Fixed;
-use super::names::nearest;
+use super::names::unknown;
 use super::parse_topic_config;
 use super::topic::DURABILITY;
 use super::value::{self, Kind, Value};
@@ -98,9 +98,7 @@ pub fn check_broker(
     fixed: &Fixed,
 ) -> Result<Settings, Refused> {
     if let Some(name) = new.keys().find(|name| broker_config(name).is_none()) {
-        let hint = nearest(name, broker_configs().keys().copied());
-        let hint = hint.map_or(String::new(), |nearest| format!(" (did you mean {nearest}?)"));
-        return Err(Refused::config(format!("Unknown broker config name: {name}{hint}")));
+        return Err(Refused::config(unknown(name, broker_configs().keys().copied()).to_string()));
     }
     let mode = |name: &str| broker_config(name).map(|known| known.update);
     none_of(new, "Cannot update these configs dynamically", |name| mode(name) == Some(UpdateMode::ReadOnly))?;

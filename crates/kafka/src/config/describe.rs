@@ -4,7 +4,7 @@ use super::known::{
     KnownConfig, UpdateMode, broker_config, broker_configs, client_metrics_configs, group_configs, has_effect,
 };
 use super::layers::Layers;
-use super::topic::{DURABILITY, Effect, TOPIC_CONFIGS, TopicConfigDef, inherited};
+use super::topic::{DURABILITY, Effect, INTERNAL_CONFIGS, TopicConfigDef, inherited, told_configs};
 use super::value::Kind;
 use polylogue_api::{Settings, TopicConfig};
 
@@ -107,16 +107,17 @@ pub struct Facts {
     pub values: Settings,
 }
 
-/// Every topic config that `wanted` wants, as it holds under `config`.
+/// Every topic config that `wanted` wants, as it holds under `config`; those that Kafka hides only where they are set.
 #[must_use]
 pub fn describe_topic(config: &TopicConfig, layers: Layers<'_>, wanted: &dyn Fn(&str) -> bool) -> Vec<ConfigEntry> {
-    TOPIC_CONFIGS.iter().filter(|def| wanted(def.name)).map(|def| topic_entry(def, config, layers)).collect()
+    told_configs(config).filter(|def| wanted(def.name)).map(|def| topic_entry(def, config, layers)).collect()
 }
 
 fn topic_entry(def: &'static TopicConfigDef, config: &TopicConfig, layers: Layers<'_>) -> ConfigEntry {
     let own = config.raw.get(def.name);
     let said: Vec<_> = match def.synonyms.first() {
         Some(synonym) => layers.said(synonym.name),
+        None if INTERNAL_CONFIGS.iter().any(|internal| internal.name == def.name) => Vec::new(),
         None => vec![synonym(def.name, def.default, ConfigSource::Default)],
     };
     let from_broker = || {
@@ -270,6 +271,7 @@ fn own_entry(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::TOPIC_CONFIGS;
 
     const NOTHING: &Settings = &Settings::new();
     const BARE: Layers<'static> = Layers { node: NOTHING, cluster: NOTHING, fixed: NOTHING };
@@ -297,6 +299,16 @@ mod tests {
         let policy = one(all, "cleanup.policy");
         assert_eq!((policy.value.as_deref(), policy.source), (Some("delete"), ConfigSource::Default));
         assert_eq!(describe_topic(&config, BARE, &|name| name == "retention.ms").len(), 1);
+    }
+
+    #[test]
+    fn what_kafka_hides_is_shown_where_it_is_set() {
+        let config = TopicConfig { raw: settings(&[("internal.segment.bytes", "1000")]), ..TopicConfig::default() };
+        let all = describe_topic(&config, BARE, &|_| true);
+        assert!(all.len() == TOPIC_CONFIGS.len() + 1 && all.is_sorted_by_key(|entry| entry.name.clone()));
+        let hidden = one(all, "internal.segment.bytes");
+        assert_eq!((hidden.value.as_deref(), hidden.source), (Some("1000"), ConfigSource::Topic));
+        assert_eq!(hidden.synonyms, [synonym("internal.segment.bytes", "1000", ConfigSource::Topic)]);
     }
 
     #[test]

@@ -15,6 +15,13 @@ pub enum ConfigError {
         /// The known name that it resembles most, if any does.
         nearest: Option<&'static str>,
     },
+    /// A topic config that is set for a broker.
+    TopicConfig {
+        /// The name given.
+        name: String,
+        /// The broker config that sets its default; `None` where there is none.
+        broker: Option<&'static str>,
+    },
     /// The value does not fit the name.
     Invalid {
         /// The name.
@@ -51,6 +58,7 @@ impl ConfigError {
         match self {
             ConfigError::UnknownTopicConfig(name)
             | ConfigError::UnknownBrokerConfig { name, .. }
+            | ConfigError::TopicConfig { name, .. }
             | ConfigError::Invalid { name, .. }
             | ConfigError::EmptyElement { name } => name,
             ConfigError::Conflict { name, .. } => name,
@@ -67,6 +75,12 @@ impl fmt::Display for ConfigError {
             }
             ConfigError::UnknownBrokerConfig { name, nearest: None } => {
                 write!(f, "Unknown broker config name: {name}")
+            }
+            ConfigError::TopicConfig { name, broker: Some(broker) } => {
+                write!(f, "Unknown broker config name: {name} (a topic config; for all topics it is {broker})")
+            }
+            ConfigError::TopicConfig { name, broker: None } => {
+                write!(f, "Unknown broker config name: {name} (a topic config, which is set for topics alone)")
             }
             ConfigError::Invalid { name, value, reason } => {
                 write!(f, "Invalid value {value} for configuration {name}: {reason}")

@@ -46,7 +46,15 @@ pub struct TopicConfigDef {
 /// The topic config of that name.
 #[must_use]
 pub fn topic_config_def(name: &str) -> Option<&'static TopicConfigDef> {
-    TOPIC_CONFIGS.iter().find(|def| def.name == name)
+    TOPIC_CONFIGS.iter().chain(INTERNAL_CONFIGS).find(|def| def.name == name)
+}
+
+/// The topic configs that are told of a topic, by name: those that Kafka hides only where they are set.
+pub(super) fn told_configs(config: &TopicConfig) -> impl Iterator<Item = &'static TopicConfigDef> {
+    let hidden = INTERNAL_CONFIGS.iter().filter(|def| config.raw.contains_key(def.name));
+    let mut told: Vec<_> = TOPIC_CONFIGS.iter().chain(hidden).collect();
+    told.sort_by_key(|def| def.name);
+    told.into_iter()
 }
 
 /// Where a topic's value comes from.
@@ -71,11 +79,10 @@ pub struct TopicConfigValue {
     pub source: Source,
 }
 
-/// Every topic config with the value that holds under `config`, by name.
+/// Every topic config with the value that holds under `config`, by name; those that Kafka hides only where they are set.
 #[must_use]
 pub fn topic_config_values(config: &TopicConfig) -> Vec<TopicConfigValue> {
-    TOPIC_CONFIGS
-        .iter()
+    told_configs(config)
         .map(|def| match config.raw.get(def.name) {
             Some(value) => TopicConfigValue { def, value: value.clone(), source: Source::Topic },
             None => {
@@ -170,7 +177,11 @@ const fn with_effect(
     TopicConfigDef { name, kind, default, valid, synonyms, effect: Effect::Full, doc }
 }
 
-/// All topic configs, by name.
+/// Topic configs that Kafka hides from users, by name: its own tests and those of others set them. There is no default to show.
+pub(super) const INTERNAL_CONFIGS: &[TopicConfigDef] =
+    &[without_effect("internal.segment.bytes", Kind::Int, "", Valid::Any, &[], NO_SEGMENTS)];
+
+/// All topic configs that Kafka shows, and polylogue's own, by name.
 pub const TOPIC_CONFIGS: &[TopicConfigDef] = &[
     with_effect(
         "cleanup.policy",

@@ -240,12 +240,23 @@ impl Pending for Altering {
                 {
                     *set = current.settings;
                 }
+                // Somebody else deleted it meanwhile; and may have created another one of that name, which is the one that is meant.
+                (Err(AlterError::UnknownTopic), State::Topic { topic, set })
+                    if again && let Some(other) = another(work, topic) =>
+                {
+                    (*set, *topic) = (other.config.raw.clone(), other);
+                }
                 (Err(error), _) => row.state = State::Done(Err(errors::of_alter(&error, &row.resource_name))),
                 (Ok(()), _) => row.state = State::Done(Ok(())),
             }
         }
         self.go_on(work)
     }
+}
+
+/// A topic that has the name of one that is gone.
+fn another(work: &Work<'_>, gone: &TopicInfo) -> Option<Arc<TopicInfo>> {
+    work.catalog.topic(&gone.name).filter(|topic| topic.id != gone.id && !is_queue(topic))
 }
 
 /// What a row is about and what is set there.

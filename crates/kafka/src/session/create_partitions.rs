@@ -9,7 +9,7 @@ use crate::codec::create_partitions::{
     CreatePartitionsTopicResult,
 };
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
-use polylogue_api::{AlterError, AlterTopics, PartitionsChange, Reply, Request, TopicChange};
+use polylogue_api::{AlterError, AlterTopics, PartitionsChange, Reply, Request, TopicChange, TopicInfo};
 use polylogue_auth::Operation;
 use polylogue_types::TopicId;
 use std::collections::BTreeSet;
@@ -65,7 +65,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
                 refuse(&mut row, (ErrorCode::InvalidTopicException, StrBytes::from_static(QUEUE_REFUSED)));
             }
             Some(topic) => {
-                let from = u32::try_from(topic.partitions.len()).unwrap_or(u32::MAX);
+                let from = partition_count(&topic);
                 growing.push(Growing { row: response.results.len(), id: topic.id, from, wanted });
             }
             None => refuse(&mut row, with_message(ErrorCode::UnknownTopicOrPartition)),
@@ -73,6 +73,10 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         response.results.push(row);
     }
     Ok(Box::new(Waiting { response, growing, validate_only: request.validate_only, tries: 0 }).go_on(work))
+}
+
+fn partition_count(topic: &TopicInfo) -> u32 {
+    u32::try_from(topic.partitions.len()).unwrap_or(u32::MAX)
 }
 
 fn refuse(row: &mut CreatePartitionsTopicResult, (error, text): Refusal) {
@@ -178,6 +182,17 @@ impl Pending for Waiting {
                     topic.from = current.partitions;
                     self.growing.push(topic);
                 }
+                // Somebody else deleted it meanwhile; and may have created another one of that name, which is the one that is meant.
+                Err(AlterError::UnknownTopic) => match work.catalog.topic(&topic.wanted.name) {
+                    Some(other) if again && other.id != topic.id && !is_queue(&other) => {
+                        (topic.id, topic.from) = (other.id, partition_count(&other));
+                        self.growing.push(topic);
+                    }
+                    _ => {
+                        let row = self.response.results.get_mut(topic.row);
+                        row.into_iter().for_each(|row| refuse(row, with_message(ErrorCode::UnknownTopicOrPartition)));
+                    }
+                },
                 Err(error) => {
                     if let Some(row) = self.response.results.get_mut(topic.row) {
                         refuse(row, errors::of_alter(&error, &topic.wanted.name));

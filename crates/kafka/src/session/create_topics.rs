@@ -2,14 +2,14 @@
 //! `ReplicationControlManager.createTopics`), for a cluster of this one node; so are the texts, because tools show them.
 
 use super::errors;
-use super::topics::{Collisions, invalid_name, is_reserved, node_id};
+use super::topics::{CLUSTER_METADATA, Collisions, invalid_name, is_internal, node_id};
 use super::work::{Pending, Step, Work};
 use crate::codec::create_topics::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfigs, CreatableTopicResult, CreateTopicsRequest,
     CreateTopicsResponse,
 };
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
-use crate::config::{Source, parse_topic_config, topic_config_values};
+use crate::config::{DURABILITY, Source, TopicConfigValue, parse_topic_config, topic_config_values};
 use polylogue_api::{CreateTopics, NewTopic, Reply, Request, TopicConfig, TopicError, TopicInfo};
 use polylogue_auth::Operation;
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,7 +102,7 @@ fn new_topic(work: &Work<'_>, topic: &CreatableTopic, collisions: &Collisions) -
     if work.catalog.topic(name).is_some() {
         return Err(errors::of_topic(&TopicError::Exists, name));
     }
-    if is_reserved(name) {
+    if **name == *CLUSTER_METADATA {
         let text = format!("Creation of internal topic {name} is prohibited.");
         return Err((ErrorCode::InvalidRequest, text.into()));
     }
@@ -120,7 +120,7 @@ fn new_topic(work: &Work<'_>, topic: &CreatableTopic, collisions: &Collisions) -
     } else {
         assigned(topic, node_id(&work.catalog.cluster()))?
     };
-    Ok(NewTopic { name: name.to_string(), partitions, config, internal: false })
+    Ok(NewTopic { name: name.to_string(), partitions, config, internal: is_internal(name) })
 }
 
 fn config(work: &Work<'_>, topic: &CreatableTopic) -> Result<TopicConfig, Refusal> {
@@ -241,7 +241,7 @@ impl Pending for Waiting {
 }
 
 fn succeed(row: &mut CreatableTopicResult, topic: &TopicInfo, asked: &Creating, work: &Work<'_>) {
-    let config = |value: crate::config::TopicConfigValue| CreatableTopicConfigs {
+    let config = |value: TopicConfigValue| CreatableTopicConfigs {
         name: StrBytes::from_static(value.def.name),
         value: Some(match value.source {
             Source::Default => StrBytes::from_static(value.def.default),
@@ -260,7 +260,9 @@ fn succeed(row: &mut CreatableTopicResult, topic: &TopicInfo, asked: &Creating, 
     row.num_partitions = i32::try_from(asked.partitions).unwrap_or(i32::MAX);
     row.replication_factor = 1;
     if work.head.version >= CONFIGS_FROM {
-        row.configs = Some(topic_config_values(&asked.config).into_iter().map(config).collect());
+        // Clients expect Kafka's configs, and their own.
+        let told = |value: &TopicConfigValue| value.def.name != DURABILITY || value.source == Source::Topic;
+        row.configs = Some(topic_config_values(&asked.config).into_iter().filter(told).map(config).collect());
     }
 }
 

@@ -5,7 +5,7 @@ use super::topics::{QUEUE_REFUSED, is_queue, owned};
 use super::work::{Pending, Step, Work};
 use crate::codec::delete_topics::{DeletableTopicResult, DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse};
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
-use polylogue_api::{DeleteTopics, Reply, Request, TopicRef};
+use polylogue_api::{DeleteTopics, Reply, Request, TopicError, TopicRef};
 use polylogue_auth::Operation;
 use polylogue_types::TopicId;
 use std::collections::BTreeMap;
@@ -30,11 +30,11 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         return Ok(work.answer(&DeleteTopicsResponse { responses, ..DeleteTopicsResponse::default() }));
     }
     let first = responses.len();
-    let (rows, refs): (Vec<_>, Vec<_>) =
-        topics.into_iter().map(|(id, name)| (row(Some(name), id, ErrorCode::None, None), TopicRef::Id(id))).unzip();
-    responses.extend(rows);
+    let by_name = topics.values().map(|topic| topic.by_name).collect();
+    let refs = topics.keys().copied().map(TopicRef::Id).collect();
+    responses.extend(topics.into_iter().map(|(id, topic)| row(Some(topic.name), id, ErrorCode::None, None)));
     let token = work.ask(Request::DeleteTopics(DeleteTopics { topics: refs }));
-    Ok(Step::Wait(token, Box::new(Deleting { responses, first })))
+    Ok(Step::Wait(token, Box::new(Deleting { responses, first, by_name })))
 }
 
 fn row(
@@ -51,7 +51,14 @@ struct Chosen {
     /// Rows of those that cannot be deleted.
     responses: Vec<DeletableTopicResult>,
     /// The topics to delete.
-    topics: BTreeMap<TopicId, StrBytes>,
+    topics: BTreeMap<TopicId, ChosenTopic>,
+}
+
+/// A topic to delete.
+struct ChosenTopic {
+    name: StrBytes,
+    /// The client named it, and knows nothing of its id.
+    by_name: bool,
 }
 
 fn choose(work: &Work<'_>, states: Vec<DeleteTopicState>) -> Chosen {
@@ -75,7 +82,9 @@ fn choose(work: &Work<'_>, states: Vec<DeleteTopicState>) -> Chosen {
                 chosen.unknown(name, id, ErrorCode::TopicAuthorizationFailed);
             }
             Some(topic) if is_queue(&topic) => chosen.queue(Some(owned(&topic.name)), id),
-            Some(topic) => _ = chosen.topics.insert(id, owned(&topic.name)),
+            Some(topic) => {
+                chosen.topics.insert(id, ChosenTopic { name: owned(&topic.name), by_name: false });
+            }
             None => chosen.unknown(None, id, ErrorCode::UnknownTopicId),
         }
     }
@@ -87,7 +96,7 @@ fn choose(work: &Work<'_>, states: Vec<DeleteTopicState>) -> Chosen {
             }
             Some(topic) if is_queue(&topic) => chosen.queue(Some(name), topic.id),
             Some(topic) => match chosen.topics.entry(topic.id) {
-                Entry::Vacant(free) => _ = free.insert(name),
+                Entry::Vacant(free) => _ = free.insert(ChosenTopic { name, by_name: true }),
                 Entry::Occupied(taken) => {
                     taken.remove();
                     let text = "The provided topic name maps to an ID that was already supplied.";
@@ -122,6 +131,8 @@ struct Deleting {
     responses: Vec<DeletableTopicResult>,
     /// The row of the first topic that is being deleted; the others follow.
     first: usize,
+    /// Of each topic that is being deleted, whether the client named it.
+    by_name: Vec<bool>,
 }
 
 impl Pending for Deleting {
@@ -131,8 +142,13 @@ impl Pending for Deleting {
         if results.len() != rows.len() {
             return work.wrong_reply();
         }
-        for (result, row) in results.into_iter().zip(rows) {
-            if let Err(error) = result {
+        for ((result, row), by_name) in results.into_iter().zip(rows).zip(self.by_name) {
+            if let Err(mut error) = result {
+                if by_name && error == TopicError::UnknownId {
+                    // Somebody else deleted it meanwhile. Clients that named it know no id, and many take only the error about
+                    // the name for "it is gone".
+                    (error, row.topic_id) = (TopicError::UnknownName, TopicId::ZERO);
+                }
                 let name = row.name.clone().unwrap_or_default();
                 let (error, text) = errors::of_topic(&error, &name);
                 row.error_code = error.code();

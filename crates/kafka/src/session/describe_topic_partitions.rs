@@ -2,7 +2,7 @@
 //! `DescribeTopicPartitionsRequestHandler` and `KRaftMetadataCache.describeTopicResponse`.
 
 use super::operations::TOPIC_OPERATIONS;
-use super::topics::{invalid_name, is_reserved, node_id, owned};
+use super::topics::{invalid_name, is_internal, node_id, owned};
 use super::work::{Step, Work};
 use crate::codec::describe_topic_partitions::{
     Cursor, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, DescribeTopicPartitionsResponsePartition,
@@ -126,7 +126,7 @@ fn not_there(name: StrBytes, topic_authorized_operations: i32) -> DescribeTopicP
     DescribeTopicPartitionsResponseTopic {
         error_code: error.code(),
         topic_id: TopicId::ZERO,
-        is_internal: is_reserved(&name),
+        is_internal: is_internal(&name),
         name: Some(name),
         partitions: Vec::new(),
         topic_authorized_operations,

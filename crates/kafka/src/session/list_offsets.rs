@@ -10,7 +10,7 @@ use crate::codec::{DecodeError, ErrorCode, Message, Reader};
 use polylogue_api::{FindOffset, FoundOffset, OffsetSpec, Reply, Request};
 use polylogue_auth::Operation;
 use polylogue_record::kafka::{BatchError, BatchHeader, RecordAt, first_at_or_after_timestamp, max_timestamp_record};
-use polylogue_types::{Offset, TimestampMs, TopicId};
+use polylogue_types::{Offset, TopicId};
 use std::collections::BTreeSet;
 
 /// Neither an offset nor a timestamp nor an epoch.
@@ -73,7 +73,8 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
             };
             let error = match question {
                 Ok((Wanted::Ask(at), partition)) => {
-                    asked.push(Asked { topic: t, row: p, question: FindOffset { partition, at } });
+                    let question = FindOffset { partition, at, from: Offset(0) };
+                    asked.push(Asked { topic: t, row: p, question, highest: None });
                     ErrorCode::None
                 }
                 Ok((Wanted::Nothing, _)) => ErrorCode::None,
@@ -115,6 +116,15 @@ struct Asked {
     topic: usize,
     row: usize,
     question: FindOffset,
+    /// For the highest timestamp: that of what was looked at before.
+    highest: Option<Found>,
+}
+
+/// A message and the leader epoch of its entry.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    at: RecordAt,
+    leader_epoch: i32,
 }
 
 #[derive(Debug)]
@@ -152,53 +162,90 @@ impl Pending for Finding {
         if results.len() != self.waits_for {
             return work.wrong_reply();
         }
+        let mut again = Vec::new();
         for (result, asked) in results.into_iter().zip(self.asked.iter().skip(self.answered)) {
             let row = self.response.topics.get_mut(asked.topic).and_then(|t| t.partitions.get_mut(asked.row));
             let Some(row) = row else { continue };
-            let answer = result.map_err(|error| errors::of_read(error, false)).and_then(|found| {
-                let at = locate(&found, asked.question.at, work.settings.decompressed_bytes_max)?;
-                Ok(at.map(|at| (at, found.leader_epoch)))
-            });
-            match answer {
-                Ok(Some((at, leader_epoch))) => {
+            let located = result
+                .map_err(|error| errors::of_read(error, false))
+                .and_then(|found| asked.locate(&found, work.settings.decompressed_bytes_max));
+            match located {
+                Ok(Located::At(Found { at, leader_epoch })) => {
                     row.timestamp = at.timestamp;
                     row.offset = at.offset;
                     if work.head.version >= EPOCH_FROM {
                         row.leader_epoch = leader_epoch;
                     }
                 }
-                Ok(None) => {}
+                Ok(Located::Behind(from, highest)) => {
+                    again.push(Asked { question: FindOffset { from, ..asked.question }, highest, ..*asked });
+                }
+                Ok(Located::Nowhere) => {}
                 Err(error) => row.error_code = error.code(),
             }
         }
         self.answered += self.waits_for;
+        self.asked.append(&mut again);
         self.go_on(work)
     }
 }
 
-/// Looks for a message in an entry: the entry, the time to look for, and what the entry may decompress to.
-type Search = fn(&[u8], TimestampMs, usize) -> Result<Option<RecordAt>, BatchError>;
+/// Where the message is that is meant.
+enum Located {
+    At(Found),
+    /// There is none.
+    Nowhere,
+    /// Not surely in this entry: what it was found by may be deleted. Those from this offset on have to be looked at, for a message
+    /// that is higher than this one where the highest is meant.
+    Behind(Offset, Option<Found>),
+}
 
-/// The message that is meant, inside the entry that the broker found. `None` where there is none.
-fn locate(found: &FoundOffset, at: OffsetSpec, cap_bytes: usize) -> Result<Option<RecordAt>, ErrorCode> {
-    let Some(Offset(offset)) = found.offset else { return Ok(None) };
-    let base = i64::try_from(offset).unwrap_or(i64::MAX);
-    let in_entry: Search = match at {
-        OffsetSpec::Earliest | OffsetSpec::Latest => return Ok(Some(RecordAt { offset: base, timestamp: NONE })),
-        OffsetSpec::AtTimestamp(_) => |entry, timestamp, cap| first_at_or_after_timestamp(entry, timestamp, 0, cap),
-        OffsetSpec::MaxTimestamp => |entry, _, cap| max_timestamp_record(entry, cap),
-    };
-    let Some(entry) = &found.entry else { return Ok(Some(RecordAt { offset: base, timestamp: NONE })) };
-    let timestamp = if let OffsetSpec::AtTimestamp(timestamp) = at { timestamp } else { NONE };
-    match in_entry(entry, timestamp, cap_bytes) {
-        Ok(Some(record)) => Ok(Some(record)),
-        // The header promises a record that is not there: start with the entry, so that nothing is passed over.
-        Ok(None) => {
-            let max = BatchHeader::parse(entry).map_or(NONE, |header| header.max_timestamp);
-            Ok(Some(RecordAt { offset: base, timestamp: max }))
+impl Asked {
+    /// The message that is meant, inside the entry that the broker found. Deleted messages are none: an offset below the log's start
+    /// cannot be read.
+    fn locate(&self, found: &FoundOffset, cap_bytes: usize) -> Result<Located, ErrorCode> {
+        let FoundOffset { offset, log_start, leader_epoch, ref entry } = *found;
+        let from = number(log_start);
+        // More may have been deleted since it was found.
+        let highest = self.highest.filter(|highest| highest.at.offset >= from);
+        let Some(base) = offset else { return Ok(highest.map_or(Located::Nowhere, Located::At)) };
+        let position = |timestamp| Found { at: RecordAt { offset: number(base), timestamp }, leader_epoch };
+        let Some(entry) = entry else { return Ok(Located::At(position(NONE))) };
+        let is_cut = base < log_start;
+        let unreadable = |_: BatchError| ErrorCode::CorruptMessage;
+        let header = BatchHeader::parse(entry).map_err(unreadable)?;
+        let (record, is_sure) = match self.question.at {
+            OffsetSpec::Earliest | OffsetSpec::Latest => return Ok(Located::At(position(NONE))),
+            OffsetSpec::AtTimestamp(time) => {
+                let record = first_at_or_after_timestamp(entry, time, from, cap_bytes).map_err(unreadable)?;
+                (record.map(|at| Found { at, leader_epoch }), record.is_some())
+            }
+            OffsetSpec::MaxTimestamp => {
+                let record = max_timestamp_record(entry, from, cap_bytes).map_err(unreadable)?;
+                let record = record.map(|at| Found { at, leader_epoch });
+                let highest = higher(highest, record);
+                (highest, highest.is_some_and(|highest| highest.at.timestamp >= header.max_timestamp))
+            }
+        };
+        if is_cut && !is_sure {
+            let next = u64::try_from(header.last_offset()).unwrap_or_default().saturating_add(1);
+            return Ok(Located::Behind(Offset(next).max(log_start.plus(1)), record));
         }
-        Err(_) => Err(ErrorCode::CorruptMessage),
+        // The header promises a record that is not there: start with the entry, so that nothing is passed over.
+        Ok(Located::At(record.unwrap_or_else(|| position(header.max_timestamp))))
     }
+}
+
+/// The one with the higher timestamp, of two alike the first.
+fn higher(first: Option<Found>, second: Option<Found>) -> Option<Found> {
+    match (first, second) {
+        (Some(a), Some(b)) if b.at.timestamp > a.at.timestamp => Some(b),
+        (first, second) => first.or(second),
+    }
+}
+
+fn number(offset: Offset) -> i64 {
+    i64::try_from(offset.0).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

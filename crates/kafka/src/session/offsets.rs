@@ -158,27 +158,45 @@ pub(super) fn start_fetch(work: &mut Work<'_>, body: &mut Reader) -> Result<Step
         };
         request.groups.into_iter().map(group).collect()
     };
-    let (mut groups, refused): (Vec<_>, Vec<_>) =
-        groups.into_iter().partition(|group| work.may_group(Operation::Describe, &group.group_id));
-    let error = ErrorCode::GroupAuthorizationFailed;
-    let refused: Vec<_> = refused.into_iter().map(|group| failed(group, error, version)).collect();
-    let refused_topics = groups.iter_mut().map(|group| take_refused(work, group)).collect();
-    let fetching = Fetching { asked: groups.clone(), refused, refused_topics };
+    let mut refused = Vec::with_capacity(groups.len());
+    let mut allowed = Vec::with_capacity(groups.len());
+    for mut group in groups {
+        if work.may_group(Operation::Describe, &group.group_id) {
+            refused.push(Refused::Topics(take_refused(work, &mut group)));
+            allowed.push(group);
+        } else {
+            refused.push(Refused::Group(failed(group, ErrorCode::GroupAuthorizationFailed, version)));
+        }
+    }
+    let groups = allowed;
+    let fetching = Fetching { asked: groups.clone(), refused };
     if groups.is_empty() && !fetching.refused.is_empty() {
-        return Ok(fetch_response(work, fetching.refused));
+        let none = fetching.in_order(Vec::new());
+        return Ok(fetch_response(work, none));
     }
     let fetch = FetchOffsets { version, groups, require_stable: request.require_stable };
     Ok(Step::Wait(command(work, GroupCommand::FetchOffsets(fetch)), Box::new(fetching)))
 }
 
-/// Takes from what is asked of a group the topics that the client may not know about, and gives their rows.
+/// Takes from what is asked of a group the topics whose ids name nothing and those that the client may not know about, and gives
+/// their rows. Kafka's brokers answer these themselves, behind what the coordinator says of the others.
 fn take_refused(work: &Work<'_>, group: &mut FetchGroup) -> Vec<FetchedTopic> {
     let Some(topics) = &mut group.topics else { return Vec::new() };
-    let (left, refused) =
-        std::mem::take(topics).into_iter().partition(|topic| may_topic(work, Operation::Describe, &topic.topic));
+    let mut refused = Vec::new();
+    let mut left = Vec::with_capacity(topics.len());
+    for topic in std::mem::take(topics) {
+        let error = match &topic.topic {
+            TopicKey::Id(id) if work.catalog.topic_by_id(*id).is_none() => ErrorCode::UnknownTopicId,
+            key if !may_topic(work, Operation::Describe, key) => ErrorCode::TopicAuthorizationFailed,
+            _ => {
+                left.push(topic);
+                continue;
+            }
+        };
+        refused.push(unfetched(topic, error));
+    }
     *topics = left;
-    let refused: Vec<FetchTopic> = refused;
-    refused.into_iter().map(|topic| unfetched(topic, ErrorCode::TopicAuthorizationFailed)).collect()
+    refused
 }
 
 /// No offsets of a topic.
@@ -192,34 +210,55 @@ fn unfetched(topic: FetchTopic, error: ErrorCode) -> FetchedTopic {
 #[derive(Debug)]
 struct Fetching {
     asked: Vec<FetchGroup>,
-    /// Groups that the client may not know about.
-    refused: Vec<FetchedGroup>,
-    /// Topics that it may not know about, of each group that was asked for.
-    refused_topics: Vec<Vec<FetchedTopic>>,
+    /// Of each group of the request, in its order, what the coordinator is not asked about.
+    refused: Vec<Refused>,
+}
+
+/// What of a group the coordinator is not asked about.
+#[derive(Debug)]
+enum Refused {
+    /// All of it: the client may not know about the group.
+    Group(FetchedGroup),
+    /// These topics.
+    Topics(Vec<FetchedTopic>),
+}
+
+impl Fetching {
+    /// The groups in the order of the request; `answered` are those that the coordinator was asked about.
+    fn in_order(self, answered: Vec<FetchedGroup>) -> Vec<FetchedGroup> {
+        let mut answered = answered.into_iter();
+        let group = |refused| match refused {
+            Refused::Group(group) => Some(group),
+            Refused::Topics(topics) => answered.next().map(|mut group| {
+                // Where nothing was found at all it is not told what else might have been wrong.
+                if group.error == ErrorCode::None {
+                    group.topics.extend(topics);
+                }
+                group
+            }),
+        };
+        self.refused.into_iter().filter_map(group).collect()
+    }
 }
 
 impl Pending for Fetching {
     fn on_reply(self: Box<Self>, work: &mut Work<'_>, reply: Reply) -> Step {
-        let Fetching { asked, refused, refused_topics } = *self;
-        let mut groups: Vec<FetchedGroup> = match answered(reply) {
-            Some(Ok(GroupReply::FetchOffsets(groups))) => groups,
+        let groups: Vec<FetchedGroup> = match answered(reply) {
+            Some(Ok(GroupReply::FetchOffsets(mut groups))) => {
+                for (group, asked) in groups.iter_mut().zip(&self.asked) {
+                    if asked.topics.is_none() {
+                        group.topics.retain(|topic| work.may_topic(Operation::Describe, &topic.name));
+                    }
+                }
+                groups
+            }
             Some(Err(why)) => {
                 let error = errors::of_coordinator(why);
-                let groups = asked.into_iter().map(|group| failed(group, error, work.head.version));
-                return fetch_response(work, groups.chain(refused).collect());
+                self.asked.iter().map(|group| failed(group.clone(), error, work.head.version)).collect()
             }
             _ => return work.wrong_reply(),
         };
-        for ((group, asked), refused) in groups.iter_mut().zip(asked).zip(refused_topics) {
-            if asked.topics.is_none() {
-                group.topics.retain(|topic| work.may_topic(Operation::Describe, &topic.name));
-            }
-            // Where nothing was found at all it is not told what else might have been wrong.
-            if group.error == ErrorCode::None {
-                group.topics.extend(refused);
-            }
-        }
-        groups.extend(refused);
+        let groups = self.in_order(groups);
         fetch_response(work, groups)
     }
 

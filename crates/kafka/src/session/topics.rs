@@ -13,13 +13,21 @@ pub(super) const NAME_BYTES_MAX: usize = 249;
 /// Where Kafka keeps committed offsets. Here it is a topic that the broker makes, and that holds nothing.
 pub(super) const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
-/// Topics that Kafka's brokers keep their own state in. polylogue has only the first, and nobody may take their names:
-/// clients treat them in a special way.
-const INTERNAL_NAMES: [&str; 4] = [OFFSETS_TOPIC, "__transaction_state", "__share_group_state", "__cluster_metadata"];
+/// Where Kafka keeps its metadata: no topic can have this name.
+pub(super) const CLUSTER_METADATA: &str = "__cluster_metadata";
+
+/// Topics in which Kafka's brokers keep their own state. Here they hold nothing; polylogue makes the first, and all may be created by
+/// those who may create topics, before Kafka's brokers would. Clients may not write to them and leave them out of patterns.
+const INTERNAL_NAMES: [&str; 3] = [OFFSETS_TOPIC, "__transaction_state", "__share_group_state"];
+
+/// Whether a topic of that name is internal (`Topic.isInternal`).
+pub(super) fn is_internal(name: &str) -> bool {
+    INTERNAL_NAMES.contains(&name)
+}
 
 /// Whether Kafka reserves the name for itself.
 pub(super) fn is_reserved(name: &str) -> bool {
-    INTERNAL_NAMES.contains(&name)
+    is_internal(name) || name == CLUSTER_METADATA
 }
 
 /// What a client is told that would write to a queue, or change or delete it.

@@ -183,6 +183,7 @@ impl Broker {
         };
         FoundOffset {
             offset: entry.map(|entry| Offset(entry.base)),
+            log_start: Offset(0),
             leader_epoch: EPOCH,
             entry: entry.map(|entry| entry.bytes.clone()),
         }
@@ -190,7 +191,7 @@ impl Broker {
 }
 
 fn found(offset: Offset) -> FoundOffset {
-    FoundOffset { offset: Some(offset), leader_epoch: EPOCH, entry: None }
+    FoundOffset { offset: Some(offset), log_start: Offset(0), leader_epoch: EPOCH, entry: None }
 }
 
 fn create_topics(host: &mut Host, create: CreateTopics) -> Reply {

@@ -236,6 +236,8 @@ impl Wanted {
 pub(super) struct TimeQuery {
     pub(super) partition: PartitionId,
     pub(super) time: TimestampMs,
+    /// Entries that end at or below it do not count.
+    pub(super) from: Offset,
     /// Runs below it were looked at.
     pub(super) cursor: Offset,
 }
@@ -256,9 +258,9 @@ impl TimeQuery {
     /// Looks at one run after the other; none when there is none, or when enough were looked at.
     fn find(&mut self, view: &View<'_>, looked: &mut usize) -> Attempt<Option<EntryLocation>> {
         let Some(partition) = view.state.partition(self.partition) else { return Ok(None) };
-        let start = partition.first();
+        let start = partition.first().max(self.from);
         let rows = &partition.rows;
-        for row in rows.iter().skip(rows.partition_point(|r| r.end <= self.cursor)) {
+        for row in rows.iter().skip(rows.partition_point(|r| r.end <= self.cursor.max(self.from))) {
             self.refuse_hole(view, start, row.base)?;
             if row.max_timestamp >= self.time
                 && let Some(found) = self.in_row(view, row, row.base.max(start))?
@@ -272,7 +274,7 @@ impl TimeQuery {
             }
         }
         let runs = &partition.runs;
-        for run in runs.range(runs.partition_point(|r| r.end() <= self.cursor)..) {
+        for run in runs.range(runs.partition_point(|r| r.end() <= self.cursor.max(self.from))..) {
             self.refuse_hole(view, start, run.base)?;
             if run.max_timestamp >= self.time
                 && let Some(found) = self.in_run(view, run, run.base.max(start))?
@@ -329,10 +331,12 @@ impl TimeQuery {
 }
 
 /// See [`super::ShardStore::max_timestamp_entry`]. Two passes: the highest timestamp of all runs, then the first entry that
-/// has it. A run whose front is trimmed may owe its timestamp to what is gone, so its entries are looked at.
+/// has it. A run whose front is trimmed, or does not count, may owe its timestamp to that, so its entries are looked at.
 #[derive(Debug)]
 pub(super) struct MaxTimeQuery {
     pub(super) partition: PartitionId,
+    /// Entries that end at or below it do not count.
+    pub(super) from: Offset,
     /// Runs below it were looked at.
     pub(super) cursor: Offset,
     pub(super) highest: Option<TimestampMs>,
@@ -351,7 +355,7 @@ impl Query for MaxTimeQuery {
                 Step::Again => return Ok(Step::Again),
             }
             let Some(time) = self.highest else { return Ok(Step::Done(None)) };
-            self.find = Some(TimeQuery { partition: self.partition, time, cursor: Offset(0) });
+            self.find = Some(TimeQuery { partition: self.partition, time, from: self.from, cursor: Offset(0) });
         }
         self.find.as_mut().map_or(Ok(Step::Done(None)), |find| find.attempt(view))
     }
@@ -361,11 +365,11 @@ impl MaxTimeQuery {
     /// Goes over the runs for the highest timestamp; false when there are more.
     fn look(&mut self, view: &View<'_>) -> Attempt<bool> {
         let Some(partition) = view.state.partition(self.partition) else { return Ok(true) };
-        let first = partition.first();
+        let first = partition.first().max(self.from);
         if self.cursor <= first
             && let Some((highest, end)) = front_highest(view, self.partition, partition, first)?
         {
-            (self.highest, self.cursor) = (Some(highest), end);
+            (self.highest, self.cursor) = (highest, end);
         }
         // A merge at work keeps runs that nobody wants any more.
         let gone = |base: Offset, end: Offset| base < self.cursor || end <= first;
@@ -382,13 +386,14 @@ impl MaxTimeQuery {
     }
 }
 
-/// Of the first run, when its front is trimmed: the highest timestamp of the entries that are left, and the run's end.
+/// Of the first run, when its front is trimmed or does not count: the highest timestamp of the entries that are left, if any are,
+/// and the run's end.
 fn front_highest(
     view: &View<'_>,
     id: PartitionId,
     partition: &Partition,
     first: Offset,
-) -> Attempt<Option<(TimestampMs, Offset)>> {
+) -> Attempt<Option<(Option<TimestampMs>, Offset)>> {
     let highest = |spans: Spans<'_>| (spans.find(first)..).map_while(|i| spans.get(i)).map(|s| s.max_timestamp).max();
     if let Some(row) = partition.rows.iter().find(|r| r.end > first) {
         if row.base >= first {
@@ -399,10 +404,10 @@ fn front_highest(
         let number = sparse.index.find(first);
         let here = highest(Spans::Listed(&view.block_entries(id, row, number)?.spans));
         let behind = sparse.index.blocks.iter().skip(number + 1).map(|b| b.max_timestamp).max();
-        return Ok(here.max(behind).map(|time| (time, row.end)));
+        return Ok(Some((here.max(behind), row.end)));
     }
     let at = partition.runs.partition_point(|r| r.end() <= first);
     let Some(run) = partition.runs.get(at).filter(|r| r.base < first) else { return Ok(None) };
     view.refuse_fenced(id, run.base..run.end())?;
-    Ok(highest(run_spans(view, id, run)?).map(|time| (time, run.end())))
+    Ok(Some((highest(run_spans(view, id, run)?), run.end())))
 }

@@ -27,33 +27,35 @@ pub fn first_at_or_after_timestamp(
     from_offset: i64,
     cap_bytes: usize,
 ) -> Result<Option<RecordAt>, BatchError> {
-    find(batch, timestamp, cap_bytes, |record| record.timestamp >= timestamp && record.offset >= from_offset)
-}
-
-/// The first record of `batch` that has the batch's highest timestamp: what ListOffsets answers for -3. Under log append time
-/// that is the first record. `None` for a batch without such a record, as compaction may leave one.
-///
-/// Source: `RecordBatch.offsetOfMaxTimestamp`.
-///
-/// # Errors
-/// [`BatchError`] when the records before it are no records, or decompress to more than `cap_bytes`.
-pub fn max_timestamp_record(batch: &[u8], cap_bytes: usize) -> Result<Option<RecordAt>, BatchError> {
-    let max = BatchHeader::parse(batch)?.max_timestamp;
-    find(batch, max, cap_bytes, |record| record.timestamp == max)
-}
-
-fn find(
-    batch: &[u8],
-    at_least: TimestampMs,
-    cap_bytes: usize,
-    wanted: impl Fn(&RecordAt) -> bool,
-) -> Result<Option<RecordAt>, BatchError> {
     let header = BatchHeader::parse(batch)?;
-    if header.max_timestamp < at_least {
+    if header.max_timestamp < timestamp {
         return Ok(None);
     }
     walk(batch, &header, cap_bytes, |frame| {
         let record = RecordAt { offset: header.offset_of(frame.offset_delta), timestamp: frame.timestamp };
-        if wanted(&record) { ControlFlow::Break(record) } else { ControlFlow::Continue(()) }
+        let is_it = record.timestamp >= timestamp && record.offset >= from_offset;
+        if is_it { ControlFlow::Break(record) } else { ControlFlow::Continue(()) }
     })
+}
+
+/// The first record of `batch` that has the highest timestamp of those with an offset of at least `from_offset`: what ListOffsets
+/// answers for -3. Under log append time that is the first of them. `None` when there are none.
+///
+/// Source: `RecordBatch.offsetOfMaxTimestamp`, which knows no `from_offset` and answers with records below the log's start, too.
+///
+/// # Errors
+/// [`BatchError`] when the records before it are no records, or decompress to more than `cap_bytes`.
+pub fn max_timestamp_record(batch: &[u8], from_offset: i64, cap_bytes: usize) -> Result<Option<RecordAt>, BatchError> {
+    let header = BatchHeader::parse(batch)?;
+    let mut highest: Option<RecordAt> = None;
+    let found = walk(batch, &header, cap_bytes, |frame| {
+        let record = RecordAt { offset: header.offset_of(frame.offset_delta), timestamp: frame.timestamp };
+        if record.offset < from_offset || highest.is_some_and(|highest| highest.timestamp >= record.timestamp) {
+            return ControlFlow::Continue(());
+        }
+        highest = Some(record);
+        // None that follows is higher.
+        if record.timestamp == header.max_timestamp { ControlFlow::Break(record) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(found.or(highest))
 }

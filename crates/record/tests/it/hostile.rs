@@ -15,7 +15,7 @@ fn read_in_all_ways(batch: &Bytes) {
     let _ = BatchIter::new(batch.clone()).count();
     let _ = headers(batch).count();
     let _ = find_offset(batch, 1);
-    let _ = max_timestamp_record(batch, CAP);
+    let _ = max_timestamp_record(batch, 0, CAP);
     let _ = first_at_or_after_timestamp(batch, 1, 0, CAP);
     let _ = recompress(batch, Codec::Lz4, None, CAP);
     if let Ok(records) = records(batch, CAP) {

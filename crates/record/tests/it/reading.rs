@@ -52,7 +52,7 @@ proptest! {
             prop_assert!(errors <= 1);
             prop_assert!(results.iter().rposition(Result::is_err).is_none_or(|at| at + 1 == results.len()));
         }
-        let _ = max_timestamp_record(&batch, CAP);
+        let _ = max_timestamp_record(&batch, 0, CAP);
         let _ = first_at_or_after_timestamp(&batch, 0, 0, CAP);
     }
 
@@ -128,7 +128,7 @@ fn headers_keep_their_order_their_duplicates_and_their_nulls() {
 fn under_log_append_time_all_records_have_the_time_of_the_batch() {
     let batch = rewrite_log_append_time(&at(40, &batch_at(Codec::Snappy, &[1, 9, 5])), 777).unwrap();
     assert_eq!(read(&batch).iter().map(|record| record.timestamp).collect::<Vec<_>>(), [777; 3]);
-    assert_eq!(max_timestamp_record(&batch, CAP), Ok(Some(RecordAt { offset: 40, timestamp: 777 })));
+    assert_eq!(max_timestamp_record(&batch, 0, CAP), Ok(Some(RecordAt { offset: 40, timestamp: 777 })));
     let found = first_at_or_after_timestamp(&batch, 777, 0, CAP);
     assert_eq!(found, Ok(Some(RecordAt { offset: 40, timestamp: 777 })));
     assert_eq!(first_at_or_after_timestamp(&batch, 778, 0, CAP), Ok(None));
@@ -146,8 +146,11 @@ fn a_time_leads_to_the_record_and_not_to_its_batch() {
         assert_eq!(find(21, 1_002), Some(RecordAt { offset: 1_003, timestamp: 30 }));
         assert_eq!(find(30, 1_004), None);
         assert_eq!(find(31, 0), None);
-        let max = max_timestamp_record(&batch, CAP).unwrap();
-        assert_eq!(max, Some(RecordAt { offset: 1_001, timestamp: 30 }), "the first of several");
+        let max = |from| max_timestamp_record(&batch, from, CAP).unwrap();
+        assert_eq!(max(0), Some(RecordAt { offset: 1_001, timestamp: 30 }), "the first of several");
+        assert_eq!(max(1_002), Some(RecordAt { offset: 1_003, timestamp: 30 }), "below the log's start");
+        assert_eq!(max(1_004), Some(RecordAt { offset: 1_004, timestamp: 25 }), "not the highest of the batch");
+        assert_eq!(max(1_005), None);
     }
 }
 
@@ -157,7 +160,7 @@ fn records_beyond_the_cap_are_not_decompressed() {
     for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
         let batch = batch_of(codec, &samples);
         assert!(matches!(records(&batch, CAP), Err(BatchError::Compress(_))), "{codec}");
-        assert!(max_timestamp_record(&batch, CAP).is_err(), "{codec}");
+        assert!(max_timestamp_record(&batch, 0, CAP).is_err(), "{codec}");
         assert!(records(&batch, CAP + 20).is_ok(), "{codec}");
     }
 }
@@ -184,7 +187,7 @@ fn a_batch_that_compaction_has_emptied_is_read_over() {
         header.base_timestamp = -1;
     });
     assert_eq!(read(&batch), []);
-    assert_eq!(max_timestamp_record(&batch, CAP), Ok(None));
+    assert_eq!(max_timestamp_record(&batch, 0, CAP), Ok(None));
     let all = [&at(0, &batch)[..], &at(2, &batch_at(Codec::None, &[3]))].concat();
     assert_eq!(find_offset(&all, 1), Ok(Some(0)));
     assert_eq!(find_offset(&all, 2), Ok(Some(61)));

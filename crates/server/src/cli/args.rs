@@ -340,7 +340,8 @@ pub(super) enum Format {
 pub(super) struct ConsumeArgs {
     /// The topic
     pub(super) topic: String,
-    /// Where to start: `beginning`, `end`, an offset, or a time as 2026-01-31T12:00:00Z or @MILLISECONDS since 1970
+    /// Where to start: `beginning`, `end`, an offset, or a time as 2026-01-31T12:00:00Z, 2026-01-31T14:00:00+02:00 or
+    /// @MILLISECONDS since 1970
     #[arg(long, value_name = "WHERE", default_value = "end")]
     pub(super) from: String,
     /// Only this partition; may be repeated

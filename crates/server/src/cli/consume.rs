@@ -16,6 +16,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// How long one fetch waits for messages. Milliseconds.
 const WAIT_MS: i32 = 500;
+/// How long is waited before an offset is tried again that was out of range.
+const RETRY_WAIT: Duration = Duration::from_millis(200);
 /// Kafka's names for the ends of a partition.
 const END: i64 = -1;
 const BEGINNING: i64 = -2;
@@ -32,7 +34,7 @@ enum From {
 fn parse_from(text: &str) -> Result<From, Failure> {
     let wrong = || {
         let text = format!(
-            "--from {text}: expected beginning, end, an offset, a time such as 2026-01-31T12:00:00Z, or @MILLISECONDS"
+            "--from {text}: expected beginning, end, an offset, a time such as 2026-01-31T12:00:00Z or 2026-01-31T14:00:00+02:00, or @MILLISECONDS"
         );
         Failure::Usage(text)
     };
@@ -95,7 +97,7 @@ impl Consumer {
         for partition in partitions {
             let end = client.offset_at(&self.topic, *partition, END)?.unwrap_or(0);
             let start = match from {
-                From::Offset(offset) => offset,
+                From::Offset(offset) => self.within(client, *partition, offset)?,
                 // Nothing is that late: what comes next is.
                 From::Time(time) => client.offset_at(&self.topic, *partition, time)?.unwrap_or(end),
             };
@@ -112,23 +114,55 @@ impl Consumer {
     fn go_on(&mut self, client: &mut KafkaClient) -> Result<(), Failure> {
         while self.left > 0 && !self.next.is_empty() {
             let wanted: Vec<(i32, i64)> = self.next.iter().map(|(p, offset)| (*p, *offset)).collect();
+            let mut lost = Vec::new();
             for fetched in client.fetch(&self.topic, &wanted, WAIT_MS)? {
-                self.take(&fetched)?;
+                // Offsets of an answer with an error say nothing.
+                if fetched.error == ErrorCode::OffsetOutOfRange.code() {
+                    lost.push(fetched.partition);
+                } else {
+                    self.take(&fetched)?;
+                }
             }
             self.out.flush()?;
+            if !lost.is_empty() {
+                self.find_again(client, &lost)?;
+            }
         }
         Ok(self.out.flush()?)
+    }
+
+    /// The offset, or the one nearest to it that the partition has: messages may be deleted, or not written yet.
+    fn within(&mut self, client: &mut KafkaClient, partition: i32, offset: i64) -> Result<i64, Failure> {
+        let start = client.offset_at(&self.topic, partition, BEGINNING)?.unwrap_or(0);
+        let end = client.offset_at(&self.topic, partition, END)?.unwrap_or(start);
+        let at = offset.clamp(start, end.max(start));
+        if at != offset {
+            let what = if at == start && offset < start { "which is its first" } else { "which is its end" };
+            eprintln!("polylogue: partition {partition} has no offset {offset}; going on at {at}, {what}");
+        }
+        // What was to be read and is not there any more is not waited for.
+        if let Some(until) = self.ends.get_mut(&partition) {
+            *until = end.min(*until);
+        }
+        Ok(at)
+    }
+
+    /// Goes on in partitions whose next offset is out of range. It may be so again at once, while others delete: not without a pause.
+    fn find_again(&mut self, client: &mut KafkaClient, lost: &[i32]) -> Result<(), Failure> {
+        for partition in lost {
+            if let Some(next) = self.next.get(partition).copied() {
+                let at = self.within(client, *partition, next)?;
+                self.move_to(*partition, at);
+            }
+        }
+        // Nothing unparks this thread, so that this is a plain wait.
+        std::thread::park_timeout(RETRY_WAIT);
+        Ok(())
     }
 
     fn take(&mut self, fetched: &Fetched) -> Result<(), Failure> {
         let partition = fetched.partition;
         let Some(next) = self.next.get(&partition).copied() else { return Ok(()) };
-        if fetched.error == ErrorCode::OffsetOutOfRange.code() {
-            let start = if next < fetched.log_start { fetched.log_start } else { fetched.high_watermark };
-            eprintln!("polylogue: partition {partition} has no offset {next}; going on at {start}");
-            self.move_to(partition, start.max(0));
-            return Ok(());
-        }
         if let Some(text) = error_text(fetched.error) {
             return Err(Failure::Other(format!("topic {}, partition {partition}: {text}", self.topic.name)));
         }
@@ -241,6 +275,7 @@ mod tests {
             ("@1700000000000", From::Time(1_700_000_000_000)),
             ("2026-01-31T12:00:00Z", From::Time(1_769_860_800_000)),
             ("2026-01-31 12:00:00", From::Time(1_769_860_800_000)),
+            ("2026-01-31T14:00:00+02:00", From::Time(1_769_860_800_000)),
         ] {
             assert_eq!(parse_from(given).unwrap(), from, "{given}");
         }

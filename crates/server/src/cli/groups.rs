@@ -86,7 +86,7 @@ fn target(args: &ResetArgs) -> Result<ResetTo, Failure> {
     if let Some(text) = &to.to_time {
         return parse_time_ms(text).map(ResetTo::TimeMs).ok_or_else(|| {
             Failure::Usage(format!(
-                "--to-time {text}: expected a time such as 2026-01-31T12:00:00Z, or @MILLISECONDS since 1970"
+                "--to-time {text}: expected a time such as 2026-01-31T12:00:00Z or 2026-01-31T14:00:00+02:00, or @MILLISECONDS since 1970"
             ))
         });
     }

@@ -66,10 +66,6 @@ pub struct Fetched {
     pub partition: i32,
     /// What went wrong.
     pub error: i16,
-    /// The partition's first offset.
-    pub log_start: i64,
-    /// The offset after the last committed message.
-    pub high_watermark: i64,
     /// Record batches.
     pub records: Bytes,
 }
@@ -285,8 +281,6 @@ impl KafkaClient {
         let fetched = data.map(|p| Fetched {
             partition: p.partition_index,
             error: p.error_code,
-            log_start: p.log_start_offset,
-            high_watermark: p.high_watermark,
             records: p.records.and_then(polylogue_kafka::codec::Records::into_bytes).unwrap_or_default(),
         });
         Ok(fetched.collect())

@@ -94,7 +94,7 @@ fn answer(topics: &FakeCatalog, request: &Request) -> Option<Reply> {
                     OffsetSpec::Latest => Some(Offset(50)),
                     OffsetSpec::AtTimestamp(_) | OffsetSpec::MaxTimestamp => None,
                 };
-                Ok(FoundOffset { offset, leader_epoch: 3, entry: None })
+                Ok(FoundOffset { offset, log_start: Offset(10), leader_epoch: 3, entry: None })
             };
             Some(Reply::FindOffsets(wanted.iter().map(found).collect()))
         }

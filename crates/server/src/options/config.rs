@@ -10,7 +10,7 @@ use crate::oauth::{KeySource, OAuthConfig};
 use polylogue_amqp::settings::{AmqpSettings, Mechanism};
 use polylogue_api::{Durability, TopicConfig};
 use polylogue_auth::TokenRules;
-use polylogue_kafka::config::{BrokerSettings, Fixed, parse_broker_settings};
+use polylogue_kafka::config::{BrokerSettings, Fixed, Tolerated, parse_broker_settings, tolerated};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -299,7 +299,12 @@ fn kafka(r: &Resolved) -> Result<(BrokerSettings, Vec<String>), OptionError> {
             let source = r.source(&format!("kafka.{name}"));
             let instead = ELSEWHERE.iter().find(|(kafka, _)| kafka == name);
             let instead = instead.map_or(String::new(), |(_, ours)| format!("; see {ours}"));
-            format!("kafka.{name} (from {source}) has no effect here{instead}")
+            let why = match tolerated(name) {
+                Some(Tolerated::Removed) => ": Kafka has removed it",
+                Some(Tolerated::Plugin) => ": it is for a plugin of Kafka's brokers",
+                None => "",
+            };
+            format!("kafka.{name} (from {source}) has no effect here{why}{instead}")
         })
         .collect();
     let mut settings = parsed.settings;

@@ -2,7 +2,7 @@
 
 use super::resolve::{Given, OptionError, Source};
 use super::table::{OPTIONS, Section};
-use polylogue_kafka::config::{known_broker_names, nearest};
+use polylogue_kafka::config::{known_broker_names, nearest, tolerated_broker_names};
 use std::path::PathBuf;
 
 /// Names the configuration file.
@@ -61,7 +61,8 @@ pub(super) fn config_file(variables: &[(String, String)]) -> Option<PathBuf> {
 pub(super) fn read(variables: &[(String, String)]) -> Result<Vec<Given>, OptionError> {
     let mut known: Vec<(String, String)> =
         OPTIONS.iter().map(|def| (variable(def.section, def.name), def.full_name())).collect();
-    known.extend(known_broker_names().map(|name| (variable(Section::Kafka, name), format!("kafka.{name}"))));
+    let of_kafka = known_broker_names().chain(tolerated_broker_names());
+    known.extend(of_kafka.map(|name| (variable(Section::Kafka, name), format!("kafka.{name}"))));
     let mut given = Vec::new();
     for (name, value) in variables {
         if !name.starts_with(PREFIX) || value.is_empty() || OTHERS.contains(&name.as_str()) || is_service_link(name) {

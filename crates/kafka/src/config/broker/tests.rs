@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::tolerated_broker_names;
 use polylogue_api::Durability;
 
 fn parse(pairs: &[(&str, &str)]) -> Result<ParsedSettings, String> {
@@ -77,11 +78,36 @@ fn names_without_meaning_are_told() {
     assert!(parse(&every.collect::<Vec<_>>()).is_ok());
 }
 
+/// Names out of configuration files that Kafka 4.3 starts with ended the start.
+#[test]
+fn names_that_kafka_removed_and_those_of_its_plugins_are_told() {
+    let names = [
+        "inter.broker.protocol.version",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config",
+        "super.users",
+        "zookeeper.connect",
+    ];
+    let parsed = parse(&names.map(|name| (name, "x"))).unwrap();
+    assert_eq!(parsed.without_meaning, names);
+    assert!(parse(&tolerated_broker_names().map(|name| (name, "x")).collect::<Vec<_>>()).is_ok());
+}
+
 #[test]
 fn unknown_names_and_bad_values_are_errors() {
     for (name, value, text) in [
         ("num.partition", "1", "Unknown broker config name: num.partition (did you mean num.partitions?)"),
-        ("zookeeper.connect", "x", "Unknown broker config name: zookeeper.connect"),
+        ("zookeeper.no.such", "x", "Unknown broker config name: zookeeper.no.such"),
+        (
+            "file.delete.delay.ms",
+            "1",
+            "Unknown broker config name: file.delete.delay.ms (a topic config; for all topics it is \
+             log.segment.delete.delay.ms)",
+        ),
+        (
+            "remote.storage.enable",
+            "true",
+            "Unknown broker config name: remote.storage.enable (a topic config, which is set for topics alone)",
+        ),
         ("num.partitions", "0", "Invalid value 0 for configuration num.partitions: Value must be at least 1"),
         ("num.partitions", "many", "Invalid value many for configuration num.partitions: Not a number of type INT"),
         (

@@ -60,6 +60,8 @@ fn what_kafka_refuses_for_a_broker() {
     }
     let unknown = "Unknown broker config name: num.partition (did you mean num.partitions?)".to_owned();
     assert_eq!(broker(Resource::Broker, &[("num.partition", "1")]), Err((ErrorCode::InvalidConfig, unknown)));
+    let topic = "Unknown broker config name: retention.ms (a topic config; for all topics it is log.retention.ms)";
+    assert_eq!(broker(Resource::Broker, &[("retention.ms", "1")]), Err((ErrorCode::InvalidConfig, topic.to_owned())));
 }
 
 #[test]

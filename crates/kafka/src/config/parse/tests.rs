@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::topic::INTERNAL_CONFIGS;
 use crate::config::{Effect, Kind, Source, TOPIC_CONFIGS, Valid, topic_config_values};
 
 fn raw(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -36,6 +37,22 @@ fn the_table_is_kafkas() {
     let ours: Vec<String> = TOPIC_CONFIGS.iter().filter(|def| def.name != DURABILITY).map(row).collect();
     assert_eq!(ours, kafka);
     assert!(TOPIC_CONFIGS.is_sorted_by_key(|def| def.name));
+    let hidden = include_str!("../topic_configs.tsv").lines().filter(|line| line.split('\t').nth(5) == Some("true"));
+    let ours =
+        INTERNAL_CONFIGS.iter().map(row).map(|row| row.replace("\t\t\tMEDIUM\tfalse", "\t(null)\t\tMEDIUM\ttrue"));
+    assert!(ours.eq(hidden), "{INTERNAL_CONFIGS:?}");
+}
+
+/// Kafka's own tests set it, and were told that there is no such config.
+#[test]
+fn a_config_that_kafka_hides_is_taken_and_shown_where_it_is_set() {
+    let config = parse(&[("internal.segment.bytes", "1000")]).unwrap();
+    let shown = topic_config_values(&config);
+    assert!(shown.len() == TOPIC_CONFIGS.len() + 1 && shown.is_sorted_by_key(|value| value.def.name));
+    let hidden = shown.iter().find(|value| value.def.name == "internal.segment.bytes").unwrap();
+    assert_eq!((hidden.value.as_str(), hidden.source), ("1000", Source::Topic));
+    let text = "Invalid value x for configuration internal.segment.bytes: Not a number of type INT";
+    assert_eq!(parse(&[("internal.segment.bytes", "x")]).unwrap_err(), text);
 }
 
 /// Name, value and what `LogConfig.validate` of Kafka 4.3.1 says.

@@ -122,7 +122,9 @@ fn entries_come_one_after_the_other_within_bounds_and_at_least_one() {
 #[test]
 fn entries_are_found_by_time() {
     both(|rig, _, place| {
-        let find = |time| rig.store.find_by_time(P, time).unwrap().wait().unwrap().map(|e| (e.base.0, e.max_timestamp));
+        let find = |time| {
+            rig.store.find_by_time(P, time, Offset(0)).unwrap().wait().unwrap().map(|e| (e.base.0, e.max_timestamp))
+        };
         for (time, found) in [
             (i64::MIN, Some((0, 100))),
             (100, Some((0, 100))),
@@ -135,8 +137,25 @@ fn entries_are_found_by_time() {
         ] {
             assert_eq!(find(time), found, "{place}, time {time}");
         }
-        let max = rig.store.max_timestamp_entry(P).unwrap().wait().unwrap().unwrap();
+        let max = rig.store.max_timestamp_entry(P, Offset(0)).unwrap().wait().unwrap().unwrap();
         assert_eq!((max.base.0, max.end.0, max.max_timestamp), (80, 90, 950), "{place}");
+        let find =
+            |time, from| rig.store.find_by_time(P, time, Offset(from)).unwrap().wait().unwrap().map(|e| e.base.0);
+        for (time, from, found) in [
+            (i64::MIN, 9, Some(0)),
+            (i64::MIN, 10, Some(10)),
+            (101, 20, Some(20)),
+            (101, 35, Some(30)),
+            (101, 40, Some(40)),
+            (950, 89, Some(80)),
+            (950, 90, None),
+            (i64::MIN, 90, Some(90)),
+            (i64::MIN, 100, None),
+        ] {
+            assert_eq!(find(time, from), found, "{place}, time {time} from {from}");
+        }
+        let max = |from| rig.store.max_timestamp_entry(P, Offset(from)).unwrap().wait().unwrap().map(|e| e.base.0);
+        assert_eq!([max(89), max(90), max(99), max(100)], [Some(80), Some(90), Some(90), None], "{place}");
     });
 }
 
@@ -151,9 +170,9 @@ fn what_is_trimmed_is_gone_for_every_question() {
         let early = rig.store.read(P, Offset(9), 1000, true);
         assert_eq!(early.unwrap_err().kind, ErrorKind::OutOfRange);
         assert_eq!(rig.read_all(1, 10, 1000).unwrap().0, 10);
-        let find = |time| rig.store.find_by_time(P, time).unwrap().wait().unwrap().map(|e| e.base.0);
+        let find = |time| rig.store.find_by_time(P, time, Offset(0)).unwrap().wait().unwrap().map(|e| e.base.0);
         assert_eq!((find(0), find(150), find(600)), (Some(10), Some(20), None));
-        assert_eq!(rig.store.max_timestamp_entry(P).unwrap().wait().unwrap().unwrap().base, Offset(20));
+        assert_eq!(rig.store.max_timestamp_entry(P, Offset(0)).unwrap().wait().unwrap().unwrap().base, Offset(20));
         assert_eq!(rig.store.partition_stats(P).unwrap().first, Offset(10));
     };
     rig.store.trim(P, Offset(10));
@@ -168,7 +187,7 @@ fn what_is_trimmed_is_gone_for_every_question() {
     let stats = rig.store.partition_stats(P).unwrap();
     assert_eq!((stats.first, stats.end, stats.bytes, stats.runs), (Offset(40), Offset(40), 0, 0));
     assert_eq!(rig.store.read(P, Offset(40), 10, true).unwrap().wait().unwrap().bytes, 0);
-    assert_eq!(rig.store.max_timestamp_entry(P).unwrap().wait().unwrap(), None);
+    assert_eq!(rig.store.max_timestamp_entry(P, Offset(0)).unwrap().wait().unwrap(), None);
     rig.store.drop_partition(P);
     assert_eq!(rig.store.partition_stats(P), None);
     assert_eq!(rig.store.read(P, Offset(40), 10, true).unwrap_err().kind, ErrorKind::OutOfRange);
@@ -283,7 +302,7 @@ fn entries_without_offsets_are_not_in_the_store() {
     let rig = Rig::new(1, small(), 1 << 20);
     rig.write(&[opaque(1, 0, 0, 1, 5, 50), opaque(1, 1, 1, 0, 900, 50), opaque(1, 2, 1, 1, 6, 50)]);
     assert_eq!(rig.read_all(1, 0, 1000).unwrap().1.len(), 100);
-    assert_eq!(rig.store.max_timestamp_entry(P).unwrap().wait().unwrap().unwrap().max_timestamp, 6);
+    assert_eq!(rig.store.max_timestamp_entry(P, Offset(0)).unwrap().wait().unwrap().unwrap().max_timestamp, 6);
     rig.merge_all();
     assert_eq!(rig.read_all(1, 0, 1000).unwrap().1.len(), 100);
     assert_eq!(rig.store.entry_at(P, Offset(1)).unwrap().wait().unwrap().location.ordinal.0, 2);
@@ -673,9 +692,9 @@ fn runs_that_only_a_merge_still_needs_answer_no_question() {
     for start in [20, 25, 25] {
         rig.store.trim(P, Offset(start));
         assert_eq!(rig.store.partition_stats(P).unwrap().first, Offset(start));
-        let max = rig.store.max_timestamp_entry(P).unwrap().wait().unwrap().unwrap();
+        let max = rig.store.max_timestamp_entry(P, Offset(0)).unwrap().wait().unwrap().unwrap();
         assert_eq!((max.base, max.max_timestamp), (Offset(30), 300));
-        let found = rig.store.find_by_time(P, 50).unwrap().wait().unwrap().unwrap();
+        let found = rig.store.find_by_time(P, 50, Offset(0)).unwrap().wait().unwrap().unwrap();
         assert_eq!(found.base, Offset(20));
         assert_eq!(rig.store.read(P, Offset(start - 1), 100, true).unwrap_err().kind, ErrorKind::OutOfRange);
         if start == 20 {

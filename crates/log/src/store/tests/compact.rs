@@ -68,7 +68,8 @@ fn rows_do_not_grow_with_the_number_of_merges() {
                 })
                 .collect();
             assert!(rig.read_all(p, first, 1000).unwrap().1 == expected, "partition {p}, life {life}");
-            let found = rig.store.find_by_time(PartitionId(p), 350 * HOUR_MS).unwrap().wait().unwrap().unwrap();
+            let found =
+                rig.store.find_by_time(PartitionId(p), 350 * HOUR_MS, Offset(0)).unwrap().wait().unwrap().unwrap();
             assert_eq!((found.base, found.ordinal.0), (Offset(350), 350));
         }
         assert_eq!(check_segments(&rig.world.env(), &dir()).unwrap(), []);

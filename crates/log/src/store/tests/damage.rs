@@ -202,7 +202,7 @@ fn a_damaged_timestamp_finds_nothing() {
     // The highest byte of the first batch's highest timestamp: it would be the newest of all.
     rig.world.disk.flip_bit(&segment(&rig), u64::from(row.position) + 36, 5).unwrap();
     rig.reopen(false);
-    let find = |time| rig.store.find_by_time(PartitionId(1), time).and_then(|l| l.wait());
+    let find = |time| rig.store.find_by_time(PartitionId(1), time, Offset(0)).and_then(|l| l.wait());
     assert_eq!(find(0).unwrap_err().kind, ErrorKind::Damaged);
     assert_eq!(
         rig.store.entry_at(PartitionId(1), Offset(0)).and_then(|l| l.wait()).unwrap_err().kind,

@@ -55,10 +55,10 @@ fn a_lost_front_is_damage_and_not_out_of_range() {
     assert_eq!(read(&store, P, 99), Err(ErrorKind::Damaged));
     assert_eq!(read(&store, P, 100), Ok((100, 300)));
     assert_eq!(store.entry_at(P, Offset(50)).and_then(|l| l.wait()).unwrap_err().kind, ErrorKind::Damaged);
-    assert_eq!(store.find_by_time(P, 0).and_then(|l| l.wait()).unwrap_err().kind, ErrorKind::Damaged);
+    assert_eq!(store.find_by_time(P, 0, Offset(0)).and_then(|l| l.wait()).unwrap_err().kind, ErrorKind::Damaged);
     store.trim(P, Offset(100));
     assert_eq!((store.fenced(), read(&store, P, 99)), (vec![], Err(ErrorKind::OutOfRange)));
-    assert_eq!(store.find_by_time(P, 12).unwrap().wait().unwrap().unwrap().base, Offset(120));
+    assert_eq!(store.find_by_time(P, 12, Offset(0)).unwrap().wait().unwrap().unwrap().base, Offset(120));
 }
 
 /// A hole in the middle is one before and after the log start comes to stand in it.
@@ -69,8 +69,8 @@ fn a_lost_middle_is_fenced() {
     assert_eq!(store.expect(P, Offset(0), Offset(300)), Offset(0));
     assert_eq!(store.fenced(), [fence(P, 100, 200)]);
     assert_eq!((read(&store, P, 0), read(&store, P, 100)), (Ok((0, 100)), Err(ErrorKind::Damaged)));
-    assert_eq!(store.find_by_time(P, 3).unwrap().wait().unwrap().unwrap().base, Offset(30));
-    assert_eq!(store.find_by_time(P, 25).and_then(|l| l.wait()).unwrap_err().kind, ErrorKind::Damaged);
+    assert_eq!(store.find_by_time(P, 3, Offset(0)).unwrap().wait().unwrap().unwrap().base, Offset(30));
+    assert_eq!(store.find_by_time(P, 25, Offset(0)).and_then(|l| l.wait()).unwrap_err().kind, ErrorKind::Damaged);
     store.trim(P, Offset(150));
     assert_eq!((read(&store, P, 150), read(&store, P, 200)), (Err(ErrorKind::Damaged), Ok((200, 300))));
 }

@@ -443,11 +443,20 @@ impl World {
         let live = p.from(0);
         let time = self.time - 60 + self.rng.below(70) as i64;
         let first = |at: i64| live.iter().find(|(e, _)| e.max_timestamp >= at).map(|(e, _)| e.base_offset);
-        let found = self.rig.store.find_by_time(PartitionId(id), time).unwrap().wait().unwrap();
+        let found = self.rig.store.find_by_time(PartitionId(id), time, Offset(0)).unwrap().wait().unwrap();
         assert_eq!(found.map(|e| e.base), first(time), "partition {id}, time {time}");
         let highest = live.iter().map(|(e, _)| e.max_timestamp).max();
-        let found = self.rig.store.max_timestamp_entry(PartitionId(id)).unwrap().wait().unwrap();
+        let found = self.rig.store.max_timestamp_entry(PartitionId(id), Offset(0)).unwrap().wait().unwrap();
         assert_eq!(found.map(|e| e.base), highest.and_then(first), "partition {id}, highest time");
+        let from = Offset(p.log_start + self.rng.below(1 + p.last().saturating_sub(p.log_start)));
+        let behind = live.iter().map(|(e, _)| e).filter(|e| e.next_offset() > from);
+        let found = self.rig.store.find_by_time(PartitionId(id), time, from).unwrap().wait().unwrap();
+        let first = behind.clone().find(|e| e.max_timestamp >= time).map(|e| e.base_offset);
+        assert_eq!(found.map(|e| e.base), first, "partition {id}, time {time} from {from}");
+        let highest = behind.clone().map(|e| e.max_timestamp).max();
+        let first = behind.clone().find(|e| Some(e.max_timestamp) == highest).map(|e| e.base_offset);
+        let found = self.rig.store.max_timestamp_entry(PartitionId(id), from).unwrap().wait().unwrap();
+        assert_eq!(found.map(|e| e.base), first, "partition {id}, highest time from {from}");
     }
 
     fn check_all(&self) {

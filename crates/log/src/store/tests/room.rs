@@ -173,7 +173,7 @@ fn where_nothing_can_be_punched_the_live_rest_is_written_anew() {
     // A question that was put before a rewrite is answered from what has taken the segment's place.
     let asked: Vec<_> = [3, 5, 19]
         .into_iter()
-        .map(|p| rig.store.find_by_time(PartitionId(p), 0).unwrap())
+        .map(|p| rig.store.find_by_time(PartitionId(p), 0, Offset(0)).unwrap())
         .inspect(|l| assert!(matches!(l, Lookup::NeedsIo(_))))
         .collect();
     for p in (7..19).step_by(2) {

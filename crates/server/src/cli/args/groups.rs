@@ -48,7 +48,8 @@ pub(in crate::cli) struct ResetTarget {
     /// To this offset, or the nearest there is
     #[arg(long, value_name = "OFFSET", allow_negative_numbers = true)]
     pub(in crate::cli) to_offset: Option<i64>,
-    /// To the first message at or after this time: 2026-01-31T12:00:00Z, or @MILLISECONDS since 1970
+    /// To the first message at or after this time: 2026-01-31T12:00:00Z, 2026-01-31T14:00:00+02:00, or @MILLISECONDS
+    /// since 1970
     #[arg(long, value_name = "TIME")]
     pub(in crate::cli) to_time: Option<String>,
     /// By so many messages from the committed offset, back when negative

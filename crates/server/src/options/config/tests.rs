@@ -141,6 +141,17 @@ fn kafkas_names_without_meaning_warn_and_say_where_to_look() {
             "kafka.log.dirs (from the command line) has no effect here; see server.data",
         ]
     );
+    let warnings =
+        config(&[("kafka.super.users", "User:admin"), ("kafka.zookeeper.connect", "a:2181")]).unwrap().warnings;
+    assert_eq!(
+        warnings,
+        [
+            "kafka.super.users (from the command line) has no effect here: it is for a plugin of Kafka's brokers",
+            "kafka.zookeeper.connect (from the command line) has no effect here: Kafka has removed it",
+        ]
+    );
+    let refused = config(&[("kafka.file.delete.delay.ms", "1")]).unwrap_err();
+    assert!(refused.to_string().contains("for all topics it is log.segment.delete.delay.ms"), "{refused}");
 }
 
 #[test]
