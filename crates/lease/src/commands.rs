@@ -221,7 +221,7 @@ impl Queue {
         Ok(Done { messages, record: (messages > 0).then_some(self.taken + 1) })
     }
 
-    /// Messages that nobody has seen come back to their place as if they had never been handed out. There is nothing to record.
+    /// Messages that nobody has seen come back to their place as if they had never been handed out. Nobody has to wait for the record.
     ///
     /// # Errors
     /// The first one that is not held as said.
@@ -359,7 +359,7 @@ impl Queue {
         while at < self.end {
             let (end, mark) = self.mark_run(at, self.end);
             let untried = mark.fate == Fate::Open && mark.tally == Tally::default() && mark.not_before_ms > now_ms;
-            marks.set(at..end, if untried { mark } else { Mark::OPEN });
+            marks.set(at..end, if untried { Mark { handed: false, ..mark } } else { Mark::OPEN });
             at = end;
         }
         self.pending = marks;

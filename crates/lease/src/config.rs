@@ -71,7 +71,7 @@ pub struct Config {
     pub whole_entries: bool,
     /// Bytes are counted, for credit and limits by bytes. Fixed.
     pub track_bytes: bool,
-    /// After a crash it is known up to where messages had been handed out (AMQP's `redelivered`).
+    /// After a crash it is known which messages had been handed out (AMQP's `redelivered`).
     pub mark_handed: bool,
     /// Dead messages are kept until they are said to be moved; else they are settled at once.
     pub dead_letter: bool,

@@ -60,11 +60,14 @@ pub(crate) struct Mark {
     pub(crate) not_before_ms: u64,
     pub(crate) tally: Tally,
     pub(crate) fate: Fate,
+    /// It was handed out, and has not come back since: coming back is in the tally. Of open messages only.
+    pub(crate) handed: bool,
 }
 
 impl Mark {
     /// Of a message of which there is nothing to say.
-    pub(crate) const OPEN: Mark = Mark { not_before_ms: 0, tally: Tally { returned: 0, failed: 0 }, fate: Fate::Open };
+    pub(crate) const OPEN: Mark =
+        Mark { not_before_ms: 0, tally: Tally { returned: 0, failed: 0 }, fate: Fate::Open, handed: false };
     /// Of one that is done with.
     pub(crate) const SETTLED: Mark = Mark { fate: Fate::Settled, ..Mark::OPEN };
 
@@ -77,7 +80,12 @@ impl Mark {
     pub(crate) fn returned(self, counts: bool) -> Mark {
         let Tally { returned, failed } = self.tally;
         let tally = Tally { returned: returned.saturating_add(1), failed: failed.saturating_add(u16::from(counts)) };
-        Mark { not_before_ms: 0, tally, fate: Fate::Open }
+        Mark { tally, ..Mark::OPEN }
+    }
+
+    /// That of the message after it was handed out for the first time. The time that it waited for has passed.
+    pub(crate) fn handed(self) -> Mark {
+        Mark { handed: true, not_before_ms: 0, ..self }
     }
 }
 

@@ -273,7 +273,11 @@ impl Queue {
         self.unhold_for_good(run);
         let mut at = run.start;
         while at < run.end {
-            let (end, mark) = self.mark_run(at, run.end);
+            let (end, mut mark) = self.mark_run(at, run.end);
+            if run.value.first_time && mark.handed {
+                mark.handed = false;
+                self.pending.set(at..end, mark);
+            }
             self.place(at..end, mark, now_ms);
             at = end;
         }

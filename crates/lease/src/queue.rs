@@ -34,6 +34,8 @@ pub(crate) struct Held {
     /// `u64::MAX` for ever. Milliseconds.
     pub(crate) deadline_ms: u64,
     pub(crate) slot: u32,
+    /// Nobody had them before: that they are handed out is in their marks since.
+    pub(crate) first_time: bool,
 }
 
 /// A message to be moved to where dead ones go.
@@ -94,8 +96,6 @@ pub struct Queue {
     /// How many records were taken, and applied, since there is a writer.
     pub(crate) taken: u64,
     acknowledged: u64,
-    handed_to: u64,
-    recorded_handed_to: u64,
     waited: bool,
     writer: bool,
     /// Entries may be missing that records speak of.
@@ -112,8 +112,6 @@ pub struct Queue {
     pub(crate) alarms: Alarms,
     pub(crate) consumers: Consumers,
     pub(crate) keys: Option<Box<Keys>>,
-    /// Messages before this may have been handed out before a crash.
-    pub(crate) doubtful_to: u64,
     pub(crate) leases: u64,
 }
 
@@ -138,8 +136,6 @@ impl Queue {
             sent: Runs::default(),
             taken: 0,
             acknowledged: 0,
-            handed_to: 0,
-            recorded_handed_to: 0,
             waited: false,
             writer: false,
             lossy: false,
@@ -152,7 +148,6 @@ impl Queue {
             alarms: Alarms::default(),
             consumers: Consumers::default(),
             keys: None,
-            doubtful_to: 0,
             leases: 0,
         }
     }
@@ -366,7 +361,6 @@ impl Queue {
             keys.known_to = keys.known_to.min(from);
         }
         self.end = self.end.min(from);
-        self.handed_to = self.handed_to.min(from);
         Ok(())
     }
 
@@ -448,9 +442,6 @@ impl Queue {
         self.writer = true;
         self.leases = seed;
         self.end = self.applied.head.end;
-        self.handed_to = self.applied.head.handed_to;
-        self.recorded_handed_to = self.handed_to;
-        self.doubtful_to = self.handed_to;
         let floor = self.applied.head.floor;
         self.keys = self.keyed().then(|| Box::new(Keys::new(floor)));
         self.place_all(floor, now_ms);
@@ -484,8 +475,7 @@ impl Queue {
     /// How the next record would leave: `None` when there is nothing to record, `Some(true)` when nobody waits for it.
     #[must_use]
     pub fn pending_record(&self) -> Option<bool> {
-        let handed = self.handed_to > self.recorded_handed_to;
-        (handed || !self.pending.is_empty() || self.waited).then_some(!self.waited)
+        (!self.pending.is_empty() || self.waited).then_some(!self.waited)
     }
 
     /// How many ranges the next record has: a host that waits for more to come together stops at some number.
@@ -497,11 +487,9 @@ impl Queue {
     /// All that is to be recorded since the last call, as one record. `None` when nothing is.
     pub fn take_record(&mut self) -> Option<Record> {
         let lazy = self.pending_record()?;
-        let handed_to = (self.handed_to > self.recorded_handed_to).then_some(self.handed_to);
-        self.recorded_handed_to = self.handed_to;
         self.waited = false;
         self.taken += 1;
-        let bytes = encode_record(handed_to, &self.pending);
+        let bytes = encode_record(&self.pending);
         for run in self.pending.iter() {
             self.sent.set(run.range(), Sent { mark: run.value, record: self.taken });
         }
@@ -513,12 +501,6 @@ impl Queue {
     pub(crate) fn next_record(&mut self) -> u64 {
         self.waited = true;
         self.taken + 1
-    }
-
-    pub(crate) fn note_handed(&mut self, to: u64) {
-        if self.config.mark_handed {
-            self.handed_to = self.handed_to.max(to);
-        }
     }
 
     /// The offset before which everything is settled, committed. What lies before it may go.

@@ -4,6 +4,7 @@
 
 mod common;
 
+use bytes::Bytes;
 use common::*;
 use polylogue_lease::*;
 use polylogue_types::Backoff;
@@ -142,6 +143,91 @@ fn a_crash_marks_what_may_have_been_handed_out() {
     let grants = world.grant();
     let all: Vec<_> = grants.iter().map(|grant| (grant.first_offset, grant.count, grant.redelivered)).collect();
     assert_eq!(all, [(0, 3, true), (3, 2, false)]);
+}
+
+/// Of each message that is handed out now whether it was before.
+fn redelivered(world: &mut World, id: u64) -> Vec<(u64, bool)> {
+    world.prefetch(id, 0);
+    let each = |grant: &Grant| (grant.first_offset..grant.end()).map(|at| (at, grant.redelivered)).collect::<Vec<_>>();
+    world.grant().iter().flat_map(each).collect()
+}
+
+/// One offset up to which messages had been handed out said it of all before it: of those of lower priorities and of those that wait for
+/// their time, too.
+#[test]
+fn after_a_crash_only_what_was_handed_out_is_redelivered() {
+    for checkpoints in [false, true] {
+        let mut world = World::new(amqp());
+        let late = Entry { deliver_at_ms: Some(START_MS + 500), ..Entry::default() };
+        for priority in [0, 0, 5, 0, 5] {
+            world.message(Entry { priority, ..Entry::default() });
+        }
+        world.message(late);
+        world.message(Entry { priority: 9, ..Entry::default() });
+        world.prefetch(1, 3);
+        assert_eq!(offsets(&world.grant()), [6, 2, 4]);
+        let _ = world.ack(2, 1);
+        world.commit();
+        if checkpoints {
+            world.checkpoint();
+        }
+        world.crash();
+        world.wait(1_000);
+        let all = redelivered(&mut world, 2);
+        assert_eq!(all, [(6, true), (4, true), (0, false), (1, false), (3, false), (5, false)]);
+        // It goes with them through another crash, and nothing else is said of the others.
+        world.commit();
+        world.crash();
+        assert_eq!(redelivered(&mut world, 3), [6, 4, 0, 1, 3, 5].map(|at| (at, true)));
+        // What came back is redelivered by that.
+        world.queue.remove_consumer(ConsumerId(3), counted(), world.now).unwrap();
+        world.commit();
+        world.crash();
+        assert_eq!(redelivered(&mut world, 4), [6, 4, 0, 1, 3, 5].map(|at| (at, true)));
+    }
+}
+
+#[test]
+fn what_came_back_unseen_is_not_redelivered_after_a_crash() {
+    for recorded in [false, true] {
+        let mut world = World::new(amqp());
+        let one = world.prefetch(1, 3);
+        world.append(4);
+        assert_eq!(offsets(&world.grant()), [0, 1, 2]);
+        if recorded {
+            world.commit();
+        }
+        assert_eq!(world.queue.unsend(1, 2, By::Consumer(one), world.now), Ok(2));
+        world.commit();
+        world.crash();
+        assert_eq!(redelivered(&mut world, 2), [(0, true), (1, false), (2, false), (3, false)]);
+    }
+}
+
+/// Records and checkpoints of builds that kept the offset up to which messages had been handed out.
+#[test]
+fn what_older_builds_wrote_of_messages_handed_out_counts() {
+    // Handed out up to 3, and that 1 is settled.
+    let record = Bytes::from_static(&[1, 1, 3, 1, 1, 1, 1]);
+    let mut world = World::new(amqp());
+    world.append(5);
+    let mut replayed = world.replayed();
+    replayed.apply(&record).unwrap();
+    let chunks: Vec<_> = replayed.take_changed_chunks();
+    world.queue = replayed;
+    world.queue.become_writer(world.now, 7);
+    let expected = [(0, true), (2, true), (3, false), (4, false)];
+    assert_eq!(redelivered(&mut world, 1), expected);
+
+    let head = chunks.iter().find(|(id, _)| &id[..] == b"H").unwrap();
+    assert_eq!(head.1.as_deref(), Some(&[1, 0, 5, 3][..]), "the head keeps it");
+    world.queue = Queue::empty(world.config.clone());
+    for (id, chunk) in &chunks {
+        world.queue.load_chunk(id, chunk.as_ref().unwrap()).unwrap();
+    }
+    world.queue.loaded().unwrap();
+    world.queue.become_writer(world.now, 8);
+    assert_eq!(redelivered(&mut world, 1), expected);
 }
 
 #[test]

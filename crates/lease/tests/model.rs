@@ -27,6 +27,8 @@ struct State {
     dead: Option<Reason>,
     tally: Tally,
     not_before: u64,
+    /// It was handed out and has not come back, where that is kept.
+    handed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +40,8 @@ struct Message {
     now: State,
     /// By whom, under which lease, and until when.
     held: Option<(u64, LeaseId, u64)>,
+    /// It was handed out before whoever holds it got it.
+    had_before: bool,
     told: bool,
 }
 
@@ -140,7 +144,7 @@ impl World {
         let message = self.messages.get_mut(&offset).unwrap();
         message.held = None;
         if dead_letter {
-            message.now = State { dead: Some(reason), not_before: 0, ..message.now };
+            message.now = State { dead: Some(reason), not_before: 0, handed: false, ..message.now };
         } else {
             message.now = State { settled: true, ..State::default() };
         }
@@ -150,6 +154,7 @@ impl World {
         let (now, max) = (self.now, self.config.failures_max);
         let message = self.messages.get_mut(&offset).unwrap();
         message.held = None;
+        message.now.handed = false;
         message.now.tally.returned += 1;
         message.now.tally.failed += u16::from(counts);
         message.now.not_before = if delay > 0 { now + delay } else { 0 };
@@ -222,7 +227,8 @@ impl World {
             let not_before = entry.deliver_at_ms.unwrap_or(0);
             let applied = State { not_before, ..State::default() };
             let now = applied;
-            self.messages.insert(offset, Message { entry, committed: false, applied, now, held: None, told: false });
+            let message = Message { entry, committed: false, applied, now, held: None, had_before: false, told: false };
+            self.messages.insert(offset, message);
         }
         self.proposed.push_back(Proposed::Entry(entry));
     }
@@ -393,7 +399,12 @@ impl World {
                 }
                 let message = self.messages.get_mut(&offset).unwrap();
                 assert_eq!(message.now.tally, grant.tally);
-                assert!(grant.redelivered || grant.tally.returned == 0);
+                let had_before = message.now.handed || message.now.tally.returned > 0;
+                assert_eq!(grant.redelivered, had_before, "{offset}: {message:?}");
+                if self.config.mark_handed && !had_before {
+                    message.now = State { handed: true, not_before: 0, ..message.now };
+                }
+                message.had_before = had_before;
                 let until = grant.deadline_ms.unwrap_or(u64::MAX);
                 message.held = Some((grant.consumer.0, grant.lease, until));
             }
@@ -587,7 +598,10 @@ impl World {
             Step::Unsend(pick, count) => {
                 let Some((first, count, _, lease)) = self.run_of(pick, count) else { return };
                 assert_eq!(self.queue.unsend(first, count, By::Lease(lease), self.now), Ok(count));
-                self.messages.range_mut(first..first + count).for_each(|(_, message)| message.held = None);
+                for (_, message) in self.messages.range_mut(first..first + count) {
+                    message.held = None;
+                    message.now.handed &= message.had_before;
+                }
             }
             Step::Extend(pick, ms) => {
                 let Some((first, count, _, lease)) = self.run_of(pick, 3) else { return };
@@ -659,7 +673,7 @@ impl World {
         self.replies.retain(|(_, offset)| *offset < to);
         for (offset, message) in self.messages.range_mut(..end) {
             (message.held, message.told) = (None, false);
-            let State { settled, dead, tally, not_before } = message.now;
+            let State { settled, dead, tally, not_before, .. } = message.now;
             let waits = !settled && dead.is_none() && tally == Tally::default() && not_before > self.now;
             let not_before = if waits && *offset >= to { not_before } else { 0 };
             message.now = State { settled: *offset < to, not_before, ..State::default() };
@@ -744,9 +758,10 @@ proptest! {
         seeks in any::<bool>(),
         parks in any::<bool>(),
         expiry_times_max in prop_oneof![Just(1 << 15), 1u64..8],
+        mark_handed in any::<bool>(),
     ) {
         let config = Config {
-            dead_letter, failures_max, quantum, expiry_times_max, track_bytes: true, ..Config::default()
+            dead_letter, failures_max, quantum, expiry_times_max, mark_handed, track_bytes: true, ..Config::default()
         };
         // What messages are is forgotten below the floor, from where only a seek brings them back.
         let steps = steps.into_iter().map(|step| match step {
@@ -779,7 +794,7 @@ proptest! {
         dead_letter in any::<bool>(),
         parks in any::<bool>(),
     ) {
-        let config = Config { key_order: true, dead_letter, failures_max: Some(3), ..Config::default() };
+        let config = Config { key_order: true, mark_handed: true, dead_letter, failures_max: Some(3), ..Config::default() };
         // Which expired messages are met goes by the keys, and is not modelled.
         let plain = steps.into_iter().map(|step| match step {
             Step::Append(count, priority, key, late, _) => Step::Append(count, priority, key, late, None),
