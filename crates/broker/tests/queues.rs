@@ -547,7 +547,7 @@ fn a_dead_message_is_kept_until_it_is_said_to_be_moved_over_a_crash_as_well() {
     assert_eq!(told(&node), [], "once");
     answer(&mut node, queue, &[1], DeadFate::Moved);
     node.settle(&got[2..], Settle::Accept);
-    assert_eq!(node.counts(queue), QueueCounts { dead: 1, consumers: 1, ..QueueCounts::default() });
+    assert_eq!(node.counts(queue), QueueCounts { dead: 1, dead_bytes: 1, consumers: 1, ..QueueCounts::default() });
     drop(node);
     world.crash();
     let mut node = Node::open(&world, |_| {});
@@ -693,7 +693,8 @@ fn other_limits_hold_from_when_they_are_committed() {
     let changes = vec![TopicChange { topic: topic.id, config: Some(change), partitions: None }];
     let altered = node.ask(Request::AlterTopics(AlterTopics { changes, validate_only: false }));
     assert!(matches!(altered, Reply::AlterTopics(results) if results == [Ok(())]));
-    assert_eq!(node.counts(queue), QueueCounts { ready: 2, dead: 2, ready_bytes: 4, ..QueueCounts::default() });
+    let counts = QueueCounts { ready: 2, dead: 2, ready_bytes: 4, dead_bytes: 4, ..QueueCounts::default() };
+    assert_eq!(node.counts(queue), counts);
     drop(node);
     world.crash();
     let mut node = Node::open(&world, |_| {});

@@ -14,8 +14,9 @@
 //!   B u64 block       what starts in this block of 8,192 offsets:
 //!                     var count, count times operation: marks that are not open
 //!                     var count, count times: var start - end of the one before, var length, class
-//! class      u8 bits 0 a priority, 1 a size, 2 an entry's count, 3 a time of expiry, 4 the grain of a coarse one follow, bits 5-7 zero
-//!            [u8 priority] [var bytes] [var messages] [var expires at, ms] [u8 grain, ms, as a power of two]
+//! class      u8 bits 0 a priority, 1 a size, 2 an entry's count, 3 a time of expiry, 4 the grain of a coarse one, 5 what of the size is
+//!               not the body follow, bit 6 transient, bit 7 zero
+//!            [u8 priority] [var bytes] [var messages] [var expires at, ms] [u8 grain, ms, as a power of two] [var bytes]
 //!
 //! var        7 bits a byte, lowest first; the highest bit says that more follow
 //! ```
@@ -44,6 +45,8 @@ const BYTES: u8 = 1 << 1;
 const ENTRY: u8 = 1 << 2;
 const EXPIRES: u8 = 1 << 3;
 const COARSE: u8 = 1 << 4;
+const EXTRA: u8 = 1 << 5;
+const TRANSIENT: u8 = 1 << 6;
 /// The bits of the coarsest grain.
 const COARSE_BITS_MAX: u8 = 63;
 
@@ -178,7 +181,9 @@ fn encode_class(class: &Class, w: &mut BinWriter) {
         | bit(class.bytes > 0, BYTES)
         | bit(class.entry > 0, ENTRY)
         | bit(class.expires_at_ms > 0, EXPIRES)
-        | bit(class.coarse > 0, COARSE));
+        | bit(class.coarse > 0, COARSE)
+        | bit(class.extra > 0, EXTRA)
+        | bit(class.transient, TRANSIENT));
     if class.priority > 0 {
         w.u8(class.priority);
     }
@@ -190,14 +195,17 @@ fn encode_class(class: &Class, w: &mut BinWriter) {
     if class.coarse > 0 {
         w.u8(class.coarse);
     }
+    if class.extra > 0 {
+        w.var(u64::from(class.extra));
+    }
 }
 
 fn decode_class(r: &mut BinReader<'_>) -> Result<Class, LeaseError> {
     let bits = r.u8("class")?;
-    if bits & !(PRIORITY | BYTES | ENTRY | EXPIRES | COARSE) != 0 {
+    if bits & !(PRIORITY | BYTES | ENTRY | EXPIRES | COARSE | EXTRA | TRANSIENT) != 0 {
         return Err(LeaseError::Damaged { what: "class" });
     }
-    let mut class = Class::default();
+    let mut class = Class { transient: bits & TRANSIENT != 0, ..Class::default() };
     if bits & PRIORITY != 0 {
         class.priority = r.u8("priority")?;
     }
@@ -217,6 +225,10 @@ fn decode_class(r: &mut BinReader<'_>) -> Result<Class, LeaseError> {
         if class.expires_at_ms == 0 || !(1..=COARSE_BITS_MAX).contains(&class.coarse) {
             return Err(LeaseError::Damaged { what: "grain of a time" });
         }
+    }
+    if bits & EXTRA != 0 {
+        let extra = u32::try_from(r.var("size")?).ok().filter(|extra| *extra <= class.bytes);
+        class.extra = extra.ok_or(LeaseError::Damaged { what: "size" })?;
     }
     Ok(class)
 }

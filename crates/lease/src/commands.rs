@@ -39,7 +39,7 @@ pub struct DeadLetter {
     pub first_offset: u64,
     /// How many messages, one after the other.
     pub count: u64,
-    /// All of them together; 0 where bytes are not counted.
+    /// All of them together, as they are stored; 0 where bytes are not counted.
     pub bytes: u64,
     /// Why.
     pub reason: Reason,
@@ -440,7 +440,7 @@ impl Queue {
         let range = self.range(first_offset, count);
         let mut messages = 0;
         while let Some(run) = self.dead.first_in(&range) {
-            self.dead.clear(&run.range());
+            self.clear_dead(&run.range());
             self.record_settled(run.range());
             messages += run.len();
         }

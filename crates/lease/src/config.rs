@@ -83,7 +83,7 @@ pub struct Config {
     pub held_max: Option<u64>,
     /// Messages that are ready, at the most; more drop the next one to be handed out.
     pub length_max: Option<u64>,
-    /// Bytes that are ready, at the most.
+    /// Bytes of bodies that are ready, at the most.
     pub bytes_max: Option<u64>,
     /// Messages that a consumer gets in its turn, when others want some as well.
     pub quantum: u32,

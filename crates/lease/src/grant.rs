@@ -339,7 +339,7 @@ impl Queue {
             }
         }
         if !to.settles {
-            self.held_bytes = self.held_bytes.wrapping_add(bytes);
+            self.sizes.held += class.size(count);
             if to.held.deadline_ms < u64::MAX {
                 self.alarm(Alarm::new(to.held.deadline_ms.max(now_ms), first..range.start, true));
             }

@@ -392,8 +392,39 @@ fn too_many_messages_drop_the_next_ones() {
     for bytes in [30, 30, 30, 50] {
         world.message(Entry { bytes, ..Entry::default() });
     }
-    assert_eq!((world.counts().ready_bytes, dead(&mut world.queue).len()), (80, 1));
+    assert_eq!((world.counts().ready_size.bytes, dead(&mut world.queue).len()), (80, 1));
     assert_eq!(world.counts().dead, 2);
+}
+
+/// Of a message with an exchange, a routing key and properties a queue counted all that is stored, and kept a fifth of what it should.
+#[test]
+fn limits_by_bytes_count_bodies_and_windows_what_is_sent() {
+    let mut world = World::new(Config { bytes_max: Some(100), ..amqp() });
+    let message = |bytes: u64, transient| Entry { bytes: bytes + 400, extra_bytes: 400, transient, ..Entry::default() };
+    for (bytes, transient) in [(30, false), (0, false), (30, true), (30, false), (30, true)] {
+        world.message(message(bytes, transient));
+    }
+    let size = Size { bytes: 90, transient: 2, transient_bytes: 60 };
+    let dropped = dead(&mut world.queue);
+    let dropped: Vec<_> = dropped.iter().map(|one| (one.first_offset, one.count, one.bytes)).collect();
+    assert_eq!((world.counts().ready_size, dropped), (size, vec![(0, 1, 430)]));
+    assert_eq!(world.counts().dead_size, Size { bytes: 30, ..Size::default() });
+    world.commit();
+    for from_checkpoint in [false, true] {
+        if from_checkpoint {
+            world.checkpoint();
+        }
+        world.crash();
+        assert_eq!((world.counts().ready_size, world.counts().dead_size.bytes), (size, 30));
+    }
+    // What is empty takes room on its way to a consumer.
+    let window = ConsumerConfig { window_bytes: 500, ..ConsumerConfig::default() };
+    let one = world.consumer(1, window);
+    assert_eq!(offsets(&world.grant()), [1]);
+    world.queue.add_permits(one, 0, 400).unwrap();
+    assert_eq!(offsets(&world.grant()), [2]);
+    let held = Size { bytes: 30, transient: 1, transient_bytes: 30 };
+    assert_eq!((world.counts().held_size, world.counts().ready_size.bytes), (held, 60));
 }
 
 #[test]
@@ -407,7 +438,7 @@ fn prefetch_by_bytes_lets_one_message_through() {
     assert_eq!(offsets(&world.grant()), [0]);
     let _ = world.ack(0, 1);
     assert_eq!(offsets(&world.grant()), [1, 2]);
-    assert_eq!((world.counts().held_bytes, world.counts().ready_bytes), (80, 40));
+    assert_eq!((world.counts().held_size.bytes, world.counts().ready_size.bytes), (80, 40));
     world.queue.set_prefetch(one, 3, 120).unwrap();
     assert_eq!(offsets(&world.grant()), [3]);
     assert_eq!(world.queue.held_by(one), Ok(3));

@@ -17,6 +17,8 @@ use steps::{Pick, Step, step};
 
 const START_MS: u64 = 1_800_000_000_000;
 const LEASE_MS: u64 = 40;
+/// Of each message beside its body.
+const EXTRA_BYTES: u64 = 3;
 /// What waits longer than this after its commit is parked. Milliseconds.
 const PARK_AHEAD_MS: u64 = 25;
 
@@ -211,7 +213,9 @@ impl World {
         let entry = Entry {
             first_offset: self.end,
             count,
-            bytes: u64::from(count) * (u64::from(priority) + 1),
+            bytes: u64::from(count) * (u64::from(priority) + 1 + EXTRA_BYTES),
+            extra_bytes: u64::from(count) * EXTRA_BYTES,
+            transient: key == 1,
             priority,
             key_hash: Some(key),
             deliver_at_ms: late.map(|ms| self.now + ms),
@@ -687,23 +691,32 @@ impl World {
         let (committed, ahead): (Vec<u64>, Vec<u64>) = ready.into_iter().partition(|at| self.messages[at].committed);
         let count = |what: &dyn Fn(&Message) -> bool| self.messages.values().filter(|message| what(message)).count();
         assert_eq!((counts.ready, counts.uncommitted), (committed.len() as u64, ahead.len() as u64));
-        assert!(counts.ready + counts.uncommitted > 0 || counts.ready_bytes == 0, "{counts:?}");
-        assert!(counts.held > 0 || counts.held_bytes == 0, "{counts:?}");
-        let bytes_of = |message: &Message| u64::from(message.entry.priority) + 1;
+        assert!(counts.ready + counts.uncommitted > 0 || counts.ready_size.bytes == 0, "{counts:?}");
+        assert!(counts.held > 0 || counts.held_size.bytes == 0, "{counts:?}");
+        let waits = |message: &Message| {
+            let open = !message.now.settled && message.now.dead.is_none() && message.held.is_none();
+            open && (message.committed || self.early) && message.now.not_before > self.now
+        };
         if self.config.track_bytes && !self.forgetful {
-            let bytes = |what: &dyn Fn(&Message) -> bool| -> u64 {
-                self.messages.values().filter(|message| what(message)).map(bytes_of).sum()
+            let size = |what: &dyn Fn(&Message) -> bool| {
+                let mut size = Size::default();
+                for Message { entry, .. } in self.messages.values().filter(|message| what(message)) {
+                    let bytes = u64::from(entry.priority) + 1;
+                    size += match entry.transient {
+                        true => Size { bytes, transient: 1, transient_bytes: bytes },
+                        false => Size { bytes, ..Size::default() },
+                    };
+                }
+                size
             };
-            assert_eq!(counts.ready_bytes, bytes(&|message| self.is_ready(message)));
-            assert_eq!(counts.held_bytes, bytes(&|message| message.held.is_some()));
+            assert_eq!(counts.ready_size, size(&|message| self.is_ready(message)));
+            assert_eq!(counts.held_size, size(&|message| message.held.is_some()));
+            assert_eq!(counts.delayed_size, size(&waits));
+            assert_eq!(counts.dead_size, size(&|message| message.now.dead.is_some()));
         }
         assert_eq!(counts.held as usize, count(&|message| message.held.is_some()));
         assert_eq!(counts.dead as usize, count(&|message| message.now.dead.is_some()));
-        let waits = |message: &Message| {
-            let open = !message.now.settled && message.now.dead.is_none() && message.held.is_none();
-            open && (message.committed || self.early)
-        };
-        assert_eq!(counts.delayed as usize, count(&|message| waits(message) && message.now.not_before > self.now));
+        assert_eq!(counts.delayed as usize, count(&waits));
         let floor = self.messages.iter().find(|(_, message)| !message.applied.settled || !message.committed);
         assert_eq!(self.queue.floor(), floor.map_or(self.queue.committed_end(), |(offset, _)| *offset));
         for (offset, message) in self.messages.iter().filter(|(_, message)| message.committed) {
