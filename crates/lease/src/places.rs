@@ -234,13 +234,14 @@ impl Queue {
         let before = self.sizes_in(&range);
         self.applied.set_class(range.clone(), class);
         let after = self.sizes_in(&range);
-        let Sizes { ready, held, delayed, dead } = &mut self.sizes;
-        for (sum, of) in
-            [(ready, |s: &Sizes| s.ready), (held, |s| s.held), (delayed, |s| s.delayed), (dead, |s| s.dead)]
-                as [(&mut Size, fn(&Sizes) -> Size); 4]
-        {
-            *sum -= of(&before);
-            *sum += of(&after);
+        for (sum, before, after) in [
+            (&mut self.sizes.ready, before.ready, after.ready),
+            (&mut self.sizes.held, before.held, after.held),
+            (&mut self.sizes.delayed, before.delayed, after.delayed),
+            (&mut self.sizes.dead, before.dead, after.dead),
+        ] {
+            *sum -= before;
+            *sum += after;
         }
     }
 
