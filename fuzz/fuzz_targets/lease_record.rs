@@ -19,6 +19,7 @@ fuzz_target!(|input: &[u8]| {
         whole_entries: how & 2 > 0,
         track_bytes: how & 4 > 0,
         dead_letter: how & 8 > 0,
+        mark_handed: how & 64 > 0,
         failures_max: Some(3),
         ..Config::default()
     };
@@ -42,8 +43,14 @@ fuzz_target!(|input: &[u8]| {
         return;
     }
     let first_offset = queue.committed_end();
-    let _ =
-        queue.appended(&Entry { bytes: 500, priority: 2, deliver_at_ms: Some(5), ..Entry::plain(first_offset, 100) });
+    let _ = queue.appended(&Entry {
+        bytes: 500,
+        extra_bytes: 300,
+        transient: true,
+        priority: 2,
+        deliver_at_ms: Some(5),
+        ..Entry::plain(first_offset, 100)
+    });
     while let Some((piece, left)) = piece(rest) {
         rest = left;
         let before = state(&queue);

@@ -111,6 +111,39 @@ pub(crate) fn open(stored: &Bytes) -> Option<Stored> {
     Some(Stored { exchange, routing_key, properties, hidden, body: stored.slice(at..) })
 }
 
+/// The length of a stored message's body. `None` for what is no stored message.
+pub(crate) fn body_len(stored: &[u8]) -> Option<usize> {
+    fn skip(left: &mut &[u8], len: usize) -> Option<()> {
+        *left = left.get(len..)?;
+        Some(())
+    }
+    fn number<const N: usize>(left: &mut &[u8]) -> Option<[u8; N]> {
+        let (number, rest) = left.split_first_chunk::<N>()?;
+        *left = rest;
+        Some(*number)
+    }
+    let mut left = stored;
+    let [version] = number(&mut left)?;
+    if version != PLAIN && version != WITH_HIDDEN {
+        return None;
+    }
+    for _ in 0..2 {
+        let [len] = number(&mut left)?;
+        skip(&mut left, usize::from(len))?;
+    }
+    let properties = u32::from_be_bytes(number(&mut left)?);
+    skip(&mut left, properties as usize)?;
+    if version == WITH_HIDDEN {
+        for _ in 0..u16::from_be_bytes(number(&mut left)?) {
+            let [len] = number(&mut left)?;
+            skip(&mut left, usize::from(len))?;
+        }
+        let history = u32::from_be_bytes(number(&mut left)?);
+        skip(&mut left, history as usize)?;
+    }
+    Some(left.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,11 +162,13 @@ mod tests {
                 hidden: hidden.unwrap_or_default(),
                 body: Bytes::from_static(b"in two pieces"),
             };
-            assert_eq!(open(&stored), Some(expected));
+            assert_eq!((open(&stored), body_len(&stored)), (Some(expected), Some(13)));
             for len in 0..stored.len() - b"in two pieces".len() {
-                assert_eq!(open(&stored.slice(..len)), None, "{len} bytes of it");
+                let part = stored.slice(..len);
+                assert_eq!((open(&part), body_len(&part)), (None, None), "{len} bytes of it");
             }
         }
-        assert_eq!(open(&Bytes::from_static(b"\x03\0\0\0\0\0\0")), None, "another version");
+        let other = Bytes::from_static(b"\x03\0\0\0\0\0\0");
+        assert_eq!((open(&other), body_len(&other)), (None, None), "another version");
     }
 }

@@ -368,8 +368,50 @@ pub struct QueueCounts {
     pub dead: u64,
     /// Consumers.
     pub consumers: u64,
-    /// Bytes of what is ready; 0 where nobody counts them.
+    /// Bytes of the bodies of ready messages; of a stream all that it takes on the disk.
     pub ready_bytes: u64,
+    /// Bytes of the bodies of messages that consumers hold.
+    pub held_bytes: u64,
+    /// Bytes of the bodies of messages that wait for their time.
+    pub delayed_bytes: u64,
+    /// Bytes of the bodies of dead messages.
+    pub dead_bytes: u64,
+    /// Messages, wherever they are, whose publishers do not want them kept over a restart ([`EntryFlags::TRANSIENT`]).
+    pub transient: u64,
+    /// Bytes of the bodies of these.
+    pub transient_bytes: u64,
+}
+
+impl QueueCounts {
+    /// All messages.
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        self.ready + self.held + self.delayed + self.dead
+    }
+
+    /// Bytes of all messages.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.ready_bytes + self.held_bytes + self.delayed_bytes + self.dead_bytes
+    }
+}
+
+impl std::iter::Sum for QueueCounts {
+    fn sum<I: Iterator<Item = QueueCounts>>(all: I) -> QueueCounts {
+        all.fold(QueueCounts::default(), |sum, one| QueueCounts {
+            ready: sum.ready + one.ready,
+            held: sum.held + one.held,
+            delayed: sum.delayed + one.delayed,
+            dead: sum.dead + one.dead,
+            consumers: sum.consumers + one.consumers,
+            ready_bytes: sum.ready_bytes + one.ready_bytes,
+            held_bytes: sum.held_bytes + one.held_bytes,
+            delayed_bytes: sum.delayed_bytes + one.delayed_bytes,
+            dead_bytes: sum.dead_bytes + one.dead_bytes,
+            transient: sum.transient + one.transient,
+            transient_bytes: sum.transient_bytes + one.transient_bytes,
+        })
+    }
 }
 
 /// A message that is dead and is to be moved to where dead ones go.

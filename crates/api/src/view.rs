@@ -22,4 +22,11 @@ pub struct StoredMessage<'a> {
 pub trait LogView: Send + Sync + Debug {
     /// Hands the record that a message is to `put`, once. Not at all where the bytes are no message.
     fn record(&self, message: StoredMessage<'_>, put: &mut dyn FnMut(&NewRecord<'_>));
+
+    /// Returns the length of a message's body: what limits and counts of queues by bytes count. `None` where the bytes are no message;
+    /// then all of them count. Called for each message that is published to a queue, and again when it is committed.
+    fn body_bytes(&self, form: Form, bytes: &[u8]) -> Option<usize> {
+        let _ = (form, bytes);
+        None
+    }
 }

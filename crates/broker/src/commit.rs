@@ -131,8 +131,10 @@ impl Inner {
                 store.drop_partition(entry.envelope.partition);
             }
             Shard::apply_entry(state, &entry.envelope, frame.time_ms, replay, fired)?;
-            let bytes = (entry.native.end - entry.native.start) as usize;
-            state.queues.appended(&entry.envelope, bytes, frame.time_ms).map_err(|e| e.to_string())?;
+            let native = entry.native.start as usize..entry.native.end as usize;
+            let native = frame.bytes.get(native).unwrap_or_default();
+            let view = self.config.view.as_ref();
+            state.queues.appended(&entry.envelope, native, view, frame.time_ms).map_err(|e| e.to_string())?;
         }
         // A frame has its entries by partition, the broker's own first; what is said of a message comes after the message.
         for entry in frame.entries.iter().filter(|entry| entry.envelope.partition == BROKER_PARTITION) {

@@ -29,6 +29,7 @@ mod pump;
 mod read;
 mod repair;
 mod settle;
+mod sizes;
 mod stream;
 pub(crate) mod view;
 

@@ -12,7 +12,7 @@ use crate::queues::Queues;
 use crate::watch::{Fired, Watches};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use polylogue_api::{Ack, AppendEntry, AppendError, Appended, Caller, Durability, Unavailable};
+use polylogue_api::{Ack, AppendEntry, AppendError, Appended, Caller, Durability, LogView, Unavailable};
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::Kind;
 use polylogue_log::checkpoint::CheckpointStore;
@@ -35,6 +35,8 @@ pub(crate) struct Shard {
     pub(crate) class: Durability,
     /// Whether queues that may hand out messages before they are flushed do so.
     pub(crate) early_deliveries: bool,
+    /// What knows the bodies of messages in queues.
+    pub(crate) view: Option<Arc<dyn LogView>>,
     pub(crate) log: Arc<dyn ShardLog>,
     pub(crate) store: ShardStore,
     /// Where applied state is kept; none for a memory shard.

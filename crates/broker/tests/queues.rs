@@ -109,6 +109,45 @@ fn what_is_confirmed_and_not_settled_comes_again_after_a_crash_and_what_is_settl
     );
 }
 
+/// What a higher priority or a time had kept back came `redelivered`, because it lay before something that was handed out.
+#[test]
+fn after_a_crash_only_messages_that_were_handed_out_are_redelivered() {
+    for (early, checkpoints) in [(false, false), (false, true), (true, false), (true, true)] {
+        let world = SimWorld::new(31);
+        let mut node = Node::open(&world, |config| config.checkpoint_bytes_max = 1);
+        let queue = node.queue("q", QueueSettings { early, ..QueueSettings::default() });
+        let now = node.broker.now().wall_ms;
+        let of = |text: &str, priority, deliver_at| {
+            let mut message = message(&[queue], text);
+            (message.queues[0].priority, message.queues[0].deliver_at) = (priority, deliver_at);
+            message
+        };
+        let late = Some(now + 20_000);
+        let parked = Some(now + 200_000);
+        let all = [("low", None, None), ("late", None, late), ("parked", None, parked), ("high", Some(5), None)];
+        node.publish(all.map(|(text, priority, at)| of(text, priority, at)).into());
+        node.attach(queue, ConsumerSpec { prefetch: 1, ..ConsumerSpec::default() }).unwrap();
+        assert_eq!(texts(&node.delivered()), ["high"]);
+        // Nobody waits for the record that says so.
+        world.clock.advance_ms(1_000);
+        node.drive();
+        if checkpoints {
+            node.background();
+        }
+        drop(node);
+        world.crash();
+        let mut node = Node::open(&world, |_| {});
+        world.clock.advance_ms(300_000);
+        node.broker.tick();
+        node.drive();
+        node.attach(queue, ConsumerSpec::default()).unwrap();
+        let got = node.delivered();
+        let told: Vec<_> = texts(&got).into_iter().zip(got.iter().map(|d| d.redelivered)).collect();
+        let expected = [("high", true), ("low", false), ("late", false), ("parked", false)];
+        assert_eq!(told, expected.map(|(text, again)| (text.to_owned(), again)), "early: {early}");
+    }
+}
+
 #[test]
 fn it_comes_back_from_a_checkpoint_as_well() {
     let world = SimWorld::new(3);
@@ -508,7 +547,7 @@ fn a_dead_message_is_kept_until_it_is_said_to_be_moved_over_a_crash_as_well() {
     assert_eq!(told(&node), [], "once");
     answer(&mut node, queue, &[1], DeadFate::Moved);
     node.settle(&got[2..], Settle::Accept);
-    assert_eq!(node.counts(queue), QueueCounts { dead: 1, consumers: 1, ..QueueCounts::default() });
+    assert_eq!(node.counts(queue), QueueCounts { dead: 1, dead_bytes: 1, consumers: 1, ..QueueCounts::default() });
     drop(node);
     world.crash();
     let mut node = Node::open(&world, |_| {});
@@ -654,7 +693,8 @@ fn other_limits_hold_from_when_they_are_committed() {
     let changes = vec![TopicChange { topic: topic.id, config: Some(change), partitions: None }];
     let altered = node.ask(Request::AlterTopics(AlterTopics { changes, validate_only: false }));
     assert!(matches!(altered, Reply::AlterTopics(results) if results == [Ok(())]));
-    assert_eq!(node.counts(queue), QueueCounts { ready: 2, dead: 2, ready_bytes: 4, ..QueueCounts::default() });
+    let counts = QueueCounts { ready: 2, dead: 2, ready_bytes: 4, dead_bytes: 4, ..QueueCounts::default() };
+    assert_eq!(node.counts(queue), counts);
     drop(node);
     world.crash();
     let mut node = Node::open(&world, |_| {});

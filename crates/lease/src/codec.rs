@@ -1,20 +1,22 @@
 //! The records of a queue, and the chunks of its checkpoint.
 //!
 //! ```text
-//! record     u8 version = 1, u8 flags: 1 a mark follows of how far messages were handed out, [var offset]
+//! record     u8 version = 1, u8 flags: 1 an offset follows before which messages may have been handed out, [var offset]: of
+//!            builds whose marks did not say it; read and never written
 //!            var count, count times operation, in the order of their offsets, none overlapping
 //! operation  var start - end of the one before, var length, mark: what holds for these offsets from now on
 //! mark       u8 bits 0-2 fate: 0 open 1 settled 2 rejected 3 failed too often 4 expired 5 too many
-//!               bit 3 a tally follows, bit 4 a time follows, bits 5-7 zero
+//!               bit 3 a tally follows, bit 4 a time follows, bit 5 handed out and not come back since (open ones), bits 6-7 zero
 //!            [var returned, var failed] [var not before, ms; 2^64 - 1: parked, another one knows when]
 //!
 //! chunks     u8 version = 1 before each value
-//!   H                 var floor, var end - floor, var handed out up to
+//!   H                 var floor, var end - floor, var offset before which messages may have been handed out, as in records
 //!   B u64 block       what starts in this block of 8,192 offsets:
 //!                     var count, count times operation: marks that are not open
 //!                     var count, count times: var start - end of the one before, var length, class
-//! class      u8 bits 0 a priority, 1 a size, 2 an entry's count, 3 a time of expiry, 4 the grain of a coarse one follow, bits 5-7 zero
-//!            [u8 priority] [var bytes] [var messages] [var expires at, ms] [u8 grain, ms, as a power of two]
+//! class      u8 bits 0 a priority, 1 a size, 2 an entry's count, 3 a time of expiry, 4 the grain of a coarse one, 5 what of the size is
+//!               not the body follow, bit 6 transient, bit 7 zero
+//!            [u8 priority] [var bytes] [var messages] [var expires at, ms] [u8 grain, ms, as a power of two] [var bytes]
 //!
 //! var        7 bits a byte, lowest first; the highest bit says that more follow
 //! ```
@@ -33,15 +35,18 @@ pub(crate) const BLOCK_BITS: u32 = 13;
 /// The fewest bytes of an operation or a run of a class.
 const RUN_BYTES_MIN: usize = 3;
 
-const HANDED: u8 = 1;
+const HANDED_TO: u8 = 1;
 const TALLY: u8 = 1 << 3;
 const TIME: u8 = 1 << 4;
+const HANDED: u8 = 1 << 5;
 
 const PRIORITY: u8 = 1;
 const BYTES: u8 = 1 << 1;
 const ENTRY: u8 = 1 << 2;
 const EXPIRES: u8 = 1 << 3;
 const COARSE: u8 = 1 << 4;
+const EXTRA: u8 = 1 << 5;
+const TRANSIENT: u8 = 1 << 6;
 /// The bits of the coarsest grain.
 const COARSE_BITS_MAX: u8 = 63;
 
@@ -51,14 +56,10 @@ impl From<BinError> for LeaseError {
     }
 }
 
-/// The record of what changes, and of how far messages were handed out, if that changed.
-pub(crate) fn encode_record(handed_to: Option<u64>, changes: &Runs<Mark>) -> Bytes {
+/// The record of what changes.
+pub(crate) fn encode_record(changes: &Runs<Mark>) -> Bytes {
     let mut w = BinWriter::new();
-    w.u8(VERSION).u8(if handed_to.is_some() { HANDED } else { 0 });
-    if let Some(handed_to) = handed_to {
-        w.var(handed_to);
-    }
-    w.var(changes.runs() as u64);
+    w.u8(VERSION).u8(0).var(changes.runs() as u64);
     let mut before = 0;
     for run in changes.iter() {
         encode_run(&run, &mut before, &mut w);
@@ -82,7 +83,7 @@ impl<'a> RecordReader<'a> {
         version(&mut r)?;
         let handed_to = match r.u8("flags")? {
             0 => None,
-            HANDED => Some(offset(&mut r, "position handed out to")?),
+            HANDED_TO => Some(offset(&mut r, "position handed out to")?),
             _ => return Err(LeaseError::Damaged { what: "flags" }),
         };
         let left = count(&mut r, "count of operations")?;
@@ -136,7 +137,8 @@ fn encode_mark(mark: &Mark, w: &mut BinWriter) {
     };
     let tally = mark.tally != Tally::default();
     let time = mark.not_before_ms > 0;
-    w.u8(fate | if tally { TALLY } else { 0 } | if time { TIME } else { 0 });
+    let bit = |is: bool, bit: u8| if is { bit } else { 0 };
+    w.u8(fate | bit(tally, TALLY) | bit(time, TIME) | bit(mark.handed, HANDED));
     if tally {
         w.var(u64::from(mark.tally.returned));
         w.var(u64::from(mark.tally.failed));
@@ -149,7 +151,7 @@ fn encode_mark(mark: &Mark, w: &mut BinWriter) {
 fn decode_mark(r: &mut BinReader<'_>) -> Result<Mark, LeaseError> {
     let bits = r.u8("mark")?;
     let damaged = LeaseError::Damaged { what: "mark" };
-    let fate = match bits & !(TALLY | TIME) {
+    let fate = match bits & !(TALLY | TIME | HANDED) {
         0 => Fate::Open,
         1 => Fate::Settled,
         2 => Fate::Dead(Reason::Rejected),
@@ -158,7 +160,10 @@ fn decode_mark(r: &mut BinReader<'_>) -> Result<Mark, LeaseError> {
         5 => Fate::Dead(Reason::MaxLength),
         _ => return Err(damaged),
     };
-    let mut mark = Mark { fate, ..Mark::OPEN };
+    let mut mark = Mark { fate, handed: bits & HANDED != 0, ..Mark::OPEN };
+    if mark.handed && fate != Fate::Open {
+        return Err(damaged);
+    }
     if bits & TALLY != 0 {
         let mut number = || u16::try_from(r.var("tally")?).map_err(|_| LeaseError::Damaged { what: "tally" });
         mark.tally = Tally { returned: number()?, failed: number()? };
@@ -176,7 +181,9 @@ fn encode_class(class: &Class, w: &mut BinWriter) {
         | bit(class.bytes > 0, BYTES)
         | bit(class.entry > 0, ENTRY)
         | bit(class.expires_at_ms > 0, EXPIRES)
-        | bit(class.coarse > 0, COARSE));
+        | bit(class.coarse > 0, COARSE)
+        | bit(class.extra > 0, EXTRA)
+        | bit(class.transient, TRANSIENT));
     if class.priority > 0 {
         w.u8(class.priority);
     }
@@ -188,14 +195,17 @@ fn encode_class(class: &Class, w: &mut BinWriter) {
     if class.coarse > 0 {
         w.u8(class.coarse);
     }
+    if class.extra > 0 {
+        w.var(u64::from(class.extra));
+    }
 }
 
 fn decode_class(r: &mut BinReader<'_>) -> Result<Class, LeaseError> {
     let bits = r.u8("class")?;
-    if bits & !(PRIORITY | BYTES | ENTRY | EXPIRES | COARSE) != 0 {
+    if bits & !(PRIORITY | BYTES | ENTRY | EXPIRES | COARSE | EXTRA | TRANSIENT) != 0 {
         return Err(LeaseError::Damaged { what: "class" });
     }
-    let mut class = Class::default();
+    let mut class = Class { transient: bits & TRANSIENT != 0, ..Class::default() };
     if bits & PRIORITY != 0 {
         class.priority = r.u8("priority")?;
     }
@@ -215,6 +225,10 @@ fn decode_class(r: &mut BinReader<'_>) -> Result<Class, LeaseError> {
         if class.expires_at_ms == 0 || !(1..=COARSE_BITS_MAX).contains(&class.coarse) {
             return Err(LeaseError::Damaged { what: "grain of a time" });
         }
+    }
+    if bits & EXTRA != 0 {
+        let extra = u32::try_from(r.var("size")?).ok().filter(|extra| *extra <= class.bytes);
+        class.extra = extra.ok_or(LeaseError::Damaged { what: "size" })?;
     }
     Ok(class)
 }
@@ -271,6 +285,7 @@ impl ChunkId {
 pub(crate) struct Head {
     pub(crate) floor: u64,
     pub(crate) end: u64,
+    /// Messages before this may have been handed out, whatever their marks say: builds before this one kept no more than that.
     pub(crate) handed_to: u64,
 }
 

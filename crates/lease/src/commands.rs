@@ -39,7 +39,7 @@ pub struct DeadLetter {
     pub first_offset: u64,
     /// How many messages, one after the other.
     pub count: u64,
-    /// All of them together; 0 where bytes are not counted.
+    /// All of them together, as they are stored; 0 where bytes are not counted.
     pub bytes: u64,
     /// Why.
     pub reason: Reason,
@@ -221,7 +221,7 @@ impl Queue {
         Ok(Done { messages, record: (messages > 0).then_some(self.taken + 1) })
     }
 
-    /// Messages that nobody has seen come back to their place as if they had never been handed out. There is nothing to record.
+    /// Messages that nobody has seen come back to their place as if they had never been handed out. Nobody has to wait for the record.
     ///
     /// # Errors
     /// The first one that is not held as said.
@@ -359,7 +359,7 @@ impl Queue {
         while at < self.end {
             let (end, mark) = self.mark_run(at, self.end);
             let untried = mark.fate == Fate::Open && mark.tally == Tally::default() && mark.not_before_ms > now_ms;
-            marks.set(at..end, if untried { mark } else { Mark::OPEN });
+            marks.set(at..end, if untried { Mark { handed: false, ..mark } } else { Mark::OPEN });
             at = end;
         }
         self.pending = marks;
@@ -440,7 +440,7 @@ impl Queue {
         let range = self.range(first_offset, count);
         let mut messages = 0;
         while let Some(run) = self.dead.first_in(&range) {
-            self.dead.clear(&run.range());
+            self.clear_dead(&run.range());
             self.record_settled(run.range());
             messages += run.len();
         }

@@ -71,7 +71,7 @@ pub struct Config {
     pub whole_entries: bool,
     /// Bytes are counted, for credit and limits by bytes. Fixed.
     pub track_bytes: bool,
-    /// After a crash it is known up to where messages had been handed out (AMQP's `redelivered`).
+    /// After a crash it is known which messages had been handed out (AMQP's `redelivered`).
     pub mark_handed: bool,
     /// Dead messages are kept until they are said to be moved; else they are settled at once.
     pub dead_letter: bool,
@@ -83,7 +83,7 @@ pub struct Config {
     pub held_max: Option<u64>,
     /// Messages that are ready, at the most; more drop the next one to be handed out.
     pub length_max: Option<u64>,
-    /// Bytes that are ready, at the most.
+    /// Bytes of bodies that are ready, at the most.
     pub bytes_max: Option<u64>,
     /// Messages that a consumer gets in its turn, when others want some as well.
     pub quantum: u32,

@@ -3,7 +3,7 @@
 use crate::alarms::Alarm;
 use crate::consumers::{Consumer, ConsumerConfig, ConsumerId, Room};
 use crate::error::LeaseError;
-use crate::mark::{Class, Mark, Reason, Tally};
+use crate::mark::{Class, Reason, Tally};
 use crate::queue::{Held, Queue};
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ pub struct Grant {
     pub bytes: u32,
     /// What each of them has behind it. This attempt is number `returned + 1`.
     pub tally: Tally,
-    /// They were handed out before, or may have been before a crash.
+    /// They were handed out before. Of a build whose records did not say of which messages that is true it may be false.
     pub redelivered: bool,
     /// Under which lease.
     pub lease: LeaseId,
@@ -52,6 +52,22 @@ struct To {
     id: ConsumerId,
     held: Held,
     settles: bool,
+}
+
+impl To {
+    /// So many messages, one after the other, handed out for the first time.
+    fn grant(&self, first_offset: u64, count: u32, tally: Tally) -> Grant {
+        Grant {
+            consumer: self.id,
+            first_offset,
+            count,
+            bytes: 0,
+            tally,
+            redelivered: false,
+            lease: LeaseId(self.held.lease),
+            deadline_ms: Some(self.held.deadline_ms).filter(|deadline| *deadline < u64::MAX),
+        }
+    }
 }
 
 /// What came of trying to hand out messages.
@@ -218,7 +234,7 @@ impl Queue {
         let consumer = self.consumers.get(slot)?;
         let (id, settles, lease) = (consumer.id, consumer.config.settles, consumer.lease);
         let lease = if deadline_ms < u64::MAX { self.next_lease() } else { lease };
-        Some(To { id, settles, held: Held { lease, deadline_ms, slot } })
+        Some(To { id, settles, held: Held { lease, deadline_ms, slot, first_time: false } })
     }
 
     /// The lane and the range of the messages that are next for a consumer.
@@ -298,17 +314,15 @@ impl Queue {
             count += ready.len();
             range.start = ready.end;
             self.unready(lane, &ready.range(), class);
-            self.tell(to, ready.range(), class.bytes, out);
+            self.hand_run(to, ready.range(), class.bytes, out);
             if to.settles {
                 self.record_settled(ready.range());
                 continue;
             }
-            self.held.set(ready.range(), to.held);
             if let Some(keys) = self.keys.as_deref_mut() {
                 keys.set_held(&ready.range(), to.held.slot, true);
             }
         }
-        self.note_handed(range.start);
         let bytes = class.weigh(count);
         if let Some(consumer) = self.consumers.get_mut(to.held.slot) {
             consumer.config.permits = consumer.config.permits.map(|permits| permits.saturating_sub(count));
@@ -325,7 +339,7 @@ impl Queue {
             }
         }
         if !to.settles {
-            self.held_bytes = self.held_bytes.wrapping_add(bytes);
+            self.sizes.held += class.size(count);
             if to.held.deadline_ms < u64::MAX {
                 self.alarm(Alarm::new(to.held.deadline_ms.max(now_ms), first..range.start, true));
             }
@@ -333,34 +347,31 @@ impl Queue {
         count
     }
 
-    /// Adds messages to what is handed out, together with those before them where nothing is different.
-    fn tell(&self, to: &To, range: Range<u64>, bytes: u32, out: &mut Vec<Grant>) {
+    /// Adds messages to what is handed out, together with those before them where nothing is different, and holds them, unless they
+    /// are settled by it.
+    fn hand_run(&mut self, to: &To, range: Range<u64>, bytes: u32, out: &mut Vec<Grant>) {
+        let handed_to = self.applied.head.handed_to;
         let mut at = range.start;
         while at < range.end {
             let mut limit = range.end.min(at + u64::from(GRANT_MESSAGES_MAX));
-            if at < self.doubtful_to {
-                limit = limit.min(self.doubtful_to);
+            if at < handed_to {
+                limit = limit.min(handed_to);
             }
             let (end, mark) = self.mark_run(at, limit);
-            let grant = Grant { bytes, ..self.grant_of(to, at, (end - at) as u32, &mark) };
+            let redelivered = mark.tally.returned > 0 || mark.handed || at < handed_to;
+            let grant = Grant { bytes, redelivered, ..to.grant(at, (end - at) as u32, mark.tally) };
             match out.last_mut() {
                 Some(last) if last.joins(&grant) => last.count += grant.count,
                 _ => out.push(grant),
             }
+            if !to.settles {
+                let first_time = self.config.mark_handed && !redelivered;
+                if first_time {
+                    self.pending.set(at..end, mark.handed());
+                }
+                self.held.set(at..end, Held { first_time, ..to.held });
+            }
             at = end;
-        }
-    }
-
-    fn grant_of(&self, to: &To, first_offset: u64, count: u32, mark: &Mark) -> Grant {
-        Grant {
-            consumer: to.id,
-            first_offset,
-            count,
-            bytes: 0,
-            tally: mark.tally,
-            redelivered: mark.tally.returned > 0 || first_offset < self.doubtful_to,
-            lease: LeaseId(to.held.lease),
-            deadline_ms: Some(to.held.deadline_ms).filter(|deadline| *deadline < u64::MAX),
         }
     }
 }

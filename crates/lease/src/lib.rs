@@ -50,5 +50,5 @@ pub use consumers::{ConsumerConfig, ConsumerId};
 pub use error::{LeaseError, Refusal};
 pub use grant::{Acquire, GRANT_MESSAGES_MAX, Grant, LeaseId};
 pub use keys::KEY_WINDOW;
-pub use mark::{Entry, OFFSET_MAX, Reason, Tally};
+pub use mark::{Entry, OFFSET_MAX, Reason, Size, Tally};
 pub use queue::{Counts, Queue, Record};

@@ -60,11 +60,14 @@ pub(crate) struct Mark {
     pub(crate) not_before_ms: u64,
     pub(crate) tally: Tally,
     pub(crate) fate: Fate,
+    /// It was handed out, and has not come back since: coming back is in the tally. Of open messages only.
+    pub(crate) handed: bool,
 }
 
 impl Mark {
     /// Of a message of which there is nothing to say.
-    pub(crate) const OPEN: Mark = Mark { not_before_ms: 0, tally: Tally { returned: 0, failed: 0 }, fate: Fate::Open };
+    pub(crate) const OPEN: Mark =
+        Mark { not_before_ms: 0, tally: Tally { returned: 0, failed: 0 }, fate: Fate::Open, handed: false };
     /// Of one that is done with.
     pub(crate) const SETTLED: Mark = Mark { fate: Fate::Settled, ..Mark::OPEN };
 
@@ -77,7 +80,12 @@ impl Mark {
     pub(crate) fn returned(self, counts: bool) -> Mark {
         let Tally { returned, failed } = self.tally;
         let tally = Tally { returned: returned.saturating_add(1), failed: failed.saturating_add(u16::from(counts)) };
-        Mark { not_before_ms: 0, tally, fate: Fate::Open }
+        Mark { tally, ..Mark::OPEN }
+    }
+
+    /// That of the message after it was handed out for the first time. The time that it waited for has passed.
+    pub(crate) fn handed(self) -> Mark {
+        Mark { handed: true, not_before_ms: 0, ..self }
     }
 }
 
@@ -86,19 +94,63 @@ impl Mark {
 pub(crate) struct Class {
     /// It expires then. Milliseconds, 0 for never.
     pub(crate) expires_at_ms: u64,
-    /// Its size; 0 where bytes are not counted.
+    /// Its size as it is stored; 0 where bytes are not counted.
     pub(crate) bytes: u32,
+    /// Of these what is not its body.
+    pub(crate) extra: u32,
     /// How many messages its entry has; 0 where it is not known or does not matter. A run of a class starts where an entry starts.
     pub(crate) entry: u16,
     pub(crate) priority: u8,
     /// The bits of the grain that `expires_at_ms` was rounded up to, where that is coarse; else 0.
     pub(crate) coarse: u8,
+    /// Its publisher does not want it kept over a restart.
+    pub(crate) transient: bool,
 }
 
 impl Class {
-    /// The bytes of so many messages. What a damaged checkpoint says of them may be more than can be counted.
+    /// The stored bytes of so many messages. What a damaged checkpoint says of them may be more than can be counted.
     pub(crate) fn weigh(&self, count: u64) -> u64 {
         u64::from(self.bytes).wrapping_mul(count)
+    }
+
+    /// What so many messages count.
+    pub(crate) fn size(&self, count: u64) -> Size {
+        let bytes = u64::from(self.bytes.saturating_sub(self.extra)).wrapping_mul(count);
+        let (transient, transient_bytes) = if self.transient { (count, bytes) } else { (0, 0) };
+        Size { bytes, transient, transient_bytes }
+    }
+}
+
+/// What messages count together, where bytes are counted. A damaged checkpoint may say more than can be counted: sums wrap around.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Size {
+    /// Bytes of bodies.
+    pub bytes: u64,
+    /// Messages whose publishers do not want them kept over a restart.
+    pub transient: u64,
+    /// Bytes of their bodies.
+    pub transient_bytes: u64,
+}
+
+impl Size {
+    fn with(self, other: Size, sum: impl Fn(u64, u64) -> u64) -> Size {
+        Size {
+            bytes: sum(self.bytes, other.bytes),
+            transient: sum(self.transient, other.transient),
+            transient_bytes: sum(self.transient_bytes, other.transient_bytes),
+        }
+    }
+}
+
+impl std::ops::AddAssign for Size {
+    fn add_assign(&mut self, other: Size) {
+        *self = self.with(other, u64::wrapping_add);
+    }
+}
+
+impl std::ops::SubAssign for Size {
+    fn sub_assign(&mut self, other: Size) {
+        *self = self.with(other, u64::wrapping_sub);
     }
 }
 
@@ -109,8 +161,12 @@ pub struct Entry {
     pub first_offset: u64,
     /// How many messages it has: 1 or more.
     pub count: u32,
-    /// The size of all of them. Bytes.
+    /// The size of all of them as they are stored: what windows of consumers count. Bytes.
     pub bytes: u64,
+    /// Of these what is not their bodies: limits and counts of the queue leave it out. Bytes.
+    pub extra_bytes: u64,
+    /// Their publisher does not want them kept over a restart. They are nevertheless; they are counted.
+    pub transient: bool,
     /// Higher ones are handed out first.
     pub priority: u8,
     /// The hash of its key, in the subscription's own hash space.

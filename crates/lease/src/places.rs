@@ -4,8 +4,8 @@ use crate::alarms::Alarm;
 use crate::applied::value_run;
 use crate::config::Delay;
 use crate::error::LeaseError;
-use crate::mark::{Class, Fate, Mark, PARKED_MS, Reason, Tally};
-use crate::queue::{Dead, Held, Lane, Queue};
+use crate::mark::{Class, Fate, Mark, PARKED_MS, Reason, Size, Tally};
+use crate::queue::{Dead, Held, Lane, Queue, Sizes};
 use crate::runs::{Run, Runs};
 use std::ops::Range;
 
@@ -43,13 +43,14 @@ impl Queue {
     pub(crate) fn place(&mut self, range: Range<u64>, mark: Mark, now_ms: u64) {
         match mark.fate {
             Fate::Settled => {}
-            Fate::Dead(reason) => self.dead.set(range, Dead { reason, moving: false }),
+            Fate::Dead(reason) => self.set_dead(range, reason),
             Fate::Open if mark.not_before_ms > now_ms => self.wait_until(range, mark.not_before_ms),
             Fate::Open => self.make_ready(range),
         }
     }
 
     pub(crate) fn wait_until(&mut self, range: Range<u64>, until_ms: u64) {
+        self.sizes.delayed += self.size_of(&range);
         self.delayed.set(range.clone(), until_ms);
         if let Some(keys) = self.keys.as_deref_mut() {
             keys.set_waiting(&range, true);
@@ -128,7 +129,7 @@ impl Queue {
         while at < range.end {
             let (end, class) = self.applied.class_run(at, range.end);
             self.lane(class.priority).ready.set(at..end, ());
-            self.ready_bytes = self.ready_bytes.wrapping_add(class.weigh(end - at));
+            self.sizes.ready += class.size(end - at);
             at = end;
         }
         if let Some(keys) = self.keys.as_deref_mut() {
@@ -152,7 +153,7 @@ impl Queue {
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.ready.clear(range);
         }
-        self.ready_bytes = self.ready_bytes.wrapping_sub(class.weigh(range.end - range.start));
+        self.sizes.ready -= class.size(range.end - range.start);
         if let Some(keys) = self.keys.as_deref_mut() {
             keys.set_ready(range, false);
         }
@@ -171,8 +172,11 @@ impl Queue {
     /// Messages held under one lease are no longer. Their consumer may get more.
     pub(crate) fn unhold(&mut self, run: &Run<Held>) {
         self.held.clear(&run.range());
-        let bytes = self.bytes_of(&run.range());
-        self.held_bytes = self.held_bytes.wrapping_sub(bytes);
+        let (bytes, size) = self.each_class(&run.range(), (0u64, Size::default()), |(bytes, size), class, count| {
+            *bytes = class.weigh(count).wrapping_add(*bytes);
+            *size += class.size(count);
+        });
+        self.sizes.held -= size;
         let slot = run.value.slot;
         if let Some(keys) = self.keys.as_deref_mut() {
             keys.set_held(&run.range(), slot, false);
@@ -184,31 +188,71 @@ impl Queue {
         self.consumers.queue_up(slot, self.config.mode);
     }
 
+    /// The stored bytes of messages.
     pub(crate) fn bytes_of(&self, range: &Range<u64>) -> u64 {
-        if self.applied.classes.is_empty() {
-            return 0;
-        }
-        let mut at = range.start;
-        let mut bytes = 0;
-        while at < range.end {
-            let (end, class) = self.applied.class_run(at, range.end);
-            bytes = class.weigh(end - at).wrapping_add(bytes);
-            at = end;
-        }
-        bytes
+        self.each_class(range, 0, |bytes: &mut u64, class, count| *bytes = class.weigh(count).wrapping_add(*bytes))
     }
 
-    /// Counts the bytes of what is ready and held again, by what is known of it now.
+    /// What messages count.
+    pub(crate) fn size_of(&self, range: &Range<u64>) -> Size {
+        self.each_class(range, Size::default(), |size: &mut Size, class, count| *size += class.size(count))
+    }
+
+    fn each_class<T>(&self, range: &Range<u64>, mut sum: T, add: impl Fn(&mut T, &Class, u64)) -> T {
+        let mut at = range.start;
+        while at < range.end && !self.applied.classes.is_empty() {
+            let (end, class) = self.applied.class_run(at, range.end);
+            add(&mut sum, &class, end - at);
+            at = end;
+        }
+        sum
+    }
+
+    /// What messages of a range count, by the places that they are in.
+    fn sizes_in(&self, range: &Range<u64>) -> Sizes {
+        let ready = self.lanes.iter().map(|lane| &lane.ready);
+        let mut sizes = Sizes { held: self.size_in(&self.held, range), ..Sizes::default() };
+        ready.for_each(|ready| sizes.ready += self.size_in(ready, range));
+        sizes.delayed = self.size_in(&self.delayed, range);
+        sizes.dead = self.size_in(&self.dead, range);
+        sizes
+    }
+
+    /// What those messages of a range count that are in this place.
+    fn size_in<V: Copy + PartialEq>(&self, place: &Runs<V>, range: &Range<u64>) -> Size {
+        let mut size = Size::default();
+        let mut left = range.clone();
+        while let Some(run) = place.first_in(&left) {
+            size += self.size_of(&run.range());
+            left.start = run.end;
+        }
+        size
+    }
+
+    /// Messages count something else than was known. What is held is as large as stored as before, and what is ready has its priority.
+    pub(crate) fn resize(&mut self, range: Range<u64>, class: Class) {
+        let before = self.sizes_in(&range);
+        self.applied.set_class(range.clone(), class);
+        let after = self.sizes_in(&range);
+        for (sum, before, after) in [
+            (&mut self.sizes.ready, before.ready, after.ready),
+            (&mut self.sizes.held, before.held, after.held),
+            (&mut self.sizes.delayed, before.delayed, after.delayed),
+            (&mut self.sizes.dead, before.dead, after.dead),
+        ] {
+            *sum -= before;
+            *sum += after;
+        }
+    }
+
+    /// Counts the bytes of what is in each place again, by what is known of it now.
     pub(crate) fn recount(&mut self) {
-        let ready = self.lanes.iter().flat_map(|lane| lane.ready.iter());
-        self.ready_bytes = ready.fold(0, |bytes, run| self.bytes_of(&run.range()).wrapping_add(bytes));
-        self.held_bytes = 0;
+        self.sizes = self.sizes_in(&(0..u64::MAX));
         self.consumers.clear_held_bytes();
         let mut at = 0;
         while let Some(run) = self.held.from(at) {
             at = run.end;
             let bytes = self.bytes_of(&run.range());
-            self.held_bytes = self.held_bytes.wrapping_add(bytes);
             if let Some(consumer) = self.consumers.get_mut(run.value.slot) {
                 consumer.held_bytes = consumer.held_bytes.wrapping_add(bytes);
             }
@@ -216,6 +260,7 @@ impl Queue {
     }
 
     pub(crate) fn undelay(&mut self, range: &Range<u64>) {
+        self.sizes.delayed -= self.size_in(&self.delayed, range);
         self.delayed.clear(range);
         if let Some(keys) = self.keys.as_deref_mut() {
             keys.set_waiting(range, false);
@@ -232,8 +277,19 @@ impl Queue {
             self.undelay(range);
         }
         if !self.dead.is_empty() {
-            self.dead.clear(range);
+            self.clear_dead(range);
         }
+    }
+
+    fn set_dead(&mut self, range: Range<u64>, reason: Reason) {
+        self.sizes.dead += self.size_of(&range);
+        self.dead.set(range, Dead { reason, moving: false });
+    }
+
+    /// Messages are dead no longer.
+    pub(crate) fn clear_dead(&mut self, range: &Range<u64>) {
+        self.sizes.dead -= self.size_in(&self.dead, range);
+        self.dead.clear(range);
     }
 
     /// Records that messages, which are in no place any more, are settled.
@@ -251,7 +307,7 @@ impl Queue {
                 keys.forget(&range);
             }
             self.pending.set(range.clone(), Mark { fate: Fate::Dead(reason), tally, ..Mark::OPEN });
-            self.dead.set(range, Dead { reason, moving: false });
+            self.set_dead(range, reason);
         } else {
             self.record_settled(range);
         }
@@ -273,7 +329,11 @@ impl Queue {
         self.unhold_for_good(run);
         let mut at = run.start;
         while at < run.end {
-            let (end, mark) = self.mark_run(at, run.end);
+            let (end, mut mark) = self.mark_run(at, run.end);
+            if run.value.first_time && mark.handed {
+                mark.handed = false;
+                self.pending.set(at..end, mark);
+            }
             self.place(at..end, mark, now_ms);
             at = end;
         }

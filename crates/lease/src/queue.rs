@@ -7,7 +7,7 @@ use crate::config::{Config, Mode};
 use crate::consumers::Consumers;
 use crate::error::LeaseError;
 use crate::keys::Keys;
-use crate::mark::{Class, Entry, Fate, Mark, OFFSET_MAX, PARKED_MS, Reason, Tally};
+use crate::mark::{Class, Entry, Fate, Mark, OFFSET_MAX, PARKED_MS, Reason, Size, Tally};
 use crate::runs::Runs;
 use bytes::Bytes;
 use std::ops::Range;
@@ -34,6 +34,8 @@ pub(crate) struct Held {
     /// `u64::MAX` for ever. Milliseconds.
     pub(crate) deadline_ms: u64,
     pub(crate) slot: u32,
+    /// Nobody had them before: that they are handed out is in their marks since.
+    pub(crate) first_time: bool,
 }
 
 /// A message to be moved to where dead ones go.
@@ -42,6 +44,15 @@ pub(crate) struct Dead {
     pub(crate) reason: Reason,
     /// The host was told.
     pub(crate) moving: bool,
+}
+
+/// What the messages in each place count together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Sizes {
+    pub(crate) ready: Size,
+    pub(crate) held: Size,
+    pub(crate) delayed: Size,
+    pub(crate) dead: Size,
 }
 
 /// Messages of one priority that are ready.
@@ -77,10 +88,14 @@ pub struct Counts {
     pub dead: u64,
     /// Consumers, whether they get messages or not.
     pub consumers: usize,
-    /// Bytes ready, committed or not; 0 where bytes are not counted.
-    pub ready_bytes: u64,
-    /// Bytes held.
-    pub held_bytes: u64,
+    /// What is ready, committed or not.
+    pub ready_size: Size,
+    /// What is held.
+    pub held_size: Size,
+    /// What waits for its time.
+    pub delayed_size: Size,
+    /// What is dead, and not settled yet.
+    pub dead_size: Size,
 }
 
 /// The messages of one queue or subscription. See the crate's documentation.
@@ -94,8 +109,6 @@ pub struct Queue {
     /// How many records were taken, and applied, since there is a writer.
     pub(crate) taken: u64,
     acknowledged: u64,
-    handed_to: u64,
-    recorded_handed_to: u64,
     waited: bool,
     writer: bool,
     /// Entries may be missing that records speak of.
@@ -107,13 +120,10 @@ pub struct Queue {
     pub(crate) held: Runs<Held>,
     pub(crate) delayed: Runs<u64>,
     pub(crate) dead: Runs<Dead>,
-    pub(crate) ready_bytes: u64,
-    pub(crate) held_bytes: u64,
+    pub(crate) sizes: Sizes,
     pub(crate) alarms: Alarms,
     pub(crate) consumers: Consumers,
     pub(crate) keys: Option<Box<Keys>>,
-    /// Messages before this may have been handed out before a crash.
-    pub(crate) doubtful_to: u64,
     pub(crate) leases: u64,
 }
 
@@ -138,8 +148,6 @@ impl Queue {
             sent: Runs::default(),
             taken: 0,
             acknowledged: 0,
-            handed_to: 0,
-            recorded_handed_to: 0,
             waited: false,
             writer: false,
             lossy: false,
@@ -147,12 +155,10 @@ impl Queue {
             held: Runs::default(),
             delayed: Runs::default(),
             dead: Runs::default(),
-            ready_bytes: 0,
-            held_bytes: 0,
+            sizes: Sizes::default(),
             alarms: Alarms::default(),
             consumers: Consumers::default(),
             keys: None,
-            doubtful_to: 0,
             leases: 0,
         }
     }
@@ -286,11 +292,15 @@ impl Queue {
 
     pub(crate) fn class_of(&self, entry: &Entry) -> Class {
         let (expires_at_ms, coarse) = self.expiry_of(entry);
-        let bytes = if self.config.track_bytes { entry.bytes.div_ceil(u64::from(entry.count.max(1))) } else { 0 };
+        let messages = u64::from(entry.count.max(1));
+        let tracked = |bytes: u64| if self.config.track_bytes { u32::try_from(bytes).unwrap_or(u32::MAX) } else { 0 };
+        let bytes = tracked(entry.bytes.div_ceil(messages));
         let count = if self.config.whole_entries { entry.count } else { 0 };
         Class {
             expires_at_ms,
-            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            bytes,
+            extra: tracked(entry.extra_bytes / messages).min(bytes),
+            transient: self.config.track_bytes && entry.transient,
             // Of one too large the messages are entries of their own.
             entry: u16::try_from(count).unwrap_or(1),
             priority: if self.keyed() { 0 } else { entry.priority },
@@ -313,20 +323,23 @@ impl Queue {
         if self.writer && ready + self.delayed.covered_in(&range) < AVERAGED_MESSAGES {
             return;
         }
-        let ready_bytes = self.bytes_ready_in(&range);
-        let (mut at, mut bytes) = (range.start, 0);
+        let (mut at, mut bodies, mut extra, mut transient) = (range.start, 0u64, 0u64, true);
         while at < range.end {
             let (end, class) = self.applied.class_run(at, range.end);
-            if class.entry > 0 || class != (Class { bytes: class.bytes, ..last.value }) {
+            let Class { bytes, extra: other, transient: is_transient, .. } = class;
+            if class.entry > 0 || class != (Class { bytes, extra: other, transient: is_transient, ..last.value }) {
                 return;
             }
-            bytes = class.weigh(end - at).wrapping_add(bytes);
+            bodies = class.size(end - at).bytes.wrapping_add(bodies);
+            extra = u64::from(other).wrapping_mul(end - at).wrapping_add(extra);
+            transient &= is_transient;
             at = end;
         }
-        let average = (bytes + AVERAGED_MESSAGES / 2) / AVERAGED_MESSAGES;
-        let class = Class { bytes: u32::try_from(average).unwrap_or(u32::MAX), ..last.value };
-        self.applied.set_class(range, class);
-        self.ready_bytes = self.ready_bytes.wrapping_sub(ready_bytes).wrapping_add(class.weigh(ready));
+        let average = |sum: u64| sum.saturating_add(AVERAGED_MESSAGES / 2) / AVERAGED_MESSAGES;
+        let small = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let bytes = small(average(bodies).saturating_add(average(extra)));
+        let class = Class { bytes, extra: small(average(extra)).min(bytes), transient, ..last.value };
+        self.resize(range, class);
     }
 
     /// Messages before `end` that are not known were lost to damage: nobody waits for them any more. `None`: nobody knows which; until there
@@ -366,7 +379,6 @@ impl Queue {
             keys.known_to = keys.known_to.min(from);
         }
         self.end = self.end.min(from);
-        self.handed_to = self.handed_to.min(from);
         Ok(())
     }
 
@@ -421,14 +433,18 @@ impl Queue {
     /// may be forgotten now.
     fn set_applied(&mut self, range: Range<u64>, mark: Mark) {
         let forgotten = self.applied.set_mark(range, mark);
-        if self.config.track_bytes && (self.is_out(&forgotten) || self.is_out(&(0..self.applied.head.floor))) {
+        if self.config.track_bytes && (self.is_placed(&forgotten) || self.is_placed(&(0..self.applied.head.floor))) {
             self.recount();
         }
     }
 
-    /// Whether any of these messages are ready or held.
-    fn is_out(&self, range: &Range<u64>) -> bool {
-        self.held.first_in(range).is_some() || self.lanes.iter().any(|lane| lane.ready.first_in(range).is_some())
+    /// Whether any of these messages are in any place.
+    fn is_placed(&self, range: &Range<u64>) -> bool {
+        let is_ready = |lane: &Lane| lane.ready.first_in(range).is_some();
+        self.held.first_in(range).is_some()
+            || self.lanes.iter().any(is_ready)
+            || self.delayed.first_in(range).is_some()
+            || self.dead.first_in(range).is_some()
     }
 
     /// Forgets what of this range went into records that are applied by now.
@@ -448,9 +464,6 @@ impl Queue {
         self.writer = true;
         self.leases = seed;
         self.end = self.applied.head.end;
-        self.handed_to = self.applied.head.handed_to;
-        self.recorded_handed_to = self.handed_to;
-        self.doubtful_to = self.handed_to;
         let floor = self.applied.head.floor;
         self.keys = self.keyed().then(|| Box::new(Keys::new(floor)));
         self.place_all(floor, now_ms);
@@ -484,8 +497,7 @@ impl Queue {
     /// How the next record would leave: `None` when there is nothing to record, `Some(true)` when nobody waits for it.
     #[must_use]
     pub fn pending_record(&self) -> Option<bool> {
-        let handed = self.handed_to > self.recorded_handed_to;
-        (handed || !self.pending.is_empty() || self.waited).then_some(!self.waited)
+        (!self.pending.is_empty() || self.waited).then_some(!self.waited)
     }
 
     /// How many ranges the next record has: a host that waits for more to come together stops at some number.
@@ -497,11 +509,9 @@ impl Queue {
     /// All that is to be recorded since the last call, as one record. `None` when nothing is.
     pub fn take_record(&mut self) -> Option<Record> {
         let lazy = self.pending_record()?;
-        let handed_to = (self.handed_to > self.recorded_handed_to).then_some(self.handed_to);
-        self.recorded_handed_to = self.handed_to;
         self.waited = false;
         self.taken += 1;
-        let bytes = encode_record(handed_to, &self.pending);
+        let bytes = encode_record(&self.pending);
         for run in self.pending.iter() {
             self.sent.set(run.range(), Sent { mark: run.value, record: self.taken });
         }
@@ -513,12 +523,6 @@ impl Queue {
     pub(crate) fn next_record(&mut self) -> u64 {
         self.waited = true;
         self.taken + 1
-    }
-
-    pub(crate) fn note_handed(&mut self, to: u64) {
-        if self.config.mark_handed {
-            self.handed_to = self.handed_to.max(to);
-        }
     }
 
     /// The offset before which everything is settled, committed. What lies before it may go.
@@ -564,8 +568,10 @@ impl Queue {
             delayed: self.delayed.covered(),
             dead: self.dead.covered(),
             consumers: self.consumers.len(),
-            ready_bytes: self.ready_bytes,
-            held_bytes: self.held_bytes,
+            ready_size: self.sizes.ready,
+            held_size: self.sizes.held,
+            delayed_size: self.sizes.delayed,
+            dead_size: self.sizes.dead,
         }
     }
 

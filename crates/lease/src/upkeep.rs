@@ -2,7 +2,7 @@
 
 use crate::config::Delay;
 use crate::error::LeaseError;
-use crate::mark::{Entry, Fate, Reason};
+use crate::mark::{Class, Entry, Fate, Reason};
 use crate::queue::Queue;
 use std::ops::Range;
 
@@ -86,8 +86,8 @@ impl Queue {
         let mut bytes_over = match bytes_max {
             None => 0,
             // What is not committed is only summed where it matters.
-            Some(max) if self.ready_bytes <= max => 0,
-            Some(max) => self.ready_bytes.saturating_sub(self.bytes_ready_in(&behind)).saturating_sub(max),
+            Some(max) if self.sizes.ready.bytes <= max => 0,
+            Some(max) => self.sizes.ready.bytes.saturating_sub(self.bytes_ready_in(&behind)).saturating_sub(max),
         };
         while messages_over > 0 || bytes_over > 0 {
             let heads = self.lanes.iter().enumerate();
@@ -95,7 +95,7 @@ impl Queue {
                 heads.filter_map(|(lane, at)| Some((lane, at.ready.first().filter(|run| run.start < committed)?)));
             let Some((lane, run)) = heads.next() else { return };
             let (end, class) = self.applied.class_run(run.start, run.end.min(committed));
-            let by_bytes = match class.weigh(1) {
+            let by_bytes = match class.size(1).bytes {
                 0 if bytes_over > 0 => u64::MAX,
                 0 => 0,
                 bytes => bytes_over.div_ceil(bytes),
@@ -103,16 +103,16 @@ impl Queue {
             let end = end.min(run.start.saturating_add(messages_over.max(by_bytes)));
             self.bury_ready(lane, run.start..end, &class, Reason::MaxLength);
             messages_over = messages_over.saturating_sub(end - run.start);
-            bytes_over = bytes_over.saturating_sub(class.weigh(end - run.start));
+            bytes_over = bytes_over.saturating_sub(class.size(end - run.start).bytes);
         }
     }
 
-    pub(crate) fn bytes_ready_in(&self, range: &Range<u64>) -> u64 {
+    fn bytes_ready_in(&self, range: &Range<u64>) -> u64 {
         let mut bytes = 0u64;
         for lane in &self.lanes {
             let mut left = range.clone();
             while let Some(run) = lane.ready.first_in(&left) {
-                bytes = bytes.wrapping_add(self.bytes_of(&run.range()));
+                bytes = bytes.wrapping_add(self.size_of(&run.range()).bytes);
                 left.start = run.end;
             }
         }
@@ -164,6 +164,29 @@ impl Queue {
         Ok(())
     }
 
+    /// The next messages from an offset on of which it is not known what of their size is not their bodies: builds before this one did not keep
+    /// it. Where there is no such part they are asked for once more.
+    #[must_use]
+    pub fn unsized_from(&self, offset: u64) -> Option<Range<u64>> {
+        let from = offset.max(self.applied.head.floor);
+        let mut runs = self.applied.classes.iter_from(from).take_while(|run| run.start < self.applied.head.end);
+        let run = runs.find(|run| run.value.bytes > 0 && run.value.extra == 0)?;
+        Some(run.start.max(from)..run.end.min(self.applied.head.end))
+    }
+
+    /// Says how much of the size of each of these messages is not its body. Of what it is known of it stays.
+    pub fn describe_extra(&mut self, range: Range<u64>, extra_bytes: u64) {
+        let extra = u32::try_from(extra_bytes).unwrap_or(u32::MAX);
+        let mut at = range.start;
+        while at < range.end {
+            let (end, class) = self.applied.class_run(at, range.end);
+            if class.bytes > 0 && class.extra == 0 {
+                self.resize(at..end, Class { extra: extra.min(class.bytes), ..class });
+            }
+            at = end;
+        }
+    }
+
     fn describe_class(&mut self, entry: &Entry) {
         let range = entry.first_offset..entry.end();
         let class = self.class_of(entry);
@@ -181,9 +204,9 @@ impl Queue {
         }
         ready.iter().for_each(|part| self.unready_all(part));
         // The whole entry, so that it is known where it starts.
-        self.applied.set_class(range, class);
+        self.applied.set_class(range.clone(), class);
         ready.into_iter().for_each(|part| self.make_ready(part));
-        if held {
+        if held || self.delayed.first_in(&range).is_some() || self.dead.first_in(&range).is_some() {
             self.recount();
         }
     }

@@ -4,6 +4,7 @@
 
 mod common;
 
+use bytes::Bytes;
 use common::*;
 use polylogue_lease::*;
 use polylogue_types::Backoff;
@@ -142,6 +143,91 @@ fn a_crash_marks_what_may_have_been_handed_out() {
     let grants = world.grant();
     let all: Vec<_> = grants.iter().map(|grant| (grant.first_offset, grant.count, grant.redelivered)).collect();
     assert_eq!(all, [(0, 3, true), (3, 2, false)]);
+}
+
+/// Of each message that is handed out now whether it was before.
+fn redelivered(world: &mut World, id: u64) -> Vec<(u64, bool)> {
+    world.prefetch(id, 0);
+    let each = |grant: &Grant| (grant.first_offset..grant.end()).map(|at| (at, grant.redelivered)).collect::<Vec<_>>();
+    world.grant().iter().flat_map(each).collect()
+}
+
+/// One offset up to which messages had been handed out said it of all before it: of those of lower priorities and of those that wait for
+/// their time, too.
+#[test]
+fn after_a_crash_only_what_was_handed_out_is_redelivered() {
+    for checkpoints in [false, true] {
+        let mut world = World::new(amqp());
+        let late = Entry { deliver_at_ms: Some(START_MS + 500), ..Entry::default() };
+        for priority in [0, 0, 5, 0, 5] {
+            world.message(Entry { priority, ..Entry::default() });
+        }
+        world.message(late);
+        world.message(Entry { priority: 9, ..Entry::default() });
+        world.prefetch(1, 3);
+        assert_eq!(offsets(&world.grant()), [6, 2, 4]);
+        let _ = world.ack(2, 1);
+        world.commit();
+        if checkpoints {
+            world.checkpoint();
+        }
+        world.crash();
+        world.wait(1_000);
+        let all = redelivered(&mut world, 2);
+        assert_eq!(all, [(6, true), (4, true), (0, false), (1, false), (3, false), (5, false)]);
+        // It goes with them through another crash, and nothing else is said of the others.
+        world.commit();
+        world.crash();
+        assert_eq!(redelivered(&mut world, 3), [6, 4, 0, 1, 3, 5].map(|at| (at, true)));
+        // What came back is redelivered by that.
+        world.queue.remove_consumer(ConsumerId(3), counted(), world.now).unwrap();
+        world.commit();
+        world.crash();
+        assert_eq!(redelivered(&mut world, 4), [6, 4, 0, 1, 3, 5].map(|at| (at, true)));
+    }
+}
+
+#[test]
+fn what_came_back_unseen_is_not_redelivered_after_a_crash() {
+    for recorded in [false, true] {
+        let mut world = World::new(amqp());
+        let one = world.prefetch(1, 3);
+        world.append(4);
+        assert_eq!(offsets(&world.grant()), [0, 1, 2]);
+        if recorded {
+            world.commit();
+        }
+        assert_eq!(world.queue.unsend(1, 2, By::Consumer(one), world.now), Ok(2));
+        world.commit();
+        world.crash();
+        assert_eq!(redelivered(&mut world, 2), [(0, true), (1, false), (2, false), (3, false)]);
+    }
+}
+
+/// Records and checkpoints of builds that kept the offset up to which messages had been handed out.
+#[test]
+fn what_older_builds_wrote_of_messages_handed_out_counts() {
+    // Handed out up to 3, and that 1 is settled.
+    let record = Bytes::from_static(&[1, 1, 3, 1, 1, 1, 1]);
+    let mut world = World::new(amqp());
+    world.append(5);
+    let mut replayed = world.replayed();
+    replayed.apply(&record).unwrap();
+    let chunks: Vec<_> = replayed.take_changed_chunks();
+    world.queue = replayed;
+    world.queue.become_writer(world.now, 7);
+    let expected = [(0, true), (2, true), (3, false), (4, false)];
+    assert_eq!(redelivered(&mut world, 1), expected);
+
+    let head = chunks.iter().find(|(id, _)| &id[..] == b"H").unwrap();
+    assert_eq!(head.1.as_deref(), Some(&[1, 0, 5, 3][..]), "the head keeps it");
+    world.queue = Queue::empty(world.config.clone());
+    for (id, chunk) in &chunks {
+        world.queue.load_chunk(id, chunk.as_ref().unwrap()).unwrap();
+    }
+    world.queue.loaded().unwrap();
+    world.queue.become_writer(world.now, 8);
+    assert_eq!(redelivered(&mut world, 1), expected);
 }
 
 #[test]
@@ -306,8 +392,39 @@ fn too_many_messages_drop_the_next_ones() {
     for bytes in [30, 30, 30, 50] {
         world.message(Entry { bytes, ..Entry::default() });
     }
-    assert_eq!((world.counts().ready_bytes, dead(&mut world.queue).len()), (80, 1));
+    assert_eq!((world.counts().ready_size.bytes, dead(&mut world.queue).len()), (80, 1));
     assert_eq!(world.counts().dead, 2);
+}
+
+/// Of a message with an exchange, a routing key and properties a queue counted all that is stored, and kept a fifth of what it should.
+#[test]
+fn limits_by_bytes_count_bodies_and_windows_what_is_sent() {
+    let mut world = World::new(Config { bytes_max: Some(100), ..amqp() });
+    let message = |bytes: u64, transient| Entry { bytes: bytes + 400, extra_bytes: 400, transient, ..Entry::default() };
+    for (bytes, transient) in [(30, false), (0, false), (30, true), (30, false), (30, true)] {
+        world.message(message(bytes, transient));
+    }
+    let size = Size { bytes: 90, transient: 2, transient_bytes: 60 };
+    let dropped = dead(&mut world.queue);
+    let dropped: Vec<_> = dropped.iter().map(|one| (one.first_offset, one.count, one.bytes)).collect();
+    assert_eq!((world.counts().ready_size, dropped), (size, vec![(0, 1, 430)]));
+    assert_eq!(world.counts().dead_size, Size { bytes: 30, ..Size::default() });
+    world.commit();
+    for from_checkpoint in [false, true] {
+        if from_checkpoint {
+            world.checkpoint();
+        }
+        world.crash();
+        assert_eq!((world.counts().ready_size, world.counts().dead_size.bytes), (size, 30));
+    }
+    // What is empty takes room on its way to a consumer.
+    let window = ConsumerConfig { window_bytes: 500, ..ConsumerConfig::default() };
+    let one = world.consumer(1, window);
+    assert_eq!(offsets(&world.grant()), [1]);
+    world.queue.add_permits(one, 0, 400).unwrap();
+    assert_eq!(offsets(&world.grant()), [2]);
+    let held = Size { bytes: 30, transient: 1, transient_bytes: 30 };
+    assert_eq!((world.counts().held_size, world.counts().ready_size.bytes), (held, 60));
 }
 
 #[test]
@@ -321,7 +438,7 @@ fn prefetch_by_bytes_lets_one_message_through() {
     assert_eq!(offsets(&world.grant()), [0]);
     let _ = world.ack(0, 1);
     assert_eq!(offsets(&world.grant()), [1, 2]);
-    assert_eq!((world.counts().held_bytes, world.counts().ready_bytes), (80, 40));
+    assert_eq!((world.counts().held_size.bytes, world.counts().ready_size.bytes), (80, 40));
     world.queue.set_prefetch(one, 3, 120).unwrap();
     assert_eq!(offsets(&world.grant()), [3]);
     assert_eq!(world.queue.held_by(one), Ok(3));

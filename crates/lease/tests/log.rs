@@ -112,11 +112,11 @@ fn bytes_add_up_when_sizes_are_forgotten_during_a_move() {
     let _ = world.queue.seek(0, world.now).unwrap();
     let _ = world.ack(5, 3);
     let held = world.prefetch(1, 0);
-    assert_eq!((world.grant().len(), world.counts().held_bytes), (1, 50));
+    assert_eq!((world.grant().len(), world.counts().held_size.bytes), (1, 50));
     world.queue.apply(&settled.bytes).unwrap();
     let _ = world.queue.settle(0, 5, By::Consumer(held), world.now).unwrap();
-    let Counts { held, held_bytes, ready, ready_bytes, .. } = world.counts();
-    assert_eq!((held, held_bytes, ready, ready_bytes), (0, 0, 0, 0));
+    let Counts { held, held_size, ready, ready_size, .. } = world.counts();
+    assert_eq!((held, held_size, ready, ready_size), (0, Size::default(), 0, Size::default()));
 }
 
 #[test]

@@ -86,11 +86,12 @@ fn sizes_of_all_kinds_cost_little_and_add_up() {
     let mut world = World::new(Config { track_bytes: true, ..Config::default() });
     let mut total = 0;
     for n in 0..500_000u64 {
-        let bytes = 100 + n * 7919 % 1000;
-        total += bytes;
-        world.queue.appended(&Entry { bytes, ..Entry::plain(n, 1) }).unwrap();
+        let (body, extra_bytes) = (100 + n * 7919 % 1000, 50 + n * 104_729 % 300);
+        total += body;
+        let entry = Entry { bytes: body + extra_bytes, extra_bytes, transient: n % 5 == 0, ..Entry::plain(n, 1) };
+        world.queue.appended(&entry).unwrap();
     }
-    let counted = world.counts().ready_bytes;
+    let counted = world.counts().ready_size.bytes;
     assert!(counted.abs_diff(total) < total / 1000, "{counted} for {total}");
     world.queue.take_changed_chunks();
     assert!(world.queue.memory_bytes() < 4_000_000, "{}", world.queue.memory_bytes());

@@ -17,6 +17,8 @@ use steps::{Pick, Step, step};
 
 const START_MS: u64 = 1_800_000_000_000;
 const LEASE_MS: u64 = 40;
+/// Of each message beside its body.
+const EXTRA_BYTES: u64 = 3;
 /// What waits longer than this after its commit is parked. Milliseconds.
 const PARK_AHEAD_MS: u64 = 25;
 
@@ -27,6 +29,8 @@ struct State {
     dead: Option<Reason>,
     tally: Tally,
     not_before: u64,
+    /// It was handed out and has not come back, where that is kept.
+    handed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +42,8 @@ struct Message {
     now: State,
     /// By whom, under which lease, and until when.
     held: Option<(u64, LeaseId, u64)>,
+    /// It was handed out before whoever holds it got it.
+    had_before: bool,
     told: bool,
 }
 
@@ -140,7 +146,7 @@ impl World {
         let message = self.messages.get_mut(&offset).unwrap();
         message.held = None;
         if dead_letter {
-            message.now = State { dead: Some(reason), not_before: 0, ..message.now };
+            message.now = State { dead: Some(reason), not_before: 0, handed: false, ..message.now };
         } else {
             message.now = State { settled: true, ..State::default() };
         }
@@ -150,6 +156,7 @@ impl World {
         let (now, max) = (self.now, self.config.failures_max);
         let message = self.messages.get_mut(&offset).unwrap();
         message.held = None;
+        message.now.handed = false;
         message.now.tally.returned += 1;
         message.now.tally.failed += u16::from(counts);
         message.now.not_before = if delay > 0 { now + delay } else { 0 };
@@ -206,7 +213,9 @@ impl World {
         let entry = Entry {
             first_offset: self.end,
             count,
-            bytes: u64::from(count) * (u64::from(priority) + 1),
+            bytes: u64::from(count) * (u64::from(priority) + 1 + EXTRA_BYTES),
+            extra_bytes: u64::from(count) * EXTRA_BYTES,
+            transient: key == 1,
             priority,
             key_hash: Some(key),
             deliver_at_ms: late.map(|ms| self.now + ms),
@@ -222,7 +231,8 @@ impl World {
             let not_before = entry.deliver_at_ms.unwrap_or(0);
             let applied = State { not_before, ..State::default() };
             let now = applied;
-            self.messages.insert(offset, Message { entry, committed: false, applied, now, held: None, told: false });
+            let message = Message { entry, committed: false, applied, now, held: None, had_before: false, told: false };
+            self.messages.insert(offset, message);
         }
         self.proposed.push_back(Proposed::Entry(entry));
     }
@@ -393,7 +403,12 @@ impl World {
                 }
                 let message = self.messages.get_mut(&offset).unwrap();
                 assert_eq!(message.now.tally, grant.tally);
-                assert!(grant.redelivered || grant.tally.returned == 0);
+                let had_before = message.now.handed || message.now.tally.returned > 0;
+                assert_eq!(grant.redelivered, had_before, "{offset}: {message:?}");
+                if self.config.mark_handed && !had_before {
+                    message.now = State { handed: true, not_before: 0, ..message.now };
+                }
+                message.had_before = had_before;
                 let until = grant.deadline_ms.unwrap_or(u64::MAX);
                 message.held = Some((grant.consumer.0, grant.lease, until));
             }
@@ -587,7 +602,10 @@ impl World {
             Step::Unsend(pick, count) => {
                 let Some((first, count, _, lease)) = self.run_of(pick, count) else { return };
                 assert_eq!(self.queue.unsend(first, count, By::Lease(lease), self.now), Ok(count));
-                self.messages.range_mut(first..first + count).for_each(|(_, message)| message.held = None);
+                for (_, message) in self.messages.range_mut(first..first + count) {
+                    message.held = None;
+                    message.now.handed &= message.had_before;
+                }
             }
             Step::Extend(pick, ms) => {
                 let Some((first, count, _, lease)) = self.run_of(pick, 3) else { return };
@@ -659,7 +677,7 @@ impl World {
         self.replies.retain(|(_, offset)| *offset < to);
         for (offset, message) in self.messages.range_mut(..end) {
             (message.held, message.told) = (None, false);
-            let State { settled, dead, tally, not_before } = message.now;
+            let State { settled, dead, tally, not_before, .. } = message.now;
             let waits = !settled && dead.is_none() && tally == Tally::default() && not_before > self.now;
             let not_before = if waits && *offset >= to { not_before } else { 0 };
             message.now = State { settled: *offset < to, not_before, ..State::default() };
@@ -673,23 +691,32 @@ impl World {
         let (committed, ahead): (Vec<u64>, Vec<u64>) = ready.into_iter().partition(|at| self.messages[at].committed);
         let count = |what: &dyn Fn(&Message) -> bool| self.messages.values().filter(|message| what(message)).count();
         assert_eq!((counts.ready, counts.uncommitted), (committed.len() as u64, ahead.len() as u64));
-        assert!(counts.ready + counts.uncommitted > 0 || counts.ready_bytes == 0, "{counts:?}");
-        assert!(counts.held > 0 || counts.held_bytes == 0, "{counts:?}");
-        let bytes_of = |message: &Message| u64::from(message.entry.priority) + 1;
+        assert!(counts.ready + counts.uncommitted > 0 || counts.ready_size.bytes == 0, "{counts:?}");
+        assert!(counts.held > 0 || counts.held_size.bytes == 0, "{counts:?}");
+        let waits = |message: &Message| {
+            let open = !message.now.settled && message.now.dead.is_none() && message.held.is_none();
+            open && (message.committed || self.early) && message.now.not_before > self.now
+        };
         if self.config.track_bytes && !self.forgetful {
-            let bytes = |what: &dyn Fn(&Message) -> bool| -> u64 {
-                self.messages.values().filter(|message| what(message)).map(bytes_of).sum()
+            let size = |what: &dyn Fn(&Message) -> bool| {
+                let mut size = Size::default();
+                for Message { entry, .. } in self.messages.values().filter(|message| what(message)) {
+                    let bytes = u64::from(entry.priority) + 1;
+                    size += match entry.transient {
+                        true => Size { bytes, transient: 1, transient_bytes: bytes },
+                        false => Size { bytes, ..Size::default() },
+                    };
+                }
+                size
             };
-            assert_eq!(counts.ready_bytes, bytes(&|message| self.is_ready(message)));
-            assert_eq!(counts.held_bytes, bytes(&|message| message.held.is_some()));
+            assert_eq!(counts.ready_size, size(&|message| self.is_ready(message)));
+            assert_eq!(counts.held_size, size(&|message| message.held.is_some()));
+            assert_eq!(counts.delayed_size, size(&waits));
+            assert_eq!(counts.dead_size, size(&|message| message.now.dead.is_some()));
         }
         assert_eq!(counts.held as usize, count(&|message| message.held.is_some()));
         assert_eq!(counts.dead as usize, count(&|message| message.now.dead.is_some()));
-        let waits = |message: &Message| {
-            let open = !message.now.settled && message.now.dead.is_none() && message.held.is_none();
-            open && (message.committed || self.early)
-        };
-        assert_eq!(counts.delayed as usize, count(&|message| waits(message) && message.now.not_before > self.now));
+        assert_eq!(counts.delayed as usize, count(&waits));
         let floor = self.messages.iter().find(|(_, message)| !message.applied.settled || !message.committed);
         assert_eq!(self.queue.floor(), floor.map_or(self.queue.committed_end(), |(offset, _)| *offset));
         for (offset, message) in self.messages.iter().filter(|(_, message)| message.committed) {
@@ -744,9 +771,10 @@ proptest! {
         seeks in any::<bool>(),
         parks in any::<bool>(),
         expiry_times_max in prop_oneof![Just(1 << 15), 1u64..8],
+        mark_handed in any::<bool>(),
     ) {
         let config = Config {
-            dead_letter, failures_max, quantum, expiry_times_max, track_bytes: true, ..Config::default()
+            dead_letter, failures_max, quantum, expiry_times_max, mark_handed, track_bytes: true, ..Config::default()
         };
         // What messages are is forgotten below the floor, from where only a seek brings them back.
         let steps = steps.into_iter().map(|step| match step {
@@ -779,7 +807,7 @@ proptest! {
         dead_letter in any::<bool>(),
         parks in any::<bool>(),
     ) {
-        let config = Config { key_order: true, dead_letter, failures_max: Some(3), ..Config::default() };
+        let config = Config { key_order: true, mark_handed: true, dead_letter, failures_max: Some(3), ..Config::default() };
         // Which expired messages are met goes by the keys, and is not modelled.
         let plain = steps.into_iter().map(|step| match step {
             Step::Append(count, priority, key, late, _) => Step::Append(count, priority, key, late, None),

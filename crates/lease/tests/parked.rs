@@ -11,6 +11,8 @@ const LATER: Entry = Entry {
     first_offset: 0,
     count: 1,
     bytes: 0,
+    extra_bytes: 0,
+    transient: false,
     priority: 0,
     key_hash: None,
     expires_at_ms: None,
@@ -55,11 +57,11 @@ fn messages_of_all_times_and_sizes_cost_little_while_they_are_parked() {
     }
     let counts = world.counts();
     assert_eq!((counts.ready, counts.delayed), (MESSAGES, 0));
-    assert!(counts.ready_bytes.abs_diff(bytes) < MESSAGES, "{} of {bytes} bytes", counts.ready_bytes);
+    assert!(counts.ready_size.bytes.abs_diff(bytes) < MESSAGES, "{} of {bytes} bytes", counts.ready_size.bytes);
     world.commit();
     assert_eq!(world.queue.parked_from(0, u64::MAX), None);
     assert_eq!(world.queue.purge().unwrap().messages, MESSAGES);
-    assert_eq!(world.counts().ready_bytes, 0);
+    assert_eq!(world.counts().ready_size.bytes, 0);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use polylogue_amqp::codec::ShortStr;
 use polylogue_amqp::refusal::Refusal;
 use polylogue_amqp::request::{self as amqp, Delivery, NO_CONSUMER, Place, Run, Verdict};
 use polylogue_amqp_gateway::{AmqpAnswer, Directory, MANAGEMENT_CHANNEL, Presence, Principal, Said, View, managed};
-use polylogue_amqp_model::{Command, Queue, Refused, Reply as Changed};
+use polylogue_amqp_model::{Command, Queue, QueueKind, Refused, Reply as Changed};
 use polylogue_api::{Catalog, CreateTopics, Now, QueueCounts, Reply, Request, TopicError, Unavailable};
 use std::fmt;
 use std::sync::Arc;
@@ -118,12 +118,22 @@ pub(crate) async fn counts(
             return Err(something_else());
         };
         for ((at, _), counts) in some.iter().zip(counts) {
-            if let (Some(slot), Some(counts)) = (all.get_mut(*at), counts) {
-                *slot = counts;
+            if let (Some(slot), Some(counts), Some(queue)) = (all.get_mut(*at), counts, queues.get(*at)) {
+                *slot = of_queue(queue, counts);
             }
         }
     }
     Ok(all)
+}
+
+/// What a queue holds, as RabbitMQ counts what is transient in it: nothing in a quorum queue, all in a queue that is not durable.
+fn of_queue(queue: &Queue, counts: QueueCounts) -> QueueCounts {
+    let (transient, transient_bytes) = match (queue.kind, queue.durable) {
+        (QueueKind::Quorum | QueueKind::Stream, _) => (0, 0),
+        (QueueKind::Classic, true) => (counts.transient, counts.transient_bytes),
+        (QueueKind::Classic, false) => (counts.messages(), counts.bytes()),
+    };
+    QueueCounts { transient, transient_bytes, ..counts }
 }
 
 /// Makes the topics of queues that nobody declared one by one.

@@ -228,12 +228,13 @@ fn publish(client: &mut Client, key: &str, mandatory: bool, body: &[u8]) {
     client.frame(3, 1, body);
 }
 
-/// Hears that so many messages arrived or came back.
+/// Hears that the first so many messages of a channel arrived or came back, in whatever order.
 fn confirmed(client: &mut Client, count: u64) {
-    let mut last = 0;
-    while last < count {
+    let mut open: BTreeSet<u64> = (1..=count).collect();
+    while !open.is_empty() {
         match client.method() {
-            Some((1, Method::BasicAck(ack))) => last = ack.delivery_tag,
+            Some((1, Method::BasicAck(ack))) if ack.multiple => open.retain(|tag| *tag > ack.delivery_tag),
+            Some((1, Method::BasicAck(ack))) => _ = open.remove(&ack.delivery_tag),
             Some((1, Method::BasicReturn(_))) => {}
             other => panic!("{other:?}"),
         }
@@ -508,4 +509,73 @@ fn nobody_scrapes_without_a_login_where_one_is_asked_for() {
     }
     let posted = agent.post(format!("http://{at}/metrics")).header("authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=").send("");
     assert_eq!(posted.unwrap().status().as_u16(), 405);
+}
+
+/// What Celery sends: a small body, and headers that are larger.
+fn task(persistent: bool) -> BasicProperties {
+    let headers = TableBuilder::new()
+        .with_text("lang", "py")
+        .with_text("task", "tasks.add")
+        .with_text("id", "4f2c5f1c-6a0e-4d1b-9a63-0f4bb7a6f7f1")
+        .with_text("origin", "gen2718@worker.example")
+        .with_text("argsrepr", "(2, 3)")
+        .build();
+    BasicProperties { headers: Some(headers), delivery_mode: Some(1 + u8::from(persistent)), ..Default::default() }
+}
+
+/// With a limit of 10,000 bytes 23 such messages were kept, because what is stored with a body was counted; RabbitMQ keeps 123.
+#[test]
+fn limits_and_sizes_of_queues_count_bodies() {
+    let rabbit = Rabbit::start_with(&LISTEN);
+    let at = scraped_at(&rabbit.server);
+    let mut client = Client::open(rabbit.amqp, "guest");
+    let limit = json!({"x-max-length-bytes": 10_000});
+    let limited =
+        |kind: &str| json!({"durable": true, "arguments": {"x-queue-type": kind, "x-max-length-bytes": 10_000}});
+    for kind in ["classic", "quorum"] {
+        assert_eq!(rabbit.manage("PUT", &format!("queues/%2F/{kind}"), &limited(kind)), 201);
+    }
+    let policy = json!({"pattern": "^by-policy$", "definition": {"max-length-bytes": 10_000}});
+    assert_eq!(rabbit.manage("PUT", "policies/%2F/p", &policy), 201);
+    let operator = json!({"pattern": "^by-operator$", "definition": {"max-length-bytes": 10_000}});
+    assert_eq!(rabbit.manage("PUT", "operator-policies/%2F/o", &operator), 201);
+    declare(&mut client, "by-policy", "classic", false);
+    declare(&mut client, "by-operator", "quorum", false);
+    let brief = json!({"durable": false, "arguments": limit});
+    assert_eq!(rabbit.manage("PUT", "queues/%2F/brief", &brief), 201);
+    assert!(matches!(client.ask(1, ConfirmSelect::default()), Method::ConfirmSelectOk(_)));
+    let queues = ["classic", "quorum", "by-policy", "by-operator", "brief"];
+    for queue in queues {
+        (0..150).for_each(|n| client.publish("", queue, &task(n % 2 == 0), &[b'x'; 81]));
+    }
+    confirmed(&mut client, 150 * queues.len() as u64);
+    let of = |queue: &str| {
+        let told = rabbit.get(&format!("queues/%2F/{queue}"));
+        let number = |name: &str| told[name].as_u64().unwrap();
+        let bytes = ["", "_ready", "_unacknowledged", "_persistent", "_ram"]
+            .map(|name| number(&format!("message_bytes{name}")));
+        (number("messages"), bytes, number("messages_persistent"))
+    };
+    const ALL: u64 = 123 * 81;
+    // Of the last 123 of 150 the even ones are persistent.
+    assert_eq!(of("classic"), (123, [ALL, ALL, 0, 61 * 81, 0], 61));
+    assert_eq!(of("by-policy"), of("classic"));
+    assert_eq!(of("quorum"), (123, [ALL, ALL, 0, ALL, 0], 123));
+    assert_eq!(of("by-operator"), of("quorum"));
+    assert_eq!(of("brief"), (123, [ALL, ALL, 0, 0, 0], 0));
+    for queue in ["classic", "quorum"] {
+        assert!(got(&mut client, queue, false).is_some() && got(&mut client, queue, false).is_some());
+        assert_eq!(of(queue).1[..3], [ALL, ALL - 162, 162], "{queue}");
+    }
+    let persistent = (2 * 61 + 2 * 123) as f64;
+    expect(
+        at,
+        &[
+            ("queue_messages_bytes", 5.0 * ALL as f64),
+            ("queue_messages_ready_bytes", 5.0 * ALL as f64 - 324.0),
+            ("queue_messages_unacked_bytes", 324.0),
+            ("queue_messages_persistent", persistent),
+            ("queue_messages_persistent_bytes", persistent * 81.0),
+        ],
+    );
 }

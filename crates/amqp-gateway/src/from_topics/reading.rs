@@ -159,10 +159,10 @@ enum Fate {
     Drop,
 }
 
-/// Whether a queue can never take a message of so many bytes, but refuses it each time.
-fn never_fits(settings: &QueueSettings, bytes: usize) -> bool {
+/// Whether a queue can never take a message whose body has so many bytes, but refuses it each time.
+fn never_fits(settings: &QueueSettings, body_bytes: usize) -> bool {
     settings.overflow != Overflow::DropHead
-        && (settings.max_length == Some(0) || settings.max_length_bytes.is_some_and(|max| bytes as u64 > max))
+        && (settings.max_length == Some(0) || settings.max_length_bytes.is_some_and(|max| body_bytes as u64 > max))
 }
 
 fn refuses_to_dead(settings: &QueueSettings) -> bool {
@@ -464,7 +464,7 @@ impl Routing<'_> {
             is_later.set(is_later.get() || partition.is_none());
             if refuses_to_dead(settings) {
                 dead_letters.borrow_mut().extend(partition);
-            } else if never_fits(settings, bytes.len()) {
+            } else if never_fits(settings, body.len()) {
                 too_large.set(true);
                 return false;
             } else if settings.overflow != Overflow::DropHead && settings.max_length_bytes.is_some() {

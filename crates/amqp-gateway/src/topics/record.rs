@@ -1,6 +1,6 @@
 //! A stored message as a record: what stands where is in docs/protocols/mapping.md.
 
-use crate::message::{Stored, open};
+use crate::message::{Stored, body_len, open};
 use bytes::Bytes;
 use polylogue_amqp::codec::{BasicProperties, ShortStr, Value};
 use polylogue_amqp_model::json_of_arguments;
@@ -95,6 +95,10 @@ impl LogView for MessagesAsRecords {
             value: Some(&body),
             headers: &headers,
         });
+    }
+
+    fn body_bytes(&self, form: Form, bytes: &[u8]) -> Option<usize> {
+        if form == Form::AmqpMessage { body_len(bytes) } else { None }
     }
 }
 

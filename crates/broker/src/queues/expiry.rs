@@ -81,7 +81,7 @@ impl Inner {
             if host.life == *life {
                 let mut to = offsets.start;
                 for envelope in entries.iter().filter_map(|entry| entry.envelope.as_ref()) {
-                    let entry = lease_entry(envelope, 0);
+                    let entry = lease_entry(envelope, 0, 0);
                     host.lease.describe_expiry(&entry);
                     to = to.max(entry.end());
                 }

@@ -5,9 +5,9 @@ use crate::queues::delays::{Delays, beyond_ms, kind_of, parked_until, timer_of};
 use crate::queues::stream::{Reader, StreamHost};
 use crate::sink::{Origin, ReplySink};
 use bytes::Bytes;
-use polylogue_api::{ConsumerMode, Overflow, QueueCounts, QueueSettings, Reply, SettleError, Unavailable};
+use polylogue_api::{ConsumerMode, LogView, Overflow, QueueCounts, QueueSettings, Reply, SettleError, Unavailable};
 use polylogue_lease::{Config, ConsumerConfig, Entry, LeaseError, Mode, Queue, Tally};
-use polylogue_record::envelope::Envelope;
+use polylogue_record::envelope::{EntryFlags, Envelope, Form};
 use polylogue_types::{Map, Offset, PartitionId, Set, TimestampMs};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -87,6 +87,8 @@ pub(crate) struct QueueHost {
     deadline_ms: Option<u64>,
     /// The log is asked when messages expire.
     pub(crate) describing: bool,
+    /// Of messages before this it is known what of them is their body; `None` while the log is asked.
+    pub(super) sized_to: Option<u64>,
     /// A thread tells of dead messages.
     pub(crate) burying: bool,
     /// Dead messages could not be moved: none is told of before. Wall time, milliseconds.
@@ -122,12 +124,19 @@ fn ms(time: i64) -> Option<u64> {
     u64::try_from(time).ok()
 }
 
-/// What the lease engine is told of an entry.
-pub(crate) fn lease_entry(envelope: &Envelope, bytes: usize) -> Entry {
+/// The length of a message's body; of what is no message that of all of it.
+pub(crate) fn body_bytes(view: Option<&Arc<dyn LogView>>, form: Form, bytes: &[u8]) -> usize {
+    view.and_then(|view| view.body_bytes(form, bytes)).unwrap_or(bytes.len())
+}
+
+/// What the lease engine is told of an entry with so many bytes, of which so many are the body.
+pub(crate) fn lease_entry(envelope: &Envelope, bytes: usize, body: usize) -> Entry {
     Entry {
         first_offset: envelope.base_offset.0,
         count: envelope.count,
         bytes: bytes as u64,
+        extra_bytes: bytes.saturating_sub(body) as u64,
+        transient: envelope.flags.contains(EntryFlags::TRANSIENT),
         priority: envelope.priority.unwrap_or(0),
         key_hash: envelope.key_hash,
         expires_at_ms: envelope.expires_at.and_then(ms),
@@ -161,6 +170,7 @@ impl QueueHost {
             early: VecDeque::new(),
             deadline_ms: None,
             describing: false,
+            sized_to: Some(0),
             burying: false,
             bury_ms: None,
         }
@@ -183,10 +193,13 @@ impl QueueHost {
     }
 
     /// An entry is proposed: whoever waits may have it now, where the queue is like that.
-    pub(crate) fn proposed(&mut self, entry: &Entry, bytes: &Bytes) -> bool {
+    pub(crate) fn proposed(&mut self, entry: impl FnOnce() -> Entry, bytes: &Bytes) -> bool {
+        if !self.settings.early || !self.lease.is_writer() {
+            return false;
+        }
+        let entry = entry();
         // One that does not follow what the engine knows waits for its commit, as does one with a time: that says how it waits.
-        let takes = self.settings.early && self.lease.is_writer() && entry.deliver_at_ms.is_none();
-        let early = takes && self.lease.appended_unflushed(entry).is_ok();
+        let early = entry.deliver_at_ms.is_none() && self.lease.appended_unflushed(&entry).is_ok();
         if early {
             self.early.push_back(EarlyBody { first: entry.first_offset, end: entry.end(), bytes: bytes.clone() });
         }
@@ -257,6 +270,7 @@ impl QueueHost {
         self.lease.become_writer(now_ms, seed);
         self.life = self.life.wrapping_add(1);
         self.early.clear();
+        self.sized_to = Some(0);
         self.bury_ms = None;
         (self.recorded, self.applied, self.hurried_to) = (0, 0, 0);
         let mut recipients: Vec<_> = self.recipients.iter().collect();
@@ -274,19 +288,26 @@ impl QueueHost {
 
     pub(crate) fn counts(&self) -> QueueCounts {
         let counts = self.lease.counts();
+        let sizes = [counts.ready_size, counts.held_size, counts.delayed_size, counts.dead_size];
+        let [ready_bytes, held_bytes, delayed_bytes, dead_bytes] = sizes.map(|size| size.bytes);
         QueueCounts {
             ready: counts.ready + counts.uncommitted,
             held: counts.held,
             delayed: counts.delayed,
             dead: counts.dead,
             consumers: self.recipients.values().filter(|one| !one.stopped && !one.config.pulls).count() as u64,
-            ready_bytes: counts.ready_bytes,
+            ready_bytes,
+            held_bytes,
+            delayed_bytes,
+            dead_bytes,
+            transient: sizes.iter().map(|size| size.transient).sum(),
+            transient_bytes: sizes.iter().map(|size| size.transient_bytes).sum(),
         }
     }
 
-    /// Whether it refuses a message that would be at this offset. What is on its way counts as ready; its bytes do not count before it is
-    /// there.
-    pub(crate) fn is_full(&self, next: Offset, bytes: usize) -> bool {
+    /// Whether it refuses a message that would be at this offset and whose body has so many bytes. What is on its way counts as ready; its
+    /// bytes do not count before it is there.
+    pub(crate) fn is_full(&self, next: Offset, body_bytes: impl Fn() -> usize) -> bool {
         let QueueSettings { length_max, bytes_max, .. } = self.settings;
         if self.settings.overflow == Overflow::DropHead || (length_max.is_none() && bytes_max.is_none()) {
             return false;
@@ -294,7 +315,7 @@ impl QueueHost {
         let counts = self.lease.counts();
         let ready = counts.ready + counts.uncommitted + next.0.saturating_sub(self.lease.proposed_end());
         length_max.is_some_and(|max| ready >= max)
-            || bytes_max.is_some_and(|max| counts.ready_bytes.saturating_add(bytes as u64) > max)
+            || bytes_max.is_some_and(|max| counts.ready_size.bytes.saturating_add(body_bytes() as u64) > max)
     }
 }
 
@@ -343,14 +364,15 @@ impl Queues {
     pub(crate) fn appended(
         &mut self,
         envelope: &Envelope,
-        bytes: usize,
+        native: &[u8],
+        view: Option<&Arc<dyn LogView>>,
         time_ms: TimestampMs,
     ) -> Result<(), LeaseError> {
         let id = envelope.partition;
         if let Some(host) = self.hosts.get_mut(&id) {
             let parked = parked_until(envelope, time_ms);
-            let time = ms(time_ms).unwrap_or(0);
-            host.appended(&Entry { parked: parked.is_some(), time_ms: time, ..lease_entry(envelope, bytes) })?;
+            let entry = lease_entry(envelope, native.len(), body_bytes(view, envelope.form, native));
+            host.appended(&Entry { parked: parked.is_some(), time_ms: ms(time_ms).unwrap_or(0), ..entry })?;
             if let Some(until_ms) = parked {
                 self.delays.insert(timer_of(id, envelope.base_offset.0, until_ms, kind_of(Tally::default())), time_ms);
             }

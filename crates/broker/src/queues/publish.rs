@@ -2,15 +2,15 @@
 
 use crate::broker::Inner;
 use crate::pending::{Pending, PendingPublish};
-use crate::queues::host::{QueueHost, lease_entry};
+use crate::queues::host::{QueueHost, body_bytes, lease_entry};
 use crate::room::refuse;
 use crate::shard::{Parked, Shard, ShardState};
 use crate::sink::{Origin, ReplySink, SessionId};
 use bytes::Bytes;
 use parking_lot::MutexGuard;
 use polylogue_api::{
-    Ack, Durability, Event, Overflow, PublishError, PublishMessage, PublishRequest, QueueSettings, Reply, Target,
-    Token, Unavailable,
+    Ack, Durability, Event, LogView, Overflow, PublishError, PublishMessage, PublishRequest, QueueSettings, Reply,
+    Target, Token, Unavailable,
 };
 use polylogue_log::journal::{self, Draft, Proposal, Urgency};
 use polylogue_record::crc;
@@ -139,7 +139,7 @@ impl Inner {
         let mut early = Vec::new();
         let mut refused = Vec::new();
         let mut proposed = Vec::new();
-        let kept_out = kept_out(&states, &request.messages);
+        let kept_out = kept_out(&states, &request.messages, self.config.view.as_ref());
         kept_out.iter().for_each(|position| note(&mut results, *position, PublishError::QueueFull));
         for ((i, (shard, part)), state) in parts.iter().enumerate().zip(&mut states) {
             let goes = |targets: &&[(u32, Target)]| targets.iter().all(|(position, _)| !kept_out.contains(position));
@@ -218,7 +218,11 @@ impl Inner {
 
 /// The positions of messages that go to all of their queues or to none, and have one that is full. What comes before a message in its
 /// request counts as being there.
-fn kept_out(states: &[MutexGuard<'_, ShardState>], messages: &[PublishMessage]) -> Set<u32> {
+fn kept_out(
+    states: &[MutexGuard<'_, ShardState>],
+    messages: &[PublishMessage],
+    view: Option<&Arc<dyn LogView>>,
+) -> Set<u32> {
     let mut kept_out = Set::default();
     if !messages.iter().any(|message| message.all_or_none) {
         return kept_out;
@@ -229,7 +233,8 @@ fn kept_out(states: &[MutexGuard<'_, ShardState>], messages: &[PublishMessage]) 
             let found =
                 states.iter().find_map(|state| Some((state.partitions.get(queue)?, state.queues.hosts.get(queue)?)));
             let count = before.get(queue).copied().unwrap_or(0);
-            found.is_some_and(|(at, host)| host.is_full(Offset(at.next_offset.0 + count), message.bytes.len()))
+            let body = || body_bytes(view, message.form, &message.bytes);
+            found.is_some_and(|(at, host)| host.is_full(Offset(at.next_offset.0 + count), body))
         };
         let (full, room): (Vec<_>, Vec<_>) = message.queues.iter().map(|target| target.queue).partition(is_full);
         if message.all_or_none && !full.is_empty() {
@@ -300,7 +305,8 @@ impl Shard {
                 outcome.errors.push((position, if state.lost { lost } else { PublishError::UnknownQueue }));
                 continue;
             };
-            let full = |host: &&QueueHost| host.is_full(partition.next_offset, message.bytes.len());
+            let body_len = || body_bytes(self.view.as_ref(), message.form, &message.bytes);
+            let full = |host: &&QueueHost| host.is_full(partition.next_offset, body_len);
             if let Some(host) = state.queues.hosts.get(queue).filter(full) {
                 outcome.errors.push((position, PublishError::QueueFull));
                 let QueueSettings { overflow, dead_letters, .. } = host.settings;
@@ -376,7 +382,9 @@ impl Shard {
                 for (envelope, position) in entries.iter().zip(of) {
                     let Some(message) = request.messages.get(position as usize) else { continue };
                     let Some(host) = state.queues.hosts.get_mut(&envelope.partition) else { continue };
-                    if may_be_early && host.proposed(&lease_entry(envelope, message.bytes.len()), &message.bytes) {
+                    let body = || body_bytes(self.view.as_ref(), message.form, &message.bytes);
+                    let entry = || lease_entry(envelope, message.bytes.len(), body());
+                    if may_be_early && host.proposed(entry, &message.bytes) {
                         state.queues.touch(envelope.partition);
                         outcome.early = true;
                     }

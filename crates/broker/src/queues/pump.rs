@@ -84,16 +84,20 @@ impl Inner {
             waiter.answer(error);
         }
         loop {
-            let (handing, uncertain, burying, turns) = {
+            let (handing, uncertain, unmeasured, burying, turns) = {
                 let mut state = shard.state.lock();
                 let Some(id) = state.queues.next_due() else { break };
                 let handing = self.look_at_queue(shard, &mut state, id);
                 let uncertain = self.look_at_times(&mut state, id);
-                (handing, uncertain, self.look_at_dead(&mut state, id), state.turns(id))
+                let unmeasured = self.look_at_sizes(&mut state, id);
+                (handing, uncertain, unmeasured, self.look_at_dead(&mut state, id), state.turns(id))
             };
             self.take_turns(shard, turns);
             if let Some(uncertain) = uncertain {
                 self.describe_times(shard, uncertain);
+            }
+            if let Some(unmeasured) = unmeasured {
+                self.describe_sizes(shard, unmeasured);
             }
             if let Some(burying) = burying {
                 self.bury(shard, burying);

@@ -66,7 +66,7 @@ proptest! {
         failures_max in prop::option::of(1u16..4),
         parks in any::<bool>(),
     ) {
-        let config = Config { dead_letter, failures_max, track_bytes: true, ..Config::default() };
+        let config = Config { dead_letter, failures_max, mark_handed: true, track_bytes: true, ..Config::default() };
         run(config, early, parks, log_of(steps, of_amqp));
     }
 

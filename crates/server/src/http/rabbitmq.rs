@@ -152,14 +152,7 @@ async fn together(app: &App) -> Result<Queues, Failure> {
     let view = declared::view(&app.broker).await?;
     let queues: Vec<Arc<Queue>> = view.world.queues().cloned().collect();
     let counts = declared::counts(&app.broker, &app.directory, &queues).await?;
-    let sum = counts.iter().fold(QueueCounts::default(), |sum, one| QueueCounts {
-        ready: sum.ready + one.ready,
-        held: sum.held + one.held,
-        delayed: sum.delayed + one.delayed,
-        dead: sum.dead + one.dead,
-        consumers: sum.consumers + one.consumers,
-        ready_bytes: sum.ready_bytes + one.ready_bytes,
-    });
+    let sum = counts.into_iter().sum();
     Ok(Queues::Together(sum, queues.len()))
 }
 

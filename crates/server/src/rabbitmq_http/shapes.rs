@@ -46,14 +46,7 @@ pub(super) fn totals(call: &Call<'_>, counts: &QueueCounts) -> Value {
 
 /// Adds counts up.
 pub(super) fn sum<'c>(all: impl Iterator<Item = &'c QueueCounts>) -> QueueCounts {
-    all.fold(QueueCounts::default(), |sum, one| QueueCounts {
-        ready: sum.ready + one.ready,
-        held: sum.held + one.held,
-        delayed: sum.delayed + one.delayed,
-        dead: sum.dead + one.dead,
-        consumers: sum.consumers + one.consumers,
-        ready_bytes: sum.ready_bytes + one.ready_bytes,
-    })
+    all.copied().sum()
 }
 
 /// A queue as declared, and what holds for it.
@@ -89,13 +82,13 @@ pub(super) fn counted_queue(call: &Call<'_>, queue: &Queue, counts: &QueueCounts
             "consumers": counts.consumers,
             "consumer_capacity": 0,
             "consumer_utilisation": 0,
-            "message_bytes": counts.ready_bytes,
-            "message_bytes_ready": counts.ready_bytes,
-            "message_bytes_unacknowledged": 0,
-            "message_bytes_persistent": counts.ready_bytes,
+            "message_bytes": counts.bytes(),
+            "message_bytes_ready": counts.ready_bytes + counts.delayed_bytes,
+            "message_bytes_unacknowledged": counts.held_bytes + counts.dead_bytes,
+            "message_bytes_persistent": counts.bytes().saturating_sub(counts.transient_bytes),
             "message_bytes_ram": 0,
             "messages_ram": 0,
-            "messages_persistent": counts.ready,
+            "messages_persistent": counts.messages().saturating_sub(counts.transient),
             "memory": 0,
             "exclusive_consumer_tag": null,
             "single_active_consumer_tag": null,

@@ -180,7 +180,23 @@ fn of_queues(text: &mut Text, prefix: &str, group: Group, queues: &Queues) {
     }
     family("queue_consumers", "Consumers of queues", |one| one.consumers);
     if group == Group::Queue {
-        family("queue_messages_ready_bytes", "Bytes of messages that wait for a consumer", |one| one.ready_bytes);
+        let persistent = |one: &QueueCounts| one.messages().saturating_sub(one.transient);
+        let persistent_bytes = |one: &QueueCounts| one.bytes().saturating_sub(one.transient_bytes);
+        family("queue_messages_persistent", "Messages that were published as persistent to durable queues", persistent);
+        family("queue_messages_persistent_bytes", "Bytes of the bodies of persistent messages", persistent_bytes);
+        family("queue_messages_bytes", "Bytes of the bodies of messages that are ready or not settled", |one| {
+            one.bytes()
+        });
+        family(
+            "queue_messages_ready_bytes",
+            "Bytes of the bodies of messages that wait for a consumer, or for their time",
+            |one| one.ready_bytes + one.delayed_bytes,
+        );
+        family(
+            "queue_messages_unacked_bytes",
+            "Bytes of the bodies of messages that consumers have and did not settle",
+            |one| one.held_bytes + one.dead_bytes,
+        );
     }
 }
 
