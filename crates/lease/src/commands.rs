@@ -221,7 +221,7 @@ impl Queue {
         Ok(Done { messages, record: (messages > 0).then_some(self.taken + 1) })
     }
 
-    /// Messages that nobody has seen come back to their place as if they had never been handed out. Nobody has to wait for the record.
+    /// Messages that nobody has seen come back to their place as if they had never been handed out. Nobody has to wait for a record.
     ///
     /// # Errors
     /// The first one that is not held as said.

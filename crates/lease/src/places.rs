@@ -19,6 +19,11 @@ impl Queue {
                 None => limit = end,
             }
         }
+        self.recorded_run(at, limit)
+    }
+
+    /// As [`Queue::mark_run`], of what is recorded or on its way to be.
+    fn recorded_run(&self, at: u64, mut limit: u64) -> (u64, Mark) {
         if !self.sent.is_empty() {
             let (end, sent) = value_run(&self.sent, at, limit, None, Some);
             match sent {
@@ -332,9 +337,23 @@ impl Queue {
             let (end, mut mark) = self.mark_run(at, run.end);
             if run.value.first_time && mark.handed {
                 mark.handed = false;
-                self.pending.set(at..end, mark);
+                self.unmark_handed(at..end, mark);
             }
             self.place(at..end, mark, now_ms);
+            at = end;
+        }
+    }
+
+    /// Messages with this mark were not handed out after all. Where that was not recorded yet there is nothing to record.
+    fn unmark_handed(&mut self, range: Range<u64>, mark: Mark) {
+        let mut at = range.start;
+        while at < range.end {
+            let (end, recorded) = self.recorded_run(at, range.end);
+            if recorded == mark {
+                self.pending.clear(&(at..end));
+            } else {
+                self.pending.set(at..end, mark);
+            }
             at = end;
         }
     }

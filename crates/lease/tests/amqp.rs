@@ -201,6 +201,12 @@ fn what_came_back_unseen_is_not_redelivered_after_a_crash() {
         world.commit();
         world.crash();
         assert_eq!(redelivered(&mut world, 2), [(0, true), (1, false), (2, false), (3, false)]);
+        // What is not recorded yet need not be.
+        world.append(1);
+        world.commit();
+        assert_eq!(offsets(&world.grant()), [4]);
+        assert_eq!(world.queue.unsend(4, 1, By::Consumer(ConsumerId(2)), world.now), Ok(1));
+        assert_eq!(world.queue.pending_record(), None);
     }
 }
 
