@@ -56,6 +56,7 @@ mod stream;
 mod testing;
 mod to_topics;
 mod topics;
+mod trace;
 
 pub use alarm::Resource;
 pub use connection::{Connection, Insider};

@@ -105,7 +105,10 @@ pub(super) struct Connection<P: Protocol> {
     busy_ms: Option<u64>,
     /// When the task got its thread; `None` when it has given it up since. Monotonic milliseconds.
     turn_since_ms: Option<u64>,
+    /// It is to end when what is in work has ended.
     stopping: bool,
+    /// The server stops: why the session ends is that.
+    server_stops: bool,
     metrics: ConnectionMetrics,
     /// Where it is to be told who the client is, until it is.
     nameless: Option<Arc<Visitor>>,
@@ -163,6 +166,7 @@ impl<P: Protocol> Connection<P> {
             busy_ms: None,
             turn_since_ms: None,
             stopping: false,
+            server_stops: false,
             metrics,
             nameless: None,
         }
@@ -339,7 +343,7 @@ impl<P: Protocol> Connection<P> {
     fn check(&self, now: Now) -> Result<(), Cause> {
         if self.is_written() {
             if let Some(reason) = self.session.close_reason() {
-                return Err(Cause::Session(reason));
+                return Err(if self.server_stops { Cause::Stop } else { Cause::Session(reason) });
             }
             if self.stopping && self.session.inflight() == 0 {
                 return Err(Cause::Stop);
@@ -416,7 +420,10 @@ impl<P: Protocol> Connection<P> {
                     }
                 }
                 Mail::Alarm => self.session.on_alarm(now),
-                Mail::Stop => self.stopping = true,
+                Mail::Stop => {
+                    self.server_stops = true;
+                    self.stopping |= !self.session.shut_down(now);
+                }
                 Mail::End(why) => {
                     if !self.session.end(&why, now) {
                         self.stopping = true;

@@ -4,7 +4,7 @@ use super::answer::Answer;
 use super::body::Body;
 use super::call::Call;
 use super::error::Failure;
-use super::shapes::{shown, sum, totals};
+use super::shapes::{shown, sum, totals, with};
 use super::{Verb, ask};
 use bytestring::ByteString;
 use polylogue_amqp_gateway::CLUSTER_NAME;
@@ -126,6 +126,8 @@ async fn overview(call: &Call<'_>) -> Result<Answer, Failure> {
     });
     if let (true, Value::Object(shape)) = (call.is_monitor(), &mut shape) {
         shape.insert("listeners".to_owned(), listeners(call).into_iter().map(|(listener, _)| listener).collect());
+        let here = json!({"node": call.app.node()});
+        shape.insert("contexts".to_owned(), contexts(call).into_iter().map(|one| with(one, here.clone())).collect());
     }
     Ok(Answer::One(shape))
 }
@@ -153,6 +155,26 @@ pub(super) fn listeners(call: &Call<'_>) -> Vec<(Value, (String, u16))> {
             "socket_opts": {},
         });
         Some((shape, (name, at.port())))
+    };
+    call.app.listeners.iter().filter_map(one).collect()
+}
+
+/// What is served over http for RabbitMQ's tools. Ports are texts, as RabbitMQ has them.
+fn contexts(call: &Call<'_>) -> Vec<Value> {
+    let one = |listener: &crate::api::ListenerStatus| {
+        let at: std::net::SocketAddr = listener.bound.parse().ok()?;
+        let description = match listener.protocol.as_str() {
+            "rabbitmq-http" => "RabbitMQ Management",
+            "rabbitmq-metrics" => "RabbitMQ Prometheus",
+            _ => return None,
+        };
+        Some(json!({
+            "ssl_opts": [],
+            "description": description,
+            "path": "/",
+            "ip": at.ip().to_string(),
+            "port": at.port().to_string(),
+        }))
     };
     call.app.listeners.iter().filter_map(one).collect()
 }
@@ -193,7 +215,7 @@ fn node(call: &Call<'_>) -> Value {
         "cluster_links": [],
         "auth_mechanisms": mechanisms,
         "exchange_types": exchange_types,
-        "contexts": [],
+        "contexts": contexts(call),
         "log_files": [],
         "config_files": [],
         "db_dir": shown(b""),

@@ -237,7 +237,7 @@ pub(super) fn vhost(call: &Call<'_>, vhost: &Vhost, counts: Option<&QueueCounts>
         "default_queue_type": kind,
         "metadata": metadata,
         "tracing": vhost.tracing,
-        "protected_from_deletion": false,
+        "protected_from_deletion": vhost.is_protected(),
         "cluster_state": { call.app.node(): "running" },
     });
     match counts {
