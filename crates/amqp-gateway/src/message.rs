@@ -14,6 +14,7 @@
 //! Lengths are big endian, as everywhere in AMQP.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use polylogue_amqp::codec::BasicProperties;
 
 const PLAIN: u8 = 1;
 const WITH_HIDDEN: u8 = 2;
@@ -109,6 +110,12 @@ pub(crate) fn open(stored: &Bytes) -> Option<Stored> {
         hidden.history = take(len)?;
     }
     Some(Stored { exchange, routing_key, properties, hidden, body: stored.slice(at..) })
+}
+
+/// When the client says that it sent a stored message (`timestamp`). Seconds since the Unix epoch.
+#[must_use]
+pub fn sent_at(stored: &Bytes) -> Option<u64> {
+    BasicProperties::decode(&open(stored)?.properties).ok()?.timestamp
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@
 mod common;
 
 use common::amqp::{Client, client_properties};
+use common::broker::wait;
 use common::rabbit::Rabbit;
 use polylogue_amqp::codec::*;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 fn declare(client: &mut Client, queue: &'static str) {
     let declare = QueueDeclare { queue: queue.into(), ..Default::default() };
@@ -185,4 +186,49 @@ fn heartbeats_keep_no_client_that_takes_nothing() {
         publisher.ask(1, QueuePurge { queue: "q".into(), ..Default::default() }),
         Method::QueuePurgeOk(_)
     ));
+}
+
+/// Descriptors, the limit of the disk and the bytes of a connection were 0, and of the memory nothing was known.
+#[test]
+fn monitoring_is_told_how_the_node_and_its_connections_are() {
+    let rabbit = Rabbit::start();
+    let number = |value: &Json| value.as_u64().unwrap_or_else(|| panic!("no number: {value}"));
+    let node = rabbit.get("nodes")[0].clone();
+    let name = node["name"].as_str().unwrap();
+    assert_eq!(number(&node["disk_free_limit"]), 512 << 20);
+    assert!(number(&node["fd_used"]) > 3 && number(&node["fd_total"]) > number(&node["fd_used"]), "{node}");
+    assert!(number(&node["mem_used"]) > 1 << 20 && number(&node["processors"]) > 0);
+    let memory = rabbit.get(&format!("nodes/{name}/memory"))["memory"].clone();
+    let parts = memory.as_object().unwrap().iter().filter(|(name, _)| !matches!(name.as_str(), "total" | "strategy"));
+    let sum: u64 = parts.map(|(_, bytes)| number(bytes)).sum();
+    assert_eq!(sum, number(&memory["total"]["rss"]), "the parts make up the whole: {memory}");
+    assert!(sum > 1 << 20 && number(&memory["total"]["allocated"]) < sum);
+    let relative = rabbit.get(&format!("nodes/{name}/memory/relative"))["memory"].clone();
+    assert_eq!(number(&relative["total"]), 100);
+
+    let mut client = Client::open(rabbit.amqp, "guest");
+    declare(&mut client, "q");
+    let counted = |field: &str| number(&rabbit.get("connections")[0][field]);
+    let before = ["recv_oct", "send_oct", "recv_cnt"].map(counted);
+    client.publish("", "q", &BasicProperties::default(), &[7; 10_000]);
+    assert!(client.take("q").is_some());
+    // What was sent is counted a moment after the client has it, and what was taken is settled by a record.
+    wait("the bytes of a connection", || {
+        let [received, sent, reads] = ["recv_oct", "send_oct", "recv_cnt"].map(counted);
+        let is_right = |more: u64| (10_000..11_000).contains(&more);
+        is_right(received - before[0]) && is_right(sent - before[1]) && reads > before[2]
+    });
+    let oldest = |queue: &str| rabbit.get(&format!("queues/%2F/{queue}"))["head_message_timestamp"].clone();
+    wait("an empty queue", || oldest("q").is_null());
+    for sent in [1_700_000_000, 1_800_000_000] {
+        let properties = BasicProperties { timestamp: Some(sent), ..Default::default() };
+        client.publish("", "q", &properties, b"x");
+    }
+    client.publish("", "q", &BasicProperties::default(), b"x");
+    wait("when the oldest message was sent", || oldest("q") == 1_700_000_000);
+    assert!(client.take("q").is_some());
+    wait("that of the next one", || oldest("q") == 1_800_000_000);
+    assert_eq!(rabbit.get("queues?columns=head_message_timestamp"), json!([{"head_message_timestamp": 1_800_000_000}]));
+    assert!(client.take("q").is_some());
+    wait("that the oldest one says nothing", || oldest("q").is_null());
 }

@@ -110,8 +110,10 @@ pub(super) struct Connection<P: Protocol> {
     /// The server stops: why the session ends is that.
     server_stops: bool,
     metrics: ConnectionMetrics,
-    /// Where it is to be told who the client is, until it is.
-    nameless: Option<Arc<Visitor>>,
+    /// What others see of it.
+    visitor: Option<Arc<Visitor>>,
+    /// It was said who the client is.
+    is_known: bool,
 }
 
 /// What the task waits for.
@@ -168,13 +170,14 @@ impl<P: Protocol> Connection<P> {
             stopping: false,
             server_stops: false,
             metrics,
-            nameless: None,
+            visitor: None,
+            is_known: false,
         }
     }
 
-    /// The same, told there who the client is as soon as that is known.
+    /// The same, told there what goes over it, and who the client is as soon as that is known.
     pub(super) fn known_as(self, visitor: Arc<Visitor>) -> Connection<P> {
-        Connection { nameless: Some(visitor), ..self }
+        Connection { visitor: Some(visitor), ..self }
     }
 
     /// Serves the connection until it ends.
@@ -318,12 +321,12 @@ impl<P: Protocol> Connection<P> {
 
     /// Tells who the client is once that is known.
     fn introduce(&mut self) {
-        if let Some(visitor) = &self.nameless
+        if let (Some(visitor), false) = (&self.visitor, self.is_known)
             && let Some(about) = self.session.about()
         {
             // Nobody else says it.
             let _ = visitor.about.set(about);
-            self.nameless = None;
+            self.is_known = true;
         }
     }
 
@@ -439,6 +442,9 @@ impl<P: Protocol> Connection<P> {
         match self.input.read(&mut self.link, &self.shared.lanes) {
             Ok(Read::Some(bytes)) => {
                 self.metrics.received.inc_by(bytes as u64);
+                if let Some(visitor) = &self.visitor {
+                    visitor.wire.received(bytes as u64);
+                }
                 Ok(())
             }
             Ok(Read::Blocked) => Ok(()),
@@ -551,6 +557,9 @@ impl<P: Protocol> Connection<P> {
         if bytes > 0 {
             self.progress_ms = now.monotonic_ms;
             self.metrics.sent.inc_by(bytes);
+            if let Some(visitor) = &self.visitor {
+                visitor.wire.sent(bytes, self.output.counted() as u64);
+            }
         }
         Ok(written)
     }

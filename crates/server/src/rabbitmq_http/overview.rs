@@ -5,7 +5,8 @@ use super::body::Body;
 use super::call::Call;
 use super::error::Failure;
 use super::shapes::{shown, sum, totals, with};
-use super::{Verb, ask};
+use super::{Verb, ask, memory};
+use crate::process;
 use bytestring::ByteString;
 use polylogue_amqp_gateway::CLUSTER_NAME;
 use polylogue_amqp_model::{Command, Queue};
@@ -42,13 +43,12 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
             call.monitor()?;
             if *name == call.app.node() { Ok(Answer::One(node(call))) } else { Err(Failure::not_found()) }
         }
-        // As RabbitMQ says it of a node that it knows nothing of.
-        (Verb::Get, ["nodes", name, "memory"] | ["nodes", name, "memory", "relative"]) => {
+        (Verb::Get, ["nodes", name, "memory", rest @ ..]) if matches!(rest, [] | ["relative"]) => {
             call.monitor()?;
-            if *name == call.app.node() {
-                Ok(Answer::One(json!({"memory": "not_available"})))
-            } else {
-                Err(Failure::not_found())
+            match *name == call.app.node() {
+                true if rest.is_empty() => Ok(Answer::One(json!({"memory": memory::absolute(call)}))),
+                true => Ok(Answer::One(json!({"memory": memory::relative(call)}))),
+                false => Err(Failure::not_found()),
             }
         }
         (Verb::Get, ["cluster-name"]) => Ok(Answer::One(json!({"name": cluster_name(call)}))),
@@ -181,7 +181,7 @@ fn contexts(call: &Call<'_>) -> Vec<Value> {
 
 fn node(call: &Call<'_>) -> Value {
     let status = call.app.broker.status();
-    let memory = &call.app.net.memory;
+    let taken = &call.app.net.memory;
     let exchange_types = EXCHANGE_TYPES.map(|name| json!({"name": name, "description": name, "enabled": true}));
     let mechanisms = call.app.settings.mechanisms.iter();
     let mechanisms: Vec<Value> =
@@ -194,20 +194,21 @@ fn node(call: &Call<'_>) -> Value {
         "uptime": call.app.broker.now().monotonic_ms,
         "os_pid": std::process::id().to_string(),
         "rates_mode": "basic",
-        "mem_used": memory.used_bytes(),
-        "mem_limit": memory.limit_bytes(),
-        "mem_alarm": memory.is_alarm(),
+        "mem_used": taken.used_bytes(),
+        "mem_calculation_strategy": memory::STRATEGY,
+        "mem_limit": taken.limit_bytes(),
+        "mem_alarm": taken.is_alarm(),
         "disk_free": status.disk_free_bytes.unwrap_or(0),
-        "disk_free_limit": 0,
+        "disk_free_limit": call.app.setup.disk_free_limit_bytes,
         "disk_free_alarm": status.health.disk_alarm.is_some(),
-        "fd_used": 0,
-        "fd_total": 0,
+        "fd_used": process::open_descriptors().unwrap_or(0),
+        "fd_total": process::descriptors_max().unwrap_or(0),
         "sockets_used": call.app.net.connections.len(),
-        "sockets_total": 0,
+        "sockets_total": call.app.setup.connections_max,
         "proc_used": 0,
         "proc_total": 0,
         "run_queue": 0,
-        "processors": 1,
+        "processors": std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         "net_ticktime": 60,
         "enabled_plugins": ["rabbitmq_management"],
         "applications": [],
