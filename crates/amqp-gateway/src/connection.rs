@@ -225,6 +225,14 @@ impl Connection {
         self.serve();
     }
 
+    /// The server stops. Whether the client is told so, and given time to answer; else there is nothing to wait for.
+    pub fn shut_down(&mut self, now: Now) -> bool {
+        self.now = now;
+        let told = self.session.shut_down(now.monotonic_ms);
+        self.serve();
+        told
+    }
+
     /// Publishers are to wait for room on the disk or for memory, or no longer.
     pub fn on_alarm(&mut self, now: Now) {
         self.now = now;

@@ -252,6 +252,9 @@ impl Connection {
             self.tally.of_queue(QueueCount::Redelivered, kind, again);
         }
         self.acks_expected(open.filter(|consumer| !consumer.no_ack).and_then(|consumer| consumer.ack_ms_max));
+        if self.directory.is_tracing() {
+            self.trace_deliveries(channel, consumer, &deliveries);
+        }
         self.event(amqp::Event::Deliver { channel, consumer, deliveries });
     }
 

@@ -84,6 +84,8 @@ pub struct Directory {
     world: ArcSwap<World>,
     /// Grows when somebody may do something else than before.
     rights: AtomicU64,
+    /// Some virtual host is traced.
+    traces: AtomicBool,
     /// Access control lists, and who is an administrator.
     book: RwLock<AclBook>,
     quotas: Quotas,
@@ -111,6 +113,7 @@ impl Directory {
             queues: RwLock::default(),
             world: ArcSwap::default(),
             rights: AtomicU64::new(0),
+            traces: AtomicBool::new(false),
             book: RwLock::default(),
             quotas: Quotas::default(),
             clients: Arc::default(),
@@ -345,8 +348,15 @@ impl Directory {
         self.book.write().set_administrator(user, is_one);
     }
 
+    /// Whether some virtual host is traced.
+    pub(crate) fn is_tracing(&self) -> bool {
+        self.traces.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn rights_changed(&self, world: World) {
+        let traces = world.vhosts().any(|vhost| vhost.tracing);
         self.world.store(Arc::new(world));
         self.rights.fetch_add(1, Ordering::Release);
+        self.traces.store(traces, Ordering::Relaxed);
     }
 }

@@ -56,6 +56,7 @@ mod stream;
 mod testing;
 mod to_topics;
 mod topics;
+mod trace;
 
 pub use alarm::Resource;
 pub use connection::{Connection, Insider};
@@ -68,6 +69,7 @@ pub use from_topics::{ExchangeCounts, FromTopics};
 pub use idle::IdleQueues;
 pub use machine::{ADMINISTRATOR, AmqpAnswer, AmqpAsk, AmqpMachine, CLUSTER_NAME, FIRST_USER};
 pub use management::{MANAGEMENT_CHANNEL, Principal, Said, View, managed, view};
+pub use message::sent_at;
 pub use missing::MissingTopics;
 pub use news::{ExchangeNews, IdleNews, News};
 pub use presence::{Ends, Presence, ShownChannel, ShownConsumer};

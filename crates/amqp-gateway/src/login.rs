@@ -181,8 +181,10 @@ impl Connection {
         if let Some(insider) = self.insider.clone() {
             return Ok(Some(self.admit(insider)));
         }
-        let Credentials::Password { user, password } = credentials else {
-            return self.login_by_certificate().map(Some);
+        let (user, password) = match credentials {
+            Credentials::Password { user, password } => (user, password),
+            Credentials::External => return self.login_by_certificate().map(Some),
+            Credentials::Anonymous => return self.login_as_nobody().map(Some),
         };
         if let Some(authority) = self.authority.clone().filter(|authority| authority.takes_tokens())
             && Jwt::is_like(&password)
@@ -283,16 +285,27 @@ impl Connection {
     /// As who its certificate says that it is, as long as that is a user.
     fn login_by_certificate(&mut self) -> Result<amqp::Reply, Refusal> {
         let name = self.certificate.clone().unwrap_or_default();
+        let nobody = "it has shown no certificate that names somebody";
+        self.login_unproven(name, Mechanism::External, nobody)
+    }
+
+    /// As whom the operator lets in who says no name, as long as that is a user.
+    fn login_as_nobody(&mut self) -> Result<amqp::Reply, Refusal> {
+        let name = self.settings.anonymous_user.as_deref().unwrap_or_default().into();
+        self.login_unproven(name, Mechanism::Anonymous, "nobody logs in without a name")
+    }
+
+    /// As somebody who proves nothing here; `nobody` says why it is without a name.
+    fn login_unproven(&mut self, name: ByteString, mechanism: Mechanism, nobody: &str) -> Result<amqp::Reply, Refusal> {
         let claim = Claim { name: &name, address: self.address() };
         if self.directory.user_from(&claim).is_some() {
-            self.authority.iter().for_each(|watch| watch.succeeded(&claim, Mechanism::External));
+            self.authority.iter().for_each(|watch| watch.succeeded(&claim, mechanism));
             return Ok(self.known(name));
         }
-        let why =
-            if name.is_empty() { "it has shown no certificate that names somebody" } else { "there is no such user" };
-        // Who has a certificate of ours guesses no passwords: it is counted and not slowed.
-        self.authority.iter().for_each(|watch| _ = watch.failed(&claim, Mechanism::External, why));
-        Err(Refusal::login_refused("EXTERNAL"))
+        let why = if name.is_empty() { nobody } else { "there is no such user" };
+        // Nobody guesses a password by it: it is counted and not slowed.
+        self.authority.iter().for_each(|watch| _ = watch.failed(&claim, mechanism, why));
+        Err(Refusal::login_refused(mechanism.name()))
     }
 
     /// It is a user.

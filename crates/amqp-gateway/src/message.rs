@@ -14,6 +14,7 @@
 //! Lengths are big endian, as everywhere in AMQP.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use polylogue_amqp::codec::BasicProperties;
 
 const PLAIN: u8 = 1;
 const WITH_HIDDEN: u8 = 2;
@@ -142,6 +143,12 @@ pub(crate) fn body_len(stored: &[u8]) -> Option<usize> {
         skip(&mut left, history as usize)?;
     }
     Some(left.len())
+}
+
+/// When the client says that it sent a stored message (`timestamp`). Seconds since the Unix epoch.
+#[must_use]
+pub fn sent_at(stored: &Bytes) -> Option<u64> {
+    BasicProperties::decode(&open(stored)?.properties).ok()?.timestamp
 }
 
 #[cfg(test)]

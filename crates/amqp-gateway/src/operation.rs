@@ -726,7 +726,8 @@ impl Connection {
             }
         };
         let kind = entry.queue.kind;
-        let message = deliveries.pop().and_then(|delivery| delivery_of(&delivery, Some(kind)));
+        let delivery = deliveries.pop();
+        let message = delivery.as_ref().and_then(|delivery| delivery_of(delivery, Some(kind)));
         let got = match (&message, no_ack) {
             (None, _) => QueueCount::GotNothing,
             (Some(_), true) => QueueCount::GotAutoAck,
@@ -736,6 +737,9 @@ impl Connection {
         if let Some(message) = &message {
             self.tally.of_queue(QueueCount::Redelivered, kind, u64::from(message.redelivered));
             self.acks_expected(self.ack_ms_max(None));
+            if let Some(delivery) = delivery.filter(|_| self.directory.is_tracing()) {
+                self.trace_got(delivery.consumer, entry, message);
+            }
         }
         let ready = u32::try_from(ready).unwrap_or(u32::MAX);
         self.reply(token, amqp::Reply::Message(message.map(|message| Box::new((message, ready)))));

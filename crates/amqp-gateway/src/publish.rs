@@ -136,6 +136,9 @@ impl Connection {
                 self.show(|shown| shown.publishes(channel));
             }
         }
+        if self.directory.is_tracing() {
+            self.trace_publish(channel, publish);
+        }
     }
 
     /// Messages are safe.
@@ -154,6 +157,20 @@ impl Connection {
             properties: publish.properties.raw().clone(),
             payload: amqp::Payload::from(joined(&publish.body)),
         });
+    }
+
+    /// Publishes a message of which nobody hears what becomes of it.
+    pub(crate) fn publish_untold(&mut self, message: PublishMessage) {
+        self.batch.bytes += message.weight_bytes();
+        self.batch.others.push(message);
+        if self.batch.bytes >= BATCH_BYTES_MAX || self.batch.others.len() >= PUBLISH_MESSAGES_MAX {
+            self.flush_batch();
+        }
+    }
+
+    /// Of several that there are in equal measure, which one is meant now.
+    pub(crate) fn random(&self) -> u64 {
+        self.now.wall_ms as u64 ^ self.id.rotate_left(32)
     }
 
     /// Hands what was published to the broker.
@@ -271,7 +288,7 @@ impl Connection {
         let sent = Sent {
             keys,
             view: &view,
-            random: now_ms as u64 ^ self.id.rotate_left(32),
+            random: self.random(),
             expiration_ms: publish.expiration_ms,
             priority: publish.properties.priority,
             now_ms,

@@ -231,8 +231,10 @@ pub enum Command {
     Bootstrap(PutUser),
     /// Makes or changes a virtual host.
     PutVhost(PutVhost),
-    /// A virtual host goes with all that is in it.
+    /// A virtual host goes with all that is in it, unless it is protected.
     DeleteVhost(ByteString),
+    /// A virtual host is protected from deletion, or no longer.
+    ProtectVhost(ByteString, bool),
     /// A limit of a virtual host; below 0 or `None` for none.
     SetVhostLimit(ByteString, VhostLimit, Option<i64>),
     /// Makes or changes a user.

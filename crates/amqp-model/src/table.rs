@@ -246,7 +246,8 @@ fn json_of_value(value: &Value, depth: usize) -> serde_json::Value {
     use serde_json::Value as Json;
     let float = |v: f64| Number::from_f64(v).map_or(Json::Null, Json::Number);
     match value {
-        Value::Void => Json::Null,
+        // As RabbitMQ shows it. `null` would be refused where an export is imported again.
+        Value::Void => Json::from("undefined"),
         Value::Bool(v) => Json::Bool(*v),
         Value::Int(v) => Json::from(*v),
         Value::Float(v) => float(*v),
@@ -300,6 +301,8 @@ mod tests {
         assert_eq!(decode_table(&encode_table(&fields)).unwrap(), fields);
         let json = json_of_arguments(&fields);
         assert_eq!(json["D"], json!(-1.25));
+        // It was null, which no import takes.
+        assert_eq!(json["V"], json!("undefined"));
         assert_eq!(json["A"], json!([false]));
         assert_eq!(json["F"], json!({"n": 1}));
         assert_eq!(json["x"], json!("Not UTF-8, base64 is: /w=="));

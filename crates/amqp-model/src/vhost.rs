@@ -4,6 +4,7 @@ use crate::json::Json;
 use crate::queue::QueueKind;
 use bytestring::ByteString;
 use polylogue_router::VhostId;
+use serde_json::Value;
 
 /// The virtual host that is there from the beginning.
 pub const DEFAULT_VHOST: &str = "/";
@@ -29,6 +30,35 @@ pub struct Vhost {
     pub connections_max: Option<u64>,
     /// `max-queues`; `None` for no limit.
     pub queues_max: Option<u64>,
+}
+
+/// The key of [`Vhost::metadata`] that says that a virtual host may not be deleted.
+const PROTECTED: &str = "protected_from_deletion";
+
+impl Vhost {
+    /// Whether it may not be deleted before its protection is taken away.
+    #[must_use]
+    pub fn is_protected(&self) -> bool {
+        self.metadata.value().get(PROTECTED) == Some(&Value::Bool(true))
+    }
+
+    /// The same metadata, with the protection set or taken away.
+    pub(crate) fn protected(&self, protected: bool) -> Json {
+        let mut metadata = self.metadata.value();
+        if let Value::Object(map) = &mut metadata {
+            map.insert(PROTECTED.to_owned(), Value::Bool(protected));
+        }
+        Json::new(&metadata)
+    }
+
+    /// Other metadata in place of what there is. The protection stays unless they speak of it.
+    pub(crate) fn with_metadata(&self, new: &Json) -> Json {
+        let mut metadata = new.value();
+        if let (Value::Object(map), Some(before)) = (&mut metadata, self.metadata.value().get(PROTECTED)) {
+            map.entry(PROTECTED).or_insert_with(|| before.clone());
+        }
+        Json::new(&metadata)
+    }
 }
 
 /// What a virtual host limits.

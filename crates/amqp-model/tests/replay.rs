@@ -88,6 +88,7 @@ fn administration() -> impl Strategy<Value = Command> {
             ..PutVhost::default()
         })),
         host().prop_map(Command::DeleteVhost),
+        (host(), any::<bool>()).prop_map(|(host, protected)| Command::ProtectVhost(host, protected)),
         name().prop_map(|name| Command::PutUser(put_user(&name))),
         name().prop_map(|name| Command::DeleteUsers(vec![name])),
         (name(), host(), three).prop_map(|(user, host, patterns)| Command::SetPermission(user, host, patterns)),

@@ -645,7 +645,13 @@ impl Refusal {
         Refusal::new(Code::PreconditionFailed, text)
     }
 
-    /// An operator closes the connection, or the server stops.
+    /// The server stops.
+    #[must_use]
+    pub fn shutdown() -> Refusal {
+        Refusal::forced("broker forced connection closure with reason 'shutdown'")
+    }
+
+    /// An operator closes the connection.
     #[must_use]
     pub fn forced(why: &str) -> Refusal {
         Refusal::new(Code::ConnectionForced, why)

@@ -74,6 +74,8 @@ pub enum Credentials {
     },
     /// Whatever the certificate of the connection says.
     External,
+    /// Nobody in particular.
+    Anonymous,
 }
 
 impl std::fmt::Debug for Credentials {
@@ -81,6 +83,7 @@ impl std::fmt::Debug for Credentials {
         match self {
             Credentials::Password { user, .. } => write!(f, "Password({:?})", String::from_utf8_lossy(user)),
             Credentials::External => f.write_str("External"),
+            Credentials::Anonymous => f.write_str("Anonymous"),
         }
     }
 }

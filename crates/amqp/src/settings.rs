@@ -9,6 +9,8 @@ pub enum Mechanism {
     AmqPlain,
     /// By the certificate of its TLS connection: to be offered only where there is one.
     External,
+    /// As nobody in particular (RFC 4505): to be offered only where the operator says as whom.
+    Anonymous,
 }
 
 impl Mechanism {
@@ -19,6 +21,7 @@ impl Mechanism {
             Mechanism::Plain => "PLAIN",
             Mechanism::AmqPlain => "AMQPLAIN",
             Mechanism::External => "EXTERNAL",
+            Mechanism::Anonymous => "ANONYMOUS",
         }
     }
 }
@@ -41,6 +44,8 @@ pub struct AmqpSettings {
     pub cluster_name: String,
     /// What clients may log in with, best first.
     pub mechanisms: Vec<Mechanism>,
+    /// As whom clients log in that say no name (`anonymous_login_user`, which RabbitMQ sets to `guest`); `None` for nobody.
+    pub anonymous_user: Option<String>,
     /// The most channels of a connection (`channel_max`); 0 for as many as there are numbers.
     pub channel_max: u16,
     /// The most channels of all connections together (`channel_max_per_node`, which RabbitMQ leaves open).
@@ -93,6 +98,7 @@ impl Default for AmqpSettings {
             information: "Licensed under the Apache License 2.0".into(),
             cluster_name: "polylogue".into(),
             mechanisms: vec![Mechanism::Plain, Mechanism::AmqPlain],
+            anonymous_user: None,
             channel_max: 2047,
             channels_max: 200_000,
             frame_bytes_max: 131_072,

@@ -367,6 +367,25 @@ fn a_client_that_does_not_answer_a_close_is_cut_off() {
     }
 }
 
+/// A server that stopped closed its sockets without a word: clients took that for a fault of the network.
+#[test]
+fn a_server_that_stops_says_so_to_who_is_connected() {
+    let (mut host, _) = Host::open();
+    assert!(host.shut_down());
+    let text = "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'";
+    assert_eq!(host.closed(), (320, text.into()));
+    assert!(matches!(host.requests()[..], [Request::CloseConnection]));
+    assert!(!host.shut_down(), "it is told once");
+    // And nobody waits long for a client that does not answer.
+    host.pass(2_999);
+    assert_eq!(host.session.close_reason(), None);
+    host.pass(1);
+    assert_eq!(host.session.close_reason(), Some(&CloseReason::Refused(Refusal::shutdown())));
+
+    let mut host = tuning(client_properties());
+    assert!(!host.shut_down() && host.said().is_empty(), "nobody is connected yet");
+}
+
 #[test]
 fn a_new_secret() {
     let (mut host, _) = Host::open();

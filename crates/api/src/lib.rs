@@ -26,6 +26,7 @@ pub use settings::*;
 pub use topics::*;
 pub use view::{LogView, StoredMessage};
 
+use bytes::Bytes;
 use polylogue_types::{Offset, PartitionId, TimestampMs};
 
 /// Names one request of one session; the session chooses it and never has two alike in flight.
@@ -104,6 +105,8 @@ pub enum Request {
     Purge(PartitionId),
     /// What queues hold.
     DescribeQueues(Vec<PartitionId>),
+    /// The oldest message of each of these queues that is not settled.
+    PeekQueues(PeekQueues),
     /// This session moves dead messages from now on, in place of whichever did: they come as [`Event::Dead`]. No reply.
     MoveDead,
     /// What became of dead messages that came. No reply.
@@ -163,6 +166,8 @@ pub enum Reply {
     Purge(Result<u64, SettleError>),
     /// To [`Request::DescribeQueues`]: in the same order; `None` for what is no queue.
     DescribeQueues(Vec<Option<QueueCounts>>),
+    /// To [`Request::PeekQueues`]: in the same order, each as it is stored; `None` where there is none, or it was not read.
+    PeekQueues(Vec<Option<Bytes>>),
     /// To [`Request::AttachDirect`].
     AttachDirect(DirectAddress),
     /// To [`Request::SendDirect`]: in the same order, whether the consumer is there and had room for it.

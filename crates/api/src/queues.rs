@@ -335,6 +335,15 @@ pub struct Direct {
     pub bytes: Option<Bytes>,
 }
 
+/// See [`crate::Request::PeekQueues`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeekQueues {
+    /// The queues.
+    pub queues: Vec<PartitionId>,
+    /// Messages that may be read from the disk; of further queues only what is in memory is looked at.
+    pub reads_max: usize,
+}
+
 /// See [`crate::Request::Take`].
 #[derive(Clone, Copy, Debug)]
 pub struct Take {

@@ -32,6 +32,8 @@ pub enum Mechanism {
     External,
     /// `OAUTHBEARER`: a token that somebody else gave out, in whatever protocol it came.
     Bearer,
+    /// `ANONYMOUS`: nothing is proven; the server says who it is.
+    Anonymous,
 }
 
 impl Mechanism {
@@ -47,6 +49,7 @@ impl Mechanism {
             Mechanism::Scram(mechanism) => mechanism.name(),
             Mechanism::External => "EXTERNAL",
             Mechanism::Bearer => "OAUTHBEARER",
+            Mechanism::Anonymous => "ANONYMOUS",
         }
     }
 

@@ -164,6 +164,7 @@ impl Broker {
             Request::Take(take) => self.inner.take(origin, take),
             Request::Purge(queue) => self.inner.purge(origin, queue),
             Request::DescribeQueues(queues) => origin.reply(Reply::DescribeQueues(self.inner.queue_counts(&queues))),
+            Request::PeekQueues(peek) => self.inner.peek_queues(origin, peek),
             Request::AttachDirect => self.inner.attach_direct(origin),
             Request::SendDirect(messages) => self.inner.send_direct(origin, &messages),
             Request::MoveDead => self.inner.move_dead(&origin),

@@ -23,6 +23,7 @@ pub(crate) mod delays;
 mod direct;
 mod doors;
 mod expiry;
+mod heads;
 mod host;
 mod publish;
 mod pump;

@@ -8,9 +8,11 @@ use bytes::Bytes;
 use polylogue_amqp::codec::ShortStr;
 use polylogue_amqp::refusal::Refusal;
 use polylogue_amqp::request::{self as amqp, Delivery, NO_CONSUMER, Place, Run, Verdict};
-use polylogue_amqp_gateway::{AmqpAnswer, Directory, MANAGEMENT_CHANNEL, Presence, Principal, Said, View, managed};
+use polylogue_amqp_gateway::{
+    AmqpAnswer, Directory, MANAGEMENT_CHANNEL, Presence, Principal, Said, View, managed, sent_at,
+};
 use polylogue_amqp_model::{Command, Queue, QueueKind, Refused, Reply as Changed};
-use polylogue_api::{Catalog, CreateTopics, Now, QueueCounts, Reply, Request, TopicError, Unavailable};
+use polylogue_api::{Catalog, CreateTopics, Now, PeekQueues, QueueCounts, Reply, Request, TopicError, Unavailable};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,6 +136,36 @@ fn of_queue(queue: &Queue, counts: QueueCounts) -> QueueCounts {
         (QueueKind::Classic, false) => (counts.messages(), counts.bytes()),
     };
     QueueCounts { transient, transient_bytes, ..counts }
+}
+
+/// When the oldest message of each queue was sent, as its publisher says, in the same order. Of the first queues as many as `reads_max` are
+/// read from the disk; else only what is in memory is known. Seconds since the Unix epoch.
+pub(crate) async fn oldest_sent(
+    broker: &Arc<dyn BrokerHandle>,
+    directory: &Directory,
+    queues: &[Arc<Queue>],
+    reads_max: usize,
+) -> Result<Vec<Option<u64>>, Fault> {
+    let catalog = broker.catalog();
+    let mut all = vec![None; queues.len()];
+    let there: Vec<_> = queues
+        .iter()
+        .enumerate()
+        .filter_map(|(at, queue)| Some((at, directory.partition(queue.id, catalog.as_ref())?)))
+        .collect();
+    for (some, reads_max) in there.chunks(COUNTED_MAX).zip(std::iter::once(reads_max).chain(std::iter::repeat(0))) {
+        let queues = some.iter().map(|(_, partition)| *partition).collect();
+        let peek = PeekQueues { queues, reads_max };
+        let Reply::PeekQueues(heads) = one(broker, Request::PeekQueues(peek)).await? else {
+            return Err(something_else());
+        };
+        for ((at, _), head) in some.iter().zip(heads) {
+            if let Some(slot) = all.get_mut(*at) {
+                *slot = head.as_ref().and_then(sent_at);
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// Makes the topics of queues that nobody declared one by one.

@@ -21,6 +21,7 @@ pub mod memory;
 pub mod net;
 pub mod oauth;
 pub mod options;
+mod process;
 pub mod rabbitmq_http;
 pub mod serve;
 mod shovel;

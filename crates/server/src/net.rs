@@ -46,7 +46,7 @@ pub mod tls;
 pub use admission::{FREE_BYTES, Lanes, SMALL_FRAME_BYTES_MAX, SMALL_SHARE};
 pub use answers::AnswerGauge;
 pub use gate::{Gate, Refusal};
-pub use listener::{Accept, Connections, Shared, Visitor, accept_loop};
+pub use listener::{Accept, Connections, Shared, Visitor, WireCounts, accept_loop};
 pub(crate) use listener::{pause, stopped};
 pub use metrics::{NetMetrics, ProtocolCounts};
 pub use output::OutputGauge;

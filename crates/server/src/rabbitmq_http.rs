@@ -18,9 +18,12 @@ mod definitions;
 mod error;
 mod exchanges;
 mod federation;
+mod flags;
+mod heads;
 mod health;
 mod limits;
 mod list;
+mod memory;
 mod messages;
 mod overview;
 mod parameters;
@@ -45,7 +48,7 @@ use crate::audit::Audit;
 use crate::basic::credentials;
 use crate::federation::Federation;
 use crate::handle::BrokerHandle;
-use crate::http::origin;
+use crate::http::{RabbitmqSetup, origin};
 use crate::net::Shared;
 use crate::shovel::Shovels;
 use answer::Answer;
@@ -100,6 +103,8 @@ pub struct Management {
     pub(crate) shovels: Arc<Shovels>,
     /// What links of federation do.
     pub(crate) federation: Arc<Federation>,
+    /// How the server was set up.
+    setup: RabbitmqSetup,
     /// Bytes that bodies may still take.
     bodies: Semaphore,
     /// How fast things go.
@@ -118,7 +123,7 @@ impl Management {
         rng: Arc<dyn Rng>,
     ) -> Management {
         let bodies = Semaphore::new(BODIES_BYTES_MAX);
-        let (shovels, federation, rates) = Default::default();
+        let (shovels, federation, setup, rates) = Default::default();
         let users = Arc::new(NoUsers);
         let audit = None;
         Management {
@@ -132,6 +137,7 @@ impl Management {
             audit,
             shovels,
             federation,
+            setup,
             bodies,
             rates,
         }
@@ -147,6 +153,12 @@ impl Management {
     #[must_use]
     pub(crate) fn with_audit(self, audit: Arc<Audit>) -> Management {
         Management { audit: Some(audit), ..self }
+    }
+
+    /// The same, that shows the bounds of this.
+    #[must_use]
+    pub(crate) fn with_setup(self, setup: RabbitmqSetup) -> Management {
+        Management { setup, ..self }
     }
 
     /// The same, that shows what these do.

@@ -438,13 +438,13 @@ fn serve(
         tokens: Mutex::default(),
         rabbitmq: rabbitmq_setup(config, &amqp_settings),
     });
-    let (broker, listeners) = (app.broker.clone(), app.listeners.clone());
+    let (broker, listeners, setup) = (app.broker.clone(), app.listeners.clone(), app.rabbitmq.clone());
     let management = Management::new(broker, directory, amqp_settings, net.clone(), listeners, rng);
     if let Err(why) = runtime.block_on(rabbitmq_http::make_topics(&management)) {
         tracing::warn!("some queues cannot be used until they are declared again: {why}");
     }
     start_links(runtime, around, &shovels, &federation);
-    let management = management.with_movers(shovels, federation).with_users(users).with_audit(audit);
+    let management = management.with_movers(shovels, federation).with_users(users).with_audit(audit).with_setup(setup);
     let management = Arc::new(management);
     rabbitmq_http::watch_rates(runtime.handle(), &management);
     front.management.open_with(rabbitmq_http::router(management));

@@ -79,7 +79,9 @@ impl Users {
         let mut secret = [0; 32];
         rng.fill(&mut secret);
         let (logins, remembered) = (Family::<LoginLabel, Counter>::default(), Gauge::default());
-        for mechanism in Mechanism::ALL.into_iter().chain([Mechanism::External, Mechanism::Bearer]) {
+        for mechanism in
+            Mechanism::ALL.into_iter().chain([Mechanism::External, Mechanism::Bearer, Mechanism::Anonymous])
+        {
             for outcome in ["succeeded", "failed"] {
                 drop(logins.get_or_create(&LoginLabel { mechanism: mechanism.name(), outcome }));
             }

@@ -42,8 +42,7 @@ fn what_is_declared_over_http_outlives_a_kill() {
     assert_eq!(ask(at, "GET", "whoami", "", "").0, 401);
     assert_eq!(ask(at, "PUT", "queues/%2F/q", LOGIN, r#"{"durable": true}"#).0, 201);
     assert_eq!(ask(at, "PUT", "users/u", LOGIN, r#"{"password": "p", "tags": "management"}"#).0, 201);
-    let message =
-        r#"{"properties": {"delivery_mode": 2}, "routing_key": "q", "payload": "x", "payload_encoding": "string"}"#;
+    let message = r#"{"properties": {"delivery_mode": 2, "timestamp": 1700000000}, "routing_key": "q", "payload": "x", "payload_encoding": "string"}"#;
     let (status, answer) = ask(at, "POST", "exchanges/%2F/amq.default/publish", LOGIN, message);
     assert!(status == 200 && answer.ends_with(r#"{"routed":true}"#), "{answer}");
     server.stop(Signal::KILL);
@@ -51,6 +50,9 @@ fn what_is_declared_over_http_outlives_a_kill() {
     let at = management(&server);
     let (status, answer) = ask(at, "GET", "queues/%2F/q?columns=messages_ready,durable", LOGIN, "");
     assert!(status == 200 && answer.ends_with(r#"{"durable":true,"messages_ready":1}"#), "{answer}");
+    // When its oldest message was sent is read from the disk.
+    let (status, answer) = ask(at, "GET", "queues/%2F/q?columns=head_message_timestamp", LOGIN, "");
+    assert!(status == 200 && answer.ends_with(r#"{"head_message_timestamp":1700000000}"#), "{answer}");
     assert_eq!(ask(at, "GET", "whoami", "Authorization: Basic dTpw\r\n", "").0, 200);
 }
 

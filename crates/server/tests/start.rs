@@ -3,6 +3,8 @@
 
 mod common;
 
+use common::amqp::Client;
+use common::rabbit::Rabbit;
 use common::{Server, TempDir, contents, done, get, polylogue};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Write};
@@ -25,6 +27,22 @@ fn it_says_where_it_listens_and_ends_well_at_either_signal() {
         let _silent_http = TcpStream::connect(server.http).unwrap();
         assert_eq!(server.stop(signal), Some(0));
     }
+}
+
+/// A server that stopped closed its sockets without a word: clients took that for a fault of the network, and none of them logged why.
+#[test]
+fn clients_of_amqp_hear_that_the_server_stops() {
+    let rabbit = Rabbit::start();
+    let mut clients: Vec<_> = (0..3).map(|_| Client::open(rabbit.amqp, "guest")).collect();
+    let mut logs_in = Client::tuning(rabbit.amqp, "guest");
+    rabbit.server.signal(Signal::TERM);
+    let text = "connection 320 0.0 CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'";
+    for client in &mut clients {
+        assert_eq!(client.closed(), text);
+    }
+    assert_eq!(logs_in.closed(), "gone", "nobody is connected yet");
+    // Told twice, it would not end in good order.
+    assert_eq!(rabbit.server.stop(Signal::CONT), Some(0));
 }
 
 #[test]

@@ -58,7 +58,9 @@ pub(crate) fn put_vhost(draft: &mut Draft<'_>, put: &PutVhost) -> Result<Reply, 
     vhost.tags = put.tags.clone().unwrap_or(vhost.tags);
     vhost.default_queue_type = put.default_queue_type.unwrap_or(vhost.default_queue_type);
     vhost.tracing = put.tracing.unwrap_or(vhost.tracing);
-    vhost.metadata = put.metadata.clone().unwrap_or(vhost.metadata);
+    if let Some(metadata) = &put.metadata {
+        vhost.metadata = vhost.with_metadata(metadata);
+    }
     let created = before.is_none();
     if created {
         make_vhost(draft, &vhost);
@@ -95,9 +97,23 @@ fn make_vhost(draft: &mut Draft<'_>, vhost: &Vhost) {
 }
 
 pub(super) fn delete_vhost(draft: &mut Draft<'_>, name: &ByteString) -> Result<Reply, Refused> {
-    let id = draft.host(name)?.id;
+    let vhost = draft.host(name)?;
+    if vhost.is_protected() {
+        let text = format!("Refusing to delete virtual host '{name}' because it is protected from deletion");
+        return Err(Refused::precondition(text));
+    }
+    let id = vhost.id;
     draft.route(name, Route::RemoveVhost(id));
     draft.push(Change::VhostRemoved(id));
+    Ok(Reply::Done)
+}
+
+pub(super) fn protect_vhost(draft: &mut Draft<'_>, name: &ByteString, protected: bool) -> Result<Reply, Refused> {
+    let before = draft.host(name)?;
+    if before.is_protected() != protected {
+        let vhost = Vhost { metadata: before.protected(protected), ..(**before).clone() };
+        draft.push(Change::Vhost(Arc::new(vhost)));
+    }
     Ok(Reply::Done)
 }
 

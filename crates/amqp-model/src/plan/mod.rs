@@ -149,6 +149,7 @@ pub(crate) fn judge(draft: &mut Draft<'_>, caller: &Caller, command: &Command) -
         Command::Bootstrap(user) => access::bootstrap(draft, user),
         Command::PutVhost(put) => put_vhost(draft, put),
         Command::DeleteVhost(name) => access::delete_vhost(draft, name),
+        Command::ProtectVhost(name, protected) => access::protect_vhost(draft, name, *protected),
         Command::SetVhostLimit(name, limit, value) => set_vhost_limit(draft, name, *limit, *value),
         Command::PutUser(put) => put_user(draft, put),
         Command::AlterScram(parts) => Ok(access::alter_scram(draft, parts)),

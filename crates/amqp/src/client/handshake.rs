@@ -74,6 +74,7 @@ impl Client {
                 let table = table.with("LOGIN", Value::LongStr(user)).with("PASSWORD", Value::LongStr(password));
                 table.build().raw().clone()
             }
+            Mechanism::Anonymous => Bytes::new(),
             Mechanism::Plain | Mechanism::External => Bytes::from([b"\0", user, b"\0", password].concat()),
         }
     }

@@ -47,6 +47,9 @@ impl fmt::Display for CloseReason {
 /// How long a client has to read why, when what it sends makes no sense any more: it cannot say that it knows. Milliseconds.
 const OUT_OF_STEP_MS: u64 = 3_000;
 
+/// How long a client has to answer when the server stops: nobody else is to wait for it. Milliseconds.
+const STOP_MS: u64 = 3_000;
+
 /// A connection that is closed: by the server, until the client has said that it knows; or by the client, until its socket is closed.
 #[derive(Debug)]
 pub(super) struct Closing {
@@ -92,6 +95,20 @@ impl Session {
         self.channels.clear();
         self.core.assembling_bytes = 0;
         self.stage = Stage::Closing(self.closing(CloseReason::Refused(refusal), now_ms));
+    }
+
+    /// The server stops. Whether the client is told and its answer waited for: before the connection is open, and once it is over, it is told
+    /// nothing, as with RabbitMQ.
+    #[must_use]
+    pub fn shut_down(&mut self, now_ms: u64) -> bool {
+        if !matches!(self.stage, Stage::Open { .. }) {
+            return false;
+        }
+        self.close(MethodId::NONE, Refusal::shutdown(), now_ms);
+        if let Stage::Closing(closing) = &mut self.stage {
+            closing.until_ms = closing.until_ms.min(now_ms.saturating_add(STOP_MS));
+        }
+        true
     }
 
     fn closing(&self, reason: CloseReason, now_ms: u64) -> Closing {

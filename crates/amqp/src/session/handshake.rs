@@ -249,7 +249,7 @@ impl Session {
         if client_properties.raw().len() <= CLIENT_PROPERTIES_BYTES_MAX {
             self.core.peer.client_properties = client_properties.to_owned_bytes();
         }
-        let known = [Mechanism::Plain, Mechanism::AmqPlain, Mechanism::External];
+        let known = [Mechanism::Plain, Mechanism::AmqPlain, Mechanism::External, Mechanism::Anonymous];
         let mechanism = known.into_iter().find(|known| known.name().as_bytes() == &name[..]);
         let mechanism = mechanism.ok_or_else(|| Refusal::unknown_mechanism(&name))?;
         if !self.core.settings.mechanisms.contains(&mechanism) {
@@ -259,6 +259,8 @@ impl Session {
             Mechanism::Plain => plain(&response)?,
             Mechanism::AmqPlain => amqplain(response)?,
             Mechanism::External => Credentials::External,
+            // What the client says of itself is for people to read (RFC 4505).
+            Mechanism::Anonymous => Credentials::Anonymous,
         };
         let token = self.core.ask(Request::Authenticate(credentials));
         self.stage = Stage::Authenticating { token, mechanism };

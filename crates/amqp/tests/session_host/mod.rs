@@ -150,6 +150,13 @@ impl Host {
         self.go_on();
     }
 
+    /// The server stops; whether the client is told.
+    pub fn shut_down(&mut self) -> bool {
+        let told = self.session.shut_down(self.now_ms);
+        self.go_on();
+        told
+    }
+
     /// Time goes by, and deadlines are kept.
     pub fn pass(&mut self, ms: u64) {
         let until = self.now_ms + ms;

@@ -331,7 +331,9 @@ fn go_on(work: &mut Work<'_>, exchange: Exchange, token: &[u8]) -> Result<Led, F
             Ok(Led::On(message, Box::new(challenged)))
         }
         // No exchange begins with it: it is not among the mechanisms that a client can name.
-        (Mechanism::External, _) => Err(Failure::said(mechanism, "", "it is no mechanism of messages")),
+        (Mechanism::External | Mechanism::Anonymous, _) => {
+            Err(Failure::said(mechanism, "", "it is no mechanism of messages"))
+        }
         (Mechanism::Scram(scram), Some(challenged)) => {
             let name = challenged.name().to_owned();
             let kept = work.users.scram(&Claim { name: &name, address }, scram);

@@ -10,7 +10,6 @@
 //! nothing for is not there: docs/metrics.md says which and why.
 
 mod families;
-mod process;
 mod text;
 
 use super::App;
@@ -39,7 +38,7 @@ const DETAILED_PREFIX: &str = "rabbitmq_detailed_";
 const NAMED_MAX: usize = 256;
 
 /// What these families tell of how the server was set up.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Setup {
     /// What clients are told of the server.
     pub amqp: Arc<AmqpSettings>,

@@ -9,7 +9,7 @@ use crate::net::{Gate, NetMetrics, pause, stopped};
 use crate::rabbitmq_http::From;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::{Extensions, HeaderValue, header};
+use axum::http::{Extensions, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse;
 use hyper::body::Incoming;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 /// How long the head of a connection's first request may take to arrive: whoever connects has something to say.
@@ -37,6 +37,10 @@ const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(300);
 /// When fewer than this part of the places are free, connections end with their answer.
 const CROWDED_SHARE: usize = 4;
+/// Connections of one address too many that are answered at a time; further ones are closed without a word.
+const REFUSALS_MAX: usize = 32;
+/// What these hear.
+const FULL: &str = "too many connections from this address (server.http_connections_per_ip_max)\n";
 /// The largest head of a request. Bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
@@ -45,7 +49,7 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 pub struct HttpLimits {
     /// Connections at a time; further ones wait in the system's queue.
     pub connections_max: usize,
-    /// Connections at a time from one address; further ones are closed at once.
+    /// Connections at a time from one address; further ones are told so and closed.
     pub connections_per_ip_max: usize,
     /// The largest body. Bytes.
     pub body_bytes_max: usize,
@@ -58,6 +62,8 @@ pub struct Entrance {
     name: &'static str,
     limits: HttpLimits,
     places: Arc<Semaphore>,
+    /// Places of those who are told that there is no place.
+    refusals: Arc<Semaphore>,
     gate: Gate,
     metrics: NetMetrics,
     /// What is served without a broker.
@@ -81,6 +87,7 @@ impl Entrance {
             name,
             limits,
             places: Arc::new(Semaphore::new(limits.connections_max.min(Semaphore::MAX_PERMITS))),
+            refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
             gate: gate.with_bounds(move |_| (usize::MAX, limits.connections_per_ip_max)),
             metrics,
             starting,
@@ -139,6 +146,7 @@ pub async fn serve(
             Ok(place) => place,
             Err(refusal) => {
                 entrance.metrics.refused(entrance.name, refusal.name());
+                turn_away(stream, tls.clone(), &entrance);
                 continue;
             }
         };
@@ -162,6 +170,39 @@ pub async fn serve(
             drop((place, of_address));
         });
     }
+}
+
+/// Answers the first request of a connection that is one too many: whoever is only closed cannot tell that from a server that is gone.
+fn turn_away(stream: TcpStream, tls: Option<Arc<Tls>>, entrance: &Entrance) {
+    let Ok(place) = entrance.refusals.clone().try_acquire_owned() else { return };
+    tokio::spawn(async move {
+        let answer = async {
+            match tls {
+                None => refuse(stream).await,
+                Some(tls) => {
+                    if let Ok(stream) = tls.accept(stream).await {
+                        refuse(stream).await;
+                    }
+                }
+            }
+        };
+        // Who says nothing is given up as one who has a place.
+        let _ = tokio::time::timeout(FIRST_HEAD_PATIENCE, answer).await;
+        drop(place);
+    });
+}
+
+async fn refuse<S>(stream: S)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(|_: hyper::Request<Incoming>| async {
+        Ok::<_, Infallible>((StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], FULL).into_response())
+    });
+    let mut http = http1::Builder::new();
+    http.keep_alive(false).max_buf_size(HEAD_BYTES_MAX);
+    // What goes wrong concerns its client, who sees it.
+    let _ = http.serve_connection(TokioIo::new(stream), service).await;
 }
 
 /// What stands at each request that came in at a listener.

@@ -525,16 +525,22 @@ fn a_connection_that_says_nothing_gives_its_place_back_soon() {
 #[test]
 fn one_address_does_not_take_all_places() {
     let server = Server::starting(8, 1);
-    let first = std::net::TcpStream::connect(server.at).unwrap();
+    let mut first = std::net::TcpStream::connect(server.at).unwrap();
+    // It has its place: which of two listeners accepts first is nobody's to say.
+    first.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert!(first.read(&mut [0; 10]).unwrap() > 0);
     let mut second = std::net::TcpStream::connect(server.also_at).unwrap();
-    let _ = first.peer_addr().unwrap();
     second.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let closed = second.read(&mut [0; 10]);
-    assert!(matches!(&closed, Ok(0)) || closed.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset));
+    // It was closed without a word once, which looks like a server that has gone.
+    second.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    second.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("http_connections_per_ip_max"), "{answer}");
     drop(first);
     server.entrance.open(server.app.clone());
     // Until the server has seen that the first one is gone.
-    let mut response = std::iter::repeat_with(|| server.agent.get(server.url("/metrics")).call()).find_map(Result::ok);
+    let mut answers = std::iter::repeat_with(|| server.agent.get(server.url("/metrics")).call()).filter_map(Result::ok);
+    let mut response = answers.find(|response| response.status() == 200);
     let text = response.as_mut().unwrap().body_mut().read_to_string().unwrap();
     let line = "polylogue_connections_refused_total{protocol=\"http\",cause=\"address_full\"} ";
     assert!(text.lines().any(|l| l.starts_with(line)), "{text}");

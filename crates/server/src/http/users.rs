@@ -19,7 +19,7 @@ fn shown(user: &User) -> Shown {
     let can = |mechanism: &Mechanism| match mechanism {
         Mechanism::Plain => has_any,
         Mechanism::Scram(scram) => user.scram(*scram).is_some(),
-        Mechanism::External | Mechanism::Bearer => false,
+        Mechanism::External | Mechanism::Bearer | Mechanism::Anonymous => false,
     };
     Shown {
         name: user.name.to_string(),

@@ -167,6 +167,11 @@ impl Protocol for AmqpConnection {
         true
     }
 
+    fn shut_down(&mut self, now: Now) -> bool {
+        self.now = now;
+        self.inner.shut_down(now)
+    }
+
     fn on_alarm(&mut self, now: Now) {
         self.now = now;
         self.inner.on_alarm(now);

@@ -105,10 +105,15 @@ pub(super) struct Connection<P: Protocol> {
     busy_ms: Option<u64>,
     /// When the task got its thread; `None` when it has given it up since. Monotonic milliseconds.
     turn_since_ms: Option<u64>,
+    /// It is to end when what is in work has ended.
     stopping: bool,
+    /// The server stops: why the session ends is that.
+    server_stops: bool,
     metrics: ConnectionMetrics,
-    /// Where it is to be told who the client is, until it is.
-    nameless: Option<Arc<Visitor>>,
+    /// What others see of it.
+    visitor: Option<Arc<Visitor>>,
+    /// It was said who the client is.
+    is_known: bool,
 }
 
 /// What the task waits for.
@@ -163,14 +168,16 @@ impl<P: Protocol> Connection<P> {
             busy_ms: None,
             turn_since_ms: None,
             stopping: false,
+            server_stops: false,
             metrics,
-            nameless: None,
+            visitor: None,
+            is_known: false,
         }
     }
 
-    /// The same, told there who the client is as soon as that is known.
+    /// The same, told there what goes over it, and who the client is as soon as that is known.
     pub(super) fn known_as(self, visitor: Arc<Visitor>) -> Connection<P> {
-        Connection { nameless: Some(visitor), ..self }
+        Connection { visitor: Some(visitor), ..self }
     }
 
     /// Serves the connection until it ends.
@@ -314,12 +321,12 @@ impl<P: Protocol> Connection<P> {
 
     /// Tells who the client is once that is known.
     fn introduce(&mut self) {
-        if let Some(visitor) = &self.nameless
+        if let (Some(visitor), false) = (&self.visitor, self.is_known)
             && let Some(about) = self.session.about()
         {
             // Nobody else says it.
             let _ = visitor.about.set(about);
-            self.nameless = None;
+            self.is_known = true;
         }
     }
 
@@ -339,7 +346,7 @@ impl<P: Protocol> Connection<P> {
     fn check(&self, now: Now) -> Result<(), Cause> {
         if self.is_written() {
             if let Some(reason) = self.session.close_reason() {
-                return Err(Cause::Session(reason));
+                return Err(if self.server_stops { Cause::Stop } else { Cause::Session(reason) });
             }
             if self.stopping && self.session.inflight() == 0 {
                 return Err(Cause::Stop);
@@ -416,7 +423,10 @@ impl<P: Protocol> Connection<P> {
                     }
                 }
                 Mail::Alarm => self.session.on_alarm(now),
-                Mail::Stop => self.stopping = true,
+                Mail::Stop => {
+                    self.server_stops = true;
+                    self.stopping |= !self.session.shut_down(now);
+                }
                 Mail::End(why) => {
                     if !self.session.end(&why, now) {
                         self.stopping = true;
@@ -432,6 +442,9 @@ impl<P: Protocol> Connection<P> {
         match self.input.read(&mut self.link, &self.shared.lanes) {
             Ok(Read::Some(bytes)) => {
                 self.metrics.received.inc_by(bytes as u64);
+                if let Some(visitor) = &self.visitor {
+                    visitor.wire.received(bytes as u64);
+                }
                 Ok(())
             }
             Ok(Read::Blocked) => Ok(()),
@@ -544,6 +557,9 @@ impl<P: Protocol> Connection<P> {
         if bytes > 0 {
             self.progress_ms = now.monotonic_ms;
             self.metrics.sent.inc_by(bytes);
+            if let Some(visitor) = &self.visitor {
+                visitor.wire.sent(bytes, self.output.counted() as u64);
+            }
         }
         Ok(written)
     }

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use polylogue_types::{Map, TimestampMs};
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -76,6 +77,65 @@ pub struct Visitor {
     pub since_ms: TimestampMs,
     /// Who the client is, once that is known.
     pub about: OnceLock<About>,
+    /// What went over it.
+    pub wire: Wire,
+}
+
+/// What went over a connection, as it is counted by the one task that serves it.
+#[derive(Debug, Default)]
+pub struct Wire {
+    received_bytes: AtomicU64,
+    reads: AtomicU64,
+    sent_bytes: AtomicU64,
+    writes: AtomicU64,
+    waiting_bytes: AtomicU64,
+}
+
+/// What [`Wire`] has counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WireCounts {
+    /// Bytes that came.
+    pub received_bytes: u64,
+    /// In how many pieces.
+    pub reads: u64,
+    /// Bytes that were sent.
+    pub sent_bytes: u64,
+    /// In how many pieces.
+    pub writes: u64,
+    /// Bytes that waited to be sent when the last ones were.
+    pub waiting_bytes: u64,
+}
+
+impl Wire {
+    /// So many bytes came.
+    pub(crate) fn received(&self, bytes: u64) {
+        add(&self.received_bytes, bytes);
+        add(&self.reads, 1);
+    }
+
+    /// So many bytes were sent, and so many wait.
+    pub(crate) fn sent(&self, bytes: u64, waiting: u64) {
+        add(&self.sent_bytes, bytes);
+        add(&self.writes, 1);
+        self.waiting_bytes.store(waiting, Ordering::Relaxed);
+    }
+
+    /// What is counted now.
+    #[must_use]
+    pub fn counts(&self) -> WireCounts {
+        WireCounts {
+            received_bytes: self.received_bytes.load(Ordering::Relaxed),
+            reads: self.reads.load(Ordering::Relaxed),
+            sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
+            waiting_bytes: self.waiting_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// One task alone writes, so that nothing has to be locked.
+fn add(count: &AtomicU64, more: u64) {
+    count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
 impl Visitor {
@@ -87,7 +147,7 @@ impl Visitor {
         (local, peer): (SocketAddr, SocketAddr),
         since_ms: TimestampMs,
     ) -> Arc<Visitor> {
-        Arc::new(Visitor { id, protocol, tls, local, peer, since_ms, about: OnceLock::new() })
+        Arc::new(Visitor { id, protocol, tls, local, peer, since_ms, about: OnceLock::new(), wire: Wire::default() })
     }
 }
 
@@ -117,6 +177,12 @@ impl Connections {
         let mut all: Vec<_> = self.open.lock().all.values().map(|entry| entry.visitor.clone()).collect();
         all.sort_unstable_by_key(|visitor| visitor.id);
         all
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn visitor(&self, id: u64) -> Option<Arc<Visitor>> {
+        self.open.lock().all.get(&id).map(|entry| entry.visitor.clone())
     }
 
     pub(crate) fn add(&self, visitor: Arc<Visitor>, mailbox: &Arc<Mailbox>) {

@@ -104,6 +104,12 @@ pub trait Protocol: Send + fmt::Debug + 'static {
         false
     }
 
+    /// The server stops. Whether the client is told so, and the session ends once it has answered or had time to; else the connection is
+    /// closed when what is in work has ended.
+    fn shut_down(&mut self, _now: Now) -> bool {
+        false
+    }
+
     /// Whether a user of that name has logged in. Where the books of the broker's clients tell, never.
     fn is_user(&self, _name: &str) -> bool {
         false

@@ -264,6 +264,12 @@ fn amqp(r: &Resolved) -> Result<AmqpSettings, OptionError> {
     if !r.value(&t::TLS_PRINCIPALS).is_empty() {
         mechanisms.push(Mechanism::External);
     }
+    let anonymous_user = Some(r.value(&t::AMQP_ANONYMOUS_USER).to_owned()).filter(|user| !user.is_empty());
+    if anonymous_user.is_some() {
+        mechanisms.push(Mechanism::Anonymous);
+    }
+    let message_bytes_max = r.number(&t::AMQP_MESSAGE_BYTES_MAX);
+    let default = AmqpSettings::default();
     Ok(AmqpSettings {
         product: r.value(&t::AMQP_PRODUCT).to_owned(),
         version: version.to_owned(),
@@ -273,7 +279,11 @@ fn amqp(r: &Resolved) -> Result<AmqpSettings, OptionError> {
         channel_max: u16::try_from(r.number(&t::AMQP_CHANNEL_MAX)).unwrap_or(u16::MAX),
         ack_ms_max: r.number(&t::AMQP_ACK_MS_MAX),
         mechanisms,
-        ..AmqpSettings::default()
+        anonymous_user,
+        message_bytes_max,
+        // One message has to fit, and another that begins while it is on its way.
+        assembling_bytes_max: default.assembling_bytes_max.max(small(message_bytes_max.saturating_mul(2))),
+        ..default
     })
 }
 

@@ -158,7 +158,9 @@ pub(super) const WRITE_STALL_MS_MAX: OptionDef = server(
     "write_stall_ms_max",
     OptionKind::Millis { min: 100, max: DAY_MS },
     "1m",
-    "A connection is closed when its client takes nothing of a response for this long.",
+    "A connection is closed when its client takes nothing of what waits for it for this long. AMQP's heartbeats do not prolong that: by \
+     default such a client goes after one heartbeat (60 s), and one from which nothing comes after two. A shorter time finds dead consumers \
+     sooner (RabbitMQ's is 15 s), a longer one gives paused ones more.",
 );
 pub(super) const WORKER_THREADS: OptionDef = server(
     "worker_threads",
@@ -169,14 +171,14 @@ pub(super) const WORKER_THREADS: OptionDef = server(
 pub(super) const HTTP_CONNECTIONS_MAX: OptionDef = server(
     "http_connections_max",
     OptionKind::Count { min: 1, max: 100_000 },
-    "128",
+    "512",
     "Connections to all http listeners at a time, and as many to all of rabbitmq-http and to all of rabbitmq-metrics; further ones wait. One that says nothing for 5 seconds is closed.",
 );
 pub(super) const HTTP_CONNECTIONS_PER_IP_MAX: OptionDef = server(
     "http_connections_per_ip_max",
     OptionKind::Count { min: 1, max: 100_000 },
-    "64",
-    "Connections to the http listeners at a time from one address; further ones are closed at once.",
+    "256",
+    "Connections to the http listeners at a time from one address, and as many to rabbitmq-http and to rabbitmq-metrics; further ones get the status 503.",
 );
 pub(super) const HTTP_BODY_BYTES_MAX: OptionDef = server(
     "http_body_bytes_max",
@@ -466,6 +468,19 @@ pub(super) const AMQP_ACK_MS_MAX: OptionDef = amqp(
     "How long a consumer may take to acknowledge a message before its channel is closed (RabbitMQ's consumer_timeout), where neither \
      its queue nor a policy says otherwise.",
 );
+pub(super) const AMQP_MESSAGE_BYTES_MAX: OptionDef = amqp(
+    "message_bytes_max",
+    OptionKind::Bytes { min: KIB, max: 128 * MIB },
+    "16MiB",
+    "The largest body of a message that clients publish (RabbitMQ's max_message_size); a larger one closes its channel.",
+);
+pub(super) const AMQP_ANONYMOUS_USER: OptionDef = amqp(
+    "anonymous_user",
+    OptionKind::OptionalText,
+    "",
+    "The user as whom clients log in that say no name, by the mechanism ANONYMOUS (RabbitMQ's anonymous_login_user, which is guest there); \
+     empty for nobody, and then the mechanism is not offered. No password is asked for: `guest` still logs in from this machine only.",
+);
 pub(super) const AMQP_CLASSIC_DELIVERY: OptionDef = amqp(
     "classic_delivery",
     OptionKind::OneOf(&["early", "flushed"]),
@@ -538,6 +553,8 @@ pub const OPTIONS: &[&OptionDef] = &[
     &AMQP_FRAME_BYTES_MAX,
     &AMQP_CHANNEL_MAX,
     &AMQP_ACK_MS_MAX,
+    &AMQP_MESSAGE_BYTES_MAX,
+    &AMQP_ANONYMOUS_USER,
     &AMQP_CLASSIC_DELIVERY,
 ];
 

@@ -30,6 +30,8 @@ fn connection(call: &Call<'_>, client: &Presence) -> Value {
     let settings = &call.app.settings;
     let properties = table(&client.client_properties);
     let name = properties.get("connection_name").cloned();
+    let visitor = call.app.net.connections.visitor(client.id);
+    let wire = visitor.as_ref().map(|visitor| visitor.wire.counts()).unwrap_or_default();
     let shape = json!({
         "name": client.ends.name(),
         "user": &*client.user,
@@ -43,8 +45,13 @@ fn connection(call: &Call<'_>, client: &Presence) -> Value {
         "type": "network",
         "node": call.app.node(),
         "state": "running",
-        "ssl": false,
+        "ssl": visitor.is_some_and(|visitor| visitor.tls),
         "auth_mechanism": "PLAIN",
+        "recv_oct": wire.received_bytes,
+        "recv_cnt": wire.reads,
+        "send_oct": wire.sent_bytes,
+        "send_cnt": wire.writes,
+        "send_pend": wire.waiting_bytes,
         "channels": client.channel_count(),
         "channel_max": settings.channel_max,
         "frame_max": settings.frame_bytes_max,

@@ -76,6 +76,11 @@ impl Failure {
         Failure { header: Some(Header::Allow(allow)), ..failure }
     }
 
+    /// 412 for what is protected.
+    pub(super) fn precondition_failed(reason: impl Into<String>) -> Failure {
+        Failure::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", reason)
+    }
+
     /// 400, as RabbitMQ says it, for a body that is too long.
     pub(super) fn too_large() -> Failure {
         Failure::bad("Exceeded HTTP request body size limit")

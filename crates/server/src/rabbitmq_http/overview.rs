@@ -4,8 +4,9 @@ use super::answer::Answer;
 use super::body::Body;
 use super::call::Call;
 use super::error::Failure;
-use super::shapes::{shown, sum, totals};
-use super::{Verb, ask};
+use super::shapes::{shown, sum, totals, with};
+use super::{Verb, ask, memory};
+use crate::process;
 use bytestring::ByteString;
 use polylogue_amqp_gateway::CLUSTER_NAME;
 use polylogue_amqp_model::{Command, Queue};
@@ -42,13 +43,12 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
             call.monitor()?;
             if *name == call.app.node() { Ok(Answer::One(node(call))) } else { Err(Failure::not_found()) }
         }
-        // As RabbitMQ says it of a node that it knows nothing of.
-        (Verb::Get, ["nodes", name, "memory"] | ["nodes", name, "memory", "relative"]) => {
+        (Verb::Get, ["nodes", name, "memory", rest @ ..]) if matches!(rest, [] | ["relative"]) => {
             call.monitor()?;
-            if *name == call.app.node() {
-                Ok(Answer::One(json!({"memory": "not_available"})))
-            } else {
-                Err(Failure::not_found())
+            match *name == call.app.node() {
+                true if rest.is_empty() => Ok(Answer::One(json!({"memory": memory::absolute(call)}))),
+                true => Ok(Answer::One(json!({"memory": memory::relative(call)}))),
+                false => Err(Failure::not_found()),
             }
         }
         (Verb::Get, ["cluster-name"]) => Ok(Answer::One(json!({"name": cluster_name(call)}))),
@@ -126,6 +126,8 @@ async fn overview(call: &Call<'_>) -> Result<Answer, Failure> {
     });
     if let (true, Value::Object(shape)) = (call.is_monitor(), &mut shape) {
         shape.insert("listeners".to_owned(), listeners(call).into_iter().map(|(listener, _)| listener).collect());
+        let here = json!({"node": call.app.node()});
+        shape.insert("contexts".to_owned(), contexts(call).into_iter().map(|one| with(one, here.clone())).collect());
     }
     Ok(Answer::One(shape))
 }
@@ -157,9 +159,29 @@ pub(super) fn listeners(call: &Call<'_>) -> Vec<(Value, (String, u16))> {
     call.app.listeners.iter().filter_map(one).collect()
 }
 
+/// What is served over http for RabbitMQ's tools. Ports are texts, as RabbitMQ has them.
+fn contexts(call: &Call<'_>) -> Vec<Value> {
+    let one = |listener: &crate::api::ListenerStatus| {
+        let at: std::net::SocketAddr = listener.bound.parse().ok()?;
+        let description = match listener.protocol.as_str() {
+            "rabbitmq-http" => "RabbitMQ Management",
+            "rabbitmq-metrics" => "RabbitMQ Prometheus",
+            _ => return None,
+        };
+        Some(json!({
+            "ssl_opts": [],
+            "description": description,
+            "path": "/",
+            "ip": at.ip().to_string(),
+            "port": at.port().to_string(),
+        }))
+    };
+    call.app.listeners.iter().filter_map(one).collect()
+}
+
 fn node(call: &Call<'_>) -> Value {
     let status = call.app.broker.status();
-    let memory = &call.app.net.memory;
+    let taken = &call.app.net.memory;
     let exchange_types = EXCHANGE_TYPES.map(|name| json!({"name": name, "description": name, "enabled": true}));
     let mechanisms = call.app.settings.mechanisms.iter();
     let mechanisms: Vec<Value> =
@@ -172,20 +194,21 @@ fn node(call: &Call<'_>) -> Value {
         "uptime": call.app.broker.now().monotonic_ms,
         "os_pid": std::process::id().to_string(),
         "rates_mode": "basic",
-        "mem_used": memory.used_bytes(),
-        "mem_limit": memory.limit_bytes(),
-        "mem_alarm": memory.is_alarm(),
+        "mem_used": taken.used_bytes(),
+        "mem_calculation_strategy": memory::STRATEGY,
+        "mem_limit": taken.limit_bytes(),
+        "mem_alarm": taken.is_alarm(),
         "disk_free": status.disk_free_bytes.unwrap_or(0),
-        "disk_free_limit": 0,
+        "disk_free_limit": call.app.setup.disk_free_limit_bytes,
         "disk_free_alarm": status.health.disk_alarm.is_some(),
-        "fd_used": 0,
-        "fd_total": 0,
+        "fd_used": process::open_descriptors().unwrap_or(0),
+        "fd_total": process::descriptors_max().unwrap_or(0),
         "sockets_used": call.app.net.connections.len(),
-        "sockets_total": 0,
+        "sockets_total": call.app.setup.connections_max,
         "proc_used": 0,
         "proc_total": 0,
         "run_queue": 0,
-        "processors": 1,
+        "processors": std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         "net_ticktime": 60,
         "enabled_plugins": ["rabbitmq_management"],
         "applications": [],
@@ -193,7 +216,7 @@ fn node(call: &Call<'_>) -> Value {
         "cluster_links": [],
         "auth_mechanisms": mechanisms,
         "exchange_types": exchange_types,
-        "contexts": [],
+        "contexts": contexts(call),
         "log_files": [],
         "config_files": [],
         "db_dir": shown(b""),

@@ -5,7 +5,7 @@ use super::ask::Asker;
 use super::body::Body;
 use super::call::Call;
 use super::error::Failure;
-use super::{Verb, ask, bindings, clients, list, messages, shapes};
+use super::{Verb, bindings, clients, heads, list, messages, shapes};
 use polylogue_amqp::codec::{ShortStr, Table};
 use polylogue_amqp::request::{self as amqp};
 use polylogue_amqp_gateway::MANAGEMENT_CHANNEL;
@@ -112,8 +112,7 @@ async fn one(call: &Call<'_>, queue: &Arc<Queue>) -> Result<Answer, Failure> {
     if call.query.is_true("disable_stats") {
         return Ok(Answer::One(shapes::queue(call, queue)));
     }
-    let counts = ask::counts(call.app, std::slice::from_ref(queue)).await?;
-    let mut shape = shapes::counted_queue(call, queue, &counts.first().copied().unwrap_or_default());
+    let mut shape = heads::counted(call, std::slice::from_ref(queue)).await?.pop().unwrap_or_default();
     let consumers = clients::consumers(call, |of, _| of == queue.id);
     if let Value::Object(shape) = &mut shape {
         shape.insert("consumer_details".to_owned(), Value::Array(consumers));
@@ -140,9 +139,7 @@ async fn listed(call: &Call<'_>, which: impl Fn(&Queue) -> bool) -> Result<Answe
         return Ok(Answer::Paged(queues.iter().map(|queue| shapes::queue(call, queue)).collect()));
     }
     let Some(paging) = paging.filter(|_| !names_other(call, "sort", &FINDS)) else {
-        let counts = ask::counts(call.app, &queues).await?;
-        let shape = |(queue, counts)| shapes::counted_queue(call, queue, counts);
-        return Ok(Answer::Paged(queues.iter().map(|queue| &**queue).zip(&counts).map(shape).collect()));
+        return Ok(Answer::Paged(heads::counted(call, &queues).await?));
     };
     // The page is found by little, and filled then.
     let key = |queue: &Arc<Queue>| {
@@ -169,9 +166,7 @@ async fn filled(call: &Call<'_>, items: Vec<Value>, mut about: Map<String, Value
     let id = |item: &Value| item.get(ID).and_then(Value::as_u64).map(QueueId);
     let queues = items.iter().filter_map(|item| call.view.world.queue(id(item)?).cloned());
     let queues: Vec<Arc<Queue>> = queues.collect();
-    let counts = ask::counts(call.app, &queues).await?;
-    let shape = |(queue, counts): (&Arc<Queue>, _)| shapes::counted_queue(call, queue, counts);
-    let items = queues.iter().zip(&counts).map(shape).collect();
+    let items = heads::counted(call, &queues).await?;
     about.insert("items".to_owned(), list::columns(Value::Array(items), &call.query));
     Ok(Answer::Whole(Value::Object(about)))
 }

@@ -3,7 +3,7 @@
 use super::call::Call;
 use super::target::encode;
 use polylogue_amqp_gateway::View;
-use polylogue_amqp_model::{Policy, Queue, User, Vhost, arguments_digest, json_of_arguments};
+use polylogue_amqp_model::{Policy, Queue, QueueKind, User, Vhost, arguments_digest, json_of_arguments};
 use polylogue_api::QueueCounts;
 use polylogue_router::{Argument, Binding, Destination, Exchange, VhostId};
 use serde_json::{Map, Value, json};
@@ -67,6 +67,14 @@ pub(super) fn queue(call: &Call<'_>, queue: &Queue) -> Value {
         "operator_policy": effective.operator_policy.as_deref().map(String::from),
         "effective_policy_definition": effective.definition,
     });
+    if queue.kind == QueueKind::Quorum {
+        let limit = effective.settings.delivery_limit.map_or_else(|| Value::from("unlimited"), Value::from);
+        shape = with(shape, json!({"delivery_limit": limit}));
+    }
+    if queue.kind != QueueKind::Classic {
+        shape =
+            with(shape, json!({"leader": call.app.node(), "members": [call.app.node()], "online": [call.app.node()]}));
+    }
     if let (Some(owner), Value::Object(shape)) = (call.app.directory.owner_of(queue), &mut shape) {
         shape.insert("owner_pid_details".to_owned(), connection_details(&owner));
     }
@@ -230,7 +238,7 @@ pub(super) fn vhost(call: &Call<'_>, vhost: &Vhost, counts: Option<&QueueCounts>
         "default_queue_type": kind,
         "metadata": metadata,
         "tracing": vhost.tracing,
-        "protected_from_deletion": false,
+        "protected_from_deletion": vhost.is_protected(),
         "cluster_state": { call.app.node(): "running" },
     });
     match counts {

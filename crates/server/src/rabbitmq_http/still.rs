@@ -1,10 +1,10 @@
 //! What tools ask for and what has nothing to say here: features of other nodes, plugins, samples.
 
-use super::Verb;
 use super::answer::Answer;
 use super::call::Call;
 use super::error::Failure;
 use super::overview::LOOK;
+use super::{Verb, flags};
 use polylogue_amqp_model::{Hashing, PasswordHash, SALT_BYTES};
 use serde_json::{Value, json};
 
@@ -28,7 +28,14 @@ fn deprecated((name, text): &(&str, &str)) -> Value {
 pub(super) fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Failure> {
     match (call.verb, path) {
         (Verb::Get, ["extensions"]) => Ok(Answer::One(json!([{"javascript": "dispatcher.js"}]))),
-        (Verb::Get, ["feature-flags"] | ["deprecated-features", "used"]) => {
+        // As RabbitMQ: whoever may use the API may know.
+        (Verb::Get, ["feature-flags"]) => Ok(Answer::List(flags::all(), &["name"])),
+        (Verb::Put, ["feature-flags", name, "enable"]) => {
+            call.admin()?;
+            if flags::has(name) { Ok(Answer::Done) } else { Err(Failure::bad("unsupported")) }
+        }
+        (_, ["feature-flags", _, "enable"]) => Err(Failure::method_not_allowed("PUT, OPTIONS")),
+        (Verb::Get, ["deprecated-features", "used"]) => {
             call.admin()?;
             Ok(Answer::List(Vec::new(), &["name"]))
         }

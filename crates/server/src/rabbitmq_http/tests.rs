@@ -6,6 +6,7 @@ mod definitions;
 mod errors;
 mod messages;
 mod mistakes;
+mod monitoring;
 mod objects;
 pub(crate) mod server;
 mod written;

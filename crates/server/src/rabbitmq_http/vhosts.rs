@@ -5,9 +5,9 @@ use super::body::Body;
 use super::call::Call;
 use super::error::Failure;
 use super::{Verb, ask, clients, permissions, shapes};
-use crate::declared;
+use crate::declared::{self, Fault};
 use bytestring::ByteString;
-use polylogue_amqp_model::{Command, Json, PutVhost, QueueKind, Vhost};
+use polylogue_amqp_model::{Code, Command, Json, PutVhost, QueueKind, Vhost};
 use polylogue_api::QueueCounts;
 use polylogue_router::VhostId;
 use serde_json::Value;
@@ -25,7 +25,21 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
         (Verb::Put, [name]) => put(call, (*name).into(), body).await,
         (Verb::Delete, [name]) => {
             call.admin()?;
-            declared::delete_vhost(&call.app.broker, &call.app.directory, &call.app.net, name).await?;
+            match declared::delete_vhost(&call.app.broker, &call.app.directory, &call.app.net, name).await {
+                Err(Fault::Refused(why)) if why.code == Code::PreconditionFailed => {
+                    Err(Failure::precondition_failed(why.text))
+                }
+                done => Ok(done.map(|()| Answer::Done)?),
+            }
+        }
+        (verb, [name, "deletion", "protection"]) => {
+            call.admin()?;
+            let protected = match verb {
+                Verb::Post => true,
+                Verb::Delete => false,
+                _ => return Err(Failure::method_not_allowed("POST, DELETE, OPTIONS")),
+            };
+            ask::change(call.app, Command::ProtectVhost((*name).into(), protected)).await?;
             Ok(Answer::Done)
         }
         (Verb::Get, [name, "permissions"]) => {

@@ -2,9 +2,9 @@
 
 use super::super::App;
 use super::super::objects::LEFT_OUT;
-use super::process;
 use super::text::{Kind, Text};
 use super::{PREFIX, Queues, Told};
+use crate::process;
 use polylogue_amqp_gateway::{Count, QueueCount, SIZE_BOUNDS, Traffic};
 use polylogue_amqp_model::QueueKind;
 use polylogue_api::QueueCounts;
@@ -119,7 +119,7 @@ fn node_coarse(app: &App, text: &mut Text, prefix: &str) {
     for (name, help, value) in [
         ("process_open_fds", "Descriptors that the process has open", process::open_descriptors()),
         ("process_open_tcp_sockets", "Connections of clients of all protocols but http", Some(sockets)),
-        ("process_resident_memory_bytes", "Memory that the process takes", process::resident_bytes()),
+        ("process_resident_memory_bytes", "Memory that the process takes", process::Resident::now().map(|now| now.all)),
         ("disk_space_available_bytes", "Free bytes of the data directory's file system", disk),
     ] {
         known(text, prefix, name, help, value);

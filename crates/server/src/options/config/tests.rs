@@ -21,6 +21,14 @@ fn the_defaults_are_a_loopback_server() {
     assert_eq!(config.kafka.sessions.inflight_requests_max, 16);
 }
 
+/// `server.write_stall_ms_max` says how it goes together with heartbeats, and the bound for one address was above the one for all.
+#[test]
+fn defaults_go_together() {
+    let config = config(&[]).unwrap();
+    assert_eq!(config.write_stall_ms_max, 1_000 * u64::from(config.amqp.heartbeat_seconds));
+    assert!(config.http_connections_per_ip_max < config.http_connections_max);
+}
+
 /// Every option must change something: otherwise it is a promise that nobody keeps.
 #[test]
 fn each_option_reaches_the_configuration() {

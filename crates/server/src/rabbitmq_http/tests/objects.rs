@@ -18,6 +18,9 @@ fn the_server_says_who_it_and_who_one_is() {
     );
     assert_eq!(overview["object_totals"]["exchanges"], 7);
     assert_eq!(overview["listeners"][0]["port"], 5672);
+    // There were no contexts: tools that show where the API is served found nothing.
+    let context = &overview["contexts"][0];
+    assert_eq!((&context["node"], &context["port"]), (&overview["node"], &json!("15672")));
     let nodes = server.get("nodes");
     let node = nodes[0]["name"].as_str().unwrap();
     assert_eq!(server.get(&format!("nodes/{node}"))["running"], true);
@@ -63,6 +66,38 @@ fn virtual_hosts_come_and_go_with_a_permission_of_their_maker() {
     assert_eq!(server.delete("vhosts/a%20b"), 204);
     assert_eq!(server.delete("vhosts/a%20b"), 404);
     assert_eq!(server.ask("GET", "vhosts/a%20b", &Value::Null).status, 404);
+}
+
+/// There was no such path, and a virtual host whose imported metadata said that it is protected was deleted all the same.
+#[test]
+fn a_protected_virtual_host_is_not_deleted() {
+    let server = Server::start();
+    assert_eq!(server.put("vhosts/v", &json!({})), 201);
+    assert_eq!(server.ask("POST", "vhosts/none/deletion/protection", &Value::Null).status, 404);
+    for _ in 0..2 {
+        assert_eq!(server.post("vhosts/v/deletion/protection", &Value::Null).status, 204);
+    }
+    let shown = server.get("vhosts/v");
+    assert_eq!(
+        (&shown["protected_from_deletion"], &shown["metadata"]["protected_from_deletion"]),
+        (&json!(true), &json!(true))
+    );
+    // Whoever changes something else of it does not take its protection away.
+    assert_eq!(server.put("vhosts/v", &json!({"description": "d", "metadata": {"owner": "me"}})), 204);
+    let refused = server.ask("DELETE", "vhosts/v", &Value::Null);
+    let text = "Refusing to delete virtual host 'v' because it is protected from deletion";
+    assert_eq!((refused.status, refused.body), (412, json!({"error": "precondition_failed", "reason": text})));
+    assert_eq!(server.delete("vhosts/v/deletion/protection"), 204);
+    assert_eq!(server.get("vhosts/v")["protected_from_deletion"], false);
+    assert_eq!(server.delete("vhosts/v"), 204);
+    // Definitions say it, too.
+    let vhost = json!({"vhosts": [{"name": "w", "metadata": {"protected_from_deletion": true}}]});
+    assert_eq!(server.post("definitions", &vhost).status, 204);
+    assert_eq!(server.delete("vhosts/w"), 412);
+    assert_eq!(server.get("definitions")["vhosts"][1]["metadata"]["protected_from_deletion"], true);
+    // And who is no administrator says nothing of it.
+    server.put("users/m", &json!({"password": "m", "tags": "management"}));
+    assert_eq!(server.ask_as("m", "DELETE", "vhosts/w/deletion/protection", &Value::Null).status, 401);
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn world(server: &Server) -> Client {
 /// All that can be got, by the world above.
 fn paths(node: &str) -> Vec<String> {
     let (channel, binding) = (format!("{PATH}%20%281%29"), "bindings/%2F/e/x-topic/e/x-direct/a.%2523");
-    let paths = "overview version whoami extensions auth nodes nodes/NODE nodes/NODE/memory cluster-name vhosts vhosts/%2F vhosts/v \
+    let paths = "overview version whoami extensions auth nodes nodes/NODE nodes/NODE/memory nodes/NODE/memory/relative cluster-name vhosts vhosts/%2F vhosts/v \
         vhosts/%2F/permissions vhosts/%2F/topic-permissions vhosts/%2F/connections vhosts/%2F/channels \
         users users/u users/guest users/without-permissions users/u/permissions users/u/topic-permissions permissions \
         permissions/%2F/u topic-permissions topic-permissions/%2F/u exchanges exchanges/%2F exchanges/%2F/x-headers \
