@@ -217,7 +217,7 @@ impl Queue {
             self.give_back(&run, how.counts, how.delay, now_ms);
             messages += run.len();
         }
-        self.keep_length();
+        self.drop_head();
         Ok(Done { messages, record: (messages > 0).then_some(self.taken + 1) })
     }
 
@@ -233,7 +233,7 @@ impl Queue {
             self.take_back(&run, now_ms);
             messages += run.len();
         }
-        self.keep_length();
+        self.drop_head();
         Ok(messages)
     }
 
@@ -280,7 +280,7 @@ impl Queue {
                 messages += run.len();
             }
         }
-        self.keep_length();
+        self.drop_head();
         Ok(messages)
     }
 
@@ -383,10 +383,15 @@ impl Queue {
     }
 
     /// Up to where messages are dead that are not committed, and so not told by [`Queue::take_dead_letters`] before they are; `None` when there are
-    /// none.
+    /// none. What was dropped because too many were ready does not count: nobody has heard of it, and it can wait for its commit.
     #[must_use]
     pub fn dead_uncommitted(&self) -> Option<u64> {
-        self.dead.last().map(|run| run.end).filter(|end| *end > self.applied.head.end)
+        let committed = self.applied.head.end;
+        if self.dead.last().is_none_or(|run| run.end <= committed) {
+            return None;
+        }
+        let ahead = self.dead.iter_from(committed).filter(|run| run.value.reason != Reason::MaxLength);
+        ahead.map(|run| run.end).filter(|end| *end > committed).max()
     }
 
     /// Tells which messages are to be moved to where dead ones go, at most so many, and no more bytes unless one message alone has more.

@@ -169,6 +169,10 @@ impl Queue {
                 Gave::Nothing => break,
             }
         }
+        if given < messages_max {
+            // Nobody can have what is left.
+            self.drop_head();
+        }
         given
     }
 
@@ -205,7 +209,7 @@ impl Queue {
     }
 
     /// Whose turn it is, and whether nobody else waits for one.
-    fn turn(&mut self) -> Option<(u32, bool)> {
+    pub(crate) fn turn(&mut self) -> Option<(u32, bool)> {
         let consumers = &self.consumers;
         match self.keys.as_deref_mut() {
             None => self.consumers.turn(self.config.mode),

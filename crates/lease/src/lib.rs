@@ -25,8 +25,8 @@
 //!
 //! **Invariants.** A message is settled, ready, held, delayed or dead, in one place at a time. What is settled and committed is never handed out
 //! again, but by [`Queue::seek`]. Messages are handed out by priority, then in the order of their offsets, wherever they
-//! come from; with key order, those of a key to one consumer at a time. A message ahead of its commit can be settled and nothing else:
-//! it does not expire, is not dropped and is not told to be dead before. Nothing that is read, from a record or a checkpoint, can make it panic.
+//! come from; with key order, those of a key to one consumer at a time. A message ahead of its commit can be settled, or dropped where
+//! too many are ready, and nothing else: it does not expire, and is not told to be dead before. Nothing that is read, from a record or a checkpoint, can make it panic.
 
 mod alarms;
 mod applied;

@@ -237,8 +237,8 @@ impl Queue {
         Ok(())
     }
 
-    /// An entry is proposed, and may be handed out ahead of its commit. [`Queue::appended`] is called once it is committed. Nothing but a
-    /// settlement happens to it before, and that is recorded behind it.
+    /// An entry is proposed, and may be handed out ahead of its commit. [`Queue::appended`] is called once it is committed. Before, it is
+    /// settled or dropped at the most, and that is recorded behind it.
     ///
     /// # Errors
     /// When there is no writer, or the entry does not follow the last one.
@@ -247,7 +247,9 @@ impl Queue {
         if entry.first_offset != self.end {
             return Err(LeaseError::NotInOrder { expected: self.end, got: entry.first_offset });
         }
-        self.propose(entry)
+        self.propose(entry)?;
+        self.keep_length();
+        Ok(())
     }
 
     fn propose(&mut self, entry: &Entry) -> Result<(), LeaseError> {

@@ -73,28 +73,36 @@ impl Queue {
         }
     }
 
-    /// Drops the next messages while more are ready than there may be.
+    /// Drops the next messages while more are ready than there may be, whether they are committed or not. Not while a consumer has credit
+    /// for some: what is about to be handed out does not count as ready, and [`Queue::grant`] ends with this.
     pub(crate) fn keep_length(&mut self) {
-        let (length_max, bytes_max) = (self.config.length_max, self.config.bytes_max);
-        if length_max.is_none() && bytes_max.is_none() {
-            return;
+        if self.is_too_long() && self.turn().is_none() {
+            self.drop_head();
         }
-        let committed = self.applied.head.end;
-        let behind = committed..self.end;
-        let messages: u64 = self.lanes.iter().map(|lane| lane.ready.covered() - lane.ready.covered_in(&behind)).sum();
-        let mut messages_over = messages.saturating_sub(length_max.unwrap_or(u64::MAX));
-        let mut bytes_over = match bytes_max {
-            None => 0,
-            // What is not committed is only summed where it matters.
-            Some(max) if self.ready_bytes <= max => 0,
-            Some(max) => self.ready_bytes.saturating_sub(self.bytes_ready_in(&behind)).saturating_sub(max),
-        };
+    }
+
+    fn is_too_long(&self) -> bool {
+        let (messages, bytes) = self.over();
+        messages > 0 || bytes > 0
+    }
+
+    /// How many messages more are ready than there may be, and how many bytes.
+    fn over(&self) -> (u64, u64) {
+        let messages = self.config.length_max.map_or(0, |max| {
+            let ready = self.lanes.iter().map(|lane| lane.ready.covered()).sum::<u64>();
+            ready.saturating_sub(max)
+        });
+        (messages, self.config.bytes_max.map_or(0, |max| self.ready_bytes.saturating_sub(max)))
+    }
+
+    /// As [`Queue::keep_length`], whoever has credit: what comes back is dropped before it is handed out again, as with RabbitMQ.
+    pub(crate) fn drop_head(&mut self) {
+        let (mut messages_over, mut bytes_over) = self.over();
         while messages_over > 0 || bytes_over > 0 {
             let heads = self.lanes.iter().enumerate();
-            let mut heads =
-                heads.filter_map(|(lane, at)| Some((lane, at.ready.first().filter(|run| run.start < committed)?)));
+            let mut heads = heads.filter_map(|(lane, at)| Some((lane, at.ready.first()?)));
             let Some((lane, run)) = heads.next() else { return };
-            let (end, class) = self.applied.class_run(run.start, run.end.min(committed));
+            let (end, class) = self.applied.class_run(run.start, run.end);
             let by_bytes = match class.weigh(1) {
                 0 if bytes_over > 0 => u64::MAX,
                 0 => 0,

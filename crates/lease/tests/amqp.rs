@@ -310,6 +310,52 @@ fn too_many_messages_drop_the_next_ones() {
     assert_eq!(world.counts().dead, 2);
 }
 
+/// What was sent just before on the same channel and is not committed did not count: 222 messages were in a queue of 10.
+#[test]
+fn too_many_messages_are_dropped_ahead_of_their_commit() {
+    let mut world = World::new(Config { length_max: Some(3), ..amqp() });
+    for offset in 0..5 {
+        world.queue.appended_unflushed(&Entry::plain(offset, 1)).unwrap();
+    }
+    assert_eq!(world.counts(), Counts { uncommitted: 3, dead: 2, ..Counts::default() });
+    assert_eq!((dead(&mut world.queue), world.queue.dead_uncommitted()), (vec![], None), "moved when committed");
+    (0..5).for_each(|offset| world.entry(Entry::plain(offset, 1)));
+    assert_eq!(dead(&mut world.queue).iter().map(|letter| letter.count).sum::<u64>(), 2);
+    world.commit();
+    world.crash();
+    assert_eq!((world.counts().ready, world.counts().dead), (3, 2));
+
+    let mut world = World::new(Config { bytes_max: Some(100), dead_letter: false, ..amqp() });
+    for offset in 0..10 {
+        world.queue.appended_unflushed(&Entry { bytes: 30, ..Entry::plain(offset, 1) }).unwrap();
+    }
+    let reader = world.puller(1);
+    assert_eq!((world.counts().uncommitted, world.counts().ready_bytes), (3, 90));
+    assert_eq!(offsets(&world.pull(reader, 9, None)), [7, 8, 9]);
+}
+
+/// A message that a consumer waits for is handed out and never counts as ready, however many come together.
+#[test]
+fn what_a_consumer_waits_for_is_not_dropped() {
+    for early in [false, true] {
+        let mut world = World::new(Config { length_max: Some(2), ..amqp() });
+        let one = world.prefetch(1, 5);
+        let all: Vec<_> = (0..10).map(|offset| Entry::plain(offset, 1)).collect();
+        if early {
+            all.iter().for_each(|entry| world.queue.appended_unflushed(entry).unwrap());
+        } else {
+            all.iter().for_each(|entry| world.entry(*entry));
+        }
+        assert_eq!(offsets(&world.grant()), [0, 1, 2, 3, 4], "early: {early}");
+        let counts = world.counts();
+        assert_eq!((counts.ready + counts.uncommitted, counts.dead), (2, 3), "the rest is too much at once");
+        // What comes back is dropped first, as with RabbitMQ.
+        let _ = world.queue.release(3, 2, By::Consumer(one), Return::default(), world.now).unwrap();
+        assert_eq!(offsets(&world.grant()), [8, 9]);
+        assert_eq!(world.counts().dead, 5);
+    }
+}
+
 #[test]
 fn prefetch_by_bytes_lets_one_message_through() {
     let mut world = World::new(amqp());
@@ -365,9 +411,10 @@ fn a_waiting_consumer_gets_a_message_ahead_of_its_commit() {
     let entry = Entry { expires_at_ms: Some(1), ..Entry::plain(0, 4) };
     world.queue.appended_unflushed(&entry).unwrap();
     assert_eq!(world.counts(), Counts { uncommitted: 4, consumers: 1, ..Counts::default() });
-    // Neither its expiry nor a limit matters before the commit.
+    // Its expiry does not matter before the commit, and the limit does not to a consumer that waits.
     world.wait(5);
     assert_eq!(offsets(&world.grant()), [0, 1, 2]);
+    assert_eq!(world.counts(), Counts { held: 3, dead: 1, consumers: 1, ..Counts::default() });
     let _ = world.queue.settle(0, 1, By::Consumer(one), world.now).unwrap();
     assert_eq!(world.queue.reject(1, 1, By::Consumer(one), world.now).unwrap().messages, 1);
     assert_eq!(dead(&mut world.queue), []);
