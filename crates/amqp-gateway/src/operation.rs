@@ -4,7 +4,7 @@ use crate::begin::begin;
 use crate::connection::{Channel, Connection};
 use crate::convert::{arguments, name, refusal, unattached, unavailable, unsettled};
 use crate::counts::{Count, QueueCount};
-use crate::deliver::{Cancelled, Consumer, Pull, WINDOW_MESSAGES, capacity, delivery_of};
+use crate::deliver::{Cancelled, Consumer, Pull, WINDOW_MESSAGES, delivery_of};
 use crate::directory::QueueEntry;
 use crate::login::Password;
 use crate::machine::{AmqpAnswer, AmqpAsk};
@@ -350,10 +350,9 @@ impl Connection {
     fn cancel(&mut self, channel: ChannelRef, consumer: ConsumerRef, leaving: &Arc<Leaving>) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         let Some(cancelled) = open.consumers.remove(&consumer) else { return };
-        let shares = cancelled.shares();
         let Consumer { id, unsettled, entry, .. } = cancelled;
         if unsettled > 0 {
-            open.cancelled.insert(consumer, Cancelled { id, unsettled, shares, kind: entry.queue.kind });
+            open.cancelled.insert(consumer, Cancelled { id, unsettled, kind: entry.queue.kind });
         }
         self.show(|shown| shown.cancelled(channel, consumer));
         if unsettled == 0 {
@@ -642,15 +641,15 @@ impl Connection {
             let waits = Waits::Attached(token, channel, consume, entry, ack_ms_max);
             return self.ask(Request::AttachReader(attach), waits);
         }
-        let credit = capacity(shared, consume.no_ack);
         let priority = settings.priority.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
         let consumer = ConsumerSpec {
             priority,
             prefetch: if consume.no_ack { 0 } else { consume.deliveries_max },
-            credit: Some(credit),
+            credit: Some(WINDOW_MESSAGES),
             window_bytes: self.settings.consumer_window_bytes,
             settles: consume.no_ack,
             exclusive: consume.exclusive,
+            shared: self.channels.get(&channel).and_then(|open| open.limit.clone()),
             ..ConsumerSpec::default()
         };
         let attach = Attach { queue: partition, consumer };
@@ -670,10 +669,14 @@ impl Connection {
             Ok(id) => {
                 let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(id)) };
                 let shown = shown_consumer(&consume, entry.queue.id);
-                let no_ack = consume.no_ack;
-                let (capacity, owed) = (capacity(open.qos, no_ack), Credit::default());
-                let consumer = Consumer { id, entry, no_ack, ack_ms_max, owed, unsettled: 0, capacity, drains: false };
+                // The channel may share a prefetch since it was asked for.
+                let limit = open.limit.clone().filter(|_| entry.queue.kind != QueueKind::Stream);
+                let (no_ack, owed) = (consume.no_ack, Credit::default());
+                let consumer = Consumer { id, entry, no_ack, ack_ms_max, owed, unsettled: 0 };
                 open.consumers.insert(consume.consumer, consumer);
+                if let Some(limit) = limit {
+                    self.tell(Request::Share(id, limit));
+                }
                 self.show(|all| all.consumes(channel, consume.consumer, shown));
                 self.consumers.insert(id, (channel, consume.consumer));
                 return self.reply(token, amqp::Reply::Done);

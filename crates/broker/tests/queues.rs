@@ -309,23 +309,6 @@ fn credit_takes_and_purges() {
     assert_eq!((node.counts(queue).ready, node.counts(queue).consumers), (5, 0));
 }
 
-/// What a consumer had been told of came, however little it wanted by now.
-#[test]
-fn credit_that_is_withdrawn_gives_nothing() {
-    let world = SimWorld::new(8);
-    let mut node = Node::open(&world, |_| {});
-    let queue = node.queue("q", QueueSettings::default());
-    let consumer = node.attach(queue, ConsumerSpec { credit: Some(9), ..ConsumerSpec::default() }).unwrap();
-    node.start(Request::Withdraw(consumer, 8));
-    node.publish((0..8).map(|i| message(&[queue], &format!("m{i}"))).collect());
-    assert_eq!(texts(&node.delivered()), ["m0"]);
-    node.start(Request::Withdraw(consumer, 1));
-    node.start(Request::Credit(consumer, Credit { messages: 1, bytes: 0 }));
-    assert_eq!(node.delivered().len(), 0, "it had that one before");
-    node.start(Request::Credit(consumer, Credit { messages: 1, bytes: 0 }));
-    assert_eq!(texts(&node.delivered()), ["m1"]);
-}
-
 #[test]
 fn messages_expire_and_wait_by_the_clock() {
     let world = SimWorld::new(9);
@@ -748,4 +731,51 @@ fn a_consumer_that_does_not_read_gets_no_more_bytes_than_its_window() {
     assert_eq!(texts(&node.delivered()), ["four2"]);
     node.start(Request::Credit(consumer, Credit { messages: 2, bytes: 10 }));
     assert_eq!(texts(&node.delivered()), ["four3", "four4"]);
+}
+
+/// A prefetch for a whole channel was kept where messages arrive: what a queue had more than there was room for went there and back, the first
+/// queue was drained before the others, and a consumer without acknowledgement kept to no limit.
+#[test]
+fn a_limit_that_consumers_share_goes_round_their_queues() {
+    let world = SimWorld::new(19);
+    let mut node = Node::open(&world, |_| {});
+    let limit = std::sync::Arc::new(polylogue_types::SharedLimit::default());
+    limit.set_max(10);
+    let spec = |settles| ConsumerSpec { settles, shared: Some(limit.clone()), ..ConsumerSpec::default() };
+    let early = QueueSettings { early: true, ..QueueSettings::default() };
+    let memory = TopicConfig {
+        queue: Some(early.clone()),
+        retention_ms: None,
+        durability: Durability::Memory,
+        ..TopicConfig::default()
+    };
+    // Of several shards.
+    let other = node.create("c", 1, memory).partitions[0].id;
+    let queues = [node.queue("a", early.clone()), node.queue("b", early.clone()), other];
+    for queue in queues {
+        node.publish((0..100).map(|i| message(&[queue], &format!("m{i}"))).collect());
+        node.attach(queue, spec(false)).unwrap();
+    }
+    let mut held = std::collections::VecDeque::from(node.delivered());
+    let mut acked = [0; 3];
+    for _ in 0..150 {
+        assert_eq!(held.len(), 10);
+        let delivery = held.pop_front().unwrap();
+        acked[queues.iter().position(|queue| *queue == delivery.queue).unwrap()] += 1;
+        node.settle(&[delivery], Settle::Accept);
+        held.extend(node.delivered());
+    }
+    // The first ten were of the first queue.
+    assert!(acked.iter().all(|count| (45..=58).contains(count)), "{acked:?}");
+    // One that settles by being sent waits, and a queue that goes makes room.
+    let settles = node.queue("settles", early);
+    node.publish(vec![message(&[settles], "x")]);
+    let waiting = node.attach(settles, spec(true)).unwrap();
+    assert_eq!(node.delivered().len(), 0);
+    for name in ["a", "b", "c"] {
+        node.ask(Request::DeleteTopics(DeleteTopics { topics: vec![TopicRef::Name(name.into())] }));
+    }
+    let got = node.delivered();
+    assert_eq!(got.last().map(|last| (last.consumer, last.queue)), Some((waiting, settles)));
+    assert_eq!(limit.held(), 0);
 }

@@ -292,6 +292,9 @@ impl Queue {
         let slot = self.consumers.slot(id)?;
         if let Some(consumer) = self.consumers.get_mut(slot) {
             consumer.stopped = true;
+            if let Some(share) = consumer.config.share.clone() {
+                self.leave_line(id, &share);
+            }
         }
         if let Some(keys) = self.keys.as_deref_mut() {
             keys.remove(slot);

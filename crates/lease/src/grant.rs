@@ -1,11 +1,13 @@
 //! Handing out messages to consumers.
 
 use crate::alarms::Alarm;
-use crate::consumers::{Consumer, ConsumerConfig, ConsumerId, Room};
+use crate::consumers::{Consumer, ConsumerConfig, ConsumerId, Room, Share};
 use crate::error::LeaseError;
 use crate::mark::{Class, Mark, Reason, Tally};
 use crate::queue::{Held, Queue};
+use polylogue_types::SharedLimit;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Messages in one [`Grant`] at the most.
 pub const GRANT_MESSAGES_MAX: u32 = 1 << 10;
@@ -97,28 +99,10 @@ impl Queue {
     pub fn add_permits(&mut self, id: ConsumerId, permits: u64, bytes: u64) -> Result<(), LeaseError> {
         let slot = self.consumers.slot(id)?;
         if let Some(consumer) = self.consumers.get_mut(slot) {
-            let paid = permits.min(consumer.overdrawn);
-            consumer.overdrawn -= paid;
-            consumer.config.permits = consumer.config.permits.map(|before| before.saturating_add(permits - paid));
+            consumer.config.permits = consumer.config.permits.map(|before| before.saturating_add(permits));
             consumer.window_used = consumer.window_used.saturating_sub(bytes);
         }
         self.consumers.queue_up(slot, self.config.mode);
-        Ok(())
-    }
-
-    /// A consumer may get so many fewer messages than it was permitted. What it has got of them already counts against what it is permitted
-    /// later. One that may get any number goes on so.
-    ///
-    /// # Errors
-    /// When there is no such consumer.
-    pub fn take_permits(&mut self, id: ConsumerId, permits: u64) -> Result<(), LeaseError> {
-        let slot = self.consumers.slot(id)?;
-        if let Some(consumer) = self.consumers.get_mut(slot)
-            && let Some(before) = consumer.config.permits
-        {
-            consumer.config.permits = Some(before.saturating_sub(permits));
-            consumer.overdrawn = consumer.overdrawn.saturating_add(permits.saturating_sub(before));
-        }
         Ok(())
     }
 
@@ -157,7 +141,12 @@ impl Queue {
             let lease_ms = consumer.config.lease_ms;
             let to = self.to(slot, lease_ms, now_ms);
             let Some(to) = to else { break };
-            match self.give(&to, room, now_ms, out) {
+            let share = self.consumers.get(slot).and_then(|consumer| consumer.config.share.clone());
+            let gave = match share {
+                None => self.give(&to, room, now_ms, out),
+                Some(share) => self.give_shared(&to, &share, room, now_ms, out),
+            };
+            match gave {
                 Gave::Messages(messages, _) => {
                     (given, passed) = (given + messages, 0);
                     self.consumers.had_turn(slot);
@@ -174,6 +163,86 @@ impl Queue {
             self.drop_head();
         }
         given
+    }
+
+    /// As [`Queue::give`], to a consumer that shares a limit: as far as there is room under it.
+    fn give_shared(&mut self, to: &To, share: &Share, mut room: Room, now_ms: u64, out: &mut Vec<Grant>) -> Gave {
+        let ready: u64 = self.lanes.iter().map(|lane| lane.ready.covered()).sum();
+        if ready == 0 {
+            self.leave_line(to.id, share);
+            return Gave::Nothing;
+        }
+        room.messages = share.limit.take(to.id.0, room.messages.min(ready), share.counts);
+        if room.messages == 0 {
+            return Gave::NoRoom;
+        }
+        let gave = self.give(to, room, now_ms, out);
+        let used = match gave {
+            Gave::Messages(messages, _) => messages,
+            Gave::Nothing | Gave::NoRoom => 0,
+        };
+        if share.counts && used > room.messages {
+            // Entries that are kept whole.
+            share.limit.hold(used - room.messages);
+        }
+        self.give_back_share(share, room.messages.saturating_sub(used));
+        gave
+    }
+
+    /// A consumer shares a limit from now on. What it holds counts.
+    ///
+    /// # Errors
+    /// When there is no such consumer.
+    pub fn share(&mut self, id: ConsumerId, share: Share) -> Result<(), LeaseError> {
+        let slot = self.consumers.slot(id)?;
+        if let Some(consumer) = self.consumers.get_mut(slot)
+            && consumer.config.share.as_ref() != Some(&share)
+        {
+            if share.counts {
+                share.limit.hold(consumer.held);
+            }
+            consumer.config.share = Some(share);
+        }
+        Ok(())
+    }
+
+    /// There may be room again for a consumer that waits for some under a limit that it shares.
+    ///
+    /// # Errors
+    /// When there is no such consumer.
+    pub fn offer(&mut self, id: ConsumerId) -> Result<(), LeaseError> {
+        let slot = self.consumers.slot(id)?;
+        let tired = self.consumers.get(slot).filter(|consumer| !consumer.wants());
+        if let Some(share) = tired.and_then(|consumer| consumer.config.share.clone()) {
+            self.leave_line(id, &share);
+        }
+        self.consumers.queue_up(slot, self.config.mode);
+        Ok(())
+    }
+
+    /// Limits under which there is room again since the last call, and consumers that wait for it: the host offers it to them, in their order.
+    #[must_use]
+    pub fn take_freed(&mut self) -> Vec<Arc<SharedLimit>> {
+        std::mem::take(&mut self.freed)
+    }
+
+    pub(crate) fn give_back_share(&mut self, share: &Share, messages: u64) {
+        if share.counts && messages > 0 && share.limit.give_back(messages) {
+            self.note_freed(share);
+        }
+    }
+
+    /// A consumer waits no longer for room under a limit that it shares.
+    pub(crate) fn leave_line(&mut self, id: ConsumerId, share: &Share) {
+        if share.limit.forget(id.0) {
+            self.note_freed(share);
+        }
+    }
+
+    fn note_freed(&mut self, share: &Share) {
+        if !self.freed.contains(&share.limit) {
+            self.freed.push(share.limit.clone());
+        }
     }
 
     /// Hands out messages to one consumer that asks for them. Returns how many.

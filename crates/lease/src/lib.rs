@@ -46,7 +46,7 @@ mod upkeep;
 
 pub use commands::{By, DeadLetter, Done};
 pub use config::{Config, Delay, Mode, Return};
-pub use consumers::{ConsumerConfig, ConsumerId};
+pub use consumers::{ConsumerConfig, ConsumerId, Share};
 pub use error::{LeaseError, Refusal};
 pub use grant::{Acquire, GRANT_MESSAGES_MAX, Grant, LeaseId};
 pub use keys::KEY_WINDOW;

@@ -177,9 +177,14 @@ impl Queue {
         if let Some(keys) = self.keys.as_deref_mut() {
             keys.set_held(&run.range(), slot, false);
         }
+        let mut share = None;
         if let Some(consumer) = self.consumers.get_mut(slot) {
             consumer.held -= run.len();
             consumer.held_bytes = consumer.held_bytes.wrapping_sub(bytes);
+            share.clone_from(&consumer.config.share);
+        }
+        if let Some(share) = share {
+            self.give_back_share(&share, run.len());
         }
         self.consumers.queue_up(slot, self.config.mode);
     }

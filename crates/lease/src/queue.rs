@@ -10,6 +10,7 @@ use crate::keys::Keys;
 use crate::mark::{Class, Entry, Fate, Mark, OFFSET_MAX, PARKED_MS, Reason, Tally};
 use crate::runs::Runs;
 use bytes::Bytes;
+use polylogue_types::SharedLimit;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -115,6 +116,8 @@ pub struct Queue {
     /// Messages before this may have been handed out before a crash.
     pub(crate) doubtful_to: u64,
     pub(crate) leases: u64,
+    /// See [`Queue::take_freed`].
+    pub(crate) freed: Vec<Arc<SharedLimit>>,
 }
 
 impl Queue {
@@ -154,6 +157,7 @@ impl Queue {
             keys: None,
             doubtful_to: 0,
             leases: 0,
+            freed: Vec::new(),
         }
     }
 
@@ -465,7 +469,21 @@ impl Queue {
         self.applied.forget(end..self.end.max(end));
         let empty = Queue::of(self.config.clone(), Applied::default());
         let applied = std::mem::take(&mut self.applied);
-        *self = Queue { end, applied, ..empty };
+        let mut freed = std::mem::take(&mut self.freed);
+        freed.extend(self.limits());
+        *self = Queue { end, applied, freed, ..empty };
+    }
+
+    /// The limits that consumers share.
+    #[must_use]
+    pub fn limits(&self) -> Vec<Arc<SharedLimit>> {
+        let mut limits: Vec<Arc<SharedLimit>> = Vec::new();
+        for (_, consumer) in self.consumers.iter() {
+            if let Some(share) = consumer.config.share.as_ref().filter(|share| !limits.contains(&share.limit)) {
+                limits.push(share.limit.clone());
+            }
+        }
+        limits
     }
 
     /// Whether the queue is the writer.

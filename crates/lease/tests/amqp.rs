@@ -536,23 +536,3 @@ fn what_was_never_sent_is_not_redelivered() {
     assert_eq!((again[0].redelivered, again[0].tally), (false, Tally::default()));
     assert!(world.queue.settle(0, 1, By::Lease(lease), world.now).is_err(), "the lease before is over");
 }
-
-/// Permits that are taken back are not used, and those that were used count against the next ones.
-#[test]
-fn permits_that_are_taken_back_give_nothing() {
-    let mut world = World::new(amqp());
-    let one = world.consumer(1, ConsumerConfig { permits: Some(5), ..ConsumerConfig::default() });
-    world.append(20);
-    let granted = |world: &mut World| world.grant().iter().map(|grant| u64::from(grant.count)).sum::<u64>();
-    world.queue.take_permits(one, 3).unwrap();
-    assert_eq!(granted(&mut world), 2);
-    world.queue.take_permits(one, 4).unwrap();
-    world.queue.add_permits(one, 3, 0).unwrap();
-    assert_eq!(granted(&mut world), 0, "one is still overdrawn");
-    world.queue.add_permits(one, 3, 0).unwrap();
-    assert_eq!(granted(&mut world), 2);
-    let any = world.prefetch(2, 0);
-    world.queue.take_permits(any, 3).unwrap();
-    assert_eq!(granted(&mut world), 16, "who may have any number still may");
-    assert!(world.queue.take_permits(ConsumerId(9), 1).is_err());
-}
