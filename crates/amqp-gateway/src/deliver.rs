@@ -9,6 +9,7 @@ use crate::stream::Stamps;
 use bytes::Bytes;
 use polylogue_amqp::codec::{BasicProperties, ShortStr, Table, TableBuilder, Value};
 use polylogue_amqp::request::{self as amqp, ChannelRef, ConsumerRef, NO_CONSUMER, Place, Run, Verdict};
+use polylogue_amqp::settings::AmqpSettings;
 use polylogue_amqp_model::QueueKind;
 use polylogue_api::{ConsumerId, Credit, Delivery, Holder, Request, Settle, SettleRequest, Settlement};
 use polylogue_types::{Offset, PartitionId};
@@ -49,6 +50,8 @@ pub(crate) struct Consumer {
 pub(crate) struct Cancelled {
     pub(crate) id: ConsumerId,
     pub(crate) unsettled: u64,
+    /// See [`Consumer::ack_ms_max`].
+    pub(crate) ack_ms_max: Option<u64>,
     pub(crate) kind: QueueKind,
 }
 
@@ -81,14 +84,16 @@ pub fn without_counts(properties: &Bytes) -> Bytes {
     basic.encode()
 }
 
-/// The properties of a message that comes again, with how often it did: quorum queues tell their consumers.
-fn with_counts(properties: &Bytes, delivery: &Delivery) -> Option<Bytes> {
+/// The properties of a message that comes again, with how often it did: quorum queues tell their consumers. Before 4.3 each return was
+/// one that counted.
+fn with_counts(properties: &Bytes, delivery: &Delivery, settings: &AmqpSettings) -> Option<Bytes> {
     let mut basic = BasicProperties::decode(properties).ok()?;
     let headers = uncounted(&basic.headers.take().unwrap_or(Table::EMPTY));
-    let counts = TableBuilder::new()
-        .with(ACQUIRED_COUNT, Value::I64(delivery.returned.into()))
-        .with(DELIVERY_COUNT, Value::I64(delivery.failed.into()))
-        .build();
+    let [returned, failed] = [delivery.returned, delivery.failed].map(|count| Value::I64(count.into()));
+    let counts = match settings.is_newer() {
+        true => TableBuilder::new().with(ACQUIRED_COUNT, returned).with(DELIVERY_COUNT, failed).build(),
+        false => TableBuilder::new().with(DELIVERY_COUNT, returned).build(),
+    };
     basic.headers = Table::new([&headers.raw()[..], counts.raw()].concat().into()).ok();
     Some(basic.encode())
 }
@@ -106,15 +111,19 @@ fn place_of(delivery: &Delivery) -> Place {
 }
 
 /// The queue of a place, and the life of its writer.
-fn queue_of(place: Place) -> (PartitionId, u16) {
+pub(crate) fn queue_of(place: Place) -> (PartitionId, u16) {
     (PartitionId(place.queue >> LIFE_BITS), place.queue as u16)
 }
 
 /// A delivery in the words of the session. `None` for what is no message of AMQP.
-pub(crate) fn delivery_of(delivery: &Delivery, kind: Option<QueueKind>) -> Option<amqp::Delivery> {
+pub(crate) fn delivery_of(
+    delivery: &Delivery,
+    kind: Option<QueueKind>,
+    settings: &AmqpSettings,
+) -> Option<amqp::Delivery> {
     let Stored { exchange, routing_key, mut properties, body, .. } = open(&delivery.bytes)?;
     if kind == Some(QueueKind::Quorum) && delivery.returned > 0 {
-        properties = with_counts(&properties, delivery).unwrap_or(properties);
+        properties = with_counts(&properties, delivery, settings).unwrap_or(properties);
     }
     Some(amqp::Delivery {
         place: place_of(delivery),
@@ -147,7 +156,7 @@ impl Connection {
             }
             let open = open.and_then(|open| open.consumers.get(&consumer));
             let kind = open.map(|consumer| consumer.entry.queue.kind);
-            let message = delivery_of(&delivery, kind).and_then(|message| match kind {
+            let message = delivery_of(&delivery, kind, &self.settings).and_then(|message| match kind {
                 Some(QueueKind::Stream) => {
                     let properties = stamps.stamp(&message.properties, first, left)?;
                     Some(amqp::Delivery { properties, ..message })
@@ -298,6 +307,7 @@ impl Connection {
             Verdict::Requeue => Settle::Return { counts: false, delay_ms: 0 },
             Verdict::RequeueFailed => Settle::Return { counts: true, delay_ms: 0 },
         };
+        let is_look = verdict == Verdict::Requeue && self.said.is_some() && !self.settings.is_newer();
         let Some(open) = self.channels.get_mut(&channel) else { return Vec::new() };
         let mut settlements = Vec::with_capacity(runs.len());
         for run in runs {
@@ -319,6 +329,8 @@ impl Connection {
                 })
             };
             let Some((id, kind)) = found else { continue };
+            // Whoever looks at the messages of a queue through a management API does not bring them nearer to their delivery limit.
+            let how = if is_look && kind == QueueKind::Quorum { Settle::Unsent } else { how };
             if verdict == Verdict::Ack {
                 self.tally.of_queue(QueueCount::Acknowledged, kind, run.count);
             }

@@ -88,6 +88,8 @@ pub(crate) enum Waits {
     Taken(Token, Arc<QueueEntry>, bool),
     /// A consumer that is cancelled when it has what was on its way to it.
     Stopped(Token, ChannelRef, ConsumerRef, ConsumerId),
+    /// A consumer that was cancelled because it did not acknowledge.
+    Expelled(ChannelRef, ConsumerRef),
     /// An auto-delete queue that may have lost its last consumer, and who waits until all of those are gone that are to go.
     Lonely(QueueId, Arc<Leaving>),
     CommitPublished(Token, ChannelRef, Vec<(amqp::Verdict, Vec<amqp::Run>)>),
@@ -350,9 +352,9 @@ impl Connection {
     fn cancel(&mut self, channel: ChannelRef, consumer: ConsumerRef, leaving: &Arc<Leaving>) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         let Some(cancelled) = open.consumers.remove(&consumer) else { return };
-        let Consumer { id, unsettled, entry, .. } = cancelled;
+        let Consumer { id, unsettled, entry, ack_ms_max, .. } = cancelled;
         if unsettled > 0 {
-            open.cancelled.insert(consumer, Cancelled { id, unsettled, kind: entry.queue.kind });
+            open.cancelled.insert(consumer, Cancelled { id, unsettled, ack_ms_max, kind: entry.queue.kind });
         }
         self.show(|shown| shown.cancelled(channel, consumer));
         if unsettled == 0 {
@@ -389,6 +391,7 @@ impl Connection {
                 self.cancel(channel, consumer, &leaving);
                 self.left(leaving);
             }
+            (Waits::Expelled(channel, consumer), Reply::Stopped) => self.expelled(channel, consumer),
             (Waits::Confirms(numbers, bytes), Reply::Publish(results)) => {
                 self.publish_answered(bytes);
                 self.confirmed(&numbers, &results);
@@ -462,7 +465,7 @@ impl Connection {
     /// Says no to whoever waits.
     fn refuse(&mut self, waits: Waits, why: Refusal) {
         match waits {
-            Waits::Nothing | Waits::ReplySent(..) => {}
+            Waits::Nothing | Waits::ReplySent(..) | Waits::Expelled(..) => {}
             Waits::Lonely(queue, leaving) => {
                 // The consumer is gone whatever comes of its queue, which is tried again.
                 self.directory.left_alone(std::iter::once(queue));
@@ -626,7 +629,7 @@ impl Connection {
             Ok(settings) => settings,
             Err(why) => return self.reply(token, refused(why)),
         };
-        let ack_ms_max = self.ack_ms_max(settings.timeout_ms.or(entry.settings.consumer_timeout_ms));
+        let ack_ms_max = self.ack_ms_max(entry.queue.kind, settings.timeout_ms.or(entry.settings.consumer_timeout_ms));
         let shared = self.channels.get(&channel).map_or(0, |open| open.qos);
         if entry.queue.kind == QueueKind::Stream {
             if let Err(why) = stream::check(&consume, shared, self.named(&entry.queue)) {
@@ -728,7 +731,7 @@ impl Connection {
             }
         };
         let kind = entry.queue.kind;
-        let message = deliveries.pop().and_then(|delivery| delivery_of(&delivery, Some(kind)));
+        let message = deliveries.pop().and_then(|delivery| delivery_of(&delivery, Some(kind), &self.settings));
         let got = match (&message, no_ack) {
             (None, _) => QueueCount::GotNothing,
             (Some(_), true) => QueueCount::GotAutoAck,
@@ -737,7 +740,7 @@ impl Connection {
         self.tally.of_queue(got, kind, 1);
         if let Some(message) = &message {
             self.tally.of_queue(QueueCount::Redelivered, kind, u64::from(message.redelivered));
-            self.acks_expected(self.ack_ms_max(None));
+            self.acks_expected(self.ack_ms_max(kind, None));
         }
         let ready = u32::try_from(ready).unwrap_or(u32::MAX);
         self.reply(token, amqp::Reply::Message(message.map(|message| Box::new((message, ready)))));

@@ -214,7 +214,7 @@ impl Queue {
         self.check_held(&range, by, now_ms)?;
         let mut messages = 0;
         while let Some(run) = self.held.first_in(&range) {
-            self.give_back(&run, how.counts, how.delay, now_ms);
+            self.give_back(&run, how, now_ms);
             messages += run.len();
         }
         self.drop_head();
@@ -276,7 +276,7 @@ impl Queue {
             let Some(run) = self.held.from(at) else { break };
             at = run.end;
             if run.value.slot == slot {
-                self.give_back(&run, how.counts, how.delay, now_ms);
+                self.give_back(&run, how, now_ms);
                 messages += run.len();
             }
         }

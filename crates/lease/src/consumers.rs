@@ -183,18 +183,8 @@ impl Consumers {
         }
         let (held, held_from, held_bytes, window_used) = (0, u64::MAX, 0, 0);
         let (stopped, queued, joined) = (false, false, self.joined);
-        let consumer = Consumer {
-            id,
-            config,
-            lease,
-            held,
-            held_from,
-            held_bytes,
-            window_used,
-            stopped,
-            queued,
-            joined,
-        };
+        let consumer =
+            Consumer { id, config, lease, held, held_from, held_bytes, window_used, stopped, queued, joined };
         self.slots[slot] = Some(consumer);
         self.joined += 1;
         let slot = slot as u32;

@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// Messages in one [`Grant`] at the most.
 pub const GRANT_MESSAGES_MAX: u32 = 1 << 10;
 
+/// Messages of the higher of two levels of priority that go before one of the lower one.
+const HIGH_IN_A_ROW: u8 = 2;
+
 /// A lease: what its holder shows to settle, return or keep its messages. Of no meaning to another writer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LeaseId(pub u64);
@@ -172,10 +175,14 @@ impl Queue {
             self.leave_line(to.id, share);
             return Gave::Nothing;
         }
-        room.messages = share.limit.take(to.id.0, room.messages.min(ready), share.counts);
-        if room.messages == 0 {
+        let (taken, wakes) = share.limit.take(to.id.0, room.messages.min(ready), share.counts);
+        if wakes {
+            self.note_freed(share);
+        }
+        if taken == 0 {
             return Gave::NoRoom;
         }
+        room.messages = taken;
         let gave = self.give(to, room, now_ms, out);
         let used = match gave {
             Gave::Messages(messages, _) => messages,
@@ -296,14 +303,35 @@ impl Queue {
 
     /// The lane and the range of the messages that are next for a consumer.
     fn next_for(&self, slot: u32) -> Option<(usize, Range<u64>)> {
-        let Some(keys) = self.keys.as_deref() else {
-            let mut lanes = self.lanes.iter().enumerate();
-            return lanes.find_map(|(index, lane)| Some((index, lane.ready.first()?.range())));
-        };
+        let Some(keys) = self.keys.as_deref() else { return self.next_lane() };
         let first = keys.next_of(slot)?;
         let same_key = keys.same_until(first)?;
         let ready = self.lanes.first()?.ready.at(first)?.end;
         Some((0, first..ready.min(same_key)))
+    }
+
+    /// The lane and the range of the messages that are next. With two levels, as RabbitMQ's quorum queues had them up to 4.2: two of the
+    /// higher one for each of the lower one, unless that is younger.
+    pub(crate) fn next_lane(&self) -> Option<(usize, Range<u64>)> {
+        let lanes = self.lanes.iter().enumerate();
+        let mut heads = lanes.filter_map(|(index, lane)| Some((index, lane.ready.first()?.range())));
+        let (index, range) = heads.next()?;
+        if self.config.low_priority_max.is_none() {
+            return Some((index, range));
+        }
+        let Some((low, low_range)) = heads.next() else { return Some((index, range)) };
+        let (index, range, count) = match HIGH_IN_A_ROW.saturating_sub(self.in_a_row) {
+            0 if low_range.start < range.start => (low, low_range, 1),
+            0 => (index, range, 1),
+            count => (index, range, u64::from(count)),
+        };
+        Some((index, range.start..range.end.min(range.start.saturating_add(count))))
+    }
+
+    /// So many messages went, in the order of [`Queue::next_lane`].
+    pub(crate) fn went(&mut self, count: u64) {
+        let turns = u64::from(HIGH_IN_A_ROW) + 1;
+        self.in_a_row = ((u64::from(self.in_a_row) + count % turns) % turns) as u8;
     }
 
     /// Hands out messages that follow one another, or what is ready of an entry, to a consumer.
@@ -381,6 +409,7 @@ impl Queue {
                 keys.set_held(&ready.range(), to.held.slot, true);
             }
         }
+        self.went(count);
         self.note_handed(range.start);
         let bytes = class.weigh(count);
         if let Some(consumer) = self.consumers.get_mut(to.held.slot) {

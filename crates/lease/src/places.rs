@@ -2,7 +2,7 @@
 
 use crate::alarms::Alarm;
 use crate::applied::value_run;
-use crate::config::Delay;
+use crate::config::Return;
 use crate::error::LeaseError;
 use crate::mark::{Class, Fate, Mark, PARKED_MS, Reason, Tally};
 use crate::queue::{Dead, Held, Lane, Queue};
@@ -137,12 +137,13 @@ impl Queue {
     }
 
     fn lane(&mut self, priority: u8) -> &mut Lane {
-        let index = self.lanes.partition_point(|lane| lane.priority > priority);
-        if self.lanes.get(index).is_none_or(|lane| lane.priority != priority) {
+        let level = self.config.low_priority_max.map_or(priority, |max| u8::from(priority > max));
+        let index = self.lanes.partition_point(|lane| lane.level > level);
+        if self.lanes.get(index).is_none_or(|lane| lane.level != level) {
             if self.lanes.is_empty() {
                 self.lanes.reserve_exact(1);
             }
-            self.lanes.insert(index, Lane { priority, ready: Runs::default() });
+            self.lanes.insert(index, Lane { level, ready: Runs::default() });
         }
         &mut self.lanes[index]
     }
@@ -294,13 +295,17 @@ impl Queue {
     }
 
     /// Messages that were held come back to their place.
-    pub(crate) fn give_back(&mut self, run: &Run<Held>, counts: bool, delay: Delay, now_ms: u64) {
+    pub(crate) fn give_back(&mut self, run: &Run<Held>, how: Return, now_ms: u64) {
+        let Return { counts, delay, unseen } = how;
+        let returns_count = self.config.returns_count;
         self.unhold_for_good(run);
         let mut at = run.start;
         while at < run.end {
             let (end, mark) = self.mark_run(at, run.end);
-            let mut mark = mark.returned(counts);
-            if counts && self.config.failures_max.is_some_and(|max| mark.tally.failed >= max) {
+            let mut mark = if unseen { mark } else { mark.returned(counts) };
+            let counted = if returns_count { mark.tally.returned } else { mark.tally.failed };
+            let is_counted = !unseen && (counts || returns_count);
+            if is_counted && self.config.failures_max.is_some_and(|max| counted >= max) {
                 self.bury(at..end, Reason::DeliveryLimit, mark.tally);
             } else {
                 let until_ms = delay.until_ms(self.config.retry, now_ms, counts, mark.tally);

@@ -45,10 +45,10 @@ pub(crate) struct Dead {
     pub(crate) moving: bool,
 }
 
-/// Messages of one priority that are ready.
+/// Messages of one level of priority that are ready.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    pub(crate) priority: u8,
+    pub(crate) level: u8,
     pub(crate) ready: Runs<()>,
 }
 
@@ -104,7 +104,10 @@ pub struct Queue {
     /// The end of what is proposed. At or behind the committed one.
     pub(crate) end: u64,
     // Soft state. Each message that is not settled is in one of these places: ready, held, delayed or dead.
+    /// The highest level first.
     pub(crate) lanes: Vec<Lane>,
+    /// With two levels: how many messages went since one of the lower level had its turn.
+    pub(crate) in_a_row: u8,
     pub(crate) held: Runs<Held>,
     pub(crate) delayed: Runs<u64>,
     pub(crate) dead: Runs<Dead>,
@@ -147,6 +150,7 @@ impl Queue {
             writer: false,
             lossy: false,
             lanes: Vec::new(),
+            in_a_row: 0,
             held: Runs::default(),
             delayed: Runs::default(),
             dead: Runs::default(),
@@ -169,8 +173,8 @@ impl Queue {
 
     /// Other limits, from now on. What is fixed stays.
     pub fn configure(&mut self, config: Arc<Config>) {
-        let Config { mode, key_order, whole_entries, track_bytes, .. } = *self.config;
-        let wanted = Config { mode, key_order, whole_entries, track_bytes, ..(*config).clone() };
+        let Config { mode, key_order, whole_entries, track_bytes, low_priority_max, .. } = *self.config;
+        let wanted = Config { mode, key_order, whole_entries, track_bytes, low_priority_max, ..(*config).clone() };
         // Queues of one kind share what they do.
         self.config = if wanted == *config { config } else { Arc::new(wanted) };
         if self.writer {

@@ -1,6 +1,6 @@
 //! What happens to messages by themselves: time passes, too many wait, and what is not known of them is asked for.
 
-use crate::config::Delay;
+use crate::config::Return;
 use crate::error::LeaseError;
 use crate::mark::{Entry, Fate, Reason};
 use crate::queue::Queue;
@@ -38,7 +38,7 @@ impl Queue {
                 while let Some(run) = self.held.first_in(&range) {
                     range.start = run.end;
                     if run.value.deadline_ms <= now_ms {
-                        self.give_back(&run, true, Delay::Usual, now_ms);
+                        self.give_back(&run, Return { counts: true, ..Return::default() }, now_ms);
                     }
                 }
             } else {
@@ -99,9 +99,7 @@ impl Queue {
     pub(crate) fn drop_head(&mut self) {
         let (mut messages_over, mut bytes_over) = self.over();
         while messages_over > 0 || bytes_over > 0 {
-            let heads = self.lanes.iter().enumerate();
-            let mut heads = heads.filter_map(|(lane, at)| Some((lane, at.ready.first()?)));
-            let Some((lane, run)) = heads.next() else { return };
+            let Some((lane, run)) = self.next_lane() else { return };
             let (end, class) = self.applied.class_run(run.start, run.end);
             let by_bytes = match class.weigh(1) {
                 0 if bytes_over > 0 => u64::MAX,
@@ -110,6 +108,7 @@ impl Queue {
             };
             let end = end.min(run.start.saturating_add(messages_over.max(by_bytes)));
             self.bury_ready(lane, run.start..end, &class, Reason::MaxLength);
+            self.went(end - run.start);
             messages_over = messages_over.saturating_sub(end - run.start);
             bytes_over = bytes_over.saturating_sub(class.weigh(end - run.start));
         }

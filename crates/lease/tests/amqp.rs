@@ -450,7 +450,10 @@ fn delayed_retries_wait_longer_each_time() {
     let delay = Delay::Backoff(Backoff::Linear { step_ms: 100, max_ms: 150 });
     for wait in [100, 150, 150] {
         assert_eq!(offsets(&world.grant()), [0]);
-        let _ = world.queue.release(0, 1, By::Consumer(one), Return { counts: true, delay }, world.now).unwrap();
+        let _ = world
+            .queue
+            .release(0, 1, By::Consumer(one), Return { counts: true, delay, ..Return::default() }, world.now)
+            .unwrap();
         assert_eq!(world.queue.next_deadline_ms(), Some(world.now + wait));
         assert_eq!(world.counts().delayed, 1);
         world.wait(wait - 1);
@@ -535,4 +538,61 @@ fn what_was_never_sent_is_not_redelivered() {
     assert_eq!(pairs(&again), [(2, 0)]);
     assert_eq!((again[0].redelivered, again[0].tally), (false, Tally::default()));
     assert!(world.queue.settle(0, 1, By::Lease(lease), world.now).is_err(), "the lease before is over");
+}
+
+/// RabbitMQ 4.2 announces itself, and what came back by nack or recover never came to its limit.
+#[test]
+fn whatever_comes_back_may_count_against_the_limit() {
+    for returns_count in [false, true] {
+        let mut world = World::new(Config { failures_max: Some(3), returns_count, ..amqp() });
+        world.prefetch(1, 1);
+        world.append(1);
+        for attempt in 0..3 {
+            let grants = world.grant();
+            assert_eq!((grants.len(), grants[0].tally.returned), (1, attempt), "{returns_count}");
+            // What nobody has seen does not count.
+            let unseen = Return { unseen: true, ..Return::default() };
+            let by = By::Consumer(ConsumerId(1));
+            let _ = world.queue.release(0, 1, by, unseen, world.now).unwrap();
+            assert_eq!(world.grant()[0].tally.returned, attempt);
+            assert_eq!(world.queue.unsend(0, 1, by, world.now), Ok(1));
+            world.grant();
+            let _ = world.queue.release(0, 1, by, Return::default(), world.now).unwrap();
+        }
+        let reasons: Vec<_> = dead(&mut world.queue).iter().map(|letter| letter.reason).collect();
+        assert_eq!(reasons, if returns_count { vec![Reason::DeliveryLimit] } else { vec![] });
+        assert_eq!(world.counts().ready, u64::from(!returns_count));
+    }
+}
+
+/// Up to RabbitMQ 4.2 a quorum queue has two levels of priority, and of three messages two are of the higher one; from 4.3 on it has 32.
+#[test]
+fn two_levels_of_priority_take_turns_and_many_do_not() {
+    let handed = |low_priority_max, priorities: &[u8]| {
+        let mut world = World::new(Config { low_priority_max, ..amqp() });
+        for priority in priorities {
+            world.message(Entry { priority: *priority, ..Entry::default() });
+        }
+        world.prefetch(1, 0);
+        let mut order = Vec::new();
+        // However they are asked for.
+        for max in [1, 4, 3, u64::MAX] {
+            let mut out = Vec::new();
+            world.queue.grant(world.now, max, &mut out);
+            order.extend(offsets(&out).into_iter().map(|offset| priorities[offset as usize]));
+        }
+        order
+    };
+    let all = [4, 3, 0, 4, 9, 5, 6, 31, 7, 8];
+    assert_eq!(handed(Some(4), &all), [9, 5, 4, 6, 31, 3, 7, 8, 0, 4]);
+    assert_eq!(handed(Some(4), &[9, 9, 9, 9, 4, 4]), [9, 9, 9, 9, 4, 4], "what is older goes before");
+    assert_eq!(handed(None, &all), [31, 9, 8, 7, 6, 5, 4, 4, 3, 0]);
+    // What is too much is dropped in the same order.
+    let mut world = World::new(Config { low_priority_max: Some(4), length_max: Some(3), ..amqp() });
+    for priority in [4, 4, 4, 9, 9, 9] {
+        world.message(Entry { priority, ..Entry::default() });
+    }
+    world.prefetch(1, 0);
+    // Two of the higher level were dropped, and one of the lower one.
+    assert_eq!((offsets(&world.grant()), world.counts().dead), (vec![5, 1, 2], 3));
 }

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 /// How many messages several consumers hold together at the most, whatever their queues: AMQP's prefetch for a whole channel.
 ///
-/// A consumer takes room before it is given messages. One that finds none waits in a line and keeps its place there until it is given
-/// room, or wants none any more. Nobody takes the room of those who are before it in the line, so that room that becomes free one by one
-/// goes round.
+/// A consumer takes room before it is given messages. One that finds none waits in a line, and keeps its place there until it is given
+/// room, or wants none any more. Room that becomes free is offered to those in the line in their order, to each its part of it, and nobody
+/// takes it who is behind them: so it goes round, one by one or many at once.
 #[derive(Debug, Default)]
 pub struct SharedLimit(Mutex<State>);
 
@@ -21,6 +21,8 @@ struct State {
     line: BTreeMap<u64, u64>,
     turns: Map<u64, u64>,
     last_turn: u64,
+    /// Up to which turn the room that there is was offered.
+    offered: u64,
 }
 
 impl State {
@@ -28,18 +30,14 @@ impl State {
         if self.max == 0 { u64::MAX } else { self.max.saturating_sub(self.held) }
     }
 
-    /// Room that is not for those who wait before this consumer.
+    /// The room that a consumer may take.
     fn room_for(&self, consumer: u64) -> u64 {
         let room = self.room();
-        if room == u64::MAX || self.line.is_empty() {
-            return room;
+        let Some((first, _)) = self.line.first_key_value().filter(|_| room < u64::MAX) else { return room };
+        match self.turns.get(&consumer) {
+            Some(turn) if turn == first || *turn <= self.offered => room.div_ceil(self.line.len() as u64),
+            _ => 0,
         }
-        let before = match self.turns.get(&consumer) {
-            // More than there is room for need not be counted.
-            Some(turn) => self.line.range(..turn).zip(0..room).count(),
-            None => self.line.len(),
-        };
-        room.saturating_sub(before as u64)
     }
 
     fn wait(&mut self, consumer: u64) {
@@ -68,21 +66,21 @@ impl SharedLimit {
         self.0.lock().max = max;
     }
 
-    /// Takes room for up to `wanted` messages, 1 or more; it is held until [`SharedLimit::give_back`] if it `counts`. Returns for how many; when
-    /// it is for none the consumer waits in the line.
-    pub fn take(&self, consumer: u64, wanted: u64, counts: bool) -> u64 {
+    /// Takes room for up to `wanted` messages, 1 or more; it is held until [`SharedLimit::give_back`] if it `counts`. Returns for how many, and
+    /// whether others wait for room that is left; when it is for none the consumer waits in the line.
+    pub fn take(&self, consumer: u64, wanted: u64, counts: bool) -> (u64, bool) {
         let mut state = self.0.lock();
         let taken = state.room_for(consumer).min(wanted);
         if taken == 0 {
             state.wait(consumer);
-            return 0;
+            return (0, false);
         }
         state.leave_line(consumer);
         if !counts {
-            return wanted;
+            return (wanted, state.wakes());
         }
         state.held = state.held.saturating_add(taken);
-        taken
+        (taken, state.wakes())
     }
 
     /// Counts what a consumer held before it shared the limit.
@@ -113,12 +111,16 @@ impl SharedLimit {
         self.0.lock().last_turn
     }
 
-    /// The first consumer that waits with a later turn than this one, with its turn. `None` while there is no room.
-    #[must_use]
-    pub fn next_waiting(&self, after: u64) -> Option<(u64, u64)> {
-        let state = self.0.lock();
-        let next = state.line.range(after.saturating_add(1)..).next()?;
-        (state.room() > 0).then_some((*next.0, *next.1))
+    /// Offers room to the first consumer that waits with a later turn than this one; returns its turn and the consumer. `None` while there is
+    /// no room.
+    pub fn offer_next(&self, after: u64) -> Option<(u64, u64)> {
+        let mut state = self.0.lock();
+        let (turn, consumer) = state.line.range(after.saturating_add(1)..).next().map(|(turn, one)| (*turn, *one))?;
+        if state.room() == 0 {
+            return None;
+        }
+        state.offered = turn;
+        Some((turn, consumer))
     }
 
     /// How many messages are held.
@@ -142,42 +144,55 @@ mod tests {
     use super::*;
 
     fn line(limit: &SharedLimit) -> Vec<u64> {
-        let mut at = 0;
-        let next = || {
-            let (turn, consumer) = limit.next_waiting(at)?;
-            at = turn;
-            Some(consumer)
-        };
-        std::iter::from_fn(next).collect()
+        limit.0.lock().line.values().copied().collect()
+    }
+
+    fn take(limit: &SharedLimit, consumer: u64, wanted: u64) -> u64 {
+        limit.take(consumer, wanted, true).0
     }
 
     #[test]
     fn room_goes_round_and_whoever_waits_keeps_its_place() {
         let limit = SharedLimit::default();
         limit.set_max(3);
-        assert_eq!([limit.take(1, 2, true), limit.take(1, 2, true), limit.take(1, 2, true)], [2, 1, 0]);
-        assert_eq!([limit.take(2, 1, true), limit.take(3, 1, true), limit.take(2, 1, true)], [0, 0, 0]);
-        assert_eq!(line(&limit), [], "there is no room");
+        assert_eq!([take(&limit, 1, 2), take(&limit, 1, 2), take(&limit, 1, 2)], [2, 1, 0]);
+        assert_eq!([take(&limit, 2, 1), take(&limit, 3, 1), take(&limit, 2, 1)], [0, 0, 0]);
+        assert_eq!((line(&limit), limit.offer_next(0)), (vec![1, 2, 3], None), "there is no room");
         assert!(limit.give_back(1));
-        assert_eq!(line(&limit), [1, 2, 3]);
-        assert_eq!([limit.take(3, 1, true), limit.take(4, 1, true)], [0, 0], "the room is for those before them");
-        assert_eq!([limit.take(1, 9, true), limit.take(1, 9, true)], [1, 0]);
-        assert!(limit.give_back(2));
+        assert_eq!([take(&limit, 3, 1), take(&limit, 4, 1)], [0, 0], "the room is for those before them");
+        assert_eq!([take(&limit, 1, 9), take(&limit, 1, 9)], [1, 0]);
         assert_eq!(line(&limit), [2, 3, 4, 1], "it is behind the others now");
-        assert_eq!(limit.take(3, 9, true), 1, "one is for whoever is before it");
-        assert!(limit.forget(2) && !limit.forget(2));
-        assert_eq!((line(&limit), limit.held()), (vec![4, 1], 2));
+        assert!(limit.forget(2) == limit.forget(2) && line(&limit) == [3, 4, 1]);
+        assert_eq!(limit.held(), 3);
+    }
+
+    #[test]
+    fn much_room_is_parted_among_those_who_wait() {
+        let limit = SharedLimit::default();
+        limit.set_max(10);
+        assert_eq!(take(&limit, 1, 99), 10);
+        assert_eq!([2, 3, 1].map(|consumer| take(&limit, consumer, 99)), [0, 0, 0]);
+        assert!(limit.give_back(10));
+        assert_eq!(take(&limit, 1, 99), 0, "it is not its turn");
+        let (turn, two) = limit.offer_next(0).expect("there is room");
+        assert_eq!((two, limit.take(two, 99, true)), (2, (4, true)));
+        // The next one wants none now, and what was its part is for the last one.
+        let (turn, three) = limit.offer_next(turn).expect("there is room");
+        assert_eq!((three, limit.forget(three)), (3, true));
+        let (_, one) = limit.offer_next(turn).expect("there is room");
+        assert_eq!((one, limit.take(one, 99, true)), (1, (6, false)));
+        assert_eq!(limit.held(), 10);
     }
 
     #[test]
     fn what_does_not_count_waits_for_room_and_takes_none() {
         let limit = SharedLimit::default();
-        assert_eq!((limit.take(1, 7, true), limit.take(2, 9, false), limit.held()), (7, 9, 7), "without a limit");
+        assert_eq!((take(&limit, 1, 7), limit.take(2, 9, false).0, limit.held()), (7, 9, 7), "without a limit");
         limit.set_max(8);
-        assert_eq!((limit.take(2, 9, false), limit.held()), (9, 7));
+        assert_eq!((limit.take(2, 9, false).0, limit.held()), (9, 7));
         limit.hold(1);
-        assert_eq!(limit.take(2, 9, false), 0);
+        assert_eq!(limit.take(2, 9, false).0, 0);
         assert!(limit.give_back(1));
-        assert_eq!((limit.take(2, 9, false), limit.give_back(9), limit.held()), (9, false, 0));
+        assert_eq!((limit.take(2, 9, false).0, limit.give_back(9), limit.held()), (9, false, 0));
     }
 }

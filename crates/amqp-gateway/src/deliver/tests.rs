@@ -152,11 +152,11 @@ fn a_prefetch_for_the_whole_channel_is_held_by_the_broker() {
     assert_eq!(qos(&mut connection, 0), [], "there was none");
     assert_eq!(qos(&mut connection, 2), [Some(11), Some(12), Some(13), None], "what is to be settled counts");
     let limit = connection.channels[&CHANNEL].limit.clone().expect("a limit");
-    assert_eq!([limit.take(12, 9, true), limit.take(13, 9, true)], [2, 0]);
+    assert_eq!([limit.take(12, 9, true).0, limit.take(13, 9, true).0], [2, 0]);
     assert_eq!(qos(&mut connection, 3), [None]);
-    assert_eq!(limit.take(13, 9, true), 1);
+    assert_eq!(limit.take(13, 9, true).0, 1);
     assert_eq!(qos(&mut connection, 0), [None]);
-    assert_eq!(limit.take(13, 9, true), 9, "it is lifted");
+    assert_eq!(limit.take(13, 9, true).0, 9, "it is lifted");
     // What came finds room: it has been taken by the broker.
     connection.deliver(vec![delivery(12, 2), delivery(13, 3)]);
     assert_eq!(offsets(&given(&mut connection)), [2, 3]);

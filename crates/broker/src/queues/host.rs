@@ -1,5 +1,6 @@
 //! One queue of a shard: its lease engine, its consumers, and who waits for what.
 
+use crate::config::QueueRules;
 use crate::pending::PendingSettle;
 use crate::queues::delays::{Delays, beyond_ms, kind_of, parked_until, timer_of};
 use crate::queues::stream::{Reader, StreamHost};
@@ -60,6 +61,7 @@ pub(crate) struct EarlyBody {
 pub(crate) struct QueueHost {
     pub(crate) lease: Queue,
     pub(crate) settings: QueueSettings,
+    rules: QueueRules,
     pub(crate) recipients: Map<u64, Recipient>,
     /// How often it has had a new writer. Wraps around.
     pub(crate) life: u16,
@@ -94,7 +96,7 @@ pub(crate) struct QueueHost {
 }
 
 /// What the lease engine is told of a queue's settings.
-fn lease_config(settings: &QueueSettings) -> Config {
+fn lease_config(settings: &QueueSettings, rules: QueueRules) -> Config {
     // One that refuses when it is full never drops what it took: what comes back to it may make it longer than it should be.
     let drops = settings.overflow == Overflow::DropHead;
     Config {
@@ -110,6 +112,8 @@ fn lease_config(settings: &QueueSettings) -> Config {
         mark_handed: true,
         dead_letter: settings.dead_letters,
         failures_max: settings.failures_max,
+        returns_count: rules.returns_count,
+        low_priority_max: rules.two_levels.then_some(rules.normal_priority),
         retry: settings.retry,
         length_max: settings.length_max.filter(|_| drops),
         bytes_max: settings.bytes_max.filter(|_| drops),
@@ -122,13 +126,13 @@ fn ms(time: i64) -> Option<u64> {
     u64::try_from(time).ok()
 }
 
-/// What the lease engine is told of an entry.
-pub(crate) fn lease_entry(envelope: &Envelope, bytes: usize) -> Entry {
+/// What the lease engine is told of an entry; `normal_priority` is that of one without any.
+fn lease_entry(envelope: &Envelope, bytes: usize, normal_priority: u8) -> Entry {
     Entry {
         first_offset: envelope.base_offset.0,
         count: envelope.count,
         bytes: bytes as u64,
-        priority: envelope.priority.unwrap_or(0),
+        priority: envelope.priority.unwrap_or(normal_priority),
         key_hash: envelope.key_hash,
         expires_at_ms: envelope.expires_at.and_then(ms),
         deliver_at_ms: envelope.deliver_at.and_then(ms),
@@ -138,14 +142,16 @@ pub(crate) fn lease_entry(envelope: &Envelope, bytes: usize) -> Entry {
 }
 
 impl QueueHost {
-    /// A queue whose log begins there, without a writer.
-    pub(crate) fn new(settings: &QueueSettings, first: Offset) -> QueueHost {
-        let config = Arc::new(lease_config(settings));
+    /// A queue whose log begins there, without a writer. The rules are those of queues that are not early.
+    pub(crate) fn new(settings: &QueueSettings, rules: QueueRules, first: Offset) -> QueueHost {
+        let rules = if settings.early { QueueRules::default() } else { rules };
+        let config = Arc::new(lease_config(settings, rules));
         // An offset is below what the engine can count by the envelope's own check.
         let lease = Queue::new(config.clone(), first.0, first.0).unwrap_or_else(|_| Queue::empty(config));
         QueueHost {
             lease,
             settings: settings.clone(),
+            rules,
             recipients: Map::default(),
             life: 0,
             waiting: VecDeque::new(),
@@ -169,8 +175,13 @@ impl QueueHost {
     fn configure(&mut self, settings: &QueueSettings) {
         if self.settings != *settings {
             self.settings = settings.clone();
-            self.lease.configure(Arc::new(lease_config(settings)));
+            self.lease.configure(Arc::new(lease_config(settings, self.rules)));
         }
+    }
+
+    /// What its lease engine is told of an entry.
+    pub(crate) fn entry(&self, envelope: &Envelope, bytes: usize) -> Entry {
+        lease_entry(envelope, bytes, self.rules.normal_priority)
     }
 
     /// An entry is committed.
@@ -301,6 +312,7 @@ impl QueueHost {
 /// The queues of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
+    rules: QueueRules,
     pub(crate) hosts: Map<PartitionId, QueueHost>,
     pub(crate) streams: Map<PartitionId, StreamHost>,
     pub(crate) delays: Delays,
@@ -317,6 +329,11 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
+    /// None yet, under these rules.
+    pub(crate) fn ruled(rules: QueueRules) -> Queues {
+        Queues { rules, ..Queues::default() }
+    }
+
     /// A partition is there: a queue, where its topic says so. Whether it is one and was none before.
     pub(crate) fn place(&mut self, id: PartitionId, settings: Option<&QueueSettings>, first: Offset) -> bool {
         let Some(settings) = settings.filter(|_| !self.contains(id)) else { return false };
@@ -325,7 +342,7 @@ impl Queues {
             self.streams.insert(id, StreamHost::default());
             return false;
         }
-        self.hosts.insert(id, QueueHost::new(settings, first));
+        self.hosts.insert(id, QueueHost::new(settings, self.rules, first));
         true
     }
 
@@ -350,7 +367,7 @@ impl Queues {
         if let Some(host) = self.hosts.get_mut(&id) {
             let parked = parked_until(envelope, time_ms);
             let time = ms(time_ms).unwrap_or(0);
-            host.appended(&Entry { parked: parked.is_some(), time_ms: time, ..lease_entry(envelope, bytes) })?;
+            host.appended(&Entry { parked: parked.is_some(), time_ms: time, ..host.entry(envelope, bytes) })?;
             if let Some(until_ms) = parked {
                 self.delays.insert(timer_of(id, envelope.base_offset.0, until_ms, kind_of(Tally::default())), time_ms);
             }
@@ -373,7 +390,7 @@ impl Queues {
     pub(crate) fn load_chunk(&mut self, id: PartitionId, chunk: &[u8], bytes: &[u8]) -> Result<(), LeaseError> {
         let Some(host) = self.hosts.get_mut(&id) else { return Ok(()) };
         if host.changed {
-            host.lease = Queue::empty(Arc::new(lease_config(&host.settings)));
+            host.lease = Queue::empty(Arc::new(lease_config(&host.settings, host.rules)));
             host.changed = false;
         }
         host.lease.load_chunk(chunk, bytes)

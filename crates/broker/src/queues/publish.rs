@@ -2,7 +2,7 @@
 
 use crate::broker::Inner;
 use crate::pending::{Pending, PendingPublish};
-use crate::queues::host::{QueueHost, lease_entry};
+use crate::queues::host::QueueHost;
 use crate::room::refuse;
 use crate::shard::{Parked, Shard, ShardState};
 use crate::sink::{Origin, ReplySink, SessionId};
@@ -376,7 +376,7 @@ impl Shard {
                 for (envelope, position) in entries.iter().zip(of) {
                     let Some(message) = request.messages.get(position as usize) else { continue };
                     let Some(host) = state.queues.hosts.get_mut(&envelope.partition) else { continue };
-                    if may_be_early && host.proposed(&lease_entry(envelope, message.bytes.len()), &message.bytes) {
+                    if may_be_early && host.proposed(&host.entry(envelope, message.bytes.len()), &message.bytes) {
                         state.queues.touch(envelope.partition);
                         outcome.early = true;
                     }

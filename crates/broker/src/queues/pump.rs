@@ -89,7 +89,7 @@ impl Inner {
     pub(crate) fn offer(&self, mut freed: Vec<Arc<SharedLimit>>) {
         while let Some(limit) = freed.pop() {
             let (mut at, last) = (0, limit.last_turn());
-            while let Some((turn, consumer)) = limit.next_waiting(at).filter(|(turn, _)| *turn <= last) {
+            while let Some((turn, consumer)) = limit.offer_next(at).filter(|(turn, _)| *turn <= last) {
                 at = turn;
                 match self.offer_to(consumer) {
                     Some(shard) => self.pump_shard(&shard, &mut freed),
@@ -426,7 +426,7 @@ impl Shard {
         let _ = if gone {
             host.lease.settle(wanted.offset, 1, by, now_ms)
         } else {
-            let how = Return { delay: Delay::For(READ_AGAIN_MS), ..Return::default() };
+            let how = Return { delay: Delay::For(READ_AGAIN_MS), unseen: true, ..Return::default() };
             host.lease.release(wanted.offset, 1, by, how, now_ms)
         };
         state.queues.touch(queue);
