@@ -21,7 +21,7 @@ use polylogue_amqp_model::{Caller as Who, Command};
 use polylogue_api::{Catalog, ConsumerId, Event, MachineId, Now, Reply, Request, Token};
 use polylogue_auth::Authority;
 use polylogue_router::{Scratch, VhostId};
-use polylogue_types::{Chunk, Map, PartitionId};
+use polylogue_types::{Chunk, Map, PartitionId, SharedLimit};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -32,10 +32,10 @@ pub(crate) struct Channel {
     pub(crate) consumers: Map<ConsumerRef, Consumer>,
     /// Those that take messages one by one (`basic.get`), by queue and whether they settle by it.
     pub(crate) pulls: Map<(PartitionId, bool), Pull>,
-    /// Deliveries of all consumers together that may wait for their settlement; 0 for any number.
+    /// How many deliveries of all consumers together may wait for their settlement; 0 for any number.
     pub(crate) qos: u16,
-    /// Those that do, without what was got one by one and what streams gave.
-    pub(crate) unsettled: u64,
+    /// That as the broker keeps it, over all queues; from the first time on that there is a limit.
+    pub(crate) limit: Option<Arc<SharedLimit>>,
     /// Consumers that were cancelled, as long as the client has something to settle for them.
     pub(crate) cancelled: Map<ConsumerRef, Cancelled>,
     pub(crate) replies: Option<Replies>,
@@ -44,22 +44,6 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// How many more deliveries there may be for a consumer under the prefetch for all of them together; `None` for any number.
-    pub(crate) fn room(&self, consumer: ConsumerRef) -> Option<u64> {
-        let shares = self.consumers.get(&consumer).is_some_and(Consumer::shares);
-        (self.qos > 0 && shares).then(|| u64::from(self.qos).saturating_sub(self.unsettled))
-    }
-
-    /// How many more messages a consumer may be told of: no more are to be on their way to it than there is room for. What would find
-    /// none comes again, and what is behind it may have come before.
-    pub(crate) fn tells_max(&self, consumer: ConsumerRef) -> u64 {
-        let Some(one) = self.consumers.get(&consumer) else { return u64::MAX };
-        if one.drains {
-            return 0;
-        }
-        self.room(consumer).map_or(u64::MAX, |room| room.saturating_sub(one.out()))
-    }
-
     /// The broker's name for who gets messages under this number.
     pub(crate) fn id_of(&self, consumer: ConsumerRef) -> Option<ConsumerId> {
         let replies = self.replies.as_ref().filter(|replies| replies.consumer == consumer).map(|replies| replies.id);
@@ -110,7 +94,7 @@ pub struct Connection {
     pub(crate) later: VecDeque<(u64, Waits)>,
     /// No acknowledgement is late before. Monotonic milliseconds.
     pub(crate) acks_due_ms: Option<u64>,
-    /// A consumer could not be given all that it is owed, because its channel has had as many deliveries as it may.
+    /// A consumer could not be given what it is owed, because its channel has had as many deliveries as it may.
     pub(crate) is_starved: bool,
     /// Consumers that are owed credit, each once.
     pub(crate) owing: VecDeque<(ChannelRef, ConsumerRef)>,

@@ -9,6 +9,7 @@ use crate::stream::Stamps;
 use bytes::Bytes;
 use polylogue_amqp::codec::{BasicProperties, ShortStr, Table, TableBuilder, Value};
 use polylogue_amqp::request::{self as amqp, ChannelRef, ConsumerRef, NO_CONSUMER, Place, Run, Verdict};
+use polylogue_amqp::settings::AmqpSettings;
 use polylogue_amqp_model::QueueKind;
 use polylogue_api::{ConsumerId, Credit, Delivery, Holder, Request, Settle, SettleRequest, Settlement};
 use polylogue_types::{Offset, PartitionId};
@@ -42,29 +43,6 @@ pub(crate) struct Consumer {
     pub(crate) owed: Credit,
     /// Deliveries that the client has to settle.
     pub(crate) unsettled: u64,
-    /// Messages that it may have on their way, of which it was told or is owed.
-    pub(crate) capacity: u64,
-    /// Something of it went back for want of room: so does all that it was told of, and then it begins anew. Else what was on its way then
-    /// would come before what went back.
-    pub(crate) drains: bool,
-}
-
-impl Consumer {
-    /// Messages that it was told of and that have not come.
-    pub(crate) fn out(&self) -> u64 {
-        self.capacity.saturating_sub(self.owed.messages)
-    }
-
-    /// What the client has to settle of it counts for the prefetch of the whole channel. A stream's does not, as with RabbitMQ: what a reader
-    /// has no room for does not go back to anybody, and would be lost to it.
-    pub(crate) fn shares(&self) -> bool {
-        !self.no_ack && self.entry.queue.kind != QueueKind::Stream
-    }
-}
-
-/// Messages that a consumer may have on their way, on a channel with this prefetch for all its consumers together (0: without).
-pub(crate) fn capacity(shared: u16, no_ack: bool) -> u64 {
-    if shared == 0 || no_ack { WINDOW_MESSAGES } else { u64::from(shared).min(WINDOW_MESSAGES) }
 }
 
 /// A consumer that was cancelled, and what the client still has to settle of it.
@@ -72,8 +50,8 @@ pub(crate) fn capacity(shared: u16, no_ack: bool) -> u64 {
 pub(crate) struct Cancelled {
     pub(crate) id: ConsumerId,
     pub(crate) unsettled: u64,
-    /// See [`Consumer::shares`].
-    pub(crate) shares: bool,
+    /// See [`Consumer::ack_ms_max`].
+    pub(crate) ack_ms_max: Option<u64>,
     pub(crate) kind: QueueKind,
 }
 
@@ -106,14 +84,16 @@ pub fn without_counts(properties: &Bytes) -> Bytes {
     basic.encode()
 }
 
-/// The properties of a message that comes again, with how often it did: quorum queues tell their consumers.
-fn with_counts(properties: &Bytes, delivery: &Delivery) -> Option<Bytes> {
+/// The properties of a message that comes again, with how often it did: quorum queues tell their consumers. Before 4.3 each return was
+/// one that counted.
+fn with_counts(properties: &Bytes, delivery: &Delivery, settings: &AmqpSettings) -> Option<Bytes> {
     let mut basic = BasicProperties::decode(properties).ok()?;
     let headers = uncounted(&basic.headers.take().unwrap_or(Table::EMPTY));
-    let counts = TableBuilder::new()
-        .with(ACQUIRED_COUNT, Value::I64(delivery.returned.into()))
-        .with(DELIVERY_COUNT, Value::I64(delivery.failed.into()))
-        .build();
+    let [returned, failed] = [delivery.returned, delivery.failed].map(|count| Value::I64(count.into()));
+    let counts = match settings.is_newer() {
+        true => TableBuilder::new().with(ACQUIRED_COUNT, returned).with(DELIVERY_COUNT, failed).build(),
+        false => TableBuilder::new().with(DELIVERY_COUNT, returned).build(),
+    };
     basic.headers = Table::new([&headers.raw()[..], counts.raw()].concat().into()).ok();
     Some(basic.encode())
 }
@@ -131,15 +111,19 @@ fn place_of(delivery: &Delivery) -> Place {
 }
 
 /// The queue of a place, and the life of its writer.
-fn queue_of(place: Place) -> (PartitionId, u16) {
+pub(crate) fn queue_of(place: Place) -> (PartitionId, u16) {
     (PartitionId(place.queue >> LIFE_BITS), place.queue as u16)
 }
 
 /// A delivery in the words of the session. `None` for what is no message of AMQP.
-pub(crate) fn delivery_of(delivery: &Delivery, kind: Option<QueueKind>) -> Option<amqp::Delivery> {
+pub(crate) fn delivery_of(
+    delivery: &Delivery,
+    kind: Option<QueueKind>,
+    settings: &AmqpSettings,
+) -> Option<amqp::Delivery> {
     let Stored { exchange, routing_key, mut properties, body, .. } = open(&delivery.bytes)?;
     if kind == Some(QueueKind::Quorum) && delivery.returned > 0 {
-        properties = with_counts(&properties, delivery).unwrap_or(properties);
+        properties = with_counts(&properties, delivery, settings).unwrap_or(properties);
     }
     Some(amqp::Delivery {
         place: place_of(delivery),
@@ -158,7 +142,6 @@ impl Connection {
         let mut stamps = Stamps::default();
         let mut left = deliveries.len();
         let mut back = Vec::new();
-        let mut begins_anew = false;
         for delivery in deliveries {
             left -= 1;
             let Some((channel, consumer)) = self.consumers.get(&delivery.consumer).copied() else { continue };
@@ -173,7 +156,7 @@ impl Connection {
             }
             let open = open.and_then(|open| open.consumers.get(&consumer));
             let kind = open.map(|consumer| consumer.entry.queue.kind);
-            let message = delivery_of(&delivery, kind).and_then(|message| match kind {
+            let message = delivery_of(&delivery, kind, &self.settings).and_then(|message| match kind {
                 Some(QueueKind::Stream) => {
                     let properties = stamps.stamp(&message.properties, first, left)?;
                     Some(amqp::Delivery { properties, ..message })
@@ -186,13 +169,7 @@ impl Connection {
                 self.owe(channel, consumer, Credit { messages: 1, bytes: weight });
                 continue;
             };
-            if !self.has_room(channel, consumer) {
-                // Others may have it. The consumer gets no more until something of the channel is settled.
-                back.push(Settlement { queue, first, count: 1, by, how: Settle::Unsent });
-                self.hand_out(run.take());
-                begins_anew |= self.had_no_room(channel, consumer, weight);
-                continue;
-            }
+            self.expect_settlement(channel, consumer);
             match &mut run {
                 Some(out) if (out.channel, out.consumer) == (channel, consumer) => {
                     out.again += u64::from(message.redelivered);
@@ -210,35 +187,14 @@ impl Connection {
         if !back.is_empty() {
             self.settle_quietly(back);
         }
-        if begins_anew {
-            self.give_credit();
-        }
     }
 
-    /// A message goes back: its consumer is owed for it. Whether it may have others at once, because none is on its way any more.
-    fn had_no_room(&mut self, channel: ChannelRef, consumer: ConsumerRef, weight: u64) -> bool {
-        self.owe(channel, consumer, Credit { messages: 1, bytes: weight });
-        // Nothing is written that would give it back.
-        self.is_starved = true;
-        let Some(open) = self.channels.get_mut(&channel) else { return false };
-        let Some(one) = open.consumers.get_mut(&consumer) else { return false };
-        one.drains = one.out() > 0;
-        !one.drains && open.room(consumer) != Some(0)
-    }
-
-    /// Whether the channel may have one more delivery that waits for its settlement; if so, it has.
-    fn has_room(&mut self, channel: ChannelRef, consumer: ConsumerRef) -> bool {
-        let Some(open) = self.channels.get_mut(&channel) else { return false };
-        let is_full = open.room(consumer) == Some(0);
-        let Some(consumer) = open.consumers.get_mut(&consumer).filter(|consumer| !consumer.no_ack) else { return true };
-        if is_full || consumer.drains {
-            return false;
+    /// The client is to settle one more delivery of a consumer, unless that wants no acknowledgements.
+    fn expect_settlement(&mut self, channel: ChannelRef, consumer: ConsumerRef) {
+        let open = self.channels.get_mut(&channel).and_then(|open| open.consumers.get_mut(&consumer));
+        if let Some(consumer) = open.filter(|consumer| !consumer.no_ack) {
+            consumer.unsettled += 1;
         }
-        consumer.unsettled += 1;
-        if consumer.shares() {
-            open.unsettled += 1;
-        }
-        true
     }
 
     fn hand_out(&mut self, out: Option<Outgoing>) {
@@ -277,36 +233,28 @@ impl Connection {
         owed.or(replies.map(|replies| &mut replies.owed))
     }
 
-    /// A channel has another prefetch for all its consumers together; 0: none. What more they may have on their way for it they are owed;
-    /// what less, they are not told of or it is taken back: it would come to find no room, and go back.
+    /// A channel has another prefetch for all its consumers together; 0: none. The broker holds it, over all queues: what there is no room
+    /// for stays where it is, for others. A stream's consumers take no part, as with RabbitMQ.
     pub(crate) fn share_prefetch(&mut self, channel: ChannelRef, count: u16) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         open.qos = count;
-        let (mut more, mut fewer) = (Vec::new(), Vec::new());
-        for (at, consumer) in &mut open.consumers {
-            let capacity = capacity(count, consumer.no_ack);
-            let before = consumer.capacity;
-            if capacity > before {
-                more.push((*at, capacity - before));
-            } else if capacity < before && consumer.shares() {
-                let untold = consumer.owed.messages.min(before - capacity);
-                consumer.owed.messages -= untold;
-                fewer.push((consumer.id, before - capacity - untold));
-            } else {
-                continue;
-            }
-            consumer.capacity = capacity;
+        let is_new = open.limit.is_none();
+        if is_new && count == 0 {
+            return;
         }
-        for (id, messages) in fewer.into_iter().filter(|(_, messages)| *messages > 0) {
-            self.tell(Request::Withdraw(id, messages));
+        let limit = open.limit.get_or_insert_default().clone();
+        limit.set_max(u64::from(count));
+        if is_new {
+            let consumers = open.consumers.values().map(|one| (one.id, one.entry.queue.kind));
+            let all = consumers.chain(open.cancelled.values().map(|one| (one.id, one.kind)));
+            let mut sharing: Vec<_> = all.filter(|(_, kind)| *kind != QueueKind::Stream).map(|(id, _)| id).collect();
+            sharing.sort_unstable();
+            sharing.into_iter().for_each(|id| self.tell(Request::Share(id, limit.clone())));
         }
-        for (consumer, messages) in more {
-            self.owe(channel, consumer, Credit { messages, bytes: 0 });
-        }
-        self.give_all_credit();
+        self.tell(Request::Offer(limit));
     }
 
-    /// What was written makes room for more, and so does what is settled where a channel has had as much as it may. The broker is told when
+    /// What was written makes room for more, and so does what is settled where a channel remembers as much as it may. The broker is told when
     /// it is a part of the window, and else a little later: most consumers would be told of each message alone.
     pub(crate) fn give_credit(&mut self) {
         let bytes_min = self.settings.consumer_window_bytes / CREDIT_PART;
@@ -326,29 +274,21 @@ impl Connection {
         for _ in 0..looks {
             let Some((channel, consumer)) = self.owing.pop_front() else { break };
             let Some(open) = self.channels.get(&channel) else { continue };
-            let (room, shared, id) = (open.room(consumer), u64::from(open.qos), open.id_of(consumer));
-            let (tells, out) = (open.tells_max(consumer), open.consumers.get(&consumer).map_or(0, Consumer::out));
+            let id = open.id_of(consumer);
             // Where no session is behind it, nothing waits to be written.
-            let may = room != Some(0) && (self.said.is_some() || self.session.may_deliver(channel));
+            let may = self.said.is_some() || self.session.may_deliver(channel);
             let (Some(id), Some(owed)) = (id, self.owed(channel, consumer)) else { continue };
             if *owed == Credit::default() {
                 continue;
             }
-            let more = Credit { messages: owed.messages.min(tells), bytes: owed.bytes };
-            let is_held = !may || more.messages < owed.messages;
-            // A small prefetch for the whole channel would be waited for with the rest of it, and so would what is more than is on its way.
-            let is_part = shared > 0 && more.messages > 0 && more.messages >= out.min(shared / CREDIT_PART);
-            let is_some = may && more != Credit::default();
-            let gives = is_some && (is_enough(&more) || is_part);
-            if gives {
-                *owed = Credit { messages: owed.messages - more.messages, bytes: 0 };
+            if may && is_enough(owed) {
+                let more = std::mem::take(owed);
                 self.tell(Request::Credit(id, more));
+                continue;
             }
-            self.is_starved |= is_held;
-            is_left |= is_some && !gives;
-            if is_held || !gives {
-                self.owing.push_back((channel, consumer));
-            }
+            self.is_starved |= !may;
+            is_left |= may;
+            self.owing.push_back((channel, consumer));
         }
         if is_left {
             self.credit_due_ms.get_or_insert(self.now.monotonic_ms + CREDIT_WAIT_MS);
@@ -370,6 +310,7 @@ impl Connection {
             Verdict::Requeue => Settle::Return { counts: false, delay_ms: 0 },
             Verdict::RequeueFailed => Settle::Return { counts: true, delay_ms: 0 },
         };
+        let is_look = verdict == Verdict::Requeue && self.said.is_some() && !self.settings.is_newer();
         let Some(open) = self.channels.get_mut(&channel) else { return Vec::new() };
         let mut settlements = Vec::with_capacity(runs.len());
         for run in runs {
@@ -379,21 +320,20 @@ impl Connection {
             } else {
                 // A consumer that was cancelled keeps what it has under the same number.
                 let known = match open.consumers.get_mut(&run.consumer) {
-                    Some(one) => Some(((one.id, one.entry.queue.kind), one.shares(), &mut one.unsettled)),
+                    Some(one) => Some(((one.id, one.entry.queue.kind), &mut one.unsettled)),
                     None => {
                         let cancelled = open.cancelled.get_mut(&run.consumer);
-                        cancelled.map(|one| ((one.id, one.kind), one.shares, &mut one.unsettled))
+                        cancelled.map(|one| ((one.id, one.kind), &mut one.unsettled))
                     }
                 };
-                if known.as_ref().is_none_or(|(_, shares, _)| *shares) {
-                    open.unsettled = open.unsettled.saturating_sub(run.count);
-                }
-                known.map(|(id, _, unsettled)| {
+                known.map(|(id, unsettled)| {
                     *unsettled = unsettled.saturating_sub(run.count);
                     id
                 })
             };
             let Some((id, kind)) = found else { continue };
+            // Whoever looks at the messages of a queue through a management API does not bring them nearer to their delivery limit.
+            let how = if is_look && kind == QueueKind::Quorum { Settle::Unsent } else { how };
             if verdict == Verdict::Ack {
                 self.tally.of_queue(QueueCount::Acknowledged, kind, run.count);
             }

@@ -73,5 +73,6 @@ pub use message::sent_at;
 pub use missing::MissingTopics;
 pub use news::{ExchangeNews, IdleNews, News};
 pub use presence::{Ends, Presence, ShownChannel, ShownConsumer};
+pub use route::QUORUM_PRIORITY;
 pub use to_topics::{ToTopics, TopicCounts};
 pub use topics::{MessagesAsRecords, QueuesAsTopics, topic_name};

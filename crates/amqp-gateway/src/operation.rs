@@ -4,7 +4,7 @@ use crate::begin::begin;
 use crate::connection::{Channel, Connection};
 use crate::convert::{arguments, name, refusal, unattached, unavailable, unsettled};
 use crate::counts::{Count, QueueCount};
-use crate::deliver::{Cancelled, Consumer, Pull, WINDOW_MESSAGES, capacity, delivery_of};
+use crate::deliver::{Cancelled, Consumer, Pull, WINDOW_MESSAGES, delivery_of};
 use crate::directory::QueueEntry;
 use crate::login::Password;
 use crate::machine::{AmqpAnswer, AmqpAsk};
@@ -88,6 +88,8 @@ pub(crate) enum Waits {
     Taken(Token, Arc<QueueEntry>, bool),
     /// A consumer that is cancelled when it has what was on its way to it.
     Stopped(Token, ChannelRef, ConsumerRef, ConsumerId),
+    /// A consumer that was cancelled because it did not acknowledge.
+    Expelled(ChannelRef, ConsumerRef),
     /// An auto-delete queue that may have lost its last consumer, and who waits until all of those are gone that are to go.
     Lonely(QueueId, Arc<Leaving>),
     CommitPublished(Token, ChannelRef, Vec<(amqp::Verdict, Vec<amqp::Run>)>),
@@ -351,10 +353,9 @@ impl Connection {
     fn cancel(&mut self, channel: ChannelRef, consumer: ConsumerRef, leaving: &Arc<Leaving>) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         let Some(cancelled) = open.consumers.remove(&consumer) else { return };
-        let shares = cancelled.shares();
-        let Consumer { id, unsettled, entry, .. } = cancelled;
+        let Consumer { id, unsettled, entry, ack_ms_max, .. } = cancelled;
         if unsettled > 0 {
-            open.cancelled.insert(consumer, Cancelled { id, unsettled, shares, kind: entry.queue.kind });
+            open.cancelled.insert(consumer, Cancelled { id, unsettled, ack_ms_max, kind: entry.queue.kind });
         }
         self.show(|shown| shown.cancelled(channel, consumer));
         if unsettled == 0 {
@@ -391,6 +392,7 @@ impl Connection {
                 self.cancel(channel, consumer, &leaving);
                 self.left(leaving);
             }
+            (Waits::Expelled(channel, consumer), Reply::Stopped) => self.expelled(channel, consumer),
             (Waits::Confirms(numbers, bytes), Reply::Publish(results)) => {
                 self.publish_answered(bytes);
                 self.confirmed(&numbers, &results);
@@ -464,7 +466,7 @@ impl Connection {
     /// Says no to whoever waits.
     fn refuse(&mut self, waits: Waits, why: Refusal) {
         match waits {
-            Waits::Nothing | Waits::ReplySent(..) => {}
+            Waits::Nothing | Waits::ReplySent(..) | Waits::Expelled(..) => {}
             Waits::Lonely(queue, leaving) => {
                 // The consumer is gone whatever comes of its queue, which is tried again.
                 self.directory.left_alone(std::iter::once(queue));
@@ -628,7 +630,7 @@ impl Connection {
             Ok(settings) => settings,
             Err(why) => return self.reply(token, refused(why)),
         };
-        let ack_ms_max = self.ack_ms_max(settings.timeout_ms.or(entry.settings.consumer_timeout_ms));
+        let ack_ms_max = self.ack_ms_max(entry.queue.kind, settings.timeout_ms.or(entry.settings.consumer_timeout_ms));
         let shared = self.channels.get(&channel).map_or(0, |open| open.qos);
         if entry.queue.kind == QueueKind::Stream {
             if let Err(why) = stream::check(&consume, shared, self.named(&entry.queue)) {
@@ -643,15 +645,15 @@ impl Connection {
             let waits = Waits::Attached(token, channel, consume, entry, ack_ms_max);
             return self.ask(Request::AttachReader(attach), waits);
         }
-        let credit = capacity(shared, consume.no_ack);
         let priority = settings.priority.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
         let consumer = ConsumerSpec {
             priority,
             prefetch: if consume.no_ack { 0 } else { consume.deliveries_max },
-            credit: Some(credit),
+            credit: Some(WINDOW_MESSAGES),
             window_bytes: self.settings.consumer_window_bytes,
             settles: consume.no_ack,
             exclusive: consume.exclusive,
+            shared: self.channels.get(&channel).and_then(|open| open.limit.clone()),
             ..ConsumerSpec::default()
         };
         let attach = Attach { queue: partition, consumer };
@@ -671,10 +673,14 @@ impl Connection {
             Ok(id) => {
                 let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(id)) };
                 let shown = shown_consumer(&consume, entry.queue.id);
-                let no_ack = consume.no_ack;
-                let (capacity, owed) = (capacity(open.qos, no_ack), Credit::default());
-                let consumer = Consumer { id, entry, no_ack, ack_ms_max, owed, unsettled: 0, capacity, drains: false };
+                // The channel may share a prefetch since it was asked for.
+                let limit = open.limit.clone().filter(|_| entry.queue.kind != QueueKind::Stream);
+                let (no_ack, owed) = (consume.no_ack, Credit::default());
+                let consumer = Consumer { id, entry, no_ack, ack_ms_max, owed, unsettled: 0 };
                 open.consumers.insert(consume.consumer, consumer);
+                if let Some(limit) = limit {
+                    self.tell(Request::Share(id, limit));
+                }
                 self.show(|all| all.consumes(channel, consume.consumer, shown));
                 self.consumers.insert(id, (channel, consume.consumer));
                 return self.reply(token, amqp::Reply::Done);
@@ -727,7 +733,7 @@ impl Connection {
         };
         let kind = entry.queue.kind;
         let delivery = deliveries.pop();
-        let message = delivery.as_ref().and_then(|delivery| delivery_of(delivery, Some(kind)));
+        let message = delivery.as_ref().and_then(|delivery| delivery_of(delivery, Some(kind), &self.settings));
         let got = match (&message, no_ack) {
             (None, _) => QueueCount::GotNothing,
             (Some(_), true) => QueueCount::GotAutoAck,
@@ -736,7 +742,7 @@ impl Connection {
         self.tally.of_queue(got, kind, 1);
         if let Some(message) = &message {
             self.tally.of_queue(QueueCount::Redelivered, kind, u64::from(message.redelivered));
-            self.acks_expected(self.ack_ms_max(None));
+            self.acks_expected(self.ack_ms_max(kind, None));
             if let Some(delivery) = delivery.filter(|_| self.directory.is_tracing()) {
                 self.trace_got(delivery.consumer, entry, message);
             }

@@ -12,8 +12,10 @@ use polylogue_types::{Map, PartitionId, TimestampMs};
 
 /// The delivery mode that asks for a message to outlive a restart.
 const PERSISTENT: u8 = 2;
-/// The highest priority without any; higher ones of a quorum queue count as high (RabbitMQ 4.0).
-const QUORUM_NORMAL_MAX: u8 = 4;
+/// The highest priority of a quorum queue; higher ones count as this.
+const QUORUM_PRIORITY_MAX: u8 = 31;
+/// The priority of a message of a quorum queue that says none.
+pub const QUORUM_PRIORITY: u8 = 4;
 
 /// What routing looks at, and queues.
 #[derive(Clone, Copy)]
@@ -128,13 +130,13 @@ impl QueueEntry {
             return Some(Target { queue: partition, priority: None, expires_at: None, deliver_at: None });
         }
         let lives_ms = [sent.expiration_ms, self.settings.message_ttl_ms].into_iter().flatten().min();
-        let priority = sent.priority.unwrap_or(0);
         let priority = match self.settings.kind {
-            QueueKind::Quorum => Some(u8::from(priority > QUORUM_NORMAL_MAX)),
-            _ => self.settings.max_priority.map(|max| priority.min(max)),
+            // How many levels that makes is the broker's affair.
+            QueueKind::Quorum => sent.priority.map(|priority| priority.min(QUORUM_PRIORITY_MAX)),
+            _ => self.settings.max_priority.map(|max| sent.priority.unwrap_or(0).min(max)).filter(|p| *p > 0),
         };
         let expires_at = lives_ms.map(|ms| sent.now_ms.saturating_add_unsigned(ms));
-        Some(Target { queue: partition, priority: priority.filter(|p| *p > 0), expires_at, deliver_at: None })
+        Some(Target { queue: partition, priority, expires_at, deliver_at: None })
     }
 }
 

@@ -88,6 +88,19 @@ pub struct AmqpSettings {
     pub output_bytes_max: usize,
 }
 
+/// From this version on RabbitMQ counts failed deliveries only, has each priority of a quorum queue for itself, and lets only quorum queues
+/// time out acknowledgements.
+const NEWER: [u32; 3] = [4, 3, 0];
+
+impl AmqpSettings {
+    /// Whether the rules are those of RabbitMQ 4.3 and later, by the version that clients are told; else those of 4.2.
+    #[must_use]
+    pub fn is_newer(&self) -> bool {
+        let mut numbers = self.version.split('.').map(|number| number.parse().unwrap_or(0));
+        NEWER <= std::array::from_fn(|_| numbers.next().unwrap_or(0))
+    }
+}
+
 impl Default for AmqpSettings {
     fn default() -> AmqpSettings {
         AmqpSettings {
@@ -119,5 +132,27 @@ impl Default for AmqpSettings {
             tx_settled_max: 1 << 18,
             output_bytes_max: 4 << 20,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rules_are_those_of_the_version() {
+        for (version, is_newer) in [
+            ("3.13.7", false),
+            ("4.2.0", false),
+            ("4.2.99", false),
+            ("4.3.0", true),
+            ("4.10.0", true),
+            ("10.0.0", true),
+            ("", false),
+        ] {
+            let settings = AmqpSettings { version: version.into(), ..AmqpSettings::default() };
+            assert_eq!(settings.is_newer(), is_newer, "{version}");
+        }
+        assert!(!AmqpSettings::default().is_newer());
     }
 }

@@ -27,7 +27,8 @@ pub use topics::*;
 pub use view::{LogView, StoredMessage};
 
 use bytes::Bytes;
-use polylogue_types::{Offset, PartitionId, TimestampMs};
+use polylogue_types::{Offset, PartitionId, SharedLimit, TimestampMs};
+use std::sync::Arc;
 
 /// Names one request of one session; the session chooses it and never has two alike in flight.
 pub type Token = u64;
@@ -95,8 +96,10 @@ pub enum Request {
     Stop(ConsumerId),
     /// A consumer may get so many more messages. No reply.
     Credit(ConsumerId, Credit),
-    /// A consumer may get so many messages fewer than it was told. What is on its way counts against what it is told later. No reply.
-    Withdraw(ConsumerId, u64),
+    /// A consumer shares a limit of what is held from now on ([`ConsumerSpec::shared`]). No reply.
+    Share(ConsumerId, Arc<SharedLimit>),
+    /// There may be room under a limit for consumers that wait for it. No reply.
+    Offer(Arc<SharedLimit>),
     /// Settle, return or keep messages that were handed out.
     Settle(SettleRequest),
     /// Messages for a consumer at once, whatever its credit.

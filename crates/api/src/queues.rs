@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use polylogue_record::envelope::{EntryFlags, Form};
-use polylogue_types::{Offset, PartitionId, Retry, TimestampMs};
+use polylogue_types::{Offset, PartitionId, Retry, SharedLimit, TimestampMs};
 use std::fmt;
 use std::sync::Arc;
 
@@ -153,6 +153,9 @@ pub struct ConsumerSpec {
     pub settles: bool,
     /// There may be no other consumer.
     pub exclusive: bool,
+    /// What it holds is limited together with what others hold, also of other queues. One that settles its messages holds none, but gets
+    /// none either while there is no room.
+    pub shared: Option<Arc<SharedLimit>>,
 }
 
 /// See [`crate::Request::Attach`].

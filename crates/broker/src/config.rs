@@ -6,6 +6,18 @@ use polylogue_types::{NodeId, limits};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// How queues that hand out messages when they are flushed (not `QueueSettings::early`) count and order them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueueRules {
+    /// Whatever comes back counts against `QueueSettings::failures_max`, not only failures.
+    pub returns_count: bool,
+    /// The priority of a message without one.
+    pub normal_priority: u8,
+    /// There are two levels of priority: the normal one and lower ones, and higher ones. Of three messages two are of the higher level as
+    /// long as there are both. Else each priority is a level, and higher ones go first.
+    pub two_levels: bool,
+}
+
 /// Everything that the broker may be told at its start. Each value has a default that is right for most.
 #[derive(Clone, Debug)]
 pub struct BrokerConfig {
@@ -31,6 +43,8 @@ pub struct BrokerConfig {
     pub lazy_flush_ms_max: u64,
     /// Whether queues that may (`QueueSettings::early`) hand out messages before they are flushed.
     pub early_deliveries: bool,
+    /// How the other queues count and order messages.
+    pub queue_rules: QueueRules,
     /// How often retention looks for what may go, at the latest: sooner, down to each second, where messages live only briefly
     /// or a bound on bytes is set. Milliseconds.
     pub retention_check_ms: u64,
@@ -76,6 +90,7 @@ impl BrokerConfig {
             async_flush_ms_max: limits::ASYNC_FLUSH_MS_MAX,
             lazy_flush_ms_max: limits::LAZY_FLUSH_MS_MAX,
             early_deliveries: true,
+            queue_rules: QueueRules::default(),
             retention_check_ms: 300_000,
             producer_expiration_ms: 24 * 3_600_000,
             partitions_max: 1_000_000,

@@ -44,7 +44,7 @@ mod watch;
 pub use admission::{Admission, Permit};
 pub use backup::{Backup, BackupPiece, BackupStats};
 pub use broker::Broker;
-pub use config::BrokerConfig;
+pub use config::{BrokerConfig, QueueRules};
 pub use datadir::{DataDir, Identity, LAYOUT_VERSION, read_identity, shard_dir};
 pub use error::{Error, ErrorKind, Result};
 pub use names::partition_names;

@@ -17,6 +17,7 @@ use crate::datadir::DataDir;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machines::{Machines, Outbox};
 use crate::partition::Partition;
+use crate::queues::Queues;
 use crate::record::BROKER_PARTITION;
 use crate::shard::{Shard, ShardState};
 use crate::status::Gauges;
@@ -191,7 +192,7 @@ impl Inner {
         let env = self.env.clone();
         let term = self.term_of(self.meta_shard);
         let log = MemoryLog::new(env, MEMORY_SHARD, self.data.identity.node, term, sink.clone());
-        let mut state = ShardState::default();
+        let mut state = ShardState { queues: Queues::ruled(self.config.queue_rules), ..ShardState::default() };
         add_own_partitions(&mut state, false);
         for topic in self.machines.lock().meta.topics() {
             add_partitions(MEMORY_SHARD, &mut state, topic, Term(term.0 + 1));
@@ -222,7 +223,7 @@ impl Inner {
         self.make_dir(&dir)?;
         let (store, opened) = ShardStore::open(self.env.clone(), &dir, self.config.store)?;
         self.gauges.segments_lost(id, opened.lost);
-        let mut state = ShardState::default();
+        let mut state = ShardState { queues: Queues::ruled(self.config.queue_rules), ..ShardState::default() };
         add_own_partitions(&mut state, id == META_SHARD);
         let checkpoints = store.checkpoints()?;
         self.load_checkpoint(id, &checkpoints, &mut state)?;

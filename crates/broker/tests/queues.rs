@@ -246,6 +246,49 @@ fn a_full_queue_refuses_or_drops_as_it_was_told() {
     assert_eq!(texts(&node.delivered()), ["m0", "m1"]);
 }
 
+/// What was published just before and is not written yet counted for nobody: a get, a consume or a count behind it on the same channel
+/// saw 222 messages in a queue of 10.
+#[test]
+fn a_queue_is_not_too_long_for_what_comes_behind_an_unconfirmed_publish() {
+    let bytes = Some(10 * b"m000".len() as u64);
+    for (length_max, bytes_max) in [(Some(10), None), (None, bytes)] {
+        let world = SimWorld::new(8);
+        let mut node = Node::open(&world, |_| {});
+        let queue = node.queue("q", QueueSettings { early: true, length_max, bytes_max, ..QueueSettings::default() });
+        let publish = |node: &mut Node| {
+            let messages = (0..222).map(|i| message(&[queue], &format!("m{i:03}"))).collect();
+            node.start(Request::Publish(PublishRequest { messages, ack: Ack::None, patient: false }));
+        };
+        let ready = |node: &mut Node| match node.ask_now(Request::DescribeQueues(vec![queue])) {
+            Reply::DescribeQueues(counts) => counts[0].expect("a queue").ready,
+            other => panic!("{other:?}"),
+        };
+        publish(&mut node);
+        assert_eq!(ready(&mut node), 10);
+        let pulls = ConsumerSpec { credit: Some(0), ..ConsumerSpec::default() };
+        let attach = |consumer| Request::Attach(Attach { queue, consumer });
+        let Reply::Attach(Ok(consumer)) = node.ask_now(attach(pulls)) else { panic!("no consumer") };
+        let Reply::Take(Ok(taken)) = node.ask_now(Request::Take(Take { queue, consumer, messages_max: 1 })) else {
+            panic!("nothing is taken")
+        };
+        assert_eq!((texts(&taken.deliveries), taken.ready), (vec!["m212".to_owned()], 9));
+        // What comes back is too much as well.
+        publish(&mut node);
+        let settlements = vec![settlement(&taken.deliveries[0], Settle::Return { counts: false, delay_ms: 0 })];
+        node.start(Request::Settle(SettleRequest { settlements, wait: false }));
+        assert_eq!(ready(&mut node), 10);
+        node.ask_now(attach(ConsumerSpec { prefetch: 15, ..ConsumerSpec::default() }));
+        let got = std::mem::take(&mut *node.client.delivered.lock());
+        assert_eq!(texts(&got), (212..222).map(|i| format!("m{i:03}")).collect::<Vec<_>>());
+        // A consumer that waits gets what it has room for, and the rest is too much.
+        publish(&mut node);
+        assert_eq!(texts(&node.client.delivered.lock()), ["m000", "m001", "m002", "m003", "m004"]);
+        assert_eq!(ready(&mut node), 10);
+        node.drive();
+        assert_eq!(node.counts(queue).ready, 10);
+    }
+}
+
 /// `reject-publish-dlx`: who publishes hears that it is refused, and it is dead all the same.
 #[test]
 fn what_a_full_queue_refuses_may_be_dead_and_never_was_there() {
@@ -303,23 +346,6 @@ fn credit_takes_and_purges() {
     assert_eq!((node.counts(queue).ready, node.counts(queue).held), (0, 5));
     node.start(Request::Detach(consumer));
     assert_eq!((node.counts(queue).ready, node.counts(queue).consumers), (5, 0));
-}
-
-/// What a consumer had been told of came, however little it wanted by now.
-#[test]
-fn credit_that_is_withdrawn_gives_nothing() {
-    let world = SimWorld::new(8);
-    let mut node = Node::open(&world, |_| {});
-    let queue = node.queue("q", QueueSettings::default());
-    let consumer = node.attach(queue, ConsumerSpec { credit: Some(9), ..ConsumerSpec::default() }).unwrap();
-    node.start(Request::Withdraw(consumer, 8));
-    node.publish((0..8).map(|i| message(&[queue], &format!("m{i}"))).collect());
-    assert_eq!(texts(&node.delivered()), ["m0"]);
-    node.start(Request::Withdraw(consumer, 1));
-    node.start(Request::Credit(consumer, Credit { messages: 1, bytes: 0 }));
-    assert_eq!(node.delivered().len(), 0, "it had that one before");
-    node.start(Request::Credit(consumer, Credit { messages: 1, bytes: 0 }));
-    assert_eq!(texts(&node.delivered()), ["m1"]);
 }
 
 #[test]
@@ -602,7 +628,6 @@ fn what_expires_fails_too_often_or_is_too_much_is_dead_for_that_reason() {
         ack: Ack::Committed,
         patient: false,
     }));
-    assert_eq!(node.client.dead.lock().len(), 0, "nothing dies before what takes its place is committed");
     assert_eq!(told(&node), [(0, DeadReason::MaxLength, "one".to_owned())]);
     let failing = node.queue("failing", QueueSettings { failures_max: Some(2), ..dead });
     node.publish(vec![message(&[failing], "poison")]);
@@ -746,4 +771,50 @@ fn a_consumer_that_does_not_read_gets_no_more_bytes_than_its_window() {
     assert_eq!(texts(&node.delivered()), ["four2"]);
     node.start(Request::Credit(consumer, Credit { messages: 2, bytes: 10 }));
     assert_eq!(texts(&node.delivered()), ["four3", "four4"]);
+}
+
+/// A prefetch for a whole channel was kept where messages arrive: what a queue had more than there was room for went there and back, the first
+/// queue was drained before the others, and a consumer without acknowledgement kept to no limit.
+#[test]
+fn a_limit_that_consumers_share_goes_round_their_queues() {
+    let world = SimWorld::new(19);
+    let mut node = Node::open(&world, |_| {});
+    let limit = std::sync::Arc::new(polylogue_types::SharedLimit::default());
+    limit.set_max(10);
+    let spec = |settles| ConsumerSpec { settles, shared: Some(limit.clone()), ..ConsumerSpec::default() };
+    let early = QueueSettings { early: true, ..QueueSettings::default() };
+    let memory = TopicConfig {
+        queue: Some(early.clone()),
+        retention_ms: None,
+        durability: Durability::Memory,
+        ..TopicConfig::default()
+    };
+    // Of several shards.
+    let other = node.create("c", 1, memory).partitions[0].id;
+    let queues = [node.queue("a", early.clone()), node.queue("b", early.clone()), other];
+    for queue in queues {
+        node.publish((0..100).map(|i| message(&[queue], &format!("m{i}"))).collect());
+        node.attach(queue, spec(false)).unwrap();
+    }
+    let mut held = std::collections::VecDeque::from(node.delivered());
+    let mut acked = [0; 3];
+    for _ in 0..150 {
+        assert_eq!(held.len(), 10);
+        let delivery = held.pop_front().unwrap();
+        acked[queues.iter().position(|queue| *queue == delivery.queue).unwrap()] += 1;
+        node.settle(&[delivery], Settle::Accept);
+        held.extend(node.delivered());
+    }
+    // The first ten were of the first queue.
+    assert!(acked.iter().all(|count| (45..=58).contains(count)), "{acked:?}");
+    // One that settles by being sent waits, and a queue that goes makes room.
+    let settles = node.queue("settles", early);
+    node.publish(vec![message(&[settles], "x")]);
+    let waiting = node.attach(settles, spec(true)).unwrap();
+    assert_eq!(node.delivered().len(), 0);
+    for name in ["a", "b", "c"] {
+        node.ask(Request::DeleteTopics(DeleteTopics { topics: vec![TopicRef::Name(name.into())] }));
+    }
+    assert_eq!(node.delivered().iter().filter(|one| (one.consumer, one.queue) == (waiting, settles)).count(), 1);
+    assert_eq!(limit.held(), 0);
 }

@@ -214,10 +214,10 @@ impl Queue {
         self.check_held(&range, by, now_ms)?;
         let mut messages = 0;
         while let Some(run) = self.held.first_in(&range) {
-            self.give_back(&run, how.counts, how.delay, now_ms);
+            self.give_back(&run, how, now_ms);
             messages += run.len();
         }
-        self.keep_length();
+        self.drop_head();
         Ok(Done { messages, record: (messages > 0).then_some(self.taken + 1) })
     }
 
@@ -233,7 +233,7 @@ impl Queue {
             self.take_back(&run, now_ms);
             messages += run.len();
         }
-        self.keep_length();
+        self.drop_head();
         Ok(messages)
     }
 
@@ -276,11 +276,11 @@ impl Queue {
             let Some(run) = self.held.from(at) else { break };
             at = run.end;
             if run.value.slot == slot {
-                self.give_back(&run, how.counts, how.delay, now_ms);
+                self.give_back(&run, how, now_ms);
                 messages += run.len();
             }
         }
-        self.keep_length();
+        self.drop_head();
         Ok(messages)
     }
 
@@ -292,6 +292,9 @@ impl Queue {
         let slot = self.consumers.slot(id)?;
         if let Some(consumer) = self.consumers.get_mut(slot) {
             consumer.stopped = true;
+            if let Some(share) = consumer.config.share.clone() {
+                self.leave_line(id, &share);
+            }
         }
         if let Some(keys) = self.keys.as_deref_mut() {
             keys.remove(slot);
@@ -383,10 +386,15 @@ impl Queue {
     }
 
     /// Up to where messages are dead that are not committed, and so not told by [`Queue::take_dead_letters`] before they are; `None` when there are
-    /// none.
+    /// none. What was dropped because too many were ready does not count: nobody has heard of it, and it can wait for its commit.
     #[must_use]
     pub fn dead_uncommitted(&self) -> Option<u64> {
-        self.dead.last().map(|run| run.end).filter(|end| *end > self.applied.head.end)
+        let committed = self.applied.head.end;
+        if self.dead.last().is_none_or(|run| run.end <= committed) {
+            return None;
+        }
+        let ahead = self.dead.iter_from(committed).filter(|run| run.value.reason != Reason::MaxLength);
+        ahead.map(|run| run.end).filter(|end| *end > committed).max()
     }
 
     /// Tells which messages are to be moved to where dead ones go, at most so many, and no more bytes unless one message alone has more.

@@ -56,6 +56,8 @@ pub struct Return {
     pub counts: bool,
     /// How long they wait.
     pub delay: Delay,
+    /// Nobody has seen them: they have nothing more behind them than before.
+    pub unseen: bool,
 }
 
 /// What a queue does. Shared by the queues of one kind; limits may be changed by [`crate::Queue::configure`], what is said to be fixed
@@ -77,6 +79,11 @@ pub struct Config {
     pub dead_letter: bool,
     /// A message with so many failures is dead.
     pub failures_max: Option<u16>,
+    /// Whatever comes back counts against that, not only failures.
+    pub returns_count: bool,
+    /// Two levels of priority: this one and lower ones, and higher ones. Of three messages two are of the higher level, as long as there are
+    /// both and those of the lower one are older. `None`: each priority is a level, and higher ones go first. Fixed.
+    pub low_priority_max: Option<u8>,
     /// How long messages wait that come back, where nobody says otherwise ([`Delay::Usual`]).
     pub retry: Option<Retry>,
     /// Messages held by all consumers together, at the most.
@@ -104,6 +111,8 @@ impl Default for Config {
             mark_handed: false,
             dead_letter: false,
             failures_max: None,
+            returns_count: false,
+            low_priority_max: None,
             retry: None,
             held_max: None,
             length_max: None,

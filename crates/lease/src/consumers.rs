@@ -2,8 +2,10 @@
 
 use crate::config::Mode;
 use crate::error::LeaseError;
+use polylogue_types::SharedLimit;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 
 /// A consumer, in the numbers of the host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -13,6 +15,15 @@ impl fmt::Display for ConsumerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
+}
+
+/// A limit that a consumer shares with others, also of other queues.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// The limit. There the consumer is known by its id.
+    pub limit: Arc<SharedLimit>,
+    /// What it holds counts. What does not waits all the same while there is no room.
+    pub counts: bool,
 }
 
 /// What a consumer wants. The default one takes all it can get.
@@ -40,6 +51,8 @@ pub struct ConsumerConfig {
     pub pulls: bool,
     /// The first and the last hash of ranges of keys that it gets, with key order; without any it takes part in all.
     pub hashes: Vec<(u32, u32)>,
+    /// What it holds is limited together with what others hold.
+    pub share: Option<Share>,
 }
 
 /// What a consumer has room for.
@@ -63,8 +76,6 @@ pub(crate) struct Consumer {
     pub(crate) held_bytes: u64,
     /// Bytes of its window that are used.
     pub(crate) window_used: u64,
-    /// Messages that it got of those permits that were taken back: the next permits are for these.
-    pub(crate) overdrawn: u64,
     /// It keeps what it has and gets no more.
     pub(crate) stopped: bool,
     /// It is in its level's ring.
@@ -86,6 +97,16 @@ impl Consumer {
     pub(crate) fn wants(&self) -> bool {
         let room = self.room();
         !self.stopped && room.messages > 0 && (room.bytes > 0 || room.any_one)
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        if let Some(Share { limit, counts }) = &self.config.share {
+            // Whoever drops consumers looks at those who wait, see `Queue::take_freed`.
+            let _ = limit.forget(self.id.0);
+            let _ = *counts && limit.give_back(self.held);
+        }
     }
 }
 
@@ -160,21 +181,10 @@ impl Consumers {
             }
             self.slots.push(None);
         }
-        let (held, held_from, held_bytes, window_used, overdrawn) = (0, u64::MAX, 0, 0, 0);
+        let (held, held_from, held_bytes, window_used) = (0, u64::MAX, 0, 0);
         let (stopped, queued, joined) = (false, false, self.joined);
-        let consumer = Consumer {
-            id,
-            config,
-            lease,
-            held,
-            held_from,
-            held_bytes,
-            window_used,
-            overdrawn,
-            stopped,
-            queued,
-            joined,
-        };
+        let consumer =
+            Consumer { id, config, lease, held, held_from, held_bytes, window_used, stopped, queued, joined };
         self.slots[slot] = Some(consumer);
         self.joined += 1;
         let slot = slot as u32;

@@ -1,14 +1,19 @@
 //! Handing out messages to consumers.
 
 use crate::alarms::Alarm;
-use crate::consumers::{Consumer, ConsumerConfig, ConsumerId, Room};
+use crate::consumers::{Consumer, ConsumerConfig, ConsumerId, Room, Share};
 use crate::error::LeaseError;
 use crate::mark::{Class, Reason, Tally};
 use crate::queue::{Held, Queue};
+use polylogue_types::SharedLimit;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Messages in one [`Grant`] at the most.
 pub const GRANT_MESSAGES_MAX: u32 = 1 << 10;
+
+/// Messages of the higher of two levels of priority that go before one of the lower one.
+const HIGH_IN_A_ROW: u8 = 2;
 
 /// A lease: what its holder shows to settle, return or keep its messages. Of no meaning to another writer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -113,28 +118,10 @@ impl Queue {
     pub fn add_permits(&mut self, id: ConsumerId, permits: u64, bytes: u64) -> Result<(), LeaseError> {
         let slot = self.consumers.slot(id)?;
         if let Some(consumer) = self.consumers.get_mut(slot) {
-            let paid = permits.min(consumer.overdrawn);
-            consumer.overdrawn -= paid;
-            consumer.config.permits = consumer.config.permits.map(|before| before.saturating_add(permits - paid));
+            consumer.config.permits = consumer.config.permits.map(|before| before.saturating_add(permits));
             consumer.window_used = consumer.window_used.saturating_sub(bytes);
         }
         self.consumers.queue_up(slot, self.config.mode);
-        Ok(())
-    }
-
-    /// A consumer may get so many fewer messages than it was permitted. What it has got of them already counts against what it is permitted
-    /// later. One that may get any number goes on so.
-    ///
-    /// # Errors
-    /// When there is no such consumer.
-    pub fn take_permits(&mut self, id: ConsumerId, permits: u64) -> Result<(), LeaseError> {
-        let slot = self.consumers.slot(id)?;
-        if let Some(consumer) = self.consumers.get_mut(slot)
-            && let Some(before) = consumer.config.permits
-        {
-            consumer.config.permits = Some(before.saturating_sub(permits));
-            consumer.overdrawn = consumer.overdrawn.saturating_add(permits.saturating_sub(before));
-        }
         Ok(())
     }
 
@@ -173,7 +160,12 @@ impl Queue {
             let lease_ms = consumer.config.lease_ms;
             let to = self.to(slot, lease_ms, now_ms);
             let Some(to) = to else { break };
-            match self.give(&to, room, now_ms, out) {
+            let share = self.consumers.get(slot).and_then(|consumer| consumer.config.share.clone());
+            let gave = match share {
+                None => self.give(&to, room, now_ms, out),
+                Some(share) => self.give_shared(&to, &share, room, now_ms, out),
+            };
+            match gave {
                 Gave::Messages(messages, _) => {
                     (given, passed) = (given + messages, 0);
                     self.consumers.had_turn(slot);
@@ -185,7 +177,95 @@ impl Queue {
                 Gave::Nothing => break,
             }
         }
+        if given < messages_max {
+            // Nobody can have what is left.
+            self.drop_head();
+        }
         given
+    }
+
+    /// As [`Queue::give`], to a consumer that shares a limit: as far as there is room under it.
+    fn give_shared(&mut self, to: &To, share: &Share, mut room: Room, now_ms: u64, out: &mut Vec<Grant>) -> Gave {
+        let ready: u64 = self.lanes.iter().map(|lane| lane.ready.covered()).sum();
+        if ready == 0 {
+            self.leave_line(to.id, share);
+            return Gave::Nothing;
+        }
+        let (taken, wakes) = share.limit.take(to.id.0, room.messages.min(ready), share.counts);
+        if wakes {
+            self.note_freed(share);
+        }
+        if taken == 0 {
+            return Gave::NoRoom;
+        }
+        room.messages = taken;
+        let gave = self.give(to, room, now_ms, out);
+        let used = match gave {
+            Gave::Messages(messages, _) => messages,
+            Gave::Nothing | Gave::NoRoom => 0,
+        };
+        if share.counts && used > room.messages {
+            // Entries that are kept whole.
+            share.limit.hold(used - room.messages);
+        }
+        self.give_back_share(share, room.messages.saturating_sub(used));
+        gave
+    }
+
+    /// A consumer shares a limit from now on. What it holds counts.
+    ///
+    /// # Errors
+    /// When there is no such consumer.
+    pub fn share(&mut self, id: ConsumerId, share: Share) -> Result<(), LeaseError> {
+        let slot = self.consumers.slot(id)?;
+        if let Some(consumer) = self.consumers.get_mut(slot)
+            && consumer.config.share.as_ref() != Some(&share)
+        {
+            if share.counts {
+                share.limit.hold(consumer.held);
+            }
+            consumer.config.share = Some(share);
+        }
+        Ok(())
+    }
+
+    /// There may be room again for a consumer that waits for some under a limit that it shares.
+    ///
+    /// # Errors
+    /// When there is no such consumer.
+    pub fn offer(&mut self, id: ConsumerId) -> Result<(), LeaseError> {
+        let slot = self.consumers.slot(id)?;
+        let tired = self.consumers.get(slot).filter(|consumer| !consumer.wants());
+        if let Some(share) = tired.and_then(|consumer| consumer.config.share.clone()) {
+            self.leave_line(id, &share);
+        }
+        self.consumers.queue_up(slot, self.config.mode);
+        Ok(())
+    }
+
+    /// Limits under which there is room again since the last call, and consumers that wait for it: the host offers it to them, in their order.
+    #[must_use]
+    pub fn take_freed(&mut self) -> Vec<Arc<SharedLimit>> {
+        std::mem::take(&mut self.freed)
+    }
+
+    pub(crate) fn give_back_share(&mut self, share: &Share, messages: u64) {
+        if share.counts && messages > 0 && share.limit.give_back(messages) {
+            self.note_freed(share);
+        }
+    }
+
+    /// A consumer waits no longer for room under a limit that it shares.
+    pub(crate) fn leave_line(&mut self, id: ConsumerId, share: &Share) {
+        if share.limit.forget(id.0) {
+            self.note_freed(share);
+        }
+    }
+
+    fn note_freed(&mut self, share: &Share) {
+        if !self.freed.contains(&share.limit) {
+            self.freed.push(share.limit.clone());
+        }
     }
 
     /// Hands out messages to one consumer that asks for them. Returns how many.
@@ -221,7 +301,7 @@ impl Queue {
     }
 
     /// Whose turn it is, and whether nobody else waits for one.
-    fn turn(&mut self) -> Option<(u32, bool)> {
+    pub(crate) fn turn(&mut self) -> Option<(u32, bool)> {
         let consumers = &self.consumers;
         match self.keys.as_deref_mut() {
             None => self.consumers.turn(self.config.mode),
@@ -239,14 +319,35 @@ impl Queue {
 
     /// The lane and the range of the messages that are next for a consumer.
     fn next_for(&self, slot: u32) -> Option<(usize, Range<u64>)> {
-        let Some(keys) = self.keys.as_deref() else {
-            let mut lanes = self.lanes.iter().enumerate();
-            return lanes.find_map(|(index, lane)| Some((index, lane.ready.first()?.range())));
-        };
+        let Some(keys) = self.keys.as_deref() else { return self.next_lane() };
         let first = keys.next_of(slot)?;
         let same_key = keys.same_until(first)?;
         let ready = self.lanes.first()?.ready.at(first)?.end;
         Some((0, first..ready.min(same_key)))
+    }
+
+    /// The lane and the range of the messages that are next. With two levels, as RabbitMQ's quorum queues had them up to 4.2: two of the
+    /// higher one for each of the lower one, unless that is younger.
+    pub(crate) fn next_lane(&self) -> Option<(usize, Range<u64>)> {
+        let lanes = self.lanes.iter().enumerate();
+        let mut heads = lanes.filter_map(|(index, lane)| Some((index, lane.ready.first()?.range())));
+        let (index, range) = heads.next()?;
+        if self.config.low_priority_max.is_none() {
+            return Some((index, range));
+        }
+        let Some((low, low_range)) = heads.next() else { return Some((index, range)) };
+        let (index, range, count) = match HIGH_IN_A_ROW.saturating_sub(self.in_a_row) {
+            0 if low_range.start < range.start => (low, low_range, 1),
+            0 => (index, range, 1),
+            count => (index, range, u64::from(count)),
+        };
+        Some((index, range.start..range.end.min(range.start.saturating_add(count))))
+    }
+
+    /// So many messages went, in the order of [`Queue::next_lane`].
+    pub(crate) fn went(&mut self, count: u64) {
+        let turns = u64::from(HIGH_IN_A_ROW) + 1;
+        self.in_a_row = ((u64::from(self.in_a_row) + count % turns) % turns) as u8;
     }
 
     /// Hands out messages that follow one another, or what is ready of an entry, to a consumer.
@@ -323,6 +424,7 @@ impl Queue {
                 keys.set_held(&ready.range(), to.held.slot, true);
             }
         }
+        self.went(count);
         let bytes = class.weigh(count);
         if let Some(consumer) = self.consumers.get_mut(to.held.slot) {
             consumer.config.permits = consumer.config.permits.map(|permits| permits.saturating_sub(count));

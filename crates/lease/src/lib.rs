@@ -21,12 +21,13 @@
 //! **How a host uses it.** Chunks, entries and records of the log go in, then [`Queue::become_writer`]. Consumers come, entries are appended, and
 //! [`Queue::grant`] says what to send to whom. A reply to [`Queue::settle`] waits for the number of its record: [`Queue::take_record`]
 //! is called for each flush, and once [`Queue::apply`] says that number, the reply leaves. [`Queue::on_deadline`] is called at
-//! [`Queue::next_deadline_ms`]; [`Queue::take_dead_letters`] says what to move elsewhere, [`Queue::wants`] what to describe.
+//! [`Queue::next_deadline_ms`]; [`Queue::take_dead_letters`] says what to move elsewhere, [`Queue::wants`] what to describe,
+//! [`Queue::take_freed`] under which limit that queues share others may go on.
 //!
 //! **Invariants.** A message is settled, ready, held, delayed or dead, in one place at a time. What is settled and committed is never handed out
 //! again, but by [`Queue::seek`]. Messages are handed out by priority, then in the order of their offsets, wherever they
-//! come from; with key order, those of a key to one consumer at a time. A message ahead of its commit can be settled and nothing else:
-//! it does not expire, is not dropped and is not told to be dead before. Nothing that is read, from a record or a checkpoint, can make it panic.
+//! come from; with key order, those of a key to one consumer at a time. A message ahead of its commit can be settled, or dropped where
+//! too many are ready, and nothing else: it does not expire, and is not told to be dead before. Nothing that is read, from a record or a checkpoint, can make it panic.
 
 mod alarms;
 mod applied;
@@ -46,7 +47,7 @@ mod upkeep;
 
 pub use commands::{By, DeadLetter, Done};
 pub use config::{Config, Delay, Mode, Return};
-pub use consumers::{ConsumerConfig, ConsumerId};
+pub use consumers::{ConsumerConfig, ConsumerId, Share};
 pub use error::{LeaseError, Refusal};
 pub use grant::{Acquire, GRANT_MESSAGES_MAX, Grant, LeaseId};
 pub use keys::KEY_WINDOW;

@@ -2,7 +2,7 @@
 
 use crate::alarms::Alarm;
 use crate::applied::value_run;
-use crate::config::Delay;
+use crate::config::Return;
 use crate::error::LeaseError;
 use crate::mark::{Class, Fate, Mark, PARKED_MS, Reason, Size, Tally};
 use crate::queue::{Dead, Held, Lane, Queue, Sizes};
@@ -143,12 +143,13 @@ impl Queue {
     }
 
     fn lane(&mut self, priority: u8) -> &mut Lane {
-        let index = self.lanes.partition_point(|lane| lane.priority > priority);
-        if self.lanes.get(index).is_none_or(|lane| lane.priority != priority) {
+        let level = self.config.low_priority_max.map_or(priority, |max| u8::from(priority > max));
+        let index = self.lanes.partition_point(|lane| lane.level > level);
+        if self.lanes.get(index).is_none_or(|lane| lane.level != level) {
             if self.lanes.is_empty() {
                 self.lanes.reserve_exact(1);
             }
-            self.lanes.insert(index, Lane { priority, ready: Runs::default() });
+            self.lanes.insert(index, Lane { level, ready: Runs::default() });
         }
         &mut self.lanes[index]
     }
@@ -186,9 +187,14 @@ impl Queue {
         if let Some(keys) = self.keys.as_deref_mut() {
             keys.set_held(&run.range(), slot, false);
         }
+        let mut share = None;
         if let Some(consumer) = self.consumers.get_mut(slot) {
             consumer.held -= run.len();
             consumer.held_bytes = consumer.held_bytes.wrapping_sub(bytes);
+            share.clone_from(&consumer.config.share);
+        }
+        if let Some(share) = share {
+            self.give_back_share(&share, run.len());
         }
         self.consumers.queue_up(slot, self.config.mode);
     }
@@ -368,13 +374,17 @@ impl Queue {
     }
 
     /// Messages that were held come back to their place.
-    pub(crate) fn give_back(&mut self, run: &Run<Held>, counts: bool, delay: Delay, now_ms: u64) {
+    pub(crate) fn give_back(&mut self, run: &Run<Held>, how: Return, now_ms: u64) {
+        let Return { counts, delay, unseen } = how;
+        let returns_count = self.config.returns_count;
         self.unhold_for_good(run);
         let mut at = run.start;
         while at < run.end {
             let (end, mark) = self.mark_run(at, run.end);
-            let mut mark = mark.returned(counts);
-            if counts && self.config.failures_max.is_some_and(|max| mark.tally.failed >= max) {
+            let mut mark = if unseen { mark } else { mark.returned(counts) };
+            let counted = if returns_count { mark.tally.returned } else { mark.tally.failed };
+            let is_counted = !unseen && (counts || returns_count);
+            if is_counted && self.config.failures_max.is_some_and(|max| counted >= max) {
                 self.bury(at..end, Reason::DeliveryLimit, mark.tally);
             } else {
                 let until_ms = delay.until_ms(self.config.retry, now_ms, counts, mark.tally);

@@ -10,6 +10,7 @@ use crate::keys::Keys;
 use crate::mark::{Class, Entry, Fate, Mark, OFFSET_MAX, PARKED_MS, Reason, Size, Tally};
 use crate::runs::Runs;
 use bytes::Bytes;
+use polylogue_types::SharedLimit;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -55,10 +56,10 @@ pub(crate) struct Sizes {
     pub(crate) dead: Size,
 }
 
-/// Messages of one priority that are ready.
+/// Messages of one level of priority that are ready.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    pub(crate) priority: u8,
+    pub(crate) level: u8,
     pub(crate) ready: Runs<()>,
 }
 
@@ -116,7 +117,10 @@ pub struct Queue {
     /// The end of what is proposed. At or behind the committed one.
     pub(crate) end: u64,
     // Soft state. Each message that is not settled is in one of these places: ready, held, delayed or dead.
+    /// The highest level first.
     pub(crate) lanes: Vec<Lane>,
+    /// With two levels: how many messages went since one of the lower level had its turn.
+    pub(crate) in_a_row: u8,
     pub(crate) held: Runs<Held>,
     pub(crate) delayed: Runs<u64>,
     pub(crate) dead: Runs<Dead>,
@@ -125,6 +129,8 @@ pub struct Queue {
     pub(crate) consumers: Consumers,
     pub(crate) keys: Option<Box<Keys>>,
     pub(crate) leases: u64,
+    /// See [`Queue::take_freed`].
+    pub(crate) freed: Vec<Arc<SharedLimit>>,
 }
 
 impl Queue {
@@ -152,6 +158,7 @@ impl Queue {
             writer: false,
             lossy: false,
             lanes: Vec::new(),
+            in_a_row: 0,
             held: Runs::default(),
             delayed: Runs::default(),
             dead: Runs::default(),
@@ -160,6 +167,7 @@ impl Queue {
             consumers: Consumers::default(),
             keys: None,
             leases: 0,
+            freed: Vec::new(),
         }
     }
 
@@ -171,8 +179,8 @@ impl Queue {
 
     /// Other limits, from now on. What is fixed stays.
     pub fn configure(&mut self, config: Arc<Config>) {
-        let Config { mode, key_order, whole_entries, track_bytes, .. } = *self.config;
-        let wanted = Config { mode, key_order, whole_entries, track_bytes, ..(*config).clone() };
+        let Config { mode, key_order, whole_entries, track_bytes, low_priority_max, .. } = *self.config;
+        let wanted = Config { mode, key_order, whole_entries, track_bytes, low_priority_max, ..(*config).clone() };
         // Queues of one kind share what they do.
         self.config = if wanted == *config { config } else { Arc::new(wanted) };
         if self.writer {
@@ -243,8 +251,8 @@ impl Queue {
         Ok(())
     }
 
-    /// An entry is proposed, and may be handed out ahead of its commit. [`Queue::appended`] is called once it is committed. Nothing but a
-    /// settlement happens to it before, and that is recorded behind it.
+    /// An entry is proposed, and may be handed out ahead of its commit. [`Queue::appended`] is called once it is committed. Before, it is
+    /// settled or dropped at the most, and that is recorded behind it.
     ///
     /// # Errors
     /// When there is no writer, or the entry does not follow the last one.
@@ -253,7 +261,9 @@ impl Queue {
         if entry.first_offset != self.end {
             return Err(LeaseError::NotInOrder { expected: self.end, got: entry.first_offset });
         }
-        self.propose(entry)
+        self.propose(entry)?;
+        self.keep_length();
+        Ok(())
     }
 
     fn propose(&mut self, entry: &Entry) -> Result<(), LeaseError> {
@@ -476,7 +486,21 @@ impl Queue {
         self.applied.forget(end..self.end.max(end));
         let empty = Queue::of(self.config.clone(), Applied::default());
         let applied = std::mem::take(&mut self.applied);
-        *self = Queue { end, applied, ..empty };
+        let mut freed = std::mem::take(&mut self.freed);
+        freed.extend(self.limits());
+        *self = Queue { end, applied, freed, ..empty };
+    }
+
+    /// The limits that consumers share.
+    #[must_use]
+    pub fn limits(&self) -> Vec<Arc<SharedLimit>> {
+        let mut limits: Vec<Arc<SharedLimit>> = Vec::new();
+        for (_, consumer) in self.consumers.iter() {
+            if let Some(share) = consumer.config.share.as_ref().filter(|share| !limits.contains(&share.limit)) {
+                limits.push(share.limit.clone());
+            }
+        }
+        limits
     }
 
     /// Whether the queue is the writer.

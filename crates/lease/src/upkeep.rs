@@ -1,6 +1,6 @@
 //! What happens to messages by themselves: time passes, too many wait, and what is not known of them is asked for.
 
-use crate::config::Delay;
+use crate::config::Return;
 use crate::error::LeaseError;
 use crate::mark::{Class, Entry, Fate, Reason};
 use crate::queue::Queue;
@@ -38,7 +38,7 @@ impl Queue {
                 while let Some(run) = self.held.first_in(&range) {
                     range.start = run.end;
                     if run.value.deadline_ms <= now_ms {
-                        self.give_back(&run, true, Delay::Usual, now_ms);
+                        self.give_back(&run, Return { counts: true, ..Return::default() }, now_ms);
                     }
                 }
             } else {
@@ -73,28 +73,34 @@ impl Queue {
         }
     }
 
-    /// Drops the next messages while more are ready than there may be.
+    /// Drops the next messages while more are ready than there may be, whether they are committed or not. Not while a consumer has credit
+    /// for some: what is about to be handed out does not count as ready, and [`Queue::grant`] ends with this.
     pub(crate) fn keep_length(&mut self) {
-        let (length_max, bytes_max) = (self.config.length_max, self.config.bytes_max);
-        if length_max.is_none() && bytes_max.is_none() {
-            return;
+        if self.is_too_long() && self.turn().is_none() {
+            self.drop_head();
         }
-        let committed = self.applied.head.end;
-        let behind = committed..self.end;
-        let messages: u64 = self.lanes.iter().map(|lane| lane.ready.covered() - lane.ready.covered_in(&behind)).sum();
-        let mut messages_over = messages.saturating_sub(length_max.unwrap_or(u64::MAX));
-        let mut bytes_over = match bytes_max {
-            None => 0,
-            // What is not committed is only summed where it matters.
-            Some(max) if self.sizes.ready.bytes <= max => 0,
-            Some(max) => self.sizes.ready.bytes.saturating_sub(self.bytes_ready_in(&behind)).saturating_sub(max),
-        };
+    }
+
+    fn is_too_long(&self) -> bool {
+        let (messages, bytes) = self.over();
+        messages > 0 || bytes > 0
+    }
+
+    /// How many messages more are ready than there may be, and how many bytes.
+    fn over(&self) -> (u64, u64) {
+        let messages = self.config.length_max.map_or(0, |max| {
+            let ready = self.lanes.iter().map(|lane| lane.ready.covered()).sum::<u64>();
+            ready.saturating_sub(max)
+        });
+        (messages, self.config.bytes_max.map_or(0, |max| self.sizes.ready.bytes.saturating_sub(max)))
+    }
+
+    /// As [`Queue::keep_length`], whoever has credit: what comes back is dropped before it is handed out again, as with RabbitMQ.
+    pub(crate) fn drop_head(&mut self) {
+        let (mut messages_over, mut bytes_over) = self.over();
         while messages_over > 0 || bytes_over > 0 {
-            let heads = self.lanes.iter().enumerate();
-            let mut heads =
-                heads.filter_map(|(lane, at)| Some((lane, at.ready.first().filter(|run| run.start < committed)?)));
-            let Some((lane, run)) = heads.next() else { return };
-            let (end, class) = self.applied.class_run(run.start, run.end.min(committed));
+            let Some((lane, run)) = self.next_lane() else { return };
+            let (end, class) = self.applied.class_run(run.start, run.end);
             let by_bytes = match class.size(1).bytes {
                 0 if bytes_over > 0 => u64::MAX,
                 0 => 0,
@@ -102,21 +108,10 @@ impl Queue {
             };
             let end = end.min(run.start.saturating_add(messages_over.max(by_bytes)));
             self.bury_ready(lane, run.start..end, &class, Reason::MaxLength);
+            self.went(end - run.start);
             messages_over = messages_over.saturating_sub(end - run.start);
             bytes_over = bytes_over.saturating_sub(class.size(end - run.start).bytes);
         }
-    }
-
-    fn bytes_ready_in(&self, range: &Range<u64>) -> u64 {
-        let mut bytes = 0u64;
-        for lane in &self.lanes {
-            let mut left = range.clone();
-            while let Some(run) = lane.ready.first_in(&left) {
-                bytes = bytes.wrapping_add(self.size_of(&run.range()).bytes);
-                left.start = run.end;
-            }
-        }
-        bytes
     }
 
     /// Messages that are next and cannot be handed out before they are described: their keys or entries are not known. After a start, a

@@ -433,6 +433,52 @@ fn limits_by_bytes_count_bodies_and_windows_what_is_sent() {
     assert_eq!((world.counts().held_size, world.counts().ready_size.bytes), (held, 60));
 }
 
+/// What was sent just before on the same channel and is not committed did not count: 222 messages were in a queue of 10.
+#[test]
+fn too_many_messages_are_dropped_ahead_of_their_commit() {
+    let mut world = World::new(Config { length_max: Some(3), ..amqp() });
+    for offset in 0..5 {
+        world.queue.appended_unflushed(&Entry::plain(offset, 1)).unwrap();
+    }
+    assert_eq!(world.counts(), Counts { uncommitted: 3, dead: 2, ..Counts::default() });
+    assert_eq!((dead(&mut world.queue), world.queue.dead_uncommitted()), (vec![], None), "moved when committed");
+    (0..5).for_each(|offset| world.entry(Entry::plain(offset, 1)));
+    assert_eq!(dead(&mut world.queue).iter().map(|letter| letter.count).sum::<u64>(), 2);
+    world.commit();
+    world.crash();
+    assert_eq!((world.counts().ready, world.counts().dead), (3, 2));
+
+    let mut world = World::new(Config { bytes_max: Some(100), dead_letter: false, ..amqp() });
+    for offset in 0..10 {
+        world.queue.appended_unflushed(&Entry { bytes: 30, ..Entry::plain(offset, 1) }).unwrap();
+    }
+    let reader = world.puller(1);
+    assert_eq!((world.counts().uncommitted, world.counts().ready_size.bytes), (3, 90));
+    assert_eq!(offsets(&world.pull(reader, 9, None)), [7, 8, 9]);
+}
+
+/// A message that a consumer waits for is handed out and never counts as ready, however many come together.
+#[test]
+fn what_a_consumer_waits_for_is_not_dropped() {
+    for early in [false, true] {
+        let mut world = World::new(Config { length_max: Some(2), ..amqp() });
+        let one = world.prefetch(1, 5);
+        let all: Vec<_> = (0..10).map(|offset| Entry::plain(offset, 1)).collect();
+        if early {
+            all.iter().for_each(|entry| world.queue.appended_unflushed(entry).unwrap());
+        } else {
+            all.iter().for_each(|entry| world.entry(*entry));
+        }
+        assert_eq!(offsets(&world.grant()), [0, 1, 2, 3, 4], "early: {early}");
+        let counts = world.counts();
+        assert_eq!((counts.ready + counts.uncommitted, counts.dead), (2, 3), "the rest is too much at once");
+        // What comes back is dropped first, as with RabbitMQ.
+        let _ = world.queue.release(3, 2, By::Consumer(one), Return::default(), world.now).unwrap();
+        assert_eq!(offsets(&world.grant()), [8, 9]);
+        assert_eq!(world.counts().dead, 5);
+    }
+}
+
 #[test]
 fn prefetch_by_bytes_lets_one_message_through() {
     let mut world = World::new(amqp());
@@ -488,9 +534,10 @@ fn a_waiting_consumer_gets_a_message_ahead_of_its_commit() {
     let entry = Entry { expires_at_ms: Some(1), ..Entry::plain(0, 4) };
     world.queue.appended_unflushed(&entry).unwrap();
     assert_eq!(world.counts(), Counts { uncommitted: 4, consumers: 1, ..Counts::default() });
-    // Neither its expiry nor a limit matters before the commit.
+    // Its expiry does not matter before the commit, and the limit does not to a consumer that waits.
     world.wait(5);
     assert_eq!(offsets(&world.grant()), [0, 1, 2]);
+    assert_eq!(world.counts(), Counts { held: 3, dead: 1, consumers: 1, ..Counts::default() });
     let _ = world.queue.settle(0, 1, By::Consumer(one), world.now).unwrap();
     assert_eq!(world.queue.reject(1, 1, By::Consumer(one), world.now).unwrap().messages, 1);
     assert_eq!(dead(&mut world.queue), []);
@@ -526,7 +573,10 @@ fn delayed_retries_wait_longer_each_time() {
     let delay = Delay::Backoff(Backoff::Linear { step_ms: 100, max_ms: 150 });
     for wait in [100, 150, 150] {
         assert_eq!(offsets(&world.grant()), [0]);
-        let _ = world.queue.release(0, 1, By::Consumer(one), Return { counts: true, delay }, world.now).unwrap();
+        let _ = world
+            .queue
+            .release(0, 1, By::Consumer(one), Return { counts: true, delay, ..Return::default() }, world.now)
+            .unwrap();
         assert_eq!(world.queue.next_deadline_ms(), Some(world.now + wait));
         assert_eq!(world.counts().delayed, 1);
         world.wait(wait - 1);
@@ -613,22 +663,59 @@ fn what_was_never_sent_is_not_redelivered() {
     assert!(world.queue.settle(0, 1, By::Lease(lease), world.now).is_err(), "the lease before is over");
 }
 
-/// Permits that are taken back are not used, and those that were used count against the next ones.
+/// RabbitMQ 4.2 announces itself, and what came back by nack or recover never came to its limit.
 #[test]
-fn permits_that_are_taken_back_give_nothing() {
-    let mut world = World::new(amqp());
-    let one = world.consumer(1, ConsumerConfig { permits: Some(5), ..ConsumerConfig::default() });
-    world.append(20);
-    let granted = |world: &mut World| world.grant().iter().map(|grant| u64::from(grant.count)).sum::<u64>();
-    world.queue.take_permits(one, 3).unwrap();
-    assert_eq!(granted(&mut world), 2);
-    world.queue.take_permits(one, 4).unwrap();
-    world.queue.add_permits(one, 3, 0).unwrap();
-    assert_eq!(granted(&mut world), 0, "one is still overdrawn");
-    world.queue.add_permits(one, 3, 0).unwrap();
-    assert_eq!(granted(&mut world), 2);
-    let any = world.prefetch(2, 0);
-    world.queue.take_permits(any, 3).unwrap();
-    assert_eq!(granted(&mut world), 16, "who may have any number still may");
-    assert!(world.queue.take_permits(ConsumerId(9), 1).is_err());
+fn whatever_comes_back_may_count_against_the_limit() {
+    for returns_count in [false, true] {
+        let mut world = World::new(Config { failures_max: Some(3), returns_count, ..amqp() });
+        world.prefetch(1, 1);
+        world.append(1);
+        for attempt in 0..3 {
+            let grants = world.grant();
+            assert_eq!((grants.len(), grants[0].tally.returned), (1, attempt), "{returns_count}");
+            // What nobody has seen does not count.
+            let unseen = Return { unseen: true, ..Return::default() };
+            let by = By::Consumer(ConsumerId(1));
+            let _ = world.queue.release(0, 1, by, unseen, world.now).unwrap();
+            assert_eq!(world.grant()[0].tally.returned, attempt);
+            assert_eq!(world.queue.unsend(0, 1, by, world.now), Ok(1));
+            world.grant();
+            let _ = world.queue.release(0, 1, by, Return::default(), world.now).unwrap();
+        }
+        let reasons: Vec<_> = dead(&mut world.queue).iter().map(|letter| letter.reason).collect();
+        assert_eq!(reasons, if returns_count { vec![Reason::DeliveryLimit] } else { vec![] });
+        assert_eq!(world.counts().ready, u64::from(!returns_count));
+    }
+}
+
+/// Up to RabbitMQ 4.2 a quorum queue has two levels of priority, and of three messages two are of the higher one; from 4.3 on it has 32.
+#[test]
+fn two_levels_of_priority_take_turns_and_many_do_not() {
+    let handed = |low_priority_max, priorities: &[u8]| {
+        let mut world = World::new(Config { low_priority_max, ..amqp() });
+        for priority in priorities {
+            world.message(Entry { priority: *priority, ..Entry::default() });
+        }
+        world.prefetch(1, 0);
+        let mut order = Vec::new();
+        // However they are asked for.
+        for max in [1, 4, 3, u64::MAX] {
+            let mut out = Vec::new();
+            world.queue.grant(world.now, max, &mut out);
+            order.extend(offsets(&out).into_iter().map(|offset| priorities[offset as usize]));
+        }
+        order
+    };
+    let all = [4, 3, 0, 4, 9, 5, 6, 31, 7, 8];
+    assert_eq!(handed(Some(4), &all), [9, 5, 4, 6, 31, 3, 7, 8, 0, 4]);
+    assert_eq!(handed(Some(4), &[9, 9, 9, 9, 4, 4]), [9, 9, 9, 9, 4, 4], "what is older goes before");
+    assert_eq!(handed(None, &all), [31, 9, 8, 7, 6, 5, 4, 4, 3, 0]);
+    // What is too much is dropped in the same order.
+    let mut world = World::new(Config { low_priority_max: Some(4), length_max: Some(3), ..amqp() });
+    for priority in [4, 4, 4, 9, 9, 9] {
+        world.message(Entry { priority, ..Entry::default() });
+    }
+    world.prefetch(1, 0);
+    // Two of the higher level were dropped, and one of the lower one.
+    assert_eq!((offsets(&world.grant()), world.counts().dead), (vec![5, 1, 2], 3));
 }

@@ -513,7 +513,7 @@ impl World {
                 let Some(id) = nth(self, pick) else { return };
                 let held = self.messages.iter().filter(|(_, message)| message.held.is_some_and(|held| held.0 == id));
                 let held: Vec<u64> = held.map(|(offset, _)| *offset).collect();
-                let how = Return { counts, delay: Delay::For(delay) };
+                let how = Return { counts, delay: Delay::For(delay), ..Return::default() };
                 assert_eq!(self.queue.remove_consumer(ConsumerId(id), how, self.now), Ok(held.len() as u64));
                 held.into_iter().for_each(|offset| self.give_back(offset, counts, delay));
                 self.consumers.remove(&id);
@@ -585,7 +585,7 @@ impl World {
             }
             Step::Release(pick, count, counts, delay) => {
                 let Some((first, count, _, lease)) = self.run_of(pick, count) else { return };
-                let how = Return { counts, delay: Delay::For(delay) };
+                let how = Return { counts, delay: Delay::For(delay), ..Return::default() };
                 let done = self.queue.release(first, count, By::Lease(lease), how, self.now).unwrap();
                 assert_eq!(done.messages, count);
                 (first..first + count).for_each(|offset| self.give_back(offset, counts, delay));

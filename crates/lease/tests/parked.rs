@@ -97,7 +97,7 @@ fn messages_that_came_back_for_long_are_parked_when_that_is_committed() {
     let one = world.prefetch(1, 0);
     world.append(100);
     world.grant();
-    let back = |delay| Return { counts: true, delay: Delay::For(delay) };
+    let back = |delay| Return { counts: true, delay: Delay::For(delay), ..Return::default() };
     let by = By::Consumer(one);
     let _ = world.queue.release(3, 1, by, back(100_000), world.now).unwrap();
     let _ = world.queue.release(5, 1, by, back(59_000), world.now).unwrap();
@@ -125,7 +125,7 @@ fn what_went_on_before_its_return_is_committed_is_not_parked_in_its_place() {
     let one = world.prefetch(1, 0);
     world.append(3);
     world.grant();
-    let how = Return { counts: false, delay: Delay::For(100_000) };
+    let how = Return { delay: Delay::For(100_000), ..Return::default() };
     let _ = world.queue.release(0, 3, By::Consumer(one), how, world.now).unwrap();
     let record = world.queue.take_record().unwrap();
     let _ = world.ack(1, 1);

@@ -125,7 +125,7 @@ fn negative_acknowledgement_with_delay_keeps_the_others_going() {
     (0..3).for_each(|_| _ = world.append(2));
     world.grant();
     let back_off = Delay::Backoff(Backoff::Exponential { first_ms: 10, factor: 2, max_ms: 1000 });
-    let how = Return { counts: true, delay: back_off };
+    let how = Return { counts: true, delay: back_off, ..Return::default() };
     assert_eq!(world.queue.release(2, 2, By::Anyone, how, world.now).unwrap().messages, 2);
     assert_eq!(world.grant(), []);
     world.commit();
@@ -198,7 +198,7 @@ fn a_delayed_message_keeps_the_later_ones_of_its_key() {
     let one = world.consumer(1, ConsumerConfig { prefetch: 1, ..ConsumerConfig::default() });
     [7, 7, 8].into_iter().for_each(|hash| _ = keyed(&mut world, hash));
     assert_eq!(offsets(&world.grant()), [0]);
-    let how = Return { counts: true, delay: Delay::For(50) };
+    let how = Return { counts: true, delay: Delay::For(50), ..Return::default() };
     let _ = world.queue.release(0, 1, By::Consumer(one), how, world.now).unwrap();
     assert_eq!(offsets(&world.grant()), [2]);
     let _ = world.ack(2, 1);

@@ -28,10 +28,10 @@ use crate::shovel::{self, Shovels};
 use crate::users::{ADMIN_PASSWORD_VARIABLE, FIRST_ADMINISTRATOR, Password, Users, first_administrator};
 use parking_lot::Mutex;
 use polylogue_amqp::settings::AmqpSettings;
-use polylogue_amqp_gateway::{AmqpMachine, Directory, MessagesAsRecords};
+use polylogue_amqp_gateway::{AmqpMachine, Directory, MessagesAsRecords, QUORUM_PRIORITY};
 use polylogue_amqp_model::Limits;
 use polylogue_api::{MachineId, StateMachine};
-use polylogue_broker::{Broker, BrokerConfig, ErrorKind};
+use polylogue_broker::{Broker, BrokerConfig, ErrorKind, QueueRules};
 use polylogue_env::{Env, Rng};
 use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::groups::KafkaGroups;
@@ -319,6 +319,11 @@ fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<(Br
         async_flush_ms_max: log.async_flush_ms_max,
         lazy_flush_ms_max: log.lazy_flush_ms_max,
         early_deliveries: config.early_deliveries,
+        queue_rules: QueueRules {
+            returns_count: !config.amqp.is_newer(),
+            normal_priority: QUORUM_PRIORITY,
+            two_levels: !config.amqp.is_newer(),
+        },
         retention_check_ms: config.kafka.log.retention_check_ms,
         producer_expiration_ms: config.kafka.log.producer_expiration_ms,
         partitions_max: log.partitions_max,

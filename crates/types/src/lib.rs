@@ -8,8 +8,10 @@ pub mod chunk;
 pub mod collections;
 pub mod ids;
 pub mod limits;
+pub mod shared_limit;
 
 pub use backoff::{Backoff, Retry, RetryOn};
 pub use chunk::{Chunk, FileRange, RangeSource};
 pub use collections::{Map, Set};
 pub use ids::*;
+pub use shared_limit::SharedLimit;

@@ -31,28 +31,13 @@ fn connection_to(consumers: u32, kind: &str) -> Connection {
     let mut open = Channel::default();
     for number in 1..=consumers {
         let (id, entry) = (ConsumerId(10 + u64::from(number)), entry.clone());
-        let consumer = Consumer {
-            id,
-            entry,
-            no_ack: false,
-            ack_ms_max: None,
-            owed: Credit::default(),
-            unsettled: 0,
-            capacity: WINDOW_MESSAGES,
-            drains: false,
-        };
+        let (no_ack, ack_ms_max, owed) = (false, None, Credit::default());
+        let consumer = Consumer { id, entry, no_ack, ack_ms_max, owed, unsettled: 0 };
         open.consumers.insert(ConsumerRef(number), consumer);
         connection.consumers.insert(id, (CHANNEL, ConsumerRef(number)));
     }
     connection.channels.insert(CHANNEL, open);
     connection
-}
-
-/// The channel shares a prefetch, and each consumer has been told of so many messages.
-fn share(connection: &mut Connection, qos: u16, told: u64) {
-    let open = connection.channels.get_mut(&CHANNEL).expect("open");
-    open.qos = qos;
-    open.consumers.values_mut().for_each(|one| one.capacity = told);
 }
 
 fn offsets(places: &[Place]) -> Vec<u64> {
@@ -140,146 +125,72 @@ fn what_is_on_its_way_to_a_consumer_comes_before_its_cancellation_is_answered() 
     }
 }
 
-/// What a channel with a shared prefetch had no room for stayed with its consumer, and nobody else got it.
+/// What the broker is told of limits that consumers share: who shares one, and that it is another one now.
+fn shared(connection: &mut Connection) -> Vec<Option<u64>> {
+    let requests = std::iter::from_fn(|| connection.poll_request());
+    let shared = requests.filter_map(|(_, request)| match request {
+        Request::Share(id, _) => Some(Some(id.0)),
+        Request::Offer(_) => Some(None),
+        _ => None,
+    });
+    shared.collect()
+}
+
+/// Three queues of a channel with a prefetch for all of it: the first one was drained, then the second, and of two consumers of a queue one
+/// got everything. The limit is where messages are handed out.
 #[test]
-fn what_a_channel_has_no_room_for_goes_back_unseen_until_something_is_settled() {
-    let mut connection = connection(2);
-    share(&mut connection, 1, 2);
-    connection.deliver(vec![delivery(11, 1), delivery(11, 2), delivery(12, 3), delivery(12, 4)]);
+fn a_prefetch_for_the_whole_channel_is_held_by_the_broker() {
+    let mut connection = connection(3);
+    connection.deliver(vec![delivery(11, 1)]);
     let first = given(&mut connection);
-    assert_eq!(first.len(), 1);
-    let back: Vec<_> = settled(&mut connection).iter().map(|one| (one.first.0, one.how)).collect();
-    assert_eq!(back, [2, 3, 4].map(|at| (at, Settle::Unsent)));
-    connection.give_all_credit();
-    assert_eq!(credits(&mut connection), [], "it would come again at once");
+    connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
+    stopped(&mut connection);
+    let qos = |connection: &mut Connection, count| {
+        connection.begin(1, amqp::Request::Qos(CHANNEL, count));
+        shared(connection)
+    };
+    assert_eq!(qos(&mut connection, 0), [], "there was none");
+    assert_eq!(qos(&mut connection, 2), [Some(11), Some(12), Some(13), None], "what is to be settled counts");
+    let limit = connection.channels[&CHANNEL].limit.clone().expect("a limit");
+    assert_eq!([limit.take(12, 9, true).0, limit.take(13, 9, true).0], [2, 0]);
+    assert_eq!(qos(&mut connection, 3), [None]);
+    assert_eq!(limit.take(13, 9, true).0, 1);
+    assert_eq!(qos(&mut connection, 0), [None]);
+    assert_eq!(limit.take(13, 9, true).0, 9, "it is lifted");
+    // What came finds room: it has been taken by the broker.
+    connection.deliver(vec![delivery(12, 2), delivery(13, 3)]);
+    assert_eq!(offsets(&given(&mut connection)), [2, 3]);
     connection.settle(CHANNEL, Verdict::Ack, &[run(1, first[0])]);
-    let mut told = credits(&mut connection);
-    told.sort_unstable();
-    assert_eq!(told, [(11, 1), (12, 1)], "each may have the one that there is room for");
-    connection.deliver(vec![delivery(12, 3)]);
-    assert_eq!(offsets(&given(&mut connection)), [3]);
+    assert_eq!(settled(&mut connection).len(), 1);
 }
 
 /// A reader was past what a channel with a later shared prefetch had no room for, and never got it.
 #[test]
 fn a_stream_takes_no_part_in_the_prefetch_of_its_channel() {
     let mut connection = connection_to(2, "stream");
-    let open = connection.channels.get_mut(&CHANNEL).expect("open");
-    (open.qos, open.unsettled) = (2, 1);
+    connection.begin(1, amqp::Request::Qos(CHANNEL, 1));
+    assert_eq!(shared(&mut connection), [None]);
     connection.deliver((1..=4).map(|at| delivery(11, at)).collect());
-    connection.deliver(vec![delivery(12, 1)]);
-    let all = given(&mut connection);
-    assert_eq!(offsets(&all), [1, 2, 3, 4, 1]);
+    assert_eq!(offsets(&given(&mut connection)), [1, 2, 3, 4]);
     assert_eq!(settled(&mut connection), [], "nothing goes back");
     connection.give_all_credit();
-    assert_eq!(credits(&mut connection), [(11, 4), (12, 1)], "whatever else the channel has");
-    connection.settle(CHANNEL, Verdict::Ack, &[run(1, all[0])]);
-    connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
-    stopped(&mut connection);
-    connection.settle(CHANNEL, Verdict::Ack, &[run(1, all[1])]);
-    assert_eq!(connection.channels[&CHANNEL].unsettled, 1, "what others have to settle");
+    assert_eq!(credits(&mut connection), [(11, 4)]);
 }
 
-/// The last message that there was room for was given twice: what came meanwhile was given before what went back for it.
+/// It came back by way of the session, and counted as handed out.
 #[test]
-fn no_more_is_on_its_way_to_a_consumer_than_its_channel_has_room_for() {
-    let mut connection = connection(1);
-    share(&mut connection, 2, 2);
-    connection.deliver(vec![delivery(11, 1)]);
-    let first = given(&mut connection);
-    connection.give_all_credit();
-    assert_eq!(
-        told(&mut connection),
-        [(11, Credit { messages: 0, bytes: 1 })],
-        "one is not settled, one is on its way"
-    );
-    connection.settle(CHANNEL, Verdict::Ack, &[run(1, first[0])]);
-    assert_eq!(credits(&mut connection), [(11, 1)]);
-}
-
-/// A message that was on its way when one before it went back found room that had been made meanwhile, and came first.
-#[test]
-fn what_is_behind_a_message_that_went_back_goes_back_too() {
-    let mut connection = connection(1);
-    share(&mut connection, 2, 5);
-    connection.deliver((1..=3).map(|at| delivery(11, at)).collect());
-    let first = given(&mut connection);
-    assert_eq!(offsets(&first), [1, 2]);
-    connection.settle(CHANNEL, Verdict::Ack, &[run(1, first[0])]);
-    assert_eq!(credits(&mut connection), [], "two are on their way still");
-    connection.deliver(vec![delivery(11, 4)]);
-    connection.deliver(vec![delivery(11, 3)]);
-    assert_eq!(given(&mut connection), [], "the broker may have handed out the fifth behind it, and not the fourth");
-    assert_eq!(credits(&mut connection), [(11, 1)], "none is on its way any more, and there is room");
-    connection.deliver(vec![delivery(11, 3)]);
-    assert_eq!(offsets(&given(&mut connection)), [3]);
-}
-
-/// Nothing was written after a message went back, and nobody remembered that its consumer had no credit left.
-#[test]
-fn a_consumer_whose_message_went_back_gets_it_when_there_is_room() {
+fn what_meets_a_cancelled_consumer_goes_back_unseen() {
     let mut connection = connection(2);
-    share(&mut connection, 1, 1);
-    connection.deliver(vec![delivery(11, 1)]);
-    let first = given(&mut connection);
-    connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
-    stopped(&mut connection);
-    connection.give_credit();
-    connection.deliver(vec![delivery(12, 2)]);
-    assert_eq!((given(&mut connection), credits(&mut connection)), (vec![], vec![]));
-    connection.settle(CHANNEL, Verdict::Ack, &[run(1, first[0])]);
-    assert_eq!(credits(&mut connection), [(12, 1)]);
-}
-
-/// What a consumer had on its way before a lower prefetch came was all that it ever got.
-#[test]
-fn a_lower_shared_prefetch_leaves_nobody_without_credit() {
-    let mut connection = connection(1);
-    share(&mut connection, 0, 3);
-    connection.deliver((1..=3).map(|at| delivery(11, at)).collect());
-    let before = given(&mut connection);
-    connection.give_all_credit();
-    assert_eq!(credits(&mut connection), [(11, 3)]);
-    connection.begin(1, amqp::Request::Qos(CHANNEL, 2));
-    for _ in 0..3 {
-        connection.deliver(vec![delivery(11, 4)]);
-    }
-    let runs: Vec<_> = before.iter().map(|place| run(1, *place)).collect();
-    connection.settle(CHANNEL, Verdict::Ack, &runs[..1]);
-    assert_eq!(credits(&mut connection), [], "two are as many as it may have");
-    connection.settle(CHANNEL, Verdict::Ack, &runs[1..]);
-    assert_eq!(credits(&mut connection), [(11, 2)]);
-}
-
-/// A consumer kept to the prefetch that was shared when it came.
-#[test]
-fn another_shared_prefetch_changes_what_consumers_may_have() {
-    let mut connection = connection(1);
-    let qos = |connection: &mut Connection, count| connection.begin(1, amqp::Request::Qos(CHANNEL, count));
-    connection.channels.get_mut(&CHANNEL).expect("open").consumers.values_mut().for_each(|one| one.capacity = 2);
-    for (count, more) in
-        [(2, vec![]), (5, vec![(11, 3)]), (1, vec![]), (5, vec![(11, 4)]), (0, vec![(11, WINDOW_MESSAGES - 5)])]
-    {
-        qos(&mut connection, count);
-        assert_eq!(credits(&mut connection), more, "{count}");
-    }
-}
-
-/// It came back by way of the session, and made room that it had never taken.
-#[test]
-fn what_meets_a_cancelled_consumer_goes_back_and_makes_no_room() {
-    let mut connection = connection(2);
-    share(&mut connection, 1, 1);
     connection.deliver(vec![delivery(11, 1)]);
     let first = given(&mut connection);
     connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
     stopped(&mut connection);
     connection.deliver(vec![delivery(11, 2), delivery(12, 3)]);
-    assert_eq!(given(&mut connection), [], "one is not settled");
-    assert_eq!(settled(&mut connection).iter().map(|one| one.first.0).collect::<Vec<_>>(), [2, 3]);
-    connection.settle(CHANNEL, Verdict::Ack, &[run(1, first[0])]);
-    connection.deliver(vec![delivery(12, 3)]);
     assert_eq!(offsets(&given(&mut connection)), [3]);
+    let back: Vec<_> = settled(&mut connection).iter().map(|one| (one.first.0, one.how)).collect();
+    assert_eq!(back, [(2, Settle::Unsent)]);
+    connection.settle(CHANNEL, Verdict::Ack, &[run(1, first[0])]);
+    assert_eq!(settled(&mut connection).len(), 1);
 }
 
 fn told(connection: &mut Connection) -> Vec<(u64, Credit)> {
@@ -393,12 +304,15 @@ fn what_could_not_be_done_is_no_success() {
     assert_eq!(refused(&mut connection), None, "somebody else has it");
 }
 
-/// It took up to 1,000 messages that others could have had; of a quorum queue all of them counted as failed when it left.
+/// Of a quorum queue a consumer on a channel with a prefetch for all of it is refused, as with RabbitMQ.
 #[test]
-fn a_prefetch_for_the_whole_channel_limits_what_a_consumer_has_on_its_way() {
-    for (kind, credit, code) in [("classic", Some(2), None), ("quorum", None, Some(540))] {
+fn a_consumer_comes_with_the_limit_of_its_channel() {
+    for (kind, qos, shares, code) in
+        [("classic", 0, Some(false), None), ("classic", 2, Some(true), None), ("quorum", 2, None, Some(540))]
+    {
         let mut connection = connection_to(0, kind);
-        connection.channels.get_mut(&CHANNEL).expect("open").qos = 2;
+        connection.begin(1, amqp::Request::Qos(CHANNEL, qos));
+        shared(&mut connection);
         let consume = amqp::Consume {
             consumer: ConsumerRef(1),
             queue: String::from("q").into(),
@@ -413,75 +327,39 @@ fn a_prefetch_for_the_whole_channel_limits_what_a_consumer_has_on_its_way() {
         let answer = Reply::Machine(Ok(Box::new(AmqpAnswer::Queue(queue))));
         connection.resume(Waits::Found(1, Then::Consume(CHANNEL, consume)), answer);
         let asked = match connection.poll_request() {
-            Some((_, Request::Attach(attach))) => attach.consumer.credit,
+            Some((token, Request::Attach(attach))) => Some((token, attach.consumer)),
             _ => None,
         };
-        assert_eq!((asked, refused(&mut connection)), (credit, code), "{kind}");
+        let limit = connection.channels[&CHANNEL].limit.clone();
+        assert_eq!(asked.as_ref().map(|(_, spec)| spec.shared.is_some() && spec.shared == limit), shares, "{kind}");
+        assert_eq!(refused(&mut connection), code, "{kind}");
+        if let Some((token, _)) = asked {
+            // A limit that came meanwhile holds for it too.
+            connection.begin(1, amqp::Request::Qos(CHANNEL, 5));
+            connection.on_reply(token, Reply::Attach(Ok(ConsumerId(11))), Now::default());
+            assert!(shared(&mut connection).contains(&Some(11)));
+        }
     }
 }
 
-/// What a consumer had been told of came after its channel's prefetch had been lowered, and went back: up to 1,000 messages, each once.
+/// What was written made the connection look at all consumers that were owed something.
 #[test]
-fn a_lower_shared_prefetch_takes_back_what_consumers_were_told_of() {
-    let mut connection = connection(2);
-    let withdrawn = |connection: &mut Connection| -> Vec<(u64, u64)> {
-        let requests = std::iter::from_fn(|| connection.poll_request());
-        let withdrawn = requests.filter_map(|(_, request)| match request {
-            Request::Withdraw(id, fewer) => Some((id.0, fewer)),
-            Request::Credit(id, _) => panic!("{id:?} is told of more"),
-            _ => None,
-        });
-        let mut withdrawn: Vec<_> = withdrawn.collect();
-        withdrawn.sort_unstable();
-        withdrawn
-    };
-    connection.deliver((0..40).map(|at| delivery(11, at)).collect());
-    given(&mut connection);
-    connection.begin(1, amqp::Request::Qos(CHANNEL, 10));
-    assert_eq!(withdrawn(&mut connection), [(11, WINDOW_MESSAGES - 10 - 40), (12, WINDOW_MESSAGES - 10)]);
-    let open = &connection.channels[&CHANNEL];
-    assert!(open.consumers.values().all(|one| one.out() == 10), "what came is not told again");
-    assert!(connection.owing.len() <= 1, "{:?}", connection.owing);
-    // As before, when there is room again.
-    connection.begin(1, amqp::Request::Qos(CHANNEL, 2_000));
-    let mut credits = credits(&mut connection);
-    credits.sort_unstable();
-    assert_eq!(credits, [(11, WINDOW_MESSAGES - 10), (12, WINDOW_MESSAGES - 10)]);
-    // One that settles by being sent shares nothing.
-    let open = connection.channels.get_mut(&CHANNEL).expect("open");
-    open.consumers.values_mut().for_each(|one| one.no_ack = true);
-    connection.begin(1, amqp::Request::Qos(CHANNEL, 1));
-    assert_eq!(withdrawn(&mut connection), []);
-}
-
-/// Each acknowledgement looked at all consumers of a channel that share a prefetch.
-#[test]
-fn an_acknowledgement_looks_at_some_consumers_in_turns_however_many_are_owed() {
+fn a_look_at_what_is_owed_goes_over_some_consumers_in_turns() {
     const CONSUMERS: u32 = 1_000;
     let mut connection = connection(CONSUMERS);
-    share(&mut connection, 1, 1);
-    // One has its message, the others' go back.
-    connection.deliver((1..=CONSUMERS).map(|n| delivery(10 + u64::from(n), n.into())).collect());
-    assert_eq!(given(&mut connection).len(), 1);
-    settled(&mut connection);
-    assert_eq!(connection.owing.len(), CONSUMERS as usize);
-    let mut order = Vec::new();
-    for n in 0..CONSUMERS {
-        connection.give_where_starved();
-        assert_eq!(told(&mut connection), [], "{n}: there is no room");
-    }
+    let part = WINDOW_MESSAGES / CREDIT_PART;
+    (1..=CONSUMERS).for_each(|n| {
+        connection.deliver((0..part).map(|at| delivery(10 + u64::from(n), at)).collect());
+    });
     let first: Vec<_> = connection.owing.iter().map(|(_, consumer)| 10 + u64::from(consumer.0)).collect();
-    let open = connection.channels.get_mut(&CHANNEL).expect("open");
-    open.unsettled = 0;
-    while connection.is_starved {
-        connection.give_where_starved();
+    assert_eq!(first.len(), CONSUMERS as usize);
+    let mut order = Vec::new();
+    while !connection.owing.is_empty() {
+        connection.give_credit();
         let told = told(&mut connection);
-        assert!(told.len() <= LOOKS_MAX);
+        assert!(!told.is_empty() && told.len() <= LOOKS_MAX, "{}", told.len());
         order.extend(told.into_iter().map(|(id, _)| id));
     }
     assert_eq!(order, first, "each has its turn, in their order");
-    assert!(
-        connection.owing.is_empty() && connection.next_deadline_ms().is_some(),
-        "who was left would have been told soon"
-    );
+    assert!(connection.next_deadline_ms().is_some(), "who was left would have been told soon");
 }

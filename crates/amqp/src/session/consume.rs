@@ -6,7 +6,7 @@ use super::publish::reply_address;
 use super::unacked::Unacked;
 use crate::codec::*;
 use crate::refusal::Refusal;
-use crate::request::{Consume, ConsumerRef, Delivery, NO_CONSUMER, REPLY_QUEUE, Request, Verdict};
+use crate::request::{ChannelRef, Consume, ConsumerRef, Delivery, NO_CONSUMER, REPLY_QUEUE, Request, Verdict};
 
 /// A consumer of a queue.
 #[derive(Debug)]
@@ -213,11 +213,10 @@ impl Channel {
         }
         let me = self.me;
         if multiple {
-            let each = |entry: Unacked| core.settle(me, verdict, entry.consumer, entry.place);
-            return self.unacked.take_upto(tag, each).ok_or_else(unknown);
+            return self.unacked.take_upto(tag, |entry| settle_one(core, me, verdict, &entry)).ok_or_else(unknown);
         }
         let entry = self.unacked.take(tag).ok_or_else(unknown)?;
-        core.settle(me, verdict, entry.consumer, entry.place);
+        settle_one(core, me, verdict, &entry);
         Ok(())
     }
 
@@ -226,11 +225,17 @@ impl Channel {
             return Err(Refusal::not_implemented("requeue=false"));
         }
         let me = self.me;
-        let each = |entry: Unacked| core.settle(me, Verdict::Requeue, entry.consumer, entry.place);
         // tag 0 is all of them, none included
-        let _all = self.unacked.take_upto(0, each);
+        let _all = self.unacked.take_upto(0, |entry| settle_one(core, me, Verdict::Requeue, &entry));
         core.answer(me, !answered, BasicRecoverOk {});
         Ok(())
+    }
+}
+
+/// Says what becomes of a delivery, unless the broker has taken it back.
+fn settle_one(core: &mut Core, channel: ChannelRef, verdict: Verdict, entry: &Unacked) {
+    if !entry.is_void() {
+        core.settle(channel, verdict, entry.consumer, entry.place);
     }
 }
 

@@ -47,7 +47,7 @@ use self::core::Core;
 use crate::clock::Clock;
 use crate::codec::{ConnectionUpdateSecret, MethodId, Table};
 use crate::refusal::Refusal;
-use crate::request::{ChannelRef, ConsumerRef, Event, Reply, Request};
+use crate::request::{ChannelRef, ConsumerRef, Event, Place, Reply, Request};
 use crate::settings::AmqpSettings;
 use bytes::BytesMut;
 use close::Closing;
@@ -329,6 +329,26 @@ impl Session {
         let channel = self.channels.get(&channel.number).filter(|open| open.me == channel)?;
         let oldest = channel.unacked.oldest()?;
         Some((oldest.consumer, oldest.made_ms()))
+    }
+
+    /// Takes deliveries back that are not settled after as long as `patience_ms` says of each, by its consumer and place, and hands them to
+    /// `each`: what the client says of them later has no effect. Returns when the next one is due. Milliseconds.
+    pub fn take_back_late(
+        &mut self,
+        channel: ChannelRef,
+        now_ms: u64,
+        mut patience_ms: impl FnMut(ConsumerRef, Place) -> Option<u64>,
+        mut each: impl FnMut(ConsumerRef, Place),
+    ) -> Option<u64> {
+        let channel = self.channels.get_mut(&channel.number).filter(|open| open.me == channel)?;
+        let patience = |entry: &unacked::Unacked| patience_ms(entry.consumer, entry.place);
+        channel.unacked.take_back_late(now_ms, patience, |entry| each(entry.consumer, entry.place))
+    }
+
+    /// Whether the client can be told that a consumer is gone ([`Event::Cancelled`]).
+    #[must_use]
+    pub fn tells_cancellation(&self) -> bool {
+        self.core.peer.can.consumer_cancel_notify
     }
 
     /// How many deliveries on this channel are not settled.

@@ -90,7 +90,7 @@ impl Channel {
         }
         let runs = |entries: Vec<Unacked>| {
             let mut runs: Vec<Run> = Vec::new();
-            for entry in entries {
+            for entry in entries.into_iter().filter(|entry| !entry.is_void()) {
                 add_to_runs(&mut runs, entry.consumer, entry.place);
             }
             runs

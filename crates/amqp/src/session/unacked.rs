@@ -18,6 +18,8 @@ pub(super) struct Unacked {
 
 /// The lowest bit of [`Unacked::made`]. Cleared when it is settled out of its turn: it goes when all before it have gone.
 const LIVE: u32 = 1;
+/// [`Unacked::made`] of a delivery that is not the client's any more, though it may still be settled.
+const VOID: u32 = u32::MAX;
 /// How exactly it is kept when a delivery was made: 31 bits last for 17 years. Milliseconds.
 const STEP_MS: u64 = 1 << 8;
 
@@ -29,6 +31,11 @@ impl Unacked {
 
     fn is_live(&self) -> bool {
         self.made & LIVE != 0
+    }
+
+    /// The broker has taken it back: what the client says of it has no effect.
+    pub(super) fn is_void(&self) -> bool {
+        self.made | LIVE == VOID
     }
 
     /// When it was made, or up to a step after. Milliseconds.
@@ -55,6 +62,28 @@ impl Deliveries {
     /// The oldest one.
     pub(super) fn oldest(&self) -> Option<&Unacked> {
         self.entries.front()
+    }
+
+    /// Takes those back that have waited as long as `patience_ms` says of each, and hands them to `each`. Returns when the next one is
+    /// due. Milliseconds.
+    pub(super) fn take_back_late(
+        &mut self,
+        now_ms: u64,
+        mut patience_ms: impl FnMut(&Unacked) -> Option<u64>,
+        mut each: impl FnMut(&Unacked),
+    ) -> Option<u64> {
+        let mut next_ms: Option<u64> = None;
+        for entry in self.entries.iter_mut().filter(|entry| entry.is_live() && !entry.is_void()) {
+            let Some(patience_ms) = patience_ms(entry) else { continue };
+            let due_ms = entry.made_ms().saturating_add(patience_ms);
+            if due_ms <= now_ms {
+                each(entry);
+                entry.made = VOID;
+            } else {
+                next_ms = Some(next_ms.map_or(due_ms, |next| next.min(due_ms)));
+            }
+        }
+        next_ms
     }
 
     /// One more; its tag is above all others.
@@ -143,6 +172,27 @@ mod tests {
         assert!(made_ms.is_some_and(|at| (2_000..=2_256).contains(&at)), "{made_ms:?}");
         let _ = deliveries.take_upto(0, |_| ());
         assert_eq!(deliveries.oldest(), None);
+    }
+
+    #[test]
+    fn what_is_late_is_taken_back_once_and_may_still_be_settled() {
+        let mut deliveries = Deliveries::default();
+        (1..=4).for_each(|tag| deliveries.push(delivery(tag)));
+        deliveries.take(2);
+        let take_back = |deliveries: &mut Deliveries, now_ms| {
+            let mut late = Vec::new();
+            let patience = |entry: &Unacked| (entry.tag != 1).then_some(500);
+            let next = deliveries.take_back_late(now_ms, patience, |entry| late.push(entry.tag));
+            (late, next.map(|at| at / 1_000))
+        };
+        assert_eq!(take_back(&mut deliveries, 3_000), (vec![], Some(3)));
+        assert_eq!(take_back(&mut deliveries, 4_000), (vec![3], Some(4)));
+        assert_eq!(take_back(&mut deliveries, 9_000), (vec![4], None));
+        assert_eq!(deliveries.len(), 3);
+        assert_eq!(
+            [1, 3, 4].map(|tag| deliveries.take(tag).map(|entry| entry.is_void())),
+            [false, true, true].map(Some)
+        );
     }
 
     #[test]

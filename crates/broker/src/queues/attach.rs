@@ -8,8 +8,8 @@ use crate::queues::{QueueHost, note_shard};
 use crate::shard::Shard;
 use crate::sink::{Origin, SessionId};
 use polylogue_api::{Attach, AttachError, ConsumerId, ConsumerSpec, Credit, Event, Reply, SettleError, Unavailable};
-use polylogue_lease::{ConsumerConfig, LeaseError, Return};
-use polylogue_types::{Map, PartitionId};
+use polylogue_lease::{ConsumerConfig, LeaseError, Return, Share};
+use polylogue_types::{Map, PartitionId, SharedLimit};
 use std::sync::Arc;
 
 /// Where each consumer is, and which ones a session has.
@@ -67,6 +67,7 @@ fn consumer_config(spec: &ConsumerSpec) -> ConsumerConfig {
         window_bytes: spec.window_bytes,
         lease_ms: spec.lease_ms,
         exclusive: spec.exclusive,
+        share: spec.shared.clone().map(|limit| Share { limit, counts: !spec.settles }),
         ..ConsumerConfig::default()
     }
 }
@@ -210,6 +211,9 @@ impl Inner {
         for (_, waiter) in queue.waiting {
             waiter.answer(Some(SettleError::UnknownQueue));
         }
+        let freed = queue.lease.limits();
+        drop(queue.lease);
+        self.offer(freed);
     }
 
     /// A stream is gone: its readers hear of it.
@@ -240,14 +244,28 @@ impl Inner {
         self.pump(&shard);
     }
 
-    /// A consumer may get fewer messages than it was told. A reader of a stream, and a consumer without a queue, have no others beside
-    /// them who could get these.
-    pub(crate) fn withdraw(&self, session: SessionId, consumer: ConsumerId, fewer: u64) {
+    /// A consumer shares a limit from now on. Readers of streams do not: what one has no room for would come to nobody else.
+    pub(crate) fn share(&self, session: SessionId, consumer: ConsumerId, limit: Arc<SharedLimit>) {
         let queue = self.consumers.lock().queue(consumer.0, session);
         let Some((queue, shard)) = queue.and_then(|queue| Some((queue, self.partition_shard(queue)?))) else { return };
-        if let Some(host) = shard.state.lock().queues.hosts.get_mut(&queue) {
-            // One that went with its writer comes back without what it had.
-            let _ = host.lease.take_permits(polylogue_lease::ConsumerId(consumer.0), fewer);
-        }
+        let mut state = shard.state.lock();
+        let Some(host) = state.queues.hosts.get_mut(&queue) else { return };
+        let Some(recipient) = host.recipients.get_mut(&consumer.0) else { return };
+        let share = Share { limit, counts: !recipient.settles };
+        recipient.config.share = Some(share.clone());
+        // One that went with its writer comes back with it.
+        let _ = host.lease.share(polylogue_lease::ConsumerId(consumer.0), share);
+    }
+
+    /// Looks whether a consumer that waits for room under a limit gets something now. Its queue's shard, which is to be pumped; `None` when
+    /// it is gone.
+    pub(crate) fn offer_to(&self, consumer: u64) -> Option<Arc<Shard>> {
+        let queue = self.consumers.lock().queues.get(&consumer)?.0;
+        let shard = self.partition_shard(queue)?;
+        let mut state = shard.state.lock();
+        state.queues.hosts.get_mut(&queue)?.lease.offer(polylogue_lease::ConsumerId(consumer)).ok()?;
+        state.queues.touch(queue);
+        drop(state);
+        Some(shard)
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::broker::Inner;
 use crate::queues::QueueHost;
-use crate::queues::host::lease_entry;
 use crate::queues::lease_ms;
 use crate::shard::{Shard, ShardState};
 use polylogue_log::store::{EntryAt, Lookup};
@@ -81,7 +80,7 @@ impl Inner {
             if host.life == *life {
                 let mut to = offsets.start;
                 for envelope in entries.iter().filter_map(|entry| entry.envelope.as_ref()) {
-                    let entry = lease_entry(envelope, 0, 0);
+                    let entry = host.entry(envelope, 0, 0);
                     host.lease.describe_expiry(&entry);
                     to = to.max(entry.end());
                 }

@@ -1,5 +1,6 @@
 //! One queue of a shard: its lease engine, its consumers, and who waits for what.
 
+use crate::config::QueueRules;
 use crate::pending::PendingSettle;
 use crate::queues::delays::{Delays, beyond_ms, kind_of, parked_until, timer_of};
 use crate::queues::stream::{Reader, StreamHost};
@@ -60,6 +61,7 @@ pub(crate) struct EarlyBody {
 pub(crate) struct QueueHost {
     pub(crate) lease: Queue,
     pub(crate) settings: QueueSettings,
+    rules: QueueRules,
     pub(crate) recipients: Map<u64, Recipient>,
     /// How often it has had a new writer. Wraps around.
     pub(crate) life: u16,
@@ -96,7 +98,7 @@ pub(crate) struct QueueHost {
 }
 
 /// What the lease engine is told of a queue's settings.
-fn lease_config(settings: &QueueSettings) -> Config {
+fn lease_config(settings: &QueueSettings, rules: QueueRules) -> Config {
     // One that refuses when it is full never drops what it took: what comes back to it may make it longer than it should be.
     let drops = settings.overflow == Overflow::DropHead;
     Config {
@@ -112,6 +114,8 @@ fn lease_config(settings: &QueueSettings) -> Config {
         mark_handed: true,
         dead_letter: settings.dead_letters,
         failures_max: settings.failures_max,
+        returns_count: rules.returns_count,
+        low_priority_max: rules.two_levels.then_some(rules.normal_priority),
         retry: settings.retry,
         length_max: settings.length_max.filter(|_| drops),
         bytes_max: settings.bytes_max.filter(|_| drops),
@@ -129,15 +133,16 @@ pub(crate) fn body_bytes(view: Option<&Arc<dyn LogView>>, form: Form, bytes: &[u
     view.and_then(|view| view.body_bytes(form, bytes)).unwrap_or(bytes.len())
 }
 
-/// What the lease engine is told of an entry with so many bytes, of which so many are the body.
-pub(crate) fn lease_entry(envelope: &Envelope, bytes: usize, body: usize) -> Entry {
+/// What the lease engine is told of an entry with so many bytes, of which so many are the body; `normal_priority` is that of one
+/// without any.
+fn lease_entry(envelope: &Envelope, bytes: usize, body: usize, normal_priority: u8) -> Entry {
     Entry {
         first_offset: envelope.base_offset.0,
         count: envelope.count,
         bytes: bytes as u64,
         extra_bytes: bytes.saturating_sub(body) as u64,
         transient: envelope.flags.contains(EntryFlags::TRANSIENT),
-        priority: envelope.priority.unwrap_or(0),
+        priority: envelope.priority.unwrap_or(normal_priority),
         key_hash: envelope.key_hash,
         expires_at_ms: envelope.expires_at.and_then(ms),
         deliver_at_ms: envelope.deliver_at.and_then(ms),
@@ -147,14 +152,16 @@ pub(crate) fn lease_entry(envelope: &Envelope, bytes: usize, body: usize) -> Ent
 }
 
 impl QueueHost {
-    /// A queue whose log begins there, without a writer.
-    pub(crate) fn new(settings: &QueueSettings, first: Offset) -> QueueHost {
-        let config = Arc::new(lease_config(settings));
+    /// A queue whose log begins there, without a writer. The rules are those of queues that are not early.
+    pub(crate) fn new(settings: &QueueSettings, rules: QueueRules, first: Offset) -> QueueHost {
+        let rules = if settings.early { QueueRules::default() } else { rules };
+        let config = Arc::new(lease_config(settings, rules));
         // An offset is below what the engine can count by the envelope's own check.
         let lease = Queue::new(config.clone(), first.0, first.0).unwrap_or_else(|_| Queue::empty(config));
         QueueHost {
             lease,
             settings: settings.clone(),
+            rules,
             recipients: Map::default(),
             life: 0,
             waiting: VecDeque::new(),
@@ -179,8 +186,13 @@ impl QueueHost {
     fn configure(&mut self, settings: &QueueSettings) {
         if self.settings != *settings {
             self.settings = settings.clone();
-            self.lease.configure(Arc::new(lease_config(settings)));
+            self.lease.configure(Arc::new(lease_config(settings, self.rules)));
         }
+    }
+
+    /// What its lease engine is told of an entry with so many bytes, of which so many are the body.
+    pub(crate) fn entry(&self, envelope: &Envelope, bytes: usize, body: usize) -> Entry {
+        lease_entry(envelope, bytes, body, self.rules.normal_priority)
     }
 
     /// An entry is committed.
@@ -193,11 +205,11 @@ impl QueueHost {
     }
 
     /// An entry is proposed: whoever waits may have it now, where the queue is like that.
-    pub(crate) fn proposed(&mut self, entry: impl FnOnce() -> Entry, bytes: &Bytes) -> bool {
+    pub(crate) fn proposed(&mut self, envelope: &Envelope, bytes: &Bytes, body: impl FnOnce() -> usize) -> bool {
         if !self.settings.early || !self.lease.is_writer() {
             return false;
         }
-        let entry = entry();
+        let entry = self.entry(envelope, bytes.len(), body());
         // One that does not follow what the engine knows waits for its commit, as does one with a time: that says how it waits.
         let early = entry.deliver_at_ms.is_none() && self.lease.appended_unflushed(&entry).is_ok();
         if early {
@@ -322,6 +334,7 @@ impl QueueHost {
 /// The queues of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
+    rules: QueueRules,
     pub(crate) hosts: Map<PartitionId, QueueHost>,
     pub(crate) streams: Map<PartitionId, StreamHost>,
     pub(crate) delays: Delays,
@@ -338,6 +351,11 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
+    /// None yet, under these rules.
+    pub(crate) fn ruled(rules: QueueRules) -> Queues {
+        Queues { rules, ..Queues::default() }
+    }
+
     /// A partition is there: a queue, where its topic says so. Whether it is one and was none before.
     pub(crate) fn place(&mut self, id: PartitionId, settings: Option<&QueueSettings>, first: Offset) -> bool {
         let Some(settings) = settings.filter(|_| !self.contains(id)) else { return false };
@@ -346,7 +364,7 @@ impl Queues {
             self.streams.insert(id, StreamHost::default());
             return false;
         }
-        self.hosts.insert(id, QueueHost::new(settings, first));
+        self.hosts.insert(id, QueueHost::new(settings, self.rules, first));
         true
     }
 
@@ -371,7 +389,7 @@ impl Queues {
         let id = envelope.partition;
         if let Some(host) = self.hosts.get_mut(&id) {
             let parked = parked_until(envelope, time_ms);
-            let entry = lease_entry(envelope, native.len(), body_bytes(view, envelope.form, native));
+            let entry = host.entry(envelope, native.len(), body_bytes(view, envelope.form, native));
             host.appended(&Entry { parked: parked.is_some(), time_ms: ms(time_ms).unwrap_or(0), ..entry })?;
             if let Some(until_ms) = parked {
                 self.delays.insert(timer_of(id, envelope.base_offset.0, until_ms, kind_of(Tally::default())), time_ms);
@@ -395,7 +413,7 @@ impl Queues {
     pub(crate) fn load_chunk(&mut self, id: PartitionId, chunk: &[u8], bytes: &[u8]) -> Result<(), LeaseError> {
         let Some(host) = self.hosts.get_mut(&id) else { return Ok(()) };
         if host.changed {
-            host.lease = Queue::empty(Arc::new(lease_config(&host.settings)));
+            host.lease = Queue::empty(Arc::new(lease_config(&host.settings, host.rules)));
             host.changed = false;
         }
         host.lease.load_chunk(chunk, bytes)

@@ -2,7 +2,7 @@
 
 use crate::broker::Inner;
 use crate::pending::{Pending, PendingPublish};
-use crate::queues::host::{QueueHost, body_bytes, lease_entry};
+use crate::queues::host::{QueueHost, body_bytes};
 use crate::room::refuse;
 use crate::shard::{Parked, Shard, ShardState};
 use crate::sink::{Origin, ReplySink, SessionId};
@@ -383,8 +383,7 @@ impl Shard {
                     let Some(message) = request.messages.get(position as usize) else { continue };
                     let Some(host) = state.queues.hosts.get_mut(&envelope.partition) else { continue };
                     let body = || body_bytes(self.view.as_ref(), message.form, &message.bytes);
-                    let entry = || lease_entry(envelope, message.bytes.len(), body());
-                    if may_be_early && host.proposed(entry, &message.bytes) {
+                    if may_be_early && host.proposed(envelope, &message.bytes, body) {
                         state.queues.touch(envelope.partition);
                         outcome.early = true;
                     }

@@ -12,7 +12,7 @@ use polylogue_lease::{By, Delay, Grant, LeaseId, Return};
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::journal::Urgency;
 use polylogue_log::store::{EntryAt, Lookup};
-use polylogue_types::{Offset, PartitionId, TimestampMs};
+use polylogue_types::{Offset, PartitionId, SharedLimit, TimestampMs};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,6 +79,28 @@ impl Inner {
     /// Hands out what there is to hand out in the queues of a shard in which something happened, and records what became of
     /// messages. Call it without holding a lock.
     pub(crate) fn pump(&self, shard: &Arc<Shard>) {
+        let mut freed = Vec::new();
+        self.pump_shard(shard, &mut freed);
+        self.offer(freed);
+    }
+
+    /// Consumers that wait for room under a limit that they share look for messages, in the order of their turns, as long as there is
+    /// room.
+    pub(crate) fn offer(&self, mut freed: Vec<Arc<SharedLimit>>) {
+        while let Some(limit) = freed.pop() {
+            let (mut at, last) = (0, limit.last_turn());
+            while let Some((turn, consumer)) = limit.offer_next(at).filter(|(turn, _)| *turn <= last) {
+                at = turn;
+                match self.offer_to(consumer) {
+                    Some(shard) => self.pump_shard(&shard, &mut freed),
+                    None => _ = limit.forget(consumer),
+                }
+            }
+        }
+    }
+
+    /// As [`Inner::pump`]. Notes limits that consumers share under which there is room again.
+    fn pump_shard(&self, shard: &Arc<Shard>, freed: &mut Vec<Arc<SharedLimit>>) {
         let answered = std::mem::take(&mut shard.state.lock().queues.answered);
         for (waiter, error) in answered {
             waiter.answer(error);
@@ -88,6 +110,8 @@ impl Inner {
                 let mut state = shard.state.lock();
                 let Some(id) = state.queues.next_due() else { break };
                 let handing = self.look_at_queue(shard, &mut state, id);
+                let more = state.queues.hosts.get_mut(&id).map(|host| host.lease.take_freed()).unwrap_or_default();
+                freed.extend(more);
                 let uncertain = self.look_at_times(&mut state, id);
                 let unmeasured = self.look_at_sizes(&mut state, id);
                 (handing, uncertain, unmeasured, self.look_at_dead(&mut state, id), state.turns(id))
@@ -406,7 +430,7 @@ impl Shard {
         let _ = if gone {
             host.lease.settle(wanted.offset, 1, by, now_ms)
         } else {
-            let how = Return { delay: Delay::For(READ_AGAIN_MS), ..Return::default() };
+            let how = Return { delay: Delay::For(READ_AGAIN_MS), unseen: true, ..Return::default() };
             host.lease.release(wanted.offset, 1, by, how, now_ms)
         };
         state.queues.touch(queue);

@@ -37,7 +37,7 @@ fn settle_one(host: &mut QueueHost, what: &Settlement, now_ms: u64) -> Result<Op
         Settle::Reject => queue.reject(first, count, by, now_ms)?,
         Settle::Return { counts, delay_ms } => {
             let delay = if delay_ms == 0 { Delay::Usual } else { Delay::For(delay_ms) };
-            queue.release(first, count, by, Return { counts, delay }, now_ms)?
+            queue.release(first, count, by, Return { counts, delay, ..Return::default() }, now_ms)?
         }
         Settle::Unsent => {
             queue.unsend(first, count, by, now_ms)?;

@@ -161,7 +161,7 @@ pub(crate) fn pairs(grants: &[Grant]) -> Vec<(u64, u64)> {
 }
 
 pub(crate) fn counted() -> Return {
-    Return { counts: true, delay: Delay::None }
+    Return { counts: true, delay: Delay::None, ..Return::default() }
 }
 
 pub(crate) fn dead(queue: &mut Queue) -> Vec<DeadLetter> {

@@ -434,7 +434,7 @@ pub(super) const AMQP_VERSION: OptionDef = amqp(
     "version",
     OptionKind::Text,
     "4.2.0",
-    "Its version, three numbers: clients and tools compare it with RabbitMQ's to know what the server can do.",
+    "Its version, three numbers: clients and tools compare it with RabbitMQ's to know what the server can do. From 4.3.0 on delivery limits,      priorities of quorum queues and late acknowledgements follow the rules of RabbitMQ 4.3, else those of 4.2.",
 );
 pub(super) const AMQP_CLUSTER_NAME: OptionDef = amqp(
     "cluster_name",
@@ -466,7 +466,7 @@ pub(super) const AMQP_ACK_MS_MAX: OptionDef = amqp(
     OptionKind::Millis { min: 1_000, max: 365 * DAY_MS },
     "30m",
     "How long a consumer may take to acknowledge a message before its channel is closed (RabbitMQ's consumer_timeout), where neither \
-     its queue nor a policy says otherwise.",
+     its queue nor a policy says otherwise. With `version` from 4.3.0 on only quorum queues mind, and cancel the consumer.",
 );
 pub(super) const AMQP_MESSAGE_BYTES_MAX: OptionDef = amqp(
     "message_bytes_max",

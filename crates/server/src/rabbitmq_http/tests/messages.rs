@@ -141,8 +141,8 @@ fn what_is_got_by_a_client_that_hangs_up_stays() {
         server.ask_and_hang_up("POST", "queues/%2F/q/get", &get(mode, 3));
         let got = server.post("queues/%2F/q/get", &get("ack_requeue_true", 3)).body;
         assert_eq!(payloads(&got), ["one", "two", "three"], "{mode}");
-        let headers = json!({"x-acquired-count": 1, "x-delivery-count": 0});
-        assert_eq!(got[0]["properties"]["headers"], headers, "{mode}: nobody failed at it");
+        let headers = &got[0]["properties"]["headers"];
+        assert!(!headers.to_string().contains("count"), "{mode}: nobody failed at it: {headers}");
     }
 }
 
