@@ -468,9 +468,11 @@ pub(super) const AMQP_ACK_MS_MAX: OptionDef = amqp(
     "How long a consumer may take to acknowledge a message before its channel is closed (RabbitMQ's consumer_timeout), where neither \
      its queue nor a policy says otherwise. With `version` from 4.3.0 on only quorum queues mind, and cancel the consumer.",
 );
+/// An entry of the log holds such a message, with names and with properties of the largest frame.
+const AMQP_MESSAGE_BYTES_MOST: u64 = 96 * MIB;
 pub(super) const AMQP_MESSAGE_BYTES_MAX: OptionDef = amqp(
     "message_bytes_max",
-    OptionKind::Bytes { min: KIB, max: 128 * MIB },
+    OptionKind::Bytes { min: KIB, max: AMQP_MESSAGE_BYTES_MOST },
     "16MiB",
     "The largest body of a message that clients publish (RabbitMQ's max_message_size); a larger one closes its channel.",
 );
@@ -560,6 +562,7 @@ pub const OPTIONS: &[&OptionDef] = &[
 
 // The defaults above are texts for people; these are the numbers the rest of the code starts from.
 const _: () = assert!(limits::INFLIGHT_BYTES_MAX == 256 << 20);
+const _: () = assert!(limits::REQUEST_BYTES_MAX as u64 >= AMQP_MESSAGE_BYTES_MOST + 2 * MIB);
 const _: () = assert!(limits::JOURNAL_FILE_BYTES == 64 << 20);
 const _: () = assert!(limits::CHECKPOINT_BYTES_MAX == 64 << 20);
 const _: () = assert!(limits::DISK_RESERVE_BYTES == 256 << 20);
