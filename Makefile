@@ -62,7 +62,7 @@ clients: build ## Every client through every case
 
 compat: build ## The test suites that come with client libraries: compat/NAME, each with its list of tests that pass
 	@tests/install.sh all
-	failed=; for suite in amqp091-go amqplib franz-go lapin py-amqp rabbit-hole rabbitmqadmin rabbitmqadmin-classic rdkafka rskafka; do \
+	failed=; for suite in aio-pika amqp091-go amqplib amqpstorm franz-go kombu lapin py-amqp rabbit-hole rabbitmqadmin rabbitmqadmin-classic rdkafka rskafka; do \
 	    POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue compat/$$suite/run.sh || failed="$$failed $$suite"; \
 	done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
