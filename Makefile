@@ -9,9 +9,12 @@ VERSUS ?=
 COMPARE ?=
 CARGO ?= cargo
 RELEASE := target/release
-# Where everything is built once and thrown away, what makes the next build faster only makes this one slower.
+DEBUG := target/debug
+# Where everything is built once and thrown away, what makes the next build faster only makes this one slower, and nobody debugs what
+# was built.
 ifeq ($(CI),true)
 export CARGO_INCREMENTAL := 0
+export CARGO_PROFILE_DEV_DEBUG := 0
 endif
 
 .PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat console-pictures crash sim fuzz mutants versus-kafka versus-rabbitmq peers compare compare-quick hot-paths deb deb-test codegen clean
@@ -29,6 +32,8 @@ run: build ## Build and start the broker, ready to use (data in DATA=.data)
 demo: build ## Stream a real data set through the broker into two consumer groups
 	demo/run.sh
 
+# All that is built here with the dev profile is built of the same selection of packages, --workspace: with -p, Cargo enables other features of
+# what they depend on, and builds that again. (Without the tests of testkit they are the same.)
 test: lint unit system sim-short fuzz-short ## Everything CI runs
 	@tests/install.sh report
 	@echo "all of make test passed"
@@ -37,7 +42,8 @@ lint:
 	@tests/install.sh all
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	$(CARGO) run -q --locked -p xtask -- codegen kafka --check
+	$(CARGO) build -q --locked --workspace --bin xtask --example fuzz_seeds
+	$(DEBUG)/xtask codegen kafka --check
 	for lock in $$(git ls-files '*/Cargo.lock'); do \
 	    $(CARGO) metadata --locked --format-version 1 --manifest-path "$${lock%.lock}.toml" >/dev/null; \
 	done
@@ -62,7 +68,7 @@ clients: build ## Every client through every case
 
 compat: build ## The test suites that come with client libraries: compat/NAME, each with its list of tests that pass
 	@tests/install.sh all
-	failed=; for suite in amqp091-go amqplib franz-go keda lapin py-amqp rabbit-hole rabbitmqadmin rabbitmqadmin-classic rdkafka rskafka telegraf; do \
+	failed=; for suite in aio-pika amqp091-go amqplib amqpstorm franz-go keda kombu lapin py-amqp rabbit-hole rabbitmqadmin rabbitmqadmin-classic rdkafka rskafka telegraf; do \
 	    POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue compat/$$suite/run.sh || failed="$$failed $$suite"; \
 	done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 

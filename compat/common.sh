@@ -25,7 +25,7 @@ trap finish EXIT
 
 # own_loopback [PORT...]: a test suite that names the address localhost:9092 gets a loopback of its own, where that port is free and
 # nobody else's: run.sh runs itself again in a network namespace, once what needs the network is built. PORT is kafka_port=9092
-# (which holds without any), amqp_port=5672, management_port=15672.
+# (which holds without any), amqp_port=5672, amqps_port=5671, management_port=15672.
 own_loopback() {
     need unshare "util-linux"
     need ip "iproute2"
@@ -34,8 +34,26 @@ own_loopback() {
     exec env "${@:-kafka_port=9092}" unshare --map-root-user --net bash -c 'ip link set lo up && exec "$0"' "$here/run.sh"
 }
 
+# certificates: makes $certificates with a certificate authority (ca.pem), a certificate of localhost (server.pem, server.key) and one
+# of a client (client.pem, client.key).
+certificates() {
+    need openssl "openssl"
+    certificates=$work/certificates
+    mkdir "$certificates"
+    local key=(-newkey rsa:2048 -nodes) name
+    openssl req -x509 "${key[@]}" -days 2 -subj /CN=compat -addext keyUsage=critical,keyCertSign,cRLSign \
+        -keyout "$certificates/ca.key" -out "$certificates/ca.pem" 2>"$work/openssl.txt"
+    for name in server client; do
+        openssl req "${key[@]}" -subj /CN=localhost -keyout "$certificates/$name.key" -out "$work/$name.csr" 2>>"$work/openssl.txt"
+        printf 'authorityKeyIdentifier=keyid\nsubjectAltName=DNS:localhost,IP:127.0.0.1\n' >"$work/$name.extensions"
+        openssl x509 -req -in "$work/$name.csr" -CA "$certificates/ca.pem" -CAkey "$certificates/ca.key" -CAcreateserial -days 2 \
+            -extfile "$work/$name.extensions" -out "$certificates/$name.pem" 2>>"$work/openssl.txt"
+    done
+}
+
 # start_broker SETTING...: starts a broker with these settings on the loopback, on free ports, or where own_loopback says, and sets
-# `bootstrap`; with `rabbitmq=yes` it has RabbitMQ's listeners, too, and `amqp` and `management` are set.
+# `bootstrap`; with `rabbitmq=yes` it has RabbitMQ's listeners, too, and `amqp` and `management` are set. After `certificates`, AMQP
+# is spoken over TLS, too, at `amqps`.
 start_broker() {
     local binary=${POLYLOGUE_BIN:-$root/target/release/polylogue} arguments=() setting lines=$work/broker.lines
     for setting in kafka.group.initial.rebalance.delay.ms=0 "$@"; do
@@ -47,6 +65,10 @@ start_broker() {
             arguments+=(--listen "amqp=[::1]:$amqp_port")
         fi
         arguments+=(--listen "amqp=127.0.0.1:${amqp_port:-0}" --listen "rabbitmq-http=127.0.0.1:${management_port:-0}")
+    fi
+    if [ -n "${certificates:-}" ]; then
+        arguments+=(--listen "amqp+tls=127.0.0.1:${amqps_port:-0}" --set "tls.certificate=$certificates/server.pem")
+        arguments+=(--set "tls.key=$certificates/server.key" --set tls.client_auth=request --set "tls.client_ca=$certificates/ca.pem")
     fi
     [ -x "$binary" ] || { echo "no broker at $binary (run: make build)" >&2; exit 2; }
     mkfifo "$lines"
@@ -61,6 +83,7 @@ start_broker() {
         case $line in
         "kafka listening on "*) bootstrap=$(echo "$line" | cut -d ' ' -f 4) ;;
         "amqp listening on 127."*) amqp=${line##* } ;;
+        "amqp+tls listening on 127."*) amqps=${line##* } ;;
         "rabbitmq-http listening on "*) management=${line##* } ;;
         *ready*) return ;;
         esac
@@ -84,6 +107,35 @@ compare() {
         echo "$suite: what the tests said is in $build/output.txt, what the broker said in $build/broker.log" >&2
         return 1
     fi
+}
+
+# python_tests NAME: makes a virtual environment of the packages that requirements.txt pins ($build/python), and unpacks the source
+# package of NAME, which its tests are in ($build/source).
+python_tests() {
+    need python3 "Python 3.11 or later with venv"
+    if ! cmp -s "$here/requirements.txt" "$build/requirements.txt"; then
+        rm -rf "$build/python" "$build/source" "$build/package"
+        python3 -m venv "$build/python"
+        "$build/python/bin/pip" install -q --disable-pip-version-check -r "$here/requirements.txt"
+        "$build/python/bin/pip" download -q --disable-pip-version-check --no-deps --no-binary "$1" -d "$build/package" \
+            "$(grep "^$1==" "$here/requirements.txt")"
+        mkdir "$build/source"
+        tar -xzf "$build"/package/*.tar.gz --strip-components 1 -C "$build/source"
+        cp "$here/requirements.txt" "$build/requirements.txt"
+    fi
+}
+
+# The longest that the tests of a Python package may run. Seconds.
+PYTHON_TESTS_SECS=1800
+
+# run_python_tests ARGUMENT...: runs them by pytest, gives the failures, and compares. What a log of a test says is no result of it.
+run_python_tests() {
+    (cd "$build/source" && PYTHONDONTWRITEBYTECODE=1 timeout -k 5 "$PYTHON_TESTS_SECS" \
+        "$build/python/bin/python" -m pytest -p no:cacheprovider -rA --tb=short "$@") >"$build/output.txt" 2>&1 || true
+    sed -n '/^=* short test summary info =*$/,$p' "$build/output.txt" >"$work/summary"
+    sed -n 's/^PASSED \([^ ]*::.*\)/\1/p' "$work/summary" >"$work/passed"
+    sed -n 's/^\(FAILED\|ERROR\) \([^ ]*\).*/fails: \2/p; s/^SKIPPED/skipped:/p' "$work/summary"
+    compare "$work/passed"
 }
 
 # crate_tests NAME: copies the sources of the crate that Cargo.toml pins to $build/source, with a lock file, and builds its
