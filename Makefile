@@ -34,7 +34,12 @@ demo: build ## Stream a real data set through the broker into two consumer group
 
 # All that is built here with the dev profile is built of the same selection of packages, --workspace: with -p, Cargo enables other features of
 # what they depend on, and builds that again. (Without the tests of testkit they are the same.)
-test: lint unit system sim-short fuzz-short ## Everything CI runs
+test: ## Everything CI runs; says at the end what took how long
+	@mkdir -p build && rm -f build/times
+	@for part in lint unit build system sim-short fuzz-short; do \
+	    start=$$SECONDS; $(MAKE) --no-print-directory $$part || exit 1; echo "$$part: $$((SECONDS - start)) s" >>build/times; \
+	done
+	@cat build/times
 	@tests/install.sh report
 	@echo "all of make test passed"
 
@@ -54,7 +59,7 @@ unit:
 	$(CARGO) test --workspace --locked --exclude polylogue-testkit
 
 system: build
-	POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --locked -p polylogue-testkit -- --nocapture --test-threads=1
+	POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --workspace --locked --test system -- --nocapture --test-threads=1
 
 sim-short: build
 	$(RELEASE)/polylogue-sim 1 200
@@ -64,7 +69,7 @@ fuzz-short:
 
 clients: build ## Every client through every case
 	@tests/install.sh all
-	POLYLOGUE_CLIENTS=all POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --locked -p polylogue-testkit --test clients -- --nocapture --test-threads=1
+	POLYLOGUE_CLIENTS=all POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --workspace --locked --test system -- clients:: --nocapture --test-threads=1
 
 compat: build ## The test suites that come with client libraries: compat/NAME, each with its list of tests that pass
 	@tests/install.sh all
@@ -73,10 +78,10 @@ compat: build ## The test suites that come with client libraries: compat/NAME, e
 	done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 console-pictures: build ## The pictures in docs/console (needs Chromium)
-	POLYLOGUE_PICTURES=$(CURDIR)/docs/console POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --locked -p polylogue-testkit --test console
+	POLYLOGUE_PICTURES=$(CURDIR)/docs/console POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --workspace --locked --test system -- console::
 
 crash: build ## kill -9 under load, KILLS=500 times, and power cuts
-	POLYLOGUE_KILLS=$(KILLS) POLYLOGUE_QUEUE_KILLS=$(KILLS) POLYLOGUE_POWER_CUTS=50 POLYLOGUE_QUEUE_POWER_CUTS=50 POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --locked -p polylogue-testkit --test crash --test crash_queues --test crash_deletes --test crash_mapping -- --nocapture --test-threads=1
+	POLYLOGUE_KILLS=$(KILLS) POLYLOGUE_QUEUE_KILLS=$(KILLS) POLYLOGUE_POWER_CUTS=50 POLYLOGUE_QUEUE_POWER_CUTS=50 POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --workspace --locked --test system -- crash:: crash_queues:: crash_deletes:: crash_mapping:: --nocapture --test-threads=1
 
 sim: build ## The simulator, SEEDS=10000 seeds
 	$(RELEASE)/polylogue-sim 1 $(SEEDS)

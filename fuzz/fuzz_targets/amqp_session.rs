@@ -5,7 +5,7 @@
 
 #![no_main]
 
-#[path = "../../crates/amqp/tests/session_host/mod.rs"]
+#[path = "../../crates/amqp/tests/it/session_host/mod.rs"]
 mod session_host;
 
 use bytes::BytesMut;

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-#[path = "../../crates/kafka/tests/session_host/mod.rs"]
+#[path = "../../crates/kafka/tests/it/session_host/mod.rs"]
 mod session_host;
 
 use libfuzzer_sys::fuzz_target;

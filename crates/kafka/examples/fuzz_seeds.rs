@@ -9,7 +9,7 @@
 )]
 #![allow(clippy::disallowed_methods, reason = "it writes files")]
 
-#[path = "../tests/session_host/mod.rs"]
+#[path = "../tests/it/session_host/mod.rs"]
 mod session_host;
 
 use session_host::requests::frames;

@@ -2,7 +2,9 @@
 //! the memory of the whole process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "it/codec_bytes/mod.rs"]
 mod codec_bytes;
+#[path = "it/codec_samples/mod.rs"]
 mod codec_samples;
 
 use bytes::Bytes;

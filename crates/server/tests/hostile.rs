@@ -1,6 +1,7 @@
 //! Clients that mean harm, or do it: they cost their own connection at most.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use common::{Server, TempDir};

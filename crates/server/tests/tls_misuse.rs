@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests of real processes")]
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use common::TempDir;

@@ -1,6 +1,6 @@
 //! What tests of the whole need: the real binary started, watched and ended, and directories that go away again.
 //!
-//! Nothing depends on this crate but tests. It knows no protocol: the Kafka client of the tests is in tests/common.
+//! Nothing depends on this crate but tests. It knows no protocol: the Kafka client of the tests is in tests/system/common.
 
 #![allow(clippy::disallowed_methods, reason = "these are real processes, real files and real time")]
 

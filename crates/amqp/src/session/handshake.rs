@@ -115,7 +115,7 @@ pub(super) enum Answered {
 /// The header of AMQP 0-9, which is near enough.
 const HEADER_0_9: [u8; 8] = *b"AMQP\x01\x01\x00\x09";
 
-/// What RabbitMQ says that it can do, in its order. `crates/server/tests/capabilities.rs` does each of it.
+/// What RabbitMQ says that it can do, in its order. `crates/server/tests/it/capabilities.rs` does each of it.
 const CAPABILITIES: [&str; 9] = [
     "publisher_confirms",
     "exchange_exchange_bindings",

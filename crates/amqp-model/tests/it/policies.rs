@@ -1,0 +1,149 @@
+//! Policies and operator policies: what holds for queues and exchanges, and who is told.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+use crate::common;
+
+use common::*;
+use polylogue_amqp_model::*;
+use serde_json::json;
+
+fn changed(live: &mut Live) -> Vec<String> {
+    let changed = live.events.drain(..).filter_map(|event| match event {
+        Event::QueueChanged(queue, _) => Some(queue.name.to_string()),
+        _ => None,
+    });
+    changed.collect()
+}
+
+fn alternate(live: &Live, exchange: &str) -> Option<String> {
+    let exchange = live.model.routes().exchange(HOST, exchange.as_bytes()).unwrap();
+    exchange.effective_alternate().map(|name| String::from_utf8_lossy(name).into_owned())
+}
+
+#[test]
+fn a_policy_holds_at_once_and_only_for_what_it_matches() {
+    let mut live = Live::new();
+    live.declare(queue("orders.1"));
+    live.declare(queue("other"));
+    live.declare(queue_with("orders.stream", json!({"x-queue-type": "stream"})));
+    live.events.clear();
+    live.run(Command::SetPolicy(
+        "/".into(),
+        policy("p", "^orders", json!({"max-length": 5, "overflow": "reject-publish"})),
+    ))
+    .unwrap();
+    assert_eq!(changed(&mut live), ["orders.1"]);
+    let settings = live.settings("orders.1");
+    assert_eq!((settings.max_length, settings.overflow), (Some(5), Overflow::RejectPublish));
+    assert_eq!(live.settings("other").max_length, None);
+    // A queue that comes later has it from the beginning.
+    live.declare(queue_with("orders.2", json!({"x-max-length": 3})));
+    let declared = live.events.drain(..).find_map(|event| match event {
+        Event::QueueDeclared(_, effective) => Some(effective),
+        _ => None,
+    });
+    let declared = declared.unwrap();
+    assert_eq!((declared.policy.as_deref(), declared.settings.max_length), (Some("p"), Some(3)));
+    live.run(Command::ClearPolicy("/".into(), false, "p".into())).unwrap();
+    assert_eq!(changed(&mut live), ["orders.1", "orders.2"]);
+    assert_eq!(live.settings("orders.1").max_length, None);
+}
+
+#[test]
+fn operator_policies_lower_what_policies_and_arguments_say() {
+    let mut live = Live::new();
+    live.declare(queue_with("q", json!({"x-message-ttl": 100})));
+    live.run(Command::SetPolicy("/".into(), policy("p", "q", json!({"message-ttl": 50, "max-length": 10})))).unwrap();
+    let operator = PolicySpec { operator: true, ..policy("op", "q", json!({"message-ttl": 70, "max-length": 5})) };
+    live.run(Command::SetPolicy("/".into(), operator)).unwrap();
+    let queue = live.model.queue(HOST, "q").unwrap();
+    let effective = live.model.world().effective(queue);
+    assert_eq!((effective.settings.message_ttl_ms, effective.settings.max_length), (Some(50), Some(5)));
+    assert_eq!((effective.policy.as_deref(), effective.operator_policy.as_deref()), (Some("p"), Some("op")));
+}
+
+#[test]
+fn policies_are_for_the_types_that_they_say() {
+    let mut live = Live::new();
+    live.declare(queue("classic"));
+    live.declare(queue_with("quorum", json!({"x-queue-type": "quorum"})));
+    live.declare(queue_with("stream", json!({"x-queue-type": "stream"})));
+    for (apply_to, with) in [
+        (ApplyTo::All, [true, true, true]),
+        (ApplyTo::Queues, [true, true, true]),
+        (ApplyTo::ClassicQueues, [true, false, false]),
+        (ApplyTo::QuorumQueues, [false, true, false]),
+        (ApplyTo::Streams, [false, false, true]),
+        (ApplyTo::Exchanges, [false, false, false]),
+    ] {
+        let spec = PolicySpec { apply_to, ..policy("p", "", json!({"max-length-bytes": 7})) };
+        live.run(Command::SetPolicy("/".into(), spec)).unwrap();
+        let found = ["classic", "quorum", "stream"].map(|name| live.settings(name).max_length_bytes == Some(7));
+        assert_eq!(found, with, "{apply_to:?}");
+    }
+}
+
+#[test]
+fn exchanges_get_their_alternate_exchange_from_policies() {
+    let mut live = Live::new();
+    let x = Command::DeclareExchange(exchange("x", "direct"));
+    live.run(x.clone()).unwrap();
+    live.run(Command::SetPolicy("/".into(), policy("p", "^x|^y", json!({"alternate-exchange": "amq.fanout"}))))
+        .unwrap();
+    assert_eq!(alternate(&live, "x").as_deref(), Some("amq.fanout"));
+    assert_eq!(alternate(&live, "amq.direct"), None);
+    live.run(Command::DeclareExchange(exchange("y", "direct"))).unwrap();
+    assert_eq!(alternate(&live, "y").as_deref(), Some("amq.fanout"), "one that comes later has it from the beginning");
+    assert!(live.run(x).is_ok(), "a policy is no argument: the declaration stays the same");
+    let stronger = PolicySpec { priority: 9, ..policy("none", "^x$", json!({"max-length": 1})) };
+    live.run(Command::SetPolicy("/".into(), stronger)).unwrap();
+    assert_eq!(alternate(&live, "x"), None, "one policy holds, not the sum of all");
+    live.run(Command::ClearPolicy("/".into(), false, "none".into())).unwrap();
+    assert_eq!(alternate(&live, "x").as_deref(), Some("amq.fanout"));
+    let own = DeclareExchange {
+        arguments: arguments(json!({"alternate-exchange": "amq.topic"})),
+        ..exchange("xown", "direct")
+    };
+    live.run(Command::DeclareExchange(own)).unwrap();
+    assert_eq!(alternate(&live, "xown").as_deref(), Some("amq.topic"), "the declaration goes first");
+    assert!(same(&live.model, &live.replayed()));
+}
+
+/// Who has finished what a parameter said deletes that, and nothing that was set meanwhile.
+#[test]
+fn a_parameter_is_cleared_only_while_it_has_the_value_that_is_meant() {
+    let mut live = Live::new();
+    let clear =
+        |value: &serde_json::Value| Command::ClearParameterIf("/".into(), "c".into(), "p".into(), Json::new(value));
+    let is_there = |live: &Live| live.model.world().parameter(HOST, &"c".into(), &"p".into()).is_some();
+    let (old, new) = (json!({"v": 1}), json!({"v": 2}));
+    for value in [&old, &new] {
+        live.run(Command::SetParameter("/".into(), "c".into(), "p".into(), value.clone())).unwrap();
+    }
+    live.run(clear(&old)).unwrap();
+    assert!(is_there(&live), "another value was set since");
+    live.run(clear(&new)).unwrap();
+    assert!(!is_there(&live));
+    live.run(clear(&new)).unwrap();
+    assert!(same(&live.model, &live.replayed()));
+}
+
+#[test]
+fn policies_and_limits_are_parameters_too() {
+    let mut live = Live::new();
+    live.declare(queue("q"));
+    let value = json!({"pattern": "q", "definition": {"max-length": 4}, "priority": 1, "apply-to": "queues"});
+    live.run(Command::SetParameter("/".into(), "operator_policy".into(), "op".into(), value)).unwrap();
+    assert_eq!(live.settings("q").max_length, Some(4));
+    live.run(Command::ClearParameter("/".into(), "operator_policy".into(), "op".into())).unwrap();
+    assert_eq!(live.settings("q").max_length, None);
+    let limits = json!({"max-queues": 9, "max-connections": 3});
+    live.run(Command::SetParameter("/".into(), "vhost-limits".into(), "limits".into(), limits)).unwrap();
+    let vhost = live.model.world().vhost(HOST).unwrap();
+    assert_eq!((vhost.queues_max, vhost.connections_max), (Some(9), Some(3)));
+    live.run(Command::ClearParameter("/".into(), "vhost-limits".into(), "limits".into())).unwrap();
+    let vhost = live.model.world().vhost(HOST).unwrap();
+    assert_eq!((vhost.queues_max, vhost.connections_max), (None, None));
+    assert!(same(&live.model, &live.replayed()));
+}

@@ -1,0 +1,427 @@
+//! Publishing: from frames to messages, what may be in them, outcomes, transactions, alarms.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use crate::session_host;
+
+use bytes::Bytes;
+use polylogue_amqp::codec::*;
+use polylogue_amqp::refusal::Refusal;
+use polylogue_amqp::request::{Body, ChannelRef, Event, Publish, Reply, Request, Verdict};
+use polylogue_amqp::settings::AmqpSettings;
+use session_host::broker::Broker;
+use session_host::*;
+
+fn published(request: Request) -> Publish {
+    let Request::Publish(_, publish) = request else { panic!("{request:?}") };
+    publish
+}
+
+fn none() -> BasicProperties {
+    BasicProperties::default()
+}
+
+/// A channel on which outcomes are told.
+fn confirming() -> (Host, ChannelRef) {
+    let (mut host, channel) = Host::open();
+    host.send(1, ConfirmSelect { nowait: false });
+    assert_eq!(host.methods(), [ConfirmSelectOk {}.into()]);
+    (host, channel)
+}
+
+#[test]
+fn a_message_is_what_was_sent_however_it_is_cut() {
+    let properties = BasicProperties {
+        delivery_mode: Some(2),
+        priority: Some(3),
+        expiration: Some("500".into()),
+        message_id: Some("m".into()),
+        ..none()
+    };
+    let publish =
+        BasicPublish { exchange: "x".into(), routing_key: "k".into(), mandatory: true, ..BasicPublish::default() };
+    let body: Vec<u8> = (0..=255).cycle().take(1000).collect();
+    for (body_max, piece) in [(1000, 10_000), (300, 10_000), (1, 1), (1000, 1), (333, 7)] {
+        let (mut host, channel) = Host::open();
+        for bytes in frames_of(1, publish.clone(), &properties.encode(), &body, body_max).chunks(piece) {
+            assert!(host.requests().is_empty());
+            host.feed(bytes);
+        }
+        let (_, request) = host.request();
+        assert!(matches!(request, Request::Publish(of, _) if of == channel));
+        let message = published(request);
+        assert_eq!((message.seq, message.mandatory, message.expiration_ms), (None, true, Some(500)));
+        assert_eq!((&message.exchange[..], &message.routing_key[..]), (&b"x"[..], &b"k"[..]));
+        assert_eq!(message.properties.raw(), &properties.encode());
+        assert_eq!((message.properties.delivery_mode, message.properties.priority), (Some(2), Some(3)));
+        assert_eq!(message.body.pieces().concat(), body);
+        assert_eq!(matches!(message.body, Body::One(_)), body_max == 1000);
+        assert!(host.said().is_empty() && host.session.held_bytes() == 0);
+    }
+}
+
+#[test]
+fn an_empty_message_has_no_body_frame() {
+    let (mut host, _) = Host::open();
+    host.publish(1, to_queue("q"), &none(), b"");
+    assert!(published(host.request().1).body.is_empty());
+}
+
+#[test]
+fn many_messages_in_one_read() {
+    let (mut host, _) = confirming();
+    let one = frames_of(1, to_queue("q"), &none().encode(), b"body", usize::MAX);
+    host.feed(&one.repeat(1000));
+    let seqs: Vec<_> = host.requests().into_iter().map(|request| published(request).seq.unwrap()).collect();
+    assert_eq!(seqs, (1..=1000).collect::<Vec<_>>());
+}
+
+#[test]
+fn outcomes_are_told_once_and_in_few_words() {
+    let (mut host, channel) = confirming();
+    for _ in 0..10 {
+        host.publish(1, to_queue("q"), &none(), b"");
+    }
+    assert_eq!((host.requests().len(), host.session.unconfirmed(channel)), (10, 10));
+    // what comes together is told together: events first, then output
+    for (first, last) in [(2, 3), (1, 1), (4, 4)] {
+        host.session.on_event(Event::Confirmed { channel, first, last }, host.now_ms);
+    }
+    host.event(Event::Confirmed { channel, first: 6, last: 6 });
+    let ack = |delivery_tag, multiple| Method::from(BasicAck { delivery_tag, multiple });
+    assert_eq!(host.methods(), [ack(4, true), ack(6, false)]);
+    host.session.on_event(Event::Rejected { channel, first: 5, last: 5 }, host.now_ms);
+    host.event(Event::Confirmed { channel, first: 7, last: 8 });
+    let nack = BasicNack { delivery_tag: 5, multiple: false, requeue: false };
+    assert_eq!(host.methods(), [ack(7, false), ack(8, false), nack.into()]);
+    // nobody is told twice, nor of what was never published
+    host.event(Event::Rejected { channel, first: 1, last: 8 });
+    host.event(Event::Confirmed { channel, first: 11, last: 99 });
+    assert!(host.said().is_empty());
+    host.event(Event::Confirmed { channel, first: 9, last: 10 });
+    assert_eq!(host.methods(), [ack(10, true)]);
+    assert_eq!(host.session.unconfirmed(channel), 0);
+}
+
+#[test]
+fn what_was_confirmed_is_told_before_the_channel_is_closed() {
+    let (mut host, channel) = confirming();
+    host.publish(1, to_queue("q"), &none(), b"");
+    host.publish(1, to_queue("q"), &none(), b"");
+    host.session.on_event(Event::Confirmed { channel, first: 1, last: 1 }, host.now_ms);
+    let refusal = Refusal::not_transactional();
+    host.event(Event::CloseChannel { channel, method: BasicPublish::ID, refusal });
+    let methods = host.methods();
+    let [Method::BasicAck(ack), Method::ChannelClose(_)] = &methods[..] else { panic!("{methods:?}") };
+    assert_eq!(ack.delivery_tag, 1);
+}
+
+#[test]
+fn a_message_comes_back_before_its_confirm() {
+    let (mut host, channel) = confirming();
+    let mut broker = Broker::of(channel);
+    let publish = BasicPublish { mandatory: true, ..to_queue("nowhere") };
+    let properties = BasicProperties { message_id: Some("m".into()), ..none() };
+    host.publish(1, publish, &properties, b"body");
+    broker.serve(&mut host);
+    let mut said = host.said();
+    assert_eq!(said.pop(), Some(Said::Method(1, BasicAck { delivery_tag: 1, multiple: false }.into())));
+    let contents = contents(&said);
+    let [(Method::BasicReturn(back), back_properties, body)] = &contents[..] else { panic!("{contents:?}") };
+    let expected = BasicReturn {
+        reply_code: 312,
+        reply_text: "NO_ROUTE".into(),
+        exchange: ShortStr::EMPTY,
+        routing_key: "nowhere".into(),
+    };
+    assert_eq!(*back, expected);
+    assert_eq!((&body[..], back_properties), (&b"body"[..], &properties.encode()));
+}
+
+#[test]
+fn what_may_not_be_in_a_message() {
+    let text = TableBuilder::new().with_text("CC", "k").build();
+    let blind = TableBuilder::new().with("BCC", Value::Bool(true)).build();
+    for (properties, text) in [
+        (BasicProperties { expiration: Some("soon".into()), ..none() }, "invalid expiration 'soon': no_integer"),
+        (BasicProperties { expiration: Some("-1".into()), ..none() }, "invalid expiration '-1': {value_negative,-1}"),
+        (
+            BasicProperties { user_id: Some("bob".into()), ..none() },
+            "user_id property set to 'bob' but authenticated user was 'guest'",
+        ),
+        (
+            BasicProperties { headers: Some(text), ..none() },
+            "invalid message: {unacceptable_type_in_header,\"CC\",longstr}",
+        ),
+        (
+            BasicProperties { headers: Some(blind), ..none() },
+            "invalid message: {unacceptable_type_in_header,\"BCC\",bool}",
+        ),
+        (
+            BasicProperties { reply_to: Some("amq.rabbitmq.reply-to".into()), ..none() },
+            "fast reply consumer does not exist",
+        ),
+    ] {
+        let (mut host, _) = Host::open();
+        host.publish(1, to_queue("q"), &properties, b"");
+        let methods = host.methods();
+        let [Method::ChannelClose(close)] = &methods[..] else { panic!("{methods:?}") };
+        assert_eq!((close.reply_code, close.class_id, close.method_id), (406, 60, 40));
+        assert_eq!(close.reply_text.to_string(), format!("PRECONDITION_FAILED - {text}"));
+        assert!(matches!(host.requests()[..], [Request::CloseChannel(_)]));
+    }
+    let (mut host, _) = Host::open();
+    host.publish(1, to_queue("q"), &BasicProperties { user_id: Some("guest".into()), ..none() }, b"");
+    assert_eq!(host.requests().len(), 1);
+}
+
+#[test]
+fn further_routing_keys() {
+    let headers = TableBuilder::new()
+        .with_text("a", "1")
+        .with_texts("CC", &["c1", "c2"])
+        .with_texts("BCC", &["b1"])
+        .with("L", Value::I64(7))
+        .build();
+    let (mut host, _) = Host::open();
+    host.publish(1, to_queue("q"), &BasicProperties { headers: Some(headers.clone()), ..none() }, b"");
+    let message = published(host.request().1);
+    assert_eq!((message.cc, message.bcc), (vec![Bytes::from("c1"), Bytes::from("c2")], vec![Bytes::from("b1")]));
+    assert_eq!(message.properties.headers(), Some(headers.without("BCC")));
+    // without a blind copy the bytes stay as they came
+    let headers = headers.without("BCC");
+    let properties = BasicProperties { headers: Some(headers), ..none() };
+    host.publish(1, to_queue("q"), &properties, b"");
+    let message = published(host.request().1);
+    assert_eq!((message.cc.len(), message.bcc.len(), message.properties.raw()), (2, 0, &properties.encode()));
+}
+
+#[test]
+fn a_message_that_is_too_large_costs_its_channel() {
+    let (mut host, _) = Host::open();
+    let mut bytes = frame_of(1, to_queue("q"));
+    encode_header(&mut bytes, 1, (16 << 20) + 1, &[0, 0]);
+    bytes.extend_from_slice(&body_prefix(1, 4));
+    bytes.extend_from_slice(b"more\xce");
+    host.feed(&bytes);
+    let expected = "PRECONDITION_FAILED - message size 16777217 is larger than configured max size 16777216";
+    assert_eq!(host.closed_channel(), (406, expected.into()));
+    assert!(matches!(host.requests()[..], [Request::CloseChannel(_)]));
+    assert_eq!(host.session.held_bytes(), 0);
+}
+
+#[test]
+fn messages_that_are_begun_and_not_completed_have_a_limit_over_all_channels() {
+    let settings = AmqpSettings { assembling_bytes_max: 10_000, ..Default::default() };
+    let mut host = Host::open_with(settings, client_properties());
+    for number in 1..=3 {
+        host.open_channel(number);
+        let whole = frames_of(number, to_queue("q"), &[0, 0], &[7; 8_000], 4_000);
+        host.feed(&whole[..whole.len() - 4_000 - FRAME_OVERHEAD_BYTES]);
+        if number < 3 {
+            assert!(host.said().is_empty() && host.session.held_bytes() > 0, "{number}");
+        }
+    }
+    let (code, text) = host.closed();
+    assert_eq!(
+        (code, text),
+        (506, "RESOURCE_ERROR - incomplete messages of this connection exceed 10000 bytes".into())
+    );
+    assert_eq!(host.session.held_bytes(), 0);
+}
+
+#[test]
+fn completed_messages_do_not_count_as_begun_ones() {
+    let settings = AmqpSettings { assembling_bytes_max: 10_000, ..Default::default() };
+    let mut host = Host::open_with(settings, client_properties());
+    host.open_channel(1);
+    let whole = frames_of(1, to_queue("q"), &[0, 0], &[7; 8_000], 1_000);
+    for _ in 0..10 {
+        host.feed(&whole);
+        // one that is given up in the middle does not count either
+        host.send(1, ChannelFlow { active: true });
+    }
+    assert_eq!((host.requests().len(), host.said().len()), (10, 10));
+    host.feed(&whole[..whole.len() / 2]);
+    host.event(Event::CloseChannel {
+        channel: ChannelRef { number: 1, life: 1 },
+        method: MethodId::NONE,
+        refusal: Refusal::not_transactional(),
+    });
+    assert_eq!(host.session.held_bytes(), 0);
+}
+
+#[test]
+fn a_transaction_waits_for_its_commit() {
+    let (mut host, channel) = Host::open();
+    let mut broker = Broker::of(channel);
+    host.send(1, QueueDeclare { queue: "q".into(), ..Default::default() });
+    host.publish(1, to_queue("q"), &none(), b"before");
+    broker.serve(&mut host);
+    host.send(1, TxSelect {});
+    host.send(1, TxSelect {});
+    host.send(1, BasicGet { queue: "q".into(), ..Default::default() });
+    broker.serve(&mut host);
+    host.said();
+    host.publish(1, to_queue("q"), &none(), b"inside");
+    host.send(1, BasicAck { delivery_tag: 1, multiple: false });
+    // it may be published, and no more is asked
+    let requests = host.requests();
+    assert!(matches!(&requests[..], [Request::CheckPublish(_, publish)] if publish.body.is_empty()), "{requests:?}");
+    assert_eq!((broker.unsettled(), host.session.unacked(channel)), (1, 0));
+    // taken back, the delivery waits again
+    host.send(1, TxRollback {});
+    assert_eq!(host.methods(), [TxRollbackOk {}.into()]);
+    assert_eq!(host.session.unacked(channel), 1);
+    host.publish(1, to_queue("q"), &none(), b"again");
+    host.send(1, BasicReject { delivery_tag: 1, requeue: true });
+    host.send(1, TxCommit {});
+    assert!(matches!(host.request(), (_, Request::CheckPublish(..))));
+    let (token, request) = host.request();
+    let Request::Commit { channel: of, publishes, settled } = request else { panic!("{request:?}") };
+    assert_eq!((of, publishes.len(), settled.len()), (channel, 1, 1));
+    assert_eq!((&publishes[0].body, publishes[0].seq), (&Body::One(Bytes::from("again")), None));
+    assert_eq!((settled[0].0, settled[0].1[0].count), (Verdict::RequeueFailed, 1));
+    assert!(host.said().is_empty());
+    host.reply(token, Reply::Done);
+    assert_eq!(host.methods(), [TxCommitOk {}.into()]);
+    // nothing to commit is done at once
+    host.send(1, TxCommit {});
+    assert_eq!(host.methods(), [TxCommitOk {}.into()]);
+    assert!(host.requests().is_empty());
+}
+
+#[test]
+fn a_transaction_that_is_not_taken_whole() {
+    let (mut host, _) = Host::open();
+    host.send(1, TxSelect {});
+    host.publish(1, to_queue("q"), &none(), b"");
+    host.send(1, TxCommit {});
+    host.said();
+    host.request();
+    let (token, _) = host.request();
+    host.reply(token, Reply::Refused(Refusal::partial_tx()));
+    let methods = host.methods();
+    let [Method::ChannelClose(close)] = &methods[..] else { panic!("{methods:?}") };
+    assert_eq!((close.class_id, close.method_id), (90, 20));
+    assert_eq!(close.reply_text.to_string(), "PRECONDITION_FAILED - partial tx completion");
+}
+
+#[test]
+fn transactions_and_confirms_do_not_mix() {
+    let modes: [(Vec<Method>, &str); 4] = [
+        (vec![ConfirmSelect::default().into(), TxSelect {}.into()], "cannot switch from confirm to tx mode"),
+        (vec![TxSelect {}.into(), ConfirmSelect::default().into()], "cannot switch from tx to confirm mode"),
+        (vec![TxCommit {}.into()], "channel is not transactional"),
+        (vec![TxRollback {}.into()], "channel is not transactional"),
+    ];
+    for (methods, text) in modes {
+        let (mut host, _) = Host::open();
+        for method in methods {
+            host.said();
+            host.send(1, method);
+        }
+        assert_eq!(host.closed_channel(), (406, format!("PRECONDITION_FAILED - {text}")));
+    }
+}
+
+#[test]
+fn transactions_have_limits() {
+    let settings = AmqpSettings { tx_messages_max: 3, tx_bytes_max: 100_000, tx_settled_max: 2, ..Default::default() };
+    let select = |host: &mut Host| {
+        host.open_channel(1);
+        host.send(1, TxSelect {});
+        host.said();
+    };
+    let mut host = Host::open_with(settings.clone(), client_properties());
+    select(&mut host);
+    (0..3).for_each(|_| host.publish(1, to_queue("q"), &none(), b""));
+    assert_eq!((host.requests().len(), host.said().len()), (3, 0));
+    host.publish(1, to_queue("q"), &none(), b"");
+    assert_eq!(host.closed_channel().1, "PRECONDITION_FAILED - transaction is larger than 3 messages");
+
+    let mut host = Host::open_with(settings.clone(), client_properties());
+    select(&mut host);
+    host.publish(1, to_queue("q"), &none(), &[1; 50_000]);
+    host.publish(1, to_queue("q"), &none(), &[1; 50_000]);
+    host.requests();
+    assert_eq!(host.closed_channel().1, "PRECONDITION_FAILED - transaction is larger than 100000 bytes");
+}
+
+#[test]
+fn while_something_runs_short_publishers_wait_and_consumers_do_not() {
+    let (mut host, _) = Host::open();
+    host.event(Event::Blocked("low on memory".into()));
+    assert!(host.said().is_empty() && host.session.wants_input());
+    host.send(1, BasicQos::default());
+    assert_eq!(host.said().len(), 1);
+    // the first message is still taken
+    let mut bytes = frames_of(1, to_queue("q"), &[0, 0], b"body", usize::MAX);
+    bytes.extend_from_slice(&frame_of(1, BasicQos::default()));
+    host.feed(&bytes[..bytes.len() - 20]);
+    let blocked = [Method::from(ConnectionBlocked { reason: "low on memory".into() })];
+    assert_eq!(host.methods(), blocked);
+    assert!(!host.session.wants_input());
+    host.feed(&bytes[bytes.len() - 20..]);
+    assert!(host.said().is_empty());
+    host.event(Event::Unblocked);
+    assert_eq!(host.requests().len(), 1);
+    assert_eq!(host.methods(), [ConnectionUnblocked {}.into(), BasicQosOk {}.into()]);
+    assert!(host.session.wants_input());
+    // one that has published before is told at once
+    host.event(Event::Blocked("low on memory".into()));
+    assert_eq!(host.methods(), blocked);
+    assert!(host.session.wants_input());
+    host.event(Event::Blocked("low on memory & disk".into()));
+    assert!(host.said().is_empty());
+}
+
+#[test]
+fn who_cannot_be_told_of_a_shortage_is_only_held_up() {
+    let mut host = Host::open_with(AmqpSettings::default(), Table::EMPTY);
+    host.open_channel(1);
+    host.event(Event::Blocked("low on disk".into()));
+    host.publish(1, to_queue("q"), &none(), b"");
+    assert!(host.said().is_empty() && !host.session.wants_input());
+    host.event(Event::Unblocked);
+    assert!(host.said().is_empty() && host.session.wants_input());
+    assert_eq!(host.requests().len(), 1);
+}
+
+#[test]
+fn a_shortage_from_before_the_connection_was_open() {
+    let mut host = Host::new();
+    host.event(Event::Blocked("low on disk".into()));
+    assert!(host.said().is_empty() && host.session.wants_input());
+    let mut host = Host::open_with(AmqpSettings::default(), client_properties());
+    host.event(Event::Blocked("low on disk".into()));
+    host.open_channel(1);
+    host.publish(1, to_queue("q"), &none(), b"");
+    assert!(matches!(host.methods()[..], [Method::ConnectionBlocked(_)]));
+    assert_eq!(host.requests().len(), 1);
+    // the end is said all the same
+    host.event(Event::CloseConnection(Refusal::forced("bye")));
+    assert_eq!(host.closed().0, 320);
+    assert!(matches!(host.requests()[..], [Request::CloseConnection]));
+    host.send(0, ConnectionCloseOk {});
+    assert!(host.session.close_reason().is_some());
+}
+
+#[test]
+fn who_does_not_read_is_not_listened_to() {
+    let settings = AmqpSettings { output_bytes_max: 1000, ..Default::default() };
+    let mut host = Host::open_with(settings, client_properties());
+    let channel = host.open_channel(1);
+    let mut input = bytes::BytesMut::from(&frame_of(1, BasicQos::default()).repeat(1000)[..]);
+    host.session.on_bytes(&mut input, host.now_ms);
+    assert!(!host.session.wants_input() && !host.session.may_deliver(channel));
+    let (mut chunks, mut total, mut most) = (Vec::new(), 0, 0);
+    while host.session.poll_output(&mut chunks, host.now_ms) {
+        let len: usize = chunks.drain(..).map(|chunk: polylogue_types::Chunk| chunk.len()).sum();
+        total += len;
+        most = most.max(len);
+    }
+    assert!(most < 1100, "{most}");
+    assert_eq!(total, 1000 * frame_of(1, BasicQosOk {}).len());
+    assert!(host.session.wants_input() && host.session.may_deliver(channel));
+}

@@ -1,0 +1,20 @@
+//! The integration tests of this crate, in one program: it is compiled and linked once.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod admin;
+mod backup;
+mod broker;
+mod damage;
+mod delays;
+mod many_partitions;
+mod node;
+mod queue_doors;
+mod queue_sizes;
+mod queue_troubles;
+mod queue_view;
+mod queues;
+mod room;
+mod short_times;
+mod small_entries;
+mod streams;

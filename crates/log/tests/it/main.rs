@@ -1,0 +1,16 @@
+//! The integration tests of this crate, in one program: it is compiled and linked once.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod backup;
+mod journal_classes;
+mod journal_common;
+mod journal_covered;
+mod journal_crash;
+mod journal_damage;
+mod journal_disk_full;
+mod journal_files;
+mod journal_sectors;
+mod journal_threads;
+mod journal_write;
+mod store_journal;
