@@ -7,7 +7,8 @@ python_tests aio-pika
 
 rabbitmq=yes
 certificates
-start_broker
+# It sends messages of 22 MB.
+start_broker amqp.message_bytes_max=32MiB
 "$build/python/bin/python" "$here/docker.py" "$work/docker.sock" "${amqp##*:}" "${amqps##*:}" &
 docker=$!
 trap 'kill "$docker" 2>/dev/null || true; finish' EXIT

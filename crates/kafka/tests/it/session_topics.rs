@@ -300,7 +300,7 @@ fn told_configs(set: &[(&str, &str)]) -> Vec<String> {
 /// Clients that know Kafka's configs met one of ours in the answer, and one of Kafka's was refused.
 #[test]
 fn the_answer_to_a_creation_tells_kafkas_configs() {
-    let kafka: Vec<&str> = include_str!("../src/config/topic_configs.tsv")
+    let kafka: Vec<&str> = include_str!("../../src/config/topic_configs.tsv")
         .lines()
         .filter(|line| !line.starts_with('#') && line.split('\t').nth(5) == Some("false"))
         .filter_map(|line| line.split('\t').next())
