@@ -97,7 +97,7 @@ fn live(mut queue: Queue) {
         queue.grant(NOW_MS, 3000, &mut grants);
         for (n, grant) in grants.iter().enumerate() {
             let count = u64::from(grant.count);
-            let how = Return { counts: true, delay: Delay::For(n as u64 % 3) };
+            let how = Return { counts: true, delay: Delay::For(n as u64 % 3), unseen: n & 1 == 1 };
             let done = match n % 3 {
                 0 => queue.release(grant.first_offset, count, By::Consumer(ConsumerId(1)), how, NOW_MS),
                 1 => queue.settle(grant.first_offset, count, By::Lease(grant.lease), NOW_MS),

@@ -332,7 +332,7 @@ impl Connection {
                 })
             };
             let Some((id, kind)) = found else { continue };
-            // Whoever looks at the messages of a queue through a management API does not bring them nearer to their delivery limit.
+            // Looking at the messages of a queue through a management API does not count towards their delivery limit.
             let how = if is_look && kind == QueueKind::Quorum { Settle::Unsent } else { how };
             if verdict == Verdict::Ack {
                 self.tally.of_queue(QueueCount::Acknowledged, kind, run.count);

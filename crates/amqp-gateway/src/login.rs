@@ -295,7 +295,7 @@ impl Connection {
         self.login_unproven(name, Mechanism::Anonymous, "nobody logs in without a name")
     }
 
-    /// As somebody who proves nothing here; `nobody` says why it is without a name.
+    /// Logs in a user that proves nothing here; `nobody` is the reason for a refusal without a name.
     fn login_unproven(&mut self, name: ByteString, mechanism: Mechanism, nobody: &str) -> Result<amqp::Reply, Refusal> {
         let claim = Claim { name: &name, address: self.address() };
         if self.directory.user_from(&claim).is_some() {
@@ -303,7 +303,7 @@ impl Connection {
             return Ok(self.known(name));
         }
         let why = if name.is_empty() { nobody } else { "there is no such user" };
-        // Nobody guesses a password by it: it is counted and not slowed.
+        // No password can be guessed by it: it is counted and not slowed.
         self.authority.iter().for_each(|watch| _ = watch.failed(&claim, mechanism, why));
         Err(Refusal::login_refused(mechanism.name()))
     }

@@ -159,7 +159,7 @@ impl Connection {
         });
     }
 
-    /// Publishes a message of which nobody hears what becomes of it.
+    /// Publishes a message without reporting its outcome.
     pub(crate) fn publish_untold(&mut self, message: PublishMessage) {
         self.batch.bytes += message.weight_bytes();
         self.batch.others.push(message);

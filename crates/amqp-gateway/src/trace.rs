@@ -8,7 +8,7 @@
 //!   body         the message's
 //! ```
 //!
-//! No copy is made of a message that was published to `amq.rabbitmq.trace`. Nobody waits for a copy: a queue that is full drops it, and so
+//! No copy is made of a message that was published to `amq.rabbitmq.trace`. No publisher waits for a copy: a queue that is full drops it, and so
 //! does a failure of the log. While no virtual host is traced, all of this costs one look at a flag.
 
 use crate::connection::Connection;

@@ -74,7 +74,7 @@ pub enum Credentials {
     },
     /// Whatever the certificate of the connection says.
     External,
-    /// Nobody in particular.
+    /// An anonymous user (RFC 4505).
     Anonymous,
 }
 

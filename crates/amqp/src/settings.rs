@@ -9,7 +9,7 @@ pub enum Mechanism {
     AmqPlain,
     /// By the certificate of its TLS connection: to be offered only where there is one.
     External,
-    /// As nobody in particular (RFC 4505): to be offered only where the operator says as whom.
+    /// ANONYMOUS (RFC 4505): offered only where the operator names its user.
     Anonymous,
 }
 
@@ -44,7 +44,7 @@ pub struct AmqpSettings {
     pub cluster_name: String,
     /// What clients may log in with, best first.
     pub mechanisms: Vec<Mechanism>,
-    /// As whom clients log in that say no name (`anonymous_login_user`, which RabbitMQ sets to `guest`); `None` for nobody.
+    /// As whom clients log in that say no name (`anonymous_login_user`, which RabbitMQ sets to `guest`); `None`: the mechanism is not offered.
     pub anonymous_user: Option<String>,
     /// The most channels of a connection (`channel_max`); 0 for as many as there are numbers.
     pub channel_max: u16,

@@ -386,7 +386,7 @@ impl Queue {
     }
 
     /// Up to where messages are dead that are not committed, and so not told by [`Queue::take_dead_letters`] before they are; `None` when there are
-    /// none. What was dropped because too many were ready does not count: nobody has heard of it, and it can wait for its commit.
+    /// none. What was dropped because too many were ready does not count: no consumer has heard of it, and it can wait for its commit.
     #[must_use]
     pub fn dead_uncommitted(&self) -> Option<u64> {
         let committed = self.applied.head.end;

@@ -56,7 +56,7 @@ pub struct Return {
     pub counts: bool,
     /// How long they wait.
     pub delay: Delay,
-    /// Nobody has seen them: they have nothing more behind them than before.
+    /// No consumer has seen them: their tally does not change.
     pub unseen: bool,
 }
 

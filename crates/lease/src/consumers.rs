@@ -103,7 +103,7 @@ impl Consumer {
 impl Drop for Consumer {
     fn drop(&mut self) {
         if let Some(Share { limit, counts }) = &self.config.share {
-            // Whoever drops consumers looks at those who wait, see `Queue::take_freed`.
+            // The caller that drops consumers looks at those that wait, see `Queue::take_freed`.
             let _ = limit.forget(self.id.0);
             let _ = *counts && limit.give_back(self.held);
         }

@@ -178,7 +178,7 @@ impl Queue {
             }
         }
         if given < messages_max {
-            // Nobody can have what is left.
+            // No consumer can have what is left.
             self.drop_head();
         }
         given

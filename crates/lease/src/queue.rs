@@ -35,7 +35,7 @@ pub(crate) struct Held {
     /// `u64::MAX` for ever. Milliseconds.
     pub(crate) deadline_ms: u64,
     pub(crate) slot: u32,
-    /// Nobody had them before: that they are handed out is in their marks since.
+    /// They are handed out for the first time: their marks say so since.
     pub(crate) first_time: bool,
 }
 

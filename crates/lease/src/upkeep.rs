@@ -95,7 +95,7 @@ impl Queue {
         (messages, self.config.bytes_max.map_or(0, |max| self.sizes.ready.bytes.saturating_sub(max)))
     }
 
-    /// As [`Queue::keep_length`], whoever has credit: what comes back is dropped before it is handed out again, as with RabbitMQ.
+    /// As [`Queue::keep_length`], even where consumers have credit: what comes back is dropped before it is handed out again, as with RabbitMQ.
     pub(crate) fn drop_head(&mut self) {
         let (mut messages_over, mut bytes_over) = self.over();
         while messages_over > 0 || bytes_over > 0 {

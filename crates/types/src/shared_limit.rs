@@ -54,7 +54,7 @@ impl State {
         }
     }
 
-    /// Whether there is room that somebody waits for.
+    /// Whether there is room that a consumer waits for.
     fn wakes(&self) -> bool {
         !self.line.is_empty() && self.room() > 0
     }

@@ -47,7 +47,7 @@ impl fmt::Display for CloseReason {
 /// How long a client has to read why, when what it sends makes no sense any more: it cannot say that it knows. Milliseconds.
 const OUT_OF_STEP_MS: u64 = 3_000;
 
-/// How long a client has to answer when the server stops: nobody else is to wait for it. Milliseconds.
+/// How long a client has to answer when the server stops: the stop must not wait for one client. Milliseconds.
 const STOP_MS: u64 = 3_000;
 
 /// A connection that is closed: by the server, until the client has said that it knows; or by the client, until its socket is closed.

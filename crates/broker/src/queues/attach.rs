@@ -244,7 +244,7 @@ impl Inner {
         self.pump(&shard);
     }
 
-    /// A consumer shares a limit from now on. Readers of streams do not: what one has no room for would come to nobody else.
+    /// A consumer shares a limit from now on. Readers of streams do not: what one has no room for would go to no other consumer.
     pub(crate) fn share(&self, session: SessionId, consumer: ConsumerId, limit: Arc<SharedLimit>) {
         let queue = self.consumers.lock().queue(consumer.0, session);
         let Some((queue, shard)) = queue.and_then(|queue| Some((queue, self.partition_shard(queue)?))) else { return };

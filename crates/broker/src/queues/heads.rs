@@ -1,4 +1,4 @@
-//! Looking at the oldest messages of queues, for whoever watches them. Nothing happens to a message by that.
+//! Reads the oldest messages of queues, for monitoring. It changes nothing of them.
 
 use crate::broker::Inner;
 use crate::sink::Origin;
@@ -39,7 +39,7 @@ impl Inner {
             let lease = &state.queues.hosts.get(&queue)?.lease;
             (lease.floor() < lease.committed_end()).then(|| Offset(lease.floor()))?
         };
-        // What is gone since then, or cannot be read, is told by whoever needs it.
+        // What is gone since then, or cannot be read, is reported where it is needed.
         let entry = match shard.store.entry_at(queue, at).ok()? {
             Lookup::Ready(entry) => entry,
             Lookup::NeedsIo(_) if budget.reads == 0 || budget.bytes == 0 => return None,

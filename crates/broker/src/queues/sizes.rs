@@ -20,7 +20,7 @@ pub(super) struct Unmeasured {
 }
 
 impl Inner {
-    /// The next messages of a queue whose bodies nobody knows the size of, unless the log is being asked already.
+    /// The next messages of a queue whose body sizes are unknown, unless the log is being asked already.
     pub(super) fn look_at_sizes(&self, state: &mut ShardState, id: PartitionId) -> Option<Unmeasured> {
         self.config.view.as_ref()?;
         let host = state.queues.hosts.get_mut(&id)?;

@@ -49,7 +49,7 @@ fn counts(node: &mut Node, queue: PartitionId) -> QueueCounts {
     }
 }
 
-/// Whoever is full drops or refuses.
+/// A full queue drops or refuses.
 const BOTH: [Overflow; 2] = [Overflow::DropHead, Overflow::Reject];
 
 /// A queue of 10,000 bytes kept 23 messages of 81: it counted their exchange, routing key and headers.

@@ -128,7 +128,7 @@ fn after_a_crash_only_messages_that_were_handed_out_are_redelivered() {
         node.publish(all.map(|(text, priority, at)| of(text, priority, at)).into());
         node.attach(queue, ConsumerSpec { prefetch: 1, ..ConsumerSpec::default() }).unwrap();
         assert_eq!(texts(&node.delivered()), ["high"]);
-        // Nobody waits for the record that says so.
+        // No request waits for the record that says so.
         world.clock.advance_ms(1_000);
         node.drive();
         if checkpoints {

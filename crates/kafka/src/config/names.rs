@@ -151,7 +151,7 @@ pub fn tolerated_broker_names() -> impl Iterator<Item = &'static str> {
     REMOVED.into_iter().chain(OF_PLUGINS)
 }
 
-/// The error for a broker config that nobody knows, with what was meant: a topic config has its default under another name, and of
+/// The error for an unknown broker config, with what was meant: a topic config has its default under another name, and of
 /// `candidates` one may resemble it.
 pub(super) fn unknown(name: &str, candidates: impl Iterator<Item = &'static str>) -> ConfigError {
     match topic_config_def(name) {

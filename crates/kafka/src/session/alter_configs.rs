@@ -240,7 +240,7 @@ impl Pending for Altering {
                 {
                     *set = current.settings;
                 }
-                // Somebody else deleted it meanwhile; and may have created another one of that name, which is the one that is meant.
+                // Another client deleted it meanwhile, and may have created another topic of that name, which is the one that is meant.
                 (Err(AlterError::UnknownTopic), State::Topic { topic, set })
                     if again && let Some(other) = another(work, topic) =>
                 {

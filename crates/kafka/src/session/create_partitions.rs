@@ -182,7 +182,7 @@ impl Pending for Waiting {
                     topic.from = current.partitions;
                     self.growing.push(topic);
                 }
-                // Somebody else deleted it meanwhile; and may have created another one of that name, which is the one that is meant.
+                // Another client deleted it meanwhile, and may have created another topic of that name, which is the one that is meant.
                 Err(AlterError::UnknownTopic) => match work.catalog.topic(&topic.wanted.name) {
                     Some(other) if again && other.id != topic.id && !is_queue(&other) => {
                         (topic.id, topic.from) = (other.id, partition_count(&other));

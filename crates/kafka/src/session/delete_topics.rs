@@ -145,7 +145,7 @@ impl Pending for Deleting {
         for ((result, row), by_name) in results.into_iter().zip(rows).zip(self.by_name) {
             if let Err(mut error) = result {
                 if by_name && error == TopicError::UnknownId {
-                    // Somebody else deleted it meanwhile. Clients that named it know no id, and many take only the error about
+                    // Another client deleted it meanwhile. Clients that named it know no id, and many take only the error about
                     // the name for "it is gone".
                     (error, row.topic_id) = (TopicError::UnknownName, TopicId::ZERO);
                 }

@@ -158,7 +158,7 @@ fn entry_at_100(timestamps: &[i64]) -> Bytes {
     entry(Codec::Lz4, timestamps)
 }
 
-/// The log started inside an entry, and its deleted messages were answered: nobody could read there.
+/// The log started inside an entry, and its deleted messages were answered, which cannot be read.
 #[test]
 fn deleted_messages_of_an_entry_are_not_found_by_time() {
     let cut: Held<'_> = Some((100, &[1_000, 4_000, 2_000, 3_000]));

@@ -315,7 +315,7 @@ fn the_answer_to_a_creation_tells_kafkas_configs() {
     );
 }
 
-/// Kafka lets administrators create the topics of its coordinators; only its metadata is nobody's.
+/// Kafka lets administrators create the topics of its coordinators; only not its metadata.
 #[test]
 fn internal_topics_can_be_created() {
     for name in ["__consumer_offsets", "__transaction_state", "__share_group_state"] {

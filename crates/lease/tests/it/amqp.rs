@@ -673,7 +673,7 @@ fn whatever_comes_back_may_count_against_the_limit() {
         for attempt in 0..3 {
             let grants = world.grant();
             assert_eq!((grants.len(), grants[0].tally.returned), (1, attempt), "{returns_count}");
-            // What nobody has seen does not count.
+            // What no consumer has seen does not count.
             let unseen = Return { unseen: true, ..Return::default() };
             let by = By::Consumer(ConsumerId(1));
             let _ = world.queue.release(0, 1, by, unseen, world.now).unwrap();

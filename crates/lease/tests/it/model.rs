@@ -42,7 +42,7 @@ struct Message {
     now: State,
     /// By whom, under which lease, and until when.
     held: Option<(u64, LeaseId, u64)>,
-    /// It was handed out before whoever holds it got it.
+    /// It was handed out before its holder got it.
     had_before: bool,
     told: bool,
 }

@@ -94,7 +94,7 @@ fn room_that_becomes_free_goes_round_the_consumers_of_a_queue() {
     assert_eq!(channel.limit.held(), 0);
 }
 
-/// A queue without messages takes no room from others, and whoever waits gets room by whatever way it becomes free.
+/// A queue without messages takes no room from others, and a waiting consumer gets room in whatever way it becomes free.
 #[test]
 fn nobody_waits_while_there_is_room() {
     let mut channel = Channel::new(2, 3);
@@ -140,7 +140,7 @@ fn a_consumer_without_acknowledgement_waits_for_room() {
     assert_eq!(channel.granted(), [(10, 5), (10, 6)]);
 }
 
-/// A limit that comes later counts what is held, and one that is raised or lifted is looked at by whoever waits.
+/// A limit that comes later counts what is held, and one that is raised or lifted reaches the consumers that wait.
 #[test]
 fn a_limit_may_come_later_and_change() {
     let mut channel = Channel::new(0, 1);

@@ -172,7 +172,7 @@ pub async fn serve(
     }
 }
 
-/// Answers the first request of a connection that is one too many: whoever is only closed cannot tell that from a server that is gone.
+/// Answers the first request of a connection that is one too many: a client that is only closed cannot tell that from a server that is gone.
 fn turn_away(stream: TcpStream, tls: Option<Arc<Tls>>, entrance: &Entrance) {
     let Ok(place) = entrance.refusals.clone().try_acquire_owned() else { return };
     tokio::spawn(async move {

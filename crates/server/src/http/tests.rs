@@ -526,7 +526,7 @@ fn a_connection_that_says_nothing_gives_its_place_back_soon() {
 fn one_address_does_not_take_all_places() {
     let server = Server::starting(8, 1);
     let mut first = std::net::TcpStream::connect(server.at).unwrap();
-    // It has its place: which of two listeners accepts first is nobody's to say.
+    // It has its place: which of two listeners accepts first is not determined.
     first.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     assert!(first.read(&mut [0; 10]).unwrap() > 0);
     let mut second = std::net::TcpStream::connect(server.also_at).unwrap();

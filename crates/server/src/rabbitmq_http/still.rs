@@ -28,7 +28,7 @@ fn deprecated((name, text): &(&str, &str)) -> Value {
 pub(super) fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Failure> {
     match (call.verb, path) {
         (Verb::Get, ["extensions"]) => Ok(Answer::One(json!([{"javascript": "dispatcher.js"}]))),
-        // As RabbitMQ: whoever may use the API may know.
+        // As RabbitMQ: every user of the API may know.
         (Verb::Get, ["feature-flags"]) => Ok(Answer::List(flags::all(), &["name"])),
         (Verb::Put, ["feature-flags", name, "enable"]) => {
             call.admin()?;

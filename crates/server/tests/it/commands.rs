@@ -159,7 +159,7 @@ fn a_consumer_begins_within_the_partition() {
     assert_eq!(more, "", "said once");
 }
 
-/// Whoever deletes is faster than the consumer: what it reads next is gone when it asks.
+/// Deletes are faster than the consumer: what it reads next is gone when it asks.
 #[test]
 fn a_consumer_that_is_overtaken_by_a_delete_goes_on_with_what_is_left() {
     let dir = TempDir::new();

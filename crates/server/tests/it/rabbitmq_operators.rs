@@ -25,7 +25,7 @@ fn texts(headers: &Table, name: &str) -> Vec<String> {
     elements.iter().map(|(_, value)| String::from_utf8(value.as_longstr().unwrap().to_vec()).unwrap()).collect()
 }
 
-/// `tracing` was taken and did nothing: whoever looked for a message at the firehose saw none.
+/// `tracing` was taken and did nothing: no message came to the firehose.
 #[test]
 fn a_traced_virtual_host_copies_what_is_published_and_delivered() {
     let rabbit = Rabbit::start();

@@ -272,6 +272,11 @@ impl Broker {
         host.event(Event::CloseChannel { channel, method: BasicPublish::ID, refusal });
         match host.poll_request() {
             Some((_, Request::CloseChannel(of))) if of == channel => self.end(channel),
+            // Bytes that make no sense came before the broker took the publish.
+            Some((token, request @ Request::CloseConnection)) => {
+                let reply = self.on_connection_request(request);
+                host.reply(token, reply);
+            }
             other => panic!("{other:?} behind a refused publish"),
         }
     }

@@ -82,7 +82,7 @@ fn a_protected_virtual_host_is_not_deleted() {
         (&shown["protected_from_deletion"], &shown["metadata"]["protected_from_deletion"]),
         (&json!(true), &json!(true))
     );
-    // Whoever changes something else of it does not take its protection away.
+    // Changing something else of it does not take its protection away.
     assert_eq!(server.put("vhosts/v", &json!({"description": "d", "metadata": {"owner": "me"}})), 204);
     let refused = server.ask("DELETE", "vhosts/v", &Value::Null);
     let text = "Refusing to delete virtual host 'v' because it is protected from deletion";
