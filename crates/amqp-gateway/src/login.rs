@@ -184,7 +184,7 @@ impl Connection {
         let (user, password) = match credentials {
             Credentials::Password { user, password } => (user, password),
             Credentials::External => return self.login_by_certificate().map(Some),
-            Credentials::Anonymous => return self.login_as_nobody().map(Some),
+            Credentials::Anonymous => return self.login_anonymously().map(Some),
         };
         if let Some(authority) = self.authority.clone().filter(|authority| authority.takes_tokens())
             && Jwt::is_like(&password)
@@ -285,24 +285,28 @@ impl Connection {
     /// As who its certificate says that it is, as long as that is a user.
     fn login_by_certificate(&mut self) -> Result<amqp::Reply, Refusal> {
         let name = self.certificate.clone().unwrap_or_default();
-        let nobody = "it has shown no certificate that names somebody";
-        self.login_unproven(name, Mechanism::External, nobody)
+        self.login_unproven(name, Mechanism::External, "it has shown no certificate with a user's name")
     }
 
-    /// As whom the operator lets in who says no name, as long as that is a user.
-    fn login_as_nobody(&mut self) -> Result<amqp::Reply, Refusal> {
+    /// Logs in a client without a name as the user that `amqp.anonymous_user` names.
+    fn login_anonymously(&mut self) -> Result<amqp::Reply, Refusal> {
         let name = self.settings.anonymous_user.as_deref().unwrap_or_default().into();
-        self.login_unproven(name, Mechanism::Anonymous, "nobody logs in without a name")
+        self.login_unproven(name, Mechanism::Anonymous, "no user is configured for logins without a name")
     }
 
-    /// Logs in a user that proves nothing here; `nobody` is the reason for a refusal without a name.
-    fn login_unproven(&mut self, name: ByteString, mechanism: Mechanism, nobody: &str) -> Result<amqp::Reply, Refusal> {
+    /// Logs in a user without a password; `unnamed` is the reason for a refusal where `name` is empty.
+    fn login_unproven(
+        &mut self,
+        name: ByteString,
+        mechanism: Mechanism,
+        unnamed: &str,
+    ) -> Result<amqp::Reply, Refusal> {
         let claim = Claim { name: &name, address: self.address() };
         if self.directory.user_from(&claim).is_some() {
             self.authority.iter().for_each(|watch| watch.succeeded(&claim, mechanism));
             return Ok(self.known(name));
         }
-        let why = if name.is_empty() { nobody } else { "there is no such user" };
+        let why = if name.is_empty() { unnamed } else { "there is no such user" };
         // No password can be guessed by it: it is counted and not slowed.
         self.authority.iter().for_each(|watch| _ = watch.failed(&claim, mechanism, why));
         Err(Refusal::login_refused(mechanism.name()))

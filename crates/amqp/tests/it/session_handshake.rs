@@ -376,7 +376,7 @@ fn a_server_that_stops_says_so_to_who_is_connected() {
     assert_eq!(host.closed(), (320, text.into()));
     assert!(matches!(host.requests()[..], [Request::CloseConnection]));
     assert!(!host.shut_down(), "it is told once");
-    // And nobody waits long for a client that does not answer.
+    // A client that does not answer is not waited for long.
     host.pass(2_999);
     assert_eq!(host.session.close_reason(), None);
     host.pass(1);
