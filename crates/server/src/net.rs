@@ -8,7 +8,8 @@
 //!                 └──────▶ ahead: what lies on the disk ──▶ readers' threads ──▶ mailbox
 //! ```
 //!
-//! One task serves one connection and does nothing that could block another one. What a connection may cost:
+//! One task serves one connection and does nothing that could block another one: its turns have a bounded number of steps, and one that
+//! needs more goes on on a [worker thread](workers). What a connection may cost:
 //!
 //! - silent: its task and its session, no buffers;
 //! - taking a request in: [`FREE_BYTES`] without a permit, the rest under one;
@@ -42,6 +43,7 @@ mod reads;
 #[cfg(test)]
 mod tests;
 pub mod tls;
+pub mod workers;
 
 pub use admission::{FREE_BYTES, Lanes, SMALL_FRAME_BYTES_MAX, SMALL_SHARE};
 pub use answers::AnswerGauge;
@@ -50,3 +52,4 @@ pub use listener::{Accept, Connections, Shared, Visitor, WireCounts, accept_loop
 pub(crate) use listener::{pause, stopped};
 pub use metrics::{NetMetrics, ProtocolCounts};
 pub use output::OutputGauge;
+pub use workers::Workers;

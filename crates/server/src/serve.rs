@@ -19,7 +19,9 @@ use crate::net::amqp::AmqpAccept;
 use crate::net::groups::SeesQueues;
 use crate::net::kafka::{KafkaAccept, KafkaShared};
 use crate::net::tls::Tls;
-use crate::net::{AnswerGauge, Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, accept_loop};
+use crate::net::{
+    AnswerGauge, Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, Workers, accept_loop, workers,
+};
 use crate::oauth::OAuth;
 use crate::options::address::{HostPort, Protocol};
 use crate::options::{ListenerConfig, ServerConfig, Setting};
@@ -278,7 +280,7 @@ fn open_and_serve(
     let accept = AmqpAccept::new(amqp_settings.clone(), directory.clone(), handle.clone(), secret, users.clone());
     let amqp = Arc::new(accept);
     let opened = Opened { broker: handle, live, amqp, amqp_settings, directory, users, audit, rng };
-    let result = started.and_then(|()| serve(config, front, bound, opened, runtime, signals));
+    let result = started.and_then(|()| serve(env, config, front, bound, opened, runtime, signals));
     front.stop();
     // Whatever happened: what was acknowledged is flushed, and the next start is quick.
     broker.shutdown();
@@ -409,6 +411,7 @@ fn watch_files(front: &Front, runtime: &tokio::runtime::Runtime, stopped: &watch
 
 /// Everything between the broker's start and its end.
 fn serve(
+    env: &Env,
     config: &ServerConfig,
     front: &mut Front,
     bound: Vec<Bound>,
@@ -419,7 +422,7 @@ fn serve(
     let Opened { broker, live, amqp, amqp_settings, directory, users, audit, rng } = opened;
     runtime.block_on(begun(&directory));
     see_to_administrator(front, runtime, &broker, &directory, rng.as_ref())?;
-    let net = Arc::new(shared(config, front, &broker));
+    let net = Arc::new(shared(env, config, front, &broker)?);
     chores::watch_alarms(runtime.handle(), directory.clone(), net.clone());
     front.registry.register_collector(Box::new(memory::Gauges(net.clone())));
     let shovels = Shovels::registered(&mut front.registry);
@@ -484,21 +487,32 @@ fn serve(
             tracing::warn!(connections = net.connections.len(), "not all requests ended in time");
         }
     });
+    app.net.workers.stop();
     Ok(())
 }
 
 /// What all connections share.
-fn shared(config: &ServerConfig, front: &Front, broker: &Arc<dyn BrokerHandle>) -> Shared {
-    Shared {
+fn shared(
+    env: &Env,
+    config: &ServerConfig,
+    front: &mut Front,
+    broker: &Arc<dyn BrokerHandle>,
+) -> Result<Shared, StartError> {
+    let fail = |e: std::io::Error| StartError(format!("cannot start the threads for long work: {e}"));
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let workers = Workers::start(env, workers::threads_of(processors)).map_err(fail)?;
+    workers.register(&mut front.registry);
+    Ok(Shared {
         broker: broker.clone(),
         lanes: Lanes::new(config.inflight_bytes_max, config.connections_max),
         output: OutputGauge::new(config.output_bytes_max),
         answers: AnswerGauge::new(config.output_bytes_max),
         write_stall_ms_max: config.write_stall_ms_max,
         memory: Memory::new(config.memory_limit_bytes),
+        workers,
         metrics: front.metrics.clone(),
         connections: Connections::default(),
-    }
+    })
 }
 
 fn rabbitmq_setup(config: &ServerConfig, amqp: &Arc<AmqpSettings>) -> RabbitmqSetup {

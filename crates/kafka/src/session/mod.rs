@@ -20,7 +20,8 @@
 //!    [`Session::on_bytes`] again with whatever is left of the input, because slots have become free;
 //! 4. call [`Session::on_deadline`] at [`Session::next_deadline_ms`];
 //! 5. once it has called [`Session::ask_for_room`], call [`Session::on_room`] when there is what [`Session::wants_room`] wants;
-//! 6. close when [`Session::close_reason`] has one, and tell the broker what [`Session::on_closed`] lists.
+//! 6. call [`Session::begin_turn`] before each of its turns, and give it another where [`Session::unfinished`] says so, or let it work without a bound;
+//! 7. close when [`Session::close_reason`] has one, and tell the broker what [`Session::on_closed`] lists.
 //!
 //! A connection that is silent, or sends a byte a second, costs `size_of::<Session>()` and its own few bytes.
 
@@ -60,6 +61,7 @@ mod resources;
 mod room;
 mod sasl;
 mod scram_users;
+mod steps;
 mod table;
 mod topics;
 mod turns;
@@ -79,12 +81,13 @@ use crate::settings::KafkaSettings;
 use bytes::{Buf, Bytes, BytesMut};
 use fetch_session::FetchSessions;
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
-use polylogue_types::Chunk;
+use polylogue_types::{Chunk, STEPS_PER_TURN, Unfinished};
 use quota::PeerQuota;
 use sasl::Login;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
+use steps::Steps;
 use table::Api;
 use work::{Pending, Step, WaitsFor, Work};
 
@@ -217,6 +220,8 @@ struct Slot {
     head: Head,
     /// What its answer may take, if that has to be asked for.
     room: Room,
+    /// What it costs besides the messages in it, as far as that can be told beforehand.
+    steps: u64,
     state: State,
 }
 
@@ -258,6 +263,25 @@ pub struct Session {
     closing: Option<Box<CloseReason>>,
     /// Tokens whose requests were given up while the connection is still open.
     orphans: Vec<(Token, WaitsFor)>,
+    steps: Steps,
+    /// What came for requests that are too long for the turn.
+    parked: VecDeque<Parked>,
+}
+
+/// What the broker said of a request that goes on in a longer turn.
+#[derive(Debug)]
+enum Parked {
+    Reply(Token, Reply),
+    Changed(Token),
+}
+
+impl Parked {
+    fn reply(&self) -> Option<&Reply> {
+        match self {
+            Parked::Reply(_, reply) => Some(reply),
+            Parked::Changed(_) => None,
+        }
+    }
 }
 
 impl Session {
@@ -280,7 +304,59 @@ impl Session {
             has_room: false,
             closing: None,
             orphans: Vec::new(),
+            steps: Steps::default(),
+            parked: VecDeque::new(),
         }
+    }
+
+    /// A turn begins, in which so many steps may be taken: [`STEPS_PER_TURN`] on a thread where other connections wait for its end. What
+    /// did not fit into the last one goes on. Without a call there is no bound.
+    pub fn begin_turn(&mut self, steps_max: u64, cx: &SessionContext<'_>) {
+        let goes_on = self.steps.unfinished().is_some();
+        self.steps = Steps::of_turn(steps_max);
+        while let Some(parked) = self.parked.pop_front() {
+            let (Parked::Reply(token, _) | Parked::Changed(token)) = &parked;
+            let Some(at) = self.waiting_for(*token) else {
+                let gone = *token;
+                self.orphans.retain(|(orphan, _)| *orphan != gone);
+                continue;
+            };
+            if !self.steps.try_take(self.steps_of(at, parked.reply())) {
+                self.parked.push_front(parked);
+                break;
+            }
+            match parked {
+                Parked::Reply(_, reply) => self.resume(at, cx, |pending, work| pending.on_reply(work, reply)),
+                Parked::Changed(token) => self.resume_changed(at, token, cx),
+            }
+        }
+        if goes_on {
+            self.start_queued(cx);
+        }
+    }
+
+    /// Whether there is more to do than fitted into the turn, and where.
+    #[must_use]
+    pub fn unfinished(&self) -> Option<Unfinished> {
+        self.steps.unfinished()
+    }
+
+    /// Steps that the turn has taken so far.
+    #[must_use]
+    pub fn steps_used(&self) -> u64 {
+        self.steps.used()
+    }
+
+    /// What it costs to go on with a request, as far as that is long.
+    fn steps_of(&self, at: usize, reply: Option<&Reply>) -> u64 {
+        let is_long = self.slots.get(at).is_some_and(|slot| slot.steps > STEPS_PER_TURN);
+        if is_long { u64::MAX } else { reply.map_or(0, steps::of_reply) }
+    }
+
+    /// Whether a request has to wait for a longer turn to go on, or behind one that does.
+    fn has_to_park(&self, at: usize, reply: Option<&Reply>) -> bool {
+        let steps = self.steps_of(at, reply);
+        !self.parked.is_empty() || (steps > 0 && !self.steps.try_take(steps))
     }
 
     /// The same connection, of a client whose certificate says who it is: where the listener asks for that, it need not log in.
@@ -387,10 +463,10 @@ impl Session {
 
     /// The broker's answer. One that nobody waits for any more is dropped.
     pub fn on_reply(&mut self, token: Token, reply: Reply, cx: &SessionContext<'_>) {
-        if let Some(at) = self.waiting_for(token) {
-            self.resume(at, cx, |pending, work| pending.on_reply(work, reply));
-        } else {
-            self.orphans.retain(|(orphan, _)| *orphan != token);
+        match self.waiting_for(token) {
+            Some(at) if self.has_to_park(at, Some(&reply)) => self.parked.push_back(Parked::Reply(token, reply)),
+            Some(at) => self.resume(at, cx, |pending, work| pending.on_reply(work, reply)),
+            None => self.orphans.retain(|(orphan, _)| *orphan != token),
         }
     }
 
@@ -398,11 +474,17 @@ impl Session {
     pub fn on_event(&mut self, event: Event, cx: &SessionContext<'_>) {
         // It has no consumers of queues, which the others are for.
         let Event::Changed(token) = event else { return };
-        if let Some(at) = self.waiting_for(token) {
-            // it has fired where its first partition changed, and waits on wherever the others are
-            self.ask_to_unwatch(token);
-            self.resume(at, cx, |pending, work| pending.on_changed(work));
+        match self.waiting_for(token) {
+            Some(at) if self.has_to_park(at, None) => self.parked.push_back(Parked::Changed(token)),
+            Some(at) => self.resume_changed(at, token, cx),
+            None => {}
         }
+    }
+
+    fn resume_changed(&mut self, at: usize, watch: Token, cx: &SessionContext<'_>) {
+        // it has fired where its first partition changed, and waits on wherever the others are
+        self.ask_to_unwatch(watch);
+        self.resume(at, cx, |pending, work| pending.on_changed(work));
     }
 
     /// Moves the responses that are due to the end of `out`: in the order of their requests, up to the first that is not
@@ -545,7 +627,8 @@ impl Session {
             }
             _ => Room::FREE,
         };
-        self.slots.push_back(Slot { row, head, room, state: State::Queued(body) });
+        let steps = row.steps(body.remaining(), room);
+        self.slots.push_back(Slot { row, head, room, steps, state: State::Queued(body) });
         self.start_queued(cx);
     }
 
@@ -556,7 +639,10 @@ impl Session {
             if self.has_to_wait(at) {
                 return;
             }
-            let Some(row) = self.slots.get(at).map(|slot| slot.row) else { return };
+            let Some((row, steps)) = self.slots.get(at).map(|slot| (slot.row, slot.steps)) else { return };
+            if !self.steps.try_take(steps) {
+                return;
+            }
             if let Some(api) = self.not_admitted(at, cx) {
                 self.settle(at, Step::Close(CloseReason::NotLoggedIn { api }), cx);
                 return;
@@ -565,8 +651,13 @@ impl Session {
             let State::Queued(mut body) = std::mem::replace(state, State::Done(Vec::new())) else { return };
             work.meet_quota();
             let Head { api, version, .. } = *work.head;
+            let again = row.is_cut.then(|| body.clone());
             let step = (row.start)(&mut work, &mut body)
                 .unwrap_or_else(|error| Step::Close(CloseReason::Body { api, version, error }));
+            if let (Step::Pause, Some(body)) = (&step, again) {
+                *state = State::Queued(body);
+                return;
+            }
             self.settle(at, step, cx);
         }
     }
@@ -619,6 +710,7 @@ impl Session {
             fetch_sessions: &mut self.fetch_sessions,
             requests: &mut self.requests,
             next_token: &mut self.next_token,
+            steps: &self.steps,
         };
         Some((&mut slot.state, work))
     }
@@ -626,7 +718,8 @@ impl Session {
     fn settle(&mut self, at: usize, step: Step, cx: &SessionContext<'_>) {
         let state = match step {
             Step::Answer(chunks) => State::Done(chunks),
-            Step::Silence => State::Done(Vec::new()),
+            // A pause is none where a request cannot be begun anew.
+            Step::Silence | Step::Pause => State::Done(Vec::new()),
             Step::Wait(token, pending) => State::Waiting(token, pending),
             Step::Close(reason) => {
                 self.abandon_from(at);

@@ -2,7 +2,7 @@
 
 use super::close::CloseReason;
 use super::errors;
-use super::produce_batch::{Budget, Ready, Refused, is_transactional, prepare};
+use super::produce_batch::{Budget, Halt, Ready, Refused, is_transactional, prepare};
 use super::topics::{Lookup, QUEUE_REFUSED, is_queue, node_id, partition_of};
 use super::work::{Pending, Step, Work};
 use crate::codec::produce::{
@@ -48,7 +48,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     let flexible = version >= FLEXIBLE_FROM;
     let rows_max = body.remaining() / ROW_BYTES_MIN + ROWS_FREE;
     let budget = Budget::new(body.remaining(), work.settings.decompressed_bytes_max);
-    let throttle_time_ms = work.take_produced(body.remaining());
+    let request_bytes = body.remaining();
     body.opt_string("ProduceRequest.TransactionalId", flexible, true)?;
     let acks = body.i16("ProduceRequest.Acks")?;
     let timeout_ms = body.i32("ProduceRequest.TimeoutMs")?;
@@ -69,7 +69,11 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         Ok(TopicProduceResponse { name, topic_id, partition_responses })
     })?;
     skip_tags(body, "ProduceRequest", flexible)?;
-    let Intake { mut entries, sent, transactional, .. } = intake;
+    let Intake { mut entries, sent, transactional, paused, .. } = intake;
+    if paused {
+        return Ok(Step::Pause);
+    }
+    let throttle_time_ms = work.take_produced(request_bytes);
     if transactional {
         refuse_all(&mut responses);
         entries.clear();
@@ -115,6 +119,8 @@ struct Intake<'w, 'a> {
     sent: Vec<Sent>,
     /// Whether a batch of a transaction was among them.
     transactional: bool,
+    /// A batch does not fit into the turn: the rest is only read over.
+    paused: bool,
     /// Topics before the present one, and partitions of this one.
     topics: usize,
     rows: usize,
@@ -135,6 +141,7 @@ impl<'w, 'a> Intake<'w, 'a> {
             entries: Vec::with_capacity(1),
             sent: Vec::with_capacity(1),
             transactional: false,
+            paused: false,
             topics: 0,
             rows: 0,
             may_write: None,
@@ -157,6 +164,9 @@ impl<'w, 'a> Intake<'w, 'a> {
             let field = "TopicProduceData.PartitionData";
             return Err(DecodeError::CountTooLarge { field, count: self.rows_all, remaining });
         }
+        if self.paused {
+            return Ok(unanswered(index));
+        }
         let records = records.unwrap_or_default();
         self.transactional |= is_transactional(&records);
         let mut row = unanswered(index);
@@ -165,7 +175,8 @@ impl<'w, 'a> Intake<'w, 'a> {
                 self.entries.push(entry);
                 self.sent.push(Sent { topic: self.topics, row: self.rows, append_time, leader_epoch });
             }
-            Err(Refused { error, message, records }) => {
+            Err(Halt::Pause) => self.paused = true,
+            Err(Halt::Refused(Refused { error, message, records })) => {
                 row.error_code = error.code();
                 row.error_message = Some(message);
                 row.record_errors = records;
@@ -176,7 +187,7 @@ impl<'w, 'a> Intake<'w, 'a> {
     }
 
     /// One partition's batch, ready to append, with the leader epoch of the partition.
-    fn batch(&mut self, (name, id): (&str, TopicId), index: i32, records: Bytes) -> Result<(Ready, i32), Refused> {
+    fn batch(&mut self, (name, id): (&str, TopicId), index: i32, records: Bytes) -> Result<(Ready, i32), Halt> {
         let by_id = self.work.head.version >= BY_ID_FROM;
         // a zero id in a version that knows ids names nothing, not even by the empty name
         let topic = self.lookup.topic(name, id);
@@ -188,25 +199,27 @@ impl<'w, 'a> Intake<'w, 'a> {
         };
         self.may_write = Some((self.topics, may_write));
         if !may_write {
-            return Err(Refused::plain(ErrorCode::TopicAuthorizationFailed));
+            return Err(Refused::plain(ErrorCode::TopicAuthorizationFailed).into());
         }
         let topic = topic.ok_or_else(|| Refused::plain(errors::unknown_topic(by_id)))?;
         let partition = partition_of(topic, index).map_err(Refused::plain)?;
         if !self.acks_known {
-            return Err(Refused::plain(ErrorCode::InvalidRequiredAcks));
+            return Err(Refused::plain(ErrorCode::InvalidRequiredAcks).into());
         }
         // Kafka lets the client id `__admin_client` through, which mends offsets that way: here nobody would read them.
         if topic.internal {
             return Err(Refused {
                 message: StrBytes::from_static("Clients may not write to internal topics."),
                 ..Refused::plain(ErrorCode::InvalidTopicException)
-            });
+            }
+            .into());
         }
         if is_queue(topic) {
             return Err(Refused {
                 message: StrBytes::from_static(QUEUE_REFUSED),
                 ..Refused::plain(ErrorCode::InvalidTopicException)
-            });
+            }
+            .into());
         }
         let ready = prepare(self.work, &topic.config, partition, records, &mut self.budget)?;
         Ok((ready, partition.leader_epoch))

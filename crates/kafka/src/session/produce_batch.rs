@@ -4,6 +4,7 @@
 //! whose records are broken would stop each consumer of the partition until it is retained no longer. It costs about 130
 //! instructions a record, and a decompression where the records are compressed.
 
+use super::steps;
 use super::work::Work;
 use crate::codec::produce::BatchIndexAndErrorMessage;
 use crate::codec::{ErrorCode, StrBytes};
@@ -19,7 +20,9 @@ use polylogue_types::{ProducerId, TimestampMs};
 
 /// What a request's compressed batches may decompress to for each of its bytes, whatever the other batches do: data that is
 /// worth compressing seldom shrinks to less than a tenth.
-const RATIO_FREE: usize = 16;
+pub(super) const RATIO_FREE: usize = 16;
+/// What usual data decompresses to for each of its bytes.
+const RATIO_USUAL: usize = 4;
 /// A batch that decompresses to more than it may freely is tried once more with so many times the room.
 const ROOM_FACTOR: usize = 4;
 /// And with that much at the least: less is decompressed at once in any case. Bytes.
@@ -47,24 +50,32 @@ impl Budget {
     }
 
     /// Does something that decompresses a batch of `len` bytes with a cap, with as little room as it needs but for
-    /// [`ROOM_FACTOR`]: what it has really taken is not known. Gives the cap that was enough.
+    /// [`ROOM_FACTOR`]: what it has really taken is not known. Gives the cap that was enough. What would decompress to more than
+    /// `turn_max` bytes, or probably will, is for another turn.
     fn decompress<T>(
         &mut self,
         len: usize,
         batch_max: usize,
+        turn_max: usize,
         mut attempt: impl FnMut(usize) -> Result<T, BatchError>,
-    ) -> Result<(T, usize), BatchError> {
+    ) -> Result<(T, usize), Halt> {
         let free = len.saturating_mul(RATIO_FREE).min(batch_max);
         let max = free.saturating_add(self.decompressed).min(batch_max);
-        let mut cap = free;
+        if len.saturating_mul(RATIO_USUAL) > turn_max {
+            return Err(Halt::Pause);
+        }
+        let mut cap = free.min(turn_max);
         loop {
             match attempt(cap) {
                 Err(BatchError::Compress(CompressError::TooLarge { .. })) if cap < max => {
-                    cap = cap.saturating_mul(ROOM_FACTOR).max(ROOM_BYTES_MIN).min(max);
+                    if cap == turn_max {
+                        return Err(Halt::Pause);
+                    }
+                    cap = cap.saturating_mul(ROOM_FACTOR).max(ROOM_BYTES_MIN).min(max).min(turn_max);
                 }
                 result => {
-                    self.decompressed -= cap - free;
-                    return result.map(|done| (done, cap));
+                    self.decompressed -= cap.saturating_sub(free);
+                    return Ok((result?, cap));
                 }
             }
         }
@@ -87,6 +98,27 @@ pub(super) struct Ready {
     pub(super) entry: AppendEntry,
     /// The broker's time, where that is what the messages carry; else -1.
     pub(super) append_time: TimestampMs,
+}
+
+/// Why a batch is not ready.
+#[derive(Debug)]
+pub(super) enum Halt {
+    /// It will never be.
+    Refused(Refused),
+    /// It costs more than what is left of the turn.
+    Pause,
+}
+
+impl From<Refused> for Halt {
+    fn from(refused: Refused) -> Halt {
+        Halt::Refused(refused)
+    }
+}
+
+impl From<BatchError> for Halt {
+    fn from(error: BatchError) -> Halt {
+        Halt::Refused(error.into())
+    }
 }
 
 /// Why a batch is refused.
@@ -137,7 +169,7 @@ pub(super) fn prepare(
     partition: PartitionInfo,
     bytes: Bytes,
     budget: &mut Budget,
-) -> Result<Ready, Refused> {
+) -> Result<Ready, Halt> {
     let rules = ProduceRules {
         api_version: work.head.version,
         batch_bytes_max: config.max_message_bytes,
@@ -187,19 +219,33 @@ fn change(
     bytes: Bytes,
     batch: ValidatedBatch,
     budget: &mut Budget,
-) -> Result<Changed, Refused> {
+) -> Result<Changed, Halt> {
     let timestamps = (config.timestamp_kind == TimestampKind::Create).then(|| TimestampRange {
         now: work.now.wall_ms,
         before_max_ms: i64::try_from(config.timestamp_before_ms_max).unwrap_or(i64::MAX),
         after_max_ms: i64::try_from(config.timestamp_after_ms_max).unwrap_or(i64::MAX),
     });
     let has = batch.header.codec()?;
+    if !work.steps.try_go_on(steps::of_records(batch.header.record_count, bytes.len())) {
+        return Err(Halt::Pause);
+    }
     let check = |decompressed_bytes_max| {
         let rules = RecordRules { compacted: config.cleanup.compact, timestamps, decompressed_bytes_max };
         check_records(&bytes, &batch.header, &rules)
     };
-    let (checked, decompressed_bytes_max) =
-        budget.decompress(bytes.len(), work.settings.decompressed_bytes_max, check)?;
+    let batch_max = work.settings.decompressed_bytes_max;
+    let (checked, decompressed_bytes_max) = match has {
+        Codec::None => (check(batch_max)?, batch_max),
+        _ => {
+            let done = budget.decompress(bytes.len(), batch_max, work.steps.decompressed_bytes(), check);
+            let done = done.inspect_err(|halt| match halt {
+                Halt::Pause => work.steps.pause(),
+                Halt::Refused(_) => {}
+            })?;
+            work.steps.take(steps::of_decompression(done.0.bytes));
+            done
+        }
+    };
     let mut changed = Changed { bytes, batch };
     if timestamps.is_some() && checked.max_timestamp != changed.batch.header.max_timestamp {
         budget.rewrite(changed.bytes.len())?;
@@ -210,6 +256,9 @@ fn change(
     // A consumer takes the place of a record from its offset delta: two records with one would be one too few.
     let renumbered = (!checked.consecutive).then_some((has, None));
     if let Some((codec, level)) = target(config.compression, has).or(renumbered) {
+        if !work.steps.try_go_on(steps::of_compression(codec, level, checked.bytes)) {
+            return Err(Halt::Pause);
+        }
         // a second decompression of what the first has counted
         let bytes = recompress(&changed.bytes, codec, level, decompressed_bytes_max)?;
         if bytes.len() > config.max_message_bytes {

@@ -1,11 +1,12 @@
 //! Which APIs are served, in which versions, by whom. An API that is not in the table does not exist for clients.
 
+use super::room::Room;
 use super::work::{Step, Work};
 use super::{
     acls, alter_configs, api_versions, client_quotas, create_partitions, create_topics, delete_topics,
     describe_cluster, describe_configs, describe_quorum, describe_topic_partitions, fetch, find_coordinator, groups,
     groups_admin, init_producer_id, list_offsets, metadata, offset_for_leader_epoch, offsets, partitions, produce,
-    room, sasl, scram_users, update_features,
+    room, sasl, scram_users, steps, update_features,
 };
 use crate::codec::{ApiKey, DecodeError, Reader};
 use crate::settings::KafkaSettings;
@@ -62,6 +63,8 @@ pub(super) struct Api {
     pub(super) does: Effects,
     /// What its answers take, where that is not in proportion to its requests.
     pub(super) room: Option<room::Estimate>,
+    /// It may say [`Step::Pause`].
+    pub(super) is_cut: bool,
     pub(super) start: Start,
 }
 
@@ -73,7 +76,7 @@ impl fmt::Debug for Api {
 
 const fn api(key: ApiKey, versions: (i16, i16), needs: Effects, does: Effects, start: Start) -> Api {
     let (min, max) = versions;
-    Api { key, min, max, advertised_min: min, size: LIST, needs, does, room: None, start }
+    Api { key, min, max, advertised_min: min, size: LIST, needs, does, room: None, is_cut: false, start }
 }
 
 /// How large the requests of an API may be. An element of a list may be a byte or two long and takes a hundred in memory until
@@ -83,22 +86,24 @@ struct Size {
     bytes_max: usize,
     /// What a request takes in memory at the most until it is answered, in multiples of its bytes.
     memory_factor: usize,
+    /// Bytes of a request that are worked on in a step (0.1 µs); `None` where that is counted as they are read.
+    bytes_per_step: Option<u64>,
 }
 
 /// A few words.
-const WORDS: Size = Size { bytes_max: 64 << 10, memory_factor: 4 };
+const WORDS: Size = Size { bytes_max: 64 << 10, memory_factor: 4, bytes_per_step: Some(16) };
 /// A list of ten thousands of partitions.
-const LIST: Size = Size { bytes_max: 2 << 20, memory_factor: 64 };
+const LIST: Size = Size { bytes_max: 2 << 20, memory_factor: 64, bytes_per_step: Some(24) };
 /// A list of topics, each of which may be created, and is answered with its partitions.
-const NAMES: Size = Size { bytes_max: 1 << 20, memory_factor: 128 };
+const NAMES: Size = Size { bytes_max: 1 << 20, memory_factor: 128, bytes_per_step: Some(8) };
 /// A list of topics that are created and answered with every setting that holds for them: ten bytes become 5 KiB.
-const NEW_TOPICS: Size = Size { bytes_max: 512 << 10, memory_factor: 512 };
+const NEW_TOPICS: Size = Size { bytes_max: 512 << 10, memory_factor: 512, bytes_per_step: Some(2) };
 /// A list of keys, where an element may be a single byte.
-const KEYS: Size = Size { bytes_max: 256 << 10, memory_factor: 256 };
+const KEYS: Size = Size { bytes_max: 256 << 10, memory_factor: 256, bytes_per_step: Some(8) };
 /// The metadata or the assignments of a group's members.
-const GROUP: Size = Size { bytes_max: 8 << 20, memory_factor: 24 };
+const GROUP: Size = Size { bytes_max: 8 << 20, memory_factor: 24, bytes_per_step: Some(64) };
 /// Messages. The list of their partitions is held against the length of the request.
-const PAYLOAD: Size = Size { bytes_max: usize::MAX, memory_factor: 1 };
+const PAYLOAD: Size = Size { bytes_max: usize::MAX, memory_factor: 1, bytes_per_step: None };
 
 const NONE: Effects = Effects::NONE;
 const DATA: Effects = Effects::DATA;
@@ -114,7 +119,12 @@ const USERS: Effects = Effects::USERS;
 static APIS: &[Api] = &[
     // Versions 0 to 2 are advertised and refused: librdkafka before 2.11 takes a higher minimum for a broker without
     // compression (KAFKA-18659; `PRODUCE_API_VERSIONS_RESPONSE_MIN_VERSION`).
-    Api { advertised_min: 0, size: PAYLOAD, ..api(ApiKey::Produce, (3, 13), TOPICS, DATA, produce::start) },
+    Api {
+        advertised_min: 0,
+        size: PAYLOAD,
+        is_cut: true,
+        ..api(ApiKey::Produce, (3, 13), TOPICS, DATA, produce::start)
+    },
     api(ApiKey::Fetch, (4, 18), TOPICS.with(DATA).with(FETCH), FETCH, fetch::start),
     api(ApiKey::ListOffsets, (1, 11), TOPICS.with(DATA), NONE, list_offsets::start),
     // it may create topics
@@ -210,6 +220,15 @@ impl Api {
     pub(super) fn frame_bounds(key: i16, settings: &KafkaSettings) -> (usize, usize) {
         let size = APIS.iter().find(|api| api.key.code() == key).map_or(&WORDS, |api| &api.size);
         (size.bytes_max.min(settings.request_bytes_max), size.memory_factor)
+    }
+
+    /// What a request costs whose body has so many bytes, and whose answer may take so much. An answer of unknown length counts as long.
+    pub(super) fn steps(&self, body_bytes: usize, room: Room) -> u64 {
+        match (self.size.bytes_per_step, room) {
+            (_, Room::Unknown) => u64::MAX,
+            (Some(per_step), Room::Bytes(answer)) => steps::of_request(body_bytes, per_step, answer),
+            (None, Room::Bytes(answer)) => steps::of_request(0, 1, answer),
+        }
     }
 
     /// The API that serves tokens without a header.

@@ -2,6 +2,7 @@
 
 use super::close::CloseReason;
 use super::fetch_session::FetchSessions;
+use super::steps::Steps;
 use super::{Head, Peer};
 use crate::codec::Message;
 use crate::codec::frame::encode_response;
@@ -33,6 +34,8 @@ pub(super) struct Work<'a> {
     pub(super) requests: &'a mut VecDeque<(Token, Request)>,
     /// The token of the next request.
     pub(super) next_token: &'a mut Token,
+    /// What the turn still allows.
+    pub(super) steps: &'a Steps,
 }
 
 /// How a request stands.
@@ -42,6 +45,9 @@ pub(super) enum Step {
     Answer(Vec<Chunk>),
     /// It is done and gets no answer.
     Silence,
+    /// It does not fit into what is left of the turn, and nothing of it has had an effect: it begins anew in another one. Only for APIs
+    /// that say so in the table.
+    Pause,
     /// It waits for what was asked under the token.
     Wait(Token, Box<dyn Pending>),
     /// The connection has to go.
@@ -55,7 +61,7 @@ impl Step {
     pub(super) fn and_close(self, reason: CloseReason) -> Step {
         match self {
             Step::Answer(chunks) => Step::Last(chunks, reason),
-            Step::Silence | Step::Wait(..) => Step::Close(reason),
+            Step::Silence | Step::Pause | Step::Wait(..) => Step::Close(reason),
             step @ (Step::Close(_) | Step::Last(..)) => step,
         }
     }

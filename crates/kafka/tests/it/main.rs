@@ -31,6 +31,7 @@ mod session_produce;
 mod session_queues;
 mod session_quotas;
 mod session_room;
+mod session_steps;
 mod session_tokens;
 mod session_topics;
 mod session_versions;

@@ -91,6 +91,12 @@ impl<'a> Stream<'a> {
         self.piece.get(self.start..self.end).unwrap_or_default()
     }
 
+    /// How many bytes have come out so far.
+    #[must_use]
+    pub fn decompressed_bytes(&self) -> usize {
+        self.cap - self.left
+    }
+
     /// Marks the first `len` of the available bytes as read; all of them if there are fewer.
     pub fn consume(&mut self, len: usize) {
         self.start = self.start.saturating_add(len).min(self.end);

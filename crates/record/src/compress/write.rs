@@ -1,13 +1,14 @@
 //! Compression.
 
-use super::{Codec, CompressError, snappy};
+use super::{Codec, CompressError, snappy, zstd_frames};
 use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
 use std::io::Write;
 
 /// Compresses `input` and appends it to `out`.
 ///
 /// `level` is clamped to [`Codec::levels`]; without one it is the codec's default (gzip 6, zstd 3). Snappy has no levels, and
-/// lz4 is always written at its fastest.
+/// lz4 is always written at its fastest. Zstd's windows are of 2 MiB at the most, and what is longer than 4 MiB is compressed at level 9
+/// at the most: that bounds the memory (about 50 MiB) and the time that an operator's level costs.
 ///
 /// # Errors
 /// What the codec's library says; none does for bytes in memory, short of memory running out.
@@ -21,7 +22,7 @@ pub fn compress(codec: Codec, level: Option<i32>, input: &[u8], out: &mut Vec<u8
         Codec::Gzip => gzip(level, input, out).map_err(|e| CompressError::corrupt(codec, e)),
         Codec::Snappy => snappy::compress_into(input, out),
         Codec::Lz4 => lz4(input, out).map_err(|e| CompressError::corrupt(codec, e)),
-        Codec::Zstd => zstd(level, input, out).map_err(|e| CompressError::corrupt(codec, e)),
+        Codec::Zstd => zstd(level, input, out),
     }
 }
 
@@ -42,10 +43,6 @@ fn lz4(input: &[u8], out: &mut Vec<u8>) -> Result<(), lz4_flex::frame::Error> {
     encoder.finish().map(drop)
 }
 
-fn zstd(level: Option<i32>, input: &[u8], out: &mut Vec<u8>) -> std::io::Result<()> {
-    let mut encoder = zstd::stream::write::Encoder::new(out, level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL))?;
-    // Lets the codec choose a window no larger than the input, which readers then need not allocate either.
-    encoder.set_pledged_src_size(Some(input.len() as u64))?;
-    encoder.write_all(input)?;
-    encoder.finish().map(drop)
+fn zstd(level: Option<i32>, input: &[u8], out: &mut Vec<u8>) -> Result<(), CompressError> {
+    zstd_frames::compress(level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL), input, out)
 }

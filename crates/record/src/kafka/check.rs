@@ -8,7 +8,7 @@
 
 use super::error::REFUSED_RECORDS_MAX;
 use super::header::NO_TIMESTAMP;
-use super::walk::{Frame, walk};
+use super::walk::{Frame, walk_counted};
 use super::{BatchError, BatchHeader, HEADER_BYTES, RefusedFor, RefusedRecord};
 use crate::compress::Codec;
 use polylogue_types::{TimestampMs, limits};
@@ -58,6 +58,8 @@ pub struct CheckedRecords {
     /// Whether the records are numbered 0, 1, 2 and so on. Kafka's brokers number them anew if they are not, and so does
     /// [`super::recompress`].
     pub consecutive: bool,
+    /// The records' bytes, decompressed.
+    pub bytes: usize,
 }
 
 /// Checks every record of a batch that [`super::validate_produce`] has passed: the frames, the count, and what the topic
@@ -68,10 +70,10 @@ pub struct CheckedRecords {
 /// topic does not take.
 pub fn check_records(batch: &[u8], header: &BatchHeader, rules: &RecordRules) -> Result<CheckedRecords, BatchError> {
     refuse_linked_lz4(batch, header)?;
-    let mut checked = CheckedRecords { max_timestamp: NO_TIMESTAMP, consecutive: true };
+    let mut checked = CheckedRecords { max_timestamp: NO_TIMESTAMP, consecutive: true, bytes: 0 };
     let mut refused = Refused::default();
     let bounds = rules.timestamps.map(|range| range.bounds());
-    walk::<Infallible>(batch, header, rules.decompressed_bytes_max, |frame| {
+    let (_, bytes) = walk_counted::<Infallible>(batch, header, rules.decompressed_bytes_max, |frame| {
         checked.max_timestamp = checked.max_timestamp.max(frame.timestamp);
         checked.consecutive &= frame.offset_delta == frame.index;
         if rules.compacted && !frame.has_key {
@@ -81,7 +83,7 @@ pub fn check_records(batch: &[u8], header: &BatchHeader, rules: &RecordRules) ->
         }
         ControlFlow::Continue(())
     })?;
-    refused.into_result().map(|()| checked)
+    refused.into_result().map(|()| CheckedRecords { bytes, ..checked })
 }
 
 #[derive(Default)]

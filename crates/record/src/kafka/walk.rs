@@ -142,10 +142,27 @@ pub(super) fn walk<B>(
     cap_bytes: usize,
     visit: impl FnMut(Frame) -> ControlFlow<B>,
 ) -> Result<Option<B>, BatchError> {
+    walk_counted(batch, header, cap_bytes, visit).map(|(found, _)| found)
+}
+
+/// As [`walk`]; also returns how many bytes the records had, decompressed, as far as they were walked over.
+///
+/// # Errors
+/// As [`walk`].
+pub(super) fn walk_counted<B>(
+    batch: &[u8],
+    header: &BatchHeader,
+    cap_bytes: usize,
+    visit: impl FnMut(Frame) -> ControlFlow<B>,
+) -> Result<(Option<B>, usize), BatchError> {
     let payload = batch.get(HEADER_BYTES..).ok_or(BatchError::NoBatch)?;
     match header.codec()? {
-        Codec::None => walk_slice(payload, header, visit),
-        codec => walk_source(Stream::new(codec, payload, cap_bytes)?, header, visit),
+        Codec::None => Ok((walk_slice(payload, header, visit)?, payload.len())),
+        codec => {
+            let mut stream = Stream::new(codec, payload, cap_bytes)?;
+            let found = walk_source(&mut stream, header, visit)?;
+            Ok((found, stream.decompressed_bytes()))
+        }
     }
 }
 
@@ -177,13 +194,13 @@ fn walk_slice<B>(
 }
 
 fn walk_source<B>(
-    mut source: impl Source,
+    source: &mut impl Source,
     header: &BatchHeader,
     mut visit: impl FnMut(Frame) -> ControlFlow<B>,
 ) -> Result<Option<B>, BatchError> {
     // The count is only ever compared with: nothing is allocated for it.
     for index in 0..header.record_count {
-        let frame = next_record(&mut source, index, header).map_err(|fault| fault.at(index))?;
+        let frame = next_record(source, index, header).map_err(|fault| fault.at(index))?;
         if let ControlFlow::Break(found) = visit(frame) {
             return Ok(Some(found));
         }
@@ -315,9 +332,9 @@ mod tests {
     /// All frames up to the first fault, and the verdict.
     type Walked = (Vec<Frame>, Result<(), BatchError>);
 
-    fn walked(source: impl Source, header: &BatchHeader) -> Walked {
+    fn walked(mut source: impl Source, header: &BatchHeader) -> Walked {
         let mut frames = Vec::new();
-        let verdict = walk_source::<()>(source, header, |frame| {
+        let verdict = walk_source::<()>(&mut source, header, |frame| {
             frames.push(frame);
             ControlFlow::Continue(())
         });

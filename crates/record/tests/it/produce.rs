@@ -226,9 +226,10 @@ fn records_are_framed_or_refused() {
 fn gaps_and_wrong_highest_timestamps_are_reported() {
     let gap = [12, 0, 0, 0, 1, 1, 0, 12, 0, 4, 4, 1, 1, 0];
     let checked = check(&batch_around(&gap, 2, 0)).unwrap();
-    assert_eq!(checked, CheckedRecords { max_timestamp: 3, consecutive: false });
+    assert_eq!(checked, CheckedRecords { max_timestamp: 3, consecutive: false, bytes: checked.bytes });
     let batch = with_header(&batch_at(Codec::Lz4, &[10, 30, 20]), |header| header.max_timestamp = 99);
-    assert_eq!(check(&batch), Ok(CheckedRecords { max_timestamp: 30, consecutive: true }));
+    let bytes = batch_at(Codec::None, &[10, 30, 20]).len() - polylogue_record::kafka::HEADER_BYTES;
+    assert_eq!(check(&batch), Ok(CheckedRecords { max_timestamp: 30, consecutive: true, bytes }), "bytes decompressed");
 }
 
 #[test]
@@ -254,7 +255,7 @@ proptest! {
         prop_assert_eq!(valid.count as usize, samples.len());
         let checked = check(&batch).unwrap();
         let max = samples.iter().map(|sample| sample.timestamp).max().unwrap().max(-1);
-        prop_assert_eq!(checked, CheckedRecords { max_timestamp: max, consecutive: true });
+        prop_assert_eq!(checked, CheckedRecords { max_timestamp: max, consecutive: true, bytes: checked.bytes });
         prop_assert_eq!(valid.header.max_timestamp, max);
 
         let mut stored = batch.to_vec();

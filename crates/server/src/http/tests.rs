@@ -8,7 +8,7 @@ use crate::api::{ErrorBody, Group, GroupReset, Groups, Options, Status, Topic, T
 use crate::handle::{BrokerStatus, Figure, Health};
 use crate::memory::Memory;
 use crate::net::kafka::KafkaShared;
-use crate::net::{AnswerGauge, Connections, Lanes, NetMetrics, OutputGauge, Shared};
+use crate::net::{AnswerGauge, Connections, Lanes, NetMetrics, OutputGauge, Shared, Workers};
 use crate::options::Resolved;
 use crate::testing::{FakeBroker, FakeCatalog};
 use bytes::Bytes;
@@ -214,6 +214,7 @@ impl Server {
             answers: AnswerGauge::new(1 << 20),
             write_stall_ms_max: 1_000,
             memory: Memory::default(),
+            workers: Workers::start(&polylogue_env::Env::real(), 1).unwrap(),
             metrics: NetMetrics::register(&mut registry, &["kafka"]),
             connections: Connections::default(),
         };

@@ -8,7 +8,7 @@ use polylogue_amqp::settings::AmqpSettings;
 use polylogue_amqp_gateway::{Connection, Directory, Ends};
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
 use polylogue_auth::Authority;
-use polylogue_types::Chunk;
+use polylogue_types::{Chunk, Unfinished};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -155,6 +155,20 @@ impl Protocol for AmqpConnection {
     fn on_deadline(&mut self, now: Now) {
         self.now = now;
         self.inner.on_deadline(now);
+    }
+
+    fn begin_turn(&mut self, _steps_max: u64, _now: Now) {}
+
+    fn unfinished(&self) -> Option<Unfinished> {
+        None
+    }
+
+    fn steps_used(&self) -> u64 {
+        0
+    }
+
+    fn payer(&self) -> Option<&str> {
+        None
     }
 
     fn close_reason(&self) -> Option<String> {

@@ -11,9 +11,10 @@ use super::metrics::ConnectionMetrics;
 use super::output::{KEPT_CHUNKS, Output, Written};
 use super::protocol::Protocol;
 use super::reads::Reads;
+use super::workers::Payer;
 use crate::handle::{ReplySink, SessionId};
 use polylogue_api::{Now, Request, Token};
-use polylogue_types::Chunk;
+use polylogue_types::{Chunk, STEPS_PER_TURN, STEPS_PER_WORKER_TURN, Unfinished};
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
@@ -181,33 +182,42 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Serves the connection until it ends.
-    pub(super) async fn run(mut self: Box<Self>) -> Cause {
-        let cause = self.serve().await;
-        if let Some((token, request)) = self.session.on_closed() {
-            self.shared.broker.submit(&self.sink, self.id, token, request);
+    pub(super) async fn run(self: Box<Self>) -> Cause {
+        let (mut this, cause) = self.serve().await;
+        if let Some((token, request)) = this.session.on_closed() {
+            this.shared.broker.submit(&this.sink, this.id, token, request);
         }
-        self.shared.broker.session_gone(self.id);
+        this.shared.broker.session_gone(this.id);
         if matches!(cause, Cause::Session(_) | Cause::Stop) {
-            self.permits.clear();
-            linger(&mut self.link).await;
+            this.permits.clear();
+            linger(&mut this.link).await;
         }
-        self.metrics.close(cause.name());
+        this.metrics.close(cause.name());
         cause
     }
 
-    async fn serve(&mut self) -> Cause {
+    async fn serve(mut self: Box<Self>) -> (Box<Self>, Cause) {
         let timer = tokio::time::sleep(Duration::from_millis(FAR_MS));
         tokio::pin!(timer);
         let mut armed_ms = u64::MAX;
+        let mut long = false;
         loop {
-            let waits = match self.timed_turn() {
+            let turn;
+            match long {
+                true => (self, turn) = self.long_turn().await,
+                false => turn = self.timed_turn(STEPS_PER_TURN),
+            }
+            let waits = match turn {
                 Ok(waits) => waits,
-                Err(cause) => return cause,
+                Err(cause) => return (self, cause),
             };
             self.input.rest();
-            if waits.to_yield {
+            long = self.session.unfinished() == Some(Unfinished::Worker);
+            if long || waits.to_yield {
                 self.turn_since_ms = None;
-                tokio::task::yield_now().await;
+                if !long {
+                    tokio::task::yield_now().await;
+                }
                 continue;
             }
             // A timer that fires early costs a look; moving it at each request would cost more.
@@ -225,16 +235,36 @@ impl<P: Protocol> Connection<P> {
                 Woken::Readable(Ok(())) => {
                     self.stirred = true;
                     if let Err(cause) = self.read() {
-                        return cause;
+                        return (self, cause);
                     }
                 }
-                Woken::Writable(Err(e)) | Woken::Readable(Err(e)) => return Cause::Io(e.kind()),
+                Woken::Writable(Err(e)) | Woken::Readable(Err(e)) => return (self, Cause::Io(e.kind())),
                 Woken::Timer => {
                     // One that has fired fires again at each look.
                     timer.as_mut().reset(Instant::now() + Duration::from_millis(FAR_MS));
                     armed_ms = u64::MAX;
                 }
             }
+        }
+    }
+
+    /// A turn on a worker thread, behind those of users who have caused less long work.
+    async fn long_turn(mut self: Box<Self>) -> (Box<Self>, Result<Waits, Cause>) {
+        let shared = self.shared.clone();
+        let payer = self.payer();
+        let turn = move || {
+            let turn = self.timed_turn(STEPS_PER_WORKER_TURN);
+            (self, turn)
+        };
+        shared.workers.run(payer, turn).await
+    }
+
+    /// Who pays for its long turns: the user, or all clients at an address who have not logged in.
+    fn payer(&self) -> Payer {
+        let address = || self.visitor.as_ref().map(|visitor| visitor.peer.ip().to_canonical().to_string());
+        match self.session.payer() {
+            Some(user) => user.into(),
+            None => address().unwrap_or_default().into(),
         }
     }
 
@@ -261,27 +291,31 @@ impl<P: Protocol> Connection<P> {
         .await
     }
 
-    /// A turn, whose time is counted where somebody asks for that.
-    fn timed_turn(&mut self) -> Result<Waits, Cause> {
-        if !self.session.counts_time() {
-            return self.turn();
-        }
+    /// A turn of so many steps. Its time is counted for the client where the session asks for that.
+    fn timed_turn(&mut self, steps_max: u64) -> Result<Waits, Cause> {
         let began = Instant::now();
-        let mut waits = self.turn()?;
+        let turn = self.turn(steps_max);
         let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let now = self.shared.broker.now();
-        self.session.spent(ns, now);
-        // It may be that nothing is to be read now, and that it is when a deadline comes.
-        waits.to_read &= self.session.wants_input(now);
-        waits.deadline_ms =
-            self.session.next_deadline_ms(now).map_or(waits.deadline_ms, |ms| ms.min(waits.deadline_ms));
+        if steps_max == STEPS_PER_TURN {
+            self.metrics.on_turn(self.session.steps_used(), ns);
+        }
+        let mut waits = turn?;
+        if self.session.counts_time() {
+            let now = self.shared.broker.now();
+            self.session.spent(ns, now);
+            // It may be that nothing is to be read now, and that it is when a deadline comes.
+            waits.to_read &= self.session.wants_input(now);
+            waits.deadline_ms =
+                self.session.next_deadline_ms(now).map_or(waits.deadline_ms, |ms| ms.min(waits.deadline_ms));
+        }
         Ok(waits)
     }
 
     /// Everything that can be done without waiting.
-    fn turn(&mut self) -> Result<Waits, Cause> {
+    fn turn(&mut self, steps_max: u64) -> Result<Waits, Cause> {
         let now = self.shared.broker.now();
         self.turn_since_ms.get_or_insert(now.monotonic_ms);
+        self.session.begin_turn(steps_max, now);
         self.open_mail(now);
         if self.session.next_deadline_ms(now).is_some_and(|deadline| deadline <= now.monotonic_ms) {
             self.session.on_deadline(now);
@@ -402,6 +436,7 @@ impl<P: Protocol> Connection<P> {
             to_read: !self.stopping && self.session.wants_input(now) && self.input.wants_bytes(),
             to_write: (!self.output.is_empty() && written != Written::Disk) || self.link.wants_write(),
             to_yield: written == Written::Turn
+                || self.session.unfinished() == Some(Unfinished::Turn)
                 || now_ms.saturating_sub(self.turn_since_ms.unwrap_or(now_ms)) >= TURN_MS,
             deadline_ms,
         }

@@ -11,7 +11,7 @@ use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
 use polylogue_auth::{Authority, Claim, Mechanism, NoUsers};
 use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::session::{self, FetchBudget, Listener, NextFrame, Session, SessionContext, SessionInit};
-use polylogue_types::Chunk;
+use polylogue_types::{Chunk, Unfinished};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -223,6 +223,22 @@ impl Protocol for KafkaConnection {
 
     fn spent(&mut self, ns: u64, now: Now) {
         self.shared.under(now, |cx| self.session.spent(ns, cx));
+    }
+
+    fn begin_turn(&mut self, steps_max: u64, now: Now) {
+        self.shared.under(now, |cx| self.session.begin_turn(steps_max, cx));
+    }
+
+    fn unfinished(&self) -> Option<Unfinished> {
+        self.session.unfinished()
+    }
+
+    fn steps_used(&self) -> u64 {
+        self.session.steps_used()
+    }
+
+    fn payer(&self) -> Option<&str> {
+        self.session.user()
     }
 
     fn close_reason(&self) -> Option<String> {

@@ -10,6 +10,7 @@ use super::metrics::NetMetrics;
 use super::output::OutputGauge;
 use super::protocol::{About, Protocol};
 use super::tls::Tls;
+use super::workers::Workers;
 use crate::handle::BrokerHandle;
 use crate::memory::Memory;
 use parking_lot::Mutex;
@@ -40,6 +41,8 @@ pub struct Shared {
     pub write_stall_ms_max: u64,
     /// What the process takes of the machine's memory.
     pub memory: Memory,
+    /// Threads for turns that are too long for others to wait for.
+    pub workers: Workers,
     /// Counters.
     pub metrics: NetMetrics,
     /// Those that are open.

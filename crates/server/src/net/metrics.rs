@@ -6,6 +6,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+/// What a turn on an I/O thread should take at the most. Nanoseconds.
+const TURN_NS_MAX: u64 = 2_000_000;
 
 /// The protocol of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -34,6 +39,9 @@ pub struct NetMetrics {
     answers_held_back: Family<ProtocolLabel, Counter>,
     fetches: Family<ProtocolLabel, Counter>,
     fetches_refused: Family<ProtocolLabel, Counter>,
+    turn_steps_max: Family<ProtocolLabel, Gauge>,
+    turn_seconds_max: Family<ProtocolLabel, Gauge<f64, AtomicU64>>,
+    turns_over: Family<ProtocolLabel, Counter>,
     protocols: Arc<[&'static str]>,
 }
 
@@ -70,6 +78,9 @@ pub(super) struct ConnectionMetrics {
     pub(super) answers_held_back: Counter,
     pub(super) fetches: Counter,
     pub(super) fetches_refused: Counter,
+    turn_steps_max: Gauge,
+    turn_seconds_max: Gauge<f64, AtomicU64>,
+    turns_over: Counter,
 }
 
 impl NetMetrics {
@@ -83,7 +94,11 @@ impl NetMetrics {
             let counters = [&metrics.received, &metrics.sent, &metrics.frames];
             let held_back = [&metrics.reads_held_back, &metrics.answers_held_back];
             let fetches = [&metrics.fetches, &metrics.fetches_refused];
-            for counter in counters.into_iter().chain(held_back).chain(fetches).chain([&metrics.accepted]) {
+            drop(metrics.turn_steps_max.get_or_create(&label));
+            drop(metrics.turn_seconds_max.get_or_create(&label));
+            for counter in
+                counters.into_iter().chain(held_back).chain(fetches).chain([&metrics.accepted, &metrics.turns_over])
+            {
                 drop(counter.get_or_create(&label));
             }
         }
@@ -113,6 +128,21 @@ impl NetMetrics {
             "response_fetches_refused",
             "Pieces of responses that were not fetched because too many reads waited already",
             metrics.fetches_refused.clone(),
+        );
+        registry.register(
+            "turn_steps_max",
+            "The most steps (0.1 µs) that a turn of a connection has taken on an I/O thread since the start",
+            metrics.turn_steps_max.clone(),
+        );
+        registry.register(
+            "turn_max_seconds",
+            "The longest turn of a connection on an I/O thread since the start, with the time that other threads had its processor",
+            metrics.turn_seconds_max.clone(),
+        );
+        registry.register(
+            "turns_over_2ms",
+            "Turns of connections on an I/O thread that took longer than 2 ms",
+            metrics.turns_over.clone(),
         );
         metrics
     }
@@ -157,11 +187,29 @@ impl NetMetrics {
             answers_held_back: self.answers_held_back.get_or_create(&label).clone(),
             fetches: self.fetches.get_or_create(&label).clone(),
             fetches_refused: self.fetches_refused.get_or_create(&label).clone(),
+            turn_steps_max: self.turn_steps_max.get_or_create(&label).clone(),
+            turn_seconds_max: self.turn_seconds_max.get_or_create(&label).clone(),
+            turns_over: self.turns_over.get_or_create(&label).clone(),
         }
     }
 }
 
 impl ConnectionMetrics {
+    /// Counts a turn on an I/O thread.
+    pub(super) fn on_turn(&self, steps: u64, ns: u64) {
+        let steps = i64::try_from(steps).unwrap_or(i64::MAX);
+        if steps > self.turn_steps_max.get() {
+            self.turn_steps_max.set(steps);
+        }
+        if ns > TURN_NS_MAX {
+            self.turns_over.inc();
+            let seconds = Duration::from_nanos(ns).as_secs_f64();
+            if seconds > self.turn_seconds_max.get() {
+                self.turn_seconds_max.set(seconds);
+            }
+        }
+    }
+
     pub(super) fn close(self, cause: &'static str) {
         self.counted.close(cause);
     }

@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 use polylogue_api::{Event, Now, Reply, Request, Token};
-use polylogue_types::Chunk;
+use polylogue_types::{Chunk, Unfinished};
 use std::fmt;
 
 /// The input begins with something that will never be a frame.
@@ -95,6 +95,18 @@ pub trait Protocol: Send + fmt::Debug + 'static {
 
     /// A thread has worked so long for the connection. Nanoseconds.
     fn spent(&mut self, _ns: u64, _now: Now) {}
+
+    /// A turn begins, in which so many steps of about 0.1 µs may be taken. What did not fit into the last one goes on.
+    fn begin_turn(&mut self, steps_max: u64, now: Now);
+
+    /// Whether there is more to do than fitted into the turn, and where.
+    fn unfinished(&self) -> Option<Unfinished>;
+
+    /// Steps that the turn has taken.
+    fn steps_used(&self) -> u64;
+
+    /// Who has logged in, whose long work waits behind that of others.
+    fn payer(&self) -> Option<&str>;
 
     /// Why the connection is to be closed now, in a few words.
     fn close_reason(&self) -> Option<String>;

@@ -5,10 +5,11 @@ mod cold;
 mod toy;
 
 use super::admission::Lanes;
-use super::{AnswerGauge, Connections, Gate, NetMetrics, OutputGauge, Shared, accept_loop};
+use super::{AnswerGauge, Connections, Gate, NetMetrics, OutputGauge, Shared, Workers, accept_loop};
 use crate::memory::Memory;
 use crate::testing::FakeBroker;
 use polylogue_api::{Reply, Request};
+use polylogue_env::Env;
 use polylogue_types::{FileRange, ProducerId, RangeSource};
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -70,6 +71,7 @@ impl Server {
             answers: AnswerGauge::new(wish.output_bytes_max),
             write_stall_ms_max: WRITE_STALL_MS,
             memory: Memory::default(),
+            workers: Workers::start(&Env::real(), 1).unwrap(),
             metrics: NetMetrics::default(),
             connections: Connections::default(),
         });
@@ -423,4 +425,28 @@ async fn a_peer_that_always_has_more_to_say_gives_way_after_a_millisecond() {
     sender.await.unwrap();
     // Two reads of 64 KiB a turn, and a turn or some before this task has its own. It was 15 MB.
     assert!(bytes <= MIB as u64, "{bytes} bytes were taken while another task waited");
+}
+
+/// A turn that is too long for an I/O thread is done by a worker, and others do not wait for that: not even while all workers are busy.
+#[tokio::test]
+async fn long_turns_are_taken_by_workers_and_hold_up_nobody_else() {
+    let server = Server::start(Wish::default()).await;
+    let (mut long, mut short) = (server.connect().await, server.connect().await);
+    send(&mut long, b"k").await;
+    assert!(receive(&mut long).await.starts_with(b"pl-long-"));
+
+    let (busy, free) = std::sync::mpsc::channel::<()>();
+    let shared = server.shared.clone();
+    let holds = tokio::spawn(async move { shared.workers.run("other".into(), move || drop(free.recv())).await });
+    while server.shared.workers.running() == 0 {
+        tokio::task::yield_now().await;
+    }
+    send(&mut long, b"k").await;
+    for _ in 0..10 {
+        send(&mut short, b"e").await;
+        assert_eq!(receive(&mut short).await, b"e");
+    }
+    drop(busy);
+    holds.await.unwrap();
+    assert!(receive(&mut long).await.starts_with(b"pl-long-"));
 }

@@ -164,6 +164,11 @@ impl Host {
         self.call(|session, input, cx| session.on_bytes(input, cx));
     }
 
+    /// A turn of so many steps begins.
+    pub fn begin_turn(&mut self, steps_max: u64) {
+        self.call(|session, _, cx| session.begin_turn(steps_max, cx));
+    }
+
     /// A request from the client; gives its correlation id.
     pub fn send<R: Request>(&mut self, version: i16, request: &R) -> i32 {
         self.correlation += 1;

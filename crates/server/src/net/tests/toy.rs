@@ -4,7 +4,7 @@ use crate::net::listener::Accept;
 use crate::net::protocol::{Frame, NoFrame, Protocol, Room};
 use bytes::{Buf, Bytes, BytesMut};
 use polylogue_api::{Event, Now, ReadRequest, Reply, Request, Token};
-use polylogue_types::{Chunk, FileRange};
+use polylogue_types::{Chunk, FileRange, STEPS_PER_TURN, Unfinished};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -44,6 +44,8 @@ enum Slot {
     Waiting(Token),
     /// For room for so many bytes.
     Room(usize),
+    /// For a worker thread.
+    Worker,
     Done(Vec<Chunk>),
 }
 
@@ -97,6 +99,8 @@ impl Toy {
                 let edge = |text: &'static str| Chunk::Bytes(Bytes::from_static(text.as_bytes()));
                 self.slots.push_back(Slot::Done(vec![edge("<"), file, Chunk::Bytes(Bytes::new()), edge(">")]));
             }
+            // the name of a thread that may take its time
+            Some(b'k') => self.slots.push_back(Slot::Worker),
             // no answer
             Some(b's') => self.slots.push_back(Slot::Done(Vec::new())),
             _ => self.closing = Some("no such request"),
@@ -191,6 +195,27 @@ impl Protocol for Toy {
 
     fn rest(&mut self) {
         self.accept.rests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn begin_turn(&mut self, steps_max: u64, _now: Now) {
+        let thread = std::thread::current();
+        for slot in &mut self.slots {
+            if matches!(slot, Slot::Worker) && steps_max > STEPS_PER_TURN {
+                *slot = Slot::Done(vec![Chunk::Bytes(frame(thread.name().unwrap_or_default().as_bytes()).into())]);
+            }
+        }
+    }
+
+    fn unfinished(&self) -> Option<Unfinished> {
+        self.slots.iter().any(|slot| matches!(slot, Slot::Worker)).then_some(Unfinished::Worker)
+    }
+
+    fn steps_used(&self) -> u64 {
+        0
+    }
+
+    fn payer(&self) -> Option<&str> {
+        None
     }
 
     fn close_reason(&self) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use crate::handle::{BrokerHandle, BrokerStatus, PartitionStatus, ReplySink, SessionId};
 use crate::memory::Memory;
-use crate::net::{AnswerGauge, Connections, Lanes, NetMetrics, OutputGauge, Shared};
+use crate::net::{AnswerGauge, Connections, Lanes, NetMetrics, OutputGauge, Shared, Workers};
 use crate::rabbitmq_http::{From, Management, router};
 use axum::Router;
 use axum::body::Body;
@@ -214,6 +214,7 @@ impl Server {
             answers: AnswerGauge::new(1 << 20),
             write_stall_ms_max: 1_000,
             memory: Memory::new(1 << 40),
+            workers: Workers::start(&polylogue_env::Env::real(), 1).unwrap(),
             metrics: NetMetrics::register(&mut Registry::default(), &["amqp"]),
             connections: Connections::default(),
         });

@@ -1,0 +1,304 @@
+//! Threads for turns of connections that are too long for an I/O thread: decompression and compression, routing through many bindings,
+//! long lists.
+//!
+//! ```text
+//!   connection's task ──run(user, job)──▶ queue of the user ──▶ worker thread ──▶ connection's task goes on
+//!                                         the user who has used least processor time is next
+//! ```
+//!
+//! There are as many threads as processors less one, at least one, below normal priority: long work gets what is left. A connection has
+//! one job at a time, and its next one is behind those of its user's other connections. Users take turns by the processor time
+//! that their jobs have taken; an idle user saves nothing up. So the queue is bounded by the number of connections, and whoever causes long
+//! work waits for it, behind everybody who has caused less.
+
+use parking_lot::{Condvar, Mutex};
+use polylogue_env::{Env, JoinTask};
+use polylogue_types::Map;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+/// What a worker does.
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Processors that are not for workers.
+const LEFT_PROCESSORS: usize = 1;
+
+/// Whose work it is: a user, or the address of a client who has not logged in.
+pub(super) type Payer = Arc<str>;
+
+/// Jobs of one user, oldest first.
+#[derive(Default)]
+struct Waiting {
+    jobs: VecDeque<Job>,
+    /// Processor time that the user has taken, or that others had taken when the user's first job came. Nanoseconds.
+    taken_ns: u64,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Users with jobs that wait or are done.
+    users: Map<Payer, Waiting>,
+    /// Jobs of each user that are being done.
+    running: Map<Payer, usize>,
+    /// The `taken_ns` of the user whose job was begun last: whoever comes new begins there.
+    floor_ns: u64,
+    is_stopped: bool,
+}
+
+impl Queue {
+    fn push(&mut self, payer: Payer, job: Job) {
+        let floor_ns = self.floor_ns;
+        let is_running = self.running.contains_key(&payer);
+        let waiting = self.users.entry(payer).or_default();
+        if waiting.jobs.is_empty() && !is_running {
+            waiting.taken_ns = waiting.taken_ns.max(floor_ns);
+        }
+        waiting.jobs.push_back(job);
+    }
+
+    /// The next job, and whose it is.
+    fn pop(&mut self) -> Option<(Payer, Job)> {
+        let ready = self.users.iter().filter(|(_, waiting)| !waiting.jobs.is_empty());
+        let payer = ready.min_by_key(|(payer, waiting)| (waiting.taken_ns, *payer)).map(|(payer, _)| payer.clone())?;
+        let waiting = self.users.get_mut(&payer)?;
+        let job = waiting.jobs.pop_front()?;
+        self.floor_ns = self.floor_ns.max(waiting.taken_ns);
+        *self.running.entry(payer.clone()).or_default() += 1;
+        Some((payer, job))
+    }
+
+    /// A job is done that took so long.
+    fn done(&mut self, payer: &Payer, ns: u64) {
+        let still_running = self.running.get_mut(payer).map_or(0, |running| {
+            *running -= 1;
+            *running
+        });
+        if still_running == 0 {
+            self.running.remove(payer);
+        }
+        let Some(waiting) = self.users.get_mut(payer) else { return };
+        waiting.taken_ns = waiting.taken_ns.saturating_add(ns);
+        // A user who has taken no more than others is like a new one.
+        if waiting.jobs.is_empty() && still_running == 0 && waiting.taken_ns <= self.floor_ns {
+            self.users.remove(payer);
+        }
+    }
+
+    /// Forgets users who have had their turn and to whom all others have caught up.
+    fn forget(&mut self) {
+        let (floor_ns, running) = (self.floor_ns, &self.running);
+        self.users.retain(|payer, waiting| {
+            !waiting.jobs.is_empty() || running.contains_key(payer) || waiting.taken_ns > floor_ns
+        });
+    }
+
+    fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.users.values().all(|waiting| waiting.jobs.is_empty())
+    }
+}
+
+#[derive(Default)]
+struct Inner {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    jobs: Counter,
+    waiting: Gauge,
+    busy_seconds: Counter<f64, AtomicU64>,
+    seconds_max: Gauge<f64, AtomicU64>,
+}
+
+/// See the module.
+pub struct Workers {
+    inner: Arc<Inner>,
+    threads: Mutex<Vec<Box<dyn JoinTask>>>,
+}
+
+impl std::fmt::Debug for Workers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workers").finish_non_exhaustive()
+    }
+}
+
+/// How many worker threads there are for so many processors.
+#[must_use]
+pub fn threads_of(processors: usize) -> usize {
+    processors.saturating_sub(LEFT_PROCESSORS).max(1)
+}
+
+impl Workers {
+    /// Starts so many threads.
+    ///
+    /// # Errors
+    /// When the system has none to give.
+    pub fn start(env: &Env, threads: usize) -> std::io::Result<Workers> {
+        let workers = Workers { inner: Arc::default(), threads: Mutex::default() };
+        for at in 0..threads {
+            let inner = workers.inner.clone();
+            let thread = env.tasks.spawn_behind(&format!("pl-long-{at}"), Box::new(move || inner.work()))?;
+            workers.threads.lock().push(thread);
+        }
+        Ok(workers)
+    }
+
+    /// Shows what is counted.
+    pub fn register(&self, registry: &mut Registry) {
+        let inner = &self.inner;
+        registry.register("long_turns", "Turns of connections that worker threads took", inner.jobs.clone());
+        registry.register(
+            "long_turns_waiting",
+            "Turns of connections that wait for a worker thread",
+            inner.waiting.clone(),
+        );
+        registry.register(
+            "long_turns_busy_seconds",
+            "Time that worker threads have spent on turns of connections",
+            inner.busy_seconds.clone(),
+        );
+        registry.register(
+            "long_turn_max_seconds",
+            "The longest turn of a connection on a worker thread since the start",
+            inner.seconds_max.clone(),
+        );
+    }
+
+    /// Has `job` run by a worker for `payer`, and returns what it returned. Where the workers have been stopped it is run here.
+    pub(super) async fn run<T: Send + 'static>(&self, payer: Payer, job: impl FnOnce() -> T + Send + 'static) -> T {
+        let (give, get) = tokio::sync::oneshot::channel();
+        let job: Job = Box::new(move || {
+            // Nobody waits for it where the runtime has ended.
+            let _ = give.send(job());
+        });
+        {
+            let mut queue = self.inner.queue.lock();
+            if queue.is_stopped {
+                drop(queue);
+                job();
+            } else {
+                queue.push(payer, job);
+                self.inner.waiting.inc();
+                self.inner.changed.notify_one();
+            }
+        }
+        match get.await {
+            Ok(done) => done,
+            // The server has stopped, and this task ends with its runtime.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Turns that are being worked on.
+    #[cfg(test)]
+    pub(super) fn running(&self) -> usize {
+        self.inner.queue.lock().running.values().sum()
+    }
+
+    /// Ends the threads when their present turns are over. Connections whose turns wait are dropped with them.
+    pub fn stop(&self) {
+        let mut queue = self.inner.queue.lock();
+        queue.is_stopped = true;
+        let waiting = std::mem::take(&mut queue.users);
+        drop(queue);
+        drop(waiting);
+        self.inner.changed.notify_all();
+        for thread in self.threads.lock().drain(..) {
+            thread.join();
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        // Whoever holds it last may be a job.
+        self.inner.queue.lock().is_stopped = true;
+        self.inner.changed.notify_all();
+    }
+}
+
+impl Inner {
+    fn work(&self) {
+        let mut queue = self.queue.lock();
+        loop {
+            let Some((payer, job)) = queue.pop() else {
+                if queue.is_stopped {
+                    return;
+                }
+                if queue.is_idle() {
+                    queue.forget();
+                }
+                self.changed.wait(&mut queue);
+                continue;
+            };
+            drop(queue);
+            self.waiting.dec();
+            let began = Instant::now();
+            job();
+            let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.jobs.inc();
+            let seconds = Duration::from_nanos(ns).as_secs_f64();
+            self.busy_seconds.inc_by(seconds);
+            if seconds > self.seconds_max.get() {
+                self.seconds_max.set(seconds);
+            }
+            queue = self.queue.lock();
+            queue.done(&payer, ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whose jobs are done in which order, where each takes so long.
+    fn order(queue: &mut Queue, ns: u64) -> Vec<String> {
+        let mut order = Vec::new();
+        while let Some((payer, job)) = queue.pop() {
+            job();
+            queue.done(&payer, ns);
+            order.push(payer.to_string());
+        }
+        order
+    }
+
+    fn push(queue: &mut Queue, payer: &str, count: usize) {
+        (0..count).for_each(|_| queue.push(payer.into(), Box::new(|| {})));
+    }
+
+    #[test]
+    fn one_users_many_jobs_do_not_hold_up_another_user() {
+        let mut queue = Queue::default();
+        push(&mut queue, "attacker", 100);
+        push(&mut queue, "victim", 3);
+        let order = order(&mut queue, 10);
+        let last = order.iter().rposition(|user| user == "victim").unwrap();
+        assert!(last <= 5, "{order:?}");
+        assert_eq!(order.len(), 103);
+    }
+
+    #[test]
+    fn an_idle_user_saves_nothing_up() {
+        let mut queue = Queue::default();
+        push(&mut queue, "busy", 50);
+        order(&mut queue, 10);
+        push(&mut queue, "busy", 4);
+        push(&mut queue, "late", 4);
+        let order = order(&mut queue, 10);
+        assert_eq!(order[..2].iter().filter(|user| *user == "late").count(), 1, "{order:?}");
+        queue.forget();
+        assert!(queue.users.len() <= 1, "users are forgotten");
+    }
+
+    #[tokio::test]
+    async fn jobs_run_on_a_worker_or_here_once_that_has_stopped() {
+        let workers = Workers::start(&Env::real(), 1).unwrap();
+        let here = std::thread::current().id();
+        assert_ne!(workers.run("a".into(), || std::thread::current().id()).await, here);
+        workers.stop();
+        assert_eq!(workers.run("a".into(), || std::thread::current().id()).await, here);
+    }
+}
