@@ -31,6 +31,7 @@ mod policy;
 mod queue;
 mod settings;
 mod shovel;
+mod slow;
 mod table;
 mod vhost;
 mod world;
@@ -58,6 +59,7 @@ pub use shovel::{
     AmqpUri, AuthMechanism, DeleteAfter, SHOVEL, Shovel, ShovelDestination, ShovelSource, SourceOf, UriError, UriTls,
     shown_shovel, without_credentials,
 };
+pub use slow::SlowMatch;
 pub use table::{
     DEPTH_MAX, TableError, arguments_digest, arguments_of_json, decode_array, decode_table, encode_array, encode_table,
     json_of_arguments, type_name,

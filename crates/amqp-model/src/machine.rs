@@ -8,6 +8,7 @@ use crate::change::{Change, Key, ROUTER_CHUNK, decode, encode};
 use crate::command::{Caller, Command, DeleteQueue, Event, Limits, Reply};
 use crate::error::{Code, Named, Refused, Resource};
 use crate::plan::{About, Draft, deletable, judge, refused};
+use crate::policy::Policy;
 use crate::queue::{Queue, check_exclusive};
 use crate::settings::Effective;
 use crate::world::{Did, Effects, World};
@@ -201,8 +202,11 @@ impl Model {
             events.push(self.event(did));
         }
         for (vhost, before) in before {
+            // A policy that came, changed or went holds for the queues that one of its versions matches; nothing else has changed.
+            let changed = changed_policies(&changes, vhost, &before);
+            let touched = |queue: &Queue| changed.iter().any(|policy| policy.applies(Some(queue.kind), &queue.name));
             let queues = self.applied.queues().filter(|queue| queue.vhost == vhost && !declared.contains(&queue.id));
-            for queue in queues {
+            for queue in queues.filter(|queue| touched(queue)) {
                 let now = self.applied.effective(queue);
                 if now != before.effective(queue) {
                     events.push(Event::QueueChanged(queue.clone(), Box::new(now)));
@@ -311,6 +315,23 @@ impl Model {
             _ => Err(format!("the chunk {id:?} of the declared world is not about what its name says")),
         }
     }
+}
+
+/// The policies of a virtual host that these changes are about, as they were and as they are.
+fn changed_policies(changes: &[Change], vhost: VhostId, before: &World) -> Vec<Arc<Policy>> {
+    let mut changed = Vec::new();
+    for change in changes {
+        let (operator, name) = match change {
+            Change::Policy(policy) if policy.vhost == vhost => {
+                changed.push(policy.clone());
+                (policy.operator, &policy.name)
+            }
+            Change::PolicyRemoved(of, operator, name) if *of == vhost => (*operator, name),
+            _ => continue,
+        };
+        changed.extend(before.policy(vhost, operator, name).cloned());
+    }
+    changed
 }
 
 /// What the router refused, with the item of definitions that it was about.

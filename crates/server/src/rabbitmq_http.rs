@@ -33,6 +33,7 @@ mod queues;
 mod rates;
 mod shapes;
 mod shovels;
+mod slow;
 mod still;
 mod target;
 #[cfg(test)]

@@ -147,3 +147,38 @@ fn policies_and_limits_are_parameters_too() {
     assert_eq!((vhost.queues_max, vhost.connections_max), (None, None));
     assert!(same(&live.model, &live.replayed()));
 }
+
+/// Six policies with look-around over 1,000 queues were evaluated twelve times for each queue, twice over, by the thread that applies what
+/// all clients write: 18 s.
+#[test]
+fn a_pattern_that_backtracks_is_asked_once_for_each_name_and_before_the_command() {
+    const QUEUES: usize = 20;
+    let mut live = Live::new();
+    (0..QUEUES).for_each(|at| _ = live.declare(queue(&format!("{}{at}", "a".repeat(30)))));
+    live.declare(queue("unaffected"));
+    let pattern = |at: usize| format!("^(a+)+(?=b{at})b$");
+    let runs = |live: &Live| -> Vec<usize> {
+        live.model.world().policies().map(|policy| policy.pattern.backtracking_runs()).collect()
+    };
+    for at in 0..6 {
+        let spec = policy(&format!("p{at}"), &pattern(at), json!({"max-length": 1}));
+        let command = Command::SetPolicy("/".into(), spec);
+        let slow = live.model.world().slow_matches(live.model.routes(), &command);
+        assert!(slow.len() > QUEUES, "each queue and each exchange");
+        slow.iter().for_each(SlowMatch::run);
+        let before = runs(&live);
+        live.run(command).unwrap();
+        let after = runs(&live);
+        assert_eq!(after[..at], before[..], "no pattern is asked again, neither is one of another policy");
+        assert_eq!(after[at], slow.len(), "nor is the new one by judging and applying");
+    }
+    let declare = queue(&"a".repeat(29));
+    let names = live.model.world().slow_matches_of_name(HOST, &declare.name);
+    assert_eq!(names.len(), 6);
+    names.iter().for_each(SlowMatch::run);
+    let before = runs(&live);
+    live.declare(declare);
+    assert_eq!(runs(&live), before);
+    live.run(Command::ClearPolicy("/".into(), false, "p0".into())).unwrap();
+    assert_eq!(runs(&live), before[1..]);
+}

@@ -437,7 +437,7 @@ async fn long_turns_are_taken_by_workers_and_hold_up_nobody_else() {
 
     let (busy, free) = std::sync::mpsc::channel::<()>();
     let shared = server.shared.clone();
-    let holds = tokio::spawn(async move { shared.workers.run("other".into(), move || drop(free.recv())).await });
+    let holds = tokio::spawn(async move { shared.workers.run("other".into(), move || free.recv().is_ok()).await });
     while server.shared.workers.running() == 0 {
         tokio::task::yield_now().await;
     }
@@ -447,6 +447,6 @@ async fn long_turns_are_taken_by_workers_and_hold_up_nobody_else() {
         assert_eq!(receive(&mut short).await, b"e");
     }
     drop(busy);
-    holds.await.unwrap();
+    assert!(!holds.await.unwrap());
     assert!(receive(&mut long).await.starts_with(b"pl-long-"));
 }

@@ -20,7 +20,8 @@ use prometheus_client::registry::Registry;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// What a worker does.
 type Job = Box<dyn FnOnce() + Send>;
@@ -29,7 +30,7 @@ type Job = Box<dyn FnOnce() + Send>;
 const LEFT_PROCESSORS: usize = 1;
 
 /// Whose work it is: a user, or the address of a client who has not logged in.
-pub(super) type Payer = Arc<str>;
+pub(crate) type Payer = Arc<str>;
 
 /// Jobs of one user, oldest first.
 #[derive(Default)]
@@ -167,7 +168,7 @@ impl Workers {
     }
 
     /// Has `job` run by a worker for `payer`, and returns what it returned. Where the workers have been stopped it is run here.
-    pub(super) async fn run<T: Send + 'static>(&self, payer: Payer, job: impl FnOnce() -> T + Send + 'static) -> T {
+    pub(crate) async fn run<T: Send + 'static>(&self, payer: Payer, job: impl FnOnce() -> T + Send + 'static) -> T {
         let (give, get) = tokio::sync::oneshot::channel();
         let job: Job = Box::new(move || {
             // Nobody waits for it where the runtime has ended.

@@ -3,11 +3,14 @@
 use super::Management;
 use super::call::Call;
 use super::error::Failure;
+use super::slow;
 use crate::declared::{self, Fault, Got};
+use bytestring::ByteString;
 use polylogue_amqp::request::{self as amqp};
 use polylogue_amqp_gateway::{Principal, Said, View};
 use polylogue_amqp_model::{Command, Queue, Reply as Changed, Vhost};
 use polylogue_api::QueueCounts;
+use polylogue_router::VhostId;
 use std::sync::Arc;
 
 impl From<Fault> for Failure {
@@ -31,6 +34,7 @@ pub(super) async fn view(app: &Management) -> Result<Arc<View>, Failure> {
 /// # Errors
 /// What is refused, as [`Failure::refused`] says it.
 pub(super) async fn change(app: &Management, command: Command) -> Result<Changed, Failure> {
+    slow::prepare(app, &command).await?;
     Ok(declared::change(&app.broker, command).await?)
 }
 
@@ -50,39 +54,47 @@ pub(super) async fn make_topics(app: &Management) -> Result<(), Failure> {
 }
 
 /// A user in a virtual host, who asks for what a connection would ask for.
-pub(super) struct Asker<'a>(declared::Asker<'a>);
+pub(super) struct Asker<'a> {
+    asker: declared::Asker<'a>,
+    app: &'a Management,
+    view: Arc<View>,
+    vhost: VhostId,
+}
 
 impl<'a> Asker<'a> {
     pub(super) fn new(call: &Call<'a>, vhost: &Vhost) -> Asker<'a> {
+        let id = vhost.id;
         let (user, vhost) = (call.user.name.clone(), (vhost.id, vhost.name.clone()));
         let (directory, grants, address) = (call.app.directory.clone(), call.grants.clone(), call.address);
-        Asker(declared::Asker::new(&call.app.broker, |catalog, id, now| {
+        let (app, view) = (call.app, call.view.clone());
+        let asker = declared::Asker::new(&app.broker, |catalog, id, now| {
             let principal = Principal::new(directory, catalog, id, user, vhost, now).from_address(address);
             match grants {
                 Some(grants) => principal.with_grants(grants),
                 None => principal,
             }
-        }))
+        });
+        Asker { asker, app, view, vhost: id }
     }
 
     /// Asks for something that nobody answers.
     pub(super) fn tell(&mut self, request: amqp::Request) {
-        self.0.tell(request);
+        self.asker.tell(request);
     }
 
     /// The next thing that is said.
     pub(super) async fn said(&mut self) -> Result<Said, Failure> {
-        Ok(self.0.said().await?)
+        Ok(self.asker.said().await?)
     }
 
     /// Asks for something, and waits for the answer.
     pub(super) async fn ask(&mut self, request: amqp::Request) -> Result<amqp::Reply, Failure> {
-        Ok(self.0.ask(request).await?)
+        Ok(self.asker.ask(request).await?)
     }
 
     /// The same, who gets messages.
     pub(super) fn gets(self) -> Got<'a> {
-        Got::new(self.0)
+        Got::new(self.asker)
     }
 
     /// Asks for a declaration or its end.
@@ -90,9 +102,22 @@ impl<'a> Asker<'a> {
     /// # Errors
     /// What is refused, as [`Failure::declaration`] says it.
     pub(super) async fn declare(&mut self, request: amqp::Request) -> Result<amqp::Reply, Failure> {
+        if let Some(name) = declared_name(&request) {
+            slow::work_off(self.app, self.view.world.slow_matches_of_name(self.vhost, &name)).await;
+        }
         match self.ask(request).await? {
             amqp::Reply::Refused(why) => Err(Failure::declaration(&why)),
             reply => Ok(reply),
         }
     }
+}
+
+/// The name of a queue or an exchange that may be new.
+fn declared_name(request: &amqp::Request) -> Option<ByteString> {
+    let name = match request {
+        amqp::Request::DeclareQueue(_, declare) => &declare.name,
+        amqp::Request::DeclareExchange(_, declare) => &declare.name,
+        _ => return None,
+    };
+    std::str::from_utf8(name.as_ref()).ok().map(ByteString::from)
 }
