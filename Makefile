@@ -17,7 +17,7 @@ export CARGO_INCREMENTAL := 0
 export CARGO_PROFILE_DEV_DEBUG := 0
 endif
 
-.PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat console-pictures crash sim fuzz mutants versus-kafka versus-rabbitmq peers compare compare-quick hot-paths deb deb-test codegen clean
+.PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat console-pictures hostile crash sim fuzz mutants versus-kafka versus-rabbitmq peers compare compare-quick hot-paths deb deb-test codegen clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -79,6 +79,9 @@ compat: build ## The test suites that come with client libraries: compat/NAME, e
 
 console-pictures: build ## The pictures in docs/console (needs Chromium)
 	POLYLOGUE_PICTURES=$(CURDIR)/docs/console POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --workspace --locked --test system -- console::
+
+hostile: build ## Attackers beside well-behaved clients, measured
+	POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --workspace --locked --test hostile -- --nocapture --test-threads=1
 
 crash: build ## kill -9 under load, KILLS=500 times, and power cuts
 	POLYLOGUE_KILLS=$(KILLS) POLYLOGUE_QUEUE_KILLS=$(KILLS) POLYLOGUE_POWER_CUTS=50 POLYLOGUE_QUEUE_POWER_CUTS=50 POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --workspace --locked --test system -- crash:: crash_queues:: crash_deletes:: crash_mapping:: --nocapture --test-threads=1

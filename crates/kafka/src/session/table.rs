@@ -65,6 +65,8 @@ pub(super) struct Api {
     pub(super) room: Option<room::Estimate>,
     /// It may say [`Step::Pause`].
     pub(super) is_cut: bool,
+    /// It is always for a worker thread: a password is hashed thousands of times, before anything is known of the client.
+    is_long: bool,
     pub(super) start: Start,
 }
 
@@ -76,7 +78,19 @@ impl fmt::Debug for Api {
 
 const fn api(key: ApiKey, versions: (i16, i16), needs: Effects, does: Effects, start: Start) -> Api {
     let (min, max) = versions;
-    Api { key, min, max, advertised_min: min, size: LIST, needs, does, room: None, is_cut: false, start }
+    Api {
+        key,
+        min,
+        max,
+        advertised_min: min,
+        size: LIST,
+        needs,
+        does,
+        room: None,
+        is_cut: false,
+        is_long: false,
+        start,
+    }
 }
 
 /// How large the requests of an API may be. An element of a list may be a byte or two long and takes a hundred in memory until
@@ -179,7 +193,7 @@ static APIS: &[Api] = &[
         ..api(ApiKey::DescribeLogDirs, (1, 5), TOPICS.with(DATA), NONE, partitions::start_describe_log_dirs)
     },
     // Also of tokens that come without a header.
-    Api { size: WORDS, ..api(ApiKey::SaslAuthenticate, (0, 2), NONE, NONE, sasl::start_authenticate) },
+    Api { size: WORDS, is_long: true, ..api(ApiKey::SaslAuthenticate, (0, 2), NONE, NONE, sasl::start_authenticate) },
     api(ApiKey::CreatePartitions, (0, 3), TOPICS, TOPICS, create_partitions::start),
     Api { size: KEYS, ..api(ApiKey::DeleteGroups, (0, 2), OFFSETS, OFFSETS, groups_admin::start_delete) },
     api(ApiKey::IncrementalAlterConfigs, (0, 1), TOPICS, TOPICS, alter_configs::start_incremental),
@@ -225,6 +239,7 @@ impl Api {
     /// What a request costs whose body has so many bytes, and whose answer may take so much. An answer of unknown length counts as long.
     pub(super) fn steps(&self, body_bytes: usize, room: Room) -> u64 {
         match (self.size.bytes_per_step, room) {
+            _ if self.is_long => u64::MAX,
             (_, Room::Unknown) => u64::MAX,
             (Some(per_step), Room::Bytes(answer)) => steps::of_request(body_bytes, per_step, answer),
             (None, Room::Bytes(answer)) => steps::of_request(0, 1, answer),

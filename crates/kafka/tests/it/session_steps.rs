@@ -7,10 +7,14 @@ use polylogue_kafka::codec::Records;
 use polylogue_kafka::codec::list_groups::ListGroupsRequest;
 use polylogue_kafka::codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
+use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
 use polylogue_record::compress::Codec;
 use polylogue_record::kafka::BatchBuilder;
 use polylogue_types::{Offset, STEPS_PER_TURN, STEPS_PER_WORKER_TURN, TopicId, Unfinished};
+use session_host::users::Users;
 use session_host::{Host, START_MS, built, text};
+use std::sync::Arc;
 
 /// By how much a turn may pass its bound: the request in which it ends.
 const SLACK: u64 = 1_000;
@@ -165,4 +169,19 @@ fn answers_of_unknown_length_are_made_by_a_worker() {
     assert_eq!(host.session.unfinished(), Some(Unfinished::Worker));
     host.begin_turn(STEPS_PER_WORKER_TURN);
     assert_eq!(host.asked().len(), 1);
+}
+
+/// PLAIN logins of users with SCRAM credentials hashed passwords where connections are read.
+#[test]
+fn logins_are_judged_by_a_worker() {
+    let mut host = Host::new().asking(Arc::new(Users::default()));
+    let handshake = SaslHandshakeRequest { mechanism: text("PLAIN") };
+    host.begin_turn(STEPS_PER_TURN);
+    assert_eq!(host.ask(1, &handshake).error_code, 0);
+    let auth = SaslAuthenticateRequest { auth_bytes: bytes::Bytes::from_static(b"\0user\0pencil") };
+    host.send(2, &auth);
+    host.no_response();
+    assert_eq!(host.session.unfinished(), Some(Unfinished::Worker));
+    host.begin_turn(STEPS_PER_WORKER_TURN);
+    assert_eq!(host.response::<SaslAuthenticateRequest>(2).error_code, 0);
 }

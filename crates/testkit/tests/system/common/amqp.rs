@@ -52,6 +52,8 @@ pub(crate) struct Amqp {
     input: BytesMut,
     output: BytesMut,
     message: Option<Arriving>,
+    /// The last message that was confirmed.
+    confirms: u64,
 }
 
 fn failed(what: &str) -> impl Fn(std::io::Error) -> String + '_ {
@@ -63,7 +65,7 @@ impl Amqp {
     pub(crate) fn connect(to: SocketAddr) -> Result<Amqp> {
         let stream = TcpStream::connect(to).map_err(failed("connect"))?;
         stream.set_nodelay(true).map_err(failed("set up a connection"))?;
-        let mut amqp = Amqp { stream, input: BytesMut::new(), output: BytesMut::new(), message: None };
+        let mut amqp = Amqp { stream, input: BytesMut::new(), output: BytesMut::new(), message: None, confirms: 0 };
         amqp.output.extend_from_slice(&PROTOCOL_HEADER);
         amqp.flush()?;
         amqp.answer(|m| matches!(m, Method::ConnectionStart(_)))?;
@@ -120,6 +122,40 @@ impl Amqp {
         self.answer(|m| matches!(m, Method::QueueBindOk(_))).map(drop)
     }
 
+    /// Declares a durable exchange.
+    pub(crate) fn declare_exchange(&mut self, exchange: &str, kind: &str) -> Result<()> {
+        let (exchange, kind) = (exchange.to_owned().into(), kind.to_owned().into());
+        self.put(CHANNEL, ExchangeDeclare { exchange, kind, durable: true, ..Default::default() });
+        self.answer(|m| matches!(m, Method::ExchangeDeclareOk(_))).map(drop)
+    }
+
+    /// Puts a binding that is not answered; [`Amqp::settle`] sends it, and waits until all are there.
+    pub(crate) fn bind(&mut self, exchange: &str, queue: &str, key: &str, arguments: Table) {
+        let (exchange, queue) = (exchange.to_owned().into(), queue.to_owned().into());
+        let routing_key = key.to_owned().into();
+        self.put(CHANNEL, QueueBind { queue, exchange, routing_key, nowait: true, arguments, ..Default::default() });
+    }
+
+    /// Sends what was put and waits until it has taken effect.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        self.put(CHANNEL, BasicQos::default());
+        self.answer(|m| matches!(m, Method::BasicQosOk(_))).map(drop)
+    }
+
+    /// Waits until so many more messages are confirmed, or refused.
+    pub(crate) fn confirmed(&mut self, count: usize) -> Result<()> {
+        self.flush()?;
+        let upto = self.confirms + count as u64;
+        while self.confirms < upto {
+            match self.wait(Duration::from_secs(ANSWER_SECS))? {
+                Some(Came::Method(Method::BasicAck(ack))) => self.confirms = self.confirms.max(ack.delivery_tag),
+                Some(Came::Method(Method::BasicNack(nack))) => self.confirms = self.confirms.max(nack.delivery_tag),
+                other => return Err(format!("another answer than a confirm: {other:?}")),
+            }
+        }
+        Ok(())
+    }
+
     /// Puts the deletion of a queue; [`Amqp::flush`] sends it, and [`Amqp::deleted`] waits for the answer.
     pub(crate) fn delete(&mut self, queue: &str) {
         self.put(CHANNEL, QueueDelete { queue: queue.to_owned().into(), ..Default::default() });
@@ -152,9 +188,18 @@ impl Amqp {
 
     /// Puts a persistent message for an exchange; [`Amqp::flush`] sends it.
     pub(crate) fn publish_to(&mut self, exchange: &str, key: &str, body: &[u8]) {
+        self.put_message(exchange, key, None, body);
+    }
+
+    /// As [`Amqp::publish_to`], with headers.
+    pub(crate) fn publish_with(&mut self, exchange: &str, key: &str, headers: &Table, body: &[u8]) {
+        self.put_message(exchange, key, Some(headers.clone()), body);
+    }
+
+    fn put_message(&mut self, exchange: &str, key: &str, headers: Option<Table>, body: &[u8]) {
         let (exchange, routing_key) = (exchange.to_owned().into(), key.to_owned().into());
         self.put(CHANNEL, BasicPublish { exchange, routing_key, ..Default::default() });
-        let properties = BasicProperties { delivery_mode: Some(2), ..Default::default() }.encode();
+        let properties = BasicProperties { delivery_mode: Some(2), headers, ..Default::default() }.encode();
         encode_header(&mut self.output, CHANNEL, body.len() as u64, &properties);
         self.output.extend_from_slice(&body_prefix(CHANNEL, body.len() as u32));
         self.output.extend_from_slice(body);
