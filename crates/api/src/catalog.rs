@@ -47,6 +47,10 @@ pub trait Catalog: Send + Sync + Debug {
     fn topic_by_id(&self, id: TopicId) -> Option<Arc<TopicInfo>>;
     /// All living topics, by name.
     fn topics(&self) -> Vec<Arc<TopicInfo>>;
+    /// How many topics [`Catalog::topics`] goes through, at the most: what it costs to call.
+    fn topics_len(&self) -> usize {
+        self.topics().len()
+    }
     /// The cluster.
     fn cluster(&self) -> ClusterInfo;
     /// The document of that scope; empty when there is none.

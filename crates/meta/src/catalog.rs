@@ -78,6 +78,10 @@ impl Catalog for SharedCatalog {
         self.topics.read().by_name.values().cloned().collect()
     }
 
+    fn topics_len(&self) -> usize {
+        self.topics.read().by_name.len()
+    }
+
     fn cluster(&self) -> ClusterInfo {
         self.cluster.clone()
     }

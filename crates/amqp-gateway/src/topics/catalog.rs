@@ -86,6 +86,10 @@ where
         topics
     }
 
+    fn topics_len(&self) -> usize {
+        self.catalog.topics_len()
+    }
+
     fn is_reserved(&self, topic: &str) -> bool {
         name::is_reserved(topic) || self.catalog.is_reserved(topic)
     }

@@ -64,6 +64,7 @@ mod scram_users;
 mod steps;
 mod table;
 mod topics;
+mod turn;
 mod turns;
 mod update_features;
 mod work;
@@ -81,7 +82,7 @@ use crate::settings::KafkaSettings;
 use bytes::{Buf, Bytes, BytesMut};
 use fetch_session::FetchSessions;
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
-use polylogue_types::{Chunk, STEPS_PER_TURN, Unfinished};
+use polylogue_types::Chunk;
 use quota::PeerQuota;
 use sasl::Login;
 use std::collections::VecDeque;
@@ -89,6 +90,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use steps::Steps;
 use table::Api;
+use turn::Parked;
 use work::{Pending, Step, WaitsFor, Work};
 
 /// Where clients of one listener are told to connect to.
@@ -218,8 +220,8 @@ impl NextFrame {
 struct Slot {
     row: &'static Api,
     head: Head,
-    /// What its answer may take, if that has to be asked for.
-    room: Room,
+    /// What its answer may take, if that has to be asked for; `None` where that is estimated when its turn comes.
+    room: Option<Room>,
     /// What it costs besides the messages in it, as far as that can be told beforehand.
     steps: u64,
     state: State,
@@ -268,22 +270,6 @@ pub struct Session {
     parked: VecDeque<Parked>,
 }
 
-/// What the broker said of a request that goes on in a longer turn.
-#[derive(Debug)]
-enum Parked {
-    Reply(Token, Reply),
-    Changed(Token),
-}
-
-impl Parked {
-    fn reply(&self) -> Option<&Reply> {
-        match self {
-            Parked::Reply(_, reply) => Some(reply),
-            Parked::Changed(_) => None,
-        }
-    }
-}
-
 impl Session {
     /// A connection that has just been made.
     #[must_use]
@@ -309,56 +295,6 @@ impl Session {
         }
     }
 
-    /// A turn begins, in which so many steps may be taken: [`STEPS_PER_TURN`] on a thread where other connections wait for its end. What
-    /// did not fit into the last one goes on. Without a call there is no bound.
-    pub fn begin_turn(&mut self, steps_max: u64, cx: &SessionContext<'_>) {
-        let goes_on = self.steps.unfinished().is_some();
-        self.steps = Steps::of_turn(steps_max);
-        while let Some(parked) = self.parked.pop_front() {
-            let (Parked::Reply(token, _) | Parked::Changed(token)) = &parked;
-            let Some(at) = self.waiting_for(*token) else {
-                let gone = *token;
-                self.orphans.retain(|(orphan, _)| *orphan != gone);
-                continue;
-            };
-            if !self.steps.try_take(self.steps_of(at, parked.reply())) {
-                self.parked.push_front(parked);
-                break;
-            }
-            match parked {
-                Parked::Reply(_, reply) => self.resume(at, cx, |pending, work| pending.on_reply(work, reply)),
-                Parked::Changed(token) => self.resume_changed(at, token, cx),
-            }
-        }
-        if goes_on {
-            self.start_queued(cx);
-        }
-    }
-
-    /// Whether there is more to do than fitted into the turn, and where.
-    #[must_use]
-    pub fn unfinished(&self) -> Option<Unfinished> {
-        self.steps.unfinished()
-    }
-
-    /// Steps that the turn has taken so far.
-    #[must_use]
-    pub fn steps_used(&self) -> u64 {
-        self.steps.used()
-    }
-
-    /// What it costs to go on with a request, as far as that is long.
-    fn steps_of(&self, at: usize, reply: Option<&Reply>) -> u64 {
-        let is_long = self.slots.get(at).is_some_and(|slot| slot.steps > STEPS_PER_TURN);
-        if is_long { u64::MAX } else { reply.map_or(0, steps::of_reply) }
-    }
-
-    /// Whether a request has to wait for a longer turn to go on, or behind one that does.
-    fn has_to_park(&self, at: usize, reply: Option<&Reply>) -> bool {
-        let steps = self.steps_of(at, reply);
-        !self.parked.is_empty() || (steps > 0 && !self.steps.try_take(steps))
-    }
-
     /// The same connection, of a client whose certificate says who it is: where the listener asks for that, it need not log in.
     #[must_use]
     pub fn certified_as(mut self, name: StrBytes) -> Session {
@@ -376,7 +312,7 @@ impl Session {
     #[must_use]
     pub fn wants_room(&self) -> Option<Room> {
         let oldest = self.slots.front().filter(|slot| matches!(slot.state, State::Queued(_)))?;
-        (oldest.room.is_asked_for() && !self.has_room).then_some(oldest.room)
+        oldest.room.filter(|room| room.is_asked_for() && !self.has_room)
     }
 
     /// There is room for what was wanted. It counts until the answer is taken by [`Session::poll_output`].
@@ -623,11 +559,11 @@ impl Session {
         let room = match row.room {
             // Who is not let in yet is answered nothing long.
             Some(estimate) if self.asks_for_room && !self.peer.login.is_open() => {
-                estimate(&mut body.clone(), version, cx.catalog)
+                estimate(&mut body.clone(), version, cx.catalog, room::TOPICS_FREE)
             }
-            _ => Room::FREE,
+            _ => Some(Room::FREE),
         };
-        let steps = row.steps(body.remaining(), room);
+        let steps = row.steps(body.remaining(), room.unwrap_or(Room::FREE));
         self.slots.push_back(Slot { row, head, room, steps, state: State::Queued(body) });
         self.start_queued(cx);
     }
@@ -636,7 +572,7 @@ impl Session {
     fn start_queued(&mut self, cx: &SessionContext<'_>) {
         let queued = |slot: &Slot| matches!(slot.state, State::Queued(_));
         while let Some(at) = self.slots.iter().position(queued) {
-            if self.has_to_wait(at) {
+            if !self.estimate(at, cx) || self.has_to_wait(at) {
                 return;
             }
             let Some((row, steps)) = self.slots.get(at).map(|slot| (slot.row, slot.steps)) else { return };
@@ -671,7 +607,7 @@ impl Session {
     /// Whether the request could see that an earlier one has not ended yet, or too much waits to be read before it.
     fn has_to_wait(&self, at: usize) -> bool {
         let Some(slot) = self.slots.get(at) else { return false };
-        if slot.room.is_asked_for() && !(at == 0 && self.has_room) {
+        if slot.room.is_some_and(Room::is_asked_for) && !(at == 0 && self.has_room) {
             return true;
         }
         let mut unread = 0;

@@ -44,50 +44,57 @@ impl Room {
     }
 }
 
-/// Looks into the body of a request. One that cannot be read is answered by the end of its connection.
-pub(super) type Estimate = fn(&mut Reader, i16, &dyn Catalog) -> Room;
+/// Looks into the body of a request. One that cannot be read is answered by the end of its connection. `None` where more than
+/// `topics_max` topics have to be gone through for it.
+pub(super) type Estimate = fn(&mut Reader, i16, &dyn Catalog, usize) -> Option<Room>;
+
+/// Topics that are gone through when a request has come; for more of them it needs steps of a turn.
+pub(super) const TOPICS_FREE: usize = 512;
+/// What it costs to go through a topic, which may have to be given another name. Steps.
+pub(super) const TOPIC_STEPS: u64 = 4;
 
 /// What there is decides.
-pub(super) fn unknown(_: &mut Reader, _: i16, _: &dyn Catalog) -> Room {
-    Room::Unknown
+pub(super) fn unknown(_: &mut Reader, _: i16, _: &dyn Catalog, _: usize) -> Option<Room> {
+    Some(Room::Unknown)
 }
 
 fn topic_bytes(topic: &TopicInfo) -> usize {
     TOPIC_BYTES + topic.name.len() + topic.partitions.len() * PARTITION_BYTES
 }
 
-pub(super) fn of_metadata(body: &mut Reader, version: i16, catalog: &dyn Catalog) -> Room {
-    let Ok(request) = MetadataRequest::decode(body, version) else { return Room::FREE };
+pub(super) fn of_metadata(body: &mut Reader, version: i16, catalog: &dyn Catalog, topics_max: usize) -> Option<Room> {
+    let Ok(request) = MetadataRequest::decode(body, version) else { return Some(Room::FREE) };
     let named = request.topics.filter(|topics| version > 0 || !topics.is_empty());
     let Some(named) = named else {
-        return Room::Bytes(catalog.topics().iter().map(|topic| topic_bytes(topic)).sum());
+        let bytes = || catalog.topics().iter().map(|topic| topic_bytes(topic)).sum();
+        return (catalog.topics_len() <= topics_max).then(|| Room::Bytes(bytes()));
     };
     let find = |topic: &MetadataRequestTopic| match &topic.name {
         Some(name) if topic.topic_id.is_zero() => catalog.topic(name),
         _ => catalog.topic_by_id(topic.topic_id),
     };
     // What is not there is a row as long as its name, and paid for by that.
-    Room::Bytes(named.iter().filter_map(find).map(|topic| topic_bytes(&topic)).sum())
+    Some(Room::Bytes(named.iter().filter_map(find).map(|topic| topic_bytes(&topic)).sum()))
 }
 
-pub(super) fn of_configs(body: &mut Reader, version: i16, _: &dyn Catalog) -> Room {
-    let Ok(request) = DescribeConfigsRequest::decode(body, version) else { return Room::FREE };
+pub(super) fn of_configs(body: &mut Reader, version: i16, _: &dyn Catalog, _: usize) -> Option<Room> {
+    let Ok(request) = DescribeConfigsRequest::decode(body, version) else { return Some(Room::FREE) };
     let bytes = |resource: &DescribeConfigsResource| match resource.resource_type {
         TOPIC => TOPIC_CONFIGS_BYTES,
         _ => BROKER_CONFIGS_BYTES,
     };
-    Room::Bytes(request.resources.iter().map(bytes).sum())
+    Some(Room::Bytes(request.resources.iter().map(bytes).sum()))
 }
 
-pub(super) fn of_offsets(body: &mut Reader, version: i16, _: &dyn Catalog) -> Room {
-    let Ok(request) = OffsetFetchRequest::decode(body, version) else { return Room::FREE };
+pub(super) fn of_offsets(body: &mut Reader, version: i16, _: &dyn Catalog, _: usize) -> Option<Room> {
+    let Ok(request) = OffsetFetchRequest::decode(body, version) else { return Some(Room::FREE) };
     let mut partitions = request.topics.iter().flatten().map(|t| t.partition_indexes.len()).sum::<usize>();
     if request.groups.is_empty() && request.topics.is_none() {
-        return Room::Unknown;
+        return Some(Room::Unknown);
     }
     for group in &request.groups {
-        let Some(topics) = &group.topics else { return Room::Unknown };
+        let Some(topics) = &group.topics else { return Some(Room::Unknown) };
         partitions += topics.iter().map(|t| t.partition_indexes.len()).sum::<usize>();
     }
-    Room::Bytes(partitions.saturating_mul(OFFSET_BYTES))
+    Some(Room::Bytes(partitions.saturating_mul(OFFSET_BYTES)))
 }

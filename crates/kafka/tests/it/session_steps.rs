@@ -6,6 +6,7 @@ use polylogue_api::{Appended, Compression, FoundOffset, Reply, Request as Ask, T
 use polylogue_kafka::codec::Records;
 use polylogue_kafka::codec::list_groups::ListGroupsRequest;
 use polylogue_kafka::codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use polylogue_kafka::codec::metadata::MetadataRequest;
 use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
 use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
@@ -184,4 +185,21 @@ fn logins_are_judged_by_a_worker() {
     assert_eq!(host.session.unfinished(), Some(Unfinished::Worker));
     host.begin_turn(STEPS_PER_WORKER_TURN);
     assert_eq!(host.response::<SaslAuthenticateRequest>(2).error_code, 0);
+}
+
+/// Going through 100,000 topics for an estimate was done where connections are read, when the request came.
+#[test]
+fn all_of_many_topics_are_gone_through_by_a_worker() {
+    let mut host = Host::new();
+    host.session.ask_for_room();
+    (0..6_000).for_each(|at| _ = host.topics.add(9, &format!("t{at}"), 1, TopicConfig::default()));
+    host.begin_turn(STEPS_PER_TURN);
+    host.send(9, &MetadataRequest { topics: None, ..MetadataRequest::default() });
+    assert_eq!((host.session.wants_room(), host.session.unfinished()), (None, Some(Unfinished::Worker)));
+    assert!(used(&host) <= STEPS_PER_TURN);
+    host.begin_turn(STEPS_PER_WORKER_TURN);
+    assert!(host.session.wants_room().is_some());
+    host.on_room();
+    host.begin_turn(STEPS_PER_WORKER_TURN);
+    assert!(host.response::<MetadataRequest>(9).topics.len() > 6_000);
 }
