@@ -13,7 +13,7 @@
 
 use crate::background::{MERGE_BYTES_PER_SEC_MIN, QUIET_BYTES_PER_SEC};
 use crate::broker::{Broker, Inner};
-use crate::datadir::{IDENTITY, identity_file, shard_name};
+use crate::datadir::{IDENTITY, encode, shard_name};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shard::Shard;
 use bytes::Bytes;
@@ -164,7 +164,7 @@ impl Inner {
             return Err(Error::new(ErrorKind::StorageFull, text));
         }
         let shards = self.cut_shards()?;
-        let identity = identity_file(&self.env, &self.data.path)?;
+        let identity = encode(&self.data.identity);
         let (files, bytes) = shards.iter().fold((1, identity.len() as u64), |(files, bytes), (_, shard)| {
             let left = shard.left();
             (files + left.0, bytes + left.1)

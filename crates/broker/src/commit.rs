@@ -15,11 +15,13 @@ use parking_lot::Mutex;
 use polylogue_api::{
     AppendError, Caller, Effects, MachineId, MachineReply, PublishError, TopicInfo, TrimError, Unavailable,
 };
+use polylogue_log::frame::LostRange;
 use polylogue_log::journal::{CommitSink, Outcome};
 use polylogue_log::store::ShardStore;
 use polylogue_log::{Frame, Kind};
 use polylogue_meta::{MetaEvent, TopicMeta};
-use polylogue_types::{Index, Offset, ShardId, TimestampMs};
+use polylogue_types::{Index, Offset, PartitionId, ShardId, TimestampMs};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 /// A shard's receiver of committed frames. The broker is not there yet while a shard is being opened.
@@ -111,31 +113,21 @@ impl Inner {
         replay: bool,
         fired: &mut Fired,
     ) -> Result<(), String> {
-        if let Some(lost) = frame.lost() {
-            for range in &lost.ranges {
-                if let Some(partition) = state.partitions.get_mut(&range.partition) {
-                    partition.lose(Some(range.end));
-                }
-                if let Some(host) = state.queues.hosts.get_mut(&range.partition) {
-                    host.lose(Some(range.end));
-                }
-            }
-            if !lost.complete {
-                state.partitions.values_mut().for_each(|partition| partition.lose(None));
-                state.queues.hosts.values_mut().for_each(|host| host.lose(None));
-            }
-        }
+        let mut losses = Losses::of(frame, state);
         for entry in &frame.entries {
             if !state.partitions.contains_key(&entry.envelope.partition) {
                 // Written before its topic was deleted, committed after: the store has just taken it in.
                 store.drop_partition(entry.envelope.partition);
             }
+            // What survived of a damaged frame may stand before, between and behind what is lost.
+            losses.before(entry.envelope.partition, entry.envelope.next_offset(), state);
             Shard::apply_entry(state, &entry.envelope, frame.time_ms, replay, fired)?;
             let native = entry.native.start as usize..entry.native.end as usize;
             let native = frame.bytes.get(native).unwrap_or_default();
             let view = self.config.view.as_ref();
             state.queues.appended(&entry.envelope, native, view, frame.time_ms).map_err(|e| e.to_string())?;
         }
+        losses.rest(state);
         // A frame has its entries by partition, the broker's own first; what is said of a message comes after the message.
         for entry in frame.entries.iter().filter(|entry| entry.envelope.partition == BROKER_PARTITION) {
             apply_record(store, state, &frame.native(entry), frame.time_ms, fired)
@@ -296,6 +288,49 @@ impl Inner {
         }
         watch::deliver(fired);
         topic.info(&|shard| self.term_of(shard))
+    }
+}
+
+/// Offsets that a frame says are lost, and that were not applied as such yet. By partition, in order.
+#[derive(Debug)]
+struct Losses(BTreeMap<PartitionId, VecDeque<LostRange>>);
+
+impl Losses {
+    /// What a frame says is lost; of what nobody knows, every partition takes note at once.
+    fn of(frame: &Frame, state: &mut ShardState) -> Losses {
+        let mut losses = Losses(BTreeMap::new());
+        let Some(lost) = frame.lost() else { return losses };
+        if !lost.complete {
+            state.partitions.values_mut().for_each(|partition| partition.lose(None));
+            state.queues.hosts.values_mut().for_each(|host| host.lose(None));
+        }
+        let mut ranges = lost.ranges;
+        ranges.sort_unstable();
+        for range in ranges {
+            losses.0.entry(range.partition).or_default().push_back(range);
+        }
+        losses
+    }
+
+    /// An entry of a partition is next that ends there: what is lost before it was lost by now.
+    fn before(&mut self, partition: PartitionId, end: Offset, state: &mut ShardState) {
+        let Some(ranges) = self.0.get_mut(&partition) else { return };
+        while let Some(range) = ranges.pop_front_if(|range| range.first < end) {
+            lose(state, &range);
+        }
+    }
+
+    fn rest(self, state: &mut ShardState) {
+        self.0.into_values().flatten().for_each(|range| lose(state, &range));
+    }
+}
+
+fn lose(state: &mut ShardState, range: &LostRange) {
+    if let Some(partition) = state.partitions.get_mut(&range.partition) {
+        partition.lose(Some(range.end));
+    }
+    if let Some(host) = state.queues.hosts.get_mut(&range.partition) {
+        host.lose(Some(range.end));
     }
 }
 

@@ -3,13 +3,16 @@
 //! ```text
 //! DATA/
 //!   LOCK           held while a process serves, checks or repairs
-//!   IDENTITY       text, below; written once
+//!   IDENTITY       text, below, in two copies; written once
 //!   shard-0000/    one directory a journal shard: journal/, segments/, checkpoints, manifest
 //!   shard-1000/    the shard of class `async`, from its first topic on
 //! ```
 //!
 //! `IDENTITY` has one `name = value` a line: `version` (of the layout, 1), `cluster_id` (32 hex digits), `node_id`,
-//! `directory_id` (32 hex digits), and last `crc`, the CRC32C of everything before its line in hex.
+//! `directory_id` (32 hex digits), and last `crc`, the CRC32C of everything before its line in hex. The text is filled up with zeros to 4096
+//! bytes and stands there twice, so that damage in one sector costs one copy. Earlier versions wrote it once, without zeros, and read the
+//! first copy. Both are in one file because the file marks a directory as complete: a restore writes it last, and a directory
+//! without it is not opened, whatever else is there. Damage to both copies is mended from what the journals' files say of themselves.
 
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -25,8 +28,8 @@ pub const LAYOUT_VERSION: u32 = 1;
 pub(crate) const IDENTITY: &str = "IDENTITY";
 const IDENTITY_NEW: &str = "IDENTITY.new";
 const LOCK: &str = "LOCK";
-/// More than a good identity file ever has. Bytes.
-const IDENTITY_BYTES_MAX: u64 = 4096;
+/// A copy of the text in `IDENTITY`, with what fills it up. Bytes.
+const COPY_BYTES: usize = 4096;
 
 /// Who this directory belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,31 +48,21 @@ const FIRST_NODE: NodeId = NodeId(1);
 
 /// An open, locked data directory.
 #[derive(Debug)]
-pub struct DataDir {
+pub(crate) struct DataDir {
     /// Where it is.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Who it belongs to.
-    pub identity: Identity,
-    /// It was made just now.
-    pub is_new: bool,
-    _lock: Option<Box<dyn DirLock>>,
+    pub(crate) identity: Identity,
+    _lock: Box<dyn DirLock>,
 }
 
 impl DataDir {
-    /// Opens a directory, or makes one where there is none or an empty one. A directory that cannot be used is left
-    /// as it was.
+    /// Opens a directory, or makes one where there is none or an empty one. A directory that cannot be used is left as it was. Given a node,
+    /// another node's directory is refused, and a new one is made for it.
     ///
     /// # Errors
-    /// `Locked`, `Incompatible` (newer, or not polylogue's), `Damaged`, `Io`.
-    pub fn open(env: &Env, path: &Path) -> Result<DataDir> {
-        DataDir::open_as(env, path, None)
-    }
-
-    /// The same for one node: another node's directory is refused, and a new one is made for it.
-    ///
-    /// # Errors
-    /// As [`DataDir::open`]; `Config` for another node's directory.
-    pub fn open_as(env: &Env, path: &Path, node: Option<NodeId>) -> Result<DataDir> {
+    /// `Locked`, `Incompatible` (newer, or not polylogue's), `Damaged`, `Io`; `Config` for another node's directory.
+    pub(crate) fn open(env: &Env, path: &Path, node: Option<NodeId>) -> Result<DataDir> {
         let names =
             if env.disk.exists(path) { env.disk.list(path).map_err(|e| io_error(path, &e))? } else { Vec::new() };
         let has_identity = names.iter().any(|n| n == IDENTITY);
@@ -89,35 +82,22 @@ impl DataDir {
                 return Err(Error::new(ErrorKind::Config, text));
             }
         }
-        env.disk.create_dir_all(path).map_err(|e| io_error(path, &e))?;
-        let lock = env.disk.lock(&path.join(LOCK)).map_err(|e| lock_error(path, &e))?;
+        let lock = hold(env, path)?;
         if has_identity {
-            let identity = read_identity(env, path)?;
-            return Ok(DataDir { path: path.to_owned(), identity, is_new: false, _lock: Some(lock) });
+            let read = read_copies(env, path)?;
+            if read.state != CopyState::Whole {
+                // One copy is enough to go on with, also where the disk is too full for a second one.
+                _ = write_identity(env, path, &read.identity);
+            }
+            return Ok(DataDir { path: path.to_owned(), identity: read.identity, _lock: lock });
         }
         let identity = make_identity(env, path, node.unwrap_or(FIRST_NODE))?;
-        Ok(DataDir { path: path.to_owned(), identity, is_new: true, _lock: Some(lock) })
-    }
-
-    /// One that is there, only to be read. It is held as by [`DataDir::open`], but where this process may write nothing into it and nobody has
-    /// ever held it: a backup that somebody else made, or on a medium that takes no writes.
-    ///
-    /// # Errors
-    /// `Io` for what is no data directory, `Damaged` or `Incompatible` by what it says of itself, `Locked` while somebody uses it.
-    pub fn open_to_read(env: &Env, path: &Path) -> Result<DataDir> {
-        let identity = read_identity(env, path)?;
-        let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
-        let lock = match env.disk.lock(&path.join(LOCK)) {
-            Ok(lock) => Some(lock),
-            Err(e) if kinds.contains(&e.kind()) => None,
-            Err(e) => return Err(lock_error(path, &e)),
-        };
-        Ok(DataDir { path: path.to_owned(), identity, is_new: false, _lock: lock })
+        Ok(DataDir { path: path.to_owned(), identity, _lock: lock })
     }
 
     /// Where a shard's files are.
     #[must_use]
-    pub fn shard_dir(&self, shard: ShardId) -> PathBuf {
+    pub(crate) fn shard_dir(&self, shard: ShardId) -> PathBuf {
         shard_dir(&self.path, shard)
     }
 }
@@ -138,26 +118,93 @@ pub(crate) fn shard_name(shard: ShardId) -> String {
 /// # Errors
 /// `Incompatible` for a newer version, `Damaged`, `Io`.
 pub fn read_identity(env: &Env, path: &Path) -> Result<Identity> {
-    read_identity_file(env, path).map(|(identity, _)| identity)
+    read_copies(env, path).map(|read| read.identity)
 }
 
-/// The bytes of the file that says what a directory is.
-pub(crate) fn identity_file(env: &Env, path: &Path) -> Result<Bytes> {
-    read_identity_file(env, path).map(|(_, bytes)| bytes)
+/// What is left of the file that says what a directory is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum CopyState {
+    /// Both copies are there.
+    Whole,
+    /// An earlier version wrote it, once.
+    Single,
+    /// One copy is damaged, and why.
+    Damaged(String),
 }
 
-fn read_identity_file(env: &Env, path: &Path) -> Result<(Identity, Bytes)> {
+/// What a directory says of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ReadIdentity {
+    pub(crate) identity: Identity,
+    pub(crate) state: CopyState,
+}
+
+/// Takes the lock of a directory, whatever state it is in; makes the directory where there is none.
+pub(crate) fn hold(env: &Env, path: &Path) -> Result<Box<dyn DirLock>> {
+    env.disk.create_dir_all(path).map_err(|e| io_error(path, &e))?;
+    env.disk.lock(&path.join(LOCK)).map_err(|e| lock_error(path, &e))
+}
+
+/// The same, only to read the directory: a backup may be of another user, or on a medium that takes no writes.
+pub(crate) fn hold_to_read(env: &Env, path: &Path) -> Result<Option<Box<dyn DirLock>>> {
+    let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
+    match env.disk.lock(&path.join(LOCK)) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(e) if kinds.contains(&e.kind()) => Ok(None),
+        Err(e) => Err(lock_error(path, &e)),
+    }
+}
+
+/// Reads what a directory says of itself, from both copies.
+pub(crate) fn read_copies(env: &Env, path: &Path) -> Result<ReadIdentity> {
     let file_path = path.join(IDENTITY);
     let file = env.disk.open(&file_path, OpenMode::Read).map_err(|e| io_error(&file_path, &e))?;
     let len = file.size().map_err(|e| io_error(&file_path, &e))?;
-    let mut bytes = vec![0; len.min(IDENTITY_BYTES_MAX) as usize];
-    file.read_exact_at(&mut bytes, 0).map_err(|e| io_error(&file_path, &e))?;
-    let identity = parse(&bytes).map_err(|(kind, why)| Error::new(kind, format!("{}: {why}", file_path.display())))?;
-    Ok((identity, Bytes::from(bytes)))
+    let mut copies = Vec::new();
+    for start in [0, COPY_BYTES as u64] {
+        if start > 0 && len <= start {
+            break;
+        }
+        let mut bytes = vec![0; len.saturating_sub(start).min(COPY_BYTES as u64) as usize];
+        copies.push(match file.read_exact_at(&mut bytes, start) {
+            Ok(()) => parse(&bytes),
+            // A sector that cannot be read any more costs one copy.
+            Err(e) if len > COPY_BYTES as u64 => Err((ErrorKind::Damaged, format!("cannot be read ({e})"))),
+            Err(e) => return Err(io_error(&file_path, &e)),
+        });
+    }
+    choose(copies).map_err(|(kind, why)| Error::new(kind, format!("{}: {why}", file_path.display())))
 }
 
-fn parse(bytes: &[u8]) -> std::result::Result<Identity, (ErrorKind, String)> {
-    let damaged = |why: &str| (ErrorKind::Damaged, format!("damaged ({why}); restore it from a backup"));
+/// What the copies say together.
+fn choose(copies: Vec<Parsed>) -> std::result::Result<ReadIdentity, (ErrorKind, String)> {
+    let mut copies = copies.into_iter();
+    let first = copies.next().unwrap_or_else(|| Err((ErrorKind::Damaged, "empty".to_owned())));
+    match (first, copies.next()) {
+        (Ok(one), Some(Ok(other))) if one != other => {
+            let why = "its two copies name different directories, so that nobody knows which one this is; put back the one that \
+                       belongs to it, or restore the directory from a backup";
+            Err((ErrorKind::Damaged, why.to_owned()))
+        }
+        (Ok(identity), Some(Ok(_))) => Ok(ReadIdentity { identity, state: CopyState::Whole }),
+        (Ok(identity), None) => Ok(ReadIdentity { identity, state: CopyState::Single }),
+        (Ok(identity), Some(Err((_, why)))) => {
+            Ok(ReadIdentity { identity, state: CopyState::Damaged(format!("the second copy is {why}")) })
+        }
+        (Err((_, why)), Some(Ok(identity))) => {
+            Ok(ReadIdentity { identity, state: CopyState::Damaged(format!("the first copy is {why}")) })
+        }
+        // What one copy alone says of a newer version may be a flipped bit.
+        (Err((ErrorKind::Incompatible, _)), Some(Err((ErrorKind::Damaged, why)))) => Err((ErrorKind::Damaged, why)),
+        (Err(e), _) => Err(e),
+    }
+}
+
+type Parsed = std::result::Result<Identity, (ErrorKind, String)>;
+
+/// Reads one copy.
+fn parse(bytes: &[u8]) -> Parsed {
+    let damaged = |why: &str| (ErrorKind::Damaged, format!("damaged ({why})"));
     let text = std::str::from_utf8(bytes).map_err(|_| damaged("not text"))?;
     let field = |name: &str| {
         text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix('=').map(str::trim))
@@ -182,6 +229,12 @@ fn make_identity(env: &Env, path: &Path, node: NodeId) -> Result<Identity> {
     let mut identity = Identity { cluster_id: [0; 16], node, directory_id: [0; 16] };
     env.rng.fill(&mut identity.cluster_id);
     env.rng.fill(&mut identity.directory_id);
+    write_identity(env, path, &identity)?;
+    Ok(identity)
+}
+
+/// The bytes of the file that says what a directory is.
+pub(crate) fn encode(identity: &Identity) -> Bytes {
     let mut text = format!(
         "version = {LAYOUT_VERSION}\ncluster_id = {}\nnode_id = {}\ndirectory_id = {}\n",
         hex(&identity.cluster_id),
@@ -191,13 +244,21 @@ fn make_identity(env: &Env, path: &Path, node: NodeId) -> Result<Identity> {
     let crc = crc32c(text.as_bytes());
     // Writing to a String cannot fail.
     let _ = writeln!(text, "crc = {crc:08x}");
+    let mut bytes = text.into_bytes();
+    bytes.resize(COPY_BYTES, 0);
+    bytes.extend_from_within(..);
+    Bytes::from(bytes)
+}
+
+/// Writes the file that says what a directory is, in the place of the one that is there.
+pub(crate) fn write_identity(env: &Env, path: &Path, identity: &Identity) -> Result<()> {
     let new = path.join(IDENTITY_NEW);
     let write = || -> io::Result<()> {
         if env.disk.exists(&new) {
             env.disk.remove(&new)?;
         }
         let file = env.disk.open(&new, OpenMode::CreateNew)?;
-        file.write_all_at(text.as_bytes(), 0)?;
+        file.write_all_at(&encode(identity), 0)?;
         file.sync_data()?;
         env.disk.rename(&new, &path.join(IDENTITY))?;
         env.disk.sync_dir(path)?;
@@ -207,8 +268,7 @@ fn make_identity(env: &Env, path: &Path, node: NodeId) -> Result<Identity> {
             None => Ok(()),
         }
     };
-    write().map_err(|e| io_error(path, &e))?;
-    Ok(identity)
+    write().map_err(|e| io_error(path, &e))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -243,8 +303,10 @@ fn lock_error(path: &Path, e: &io::Error) -> Error {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
+    use polylogue_env::sim::SimWorld;
 
     #[test]
     fn an_identity_with_a_changed_byte_is_damaged_and_a_newer_one_incompatible() {
@@ -256,5 +318,63 @@ mod tests {
         assert_eq!(parse(changed.as_bytes()).unwrap_err().0, ErrorKind::Damaged);
         let newer = text.replace("version = 1", "version = 2");
         assert_eq!(parse(newer.as_bytes()).unwrap_err().0, ErrorKind::Incompatible);
+    }
+
+    fn identity(id: u8) -> Identity {
+        Identity { cluster_id: [id; 16], node: NodeId(1), directory_id: [id; 16] }
+    }
+
+    fn read(world: &SimWorld, bytes: &[u8]) -> Result<ReadIdentity> {
+        let env = world.env();
+        let path = Path::new("/data");
+        env.disk.create_dir_all(path).unwrap();
+        let file = path.join(IDENTITY);
+        _ = env.disk.remove(&file);
+        env.disk.open(&file, OpenMode::CreateNew).unwrap().write_all_at(bytes, 0).unwrap();
+        read_copies(&env, path)
+    }
+
+    /// One flipped bit in it took the whole directory away, and nothing repaired that.
+    #[test]
+    fn one_flipped_bit_costs_one_copy_and_the_next_start_writes_it_anew() {
+        let world = SimWorld::new(1);
+        let good = encode(&identity(7));
+        assert_eq!(read(&world, &good).unwrap(), ReadIdentity { identity: identity(7), state: CopyState::Whole });
+        for bit in (0..good.len() * 8).filter(|bit| (bit / 8) % COPY_BYTES < 140) {
+            let mut bad = good.to_vec();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(read(&world, &bad).unwrap().identity, identity(7), "bit {bit}");
+        }
+        let mut bad = good.to_vec();
+        bad[20] ^= 1;
+        assert!(matches!(read(&world, &bad).unwrap().state, CopyState::Damaged(_)));
+        drop(DataDir::open(&world.env(), Path::new("/data"), None).unwrap());
+        assert_eq!(read_copies(&world.env(), Path::new("/data")).unwrap().state, CopyState::Whole);
+    }
+
+    #[test]
+    fn a_file_of_an_earlier_version_is_read_and_gets_its_second_copy() {
+        let world = SimWorld::new(2);
+        let whole = encode(&identity(7));
+        let len = whole.iter().position(|b| *b == 0).unwrap();
+        let old = &whole[..len];
+        assert_eq!(read(&world, old).unwrap(), ReadIdentity { identity: identity(7), state: CopyState::Single });
+        // No room for a second one: the first is good enough.
+        world.disk.set_capacity(0);
+        assert_eq!(DataDir::open(&world.env(), Path::new("/data"), None).unwrap().identity, identity(7));
+        assert_eq!(read_copies(&world.env(), Path::new("/data")).unwrap().state, CopyState::Single);
+        world.disk.set_capacity(u64::MAX);
+        assert_eq!(DataDir::open(&world.env(), Path::new("/data"), None).unwrap().identity, identity(7));
+        assert_eq!(read_copies(&world.env(), Path::new("/data")).unwrap().state, CopyState::Whole);
+    }
+
+    #[test]
+    fn copies_that_name_different_directories_are_refused() {
+        let world = SimWorld::new(3);
+        let (mut mixed, other) = (encode(&identity(7)).to_vec(), encode(&identity(8)));
+        mixed[COPY_BYTES..].copy_from_slice(&other[COPY_BYTES..]);
+        let refused = read(&world, &mixed).unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Damaged);
+        assert!(refused.text.contains("different directories"), "{refused}");
     }
 }

@@ -39,14 +39,19 @@ mod shard;
 mod sink;
 mod status;
 mod tuning;
+mod verify;
 mod watch;
 
 pub use admission::{Admission, Permit};
 pub use backup::{Backup, BackupPiece, BackupStats};
 pub use broker::Broker;
 pub use config::{BrokerConfig, QueueRules};
-pub use datadir::{DataDir, Identity, LAYOUT_VERSION, read_identity, shard_dir};
+pub use datadir::{Identity, LAYOUT_VERSION, read_identity, shard_dir};
 pub use error::{Error, ErrorKind, Result};
 pub use names::partition_names;
 pub use sink::{ReplySink, SessionId};
 pub use status::{Failure, PartitionStatus, ShardStatus};
+pub use verify::{
+    DirectoryRepair, DirectoryReport, MakeMachines, check_directory, hold_directory, hold_directory_to_read,
+    repair_directory,
+};

@@ -65,7 +65,7 @@ impl Broker {
     /// or damaged.
     pub fn open(env: Env, config: BrokerConfig, others: BTreeMap<MachineId, Box<dyn StateMachine>>) -> Result<Broker> {
         config.store.check().map_err(Error::from)?;
-        let data = DataDir::open_as(&env, &config.data_dir, config.node)?;
+        let data = DataDir::open(&env, &config.data_dir, config.node)?;
         let sync_shards: Vec<_> = (0..config.sync_shards.max(1)).map(ShardId).collect();
         let settings = MetaSettings {
             sync_shards: sync_shards.clone(),

@@ -8,12 +8,14 @@
 
 pub mod disk;
 mod error;
+mod overlay;
 mod real;
 pub mod sim;
 mod sys;
 
 pub use disk::{DIRECT_BYTES, DirLock, Disk, DiskFile, OpenMode};
 pub use error::{DiskError, raw_os_error};
+pub use overlay::Overlay;
 pub use real::{ExitOnFatal, RealClock, RealDisk, RealRng, RealTasks};
 pub use sys::{send_file, set_receive_low_water};
 

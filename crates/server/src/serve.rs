@@ -36,7 +36,7 @@ use polylogue_api::{MachineId, StateMachine};
 use polylogue_broker::{Broker, BrokerConfig, ErrorKind, QueueRules};
 use polylogue_env::{Env, Rng};
 use polylogue_kafka::config::LiveSettings;
-use polylogue_kafka::groups::KafkaGroups;
+use polylogue_kafka::groups::{GroupSettings, KafkaGroups};
 use polylogue_log::store::StoreConfig;
 use polylogue_types::NodeId;
 use prometheus_client::registry::Registry;
@@ -347,12 +347,7 @@ fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<(Br
         node: config.kafka.node_id.map(NodeId),
         ..BrokerConfig::new(config.data.clone())
     };
-    let declared = AmqpMachine::new(Limits::default());
-    let directory = declared.directory();
-    let groups = KafkaGroups::new((&config.kafka.groups).into());
-    let groups: Box<dyn StateMachine> = Box::new(SeesQueues::new(groups, directory.clone()));
-    let declared: Box<dyn StateMachine> = Box::new(declared);
-    let machines = BTreeMap::from([(MachineId::KafkaGroups, groups), (MachineId::Amqp, declared)]);
+    let (machines, directory) = machines((&config.kafka.groups).into());
     let opened = Broker::open(env.clone(), broker, machines);
     opened.map(|broker| (broker, directory)).map_err(|e| {
         let dir = config.data.display();
@@ -364,6 +359,15 @@ fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<(Br
             _ => e.to_string(),
         })
     })
+}
+
+/// The state machines of the protocols in their first state, and where connections see what RabbitMQ's clients declared.
+pub(crate) fn machines(groups: GroupSettings) -> (BTreeMap<MachineId, Box<dyn StateMachine>>, Arc<Directory>) {
+    let declared = AmqpMachine::new(Limits::default());
+    let directory = declared.directory();
+    let groups: Box<dyn StateMachine> = Box::new(SeesQueues::new(KafkaGroups::new(groups), directory.clone()));
+    let declared: Box<dyn StateMachine> = Box::new(declared);
+    (BTreeMap::from([(MachineId::KafkaGroups, groups), (MachineId::Amqp, declared)]), directory)
 }
 
 /// A broker that has started, and the settings that it goes by.

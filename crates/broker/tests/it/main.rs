@@ -7,6 +7,7 @@ mod backup;
 mod broker;
 mod damage;
 mod delays;
+mod flips;
 mod many_partitions;
 mod node;
 mod queue_doors;

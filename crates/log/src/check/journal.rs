@@ -297,7 +297,10 @@ pub(super) fn examine(survey: &Survey, tell: &mut dyn FnMut(Found<'_>) -> Result
                 let LogEnd { sequence, position } = walker.place();
                 let before = FileEnd { sequence, position, checksum: walker.checksum() };
                 let state = walker.state;
-                let resumed = walker.resume()?;
+                let resumed = match &salvaged {
+                    Some(frame) => Some(walker.pass_salvaged(frame)),
+                    None => walker.resume()?,
+                };
                 tell(Found::Damage(&Hole { bad: *bad, resumed, salvaged, before, state }))?;
                 if resumed.is_none() {
                     tell(Found::End(&walker, None))?;

@@ -192,6 +192,13 @@ impl Catalog {
         }
     }
 
+    /// A file was made shorter, behind its last frame. For those that nobody reads yet.
+    pub(crate) fn shorten(&mut self, sequence: u64, capacity: u64) {
+        if let Some(file) = self.files.iter_mut().find(|f| f.live.sequence == sequence) {
+            file.live = Arc::new(file.live.with_capacity(capacity));
+        }
+    }
+
     /// All files with where their frames end, oldest first.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&Arc<LiveFile>, u64)> {
         self.files.iter().map(|f| (&f.live, f.end))

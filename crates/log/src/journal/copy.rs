@@ -119,13 +119,26 @@ impl<'a> CopyFile<'a> {
     }
 }
 
-/// Copies everything that the walk has found above the durable end. On a full disk the files that only wait give way.
+/// Copies everything that the walk has found above the durable end. On a full disk the unused end of the last file gives way, then the files
+/// that only wait.
 pub(crate) fn copy_tail(env: &Env, config: &Config, dir: &Path, survey: &Survey, found: &Found) -> Result<()> {
     for n in &survey.copies {
         let removed = env.disk.remove(&dir.join(Role::Copy(*n).name()));
         removed.map_err(|e| Error::io("cannot remove what an earlier recovery left", e))?;
     }
-    match copy_once(env, config, dir, survey, found) {
+    let copied = match copy_once(env, config, dir, survey, found) {
+        Err(e) if e.kind == ErrorKind::StorageFull => {
+            found.trim_files(survey)?;
+            let copy = dir.join(Role::Copy(survey.highest + 1).name());
+            // Not even its name may have had room.
+            if env.disk.exists(&copy) {
+                env.disk.remove(&copy).map_err(|e| Error::io("cannot make room for what was recovered", e))?;
+            }
+            copy_once(env, config, dir, survey, found)
+        }
+        done => done,
+    };
+    match copied {
         Err(e) if e.kind == ErrorKind::StorageFull => {
             let spares = survey.spares.iter().map(|n| Role::Spare(*n));
             let ready = survey.headless.iter().map(|h| Role::Log(h.sequence));

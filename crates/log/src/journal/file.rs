@@ -236,6 +236,12 @@ impl LiveFile {
         LiveFile { sequence: header.sequence, salt: header.salt, capacity, written, path, file }
     }
 
+    /// The same file, with another size.
+    pub(crate) fn with_capacity(&self, capacity: u64) -> LiveFile {
+        let LiveFile { sequence, salt, written, .. } = *self;
+        LiveFile { sequence, salt, capacity, written, path: self.path.clone(), file: self.file.clone() }
+    }
+
     /// The handle for readers.
     pub(crate) fn source(&self) -> Arc<dyn RangeSource> {
         self.file.clone().as_range_source()

@@ -37,6 +37,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
+/// An unused end of a file that is shorter stays. Bytes.
+const TRIM_BYTES_MIN: u64 = 64 << 10;
+
 /// A frame that no mark calls durable so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
@@ -100,6 +103,10 @@ pub(crate) fn open(
     }
     found.recovery.frames_copied = copied;
     found.check_range(from)?;
+    // With the marks at the end, which say what was flushed until a newer file does.
+    for (sequence, len) in found.trim_files(&survey)? {
+        found.catalog.shorten(sequence, len);
+    }
     found.drop_pending_marks();
     let opened = found.into_opened(env, &config, &dir, survey)?;
     let inner = Arc::new(Inner::new(env.clone(), config, opened));
@@ -414,6 +421,31 @@ impl Found {
             spares,
             recovery: self.recovery,
         })
+    }
+}
+
+impl Found {
+    /// Gives back what files hold behind their last frame: none of them is written to any more. Each start begins a file, and without this
+    /// each would take the room of a whole one until what is in it is merged. It needs no room, and a crash that undoes it costs nothing.
+    /// Returns which files are shorter, and how long.
+    pub(crate) fn trim_files(&self, survey: &Survey) -> Result<Vec<(u64, u64)>> {
+        let mut shorter = Vec::new();
+        for file in &survey.chain {
+            let sequence = file.header.sequence;
+            let last = (self.end.sequence == sequence).then_some(self.end.position);
+            let Some(end) = file.end.or(last) else { continue };
+            let len = end.max(super::file::FILE_HEADER_BYTES).next_multiple_of(super::file::PAGE_BYTES);
+            if len + TRIM_BYTES_MIN > file.size {
+                continue;
+            }
+            match file.file.set_len(len) {
+                Ok(()) => shorter.push((sequence, len)),
+                // It is only room.
+                Err(e) if e.kind() == std::io::ErrorKind::StorageFull => {}
+                Err(e) => return Err(Error::io("cannot give back the unused end of a journal file", e)),
+            }
+        }
+        Ok(shorter)
     }
 }
 

@@ -247,6 +247,17 @@ impl<'a> Walker<'a> {
         Ok(Some(Walked { file: self.at, position, parsed, bytes, frame: None, end: self.place() }))
     }
 
+    /// Moves behind a bad place whose frame is known as a whole, damaged entries included. What follows it directly is looked at as
+    /// always: a second damaged frame there must not be taken for part of this one.
+    pub(crate) fn pass_salvaged(&mut self, frame: &Frame) -> LogEnd {
+        self.position = align(self.position + frame.bytes.len() as u64);
+        self.previous = None;
+        self.state.next = Some(frame.index.next());
+        self.state.term = frame.term;
+        self.state.time_ms = self.state.time_ms.max(frame.time_ms);
+        self.place()
+    }
+
     /// Moves behind a frame whose local header verifies.
     fn pass(&mut self, parsed: &Parsed) {
         self.position = align(self.position + u64::from(parsed.local.len));

@@ -348,6 +348,29 @@ fn a_repair_of_several_places_keeps_everything_between() {
     }
 }
 
+/// The frame behind one of which everything but an entry was there was passed over by the search for the next that verifies: the repaired
+/// log had a gap in its indexes, and no start or further repair took it.
+#[test]
+fn a_repair_of_two_frames_one_behind_the_other_leaves_no_gap() {
+    let (world, frames) = marked_journal(17);
+    let (first, second) = (&frames[3], &frames[4]);
+    let body = u64::from(first.entries[1].native.start);
+    for (first_byte, second_bytes) in [(body, vec![20, 90]), (body, vec![140]), (20, vec![20, 90]), (20, vec![20])] {
+        let disk = world.disk.fork(first_byte);
+        disk.flip_bit(&path_of(first), position_of(first) + first_byte, 1).expect("flips");
+        for byte in second_bytes {
+            disk.flip_bit(&path_of(second), position_of(second) + byte, 1).expect("flips");
+        }
+        let env = env_over(&world, &disk);
+        let report = repair(&env, &shard_dir(), true).expect("repairs");
+        assert_eq!(report.damage.len(), 2, "{:?}", report.damage);
+        let (_, visited) = open_in(&env, config(), Index(0)).expect("opens");
+        let indexes: Vec<u64> = visited.iter().map(|frame| frame.index.0).collect();
+        assert_eq!(indexes, (0..=frames.last().expect("a frame").index.0).collect::<Vec<_>>());
+        assert!(check_journal(&env, &shard_dir()).expect("checks").is_sound());
+    }
+}
+
 #[test]
 fn a_repair_of_the_last_durable_frame_replaces_it() {
     let (world, frames) = marked_journal(15);

@@ -34,8 +34,8 @@ fn every_start_on_a_full_disk_finds_room_for_its_term() {
     for i in 0..4 {
         node.write(i, 1, i, 1_000);
     }
-    // No whole file has room, and each start ends the file that was current.
-    leave_free(&world, big.file_bytes - 4_096);
+    // Each start ends the file that was current, and has nothing but the unused end of that.
+    leave_free(&world, 0);
     for start in 4..14 {
         world.kill();
         let node = Node::start(&world, big.clone()).expect("starts");
@@ -142,4 +142,34 @@ fn a_large_frame_that_cannot_have_the_ready_files_number_leaves_it_ready() {
     world.crash();
     let (_, visited) = open_in(&world.env(), config(), Index(0)).expect("opens");
     assert_eq!(contents(&visited).len(), 2);
+}
+
+/// Each start left a file of the full size behind with next to nothing in it: three kills in a row took three times 64 MiB, for good.
+#[test]
+fn starts_take_no_more_room_the_more_there_are() {
+    let big = Config { file_bytes: 4 << 20, ..config() };
+    for clean in [false, true] {
+        let world = SimWorld::new(4);
+        let mut taken = Vec::new();
+        for start in 0..12 {
+            let node = Node::start(&world, big.clone()).expect("starts");
+            assert_eq!(contents(&node.visited).len() as u64, start);
+            node.write(start, 1, start, 1_000);
+            node.background();
+            if clean {
+                node.journal.shutdown().expect("ends");
+            }
+            drop(node);
+            world.kill();
+            let names = world.disk.list(&journal_dir()).expect("lists");
+            let of = |name: &String| {
+                let file = world.disk.open(&journal_dir().join(name), polylogue_env::OpenMode::Read).expect("opens");
+                file.allocated_bytes().expect("says")
+            };
+            taken.push(names.iter().map(of).sum::<u64>());
+        }
+        let (early, late) = (taken[2], taken[11]);
+        // What each start leaves: a header, and the pages of its frames.
+        assert!(late < early + 12 * (64 << 10), "{taken:?}");
+    }
 }

@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 /// What is read and written at a time. Bytes.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
+/// The file that says what a data directory is.
+pub(crate) const IDENTITY: &str = "IDENTITY";
 /// Zeros of this length are not written: the copy has a hole there, as the file had. Bytes.
 const HOLE_BYTES: usize = 64 << 10;
 
@@ -37,8 +39,12 @@ impl NewDir {
         Ok(NewDir { env: env.clone(), path: path.to_owned(), dirs: BTreeSet::from([path.to_owned()]) })
     }
 
-    /// Begins a file, with `/` between directories.
+    /// Begins a file, with `/` between directories. The one that says what the directory is marks it as complete: before it is begun, all
+    /// names so far are durable.
     pub(crate) fn file(&mut self, name: &str, len: u64) -> io::Result<NewFile> {
+        if name == IDENTITY {
+            self.sync()?;
+        }
         let path = self.path.join(name);
         let above = path.ancestors().skip(1).take_while(|dir| dir.starts_with(&self.path));
         let missing: Vec<PathBuf> = above.filter(|dir| !self.dirs.contains(*dir)).map(Path::to_owned).collect();
@@ -51,8 +57,14 @@ impl NewDir {
 
     /// Makes all names durable.
     pub(crate) fn finish(self) -> io::Result<()> {
-        self.dirs.iter().try_for_each(|dir| self.env.disk.sync_dir(dir))?;
+        self.sync()?;
         self.env.disk.sync_dir(&parent_of(&self.path))
+    }
+}
+
+impl NewDir {
+    fn sync(&self) -> io::Result<()> {
+        self.dirs.iter().try_for_each(|dir| self.env.disk.sync_dir(dir))
     }
 }
 
@@ -82,5 +94,37 @@ pub(crate) fn parent_of(path: &Path) -> PathBuf {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         Some(_) => PathBuf::from("."),
         None => path.to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+    use polylogue_env::Disk;
+    use polylogue_env::sim::SimWorld;
+
+    /// The names of all files became durable after the one that marks the directory as complete: a power cut could leave it without the rest.
+    #[test]
+    fn a_power_cut_never_leaves_the_mark_without_the_rest() {
+        let mut marked = 0;
+        for seed in 0..64 {
+            let world = SimWorld::new(seed);
+            let (env, to) = (world.env(), Path::new("/data"));
+            let mut dir = NewDir::make(&env, to).unwrap();
+            let names = ["shard-0000/manifest", "shard-0000/journal/1.plj", IDENTITY];
+            for name in names {
+                let file = dir.file(name, 3).unwrap();
+                file.write(b"abc", 0).unwrap();
+                file.finish().unwrap();
+            }
+            drop((dir, env));
+            world.crash();
+            if world.disk.exists(&to.join(IDENTITY)) {
+                marked += 1;
+                assert!(names.iter().all(|name| world.disk.exists(&to.join(name))), "seed {seed}");
+            }
+        }
+        assert!(marked > 0);
     }
 }

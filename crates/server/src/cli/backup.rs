@@ -2,12 +2,12 @@
 
 use super::Failure;
 use super::args::{BackupArgs, RestoreArgs};
-use super::check::is_sound;
+use super::check::checked;
 use super::output::{Out, bytes};
-use crate::backup::files::{NewDir, PIECE_BYTES, parent_of};
+use crate::backup::files::{IDENTITY, NewDir, PIECE_BYTES, parent_of};
 use crate::backup::{Decoder, Record};
 use crate::client::ClientError;
-use polylogue_broker::{DataDir, read_identity};
+use polylogue_broker::{hold_directory_to_read, read_identity};
 use polylogue_env::{Env, OpenMode};
 use serde_json::json;
 use std::io::{self, IsTerminal, Read, Write};
@@ -18,8 +18,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// What a backup is called until it is whole.
 const PARTIAL: &str = "partial";
-/// The file that says what a data directory is.
-const IDENTITY: &str = "IDENTITY";
 /// Files of a data directory that are its process' own, and what a file system puts there.
 const NOT_COPIED: [&str; 2] = ["LOCK", "lost+found"];
 
@@ -183,8 +181,8 @@ pub(super) fn restore(args: &RestoreArgs, out: &Out) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("{} is not empty: it holds {name}; give an empty directory", to.display())));
     }
     // Whoever writes to it meanwhile would make a mixture of it.
-    let _held = DataDir::open_to_read(&env, from).map_err(|e| Failure::Other(e.to_string()))?;
-    if !is_sound(&env, from)? {
+    let _held = hold_directory_to_read(&env, from).map_err(|e| Failure::Other(e.to_string()))?;
+    if !checked(&env, from).is_sound() {
         let text = format!("{} is damaged, and nothing was written: `polylogue check` says how", from.display());
         return Err(Failure::Other(text));
     }

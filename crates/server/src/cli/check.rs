@@ -3,13 +3,21 @@
 use super::Failure;
 use super::args::{CheckArgs, RepairArgs};
 use super::output::Out;
-use polylogue_broker::{DataDir, partition_names, read_identity};
+use crate::serve::machines;
+use polylogue_amqp_gateway::MessagesAsRecords;
+use polylogue_broker::{
+    BrokerConfig, DirectoryReport, ErrorKind, check_directory, hold_directory, hold_directory_to_read, partition_names,
+    repair_directory,
+};
 use polylogue_env::Env;
-use polylogue_log::check;
-use polylogue_types::{PartitionId, ShardId};
+use polylogue_kafka::config::LiveSettings;
+use polylogue_kafka::groups::GroupSettings;
+use polylogue_kafka::settings::KafkaSettings;
+use polylogue_types::PartitionId;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 /// What a shard's directory is called in front of its number.
 const SHARD: &str = "shard-";
@@ -18,40 +26,56 @@ fn other(e: impl std::fmt::Display) -> Failure {
     Failure::Other(e.to_string())
 }
 
-/// Finds the shards of a data directory.
-fn shards_of(env: &Env, data: &DataDir) -> Result<Vec<(ShardId, PathBuf)>, Failure> {
-    let names = env.disk.list(&data.path).map_err(other)?;
-    let shards = names.iter().filter_map(|name| {
-        let id = ShardId(name.strip_prefix(SHARD)?.parse().ok()?);
-        Some((id, data.shard_dir(id)))
-    });
-    Ok(shards.collect())
+/// What a broker starts with as far as the files decide: the settings of a server change nothing of that.
+fn config(dir: &Path) -> BrokerConfig {
+    BrokerConfig {
+        resolver: Arc::new(LiveSettings::new(KafkaSettings::default())),
+        view: Some(Arc::new(MessagesAsRecords)),
+        ..BrokerConfig::new(dir.to_owned())
+    }
 }
 
-/// Whether every byte of a data directory verifies that somebody else has locked.
-pub(super) fn is_sound(env: &Env, dir: &Path) -> Result<bool, Failure> {
-    let names = env.disk.list(dir).map_err(other)?;
-    let mut shards = names.iter().filter(|name| name.starts_with(SHARD));
-    shards.try_fold(true, |sound, name| Ok(sound && check::check(env, &dir.join(name)).map_err(other)?.is_sound()))
+/// Verifies a data directory that the caller holds.
+pub(super) fn checked(env: &Env, dir: &Path) -> DirectoryReport {
+    check_directory(env, &config(dir), &|| machines(GroupSettings::default()).0)
+}
+
+/// Findings name partitions by their ids, which is what files know; people know topics.
+fn names(env: &Env, dir: &Path, report: &DirectoryReport) -> BTreeMap<PartitionId, (String, u32)> {
+    if report.is_sound() { BTreeMap::new() } else { partition_names(env, dir) }
 }
 
 pub(super) fn check(args: &CheckArgs, out: &Out) -> Result<(), Failure> {
     let env = Env::real();
-    let held = DataDir::open_to_read(&env, &args.dir).map_err(other)?;
-    let shards = shards_of(&env, &held)?;
-    let mut sound = true;
-    let mut found = Vec::new();
-    let mut said = String::new();
-    for (id, dir) in shards {
-        let (is_sound, text) = match check::check(&env, &dir) {
-            Ok(report) => (report.is_sound(), report.to_string()),
-            Err(e) => (false, e.to_string()),
-        };
-        sound &= is_sound;
-        if out.json {
+    let dir = &args.dir;
+    let _held = hold_directory_to_read(&env, dir).map_err(other)?;
+    let report = checked(&env, dir);
+    let names = names(&env, dir, &report);
+    let refused = report.refused.as_ref().map(ToString::to_string);
+    let shards = report.shards.iter().map(|(id, found)| match found {
+        Ok(report) => (id, report.is_sound(), report.to_string()),
+        Err(why) => (id, false, why.clone()),
+    });
+    if out.json {
+        let found = shards.map(|(id, is_sound, text)| {
             let lines: Vec<&str> = text.lines().collect();
-            found.push(json!({ "shard": id.0, "sound": is_sound, "findings": lines }));
-        } else {
+            json!({ "shard": id.0, "sound": is_sound, "findings": lines })
+        });
+        let found: Vec<_> = found.collect();
+        let named = names
+            .into_iter()
+            .map(|(id, (topic, partition))| (id.to_string(), json!({ "topic": topic, "partition": partition })));
+        let named: BTreeMap<String, _> = named.collect();
+        let (sound, identity) = (report.is_sound(), &report.identity);
+        out.value(&json!({
+            "sound": sound, "starts": refused.is_none(), "refused": refused, "identity": identity, "shards": found, "partitions": named
+        }))?;
+    } else {
+        let mut said = String::new();
+        if let Some(why) = &report.identity {
+            out.line(&format!("{}: {why}", out.bold("IDENTITY")))?;
+        }
+        for (id, is_sound, text) in shards {
             let verdict = if is_sound { "sound".to_owned() } else { out.red("damaged") };
             out.line(&format!("{}: {verdict}", out.bold(&format!("{SHARD}{:04}", id.0))))?;
             for line in text.lines() {
@@ -59,42 +83,45 @@ pub(super) fn check(args: &CheckArgs, out: &Out) -> Result<(), Failure> {
             }
             said.push_str(&text);
         }
-    }
-    // Findings name partitions by their ids, which is what files know; people know topics.
-    let names = if sound { BTreeMap::new() } else { partition_names(&env, &args.dir) };
-    if out.json {
-        let names: BTreeMap<String, _> = names
-            .into_iter()
-            .map(|(id, (topic, partition))| (id.to_string(), json!({ "topic": topic, "partition": partition })))
-            .collect();
-        out.value(&json!({ "sound": sound, "shards": found, "partitions": names }))?;
-    } else if !sound {
         let told = |id: &PartitionId| said.contains(&format!("partition {id} "));
         for (id, (topic, number)) in names.iter().filter(|(id, _)| told(id)) {
             out.line(&format!("partition {id} is number {number} of topic {topic}"))?;
         }
-        let dir = args.dir.display();
-        eprintln!("polylogue: damage was found; `polylogue repair {dir} --fence` makes the rest usable");
+        tell_whether_it_starts(dir, &report, out)?;
     }
-    if sound { Ok(()) } else { Err(Failure::Told) }
+    if report.is_sound() { Ok(()) } else { Err(Failure::Told) }
+}
+
+fn tell_whether_it_starts(dir: &Path, report: &DirectoryReport, out: &Out) -> Result<(), Failure> {
+    match &report.refused {
+        Some(why) => out.line(&format!("a broker does not start with it: {why}"))?,
+        None if report.is_sound() => return Ok(()),
+        None => out.line("a broker starts with it, and refuses what is damaged to its readers")?,
+    }
+    let dir = dir.display();
+    eprintln!("polylogue: damage was found; `polylogue repair {dir} --fence` makes the rest usable");
+    Ok(())
 }
 
 pub(super) fn repair(args: &RepairArgs, out: &Out) -> Result<(), Failure> {
     let env = Env::real();
+    let dir = &args.dir;
     // Nothing is made where there is nothing.
-    read_identity(&env, &args.dir).map_err(other)?;
-    let held = DataDir::open(&env, &args.dir).map_err(other)?;
-    let shards = shards_of(&env, &held)?;
+    let _held = hold_directory(&env, dir).map_err(other)?;
+    let machines = || machines(GroupSettings::default()).0;
+    let repaired = repair_directory(&env, &config(dir), &machines, args.fence).map_err(|e| match e.kind {
+        ErrorKind::Config => Failure::Usage(format!("{e}; say --fence to agree")),
+        _ => other(e),
+    })?;
     let mut done = Vec::new();
-    for (id, dir) in shards {
-        let report = check::repair(&env, &dir, args.fence).map_err(|e| match e.kind {
-            polylogue_log::ErrorKind::Invalid => Failure::Usage(format!("{e}; say --fence to agree")),
-            _ => other(e),
-        })?;
+    if let Some(how) = repaired.identity.as_ref().filter(|_| !out.json) {
+        out.line(&format!("{}: {how}", out.bold("IDENTITY")))?;
+    }
+    for (id, report) in &repaired.shards {
         let fenced: Vec<_> = report.fenced.iter().map(|path| path.display().to_string()).collect();
         let damage: Vec<_> = report.damage.iter().map(ToString::to_string).collect();
+        let (lost, kept) = (report.lost_frames, report.kept_frames);
         if out.json {
-            let (lost, kept) = (report.lost_frames, report.kept_frames);
             done.push(
                 json!({ "shard": id.0, "damage": damage, "fenced": fenced, "lost_frames": lost, "kept_frames": kept }),
             );
@@ -105,11 +132,11 @@ pub(super) fn repair(args: &RepairArgs, out: &Out) -> Result<(), Failure> {
             out.line(&format!("{name}: nothing to repair"))?;
             continue;
         }
-        out.line(&format!("{name}: {} frames are lost, {} were kept", report.lost_frames, report.kept_frames))?;
+        out.line(&format!("{name}: {lost} frames are lost, {kept} were kept"))?;
         for line in damage.iter().map(|d| format!("  {d}")).chain(fenced.iter().map(|f| format!("  bytes kept in {f}")))
         {
             out.line(&line)?;
         }
     }
-    if out.json { out.value(&json!({ "shards": done })) } else { Ok(()) }
+    if out.json { out.value(&json!({ "identity": repaired.identity, "shards": done })) } else { Ok(()) }
 }

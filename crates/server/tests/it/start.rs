@@ -224,3 +224,40 @@ fn a_data_directory_of_another_broker_is_refused() {
     assert!(again.ok(&["topic", "describe", "t", "--json"]).contains("\"t\""));
     assert_eq!(again.stop(Signal::TERM), Some(0));
 }
+
+/// With everything that a server hosts: what `check` says of a directory is what a start does, and a repair ends well when it starts.
+#[test]
+fn a_directory_whose_identity_is_damaged_is_checked_repaired_and_starts() {
+    let dir = TempDir::new();
+    let (data, identity) = (dir.join("data"), dir.join("data/IDENTITY"));
+    let server = Server::start(&data, &[]);
+    server.ok_with(&["produce", "t"], b"one\ntwo\n");
+    assert_eq!(server.stop(Signal::TERM), Some(0));
+    let whole = std::fs::read(&identity).unwrap();
+    let path = data.to_str().unwrap();
+    let check = || {
+        let before = contents(&data);
+        let said = done(polylogue().args(["check", path, "--json"]));
+        assert!(contents(&data) == before, "check changes nothing");
+        serde_json::from_str::<serde_json::Value>(&said.out).unwrap()
+    };
+    let sound = check();
+    assert_eq!((&sound["sound"], &sound["starts"]), (&true.into(), &true.into()), "{sound}");
+    let mut both = whole.clone();
+    for at in [whole.len() / 2 + 30, 30] {
+        both[at] ^= 1;
+        std::fs::write(&identity, &both).unwrap();
+        let said = check();
+        assert_eq!((&said["sound"], &said["starts"]), (&false.into(), &(at > 30).into()), "{said}");
+    }
+    refused(&[&FREE[..], &["--data", path]].concat(), 1, "IDENTITY");
+    let repaired = done(polylogue().args(["repair", path]));
+    assert_eq!(repaired.code, Some(0), "{}", repaired.err);
+    assert!(repaired.out.contains("from what the journals' files say"), "{}", repaired.out);
+    assert!(std::fs::read(&identity).unwrap() == whole);
+    assert_eq!(check()["sound"], true);
+    // Without the file it may be a restore that was broken off: nothing makes it start.
+    std::fs::remove_file(&identity).unwrap();
+    assert_eq!(done(polylogue().args(["repair", path, "--fence"])).code, Some(1));
+    refused(&[&FREE[..], &["--data", path]].concat(), 1, "is not a polylogue data directory");
+}
