@@ -10,6 +10,7 @@ mod console;
 mod deletions;
 mod federation;
 mod groups;
+mod guest;
 mod login;
 mod management;
 mod metrics;

@@ -2,7 +2,7 @@
 
 use super::Server;
 use super::written::documented;
-use crate::http::origin::OnlyHere;
+use crate::http::{Door, Login};
 use axum::body::Body;
 use axum::http::Request as HttpRequest;
 use serde_json::{Value, json};
@@ -51,7 +51,8 @@ fn pages_of_other_sites_do_nothing() {
     let server = server();
     let local = SocketAddr::from(([127, 0, 0, 1], 1));
     let ask = |method: &str, headers: &[(&str, &str)]| {
-        let mut request = HttpRequest::builder().method(method).uri("/api/vhosts/new").extension(OnlyHere);
+        let door = Door::new(Login::Never, local.ip(), &["127.0.0.1"]);
+        let mut request = HttpRequest::builder().method(method).uri("/api/vhosts/new").extension(door);
         if headers.iter().all(|(name, _)| *name != "authorization") {
             request = request.header("authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=");
         }
