@@ -68,7 +68,7 @@ pub use directory::{Directory, topic_of};
 pub use from_topics::{ExchangeCounts, FromTopics};
 pub use idle::IdleQueues;
 pub use machine::{ADMINISTRATOR, AmqpAnswer, AmqpAsk, AmqpMachine, CLUSTER_NAME, FIRST_USER, GuestRule};
-pub use management::{MANAGEMENT_CHANNEL, Principal, Said, View, managed, view};
+pub use management::{MANAGEMENT_CHANNEL, Principal, Said, View, managed, managed_by, view};
 pub use message::sent_at;
 pub use missing::MissingTopics;
 pub use news::{ExchangeNews, IdleNews, News};

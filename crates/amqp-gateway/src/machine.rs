@@ -314,10 +314,12 @@ impl AmqpMachine {
             Event::UserSet(user) => {
                 self.directory.set_administrator(&user.name, user.has_tag(ADMINISTRATOR));
                 self.rights_changed = true;
+                self.tell_of_authors();
             }
             Event::UserRemoved(user) => {
                 self.directory.set_administrator(&user.name, false);
                 self.rights_changed = true;
+                self.tell_of_authors();
             }
             Event::PermissionsChanged(..) | Event::VhostSet(_) | Event::VhostRemoved(_) => self.rights_changed = true,
             Event::GlobalParameter(name, _) if name == CLUSTER_NAME => self.tell_cluster_name(),
@@ -333,6 +335,16 @@ impl AmqpMachine {
                 self.directory.exchange_news().tell(|news| news.push(ExchangeNews::Deleted(exchange.id)));
             }
             _ => {}
+        }
+    }
+
+    /// Shovels and links of federation act by the rights of users, who may be administrators now or no longer.
+    fn tell_of_authors(&self) {
+        if self.model.world().parameters().any(|(_, component, ..)| *component == SHOVEL) {
+            self.directory.shovel_news().tell(|()| ());
+        }
+        if self.federated {
+            self.directory.federation_news().tell(|()| ());
         }
     }
 

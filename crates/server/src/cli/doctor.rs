@@ -301,8 +301,8 @@ mod tests {
     #[test]
     fn guest_is_found_beside_an_administrator() {
         let found = |users: serde_json::Value, policy: &str| {
-            let option =
-                json!({"name": "server.guest", "value": policy, "default": "auto", "source": "file", "doc": ""});
+            let option = json!({"name": "server.guest", "value": policy, "default": "auto", "source": "file", "kind": "",
+                "variable": "", "doc": ""});
             let options = json!({"options": [option]});
             let (users, options) = (json!({ "users": users }), serde_json::from_value(options).unwrap());
             guest(&serde_json::from_value(users).unwrap(), &options).is_some()
