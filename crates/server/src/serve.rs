@@ -153,7 +153,7 @@ pub fn run(
     let mut take = |protocol| -> Vec<Bound> { bound.extract_if(.., |one| one.config.protocol == protocol).collect() };
     let (http_bound, management_bound) = (take(Protocol::Http), take(Protocol::RabbitmqHttp));
     let scrapes_bound = take(Protocol::RabbitmqMetrics);
-    let env = Env::real();
+    let env = Env::real_within(&[&config.data]);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.enable_all().thread_name("pl-net").event_interval(TASKS_PER_LOOK);
     if let Some(threads) = config.worker_threads {

@@ -36,7 +36,7 @@ pub(super) fn is_sound(env: &Env, dir: &Path) -> Result<bool, Failure> {
 }
 
 pub(super) fn check(args: &CheckArgs, out: &Out) -> Result<(), Failure> {
-    let env = Env::real();
+    let env = Env::real_within(&[&args.dir]);
     let held = DataDir::open_to_read(&env, &args.dir).map_err(other)?;
     let shards = shards_of(&env, &held)?;
     let mut sound = true;
@@ -80,7 +80,7 @@ pub(super) fn check(args: &CheckArgs, out: &Out) -> Result<(), Failure> {
 }
 
 pub(super) fn repair(args: &RepairArgs, out: &Out) -> Result<(), Failure> {
-    let env = Env::real();
+    let env = Env::real_within(&[&args.dir]);
     // Nothing is made where there is nothing.
     read_identity(&env, &args.dir).map_err(other)?;
     let held = DataDir::open(&env, &args.dir).map_err(other)?;
