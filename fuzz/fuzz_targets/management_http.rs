@@ -424,7 +424,7 @@ fuzz_target!(|input: &[u8]| {
         let body = rest.body();
         // What is no request at all does not get that far.
         let Ok(mut request) = request.header("authorization", login).body(Body::from(body)) else { continue };
-        request.extensions_mut().insert(From(SocketAddr::from(([127, 0, 0, 1], 50_000))));
+        request.extensions_mut().insert(From { peer: SocketAddr::from(([127, 0, 0, 1], 50_000)), is_local: true });
         let shown = format!("{method} {}", request.uri());
         let (status, answer) = server.send(request);
         assert!(status < 500 || status == 503, "{shown}: {status} {}", String::from_utf8_lossy(&answer));

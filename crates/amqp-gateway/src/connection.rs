@@ -66,7 +66,7 @@ pub struct Connection {
     pub(crate) session: Session,
     pub(crate) settings: Arc<AmqpSettings>,
     pub(crate) id: u64,
-    /// The client is on this machine.
+    /// The client is on this machine, and so is all that reaches the listener.
     pub(crate) is_local: bool,
     /// From where somebody asks who has no connection.
     pub(crate) asks_from: Option<IpAddr>,
@@ -124,7 +124,7 @@ pub struct Connection {
 
 impl Connection {
     /// A connection that has just been made; `id` is its own for the life of the process, `seed` a number that nobody can guess. The first
-    /// user may log in only from this machine.
+    /// user may log in only where `is_local`: the client has a loopback address, and the listener too.
     #[must_use]
     pub fn new(
         settings: Arc<AmqpSettings>,
@@ -519,6 +519,30 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    /// It logged in with Kafka's protocol and at polylogue's API, by a password and by SCRAM, and there was no way to keep it out of AMQP.
+    #[test]
+    fn the_first_user_logs_in_over_amqp_only_and_where_that_is_allowed() {
+        let mut world = World::new();
+        let scram = ScramCredential::of(ScramMechanism::Sha256, b"guest", Bytes::from_static(&[7; 16]), 4_096);
+        let user = |name: &str| PutUser {
+            name: name.into(),
+            password: Some(PasswordHash::of(Hashing::Sha256, [1; 4], b"guest")),
+            scram: vec![scram.clone().expect("a credential")],
+            tags: None,
+        };
+        ["guest", "other"].map(|name| world.act(Command::PutUser(user(name))));
+        for (name, is_in) in [("guest", false), ("other", true)] {
+            let claim = Claim { name, address: std::net::Ipv4Addr::LOCALHOST.into() };
+            let directory = &world.directory;
+            assert_eq!(directory.is_password(&claim, b"guest"), is_in, "{name}");
+            assert_eq!(directory.scram(&claim, ScramMechanism::Sha256).is_some(), is_in, "{name}");
+            assert_eq!(directory.password_mark(&claim).is_some(), is_in, "{name}");
+        }
+        let rule = crate::GuestRule { is_made: false, may_log_in: false };
+        let machine = AmqpMachine::new(Limits::default()).with_guest(rule);
+        assert!(!machine.directory().lets_guest() && world.directory.lets_guest());
     }
 
     /// Whoever could declare a queue could write to every topic of Kafka through it, and read every one through an exchange.

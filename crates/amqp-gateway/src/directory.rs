@@ -95,6 +95,8 @@ pub struct Directory {
     alarms: Alarms,
     /// What a start has to do is done.
     begun: AtomicBool,
+    /// The first user may log in, from this machine.
+    lets_guest: AtomicBool,
     to_topics: News<BTreeSet<QueueId>>,
     /// All queues that go on to a topic.
     going_on: RwLock<BTreeSet<QueueId>>,
@@ -120,6 +122,7 @@ impl Directory {
             idle: News::default(),
             alarms: Alarms::default(),
             begun: AtomicBool::new(false),
+            lets_guest: AtomicBool::new(true),
             to_topics: News::default(),
             going_on: RwLock::default(),
             from_topics: News::default(),
@@ -128,6 +131,16 @@ impl Directory {
             federation: News::default(),
             cluster_name: Mutex::default(),
         }
+    }
+
+    /// Whether the first user may log in, from this machine.
+    #[must_use]
+    pub fn lets_guest(&self) -> bool {
+        self.lets_guest.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn let_guest(&self, may_log_in: bool) {
+        self.lets_guest.store(may_log_in, Ordering::Relaxed);
     }
 
     /// Publishers are to wait until there is more of that, or no longer; each connection is told by [`crate::Connection::on_alarm`].

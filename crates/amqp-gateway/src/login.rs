@@ -25,6 +25,9 @@ use std::sync::Arc;
 const OPERATOR: &str = "none";
 /// What is written down of a failed login.
 const WRONG: &str = "the name or the password is wrong";
+/// The same of the first user where it may not log in, whatever the password.
+const GUEST_KEPT_OUT: &str =
+    "guest logs in from this machine to a loopback listener only, and not at all with server.guest=off";
 
 /// What somebody says to be a password.
 pub(crate) struct Password(Bytes);
@@ -50,32 +53,36 @@ fn bearer(authority: &dyn Authority, secret: &[u8]) -> Result<Bearer, AuthError>
 }
 
 impl Directory {
-    /// A user who may log in from there. As with RabbitMQ (`loopback_users`) the first one may from this machine only: everybody knows
-    /// its password.
-    fn user_from(&self, claim: &Claim<'_>) -> Option<Arc<User>> {
-        let is_kept_out = claim.name == FIRST_USER && !claim.address.is_loopback();
-        self.world().user(claim.name).filter(|_| !is_kept_out).cloned()
+    /// A user who may log in with Kafka's protocol or at polylogue's own API: never the first one, whose password is public.
+    fn user_outside_amqp(&self, name: &str) -> Option<Arc<User>> {
+        self.world().user(name).filter(|_| name != FIRST_USER).cloned()
     }
 
-    /// Whether this is the password of somebody who may log in from there.
+    /// Whether this is the password of a user who may log in with Kafka's protocol or at polylogue's own API.
     #[must_use]
     pub fn is_password(&self, claim: &Claim<'_>, password: &[u8]) -> bool {
-        self.user_from(claim).is_some_and(|user| user.knows(password))
+        self.user_outside_amqp(claim.name).is_some_and(|user| user.knows(password))
     }
 
-    /// The SCRAM credential of somebody who may log in from there.
+    /// The SCRAM credential of a user who may log in with Kafka's protocol.
     #[must_use]
     pub fn scram(&self, claim: &Claim<'_>, mechanism: ScramMechanism) -> Option<ScramCredential> {
-        self.user_from(claim)?.scram(mechanism).cloned()
+        self.user_outside_amqp(claim.name)?.scram(mechanism).cloned()
     }
 
-    /// What is kept of the password of somebody who may log in from there: another password leaves something else, and so does another user of
-    /// that name.
+    /// What is kept of the password of a user who may log in at polylogue's own API: another password leaves something else, and so does
+    /// another user of that name.
     #[must_use]
     pub fn password_mark(&self, claim: &Claim<'_>) -> Option<PasswordMark> {
-        let user = self.user_from(claim)?;
+        let user = self.user_outside_amqp(claim.name)?;
         let hash = Some(&user.password.bytes).filter(|hash| !hash.is_empty());
         Some(hash.into_iter().chain(user.scram.iter().map(ScramCredential::salt)).cloned().collect())
+    }
+
+    /// Whether the first user, whose password is public, is there beside an administrator of another name.
+    #[must_use]
+    pub fn has_guest_beside_administrator(&self) -> bool {
+        self.world().user(FIRST_USER).is_some() && self.has_administrator()
     }
 
     /// Whether a user is an administrator.
@@ -114,7 +121,7 @@ impl Directory {
         self.book().find(filter)
     }
 
-    /// Whether somebody else than the first user, whom nobody outside of this machine can be, is an administrator.
+    /// Whether a user other than the first one, as whom no client logs in from elsewhere, is an administrator.
     #[must_use]
     pub fn has_administrator(&self) -> bool {
         self.world().users().any(|user| user.name != FIRST_USER && user.has_tag(ADMINISTRATOR))
@@ -195,6 +202,17 @@ impl Connection {
         self.login_by_password(token, name, Password(password))
     }
 
+    /// Whether the name is that of the first user, and this connection is none of its: as with RabbitMQ (`loopback_users`) it logs in from
+    /// this machine only, and at a loopback listener only, because its password is public.
+    fn is_guest_kept_out(&self, name: &str) -> bool {
+        name == FIRST_USER && !(self.is_local && self.directory.lets_guest())
+    }
+
+    /// The user of that name, if this connection may log in as it.
+    fn user_who_may_log_in(&self, name: &str) -> Option<Arc<User>> {
+        self.directory.world().user(name).filter(|_| !self.is_guest_kept_out(name)).cloned()
+    }
+
     /// As whom a name and a password say, as soon as it is their turn.
     pub(crate) fn login_by_password(
         &mut self,
@@ -209,11 +227,12 @@ impl Connection {
             self.later.push_back((at_ms, Waits::Login(token, name, password)));
             return Ok(None);
         }
-        if self.directory.is_password(&claim, &password.0) {
+        if self.user_who_may_log_in(&name).is_some_and(|user| user.knows(&password.0)) {
             self.authority.iter().for_each(|watch| watch.succeeded(&claim, Mechanism::Plain));
             return Ok(Some(self.known(name)));
         }
-        let failed = |watch: &Arc<dyn Authority>| watch.failed(&claim, Mechanism::Plain, WRONG);
+        let why = if self.is_guest_kept_out(&name) { GUEST_KEPT_OUT } else { WRONG };
+        let failed = |watch: &Arc<dyn Authority>| watch.failed(&claim, Mechanism::Plain, why);
         let delay_ms = self.authority.as_ref().map_or(0, failed);
         if delay_ms == 0 {
             return Err(Refusal::login_refused("PLAIN"));
@@ -302,11 +321,15 @@ impl Connection {
         unnamed: &str,
     ) -> Result<amqp::Reply, Refusal> {
         let claim = Claim { name: &name, address: self.address() };
-        if self.directory.user_from(&claim).is_some() {
+        if self.user_who_may_log_in(&name).is_some() {
             self.authority.iter().for_each(|watch| watch.succeeded(&claim, mechanism));
             return Ok(self.known(name));
         }
-        let why = if name.is_empty() { unnamed } else { "there is no such user" };
+        let why = match name.is_empty() {
+            true => unnamed,
+            false if self.is_guest_kept_out(&name) => GUEST_KEPT_OUT,
+            false => "there is no such user",
+        };
         // No password can be guessed by it: it is counted and not slowed.
         self.authority.iter().for_each(|watch| _ = watch.failed(&claim, mechanism, why));
         Err(Refusal::login_refused(mechanism.name()))

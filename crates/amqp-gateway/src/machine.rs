@@ -7,8 +7,9 @@ use crate::news::ExchangeNews;
 use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp_model::{
-    Access, Caller as Who, Command, Event, Gone, Hashing, Json, Limits, Model, OwnerId, PasswordHash, Plan, PutUser,
-    Queue, Refused, Reply, SALT_BYTES, SHOVEL, Subject, UPSTREAM, UPSTREAM_SET, exchange_topic,
+    Access, Caller as Who, Command, DEFAULT_VHOST, Event, Gone, Hashing, Json, Limits, Model, OwnerId, PasswordHash,
+    Plan, PutUser, PutVhost, Queue, Refused, Reply, SALT_BYTES, SHOVEL, Subject, UPSTREAM, UPSTREAM_SET,
+    exchange_topic,
 };
 use polylogue_api::machine::Command as Boxed;
 use polylogue_api::{
@@ -61,6 +62,21 @@ pub enum AmqpAsk {
 /// The global parameter that holds the cluster's name.
 pub const CLUSTER_NAME: &str = "cluster_name";
 
+/// What holds for the user [`FIRST_USER`] in this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GuestRule {
+    /// An empty world gets the user.
+    pub is_made: bool,
+    /// The user may log in, from this machine; else never.
+    pub may_log_in: bool,
+}
+
+impl Default for GuestRule {
+    fn default() -> GuestRule {
+        GuestRule { is_made: true, may_log_in: true }
+    }
+}
+
 /// What it answers.
 #[derive(Debug)]
 pub enum AmqpAnswer {
@@ -81,6 +97,7 @@ pub enum AmqpAnswer {
 pub struct AmqpMachine {
     model: Model,
     directory: Arc<Directory>,
+    makes_guest: bool,
     dead_topics: Vec<String>,
     /// What is to be proposed once the machine runs, and when.
     start: Vec<Command>,
@@ -109,6 +126,7 @@ impl AmqpMachine {
         AmqpMachine {
             model,
             directory,
+            makes_guest: true,
             dead_topics: Vec::new(),
             start: Vec::new(),
             start_ms: 0,
@@ -120,6 +138,13 @@ impl AmqpMachine {
             ready: false,
             view: None,
         }
+    }
+
+    /// The same machine with another rule for the first user.
+    #[must_use]
+    pub fn with_guest(self, rule: GuestRule) -> AmqpMachine {
+        self.directory.let_guest(rule.may_log_in);
+        AmqpMachine { makes_guest: rule.is_made, ..self }
     }
 
     /// What connections route by.
@@ -289,10 +314,12 @@ impl AmqpMachine {
             Event::UserSet(user) => {
                 self.directory.set_administrator(&user.name, user.has_tag(ADMINISTRATOR));
                 self.rights_changed = true;
+                self.tell_of_authors();
             }
             Event::UserRemoved(user) => {
                 self.directory.set_administrator(&user.name, false);
                 self.rights_changed = true;
+                self.tell_of_authors();
             }
             Event::PermissionsChanged(..) | Event::VhostSet(_) | Event::VhostRemoved(_) => self.rights_changed = true,
             Event::GlobalParameter(name, _) if name == CLUSTER_NAME => self.tell_cluster_name(),
@@ -308,6 +335,16 @@ impl AmqpMachine {
                 self.directory.exchange_news().tell(|news| news.push(ExchangeNews::Deleted(exchange.id)));
             }
             _ => {}
+        }
+    }
+
+    /// Shovels and links of federation act by the rights of users, who may be administrators now or no longer.
+    fn tell_of_authors(&self) {
+        if self.model.world().parameters().any(|(_, component, ..)| *component == SHOVEL) {
+            self.directory.shovel_news().tell(|()| ());
+        }
+        if self.federated {
+            self.directory.federation_news().tell(|()| ());
         }
     }
 
@@ -333,8 +370,12 @@ impl AmqpMachine {
     /// What has to be proposed at a start: the first user and virtual host, and that nothing outlives a start that should not.
     fn begin(&mut self, context: &Context<'_>, in_ms: u64) {
         self.start.clear();
-        if self.model.world().vhosts().len() == 0 {
-            self.start.push(Command::Bootstrap(AmqpMachine::first_user(context.random)));
+        let world = self.model.world();
+        if world.vhosts().len() == 0 && world.users().len() == 0 {
+            self.start.push(match self.makes_guest {
+                true => Command::Bootstrap(AmqpMachine::first_user(context.random)),
+                false => Command::PutVhost(default_vhost()),
+            });
         }
         self.start.push(Command::Restarted);
         self.start_ms = context.now.monotonic_ms + in_ms;
@@ -490,6 +531,12 @@ impl StateMachine for AmqpMachine {
     fn as_any(&self) -> &dyn Any {
         self
     }
+}
+
+/// The first virtual host, of a world that has no first user.
+fn default_vhost() -> PutVhost {
+    let description = Some("Default virtual host".into());
+    PutVhost { name: DEFAULT_VHOST.into(), description, ..PutVhost::default() }
 }
 
 /// The connection of a session, as the owner of its exclusive queues.

@@ -181,6 +181,13 @@ pub fn managed(command: Command) -> Request {
     Request::Machine(MachineId::Amqp, Box::new(AmqpAsk::Do(who, Box::new(command))))
 }
 
+/// The same, asked for by a user of the user store, who is recorded as the author of what it sets.
+#[must_use]
+pub fn managed_by(author: ByteString, command: Command) -> Request {
+    let who = Caller { user: Some(author), ..Caller::broker() };
+    Request::Machine(MachineId::Amqp, Box::new(AmqpAsk::Do(who, Box::new(command))))
+}
+
 /// Asks for a [`View`].
 #[must_use]
 pub fn view() -> Request {

@@ -71,7 +71,8 @@ pub(crate) enum Change {
     PermissionRemoved(VhostId, ByteString),
     Topic(VhostId, ByteString, ByteString, Arc<TopicPermission>),
     TopicRemoved(VhostId, ByteString, ByteString),
-    Parameter(VhostId, ByteString, ByteString, Json),
+    /// With the user who set it, where that is known.
+    Parameter(VhostId, ByteString, ByteString, Json, Option<ByteString>),
     ParameterRemoved(VhostId, ByteString, ByteString),
     Global(ByteString, Json),
     GlobalRemoved(ByteString),
@@ -114,7 +115,7 @@ impl Key {
             Change::User(user) => Key::User(user.name.clone()),
             Change::Permission(vhost, user, _) => Key::Permission(*vhost, user.clone()),
             Change::Topic(vhost, user, exchange, _) => Key::Topic(*vhost, user.clone(), exchange.clone()),
-            Change::Parameter(vhost, component, name, _) => Key::Parameter(*vhost, component.clone(), name.clone()),
+            Change::Parameter(vhost, component, name, ..) => Key::Parameter(*vhost, component.clone(), name.clone()),
             Change::Global(name, _) => Key::Global(name.clone()),
             Change::Policy(policy) => Key::Policy(policy.vhost, policy.operator, policy.name.clone()),
             Change::Queue(queue) => Key::Queue(queue.id),
@@ -195,8 +196,10 @@ fn encode_change(change: &Change, w: &mut BinWriter) {
             w.u8(7).u32(vhost.0).str(user).str(exchange).str(p.write.text()).str(p.read.text());
         }
         Change::TopicRemoved(vhost, user, exchange) => _ = w.u8(8).u32(vhost.0).str(user).str(exchange),
-        Change::Parameter(vhost, component, name, value) => {
-            w.u8(9).u32(vhost.0).str(component).str(name).str(value.text());
+        Change::Parameter(vhost, component, name, value, author) => {
+            let kind = if author.is_some() { 26 } else { 9 };
+            w.u8(kind).u32(vhost.0).str(component).str(name).str(value.text());
+            author.iter().for_each(|author| _ = w.str(author));
         }
         Change::ParameterRemoved(vhost, component, name) => _ = w.u8(10).u32(vhost.0).str(component).str(name),
         Change::Global(name, value) => _ = w.u8(11).str(name).str(value.text()),
@@ -288,12 +291,12 @@ fn decode_change(r: &mut BinReader<'_>) -> Result<Change, BinError> {
             Change::Topic(vhost, user, exchange, Arc::new(permission))
         }
         8 => Change::TopicRemoved(vhost_id(r)?, text(r, "user")?, text(r, "exchange")?),
-        9 => Change::Parameter(
-            vhost_id(r)?,
-            text(r, "component")?,
-            text(r, "parameter")?,
-            json(r, "value of a parameter")?,
-        ),
+        kind @ (9 | 26) => {
+            let (vhost, component, name) = (vhost_id(r)?, text(r, "component")?, text(r, "parameter")?);
+            let value = json(r, "value of a parameter")?;
+            let author = if kind == 26 { Some(text(r, "author of a parameter")?) } else { None };
+            Change::Parameter(vhost, component, name, value, author)
+        }
         10 => Change::ParameterRemoved(vhost_id(r)?, text(r, "component")?, text(r, "parameter")?),
         11 => Change::Global(text(r, "global parameter")?, json(r, "value of a global parameter")?),
         12 => Change::GlobalRemoved(text(r, "global parameter")?),

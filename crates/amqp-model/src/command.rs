@@ -53,7 +53,8 @@ impl Default for Limits {
 /// Who gives a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caller {
-    /// Whose permissions count; `None` for the broker itself and for management, which checks by other rules.
+    /// Whose permissions count, and who is recorded as the author of parameters; `None` for the broker itself and for management, which checks by
+    /// other rules.
     pub user: Option<ByteString>,
     /// The connection, as far as it owns queues.
     pub owner: OwnerId,

@@ -189,20 +189,28 @@ pub fn federates(keys: &Map<String, Value>) -> bool {
     [UPSTREAM, UPSTREAM_SET, UPSTREAM_PATTERN].iter().any(|key| keys.contains_key(*key))
 }
 
+/// An upstream that a policy names.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NamedUpstream {
+    /// Its name.
+    pub name: ByteString,
+    /// The upstream, or why it cannot be used.
+    pub upstream: Result<Upstream, LinkError>,
+    /// Who set the parameters that it comes from, the upstream and the set that names it: `None` where that is not recorded.
+    pub authors: Vec<Option<ByteString>>,
+}
+
 /// The upstreams that a policy with these keys names. What is named and not there is left out; what RabbitMQ might use and this cannot
 /// says why.
 #[must_use]
-pub fn upstreams(
-    world: &World,
-    vhost: VhostId,
-    keys: &Map<String, Value>,
-) -> Vec<(ByteString, Result<Upstream, LinkError>)> {
+pub fn upstreams(world: &World, vhost: VhostId, keys: &Map<String, Value>) -> Vec<NamedUpstream> {
     let text = |key: &str| keys.get(key).and_then(Value::as_str);
     let all = || {
         let all = world.parameters().filter(|(of, component, ..)| *of == vhost && *component == UPSTREAM);
         all.map(|(_, _, name, _)| name.clone())
     };
     let none = Map::new;
+    let mut set_author = None;
     let members: Vec<(ByteString, Map<String, Value>)> = if let Some(name) = text(UPSTREAM) {
         vec![(name.into(), none())]
     } else if let Some(pattern) = text(UPSTREAM_PATTERN) {
@@ -211,7 +219,9 @@ pub fn upstreams(
     } else if let Some(ALL) = text(UPSTREAM_SET) {
         all().map(|name| (name, none())).collect()
     } else if let Some(set) = text(UPSTREAM_SET) {
-        let set = world.parameter(vhost, &UPSTREAM_SET.into(), &set.into()).map(crate::json::Json::value);
+        let (component, set) = (UPSTREAM_SET.into(), set.into());
+        set_author = Some(world.parameter_author(vhost, &component, &set).cloned());
+        let set = world.parameter(vhost, &component, &set).map(crate::json::Json::value);
         let members = if let Some(Value::Array(members)) = set { members } else { Vec::new() };
         let fields = members.iter().filter_map(map_of);
         fields.filter_map(|fields| Some((fields.get(MEMBER)?.as_str()?.into(), fields))).collect()
@@ -224,8 +234,9 @@ pub fn upstreams(
         for (field, value) in map_of(&upstream)? {
             fields.entry(field).or_insert(value);
         }
-        let parsed = Upstream::parse(&name, &Value::Object(fields));
-        Some((name, parsed))
+        let upstream = Upstream::parse(&name, &Value::Object(fields));
+        let author = world.parameter_author(vhost, &UPSTREAM.into(), &name).cloned();
+        Some(NamedUpstream { name, upstream, authors: std::iter::once(author).chain(set_author.clone()).collect() })
     };
     members.into_iter().filter_map(one).collect()
 }

@@ -46,7 +46,7 @@ pub use consume::{ConsumerSettings, FILTERS_MAX, StreamOffset};
 pub use death::{DEATHS_MAX, Death, Deaths, Died, Reason};
 pub use definitions::{DEFINITIONS_BYTES_MAX, Definitions, Product, export, permission_item, topic_permission_item};
 pub use error::{Code, Named, REPLY_TEXT_BYTES_MAX, Refused, Resource};
-pub use federation::{UPSTREAM, UPSTREAM_SET, Upstream, federates, upstreams};
+pub use federation::{NamedUpstream, UPSTREAM, UPSTREAM_SET, Upstream, federates, upstreams};
 pub use fields::{AckMode, LinkError};
 pub use json::{JSON_BYTES_MAX, Json};
 pub use machine::{Model, Plan};
@@ -57,7 +57,7 @@ pub use queue::{Gone, OwnerId, Queue, QueueKind, REPLY_TO, RESERVED_PREFIX, chec
 pub use settings::{DELIVERY_LIMIT, DeadLetterStrategy, Effective, Overflow, QueueSettings};
 pub use shovel::{
     AmqpUri, AuthMechanism, DeleteAfter, SHOVEL, Shovel, ShovelDestination, ShovelSource, SourceOf, UriError, UriTls,
-    shown_shovel, without_credentials,
+    masked, shown_shovel, without_credentials,
 };
 pub use slow::SlowMatch;
 pub use table::{

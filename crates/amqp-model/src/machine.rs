@@ -157,7 +157,7 @@ impl Model {
     /// # Errors
     /// Why it cannot be done. Nothing is changed then.
     pub fn plan(&mut self, caller: &Caller, command: &Command, random: [u8; 16]) -> Result<Plan, Refused> {
-        let mut draft = Draft::new(&self.tail, self.router.proposed(), &self.limits, random);
+        let mut draft = Draft::new(&self.tail, self.router.proposed(), &self.limits, random).of(caller);
         let reply = judge(&mut draft, caller, command)?;
         draft.realign();
         let changes = std::mem::take(&mut draft.changes);

@@ -9,6 +9,7 @@ use crate::json::erlang;
 use bytestring::ByteString;
 use polylogue_router::Argument;
 use serde_json::{Map, Value};
+use uri::without_password;
 pub use uri::{AmqpUri, AuthMechanism, UriError, UriTls, without_credentials};
 
 /// The component of parameters that are shovels.
@@ -255,6 +256,17 @@ pub fn shown_shovel(value: &Value) -> Value {
         }
     }
     shown
+}
+
+/// The value of any parameter as it may be shown to users who are no administrators: addresses in it without their passwords.
+#[must_use]
+pub fn masked(value: &Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(without_password(text)),
+        Value::Array(items) => items.iter().map(masked).collect(),
+        Value::Object(map) => map.iter().map(|(name, value)| (name.clone(), masked(value))).collect(),
+        other => other.clone(),
+    }
 }
 
 #[cfg(test)]

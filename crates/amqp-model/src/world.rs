@@ -61,7 +61,8 @@ pub struct World {
     permissions: ByUser<Arc<Permission>>,
     topics: ByUser<BTreeMap<ByteString, Arc<TopicPermission>>>,
     permission_count: usize,
-    parameters: BTreeMap<(VhostId, ByteString, ByteString), Json>,
+    /// Values, and who set them where that is known.
+    parameters: BTreeMap<(VhostId, ByteString, ByteString), (Json, Option<ByteString>)>,
     globals: BTreeMap<ByteString, Json>,
     policies: BTreeMap<(VhostId, bool, ByteString), Arc<Policy>>,
     queues: BTreeMap<QueueId, Arc<Queue>>,
@@ -158,12 +159,19 @@ impl World {
     /// A parameter of a virtual host.
     #[must_use]
     pub fn parameter(&self, vhost: VhostId, component: &ByteString, name: &ByteString) -> Option<&Json> {
-        self.parameters.get(&(vhost, component.clone(), name.clone()))
+        self.parameters.get(&(vhost, component.clone(), name.clone())).map(|(value, _)| value)
+    }
+
+    /// The user who set a parameter; `None` where it is not there, where that was not a user of the user store, and where a build set it that did
+    /// not record it.
+    #[must_use]
+    pub fn parameter_author(&self, vhost: VhostId, component: &ByteString, name: &ByteString) -> Option<&ByteString> {
+        self.parameters.get(&(vhost, component.clone(), name.clone()))?.1.as_ref()
     }
 
     /// All parameters: virtual host, component, name, value.
     pub fn parameters(&self) -> impl ExactSizeIterator<Item = (VhostId, &ByteString, &ByteString, &Json)> {
-        self.parameters.iter().map(|((vhost, component, name), value)| (*vhost, component, name, value))
+        self.parameters.iter().map(|((vhost, component, name), (value, _))| (*vhost, component, name, value))
     }
 
     /// A parameter of the cluster.
@@ -289,9 +297,9 @@ impl World {
                 effects.note(Did::Permissions(*vhost, user.clone()), key);
             }
             Change::TopicRemoved(vhost, user, exchange) => self.remove_topic(*vhost, user, exchange, effects),
-            Change::Parameter(vhost, component, name, value) => {
+            Change::Parameter(vhost, component, name, value, author) => {
                 let key = (*vhost, component.clone(), name.clone());
-                self.parameters.insert(key, value.clone());
+                self.parameters.insert(key, (value.clone(), author.clone()));
                 note_parameter(*vhost, component, name, Some(value), effects);
             }
             Change::ParameterRemoved(vhost, component, name) => {
@@ -494,8 +502,8 @@ impl World {
                 Change::Topic(*vhost, user.clone(), exchange.clone(), permission)
             }
             Key::Parameter(vhost, component, name) => {
-                let value = self.parameter(*vhost, component, name)?.clone();
-                Change::Parameter(*vhost, component.clone(), name.clone(), value)
+                let (value, author) = self.parameters.get(&(*vhost, component.clone(), name.clone()))?.clone();
+                Change::Parameter(*vhost, component.clone(), name.clone(), value, author)
             }
             Key::Global(name) => Change::Global(name.clone(), self.globals.get(name)?.clone()),
             Key::Policy(vhost, operator, name) => Change::Policy(self.policy(*vhost, *operator, name)?.clone()),

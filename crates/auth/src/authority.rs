@@ -71,11 +71,11 @@ pub struct ScramUser {
 /// Users and what they may do, as sessions know them: what is committed. Whoever implements it has the clock, the randomness and the books of
 /// failures that this crate has not; who keeps no access control lists allows nothing.
 pub trait Authority: Debug + Send + Sync {
-    /// What is kept of a user's password for a mechanism; `None` as well for who may not log in from there.
+    /// What is kept of a user's password for a mechanism; `None` as well for a user who may not log in so.
     fn scram(&self, claim: &Claim<'_>, mechanism: ScramMechanism) -> Option<ScramCredential>;
 
     /// Whether this is the user's password, by whatever is kept of it; milliseconds of work where that is a SCRAM credential only. `false` as
-    /// well for who may not log in from there.
+    /// well for a user who may not log in so.
     fn is_password(&self, claim: &Claim<'_>, password: &[u8]) -> bool;
 
     /// Whether tokens of others are logins here.

@@ -18,7 +18,7 @@ impl DiskError {
     /// The system's error number, where there was one.
     #[must_use]
     pub fn raw_os_error(&self) -> Option<i32> {
-        self.system.raw_os_error()
+        raw_os_error(&self.system)
     }
 }
 

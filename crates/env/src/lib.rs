@@ -96,8 +96,14 @@ impl Env {
     /// The real operating system.
     #[must_use]
     pub fn real() -> Env {
+        Env::real_within(&[])
+    }
+
+    /// The same, in which no symbolic link is followed below these data directories: [`RealDisk::within`].
+    #[must_use]
+    pub fn real_within(roots: &[&std::path::Path]) -> Env {
         Env {
-            disk: Arc::new(RealDisk::default()),
+            disk: Arc::new(RealDisk::within(roots)),
             clock: Arc::new(RealClock::default()),
             rng: Arc::new(RealRng),
             tasks: Arc::new(RealTasks),

@@ -1,9 +1,11 @@
 //! The real operating system, through the C library.
 
+mod beneath;
 mod freeing;
 
 use crate::error::annotate;
 use crate::{Clock, DIRECT_BYTES, DirLock, Disk, DiskFile, Fatal, JoinTask, OpenMode, Rng, Tasks, sys};
+use beneath::Roots;
 use freeing::Freeing;
 use polylogue_types::{RangeSource, TimestampMs};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -18,6 +20,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// The exit code of a process that ended because going on would have broken a promise (`EX_SOFTWARE`).
 const EXIT_FATAL: i32 = 70;
+/// The mode of files that are made, without what the process' mask takes away.
+const FILE_MODE: u32 = 0o666;
+/// Messages and password hashes are in directories that are made: they are for no other user of the machine.
+const DIR_MODE: u32 = 0o700;
 /// How much nicer than the others a thread is that nobody waits for: about a third of their share, so that it goes on even
 /// where they take all they can get.
 const BEHIND_NICE: i32 = 5;
@@ -37,6 +43,7 @@ const QUIET_WRITES: u64 = 30;
 /// The file system of this machine.
 #[derive(Debug, Default)]
 pub struct RealDisk {
+    roots: Roots,
     freeing: Arc<Freeing>,
     writes: Arc<Writes>,
 }
@@ -76,6 +83,34 @@ impl Writes {
 }
 
 impl RealDisk {
+    /// The file system, in which no symbolic link is followed below these directories; those on the way to them are.
+    #[must_use]
+    pub fn within(roots: &[&Path]) -> RealDisk {
+        RealDisk { roots: Roots::new(roots), ..RealDisk::default() }
+    }
+
+    /// Opens a file with these flags of the system, by the rules of the roots.
+    fn open_by(&self, path: &Path, flags: i32) -> io::Result<File> {
+        match self.roots.place(path)? {
+            Some(place) => place.open(flags, FILE_MODE),
+            None => {
+                let mut options = OpenOptions::new();
+                let access = flags & libc::O_ACCMODE;
+                options.read(access != libc::O_WRONLY).write(access != libc::O_RDONLY);
+                options.create_new(flags & libc::O_EXCL != 0).create(flags & libc::O_CREAT != 0);
+                options.truncate(false).custom_flags(flags & (libc::O_DIRECT | libc::O_DIRECTORY)).open(path)
+            }
+        }
+    }
+
+    /// A file system that knows nothing of direct writes takes them as usual ones.
+    fn open_direct(&self, path: &Path) -> io::Result<File> {
+        match self.open_by(path, libc::O_WRONLY | libc::O_DIRECT) {
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => self.open_by(path, libc::O_WRONLY),
+            other => other,
+        }
+    }
+
     fn file(&self, file: File, path: &Path) -> Arc<dyn DiskFile> {
         self.freeing.opened(&file);
         Arc::new(RealFile::new(file, path, &self.writes, &self.freeing))
@@ -85,49 +120,60 @@ impl RealDisk {
 impl Disk for RealDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         if mode == OpenMode::Direct {
-            let file = open_direct(path).map_err(|e| on_path(e, "open", path))?;
+            let file = self.open_direct(path).map_err(|e| on_path(e, "open", path))?;
             return Ok(self.file(file, path));
         }
-        let mut options = OpenOptions::new();
-        options.read(true);
-        let what = match mode {
-            OpenMode::CreateNew => {
-                options.write(true).create_new(true);
-                "create"
-            }
-            OpenMode::ReadWrite => {
-                options.write(true);
-                "open"
-            }
-            OpenMode::Read | OpenMode::Direct => "open",
+        let (flags, what) = match mode {
+            OpenMode::CreateNew => (libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, "create"),
+            OpenMode::ReadWrite => (libc::O_RDWR, "open"),
+            OpenMode::Read | OpenMode::Direct => (libc::O_RDONLY, "open"),
         };
-        let file = options.open(path).map_err(|e| on_path(e, what, path))?;
+        let file = self.open_by(path, flags).map_err(|e| on_path(e, what, path))?;
         Ok(self.file(file, path))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        // Messages and password hashes are in what we make: they are for nobody else on the machine.
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+        let make = |path: &Path| std::fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(path);
+        let made = match self.roots.above(path) {
+            Some(root) => make(root).and_then(|()| self.roots.make(path, DIR_MODE)),
+            None => make(path),
+        };
         made.map_err(|e| on_path(e, "create the directory", path))
     }
 
     #[allow(clippy::disallowed_methods, reason = "this is what Disk::rename stands for")]
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        std::fs::rename(from, to)
-            .map_err(|e| annotate(e, format!("cannot rename {} to {}", from.display(), to.display())))
+        let renamed = match (self.roots.place(from), self.roots.place(to)) {
+            (Ok(Some(old)), Ok(Some(new))) => old.rename(&new),
+            (Err(e), _) | (_, Err(e)) => Err(e),
+            _ => std::fs::rename(from, to),
+        };
+        renamed.map_err(|e| annotate(e, format!("cannot rename {} to {}", from.display(), to.display())))
     }
 
     #[allow(clippy::disallowed_methods, reason = "this is what Disk::remove stands for")]
     fn remove(&self, path: &Path) -> io::Result<()> {
         // Dropped when the name is gone: who closes the last handle frees the file.
         let _last = self.open(path, OpenMode::Read);
-        std::fs::remove_file(path).map_err(|e| on_path(e, "remove", path))
+        let removed = match self.roots.place(path) {
+            Ok(Some(place)) => place.remove(),
+            Ok(None) => std::fs::remove_file(path),
+            Err(e) => Err(e),
+        };
+        removed.map_err(|e| on_path(e, "remove", path))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let say = |e| on_path(e, "list", dir);
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(dir).map_err(say)? {
+        let held = match self.roots.guard(dir) {
+            true => Some(self.open_by(dir, libc::O_RDONLY | libc::O_DIRECTORY).map_err(say)?),
+            false => None,
+        };
+        // By the directory that is open, whatever has its name by now; by its name where the system does not show that.
+        let same = held.as_ref().map(|held| PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd())));
+        let entries = std::fs::read_dir(same.as_deref().unwrap_or(dir)).or_else(|_| std::fs::read_dir(dir));
+        for entry in entries.map_err(say)? {
             names.push(entry.map_err(say)?.file_name().to_string_lossy().into_owned());
         }
         names.sort();
@@ -135,12 +181,16 @@ impl Disk for RealDisk {
     }
 
     fn exists(&self, path: &Path) -> bool {
-        path.exists()
+        match self.roots.place(path) {
+            Ok(Some(place)) => place.exists(),
+            Ok(None) => path.exists(),
+            Err(_) => false,
+        }
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let say = |e| on_path(e, "flush the directory", dir);
-        let handle = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(dir).map_err(say)?;
+        let handle = self.open_by(dir, libc::O_RDONLY | libc::O_DIRECTORY).map_err(say)?;
         handle.sync_all().map_err(say)
     }
 
@@ -152,8 +202,8 @@ impl Disk for RealDisk {
         let say = |e| on_path(e, "lock", path);
         // Nothing is read from or written to the file, so what it holds stays; and one that is there is held as well by somebody who may
         // only read it.
-        let open = |write| OpenOptions::new().read(true).write(write).create(write).truncate(false).open(path);
-        let file = open(true).or_else(|e| open(false).map_err(|_| e)).map_err(say)?;
+        let open = |flags| self.open_by(path, flags);
+        let file = open(libc::O_RDWR | libc::O_CREAT).or_else(|e| open(libc::O_RDONLY).map_err(|_| e)).map_err(say)?;
         match file.try_lock() {
             Ok(()) => Ok(Box::new(RealLock { _held: file })),
             Err(TryLockError::WouldBlock) => {
@@ -161,15 +211,6 @@ impl Disk for RealDisk {
             }
             Err(TryLockError::Error(e)) => Err(say(e)),
         }
-    }
-}
-
-/// A file system that knows nothing of direct writes takes them as usual ones.
-fn open_direct(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    match options.write(true).custom_flags(libc::O_DIRECT).open(path) {
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => options.custom_flags(0).open(path),
-        other => other,
     }
 }
 

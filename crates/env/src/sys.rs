@@ -4,10 +4,10 @@
 //! in between (`LD_PRELOAD`).
 #![allow(unsafe_code)]
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -75,6 +75,69 @@ pub(crate) fn free_bytes(path: &Path) -> io::Result<u64> {
     // SAFETY: `path` ends with a zero byte and `found` is writable; both live until the call returns.
     retry(|| unsafe { libc::statvfs(path.as_ptr(), &raw mut found) })?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// A name in a directory, as the system takes it.
+fn c_name(name: &OsStr) -> io::Result<CString> {
+    Ok(CString::new(name.as_bytes())?)
+}
+
+fn owned(fd: libc::c_int) -> File {
+    // SAFETY: the call that returned it has just opened it, and nothing else knows of it.
+    unsafe { File::from_raw_fd(fd) }
+}
+
+/// Opens a name in a directory, with the mode of a file that is made.
+pub(crate) fn open_at(dir: &File, name: &OsStr, flags: i32, mode: u32) -> io::Result<File> {
+    let name = c_name(name)?;
+    // SAFETY: the descriptor is open for as long as `dir` is borrowed; `name` ends with a zero byte and lives until the call returns.
+    retry(|| unsafe { libc::openat(dir.as_raw_fd(), name.as_ptr(), flags | libc::O_CLOEXEC, mode) }).map(owned)
+}
+
+/// Makes a directory in another one.
+pub(crate) fn make_dir_at(dir: &File, name: &OsStr, mode: u32) -> io::Result<()> {
+    let name = c_name(name)?;
+    // SAFETY: as in `open_at`.
+    retry(|| unsafe { libc::mkdirat(dir.as_raw_fd(), name.as_ptr(), mode as libc::mode_t) }).map(drop)
+}
+
+/// Removes a file's name from a directory.
+pub(crate) fn unlink_at(dir: &File, name: &OsStr) -> io::Result<()> {
+    let name = c_name(name)?;
+    // SAFETY: as in `open_at`.
+    retry(|| unsafe { libc::unlinkat(dir.as_raw_fd(), name.as_ptr(), 0) }).map(drop)
+}
+
+/// Renames over whatever stands there.
+pub(crate) fn rename_at(from: (&File, &OsStr), to: (&File, &OsStr)) -> io::Result<()> {
+    let (old, new) = (c_name(from.1)?, c_name(to.1)?);
+    let (from, to) = (from.0.as_raw_fd(), to.0.as_raw_fd());
+    // SAFETY: as in `open_at`, for both.
+    retry(|| unsafe { libc::renameat(from, old.as_ptr(), to, new.as_ptr()) }).map(drop)
+}
+
+/// `struct open_how` of `openat2`.
+#[repr(C)]
+struct OpenHow {
+    flags: u64,
+    mode: u64,
+    resolve: u64,
+}
+
+/// `RESOLVE_NO_MAGICLINKS`, `RESOLVE_NO_SYMLINKS` and `RESOLVE_BENEATH`.
+const RESOLVE_NO_LINKS_BENEATH: u64 = 0x02 | 0x04 | 0x08;
+
+/// Opens a directory below another one, for names in it, without following a link or leaving the other one. An error where the system cannot (Linux
+/// before 5.6) or is not allowed to. C libraries have no function for it yet; what is read and written is opened by [`open_at`], and no fault is to be
+/// injected here.
+pub(crate) fn open_dir_beneath(dir: &File, path: &OsStr) -> io::Result<File> {
+    let path = c_name(path)?;
+    let flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
+    let how = OpenHow { flags, mode: 0, resolve: RESOLVE_NO_LINKS_BENEATH };
+    let (fd, bytes) = (dir.as_raw_fd(), size_of::<OpenHow>());
+    // SAFETY: the structure is laid out as the kernel's and a local of ours, of the length that is told; as for the rest in `open_at`.
+    let opened = retry(|| unsafe { libc::syscall(libc::SYS_openat2, fd, path.as_ptr(), &raw const how, bytes) })?;
+    libc::c_int::try_from(opened).map(owned).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))
 }
 
 /// The number of `cachestat`, for which C libraries have no function yet; the same on these machines.

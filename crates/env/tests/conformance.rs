@@ -16,9 +16,11 @@ fn on_each(name: &str, check: fn(&dyn Disk, &Path)) {
     sim.create_dir_all(base).unwrap();
     check(&sim, base);
 
-    let base = real_dir(name);
-    check(&RealDisk::default(), &base);
-    std::fs::remove_dir_all(base).unwrap();
+    for disk in [RealDisk::default(), RealDisk::within(&[&real_dir(name)])] {
+        let base = real_dir(name);
+        check(&disk, &base);
+        std::fs::remove_dir_all(base).unwrap();
+    }
 }
 
 fn real_dir(name: &str) -> PathBuf {

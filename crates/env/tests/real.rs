@@ -48,6 +48,69 @@ fn directories_are_for_who_made_them() {
     std::fs::remove_dir_all(&path).unwrap();
 }
 
+/// What a link in a data directory led to was read, written and cut.
+#[test]
+fn no_link_below_a_data_directory_is_followed() {
+    let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("env-links-{}", std::process::id()));
+    let (real, way, outside) = (base.join("real"), base.join("way"), base.join("outside"));
+    RealDisk::default().create_dir_all(&real.join("sub")).unwrap();
+    RealDisk::default().create_dir_all(&outside).unwrap();
+    std::fs::write(outside.join("file"), "kept").unwrap();
+    // The directory's own path may be a link.
+    std::os::unix::fs::symlink(&real, &way).unwrap();
+    std::os::unix::fs::symlink(outside.join("file"), way.join("file")).unwrap();
+    std::os::unix::fs::symlink(outside.join("new"), way.join("dangling")).unwrap();
+    std::os::unix::fs::symlink(&outside, way.join("dir")).unwrap();
+    let disk = RealDisk::within(&[&way]);
+    let looped = |e: std::io::Error| {
+        assert_eq!(raw_os_error(&e), Some(libc::ELOOP), "{e}");
+        assert!(e.to_string().contains("symbolic link"), "{e}");
+    };
+    for name in ["file", "dir/file"] {
+        for mode in [OpenMode::ReadWrite, OpenMode::Read, OpenMode::Direct] {
+            looped(disk.open(&way.join(name), mode).unwrap_err());
+        }
+    }
+    for name in ["file", "dangling"] {
+        let e = disk.open(&way.join(name), OpenMode::CreateNew).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::AlreadyExists);
+        looped(disk.lock(&way.join(name)).unwrap_err());
+        assert!(disk.exists(&way.join(name)));
+    }
+    for failed in [
+        disk.open(&way.join("dir/new"), OpenMode::CreateNew).map(drop),
+        disk.create_dir_all(&way.join("dir/new")),
+        disk.remove(&way.join("dir/file")),
+        disk.rename(&way.join("dir/file"), &way.join("moved")),
+        disk.rename(&way.join("file"), &way.join("dir/moved")),
+    ] {
+        looped(failed.unwrap_err());
+    }
+    assert!(disk.list(&way.join("dir")).is_err() && disk.sync_dir(&way.join("dir")).is_err());
+    assert!(!disk.exists(&way.join("dir/file")));
+    assert_eq!(
+        (std::fs::read_to_string(outside.join("file")).unwrap(), std::fs::read_dir(&outside).unwrap().count()),
+        ("kept".to_owned(), 1)
+    );
+    // What is no link is as ever, and a link is renamed and removed like a file.
+    disk.create_dir_all(&way.join("sub/below")).unwrap();
+    let made = disk.open(&way.join("sub/below/a"), OpenMode::CreateNew).unwrap();
+    made.write_all_at(b"here", 0).unwrap();
+    disk.rename(&way.join("sub/below/a"), &way.join("b")).unwrap();
+    disk.sync_dir(&way.join("sub/below")).unwrap();
+    disk.rename(&way.join("file"), &way.join("sub/file")).unwrap();
+    disk.remove(&way.join("sub/file")).unwrap();
+    assert_eq!(disk.list(&way).unwrap(), ["b", "dangling", "dir", "sub"]);
+    assert_eq!(disk.list(&way.join("sub")).unwrap(), ["below"]);
+    assert_eq!(std::fs::metadata(way.join("sub/below")).unwrap().permissions().mode() & 0o777, 0o700);
+    let mut read = [0; 4];
+    disk.open(&way.join("b"), OpenMode::Read).unwrap().read_exact_at(&mut read, 0).unwrap();
+    assert_eq!(&read, b"here");
+    drop(disk.lock(&way.join("LOCK")).unwrap());
+    assert_eq!(std::fs::read_to_string(outside.join("file")).unwrap(), "kept");
+    std::fs::remove_dir_all(&base).unwrap();
+}
+
 #[test]
 fn a_file_goes_to_a_socket_by_range() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("env-send-{}", std::process::id()));

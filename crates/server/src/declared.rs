@@ -5,11 +5,12 @@ use crate::http::Visit;
 use crate::net::Shared;
 use crate::net::mailbox::Mail;
 use bytes::Bytes;
+use bytestring::ByteString;
 use polylogue_amqp::codec::ShortStr;
 use polylogue_amqp::refusal::Refusal;
 use polylogue_amqp::request::{self as amqp, Delivery, NO_CONSUMER, Place, Run, Verdict};
 use polylogue_amqp_gateway::{
-    AmqpAnswer, Directory, MANAGEMENT_CHANNEL, Presence, Principal, Said, View, managed, sent_at,
+    AmqpAnswer, Directory, MANAGEMENT_CHANNEL, Presence, Principal, Said, View, managed, managed_by, sent_at,
 };
 use polylogue_amqp_model::{Command, Queue, QueueKind, Refused, Reply as Changed};
 use polylogue_api::{Catalog, CreateTopics, Now, PeekQueues, QueueCounts, Reply, Request, TopicError, Unavailable};
@@ -94,7 +95,20 @@ pub(crate) async fn view(broker: &Arc<dyn BrokerHandle>) -> Result<Arc<View>, Fa
 
 /// Makes a change that only managers make.
 pub(crate) async fn change(broker: &Arc<dyn BrokerHandle>, command: Command) -> Result<Changed, Fault> {
-    match world(broker, managed(command)).await? {
+    changed(broker, managed(command)).await
+}
+
+/// The same, asked for by a user of the user store, who is recorded as the author of what it sets.
+pub(crate) async fn change_by(
+    broker: &Arc<dyn BrokerHandle>,
+    author: ByteString,
+    command: Command,
+) -> Result<Changed, Fault> {
+    changed(broker, managed_by(author, command)).await
+}
+
+async fn changed(broker: &Arc<dyn BrokerHandle>, request: Request) -> Result<Changed, Fault> {
+    match world(broker, request).await? {
         AmqpAnswer::Done(reply) => Ok(reply),
         AmqpAnswer::Refused(why) => Err(Fault::Refused(why)),
         _ => Err(something_else()),

@@ -47,6 +47,7 @@ mod vhosts;
 
 pub(crate) use ask::Visit;
 pub(crate) use metrics::registry;
+pub use origin::{Door, Login};
 pub use rabbitmq::Setup as RabbitmqSetup;
 pub use serve::{Entrance, HttpLimits, serve};
 
@@ -145,14 +146,19 @@ async fn to_its_end(request: Request, next: Next) -> Response {
 pub fn router(app: Arc<App>) -> Router {
     let api = routes::router(routes::routes(&mut openapi::schemas()));
     let session = get(login::session).post(login::log_in).delete(login::log_out);
-    let all = Router::new()
+    let admit = from_fn_with_state(app.clone(), login::admit);
+    // By whatever name these are asked for: they are read by programs, and change nothing.
+    let metrics = Router::new()
         .route("/metrics", get(metrics::metrics))
         .route("/metrics/objects", get(objects::metrics))
         .merge(rabbitmq::routes("/metrics/rabbitmq"))
+        .layer(admit.clone());
+    let all = Router::new()
         .route("/reports/{name}", get(reports::show))
         .nest(PREFIX, api)
-        .layer(from_fn_with_state(app.clone(), login::admit))
+        .layer(admit)
         .layer(from_fn(origin::check))
+        .merge(metrics)
         // Outside of these: who is not let in is told of as well.
         .layer(from_fn_with_state(app.clone(), login::tell))
         .route(&format!("{PREFIX}/session"), session.layer(from_fn(origin::check)))
@@ -169,7 +175,7 @@ pub fn router(app: Arc<App>) -> Router {
 /// All paths of the listener that is only there to be scraped for RabbitMQ's metrics: those of RabbitMQ's own.
 pub fn rabbitmq_router(app: Arc<App>) -> Router {
     let admit = from_fn_with_state(app.clone(), login::admit);
-    without_gaps(rabbitmq::routes("/metrics").layer(admit).layer(from_fn(origin::check))).with_state(app)
+    without_gaps(rabbitmq::routes("/metrics").layer(admit)).with_state(app)
 }
 
 /// Says of all other paths and methods that they are not there.

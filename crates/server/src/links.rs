@@ -7,12 +7,14 @@
 //! **Memory.** What a source sends is read when the destination takes it: [`EVENTS_BYTES_MAX`] and [`OUTPUT_BYTES_MAX`] of messages and
 //! [`UNCONFIRMED_MAX`] numbers a link.
 
+mod author;
 mod headers;
 mod inside;
 mod link;
 mod pipe;
 mod unconfirmed;
 
+pub(crate) use author::Author;
 pub(crate) use headers::{prepended, with_header};
 pub(crate) use link::{CHANNEL, FAREWELL, FAREWELL_AT_THE_END, Failure, Link, NOT_FOUND};
 pub(crate) use pipe::{DESTINATION, Pipe, SOURCE, beside, ended, failed, of};

@@ -17,7 +17,7 @@ mod resolve;
 mod table;
 mod value;
 
-pub use config::{ListenerConfig, LogConfig, LoginPolicy, ServerConfig};
+pub use config::{GuestPolicy, ListenerConfig, LogConfig, LoginPolicy, ServerConfig};
 pub use docs::markdown;
 pub use env::{
     ADMIN_PASSWORD_VARIABLE, BOOTSTRAP_VARIABLE, CA_VARIABLE, CONFIG_VARIABLE, PASSWORD_VARIABLE, SERVER_VARIABLE,

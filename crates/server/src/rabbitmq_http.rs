@@ -176,7 +176,12 @@ impl Management {
 
 /// From where a request comes.
 #[derive(Clone, Copy, Debug)]
-pub struct From(pub SocketAddr);
+pub struct From {
+    /// The other end of its connection.
+    pub peer: SocketAddr,
+    /// It comes from this machine: no other one reaches the listener, and no proxy has passed it on. `guest` logs in so only.
+    pub is_local: bool,
+}
 
 /// All paths.
 pub fn router(management: Arc<Management>) -> Router {
@@ -227,7 +232,7 @@ enum Verb {
 }
 
 async fn answer(app: &Management, request: Request) -> Result<Response, Failure> {
-    // Everybody knows what `guest` logs in with: without this a page of another site could do everything in the browser of whoever sits here.
+    // The password of `guest` is public: without this a page of another site could do everything in a browser on this machine.
     let is_guest = credentials(request.headers()).is_some_and(|(name, _)| name == FIRST_USER);
     origin::judged(&request, is_guest).map_err(|why| Failure::not_authorised(&why))?;
     let verb = match *request.method() {
@@ -242,9 +247,9 @@ async fn answer(app: &Management, request: Request) -> Result<Response, Failure>
     let query = Query::parse(request.uri().query().unwrap_or_default());
     let query = query.map_err(|_| Failure::bad("the query cannot be read"))?;
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
-    let from = request.extensions().get::<From>().map(|from| from.0);
+    let from = request.extensions().get::<From>().copied();
     let tell = |user: Option<&str>, what: &str, status: StatusCode| {
-        let address = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.ip().to_canonical());
+        let address = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.peer.ip().to_canonical());
         if let Some(audit) = app.audit.as_ref().filter(|_| verb != Verb::Get) {
             audit.tell(user, address, "rabbitmq-http", what, status.as_str());
         }

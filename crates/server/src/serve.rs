@@ -12,7 +12,7 @@ use crate::audit::Audit;
 use crate::chores;
 use crate::federation::{self, Federation};
 use crate::handle::BrokerHandle;
-use crate::http::{self, App, Entrance, HttpLimits, RabbitmqSetup, Ready};
+use crate::http::{self, App, Door, Entrance, HttpLimits, Login, RabbitmqSetup, Ready};
 use crate::links::Surroundings;
 use crate::memory::{self, Memory};
 use crate::net::amqp::AmqpAccept;
@@ -24,13 +24,13 @@ use crate::net::{
 };
 use crate::oauth::OAuth;
 use crate::options::address::{HostPort, Protocol};
-use crate::options::{ListenerConfig, ServerConfig, Setting};
+use crate::options::{GuestPolicy, ListenerConfig, LoginPolicy, ServerConfig, Setting};
 use crate::rabbitmq_http::{self, Management};
 use crate::shovel::{self, Shovels};
 use crate::users::{ADMIN_PASSWORD_VARIABLE, FIRST_ADMINISTRATOR, Password, Users, first_administrator};
 use parking_lot::Mutex;
 use polylogue_amqp::settings::AmqpSettings;
-use polylogue_amqp_gateway::{AmqpMachine, Directory, MessagesAsRecords, QUORUM_PRIORITY};
+use polylogue_amqp_gateway::{AmqpMachine, Directory, GuestRule, MessagesAsRecords, QUORUM_PRIORITY};
 use polylogue_amqp_model::Limits;
 use polylogue_api::{MachineId, StateMachine};
 use polylogue_broker::{Broker, BrokerConfig, ErrorKind, QueueRules};
@@ -57,6 +57,10 @@ const LISTEN_BACKLOG: i32 = 4_096;
 const FIRST_USER_LOOK: Duration = Duration::from_millis(1);
 /// How often.
 const FIRST_USER_LOOKS_MAX: u32 = 2_000;
+
+/// Said at each start of a directory that, new, would have no such user.
+const GUEST_IS_THERE: &str = "the user guest, whose password is public, is there beside an administrator, and logs in over amqp and rabbitmq-http \
+     from this machine: delete it (polylogue user delete guest), or say server.guest = off, or on to keep it";
 
 /// Why a server did not start, in one line.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,10 +93,17 @@ impl Bound {
         tls.filter(|_| self.config.tls).cloned()
     }
 
-    /// As a listener of an http protocol.
-    fn http(self, asks: bool, tls: Option<&Arc<Tls>>) -> HttpListener {
-        let tls = self.tls(tls);
-        HttpListener { listener: self.listener, asks, tls }
+    /// As a listener of an http protocol, with this policy about logins of its own.
+    fn http(self, login: LoginPolicy, tls: Option<&Arc<Tls>>) -> HttpListener {
+        let login = match login {
+            LoginPolicy::Never => Login::Never,
+            policy if policy.asks_at(self.at.ip()) => Login::Always,
+            _ => Login::Remote,
+        };
+        let advertised = self.config.advertise.as_ref().map(|told| told.host.as_str());
+        let names: Vec<&str> = advertised.into_iter().chain([self.config.bind.host.as_str()]).collect();
+        let door = Door::new(login, self.at.ip(), &names);
+        HttpListener { tls: self.tls(tls), listener: self.listener, door }
     }
 
     /// What clients are told; `None` for the address at which they arrive.
@@ -116,8 +127,8 @@ impl Bound {
     }
 }
 
-/// Whether clients of a listener have to be somebody whom an administrator has made: RabbitMQ's listeners always ask, and `guest` logs in from
-/// the machine itself only.
+/// Whether clients of a listener have to be users whom an administrator has made: RabbitMQ's listeners always ask, and `guest` logs in at
+/// loopback listeners only.
 fn knows_no_guest(protocol: Protocol, at: IpAddr) -> bool {
     matches!(protocol, Protocol::Amqp | Protocol::RabbitmqHttp) && !at.is_loopback()
 }
@@ -144,7 +155,7 @@ pub fn run(
     let mut take = |protocol| -> Vec<Bound> { bound.extract_if(.., |one| one.config.protocol == protocol).collect() };
     let (http_bound, management_bound) = (take(Protocol::Http), take(Protocol::RabbitmqHttp));
     let scrapes_bound = take(Protocol::RabbitmqMetrics);
-    let env = Env::real();
+    let env = Env::real_within(&[&config.data]);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.enable_all().thread_name("pl-net").event_interval(TASKS_PER_LOOK);
     if let Some(threads) = config.worker_threads {
@@ -167,19 +178,16 @@ pub fn run(
     let oauth = config.oauth.clone().map(|tokens| OAuth::load(tokens, &mut registry).map(Arc::new));
     let oauth = oauth.transpose().map_err(StartError)?;
     let entrance = Arc::new(Entrance::new(limits, metrics.clone()));
-    // Somebody says who it is wherever one listener asks; and `guest` is nobody elsewhere.
+    // Users are needed wherever one listener asks; and `guest` is none at listeners that others reach.
     let mut all = bound.iter().chain(&http_bound).chain(&management_bound).chain(&scrapes_bound);
     let asks = all.any(|one| one.asks(config) || knows_no_guest(one.config.protocol, one.at.ip()));
-    let http_listener = |one: Bound| {
-        let asks = one.asks(config);
-        one.http(asks, tls.as_ref())
-    };
+    let http_listener = |one: Bound| one.http(config.login, tls.as_ref());
     let listeners = http_bound.into_iter().map(http_listener).collect();
     let http = HttpThread::start(&env, "pl-http", listeners, entrance.clone())?;
     let named = |protocol: Protocol, starting| Entrance::named(protocol.name(), limits, metrics.clone(), starting);
     let management = Arc::new(named(Protocol::RabbitmqHttp, rabbitmq_http::starting()));
-    // It asks everybody by itself.
-    let listeners = management_bound.into_iter().map(|one| one.http(false, tls.as_ref())).collect();
+    // Its requests need a login in any case, which it sees to by itself.
+    let listeners = management_bound.into_iter().map(|one| one.http(LoginPolicy::Never, tls.as_ref())).collect();
     let management_http = HttpThread::start_some(&env, "pl-rabbit-http", listeners, &management)?;
     let scrapes = Arc::new(named(Protocol::RabbitmqMetrics, http::starting()));
     let listeners = scrapes_bound.into_iter().map(http_listener).collect();
@@ -235,6 +243,11 @@ struct Front {
 }
 
 impl Front {
+    /// Whether a start makes an administrator where there is none.
+    fn makes_administrator(&self) -> bool {
+        self.asks || self.admin.is_some()
+    }
+
     /// Nobody asks any more.
     fn stop(&mut self) {
         self.http.stop();
@@ -253,7 +266,8 @@ fn open_and_serve(
     signals: threads::Signals,
 ) -> Result<(), StartError> {
     let live = Arc::new(LiveSettings::new(config.kafka.sessions.clone()));
-    let (broker, directory) = open(env, config, live.clone())?;
+    let guest = config.guest.rule(front.makes_administrator());
+    let (broker, directory) = open(env, config, live.clone(), guest)?;
     for ignored in live.ignored() {
         tracing::warn!("a setting that is stored does not hold: {ignored}");
     }
@@ -307,7 +321,12 @@ fn bind(config: &ListenerConfig) -> Result<Bound, StartError> {
 }
 
 /// The broker with what the protocols bring along.
-fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<(Broker, Arc<Directory>), StartError> {
+fn open(
+    env: &Env,
+    config: &ServerConfig,
+    live: Arc<LiveSettings>,
+    guest: GuestRule,
+) -> Result<(Broker, Arc<Directory>), StartError> {
     let log = &config.log;
     let broker = BrokerConfig {
         sync_shards: log.sync_shards,
@@ -347,7 +366,7 @@ fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<(Br
         node: config.kafka.node_id.map(NodeId),
         ..BrokerConfig::new(config.data.clone())
     };
-    let (machines, directory) = machines((&config.kafka.groups).into());
+    let (machines, directory) = machines((&config.kafka.groups).into(), guest);
     let opened = Broker::open(env.clone(), broker, machines);
     opened.map(|broker| (broker, directory)).map_err(|e| {
         let dir = config.data.display();
@@ -362,8 +381,11 @@ fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<(Br
 }
 
 /// The state machines of the protocols in their first state, and where connections see what RabbitMQ's clients declared.
-pub(crate) fn machines(groups: GroupSettings) -> (BTreeMap<MachineId, Box<dyn StateMachine>>, Arc<Directory>) {
-    let declared = AmqpMachine::new(Limits::default());
+pub(crate) fn machines(
+    groups: GroupSettings,
+    guest: GuestRule,
+) -> (BTreeMap<MachineId, Box<dyn StateMachine>>, Arc<Directory>) {
+    let declared = AmqpMachine::new(Limits::default()).with_guest(guest);
     let directory = declared.directory();
     let groups: Box<dyn StateMachine> = Box::new(SeesQueues::new(KafkaGroups::new(groups), directory.clone()));
     let declared: Box<dyn StateMachine> = Box::new(declared);
@@ -426,6 +448,9 @@ fn serve(
     let Opened { broker, live, amqp, amqp_settings, directory, users, audit, rng } = opened;
     runtime.block_on(begun(&directory));
     see_to_administrator(front, runtime, &broker, &directory, rng.as_ref())?;
+    if config.guest == GuestPolicy::Auto && directory.has_guest_beside_administrator() {
+        tracing::warn!("{GUEST_IS_THERE}");
+    }
     let net = Arc::new(shared(env, config, front, &broker)?);
     chores::watch_alarms(runtime.handle(), directory.clone(), net.clone());
     front.registry.register_collector(Box::new(memory::Gauges(net.clone())));
@@ -472,7 +497,8 @@ fn serve(
             .map_err(|e| StartError(format!("cannot listen at {}: {e}", one.at)))?;
         let (gate, net, stopped) = (gate.clone(), net.clone(), stopped.clone());
         if one.config.protocol == Protocol::Amqp {
-            runtime.spawn(accept_loop(listener, amqp.clone(), gate, tls, net, stopped));
+            let accept = Arc::new(amqp.at(one.at.ip()));
+            runtime.spawn(accept_loop(listener, accept, gate, tls, net, stopped));
         } else {
             let accept = Arc::new(KafkaAccept::new(kafka.clone(), advertised.as_ref(), asks));
             runtime.spawn(accept_loop(listener, accept, gate, tls, net, stopped));
@@ -558,7 +584,7 @@ fn see_to_administrator(
     directory: &Directory,
     rng: &dyn Rng,
 ) -> Result<(), StartError> {
-    if front.asks || front.admin.is_some() {
+    if front.makes_administrator() {
         let made_up = first_administrator(broker, directory, rng, front.admin.as_ref());
         let failed = |why| StartError(format!("cannot make the first administrator: {why}"));
         let made_up = runtime.block_on(made_up).map_err(failed)?;

@@ -11,7 +11,7 @@ use crate::lines::Lines;
 use crate::oauth::OAuth;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use polylogue_amqp_gateway::{ADMINISTRATOR, Directory};
+use polylogue_amqp_gateway::{ADMINISTRATOR, Directory, FIRST_USER};
 use polylogue_amqp_model::{Command, PutUser};
 use polylogue_auth::{
     Acl, AclFilter, Attempts, AuthError, AuthErrorKind, Authority, Bearer, Claim, ClientQuota, Decision, Hashing,
@@ -131,13 +131,16 @@ impl Authority for Users {
         self.tokens.is_some()
     }
 
-    /// Whoever gives out tokens makes administrators by a scope, and not by naming one of ours.
+    /// Whoever gives out tokens makes administrators by a scope, and not by naming one of ours; and `guest` is a login of AMQP only.
     fn bearer(&self, token: &str) -> Result<Bearer, AuthError> {
         let refused = |kind, text: &str| AuthError { kind, text: text.to_owned() };
         let Some(tokens) = &self.tokens else {
             return Err(refused(AuthErrorKind::Unsupported, "tokens are no logins here"));
         };
         let bearer = tokens.bearer(token, self.broker.now().wall_ms)?;
+        if bearer.name == FIRST_USER {
+            return Err(refused(AuthErrorKind::Refused, "the token is of guest, who logs in by no token"));
+        }
         if !bearer.grants.is_administrator() && self.directory.is_administrator(&bearer.name) {
             let text = "the token has the name of an administrator, and not the scope of one";
             return Err(refused(AuthErrorKind::Refused, text));

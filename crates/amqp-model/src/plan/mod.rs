@@ -37,6 +37,8 @@ pub(crate) struct Draft<'m> {
     pub(crate) router: &'m polylogue_router::Definitions,
     pub(crate) limits: &'m Limits,
     pub(crate) random: [u8; 16],
+    /// The user who asks, where that is one of the user store: recorded with what runs by that user's rights.
+    pub(crate) author: Option<ByteString>,
     pub(crate) changes: Vec<Change>,
     /// What the router is told, and what it is about.
     pub(crate) routes: Vec<(Route, About)>,
@@ -68,12 +70,19 @@ impl<'m> Draft<'m> {
             router,
             limits,
             random,
+            author: None,
             changes: Vec::new(),
             routes: Vec::new(),
             new_queues: BTreeMap::new(),
             new_exchanges: BTreeSet::new(),
             policies_of: BTreeSet::new(),
         }
+    }
+
+    /// The same, asked for by this caller.
+    pub(crate) fn of(self, caller: &Caller) -> Draft<'m> {
+        let author = caller.user.clone().filter(|_| caller.grants.is_none());
+        Draft { author, ..self }
     }
 
     /// Adds a change. Later commands of the same draft see it only where the draft has a world of its own.

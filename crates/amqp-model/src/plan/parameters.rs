@@ -59,7 +59,9 @@ pub(crate) fn set_parameter(
     let json = sized(value)?;
     let before = draft.world.parameter(id, component, name);
     let created = before.is_none();
-    if before == Some(&json) {
+    let author = draft.author.clone();
+    let has_author = author.is_none() || draft.world.parameter_author(id, component, name) == author.as_ref();
+    if before == Some(&json) && has_author {
         return Ok(Reply::Put { created });
     }
     if created {
@@ -74,7 +76,7 @@ pub(crate) fn set_parameter(
         let shovels = draft.world.parameters().filter(|(_, component, ..)| *component == SHOVEL).count();
         check_count("shovels", shovels, draft.limits.shovels_max)?;
     }
-    draft.push(Change::Parameter(id, component.clone(), name.clone(), json));
+    draft.push(Change::Parameter(id, component.clone(), name.clone(), json, author));
     Ok(Reply::Put { created })
 }
 

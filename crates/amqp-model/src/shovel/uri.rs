@@ -100,6 +100,32 @@ pub fn without_credentials(text: &str) -> String {
     if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{rest}") }
 }
 
+/// What stands for a password that is not shown.
+const MASK: &str = "***";
+
+/// A text whose password, if it is an address that has one, is masked. Where the password ends is not certain when its signs are not encoded: what
+/// stands before the last `@` is masked as a whole then, and so is a query behind which one follows.
+#[must_use]
+pub(super) fn without_password(text: &str) -> String {
+    let Some((scheme, rest)) = scheme_of(text) else { return text.to_owned() };
+    let (info, place) = rest.rsplit_once('@').map_or((None, rest), |(info, place)| (Some(info), place));
+    let (place, query) = place.split_once('?').map_or((place, None), |(place, query)| (place, Some(query)));
+    let mut shown = format!("{scheme}://");
+    if let Some(info) = info {
+        shown.push_str(&info.split_once(':').map_or(info.to_owned(), |(user, _)| format!("{user}:{MASK}")));
+        shown.push('@');
+    }
+    shown.push_str(place);
+    for (at, pair) in query.iter().flat_map(|query| query.split('&')).enumerate() {
+        shown.push(if at == 0 { '?' } else { '&' });
+        match pair.split_once('=') {
+            Some((field, _)) if field.eq_ignore_ascii_case("password") => shown.push_str(&format!("{field}={MASK}")),
+            _ => shown.push_str(pair),
+        }
+    }
+    shown
+}
+
 /// What is taken for host, port, virtual host or query may be of a user or a password: of the signs that end them one is not encoded.
 fn may_be_misread(text: &str) -> bool {
     let (_, rest) = scheme_of(text).unwrap_or(("", text));
@@ -321,6 +347,26 @@ mod tests {
         assert_eq!((uri.port, uri.tls), (5671, Some(tls)));
         assert_eq!(parse("amqps://h:1?server_name_indication=disable").tls, Some(UriTls::default()));
         assert_eq!(parse("amqp://h?cacertfile=x").tls, None);
+    }
+
+    #[test]
+    fn a_password_is_masked_and_the_rest_stays() {
+        for (text, shown) in [
+            (
+                "amqp://me:secret@host:1/v?heartbeat=1&password=secret",
+                "amqp://me:***@host:1/v?heartbeat=1&password=***",
+            ),
+            ("amqps://me:se%40cr:et@host", "amqps://me:***@host"),
+            ("amqp://me:s/e?c@r#et@host/v", "amqp://me:***@host/v"),
+            ("amqp://me:@host", "amqp://me:***@host"),
+            ("amqp://me@host/%2F", "amqp://me@host/%2F"),
+            ("amqp:///v", "amqp:///v"),
+            ("https://h?PassWord=x&a", "https://h?PassWord=***&a"),
+            ("no address: a@b", "no address: a@b"),
+            ("", ""),
+        ] {
+            assert_eq!(without_password(text), shown, "{text}");
+        }
     }
 
     #[test]

@@ -129,6 +129,52 @@ fn a_parameter_is_cleared_only_while_it_has_the_value_that_is_meant() {
     assert!(same(&live.model, &live.replayed()));
 }
 
+/// What runs by a parameter ran by the rights of whoever runs the broker.
+#[test]
+fn a_parameter_keeps_who_set_it() {
+    let mut live = Live::new();
+    let set = |value: u8| Command::SetParameter("/".into(), "c".into(), "p".into(), json!(value));
+    let author = |live: &Live| {
+        let replayed = live.replayed();
+        assert!(same(&live.model, &replayed));
+        let mut again = Model::new(Limits::default());
+        let mut from = replayed;
+        from.change_all_chunks();
+        for (id, chunk) in from.take_changed_chunks() {
+            again.load_chunk(&id, &chunk.unwrap()).unwrap();
+        }
+        again.on_ready();
+        assert!(same(&live.model, &again));
+        again.world().parameter_author(HOST, &"c".into(), &"p".into()).map(ToString::to_string)
+    };
+    live.run_as(&user("ann"), set(1)).unwrap();
+    assert_eq!(author(&live).as_deref(), Some("ann"));
+    live.run_as(&user("bob"), set(1)).unwrap();
+    assert_eq!(author(&live).as_deref(), Some("bob"), "the same value of another user");
+    live.run(set(1)).unwrap();
+    assert_eq!(author(&live).as_deref(), Some("bob"), "nothing was set");
+    let by_token = Caller { grants: Some(Default::default()), ..user("cid") };
+    live.run_as(&by_token, set(2)).unwrap();
+    assert_eq!(author(&live), None, "a token's rights do not last");
+    let imported = import(json!({"parameters": [{"vhost": "/", "component": "c", "name": "p", "value": 3}]}));
+    live.run_as(&user("dan"), imported).unwrap();
+    assert_eq!(author(&live).as_deref(), Some("dan"));
+}
+
+/// What builds wrote that recorded no author is read, and has none.
+#[test]
+fn a_parameter_of_before_has_no_author() {
+    let mut live = Live::new();
+    // Version 1 and one change, of kind 9: virtual host, component, name, value; nothing of the router.
+    let host = HOST.0.to_le_bytes();
+    let texts = b"\x01\0\0\0c\x01\0\0\0p\x01\0\0\x001";
+    let record = [&b"\x01\x01\0\0\0\x09"[..], &host, texts, b"\0\0\0\0"].concat();
+    live.model.apply(&record).unwrap();
+    let world = live.model.world();
+    assert_eq!(world.parameter(HOST, &"c".into(), &"p".into()), Some(&Json::new(&json!(1))));
+    assert_eq!(world.parameter_author(HOST, &"c".into(), &"p".into()), None);
+}
+
 #[test]
 fn policies_and_limits_are_parameters_too() {
     let mut live = Live::new();

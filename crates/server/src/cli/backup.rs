@@ -63,9 +63,9 @@ fn on(path: &Path, e: &io::Error) -> Failure {
 }
 
 pub(super) fn backup(args: &BackupArgs, out: &Out) -> Result<(), Failure> {
-    let env = Env::real();
     let dir = &args.dir;
     let partial = partial_of(dir).ok_or_else(|| Failure::Usage("say a directory to be made".to_owned()))?;
+    let env = Env::real_within(&[&partial]);
     if env.disk.exists(dir) {
         return Err(Failure::Usage(format!("{} is there already: a backup makes a new directory", dir.display())));
     }
@@ -173,8 +173,9 @@ fn receive(env: &Env, stream: impl Read, to: &Path, interrupted: Arc<AtomicBool>
 }
 
 pub(super) fn restore(args: &RestoreArgs, out: &Out) -> Result<(), Failure> {
-    let env = Env::real();
     let (from, to) = (&args.from, &args.data);
+    // Neither what was handed over as a backup nor what lies in the directory has anything written or read elsewhere.
+    let env = Env::real_within(&[from, to]);
     read_identity(&env, from).map_err(|e| Failure::Other(e.to_string()))?;
     let there = if env.disk.exists(to) { env.disk.list(to).map_err(|e| on(to, &e))? } else { Vec::new() };
     if let Some(name) = there.iter().find(|name| !NOT_COPIED.contains(&name.as_str())) {

@@ -4,7 +4,7 @@ use super::Failure;
 use super::args::{CheckArgs, RepairArgs};
 use super::output::Out;
 use crate::serve::machines;
-use polylogue_amqp_gateway::MessagesAsRecords;
+use polylogue_amqp_gateway::{GuestRule, MessagesAsRecords};
 use polylogue_broker::{
     BrokerConfig, DirectoryReport, ErrorKind, check_directory, hold_directory, hold_directory_to_read, partition_names,
     repair_directory,
@@ -37,7 +37,7 @@ fn config(dir: &Path) -> BrokerConfig {
 
 /// Verifies a data directory that the caller holds.
 pub(super) fn checked(env: &Env, dir: &Path) -> DirectoryReport {
-    check_directory(env, &config(dir), &|| machines(GroupSettings::default()).0)
+    check_directory(env, &config(dir), &|| machines(GroupSettings::default(), GuestRule::default()).0)
 }
 
 /// Findings name partitions by their ids, which is what files know; people know topics.
@@ -46,7 +46,7 @@ fn names(env: &Env, dir: &Path, report: &DirectoryReport) -> BTreeMap<PartitionI
 }
 
 pub(super) fn check(args: &CheckArgs, out: &Out) -> Result<(), Failure> {
-    let env = Env::real();
+    let env = Env::real_within(&[&args.dir]);
     let dir = &args.dir;
     let _held = hold_directory_to_read(&env, dir).map_err(other)?;
     let report = checked(&env, dir);
@@ -104,11 +104,11 @@ fn tell_whether_it_starts(dir: &Path, report: &DirectoryReport, out: &Out) -> Re
 }
 
 pub(super) fn repair(args: &RepairArgs, out: &Out) -> Result<(), Failure> {
-    let env = Env::real();
+    let env = Env::real_within(&[&args.dir]);
     let dir = &args.dir;
     // Nothing is made where there is nothing.
     let _held = hold_directory(&env, dir).map_err(other)?;
-    let machines = || machines(GroupSettings::default()).0;
+    let machines = || machines(GroupSettings::default(), GuestRule::default()).0;
     let repaired = repair_directory(&env, &config(dir), &machines, args.fence).map_err(|e| match e.kind {
         ErrorKind::Config => Failure::Usage(format!("{e}; say --fence to agree")),
         _ => other(e),

@@ -3,11 +3,12 @@
 use super::Failure;
 use super::args::DoctorArgs;
 use super::output::{Out, bytes};
-use crate::api::access::Users;
+use crate::api::access::{User, Users};
 use crate::api::clients::Connections;
 use crate::api::{FailureStatus, Groups, Options, Status, Topics};
 use crate::client::ClientError;
 use crate::client::http::HttpClient;
+use polylogue_amqp_gateway::{ADMINISTRATOR, FIRST_USER};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -51,7 +52,8 @@ pub(super) fn run(args: &DoctorArgs, out: &Out) -> Result<(), Failure> {
     let client = args.at.client();
     let (server, findings) = match client.get::<Status>("/status") {
         Ok(status) => {
-            let findings = findings_of(&status);
+            let mut findings = findings_of(&status);
+            findings.extend(guest(&client.get("/users")?, &client.get("/config")?));
             (server(&client, &status, args.names)?, findings)
         }
         Err(error) => {
@@ -203,6 +205,19 @@ fn findings_of(status: &Status) -> Vec<Finding> {
     all
 }
 
+/// The user whose password is public, where an administrator makes it needless.
+fn guest(users: &Users, options: &Options) -> Option<Finding> {
+    let is_off = options.options.iter().any(|option| option.name == "server.guest" && option.value == "off");
+    let is_there = users.users.iter().any(|user| user.name == FIRST_USER);
+    let is_administrator = |user: &User| user.name != FIRST_USER && user.tags.iter().any(|tag| tag == ADMINISTRATOR);
+    let found = is_there && !is_off && users.users.iter().any(is_administrator);
+    found.then(|| {
+        let text = "the user guest, whose password is public, logs in over amqp and rabbitmq-http from this machine";
+        let advice = "there is an administrator: `polylogue user delete guest`, or server.guest = off";
+        Finding::new(Level::Warning, text, advice)
+    })
+}
+
 fn is_loopback(bound: &str) -> bool {
     let host = bound.rsplit_once(':').map_or(bound, |(host, _)| host);
     host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
@@ -281,6 +296,22 @@ mod tests {
         assert_eq!(found(slow), warning("a flush takes 30 ms on average"));
         let open = |s: &mut Status| s.listeners[0].bound = "0.0.0.0:9092".into();
         assert_eq!(found(open), warning("kafka listens at 0.0.0.0:9092 without TLS"));
+    }
+
+    #[test]
+    fn guest_is_found_beside_an_administrator() {
+        let found = |users: serde_json::Value, policy: &str| {
+            let option = json!({"name": "server.guest", "value": policy, "default": "auto", "source": "file", "kind": "",
+                "variable": "", "doc": ""});
+            let options = json!({"options": [option]});
+            let (users, options) = (json!({ "users": users }), serde_json::from_value(options).unwrap());
+            guest(&serde_json::from_value(users).unwrap(), &options).is_some()
+        };
+        let user = |name: &str, tags: &[&str]| json!({"name": name, "tags": tags, "mechanisms": []});
+        let [public, admin] = ["guest", "admin"].map(|name| user(name, &["administrator"]));
+        assert!(found(json!([public, admin]), "auto") && found(json!([user("guest", &[]), admin]), "on"));
+        assert!(!found(json!([public, admin]), "off") && !found(json!([public, user("ann", &["monitoring"])]), "auto"));
+        assert!(!found(json!([admin]), "auto"));
     }
 
     #[test]

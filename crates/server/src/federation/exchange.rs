@@ -178,7 +178,7 @@ async fn ensure_queue(worker: &Worker, source: &mut Link, queue: &str) -> Result
 /// there.
 async fn declare_own(worker: &Worker, source: &mut Link, own: &str) -> Result<Link, Failure> {
     let (address, name) = ([source.address.clone()], worker.connection_name());
-    let mut link = Link::connect(&worker.around, &address, &name).await?;
+    let mut link = Link::connect(&worker.around, &worker.wanted.author, &address, &name).await?;
     let knowing = purpose()
         .with("x-max-hops", Value::I64(worker.upstream.hops_max.into()))
         .with_text("x-downstream-name", &worker.wanted.cluster_name)
@@ -196,7 +196,7 @@ async fn declare_own(worker: &Worker, source: &mut Link, own: &str) -> Result<Li
         return Ok(link);
     }
     source.ask_aside(declare("fanout", purpose())).await?;
-    Link::connect(&worker.around, &address, &name).await
+    Link::connect(&worker.around, &worker.wanted.author, &address, &name).await
 }
 
 impl Schema {
@@ -272,7 +272,7 @@ impl Schema {
 pub(super) async fn clean_up(worker: &Worker) {
     let cleaning = async {
         let uris: Vec<_> = worker.upstream.uris.iter().map(|uri| uri.or_vhost(&worker.key.vhost)).collect();
-        let mut link = Link::connect(&worker.around, &uris, &worker.connection_name()).await?;
+        let mut link = Link::connect(&worker.around, &worker.wanted.author, &uris, &worker.connection_name()).await?;
         let queue = queue_name(&worker.key, &worker.wanted.cluster_name, &link.address.vhost);
         let delete = QueueDelete { queue: short(&queue), ..Default::default() };
         match link.ask_aside(delete).await {

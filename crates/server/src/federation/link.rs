@@ -120,10 +120,11 @@ impl Worker {
 
     async fn open(&mut self) -> Result<(Pipe, Flow), Failure> {
         let name = self.connection_name();
-        let mut source = Link::connect(&self.around, &self.uris(), &name).await.map_err(of(SOURCE))?;
+        let mut source =
+            Link::connect(&self.around, &self.wanted.author, &self.uris(), &name).await.map_err(of(SOURCE))?;
         let here = [AmqpUri::here(&self.key.vhost)];
         let connecting = async {
-            let mut here = Link::connect(&self.around, &here, &name).await?;
+            let mut here = Link::connect(&self.around, &self.wanted.author, &here, &name).await?;
             if self.upstream.ack_mode == AckMode::OnConfirm {
                 here.ask(CHANNEL, ConfirmSelect::default()).await?;
             }

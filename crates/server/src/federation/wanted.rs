@@ -1,10 +1,11 @@
 //! Which links there are to be.
 
 use super::status::{Key, Of};
+use crate::links::Author;
 use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp_gateway::View;
-use polylogue_amqp_model::{Queue, QueueKind, Upstream, encode_table, federates, upstreams};
+use polylogue_amqp_model::{NamedUpstream, Queue, QueueKind, Upstream, encode_table, federates, upstreams};
 use polylogue_router::{Argument, Exchange, FEDERATION_UPSTREAM, VhostId, lookup};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub(super) struct Shape {
 pub(super) struct Wanted {
     /// Or why it cannot be used.
     pub(super) upstream: Result<Upstream, String>,
+    /// By whose rights it acts on this broker.
+    pub(super) author: Author,
     /// What connections are called after.
     pub(super) policy: ByteString,
     pub(super) shape: Shape,
@@ -60,8 +63,8 @@ fn bindings(view: &View, exchange: &Exchange) -> Bindings {
     Arc::new(all.iter().map(|binding| one(binding)).collect())
 }
 
-/// An upstream's name, and the upstream or why it cannot be used.
-type Named = (ByteString, Result<Upstream, String>);
+/// An upstream's name, the upstream or why it cannot be used, and by whose rights.
+type Named = (ByteString, Result<Upstream, String>, Author);
 
 /// Everything that is looked for in one view.
 struct Search<'v> {
@@ -88,13 +91,17 @@ impl Search<'_> {
         }
         let all = self.upstreams.entry((vhost, policy.name.clone())).or_insert_with(|| {
             let all = upstreams(world, vhost, policy.keys()).into_iter();
-            all.map(|(name, upstream)| (name, upstream.map_err(|why| why.text().trim().to_owned()))).collect()
+            let named = |one: NamedUpstream| {
+                let author = Author::of(world, world.vhost_name(vhost), &one.authors);
+                (one.name, one.upstream.map_err(|why| why.text().trim().to_owned()), author)
+            };
+            all.map(named).collect()
         });
         if all.is_empty() {
             return;
         }
         let (shape, bindings, queue) = found();
-        for (upstream_name, upstream) in all {
+        for (upstream_name, upstream, author) in all {
             let named = |upstream: &Upstream| match of {
                 Of::Exchange => upstream.exchange.clone(),
                 Of::Queue => upstream.queue.clone(),
@@ -103,7 +110,8 @@ impl Search<'_> {
             let (vhost, name) = (world.vhost_name(vhost).into(), name.clone());
             let key = Key { vhost, of, name, upstream: upstream_name.clone(), there };
             let (policy, cluster_name) = (policy.name.clone(), self.cluster_name.to_owned());
-            let wanted = Wanted { upstream: upstream.clone(), policy, shape: shape.clone(), cluster_name };
+            let (upstream, author) = (upstream.clone(), author.clone());
+            let wanted = Wanted { upstream, author, policy, shape: shape.clone(), cluster_name };
             let found = Found { wanted, bindings: bindings.clone(), queue: queue.clone() };
             self.found.insert(key, found);
         }

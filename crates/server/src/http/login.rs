@@ -18,7 +18,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Stands at a request that came in at a listener that asks who clients are.
+/// Stands at a request that has to say who it is from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked;
 
@@ -66,7 +66,7 @@ fn refusal(failure: Failure, headers: &HeaderMap) -> Response {
 
 fn address_of(extensions: &Extensions) -> IpAddr {
     // A request always says where it is from; without that it is from nowhere near.
-    extensions.get::<From>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.0.ip().to_canonical())
+    extensions.get::<From>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.peer.ip().to_canonical())
 }
 
 /// Tells of each request that is more than a look who made it, and how it ended.
@@ -137,6 +137,11 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
     let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = all.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(name, _)| *name == COOKIE).map(|(_, token)| token)
+}
+
+/// Whether a browser says by a cookie who it is.
+pub(super) fn has_session(headers: &HeaderMap) -> bool {
+    cookie(headers).is_some()
 }
 
 /// Whose token that is.

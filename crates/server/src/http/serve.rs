@@ -2,14 +2,14 @@
 
 use super::error::Failure;
 use super::login::{Asked, Secured};
-use super::origin::OnlyHere;
+use super::origin::Door;
 use super::{App, router, starting};
 use crate::net::tls::Tls;
 use crate::net::{Gate, NetMetrics, pause, stopped};
 use crate::rabbitmq_http::From;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::{Extensions, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::IntoResponse;
 use hyper::body::Incoming;
@@ -117,17 +117,16 @@ impl Entrance {
     }
 }
 
-/// Serves until `stop` says true, whoever says to be an administrator where that is asked. What is in work by then is not waited for.
+/// Serves until `stop` says true, and where the listener asks for a login administrators only. What is in work by then is not waited for.
 pub async fn serve(
     listener: TcpListener,
-    asks_for_login: bool,
+    door: Door,
     tls: Option<Arc<Tls>>,
     entrance: Arc<Entrance>,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut failing = false;
-    let only_here = listener.local_addr().is_ok_and(|at| at.ip().to_canonical().is_loopback());
-    let stamps = Stamps { asks_for_login, only_here: only_here && !asks_for_login, secured: tls.is_some() };
+    let stamps = Stamps { door, secured: tls.is_some() };
     loop {
         let accepted = tokio::select! {
             biased;
@@ -156,7 +155,7 @@ pub async fn serve(
             // The semaphore is never closed.
             Ok(place) = entrance.places.clone().acquire_owned() => place,
         };
-        let (entrance, tls) = (entrance.clone(), tls.clone());
+        let (entrance, tls, stamps) = (entrance.clone(), tls.clone(), stamps.clone());
         tokio::spawn(async move {
             let counted = entrance.metrics.count(entrance.name);
             let why = match tls {
@@ -206,20 +205,21 @@ where
 }
 
 /// What stands at each request that came in at a listener.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Stamps {
-    asks_for_login: bool,
-    only_here: bool,
+    door: Door,
     secured: bool,
 }
 
 impl Stamps {
-    fn put(self, extensions: &mut Extensions) {
-        if self.asks_for_login {
+    fn put(&self, peer: SocketAddr, request: &mut hyper::Request<Incoming>) {
+        let is_local = self.door.is_local(peer, request.headers());
+        let asks = self.door.asks(request.headers());
+        let extensions = request.extensions_mut();
+        extensions.insert(From { peer, is_local });
+        extensions.insert(self.door.clone());
+        if asks {
             extensions.insert(Asked);
-        }
-        if self.only_here {
-            extensions.insert(OnlyHere);
         }
         if self.secured {
             extensions.insert(Secured);
@@ -251,9 +251,8 @@ where
     let service = {
         let (spoke, lasting) = (spoke.clone(), lasting.clone());
         service_fn(move |mut request: hyper::Request<Incoming>| {
-            request.extensions_mut().insert(From(peer));
+            stamps.put(peer, &mut request);
             request.extensions_mut().insert(lasting.clone());
-            stamps.put(request.extensions_mut());
             spoke.store(true, Ordering::Relaxed);
             let (is_crowded, answer) =
                 (entrance.is_crowded(), TowerToHyperService::new(entrance.router()).call(request));

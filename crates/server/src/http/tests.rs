@@ -3,7 +3,7 @@
 mod messages;
 
 use super::metrics::registry;
-use super::{App, Entrance, HttpLimits, Ready, serve};
+use super::{App, Door, Entrance, HttpLimits, Login, Ready, serve};
 use crate::api::{ErrorBody, Group, GroupReset, Groups, Options, Status, Topic, Topics};
 use crate::handle::{BrokerStatus, Figure, Health};
 use crate::memory::Memory;
@@ -246,9 +246,10 @@ impl Server {
                 let one = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let two = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 tell.send((one.local_addr().unwrap(), two.local_addr().unwrap())).unwrap();
+                let door = Door::new(Login::Remote, std::net::Ipv4Addr::LOCALHOST.into(), &[]);
                 tokio::join!(
-                    serve(one, false, None, served.clone(), stopped.clone()),
-                    serve(two, false, None, served, stopped)
+                    serve(one, door.clone(), None, served.clone(), stopped.clone()),
+                    serve(two, door, None, served, stopped)
                 );
             });
         });

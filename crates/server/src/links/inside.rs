@@ -18,10 +18,10 @@ const STREAM_BYTES: usize = 256 << 10;
 /// How much is read at a time. Bytes.
 const READ_BYTES: usize = 64 << 10;
 
-/// Connects; `insider` has to prove nothing.
-pub(super) fn connect(around: &Surroundings, insider: Option<Insider>) -> DuplexStream {
+/// Connects; `insider` has to prove nothing. Without one the address has a password, and is `guest`'s only where `lets_guest` says so.
+pub(super) fn connect(around: &Surroundings, insider: Option<Insider>, lets_guest: bool) -> DuplexStream {
     let (client, server) = tokio::io::duplex(STREAM_BYTES);
-    let inside = Inside::new(around, insider);
+    let inside = Inside::new(around, insider, lets_guest);
     tokio::spawn(inside.serve(server));
     client
 }
@@ -38,13 +38,13 @@ struct Inside {
 }
 
 impl Inside {
-    fn new(around: &Surroundings, insider: Option<Insider>) -> Inside {
+    fn new(around: &Surroundings, insider: Option<Insider>, lets_guest: bool) -> Inside {
         let id = around.broker.new_session();
         let mut seed = [0; 16];
         around.rng.fill(&mut seed);
         let (directory, catalog, now) = (around.directory.clone(), around.broker.catalog(), around.broker.now());
         let seed = u128::from_le_bytes(seed);
-        let connection = Connection::new(around.settings.clone(), directory, catalog, id.0, true, seed, now);
+        let connection = Connection::new(around.settings.clone(), directory, catalog, id.0, lets_guest, seed, now);
         // There are no ports: the number tells listings one from the other.
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let (local, peer) = (at(0), at(id.0 as u16));

@@ -1,13 +1,12 @@
 //! One connection: a client session and what its bytes go over.
 
-use super::{EVENTS_BYTES_MAX, OUTPUT_BYTES_MAX, Surroundings, UNCONFIRMED_MAX, inside};
+use super::{Author, EVENTS_BYTES_MAX, OUTPUT_BYTES_MAX, Surroundings, UNCONFIRMED_MAX, inside};
 use crate::client::Trust;
 use crate::handle::BrokerHandle;
 use bytes::{Buf, Bytes, BytesMut};
 use polylogue_amqp::client::{Client, ClientEnd, ClientEvent, ClientSettings};
 use polylogue_amqp::codec::{Method, ShortStr};
 use polylogue_amqp::settings::Mechanism;
-use polylogue_amqp_gateway::Insider;
 use polylogue_amqp_model::{AmqpUri, AuthMechanism, UriTls};
 use polylogue_types::Chunk;
 use rustls::pki_types::ServerName;
@@ -130,20 +129,19 @@ fn settings(uri: &AmqpUri, name: &str) -> ClientSettings {
     }
 }
 
-async fn stream(around: &Surroundings, uri: &AmqpUri) -> Result<Box<dyn Stream>, String> {
+async fn stream(around: &Surroundings, author: &Author, uri: &AmqpUri) -> Result<Box<dyn Stream>, String> {
     let Some(host) = &uri.host else {
-        let insider = match (&uri.user, &uri.password) {
-            (None, _) => Some(Insider::Operator),
-            (Some(user), None) => Some(Insider::User(user.clone())),
-            (Some(_), Some(_)) => None,
-        };
-        return Ok(Box::new(inside::connect(around, insider)));
+        let insider = author.insider(uri)?;
+        return Ok(Box::new(inside::connect(around, insider, author.may_be_guest())));
     };
     let patience = Duration::from_millis(uri.connection_timeout_ms.unwrap_or(CONNECT_MS));
     let connecting = TcpStream::connect((&**host, uri.port));
     let connected = tokio::time::timeout(patience, connecting).await.map_err(|_| "connecting takes too long")?;
     let stream = connected.map_err(|error| format!("cannot connect: {error}"))?;
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    // By what the name leads to, and before anything is said.
+    let peer = stream.peer_addr().map_err(|error| error.to_string())?;
+    author.check_login(uri.user.as_deref().unwrap_or(GUEST).as_bytes(), peer.ip())?;
     match &uri.tls {
         None => Ok(Box::new(stream)),
         Some(tls) => match tokio::time::timeout(patience, secured(stream, host, tls.clone())).await {
@@ -175,11 +173,17 @@ async fn secured(stream: TcpStream, host: &str, tls: UriTls) -> Result<Box<dyn S
 }
 
 impl Link {
-    /// Connects to the first of these addresses that lets it in, and opens [`CHANNEL`]. `name` is what the connection is called there.
-    pub(crate) async fn connect(around: &Surroundings, uris: &[AmqpUri], name: &str) -> Result<Link, Failure> {
+    /// Connects by its author's rights to the first of these addresses that lets it in, and opens [`CHANNEL`]. `name` is what the connection is
+    /// called there.
+    pub(crate) async fn connect(
+        around: &Surroundings,
+        author: &Author,
+        uris: &[AmqpUri],
+        name: &str,
+    ) -> Result<Link, Failure> {
         let mut why = Failure::Other("there is no address".to_owned());
         for uri in uris {
-            match Link::connect_to(around, uri, name).await {
+            match Link::connect_to(around, author, uri, name).await {
                 Ok(link) => return Ok(link),
                 Err(failure) => why = Failure::Other(format!("{uri}: {failure}")),
             }
@@ -187,8 +191,8 @@ impl Link {
         Err(why)
     }
 
-    async fn connect_to(around: &Surroundings, uri: &AmqpUri, name: &str) -> Result<Link, Failure> {
-        let stream = stream(around, uri).await.map_err(Failure::Other)?;
+    async fn connect_to(around: &Surroundings, author: &Author, uri: &AmqpUri, name: &str) -> Result<Link, Failure> {
+        let stream = stream(around, author, uri).await.map_err(Failure::Other)?;
         let mut link = Link::new(&around.broker, settings(uri, name), stream, uri.clone());
         while !link.client.is_open() {
             link.step().await?;

@@ -9,7 +9,7 @@ use polylogue_amqp_gateway::{Connection, Directory, Ends};
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
 use polylogue_auth::Authority;
 use polylogue_types::{Chunk, Unfinished};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// Type, channel and size of a frame. Bytes.
@@ -22,7 +22,7 @@ const PROTOCOL_HEADER_BYTES: usize = 8;
 const OVERLOOKED_BYTES: usize = HEAD_BYTES + END_BYTES;
 
 /// An AMQP listener.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct AmqpAccept {
     settings: Arc<AmqpSettings>,
     directory: Arc<Directory>,
@@ -31,6 +31,8 @@ pub struct AmqpAccept {
     /// What names that connections are given are made of; nobody can guess it.
     secret: u64,
     users: Arc<dyn Authority>,
+    /// The listener itself is on a loopback address.
+    is_loopback: bool,
 }
 
 impl AmqpAccept {
@@ -43,7 +45,13 @@ impl AmqpAccept {
         secret: u64,
         users: Arc<dyn Authority>,
     ) -> AmqpAccept {
-        AmqpAccept { settings, directory, catalog: broker.catalog(), broker, secret, users }
+        AmqpAccept { settings, directory, catalog: broker.catalog(), broker, secret, users, is_loopback: false }
+    }
+
+    /// The same for a listener bound to this address.
+    #[must_use]
+    pub fn at(&self, bound: IpAddr) -> AmqpAccept {
+        AmqpAccept { is_loopback: bound.to_canonical().is_loopback(), ..self.clone() }
     }
 }
 
@@ -58,7 +66,7 @@ impl Accept for AmqpAccept {
         let seed = u128::from(self.secret) << 64 | u128::from(id);
         let now = self.broker.now();
         let (directory, catalog) = (self.directory.clone(), self.catalog.clone());
-        let is_local = peer.ip().to_canonical().is_loopback();
+        let is_local = self.is_loopback && peer.ip().to_canonical().is_loopback();
         let inner = Connection::new(self.settings.clone(), directory, catalog, id, is_local, seed, now);
         let inner = inner.between(Ends { peer, local }).watched_by(self.users.clone());
         let inner = match certified {

@@ -6,7 +6,7 @@ use crate::audit::{self, Audit};
 use crate::handle::BrokerHandle;
 use crate::options::address::HostPort;
 use bytes::BytesMut;
-use polylogue_amqp_gateway::{Directory, QueuesAsTopics};
+use polylogue_amqp_gateway::{Directory, FIRST_USER, QueuesAsTopics};
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
 use polylogue_auth::{Authority, Claim, Mechanism, NoUsers};
 use polylogue_kafka::config::LiveSettings;
@@ -115,7 +115,8 @@ impl Accept for KafkaAccept {
 
     fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr, certified: Option<&str>) -> KafkaConnection {
         let mut connection = self.connection(id, local, peer);
-        if let Some(name) = certified.filter(|_| self.asks_for_login) {
+        // A certificate of that name proves nothing: the user is one of AMQP's clients on this machine.
+        if let Some(name) = certified.filter(|name| self.asks_for_login && *name != FIRST_USER) {
             let claim = Claim { name, address: peer.ip().to_canonical() };
             self.shared.users.succeeded(&claim, Mechanism::External);
             connection.session = connection.session.certified_as(name.into());

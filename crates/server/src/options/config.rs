@@ -8,6 +8,7 @@ use crate::net::principal::PrincipalRules;
 use crate::net::tls::{ClientAuth, TlsFiles};
 use crate::oauth::{KeySource, OAuthConfig};
 use polylogue_amqp::settings::{AmqpSettings, Mechanism};
+use polylogue_amqp_gateway::GuestRule;
 use polylogue_api::{Durability, TopicConfig};
 use polylogue_auth::TokenRules;
 use polylogue_kafka::config::{BrokerSettings, Fixed, Tolerated, parse_broker_settings, tolerated};
@@ -49,6 +50,26 @@ impl LoginPolicy {
             LoginPolicy::Always => true,
             LoginPolicy::Never => false,
         }
+    }
+}
+
+/// What holds for the user `guest`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GuestPolicy {
+    /// A new directory has it unless its first start makes an administrator; it logs in from this machine.
+    Auto,
+    /// A new directory has it; it logs in from this machine.
+    On,
+    /// It never logs in, and no new directory has it.
+    Off,
+}
+
+impl GuestPolicy {
+    /// The rule for the user in a process that makes an administrator at its first start, or none.
+    #[must_use]
+    pub fn rule(self, makes_administrator: bool) -> GuestRule {
+        let is_made = self == GuestPolicy::On || self == GuestPolicy::Auto && !makes_administrator;
+        GuestRule { is_made, may_log_in: self != GuestPolicy::Off }
     }
 }
 
@@ -108,6 +129,8 @@ pub struct ServerConfig {
     pub oauth: Option<OAuthConfig>,
     /// Where clients have to say who they are.
     pub login: LoginPolicy,
+    /// What holds for the user `guest`.
+    pub guest: GuestPolicy,
     /// Connections of clients at a time.
     pub connections_max: usize,
     /// Bytes of requests in work over all connections.
@@ -185,6 +208,11 @@ impl ServerConfig {
                 "always" => LoginPolicy::Always,
                 "never" => LoginPolicy::Never,
                 _ => LoginPolicy::Auto,
+            },
+            guest: match r.value(&t::GUEST) {
+                "on" => GuestPolicy::On,
+                "off" => GuestPolicy::Off,
+                _ => GuestPolicy::Auto,
             },
             connections_max: small(r.number(&t::CONNECTIONS_MAX)),
             inflight_bytes_max: small(r.number(&t::INFLIGHT_BYTES_MAX)),

@@ -107,14 +107,24 @@ pub(super) const ADVERTISE: OptionDef = server(
     "",
     "The address that clients are told to connect to: PROTOCOL=HOST:PORT, the first of a protocol for its first listener \
      and so on; port 0 stands for the listener's own. Without one clients are told the listener's address, or, where that \
-     is a wildcard such as 0.0.0.0, the address at which their connection arrived.",
+     is a wildcard such as 0.0.0.0, the address at which their connection arrived. Of http and rabbitmq-http it is a name under which requests \
+     without a login may reach the listener.",
 );
 pub(super) const LOGIN: OptionDef = server(
     "login",
     OptionKind::OneOf(&["auto", "always", "never"]),
     "auto",
     "Where clients of kafka, http and rabbitmq-metrics have to say who they are (SASL; HTTP basic authentication): at listeners that are not on a loopback \
-     address (auto), at all (always), or at none (never: whoever reaches them may do everything). amqp and rabbitmq-http always ask.",
+     address, and for requests of http and rabbitmq-metrics that a proxy passed on (auto), at all (always), or at none (never: all clients that reach \
+     them may do everything). amqp and rabbitmq-http always ask.",
+);
+pub(super) const GUEST: OptionDef = server(
+    "guest",
+    OptionKind::OneOf(&["auto", "on", "off"]),
+    "auto",
+    "The user guest of RabbitMQ, whose password is public. A new data directory gets it unless its first start makes an administrator (auto), in \
+     any case (on), or never (off). It logs in over amqp and rabbitmq-http only, from a loopback address to a listener on a loopback address; \
+     with off not even there, in directories that have it too.",
 );
 pub(super) const CONNECTIONS_MAX: OptionDef = server(
     "connections_max",
@@ -497,6 +507,7 @@ pub const OPTIONS: &[&OptionDef] = &[
     &LISTEN,
     &ADVERTISE,
     &LOGIN,
+    &GUEST,
     &CONNECTIONS_MAX,
     &CONNECTION_REQUESTS_MAX,
     &INFLIGHT_BYTES_MAX,

@@ -38,6 +38,15 @@ pub(super) async fn change(app: &Management, command: Command) -> Result<Changed
     Ok(declared::change(&app.broker, command).await?)
 }
 
+/// As [`change`], recorded as set by the user who asks: what shovels and links of federation may do on this broker follows from it. A user by a token
+/// has no rights that last, and is not recorded.
+pub(super) async fn change_by(call: &Call<'_>, command: Command) -> Result<Changed, Failure> {
+    match call.grants {
+        Some(_) => change(call.app, command).await,
+        None => Ok(declared::change_by(&call.app.broker, call.user.name.clone(), command).await?),
+    }
+}
+
 /// As [`change`], for `PUT`: whether something is there that was not.
 pub(super) async fn put(app: &Management, command: Command) -> Result<bool, Failure> {
     Ok(matches!(change(app, command).await?, Changed::Put { created: true }))

@@ -10,7 +10,7 @@
 use super::ask;
 use super::error::Failure;
 use super::target::Query;
-use super::{Management, Verb};
+use super::{From, Management, Verb};
 use crate::basic::{credentials, token};
 use crate::http::login::its_turn;
 use axum::http::HeaderMap;
@@ -18,7 +18,7 @@ use polylogue_amqp_gateway::{FIRST_USER, View};
 use polylogue_amqp_model::{User, Vhost};
 use polylogue_auth::{Claim, Decision, Grants, Mechanism, Operation, PasswordHash, Resource, ResourceKind};
 use polylogue_router::VhostId;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,11 +49,11 @@ impl<'a> Call<'a> {
     pub(super) async fn open(
         app: &'a Management,
         headers: &HeaderMap,
-        from: Option<SocketAddr>,
+        from: Option<From>,
         verb: Verb,
         query: Query,
     ) -> Result<Call<'a>, Failure> {
-        let address = from.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |from| from.ip().to_canonical());
+        let address = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.peer.ip().to_canonical());
         if let Some(token) = token(headers).filter(|_| app.users.takes_tokens()) {
             let (user, grants) = by_token(app, &token, address).await?;
             let (view, grants) = (ask::view(app).await?, Some(Arc::new(grants)));
@@ -70,9 +70,12 @@ impl<'a> Call<'a> {
             return Err(Failure::not_logged_in());
         };
         app.users.right(&claim);
-        // As on AMQP: everybody knows this password.
-        if name == FIRST_USER && from.is_some_and(|from| !from.ip().to_canonical().is_loopback()) {
+        // As on AMQP: its password is public.
+        if name == FIRST_USER && !from.is_some_and(|from| from.is_local) {
             return Err(Failure::not_authorised("User can only log in via localhost"));
+        }
+        if name == FIRST_USER && !app.directory.lets_guest() {
+            return Err(Failure::not_authorised("User may not log in (server.guest)"));
         }
         Call { app, verb, query, view, user, grants: None, address }.of_management()
     }

@@ -8,7 +8,7 @@ use super::overview::cluster_name;
 use super::{Verb, ask};
 use axum::http::{HeaderMap, header};
 use bytestring::ByteString;
-use polylogue_amqp_model::{Command, Definitions, Product, export};
+use polylogue_amqp_model::{Command, Definitions, Product, export, masked};
 
 pub(super) async fn serve(
     call: &Call<'_>,
@@ -34,7 +34,11 @@ pub(super) async fn serve(
         Verb::Get => {
             let product = Product { version: call.app.settings.version.clone(), cluster_name: cluster_name(call) };
             let vhost = vhost.map(|vhost| vhost.id);
-            Ok(Answer::One(export(&call.view.world, &call.view.routes, vhost, &product)))
+            let mut all = export(&call.view.world, &call.view.routes, vhost, &product);
+            if let Some(parameters) = all.get_mut("parameters").filter(|_| !call.is_admin()) {
+                *parameters = masked(parameters);
+            }
+            Ok(Answer::One(all))
         }
         Verb::Post => {
             // It makes what users without the right could not make.
@@ -44,7 +48,7 @@ pub(super) async fn serve(
             let into = vhost.map(|vhost| ByteString::clone(&vhost.name));
             let definitions = Definitions::parse(file.unwrap_or(bytes), into);
             let definitions = definitions.map_err(|why| Failure::refused(&why))?;
-            ask::change(call.app, Command::Import(Box::new(definitions))).await?;
+            ask::change_by(call, Command::Import(Box::new(definitions))).await?;
             ask::make_topics(call.app).await?;
             Ok(Answer::Done)
         }

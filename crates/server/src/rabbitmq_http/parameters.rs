@@ -8,15 +8,21 @@ use super::error::Failure;
 use super::{Verb, ask, federation, shovels};
 use bytestring::ByteString;
 use polylogue_amqp_gateway::CLUSTER_NAME;
-use polylogue_amqp_model::{Command, Json, SHOVEL, UPSTREAM};
+use polylogue_amqp_model::{Command, Json, Reply, SHOVEL, UPSTREAM, masked};
 use polylogue_router::VhostId;
 use serde_json::{Value, json};
 
 /// What lists of parameters are sorted by.
 const ORDER: &[&str] = &["vhost", "component", "name"];
 
+/// How a masked password ends, in an address that was shown to a user who is no administrator: set so it would be another password.
+const MASKED: &str = ":***@";
+
 fn shape(call: &Call<'_>, vhost: VhostId, component: &str, name: &str, value: &Json) -> Value {
-    json!({"vhost": call.vhost_name(vhost), "component": component, "name": name, "value": value.value()})
+    let value = value.value();
+    // Other users of the virtual host may have set it.
+    let value = if call.is_admin() { value } else { masked(&value) };
+    json!({"vhost": call.vhost_name(vhost), "component": component, "name": name, "value": value})
 }
 
 fn listed(call: &Call<'_>, which: impl Fn(VhostId, &str) -> bool) -> Answer {
@@ -49,13 +55,16 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
                 }
                 Verb::Put => {
                     let value = body.get("value").cloned().ok_or_else(|| Failure::missing_keys(&["value"]))?;
+                    if value.to_string().contains(MASKED) {
+                        return Err(Failure::bad("Validation failed\n\na password is masked (***): name it again\n"));
+                    }
                     match &*component {
                         SHOVEL => shovels::may_set(call, &name, &value)?,
                         UPSTREAM => federation::may_set(call, vhost, &name, &value)?,
                         _ => {}
                     }
                     let command = Command::SetParameter((*vhost).into(), component, name, value);
-                    Ok(Answer::put(ask::put(call.app, command).await?))
+                    Ok(Answer::put(matches!(ask::change_by(call, command).await?, Reply::Put { created: true })))
                 }
                 Verb::Delete => {
                     known.ok_or_else(Failure::not_found)?;
@@ -88,7 +97,8 @@ fn own_value(call: &Call<'_>, name: &str) -> Option<String> {
 }
 
 pub(super) async fn serve_global(call: &Call<'_>, path: &[&str], body: &Body) -> Result<Answer, Failure> {
-    call.policymaker()?;
+    // They are of all virtual hosts; RabbitMQ lets policymakers of any of them set them.
+    call.admin()?;
     let world = &call.view.world;
     let shape = |name: &str, value: &Json| json!({"name": name, "value": value.value()});
     match (call.verb, path) {

@@ -1,7 +1,7 @@
 //! The thread of the http listeners, and the signals.
 
 use super::StartError;
-use crate::http::{self, Entrance};
+use crate::http::{self, Door, Entrance};
 use crate::net::tls::Tls;
 use polylogue_env::{Env, JoinTask};
 use std::io;
@@ -49,8 +49,7 @@ impl Signals {
 /// A listener of an http protocol.
 pub(super) struct HttpListener {
     pub(super) listener: TcpListener,
-    /// Whether it asks who clients are.
-    pub(super) asks: bool,
+    pub(super) door: Door,
     pub(super) tls: Option<Arc<Tls>>,
 }
 
@@ -72,14 +71,14 @@ impl HttpThread {
         let fail = |e: io::Error| StartError(format!("cannot start the http listener: {e}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
         let entered = runtime.enter();
-        let started = |one: HttpListener| Ok((AsyncListener::from_std(one.listener)?, one.asks, one.tls));
+        let started = |one: HttpListener| Ok((AsyncListener::from_std(one.listener)?, one.door, one.tls));
         let listeners = listeners.into_iter().map(started).collect::<io::Result<Vec<_>>>().map_err(fail)?;
         drop(entered);
         let body = move || {
             runtime.block_on(async {
                 let mut all = JoinSet::new();
-                for (listener, asks, tls) in listeners {
-                    all.spawn(http::serve(listener, asks, tls, entrance.clone(), stopped.clone()));
+                for (listener, door, tls) in listeners {
+                    all.spawn(http::serve(listener, door, tls, entrance.clone(), stopped.clone()));
                 }
                 while all.join_next().await.is_some() {}
             });

@@ -3,7 +3,7 @@
 use super::status::{Key, Shovels};
 use super::worker::Worker;
 use crate::declared;
-use crate::links::Surroundings;
+use crate::links::{Author, Surroundings};
 use polylogue_amqp_gateway::{CLUSTER_NAME, View};
 use polylogue_amqp_model::{Command, Json, SHOVEL, Shovel};
 use std::collections::BTreeMap;
@@ -36,6 +36,7 @@ pub(crate) fn start(runtime: &tokio::runtime::Handle, around: Surroundings, shov
 /// A shovel that runs, or has finished.
 struct Running {
     value: Json,
+    author: Author,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
     /// Its own, for the life of the process.
@@ -70,7 +71,10 @@ impl Supervisor {
         for key in self.shovels.take_restarts() {
             self.stop(|at, _| *at == key).await;
         }
-        self.stop(|key, running| wanted.get(key) != Some(&running.value)).await;
+        let is_wanted = |key: &Key, running: &Running| {
+            wanted.get(key).is_some_and(|(value, author)| (value, author) == (&running.value, &running.author))
+        };
+        self.stop(|key, running| !is_wanted(key, running)).await;
         let cleared = self.clear_finished().await?;
         if cleared {
             // They are still there as they were seen above.
@@ -78,8 +82,8 @@ impl Supervisor {
             return Ok(());
         }
         wanted.retain(|key, _| !self.workers.contains_key(key));
-        for (key, value) in wanted {
-            self.begin(&view, key, value);
+        for (key, (value, author)) in wanted {
+            self.begin(&view, key, value, author);
         }
         Ok(())
     }
@@ -125,7 +129,7 @@ impl Supervisor {
         Ok(any)
     }
 
-    fn begin(&mut self, view: &View, key: Key, value: Json) {
+    fn begin(&mut self, view: &View, key: Key, value: Json, author: Author) {
         let (stop, stopped) = watch::channel(false);
         self.last_worker += 1;
         let now_ms = self.around.broker.now().wall_ms;
@@ -147,6 +151,7 @@ impl Supervisor {
                     shovels: self.shovels.clone(),
                     key: key.clone(),
                     shovel,
+                    author: author.clone(),
                     cluster_name: cluster_name.unwrap_or_else(|| self.around.settings.cluster_name.clone()),
                     stop: stopped,
                 };
@@ -159,12 +164,18 @@ impl Supervisor {
             }
         };
         let worker = self.last_worker;
-        self.workers.insert(key, Running { value, stop, task, worker, finished: false });
+        self.workers.insert(key, Running { value, author, stop, task, worker, finished: false });
     }
 }
 
-/// The shovels that there are to be.
-fn wanted(view: &View) -> BTreeMap<Key, Json> {
-    let all = view.world.parameters().filter(|(_, component, ..)| *component == SHOVEL);
-    all.map(|(vhost, _, name, value)| ((view.world.vhost_name(vhost).into(), name.clone()), value.clone())).collect()
+/// The shovels that there are to be, and by whose rights.
+fn wanted(view: &View) -> BTreeMap<Key, (Json, Author)> {
+    let world = &view.world;
+    let all = world.parameters().filter(|(_, component, ..)| *component == SHOVEL);
+    all.map(|(id, component, name, value)| {
+        let vhost = world.vhost_name(id);
+        let author = Author::of(world, vhost, &[world.parameter_author(id, component, name).cloned()]);
+        ((vhost.into(), name.clone()), (value.clone(), author))
+    })
+    .collect()
 }

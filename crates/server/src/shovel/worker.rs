@@ -3,8 +3,8 @@
 use super::message::{Mover, Rewrite};
 use super::status::{Key, Shovels};
 use crate::links::{
-    CHANNEL, DESTINATION, FAREWELL, FAREWELL_AT_THE_END, Failure, Link, NOT_FOUND, Pipe, SOURCE, Surroundings, beside,
-    ended, failed, of, short, table,
+    Author, CHANNEL, DESTINATION, FAREWELL, FAREWELL_AT_THE_END, Failure, Link, NOT_FOUND, Pipe, SOURCE, Surroundings,
+    beside, ended, failed, of, short, table,
 };
 use polylogue_amqp::client::ClientEvent;
 use polylogue_amqp::codec::{
@@ -23,6 +23,7 @@ pub(super) struct Worker {
     pub(super) shovels: Arc<Shovels>,
     pub(super) key: Key,
     pub(super) shovel: Shovel,
+    pub(super) author: Author,
     pub(super) cluster_name: String,
     /// Says true when it is to end.
     pub(super) stop: watch::Receiver<bool>,
@@ -144,9 +145,10 @@ impl Worker {
     /// Connects both ends and makes what is missing there. Nothing where there is nothing to be moved.
     async fn open(&self, progress: Progress) -> Result<Option<Moving>, Failure> {
         let (from, to, name) = (&self.shovel.source, &self.shovel.destination, &format!("Shovel {}", self.key.1));
-        let mut source = Link::connect(&self.around, &from.uris, name).await.map_err(of(SOURCE))?;
+        let mut source = Link::connect(&self.around, &self.author, &from.uris, name).await.map_err(of(SOURCE))?;
         let connecting = async {
-            let mut destination = Link::connect(&self.around, &to.uris, name).await.map_err(of(DESTINATION))?;
+            let mut destination =
+                Link::connect(&self.around, &self.author, &to.uris, name).await.map_err(of(DESTINATION))?;
             self.prepare(&mut destination).await.map_err(of(DESTINATION))?;
             Ok(destination)
         };

@@ -16,22 +16,25 @@ fn changes_are_told_with_who_made_them_and_how_they_ended() {
     let log = dir.join("log");
     let more =
         ["--listen", "rabbitmq-http=127.0.0.1:0", "--set", "server.login=always", "--set", "server.log_format=json"];
-    let server = Server::start_telling(&dir.join("data"), &more, Stdio::from(File::create(&log).unwrap()));
-    let by_guest = |args: &[&str], input: &[u8]| {
+    let mut command = common::polylogue();
+    let log_file = Stdio::from(File::create(&log).unwrap());
+    let command = command.env("POLYLOGUE_ADMIN_PASSWORD", "admin");
+    let server = Server::start_command(command, &dir.join("data"), &more, log_file);
+    let by_admin = |args: &[&str], input: &[u8]| {
         let mut command = server.command(args);
-        done_with(command.env("POLYLOGUE_USER", "guest").env("POLYLOGUE_PASSWORD", "guest"), input)
+        done_with(command.env("POLYLOGUE_USER", "admin").env("POLYLOGUE_PASSWORD", "admin"), input)
     };
-    assert_eq!(by_guest(&["topic", "create", "by-http"], b"").code, Some(0));
-    assert_eq!(by_guest(&["user", "set", "ann", "--password"], b"very-secret\n").code, Some(0));
-    assert_eq!(by_guest(&["topic", "delete", "nothing"], b"").code, Some(1));
+    assert_eq!(by_admin(&["topic", "create", "by-http"], b"").code, Some(0));
+    assert_eq!(by_admin(&["user", "set", "ann", "--password"], b"very-secret\n").code, Some(0));
+    assert_eq!(by_admin(&["topic", "delete", "nothing"], b"").code, Some(1));
     // Kafka's protocol makes a topic that somebody wants to write to.
-    assert_eq!(by_guest(&["produce", "by-kafka"], b"a message\n").code, Some(0));
+    assert_eq!(by_admin(&["produce", "by-kafka"], b"a message\n").code, Some(0));
     let refused = done(
         server.command(&["topic", "create", "by-nobody"]).env("POLYLOGUE_USER", "ann").env("POLYLOGUE_PASSWORD", "x"),
     );
     assert_eq!(refused.code, Some(1));
     // She may write to that topic, and not make it.
-    assert_eq!(by_guest(&["acl", "add", "ann", "write", "--topic", "not-hers"], b"").code, Some(0));
+    assert_eq!(by_admin(&["acl", "add", "ann", "write", "--topic", "not-hers"], b"").code, Some(0));
     let mut hers = server.command(&["produce", "not-hers"]);
     let refused = done_with(hers.env("POLYLOGUE_USER", "ann").env("POLYLOGUE_PASSWORD", "very-secret"), b"x\n");
     assert_eq!(refused.code, Some(1));
@@ -39,7 +42,7 @@ fn changes_are_told_with_who_made_them_and_how_they_ended() {
     let management = server.lines.iter().find_map(|line| line.strip_prefix(prefix)).unwrap().to_owned();
     let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
     let put =
-        agent.put(format!("http://{management}/api/vhosts/v%0A1")).header("authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=");
+        agent.put(format!("http://{management}/api/vhosts/v%0A1")).header("authorization", "Basic YWRtaW46YWRtaW4=");
     assert_eq!(put.send_empty().unwrap().status().as_u16(), 201);
     // A page of another site, in the browser of somebody who is logged in.
     let elsewhere = agent.post(format!("http://{}/api/v1/topics", server.http)).header("origin", "http://evil.example");
@@ -55,14 +58,14 @@ fn changes_are_told_with_who_made_them_and_how_they_ended() {
         [text("user"), text("protocol"), text("message"), text("outcome")]
     });
     let wanted = [
-        ["guest", "http", "POST /api/v1/topics", "201"],
-        ["guest", "http", "PUT /api/v1/users/ann", "201"],
-        ["guest", "http", "DELETE /api/v1/topics/nothing", "404"],
-        ["guest", "kafka", "create topics by-kafka", "done"],
+        ["admin", "http", "POST /api/v1/topics", "201"],
+        ["admin", "http", "PUT /api/v1/users/ann", "201"],
+        ["admin", "http", "DELETE /api/v1/topics/nothing", "404"],
+        ["admin", "kafka", "create topics by-kafka", "done"],
         ["ann", "http", "POST /api/v1/topics", "401"],
-        ["guest", "http", "POST /api/v1/acls", "201"],
+        ["admin", "http", "POST /api/v1/acls", "201"],
         ["ann", "kafka", "create topic not-hers", "refused"],
-        ["guest", "rabbitmq-http", "PUT /api/vhosts/v%0A1", "201"],
+        ["admin", "rabbitmq-http", "PUT /api/vhosts/v%0A1", "201"],
         ["-", "http", "POST /api/v1/topics", "403"],
     ];
     assert_eq!(told.collect::<Vec<_>>(), wanted.map(|line| line.map(str::to_owned)));

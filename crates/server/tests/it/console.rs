@@ -76,7 +76,7 @@ impl Api {
 }
 
 fn start(dir: &TempDir, more: &[&str]) -> (Server, Api) {
-    let server = Server::start(&dir.join("data"), &[&["--listen", "amqp=127.0.0.1:0"], more].concat());
+    let server = Server::start_with_admin(&dir.join("data"), &[&["--listen", "amqp=127.0.0.1:0"], more].concat());
     let api = Api::new(&server);
     (server, api)
 }
@@ -288,18 +288,18 @@ fn a_browser_logs_in_for_a_cookie_and_out_again() {
     assert_eq!(api.get("/session"), json!({"asks": true, "name": null}));
     let (program, page) = (api.ask("GET", "/topics", &Value::Null), console.ask("GET", "/topics", &Value::Null));
     assert_eq!((program.status, program.has_challenge, page.status, page.has_challenge), (401, true, 401, false));
-    let guest = |password: &str| console.ask("POST", "/session", &json!({"name": "guest", "password": password}));
-    let wrong = guest("wrong");
+    let admin = |password: &str| console.ask("POST", "/session", &json!({"name": "admin", "password": password}));
+    let wrong = admin("wrong");
     assert_eq!((wrong.status, wrong.cookie, wrong.has_challenge), (401, None, false));
-    let right = guest("guest");
-    assert_eq!((right.status, &right.body), (200, &json!({"asks": true, "name": "guest"})));
+    let right = admin("admin");
+    assert_eq!((right.status, &right.body), (200, &json!({"asks": true, "name": "admin"})));
     let cookie = right.cookie.unwrap();
     let (token, rules) = cookie.split_once(';').unwrap();
     assert_eq!(rules, " Path=/; Max-Age=43200; HttpOnly; SameSite=Strict");
     let inside = console.with("cookie", token);
     assert_eq!(
         (inside.status("GET", "/topics", &Value::Null), inside.get("/session")["name"].as_str()),
-        (200, Some("guest"))
+        (200, Some("admin"))
     );
     assert_eq!(console.with("cookie", &format!("{token}x")).status("GET", "/topics", &Value::Null), 401);
     // A user that is no administrator is told so, and gets no cookie.
@@ -335,7 +335,7 @@ fn pages_of_other_sites_change_nothing() {
     ] {
         assert_eq!(create(&api.with(name, value), "c"), 403, "{name}: {value}");
         assert_eq!(api.with(name, value).status("DELETE", "/topics/a", &Value::Null), 403, "{name}: {value}");
-        let login = json!({"name": "guest", "password": "guest"});
+        let login = json!({"name": "admin", "password": "admin"});
         assert_eq!(api.with(name, value).status("POST", "/session", &login), 403, "{name}: {value}");
     }
     assert_eq!(api.with("host", "evil.example").status("GET", "/topics", &Value::Null), 403);

@@ -126,20 +126,20 @@ fn a_password_that_was_given_is_not_shown_and_counts_where_there_is_no_administr
 fn a_right_password_forgets_the_wrong_ones_before_it() {
     let dir = TempDir::new();
     let more = ["--set", "server.login=always", "--listen", "rabbitmq-http=127.0.0.1:0"];
-    let server = Server::start(&dir.join("data"), &more);
+    let server = Server::start_with_admin(&dir.join("data"), &more);
     let remembered = || {
-        let (status, text) = ask(&server, "/metrics", Some(("guest", "guest")));
+        let (status, text) = ask(&server, "/metrics", Some(("admin", "admin")));
         assert_eq!(status, 200);
         text.lines().find_map(|line| line.strip_prefix("polylogue_login_failures_remembered ")).unwrap().to_owned()
     };
-    assert_eq!(ask(&server, "/metrics", Some(("guest", "wrong"))).0, 401);
+    assert_eq!(ask(&server, "/metrics", Some(("admin", "wrong"))).0, 401);
     assert_eq!(remembered(), "0", "its own right password came before the answer");
 }
 
 #[test]
 fn without_a_login_only_whether_it_lives_is_told() {
     let dir = TempDir::new();
-    let server = Server::start(&dir.join("data"), ALWAYS);
+    let server = Server::start_with_admin(&dir.join("data"), ALWAYS);
     for path in ["/healthz", "/readyz"] {
         assert_eq!(ask(&server, path, None).0, 200, "{path}");
     }
@@ -150,8 +150,8 @@ fn without_a_login_only_whether_it_lives_is_told() {
         let (status, answer) = ask(&server, path, None);
         assert!(status == 401 && answer.contains("www-authenticate: Basic realm=\"polylogue\""), "{path}: {answer}");
         assert_eq!(ask(&server, path, Some(("admin", "wrong"))).0, 401, "{path}");
-        // Everybody knows this one, and it is an administrator from this machine.
-        assert_eq!(ask(&server, path, Some(("guest", "guest"))).0, 200, "{path}");
+        assert_eq!(ask(&server, path, Some(("guest", "guest"))).0, 401, "{path}");
+        assert_eq!(ask(&server, path, Some(("admin", "admin"))).0, 200, "{path}");
     }
     let refused = done(&mut server.command(&["topic", "create", "t"]));
     assert!(refused.code == Some(1) && refused.err.contains("say who you are"), "{}", refused.err);
@@ -165,14 +165,14 @@ fn without_a_login_only_whether_it_lives_is_told() {
 fn a_user_without_the_tag_is_no_administrator_and_may_do_what_it_was_allowed() {
     let dir = TempDir::new();
     let more = [ALWAYS, &["--listen", "rabbitmq-http=127.0.0.1:0"]].concat();
-    let server = Server::start(&dir.join("data"), &more);
+    let server = Server::start_with_admin(&dir.join("data"), &more);
     let prefix = "rabbitmq-http listening on ";
     let management = server.lines.iter().find_map(|line| line.strip_prefix(prefix)).unwrap();
     let put = ureq_put(management, "ann", r#"{"password":"secret","tags":""}"#);
     assert_eq!(put, 201);
     let (status, answer) = ask(&server, "/api/v1/topics", Some(("ann", "secret")));
     assert!(status == 403 && answer.contains("ann is no administrator"), "{answer}");
-    assert_eq!(by(&server, "guest", "guest", &["topic", "create", "t"]).code, Some(0));
+    assert_eq!(by(&server, "admin", "admin", &["topic", "create", "t"]).code, Some(0));
     let produce = || {
         let mut command = server.command(&["produce", "t"]);
         common::done_with(command.env("POLYLOGUE_USER", "ann").env("POLYLOGUE_PASSWORD", "secret"), b"hello\n")
@@ -180,27 +180,27 @@ fn a_user_without_the_tag_is_no_administrator_and_may_do_what_it_was_allowed() {
     let refused = produce();
     assert!(refused.code == Some(1) && refused.err.contains("Topic authorization failed"), "{}", refused.err);
     let add = ["acl", "add", "ann", "read,write", "--topic", "t"];
-    let added = by(&server, "guest", "guest", &add);
+    let added = by(&server, "admin", "admin", &add);
     assert!(added.code == Some(0) && added.out.contains("added 2 ACLs"), "{added:?}");
-    let listed = by(&server, "guest", "guest", &["acl", "list", "--topic", "t"]);
+    let listed = by(&server, "admin", "admin", &["acl", "list", "--topic", "t"]);
     assert!(listed.out.contains("write") && listed.out.contains("ann"), "{listed:?}");
     let produced = produce();
     assert_eq!(produced.code, Some(0), "{}", produced.err);
     let consumed = by(&server, "ann", "secret", &["consume", "t", "--from", "beginning", "-n", "1"]);
     assert!(consumed.code == Some(0) && consumed.out.contains("hello"), "{consumed:?}");
     let delete = ["acl", "delete", "ann", "read,write", "--topic", "t"];
-    let deleted = by(&server, "guest", "guest", &delete);
+    let deleted = by(&server, "admin", "admin", &delete);
     assert!(deleted.code == Some(0) && deleted.out.contains("deleted 2 ACLs"), "{deleted:?}");
     assert_eq!(produce().code, Some(1));
-    let again = by(&server, "guest", "guest", &delete);
+    let again = by(&server, "admin", "admin", &delete);
     assert!(again.code == Some(0) && again.out.contains("there was nothing of that"), "{again:?}");
-    let nothing = by(&server, "guest", "guest", &["acl", "add", "ann", "read"]);
+    let nothing = by(&server, "admin", "admin", &["acl", "add", "ann", "read"]);
     assert!(nothing.code == Some(2) && nothing.err.contains("say on what"), "{nothing:?}");
-    let unknown = by(&server, "guest", "guest", &["acl", "add", "ann", "fly", "--topic", "t"]);
+    let unknown = by(&server, "admin", "admin", &["acl", "add", "ann", "fly", "--topic", "t"]);
     assert!(unknown.code == Some(1) && unknown.err.contains("there is no operation fly"), "{unknown:?}");
     let refused = by(&server, "ann", "wrong", &["consume", "t"]);
     assert!(refused.code == Some(1) && refused.err.contains("Invalid username or password"), "{}", refused.err);
-    let metrics = ask(&server, "/metrics", Some(("guest", "guest"))).1;
+    let metrics = ask(&server, "/metrics", Some(("admin", "admin"))).1;
     let count = |outcome: &str| {
         let line = format!("polylogue_logins_total{{mechanism=\"PLAIN\",outcome=\"{outcome}\"}} ");
         metrics.lines().find_map(|text| text.strip_prefix(&line)).unwrap().parse::<u64>().unwrap()
@@ -212,10 +212,10 @@ fn a_user_without_the_tag_is_no_administrator_and_may_do_what_it_was_allowed() {
 #[test]
 fn users_are_managed_by_commands() {
     let dir = TempDir::new();
-    let server = Server::start(&dir.join("data"), ALWAYS);
+    let server = Server::start_with_admin(&dir.join("data"), ALWAYS);
     let set = |args: &[&str], line: &str| {
         let mut command = server.command(&[&["user", "set", "ann"][..], args].concat());
-        let command = command.env("POLYLOGUE_USER", "guest").env("POLYLOGUE_PASSWORD", "guest");
+        let command = command.env("POLYLOGUE_USER", "admin").env("POLYLOGUE_PASSWORD", "admin");
         common::done_with(command, line.as_bytes())
     };
     let made = set(&["--password"], "secret\n");
@@ -233,25 +233,25 @@ fn users_are_managed_by_commands() {
     assert_eq!(ask(&server, "/api/v1/topics", Some(("ann", "other"))).0, 200, "the tags stay");
     assert_eq!(set(&["--no-tags"], "").code, Some(0));
     let mut connections =
-        ["ann", "guest"].map(|user| logged_in(&server, user, if user == "ann" { "other" } else { user }));
+        ["ann", "admin"].map(|user| logged_in(&server, user, if user == "ann" { "other" } else { user }));
     assert_eq!(ask(&server, "/api/v1/topics", Some(("ann", "other"))).0, 403);
     let empty = set(&["--password"], "\n");
     assert!(empty.code == Some(2) && empty.err.contains("a password is not empty"), "{empty:?}");
     let delete = ["user", "delete", "ann"];
-    assert_eq!(by(&server, "guest", "guest", &delete).code, Some(0));
+    assert_eq!(by(&server, "admin", "admin", &delete).code, Some(0));
     // A connection that had asked for nothing yet stayed open.
     assert_eq!(connections[0].read(&mut [0]).unwrap(), 0, "closed");
     assert!(is_served(&mut connections[1]));
     assert_eq!(ask(&server, "/api/v1/topics", Some(("ann", "other"))).0, 401);
-    let again = by(&server, "guest", "guest", &delete);
+    let again = by(&server, "admin", "admin", &delete);
     assert!(again.code == Some(1) && again.err.contains("there is no user ann"), "{again:?}");
 }
 
 #[test]
 fn quotas_are_managed_by_commands() {
     let dir = TempDir::new();
-    let server = Server::start(&dir.join("data"), ALWAYS);
-    let quota = |args: &[&str]| by(&server, "guest", "guest", &[&["quota"][..], args].concat());
+    let server = Server::start_with_admin(&dir.join("data"), ALWAYS);
+    let quota = |args: &[&str]| by(&server, "admin", "admin", &[&["quota"][..], args].concat());
     let set = quota(&["set", "--of", "ann", "--client-id", "app", "--produce", "1048576", "--threads", "12.5"]);
     assert!(set.code == Some(0) && set.out.contains("set the quota"), "{set:?}");
     assert_eq!(quota(&["set", "--other-users", "--fetch", "1000"]).code, Some(0));
@@ -277,7 +277,7 @@ fn quotas_are_managed_by_commands() {
     }
     // What is not given is not limited any more.
     assert_eq!(quota(&["set", "--of", "ann", "--client-id", "app", "--fetch", "5"]).code, Some(0));
-    let shown = ask(&server, "/api/v1/quotas", Some(("guest", "guest"))).1;
+    let shown = ask(&server, "/api/v1/quotas", Some(("admin", "admin"))).1;
     assert!(shown.contains(r#""fetch_bytes_per_second":5"#) && !shown.contains("produce"), "{shown}");
     assert_eq!(quota(&["delete", "--of", "ann", "--client-id", "app"]).code, Some(0));
     assert_eq!(quota(&["delete", "--other-users"]).code, Some(0));
@@ -287,7 +287,7 @@ fn quotas_are_managed_by_commands() {
 fn ureq_put(management: &str, user: &str, body: &str) -> u16 {
     let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
     let request = agent.put(format!("http://{management}/api/users/{user}"));
-    let request = request.header("authorization", format!("Basic {}", base64_of("guest:guest")));
+    let request = request.header("authorization", format!("Basic {}", base64_of("admin:admin")));
     request.header("content-type", "application/json").send(body).unwrap().status().as_u16()
 }
 
@@ -306,7 +306,7 @@ fn on_a_loopback_address_nobody_is_asked() {
     assert_eq!(common::done_with(command.env("POLYLOGUE_USER", "x"), b"hello\n").code, Some(0));
 }
 
-/// What a command of `guest` writes to a terminal at which `keys` are written once it asks, how it ended, and whether the terminal shows
+/// What a command of `admin` writes to a terminal at which `keys` are written once it asks, how it ended, and whether the terminal shows
 /// again what is written.
 fn at_a_terminal(server: &Server, keys: &[u8]) -> (ExitStatus, String, bool) {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
@@ -317,11 +317,11 @@ fn at_a_terminal(server: &Server, keys: &[u8]) -> (ExitStatus, String, bool) {
     // Held open, so that the terminal outlives the command.
     let held = open();
     let mut command = server.command(&["topic", "list"]);
-    command.env("POLYLOGUE_USER", "guest").env_remove("POLYLOGUE_PASSWORD");
+    command.env("POLYLOGUE_USER", "admin").env_remove("POLYLOGUE_PASSWORD");
     let mut child = command.stdin(open()).stdout(open()).stderr(open()).spawn().unwrap();
     let mut terminal = File::from(terminal);
     let mut shown = Vec::new();
-    while !shown.ends_with(b"password of guest: ") {
+    while !shown.ends_with(b"password of admin: ") {
         let mut byte = [0];
         terminal.read_exact(&mut byte).unwrap();
         shown.push(byte[0]);
@@ -345,9 +345,9 @@ fn at_a_terminal(server: &Server, keys: &[u8]) -> (ExitStatus, String, bool) {
 #[test]
 fn a_password_is_asked_for_at_a_terminal() {
     let dir = TempDir::new();
-    let server = Server::start(&dir.join("data"), ALWAYS);
-    let (status, shown, echoes) = at_a_terminal(&server, b"gusts\x7f\x7f\x7fest\n");
-    assert!(status.success() && shown.contains("no topics") && !shown.contains("est") && echoes, "{status} {shown}");
+    let server = Server::start_with_admin(&dir.join("data"), ALWAYS);
+    let (status, shown, echoes) = at_a_terminal(&server, b"admxx\x7f\x7fin\n");
+    assert!(status.success() && shown.contains("no topics") && !shown.contains("adm") && echoes, "{status} {shown}");
     let (status, shown, echoes) = at_a_terminal(&server, b"sec\x03");
     assert!(status.signal() == Some(2) && !shown.contains("sec") && echoes, "{status} {shown}");
     let (status, shown, echoes) = at_a_terminal(&server, b"wrong\n");

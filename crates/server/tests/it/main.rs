@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod audit;
+mod authors;
 mod capabilities;
 mod commands;
 mod common;
@@ -10,6 +11,8 @@ mod console;
 mod deletions;
 mod federation;
 mod groups;
+mod guest;
+mod links;
 mod login;
 mod management;
 mod metrics;

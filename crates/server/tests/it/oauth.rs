@@ -54,7 +54,7 @@ impl Rig {
         let listeners = ["--listen", "amqp=127.0.0.1:0", "--listen", "rabbitmq-http=127.0.0.1:0"];
         let rules = ["--set", &jwks, "--set", "oauth.issuer=test", "--set", "oauth.audience=polylogue"];
         let more = [&listeners[..], &rules, &["--set", "server.login=always"]].concat();
-        Rig { server: Server::start(&dir.join("data"), &more), issuer, keys, _dir: dir }
+        Rig { server: Server::start_with_admin(&dir.join("data"), &more), issuer, keys, _dir: dir }
     }
 
     fn at(&self, protocol: &str) -> SocketAddr {
@@ -167,8 +167,8 @@ fn a_token_is_the_password_of_amqps_clients_and_another_one_takes_its_place() {
     let Method::ConnectionClose(close) = client.ask(0, start_ok("ann", &format!("{less}x"))) else { panic!() };
     assert_eq!(close.reply_code, 403);
     // Whose password it is needs no token.
-    let mut guest = Client::open(rig.at("amqp"), "guest");
-    assert!(matches!(guest.ask(0, update("anything")), Method::ConnectionUpdateSecretOk(_)));
+    let mut admin = Client::open(rig.at("amqp"), "admin");
+    assert!(matches!(admin.ask(0, update("anything")), Method::ConnectionUpdateSecretOk(_)));
 }
 
 #[test]

@@ -111,21 +111,21 @@ fn a_certificate_says_who_its_owner_is() {
     let more = ["--set", &ca, "--set", "tls.client_auth=request", "--set", rules, "--set", "server.login=always"];
     let broker = Broker::start(&dir, &authority.sign("server", |_| ()), &more);
     let by = |name: Option<&Signed>, listener: &str| connect(broker.at(listener), &client(&authority.ca(), name));
-    let (guest, stranger, other) = (called("Guest"), called("stranger"), authority.sign("other", |_| ()));
-    assert_eq!(describe_users(&mut by(Some(&guest), "kafka+tls")).unwrap(), 0);
+    let (admin, stranger, other) = (called("Admin"), called("stranger"), authority.sign("other", |_| ()));
+    assert_eq!(describe_users(&mut by(Some(&admin), "kafka+tls")).unwrap(), 0);
     let refused = ErrorCode::ClusterAuthorizationFailed.code();
     assert_eq!(describe_users(&mut by(Some(&stranger), "kafka+tls")).unwrap(), refused);
     for nobody in [None, Some(&other)] {
         assert!(describe_users(&mut by(nobody, "kafka+tls")).is_err(), "who is nobody has to log in");
     }
     const TUNE: u16 = 30;
-    assert_eq!(log_in_by_certificate(&mut by(Some(&guest), "amqp+tls")).0, TUNE);
+    assert_eq!(log_in_by_certificate(&mut by(Some(&admin), "amqp+tls")).0, TUNE);
     for nobody in [None, Some(&stranger), Some(&other)] {
         let (method, told) = log_in_by_certificate(&mut by(nobody, "amqp+tls"));
         assert!(method == 50 && told.contains("Login was refused using authentication mechanism EXTERNAL"), "{told}");
     }
     let mut http = connect(broker.at("http+tls"), &client(&authority.ca(), None));
-    let head = "host: x\r\nconnection: close\r\nauthorization: Basic Z3Vlc3Q6Z3Vlc3Q=";
+    let head = "host: x\r\nconnection: close\r\nauthorization: Basic YWRtaW46YWRtaW4=";
     http.write_all(format!("GET /metrics HTTP/1.1\r\n{head}\r\n\r\n").as_bytes()).unwrap();
     let mut metrics = String::new();
     http.read_to_string(&mut metrics).unwrap();
@@ -335,7 +335,7 @@ fn commands_speak_tls_with_whom_they_trust() {
     let kafka = format!("localhost:{}", broker.at("kafka+tls").port());
     let run = |args: &[&str], ca: &Path, input: &[u8]| {
         let mut command = common::polylogue();
-        command.args(args).env("POLYLOGUE_CA", ca).env("POLYLOGUE_USER", "guest").env("POLYLOGUE_PASSWORD", "guest");
+        command.args(args).env("POLYLOGUE_CA", ca).env("POLYLOGUE_USER", "admin").env("POLYLOGUE_PASSWORD", "admin");
         common::done_with(&mut command, input)
     };
     let ok = |args: &[&str], input: &[u8]| {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
-const ADMIN: &str = "guest:guest";
+const ADMIN: &str = "admin:admin";
 /// Somebody without the tag.
 const CLERK: &str = "clerk:clerk";
 /// What changes by itself.
@@ -44,7 +44,7 @@ fn ask(at: SocketAddr, method: &str, path: &str, login: Option<&str>) -> (u16, S
 
 /// A broker that asks who its clients are, with things whose names say that they are hidden.
 fn start() -> Rabbit {
-    let rabbit = Rabbit::start_with(&["--set", "server.login=always"]);
+    let rabbit = Rabbit::start_with(&["--set", "server.login=always", "--set", "server.guest=on"]);
     for (path, body) in [
         ("users/clerk", json!({"password": "clerk", "tags": "monitoring"})),
         ("users/hidden", json!({"password": "hidden", "tags": ""})),
@@ -60,7 +60,7 @@ fn start() -> Rabbit {
     assert!(client.is_accepted("hidden", b"hidden"));
     let by = |args: &[&str]| {
         let mut command = rabbit.server.command(args);
-        let done = common::done(command.env("POLYLOGUE_USER", "guest").env("POLYLOGUE_PASSWORD", "guest"));
+        let done = common::done(command.env("POLYLOGUE_USER", "admin").env("POLYLOGUE_PASSWORD", "admin"));
         assert_eq!(done.code, Some(0), "{args:?}: {}", done.err);
     };
     by(&["topic", "create", "hidden"]);

@@ -2,7 +2,7 @@
 
 use super::Server;
 use super::written::documented;
-use crate::http::origin::OnlyHere;
+use crate::http::{Door, Login};
 use axum::body::Body;
 use axum::http::Request as HttpRequest;
 use serde_json::{Value, json};
@@ -51,7 +51,8 @@ fn pages_of_other_sites_do_nothing() {
     let server = server();
     let local = SocketAddr::from(([127, 0, 0, 1], 1));
     let ask = |method: &str, headers: &[(&str, &str)]| {
-        let mut request = HttpRequest::builder().method(method).uri("/api/vhosts/new").extension(OnlyHere);
+        let door = Door::new(Login::Never, local.ip(), &["127.0.0.1"]);
+        let mut request = HttpRequest::builder().method(method).uri("/api/vhosts/new").extension(door);
         if headers.iter().all(|(name, _)| *name != "authorization") {
             request = request.header("authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=");
         }
@@ -101,6 +102,44 @@ fn a_shovel_does_not_do_what_its_maker_may_not() {
     }
 }
 
+/// A policymaker read the passwords that an administrator had set.
+#[test]
+fn passwords_in_parameters_are_shown_to_administrators_only() {
+    let server = server();
+    let shovel = json!({"src-uri": ["amqp://me:secret@h1", "amqp:///%2F"], "src-queue": "own-a",
+        "dest-uri": "amqps://me:secret@h2/v?password=secret&heartbeat=3", "dest-queue": "own-b"});
+    let other = json!({"at": [{"uri": "amqp://me:secret@h"}], "plain": "text"});
+    let upstream = json!({"uri": "amqp://me:secret@h3"});
+    for (path, value) in [("shovel/%2F/s", shovel), ("federation-upstream/%2F/u", upstream), ("other/%2F/o", other)] {
+        server.put(&format!("parameters/{path}"), &json!({"value": value}));
+    }
+    let paths = [
+        "parameters",
+        "parameters/shovel",
+        "parameters/shovel/%2F",
+        "parameters/shovel/%2F/s",
+        "parameters/federation-upstream/%2F/u",
+        "parameters/other/%2F/o",
+        "definitions/%2F",
+    ];
+    for path in paths {
+        let shown = |user: &str| {
+            let answered = server.ask_as(user, "GET", path, &Value::Null);
+            assert_eq!(answered.status, 200, "{user} {path}");
+            answered.text
+        };
+        assert!(!shown("policymaker").contains("secret") && shown("policymaker").contains("me:***@"), "{path}");
+        assert!(shown("administrator").contains("me:secret@"), "{path}");
+    }
+    let shown = server.ask_as("policymaker", "GET", "parameters/shovel/%2F/s", &Value::Null).body["value"].clone();
+    assert_eq!(shown["dest-uri"], "amqps://me:***@h2/v?password=***&heartbeat=3");
+    let again = server.ask_as("policymaker", "PUT", "parameters/shovel/%2F/s", &json!({ "value": shown }));
+    assert_eq!(
+        again.failure(),
+        (400, "bad_request", "Validation failed\n\na password is masked (***): name it again\n")
+    );
+}
+
 /// cloudamqp/lavinmq#1686, #1687: some paths were open to more tags than RabbitMQ has for them.
 #[test]
 fn each_tag_opens_what_it_is_for() {
@@ -129,7 +168,9 @@ fn each_tag_opens_what_it_is_for() {
         ("PUT", "policies/other/p", [401, 401, 401, 201]),
         ("PUT", "operator-policies/%2F/p", [401, 401, 401, 201]),
         ("PUT", "parameters/operator_policy/%2F/q", [401, 401, 401, 400]),
-        ("PUT", "global-parameters/g", [401, 201, 401, 204]),
+        ("PUT", "global-parameters/g", [401, 401, 401, 201]),
+        ("GET", "global-parameters", [401, 401, 401, 200]),
+        ("DELETE", "global-parameters/g", [401, 401, 401, 204]),
         ("PUT", "vhosts/new", [401, 401, 401, 201]),
         ("PUT", "vhost-limits/%2F/max-queues", [401, 401, 401, 204]),
         ("PUT", "parameters/vhost-limits/%2F/limits", [401, 401, 401, 400]),

@@ -254,7 +254,8 @@ impl Server {
     /// A request of anybody from anywhere.
     pub(super) fn send(&self, request: HttpRequest<Body>, from: SocketAddr) -> Answered {
         let mut request = request;
-        request.extensions_mut().insert(From(from));
+        let is_local = from.ip().to_canonical().is_loopback();
+        request.extensions_mut().insert(From { peer: from, is_local });
         self.send_to(router(self.management.clone()), request)
     }
 
@@ -287,7 +288,7 @@ impl Server {
     /// is done.
     pub(super) fn ask_and_hang_up(&self, method: &str, path: &str, body: &Value) {
         let mut request = request("guest", method, path, body);
-        request.extensions_mut().insert(From(LOCAL));
+        request.extensions_mut().insert(From { peer: LOCAL, is_local: true });
         self.send_and_hang_up(router(self.management.clone()), request);
     }
 

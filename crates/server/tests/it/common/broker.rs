@@ -155,10 +155,17 @@ impl Broker {
 
 /// Asks a management API as `guest`: the status, and the answer.
 pub(crate) fn manage(at: SocketAddr, method: &str, path: &str, body: Option<&Json>) -> (u16, Json) {
+    manage_as(at, "guest", method, path, body)
+}
+
+/// The same as a user whose password is the name.
+pub(crate) fn manage_as(at: SocketAddr, user: &str, method: &str, path: &str, body: Option<&Json>) -> (u16, Json) {
+    use base64::Engine as _;
+    let login = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{user}"));
     let config = ureq::Agent::config_builder().http_status_as_error(false);
     let agent = config.timeout_global(Some(Duration::from_secs(30))).build().new_agent();
     let request = ureq::http::Request::builder().method(method).uri(format!("http://{at}/api/{path}"));
-    let request = request.header("authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=");
+    let request = request.header("authorization", format!("Basic {login}"));
     let request = request.body(body.map(Json::to_string).unwrap_or_default()).unwrap();
     let mut response = agent.run(request).unwrap();
     let text = response.body_mut().read_to_string().unwrap();

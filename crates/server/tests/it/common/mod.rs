@@ -94,9 +94,18 @@ impl Server {
         Server::start_telling(data, more, Stdio::inherit())
     }
 
-    /// The same; its log goes there.
+    /// One whose first start makes the administrator `admin` with the password `admin`.
+    pub(crate) fn start_with_admin(data: &Path, more: &[&str]) -> Server {
+        Server::start_command(polylogue().env("POLYLOGUE_ADMIN_PASSWORD", "admin"), data, more, Stdio::inherit())
+    }
+
+    /// As [`Server::start`]; its log goes there.
     pub(crate) fn start_telling(data: &Path, more: &[&str], log: Stdio) -> Server {
-        let mut command = polylogue();
+        Server::start_command(&mut polylogue(), data, more, log)
+    }
+
+    /// Starts one by this command, its arguments excepted.
+    pub(crate) fn start_command(command: &mut Command, data: &Path, more: &[&str], log: Stdio) -> Server {
         command.args(["serve", "--listen", "kafka=127.0.0.1:0", "--listen", "http=127.0.0.1:0", "--data"]).arg(data);
         command.args(more).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().unwrap();

@@ -25,7 +25,10 @@ impl Rabbit {
     pub(crate) fn start_with(more: &[&str]) -> Rabbit {
         let dir = TempDir::new();
         let listen = ["--listen", "amqp=127.0.0.1:0", "--listen", "rabbitmq-http=127.0.0.1:0"];
-        let server = Server::start(&dir.0, &[&listen, more].concat());
+        let more = [&listen, more].concat();
+        // The administrator is another user than `guest`, who logs in neither with Kafka's protocol nor at the API.
+        let asks = more.contains(&"server.login=always");
+        let server = if asks { Server::start_with_admin(&dir.0, &more) } else { Server::start(&dir.0, &more) };
         let at = |name: &str| server.lines.iter().find_map(|line| line.strip_prefix(name)?.parse().ok()).unwrap();
         let (amqp, management) = (at("amqp listening on "), at("rabbitmq-http listening on "));
         Rabbit { server, amqp, management, others: Vec::new(), _dir: dir }

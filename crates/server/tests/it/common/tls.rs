@@ -138,7 +138,11 @@ impl Broker {
         let mut args = vec!["--set", &certificate, "--set", &key];
         listeners.iter().for_each(|listener| args.extend(["--listen", listener.as_str()]));
         args.extend(more);
-        Broker { server: Server::start_telling(&dir.join("data"), &args, log) }
+        let mut command = super::polylogue();
+        if more.contains(&"server.login=always") {
+            command.env("POLYLOGUE_ADMIN_PASSWORD", "admin");
+        }
+        Broker { server: Server::start_command(&mut command, &dir.join("data"), &args, log) }
     }
 
     pub(crate) fn at(&self, listener: &str) -> SocketAddr {

@@ -119,7 +119,10 @@ impl Victim {
 pub(crate) fn victim() {
     let Some(dir) = std::env::var_os(VICTIM) else { return };
     for line in std::io::stdin().lines() {
-        let said = command(&RealDisk::default(), Path::new(&dir), &line.unwrap());
+        let line = line.unwrap();
+        // As the broker opens its data directory, which is left by no name in it.
+        let disk = if line.contains("..") { RealDisk::default() } else { RealDisk::within(&[Path::new(&dir)]) };
+        let said = command(&disk, Path::new(&dir), &line);
         println!("> {}", said.unwrap_or_else(|e| e.to_string()));
     }
 }
@@ -170,7 +173,7 @@ fn busy(path: &Path) {
     std::thread::scope(|scope| {
         for thread in 0..4u8 {
             scope.spawn(move || {
-                let disk = RealDisk::default();
+                let disk = RealDisk::within(&[path.parent().unwrap()]);
                 let file = disk.open(&path.with_extension(thread.to_string()), OpenMode::CreateNew).unwrap();
                 disk.sync_dir(path.parent().unwrap()).unwrap();
                 for n in 0.. {

@@ -1,0 +1,150 @@
+//! By whose rights shovels and links of federation act on this broker: by those of the user who set their parameters.
+//!
+//! | author | an address without a host | `guest` of a broker on this machine |
+//! |---|---|---|
+//! | an administrator | any virtual host, as any user | yes |
+//! | another user, or one that is gone | what that user may, as that user | no |
+//! | not recorded | the parameter's own virtual host | no |
+
+use bytestring::ByteString;
+use polylogue_amqp_gateway::{ADMINISTRATOR, FIRST_USER, Insider};
+use polylogue_amqp_model::{AmqpUri, World};
+use std::net::IpAddr;
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Author {
+    /// A user with the tag.
+    Administrator,
+    /// Another one. It may have been deleted, and then has no rights.
+    User(ByteString),
+    /// It is not known who: a build before set the parameter, or a user by a token. It reaches this virtual host only.
+    Unknown(ByteString),
+}
+
+impl Author {
+    /// That of something that comes from parameters of a virtual host with these authors: of several the one with the least rights.
+    pub(crate) fn of(world: &World, vhost: &str, recorded: &[Option<ByteString>]) -> Author {
+        let is_administrator = |name: &&ByteString| world.user(name).is_some_and(|user| user.has_tag(ADMINISTRATOR));
+        if recorded.is_empty() || recorded.contains(&None) {
+            return Author::Unknown(vhost.into());
+        }
+        let mut users = recorded.iter().flatten().filter(|name| !is_administrator(name));
+        users.next().map_or(Author::Administrator, |name| Author::User(name.clone()))
+    }
+
+    /// Whether it may log in as `guest` at a broker on this machine, which may be this one.
+    pub(super) fn may_be_guest(&self) -> bool {
+        *self == Author::Administrator
+    }
+
+    /// As whom it is in a virtual host of this broker without a password; `None` where the address has one, which is to be checked.
+    ///
+    /// # Errors
+    /// That it may not be there, or not be who the address says.
+    pub(super) fn insider(&self, uri: &AmqpUri) -> Result<Option<Insider>, String> {
+        if let Author::Unknown(own) = self
+            && uri.vhost != *own
+        {
+            let there = &uri.vhost;
+            return Err(format!(
+                "without a recorded author it reaches virtual host '{own}' only, not '{there}': set it again"
+            ));
+        }
+        match (&uri.user, &uri.password, self) {
+            (Some(_), Some(_), _) => Ok(None),
+            (None, _, Author::User(name)) => Ok(Some(Insider::User(name.clone()))),
+            (None, ..) => Ok(Some(Insider::Operator)),
+            (Some(user), None, Author::User(name)) if user != name => {
+                Err(format!("user '{name}' may not connect as '{user}'"))
+            }
+            (Some(user), None, _) => Ok(Some(Insider::User(user.clone()))),
+        }
+    }
+
+    /// That it may log in as this user at an address that a connection leads to.
+    ///
+    /// # Errors
+    /// That it may not: a broker takes who comes from this machine for one who may be `guest`.
+    pub(super) fn check_login(&self, user: &[u8], peer: IpAddr) -> Result<(), String> {
+        let is_guest_here = user == FIRST_USER.as_bytes() && peer.to_canonical().is_loopback();
+        if is_guest_here && !self.may_be_guest() {
+            return Err(
+                "guest of a broker on this machine is for what administrators have set: name another user".to_owned()
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use polylogue_amqp_model::{Caller, Command, Limits, Model, PutUser};
+
+    fn uri(text: &str) -> AmqpUri {
+        AmqpUri::parse(text).expect(text)
+    }
+
+    fn as_whom(author: &Author, text: &str) -> Result<Option<Insider>, ()> {
+        author.insider(&uri(text)).map_err(drop)
+    }
+
+    /// Shovels and links of all users did what nobody else could.
+    #[test]
+    fn an_author_has_the_rights_of_now_and_several_the_least_of_them() {
+        let mut model = Model::new(Limits::default());
+        model.on_ready();
+        let mut put = |name: &str, tags: &[&str]| {
+            let tags = Some(tags.iter().map(|tag| (*tag).into()).collect());
+            let user = PutUser { name: name.into(), password: None, scram: Vec::new(), tags };
+            let record = model.plan(&Caller::broker(), &Command::PutUser(user), [0; 16]).expect("planned").record;
+            model.apply(&record.expect("a change")).expect("applied");
+            model.world().clone()
+        };
+        put("root", &["administrator"]);
+        let world = put("ann", &["policymaker"]);
+        let of = |world: &World, names: &[&str]| {
+            let recorded: Vec<_> = names.iter().map(|name| Some((*name).into()).filter(|_| !name.is_empty())).collect();
+            Author::of(world, "v", &recorded)
+        };
+        let (ann, unknown) = (Author::User("ann".into()), Author::Unknown("v".into()));
+        assert_eq!((of(&world, &["root"]), of(&world, &["ann"])), (Author::Administrator, ann.clone()));
+        assert_eq!((of(&world, &["root", "ann"]), of(&world, &["ann", "root"])), (ann.clone(), ann));
+        assert_eq!((of(&world, &[]), of(&world, &["root", ""])), (unknown.clone(), unknown));
+        assert_eq!(of(&world, &["gone"]), Author::User("gone".into()));
+        assert_eq!(of(&put("root", &[]), &["root"]), Author::User("root".into()));
+    }
+
+    #[test]
+    fn an_address_here_is_used_by_its_authors_rights() {
+        let user = |name: &str| Ok(Some(Insider::User(name.into())));
+        let (ann, unknown) = (Author::User("ann".into()), Author::Unknown("v".into()));
+        assert_eq!(as_whom(&Author::Administrator, "amqp:///other"), Ok(Some(Insider::Operator)));
+        assert_eq!(as_whom(&Author::Administrator, "amqp://bob@/other"), user("bob"));
+        assert_eq!(as_whom(&ann, "amqp:///other"), user("ann"));
+        assert_eq!((as_whom(&ann, "amqp://ann@/v"), as_whom(&ann, "amqp://bob@/v")), (user("ann"), Err(())));
+        assert_eq!(
+            (as_whom(&unknown, "amqp:///v"), as_whom(&unknown, "amqp:///other")),
+            (Ok(Some(Insider::Operator)), Err(()))
+        );
+        for author in [Author::Administrator, ann, Author::Unknown("v".into())] {
+            assert_eq!(as_whom(&author, "amqp://bob:pw@/v"), Ok(None), "{author:?}");
+        }
+        assert_eq!(as_whom(&unknown, "amqp://bob:pw@/other"), Err(()));
+    }
+
+    #[test]
+    fn guest_of_this_machine_is_for_administrators() {
+        let [here, mapped, elsewhere] =
+            ["127.0.0.1", "::ffff:127.0.0.1", "10.0.0.1"].map(|at| at.parse().expect("an address"));
+        for (author, may) in
+            [(Author::Administrator, true), (Author::User("ann".into()), false), (Author::Unknown("v".into()), false)]
+        {
+            for at in [here, mapped] {
+                assert_eq!(author.check_login(b"guest", at).is_ok(), may, "{author:?}");
+            }
+            assert!(author.check_login(b"guest", elsewhere).is_ok() && author.check_login(b"ann", here).is_ok());
+        }
+    }
+}
