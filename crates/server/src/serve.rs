@@ -16,7 +16,7 @@ use crate::http::{self, App, Entrance, HttpLimits, RabbitmqSetup, Ready};
 use crate::links::Surroundings;
 use crate::memory::{self, Memory};
 use crate::net::amqp::AmqpAccept;
-use crate::net::groups::SeesQueues;
+use crate::net::groups::{GroupCensus, SeesQueues};
 use crate::net::kafka::{KafkaAccept, KafkaShared};
 use crate::net::tls::Tls;
 use crate::net::{AnswerGauge, Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, accept_loop};
@@ -34,7 +34,7 @@ use polylogue_api::{MachineId, StateMachine};
 use polylogue_broker::{Broker, BrokerConfig, ErrorKind, QueueRules};
 use polylogue_env::{Env, Rng};
 use polylogue_kafka::config::LiveSettings;
-use polylogue_kafka::groups::KafkaGroups;
+use polylogue_kafka::groups::{GroupSettings, GroupUsage, KafkaGroups};
 use polylogue_log::store::StoreConfig;
 use polylogue_types::NodeId;
 use prometheus_client::registry::Registry;
@@ -251,7 +251,8 @@ fn open_and_serve(
     signals: threads::Signals,
 ) -> Result<(), StartError> {
     let live = Arc::new(LiveSettings::new(config.kafka.sessions.clone()));
-    let (broker, directory) = open(env, config, live.clone())?;
+    let (broker, directory, groups) = open(env, config, live.clone())?;
+    front.registry.register_collector(Box::new(GroupCensus(groups)));
     for ignored in live.ignored() {
         tracing::warn!("a setting that is stored does not hold: {ignored}");
     }
@@ -305,7 +306,11 @@ fn bind(config: &ListenerConfig) -> Result<Bound, StartError> {
 }
 
 /// The broker with what the protocols bring along.
-fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<(Broker, Arc<Directory>), StartError> {
+fn open(
+    env: &Env,
+    config: &ServerConfig,
+    live: Arc<LiveSettings>,
+) -> Result<(Broker, Arc<Directory>, Arc<GroupUsage>), StartError> {
     let log = &config.log;
     let broker = BrokerConfig {
         sync_shards: log.sync_shards,
@@ -347,12 +352,17 @@ fn open(env: &Env, config: &ServerConfig, live: Arc<LiveSettings>) -> Result<(Br
     };
     let declared = AmqpMachine::new(Limits::default());
     let directory = declared.directory();
-    let groups = KafkaGroups::new((&config.kafka.groups).into());
+    let groups = KafkaGroups::new(GroupSettings {
+        memory_bytes_max: config.group_bytes_max,
+        user_bytes_max: config.group_bytes_per_user_max,
+        ..(&config.kafka.groups).into()
+    });
+    let usage = groups.usage();
     let groups: Box<dyn StateMachine> = Box::new(SeesQueues::new(groups, directory.clone()));
     let declared: Box<dyn StateMachine> = Box::new(declared);
     let machines = BTreeMap::from([(MachineId::KafkaGroups, groups), (MachineId::Amqp, declared)]);
     let opened = Broker::open(env.clone(), broker, machines);
-    opened.map(|broker| (broker, directory)).map_err(|e| {
+    opened.map(|broker| (broker, directory, usage)).map_err(|e| {
         let dir = config.data.display();
         StartError(match e.kind {
             ErrorKind::Damaged => format!(

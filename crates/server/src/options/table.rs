@@ -137,6 +137,20 @@ pub(super) const INFLIGHT_BYTES_MAX: OptionDef = server(
      (kafka.socket.request.max.bytes). While others wait, a connection that holds more than its share of it is closed when its \
      request arrives, waits or is answered too slowly.",
 );
+pub(super) const GROUP_BYTES_MAX: OptionDef = server(
+    "group_bytes_max",
+    OptionKind::Bytes { min: MIB, max: TIB },
+    "128MiB",
+    "What groups of Kafka's clients and their committed offsets may hold in memory, as an estimate: an offset 64 bytes and its text, a topic with \
+     offsets and a group 640 bytes each. What would make it more is refused (COORDINATOR_NOT_AVAILABLE); what is there can be committed anew.",
+);
+pub(super) const GROUP_BYTES_PER_USER_MAX: OptionDef = server(
+    "group_bytes_per_user_max",
+    OptionKind::Bytes { min: MIB, max: TIB },
+    "64MiB",
+    "Of that, what the groups of one user may hold: those in which the user was the first to commit or to join. Who has not logged in is one user. \
+     More is refused: commits with INVALID_COMMIT_OFFSET_SIZE, joins with GROUP_MAX_SIZE_REACHED.",
+);
 pub(super) const OUTPUT_BYTES_MAX: OptionDef = server(
     "output_bytes_max",
     OptionKind::Bytes { min: 16 * MIB, max: TIB },
@@ -500,6 +514,8 @@ pub const OPTIONS: &[&OptionDef] = &[
     &CONNECTIONS_MAX,
     &CONNECTION_REQUESTS_MAX,
     &INFLIGHT_BYTES_MAX,
+    &GROUP_BYTES_MAX,
+    &GROUP_BYTES_PER_USER_MAX,
     &OUTPUT_BYTES_MAX,
     &MEMORY_LIMIT_BYTES,
     &WRITE_STALL_MS_MAX,
