@@ -284,6 +284,7 @@ fn amqp(r: &Resolved) -> Result<AmqpSettings, OptionError> {
         frame_bytes_max: u32::try_from(r.number(&t::AMQP_FRAME_BYTES_MAX)).unwrap_or(u32::MAX),
         channel_max: u16::try_from(r.number(&t::AMQP_CHANNEL_MAX)).unwrap_or(u16::MAX),
         ack_ms_max: r.number(&t::AMQP_ACK_MS_MAX),
+        body_ms_max: r.number(&t::AMQP_BODY_MS_MAX),
         mechanisms,
         anonymous_user,
         message_bytes_max,

@@ -490,6 +490,13 @@ pub(super) const AMQP_MESSAGE_BYTES_MAX: OptionDef = amqp(
     "16MiB",
     "The largest body of a message that clients publish (RabbitMQ's max_message_size); a larger one closes its channel.",
 );
+pub(super) const AMQP_BODY_MS_MAX: OptionDef = amqp(
+    "body_ms_max",
+    OptionKind::Millis { min: 1_000, max: DAY_MS },
+    "1m",
+    "How long the body of a message may take to come once its header is there, and a millisecond more for each 16 bytes of it; then its channel is \
+     closed. While memory is short (server.memory_limit_bytes) it has a sixth of that, and its connection is closed. RabbitMQ waits for ever.",
+);
 pub(super) const AMQP_ANONYMOUS_USER: OptionDef = amqp(
     "anonymous_user",
     OptionKind::OptionalText,
@@ -572,6 +579,7 @@ pub const OPTIONS: &[&OptionDef] = &[
     &AMQP_CHANNEL_MAX,
     &AMQP_ACK_MS_MAX,
     &AMQP_MESSAGE_BYTES_MAX,
+    &AMQP_BODY_MS_MAX,
     &AMQP_ANONYMOUS_USER,
     &AMQP_CLASSIC_DELIVERY,
 ];
