@@ -302,6 +302,7 @@ impl Connection {
     pub fn on_deadline(&mut self, now: Now) {
         self.now = now;
         self.session.on_deadline(now.monotonic_ms);
+        self.directory.bodies_were_late(self.session.take_late_bodies());
         if self.credit_due_ms.is_some_and(|at| at <= now.monotonic_ms) {
             self.credit_due_ms = None;
             // Credit is for what was written. What waits is taken when the client reads on, and its time begins then.

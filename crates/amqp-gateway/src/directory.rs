@@ -93,6 +93,8 @@ pub struct Directory {
     idle: News<IdleNews>,
     /// What publishers are to wait for.
     alarms: Alarms,
+    /// Bodies of messages that were given up because they did not come.
+    late_bodies: AtomicU64,
     /// What a start has to do is done.
     begun: AtomicBool,
     /// The first user may log in, from this machine.
@@ -121,6 +123,7 @@ impl Directory {
             clients: Arc::default(),
             idle: News::default(),
             alarms: Alarms::default(),
+            late_bodies: AtomicU64::new(0),
             begun: AtomicBool::new(false),
             lets_guest: AtomicBool::new(true),
             to_topics: News::default(),
@@ -141,6 +144,18 @@ impl Directory {
 
     pub(crate) fn let_guest(&self, may_log_in: bool) {
         self.lets_guest.store(may_log_in, Ordering::Relaxed);
+    }
+
+    pub(crate) fn bodies_were_late(&self, count: u64) {
+        if count > 0 {
+            self.late_bodies.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Bodies of messages that were given up because they did not come in time.
+    #[must_use]
+    pub fn late_bodies(&self) -> u64 {
+        self.late_bodies.load(Ordering::Relaxed)
     }
 
     /// Publishers are to wait until there is more of that, or no longer; each connection is told by [`crate::Connection::on_alarm`].

@@ -537,6 +537,22 @@ impl Refusal {
         Refusal::new(Code::ResourceError, format!("incomplete messages of this connection exceed {max} bytes"))
     }
 
+    /// The body of a message did not come in time. RabbitMQ waits for ever.
+    #[must_use]
+    pub fn late_body(channel: u16, timeout_ms: u64) -> Refusal {
+        Refusal::new(
+            Code::PreconditionFailed,
+            format!("message body on channel {channel} timed out. Timeout value used: {timeout_ms} ms"),
+        )
+    }
+
+    /// The body of a message did not come, and others wait for the memory that it holds. RabbitMQ waits for ever.
+    #[must_use]
+    pub fn body_while_low_on_memory(timeout_ms: u64) -> Refusal {
+        let text = format!("low on memory: a message body timed out. Timeout value used: {timeout_ms} ms");
+        Refusal::new(Code::ResourceError, text)
+    }
+
     /// The broker does not answer as its contract says.
     #[must_use]
     pub fn internal(text: &str) -> Refusal {

@@ -69,6 +69,9 @@ pub struct AmqpSettings {
     pub message_bytes_max: u64,
     /// What all channels of a connection may hold of messages that are not complete. RabbitMQ has no such limit. Bytes.
     pub assembling_bytes_max: usize,
+    /// How long the body of a message may take that has begun, and a millisecond more for each 16 bytes of it that are there; a sixth of that
+    /// while memory runs short. RabbitMQ waits for ever. Milliseconds.
+    pub body_ms_max: u64,
     /// The most consumers of a channel (`consumer_max_per_channel`, which RabbitMQ leaves open).
     pub consumers_per_channel_max: usize,
     /// Deliveries of a channel that wait for their acknowledgement; no more are made beyond. RabbitMQ has no such limit.
@@ -123,6 +126,7 @@ impl Default for AmqpSettings {
             closing_ms_max: 30_000,
             message_bytes_max: 16 << 20,
             assembling_bytes_max: 128 << 20,
+            body_ms_max: 60_000,
             consumers_per_channel_max: 65_536,
             unacked_per_channel_max: 1 << 18,
             consumer_window_bytes: 4 << 20,

@@ -33,11 +33,13 @@ mod record;
 mod settings;
 mod timers;
 mod turn;
+mod usage;
 mod wire;
 
 pub use admin::{GROUP_TYPE, GroupSummary};
 pub use command::{GroupCommand, GroupReply, GroupState};
 pub use settings::GroupSettings;
+pub use usage::GroupUsage;
 
 use applied::Applied;
 use command::{Heartbeat, JoinGroup, LeaveGroup, SyncGroup};
@@ -76,6 +78,9 @@ pub struct KafkaGroups {
     unapplied: u64,
     /// What live groups hold in memory, as an estimate. Bytes.
     live_bytes: usize,
+    /// The same of each owner's.
+    live_bytes_of: BTreeMap<StrBytes, usize>,
+    usage: Arc<GroupUsage>,
     /// Replay is over and commands come.
     ready: bool,
 }
@@ -93,6 +98,8 @@ impl KafkaGroups {
             watched: BTreeSet::new(),
             unapplied: 0,
             live_bytes: 0,
+            live_bytes_of: BTreeMap::new(),
+            usage: Arc::default(),
             ready: false,
         }
     }
@@ -109,6 +116,18 @@ impl KafkaGroups {
         self.live_bytes + self.applied.bytes()
     }
 
+    /// What groups take, for whoever watches.
+    #[must_use]
+    pub fn usage(&self) -> Arc<GroupUsage> {
+        self.usage.clone()
+    }
+
+    /// What the groups of a user hold in memory, as an estimate. Bytes.
+    fn bytes_of(&self, user: Option<&StrBytes>) -> usize {
+        let user = user.map_or("", |user| &**user);
+        self.live_bytes_of.get(user).map_or(0, |bytes| *bytes) + self.applied.bytes_of(user)
+    }
+
     /// Does something with a group that is live. `None` when it is not.
     fn visit<R>(
         &mut self,
@@ -121,7 +140,15 @@ impl KafkaGroups {
         let before = live.bytes();
         let (timers, unborn) = (&mut self.timers, &mut self.unborn);
         let result = act(&mut Turn { now, settings: &self.settings, timers, unborn, effects }, live);
-        self.live_bytes = self.live_bytes - before + live.bytes();
+        let after = live.bytes();
+        self.live_bytes = self.live_bytes - before + after;
+        if before != after {
+            let of = self.live_bytes_of.entry(live.owner.clone()).or_default();
+            *of = (*of + after).saturating_sub(before);
+            if *of == 0 {
+                self.live_bytes_of.remove(&live.owner);
+            }
+        }
         let (proposed, idle) = (live.unapplied > 0, live.is_idle());
         if proposed {
             let id = live.id.clone();
@@ -175,8 +202,23 @@ impl KafkaGroups {
         if live.is_none() && !join.request.member_id.is_empty() {
             return Err(ErrorCode::UnknownMemberId);
         }
-        if self.memory() + join.growth(live) > self.settings.memory_bytes_max {
+        let growth = join.growth(live);
+        if self.memory() + growth > self.settings.memory_bytes_max {
             return Err(ErrorCode::CoordinatorNotAvailable);
+        }
+        let owner = match live {
+            Some(live) => live.owner.clone(),
+            None => self
+                .applied
+                .group(id)
+                .and_then(|group| group.owner.as_ref())
+                .or(join.request.user.as_ref())
+                .cloned()
+                .unwrap_or_default(),
+        };
+        if growth > 0 && self.bytes_of(Some(&owner)) + growth > self.settings.user_bytes_max {
+            self.usage.refuse();
+            return Err(ErrorCode::GroupMaxSizeReached);
         }
         if live.is_some() {
             return Ok(());
@@ -186,7 +228,8 @@ impl KafkaGroups {
             return Err(ErrorCode::CoordinatorNotAvailable);
         }
         let id = wire::detached(id);
-        let live = Live::new(id.clone(), applied.and_then(|group| group.metadata.as_ref()), 0);
+        let mut live = Live::new(id.clone(), applied.and_then(|group| group.metadata.as_ref()), 0);
+        live.owner = wire::detached(&owner);
         self.live.insert(id, live);
         Ok(())
     }
@@ -244,14 +287,17 @@ impl KafkaGroups {
         self.watched.clear();
         self.live.clear();
         self.live_bytes = 0;
+        self.live_bytes_of.clear();
         self.unapplied = 0;
         let ids: Vec<StrBytes> = self.applied.groups().map(|(id, _)| id.clone()).collect();
         for id in ids {
             self.watch(now, &id);
             let metadata = self.applied.group(&id).and_then(|group| group.metadata.as_ref());
             let Some(metadata) = metadata.filter(|m| !m.members.is_empty()) else { continue };
-            let live = Live::new(id.clone(), Some(metadata), told.get(&id).copied().unwrap_or(0));
+            let mut live = Live::new(id.clone(), Some(metadata), told.get(&id).copied().unwrap_or(0));
+            live.owner = self.applied.group(&id).and_then(|group| group.owner.clone()).unwrap_or_default();
             self.live_bytes += live.bytes();
+            *self.live_bytes_of.entry(live.owner.clone()).or_default() += live.bytes();
             self.live.insert(id.clone(), live);
             self.visit(now, effects, &id, |turn, live| {
                 for member in live.member_ids() {
@@ -295,6 +341,7 @@ impl KafkaGroups {
         let before = effects.proposals.len();
         let result = call(self, effects);
         self.unapplied += (effects.proposals.len() - before) as u64;
+        self.usage.set(self.memory());
         result
     }
 }
@@ -328,6 +375,7 @@ impl StateMachine for KafkaGroups {
             _ => None,
         };
         self.applied.apply(record, time_ms);
+        self.usage.set(self.memory());
         self.unapplied = self.unapplied.saturating_sub(1);
         if let Some(group) = group
             && let Some(live) = self.live.get_mut(&group)

@@ -12,7 +12,7 @@ use polylogue_api::{Event, Now, ReadData, Reply, Request, Token};
 use polylogue_types::Chunk;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use std::collections::VecDeque;
@@ -264,8 +264,11 @@ pub(crate) fn encode_gauges<const N: usize>(
 struct Census(Arc<Directory>);
 
 impl Collector for Census {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let (connections, channels) = self.0.client_counts();
+        let late = ConstCounter::new(self.0.late_bodies());
+        let help = "Bodies of messages that were given up because they did not come in time";
+        late.encode(encoder.encode_descriptor("amqp_bodies_timed_out", help, None, late.metric_type())?)?;
         encode_gauges(
             encoder,
             [

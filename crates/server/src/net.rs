@@ -13,8 +13,8 @@
 //!
 //! - silent: its task and its session, no buffers;
 //! - taking a request in: [`FREE_BYTES`] without a permit, the rest under one;
-//! - a request in work: a permit for what it takes when it is decoded, less once it only waits; one with messages keeps its
-//!   permit until the response is written;
+//! - a request in work: a permit for what it takes when it is decoded, and what it holds once it only waits; one with messages keeps its
+//!   permit until the response is written, the others of a user and of a connection have [a share](shares) of the memory;
 //! - a read on its way: what it may bring, counted with the responses;
 //! - an answer that may be long whatever its request: [room for it](answers) from before it is made until it is taken;
 //! - a response that the client does not take: counted, and ended by `write_stall_ms_max`, or sooner when responses over
@@ -40,6 +40,7 @@ mod output;
 pub mod principal;
 pub mod protocol;
 mod reads;
+mod shares;
 #[cfg(test)]
 mod tests;
 pub mod tls;

@@ -16,7 +16,7 @@ use crate::http::{self, App, Door, Entrance, HttpLimits, Login, RabbitmqSetup, R
 use crate::links::Surroundings;
 use crate::memory::{self, Memory};
 use crate::net::amqp::AmqpAccept;
-use crate::net::groups::SeesQueues;
+use crate::net::groups::{GroupCensus, SeesQueues};
 use crate::net::kafka::{KafkaAccept, KafkaShared};
 use crate::net::tls::Tls;
 use crate::net::{
@@ -36,7 +36,7 @@ use polylogue_api::{MachineId, StateMachine};
 use polylogue_broker::{Broker, BrokerConfig, ErrorKind, QueueRules};
 use polylogue_env::{Env, Rng};
 use polylogue_kafka::config::LiveSettings;
-use polylogue_kafka::groups::{GroupSettings, KafkaGroups};
+use polylogue_kafka::groups::{GroupSettings, GroupUsage, KafkaGroups};
 use polylogue_log::store::StoreConfig;
 use polylogue_types::NodeId;
 use prometheus_client::registry::Registry;
@@ -267,7 +267,8 @@ fn open_and_serve(
 ) -> Result<(), StartError> {
     let live = Arc::new(LiveSettings::new(config.kafka.sessions.clone()));
     let guest = config.guest.rule(front.makes_administrator());
-    let (broker, directory) = open(env, config, live.clone(), guest)?;
+    let (broker, directory, groups) = open(env, config, live.clone(), guest)?;
+    front.registry.register_collector(Box::new(GroupCensus(groups)));
     for ignored in live.ignored() {
         tracing::warn!("a setting that is stored does not hold: {ignored}");
     }
@@ -326,7 +327,7 @@ fn open(
     config: &ServerConfig,
     live: Arc<LiveSettings>,
     guest: GuestRule,
-) -> Result<(Broker, Arc<Directory>), StartError> {
+) -> Result<(Broker, Arc<Directory>, Arc<GroupUsage>), StartError> {
     let log = &config.log;
     let broker = BrokerConfig {
         sync_shards: log.sync_shards,
@@ -366,9 +367,14 @@ fn open(
         node: config.kafka.node_id.map(NodeId),
         ..BrokerConfig::new(config.data.clone())
     };
-    let (machines, directory) = machines((&config.kafka.groups).into(), guest);
+    let groups = GroupSettings {
+        memory_bytes_max: config.group_bytes_max,
+        user_bytes_max: config.group_bytes_per_user_max,
+        ..(&config.kafka.groups).into()
+    };
+    let (machines, directory, usage) = machines(groups, guest);
     let opened = Broker::open(env.clone(), broker, machines);
-    opened.map(|broker| (broker, directory)).map_err(|e| {
+    opened.map(|broker| (broker, directory, usage)).map_err(|e| {
         let dir = config.data.display();
         StartError(match e.kind {
             ErrorKind::Damaged => format!(
@@ -384,12 +390,14 @@ fn open(
 pub(crate) fn machines(
     groups: GroupSettings,
     guest: GuestRule,
-) -> (BTreeMap<MachineId, Box<dyn StateMachine>>, Arc<Directory>) {
+) -> (BTreeMap<MachineId, Box<dyn StateMachine>>, Arc<Directory>, Arc<GroupUsage>) {
     let declared = AmqpMachine::new(Limits::default()).with_guest(guest);
     let directory = declared.directory();
-    let groups: Box<dyn StateMachine> = Box::new(SeesQueues::new(KafkaGroups::new(groups), directory.clone()));
+    let groups = KafkaGroups::new(groups);
+    let usage = groups.usage();
+    let groups: Box<dyn StateMachine> = Box::new(SeesQueues::new(groups, directory.clone()));
     let declared: Box<dyn StateMachine> = Box::new(declared);
-    (BTreeMap::from([(MachineId::KafkaGroups, groups), (MachineId::Amqp, declared)]), directory)
+    (BTreeMap::from([(MachineId::KafkaGroups, groups), (MachineId::Amqp, declared)]), directory, usage)
 }
 
 /// A broker that has started, and the settings that it goes by.

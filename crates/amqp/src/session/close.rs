@@ -94,6 +94,7 @@ impl Session {
         self.tell_broker_of_end();
         self.channels.clear();
         self.core.assembling_bytes = 0;
+        self.core.bodies.clear();
         self.stage = Stage::Closing(self.closing(CloseReason::Refused(refusal), now_ms));
     }
 
@@ -142,6 +143,7 @@ impl Session {
         self.tell_broker_of_end();
         self.channels.clear();
         self.core.assembling_bytes = 0;
+        self.core.bodies.clear();
         self.stage = Stage::Closed(reason);
     }
 
@@ -167,6 +169,7 @@ impl Session {
         self.tell_news();
         self.channels.clear();
         self.core.assembling_bytes = 0;
+        self.core.bodies.clear();
         if self.stage.is_known_to_broker() {
             let token = self.core.ask(Request::CloseConnection);
             self.stage = Stage::Ending { token };

@@ -1,5 +1,6 @@
 //! What all channels of a connection share: requests on their way out, bytes on their way out, limits, numbers.
 
+use super::bodies::Bodies;
 use super::names::Names;
 use super::unacked::add_to_runs;
 use crate::codec::{BasicReturn, ConnectionBlocked, ConnectionUnblocked, Method, ShortStr, Table};
@@ -43,8 +44,21 @@ pub(super) struct Alarm {
     told: bool,
     /// The client has published, ever.
     published: bool,
-    /// It has published while something ran short: nothing more is read.
+    /// It has published while something ran short: nothing more is read, but for what has begun.
     pub(super) stopped: bool,
+}
+
+impl Alarm {
+    /// Whether bodies may be late: what waits for room on the disk is not read, and its client is not to blame.
+    pub(super) fn excuses_bodies(&self) -> bool {
+        self.reason.is_some() && !self.is_of_memory()
+    }
+
+    /// Whether memory does.
+    pub(super) fn is_of_memory(&self) -> bool {
+        const MEMORY: &[u8] = b"memory";
+        self.reason.as_ref().is_some_and(|reason| reason.windows(MEMORY.len()).any(|part| part == MEMORY))
+    }
 }
 
 /// See the module.
@@ -62,6 +76,8 @@ pub(super) struct Core {
     pub(super) frame_bytes_max: u32,
     /// What is held of messages that are not complete. Bytes.
     pub(super) assembling_bytes: usize,
+    /// Those messages.
+    pub(super) bodies: Bodies,
     /// Channels that have outcomes of publishes to tell.
     pub(super) news: Vec<u16>,
     next_token: Token,
@@ -82,6 +98,7 @@ impl Core {
             requests: VecDeque::new(),
             settle: None,
             assembling_bytes: 0,
+            bodies: Bodies::default(),
             news: Vec::new(),
             next_token: 0,
             next_consumer: NO_CONSUMERS,
@@ -167,6 +184,7 @@ impl Core {
     /// Something runs short.
     pub(super) fn blocked(&mut self, reason: ShortStr) {
         self.alarm.reason = Some(reason);
+        self.bodies.hurry(self.now_ms);
         if self.alarm.published {
             self.tell_blocked();
         }

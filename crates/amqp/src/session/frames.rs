@@ -79,7 +79,8 @@ impl Session {
             return true;
         }
         let core = &self.core;
-        !self.stage.waits() && !core.alarm.stopped && core.output.len() < core.settings.output_bytes_max
+        let stopped = core.alarm.stopped && core.bodies.is_empty();
+        !self.stage.waits() && !stopped && core.output.len() < core.settings.output_bytes_max
     }
 
     /// Takes what can be taken.
@@ -223,6 +224,9 @@ impl Session {
     /// Whether the frame was taken: not by a channel that waits for the broker.
     fn on_channel_frame(&mut self, kind: FrameKind, frame: &Frame<'_>, now_ms: u64) -> bool {
         let number = frame.prefix.channel;
+        if self.core.alarm.stopped && self.has_to_wait(frame.method_id()) {
+            return false;
+        }
         let Some(channel) = self.channels.get_mut(&number) else {
             self.on_unopened(kind, frame, now_ms);
             return true;

@@ -26,6 +26,7 @@
 //! transactions (`tx_bytes_max`). What is read is cut into frames once and never copied, unless a transaction keeps it.
 
 mod answers;
+mod bodies;
 mod channel;
 mod close;
 mod confirms;
@@ -195,8 +196,16 @@ impl Session {
                 }
             }
             Event::CloseConnection(refusal) => self.close(MethodId::NONE, refusal, now_ms),
-            Event::Blocked(reason) if !self.stage.is_over() => self.core.blocked(reason),
-            Event::Unblocked if !self.stage.is_over() => self.core.unblocked(),
+            Event::Blocked(reason) if !self.stage.is_over() => {
+                if self.core.alarm.excuses_bodies() {
+                    self.excuse_bodies(now_ms);
+                }
+                self.core.blocked(reason);
+            }
+            Event::Unblocked if !self.stage.is_over() => {
+                self.core.unblocked();
+                self.excuse_bodies(now_ms);
+            }
             // nobody publishes any more
             Event::Blocked(_) | Event::Unblocked => {}
         }
@@ -256,7 +265,7 @@ impl Session {
             Stage::Closing(Closing { until_ms, .. }) | Stage::Silent { until_ms } => Some(*until_ms),
             stage => {
                 let handshake = (!stage.is_open()).then(|| self.handshake_end_ms());
-                [handshake, self.clock.say_ms(), self.hear_ms()].into_iter().flatten().min()
+                [handshake, self.clock.say_ms(), self.hear_ms(), self.core.bodies.due_ms()].into_iter().flatten().min()
             }
         }
     }
@@ -292,6 +301,8 @@ impl Session {
                     self.end(CloseReason::HandshakeTimeout);
                 } else if passed(self.hear_ms()) {
                     self.end(CloseReason::HeartbeatTimeout);
+                } else if passed(self.core.bodies.due_ms()) {
+                    self.give_up_late_bodies(now_ms);
                 } else if passed(self.clock.say_ms()) {
                     // whatever waits to be written is a sign of life too
                     if self.core.output.is_empty() {

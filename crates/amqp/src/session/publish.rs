@@ -27,6 +27,8 @@ pub(super) enum Assembling {
         pieces: Vec<Bytes>,
         /// What is there. Bytes.
         held: usize,
+        /// Since when it is waited for. Monotonic milliseconds.
+        since_ms: u64,
     },
 }
 
@@ -71,33 +73,37 @@ impl Channel {
         if header.body_size == 0 {
             return self.on_message(core, publish, header.properties, Body::One(Bytes::new()));
         }
+        core.body_begins();
         self.assembling = Some(Assembling::Body {
             publish,
             properties: header.properties,
             left: header.body_size,
             pieces: Vec::new(),
             held: 0,
+            since_ms: core.now_ms,
         });
         Ok(())
     }
 
     /// A body frame.
     pub(super) fn on_body(&mut self, core: &mut Core, piece: Bytes) -> Result<(), Refusal> {
-        let (publish, properties, left, mut pieces, held) = match self.assembling.take() {
+        let (publish, properties, left, mut pieces, held, since_ms) = match self.assembling.take() {
             None => return Err(Refusal::expected_method()),
             Some(Assembling::Header(_)) => return Err(Refusal::expected_header(BasicPublish::ID.class)),
-            Some(Assembling::Body { publish, properties, left, pieces, held }) => {
-                (publish, properties, left, pieces, held)
+            Some(Assembling::Body { publish, properties, left, pieces, held, since_ms }) => {
+                (publish, properties, left, pieces, held, since_ms)
             }
         };
         core.published();
         let len = piece.len();
         let Some(left) = left.checked_sub(len as u64) else {
             core.assembling_bytes -= held;
+            core.bodies.end();
             return Err(Refusal::body_overrun());
         };
         if left == 0 {
             core.assembling_bytes -= held;
+            core.bodies.end();
             let body = if pieces.is_empty() {
                 Body::One(piece)
             } else {
@@ -110,7 +116,7 @@ impl Channel {
         if len > 0 {
             pieces.push(piece);
         }
-        self.assembling = Some(Assembling::Body { publish, properties, left, pieces, held: held + len });
+        self.assembling = Some(Assembling::Body { publish, properties, left, pieces, held: held + len, since_ms });
         if core.assembling_bytes > core.settings.assembling_bytes_max {
             return Err(Refusal::assembling_too_much(core.settings.assembling_bytes_max));
         }
@@ -121,6 +127,7 @@ impl Channel {
     pub(super) fn abandon_content(&mut self, core: &mut Core) {
         if let Some(Assembling::Body { held, .. }) = self.assembling.take() {
             core.assembling_bytes -= held;
+            core.bodies.end();
         }
     }
 

@@ -361,11 +361,11 @@ fn while_something_runs_short_publishers_wait_and_consumers_do_not() {
     host.feed(&bytes[..bytes.len() - 20]);
     let blocked = [Method::from(ConnectionBlocked { reason: "low on memory".into() })];
     assert_eq!(host.methods(), blocked);
-    assert!(!host.session.wants_input());
+    assert!(host.session.wants_input(), "what has begun holds memory until it is whole");
     host.feed(&bytes[bytes.len() - 20..]);
-    assert!(host.said().is_empty());
-    host.event(Event::Unblocked);
+    assert!(host.said().is_empty() && !host.session.wants_input());
     assert_eq!(host.requests().len(), 1);
+    host.event(Event::Unblocked);
     assert_eq!(host.methods(), [ConnectionUnblocked {}.into(), BasicQosOk {}.into()]);
     assert!(host.session.wants_input());
     // one that has published before is told at once
@@ -374,6 +374,58 @@ fn while_something_runs_short_publishers_wait_and_consumers_do_not() {
     assert!(host.session.wants_input());
     host.event(Event::Blocked("low on memory & disk".into()));
     assert!(host.said().is_empty());
+}
+
+/// A message of 16 MiB of which all but the last piece has come on this channel.
+fn begin_body(host: &mut Host, channel: u16) {
+    let whole = frames_of(channel, to_queue("q"), &[0, 0], &[b'x'; 10_000], 4_000);
+    host.feed(&whole[..whole.len() - 2_008]);
+}
+
+/// It was waited for as long as its connection was there: 128 MiB of a connection raised the alarm for memory, and held it.
+#[test]
+fn a_body_that_does_not_come_costs_its_channel() {
+    let settings = AmqpSettings { heartbeat_seconds: 0, ..Default::default() };
+    let body_ms_max = settings.body_ms_max;
+    let mut host = Host::open_with(settings, client_properties());
+    host.open_channel(1);
+    host.open_channel(2);
+    begin_body(&mut host, 1);
+    assert_eq!(host.session.held_bytes(), 8_000);
+    host.pass(body_ms_max / 2);
+    begin_body(&mut host, 2);
+    host.pass(body_ms_max / 2 + 400);
+    assert_eq!(host.session.held_bytes(), 16_000, "a millisecond more for 16 bytes");
+    host.pass(100);
+    let text = "PRECONDITION_FAILED - message body on channel 1 timed out. Timeout value used: 60000 ms";
+    assert_eq!(host.closed_channel(), (406, text.to_owned()));
+    assert_eq!((host.session.held_bytes(), host.session.take_late_bodies()), (8_000, 1));
+    // One that comes is never late.
+    let whole = frames_of(2, to_queue("q"), &[0, 0], &[b'x'; 10_000], 4_000);
+    host.requests();
+    host.feed(&whole[whole.len() - 2_008..]);
+    host.pass(10 * body_ms_max);
+    assert_eq!((host.requests().len(), host.session.take_late_bodies()), (1, 0));
+    assert!(host.said().is_empty());
+}
+
+#[test]
+fn while_memory_runs_short_a_connection_with_a_body_that_does_not_come_pays_first() {
+    let settings = AmqpSettings { heartbeat_seconds: 0, ..Default::default() };
+    let mut host = Host::open_with(settings, client_properties());
+    host.open_channel(1);
+    begin_body(&mut host, 1);
+    host.event(Event::Blocked("low on disk".into()));
+    host.pass(600_000);
+    assert_eq!(host.session.held_bytes(), 8_000, "what waits for room on the disk is not to blame");
+    host.event(Event::Blocked("low on disk & memory".into()));
+    host.pass(1);
+    assert!(host.session.held_bytes() > 0);
+    host.said();
+    host.pass(10_000);
+    let text = "RESOURCE_ERROR - low on memory: a message body timed out. Timeout value used: 10000 ms";
+    assert_eq!(host.closed(), (506, text.to_owned()));
+    assert_eq!((host.session.held_bytes(), host.session.take_late_bodies()), (0, 1));
 }
 
 #[test]

@@ -21,14 +21,19 @@ use std::collections::{BTreeMap, BTreeSet};
 const OFFSETS_PER_CHUNK: i32 = 128;
 
 /// What a group costs in memory beside its texts, as an estimate. Bytes.
-const GROUP_BYTES: usize = 256;
+pub(super) const GROUP_BYTES: usize = 640;
+/// What a topic in which a group has offsets costs in memory beside these, as an estimate. Bytes.
+pub(super) const TOPIC_BYTES: usize = 640;
 /// What a member costs in memory beside its texts, as an estimate. Bytes.
 pub(super) const MEMBER_BYTES: usize = 512;
 /// What an offset costs in memory beside its text, as an estimate. Bytes.
 const OFFSET_BYTES: usize = 64;
+/// What a text costs in memory beside itself, as an estimate. Bytes.
+const TEXT_BYTES: usize = 64;
 
 const METADATA_CHUNK: u8 = 1;
 const OFFSETS_CHUNK: u8 = 2;
+const OWNER_CHUNK: u8 = 3;
 
 /// The fewest bytes of an offset in a chunk.
 const OFFSET_CHUNK_BYTES_MIN: usize = 4 + 8 + 4 + 8 + 1 + 1;
@@ -79,7 +84,8 @@ impl Stored {
 
 /// What an offset with a text of that length costs in memory, as an estimate. Bytes.
 pub(super) fn offset_cost(metadata_len: usize) -> usize {
-    OFFSET_BYTES + metadata_len
+    let text = if metadata_len == 0 { 0 } else { TEXT_BYTES + metadata_len };
+    OFFSET_BYTES + text
 }
 
 /// The offsets of a topic, by partition.
@@ -93,6 +99,10 @@ pub(super) struct AppliedGroup {
     /// When the metadata was written: for a group without members, since when it has none.
     pub(super) since_ms: TimestampMs,
     pub(super) topics: BTreeMap<TopicId, TopicOffsets>,
+    /// The user who committed the first offset, where users are known. What the group holds counts against that user's bound.
+    pub(super) owner: Option<StrBytes>,
+    /// What it holds in memory, as an estimate.
+    bytes: usize,
 }
 
 impl AppliedGroup {
@@ -105,6 +115,33 @@ impl AppliedGroup {
 enum ChunkKey {
     Metadata(StrBytes),
     Offsets(StrBytes, TopicId, i32),
+    Owner(StrBytes),
+}
+
+/// What groups hold in memory, as estimates: in all, and those of each owner. Bytes.
+#[derive(PartialEq, Eq, Default, Debug)]
+struct Books {
+    all: usize,
+    /// Groups without an owner are those of the user without a name.
+    by_owner: BTreeMap<StrBytes, usize>,
+}
+
+impl Books {
+    /// A group holds so much more and so much less.
+    fn change(&mut self, group: &mut AppliedGroup, more: usize, less: usize) {
+        group.bytes = (group.bytes + more).saturating_sub(less);
+        self.all = (self.all + more).saturating_sub(less);
+        self.change_owner(group.owner.as_ref(), more, less);
+    }
+
+    fn change_owner(&mut self, owner: Option<&StrBytes>, more: usize, less: usize) {
+        let owner = owner.cloned().unwrap_or_default();
+        let bytes = self.by_owner.get(&owner).map_or(0, |bytes| *bytes);
+        match (bytes + more).saturating_sub(less) {
+            0 => self.by_owner.remove(&owner),
+            bytes => self.by_owner.insert(owner, bytes),
+        };
+    }
 }
 
 /// All groups as committed.
@@ -112,7 +149,7 @@ enum ChunkKey {
 pub(super) struct Applied {
     groups: BTreeMap<StrBytes, AppliedGroup>,
     changed: BTreeSet<ChunkKey>,
-    bytes: usize,
+    books: Books,
 }
 
 impl Applied {
@@ -130,7 +167,12 @@ impl Applied {
 
     /// What is held in memory, as an estimate. Bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.books.all
+    }
+
+    /// What groups of an owner hold in memory, as an estimate; `""` owns those without one. Bytes.
+    pub(super) fn bytes_of(&self, owner: &str) -> usize {
+        self.books.by_owner.get(owner).map_or(0, |bytes| *bytes)
     }
 
     /// Applies a record that was committed in a frame of that time.
@@ -169,43 +211,63 @@ impl Applied {
                     self.delete(&group);
                 }
             }
+            Record::Owner { group, user } => {
+                if self.groups.get(&group).is_some_and(|group| group.owner.is_none()) {
+                    self.set_owner(&group, user);
+                }
+            }
             Record::Barrier => {}
         }
     }
 
-    fn entry(&mut self, id: &StrBytes) -> &mut AppliedGroup {
+    fn set_owner(&mut self, id: &StrBytes, owner: StrBytes) {
+        self.entry(id);
+        let Some(group) = self.groups.get_mut(id) else { return };
+        self.books.change_owner(group.owner.as_ref(), 0, group.bytes);
+        self.books.change_owner(Some(&owner), group.bytes, 0);
+        group.owner = Some(owner);
+        self.changed.insert(ChunkKey::Owner(id.clone()));
+    }
+
+    /// Sees to it that the group is there.
+    fn entry(&mut self, id: &StrBytes) {
         if !self.groups.contains_key(id) {
-            self.bytes += GROUP_BYTES + id.len();
+            let mut group = AppliedGroup::default();
+            self.books.change(&mut group, GROUP_BYTES + id.len(), 0);
+            self.groups.insert(id.clone(), group);
         }
-        self.groups.entry(id.clone()).or_default()
     }
 
     fn set_metadata(&mut self, id: StrBytes, metadata: Metadata, time_ms: TimestampMs) {
-        let group = self.entry(&id);
+        self.entry(&id);
+        let Some(group) = self.groups.get_mut(&id) else { return };
         let before = group.metadata.as_ref().map_or(0, metadata_cost);
-        let after = metadata_cost(&metadata);
+        self.books.change(group, metadata_cost(&metadata), before);
         group.metadata = Some(metadata);
         group.since_ms = time_ms;
-        self.bytes = self.bytes.saturating_sub(before) + after;
         self.changed.insert(ChunkKey::Metadata(id));
     }
 
     fn put_offset(&mut self, id: &StrBytes, topic: TopicId, index: i32, stored: Stored) {
-        let after = stored.cost();
-        let old = self.entry(id).topics.entry(topic).or_default().insert(index, stored);
-        self.bytes = self.bytes.saturating_sub(old.map_or(0, |old| old.cost())) + after;
+        self.entry(id);
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let new_topic = if group.topics.contains_key(&topic) { 0 } else { TOPIC_BYTES };
+        let after = stored.cost() + new_topic;
+        let old = group.topics.entry(topic).or_default().insert(index, stored);
+        self.books.change(group, after, old.map_or(0, |old| old.cost()));
         self.changed.insert(ChunkKey::Offsets(id.clone(), topic, index.div_euclid(OFFSETS_PER_CHUNK)));
     }
 
     fn remove_offset(&mut self, id: &StrBytes, topic: TopicId, index: i32, condition: impl Fn(&Stored) -> bool) {
         let Some(group) = self.groups.get_mut(id) else { return };
         let Some(offsets) = group.topics.get_mut(&topic) else { return };
-        let Some(cost) = offsets.get(&index).filter(|stored| condition(stored)).map(Stored::cost) else { return };
+        let Some(mut cost) = offsets.get(&index).filter(|stored| condition(stored)).map(Stored::cost) else { return };
         offsets.remove(&index);
         if offsets.is_empty() {
             group.topics.remove(&topic);
+            cost += TOPIC_BYTES;
         }
-        self.bytes = self.bytes.saturating_sub(cost);
+        self.books.change(group, 0, cost);
         self.changed.insert(ChunkKey::Offsets(id.clone(), topic, index.div_euclid(OFFSETS_PER_CHUNK)));
         self.remove_if_nothing(id);
     }
@@ -215,7 +277,8 @@ impl Applied {
         for (id, group) in &mut self.groups {
             for topic in topics {
                 let Some(offsets) = group.topics.remove(topic) else { continue };
-                self.bytes = self.bytes.saturating_sub(offsets.values().map(Stored::cost).sum());
+                let cost = TOPIC_BYTES + offsets.values().map(Stored::cost).sum::<usize>();
+                self.books.change(group, 0, cost);
                 mark_offsets(&mut self.changed, id, *topic, &offsets);
             }
             if group.is_nothing() {
@@ -226,16 +289,18 @@ impl Applied {
     }
 
     fn delete(&mut self, id: &StrBytes) {
-        let Some(group) = self.groups.remove(id) else { return };
-        if let Some(metadata) = &group.metadata {
-            self.bytes = self.bytes.saturating_sub(metadata_cost(metadata));
+        let Some(mut group) = self.groups.remove(id) else { return };
+        let bytes = group.bytes;
+        self.books.change(&mut group, 0, bytes);
+        if group.metadata.is_some() {
             self.changed.insert(ChunkKey::Metadata(id.clone()));
         }
+        if group.owner.is_some() {
+            self.changed.insert(ChunkKey::Owner(id.clone()));
+        }
         for (topic, offsets) in &group.topics {
-            self.bytes = self.bytes.saturating_sub(offsets.values().map(Stored::cost).sum());
             mark_offsets(&mut self.changed, id, *topic, offsets);
         }
-        self.bytes = self.bytes.saturating_sub(GROUP_BYTES + id.len());
     }
 
     /// A group that only held offsets ends with the last of them.
@@ -257,6 +322,9 @@ impl Applied {
             if group.metadata.is_some() {
                 self.changed.insert(ChunkKey::Metadata(id.clone()));
             }
+            if group.owner.is_some() {
+                self.changed.insert(ChunkKey::Owner(id.clone()));
+            }
             for (topic, offsets) in &group.topics {
                 mark_offsets(&mut self.changed, id, *topic, offsets);
             }
@@ -272,6 +340,7 @@ impl Applied {
                 into.i64(group.since_ms);
                 group.metadata.as_ref()?.encode(&mut into);
             }
+            ChunkKey::Owner(id) => into.text(self.groups.get(id)?.owner.as_ref()?),
             ChunkKey::Offsets(id, topic, block) => {
                 let offsets = self.groups.get(id)?.topics.get(topic)?;
                 let first = block.checked_mul(OFFSETS_PER_CHUNK)?;
@@ -301,6 +370,11 @@ impl Applied {
                 from.finish()?;
                 self.set_metadata(group, metadata, since_ms);
             }
+            ChunkKey::Owner(group) => {
+                let owner = from.text("owner")?;
+                from.finish()?;
+                self.set_owner(&group, owner);
+            }
             ChunkKey::Offsets(group, topic, block) => {
                 let count = from.count("offsets", OFFSET_CHUNK_BYTES_MIN)?;
                 let mut last = None;
@@ -329,6 +403,10 @@ impl ChunkKey {
                 into.u8(METADATA_CHUNK);
                 into.raw(group.as_bytes());
             }
+            ChunkKey::Owner(group) => {
+                into.u8(OWNER_CHUNK);
+                into.raw(group.as_bytes());
+            }
             ChunkKey::Offsets(group, topic, block) => {
                 into.u8(OFFSETS_CHUNK);
                 into.topic(*topic);
@@ -343,6 +421,7 @@ impl ChunkKey {
         let mut from = Decoder::new(bytes);
         match from.u8("chunk kind")? {
             METADATA_CHUNK => Ok(ChunkKey::Metadata(utf8("group", from.rest())?)),
+            OWNER_CHUNK => Ok(ChunkKey::Owner(utf8("group", from.rest())?)),
             OFFSETS_CHUNK => {
                 let topic = from.topic("topic id")?;
                 let mut block = [0; 4];

@@ -76,6 +76,8 @@ pub struct JoinGroup {
     /// Of the request. Version 0 has no rebalance timeout (the session timeout serves as one); from 4 on a new
     /// member must come back with the id it was given; from 9 on a leader may be told to keep the assignment.
     pub version: i16,
+    /// Who asks, where that is known.
+    pub user: Option<StrBytes>,
     /// The group.
     pub group_id: StrBytes,
     /// The member, empty for one that has no id yet.
@@ -227,6 +229,8 @@ pub struct LeaveGroupReply {
 pub struct CommitOffsets {
     /// Of the request.
     pub version: i16,
+    /// Who asks, where that is known.
+    pub user: Option<StrBytes>,
     /// The group.
     pub group_id: StrBytes,
     /// The generation, -1 from one that is no member.

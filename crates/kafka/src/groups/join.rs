@@ -312,6 +312,7 @@ mod tests {
     fn join(client_id: &str, instance_id: Option<&str>, random: u64) -> Join {
         let request = JoinGroup {
             version: 9,
+            user: None,
             group_id: StrBytes::from("g"),
             member_id: StrBytes::new(),
             instance_id: instance_id.map(StrBytes::from),

@@ -104,6 +104,8 @@ const PENDING_BYTES: usize = 192;
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) id: StrBytes,
+    /// The user against whose bound it counts; empty where none is known.
+    pub(super) owner: StrBytes,
     pub(super) state: GroupState,
     /// While preparing: the group was empty before, and a time is waited for rather than the members.
     pub(super) initial: bool,
@@ -143,6 +145,7 @@ impl Live {
         let generation = metadata.map_or(0, |m| m.generation);
         let mut live = Live {
             id,
+            owner: StrBytes::new(),
             state: GroupState::Empty,
             initial: false,
             new_member_added: false,

@@ -1,7 +1,7 @@
 //! OffsetCommit, OffsetFetch, OffsetDelete, and the end of offsets that nobody uses any more.
 
 use super::KafkaGroups;
-use super::applied::{AppliedGroup, Stored, TopicOffsets, offset_cost};
+use super::applied::{AppliedGroup, GROUP_BYTES, Stored, TOPIC_BYTES, TopicOffsets, offset_cost};
 use super::command::{
     CommitOffsets, DeleteOffsets, DeleteOffsetsReply, FetchGroup, FetchOffsets, FetchTopic, FetchedGroup,
     FetchedOffset, FetchedTopic, GroupReply, GroupState, TopicKey, TopicResults, refused_fetch,
@@ -39,8 +39,7 @@ impl KafkaGroups {
     ) {
         let (mut results, mut candidates) = resolve(context.catalog, request);
         if !candidates.is_empty() {
-            let refused =
-                self.validate_commit(request).and_then(|()| self.room_for(&request.group_id, &results, &candidates));
+            let refused = self.validate_commit(request).and_then(|()| self.room_for(request, &results, &candidates));
             if let Err(error) = refused {
                 candidates.drain(..).for_each(|(t, p, _)| set_result(&mut results, t, p, error));
             } else {
@@ -74,8 +73,15 @@ impl KafkaGroups {
         }
         let group = detached(&request.group_id);
         self.watch(context.now, &group);
+        let is_owned = self.applied.group(&group).is_some_and(|group| group.owner.is_some());
+        let owner = request.user.as_ref().filter(|_| !is_owned);
+        let owner = owner.map(|user| Record::Owner { group: group.clone(), user: user.clone() });
         let record = Record::Commit { group, retention_ms: request.retention_time_ms, topics };
         propose(effects, &record, [(caller, reply)]);
+        // Behind the offsets: a group that has nothing has no owner.
+        if let Some(owner) = owner {
+            propose(effects, &owner, []);
+        }
     }
 
     fn validate_commit(&self, request: &CommitOffsets) -> Result<(), ErrorCode> {
@@ -105,18 +111,35 @@ impl KafkaGroups {
         }
     }
 
-    /// Whether the bounds on groups and memory leave room for what is new in a commit.
-    fn room_for(&self, group: &str, results: &[TopicResults], candidates: &[Candidate]) -> Result<(), ErrorCode> {
-        let known = self.applied.group(group);
-        let stored = |t: usize, index: i32| -> Option<&Stored> { known?.topics.get(&results.get(t)?.id)?.get(&index) };
-        let growth = |(t, _, offset): &Candidate| match stored(*t, offset.index) {
-            Some(old) => offset.metadata.len().saturating_sub(old.metadata().len()),
-            None => offset_cost(offset.metadata.len()),
-        };
-        let growth: usize = candidates.iter().map(growth).sum();
+    /// Whether the bounds on groups and memory leave room for what is new in a commit. What is there already can always be committed anew.
+    fn room_for(
+        &self,
+        request: &CommitOffsets,
+        results: &[TopicResults],
+        candidates: &[Candidate],
+    ) -> Result<(), ErrorCode> {
+        let known = self.applied.group(&request.group_id);
+        let topic = |t: usize| known?.topics.get(&results.get(t)?.id);
+        let mut growth = if known.is_none() { GROUP_BYTES + request.group_id.len() } else { 0 };
+        let mut last = None;
+        for (t, _, offset) in candidates {
+            let stored = topic(*t).and_then(|offsets| offsets.get(&offset.index));
+            let before = stored.map_or(0, |old| offset_cost(old.metadata().len()));
+            growth += offset_cost(offset.metadata.len()).saturating_sub(before);
+            if last != Some(t) && topic(*t).is_none() {
+                growth += TOPIC_BYTES;
+            }
+            last = Some(t);
+        }
         let new_group = known.is_none() && self.applied.len() >= self.settings.groups_max;
         if new_group || (growth > 0 && self.memory() + growth > self.settings.memory_bytes_max) {
             return Err(ErrorCode::CoordinatorNotAvailable);
+        }
+        let owner = known.and_then(|group| group.owner.as_ref()).or(request.user.as_ref());
+        if growth > 0 && self.bytes_of(owner) + growth > self.settings.user_bytes_max {
+            self.usage.refuse();
+            // Clients take this one for final; those that say to try again would have them do so for ever.
+            return Err(ErrorCode::InvalidCommitOffsetSize);
         }
         Ok(())
     }

@@ -14,6 +14,7 @@
 //! kind 6   Delete        -
 //! kind 7   Drop          generation i32
 //! kind 8   Barrier       -
+//! kind 9   Owner         user text
 //! ```
 //!
 //! `?` stands for a byte that says 0 absent or 1 present. The time of a record is that of its frame. `Expire` and
@@ -82,6 +83,8 @@ pub(super) enum Record {
     Drop { group: StrBytes, generation: i32 },
     /// Nothing.
     Barrier,
+    /// What the group holds counts against the bound of this user, if there is the group and no other user has it already.
+    Owner { group: StrBytes, user: StrBytes },
 }
 
 const METADATA: u8 = 1;
@@ -92,6 +95,7 @@ const FORGET_TOPICS: u8 = 5;
 const DELETE: u8 = 6;
 const DROP: u8 = 7;
 const BARRIER: u8 = 8;
+const OWNER: u8 = 9;
 
 /// The fewest bytes of a member: five lengths or flags, two timeouts, two more lengths.
 const MEMBER_BYTES_MIN: usize = 1 + 1 + 1 + 1 + 4 + 4 + 1 + 1;
@@ -189,6 +193,10 @@ impl Record {
                 into.i32(*generation);
             }
             Record::Barrier => head(&mut into, BARRIER, ""),
+            Record::Owner { group, user } => {
+                head(&mut into, OWNER, group);
+                into.text(user);
+            }
         }
         into.finish()
     }
@@ -231,6 +239,7 @@ impl Record {
             DELETE => Record::Delete { group },
             DROP => Record::Drop { group, generation: from.i32("generation")? },
             BARRIER => Record::Barrier,
+            OWNER => Record::Owner { group, user: from.text("user")? },
             other => return Err(Malformed::new("unknown record kind", other)),
         };
         from.finish()?;
@@ -306,6 +315,7 @@ mod tests {
             Record::Delete { group: text("") },
             Record::Drop { group: text("g"), generation: 9 },
             Record::Barrier,
+            Record::Owner { group: text("g"), user: text("alice") },
         ]
     }
 

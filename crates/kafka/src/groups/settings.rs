@@ -25,6 +25,8 @@ pub struct GroupSettings {
     pub groups_max: usize,
     /// What all groups and offsets may hold in memory, as an estimate. Bytes; Kafka has no such bound.
     pub memory_bytes_max: usize,
+    /// The same for the groups of one user: those in which the user was the first to commit or to join. Who has not logged in is a user, too.
+    pub user_bytes_max: usize,
 }
 
 impl Default for GroupSettings {
@@ -38,7 +40,8 @@ impl Default for GroupSettings {
             offsets_check_ms: 10 * 60 * 1_000,
             offset_metadata_bytes_max: 4_096,
             groups_max: 100_000,
-            memory_bytes_max: 256 << 20,
+            memory_bytes_max: 128 << 20,
+            user_bytes_max: 64 << 20,
         }
     }
 }

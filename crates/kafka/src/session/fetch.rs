@@ -44,6 +44,9 @@ const WAIT_MS_MAX: u64 = 5 * 60 * 1_000;
 /// append would wake it. Milliseconds.
 const REST_MS: u64 = 5;
 
+/// What the broker holds of each partition that a fetch waits for: its place in the watch and in the book of watches. Bytes.
+const WATCHED_BYTES: usize = 96;
+
 /// A topic in the response.
 #[derive(Clone, Debug)]
 pub(super) struct RowTopic {
@@ -139,10 +142,13 @@ pub(super) struct Fetching {
     /// When it read last, and how much that was.
     read_ms: u64,
     read_bytes: u64,
+    /// The request as it came, in which names of topics lie. Bytes.
+    frame_bytes: usize,
 }
 
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let version = work.head.version;
+    let frame_bytes = body.remaining();
     let request = FetchRequest::decode(body, version)?;
     if !matches!(request.isolation_level, 0 | 1) {
         return Ok(refuse(work, ErrorCode::InvalidRequest));
@@ -166,6 +172,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         stage: Stage::Reading,
         read_ms: 0,
         read_bytes: 0,
+        frame_bytes,
     };
     let collected = fetching.collect(work, &request);
     for ended in work.fetch_sessions.take_unfollowed() {
@@ -552,5 +559,10 @@ impl Pending for Fetching {
             Stage::Watching => WaitsFor::Watch,
             Stage::Resting(_) => WaitsFor::Time,
         }
+    }
+
+    fn memory(&self) -> Option<usize> {
+        let rows = self.rows.capacity() * size_of::<Row>() + self.rows.len() * WATCHED_BYTES;
+        Some(size_of::<Fetching>() + self.frame_bytes + self.topics.capacity() * size_of::<RowTopic>() + rows)
     }
 }

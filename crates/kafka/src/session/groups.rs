@@ -69,6 +69,7 @@ pub(super) fn start_join(work: &mut Work<'_>, body: &mut Reader) -> Result<Step,
     let protocols = request.protocols.into_iter().map(|p| Protocol { name: p.name, metadata: p.metadata }).collect();
     let join = JoinGroup {
         version,
+        user: work.peer.login.name().cloned(),
         group_id: request.group_id,
         member_id: request.member_id.clone(),
         instance_id: request.group_instance_id,

@@ -89,7 +89,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 use steps::Steps;
-use table::Api;
+use table::{Api, Effects};
 use turn::Parked;
 use work::{Pending, Step, WaitsFor, Work};
 
@@ -363,6 +363,38 @@ impl Session {
         Ok(len.map(|len| NextFrame { len: LENGTH_BYTES + len, memory: LENGTH_BYTES + LOGIN_MEMORY_FACTOR * len }))
     }
 
+    /// Whether the request that `input` begins with would start as soon as it is there, as far as its first six bytes tell. One that
+    /// would not is better left where it is: decoded or not, it could only wait here.
+    #[must_use]
+    pub fn starts_at_once(&self, input: &[u8]) -> bool {
+        let at = self.slots.len();
+        if at == 0 {
+            return true;
+        }
+        let row = match self.peer.login.is_bare() {
+            true => Api::of_token(),
+            false => match input.get(LENGTH_BYTES..).and_then(|body| body.first_chunk()) {
+                Some(key) => Api::of_code(i16::from_be_bytes(*key)),
+                None => return true,
+            },
+        };
+        // One that is not served ends the connection.
+        let Some(row) = row else { return true };
+        let may_need_room = self.asks_for_room && row.room.is_some();
+        !may_need_room && !self.waits_behind(at, row.needs)
+    }
+
+    /// What a request holds in memory while it waits for the broker, for other clients or for its turn to be answered, by its place in
+    /// the order in which requests came; `None` while that is not known to be less than [`NextFrame::memory`]. Bytes.
+    #[must_use]
+    pub fn waiting_bytes(&self, at: usize) -> Option<usize> {
+        match &self.slots.get(at)?.state {
+            State::Queued(_) => None,
+            State::Waiting(_, pending) => pending.memory(),
+            State::Done(chunks) => Some(chunks.iter().map(Chunk::len).sum()),
+        }
+    }
+
     /// A frame without its length, which is a token without a header where the client was told so.
     fn request_of(&self, frame: Bytes) -> Result<RequestFrame, DecodeError> {
         if !self.peer.login.is_bare() {
@@ -610,11 +642,16 @@ impl Session {
         if slot.room.is_some_and(Room::is_asked_for) && !(at == 0 && self.has_room) {
             return true;
         }
+        self.waits_behind(at, slot.row.needs)
+    }
+
+    /// Whether what needs this has to wait for one of the first `at` requests.
+    fn waits_behind(&self, at: usize, needs: Effects) -> bool {
         let mut unread = 0;
         for earlier in self.slots.iter().take(at) {
             match &earlier.state {
                 State::Done(chunks) => unread += chunks.iter().map(Chunk::len).sum::<usize>(),
-                State::Queued(_) | State::Waiting(..) if earlier.row.does.meets(slot.row.needs) => return true,
+                State::Queued(_) | State::Waiting(..) if earlier.row.does.meets(needs) => return true,
                 State::Queued(_) | State::Waiting(..) => {}
             }
         }

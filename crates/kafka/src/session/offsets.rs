@@ -71,6 +71,7 @@ pub(super) fn start_commit(work: &mut Work<'_>, body: &mut Reader) -> Result<Ste
     let asked = asked(&topics);
     let commit = CommitOffsets {
         version,
+        user: work.peer.login.name().cloned(),
         group_id: request.group_id,
         generation: request.generation_id_or_member_epoch,
         member_id: request.member_id,

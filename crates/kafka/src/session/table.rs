@@ -232,7 +232,7 @@ impl Api {
     /// How long a frame may be that begins with this key, and what it may take in memory in multiples of its length. One of an
     /// unknown key will not be looked into. Bytes.
     pub(super) fn frame_bounds(key: i16, settings: &KafkaSettings) -> (usize, usize) {
-        let size = APIS.iter().find(|api| api.key.code() == key).map_or(&WORDS, |api| &api.size);
+        let size = Api::of_code(key).map_or(&WORDS, |api| &api.size);
         (size.bytes_max.min(settings.request_bytes_max), size.memory_factor)
     }
 
@@ -244,6 +244,11 @@ impl Api {
             (Some(per_step), Room::Bytes(answer)) => steps::of_request(body_bytes, per_step, answer),
             (None, Room::Bytes(answer)) => steps::of_request(0, 1, answer),
         }
+    }
+
+    /// The API with this key, whatever the version.
+    pub(super) fn of_code(key: i16) -> Option<&'static Api> {
+        APIS.iter().find(|api| api.key.code() == key)
     }
 
     /// The API that serves tokens without a header.

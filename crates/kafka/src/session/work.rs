@@ -91,6 +91,11 @@ pub(super) trait Pending: Debug + Send {
     fn waits_for(&self) -> WaitsFor {
         WaitsFor::Reply
     }
+
+    /// What it holds in memory until it goes on, the broker's part of that included, where that is known. Bytes.
+    fn memory(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// What a token stands for.

@@ -18,7 +18,7 @@ use polylogue_kafka::codec::{ApiKey, Records, Request};
 use polylogue_kafka::session::{CloseReason, Session};
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_types::{Offset, ProducerId};
-use session_host::{Host, batch, frame, text};
+use session_host::{Host, batch, frame, requests, text};
 
 fn produce(acks: i16) -> ProduceRequest {
     ProduceRequest {
@@ -102,6 +102,22 @@ fn a_read_waits_for_the_writes_before_it() {
     host.reply(token, appended(0));
     let (_, request) = host.asked_one();
     assert!(matches!(request, Ask::FindOffsets(_)), "{request:?}");
+}
+
+/// What would only wait in the session is better left in the socket: there it takes no memory.
+#[test]
+fn the_server_is_told_what_could_not_start() {
+    let mut host = Host::new();
+    let starts = |host: &Host, frame: &[u8]| host.session.starts_at_once(frame);
+    let (fetch, metadata) = (frame(12, 1, &requests::fetch(12)), frame(9, 1, &requests::metadata(9)));
+    assert!(starts(&host, &fetch));
+    host.send(12, &requests::fetch(12));
+    assert!(host.session.waiting_bytes(0).is_some_and(|bytes| bytes < 1_000), "{:?}", host.session.waiting_bytes(0));
+    assert!(!starts(&host, &fetch), "one fetch at a time");
+    assert!(starts(&host, &metadata) && starts(&host, &fetch[..5]), "nobody knows what comes");
+    host.session.ask_for_room();
+    assert!(!starts(&host, &metadata), "its answer may be long, and is made when it is the oldest");
+    assert!(starts(&host, &frame(4, 1, &allocate())));
 }
 
 #[test]

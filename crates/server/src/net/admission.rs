@@ -1,7 +1,10 @@
 //! Memory for requests: who may take how much in.
 
 use super::protocol::Frame;
+use super::shares::{Account, Grant, Shares};
 use crate::handle::{Admission, Permit};
+use std::net::IpAddr;
+use std::sync::Arc;
 
 /// What a connection may hold of an arriving request without a permit. Bytes; times `connections_max` this is what all of
 /// them together may hold without one.
@@ -33,25 +36,25 @@ const CONNECTION_SHARE_MIN: usize = 8 << 10;
 /// The memory of a request that the session has.
 #[derive(Debug)]
 pub(super) struct Held {
-    permit: Permit,
+    grant: Grant,
     frame: Frame,
     bytes: usize,
     since_ms: u64,
 }
 
 impl Held {
-    pub(super) fn new(permit: Permit, frame: Frame, now_ms: u64) -> Held {
-        Held { permit, frame, bytes: frame.memory.saturating_add(FRAME_OVERHEAD_BYTES), since_ms: now_ms }
+    pub(super) fn new(grant: Grant, frame: Frame, now_ms: u64) -> Held {
+        Held { grant, frame, bytes: with_overhead(frame.memory), since_ms: now_ms }
     }
 
-    /// The session has read it: what it took for that is given back.
-    pub(super) fn on_read(&mut self) {
-        if let Some(waiting) = self.frame.waiting {
-            let bytes = waiting.saturating_add(FRAME_OVERHEAD_BYTES);
-            if bytes < self.bytes {
-                self.bytes = bytes;
-                self.permit.shrink_to(bytes);
-            }
+    /// The session has read it, and holds so much of it while it waits, or what the frame says where that is not known: the rest is
+    /// given back.
+    pub(super) fn on_read(&mut self, holds: Option<usize>) {
+        let Some(waiting) = self.frame.waiting else { return };
+        let bytes = with_overhead(holds.unwrap_or(waiting));
+        if bytes < self.bytes {
+            self.bytes = bytes;
+            self.grant.shrink_to(bytes);
         }
     }
 
@@ -64,6 +67,11 @@ impl Held {
     pub(super) fn waits_long(&self, now_ms: u64) -> bool {
         !self.is_payload() && now_ms.saturating_sub(self.since_ms) > HELD_MS_MAX
     }
+}
+
+/// What a request takes besides its own bytes.
+fn with_overhead(bytes: usize) -> usize {
+    bytes.saturating_add(FRAME_OVERHEAD_BYTES)
 }
 
 /// One part of the memory.
@@ -91,6 +99,7 @@ impl Lane {
 pub struct Lanes {
     small: Lane,
     large: Lane,
+    shares: Arc<Shares>,
 }
 
 impl Lanes {
@@ -98,17 +107,41 @@ impl Lanes {
     #[must_use]
     pub fn new(bytes_max: usize, connections_max: usize) -> Lanes {
         let small = bytes_max / SMALL_SHARE;
-        Lanes { small: Lane::new(small, connections_max), large: Lane::new(bytes_max - small, connections_max) }
+        let large = bytes_max - small;
+        Lanes {
+            small: Lane::new(small, connections_max),
+            large: Lane::new(large, connections_max),
+            shares: Arc::new(Shares::new(small, large)),
+        }
+    }
+
+    /// What the requests of a connection from this address count against.
+    pub(super) fn account(&self, address: IpAddr) -> Account {
+        Account::new(self.shares.clone(), address)
+    }
+
+    /// Whether a connection that holds these may take in another request without messages now: it has none, or they are together no more than its
+    /// share of their lane.
+    pub(super) fn has_share<'a>(&self, frame: Frame, held: impl IntoIterator<Item = &'a Held>) -> bool {
+        let small = is_small(frame);
+        let others = held.into_iter().filter(|held| !held.is_payload() && is_small(held.frame) == small);
+        let bytes: usize = others.map(|held| held.bytes).sum();
+        bytes == 0 || bytes.saturating_add(with_overhead(frame.memory)) <= self.shares.connection_bytes_max(small)
+    }
+
+    /// The bound of its user's requests that a request counts against, and with how many bytes.
+    pub(super) fn share(&self, frame: Frame, user: Option<&str>, account: &mut Account) -> (Admission, usize) {
+        (account.of(user, is_small(frame)), with_overhead(frame.memory))
     }
 
     /// Asks for the memory of a request; `wake` gets the permit, here or later.
     pub(super) fn admit(&self, frame: Frame, wake: Box<dyn FnOnce(Permit) + Send>) {
-        self.lane(frame).admission.admit(frame.memory.saturating_add(FRAME_OVERHEAD_BYTES), wake);
+        self.lane(frame).admission.admit(with_overhead(frame.memory), wake);
     }
 
     /// The memory of a request, if it is free.
     pub(super) fn try_admit(&self, frame: Frame) -> Option<Permit> {
-        self.lane(frame).admission.try_admit(frame.memory.saturating_add(FRAME_OVERHEAD_BYTES))
+        self.lane(frame).admission.try_admit(with_overhead(frame.memory))
     }
 
     /// Memory for a buffer to read ahead into, if there is plenty: requests go first.
@@ -177,6 +210,10 @@ mod tests {
         Frame { len, memory: len, waiting: None }
     }
 
+    fn granted(lanes: &Lanes, frame: Frame, now_ms: u64) -> Held {
+        Held::new(Grant::new(lanes.try_admit(frame).unwrap(), None), frame, now_ms)
+    }
+
     #[test]
     fn large_requests_do_not_hold_up_small_ones() {
         let lanes = Lanes::new(16 << 20, 100);
@@ -193,12 +230,19 @@ mod tests {
     fn a_list_is_admitted_by_what_it_takes_when_it_is_decoded() {
         let lanes = Lanes::new(16 << 20, 100);
         let list = |len: usize| Frame { len, memory: len * 64, waiting: Some(len * 16) };
-        let mut held = Held::new(lanes.try_admit(list(64 << 10)).unwrap(), list(64 << 10), 0);
+        let mut held = granted(&lanes, list(64 << 10), 0);
         assert_eq!(lanes.load().0, (4 << 20) + FRAME_OVERHEAD_BYTES);
         assert!(lanes.try_admit(payload(10 << 20)).is_none(), "it stands in the lane of large requests");
-        held.on_read();
-        held.on_read();
+        held.on_read(None);
+        held.on_read(None);
         assert_eq!(lanes.load().0, (1 << 20) + FRAME_OVERHEAD_BYTES);
+        held.on_read(Some(5_000));
+        held.on_read(None);
+        assert_eq!(
+            lanes.load().0,
+            5_000 + FRAME_OVERHEAD_BYTES,
+            "what it holds, where that is known, and it never grows"
+        );
         let fits_free = lanes.try_admit(list(FREE_BYTES)).unwrap();
         assert!(lanes.try_admit(payload(10 << 20)).is_some(), "what is here already waits for no upload");
         drop((held, fits_free));
@@ -240,10 +284,10 @@ mod tests {
     fn only_more_than_a_connections_share_is_in_the_way() {
         let lanes = Lanes::new(16 << 20, 100);
         let list = Frame { len: 16 << 10, memory: 1 << 20, waiting: Some(64 << 10) };
-        let mut held: Vec<Held> = (0..11).map(|_| Held::new(lanes.try_admit(list).unwrap(), list, 5)).collect();
+        let mut held: Vec<Held> = (0..11).map(|_| granted(&lanes, list, 5)).collect();
         lanes.admit(payload(8 << 20), Box::new(|_| {}));
         assert!(lanes.is_in_the_way(held.iter().take(1)), "12 MiB for 100 connections");
-        held.iter_mut().for_each(Held::on_read);
+        held.iter_mut().for_each(|held| held.on_read(None));
         assert!(!lanes.is_over_share(held.iter().take(1)) && lanes.is_over_share(held.iter().take(2)));
         assert!(!lanes.is_in_the_way(held.iter()), "nobody waits any more");
         assert!(!held[0].waits_long(5 + HELD_MS_MAX) && held[0].waits_long(6 + HELD_MS_MAX));

@@ -17,6 +17,7 @@ use polylogue_api::{Now, Request, Token};
 use polylogue_types::{Chunk, STEPS_PER_TURN, STEPS_PER_WORKER_TURN, Unfinished};
 use std::collections::VecDeque;
 use std::io;
+use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -148,6 +149,7 @@ impl<P: Protocol> Connection<P> {
         let reads = Reads::new(shared.output.clone());
         let answers = Answers::new(shared.answers.clone());
         let progress_ms = shared.broker.now().monotonic_ms;
+        let input = Input::new(shared.lanes.account(Ipv4Addr::UNSPECIFIED.into()));
         Connection {
             link,
             session,
@@ -156,7 +158,7 @@ impl<P: Protocol> Connection<P> {
             mailbox,
             sink,
             mail: VecDeque::new(),
-            input: Input::new(),
+            input,
             permits: VecDeque::new(),
             reads,
             answers,
@@ -178,7 +180,10 @@ impl<P: Protocol> Connection<P> {
 
     /// The same, told there what goes over it, and who the client is as soon as that is known.
     pub(super) fn known_as(self, visitor: Arc<Visitor>) -> Connection<P> {
-        Connection { visitor: Some(visitor), ..self }
+        let visitor_ip = visitor.peer.ip();
+        let mut known = Connection { visitor: Some(visitor), ..self };
+        known.input.count_for(known.shared.lanes.account(visitor_ip));
+        known
     }
 
     /// Serves the connection until it ends.
@@ -326,6 +331,7 @@ impl<P: Protocol> Connection<P> {
                 let before = self.permits.len();
                 self.input.feed(&mut self.session, &mut self.permits, &self.shared.lanes, &self.mailbox, now);
                 self.metrics.frames.inc_by((self.permits.len() - before) as u64);
+                self.metrics.requests_held_back.inc_by(self.input.take_waits_for_share());
             }
             self.make_room(now);
             self.submit();
@@ -334,15 +340,12 @@ impl<P: Protocol> Connection<P> {
                 written = self.write(now)?;
                 self.fetch();
             }
-            if !self.output.is_empty() || !self.take_output(now) {
+            self.shrink_permits();
+            if !self.output.is_empty() || !(self.take_output(now) || self.goes_on()) {
                 break;
             }
         }
         self.flush(now)?;
-        // The oldest frame is read; those behind it may lie in the session as they came.
-        if let Some(oldest) = self.permits.front_mut() {
-            oldest.on_read();
-        }
         self.check(now)?;
         self.introduce();
         if std::mem::take(&mut self.stirred) {
@@ -351,6 +354,18 @@ impl<P: Protocol> Connection<P> {
             self.rest();
         }
         Ok(self.waits(written, now))
+    }
+
+    /// A request that waits keeps the memory that it holds, whether it is the oldest or not.
+    fn shrink_permits(&mut self) {
+        for (at, held) in self.permits.iter_mut().enumerate().filter(|(_, held)| !held.is_payload()) {
+            held.on_read(self.session.waiting_bytes(at));
+        }
+    }
+
+    /// Whether a request that had to wait for earlier ones of the connection can be taken in now.
+    fn goes_on(&self) -> bool {
+        !self.stopping && self.input.goes_on(&self.session, &self.permits, &self.shared.lanes)
     }
 
     /// Tells who the client is once that is known.

@@ -4,7 +4,13 @@ use bytes::Bytes;
 use polylogue_amqp_gateway::{Directory, QueuesAsTopics};
 use polylogue_api::machine::Command;
 use polylogue_api::{Caller, Catalog, Context, Effects, StateMachine, TopicChange, TopicInfo};
+use polylogue_kafka::groups::GroupUsage;
 use polylogue_types::TimestampMs;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -84,5 +90,20 @@ impl<M: StateMachine + 'static> StateMachine for SeesQueues<M> {
 
     fn as_any(&self) -> &dyn Any {
         self.machine.as_any()
+    }
+}
+
+/// What the coordinator tells of itself in the metrics.
+#[derive(Debug)]
+pub struct GroupCensus(pub Arc<GroupUsage>);
+
+impl Collector for GroupCensus {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let bytes = ConstGauge::new(i64::try_from(self.0.memory_bytes()).unwrap_or(i64::MAX));
+        let help = "What groups of Kafka's clients and their offsets hold in memory, as an estimate";
+        bytes.encode(encoder.encode_descriptor("group_memory_bytes", help, None, MetricType::Gauge)?)?;
+        let refused = ConstCounter::new(self.0.refused());
+        let help = "Commits and joins that were refused because the groups of their user hold all that they may";
+        refused.encode(encoder.encode_descriptor("groups_refused", help, None, MetricType::Counter)?)
     }
 }

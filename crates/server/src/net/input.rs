@@ -4,11 +4,15 @@
 //!   nothing there ──▶ head arrives (up to FREE_BYTES) ──▶ permit asked ──▶ permit there ──▶ rest arrives ──▶ session
 //!        no buffer                                        nothing is read
 //! ```
+//!
+//! A request that carries no messages is asked a permit for when it could start, and not before: behind a long poll it stays where it is, in the
+//! peer's socket for the most part, as with Kafka, which reads one request of a connection at a time.
 
 use super::admission::{FREE_BYTES, Held, Lanes};
 use super::link::Link;
 use super::mailbox::{Mail, Mailbox};
 use super::protocol::{Frame, Protocol};
+use super::shares::{Account, Grant};
 use crate::handle::Permit;
 use bytes::BytesMut;
 use polylogue_api::Now;
@@ -26,10 +30,14 @@ const STEP_FACTOR: usize = 4;
 enum Memory {
     /// Not asked for.
     None,
-    /// Asked for; nothing is read until it is there.
-    Asked,
+    /// Its user's share of it is asked for; nothing is read until it is there.
+    AskedShare,
+    /// The share is there, or none is needed.
+    Shared(Option<Permit>),
+    /// The memory itself is asked for; nothing is read until it is there.
+    Asked(Option<Permit>),
     /// There, since then. Monotonic milliseconds.
-    Granted(Permit, u64),
+    Granted(Grant, u64),
 }
 
 /// What came of a look at the input.
@@ -56,10 +64,17 @@ pub(super) struct Input {
     buffer_permit: Option<Permit>,
     /// The last read did not fill its room: nothing more is there.
     drained: bool,
+    /// Whose requests these are.
+    account: Account,
+    /// The frame at the head has to wait for earlier ones of the connection: nothing is asked for it.
+    held_back: bool,
+    /// How often a frame had to wait for a share, as long as nobody has asked.
+    waits_for_share: u64,
 }
 
 impl Input {
-    pub(super) fn new() -> Input {
+    /// Of a connection whose requests count against that account.
+    pub(super) fn new(account: Account) -> Input {
         Input {
             bytes: BytesMut::new(),
             memory: Memory::None,
@@ -67,13 +82,27 @@ impl Input {
             step: FREE_BYTES,
             buffer_permit: None,
             drained: true,
+            account,
+            held_back: false,
+            waits_for_share: 0,
         }
+    }
+
+    /// Has requests count against another account from now on.
+    pub(super) fn count_for(&mut self, account: Account) {
+        self.account = account;
+    }
+
+    /// How often a frame had to wait because others of its connection or user held their share, since the last time.
+    pub(super) fn take_waits_for_share(&mut self) -> u64 {
+        std::mem::take(&mut self.waits_for_share)
     }
 
     /// Whether reading would be of use: there is room for what comes, and nothing is waited for first.
     pub(super) fn wants_bytes(&self) -> bool {
         match (&self.memory, self.frame) {
-            (Memory::Asked, _) => false,
+            (Memory::AskedShare | Memory::Asked(_), _) => false,
+            _ if self.held_back => false,
             // A whole frame lies there, and the session has no room for it.
             (_, Some(frame)) => self.bytes.len() < frame.len,
             (_, None) => true,
@@ -90,9 +119,17 @@ impl Input {
 
     /// The permit that was asked for. One that came too late is dropped.
     pub(super) fn on_permit(&mut self, permit: Permit, now: Now) {
-        if matches!(self.memory, Memory::Asked) {
-            self.memory = Memory::Granted(permit, now.monotonic_ms);
-        }
+        self.memory = match std::mem::replace(&mut self.memory, Memory::None) {
+            Memory::AskedShare => Memory::Shared(Some(permit)),
+            Memory::Asked(share) => Memory::Granted(Grant::new(permit, share), now.monotonic_ms),
+            other => other,
+        };
+    }
+
+    /// Whether a frame that had to wait for earlier ones need not any more.
+    pub(super) fn goes_on<P: Protocol>(&self, session: &P, taken: &VecDeque<Held>, lanes: &Lanes) -> bool {
+        self.held_back
+            && self.frame.is_some_and(|frame| session.starts_at_once(&self.bytes) && lanes.has_share(frame, taken))
     }
 
     /// Reads once.
@@ -172,25 +209,26 @@ impl Input {
             let Some(frame) = frame else { return session.on_bytes(&mut self.bytes, now) };
             let whole = self.bytes.len() >= frame.len;
             match &self.memory {
-                Memory::Asked => return,
+                Memory::AskedShare | Memory::Asked(_) => return,
                 // The head is read on free memory; a frame that is no longer needs no memory before it is whole.
                 Memory::None if !whole && self.bytes.len() < FREE_BYTES => {
                     return session.on_bytes(&mut self.bytes, now);
                 }
+                Memory::None if frame.waiting.is_none() => self.memory = Memory::Shared(None),
                 Memory::None => {
-                    self.memory = Memory::Asked;
-                    match lanes.try_admit(frame) {
-                        Some(permit) => self.on_permit(permit, now),
-                        None => {
-                            let mailbox = mailbox.clone();
-                            return lanes.admit(frame, Box::new(move |permit| mailbox.put(Mail::Permit(permit))));
-                        }
+                    if !self.ask_share(frame, session, taken, lanes, mailbox) {
+                        return;
+                    }
+                }
+                Memory::Shared(_) => {
+                    if !self.ask_memory(frame, lanes, mailbox, now) {
+                        return;
                     }
                 }
                 Memory::Granted(..) if !whole => return session.on_bytes(&mut self.bytes, now),
                 Memory::Granted(..) => {
-                    if let Memory::Granted(permit, _) = std::mem::replace(&mut self.memory, Memory::None) {
-                        taken.push_back(Held::new(permit, frame, now.monotonic_ms));
+                    if let Memory::Granted(grant, _) = std::mem::replace(&mut self.memory, Memory::None) {
+                        taken.push_back(Held::new(grant, frame, now.monotonic_ms));
                     }
                     let mut one = self.bytes.split_to(frame.len);
                     session.on_bytes(&mut one, now);
@@ -198,6 +236,51 @@ impl Input {
                 }
             }
         }
+    }
+
+    /// Asks for the part of its user's share that a frame without messages takes, once it could start. Whether that is there.
+    fn ask_share<P: Protocol>(
+        &mut self,
+        frame: Frame,
+        session: &P,
+        taken: &VecDeque<Held>,
+        lanes: &Lanes,
+        mailbox: &Arc<Mailbox>,
+    ) -> bool {
+        let was_held_back = std::mem::replace(&mut self.held_back, true);
+        if !session.starts_at_once(&self.bytes) {
+            return false;
+        }
+        if !lanes.has_share(frame, taken) {
+            self.waits_for_share += u64::from(!was_held_back);
+            return false;
+        }
+        self.held_back = false;
+        let (share, bytes) = lanes.share(frame, session.user(), &mut self.account);
+        if let Some(permit) = share.try_admit(bytes) {
+            self.memory = Memory::Shared(Some(permit));
+            return true;
+        }
+        self.waits_for_share += 1;
+        self.memory = Memory::AskedShare;
+        let mailbox = mailbox.clone();
+        share.admit(bytes, Box::new(move |permit| mailbox.put(Mail::Permit(permit))));
+        false
+    }
+
+    /// Asks for the memory of a frame whose share is there. Whether it is there as well.
+    fn ask_memory(&mut self, frame: Frame, lanes: &Lanes, mailbox: &Arc<Mailbox>, now: Now) -> bool {
+        if let Memory::Shared(share) = std::mem::replace(&mut self.memory, Memory::None) {
+            self.memory = Memory::Asked(share);
+        }
+        match lanes.try_admit(frame) {
+            Some(permit) => self.on_permit(permit, now),
+            None => {
+                let mailbox = mailbox.clone();
+                lanes.admit(frame, Box::new(move |permit| mailbox.put(Mail::Permit(permit))));
+            }
+        }
+        matches!(self.memory, Memory::Granted(..))
     }
 
     /// Whether the frame at the head holds memory that others wait for, and has held it for too long.

@@ -171,6 +171,18 @@ impl Protocol for KafkaConnection {
         self.shared.under(now, |cx| self.session.wants_input(cx))
     }
 
+    fn starts_at_once(&self, input: &[u8]) -> bool {
+        self.session.starts_at_once(input)
+    }
+
+    fn waiting_bytes(&self, at: usize) -> Option<usize> {
+        self.session.waiting_bytes(at)
+    }
+
+    fn user(&self) -> Option<&str> {
+        self.session.user()
+    }
+
     fn wants_room(&self) -> Option<Room> {
         self.session.wants_room().map(|room| match room {
             session::Room::Bytes(bytes) => Room::Bytes(bytes),

@@ -37,6 +37,7 @@ pub struct NetMetrics {
     frames: Family<ProtocolLabel, Counter>,
     reads_held_back: Family<ProtocolLabel, Counter>,
     answers_held_back: Family<ProtocolLabel, Counter>,
+    requests_held_back: Family<ProtocolLabel, Counter>,
     fetches: Family<ProtocolLabel, Counter>,
     fetches_refused: Family<ProtocolLabel, Counter>,
     turn_steps_max: Family<ProtocolLabel, Gauge>,
@@ -76,6 +77,7 @@ pub(super) struct ConnectionMetrics {
     pub(super) frames: Counter,
     pub(super) reads_held_back: Counter,
     pub(super) answers_held_back: Counter,
+    pub(super) requests_held_back: Counter,
     pub(super) fetches: Counter,
     pub(super) fetches_refused: Counter,
     turn_steps_max: Gauge,
@@ -92,7 +94,7 @@ impl NetMetrics {
             let label = ProtocolLabel { protocol };
             drop(metrics.open.get_or_create(&label));
             let counters = [&metrics.received, &metrics.sent, &metrics.frames];
-            let held_back = [&metrics.reads_held_back, &metrics.answers_held_back];
+            let held_back = [&metrics.reads_held_back, &metrics.answers_held_back, &metrics.requests_held_back];
             let fetches = [&metrics.fetches, &metrics.fetches_refused];
             drop(metrics.turn_steps_max.get_or_create(&label));
             drop(metrics.turn_seconds_max.get_or_create(&label));
@@ -118,6 +120,11 @@ impl NetMetrics {
             "answers_held_back",
             "Requests with answers that may be long that waited for room for these",
             metrics.answers_held_back.clone(),
+        );
+        registry.register(
+            "requests_held_back",
+            "Requests that waited because others of their connection or user held their share of the memory for requests",
+            metrics.requests_held_back.clone(),
         );
         registry.register(
             "response_fetches",
@@ -185,6 +192,7 @@ impl NetMetrics {
             frames: self.frames.get_or_create(&label).clone(),
             reads_held_back: self.reads_held_back.get_or_create(&label).clone(),
             answers_held_back: self.answers_held_back.get_or_create(&label).clone(),
+            requests_held_back: self.requests_held_back.get_or_create(&label).clone(),
             fetches: self.fetches.get_or_create(&label).clone(),
             fetches_refused: self.fetches_refused.get_or_create(&label).clone(),
             turn_steps_max: self.turn_steps_max.get_or_create(&label).clone(),

@@ -44,7 +44,8 @@ pub struct About {
 
 /// One connection of one protocol, without the connection.
 ///
-/// Its oldest frame is always read: only later ones may lie there as they came, because an earlier one has to end first.
+/// A frame without messages is handed over when it starts at once; those with messages may lie there as they came, because an earlier one has to
+/// end first.
 /// One that asks for a [`Request::Watch`] has let go of what its last read returned.
 pub trait Protocol: Send + fmt::Debug + 'static {
     /// The frame that `input` begins with. `None` when too little of it is there.
@@ -59,6 +60,22 @@ pub trait Protocol: Send + fmt::Debug + 'static {
 
     /// Whether more input could be used now.
     fn wants_input(&self, now: Now) -> bool;
+
+    /// Whether the frame without messages that `input` begins with would be read at once.
+    fn starts_at_once(&self, _input: &[u8]) -> bool {
+        true
+    }
+
+    /// What the session holds of one of its frames while that waits, by its place among [`Protocol::inflight`] ones; `None` where that is
+    /// [`Frame::waiting`]. Bytes.
+    fn waiting_bytes(&self, _at: usize) -> Option<usize> {
+        None
+    }
+
+    /// Who has logged in, if that is known.
+    fn user(&self) -> Option<&str> {
+        None
+    }
 
     /// What the answer to the oldest frame may take, if that is more than its permit has covered and it waits for
     /// [`Protocol::on_room`].

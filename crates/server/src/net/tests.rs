@@ -3,6 +3,7 @@
 mod bounds;
 mod cold;
 mod toy;
+mod waiting;
 
 use super::admission::Lanes;
 use super::{AnswerGauge, Connections, Gate, NetMetrics, OutputGauge, Shared, Workers, accept_loop};

@@ -135,6 +135,10 @@ pub struct ServerConfig {
     pub connections_max: usize,
     /// Bytes of requests in work over all connections.
     pub inflight_bytes_max: usize,
+    /// What groups of Kafka's clients may hold in memory. Bytes.
+    pub group_bytes_max: usize,
+    /// What those of one user may. Bytes.
+    pub group_bytes_per_user_max: usize,
     /// Bytes of responses not yet taken over all connections.
     pub output_bytes_max: usize,
     /// Memory of the process above which publishers to queues wait; 0 for what fits the machine. Bytes.
@@ -216,6 +220,8 @@ impl ServerConfig {
             },
             connections_max: small(r.number(&t::CONNECTIONS_MAX)),
             inflight_bytes_max: small(r.number(&t::INFLIGHT_BYTES_MAX)),
+            group_bytes_max: small(r.number(&t::GROUP_BYTES_MAX)),
+            group_bytes_per_user_max: small(r.number(&t::GROUP_BYTES_PER_USER_MAX)),
             output_bytes_max: small(r.number(&t::OUTPUT_BYTES_MAX)),
             memory_limit_bytes: r.number(&t::MEMORY_LIMIT_BYTES),
             write_stall_ms_max: r.number(&t::WRITE_STALL_MS_MAX),
@@ -306,6 +312,7 @@ fn amqp(r: &Resolved) -> Result<AmqpSettings, OptionError> {
         frame_bytes_max: u32::try_from(r.number(&t::AMQP_FRAME_BYTES_MAX)).unwrap_or(u32::MAX),
         channel_max: u16::try_from(r.number(&t::AMQP_CHANNEL_MAX)).unwrap_or(u16::MAX),
         ack_ms_max: r.number(&t::AMQP_ACK_MS_MAX),
+        body_ms_max: r.number(&t::AMQP_BODY_MS_MAX),
         mechanisms,
         anonymous_user,
         message_bytes_max,

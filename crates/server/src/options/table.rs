@@ -147,6 +147,20 @@ pub(super) const INFLIGHT_BYTES_MAX: OptionDef = server(
      (kafka.socket.request.max.bytes). While others wait, a connection that holds more than its share of it is closed when its \
      request arrives, waits or is answered too slowly.",
 );
+pub(super) const GROUP_BYTES_MAX: OptionDef = server(
+    "group_bytes_max",
+    OptionKind::Bytes { min: MIB, max: TIB },
+    "128MiB",
+    "What groups of Kafka's clients and their committed offsets may hold in memory, as an estimate: an offset 64 bytes and its text, a topic with \
+     offsets and a group 640 bytes each. What would make it more is refused (COORDINATOR_NOT_AVAILABLE); what is there can be committed anew.",
+);
+pub(super) const GROUP_BYTES_PER_USER_MAX: OptionDef = server(
+    "group_bytes_per_user_max",
+    OptionKind::Bytes { min: MIB, max: TIB },
+    "64MiB",
+    "Of that, what the groups of one user may hold: those in which the user was the first to commit or to join. Who has not logged in is one user. \
+     More is refused: commits with INVALID_COMMIT_OFFSET_SIZE, joins with GROUP_MAX_SIZE_REACHED.",
+);
 pub(super) const OUTPUT_BYTES_MAX: OptionDef = server(
     "output_bytes_max",
     OptionKind::Bytes { min: 16 * MIB, max: TIB },
@@ -486,6 +500,13 @@ pub(super) const AMQP_MESSAGE_BYTES_MAX: OptionDef = amqp(
     "16MiB",
     "The largest body of a message that clients publish (RabbitMQ's max_message_size); a larger one closes its channel.",
 );
+pub(super) const AMQP_BODY_MS_MAX: OptionDef = amqp(
+    "body_ms_max",
+    OptionKind::Millis { min: 1_000, max: DAY_MS },
+    "1m",
+    "How long the body of a message may take to come once its header is there, and a millisecond more for each 16 bytes of it; then its channel is \
+     closed. While memory is short (server.memory_limit_bytes) it has a sixth of that, and its connection is closed. RabbitMQ waits for ever.",
+);
 pub(super) const AMQP_ANONYMOUS_USER: OptionDef = amqp(
     "anonymous_user",
     OptionKind::OptionalText,
@@ -511,6 +532,8 @@ pub const OPTIONS: &[&OptionDef] = &[
     &CONNECTIONS_MAX,
     &CONNECTION_REQUESTS_MAX,
     &INFLIGHT_BYTES_MAX,
+    &GROUP_BYTES_MAX,
+    &GROUP_BYTES_PER_USER_MAX,
     &OUTPUT_BYTES_MAX,
     &MEMORY_LIMIT_BYTES,
     &WRITE_STALL_MS_MAX,
@@ -567,6 +590,7 @@ pub const OPTIONS: &[&OptionDef] = &[
     &AMQP_CHANNEL_MAX,
     &AMQP_ACK_MS_MAX,
     &AMQP_MESSAGE_BYTES_MAX,
+    &AMQP_BODY_MS_MAX,
     &AMQP_ANONYMOUS_USER,
     &AMQP_CLASSIC_DELIVERY,
 ];

@@ -35,7 +35,7 @@ fn metadata(generation: i32, members: &[&str]) -> Metadata {
 
 fn reload(applied: &Applied) -> Applied {
     let all = |id: &StrBytes, group: &AppliedGroup| {
-        let mut keys = BTreeSet::from([ChunkKey::Metadata(id.clone())]);
+        let mut keys = BTreeSet::from([ChunkKey::Metadata(id.clone()), ChunkKey::Owner(id.clone())]);
         group.topics.iter().for_each(|(topic, offsets)| mark_offsets(&mut keys, id, *topic, offsets));
         keys
     };
@@ -56,9 +56,10 @@ fn chunks_bring_everything_back() {
     applied.apply(commit("", OTHER, [5], 9), 12);
     let Record::Commit { group, topics, .. } = commit("g", OTHER, [1], 1) else { unreachable!() };
     applied.apply(Record::Commit { group, retention_ms: 50, topics }, 13);
+    applied.apply(Record::Owner { group: text(""), user: text("alice") }, 14);
     let loaded = reload(&applied);
     assert_eq!(loaded.groups, applied.groups);
-    assert_eq!(loaded.bytes, applied.bytes);
+    assert_eq!(loaded.books, applied.books);
     assert!(loaded.changed.is_empty());
     assert_eq!(loaded.group("g").unwrap().topics[&OTHER][&1].expire_ms(), Some(63));
 }
@@ -168,4 +169,27 @@ fn a_negative_partition_is_kept_without_harm() {
     let mut applied = Applied::default();
     applied.apply(commit("g", TOPIC, [i32::MIN, -1, i32::MAX], 1), 1);
     assert_eq!(reload(&applied).groups, applied.groups);
+}
+
+#[test]
+fn what_groups_hold_is_in_the_books_of_their_owners_until_they_go() {
+    let mut applied = Applied::default();
+    let own = |group: &'static str, user: &'static str| Record::Owner { group: text(group), user: text(user) };
+    applied.apply(own("g", "alice"), 1);
+    assert_eq!(applied.groups().count(), 0, "a group that has nothing has no owner");
+    applied.apply(commit("g", TOPIC, 0..300, 7), 2);
+    let held = applied.bytes();
+    assert_eq!((applied.bytes_of(""), applied.bytes_of("alice")), (held, 0));
+    applied.apply(own("g", "alice"), 3);
+    applied.apply(own("g", "bob"), 4);
+    assert_eq!((applied.bytes_of(""), applied.bytes_of("alice"), applied.bytes_of("bob")), (0, held, 0));
+    applied.apply(commit("h", TOPIC, [1], 7), 5);
+    applied.apply(Record::Metadata { group: text("h"), metadata: metadata(3, &["a", "b"]) }, 6);
+    assert_eq!(applied.bytes_of("alice") + applied.bytes_of(""), applied.bytes());
+    applied.apply(Record::ForgetTopics { topics: vec![TOPIC] }, 7);
+    assert_eq!(applied.bytes_of("alice"), 0);
+    applied.apply(Record::Delete { group: text("h") }, 8);
+    assert_eq!(applied.books, Books::default());
+    let chunks = applied.take_changed_chunks();
+    assert!(chunks.iter().all(|(_, chunk)| chunk.is_none()), "nothing of them is left in a checkpoint");
 }

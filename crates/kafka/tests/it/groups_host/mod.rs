@@ -329,6 +329,7 @@ fn merge(into: &mut BTreeMap<Bytes, Bytes>, changed: Vec<(Bytes, Option<Bytes>)>
 pub(crate) fn join(group: &str, member: &str) -> JoinGroup {
     JoinGroup {
         version: 9,
+        user: None,
         group_id: text(group),
         member_id: text(member),
         instance_id: None,
@@ -389,6 +390,7 @@ pub(crate) fn commit(group: &str, topic: &str, offsets: &[(i32, i64)]) -> Commit
     let partition = |&(index, offset): &(i32, i64)| CommitPartition { index, offset, leader_epoch: -1, metadata: None };
     CommitOffsets {
         version: 9,
+        user: None,
         group_id: text(group),
         generation: -1,
         member_id: text(""),

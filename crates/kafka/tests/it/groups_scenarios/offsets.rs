@@ -234,6 +234,44 @@ fn memory_and_groups_are_bounded_for_offsets_too() {
     assert_eq!(host.commit(commit("a", "t", &[(0, 2), (1, 2)])), [ErrorCode::None; 2]);
 }
 
+/// 100,000 groups with texts of 4 KB took half a gigabyte, whoever committed them, and every start read them again.
+#[test]
+fn what_one_user_commits_is_bounded_and_leaves_the_rest_to_others() {
+    let mut host = host();
+    let user_bytes_max = 1 << 20;
+    host.configure(GroupSettings { user_bytes_max, ..GroupSettings::default() });
+    let text = "x".repeat(4_096);
+    let commit_as = |host: &mut Host, user: Option<&'static str>, group: &str| {
+        let mut request = commit(group, "t", &[(0, 1)]);
+        request.user = user.map(StrBytes::from_static);
+        request.topics[0].partitions[0].metadata = Some(StrBytes::from(&*text));
+        host.commit(request)[0]
+    };
+    let mut groups = 0;
+    while commit_as(&mut host, Some("mallory"), &format!("m{groups}")) == ErrorCode::None {
+        groups += 1;
+        assert!(groups < 1_000, "there is no bound");
+    }
+    assert!((150..256).contains(&groups), "{groups} groups of 4 KB in a MiB");
+    assert_eq!(commit_as(&mut host, Some("mallory"), "more"), ErrorCode::InvalidCommitOffsetSize);
+    assert_eq!(commit_as(&mut host, Some("mallory"), "m0"), ErrorCode::None, "what is there goes on");
+    assert_eq!(commit_as(&mut host, Some("alice"), "a"), ErrorCode::None);
+    assert_eq!(commit_as(&mut host, None, "n"), ErrorCode::None);
+    assert!(host.machine.memory() < user_bytes_max + (16 << 10));
+    assert_eq!(host.machine.usage().memory_bytes(), host.machine.memory());
+    let mut join = join("new", "");
+    join.user = Some(StrBytes::from_static("mallory"));
+    join.protocols = vec![Protocol { name: StrBytes::from_static("range"), metadata: vec![0; 64 << 10].into() }];
+    assert_eq!(host.join(join).error, ErrorCode::GroupMaxSizeReached);
+    // Whose groups they are is in the log.
+    host.checkpoint();
+    host.crash();
+    assert_eq!(commit_as(&mut host, Some("mallory"), "more"), ErrorCode::InvalidCommitOffsetSize);
+    assert_eq!(commit_as(&mut host, Some("alice"), "b"), ErrorCode::None);
+    host.call(GroupCommand::Delete(DeleteGroups { groups: vec![StrBytes::from_static("m1")] }));
+    assert_eq!(commit_as(&mut host, Some("mallory"), "more"), ErrorCode::None, "what is deleted makes room");
+}
+
 #[test]
 fn a_reply_is_bounded_however_often_a_group_is_named() {
     let mut host = host();

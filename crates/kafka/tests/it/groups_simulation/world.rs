@@ -219,6 +219,7 @@ impl World {
         let protocols = names.iter().map(|name| Protocol { name: text(name), metadata: metadata.clone() }).collect();
         let request = JoinGroup {
             version: client.version,
+            user: None,
             instance_id: client.instance.clone(),
             client_id: text(&format!("client-{n}")),
             session_timeout_ms: 6_000 + 4_000 * (n as i32 % 3),

@@ -14,7 +14,7 @@ const LIST_BYTES: usize = 100_000;
 /// How long a test may take that would wait for ever if it failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-async fn in_time(test: impl Future<Output = ()>) {
+pub(super) async fn in_time(test: impl Future<Output = ()>) {
     tokio::time::timeout(PATIENCE, test).await.expect("it waits for something that does not come");
 }
 
@@ -53,6 +53,9 @@ async fn requests_that_only_wait_give_way_when_others_need_their_memory() {
         let mut waiting = Vec::new();
         for count in 1..=14 {
             let mut client = server.connect().await;
+            // Of three users: those of one have a quarter of the memory at the most.
+            send(&mut client, format!("u{}", count % 3).as_bytes()).await;
+            receive(&mut client).await;
             send(&mut client, &list()).await;
             until(|| server.broker.waiting() == 1 + count).await;
             waiting.push(client);

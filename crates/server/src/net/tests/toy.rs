@@ -35,7 +35,14 @@ impl Accept for ToyAccept {
     }
 
     fn session(&self, _id: u64, _local: SocketAddr, _peer: SocketAddr, _certified: Option<&str>) -> Toy {
-        Toy { accept: self.clone(), slots: VecDeque::new(), requests: VecDeque::new(), next_token: 0, closing: None }
+        Toy {
+            accept: self.clone(),
+            slots: VecDeque::new(),
+            requests: VecDeque::new(),
+            next_token: 0,
+            user: None,
+            closing: None,
+        }
     }
 }
 
@@ -56,6 +63,7 @@ pub(super) struct Toy {
     slots: VecDeque<Slot>,
     requests: VecDeque<(Token, Request)>,
     next_token: Token,
+    user: Option<String>,
     closing: Option<&'static str>,
 }
 
@@ -77,6 +85,11 @@ impl Toy {
         match body.first() {
             // echo
             Some(b'e') => self.slots.push_back(Slot::Done(vec![Chunk::Bytes(frame(&body).into())])),
+            // log in, and echo
+            Some(b'u') => {
+                self.user = Some(String::from_utf8(body.to_vec()).unwrap());
+                self.slots.push_back(Slot::Done(vec![Chunk::Bytes(frame(&body).into())]));
+            }
             // ask the broker
             Some(b'a') => self.ask(Request::AllocateProducerId),
             // ask the broker, with a list
@@ -136,6 +149,10 @@ impl Protocol for Toy {
 
     fn wants_input(&self, _now: Now) -> bool {
         self.closing.is_none() && self.slots.len() < SLOTS
+    }
+
+    fn user(&self) -> Option<&str> {
+        self.user.as_deref()
     }
 
     fn wants_room(&self) -> Option<Room> {

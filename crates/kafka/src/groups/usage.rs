@@ -1,0 +1,32 @@
+//! What groups take, for whoever watches from another thread.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Numbers of the coordinator as they were after its last call.
+#[derive(Debug, Default)]
+pub struct GroupUsage {
+    memory_bytes: AtomicUsize,
+    refused: AtomicU64,
+}
+
+impl GroupUsage {
+    /// What groups and offsets hold in memory, as an estimate. Bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Commits and joins that were refused because their user's groups hold all that they may.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set(&self, memory_bytes: usize) {
+        self.memory_bytes.store(memory_bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn refuse(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+}
