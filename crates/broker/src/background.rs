@@ -13,7 +13,7 @@ use crate::shard::{Shard, ShardState};
 use polylogue_api::Durability;
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::journal::Journal;
-use polylogue_log::store::{MergePlan, MergeProgress, Retention, retention_class};
+use polylogue_log::store::{Classes, JournalWaste, MergeDue, MergePlan, MergeProgress, Retention, retention_class};
 use polylogue_replicate::Work;
 use polylogue_types::{Map, Offset, PartitionId, ShardId, Term};
 use std::ops::Range;
@@ -33,6 +33,9 @@ const RETENTION_LOOK_MS: u64 = 1_000;
 const LOOKS_PER_RETENTION: u64 = 10;
 /// Log starts that one look of retention moves at the most; the rest has its turn at the next.
 const TRIMS_PER_LOOK_MAX: usize = 4096;
+
+/// Below this no file of the journal is ended before it is full. Bytes.
+const SEAL_FREE_BYTES_MIN: u64 = 4 << 20;
 
 const NS_PER_S: u64 = 1_000_000_000;
 /// How long the inflow of a journal is measured before its rate counts. Nanoseconds.
@@ -445,10 +448,37 @@ impl Inner {
         if let (IndexDemand::Seal, Some(journal)) = (demand, &shard.journal) {
             journal.seal_current();
         }
+        // While the disk is short of room, what a checkpoint lets go of is worth one.
+        let wasted = self.alarm.is_on() && self.get_room(shard);
         let state = shard.state.lock();
         demand == IndexDemand::Checkpoint
+            || wasted
             || state.applied_bytes >= self.config.checkpoint_bytes_max
             || state.queues.delays.wants_checkpoint()
+    }
+
+    /// Whether a checkpoint would bring room out of the journal; ends the current file where that is what it takes.
+    fn get_room(&self, shard: &Shard) -> bool {
+        let Some(journal) = &shard.journal else { return false };
+        match shard.store.journal_waste(journal.as_ref()) {
+            JournalWaste::None => false,
+            JournalWaste::Checkpoint => true,
+            JournalWaste::Seal => {
+                // The next file has to fit: one that is not to be had ends the term.
+                if self.free_bytes.get().is_some_and(|free| free >= SEAL_FREE_BYTES_MIN) {
+                    journal.seal_current();
+                    let mut state = shard.state.lock();
+                    let upto = state.applied;
+                    // A record has to follow; this one is wanted all the same.
+                    if state.cut_proposed.is_none_or(|proposed| proposed < upto)
+                        && shard.propose_cut(&mut state, upto).is_ok()
+                    {
+                        state.cut_proposed = Some(upto);
+                    }
+                }
+                false
+            }
+        }
     }
 
     /// One piece of a merge, or the record that begins one; else a piece of reclaiming. A merge that fails keeps nothing from
@@ -500,7 +530,7 @@ impl Inner {
                 return Ok(true);
             }
         } else if proposed.is_none_or(|upto| Some(upto) <= cut)
-            && let Some(due) = shard.store.merge_due(self.env.clock.now_ms(), journal, &classes)
+            && let Some(due) = self.merge_due(shard, journal, &classes)
         {
             // The cut is a record, so that every replica merges the same frames into the same segments.
             let mut state = shard.state.lock();
@@ -509,6 +539,12 @@ impl Inner {
             }
         }
         Ok(false)
+    }
+
+    /// The merge that is due, or that brings room where that is short.
+    fn merge_due(&self, shard: &Shard, journal: &Journal, classes: &dyn Classes) -> Option<MergeDue> {
+        let due = shard.store.merge_due(self.env.clock.now_ms(), journal, classes);
+        due.or_else(|| shard.store.merge_for_room(journal).filter(|_| self.alarm.is_on()))
     }
 
     /// Waits so long that background writes keep to their pace.

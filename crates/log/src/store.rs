@@ -60,7 +60,7 @@ pub(crate) use freeze::{Frozen, Pinned, PinnedFile};
 pub use index::{FencedRange, RunAge};
 pub use lookup::{EntryAt, EntryLocation};
 pub(crate) use manifest::{FILE as MANIFEST_FILE, Keeper, NamedCheckpoint, flushed};
-pub use merge::{Classes, MergeDue, MergePlan, MergeProgress, MergeReason, MergeReport, SealedJournal};
+pub use merge::{Classes, JournalWaste, MergeDue, MergePlan, MergeProgress, MergeReason, MergeReport, SealedJournal};
 pub use open::Opened;
 pub use query::{IoPlan, Lookup};
 pub use read::ReadResult;

@@ -8,6 +8,7 @@ mod broker;
 mod damage;
 mod delays;
 mod flips;
+mod full_disk;
 mod many_partitions;
 mod node;
 mod queue_doors;

@@ -165,7 +165,12 @@ impl Inner {
         if !spares.has_ready() && free >= self.config.disk_reserve_bytes.saturating_add(self.config.file_bytes) {
             unless_full(spares.make_ready(disk, self.config.file_bytes))?;
         }
-        let full = !spares.has_ready() || free < self.config.disk_reserve_bytes;
+        let short = free < self.config.disk_reserve_bytes;
+        if short {
+            let removed = spares.give_way(disk)?;
+            self.stats.lock().files_removed += removed;
+        }
+        let full = !spares.has_ready() || short;
         let gauge = &self.queue.room;
         gauge.see(&spares);
         gauge.disk.store(free, Ordering::Relaxed);

@@ -206,13 +206,14 @@ impl Spares {
     }
 
     /// Recycles released files that nobody reads any more, removes what is too much, and says how many of each. Where the
-    /// disk has no room for the change of a name, the file waits.
+    /// disk has no room for the change of a name, the file waits. On a full disk only the next file is kept.
     pub(crate) fn recycle(&mut self, disk: &dyn Disk, config: &Config, full: bool) -> Result<(u64, u64)> {
         let (mut recycled, mut removed) = (0, 0);
         let mut kept = Vec::new();
+        let spare_max = if full { usize::from(self.ready.is_none()) } else { config.spare_files_max };
         for retired in std::mem::take(&mut self.retired) {
             let read = retired.is_read();
-            let wanted = retired.live.capacity == config.file_bytes && self.pool.len() < config.spare_files_max;
+            let wanted = retired.live.capacity == config.file_bytes && self.pool.len() < spare_max;
             if read && wanted && kept.len() < config.retired_files_max && !full {
                 kept.push(retired);
                 continue;
@@ -244,6 +245,21 @@ impl Spares {
         renamed.map_err(|e| Error::io("cannot recycle a journal file", e))?;
         self.pool.push(Spare { role, file: live.file.clone(), capacity: live.capacity, written_to: *written_to });
         Ok(())
+    }
+
+    /// Removes the files that only wait, but for the next one: on a full disk others want their room. Says how many.
+    pub(crate) fn give_way(&mut self, disk: &dyn Disk) -> Result<u64> {
+        let mut removed = 0;
+        while self.ready.is_some() || self.pool.len() > 1 {
+            let Some(spare) = self.pool.pop() else { break };
+            let gone = disk.remove(&self.dir.join(spare.role.name()));
+            gone.map_err(|e| Error::io("cannot remove a spare journal file", e))?;
+            removed += 1;
+        }
+        if removed > 0 {
+            disk.sync_dir(&self.dir).map_err(|e| final_error("cannot flush the journal's directory", e))?;
+        }
+        Ok(removed)
     }
 
     /// Whether released files wait for their readers.

@@ -60,6 +60,8 @@ pub struct StoreConfig {
     pub compact_segments: usize,
     /// Room that merges and rewrites leave free, for the manifest and checkpoints. Bytes.
     pub room_bytes_min: u64,
+    /// While the disk is short of room, this much in journal files that nobody wants is worth a checkpoint and a merge. Bytes.
+    pub waste_bytes_min: u64,
 }
 
 impl Default for StoreConfig {
@@ -84,6 +86,7 @@ impl Default for StoreConfig {
             unreadable_ms_max: 60_000,
             compact_segments: 8,
             room_bytes_min: 32 << 20,
+            waste_bytes_min: 1 << 20,
         }
     }
 }

@@ -181,6 +181,17 @@ impl Frames {
         self.files.iter()
     }
 
+    /// The last frame of the oldest files in which nobody wants anything, at most `upto`.
+    pub(super) fn empty_upto(&self, upto: Index) -> Option<Index> {
+        let empty = self.files.iter().take_while(|f| f.live_runs == 0 && f.last <= upto);
+        empty.last().map(|f| f.last)
+    }
+
+    /// Where the last frame ends in its file.
+    pub(super) fn last_end(&self) -> u64 {
+        self.slots.back().map_or(0, |slot| slot.position + u64::from(slot.len))
+    }
+
     /// Native bytes that somebody may still want, in the files that hold the frames up to `index`.
     pub(super) fn live_bytes_upto(&self, index: Index) -> u64 {
         let whole = self.files.iter().take_while(|f| f.last < index).map(|f| f.live_bytes).sum::<u64>();

@@ -19,8 +19,11 @@
 //! there are when the plan is made. From then on the index keeps the runs in place.
 
 mod adopt;
+mod room;
 mod sorted;
 mod switch;
+
+pub use room::JournalWaste;
 
 use super::config::StoreConfig;
 use super::index::{RunRow, State, seconds};
@@ -97,6 +100,8 @@ pub enum MergeReason {
     JournalFull,
     /// The index over the journal has reached `journal_index_bytes_max`.
     IndexFull,
+    /// The disk is short of room, and less than half of what the files hold is wanted.
+    Room,
 }
 
 /// A merge that should be done.
@@ -369,10 +374,12 @@ impl ShardStore {
                 let next = files.iter().find(|f| adoptable(f, adopted_rows).is_some()).and_then(|f| f.indexes);
                 let upto = next.map_or(upto, |(start, _)| upto.min(Index(start.0.saturating_sub(1))));
                 let bytes = state.frames.live_bytes_upto(upto);
-                if bytes > room {
+                // What nobody wants needs none: it must not wait behind what does.
+                let upto = if bytes > room { state.frames.empty_upto(upto) } else { Some(upto) };
+                let Some(upto) = upto else {
                     let what = format!("a merge of {bytes} bytes has room for {room}: it waits until more is free");
                     return Err(Error::new(ErrorKind::StorageFull, what));
-                }
+                };
                 (upto, Work::Sorted(SortedWork::new(&state, first, upto)))
             }
         };

@@ -1,0 +1,131 @@
+//! Disks of every size that fill up: nothing that is deleted stays, and no start takes room. Everything is 64 times smaller than it would be.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+use crate::node;
+
+use node::{Node, entry};
+use polylogue_api::*;
+use polylogue_broker::BrokerConfig;
+use polylogue_env::Disk as _;
+use polylogue_env::sim::SimWorld;
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+/// What a journal file takes.
+const FILE_BYTES: u64 = MIB;
+
+fn tune(config: &mut BrokerConfig) {
+    config.journal_file_bytes = FILE_BYTES;
+    config.disk_reserve_bytes = 4 * MIB;
+    config.disk_free_limit_bytes = 8 * MIB;
+    config.checkpoint_bytes_max = MIB;
+    config.store.merge_bytes = 4 * MIB;
+    config.store.room_bytes_min = MIB / 2;
+    config.store.waste_bytes_min = 16 << 10;
+    config.store.journal_keep_bytes_max = 16 * MIB;
+}
+
+fn free(world: &SimWorld) -> u64 {
+    world.disk.free_bytes(Path::new("/data")).expect("says")
+}
+
+/// Lets time pass, and everything be done that there is to do.
+fn settle(world: &SimWorld, node: &Node) {
+    for _ in 0..12 {
+        world.clock.advance_ms(1_000);
+        node.drive();
+        node.background();
+    }
+}
+
+/// Appends until it is refused for want of room.
+fn fill(world: &SimWorld, node: &mut Node, topics: &[polylogue_types::PartitionId]) -> u64 {
+    let line = "x".repeat(60 << 10);
+    for n in 0..10_000 {
+        let one = entry(topics[n as usize % topics.len()], &line);
+        match node.append(one) {
+            Ok(_) => {}
+            Err(AppendError::Unavailable(Unavailable::StorageFull)) => return n,
+            Err(e) => panic!("{e:?}"),
+        }
+        node.background();
+        if n % 4 == 0 {
+            world.clock.advance_ms(1_000);
+            node.drive();
+        }
+    }
+    panic!("the disk is never full");
+}
+
+fn delete(node: &mut Node, name: &str) {
+    let topics = vec![TopicRef::Name(name.into())];
+    match node.ask(Request::DeleteTopics(DeleteTopics { topics })) {
+        Reply::DeleteTopics(results) => assert!(results[0].is_ok(), "{results:?}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Ends the process and starts it again.
+fn again(world: &SimWorld, node: Node, clean: bool) -> Node {
+    if clean {
+        node.broker.shutdown();
+    }
+    drop(node);
+    world.disk.crash_keep_page_cache();
+    Node::open(world, tune)
+}
+
+/// 500 MB were full, the topic was deleted after a restart, and nothing was given back: neither a checkpoint nor a merge was due. Each restart took
+/// another journal file.
+#[test]
+fn a_full_disk_gives_back_what_is_deleted_and_restarts_take_nothing() {
+    // As 250 MB, 500 MB, 1 GB, 2 GB and 4 GB.
+    for size in [4, 8, 16, 32, 64] {
+        for clean in [false, true] {
+            let world = SimWorld::new(size);
+            world.disk.set_capacity(size * MIB);
+            let mut node = Node::open(&world, tune);
+            let kept = node.create("kept", 1, TopicConfig::default()).partitions[0].id;
+            let doomed = node.create("doomed", 1, TopicConfig::default()).partitions[0].id;
+            settle(&world, &node);
+            let before = free(&world);
+            let told = format!("{size} MiB, {}", if clean { "stopped" } else { "killed" });
+            // A little of what stays comes first, so that it is in the oldest file.
+            let stays = if before > 6 * MIB { node.append(entry(kept, "stays")).is_ok() } else { false };
+            fill(&world, &mut node, &[doomed]);
+            settle(&world, &node);
+            let mut least = free(&world);
+            for restart in 0..4 {
+                node = again(&world, node, clean);
+                settle(&world, &node);
+                let now = free(&world);
+                // Above the reserve the next file may be made ahead.
+                assert!(
+                    now + 128 * 1024 >= least.min(4 * MIB),
+                    "{told}: restart {restart} left {now} of {least} bytes free"
+                );
+                least = least.min(now);
+            }
+            delete(&mut node, "doomed");
+            settle(&world, &node);
+            let after = free(&world);
+            // The file that is written to, the next one, and what is not worth it.
+            assert!(
+                after + 3 * FILE_BYTES >= before,
+                "{told}: {before} bytes were free, and {after} are after the deletion"
+            );
+            assert!(node.broker.is_disk_full() == (after < 4 * MIB), "{told}");
+            node = again(&world, node, clean);
+            settle(&world, &node);
+            assert!(free(&world) + FILE_BYTES / 2 >= before, "{told}: {} after one more restart", free(&world));
+            if stays {
+                assert_eq!(node.text(kept, 0), "stays", "{told}");
+            }
+            if before > 8 * MIB {
+                assert!(node.append(entry(kept, "more")).is_ok(), "{told}");
+            }
+            assert_eq!(world.fatal().reason(), None);
+        }
+    }
+}
