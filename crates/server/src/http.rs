@@ -15,6 +15,7 @@ mod acls;
 mod ask;
 mod backup;
 mod bindings;
+mod bodies;
 mod connections;
 mod console;
 mod error;

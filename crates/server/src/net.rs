@@ -48,6 +48,7 @@ pub mod workers;
 
 pub use admission::{FREE_BYTES, Lanes, SMALL_FRAME_BYTES_MAX, SMALL_SHARE};
 pub use answers::AnswerGauge;
+pub(crate) use gate::Place;
 pub use gate::{Gate, Refusal};
 pub use listener::{Accept, Connections, Shared, Visitor, WireCounts, accept_loop};
 pub(crate) use listener::{pause, stopped};

@@ -172,6 +172,8 @@ pub fn run(
         connections_max: config.http_connections_max,
         connections_per_ip_max: config.http_connections_per_ip_max,
         body_bytes_max: config.http_body_bytes_max,
+        bodies_per_ip_max: config.http_bodies_per_ip_max,
+        body_ms_max: config.http_body_ms_max,
     };
     let tls = config.tls.clone().map(|files| Tls::load(files, &mut registry).map(Arc::new));
     let tls = tls.transpose().map_err(StartError)?;

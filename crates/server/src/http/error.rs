@@ -96,6 +96,14 @@ impl Failure {
         Failure::new(StatusCode::GATEWAY_TIMEOUT, "timeout", message.to_owned())
     }
 
+    pub(super) fn slow(message: &str) -> Failure {
+        Failure::new(StatusCode::REQUEST_TIMEOUT, "timeout", message.to_owned())
+    }
+
+    pub(super) fn busy(message: &str) -> Failure {
+        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message.to_owned())
+    }
+
     pub(super) fn internal(message: String) -> Failure {
         Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
     }

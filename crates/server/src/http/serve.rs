@@ -1,22 +1,24 @@
 //! Connections to the http listeners: bounded in number, in time, and in what they may send.
 
+use super::bodies::{self, Bodies, Late};
 use super::error::Failure;
 use super::login::{Asked, Secured};
 use super::origin::Door;
 use super::{App, router, starting};
 use crate::net::tls::Tls;
-use crate::net::{Gate, NetMetrics, pause, stopped};
+use crate::net::{Gate, NetMetrics, Place, pause, stopped};
 use crate::rabbitmq_http::From;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,22 +39,34 @@ const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(300);
 /// When fewer than this part of the places are free, connections end with their answer.
 const CROWDED_SHARE: usize = 4;
-/// Connections of one address too many that are answered at a time; further ones are closed without a word.
-const REFUSALS_MAX: usize = 32;
+/// While it is so, one address has one in this many places, so that no few addresses take those that are left.
+const CROWDED_ADDRESS_SHARE: usize = 8;
+/// Connections without a place that are attended to at a time; further ones are closed without a word.
+const SQUEEZED_MAX: usize = 64;
+/// Those of one address.
+const SQUEEZED_PER_ADDRESS_MAX: usize = 8;
+/// How long one of these waits for a place with anything but a question after health.
+const PLACE_PATIENCE: Duration = Duration::from_secs(10);
+/// What is answered whether there is a place or not.
+const HEALTH: [&str; 2] = ["/healthz", "/readyz"];
 /// What these hear.
-const FULL: &str = "too many connections from this address (server.http_connections_per_ip_max)\n";
+const FULL: &str = "too many connections (server.http_connections_per_ip_max, server.http_connections_max)\n";
 /// The largest head of a request. Bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
 /// Bounds of all http listeners together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HttpLimits {
-    /// Connections at a time; further ones wait in the system's queue.
+    /// Connections at a time; of further ones some wait for a place.
     pub connections_max: usize,
     /// Connections at a time from one address; further ones are told so and closed.
     pub connections_per_ip_max: usize,
     /// The largest body. Bytes.
     pub body_bytes_max: usize,
+    /// Bodies on their way at a time from one address.
+    pub bodies_per_ip_max: usize,
+    /// How long one may take, and a millisecond more for each 64 bytes that have come. Milliseconds.
+    pub body_ms_max: u64,
 }
 
 /// What the http listeners share. It answers before there is a broker: that the process lives, and that it is not ready.
@@ -62,8 +76,9 @@ pub struct Entrance {
     name: &'static str,
     limits: HttpLimits,
     places: Arc<Semaphore>,
-    /// Places of those who are told that there is no place.
-    refusals: Arc<Semaphore>,
+    /// Places of those for whom there is no place, in which health is told.
+    squeezed: Gate,
+    bodies: Bodies,
     gate: Gate,
     metrics: NetMetrics,
     /// What is served without a broker.
@@ -83,12 +98,23 @@ impl Entrance {
     #[must_use]
     pub fn named(name: &'static str, limits: HttpLimits, metrics: NetMetrics, starting: Router) -> Entrance {
         let gate = Gate::new(Arc::default(), usize::MAX);
+        let places = Arc::new(Semaphore::new(limits.connections_max.min(Semaphore::MAX_PERMITS)));
+        let left = places.clone();
+        let per_ip_max = move |_| {
+            let share = match is_crowded(&left, &limits) {
+                true => (limits.connections_max / CROWDED_ADDRESS_SHARE).max(1),
+                false => usize::MAX,
+            };
+            (usize::MAX, limits.connections_per_ip_max.min(share))
+        };
+        let squeezed = Gate::new(Arc::default(), SQUEEZED_MAX);
         Entrance {
             name,
             limits,
-            places: Arc::new(Semaphore::new(limits.connections_max.min(Semaphore::MAX_PERMITS))),
-            refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
-            gate: gate.with_bounds(move |_| (usize::MAX, limits.connections_per_ip_max)),
+            places,
+            squeezed: squeezed.with_bounds(|_| (usize::MAX, SQUEEZED_PER_ADDRESS_MAX)),
+            bodies: Bodies::new(limits.bodies_per_ip_max, Duration::from_millis(limits.body_ms_max)),
+            gate: gate.with_bounds(per_ip_max),
             metrics,
             starting,
             all: OnceLock::new(),
@@ -109,12 +135,16 @@ impl Entrance {
     /// Whether so few places are left that nobody is to keep one between two requests: whoever sits on them would keep others out, those
     /// too that only ask whether this lives.
     fn is_crowded(&self) -> bool {
-        self.places.available_permits() < self.limits.connections_max / CROWDED_SHARE
+        is_crowded(&self.places, &self.limits)
     }
 
     fn router(&self) -> Router {
         self.all.get().unwrap_or(&self.starting).clone()
     }
+}
+
+fn is_crowded(places: &Semaphore, limits: &HttpLimits) -> bool {
+    places.available_permits() < limits.connections_max / CROWDED_SHARE
 }
 
 /// Serves until `stop` says true, and where the listener asks for a login administrators only. What is in work by then is not waited for.
@@ -145,15 +175,13 @@ pub async fn serve(
             Ok(place) => place,
             Err(refusal) => {
                 entrance.metrics.refused(entrance.name, refusal.name());
-                turn_away(stream, tls.clone(), &entrance);
+                squeeze(stream, peer, tls.clone(), stamps.clone(), &entrance, None);
                 continue;
             }
         };
-        let place = tokio::select! {
-            biased;
-            () = stopped(&mut stop) => return,
-            // The semaphore is never closed.
-            Ok(place) = entrance.places.clone().acquire_owned() => place,
+        let Ok(place) = entrance.places.clone().try_acquire_owned() else {
+            squeeze(stream, peer, tls.clone(), stamps.clone(), &entrance, Some(of_address));
+            continue;
         };
         let (entrance, tls, stamps) = (entrance.clone(), tls.clone(), stamps.clone());
         tokio::spawn(async move {
@@ -171,37 +199,63 @@ pub async fn serve(
     }
 }
 
-/// Answers the first request of a connection that is one too many: a client that is only closed cannot tell that from a server that is gone.
-fn turn_away(stream: TcpStream, tls: Option<Arc<Tls>>, entrance: &Entrance) {
-    let Ok(place) = entrance.refusals.clone().try_acquire_owned() else { return };
+/// Attends to a connection for which there is no place: at so many of these at a time it is asked what it wants. Others are closed without a word.
+fn squeeze(
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<Arc<Tls>>,
+    stamps: Stamps,
+    entrance: &Arc<Entrance>,
+    of_address: Option<Place>,
+) {
+    let Ok(place) = entrance.squeezed.enter(peer.ip()) else { return };
+    let entrance = entrance.clone();
     tokio::spawn(async move {
-        let answer = async {
-            match tls {
-                None => refuse(stream).await,
-                Some(tls) => {
-                    if let Ok(stream) = tls.accept(stream).await {
-                        refuse(stream).await;
-                    }
+        let waits = of_address.is_some();
+        match tls {
+            None => attend_squeezed(stream, peer, stamps, entrance, waits).await,
+            Some(tls) => {
+                if let Ok(stream) = tls.accept(stream).await {
+                    attend_squeezed(stream, peer, stamps, entrance, waits).await;
                 }
             }
-        };
-        // Who says nothing is given up as one who has a place.
-        let _ = tokio::time::timeout(FIRST_HEAD_PATIENCE, answer).await;
-        drop(place);
+        }
+        drop((place, of_address));
     });
 }
 
-async fn refuse<S>(stream: S)
+/// Answers the one request of such a connection: whether this lives and serves, at once; anything else when there is a place after all,
+/// and soon, where `waits` says that one may be waited for. A client that is only closed cannot tell that from a server that is gone.
+async fn attend_squeezed<S>(stream: S, peer: SocketAddr, stamps: Stamps, entrance: Arc<Entrance>, waits: bool)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = service_fn(|_: hyper::Request<Incoming>| async {
-        Ok::<_, Infallible>((StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], FULL).into_response())
-    });
+    let place = Arc::new(Mutex::new(None));
+    let (spoke, lasting) = (Arc::new(AtomicBool::new(false)), Lasting::default());
+    let service = {
+        let (spoke, lasting) = (spoke.clone(), lasting.clone());
+        service_fn(move |request: hyper::Request<Incoming>| {
+            let (entrance, place, lasting) = (entrance.clone(), place.clone(), lasting.clone());
+            let stamps = stamps.clone();
+            spoke.store(true, Ordering::Relaxed);
+            async move {
+                let full = || (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], FULL).into_response();
+                if !HEALTH.contains(&request.uri().path()) {
+                    if !waits {
+                        return Ok::<_, Infallible>(full());
+                    }
+                    match tokio::time::timeout(PLACE_PATIENCE, entrance.places.clone().acquire_owned()).await {
+                        Ok(Ok(taken)) => *place.lock() = Some(taken),
+                        _ => return Ok(full()),
+                    }
+                }
+                answer(request, peer, &stamps, &entrance, lasting).await
+            }
+        })
+    };
     let mut http = http1::Builder::new();
     http.keep_alive(false).max_buf_size(HEAD_BYTES_MAX);
-    // What goes wrong concerns its client, who sees it.
-    let _ = http.serve_connection(TokioIo::new(stream), service).await;
+    drive(http.serve_connection(TokioIo::new(stream), service), &spoke, &lasting).await;
 }
 
 /// What stands at each request that came in at a listener.
@@ -212,7 +266,7 @@ struct Stamps {
 }
 
 impl Stamps {
-    fn put(&self, peer: SocketAddr, request: &mut hyper::Request<Incoming>) {
+    fn put<B>(&self, peer: SocketAddr, request: &mut hyper::Request<B>) {
         let is_local = self.door.is_local(peer, request.headers());
         let asks = self.door.asks(request.headers());
         let extensions = request.extensions_mut();
@@ -242,6 +296,29 @@ impl Lasting {
     }
 }
 
+/// Has a request answered by the paths that there are.
+async fn answer(
+    request: hyper::Request<Incoming>,
+    peer: SocketAddr,
+    stamps: &Stamps,
+    entrance: &Entrance,
+    lasting: Lasting,
+) -> Result<Response, Infallible> {
+    let late = Late::default();
+    let Some(mut request) = entrance.bodies.watch(request, peer.ip(), &late) else {
+        entrance.metrics.refused(entrance.name, "bodies_full");
+        return Ok(bodies::too_many());
+    };
+    request.extensions_mut().insert(lasting);
+    stamps.put(peer, &mut request);
+    let response = TowerToHyperService::new(entrance.router()).call(request).await?;
+    if late.is_late() {
+        entrance.metrics.refused(entrance.name, "slow_body");
+        return Ok(bodies::too_slow());
+    }
+    Ok(response)
+}
+
 /// Serves one connection, and says why it ended.
 async fn attend<S>(stream: S, peer: SocketAddr, stamps: Stamps, entrance: Arc<Entrance>) -> &'static str
 where
@@ -250,14 +327,12 @@ where
     let (spoke, lasting) = (Arc::new(AtomicBool::new(false)), Lasting::default());
     let service = {
         let (spoke, lasting) = (spoke.clone(), lasting.clone());
-        service_fn(move |mut request: hyper::Request<Incoming>| {
-            stamps.put(peer, &mut request);
-            request.extensions_mut().insert(lasting.clone());
+        service_fn(move |request: hyper::Request<Incoming>| {
             spoke.store(true, Ordering::Relaxed);
-            let (is_crowded, answer) =
-                (entrance.is_crowded(), TowerToHyperService::new(entrance.router()).call(request));
+            let (entrance, lasting, stamps) = (entrance.clone(), lasting.clone(), stamps.clone());
+            let is_crowded = entrance.is_crowded();
             async move {
-                let mut response = answer.await?;
+                let mut response = answer(request, peer, &stamps, &entrance, lasting).await?;
                 if is_crowded {
                     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                 }
@@ -267,7 +342,11 @@ where
     };
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE).max_buf_size(HEAD_BYTES_MAX);
-    let connection = http.serve_connection(TokioIo::new(stream), service);
+    drive(http.serve_connection(TokioIo::new(stream), service), &spoke, &lasting).await
+}
+
+/// Goes on with a connection until it ends or has to, and says why that was.
+async fn drive(connection: impl Future, spoke: &AtomicBool, lasting: &Lasting) -> &'static str {
     tokio::pin!(connection);
     // What goes wrong with one connection concerns its client, who sees it.
     match tokio::time::timeout(FIRST_HEAD_PATIENCE, connection.as_mut()).await {

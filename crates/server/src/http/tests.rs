@@ -191,9 +191,20 @@ impl Server {
     }
 
     /// A server whose broker is not there yet.
-    #[allow(clippy::disallowed_methods, reason = "a test's own thread")]
     fn starting(connections_max: usize, connections_per_ip_max: usize) -> Server {
-        let limits = HttpLimits { connections_max, connections_per_ip_max, body_bytes_max: 4096 };
+        let (bodies_per_ip_max, body_ms_max) = (8, 60_000);
+        Server::limited(HttpLimits {
+            connections_max,
+            connections_per_ip_max,
+            body_bytes_max: 4096,
+            bodies_per_ip_max,
+            body_ms_max,
+        })
+    }
+
+    /// The same, under these limits.
+    #[allow(clippy::disallowed_methods, reason = "a test's own thread")]
+    fn limited(limits: HttpLimits) -> Server {
         let broker = FakeBroker::with_topics(answer);
         *broker.status.lock() = BrokerStatus {
             health: Health::default(),
@@ -265,6 +276,19 @@ impl Server {
     fn get_text(&self, path: &str) -> (u16, String) {
         let mut response = self.agent.get(self.url(path)).call().unwrap();
         (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
+    }
+
+    /// A client that sends nothing but the head of a request, whose body the server waits for by the time that this returns.
+    fn slow_body(&self) -> std::net::TcpStream {
+        let mut slow = std::net::TcpStream::connect(self.at).unwrap();
+        slow.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let head = "POST /api/v1/topics HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\
+                    Expect: 100-continue\r\n\r\n";
+        slow.write_all(head.as_bytes()).unwrap();
+        let mut go_on = [0; 25];
+        slow.read_exact(&mut go_on).unwrap();
+        assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+        slow
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> T {
@@ -502,9 +526,66 @@ fn connections_are_bounded() {
     // At the other listener: both have one bound.
     let silent = std::net::TcpStream::connect(server.also_at).unwrap();
     let impatient = ureq::Agent::config_builder().timeout_global(Some(Duration::from_millis(300))).build().new_agent();
-    assert!(impatient.get(server.url("/healthz")).call().is_err(), "there is one place, and it is taken");
+    assert!(impatient.get(server.url("/metrics")).call().is_err(), "there is one place, and it is taken");
     drop(silent);
-    assert_eq!(server.get_text("/healthz").0, 200);
+    assert_eq!(server.get_text("/metrics").0, 200);
+}
+
+/// Slow bodies took all places for half a minute, and whoever asked whether the broker lives was told that it does not.
+#[test]
+fn health_is_told_while_slow_bodies_take_all_places() {
+    let server = Server::starting(2, 8);
+    server.entrance.open(server.app.clone());
+    let slow = [server.slow_body(), server.slow_body()];
+    for _ in 0..20 {
+        assert_eq!(server.get_text("/healthz"), (200, "ok\n".to_owned()));
+        assert_eq!(server.get_text("/readyz").0, 503);
+    }
+    drop(slow);
+    assert_eq!(server.get_text("/metrics").0, 200, "places come back");
+}
+
+#[test]
+fn bodies_on_their_way_are_bounded_by_address() {
+    let (connections_max, bodies_per_ip_max) = (64, 2);
+    let limits = HttpLimits {
+        connections_max,
+        connections_per_ip_max: 64,
+        body_bytes_max: 4096,
+        bodies_per_ip_max,
+        body_ms_max: 60_000,
+    };
+    let server = Server::limited(limits);
+    server.entrance.open(server.app.clone());
+    let slow = [server.slow_body(), server.slow_body()];
+    let (status, code, message) = error(server.post("/api/v1/topics", "{}"));
+    assert_eq!((status, code.as_str()), (503, "unavailable"), "{message}");
+    assert_eq!(server.get_text("/metrics").0, 200, "what has no body needs no place for it");
+    drop(slow);
+    let mut answers = std::iter::repeat_with(|| server.post("/api/v1/topics", "{}").0);
+    assert!(answers.any(|status| status != 503));
+    let (_, text) = server.get_text("/metrics");
+    assert!(text.contains("polylogue_connections_refused_total{protocol=\"http\",cause=\"bodies_full\"} "), "{text}");
+}
+
+/// One that does not come held its place for half a minute.
+#[test]
+fn a_body_that_does_not_come_is_not_waited_for() {
+    let (connections_max, bodies_per_ip_max) = (8, 8);
+    let limits = HttpLimits {
+        connections_max,
+        connections_per_ip_max: 8,
+        body_bytes_max: 4096,
+        bodies_per_ip_max,
+        body_ms_max: 100,
+    };
+    let server = Server::limited(limits);
+    server.entrance.open(server.app.clone());
+    let mut slow = server.slow_body();
+    slow.write_all(b"{").unwrap();
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("http_body_ms_max"), "{answer}");
 }
 
 /// One that waited for the place of a silent connection waited for half a minute once.
@@ -514,7 +595,7 @@ fn a_connection_that_says_nothing_gives_its_place_back_soon() {
     let mut silent = std::net::TcpStream::connect(server.at).unwrap();
     silent.write_all(b"GET /healthz HT").unwrap();
     let patient = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(15))).build().new_agent();
-    assert!(patient.get(server.url("/healthz")).call().is_ok(), "it waits, and is served");
+    assert!(patient.get(server.url("/metrics")).call().is_ok(), "it waits, and is served");
     silent.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     assert_eq!(silent.read(&mut [0; 10]).unwrap(), 0);
     server.entrance.open(server.app.clone());
@@ -534,7 +615,7 @@ fn one_address_does_not_take_all_places() {
     let mut second = std::net::TcpStream::connect(server.also_at).unwrap();
     second.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     // It was closed without a word once, which looks like a server that has gone.
-    second.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    second.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut answer = String::new();
     second.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("http_connections_per_ip_max"), "{answer}");

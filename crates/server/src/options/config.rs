@@ -151,6 +151,10 @@ pub struct ServerConfig {
     pub http_connections_max: usize,
     /// Connections to the http listeners at a time from one address.
     pub http_connections_per_ip_max: usize,
+    /// Bodies of http requests on their way at a time from one address.
+    pub http_bodies_per_ip_max: usize,
+    /// How long one may take. Milliseconds.
+    pub http_body_ms_max: u64,
     /// The largest body of an http request. Bytes.
     pub http_body_bytes_max: usize,
     /// Where reports for the console are.
@@ -228,6 +232,8 @@ impl ServerConfig {
             worker_threads: Some(small(r.number(&t::WORKER_THREADS))).filter(|threads| *threads > 0),
             http_connections_max: small(r.number(&t::HTTP_CONNECTIONS_MAX)),
             http_connections_per_ip_max: small(r.number(&t::HTTP_CONNECTIONS_PER_IP_MAX)),
+            http_bodies_per_ip_max: small(r.number(&t::HTTP_BODIES_PER_IP_MAX)),
+            http_body_ms_max: r.number(&t::HTTP_BODY_MS_MAX),
             http_body_bytes_max: small(r.number(&t::HTTP_BODY_BYTES_MAX)),
             http_reports: Some(PathBuf::from(r.value(&t::HTTP_REPORTS))).filter(|path| !path.as_os_str().is_empty()),
             shutdown_ms_max: r.number(&t::SHUTDOWN_MS_MAX),

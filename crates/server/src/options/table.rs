@@ -196,13 +196,26 @@ pub(super) const HTTP_CONNECTIONS_MAX: OptionDef = server(
     "http_connections_max",
     OptionKind::Count { min: 1, max: 100_000 },
     "512",
-    "Connections to all http listeners at a time, and as many to all of rabbitmq-http and to all of rabbitmq-metrics; further ones wait. One that says nothing for 5 seconds is closed.",
+    "Connections to all http listeners at a time, and as many to all of rabbitmq-http and to all of rabbitmq-metrics; of further ones 64 wait for ten seconds, eight of an address, and are then told 503. One that says nothing for 5 seconds is closed. /healthz and /readyz are answered whether there is a place or not.",
 );
 pub(super) const HTTP_CONNECTIONS_PER_IP_MAX: OptionDef = server(
     "http_connections_per_ip_max",
     OptionKind::Count { min: 1, max: 100_000 },
     "256",
-    "Connections to the http listeners at a time from one address, and as many to rabbitmq-http and to rabbitmq-metrics; further ones get the status 503.",
+    "Connections to the http listeners at a time from one address, and as many to rabbitmq-http and to rabbitmq-metrics; further ones get the status 503. While fewer than a quarter of the places are free it is an eighth of http_connections_max at the most.",
+);
+pub(super) const HTTP_BODIES_PER_IP_MAX: OptionDef = server(
+    "http_bodies_per_ip_max",
+    OptionKind::Count { min: 1, max: 100_000 },
+    "64",
+    "Requests from one address whose bodies are still arriving, over the http listeners, and as many over rabbitmq-http; further ones get the status 503.",
+);
+pub(super) const HTTP_BODY_MS_MAX: OptionDef = server(
+    "http_body_ms_max",
+    OptionKind::Millis { min: 100, max: DAY_MS },
+    "10s",
+    "How long the body of a request to http and rabbitmq-http may take to come, and a millisecond more for each 64 bytes of it; then it gets the status \
+     408 and its connection is closed. A request may take 30 seconds in all.",
 );
 pub(super) const HTTP_BODY_BYTES_MAX: OptionDef = server(
     "http_body_bytes_max",
@@ -540,6 +553,8 @@ pub const OPTIONS: &[&OptionDef] = &[
     &WORKER_THREADS,
     &HTTP_CONNECTIONS_MAX,
     &HTTP_CONNECTIONS_PER_IP_MAX,
+    &HTTP_BODIES_PER_IP_MAX,
+    &HTTP_BODY_MS_MAX,
     &HTTP_BODY_BYTES_MAX,
     &HTTP_REPORTS,
     &SHUTDOWN_MS_MAX,
