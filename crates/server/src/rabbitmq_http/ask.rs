@@ -34,13 +34,14 @@ pub(super) async fn view(app: &Management) -> Result<Arc<View>, Failure> {
 /// # Errors
 /// What is refused, as [`Failure::refused`] says it.
 pub(super) async fn change(app: &Management, command: Command) -> Result<Changed, Failure> {
-    slow::prepare(app, &command).await?;
+    let _remembered = slow::prepare(app, &command).await?;
     Ok(declared::change(&app.broker, command).await?)
 }
 
 /// As [`change`], recorded as set by the user who asks: what shovels and links of federation may do on this broker follows from it. A user by a token
 /// has no rights that last, and is not recorded.
 pub(super) async fn change_by(call: &Call<'_>, command: Command) -> Result<Changed, Failure> {
+    let _remembered = slow::prepare(call.app, &command).await?;
     match call.grants {
         Some(_) => change(call.app, command).await,
         None => Ok(declared::change_by(&call.app.broker, call.user.name.clone(), command).await?),
@@ -112,7 +113,8 @@ impl<'a> Asker<'a> {
     /// What is refused, as [`Failure::declaration`] says it.
     pub(super) async fn declare(&mut self, request: amqp::Request) -> Result<amqp::Reply, Failure> {
         if let Some(name) = declared_name(&request) {
-            slow::work_off(self.app, self.view.world.slow_matches_of_name(self.vhost, &name)).await;
+            // Their policies keep them in use.
+            drop(slow::work_off(self.app, self.view.world.slow_matches_of_name(self.vhost, &name)).await);
         }
         match self.ask(request).await? {
             amqp::Reply::Refused(why) => Err(Failure::declaration(&why)),

@@ -8,24 +8,29 @@ use polylogue_amqp_model::{Command, SlowMatch};
 /// Names that a worker asks about in one job: at most 24 ms.
 const NAMES_PER_JOB: usize = 16;
 
-/// Has workers ask whatever judging and applying the command will ask.
-pub(super) async fn prepare(app: &Management, command: &Command) -> Result<(), Failure> {
+/// Has workers ask whatever judging and applying the command will ask. Patterns remember it as long as they are in use somewhere: keep what
+/// is returned until the command has been answered.
+pub(super) async fn prepare(app: &Management, command: &Command) -> Result<Vec<SlowMatch>, Failure> {
     // Most commands are about no policy, and most policies have patterns that do not backtrack.
     if !may_ask(command) {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let view = super::ask::view(app).await?;
-    let matches = view.world.slow_matches(&view.routes, command);
-    work_off(app, matches).await;
-    Ok(())
+    Ok(work_off(app, view.world.slow_matches(&view.routes, command)).await)
 }
 
-/// Has workers ask.
-pub(super) async fn work_off(app: &Management, mut matches: Vec<SlowMatch>) {
+/// Has workers ask, and returns what was asked.
+pub(super) async fn work_off(app: &Management, mut matches: Vec<SlowMatch>) -> Vec<SlowMatch> {
+    let mut asked = Vec::new();
     while !matches.is_empty() {
         let some = matches.split_off(matches.len().saturating_sub(NAMES_PER_JOB));
-        app.net.workers.run("policies".into(), move || some.iter().for_each(SlowMatch::run)).await;
+        let run = move || {
+            some.iter().for_each(SlowMatch::run);
+            some
+        };
+        asked.extend(app.net.workers.run("policies".into(), run).await);
     }
+    asked
 }
 
 fn may_ask(command: &Command) -> bool {
