@@ -533,7 +533,8 @@ mod tests {
             scram: vec![scram.clone().expect("a credential")],
             tags: None,
         };
-        ["guest", "other"].map(|name| world.act(Command::PutUser(user(name))));
+        world.act(Command::PutUser(user("guest")));
+        world.act(Command::PutUser(user("other")));
         for (name, is_in) in [("guest", false), ("other", true)] {
             let claim = Claim { name, address: std::net::Ipv4Addr::LOCALHOST.into() };
             let directory = &world.directory;

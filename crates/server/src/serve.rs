@@ -458,9 +458,7 @@ fn serve(
     let Opened { broker, live, amqp, amqp_settings, directory, users, audit, rng } = opened;
     runtime.block_on(begun(&directory));
     see_to_administrator(front, runtime, &broker, &directory, rng.as_ref())?;
-    if config.guest == GuestPolicy::Auto && directory.has_guest_beside_administrator() {
-        tracing::warn!("{GUEST_IS_THERE}");
-    }
+    look_at_guest(config.guest, &directory);
     let net = Arc::new(shared(env, config, front, &broker)?);
     chores::watch_alarms(runtime.handle(), directory.clone(), net.clone());
     front.registry.register_collector(Box::new(memory::Gauges(net.clone())));
@@ -507,8 +505,7 @@ fn serve(
             .map_err(|e| StartError(format!("cannot listen at {}: {e}", one.at)))?;
         let (gate, net, stopped) = (gate.clone(), net.clone(), stopped.clone());
         if one.config.protocol == Protocol::Amqp {
-            let accept = Arc::new(amqp.at(one.at.ip()));
-            runtime.spawn(accept_loop(listener, accept, gate, tls, net, stopped));
+            runtime.spawn(accept_loop(listener, amqp.at(one.at.ip()), gate, tls, net, stopped));
         } else {
             let accept = Arc::new(KafkaAccept::new(kafka.clone(), advertised.as_ref(), asks));
             runtime.spawn(accept_loop(listener, accept, gate, tls, net, stopped));
@@ -601,6 +598,13 @@ fn see_to_administrator(
         front.lines.extend(made_up.map(|password| administrator(&password, front.json)));
     }
     Ok(())
+}
+
+/// Warns where the user whose password is public is there and needless.
+fn look_at_guest(policy: GuestPolicy, directory: &Directory) {
+    if policy == GuestPolicy::Auto && directory.has_guest_beside_administrator() {
+        tracing::warn!("{GUEST_IS_THERE}");
+    }
 }
 
 /// Says as whom somebody can log in, which is said this once.

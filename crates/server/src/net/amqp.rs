@@ -50,8 +50,8 @@ impl AmqpAccept {
 
     /// The same for a listener bound to this address.
     #[must_use]
-    pub fn at(&self, bound: IpAddr) -> AmqpAccept {
-        AmqpAccept { is_loopback: bound.to_canonical().is_loopback(), ..self.clone() }
+    pub fn at(&self, bound: IpAddr) -> Arc<AmqpAccept> {
+        Arc::new(AmqpAccept { is_loopback: bound.to_canonical().is_loopback(), ..self.clone() })
     }
 }
 

@@ -65,6 +65,21 @@ fn a_shovel_reads_nothing_that_its_author_may_not() {
             wait("it is gone", || broker.metric("polylogue_shovels") == 0);
         }
     }
+    // Without a socket `guest` is no other user's either; and what the author may do is done.
+    let own = |source: &str, destination: &str| {
+        json!({"value": {"src-uri": source, "src-queue": "own", "dest-uri": destination, "dest-queue": "loot",
+            "src-delete-after": "queue-length", "reconnect-delay": 0.1}})
+    };
+    assert_eq!(broker.ask("PUT", "queues/%2F/own", Some(&json!({"durable": true}))).0, 201);
+    broker.publish("", "own", 0..5);
+    let set = mallory(&broker, "PUT", "parameters/shovel/%2F/s", &own("amqp://guest:guest@/%2F", "amqp:///%2F"));
+    assert_eq!(set.0, 201, "{}", set.1);
+    wait("it is refused", || broker.state("s")["reason"].to_string().contains("ACCESS_REFUSED"));
+    let set = mallory(&broker, "PUT", "parameters/shovel/%2F/s", &own("amqp:///%2F", "amqp://mallory@/%2F"));
+    assert_eq!(set.0, 204, "{}", set.1);
+    wait("they are moved", || broker.count("loot") == 5);
+    wait("it is gone", || broker.metric("polylogue_shovels") == 0);
+    assert_eq!(broker.ask("DELETE", "queues/%2F/loot/contents", None).0, 204);
     // An administrator's shovel moves them, until the author is no administrator any more.
     let admin = json!({"password": "boss", "tags": "administrator"});
     assert_eq!(broker.ask("PUT", "users/boss", Some(&admin)).0, 201);
