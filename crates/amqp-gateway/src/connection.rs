@@ -429,7 +429,7 @@ mod tests {
     use polylogue_amqp_model::{Hashing, Limits, PasswordHash, PutUser};
     use polylogue_auth::{
         Acl, AclFilter, Claim, Mechanism, Operation, PatternKind, Permission, ResourceKind, SERVER_NONCE_BYTES,
-        ScramCredential, ScramMechanism, ScramUser,
+        ScramCredential, ScramMechanism, ScramUser, Ticket, Turn,
     };
 
     /// A publisher that was faster than the disk filled the log's queue, and everybody's writes were refused.
@@ -610,8 +610,12 @@ mod tests {
             fn secret(&self) -> &[u8] {
                 &[]
             }
-            fn turn(&self, _: &Claim<'_>) -> u64 {
-                *self.1.lock()
+            fn turn(&self, _: &Claim<'_>, _: &mut Ticket) -> Turn {
+                match *self.1.lock() {
+                    0 => Turn::Now,
+                    u64::MAX => Turn::Refused,
+                    ms => Turn::After(ms),
+                }
             }
             fn failed(&self, claim: &Claim<'_>, mechanism: Mechanism, why: &str) -> u64 {
                 self.0.lock().push(format!("{} {} {why}", claim.name, mechanism.name()));
@@ -652,6 +656,12 @@ mod tests {
             connection.on_deadline(Now { monotonic_ms: at_ms, wall_ms: 0 });
         }
         assert_eq!((connection.next_deadline_ms(), told.0.lock().len()), (Some(60 + 70), 3));
+        // One that is pushed out of the line is told so at once.
+        *told.1.lock() = u64::MAX;
+        let credentials = Credentials::Password { user: "guest".into(), password: "guest".into() };
+        connection.begin(2, amqp::Request::Authenticate(credentials));
+        assert!(refused(&mut connection).is_some_and(|why| why.contains("ACCESS_REFUSED")));
+        assert_eq!(told.0.lock().len(), 3, "it is not looked at");
     }
 
     fn refused(connection: &mut Connection) -> Option<String> {

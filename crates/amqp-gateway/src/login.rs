@@ -15,7 +15,7 @@ use polylogue_amqp_model::{User, exchange_topic};
 use polylogue_api::Token;
 use polylogue_auth::{
     Acl, AclFilter, AuthError, AuthErrorKind, Authority, Bearer, Claim, Decision, Grants, Jwt, Mechanism, Operation,
-    PasswordMark, Resource, ResourceKind, ScramCredential, ScramMechanism, ScramUser,
+    PasswordMark, Resource, ResourceKind, ScramCredential, ScramMechanism, ScramUser, Ticket, Turn,
 };
 use polylogue_router::{Argument, VhostId};
 use std::net::{IpAddr, Ipv4Addr};
@@ -199,7 +199,7 @@ impl Connection {
             return Ok(self.login_by_token(token, authority.as_ref(), &password));
         }
         let name = ByteString::try_from(user).unwrap_or_default();
-        self.login_by_password(token, name, Password(password))
+        self.login_by_password(token, name, Password(password), Ticket::default())
     }
 
     /// Whether the name is that of the first user, and this connection is none of its: as with RabbitMQ (`loopback_users`) it logs in from
@@ -219,13 +219,17 @@ impl Connection {
         token: Token,
         name: ByteString,
         password: Password,
+        mut ticket: Ticket,
     ) -> Result<Option<amqp::Reply>, Refusal> {
         let claim = Claim { name: &name, address: self.address() };
-        let wait_ms = self.authority.as_ref().map_or(0, |authority| authority.turn(&claim));
-        if wait_ms > 0 {
-            let at_ms = self.now.monotonic_ms.saturating_add(wait_ms);
-            self.later.push_back((at_ms, Waits::Login(token, name, password)));
-            return Ok(None);
+        match self.authority.as_ref().map_or(Turn::Now, |authority| authority.turn(&claim, &mut ticket)) {
+            Turn::Now => {}
+            Turn::After(ms) => {
+                let at_ms = self.now.monotonic_ms.saturating_add(ms);
+                self.later.push_back((at_ms, Waits::Login(token, name, password, ticket)));
+                return Ok(None);
+            }
+            Turn::Refused => return Err(Refusal::login_refused("PLAIN")),
         }
         if self.user_who_may_log_in(&name).is_some_and(|user| user.knows(&password.0)) {
             self.authority.iter().for_each(|watch| watch.succeeded(&claim, Mechanism::Plain));

@@ -25,7 +25,7 @@ use polylogue_api::{
     PublishRequest, QueueCounts, Reply, Request, SettleError, SettleRequest, Take, Taken, Token, TopicError,
     Unavailable,
 };
-use polylogue_auth::Operation;
+use polylogue_auth::{Operation, Ticket};
 use polylogue_router::{ExchangeId, QueueId};
 use polylogue_types::PartitionId;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ pub(crate) enum Waits {
     /// Whoever wanted to log in hears in a moment that it was with the wrong name or password.
     WrongLogin(Token),
     /// A name and a password, whose turn it is then to be looked at.
-    Login(Token, ByteString, Password),
+    Login(Token, ByteString, Password, Ticket),
     Vhost(Token, ByteString),
     Done(Token),
     /// Channels and numbers of messages, and their bytes.
@@ -505,11 +505,13 @@ impl Connection {
         match waits {
             Waits::Topic(token, declared, looks) => self.look_for_topic(token, declared, looks),
             Waits::WrongLogin(token) => self.reply(token, amqp::Reply::Refused(Refusal::login_refused("PLAIN"))),
-            Waits::Login(token, name, password) => match self.login_by_password(token, name, password) {
-                Ok(Some(reply)) => self.reply(token, reply),
-                Ok(None) => {}
-                Err(refusal) => self.reply(token, amqp::Reply::Refused(refusal)),
-            },
+            Waits::Login(token, name, password, ticket) => {
+                match self.login_by_password(token, name, password, ticket) {
+                    Ok(Some(reply)) => self.reply(token, reply),
+                    Ok(None) => {}
+                    Err(refusal) => self.reply(token, amqp::Reply::Refused(refusal)),
+                }
+            }
             _ => {}
         }
     }

@@ -2,7 +2,8 @@
 //! guesser need not wait for answers, what is tried next is not even looked at before its turn: one try in two seconds, right or wrong.
 //!
 //! The first failures of a name from an address are answered after [`DELAY_MS`], and each further one after twice the time of the one before,
-//! up to [`DELAY_MS_MAX`]. After [`FORGET_MS`] without a failure, or with a right password, it begins anew. At most [`ATTEMPTS_MAX`] are
+//! up to [`DELAY_MS_MAX`]. Tries that wait for their turn stand in a line of their name and address, whose last one is looked at first: however
+//! many wrong ones wait, a right one has the next turn. A line has [`WAITING_MAX`] places; who is pushed out of it is told so at once. After [`FORGET_MS`] without a failure, or with a right password, it begins anew. At most [`ATTEMPTS_MAX`] are
 //! remembered, those that failed last.
 
 use polylogue_types::Map;
@@ -19,6 +20,10 @@ pub const FREE_FAILURES: u32 = 3;
 pub const DELAY_MS_MAX: u64 = 10_000;
 /// The longest that lies between two tries of a name from an address that are looked at. Milliseconds.
 pub(crate) const TURN_MS_MAX: u64 = 2_000;
+/// Tries of a name from an address that wait for their turn at a time.
+pub const WAITING_MAX: usize = 16;
+/// How long a turn is kept for the try that came last, and then for each one before it: it may be gone. Milliseconds.
+const CLAIM_MS: u64 = 50;
 /// When a failure is forgotten. Milliseconds.
 pub const FORGET_MS: u64 = 15 * 60 * 1_000;
 /// The longest name that is remembered as it is; of a longer one so much of its beginning. Bytes.
@@ -27,13 +32,30 @@ const NAME_BYTES_MAX: usize = 64;
 /// Who tried, and from where.
 type Key = (Box<[u8]>, IpAddr);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Failed {
     count: u32,
     /// The last time, and which of the failures that was.
     at: (u64, u64),
     /// When the next try may be looked at.
     free_ms: u64,
+    /// Tickets of those that wait, the last one last. Some may be gone.
+    waiting: Vec<u64>,
+}
+
+/// A try's place in the line of its name and address, from its first question on.
+#[derive(Debug, Default)]
+pub struct Ticket(Option<u64>);
+
+/// When a try is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// Now.
+    Now,
+    /// Perhaps after so long, when it asks again. Milliseconds.
+    After(u64),
+    /// Never: too many came behind it.
+    Refused,
 }
 
 /// After how long the answer to so many failures comes.
@@ -54,6 +76,7 @@ pub struct Attempts {
     /// By when it was, and which failure.
     by_age: BTreeMap<(u64, u64), Key>,
     next: u64,
+    next_ticket: u64,
 }
 
 /// One machine has as many addresses of version 6 as it likes: those of its network are one.
@@ -67,24 +90,44 @@ fn key(name: &str, address: IpAddr) -> Key {
 }
 
 impl Attempts {
-    /// Somebody is about to try. 0 says that it is that one's turn, which is taken by it; else how long it is until the next one, for which it
-    /// asks again: whoever is there then has it, and nobody holds one who has gone. Milliseconds. `now_ms` never goes back.
-    pub fn turn(&mut self, name: &str, address: IpAddr, now_ms: u64) -> u64 {
+    /// Somebody is about to try. A turn is taken by who is told [`Turn::Now`]; who has to wait asks again with the same ticket, and holds
+    /// up nobody by being gone. `now_ms` never goes back.
+    pub fn turn(&mut self, name: &str, address: IpAddr, ticket: &mut Ticket, now_ms: u64) -> Turn {
         self.forget(now_ms);
-        let Some(failed) = self.failed.get_mut(&key(name, address)) else { return 0 };
-        let wait_ms = failed.free_ms.saturating_sub(now_ms);
-        if wait_ms == 0 {
+        let Some(failed) = self.failed.get_mut(&key(name, address)) else { return Turn::Now };
+        let waiting = &mut failed.waiting;
+        let at = match ticket.0 {
+            Some(mine) => match waiting.iter().position(|ticket| *ticket == mine) {
+                Some(at) => Some(at),
+                None => return Turn::Refused,
+            },
+            None => None,
+        };
+        let behind = at.map_or(0, |at| waiting.len() - 1 - at);
+        let due_ms = failed.free_ms.saturating_add(behind as u64 * CLAIM_MS);
+        if due_ms <= now_ms {
+            at.map(|at| waiting.remove(at));
+            *ticket = Ticket::default();
             failed.free_ms = now_ms + gap_ms(failed.count.saturating_add(1));
+            return Turn::Now;
         }
-        wait_ms
+        if at.is_none() {
+            if waiting.len() >= WAITING_MAX {
+                waiting.remove(0);
+            }
+            self.next_ticket += 1;
+            *ticket = Ticket(Some(self.next_ticket));
+            waiting.push(self.next_ticket);
+        }
+        Turn::After(due_ms - now_ms)
     }
 
     /// Somebody failed: how long the answer has to wait. Milliseconds. `now_ms` never goes back.
     pub fn failed(&mut self, name: &str, address: IpAddr, now_ms: u64) -> u64 {
         self.forget(now_ms);
         let key = key(name, address);
-        let before = self.failed.get(&key).copied();
-        if let Some(before) = before {
+        let before = self.failed.remove(&key);
+        if let Some(before) = &before {
             self.by_age.remove(&before.at);
         } else if self.failed.len() >= ATTEMPTS_MAX
             && let Some((_, oldest)) = self.by_age.pop_first()
@@ -92,11 +135,12 @@ impl Attempts {
             self.failed.remove(&oldest);
         }
         self.next += 1;
-        let count = before.map_or(0, |before| before.count).saturating_add(1);
+        let count = before.as_ref().map_or(0, |before| before.count).saturating_add(1);
         let at = (now_ms, self.next);
         self.by_age.insert(at, key.clone());
-        let free_ms = before.map_or(0, |before| before.free_ms).max(now_ms + gap_ms(count));
-        self.failed.insert(key, Failed { count, at, free_ms });
+        let free_ms = before.as_ref().map_or(0, |before| before.free_ms).max(now_ms + gap_ms(count));
+        let waiting = before.map(|before| before.waiting).unwrap_or_default();
+        self.failed.insert(key, Failed { count, at, free_ms, waiting });
         delay_ms(count)
     }
 
@@ -153,32 +197,73 @@ mod tests {
         // A try each millisecond for a minute, none of whose answers is waited for.
         let mut looked = 0;
         for now in 0..60_000 {
-            if attempts.turn("user", HERE, now) == 0 {
+            if attempts.turn("user", HERE, &mut Ticket::default(), now) == Turn::Now {
                 attempts.failed("user", HERE, now);
                 looked += 1;
             }
         }
         assert!((20..45).contains(&looked), "{looked}");
-        assert!((1..=TURN_MS_MAX).contains(&attempts.turn("user", HERE, 60_000)), "the next one is not far off");
-        assert_eq!(attempts.turn("other", HERE, 60_000), 0, "others do not wait");
+        let next = attempts.turn("user", HERE, &mut Ticket::default(), 60_000);
+        assert!(matches!(next, Turn::After(1..=TURN_MS_MAX)), "the next one is not far off");
+        assert_eq!(attempts.turn("other", HERE, &mut Ticket::default(), 60_000), Turn::Now, "others do not wait");
     }
 
     #[test]
     fn who_has_mistyped_a_password_notices_nothing() {
         let mut attempts = Attempts::default();
         for at in 0..u64::from(FREE_FAILURES) {
-            assert_eq!(attempts.turn("user", HERE, at), 0);
+            assert_eq!(attempts.turn("user", HERE, &mut Ticket::default(), at), Turn::Now);
             attempts.failed("user", HERE, at);
         }
-        assert_eq!(attempts.turn("user", HERE, 4), 0);
+        assert_eq!(attempts.turn("user", HERE, &mut Ticket::default(), 4), Turn::Now);
         attempts.failed("user", HERE, 4);
-        assert_eq!(
-            (attempts.turn("user", HERE, 5), attempts.turn("user", HERE, 6)),
-            (99, 98),
-            "who asks holds nothing"
-        );
+        let (mut gone, mut there) = (Ticket::default(), Ticket::default());
+        assert_eq!(attempts.turn("user", HERE, &mut there, 5), Turn::After(99));
+        assert_eq!(attempts.turn("user", HERE, &mut gone, 6), Turn::After(98));
+        assert_eq!(attempts.turn("user", HERE, &mut there, 104), Turn::After(50), "it is the turn of the last one");
+        assert_eq!(attempts.turn("user", HERE, &mut there, 154), Turn::Now, "which is gone, and holds nothing");
         attempts.succeeded("user", HERE);
-        assert_eq!(attempts.turn("user", HERE, 6), 0);
+        assert_eq!(attempts.turn("user", HERE, &mut Ticket::default(), 155), Turn::Now);
+    }
+
+    /// Wrong tries, each asking again when it was told to, had as many turns as the right one, which waited for minutes.
+    #[test]
+    fn a_right_password_has_the_next_turn_whatever_waits() {
+        let mut attempts = Attempts::default();
+        (0..20).for_each(|at| _ = attempts.failed("user", HERE, at));
+        let start = 100_000;
+        assert_eq!(attempts.turn("user", HERE, &mut Ticket::default(), start), Turn::Now);
+        attempts.failed("user", HERE, start);
+        let mut wrong: Vec<(Ticket, u64)> = (0..200).map(|_| (Ticket::default(), start + 1)).collect();
+        let (mut right, mut right_ms) = (Ticket::default(), start + 5);
+        let (mut refused, mut looked) = (0, None);
+        for now in start + 1..start + 60_000 {
+            // Those that wait longest ask first.
+            wrong.retain_mut(|(ticket, at)| {
+                if *at > now {
+                    return true;
+                }
+                match attempts.turn("user", HERE, ticket, now) {
+                    Turn::Now => _ = attempts.failed("user", HERE, now),
+                    Turn::Refused => refused += 1,
+                    Turn::After(ms) => *at = now + ms,
+                }
+                *at > now
+            });
+            if right_ms <= now {
+                match attempts.turn("user", HERE, &mut right, now) {
+                    Turn::Now => {
+                        looked = Some(now - start);
+                        break;
+                    }
+                    Turn::After(ms) => right_ms = now + ms,
+                    Turn::Refused => panic!("it is refused"),
+                }
+            }
+        }
+        assert!(looked.is_some_and(|ms| ms <= TURN_MS_MAX), "{looked:?}");
+        assert!(refused >= 200 - WAITING_MAX, "{refused} were told, the others wait");
+        assert_eq!(attempts.failed.values().map(|failed| failed.waiting.len()).max(), Some(WAITING_MAX - 1));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::acl::{Acl, AclFilter, Operation, Resource, ResourceKind};
 use crate::acl_book::Decision;
+use crate::attempts::{Ticket, Turn};
 use crate::error::{AuthError, AuthErrorKind};
 use crate::jwt::Bearer;
 use crate::quota::{QuotaKind, QuotaTable};
@@ -143,9 +144,9 @@ pub trait Authority: Debug + Send + Sync {
     /// What the salts of names that nobody has are made of. The same for the life of the process, and secret.
     fn secret(&self) -> &[u8];
 
-    /// Somebody is about to try a password: 0 when it is to be looked at now, else after how long this is asked again. Milliseconds.
-    fn turn(&self, _claim: &Claim<'_>) -> u64 {
-        0
+    /// Somebody is about to try a password: whether it is to be looked at now, and else when this is asked again, with the same ticket.
+    fn turn(&self, _claim: &Claim<'_>, _ticket: &mut Ticket) -> Turn {
+        Turn::Now
     }
 
     /// Somebody failed to log in: how long the answer has to wait. Milliseconds. `why` is for the operator and holds no secret.

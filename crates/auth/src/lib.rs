@@ -33,7 +33,9 @@ pub use acl::{
 };
 pub use acl_book::{AclBook, Decision, find as find_acls};
 pub use ask::{AlterQuotas, AlterScram, ScramChange, UsersAnswer, UsersAsk, UsersRefusal};
-pub use attempts::{ATTEMPTS_MAX, Attempts, DELAY_MS, DELAY_MS_MAX, FORGET_MS, FREE_FAILURES};
+pub use attempts::{
+    ATTEMPTS_MAX, Attempts, DELAY_MS, DELAY_MS_MAX, FORGET_MS, FREE_FAILURES, Ticket, Turn, WAITING_MAX,
+};
 pub use authority::{Authority, Claim, Mechanism, NoUsers, ScramUser};
 pub use bearer::{
     BEARER_ACKNOWLEDGED, BEARER_EXTENSIONS_MAX, BEARER_MESSAGE_BYTES_MAX, BEARER_REFUSED, BearerMessage, bearer_token,

@@ -16,7 +16,7 @@ use polylogue_amqp_model::{Command, PutUser};
 use polylogue_auth::{
     Acl, AclFilter, Attempts, AuthError, AuthErrorKind, Authority, Bearer, Claim, ClientQuota, Decision, Hashing,
     ITERATIONS_MIN, Mechanism, Operation, PasswordHash, QuotaKind, QuotaTable, Resource, ResourceKind, SALT_BYTES,
-    SERVER_NONCE_BYTES, ScramCredential, ScramMechanism, ScramUser,
+    SERVER_NONCE_BYTES, ScramCredential, ScramMechanism, ScramUser, Ticket, Turn,
 };
 use polylogue_env::Rng;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -59,6 +59,7 @@ pub struct Users {
     secret: [u8; 32],
     attempts: Mutex<Attempts>,
     remembered: Gauge,
+    put_off: Counter,
     lines: Mutex<Lines>,
     /// Who is told of changes that access control lists do not allow.
     audit: Option<Arc<Audit>>,
@@ -89,8 +90,23 @@ impl Users {
         registry.register("logins", "Logins, by SASL mechanism and how they ended", logins.clone());
         let text = "Names and addresses whose failed logins are remembered, at most 65,536";
         registry.register("login_failures_remembered", text, remembered.clone());
+        let put_off = Counter::default();
+        let text = "Tries to log in that were not looked at, because too many of their name and address waited";
+        registry.register("logins_put_off", text, put_off.clone());
         let (attempts, lines) = (Mutex::default(), Mutex::new(Lines::new(LINES_PER_SECOND_MAX)));
-        Users { directory, broker, rng, secret, attempts, remembered, lines, audit: None, tokens: None, logins }
+        Users {
+            directory,
+            broker,
+            rng,
+            secret,
+            attempts,
+            remembered,
+            put_off,
+            lines,
+            audit: None,
+            tokens: None,
+            logins,
+        }
     }
 
     /// The same, who tells of changes that are refused.
@@ -202,8 +218,12 @@ impl Authority for Users {
         &self.secret
     }
 
-    fn turn(&self, claim: &Claim<'_>) -> u64 {
-        self.attempts.lock().turn(claim.name, claim.address, self.broker.now().monotonic_ms)
+    fn turn(&self, claim: &Claim<'_>, ticket: &mut Ticket) -> Turn {
+        let turn = self.attempts.lock().turn(claim.name, claim.address, ticket, self.broker.now().monotonic_ms);
+        if turn == Turn::Refused {
+            self.put_off.inc();
+        }
+        turn
     }
 
     fn failed(&self, claim: &Claim<'_>, mechanism: Mechanism, why: &str) -> u64 {

@@ -19,6 +19,7 @@ use bytes::Bytes;
 use polylogue_api::Reply;
 use polylogue_auth::{
     AuthError, AuthErrorKind, BEARER_REFUSED, Bearer, BearerMessage, Challenged, Claim, ClientFirst, Mechanism, Plain,
+    Ticket, Turn,
 };
 use polylogue_types::Chunk;
 use std::net::IpAddr;
@@ -217,18 +218,9 @@ pub(super) fn start_authenticate(work: &mut Work<'_>, body: &mut Reader) -> Resu
         let refusing = Refusing { told: BEARER_REFUSED.to_owned(), why, deadline_ms: 0, goes_on: false };
         return Ok(Box::new(refusing).on_deadline(work));
     }
-    Ok(in_turn(work, exchange, token))
-}
-
-/// Takes a token as soon as it is its turn ([`polylogue_auth::Authority::turn`]).
-fn in_turn(work: &mut Work<'_>, exchange: Box<Exchange>, token: Bytes) -> Step {
-    match turn_of(work, &exchange, &token) {
-        0 => attempt(work, *exchange, &token),
-        wait_ms => {
-            let deadline_ms = work.now.monotonic_ms.saturating_add(wait_ms);
-            Step::Wait(work.token(), Box::new(Held { exchange, token, deadline_ms }))
-        }
-    }
+    let now_ms = work.now.monotonic_ms;
+    let until_ms = work.peer.login.deadline_ms().unwrap_or(now_ms.saturating_add(LOGIN_MS_MAX));
+    Ok(Held { exchange, token, ticket: Ticket::default(), deadline_ms: now_ms, until_ms }.in_turn(work))
 }
 
 /// With whose password a token is tried; `None` where it has none yet, or is none.
@@ -240,16 +232,38 @@ fn name_in(exchange: &Exchange, token: &[u8]) -> Option<String> {
     }
 }
 
-fn turn_of(work: &Work<'_>, exchange: &Exchange, token: &[u8]) -> u64 {
-    let Some(name) = name_in(exchange, token) else { return 0 };
-    work.users.turn(&Claim { name: &name, address: work.peer.login.address })
+fn turn_of(work: &Work<'_>, exchange: &Exchange, token: &[u8], ticket: &mut Ticket) -> Turn {
+    let Some(name) = name_in(exchange, token) else { return Turn::Now };
+    work.users.turn(&Claim { name: &name, address: work.peer.login.address }, ticket)
 }
 
 /// A token that waits for its turn.
 struct Held {
     exchange: Box<Exchange>,
     token: Bytes,
+    ticket: Ticket,
     deadline_ms: u64,
+    /// Until when it may wait. Monotonic milliseconds.
+    until_ms: u64,
+}
+
+impl Held {
+    /// Takes the token as soon as it is its turn ([`polylogue_auth::Authority::turn`]). One whose turn does not come in time costs its connection
+    /// without a word: clients take that for something that may pass, and an answer for a password that is wrong.
+    fn in_turn(mut self, work: &mut Work<'_>) -> Step {
+        let now_ms = work.now.monotonic_ms;
+        let why = match turn_of(work, &self.exchange, &self.token, &mut self.ticket) {
+            Turn::Now => return attempt(work, *self.exchange, &self.token),
+            Turn::After(ms) if now_ms < self.until_ms => {
+                self.deadline_ms = now_ms.saturating_add(ms).min(self.until_ms);
+                return Step::Wait(work.token(), Box::new(self));
+            }
+            Turn::After(_) => format!("it was not its turn within {LOGIN_MS_MAX} ms"),
+            Turn::Refused => "too many logins of this name and address wait".to_owned(),
+        };
+        work.peer.login.has_failed = true;
+        Step::Close(CloseReason::Login { why })
+    }
 }
 
 impl std::fmt::Debug for Held {
@@ -265,7 +279,7 @@ impl Pending for Held {
     }
 
     fn on_deadline(self: Box<Self>, work: &mut Work<'_>) -> Step {
-        in_turn(work, self.exchange, self.token)
+        self.in_turn(work)
     }
 
     fn deadline_ms(&self) -> Option<u64> {
@@ -437,7 +451,8 @@ fn refuse(work: &mut Work<'_>, mechanism: Mechanism, failure: Failure) -> Step {
     let Failure { name, told, why, goes_on } = failure;
     work.peer.login.has_failed |= !goes_on;
     let delay_ms = work.users.failed(&Claim { name: &name, address: work.peer.login.address }, mechanism, &why);
-    let deadline_ms = work.now.monotonic_ms.saturating_add(delay_ms);
+    let until_ms = work.peer.login.deadline_ms().unwrap_or(u64::MAX);
+    let deadline_ms = work.now.monotonic_ms.saturating_add(delay_ms).min(until_ms);
     let refusing = Box::new(Refusing { told, why, deadline_ms, goes_on });
     if delay_ms == 0 {
         return refusing.on_deadline(work);

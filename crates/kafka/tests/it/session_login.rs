@@ -183,6 +183,21 @@ fn a_password_is_not_looked_at_before_its_turn() {
     }
 }
 
+/// One whose turn did not come waited on and on, far beyond the time that a login may take.
+#[test]
+fn a_login_whose_turn_does_not_come_in_time_ends() {
+    for (turn_ms, after_ms) in [(700, LOGIN_MS_MAX), (u64::MAX, 0)] {
+        let mut asked = Asked::new();
+        handshake(&mut asked, 1, "PLAIN");
+        *asked.users.turn_ms.lock().unwrap() = turn_ms;
+        asked.host.send(2, &SaslAuthenticateRequest { auth_bytes: "\0user\0pencil".to_owned().into() });
+        asked.host.pass(after_ms);
+        assert_eq!(asked.host.response_frame(), None, "no answer: the password may be right");
+        assert!(matches!(asked.host.close_reason(), Some(CloseReason::Login { .. })), "{turn_ms}");
+        assert!(asked.told().is_empty(), "it was not looked at");
+    }
+}
+
 /// Without a header there is no way to say why.
 #[test]
 fn a_bare_token_that_is_wrong_ends_the_connection_without_a_word() {

@@ -96,6 +96,11 @@ impl Failure {
         Failure::new(StatusCode::GATEWAY_TIMEOUT, "timeout", message.to_owned())
     }
 
+    pub(super) fn too_many_tries() -> Failure {
+        let text = "too many logins of this name and address have failed and wait: try again";
+        Failure::new(StatusCode::TOO_MANY_REQUESTS, "not_logged_in", text.to_owned())
+    }
+
     pub(super) fn slow(message: &str) -> Failure {
         Failure::new(StatusCode::REQUEST_TIMEOUT, "timeout", message.to_owned())
     }

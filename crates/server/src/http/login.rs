@@ -13,7 +13,7 @@ use axum::extract::{Request, State};
 use axum::http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use polylogue_auth::{Authority, Claim, Mechanism, TOKEN_BYTES, TOKEN_MS};
+use polylogue_auth::{Authority, Claim, Mechanism, TOKEN_BYTES, TOKEN_MS, Ticket, Turn};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,12 +96,14 @@ async fn who(app: &App, headers: &HeaderMap, address: IpAddr) -> Result<String, 
     if app.users.is_administrator(&name) { Ok(name) } else { Err(Failure::no_administrator(&name)) }
 }
 
-/// Waits until it is the turn of somebody who says a password.
-pub(crate) async fn its_turn(users: &dyn Authority, claim: &Claim<'_>) {
+/// Waits until it is the turn of somebody who says a password. Whether it comes: not when too many of that name and address came behind.
+pub(crate) async fn its_turn(users: &dyn Authority, claim: &Claim<'_>) -> bool {
+    let mut ticket = Ticket::default();
     loop {
-        match users.turn(claim) {
-            0 => return,
-            wait_ms => tokio::time::sleep(Duration::from_millis(wait_ms)).await,
+        match users.turn(claim, &mut ticket) {
+            Turn::Now => return true,
+            Turn::After(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
+            Turn::Refused => return false,
         }
     }
 }
@@ -109,7 +111,9 @@ pub(crate) async fn its_turn(users: &dyn Authority, claim: &Claim<'_>) {
 /// That the password is that of an administrator.
 async fn is_administrator(app: &App, name: &str, password: &[u8], address: IpAddr) -> Result<(), Failure> {
     let claim = Claim { name, address };
-    its_turn(app.users.as_ref(), &claim).await;
+    if !its_turn(app.users.as_ref(), &claim).await {
+        return Err(Failure::too_many_tries());
+    }
     if !app.users.is_password(&claim, password) {
         let delay_ms = app.users.failed(&claim, Mechanism::Plain, "the name or the password is wrong");
         tokio::time::sleep(Duration::from_millis(delay_ms)).await;

@@ -62,7 +62,9 @@ impl<'a> Call<'a> {
         let (name, password) = credentials(headers).ok_or_else(Failure::not_logged_in)?;
         let view = ask::view(app).await?;
         let claim = Claim { name: &name, address };
-        its_turn(app.users.as_ref(), &claim).await;
+        if !its_turn(app.users.as_ref(), &claim).await {
+            return Err(Failure::not_logged_in());
+        }
         let user = view.world.user(&name).filter(|user| user.knows(&password)).cloned();
         let Some(user) = user else {
             let delay_ms = app.users.failed(&claim, Mechanism::Plain, "the name or the password is wrong");

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use polylogue_auth::{
     Acl, AclBook, AclFilter, AuthError, AuthErrorKind, Authority, Bearer, Claim, ClientQuota, Decision, Mechanism,
     Operation, PatternKind, Permission, QuotaKind, QuotaTable, Quotas, Resource, ResourceKind, SERVER_NONCE_BYTES,
-    ScramCredential, ScramMechanism, ScramUser,
+    ScramCredential, ScramMechanism, ScramUser, Ticket, Turn,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ pub struct Users {
     pub told: Mutex<Vec<String>>,
     /// Tokens that are believed, where tokens are logins.
     pub tokens: Mutex<Option<BTreeMap<String, Bearer>>>,
-    /// How long it is until a try's turn. Milliseconds.
+    /// How long it is until a try's turn, `u64::MAX` when it does not come. Milliseconds.
     pub turn_ms: Mutex<u64>,
     /// Whether `user` was deleted.
     pub is_gone: Mutex<bool>,
@@ -137,8 +137,12 @@ impl Authority for Users {
         b"secret"
     }
 
-    fn turn(&self, _: &Claim<'_>) -> u64 {
-        *self.turn_ms.lock().unwrap()
+    fn turn(&self, _: &Claim<'_>, _: &mut Ticket) -> Turn {
+        match *self.turn_ms.lock().unwrap() {
+            0 => Turn::Now,
+            u64::MAX => Turn::Refused,
+            ms => Turn::After(ms),
+        }
     }
 
     fn failed(&self, claim: &Claim<'_>, mechanism: Mechanism, why: &str) -> u64 {
