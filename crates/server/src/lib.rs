@@ -15,6 +15,7 @@ mod federation;
 pub mod handle;
 mod health;
 pub mod http;
+mod limits;
 mod lines;
 mod links;
 pub mod memory;

@@ -4,6 +4,7 @@ use super::args::{ConfigArgs, ConfigCommand};
 use super::output::Out;
 use super::{Failure, resolve, settings};
 use crate::api::{OptionValue, Options};
+use crate::limits;
 use crate::options::{ServerConfig, Setting, Source, markdown};
 use std::io::Write as _;
 
@@ -15,6 +16,9 @@ pub(super) fn run(args: &ConfigArgs, out: &Out) -> Result<(), Failure> {
     }
     if args.markdown {
         return Ok(std::io::stdout().lock().write_all(markdown().as_bytes())?);
+    }
+    if args.limits {
+        return Ok(std::io::stdout().lock().write_all(limits::markdown().as_bytes())?);
     }
     let resolved = resolve(&args.sources)?;
     // What would not start is not shown as if it would.

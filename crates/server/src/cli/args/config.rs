@@ -16,6 +16,9 @@ pub(in crate::cli) struct ConfigArgs {
     /// Write the reference of all options as Markdown
     #[arg(long, conflicts_with = "changed")]
     pub(in crate::cli) markdown: bool,
+    /// Write the table of what is bounded as Markdown
+    #[arg(long, conflicts_with_all = ["changed", "markdown"])]
+    pub(in crate::cli) limits: bool,
 }
 
 #[derive(Debug, Subcommand)]
