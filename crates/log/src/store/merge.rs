@@ -104,6 +104,9 @@ pub enum MergeReason {
     Room,
 }
 
+/// While the disk is short of room, waste of this part of what is free is worth a merge.
+const WORTH_SHARE: u64 = 16;
+
 /// The room that merges have, at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MergeRoom {
@@ -112,6 +115,12 @@ pub(super) struct MergeRoom {
 }
 
 impl MergeRoom {
+    /// What is worth a checkpoint and a merge: the more is free, the more it takes, so that a disk that always is short of room is not always at
+    /// it. Bytes.
+    pub(super) fn worth(self, least: u64) -> u64 {
+        least.max(self.free / WORTH_SHARE)
+    }
+
     /// Bytes that a merge of journal files of so many bytes may write. Little may be taken of what is else left free: the merge gives back
     /// more.
     pub(super) fn of(self, bytes: u64) -> u64 {

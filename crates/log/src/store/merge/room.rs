@@ -49,8 +49,9 @@ impl ShardStore {
     #[must_use]
     pub fn journal_waste(&self, journal: &dyn SealedJournal) -> JournalWaste {
         let covered = self.shared.manifest.look().checkpoint_applied;
-        let (sealed, worth) = (journal.sealed_files(), self.shared.config.waste_bytes_min);
+        let sealed = journal.sealed_files();
         let room = self.shared.merge_room();
+        let worth = room.worth(self.shared.config.waste_bytes_min);
         let state = self.shared.state.lock();
         let upto = wasteful(&state, &sealed, room, worth).max(state.merged_upto);
         let waits =
@@ -78,7 +79,8 @@ impl ShardStore {
         let mut sealed = journal.sealed_files();
         sealed.retain(|file| file.indexes.is_none_or(|(_, last)| last <= covered));
         let room = self.shared.merge_room();
-        let upto = wasteful(&self.shared.state.lock(), &sealed, room, self.shared.config.waste_bytes_min)?;
+        let worth = room.worth(self.shared.config.waste_bytes_min);
+        let upto = wasteful(&self.shared.state.lock(), &sealed, room, worth)?;
         Some(MergeDue { upto, reason: MergeReason::Room })
     }
 }
