@@ -31,6 +31,7 @@ fail() {
 free_kib() { df --output=avail -k "$disk" | tail -1 | tr -d ' '; }
 
 start() {
+    : >"$work/out"
     "$binary" serve --data "$disk/data" --listen kafka=127.0.0.1:0 --listen http=127.0.0.1:0 >"$work/out" 2>"$work/err" &
     pid=$!
     until grep -q '^polylogue ready' "$work/out"; do
