@@ -11,6 +11,7 @@ use crate::open::shard_of_class;
 use crate::pending::PendingAppend;
 use crate::queues::{Consumers, Directs, Mover};
 use crate::readers::Readers;
+use crate::reserve::Reserve;
 use crate::room::{Alarm, HeldPublishes};
 use crate::shard::{AppendTerms, Parked, Shard, ShardState};
 use crate::sink::{Origin, ReplySink, SessionId};
@@ -47,6 +48,7 @@ pub(crate) struct Inner {
     pub(crate) env: Env,
     pub(crate) config: BrokerConfig,
     pub(crate) data: DataDir,
+    pub(crate) reserve: Reserve,
     pub(crate) meta_shard: ShardId,
     pub(crate) shards: RwLock<BTreeMap<ShardId, Arc<Shard>>>,
     /// Which shard takes a partition's writes.

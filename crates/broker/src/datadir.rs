@@ -4,6 +4,7 @@
 //! DATA/
 //!   LOCK           held while a process serves, checks or repairs
 //!   IDENTITY       text, below, in two copies; written once
+//!   RESERVE        room that is given up when the disk has none
 //!   shard-0000/    one directory a journal shard: journal/, segments/, checkpoints, manifest
 //!   shard-1000/    the shard of class `async`, from its first topic on
 //! ```

@@ -34,6 +34,7 @@ mod queues;
 mod readers;
 mod reads;
 mod record;
+mod reserve;
 mod room;
 mod shard;
 mod sink;

@@ -19,6 +19,7 @@ use crate::machines::{Machines, Outbox};
 use crate::partition::Partition;
 use crate::queues::Queues;
 use crate::record::BROKER_PARTITION;
+use crate::reserve::Reserve;
 use crate::shard::{Shard, ShardState};
 use crate::status::Gauges;
 use crate::tuning::Tunables;
@@ -66,6 +67,7 @@ impl Broker {
     pub fn open(env: Env, config: BrokerConfig, others: BTreeMap<MachineId, Box<dyn StateMachine>>) -> Result<Broker> {
         config.store.check().map_err(Error::from)?;
         let data = DataDir::open(&env, &config.data_dir, config.node)?;
+        let reserve = Reserve::open(&env, &config.data_dir, config.disk_reserve_bytes);
         let sync_shards: Vec<_> = (0..config.sync_shards.max(1)).map(ShardId).collect();
         let settings = MetaSettings {
             sync_shards: sync_shards.clone(),
@@ -107,6 +109,7 @@ impl Broker {
             due: Mutex::default(),
             running: AtomicBool::new(false),
             opening: Mutex::default(),
+            reserve,
             env,
             config,
             data,

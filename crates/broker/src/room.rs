@@ -104,6 +104,7 @@ impl Inner {
     pub(crate) fn check_room(&self) {
         let free = self.env.disk.free_bytes(&self.data.path).ok();
         self.free_bytes.set(free);
+        free.into_iter().for_each(|free| self.reserve.look(free));
         // Not knowing is no reason to refuse: the journal meets a full disk by itself.
         let below = |bytes: u64| free.is_some_and(|free| free < bytes);
         let full = below(self.config.disk_reserve_bytes);

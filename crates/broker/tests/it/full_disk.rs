@@ -129,3 +129,46 @@ fn a_full_disk_gives_back_what_is_deleted_and_restarts_take_nothing() {
         }
     }
 }
+
+/// Leaves so many bytes free on a world's disk: others have the rest.
+fn leave_free(world: &SimWorld, bytes: u64) {
+    const PLENTY: u64 = 1 << 40;
+    world.disk.set_capacity(PLENTY);
+    let free = world.disk.free_bytes(Path::new("/data")).expect("says");
+    world.disk.set_capacity(PLENTY - free + bytes);
+}
+
+/// Others have taken every byte of the disk, twice. On tmpfs a start failed.
+#[test]
+fn with_no_byte_free_it_starts_and_deletes() {
+    for clean in [false, true] {
+        let world = SimWorld::new(7);
+        world.disk.set_capacity(64 * MIB);
+        let mut node = Node::open(&world, tune);
+        let kept = node.create("kept", 1, TopicConfig::default()).partitions[0].id;
+        let doomed = node.create("doomed", 1, TopicConfig::default()).partitions[0].id;
+        settle(&world, &node);
+        node.append(entry(kept, "stays")).expect("written");
+        for _ in 0..40 {
+            node.append(entry(doomed, &"x".repeat(60 << 10))).expect("written");
+        }
+        settle(&world, &node);
+        let reserve = Path::new("/data/RESERVE");
+        assert!(world.disk.exists(reserve));
+        for start in 0..8 {
+            if start % 4 == 0 {
+                leave_free(&world, 0);
+            }
+            node = again(&world, node, clean);
+            assert!(start > 0 || !world.disk.exists(reserve), "it gave way");
+            settle(&world, &node);
+            assert!(node.broker.is_disk_full());
+        }
+        delete(&mut node, "doomed");
+        settle(&world, &node);
+        assert!(free(&world) > 2 * MIB, "{} bytes are free", free(&world));
+        assert!(world.disk.exists(reserve), "made again for the next time");
+        assert_eq!(node.text(kept, 0), "stays");
+        assert_eq!(world.fatal().reason(), None);
+    }
+}

@@ -38,7 +38,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// An unused end of a file that is shorter stays. Bytes.
-const TRIM_BYTES_MIN: u64 = 64 << 10;
+const TRIM_BYTES_MIN: u64 = 8 << 10;
 
 /// A frame that no mark calls durable so far.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// What a file is begun with when the disk has no room for a whole one, the first that has room: what was accepted, the
 /// records of a full disk and the beginning of a term must not wait for 64 MiB. Bytes.
-const SMALL_FILE_BYTES: [u64; 2] = [1 << 20, 64 << 10];
+const SMALL_FILE_BYTES: [u64; 3] = [1 << 20, 64 << 10, 16 << 10];
 
 /// A file that is not part of the log.
 #[derive(Debug)]
@@ -79,6 +79,11 @@ impl Spares {
         self.ready.iter().chain(&self.pool).map(usable).sum()
     }
 
+    /// Whether a file waits.
+    pub(crate) fn has_any(&self) -> bool {
+        self.ready.is_some() || !self.pool.is_empty()
+    }
+
     pub(crate) fn has_ready(&self) -> bool {
         self.ready.is_some()
     }
@@ -89,12 +94,12 @@ impl Spares {
     }
 
     /// Takes a file that holds at least `need` bytes: the ready one, a recycled one, or a new one, whose blocks are
-    /// reserved but not yet written: the writer does not wait for that. On a full disk the new one is smaller than
-    /// `file_bytes`.
+    /// reserved but not yet written: the writer does not wait for that. On a full disk, or one that is said to be `short` of room, the new one
+    /// is smaller than `file_bytes`.
     ///
     /// # Errors
     /// `StorageFull`, and then nothing has changed. Any other error is final.
-    pub(crate) fn take(&mut self, disk: &dyn Disk, need: u64, file_bytes: u64) -> Result<Taken> {
+    pub(crate) fn take(&mut self, disk: &dyn Disk, need: u64, file_bytes: u64, short: bool) -> Result<Taken> {
         if need > file_bytes {
             return self.take_special(disk, need.next_multiple_of(PAGE_BYTES));
         }
@@ -108,13 +113,16 @@ impl Spares {
             let direct = self.filler.take().filter(|(of, _)| *of == sequence).map(|(_, direct)| direct);
             return Ok(Taken { sequence, path, file, capacity, late: false, written, direct });
         }
-        let small = SMALL_FILE_BYTES.into_iter().filter(|bytes| need <= *bytes && *bytes < file_bytes);
-        let mut made = self.create(disk, file_bytes);
-        for bytes in small {
+        let mut sizes: Vec<u64> =
+            SMALL_FILE_BYTES.into_iter().filter(|bytes| need <= *bytes && *bytes < file_bytes).collect();
+        let usual = if short { sizes.len() } else { 0 };
+        sizes.insert(usual, file_bytes);
+        let mut made = Err(Error::new(ErrorKind::StorageFull, "no room for a journal file"));
+        for bytes in sizes {
+            made = self.create(disk, bytes);
             if !made.as_ref().is_err_and(|e| e.kind == ErrorKind::StorageFull) {
                 break;
             }
-            made = self.create(disk, bytes);
         }
         made.map(|(path, spare)| self.taken_late(path, spare))
     }

@@ -380,7 +380,8 @@ impl Inner {
         let need = FILE_HEADER_BYTES + PREAMBLE_BYTES + bytes;
         let taken = {
             let mut spares = self.spares.lock();
-            let taken = spares.take(&*self.env.disk, need, self.config.file_bytes);
+            let short = w.end.sequence > 0 && !spares.has_any() && self.is_short();
+            let taken = spares.take(&*self.env.disk, need, self.config.file_bytes, short);
             self.queue.room.see(&spares);
             taken
         };
@@ -430,6 +431,12 @@ impl Inner {
         }
         self.kick_background();
         Ok(())
+    }
+
+    /// Whether a whole file more would take what messages are to leave free. A start must not take that: it happens again and again.
+    fn is_short(&self) -> bool {
+        let wanted = self.config.disk_reserve_bytes.saturating_add(self.config.file_bytes);
+        self.config.disk_reserve_bytes > 0 && self.env.disk.free_bytes(&self.dir).is_ok_and(|free| free < wanted)
     }
 
     /// The header of a new file and the records that it begins with, as whole pages.

@@ -104,6 +104,33 @@ pub enum MergeReason {
     Room,
 }
 
+/// While the disk is short of room, waste of this part of what is free is worth a merge.
+const WORTH_SHARE: u64 = 16;
+
+/// The room that merges have, at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MergeRoom {
+    free: u64,
+    room: u64,
+}
+
+impl MergeRoom {
+    /// What is worth a checkpoint and a merge: the more is free, the more it takes, so that a disk that always is short of room is not always at
+    /// it. Bytes.
+    pub(super) fn worth(self, least: u64) -> u64 {
+        least.max(self.free / WORTH_SHARE)
+    }
+
+    /// Bytes that a merge of journal files of so many bytes may write. Little may be taken of what is else left free: the merge gives back
+    /// more.
+    pub(super) fn of(self, bytes: u64) -> u64 {
+        self.room.max((bytes / MERGE_GAIN_MIN).min(self.free / 4))
+    }
+}
+
+/// A merge that gives back so many times what it writes may write it though little is free.
+const MERGE_GAIN_MIN: u64 = 16;
+
 /// A merge that should be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MergeDue {
@@ -221,6 +248,11 @@ impl Shared {
             // Not knowing is no reason to refuse: the write meets a full disk by itself.
             Err(_) => u64::MAX,
         }
+    }
+
+    /// The room that merges have. Asks the system.
+    pub(super) fn merge_room(&self) -> MergeRoom {
+        MergeRoom { free: self.env.disk.free_bytes(&self.dir).unwrap_or(u64::MAX), room: self.room() }
     }
 
     /// Whether a merge that met an error of the disk is to be tried again; false once it has failed for long enough.
@@ -346,7 +378,8 @@ impl ShardStore {
     ) -> Result<Option<MergePlan>> {
         let covered = self.shared.manifest.look().checkpoint_applied;
         let sealed = journal.sealed_files();
-        let room = self.shared.room();
+        let upto_end = |f: &&SealedFile| f.indexes.is_some_and(|(_, last)| last <= upto);
+        let room = self.shared.merge_room().of(sealed.iter().filter(upto_end).map(|f| f.end).sum());
         let mut state = self.shared.state.lock();
         if state.merging.is_some() {
             return Err(Error::new(ErrorKind::Busy, "another merge is at work"));

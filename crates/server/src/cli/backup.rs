@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// What a backup is called until it is whole.
 const PARTIAL: &str = "partial";
 /// Files of a data directory that are its process' own, and what a file system puts there.
-const NOT_COPIED: [&str; 2] = ["LOCK", "lost+found"];
+const NOT_COPIED: [&str; 3] = ["LOCK", "RESERVE", "lost+found"];
 
 /// How far it is, which is shown on a terminal.
 struct Progress {

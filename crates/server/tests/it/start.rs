@@ -227,6 +227,7 @@ fn a_data_directory_of_another_broker_is_refused() {
 
 /// With everything that a server hosts: what `check` says of a directory is what a start does, and a repair ends well when it starts.
 #[test]
+#[allow(clippy::disallowed_methods, reason = "this is the damage")]
 fn a_directory_whose_identity_is_damaged_is_checked_repaired_and_starts() {
     let dir = TempDir::new();
     let (data, identity) = (dir.join("data"), dir.join("data/IDENTITY"));

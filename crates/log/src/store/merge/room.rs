@@ -3,7 +3,7 @@
 //! Journal files go once segments and a checkpoint cover them. Both wait for a reason, and a deleted topic is none: its bytes stay in files that
 //! nothing is written to any more. So while the disk is short of room, the oldest files of which less than half is wanted are reason enough.
 
-use super::{MergeDue, MergeReason, SealedJournal};
+use super::{MergeDue, MergeReason, MergeRoom, SealedJournal};
 use crate::journal::SealedFile;
 use crate::store::ShardStore;
 use crate::store::index::State;
@@ -21,7 +21,7 @@ pub enum JournalWaste {
 }
 
 /// The last frame of the oldest files of which less than half is wanted, if there is something to be had.
-fn wasteful(state: &State, sealed: &[SealedFile], room: u64, worth: u64) -> Option<Index> {
+fn wasteful(state: &State, sealed: &[SealedFile], room: MergeRoom, worth: u64) -> Option<Index> {
     let (mut bytes, mut live, mut upto) = (0u64, 0u64, None);
     for file in sealed {
         let Some((_, last)) = file.indexes.filter(|(_, last)| state.merged_upto.is_none_or(|m| *last > m)) else {
@@ -33,7 +33,7 @@ fn wasteful(state: &State, sealed: &[SealedFile], room: u64, worth: u64) -> Opti
         let known = state.frames.files().find(|f| f.sequence == file.sequence);
         bytes += file.end;
         live += known.map_or(0, |f| f.live_bytes);
-        if is_waste(bytes, live, worth) && live <= room {
+        if is_waste(bytes, live, worth) && live <= room.of(bytes) {
             upto = Some(last);
         }
     }
@@ -49,7 +49,9 @@ impl ShardStore {
     #[must_use]
     pub fn journal_waste(&self, journal: &dyn SealedJournal) -> JournalWaste {
         let covered = self.shared.manifest.look().checkpoint_applied;
-        let (sealed, room, worth) = (journal.sealed_files(), self.shared.room(), self.shared.config.waste_bytes_min);
+        let sealed = journal.sealed_files();
+        let room = self.shared.merge_room();
+        let worth = room.worth(self.shared.config.waste_bytes_min);
         let state = self.shared.state.lock();
         let upto = wasteful(&state, &sealed, room, worth).max(state.merged_upto);
         let waits =
@@ -60,7 +62,10 @@ impl ShardStore {
         let newest = state.frames.files().last();
         let current = newest.filter(|file| sealed.iter().all(|known| known.sequence != file.sequence));
         match current {
-            Some(file) if file.live_bytes <= room && is_waste(state.frames.last_end(), file.live_bytes, worth) => {
+            Some(file)
+                if file.live_bytes <= room.of(state.frames.last_end())
+                    && is_waste(state.frames.last_end(), file.live_bytes, worth) =>
+            {
                 JournalWaste::Seal
             }
             _ => JournalWaste::None,
@@ -73,8 +78,9 @@ impl ShardStore {
         let covered = self.shared.manifest.look().checkpoint_applied?;
         let mut sealed = journal.sealed_files();
         sealed.retain(|file| file.indexes.is_none_or(|(_, last)| last <= covered));
-        let room = self.shared.room();
-        let upto = wasteful(&self.shared.state.lock(), &sealed, room, self.shared.config.waste_bytes_min)?;
+        let room = self.shared.merge_room();
+        let worth = room.worth(self.shared.config.waste_bytes_min);
+        let upto = wasteful(&self.shared.state.lock(), &sealed, room, worth)?;
         Some(MergeDue { upto, reason: MergeReason::Room })
     }
 }
