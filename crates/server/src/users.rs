@@ -147,7 +147,7 @@ impl Authority for Users {
         self.tokens.is_some()
     }
 
-    /// Whoever gives out tokens makes administrators by a scope, and not by naming one of ours; and `guest` is a login of AMQP only.
+    /// An issuer of tokens makes administrators by a scope, and not by naming one of ours; and `guest` is a login of AMQP only.
     fn bearer(&self, token: &str) -> Result<Bearer, AuthError> {
         let refused = |kind, text: &str| AuthError { kind, text: text.to_owned() };
         let Some(tokens) = &self.tokens else {

@@ -129,7 +129,7 @@ fn a_parameter_is_cleared_only_while_it_has_the_value_that_is_meant() {
     assert!(same(&live.model, &live.replayed()));
 }
 
-/// What runs by a parameter ran by the rights of whoever runs the broker.
+/// What runs by a parameter ran by the rights of the operator.
 #[test]
 fn a_parameter_keeps_who_set_it() {
     let mut live = Live::new();

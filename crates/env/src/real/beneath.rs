@@ -1,6 +1,6 @@
 //! Files below a data directory, opened without following symbolic links.
 //!
-//! Someone who can make a link in a data directory, or who hands one over as a backup, would have the process write where the link leads. So what is
+//! A link in a data directory, or in one that is handed over as a backup, would have the process write where it leads. So what is
 //! below one of the [`Roots`] is found from an open root: by `openat2` with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`, or, where the system does not have
 //! that, name by name with `O_NOFOLLOW`. The way to a root itself may have links, and other file systems may be mounted below it.
 //!

@@ -109,7 +109,7 @@ pub(super) async fn check(request: Request, next: Next) -> Response {
     }
 }
 
-/// Whether the request may be looked at. `is_open` says that anybody could have sent it: it has no password, or one that is public.
+/// Whether the request may be looked at. `is_open`: the request proves nothing, because it has no password or one that is public.
 ///
 /// # Errors
 /// Why not.

@@ -90,7 +90,7 @@ mod tests {
         author.insider(&uri(text)).map_err(drop)
     }
 
-    /// Shovels and links of all users did what nobody else could.
+    /// Shovels and links of all users had the operator's rights.
     #[test]
     fn an_author_has_the_rights_of_now_and_several_the_least_of_them() {
         let mut model = Model::new(Limits::default());

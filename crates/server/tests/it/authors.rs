@@ -39,7 +39,7 @@ fn mallory(broker: &Broker, method: &str, path: &str, body: &Json) -> (u16, Json
     manage_as(broker.management, "mallory", method, path, Some(body))
 }
 
-/// A policymaker of one virtual host read another one as `guest`, which everybody on this machine may be.
+/// A policymaker of one virtual host read another one as `guest`, which every client on this machine may be.
 #[test]
 fn a_shovel_reads_nothing_that_its_author_may_not() {
     let broker = start();

@@ -72,7 +72,7 @@ fn plain(server: &Server, user: &str) -> i16 {
     kafka(&mut stream, 2, &login).error_code
 }
 
-/// It was an administrator at the API, in the console and for Kafka's clients on this machine, whoever else was one.
+/// It was an administrator at the API, in the console and for Kafka's clients on this machine, beside any other.
 #[test]
 fn it_logs_in_with_rabbitmqs_protocols_only() {
     let dir = TempDir::new();

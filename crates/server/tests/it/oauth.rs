@@ -93,13 +93,15 @@ fn the_api_is_for_tokens_with_the_scope_of_administrators() {
     }
     // There is an administrator of that name, whom only a password makes one.
     assert_eq!(topics(&format!("Bearer {}", rig.issuer.token("admin", "polylogue.read:*/*"))), 401);
+    // `guest` logs in by nothing but its password, over AMQP.
+    assert_eq!(topics(&format!("Bearer {}", rig.issuer.token("guest", "polylogue.tag:administrator"))), 401);
     let other = Issuer::new("1").token("boss", "polylogue.tag:administrator");
     for wrong in [format!("Bearer {other}"), format!("Bearer {boss}x"), "Bearer x".to_owned(), "Bearer".to_owned()] {
         assert_eq!(topics(&wrong), 401, "{wrong}");
     }
     assert_eq!(rig.metric("polylogue_oauth_keys"), 1);
     let failed = rig.metric("polylogue_logins_total{mechanism=\"OAUTHBEARER\",outcome=\"failed\"}");
-    assert_eq!(failed, 4);
+    assert_eq!(failed, 5);
 }
 
 #[test]
@@ -121,6 +123,30 @@ fn rabbitmqs_api_gives_what_tags_and_scopes_of_a_token_say() {
     let as_password = STANDARD.encode(format!("x:{}", rig.issuer.token("ann", "polylogue.tag:monitoring")));
     assert_eq!(rig.get("rabbitmq-http", "/api/nodes", &format!("Basic {as_password}")).0, 200);
     assert_eq!(rig.get("rabbitmq-http", "/api/whoami", "Bearer x").0, 401);
+}
+
+/// What the bearer of a token sets has no author whose rights last: it had those of the operator in every virtual host.
+#[test]
+fn a_shovel_that_a_token_has_set_stays_in_its_virtual_host() {
+    let rig = Rig::new();
+    let token = rig.issuer.token("boss", "polylogue.tag:administrator polylogue.read:*/* polylogue.write:*/*");
+    let authorization = format!("Bearer {token}");
+    let put = |path: &str, body: &Value| {
+        let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+        let request = agent.put(format!("http://{}/api/{path}", rig.at("rabbitmq-http")));
+        request.header("authorization", &authorization).send(body.to_string()).unwrap().status().as_u16()
+    };
+    let state = || {
+        let (_, text) = rig.get("rabbitmq-http", "/api/shovels/%2F/s", &authorization);
+        serde_json::from_str::<Value>(&text).unwrap_or_default()
+    };
+    assert_eq!(put("vhosts/other", &json!({})), 201);
+    let shovel = |source: &str| json!({"value": {"src-uri": source, "src-queue": "a", "dest-uri": "amqp:///%2F", "dest-queue": "b"}});
+    assert_eq!(put("parameters/shovel/%2F/s", &shovel("amqp:///other")), 201);
+    let why = "without a recorded author it reaches virtual host '/' only, not 'other'";
+    crate::common::broker::wait("it is refused", || state()["reason"].to_string().contains(why));
+    assert_eq!(put("parameters/shovel/%2F/s", &shovel("amqp:///%2F")), 204);
+    crate::common::broker::wait("it runs", || state()["state"] == "running");
 }
 
 /// A channel of who logs in by this token.

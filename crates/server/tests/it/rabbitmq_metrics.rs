@@ -498,7 +498,7 @@ fn nobody_scrapes_without_a_login_where_one_is_asked_for() {
         (answer.status().as_u16(), kind.unwrap())
     };
     for path in ["/metrics", "/metrics/per-object", "/metrics/detailed?family=node_metrics"] {
-        // Nobody; a wrong password; `guest`, who logs in elsewhere; a user who is no administrator.
+        // No login; a wrong password; `guest`, who logs in elsewhere; a user who is no administrator.
         let guest = "Basic Z3Vlc3Q6Z3Vlc3Q=";
         for (login, status) in [("", 401), ("Basic Z3Vlc3Q6eA==", 401), (guest, 401), ("Basic YW5uOmFubg==", 403)] {
             assert_eq!(ask(path, login).0, status, "{path} {login}");
