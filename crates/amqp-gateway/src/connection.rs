@@ -646,10 +646,8 @@ mod tests {
         assert_eq!(*told.0.lock(), ["guest PLAIN the name or the password is wrong", "guest PLAIN"]);
         // And whoever did not wait for the answer had the next one looked at at once.
         *told.1.lock() = 30;
-        connection.begin(
-            1,
-            amqp::Request::Authenticate(Credentials::Password { user: "guest".into(), password: "x".into() }),
-        );
+        let wrong = Credentials::Password { user: "guest".into(), password: "x".into() };
+        connection.begin(1, amqp::Request::Authenticate(wrong));
         for at_ms in [30, 60] {
             assert_eq!((connection.next_deadline_ms(), told.0.lock().len()), (Some(at_ms), 2), "it is not looked at");
             *told.1.lock() = if at_ms == 30 { 30 } else { 0 };
@@ -658,8 +656,8 @@ mod tests {
         assert_eq!((connection.next_deadline_ms(), told.0.lock().len()), (Some(60 + 70), 3));
         // One that is pushed out of the line is told so at once.
         *told.1.lock() = u64::MAX;
-        let credentials = Credentials::Password { user: "guest".into(), password: "guest".into() };
-        connection.begin(2, amqp::Request::Authenticate(credentials));
+        let right = Credentials::Password { user: "guest".into(), password: "guest".into() };
+        connection.begin(2, amqp::Request::Authenticate(right));
         assert!(refused(&mut connection).is_some_and(|why| why.contains("ACCESS_REFUSED")));
         assert_eq!(told.0.lock().len(), 3, "it is not looked at");
     }
