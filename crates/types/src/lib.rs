@@ -9,9 +9,11 @@ pub mod collections;
 pub mod ids;
 pub mod limits;
 pub mod shared_limit;
+pub mod turn;
 
 pub use backoff::{Backoff, Retry, RetryOn};
 pub use chunk::{Chunk, FileRange, RangeSource};
 pub use collections::{Map, Set};
 pub use ids::*;
 pub use shared_limit::SharedLimit;
+pub use turn::{STEPS_PER_TURN, STEPS_PER_WORKER_TURN, Unfinished};
