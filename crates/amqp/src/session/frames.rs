@@ -79,7 +79,10 @@ impl Session {
             return true;
         }
         let core = &self.core;
-        !self.stage.waits() && !core.alarm.stopped && core.output.len() < core.settings.output_bytes_max
+        !self.stage.waits()
+            && !self.is_held
+            && !core.alarm.stopped
+            && core.output.len() < core.settings.output_bytes_max
     }
 
     /// Takes what can be taken.
